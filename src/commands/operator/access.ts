@@ -3,18 +3,10 @@
  * acting goes through the gateway that serves it, or takes its lock for as long as the act takes
  * (R12).
  */
-import { resolve } from 'node:path'
 import type { Command } from 'commander'
 import type { RegistryEntry } from '../../core/chain/questions.js'
-import { compactLedger } from '../../core/gateway/ledger/compaction.js'
+import { openStore, readStore } from '../../core/gateway/ledger/open-store.js'
 import type { Ledger } from '../../core/gateway/ledger/ledger.js'
-import { knownKind } from '../../core/gateway/ledger/state.js'
-import {
-  foldLedger,
-  ledgerReader,
-  openLedger,
-  storeFormat,
-} from '../../core/gateway/ledger/store.js'
 import type { ActName, ActResult } from '../../core/gateway/operator/acts.js'
 import { shownRegistry } from '../../core/gateway/operator/registry.js'
 import {
@@ -23,9 +15,11 @@ import {
   loadConfig,
   registryOf,
   settingsOf,
+  storeFolder,
 } from '../../core/host/config-file.js'
 import { genesisOf } from '../../core/host/gateway-host.js'
 import { deskOfChain } from '../../core/host/operator-service.js'
+import { createClosers } from '../../core/io/closers.js'
 import {
   RejectedError,
   StorageError,
@@ -33,15 +27,7 @@ import {
   UsageError,
 } from '../../core/protocol/errors.js'
 import { isCandidateId } from '../../core/protocol/words.js'
-import {
-  acquireLock,
-  holderText,
-  type Lock,
-  type LockHolder,
-  readHolder,
-} from '../../core/storage/lock.js'
-import { openLog } from '../../core/storage/log.js'
-import { openLogReader } from '../../core/storage/reader.js'
+import { acquireLock, holderText, type LockHolder, readHolder } from '../../core/storage/lock.js'
 import type { StoredRecord } from '../../core/storage/record-log.js'
 import { type DryRunFlag, showDryRun } from '../dry-run.js'
 import { fromCwd } from '../session/paths.js'
@@ -78,22 +64,19 @@ export async function siteAt(
   config: string | undefined,
   timeout: string | undefined,
 ): Promise<Site> {
-  const patience = timeoutMs(timeout)
-  if (config === undefined && !(await context.files.exists(fromCwd(context.cwd, 'gateway.json')))) {
+  const limitMs = timeoutMs(timeout)
+  if (config === undefined && !(await context.files.exists(fromCwd(context.cwd, 'gateway.json'))))
     throw new UsageError(
       'no_configuration',
       'there is no gateway.json in this folder, and no other one is named',
-      {
-        hint: 'give --config <gateway.json>, or run the command in its folder',
-      },
+      { hint: 'give --config <gateway.json>, or run the command in its folder' },
     )
-  }
   const loaded = await loadConfig(context, config ?? 'gateway.json')
   const flag = config === undefined ? '' : ` --config ${shellWord(config)}`
   return {
     loaded,
-    store: resolve(loaded.folder, loaded.config.store),
-    timeoutMs: patience,
+    store: storeFolder(loaded),
+    timeoutMs: limitMs,
     isDryRun: false,
     named: (text) => `\`proposer operator ${text}${flag}\``,
   }
@@ -108,8 +91,7 @@ export interface Looked {
 
 /**
  * Opens the store for looking, feeds every record to `collectors` too, and closes it after `work`.
- * Nothing is created or locked (R24). A slug that keeps a gateway from starting is told, and keeps
- * nobody from looking.
+ * Nothing is created or locked (R24). A slug that keeps a gateway from starting is a warning.
  */
 export async function look<T>(
   context: Context,
@@ -117,31 +99,22 @@ export async function look<T>(
   collectors: readonly { onRecord(record: StoredRecord): void }[],
   work: (looked: Looked) => Promise<T>,
 ): Promise<T> {
-  const { files, hash, liveness } = context
   const configured = await registryOf(context, loaded)
-  const fold = foldLedger()
-  const reader = await openLogReader({ files, hash }, store, {
-    format: storeFormat,
-    knownKinds: knownKind,
+  const settings = settingsOf(loaded.config, undefined)
+  const ledger = await readStore(context, store, settings, (record) => {
+    for (const collector of collectors) collector.onRecord(record)
   })
   try {
-    await reader.replay((record) => {
-      fold.onRecord(record)
-      for (const collector of collectors) collector.onRecord(record)
-    })
-    const ledger = ledgerReader(reader, fold.state, settingsOf(loaded.config, undefined))
-    const holder = await readHolder({ files, liveness }, store)
+    const holder = await readHolder(context, store)
     const { entries, conflict } = shownRegistry(configured, ledger.questions, named)
-    if (conflict) {
-      const { detail, meta } = conflict
+    if (conflict)
       context.output.warning(
         conflict.code,
-        `${detail}, so it is shown for neither and \`serve\` does not start: ${meta.hint ?? ''}`,
+        `${conflict.detail}, so it is shown for neither and \`serve\` does not start: ${conflict.meta.hint ?? ''}`,
       )
-    }
     return await work({ ledger, registry: entries, holder })
   } finally {
-    await reader.close()
+    await ledger.close()
   }
 }
 
@@ -155,25 +128,17 @@ export interface Acted {
   readonly through: 'gateway' | 'store'
 }
 
-/**
- * Another operator's command holds the lock only for its act; one that takes longer than this is
- * named.
- */
-const patienceMs = 20_000
-/**
- * A gateway that starts takes acts once it has read its chain, which may be never: this long is
- * waited for it.
- */
-const startMs = 5_000
+/** Another operator's command holds the lock only for its act. */
+const operatorLimitMs = 20_000
+/** A gateway that starts takes acts once it has read its chain, which may be never. */
+const startLimitMs = 5_000
 const pauseMs = 25
-const operatorRole = 'operator'
-const startingRole = 'starting'
 
 /**
  * Carries out one act: by the admin listener where a gateway serves, else under the store's own
  * lock. Two operators at once come one after the other; a gateway that is starting is waited for.
- * --timeout bounds the waiting and the gateway's answer, not an act that this process has begun
- * itself. `undefined` with --dry-run, which only tells what would be done. Rejects with what the
+ * --timeout bounds the waiting and the gateway's response, not an act that this process has begun
+ * itself. `undefined` with --dry-run, which only shows what would be done. Rejects with what the
  * act rejects with, and with StorageError `store_locked` naming a holder that takes no acts.
  */
 export async function act(
@@ -182,124 +147,97 @@ export async function act(
   name: ActName,
   body: object,
 ): Promise<Acted | undefined> {
-  const { clock, files, liveness, random, signal } = context
+  const { clock, signal } = context
+  const { store } = site
   const beganMs = clock.monotonicMs()
-  const leftMs = () =>
-    site.timeoutMs === undefined
-      ? undefined
-      : Math.max(1, site.timeoutMs - (clock.monotonicMs() - beganMs))
+  const spentMs = () => clock.monotonicMs() - beganMs
   for (;;) {
-    const holder = await readHolder({ files, liveness }, site.store)
+    const holder = await readHolder(context, store)
     const url = adminUrlOf(holder)
     if (site.isDryRun) {
       const through = url === undefined ? 'store' : 'gateway'
-      return showDryRun(context, `carry out ${name} on ${site.store}, through the ${through}`, {
-        act: name,
-        store: site.store,
-        through,
-        ...body,
-      })
+      const shown = { act: name, store, through, ...body }
+      return showDryRun(context, `carry out ${name} on ${store}, through the ${through}`, shown)
     }
-    if (url !== undefined) {
-      const answer = await postAct(context, {
-        url,
-        store: site.store,
-        name,
-        body,
-        timeoutMs: leftMs(),
-      })
-      // Nobody listens there: the gateway has gone since its lock was read.
-      if (answer !== undefined) return { result: answer, through: 'gateway' }
+    if (url === undefined) {
+      const result = await actOnStore(context, site, name, body, spentMs())
+      if (result !== undefined) return { result, through: 'store' }
     } else {
-      const lock = await acquireLock({ files, liveness, random }, site.store, operatorRole).catch(
-        (error: unknown) => {
-          if (error instanceof StorageError && error.code === 'store_locked') return error
-          throw error
-        },
-      )
-      if (!(lock instanceof StorageError))
-        return { result: await withLock(context, site, lock, name, body), through: 'store' }
-      const now = await readHolder({ files, liveness }, site.store)
-      const isGone = now === undefined || now.state === 'free' || now.state === 'dead'
-      if (!isGone && now.role === startingRole) {
-        if (clock.monotonicMs() - beganMs > (site.timeoutMs ?? startMs))
-          throw stillStarting(site, now)
-      } else if (!isGone && now.role !== operatorRole && adminUrlOf(now) === undefined) throw lock
+      const left = site.timeoutMs && Math.max(1, site.timeoutMs - spentMs())
+      const result = await postAct(context, { url, store, name, body, timeoutMs: left })
+      // Nobody listens there: the gateway has gone since its lock was read.
+      if (result !== undefined) return { result, through: 'gateway' }
     }
-    if (clock.monotonicMs() - beganMs > (site.timeoutMs ?? patienceMs))
-      throw stillHeld(site, holder)
+    if (spentMs() > (site.timeoutMs ?? operatorLimitMs))
+      throw inUse(
+        store,
+        holder === undefined ? 'another process' : holderText(holder),
+        'wait until it is done, then run the same command again',
+      )
     await clock.sleep(pauseMs, signal)
   }
 }
 
-function stillStarting({ store }: Site, holder: LockHolder): StorageError {
-  return new StorageError(
-    'store_locked',
-    `${store} is in use by ${holderText(holder)}: it takes acts once it has read its chain`,
-    {
-      hint: 'run the same command again when `serve` has printed its URL, or give --timeout with the seconds to wait for it; if it stays so, look at chain.rpc_urls',
-    },
-  )
+/** `undefined` where the holder of the lock will be gone, or take acts, in a moment. */
+async function actOnStore(
+  context: Context,
+  site: Site,
+  name: ActName,
+  body: object,
+  spentMs: number,
+): Promise<ActResult | undefined> {
+  const { store } = site
+  const closers = createClosers()
+  try {
+    const lock = await acquireLock(context, store, 'operator')
+    closers.add(lock.release)
+    return await actUnderLock(context, site, lock.fence, name, body)
+  } catch (error) {
+    if (!(error instanceof StorageError && error.code === 'store_locked')) throw error
+    const holder = await readHolder(context, store)
+    const isGone = holder === undefined || holder.state === 'free' || holder.state === 'dead'
+    if (isGone || holder.role === 'operator' || adminUrlOf(holder) !== undefined) return undefined
+    if (holder.role !== 'starting') throw error
+    if (spentMs <= (site.timeoutMs ?? startLimitMs)) return undefined
+    throw inUse(
+      store,
+      `${holderText(holder)}: it takes acts once it has read its chain`,
+      'run the same command again when `serve` has printed its URL, or give --timeout with the seconds to wait for it; if it stays so, look at chain.rpc_urls',
+    )
+  } finally {
+    await closers.close()
+  }
 }
 
-function stillHeld({ store }: Site, holder: LockHolder | undefined): StorageError {
-  const who = holder === undefined ? 'another process' : holderText(holder)
-  return new StorageError('store_locked', `${store} is in use by ${who}`, {
-    hint: 'wait until it is done, then run the same command again',
-  })
-}
+const inUse = (store: string, by: string, hint: string) =>
+  new StorageError('store_locked', `${store} is in use by ${by}`, { hint })
 
-/** Opens the store for writing under `lock`, acts, and lets both go. */
-async function withLock(
+async function actUnderLock(
   context: Context,
   { loaded, store }: Site,
-  lock: Lock,
+  fence: () => Promise<void>,
   name: ActName,
   body: object,
 ): Promise<ActResult> {
-  const { clock, random, hash, files } = context
   const { config } = loaded
+  const { requireLocalDisk } = await import('../../core/io/files.js')
+  await requireLocalDisk(store)
+  const configured = await registryOf(context, loaded)
+  const chain = () => context.edges.chain(config.chain.rpc_urls, expectedChain(config))
+  const opened = await openStore(context, store, {
+    fence,
+    // Only a new store has to be told which chain it is for.
+    settings: async (isNew) =>
+      settingsOf(
+        config,
+        isNew ? await genesisOf(context, await chain(), config, true, unreachable) : undefined,
+      ),
+  })
   try {
-    const { requireLocalDisk } = await import('../../core/io/files.js')
-    await requireLocalDisk(store)
-    const configured = await registryOf(context, loaded)
-    const fold = foldLedger()
-    const log = await openLog(
-      { files, clock, hash },
-      store,
-      { format: storeFormat, knownKinds: knownKind, fence: () => lock.fence() },
-      fold.onRecord,
-    )
-    try {
-      const chain = () => context.edges.chain(config.chain.rpc_urls, expectedChain(config))
-      // Only a new store has to be told which chain it is for.
-      const genesis =
-        fold.state.info === undefined
-          ? await genesisOf(context, await chain(), config, true, unreachable)
-          : undefined
-      const ledger = await openLedger(
-        { clock, random },
-        log,
-        fold.state,
-        settingsOf(config, genesis),
-      )
-      return await deskOfChain(
-        context,
-        {
-          folder: store,
-          log,
-          ledger,
-          configured,
-          compact: (sinceMs) => compactLedger(log, fold.state, sinceMs),
-        },
-        loaded,
-        chain,
-      ).run(name, body)
-    } finally {
-      await log.close()
-    }
+    const served = { ...opened, folder: store, configured }
+    return await deskOfChain(context, served, loaded, chain).run(name, body)
   } finally {
-    await lock.release()
+    await opened.ledger.close()
   }
 }
 
@@ -307,9 +245,7 @@ function unreachable(reason: string): never {
   throw new UnavailableError(
     'state_unavailable',
     `this store is new, and which chain it is for cannot be found out: ${reason}`,
-    {
-      hint: 'look at chain.rpc_urls, then run the same command again; nothing was changed',
-    },
+    { hint: 'look at chain.rpc_urls, then run the same command again; nothing was changed' },
   )
 }
 

@@ -1,9 +1,9 @@
 /**
- * `operator budget`: what is left of the item budget. Its windows live in the memory of the process
+ * `operator budget`: what is left of the rate limit. Its windows live in the memory of the process
  * that serves (contract §2).
  */
 import { Command } from 'commander'
-import * as z from 'zod'
+import * as z from 'zod/mini'
 import { holderText, type LockHolder, readHolder } from '../../core/storage/lock.js'
 import type { Context } from '../terminal/context.js'
 import type { Output } from '../terminal/output.js'
@@ -17,62 +17,43 @@ const Budget = z.object({
   per_ip_items: z.number(),
   spent_items: z.number(),
   /** A gateway of an older version does not tell it. */
-  window_ends_in_seconds: z.number().optional(),
+  window_ends_in_seconds: z.optional(z.number()),
   clients: z.number(),
 })
+type Budget = z.infer<typeof Budget>
 
 export const budgetCommand = (context: Context) =>
   new Command('budget')
     .description('items spent in the window that is open, and the limits')
     .addHelpText('after', '\nExample:\n  proposer operator budget')
     .action(async (_own: unknown, command: Command) => {
-      const site = await siteOf(context, command)
-      const { files, liveness } = context
-      const holder = await readHolder({ files, liveness }, site.store)
+      const { store, timeoutMs, loaded } = await siteOf(context, command)
+      const { output } = context
+      const holder = await readHolder(context, store)
       const url = adminUrlOf(holder)
-      const { timeoutMs } = site
-      const told =
-        url === undefined
-          ? undefined
-          : Budget.safeParse(await getAdmin(context, `${url}/operator/budget`, { timeoutMs }))
-      const { window_seconds, global_items, per_ip_items } = site.loaded.config.budget
-      const limits = { window_seconds, global_items, per_ip_items }
-      if (!told?.success) {
-        context.output.result(
-          'operator-budget',
-          {
-            served: false,
-            ...limits,
-            spent_items: null,
-            left_items: null,
-            window_ends_in_seconds: null,
-            clients: null,
-          },
-          () =>
-            [`no window is open: ${whyNone(holder)}`, limitLine(limits)]
-              .map((line) => fold(line, context.output.columns, '  '))
-              .join('\n'),
-        )
-        return
-      }
-      const {
-        spent_items,
+      const body = url && (await getAdmin(context, `${url}/operator/budget`, { timeoutMs }))
+      const read = Budget.safeParse(body)
+      const { window_seconds, global_items, per_ip_items } = read.data ?? loaded.config.budget
+      const { spent_items, clients = null, window_ends_in_seconds = null } = read.data ?? {}
+      const document = {
+        served: read.success,
+        window_seconds,
+        global_items,
+        per_ip_items,
+        spent_items: spent_items ?? null,
+        left_items: spent_items === undefined ? null : Math.max(0, global_items - spent_items),
+        window_ends_in_seconds,
         clients,
-        window_ends_in_seconds: endsInSeconds = null,
-        ...limit
-      } = told.data
-      const left_items = Math.max(0, limit.global_items - spent_items)
-      context.output.result(
-        'operator-budget',
-        {
-          served: true,
-          ...limit,
-          spent_items,
-          left_items,
-          window_ends_in_seconds: endsInSeconds,
-          clients,
-        },
-        () => budgetText(told.data, context.output),
+      }
+      output.result('operator-budget', document, () =>
+        read.success
+          ? budgetText(read.data, output)
+          : [
+              `no window is open: ${whyNone(holder)}`,
+              `limits: ${global_items} items for all and ${per_ip_items} for one address in ${window_seconds} s`,
+            ]
+              .map((line) => fold(line, output.columns, '  '))
+              .join('\n'),
       )
     })
 
@@ -81,43 +62,27 @@ export const budgetCommand = (context: Context) =>
  * Refused calls spend too (§8 rule 4).
  */
 export function budgetText(
-  told: z.infer<typeof Budget>,
+  budget: Budget,
   { columns, paint }: Pick<Output, 'columns' | 'paint'>,
 ): string {
-  const {
-    window_seconds,
-    global_items,
-    per_ip_items,
-    spent_items,
-    clients,
-    window_ends_in_seconds: endsInSeconds,
-  } = told
+  const { window_seconds, global_items, spent_items, window_ends_in_seconds: ends } = budget
   const width = Math.max(8, Math.min(60, columns))
   const used = Math.min(spent_items, global_items)
+  const isSpent = used === global_items
   // What there is of it shows, and it is full only when nothing is left.
-  const filled =
-    used === global_items ? width : Math.min(width - 1, Math.ceil((used / global_items) * width))
+  const filled = isSpent ? width : Math.min(width - 1, Math.ceil((used / global_items) * width))
   const bar = '#'.repeat(filled)
+  const spent = `${spent_items} of ${global_items} items spent in this window of ${window_seconds} s`
+  const window = ends === 0 ? 'none is open: the next call opens one' : `ends in ${ends} s`
   return [
-    fold(
-      `${spent_items} of ${global_items} items spent in this window of ${window_seconds} s`,
-      columns,
-      '  ',
-    ),
-    `${used === global_items ? paint.yellow(bar) : bar}${paint.dim('.'.repeat(width - filled))}`,
+    fold(spent, columns, '  '),
+    `${isSpent ? paint.yellow(bar) : bar}${paint.dim('.'.repeat(width - filled))}`,
     fields(
       [
         ['left for all', counted(global_items - used, 'item')],
-        ['for one address', `at most ${counted(per_ip_items, 'item')}`],
-        ['addresses', `${clients} remembered`],
-        [
-          'window',
-          endsInSeconds === undefined
-            ? null
-            : endsInSeconds === 0
-              ? 'none is open: the next call opens one'
-              : `ends in ${endsInSeconds} s`,
-        ],
+        ['for one address', `at most ${counted(budget.per_ip_items, 'item')}`],
+        ['addresses', `${budget.clients} remembered`],
+        ['window', ends === undefined ? null : window],
       ],
       columns,
     ),
@@ -127,9 +92,7 @@ export function budgetText(
 function whyNone(holder: LockHolder | undefined): string {
   if (holder === undefined || holder.state === 'free' || holder.state === 'dead')
     return 'nothing serves'
-  if (adminUrlOf(holder) !== undefined) return `${holderText(holder)} does not listen`
-  return `${holderText(holder)} holds the store and charges nobody`
+  return adminUrlOf(holder) === undefined
+    ? `${holderText(holder)} holds the store and charges nobody`
+    : `${holderText(holder)} does not listen`
 }
-
-const limitLine = (limit: { window_seconds: number; global_items: number; per_ip_items: number }) =>
-  `limits: ${limit.global_items} items for all and ${limit.per_ip_items} for one address in ${limit.window_seconds} s`

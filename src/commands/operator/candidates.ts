@@ -8,30 +8,17 @@ import {
   candidateRow,
   createReceipts,
 } from '../../core/gateway/status/listing.js'
+import type { Candidate } from '../../core/protocol/candidate.js'
 import { UsageError } from '../../core/protocol/errors.js'
-import { isQuestionId } from '../../core/protocol/schema.js'
-import { dryRunOption } from '../dry-run.js'
+import { isQuestionId } from '../../core/protocol/words.js'
 import { requireAddress } from '../eligibility.js'
 import { wholeNumber } from '../hosting/foreground.js'
 import { colours } from '../terminal/candidate-text.js'
 import type { Context } from '../terminal/context.js'
 import type { Output } from '../terminal/output.js'
 import { fields, timeText, visible } from '../terminal/render.js'
-import { act, candidateIdOf, look, type Site, siteOf, unknownCandidate } from './access.js'
-import { explainCommand } from './explain.js'
-import { reasonOf, reasonOption, showActed } from './wallets.js'
-
-export const candidatesCommand = (context: Context): Command =>
-  new Command('candidates')
-    .description('what became of proposals, and ending one')
-    .addHelpText(
-      'after',
-      '\nExamples:\n  proposer operator candidates list --status failed\n  proposer operator candidates explain 3f2b8c1e-8d5a-4a52-9c3d-0a1b2c3d4e5f\n  proposer operator candidates reject 3f2b8c1e-8d5a-4a52-9c3d-0a1b2c3d4e5f --reason "asked for by the proposer"',
-    )
-    .addCommand(listCommand(context))
-    .addCommand(showCommand(context))
-    .addCommand(explainCommand(context))
-    .addCommand(rejectCommand(context))
+import { candidateIdOf, type Looked, look, type Site, siteOf, unknownCandidate } from './access.js'
+import { printRows } from './lists.js'
 
 interface ListFlags {
   readonly status?: string
@@ -40,7 +27,7 @@ interface ListFlags {
   readonly limit: string
 }
 
-const listCommand = (context: Context) =>
+export const candidatesListCommand = (context: Context) =>
   new Command('list')
     .description('the newest candidates first')
     .addOption(
@@ -65,46 +52,68 @@ const listCommand = (context: Context) =>
       const proposer = own.proposer === undefined ? undefined : requireAddress(own.proposer)
       const receipts = createReceipts()
       const { output } = context
-      await look(context, site, [receipts], async ({ ledger, registry }) => {
-        const wanted = own.question?.toLowerCase()
-        const questionId =
-          wanted === undefined || isQuestionId(wanted)
-            ? wanted
-            : registry.find(({ slug }) => slug === wanted)?.questionId
-        if (wanted !== undefined && questionId === undefined) throw unknownSlug(site, wanted)
-        const slugs = new Map(registry.map((entry) => [entry.questionId, entry.slug]))
-        const shown: CandidateRow[] = []
-        let more = 0
-        for (const entry of ledger.newest()) {
-          if (own.status !== undefined && entry.status !== own.status) continue
-          const isFiltered = proposer !== undefined || questionId !== undefined
-          if (shown.length >= limit && !isFiltered) {
-            more += 1
-            continue
-          }
-          const candidate = await ledger.get(entry.id)
-          if (!candidate || (proposer !== undefined && candidate.proposer !== proposer)) continue
-          if (questionId !== undefined && candidate.round.questionId !== questionId) continue
-          if (shown.length >= limit) more += 1
-          else shown.push(candidateRow(candidate, slugs.get(candidate.round.questionId), receipts))
-        }
-        if (output.mode === 'ndjson') for (const row of shown) output.line(row)
-        const data =
-          output.mode === 'ndjson'
-            ? { summary: { shown: shown.length, more } }
-            : { candidates: shown, more }
-        output.result('operator-candidates', data, () => {
-          if (shown.length === 0) return 'no such candidates'
-          const rest = more === 0 ? [] : [`and ${more} more; --limit shows them`]
-          return [headText(output), ...shown.map((row) => rowText(row, output)), ...rest].join('\n')
-        })
+      await look(context, site, [receipts], async (looked) => {
+        const questionId = questionIdOf(site, looked, own.question?.toLowerCase())
+        const wanted = { status: own.status, proposer, questionId }
+        const { found, more } = await newest(looked, wanted, limit)
+        const slugs = slugsOf(looked)
+        const rows = found.map((one) =>
+          candidateRow(one, slugs.get(one.round.questionId), receipts),
+        )
+        printRows(
+          output,
+          'operator-candidates',
+          rows,
+          { shown: rows.length, more },
+          { candidates: rows, more },
+          () => {
+            if (rows.length === 0) return 'no such candidates'
+            const rest = more === 0 ? [] : [`and ${more} more; --limit shows them`]
+            return [headText(output), ...rows.map((row) => rowText(row, output)), ...rest].join(
+              '\n',
+            )
+          },
+        )
       })
     })
 
-function unknownSlug(site: Site, slug: string): UsageError {
-  return new UsageError('question_not_found', `the registry has no slug ${slug.slice(0, 80)}`, {
+/** The slugs of the registry, by question. */
+export const slugsOf = ({ registry }: Pick<Looked, 'registry'>) =>
+  new Map(registry.map(({ questionId, slug }) => [questionId, slug]))
+
+function questionIdOf(site: Site, { registry }: Looked, name: string | undefined) {
+  if (name === undefined || isQuestionId(name)) return name
+  const found = registry.find(({ slug }) => slug === name)
+  if (found) return found.questionId
+  throw new UsageError('question_not_found', `the registry has no slug ${name.slice(0, 80)}`, {
     hint: `give the question id, or look at ${site.named('questions list')}`,
   })
+}
+
+/** The newest candidates that fit, and how many more there are. */
+async function newest(
+  { ledger }: Looked,
+  wanted: Record<'status' | 'proposer' | 'questionId', string | undefined>,
+  limit: number,
+) {
+  const { status, proposer, questionId } = wanted
+  const isFiltered = proposer !== undefined || questionId !== undefined
+  const found: Candidate[] = []
+  let more = 0
+  for (const entry of ledger.newest()) {
+    if (status !== undefined && entry.status !== status) continue
+    // What is only counted need not be read where its entry tells enough.
+    if (found.length >= limit && !isFiltered) {
+      more += 1
+      continue
+    }
+    const candidate = await ledger.get(entry.id)
+    if (!candidate || candidate.proposer !== (proposer ?? candidate.proposer)) continue
+    if (questionId !== undefined && candidate.round.questionId !== questionId) continue
+    if (found.length < limit) found.push(candidate)
+    else more += 1
+  }
+  return { found, more }
 }
 
 /**
@@ -121,13 +130,13 @@ export function rowText(
   const received = timeText(row.received_at)
   const question = visible(row.slug ?? `${row.question_id.slice(0, 10)}…`)
   const more = `${received}  ${(row.outcome ?? row.price).padEnd('answer'.length)}  ${row.proposer.slice(0, 10)}…  `
-  const ahead = `${row.candidate_id}  ${status}  `.length
+  const lead = `${row.candidate_id}  ${status}  `.length
   if (columns >= wideColumns) {
     const facts = `${cut(note, noteWidth).padEnd(noteWidth)}  ${more}`
-    return `${row.candidate_id}  ${painted}  ${facts}${cut(question, columns - ahead - facts.length)}`
+    return `${row.candidate_id}  ${painted}  ${facts}${cut(question, columns - lead - facts.length)}`
   }
   const below = cut(`  ${more}${question}`, columns)
-  if (ahead + note.length <= columns)
+  if (lead + note.length <= columns)
     return `${row.candidate_id}  ${painted}  ${note}`.trimEnd().concat('\n', below)
   return [
     row.candidate_id,
@@ -162,7 +171,7 @@ const wideColumns = 144
 const cut = (text: string, columns: number) =>
   text.length <= columns ? text : `${text.slice(0, Math.max(0, columns - 1))}…`
 
-const showCommand = (context: Context) =>
+export const showCommand = (context: Context) =>
   new Command('show')
     .description('one candidate as the store holds it')
     .argument('<candidate-id>')
@@ -175,12 +184,10 @@ const showCommand = (context: Context) =>
       const site = await siteOf(context, command)
       const receipts = createReceipts()
       const { output } = context
-      await look(context, site, [receipts], async ({ ledger, registry }) => {
-        const candidate = await ledger.get(id)
+      await look(context, site, [receipts], async (looked) => {
+        const candidate = await looked.ledger.get(id)
         if (!candidate) throw unknownCandidate(site, id)
-        const slug = registry.find(
-          ({ questionId }) => questionId === candidate.round.questionId,
-        )?.slug
+        const slug = slugsOf(looked).get(candidate.round.questionId)
         const row = candidateRow(candidate, slug, receipts)
         output.result('operator-candidate', row, () =>
           fields(
@@ -192,30 +199,4 @@ const showCommand = (context: Context) =>
           ),
         )
       })
-    })
-
-const rejectCommand = (context: Context) =>
-  new Command('reject')
-    .description(
-      'end a candidate for good; its proposer reads the reason as the detail of the failure',
-    )
-    .argument('<candidate-id>')
-    .requiredOption(reasonOption[0], 'why, for the proposer to read')
-    .option(...dryRunOption)
-    .addHelpText(
-      'after',
-      '\nExample:\n  proposer operator candidates reject 3f2b8c1e-8d5a-4a52-9c3d-0a1b2c3d4e5f --reason "asked for by the proposer"',
-    )
-    .action(async (given: string, own: { reason: string }, command: Command) => {
-      const id = candidateIdOf(given)
-      const site = await siteOf(context, command)
-      const acted = await act(context, site, 'candidates/reject', {
-        candidate_id: id,
-        ...reasonOf(own),
-      })
-      if (acted === undefined) return
-      showActed(context, acted, (name) => [
-        `candidate ${name} is rejected`,
-        `candidate ${name} is as it was`,
-      ])
     })

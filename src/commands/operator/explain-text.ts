@@ -11,148 +11,121 @@ type Token = Explanation['token']
 
 /** At most `columns` wide but for hashes and ids, which stay whole. */
 export function explanationText(
-  shown: Explanation,
+  explanation: Explanation,
   { columns, paint }: Pick<Output, 'columns' | 'paint'>,
 ): string {
-  const { token } = shown
-  const seconds = shown.deadline_in_seconds
+  const { token, slug, question_id, outcome, price, status, next } = explanation
+  const seconds = explanation.deadline_in_seconds
   const left = seconds >= 0 ? `in ${duration(seconds)}` : `${duration(-seconds)} ago`
   const head = fields(
     [
-      ['question', shown.slug ?? shown.question_id],
-      ['id', shown.slug === null ? null : shown.question_id],
-      ['round', dateText(String(shown.round.timestamp))],
-      ['proposer', shown.proposer],
-      [
-        'answer',
-        shown.outcome === null ? `price ${shown.price}` : `${shown.outcome} (price ${shown.price})`,
-      ],
-      ['authorizes', amountText(shown.amount, token ?? undefined)],
-      ['deadline', `${timeText(shown.deadline)}, ${left}`],
-      ['before it', rivalsText(shown)],
+      ['question', slug ?? question_id],
+      ['id', slug === null ? null : question_id],
+      ['round', dateText(String(explanation.round.timestamp))],
+      ['proposer', explanation.proposer],
+      ['answer', outcome === null ? `price ${price}` : `${outcome} (price ${price})`],
+      ['authorizes', amountText(explanation.amount, token ?? undefined)],
+      ['deadline', `${timeText(explanation.deadline)}, ${left}`],
+      ['before it', rivalsText(explanation)],
     ],
     columns,
   )
-  const events = shown.events.map((event) => eventText(event as ExplainedEvent, token, columns))
-  const { next } = shown
+  const says = [
+    ['next', next.expected],
+    ['the proposer', next.proposer],
+    ['the operator', next.operator],
+  ] as const
   return [
-    `${shown.candidate_id}  ${paint[colours[shown.status]](shown.status)}`,
+    `${explanation.candidate_id}  ${paint[colours[status]](status)}`,
     head,
     '',
-    ...events,
+    ...explanation.events.map((event) => eventText(event as ExplainedEvent, token, columns)),
     '',
-    fold(`next: ${next.expected}`, columns, '  '),
-    ...(next.proposer === null ? [] : [fold(`the proposer: ${next.proposer}`, columns, '  ')]),
-    ...(next.operator === null ? [] : [fold(`the operator: ${next.operator}`, columns, '  ')]),
+    ...says.flatMap(([who, text]) =>
+      text === null ? [] : [fold(`${who}: ${text}`, columns, '  ')],
+    ),
   ].join('\n')
 }
 
 /** Seconds as people say them: `2 h 5 min`. */
 function duration(seconds: number): string {
-  const [days, hours, minutes] = [
-    Math.floor(seconds / 86_400),
-    Math.floor(seconds / 3_600) % 24,
-    Math.floor(seconds / 60) % 60,
-  ]
+  const days = Math.floor(seconds / 86_400)
+  const hours = Math.floor(seconds / 3_600) % 24
+  const minutes = Math.floor(seconds / 60) % 60
   if (days > 0) return `${days} d ${hours} h`
   if (hours > 0) return `${hours} h ${minutes} min`
   return minutes > 0 ? `${minutes} min ${seconds % 60} s` : `${seconds} s`
 }
 
 function rivalsText({ rivals }: Explanation): string | null {
-  const before = rivals.filter(({ is_before }) => is_before)
-  const [first] = before
-  if (first === undefined)
-    return rivals.length === 0 ? null : `nobody; ${rivals.length} more came later in this round`
-  return `${first.candidate_id} (${first.status})${before.length === 1 ? '' : ` and ${before.length - 1} more`}`
+  const [first, ...others] = rivals.filter(({ is_before }) => is_before)
+  if (first !== undefined)
+    return `${first.candidate_id} (${first.status})${others.length === 0 ? '' : ` and ${others.length} more`}`
+  return rivals.length === 0 ? null : `nobody; ${rivals.length} more came later in this round`
 }
 
 function eventText(event: ExplainedEvent, token: Token, columns: number): string {
-  const [what, ...more] = saying(event, token)
+  const lines = linesOf(event, token)
   const at = event.at === null ? '(time not kept)     ' : timeText(event.at)
   // The time takes a column of its own where there is room for one.
   const room = columns - at.length - 2
   if (room < 40)
-    return [
-      at,
-      ...[what ?? '', ...more].map((line) => `  ${fold(line, columns - 2, '    ')}`),
-    ].join('\n')
+    return [at, ...lines.map((line) => `  ${fold(line, columns - 2, '    ')}`)].join('\n')
   const indent = ' '.repeat(at.length + 2)
-  const told = [what ?? '', ...more].map((line, index) =>
-    fold(line, room, `${indent}${index === 0 ? '  ' : '  '}`),
-  )
-  return `${at}  ${told.join(`\n${indent}`)}`
+  return `${at}  ${lines.map((line) => fold(line, room, `${indent}  `)).join(`\n${indent}`)}`
 }
 
 const text = (value: unknown): string =>
   value === null || value === undefined ? 'unknown' : String(value)
 const names = (value: unknown): readonly string[] => (Array.isArray(value) ? value.map(String) : [])
-const part = (value: unknown): Readonly<Record<string, unknown>> =>
-  typeof value === 'object' && value !== null ? (value as Record<string, unknown>) : {}
+type Part = Readonly<Record<string, unknown>>
+const part = (value: unknown): Part =>
+  typeof value === 'object' && value !== null ? (value as Part) : {}
 
-/** What happened, in lines; the first says it, the others give figures. */
-function saying(event: ExplainedEvent, token: Token): readonly string[] {
+/** What happened, in lines; `{key}` stands for what the event has there. */
+const sentences: Partial<Record<ExplainedEvent['event'], readonly string[]>> = {
+  received: ['received'],
+  compacted: ['(a compaction has dropped the details of what follows: older than 90 days)'],
+  validated: ['validated'],
+  selected: ['selected for execution'],
+  stands_in_again: ['its nonce is settled without it: stands in again'],
+  made_room: ['cannot go on yet, and lets another one of its round go first: stands in again'],
+  put_back: ['the same payload came again: back to received'],
+  sent: ['sent', '{hash}'],
+  submitted: ['submitted', '{hash}'],
+  confirmed: ['confirmed'],
+  reverted: ['its transaction reverted', '{hash}'],
+  left_out: ['left out of the transaction that goes in place of this one:', '{hash}'],
+  fell_back: ['a reorganisation took back "{from}": submitted again by', '{hash}'],
+  indexed: ['on the chain: ProposePrice is log {event_index} of its block'],
+  wallet_allowed: ['operator: its wallet may propose: {reason}'],
+  wallet_disallowed: ['operator: its wallet may not propose any more: {reason}'],
+  question_set: ['operator: the entry of its question was set: {reason}'],
+  question_removed: ['operator: the entry of its question was removed: {reason}'],
+  store_repaired: ['operator: the store was repaired, {lost_bytes} bytes given up: {reason}'],
+}
+
+function linesOf(event: ExplainedEvent, token: Token): readonly string[] {
+  const lines = sentences[event.event]
+  if (lines)
+    return lines.map((line) => line.replace(/\{(\w+)\}/g, (_, key: string) => text(event[key])))
   switch (event.event) {
-    case 'received':
-      return ['received']
-    case 'compacted':
-      return ['(a compaction has dropped the details of what follows: older than 90 days)']
     case 'checked':
       return checkLines(part(event.check), token)
-    case 'validated':
-      return ['validated']
-    case 'selected':
-      return ['selected for execution']
-    case 'stands_in_again':
-      return ['its nonce is settled without it: stands in again']
-    case 'made_room':
-      return ['cannot go on yet, and lets another one of its round go first: stands in again']
-    case 'put_back':
-      return ['the same payload came again: back to received']
     case 'nonce_reserved':
       return [
         `nonce ${text(event.nonce)} of ${text(event.executor)} reserved${withOthers(event.others)}`,
       ]
     case 'signed':
       return signedLines(event)
-    case 'sent':
-      return ['sent', text(event.hash)]
-    case 'submitted':
-      return ['submitted', text(event.hash)]
     case 'mined':
       return minedLines(event)
-    case 'confirmed':
-      return ['confirmed']
-    case 'reverted':
-      return ['its transaction reverted', text(event.hash)]
-    case 'left_out':
-      return ['left out of the transaction that goes in place of this one:', text(event.hash)]
-    case 'fell_back':
-      return [
-        `a reorganisation took back "${text(event.from)}": submitted again by`,
-        text(event.hash),
-      ]
-    case 'indexed':
-      return [`on the chain: ProposePrice is log ${text(event.event_index)} of its block`]
-    case 'nonce_settled':
-      return [
-        `nonce ${text(event.nonce)} is settled for good: ${outcomes[text(event.outcome)] ?? text(event.outcome)}`,
-      ]
-    case 'failed':
-    case 'rejected':
-      return failureTextOf(part(event.failure), text(event.next_action), event.event === 'rejected')
-    case 'wallet_allowed':
-      return [`operator: its wallet may propose: ${text(event.reason)}`]
-    case 'wallet_disallowed':
-      return [`operator: its wallet may not propose any more: ${text(event.reason)}`]
-    case 'question_set':
-      return [`operator: the entry of its question was set: ${text(event.reason)}`]
-    case 'question_removed':
-      return [`operator: the entry of its question was removed: ${text(event.reason)}`]
-    case 'store_repaired':
-      return [
-        `operator: the store was repaired, ${text(event.lost_bytes)} bytes given up: ${text(event.reason)}`,
-      ]
+    case 'nonce_settled': {
+      const outcome = text(event.outcome)
+      return [`nonce ${text(event.nonce)} is settled for good: ${outcomes[outcome] ?? outcome}`]
+    }
+    default:
+      return failureLines(part(event.failure), text(event.next_action), event.event === 'rejected')
   }
 }
 
@@ -164,11 +137,10 @@ const outcomes: Readonly<Record<string, string>> = {
     'by no transaction of this store (another one used it, or it was given up with its former executor)',
 }
 
-const withOthers = (value: unknown): string => {
+function withOthers(value: unknown): string {
   const others = names(value)
-  return others.length === 0
-    ? ''
-    : `, with ${others.length} ${others.length === 1 ? 'other' : 'others'}: ${others.join(', ')}`
+  const word = others.length === 1 ? 'other' : 'others'
+  return others.length === 0 ? '' : `, with ${others.length} ${word}: ${others.join(', ')}`
 }
 
 const verdicts: Readonly<Record<string, string>> = {
@@ -179,52 +151,49 @@ const verdicts: Readonly<Record<string, string>> = {
   operator: "held up by the operator's part",
 }
 
-function checkLines(check: Readonly<Record<string, unknown>>, token: Token): readonly string[] {
+function checkLines(check: Part, token: Token): readonly string[] {
   const figures = part(check.figures)
-  const amount = (name: string) =>
-    figures[name] === undefined ? undefined : shownAmount(text(figures[name]), token)
-  const either = (name: string, yes: string, no: string) =>
-    figures[name] === undefined ? undefined : figures[name] === true ? yes : no
-  const groups: readonly (readonly (readonly [string, string | undefined])[])[] = [
+  const amount = (raw: unknown) => amountShown(text(raw), token)
+  const either = (yes: string, no: string) => (value: unknown) => (value === true ? yes : no)
+  /** A line each: figures by name, with how they are written. */
+  const groups: readonly (readonly (readonly [string, string, (value: unknown) => string])[])[] = [
     [
-      ['bond', amount('bond')],
-      ['authorized', amount('amount')],
+      ['bond', 'bond', amount],
+      ['authorized', 'amount', amount],
     ],
-    [['needed by all that is active', amount('needed')]],
+    [['needed by all that is active', 'needed', amount]],
     [
-      ['balance', amount('balance')],
-      ['allowance', amount('allowance')],
+      ['balance', 'balance', amount],
+      ['allowance', 'allowance', amount],
     ],
     [
       [
         'request',
-        figures.round_state === undefined
-          ? undefined
-          : `${text(figures.round_state)}${figures.paused === true ? ', paused' : ''}`,
+        'round_state',
+        (state) => `${text(state)}${figures.paused === true ? ', paused' : ''}`,
       ],
-      ['nonce', either('nonce_used', 'used', 'unused')],
-      ['signature', either('signature_accepted', 'accepted', 'refused')],
+      ['nonce', 'nonce_used', either('used', 'unused')],
+      ['signature', 'signature_accepted', either('accepted', 'refused')],
     ],
-    [['simulation', figures.simulation === undefined ? undefined : text(figures.simulation)]],
+    [['simulation', 'simulation', text]],
   ]
-  const told = groups
+  const lines = groups
     .map((group) =>
       group
-        .flatMap(([name, value]) => (value === undefined ? [] : [`${name} ${value}`]))
+        .filter(([, key]) => figures[key] !== undefined)
+        .map(([name, key, write]) => `${name} ${write(figures[key])}`)
         .join(' · '),
     )
     .filter((line) => line !== '')
   const why = check.detail === null || check.detail === undefined ? '' : `: ${text(check.detail)}`
   const verdict = `${verdicts[text(check.verdict)] ?? text(check.verdict)}${why}`
-  // What holds it up without a figure of its own was found out around it, not by reading the chain
-  // for it.
-  return told.length === 0
-    ? [`block ${text(check.block_number)}: ${verdict}`]
-    : [`checked at block ${text(check.block_number)}: ${verdict}`, ...told]
+  // Without a figure of its own it was found out around it, not by reading the chain for it.
+  const head = lines.length === 0 ? 'block' : 'checked at block'
+  return [`${head} ${text(check.block_number)}: ${verdict}`, ...lines]
 }
 
 /** An allowance beyond what any token has is meant to be without limit. */
-const shownAmount = (raw: string, token: Token) =>
+const amountShown = (raw: string, token: Token) =>
   /^\d+$/.test(raw) && BigInt(raw) >= 2n ** 128n ? 'unlimited' : amountText(raw, token ?? undefined)
 
 const signings: Readonly<Record<string, string>> = {
@@ -238,42 +207,37 @@ const signings: Readonly<Record<string, string>> = {
 function signedLines(event: ExplainedEvent): readonly string[] {
   const attempt = part(event.attempt)
   const leftOut = names(event.left_out)
-  const fees = `at most ${gwei(attempt.max_fee_per_gas)} gwei for gas, ${gwei(attempt.max_priority_fee_per_gas)} gwei tip`
-  const what = `${signings[text(event.as)] ?? 'a transaction'} signed under nonce ${text(event.nonce)}${withOthers(event.others)}`
+  const what = signings[text(event.as)] ?? 'a transaction'
   return [
-    what,
+    `${what} signed under nonce ${text(event.nonce)}${withOthers(event.others)}`,
     ...(leftOut.length === 0 ? [] : [`without ${leftOut.join(', ')}`]),
     text(attempt.hash),
-    fees,
+    `at most ${gwei(attempt.max_fee_per_gas)} gwei for gas, ${gwei(attempt.max_priority_fee_per_gas)} gwei tip`,
   ]
 }
 
 function minedLines(event: ExplainedEvent): readonly string[] {
-  const paid =
-    event.gas_price_wei === undefined
-      ? `gas ${text(event.gas_used)}`
-      : `gas ${text(event.gas_used)} × ${gwei(event.gas_price_wei)} gwei = ${coins(BigInt(text(event.gas_used)) * BigInt(text(event.gas_price_wei)))} of the chain's coin`
-  const carried = Number(event.carried) > 1 ? `, for ${text(event.carried)} proposals` : ''
+  const { gas_used: gas, gas_price_wei: price, carried } = event
+  const cost =
+    price === undefined
+      ? ''
+      : ` × ${gwei(price)} gwei = ${decimal(BigInt(text(gas)) * BigInt(text(price)), 18)} of the chain's coin`
   const what = event.transaction === 'cancel' ? 'the cancellation is mined' : 'mined'
+  const shared = Number(carried) > 1 ? `, for ${text(carried)} proposals` : ''
   return [
     `${what} in block ${text(event.block_number)}: ${text(event.status)}`,
     `block hash ${text(event.block_hash)}`,
-    `${paid}${carried}`,
+    `gas ${text(gas)}${cost}${shared}`,
   ]
 }
 
-function failureTextOf(
-  failure: Readonly<Record<string, unknown>>,
-  nextAction: string,
-  isRejection: boolean,
-): readonly string[] {
+function failureLines(failure: Part, nextAction: string, isRejection: boolean): readonly string[] {
   const fate =
     failure.retryable === true
       ? 'the same payload may still execute'
       : 'this payload cannot execute any more'
-  const head = isRejection ? 'operator: rejected' : 'failed'
   return [
-    `${head} (${text(failure.stage)}): ${text(failure.code)}`,
+    `${isRejection ? 'operator: rejected' : 'failed'} (${text(failure.stage)}): ${text(failure.code)}`,
     visible(text(failure.detail)),
     `${fate}; next action: ${nextAction}`,
   ]
@@ -287,4 +251,3 @@ function decimal(wei: bigint, decimals: number): string {
 }
 const gwei = (wei: unknown): string =>
   /^\d+$/.test(text(wei)) ? decimal(BigInt(text(wei)), 9) : text(wei)
-const coins = (wei: bigint): string => decimal(wei, 18)

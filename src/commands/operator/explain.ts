@@ -1,6 +1,6 @@
 /** `operator candidates explain`: one answer to "what happened to my proposal?" (contract §6). */
 import { Command } from 'commander'
-import * as z from 'zod'
+import * as z from 'zod/mini'
 import { createRoundReader, type RegistryEntry } from '../../core/chain/questions.js'
 import type { Round } from '../../core/chain/round.js'
 import { contractsOf } from '../../core/gateway/config.js'
@@ -63,10 +63,10 @@ async function serviceOf(context: Context, holder: LockHolder | undefined): Prom
   const url = adminUrlOf(holder)
   if (url === undefined) return { kind: 'held', by: holderText(holder) }
   try {
-    const told = Readiness.safeParse(
+    const read = Readiness.safeParse(
       await getAdmin(context, `${url}/readyz`, { timeoutMs: readyMs, statuses: [200, 503] }),
     )
-    return { kind: 'serves', reasons: told.success ? told.data.reasons : undefined }
+    return { kind: 'serves', reasons: read.data?.reasons }
   } catch (error) {
     // The records are told all the same, and that nobody answered is part of the answer.
     if (error instanceof UnavailableError) return { kind: 'serves', reasons: undefined }
@@ -83,28 +83,23 @@ async function tokenOf(
   entry: RegistryEntry | undefined,
 ): Promise<Round['token'] | undefined> {
   const over = new AbortController()
-  const late = context.clock.sleep(tokenMs, over.signal).then(
-    () => undefined,
-    () => undefined,
-  )
+  const late = context.clock.sleep(tokenMs, over.signal).catch(() => undefined)
   const read = async () => {
-    try {
-      const chain = await context.edges.chain(config.chain.rpc_urls, expectedChain(config))
-      return (await createRoundReader(chain, contractsOf(config)).read(round.questionId, entry))
-        ?.token
-    } catch (error) {
-      // Raw units say the same; the node is not what was asked about.
-      if (error instanceof ChainError) return undefined
-      throw error
-    }
+    const chain = await context.edges.chain(config.chain.rpc_urls, expectedChain(config))
+    return createRoundReader(chain, contractsOf(config)).read(round.questionId, entry)
+  }
+  const unread = (error: unknown) => {
+    // Raw units say the same; the node is not what was asked about.
+    if (error instanceof ChainError) return undefined
+    throw error
   }
   try {
-    const token = await Promise.race([read(), late])
-    if (token === undefined)
+    const found = await Promise.race([read().catch(unread), late])
+    if (found === undefined)
       context.output.note(
         'no node told how the token writes its amounts: they are shown in raw units',
       )
-    return token
+    return found?.token
   } finally {
     over.abort()
   }

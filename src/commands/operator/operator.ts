@@ -1,31 +1,72 @@
 /** `operator`: the local toolkit on a gateway's store (contract §6). */
 import { Command } from 'commander'
 import type { Context } from '../terminal/context.js'
+import { actCommand, actVerbs } from './acts.js'
 import { budgetCommand } from './budget.js'
-import { candidatesCommand } from './candidates.js'
-import { questionsCommand } from './questions.js'
-import { storeCommand } from './store.js'
-import { allowCommand, listCommand, switchCommand } from './wallets.js'
+import { candidatesListCommand, showCommand } from './candidates.js'
+import { explainCommand } from './explain.js'
+import { questionsListCommand, walletsListCommand } from './lists.js'
+import { repairCommand } from './repair.js'
+import { exportCommand, verifyCommand } from './store.js'
 
-export const operatorCommand = (context: Context): Command =>
-  new Command('operator')
-    .description(
-      "look after a gateway's store: who may propose, which questions, what became of candidates. Works while it serves and while it does not",
-    )
-    .option(
-      '--config <gateway.json>',
-      'the configuration whose store is meant; default: gateway.json',
-    )
-    .addHelpText(
-      'after',
-      '\nExamples:\n  proposer operator allow 0x8ba1f109551bd432803012645ac136ddd64dba72 --reason "contract signed"\n  proposer operator candidates explain 3f2b8c1e-8d5a-4a52-9c3d-0a1b2c3d4e5f\n  proposer operator pause --reason "node upgrade"',
-    )
-    .addCommand(allowCommand(context, 'allow'))
-    .addCommand(allowCommand(context, 'disallow'))
-    .addCommand(listCommand(context))
-    .addCommand(switchCommand(context, 'pause'))
-    .addCommand(switchCommand(context, 'resume'))
-    .addCommand(questionsCommand(context))
-    .addCommand(candidatesCommand(context))
-    .addCommand(storeCommand(context))
-    .addCommand(budgetCommand(context))
+export function operatorCommand(context: Context): Command {
+  const act = (name: keyof typeof actVerbs) => actCommand(context, actVerbs[name])
+  const group = (
+    name: string,
+    description: string,
+    examples: readonly string[],
+    commands: readonly Command[],
+  ) => {
+    const lines = examples.map((example) => `\n  proposer operator ${example}`).join('')
+    const made = new Command(name)
+      .description(description)
+      .addHelpText('after', `\nExamples:${lines}`)
+    for (const command of commands) made.addCommand(command)
+    return made
+  }
+  return group(
+    'operator',
+    "look after a gateway's store: who may propose, which questions, what became of candidates. Works while it serves and while it does not",
+    [
+      'allow 0x8ba1f109551bd432803012645ac136ddd64dba72 --reason "contract signed"',
+      'candidates explain 3f2b8c1e-8d5a-4a52-9c3d-0a1b2c3d4e5f',
+      'pause --reason "node upgrade"',
+    ],
+    [
+      ...(['allow', 'disallow'] as const).map(act),
+      walletsListCommand(context),
+      ...(['pause', 'resume'] as const).map(act),
+      group(
+        'questions',
+        'the question registry: slugs, requesters and requests beyond what trusted adapters know by id',
+        ['questions list', actVerbs.add.example, actVerbs.import.example],
+        [questionsListCommand(context), ...(['add', 'import', 'remove'] as const).map(act)],
+      ),
+      group(
+        'candidates',
+        'what became of proposals, and ending one',
+        [
+          'candidates list --status failed',
+          'candidates explain 3f2b8c1e-8d5a-4a52-9c3d-0a1b2c3d4e5f',
+          actVerbs.reject.example,
+        ],
+        [
+          candidatesListCommand(context),
+          showCommand(context),
+          explainCommand(context),
+          act('reject'),
+        ],
+      ),
+      group(
+        'store',
+        'prove, fold, export and repair the store',
+        ['store verify', 'store compact', 'store export --csv > candidates.csv'],
+        [verifyCommand(context), act('compact'), exportCommand(context), repairCommand(context)],
+      ),
+      budgetCommand(context),
+    ],
+  ).option(
+    '--config <gateway.json>',
+    'the configuration whose store is meant; default: gateway.json',
+  )
+}

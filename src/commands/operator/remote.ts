@@ -2,7 +2,7 @@
  * Acts by the admin listener of a serving gateway (contract §6). Loopback only, by the URL that the
  * store's lock names.
  */
-import * as z from 'zod'
+import * as z from 'zod/mini'
 import type { ActName, ActResult } from '../../core/gateway/operator/acts.js'
 import { readAdminToken } from '../../core/io/serving/admin-token.js'
 import { TransportError } from '../../core/ports.js'
@@ -23,10 +23,10 @@ const Result = z.object({
   unchanged: Names,
   reason: z.string(),
   notes: Names,
-  bytes: z.object({ before: z.number(), after: z.number() }).optional(),
+  bytes: z.optional(z.object({ before: z.number(), after: z.number() })),
 })
 const Refused = z.object({
-  error: z.object({ code: z.string(), detail: z.string(), hint: z.string().optional() }),
+  error: z.object({ code: z.string(), detail: z.string(), hint: z.optional(z.string()) }),
 })
 
 export interface RemoteAct {
@@ -110,42 +110,35 @@ interface NoAnswer {
 }
 
 async function exchange(
-  context: Context,
+  { clock, edges, signal }: Context,
   url: string,
   init: RequestInit,
   timeoutMs: number | undefined,
 ): Promise<Answer | NoAnswer | undefined> {
-  const { clock, edges } = context
   const fetch = await edges.fetch()
   const over = new AbortController()
   const late = new AbortController()
-  if (timeoutMs !== undefined) {
+  if (timeoutMs !== undefined)
     clock.sleep(timeoutMs, over.signal).then(
       () => late.abort(),
-      // The answer came first.
+      // The response came first.
       () => undefined,
     )
-  }
   try {
-    const response = await fetch(url, {
-      ...init,
-      signal: AbortSignal.any([context.signal, late.signal]),
-    })
+    const both = AbortSignal.any([signal, late.signal])
+    const response = await fetch(url, { ...init, signal: both })
     return { status: response.status, body: await response.json() }
-  } catch (error) {
-    if (context.signal.aborted) throw context.signal.reason
-    if (late.signal.aborted)
-      return {
-        missing: `the gateway did not answer within ${Math.ceil((timeoutMs ?? 0) / 100) / 10} s`,
-        cause: error,
-      }
-    if (error instanceof TransportError) {
-      if (error.phase === 'connect') return undefined
-      return { missing: `no answer came from the gateway (${error.code})`, cause: error }
+  } catch (cause) {
+    if (signal.aborted) throw signal.reason
+    if (late.signal.aborted) {
+      const seconds = Math.ceil((timeoutMs ?? 0) / 100) / 10
+      return { missing: `the gateway did not answer within ${seconds} s`, cause }
     }
-    if (error instanceof SyntaxError)
-      return { missing: 'what answered is no gateway', cause: error }
-    throw error
+    if (cause instanceof SyntaxError) return { missing: 'what answered is no gateway', cause }
+    if (!(cause instanceof TransportError)) throw cause
+    return cause.phase === 'connect'
+      ? undefined
+      : { missing: `no answer came from the gateway (${cause.code})`, cause }
   } finally {
     over.abort()
   }
@@ -155,11 +148,10 @@ function refusalOf({ status, body }: Answer): ProposerError {
   const parsed = Refused.safeParse(body)
   if (!parsed.success) return uncertain(`the gateway answered ${status} without a reason`)
   const { code, detail, hint } = parsed.data.error
-  if (status === 401) {
+  if (status === 401)
     return new UnauthorizedError(code, 'the gateway does not take the token of this store', {
       hint: 'admin.token was changed after the gateway had started: start it again',
     })
-  }
   if (status === 503)
     return new UnavailableError(code, detail, {
       hint: hint ?? 'run the same command again in a moment',
@@ -177,9 +169,8 @@ function refusalOf({ status, body }: Answer): ProposerError {
   })
 }
 
-function uncertain(detail: string, cause?: unknown): UncertainError {
-  return new UncertainError('act_unknown', `${detail}: the act may have been done`, {
+const uncertain = (detail: string, cause?: unknown) =>
+  new UncertainError('act_unknown', `${detail}: the act may have been done`, {
     cause,
     hint: 'run the same command again: what is done already is told as unchanged',
   })
-}

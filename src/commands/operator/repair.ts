@@ -3,8 +3,7 @@
  * (robustness §2).
  */
 import { Command } from 'commander'
-import { knownKind } from '../../core/gateway/ledger/state.js'
-import { storeFormat } from '../../core/gateway/ledger/store.js'
+import { storeLog } from '../../core/gateway/ledger/open-store.js'
 import { StorageError, UsageError } from '../../core/protocol/errors.js'
 import { joinPath } from '../../core/storage/durable.js'
 import { acquireLock } from '../../core/storage/lock.js'
@@ -13,8 +12,8 @@ import { type DryRunFlag, dryRunOption } from '../dry-run.js'
 import type { Context } from '../terminal/context.js'
 import { counted, fold } from '../terminal/render.js'
 import { type Site, siteOf } from './access.js'
+import { reasonOf, reasonOption } from './acts.js'
 import { inspectStore, requireStore } from './inspection.js'
-import { reasonOf, reasonOption } from './wallets.js'
 
 interface RepairFlags extends DryRunFlag {
   readonly acceptLoss?: boolean
@@ -34,53 +33,37 @@ export const repairCommand = (context: Context) =>
       const site = await siteOf(context, command)
       await requireStore(context, site)
       const { reason = 'by operator' } = reasonOf(own)
-      if (own.acceptLoss !== true || own.dryRun === true) {
-        const plan = await planOf(context, site)
-        context.output.result('operator-store-repair', { repaired: false, ...plan }, () =>
-          planText(context, plan),
-        )
-        if (plan.damage && own.dryRun !== true) {
-          throw new UsageError('loss_not_accepted', 'nothing was changed', {
-            hint: `restore a backup if there is one; else give that up with ${site.named('store repair --accept-loss')}`,
-          })
-        }
-        return
-      }
-      const { liveness, random, files } = context
-      const before = await planOf(context, site)
-      if (before.damage === null) {
-        context.output.result(
-          'operator-store-repair',
-          { repaired: false, ...before, saved: [] },
-          () => planText(context, before),
-        )
-        return
-      }
-      const lock = await acquireLock({ files, liveness, random }, site.store, 'operator')
-      try {
-        const plan = await planOf(context, site)
-        const saved = plan.damage === null ? [] : await repair(context, site, reason)
-        context.output.result(
-          'operator-store-repair',
-          { repaired: plan.damage !== null, ...plan, saved },
-          () =>
-            [
-              planText(context, plan),
-              ...(plan.damage === null
-                ? []
-                : [
-                    fold(
-                      `cut back; what was given up lies in ${saved.join(', ')}`,
-                      context.output.columns,
-                      '  ',
-                    ),
-                  ]),
-            ].join('\n'),
-        )
-      } finally {
-        await lock.release()
-      }
+      const plan = await planOf(context, site)
+      const isOnlyShown = own.acceptLoss !== true || own.dryRun === true
+      if (!isOnlyShown && plan.damage) return repairUnderLock(context, site, reason)
+      print(context, plan, isOnlyShown ? undefined : [])
+      if (isOnlyShown && plan.damage && own.dryRun !== true)
+        throw new UsageError('loss_not_accepted', 'nothing was changed', {
+          hint: `restore a backup if there is one; else give that up with ${site.named('store repair --accept-loss')}`,
+        })
     })
+
+async function repairUnderLock(context: Context, site: Site, reason: string): Promise<void> {
+  const lock = await acquireLock(context, site.store, 'operator')
+  try {
+    const plan = await planOf(context, site)
+    print(context, plan, plan.damage ? await repair(context, site, reason) : [])
+  } finally {
+    await lock.release()
+  }
+}
+
+/** `saved`: where what was given up lies; `undefined` where nothing was to be repaired. */
+function print(context: Context, plan: Plan, saved: readonly string[] | undefined): void {
+  const { output } = context
+  const repaired = saved !== undefined && plan.damage !== null
+  output.result('operator-store-repair', { repaired, ...plan, ...(saved && { saved }) }, () => {
+    const cut = `cut back; what was given up lies in ${(saved ?? []).join(', ')}`
+    return [planText(context, plan), ...(repaired ? [fold(cut, output.columns, '  ')] : [])].join(
+      '\n',
+    )
+  })
+}
 
 async function planOf(context: Context, site: Site) {
   const { inspection, facts } = await inspectStore(context, site)
@@ -132,8 +115,7 @@ async function repair(context: Context, site: Site, reason: string): Promise<rea
   const { bytes } = inspection.manifest
     ? await lossOf(context, site.store, inspection.manifest, damage)
     : { bytes: 0 }
-  const options = { format: storeFormat, knownKinds: knownKind }
-  return repairLog({ files, clock, hash }, site.store, inspection, options, (saved) => ({
+  return repairLog({ files, clock, hash }, site.store, inspection, storeLog, (saved) => ({
     kind: 'store.repaired',
     data: { file: damage.file, offset: damage.offset, lostBytes: bytes, saved, reason },
   }))
