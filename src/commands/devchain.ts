@@ -9,7 +9,8 @@ import { aborted, endsAsServer } from '../core/io/interruption.js'
 import { type Address, ChainError } from '../core/ports.js'
 import { UnavailableError, UsageError } from '../core/protocol/errors.js'
 import { priceOf } from '../core/protocol/proposal.js'
-import { isIdentifier, OutcomeKey } from '../core/protocol/schema.js'
+import type { OutcomeKey } from '../core/protocol/schema.js'
+import { isIdentifier } from '../core/protocol/words.js'
 import { type DryRunFlag, dryRunOption, showDryRun } from './dry-run.js'
 import { noteQuestions, portNumber, unlessStopped, wholeNumber } from './hosting/foreground.js'
 import { fromCwd } from './session/paths.js'
@@ -23,20 +24,11 @@ export const devchainCommand = (context: Context): Command => {
       'a development chain with contracts, funded accounts and open questions; or an act on a running one',
     )
     .addCommand(startCommand(context), { isDefault: true })
-    .addCommand(askCommand(context))
-    .addCommand(disputeCommand(context))
     .addHelpText(
       'after',
       '\nExamples:\n  proposer devchain --write ./dev\n  proposer serve --config ./dev/gateway.json\n  proposer devchain dispute will-it-rain --rpc-url http://127.0.0.1:8545',
     )
-  for (const [verb, what] of Object.entries(adapterVerbs))
-    devchain.addCommand(adapterCommand(context, verb as AdapterVerb, what))
-  devchain
-    .addCommand(proposeCommand(context))
-    .addCommand(setBondCommand(context))
-    .addCommand(setWhitelistCommand(context))
-    .addCommand(fundCommand(context))
-    .addCommand(grantCommand(context))
+  for (const verb of verbs) devchain.addCommand(verbCommand(context, verb))
   for (const one of devchain.commands) one.option(...dryRunOption)
   return devchain
 }
@@ -152,31 +144,6 @@ function announce(context: Context, dev: DevDescription, folder: string | undefi
   else output.note(`next: proposer serve --config ${visible(folder)}/gateway.json`)
 }
 
-/**
- * The chain the verb acts on; `undefined` with --dry-run, which only tells what would be done.
- * Throws UsageError `no_rpc_url` (exit 2).
- */
-async function rpcUrlOf(
-  context: Context,
-  command: Command,
-  operands: readonly string[],
-): Promise<string | undefined> {
-  const flags = command.optsWithGlobals<GlobalFlags & DryRunFlag>()
-  const { rpcUrl } = await resolveSettings(context, flags)
-  if (rpcUrl !== undefined && flags.dryRun === true) {
-    const node = publicUrl(rpcUrl.value)
-    return showDryRun(context, [command.name(), ...operands, 'at', node].join(' '), {
-      act: command.name(),
-      operands,
-      node,
-    })
-  }
-  if (rpcUrl !== undefined) return rpcUrl.value
-  throw new UsageError('no_rpc_url', 'no dev chain is named', {
-    hint: 'give --rpc-url, as the ready line of `proposer devchain` shows it',
-  })
-}
-
 const states = ['invalid', 'requested', 'proposed', 'expired', 'disputed', 'resolved', 'settled']
 
 function showRound(context: Context, round: DevRound): void {
@@ -188,7 +155,42 @@ function showRound(context: Context, round: DevRound): void {
   )
 }
 
-/** An identifier as the gateway would take it. Throws UsageError `bad_identifier`. */
+const matching =
+  (form: RegExp, code: string, detail: string, hint: string) =>
+  (text: string): string => {
+    if (form.test(text)) return text
+    throw new UsageError(code, detail, { hint })
+  }
+
+/** Operands and flags as the gateway or the chain would take them. Each throws UsageError. */
+const requireAddress = matching(
+  /^0x[0-9a-f]{40}$/,
+  'bad_address',
+  'the address is not 0x and 40 lowercase hex digits',
+  'give 0x and 40 hex digits, letters in lowercase; `proposer account list` shows yours',
+)
+const requireOutcome = matching(
+  /^p[123]$/,
+  'bad_outcome',
+  '--outcome is none of p1, p2, p3',
+  'give p1, p2 or p3',
+)
+const requireWhitelist = matching(
+  /^(default|nobody|everybody|0x[0-9a-f]{40})$/,
+  'bad_whitelist',
+  'no such whitelist',
+  'give default, nobody, everybody or a lowercase address',
+)
+const requireRaw = (name: string, text: string): bigint =>
+  BigInt(
+    matching(
+      /^\d{1,30}$/,
+      'bad_amount',
+      `${name} is not an amount in raw token units`,
+      'six decimals: 1000000 is one token',
+    )(text),
+  )
+
 function requireIdentifier(text: string): string {
   if (isIdentifier(text)) return text
   throw new UsageError('bad_identifier', 'the identifier is neither a question id nor a slug', {
@@ -196,200 +198,185 @@ function requireIdentifier(text: string): string {
   })
 }
 
-function rawAmount(name: string, text: string): bigint {
-  if (/^\d{1,30}$/.test(text)) return BigInt(text)
-  throw new UsageError('bad_amount', `${name} is not an amount in raw token units`, {
-    hint: 'six decimals: 1000000 is one token',
-  })
+type Verbs = typeof import('../core/devchain/dev-verbs.js')
+interface VerbFlags {
+  readonly text?: string
+  readonly bond?: string
+  readonly outcome: string
 }
 
-const askCommand = (context: Context) =>
-  new Command('ask')
-    .description('open a new question; without a slug the next example')
-    .argument('[slug]')
-    .option('--text <text>', "the question's text, with its res_data")
-    .option('--bond <raw>', 'its bond in raw token units, without the final fee')
-    .addHelpText(
-      'after',
-      '\nExample:\n  proposer devchain ask will-it-rain --rpc-url http://127.0.0.1:8545',
-    )
-    .action(
-      async (slug: string | undefined, own: { text?: string; bond?: string }, command: Command) => {
-        const asked = {
-          ...(slug === undefined ? {} : { slug: requireIdentifier(slug) }),
-          ...(own.text === undefined ? {} : { text: own.text }),
-          ...(own.bond === undefined ? {} : { bondRaw: rawAmount('--bond', own.bond) }),
-        }
-        const rpcUrl = await rpcUrlOf(context, command, slug === undefined ? [] : [slug])
-        if (rpcUrl === undefined) return
-        const { askQuestion } = await import('../core/devchain/dev-verbs.js')
-        const question = await askQuestion(rpcUrl, asked)
-        context.output.result(
-          'devchain',
-          question,
-          (asked) => `${asked.question_id}  ${visible(asked.slug)}  ${asked.outcomes.join(' ')}`,
-        )
-      },
-    )
-
-const disputeCommand = (context: Context) =>
-  new Command('dispute')
-    .description('dispute the proposal of the current round; the first dispute opens a new round')
-    .argument('<identifier>', 'question id or slug')
-    .addHelpText(
-      'after',
-      '\nExample:\n  proposer devchain dispute will-it-rain --rpc-url http://127.0.0.1:8545',
-    )
-    .action(async (identifier: string, _own: unknown, command: Command) => {
-      requireIdentifier(identifier)
-      const rpcUrl = await rpcUrlOf(context, command, [identifier])
-      if (rpcUrl === undefined) return
-      const { disputeProposal } = await import('../core/devchain/dev-verbs.js')
-      showRound(context, await disputeProposal(rpcUrl, identifier))
-    })
-
-const adapterVerbs: Readonly<Record<AdapterVerb, string>> = {
-  pause: 'pause a question at its adapter',
-  unpause: 'take the pause back',
-  flag: 'flag a question for its administrators',
-  unflag: 'take the flag back',
-  reset: 'open a new round, as the administrator of the adapter may',
+/** A verb that acts on a running chain. */
+interface Verb {
+  readonly name: string
+  readonly description: string
+  /** Of its operands: name, description, default. */
+  readonly arguments: readonly (readonly [string, string?, string?])[]
+  readonly options?: readonly (readonly [flags: string, description: string])[]
+  readonly required?: readonly [flags: string, description: string]
+  /** What stands behind the verb in its example. */
+  readonly example: string
+  /** What --dry-run names behind the operands. */
+  readonly more?: (flags: VerbFlags) => readonly string[]
+  /** Judges operands and flags before anything is asked; gives what is done with the chain. */
+  run(
+    operands: readonly string[],
+    flags: VerbFlags,
+    context: Context,
+  ): (verbs: Verbs, rpcUrl: string) => Promise<void>
 }
 
-const adapterCommand = (context: Context, verb: AdapterVerb, what: string) =>
-  new Command(verb)
-    .description(what)
-    .argument('<identifier>', 'question id or slug')
-    .addHelpText(
-      'after',
-      `\nExample:\n  proposer devchain ${verb} will-it-rain --rpc-url http://127.0.0.1:8545`,
-    )
-    .action(async (identifier: string, _own: unknown, command: Command) => {
-      requireIdentifier(identifier)
-      const rpcUrl = await rpcUrlOf(context, command, [identifier])
-      if (rpcUrl === undefined) return
-      const { changeQuestion } = await import('../core/devchain/dev-verbs.js')
-      showRound(context, await changeQuestion(rpcUrl, identifier, verb))
-    })
+const identifier = ['<identifier>', 'question id or slug'] as const
 
-const proposeCommand = (context: Context) =>
-  new Command('propose')
-    .description('propose straight at the oracle, as a rival of the gateway would')
-    .argument('<identifier>', 'question id or slug')
-    .requiredOption('--outcome <key>', 'p1, p2 or p3')
-    .addHelpText(
-      'after',
-      '\nExample:\n  proposer devchain propose will-it-rain --outcome p2 --rpc-url http://127.0.0.1:8545',
-    )
-    .action(async (identifier: string, own: { outcome: string }, command: Command) => {
-      const outcome = OutcomeKey.safeParse(own.outcome)
-      if (!outcome.success)
-        throw new UsageError('bad_outcome', '--outcome is none of p1, p2, p3', {
-          hint: 'give p1, p2 or p3',
-        })
-      requireIdentifier(identifier)
-      const rpcUrl = await rpcUrlOf(context, command, [identifier, outcome.data])
-      if (rpcUrl === undefined) return
-      const { proposeDirectly } = await import('../core/devchain/dev-verbs.js')
-      showRound(context, await proposeDirectly(rpcUrl, identifier, BigInt(priceOf[outcome.data])))
-    })
+const adapterVerb = (name: AdapterVerb, description: string): Verb => ({
+  name,
+  description,
+  arguments: [identifier],
+  example: 'will-it-rain',
+  run([question = ''], _flags, context) {
+    requireIdentifier(question)
+    return async ({ changeQuestion }, url) =>
+      showRound(context, await changeQuestion(url, question, name))
+  },
+})
 
-const setBondCommand = (context: Context) =>
-  new Command('set-bond')
-    .description('set the bond of a question in raw token units, without the final fee')
-    .argument('<identifier>', 'question id or slug')
-    .argument('<raw>', 'from 100000000 to 100000000000')
-    .addHelpText(
-      'after',
-      '\nExample:\n  proposer devchain set-bond will-it-rain 600000000 --rpc-url http://127.0.0.1:8545',
-    )
-    .action(async (identifier: string, raw: string, _own: unknown, command: Command) => {
-      const bondRaw = rawAmount('the bond', raw)
-      requireIdentifier(identifier)
-      const rpcUrl = await rpcUrlOf(context, command, [identifier, raw])
-      if (rpcUrl === undefined) return
-      const { setBond } = await import('../core/devchain/dev-verbs.js')
-      showRound(context, await setBond(rpcUrl, identifier, bondRaw))
-    })
-
-const address = /^0x[0-9a-f]{40}$/
-
-const setWhitelistCommand = (context: Context) =>
-  new Command('set-whitelist')
-    .description(
-      'set who may propose on a question: nobody pauses it on chain, default takes the setting back',
-    )
-    .argument('<identifier>', 'question id or slug')
-    .argument('<whitelist>', 'default, nobody, everybody, or the address of a whitelist contract')
-    .addHelpText(
-      'after',
-      '\nExample:\n  proposer devchain set-whitelist will-it-rain nobody --rpc-url http://127.0.0.1:8545',
-    )
-    .action(async (identifier: string, whitelist: string, _own: unknown, command: Command) => {
-      if (
-        whitelist !== 'default' &&
-        whitelist !== 'nobody' &&
-        whitelist !== 'everybody' &&
-        !address.test(whitelist)
-      ) {
-        throw new UsageError('bad_whitelist', 'no such whitelist', {
-          hint: 'give default, nobody, everybody or a lowercase address',
-        })
+const verbs: readonly Verb[] = [
+  {
+    name: 'ask',
+    description: 'open a new question; without a slug the next example',
+    arguments: [['[slug]']],
+    options: [
+      ['--text <text>', "the question's text, with its res_data"],
+      ['--bond <raw>', 'its bond in raw token units, without the final fee'],
+    ],
+    example: 'will-it-rain',
+    run([slug], { text, bond }, { output }) {
+      const asked = {
+        ...(slug !== undefined && { slug: requireIdentifier(slug) }),
+        ...(text !== undefined && { text }),
+        ...(bond !== undefined && { bondRaw: requireRaw('--bond', bond) }),
       }
-      requireIdentifier(identifier)
-      const rpcUrl = await rpcUrlOf(context, command, [identifier, whitelist])
-      if (rpcUrl === undefined) return
-      const { setWhitelist } = await import('../core/devchain/dev-verbs.js')
-      showRound(context, await setWhitelist(rpcUrl, identifier, whitelist as Address))
-    })
+      return async ({ askQuestion }, url) =>
+        output.result(
+          'devchain',
+          await askQuestion(url, asked),
+          ({ question_id, slug, outcomes }) =>
+            `${question_id}  ${visible(slug)}  ${outcomes.join(' ')}`,
+        )
+    },
+  },
+  {
+    name: 'dispute',
+    description: 'dispute the proposal of the current round; the first dispute opens a new round',
+    arguments: [identifier],
+    example: 'will-it-rain',
+    run([question = ''], _flags, context) {
+      requireIdentifier(question)
+      return async ({ disputeProposal }, url) =>
+        showRound(context, await disputeProposal(url, question))
+    },
+  },
+  adapterVerb('pause', 'pause a question at its adapter'),
+  adapterVerb('unpause', 'take the pause back'),
+  adapterVerb('flag', 'flag a question for its administrators'),
+  adapterVerb('unflag', 'take the flag back'),
+  adapterVerb('reset', 'open a new round, as the administrator of the adapter may'),
+  {
+    name: 'propose',
+    description: 'propose straight at the oracle, as a rival of the gateway would',
+    arguments: [identifier],
+    required: ['--outcome <key>', 'p1, p2 or p3'],
+    example: 'will-it-rain --outcome p2',
+    more: ({ outcome }) => [outcome],
+    run([question = ''], { outcome }, context) {
+      const price = BigInt(priceOf[requireOutcome(outcome) as OutcomeKey])
+      requireIdentifier(question)
+      return async ({ proposeDirectly }, url) =>
+        showRound(context, await proposeDirectly(url, question, price))
+    },
+  },
+  {
+    name: 'set-bond',
+    description: 'set the bond of a question in raw token units, without the final fee',
+    arguments: [identifier, ['<raw>', 'from 100000000 to 100000000000']],
+    example: 'will-it-rain 600000000',
+    run([question = '', raw = ''], _flags, context) {
+      const bondRaw = requireRaw('the bond', raw)
+      requireIdentifier(question)
+      return async ({ setBond }, url) => showRound(context, await setBond(url, question, bondRaw))
+    },
+  },
+  {
+    name: 'set-whitelist',
+    description:
+      'set who may propose on a question: nobody pauses it on chain, default takes the setting back',
+    arguments: [
+      identifier,
+      ['<whitelist>', 'default, nobody, everybody, or the address of a whitelist contract'],
+    ],
+    example: 'will-it-rain nobody',
+    run([question = '', whitelist = ''], _flags, context) {
+      requireWhitelist(whitelist)
+      requireIdentifier(question)
+      return async ({ setWhitelist }, url) =>
+        showRound(context, await setWhitelist(url, question, whitelist as Address))
+    },
+  },
+  {
+    name: 'fund',
+    description: 'give an address tokens, and a coin for gas',
+    arguments: [
+      ['<address>', 'lowercase address'],
+      ['[raw]', 'raw token units', '1000000000000'],
+    ],
+    example: '0x8ba1f109551bd432803012645ac136ddd64dba72 5000000000',
+    run([address = '', raw = ''], _flags, { output }) {
+      requireAddress(address)
+      const amountRaw = requireRaw('the amount', raw)
+      return async ({ fund }, url) => {
+        const balance = String(await fund(url, address as Address, amountRaw))
+        const text = () => `${address} holds ${balance} raw units`
+        output.result('devchain', { address, balance }, text)
+      }
+    },
+  },
+  {
+    name: 'grant',
+    description: 'make an address an executor: the role to propose for others, and a coin for gas',
+    arguments: [['<address>', 'lowercase address']],
+    example: '0x8ba1f109551bd432803012645ac136ddd64dba72',
+    run([address = ''], _flags, { output }) {
+      requireAddress(address)
+      return async ({ grantExecutor }, url) => {
+        await grantExecutor(url, address as Address)
+        const text = () => `${address} may propose for others`
+        output.result('devchain', { address, role: 'executor' }, text)
+      }
+    },
+  },
+]
 
-const fundCommand = (context: Context) =>
-  new Command('fund')
-    .description('give an address tokens, and a coin for gas')
-    .argument('<address>', 'lowercase address')
-    .argument('[raw]', 'raw token units', '1000000000000')
-    .addHelpText(
-      'after',
-      '\nExample:\n  proposer devchain fund 0x8ba1f109551bd432803012645ac136ddd64dba72 5000000000 --rpc-url http://127.0.0.1:8545',
-    )
-    .action(async (to: string, raw: string, _own: unknown, command: Command) => {
-      requireAddress(to)
-      const amountRaw = rawAmount('the amount', raw)
-      const rpcUrl = await rpcUrlOf(context, command, [to, raw])
-      if (rpcUrl === undefined) return
-      const { fund } = await import('../core/devchain/dev-verbs.js')
-      const balance = await fund(rpcUrl, to as Address, amountRaw)
-      context.output.result(
-        'devchain',
-        { address: to, balance: String(balance) },
-        (funded) => `${funded.address} holds ${funded.balance} raw units`,
-      )
+function verbCommand(context: Context, verb: Verb): Command {
+  const command = new Command(verb.name).description(verb.description)
+  for (const argument of verb.arguments) command.argument(...argument)
+  for (const option of verb.options ?? []) command.option(...option)
+  if (verb.required) command.requiredOption(...verb.required)
+  const example = `proposer devchain ${verb.name} ${verb.example}`
+  return command
+    .addHelpText('after', `\nExample:\n  ${example} --rpc-url http://127.0.0.1:8545`)
+    .action(async () => {
+      const operands = command.processedArgs.filter((one) => one !== undefined) as string[]
+      const flags = command.optsWithGlobals<VerbFlags & GlobalFlags & DryRunFlag>()
+      const act = verb.run(operands, flags, context)
+      const { rpcUrl } = await resolveSettings(context, flags)
+      if (rpcUrl === undefined)
+        throw new UsageError('no_rpc_url', 'no dev chain is named', {
+          hint: 'give --rpc-url, as the ready line of `proposer devchain` shows it',
+        })
+      if (flags.dryRun !== true)
+        return act(await import('../core/devchain/dev-verbs.js'), rpcUrl.value)
+      const node = publicUrl(rpcUrl.value)
+      const shown = [...operands, ...(verb.more?.(flags) ?? [])]
+      const would = [verb.name, ...shown, 'at', node].join(' ')
+      showDryRun(context, would, { act: verb.name, operands: shown, node })
     })
-
-const grantCommand = (context: Context) =>
-  new Command('grant')
-    .description('make an address an executor: the role to propose for others, and a coin for gas')
-    .argument('<address>', 'lowercase address')
-    .addHelpText(
-      'after',
-      '\nExample:\n  proposer devchain grant 0x8ba1f109551bd432803012645ac136ddd64dba72 --rpc-url http://127.0.0.1:8545',
-    )
-    .action(async (to: string, _own: unknown, command: Command) => {
-      requireAddress(to)
-      const rpcUrl = await rpcUrlOf(context, command, [to])
-      if (rpcUrl === undefined) return
-      const { grantExecutor } = await import('../core/devchain/dev-verbs.js')
-      await grantExecutor(rpcUrl, to as Address)
-      context.output.result(
-        'devchain',
-        { address: to, role: 'executor' },
-        (granted) => `${granted.address} may propose for others`,
-      )
-    })
-
-function requireAddress(text: string): void {
-  if (address.test(text)) return
-  throw new UsageError('bad_address', 'the address is not 0x and 40 lowercase hex digits', {
-    hint: 'give 0x and 40 hex digits, letters in lowercase; `proposer account list` shows yours',
-  })
 }

@@ -160,7 +160,7 @@ export async function act(
       return showDryRun(context, `carry out ${name} on ${store}, through the ${through}`, shown)
     }
     if (url === undefined) {
-      const result = await actOnStore(context, site, name, body, spentMs())
+      const result = await actOnStore(context, site, name, body, spentMs)
       if (result !== undefined) return { result, through: 'store' }
     } else {
       const left = site.timeoutMs && Math.max(1, site.timeoutMs - spentMs())
@@ -184,7 +184,7 @@ async function actOnStore(
   site: Site,
   name: ActName,
   body: object,
-  spentMs: number,
+  spentMs: () => number,
 ): Promise<ActResult | undefined> {
   const { store } = site
   const closers = createClosers()
@@ -198,7 +198,7 @@ async function actOnStore(
     const isGone = holder === undefined || holder.state === 'free' || holder.state === 'dead'
     if (isGone || holder.role === 'operator' || adminUrlOf(holder) !== undefined) return undefined
     if (holder.role !== 'starting') throw error
-    if (spentMs <= (site.timeoutMs ?? startLimitMs)) return undefined
+    if (spentMs() <= (site.timeoutMs ?? startLimitMs)) return undefined
     throw inUse(
       store,
       `${holderText(holder)}: it takes acts once it has read its chain`,

@@ -88,8 +88,6 @@ const switchVerb = (name: 'pause' | 'resume', description: string, state: string
   lines: () => [`admission is ${state} now`, `admission was ${state} already: nothing changed`],
 })
 
-const exampleId = '0x7c1e5f0a9b3d42861f0e7d6c5b4a39281706f5e4d3c2b1a09f8e7d6c5b4a3928'
-
 export const actVerbs = {
   allow: allowVerb('allow', 'let wallets propose', 'contract signed', [
     'may propose now',
@@ -121,7 +119,8 @@ export const actVerbs = {
       ],
     ],
     reason: 'optional',
-    example: `questions add ${exampleId} --slug will-it-rain`,
+    example:
+      'questions add 0x7c1e5f0a9b3d42861f0e7d6c5b4a39281706f5e4d3c2b1a09f8e7d6c5b4a3928 --slug will-it-rain',
     async body([given = ''], { slug, requester, request }, context) {
       requireSlug(slug)
       const entry = {
@@ -164,7 +163,8 @@ export const actVerbs = {
     act: 'questions/remove',
     argument: ['<question-id>', '0x and 64 hex digits'],
     reason: 'optional',
-    example: `questions remove ${exampleId} --reason "asked twice"`,
+    example:
+      'questions remove 0x7c1e5f0a9b3d42861f0e7d6c5b4a39281706f5e4d3c2b1a09f8e7d6c5b4a3928 --reason "asked twice"',
     body: ([given = '']) => ({ question_id: requireQuestionId(given) }),
     lines: (id) => [
       `${id} is out of the registry`,

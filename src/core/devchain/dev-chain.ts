@@ -13,8 +13,8 @@ import { UsageError } from '../protocol/errors.js'
 import { startAnvil } from './dev-anvil.js'
 import {
   artifact,
-  at,
   callData,
+  contractOf,
   type DevAccount,
   type DevReceipt,
   type DevRpc,
@@ -103,15 +103,12 @@ export async function startDevChain(options: DevChainOptions = {}): Promise<DevC
   const chainId = options.chainId ?? 31337
   const questionCount = wholeNumber('questions', options.questions ?? 12, 0, 10_000)
   const proposerCount = wholeNumber('proposers', options.proposers ?? 4, 1, 100)
+  const beganSeconds = Math.floor(Date.now() / 1000) - headStartSeconds
   const anvil = await startAnvil(options.port ?? 0, [
-    ...['--chain-id', String(chainId), '--block-time', '1', '--slots-in-an-epoch', '1'],
-    ...['--prune-history', String(statesKept)],
-    ...['--hardfork', 'prague', '--accounts', '0', '--gas-limit', String(setUpGasLimit)],
-    ...[
-      '--timestamp',
-      String(Math.floor(Date.now() / 1000) - headStartSeconds),
-      '--no-request-size-limit',
-    ],
+    ...['--chain-id', `${chainId}`, '--block-time', '1', '--slots-in-an-epoch', '1'],
+    ...['--prune-history', `${statesKept}`, '--hardfork', 'prague', '--accounts', '0'],
+    ...['--gas-limit', `${setUpGasLimit}`, '--timestamp', `${beganSeconds}`],
+    '--no-request-size-limit',
   ])
   try {
     const rpc = devRpc(anvil.rpcUrl)
@@ -119,14 +116,8 @@ export async function startDevChain(options: DevChainOptions = {}): Promise<DevC
     const questions = await setUp(rpc, accounts, questionCount)
     const description = describe(anvil.rpcUrl, chainId, accounts, questions)
     void boundHistory(rpc, anvil.ended)
-    return {
-      rpcUrl: anvil.rpcUrl,
-      chainId,
-      pid: anvil.pid,
-      description,
-      ended: anvil.ended,
-      stop: anvil.stop,
-    }
+    const { rpcUrl, pid, ended, stop } = anvil
+    return { rpcUrl, chainId, pid, description, ended, stop }
   } catch (error) {
     await anvil.stop()
     throw error
@@ -181,15 +172,14 @@ async function setUp(
   accounts: readonly DevAccount[],
   questionCount: number,
 ): Promise<DevQuestion[]> {
-  const quiet = { method: 'anvil_setLoggingEnabled', params: [false] }
   await rpc.batch([
-    quiet,
+    { method: 'anvil_setLoggingEnabled', params: [false] },
     // As on most chains. Nobody is told: who reads much finds it there.
     { method: 'anvil_setCode', params: [multicallAddress, artifact('Multicall3').code] },
     { method: 'anvil_setCode', params: [blockHashContract, '0x00'] },
-    ...Object.entries(placement).map(([name, contract]) => ({
+    ...Object.entries(devAddresses).map(([name, address]) => ({
       method: 'anvil_setCode',
-      params: [devAddresses[name as keyof typeof devAddresses], artifact(contract).code],
+      params: [address, contractOf(name as keyof typeof devAddresses).artifact.code],
     })),
     ...accounts.flatMap(({ address }) => [
       { method: 'anvil_setBalance', params: [address, `0x${(10_000n * 10n ** 18n).toString(16)}`] },
@@ -209,128 +199,77 @@ async function setUp(
   return readQuestions(rpc)
 }
 
-const placement: Readonly<Record<keyof typeof devAddresses, string>> = {
-  permit2: 'Permit2',
-  token: 'Token',
-  oracle: 'ManagedOracle',
-  signedProposer: 'SignedProposer',
-  adapter: 'CtfAdapter',
-  proposers: 'AddressWhitelist',
-  requesters: 'AddressWhitelist',
-  nobody: 'AddressWhitelist',
-  everybody: 'DisabledAddressWhitelist',
-  registry: 'DevRegistry',
-}
-
 /** Of all accounts but the executor: it pays gas only (domain §1). */
-function holders(accounts: readonly DevAccount[]): DevAccount[] {
-  return accounts.filter(({ role }) => role !== 'executor' && role !== 'admin')
-}
+const holders = (accounts: readonly DevAccount[]) =>
+  accounts.filter(({ role }) => role !== 'executor' && role !== 'admin')
+
+/** A call of a contract by its name here. */
+const call = (
+  from: Address,
+  to: keyof typeof devAddresses,
+  name: string,
+  args: readonly unknown[],
+  gas = 1_000_000n,
+): DevTransaction => ({
+  from,
+  to: devAddresses[to],
+  data: callData(contractOf(to), name, args),
+  gas,
+})
 
 function setUpTransactions(
   accounts: readonly DevAccount[],
   questionCount: number,
 ): DevTransaction[] {
   const admin = devAccount('admin').address
-  const {
-    permit2,
-    token,
-    oracle,
-    signedProposer,
-    adapter,
-    proposers,
-    requesters,
-    nobody,
-    everybody,
-    registry,
-  } = devAddresses
-  const from = (
-    sender: Address,
-    contract: string,
-    to: Address,
-    name: string,
-    ...args: unknown[]
-  ): DevTransaction => ({
-    from: sender,
-    to,
-    data: callData(at(contract, to), name, args),
-    gas: 1_000_000n,
-  })
+  const { permit2, token, oracle, signedProposer, adapter, proposers, requesters } = devAddresses
   const fundsRaw = 1_000_000_000_000n + 2n * (devBondRaw + devFinalFeeRaw) * BigInt(questionCount)
-  return [
-    from(admin, 'Token', token, 'setUp', admin),
-    from(admin, 'AddressWhitelist', proposers, 'setUp', admin),
-    from(admin, 'AddressWhitelist', requesters, 'setUp', admin),
-    from(admin, 'AddressWhitelist', nobody, 'setUp', admin),
-    from(admin, 'DisabledAddressWhitelist', everybody, 'setUp', admin),
-    from(admin, 'ManagedOracle', oracle, 'setUp', admin, proposers, requesters),
-    from(admin, 'ManagedOracle', oracle, 'setIdentifier', yesOrNoQuery, true),
+  const byAdmin: readonly (readonly [keyof typeof devAddresses, string, ...unknown[]])[] = [
+    ['token', 'setUp', admin],
+    ['proposers', 'setUp', admin],
+    ['requesters', 'setUp', admin],
+    ['nobody', 'setUp', admin],
+    ['everybody', 'setUp', admin],
+    ['oracle', 'setUp', admin, proposers, requesters],
+    ['oracle', 'setIdentifier', yesOrNoQuery, true],
     // Custom bonds of 100 to 100,000 tokens, as on the live oracle (domain §4).
-    from(
-      admin,
-      'ManagedOracle',
-      oracle,
-      'setCurrency',
-      token,
-      true,
-      devFinalFeeRaw,
-      100_000_000n,
-      100_000_000_000n,
-    ),
-    from(admin, 'SignedProposer', signedProposer, 'setUp', admin, permit2),
-    from(
-      admin,
-      'SignedProposer',
-      signedProposer,
-      'addDelegatedProposer',
-      devAccount('executor').address,
-    ),
-    from(admin, 'SignedProposer', signedProposer, 'addWhitelistAdmin', admin),
-    from(admin, 'CtfAdapter', adapter, 'setUp', admin, oracle),
-    from(admin, 'DevRegistry', registry, 'setUp', admin, adapter, token),
-    from(admin, 'AddressWhitelist', requesters, 'addToWhitelist', adapter),
+    ['oracle', 'setCurrency', token, true, devFinalFeeRaw, 100_000_000n, 100_000_000_000n],
+    ['signedProposer', 'setUp', admin, permit2],
+    ['signedProposer', 'addDelegatedProposer', devAccount('executor').address],
+    ['signedProposer', 'addWhitelistAdmin', admin],
+    ['adapter', 'setUp', admin, oracle],
+    ['registry', 'setUp', admin, adapter, token],
+    ['requesters', 'addToWhitelist', adapter],
     // Listed for good: SignedProposer itself, and the rival who proposes without it. All others
     // only within one propose().
-    from(admin, 'AddressWhitelist', proposers, 'addToWhitelist', signedProposer),
-    from(admin, 'AddressWhitelist', proposers, 'addToWhitelist', devAccount('rival').address),
-    from(admin, 'AddressWhitelist', proposers, 'transferOwnership', signedProposer),
-    ...holders(accounts).map(({ address }) =>
-      from(admin, 'Token', token, 'mint', address, fundsRaw),
-    ),
-    ...holders(accounts).map(({ address, role }) =>
-      from(
-        address,
-        'Token',
-        token,
-        'approve',
-        role === 'disputer' || role === 'rival' ? oracle : permit2,
-        maxUint256,
-      ),
-    ),
+    ['proposers', 'addToWhitelist', signedProposer],
+    ['proposers', 'addToWhitelist', devAccount('rival').address],
+    ['proposers', 'transferOwnership', signedProposer],
+    ...holders(accounts).map(({ address }) => ['token', 'mint', address, fundsRaw] as const),
+  ]
+  return [
+    ...byAdmin.map(([to, name, ...args]) => call(admin, to, name, args)),
+    ...holders(accounts).map(({ address, role }) => {
+      const spender = role === 'disputer' || role === 'rival' ? oracle : permit2
+      return call(address, 'token', 'approve', [spender, maxUint256])
+    }),
   ]
 }
 
 function askTransactions(questionCount: number): DevTransaction[] {
-  const registry = at('DevRegistry', devAddresses.registry)
-  const transactions: DevTransaction[] = []
-  for (let first = 0; first < questionCount; first += questionsPerTransaction) {
-    const count = Math.min(questionsPerTransaction, questionCount - first)
-    const texts = Array.from({ length: count }, (_, index) => exampleQuestion(first + index))
-    const args = [
-      texts.map(({ slug }) => slug),
-      texts.map(({ text }) => textBytes(text)),
-      devBondRaw,
-    ]
-    const data = callData(registry, 'ask', args)
-    transactions.push({
-      from: devAccount('admin').address,
-      to: registry.address,
-      data,
-      gas: 40_000_000n,
-    })
-  }
-  return transactions
+  const admin = devAccount('admin').address
+  const questions = Array.from({ length: questionCount }, (_, n) => exampleQuestion(n))
+  return chunks(questions, questionsPerTransaction).map((some) => {
+    const slugs = some.map(({ slug }) => slug)
+    const texts = some.map(({ text }) => textBytes(text))
+    return call(admin, 'registry', 'ask', [slugs, texts, devBondRaw], 40_000_000n)
+  })
 }
+
+const chunks = <T>(all: readonly T[], size: number): T[][] =>
+  Array.from({ length: Math.ceil(all.length / size) }, (_, n) =>
+    all.slice(n * size, (n + 1) * size),
+  )
 
 /** UTF-8 bytes of a question's text. */
 export function textBytes(text: string): Hex {
@@ -341,19 +280,14 @@ async function mine(rpc: DevRpc, transactions: readonly DevTransaction[]): Promi
   // Given nonces keep each sender's order, whatever order a batch is worked on in. All senders are
   // new on this chain.
   const nonces = new Map<Address, number>()
-  const numbered = transactions.map((transaction) => {
+  const calls = transactions.map((transaction) => {
     const nonce = nonces.get(transaction.from) ?? 0
     nonces.set(transaction.from, nonce + 1)
-    return { ...transactionParams(transaction), nonce: `0x${nonce.toString(16)}` }
+    const params = [{ ...transactionParams(transaction), nonce: `0x${nonce.toString(16)}` }]
+    return { method: 'eth_sendTransaction', params }
   })
-  const hashes: Hex[] = []
-  for (let first = 0; first < numbered.length; first += transactionsPerCall) {
-    const calls = numbered.slice(first, first + transactionsPerCall)
-    const sent = await rpc.batch(
-      calls.map((call) => ({ method: 'eth_sendTransaction', params: [call] })),
-    )
-    hashes.push(...(sent as Hex[]))
-  }
+  const hashes: unknown[] = []
+  for (const some of chunks(calls, transactionsPerCall)) hashes.push(...(await rpc.batch(some)))
   // One block holds it all but for a thousand questions; the interval may have mined a part
   // already.
   for (let pending = true; pending; ) {
@@ -372,25 +306,22 @@ async function mine(rpc: DevRpc, transactions: readonly DevTransaction[]): Promi
 }
 
 /** How many registry entries one call reads. */
-const registryPage = 200
+const registryPage = 200n
 
 async function readQuestions(rpc: DevRpc): Promise<DevQuestion[]> {
-  const registry = at('DevRegistry', devAddresses.registry)
-  const count = Number(await rpc.read<bigint>(registry, 'count', []))
+  const registry = contractOf('registry')
+  const count = await rpc.read<bigint>(registry, 'count', [])
   const questions: DevQuestion[] = []
-  for (let first = 0; first < count; first += registryPage) {
-    const last = Math.min(count, first + registryPage)
+  for (let first = 0n; first < count; first += registryPage) {
+    const last = first + registryPage < count ? first + registryPage : count
     const page = await rpc.read<readonly { slug: string; questionID: Hex }[]>(registry, 'list', [
-      BigInt(first),
-      BigInt(last),
+      first,
+      last,
     ])
-    page.forEach(({ slug, questionID }, index) => {
-      questions.push({
-        question_id: questionID,
-        slug,
-        outcomes: exampleQuestion(first + index).outcomes,
-      })
-    })
+    for (const { slug, questionID: question_id } of page) {
+      const { outcomes } = exampleQuestion(questions.length)
+      questions.push({ question_id, slug, outcomes })
+    }
   }
   return questions
 }
@@ -424,20 +355,14 @@ export async function writeDevFolder(
     executor: { enabled: true, key_file: './executor.key' },
   }
   const json = (value: unknown): string => `${JSON.stringify(value, null, 2)}\n`
-  const files: [name: string, text: string][] = [
-    ['gateway.json', json(gateway)],
-    ['trust.json', json(trust)],
-    [
-      'questions.json',
-      json(description.questions.map(({ question_id, slug }) => ({ question_id, slug }))),
-    ],
-    ...accounts
-      .filter(({ role }) => role === 'executor')
-      .map((account): [string, string] => ['executor.key', `${account.private_key}\n`]),
-    ...proposers.map((account, index): [string, string] => [
-      `proposer-${index + 1}.key`,
-      `${account.private_key}\n`,
-    ]),
+  const ids = description.questions.map(({ question_id, slug }) => ({ question_id, slug }))
+  const key = (name: string, { private_key }: DevAccount) => [name, `${private_key}\n`] as const
+  const files = [
+    ['gateway.json', json(gateway)] as const,
+    ['trust.json', json(trust)] as const,
+    ['questions.json', json(ids)] as const,
+    ...accounts.filter(({ role }) => role === 'executor').map((one) => key('executor.key', one)),
+    ...proposers.map((one, index) => key(`proposer-${index + 1}.key`, one)),
   ]
   await systemFiles.makeDir(folder)
   await chmod(folder, 0o700)

@@ -45,9 +45,8 @@ export function devAccount(role: DevRole, index = 0): DevAccount {
   }
 }
 
-function placed(name: string): Address {
-  return `0x${keccak256(stringToHex(`proposer dev chain contract ${name}`)).slice(26)}`
-}
+const placed = (name: string): Address =>
+  `0x${keccak256(stringToHex(`proposer dev chain contract ${name}`)).slice(26)}`
 
 /** Where the dev chain puts each contract. */
 export const devAddresses = {
@@ -64,6 +63,20 @@ export const devAddresses = {
   everybody: placed('disabled whitelist'),
   registry: placed('registry'),
 } as const satisfies Record<string, Address>
+
+/** The compiled contract at each of them. */
+export const devContracts: Readonly<Record<keyof typeof devAddresses, string>> = {
+  permit2: 'Permit2',
+  token: 'Token',
+  oracle: 'ManagedOracle',
+  signedProposer: 'SignedProposer',
+  adapter: 'CtfAdapter',
+  proposers: 'AddressWhitelist',
+  requesters: 'AddressWhitelist',
+  nobody: 'AddressWhitelist',
+  everybody: 'DisabledAddressWhitelist',
+  registry: 'DevRegistry',
+}
 
 /**
  * Raw token units, six decimals: the usual bond of a question and the final fee on top (domain §4).
@@ -113,6 +126,10 @@ export function at(name: string, address: Address): Placed {
   return { address, artifact: artifact(name) }
 }
 
+/** A contract of the dev chain. Errors: as `artifact`. */
+export const contractOf = (name: keyof typeof devAddresses): Placed =>
+  at(devContracts[name], devAddresses[name])
+
 /**
  * Encoded call of a function of a contract; throws viem's error where name or arguments do not fit
  * its ABI.
@@ -161,10 +178,23 @@ export interface DevRpc {
   read<Result>(contract: Placed, functionName: string, args: readonly unknown[]): Promise<Result>
 }
 
-interface RpcAnswer {
+interface RpcResponse {
   readonly id: number
   readonly result?: unknown
   readonly error?: { readonly message: string; readonly data?: unknown }
+}
+
+async function post(rpcUrl: string, body: readonly object[]): Promise<RpcResponse[]> {
+  try {
+    const headers = { 'content-type': 'application/json' }
+    const init = { method: 'POST', headers, body: JSON.stringify(body) }
+    return (await (await fetch(rpcUrl, init)).json()) as RpcResponse[]
+  } catch (cause) {
+    throw new UnavailableError('dev_chain_unreachable', 'No dev chain answers at the RPC URL.', {
+      hint: 'look at --rpc-url, or start one with `proposer devchain`',
+      cause,
+    })
+  }
 }
 
 /**
@@ -174,30 +204,14 @@ interface RpcAnswer {
 export function devRpc(rpcUrl: string): DevRpc {
   const batch: DevRpc['batch'] = async (calls) => {
     const body = calls.map(({ method, params }, id) => ({ jsonrpc: '2.0', id, method, params }))
-    let answers: RpcAnswer[]
-    try {
-      const response = await fetch(rpcUrl, {
-        method: 'POST',
-        headers: { 'content-type': 'application/json' },
-        body: JSON.stringify(body),
-      })
-      answers = (await response.json()) as RpcAnswer[]
-    } catch (cause) {
-      throw new UnavailableError('dev_chain_unreachable', 'No dev chain answers at the RPC URL.', {
-        hint: 'look at --rpc-url, or start one with `proposer devchain`',
-        cause,
-      })
-    }
-    if (!Array.isArray(answers)) throw new DevRpcError('the node does not take batches')
-    const byId = new Map(answers.map((answer) => [answer.id, answer]))
+    const responses = await post(rpcUrl, body)
+    if (!Array.isArray(responses)) throw new DevRpcError('the node does not take batches')
+    const byId = new Map(responses.map((response) => [response.id, response]))
     return calls.map((_, id) => {
-      const answer = byId.get(id)
-      if (answer?.error === undefined && answer !== undefined) return answer.result
-      const data = answer?.error?.data
-      throw new DevRpcError(
-        answer?.error?.message ?? 'the node left a call unanswered',
-        typeof data === 'string' ? (data as Hex) : '0x',
-      )
+      const response = byId.get(id)
+      if (response !== undefined && response.error === undefined) return response.result
+      const { message = 'the node left a call unanswered', data } = response?.error ?? {}
+      throw new DevRpcError(message, typeof data === 'string' ? (data as Hex) : '0x')
     })
   }
   const request = async <Result>(method: string, params: readonly unknown[]): Promise<Result> =>

@@ -7,25 +7,20 @@
 import { yesOrNoQuery } from '../chain/contracts.js'
 import type { Address, Hex } from '../ports.js'
 import { UsageError } from '../protocol/errors.js'
+import { zeroAddress } from '../protocol/words.js'
 import { type DevQuestion, textBytes } from './dev-chain.js'
 import {
-  at,
   callData,
+  contractOf,
   type DevRole,
   type DevRpc,
   devAccount,
   devAddresses,
   devBondRaw,
   devRpc,
-  type Placed,
   sendAll,
 } from './dev-contracts.js'
 import { exampleQuestion, outcomesOf } from './dev-questions.js'
-
-const registry = (): Placed => at('DevRegistry', devAddresses.registry)
-const adapter = (): Placed => at('CtfAdapter', devAddresses.adapter)
-const oracle = (): Placed => at('ManagedOracle', devAddresses.oracle)
-const token = (): Placed => at('Token', devAddresses.token)
 
 /** A question as it stands: the round is the one its adapter shows now. */
 export interface DevRound {
@@ -36,19 +31,7 @@ export interface DevRound {
   readonly state: number
 }
 
-async function connect(rpcUrl: string): Promise<DevRpc> {
-  const rpc = devRpc(rpcUrl)
-  const code = await rpc.request<Hex>('eth_getCode', [devAddresses.registry, 'latest'])
-  if (code !== registry().artifact.code)
-    throw new UsageError(
-      'not_a_dev_chain',
-      'The chain at the RPC URL is not a dev chain of this version.',
-      {
-        hint: 'look at --rpc-url, or start one with `proposer devchain`',
-      },
-    )
-  return rpc
-}
+type ContractKey = Parameters<typeof contractOf>[0]
 
 interface Found {
   readonly rpc: DevRpc
@@ -57,62 +40,81 @@ interface Found {
   readonly ancillaryData: Hex
 }
 
+async function connect(rpcUrl: string): Promise<DevRpc> {
+  const rpc = devRpc(rpcUrl)
+  const code = await rpc.request<Hex>('eth_getCode', [devAddresses.registry, 'latest'])
+  if (code === contractOf('registry').artifact.code) return rpc
+  throw new UsageError(
+    'not_a_dev_chain',
+    'The chain at the RPC URL is not a dev chain of this version.',
+    { hint: 'look at --rpc-url, or start one with `proposer devchain`' },
+  )
+}
+
 async function find(rpcUrl: string, identifier: string): Promise<Found> {
   const rpc = await connect(rpcUrl)
   const isId = /^0x[0-9a-f]{64}$/.test(identifier)
   const questionId = isId
     ? (identifier as Hex)
-    : await rpc.read<Hex>(registry(), 'questionOf', [identifier])
-  const question = await rpc.read<{ requestTimestamp: bigint; ancillaryData: Hex }>(
-    adapter(),
-    'getQuestion',
-    [questionId],
-  )
-  if (question.ancillaryData === '0x')
-    throw new UsageError('question_not_found', `The dev chain has no question ${identifier}.`, {
-      hint: 'open one with `proposer devchain ask <slug>`',
-    })
-  return {
-    rpc,
-    questionId,
-    timestamp: question.requestTimestamp,
-    ancillaryData: question.ancillaryData,
-  }
+    : await rpc.read<Hex>(contractOf('registry'), 'questionOf', [identifier])
+  const found = await readQuestion(rpc, questionId)
+  if (found.ancillaryData !== '0x') return found
+  throw new UsageError('question_not_found', `The dev chain has no question ${identifier}.`, {
+    hint: 'open one with `proposer devchain ask <slug>`',
+  })
 }
 
-async function send(
+async function readQuestion(rpc: DevRpc, questionId: Hex): Promise<Found> {
+  const { requestTimestamp, ancillaryData } = await rpc.read<{
+    requestTimestamp: bigint
+    ancillaryData: Hex
+  }>(contractOf('adapter'), 'getQuestion', [questionId])
+  return { rpc, questionId, timestamp: requestTimestamp, ancillaryData }
+}
+
+const send = (
   rpc: DevRpc,
   role: DevRole,
-  contract: Placed,
+  to: ContractKey,
   name: string,
   args: readonly unknown[],
-): Promise<void> {
-  await sendAll(rpc, [
-    { from: devAccount(role).address, to: contract.address, data: callData(contract, name, args) },
-  ])
+) => {
+  const contract = contractOf(to)
+  const data = callData(contract, name, args)
+  return sendAll(rpc, [{ from: devAccount(role).address, to: contract.address, data }])
 }
 
-async function readRound(rpc: DevRpc, questionId: Hex): Promise<DevRound> {
-  const question = await rpc.read<{ requestTimestamp: bigint; ancillaryData: Hex }>(
-    adapter(),
-    'getQuestion',
-    [questionId],
-  )
-  const args = [
-    devAddresses.adapter,
-    yesOrNoQuery,
-    question.requestTimestamp,
-    question.ancillaryData,
-  ]
-  const state = Number(await rpc.read<bigint>(oracle(), 'getState', args))
-  return { question_id: questionId, timestamp: String(question.requestTimestamp), state }
+/** The request that the oracle knows a round by. */
+const requestOf = ({ timestamp, ancillaryData }: Found) => [
+  devAddresses.adapter,
+  yesOrNoQuery,
+  timestamp,
+  ancillaryData,
+]
+
+/** The question, after `role` has called a function for it. */
+async function act(
+  rpcUrl: string,
+  identifier: string,
+  role: DevRole,
+  to: ContractKey,
+  name: string,
+  args: (found: Found) => readonly unknown[],
+): Promise<DevRound> {
+  const found = await find(rpcUrl, identifier)
+  await send(found.rpc, role, to, name, args(found))
+  return roundOf(await readQuestion(found.rpc, found.questionId))
+}
+
+async function roundOf(found: Found): Promise<DevRound> {
+  const { rpc, questionId, timestamp } = found
+  const state = await rpc.read<bigint>(contractOf('oracle'), 'getState', requestOf(found))
+  return { question_id: questionId, timestamp: String(timestamp), state: Number(state) }
 }
 
 /** The round that a question is in. */
-export async function showRound(rpcUrl: string, identifier: string): Promise<DevRound> {
-  const { rpc, questionId } = await find(rpcUrl, identifier)
-  return readRound(rpc, questionId)
-}
+export const showRound = async (rpcUrl: string, identifier: string): Promise<DevRound> =>
+  roundOf(await find(rpcUrl, identifier))
 
 /**
  * Asks a new question. Without a slug: the next example question. With one: under that slug, with
@@ -124,52 +126,31 @@ export async function askQuestion(
   question: { readonly slug?: string; readonly text?: string; readonly bondRaw?: bigint } = {},
 ): Promise<DevQuestion> {
   const rpc = await connect(rpcUrl)
-  const example = exampleQuestion(Number(await rpc.read<bigint>(registry(), 'count', [])))
-  const slug = question.slug ?? example.slug
-  const text = question.text ?? example.text
-  await send(rpc, 'admin', registry(), 'ask', [
-    [slug],
-    [textBytes(text)],
-    question.bondRaw ?? devBondRaw,
-  ])
-  return {
-    question_id: await rpc.read<Hex>(registry(), 'questionOf', [slug]),
-    slug,
-    outcomes: outcomesOf(text),
-  }
+  const registry = contractOf('registry')
+  const example = exampleQuestion(Number(await rpc.read<bigint>(registry, 'count', [])))
+  const { slug, text, bondRaw } = { ...example, bondRaw: devBondRaw, ...question }
+  await send(rpc, 'admin', 'registry', 'ask', [[slug], [textBytes(text)], bondRaw])
+  const question_id = await rpc.read<Hex>(registry, 'questionOf', [slug])
+  return { question_id, slug, outcomes: outcomesOf(text) }
 }
 
 /**
  * Disputes the proposal of the current round. The first dispute of a question opens a new round
  * with a new timestamp; a second one goes to the voters (domain §5.1).
  */
-export async function disputeProposal(rpcUrl: string, identifier: string): Promise<DevRound> {
-  const { rpc, questionId, timestamp, ancillaryData } = await find(rpcUrl, identifier)
-  await send(rpc, 'disputer', oracle(), 'disputePrice', [
-    devAddresses.adapter,
-    yesOrNoQuery,
-    timestamp,
-    ancillaryData,
-  ])
-  return readRound(rpc, questionId)
-}
+export const disputeProposal = (rpcUrl: string, identifier: string): Promise<DevRound> =>
+  act(rpcUrl, identifier, 'disputer', 'oracle', 'disputePrice', requestOf)
 
 /** A competing proposal, straight at the oracle, by an account that is on the default whitelist. */
-export async function proposeDirectly(
+export const proposeDirectly = (
   rpcUrl: string,
   identifier: string,
   price: bigint,
-): Promise<DevRound> {
-  const { rpc, questionId, timestamp, ancillaryData } = await find(rpcUrl, identifier)
-  await send(rpc, 'rival', oracle(), 'proposePrice', [
-    devAddresses.adapter,
-    yesOrNoQuery,
-    timestamp,
-    ancillaryData,
+): Promise<DevRound> =>
+  act(rpcUrl, identifier, 'rival', 'oracle', 'proposePrice', (found) => [
+    ...requestOf(found),
     price,
   ])
-  return readRound(rpc, questionId)
-}
 
 /**
  * Adapter-side states; proposals still succeed on chain (domain §5.1). `reset` opens a new round as
@@ -178,30 +159,25 @@ export async function proposeDirectly(
 export type AdapterVerb = 'pause' | 'unpause' | 'flag' | 'unflag' | 'reset'
 
 /** Pauses, flags or resets a question at its adapter. */
-export async function changeQuestion(
+export const changeQuestion = (
   rpcUrl: string,
   identifier: string,
   verb: AdapterVerb,
-): Promise<DevRound> {
-  const { rpc, questionId } = await find(rpcUrl, identifier)
-  await send(rpc, 'admin', adapter(), verb, [questionId])
-  return readRound(rpc, questionId)
-}
+): Promise<DevRound> =>
+  act(rpcUrl, identifier, 'admin', 'adapter', verb, ({ questionId }) => [questionId])
 
 /**
  * Sets the custom bond of a question (all its rounds), in raw token units without the final fee:
  * 100 to 100,000 tokens.
  */
-export async function setBond(
-  rpcUrl: string,
-  identifier: string,
-  bondRaw: bigint,
-): Promise<DevRound> {
-  const { rpc, questionId, ancillaryData } = await find(rpcUrl, identifier)
-  const args = [devAddresses.adapter, yesOrNoQuery, ancillaryData, devAddresses.token, bondRaw]
-  await send(rpc, 'admin', oracle(), 'requestManagerSetBond', args)
-  return readRound(rpc, questionId)
-}
+export const setBond = (rpcUrl: string, identifier: string, bondRaw: bigint): Promise<DevRound> =>
+  act(rpcUrl, identifier, 'admin', 'oracle', 'requestManagerSetBond', ({ ancillaryData }) => [
+    devAddresses.adapter,
+    yesOrNoQuery,
+    ancillaryData,
+    devAddresses.token,
+    bondRaw,
+  ])
 
 /**
  * `nobody` pauses proposals of the question on chain, `everybody` lists all, `default` takes the
@@ -210,20 +186,20 @@ export async function setBond(
 export type DevWhitelist = 'default' | 'nobody' | 'everybody' | Address
 
 /** Sets the custom proposer whitelist of a question. */
-export async function setWhitelist(
+export function setWhitelist(
   rpcUrl: string,
   identifier: string,
   whitelist: DevWhitelist,
 ): Promise<DevRound> {
-  const { rpc, questionId, ancillaryData } = await find(rpcUrl, identifier)
-  const named: Record<string, Address> = {
-    default: '0x0000000000000000000000000000000000000000',
-    nobody: devAddresses.nobody,
-    everybody: devAddresses.everybody,
-  }
-  const args = [devAddresses.adapter, yesOrNoQuery, ancillaryData, named[whitelist] ?? whitelist]
-  await send(rpc, 'admin', oracle(), 'requestManagerSetProposerWhitelist', args)
-  return readRound(rpc, questionId)
+  const { nobody, everybody } = devAddresses
+  const named: Record<string, string> = { default: zeroAddress, nobody, everybody }
+  const name = 'requestManagerSetProposerWhitelist'
+  return act(rpcUrl, identifier, 'admin', 'oracle', name, ({ ancillaryData }) => [
+    devAddresses.adapter,
+    yesOrNoQuery,
+    ancillaryData,
+    named[whitelist] ?? whitelist,
+  ])
 }
 
 const weiForGas = 10n ** 18n
@@ -241,8 +217,8 @@ async function giveGas(rpc: DevRpc, address: Address): Promise<void> {
 export async function fund(rpcUrl: string, address: Address, amountRaw: bigint): Promise<bigint> {
   const rpc = await connect(rpcUrl)
   await giveGas(rpc, address)
-  await send(rpc, 'admin', token(), 'mint', [address, amountRaw])
-  return rpc.read<bigint>(token(), 'balanceOf', [address])
+  await send(rpc, 'admin', 'token', 'mint', [address, amountRaw])
+  return rpc.read<bigint>(contractOf('token'), 'balanceOf', [address])
 }
 
 /**
@@ -252,11 +228,5 @@ export async function fund(rpcUrl: string, address: Address, amountRaw: bigint):
 export async function grantExecutor(rpcUrl: string, address: Address): Promise<void> {
   const rpc = await connect(rpcUrl)
   await giveGas(rpc, address)
-  await send(
-    rpc,
-    'admin',
-    at('SignedProposer', devAddresses.signedProposer),
-    'addDelegatedProposer',
-    [address],
-  )
+  await send(rpc, 'admin', 'signedProposer', 'addDelegatedProposer', [address])
 }

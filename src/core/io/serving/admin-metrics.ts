@@ -1,12 +1,12 @@
 /**
  * What the admin listener measures, as Prometheus reads it (contract §2). What happens is counted
- * as it happens; what is the case is gathered when somebody asks, from memory: a look asks no node.
- * No label holds an id, an address or a URL (R5).
+ * as it happens; what is the case is gathered when somebody asks, from memory: no node is asked. No
+ * label holds an id, an address or a URL (R5).
  */
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client'
 import type { GatewayGauges, RequestCount } from '../../protocol/call.js'
 import { failures } from '../../protocol/candidate.js'
-import type { ExecutorVitals, Observation, Vitals } from '../../protocol/vitals.js'
+import type { ExecutorVitals, NodeVitals, Observation, Vitals } from '../../protocol/vitals.js'
 
 /** Counts what happens, from before the gateway is open. */
 export interface Meters {
@@ -44,292 +44,285 @@ const weiPerEther = 1e18
  */
 export function createMeters(): Meters {
   const registry = new Registry()
-  const registers = [registry]
   collectDefaultMetrics({ register: registry, prefix: 'proposer_' })
-  const stages = new Histogram({
-    name: 'proposer_stage_seconds',
-    help: 'How long candidates took from the stage before to this one',
-    labelNames: ['stage'],
-    buckets: stageBucketsSeconds,
-    registers,
-  })
+  const histogram = (name: string, help: string, buckets: number[], labelNames: string[] = []) =>
+    new Histogram({ name, help, buckets, labelNames, registers: [registry] })
+  const counter = (name: string, help: string, labelNames: string[] = []) =>
+    new Counter({ name, help, labelNames, registers: [registry] })
+  const stages = histogram(
+    'proposer_stage_seconds',
+    'How long candidates took from the stage before to this one',
+    stageBucketsSeconds,
+    ['stage'],
+  )
+  const lives = histogram(
+    'proposer_execution_seconds',
+    'How long executed candidates took from received to executed',
+    stageBucketsSeconds,
+  )
+  const ended = counter(
+    'proposer_candidates_ended_total',
+    'Candidates that came to their end, by outcome and failure code; executed ones once that is final',
+    ['outcome', 'code'],
+  )
+  const signed = counter(
+    'proposer_executor_signed_total',
+    'Transactions signed: the first of a nonce, its fee bumps, those with fewer proposals, those made anew, and cancels',
+    ['as'],
+  )
+  const settled = counter(
+    'proposer_executor_transactions_total',
+    'Executor nonces settled in finalized state, by how they ended; foreign is a transaction that is not ours',
+    ['end'],
+  )
+  const syncs = histogram(
+    'proposer_store_sync_seconds',
+    'How long the disk took to make a write durable',
+    syncBucketsSeconds,
+  )
+  const written = counter('proposer_store_written_bytes_total', 'Bytes written to the store')
+  const calls = counter(
+    'proposer_rpc_calls_total',
+    'Calls to the chain, over all nodes, by method and outcome',
+    ['method', 'outcome'],
+  )
+  // What has not happened yet is 0, not absent.
   for (const stage of ['validated', 'selected', 'submitted', 'confirmed', 'executed'])
     stages.zero({ stage })
-  const lives = new Histogram({
-    name: 'proposer_execution_seconds',
-    help: 'How long executed candidates took from received to executed',
-    buckets: stageBucketsSeconds,
-    registers,
-  })
-  const ended = new Counter({
-    name: 'proposer_candidates_ended_total',
-    help: 'Candidates that came to their end, by outcome and failure code; executed ones once that is final',
-    labelNames: ['outcome', 'code'],
-    registers,
-  })
   ended.inc({ outcome: 'executed', code: 'none' }, 0)
   for (const code of Object.keys(failures)) ended.inc({ outcome: 'failed', code }, 0)
-  const signed = new Counter({
-    name: 'proposer_executor_signed_total',
-    help: 'Transactions signed: the first of a nonce, its fee bumps, those with fewer proposals, those made anew, and cancels',
-    labelNames: ['as'],
-    registers,
-  })
   for (const as of ['first', 'fee_bump', 'trim', 'anew', 'cancel']) signed.inc({ as }, 0)
-  const settled = new Counter({
-    name: 'proposer_executor_transactions_total',
-    help: 'Executor nonces settled in finalized state, by how they ended; foreign is a transaction that is not ours',
-    labelNames: ['end'],
-    registers,
-  })
   for (const end of ['executed', 'reverted', 'cancelled', 'foreign']) settled.inc({ end }, 0)
-  const syncs = new Histogram({
-    name: 'proposer_store_sync_seconds',
-    help: 'How long the disk took to make a write durable',
-    buckets: syncBucketsSeconds,
-    registers,
-  })
-  const written = new Counter({
-    name: 'proposer_store_written_bytes_total',
-    help: 'Bytes written to the store',
-    registers,
-  })
-  const calls = new Counter({
-    name: 'proposer_rpc_calls_total',
-    help: 'Calls to the chain, over all nodes, by method and outcome',
-    labelNames: ['method', 'outcome'],
-    registers,
-  })
+  const on: {
+    [Kind in Observation['kind']]: (seen: Extract<Observation, { kind: Kind }>) => void
+  } = {
+    stage: ({ stage, seconds }) => stages.observe({ stage }, seconds),
+    ended({ outcome, code, seconds }) {
+      ended.inc({ outcome, code })
+      if (outcome === 'executed') lives.observe(seconds)
+    },
+    signed: ({ as }) => signed.inc({ as }),
+    settled: ({ end }) => settled.inc({ end }),
+    synced: ({ seconds }) => syncs.observe(seconds),
+    written: ({ bytes }) => written.inc(bytes),
+    rpc: ({ method, outcome }) => calls.inc({ method, outcome }),
+  }
   return {
     registry,
-    observe(observation) {
-      switch (observation.kind) {
-        case 'stage':
-          stages.observe({ stage: observation.stage }, observation.seconds)
-          return
-        case 'ended':
-          ended.inc({ outcome: observation.outcome, code: observation.code })
-          if (observation.outcome === 'executed') lives.observe(observation.seconds)
-          return
-        case 'signed':
-          signed.inc({ as: observation.as })
-          return
-        case 'settled':
-          settled.inc({ end: observation.end })
-          return
-        case 'synced':
-          syncs.observe(observation.seconds)
-          return
-        case 'written':
-          written.inc(observation.bytes)
-          return
-        case 'rpc':
-          calls.inc({ method: observation.method, outcome: observation.outcome })
-          return
-      }
-    },
+    observe: (observation) => (on[observation.kind] as (seen: Observation) => void)(observation),
   }
 }
+
+type Figure = number | undefined
+/** With a label the value is a list of figures by its values. What is not known is left out. */
+type GaugeValue = (
+  parts: MetricsParts,
+) => Figure | Promise<Figure> | Iterable<readonly [string, Figure]>
+type GaugeRow = readonly [name: string, help: string, value: GaugeValue, label?: string]
+
+const budget =
+  (value: (budget: GatewayGauges['budget']) => number): GaugeValue =>
+  ({ gauges }) =>
+    value(gauges().budget)
+
+const gatewayGauges: readonly GaugeRow[] = [
+  [
+    'proposer_ready',
+    '1 while /readyz answers 200',
+    ({ readiness }) => Number(readiness().length === 0),
+  ],
+  [
+    'proposer_budget_limit_items',
+    'Items all clients together may spend in a window',
+    budget(({ limitItems }) => limitItems),
+  ],
+  [
+    'proposer_budget_client_limit_items',
+    'Items one client address may spend in a window',
+    budget(({ perClientLimitItems }) => perClientLimitItems),
+  ],
+  [
+    'proposer_budget_spent_items',
+    'Items spent in the window that is open, refused ones too',
+    budget(({ spentItems }) => spentItems),
+  ],
+  [
+    'proposer_budget_clients',
+    'Client addresses whose windows are remembered',
+    budget(({ clients }) => clients),
+  ],
+  [
+    'proposer_executor_open_slots',
+    'Executor nonces whose end is not final yet',
+    ({ gauges }) => gauges().openSlots,
+  ],
+  [
+    'proposer_queue_candidates',
+    'Active candidates by stage',
+    ({ gauges }) => Object.entries(gauges().queue),
+    'stage',
+  ],
+]
+
+const vitalsOf = ({ host }: MetricsParts) => host?.vitals()
+const nodes =
+  (value: (node: NodeVitals) => Figure): GaugeValue =>
+  (parts) =>
+    vitalsOf(parts)?.nodes.map((node) => [String(node.node), value(node)] as const)
+const executor =
+  (value: (executor: ExecutorVitals) => Figure): GaugeValue =>
+  (parts) => {
+    const now = vitalsOf(parts)?.executor
+    return now && value(now)
+  }
+const byPosition = 'by its place in chain.rpc_urls'
+
+const hostGauges: readonly GaugeRow[] = [
+  [
+    'proposer_queue_oldest_seconds',
+    'Age of the longest stay in each stage of the queue; 0 where it is empty',
+    (parts) => Object.entries(vitalsOf(parts)?.oldestSeconds ?? {}),
+    'stage',
+  ],
+  [
+    'proposer_chain_head_number',
+    'The newest block whose logs were followed',
+    (parts) => toNumber(vitalsOf(parts)?.head?.number),
+  ],
+  [
+    'proposer_chain_head_age_seconds',
+    'Age of that block by its own time',
+    (parts) => vitalsOf(parts)?.head?.ageSeconds,
+  ],
+  [
+    'proposer_rpc_node_healthy',
+    `1 for an RPC node that is asked, 0 while it is set aside, ${byPosition}`,
+    nodes(({ isHealthy }) => Number(isHealthy)),
+    'node',
+  ],
+  [
+    'proposer_rpc_node_head_number',
+    `The newest block that an RPC node told, ${byPosition}`,
+    nodes(({ headNumber }) => toNumber(headNumber)),
+    'node',
+  ],
+  [
+    'proposer_rpc_node_head_age_seconds',
+    `Since an RPC node first told its newest block, ${byPosition}`,
+    nodes(({ headAgeSeconds }) => headAgeSeconds),
+    'node',
+  ],
+  [
+    'proposer_view_questions',
+    'Questions held in memory (known), and those of them that wait to be read again (due)',
+    (parts) => Object.entries(vitalsOf(parts)?.questions ?? {}),
+    'state',
+  ],
+  [
+    'proposer_executor_nonce_gap',
+    'Nonces bound and not used yet, at the head and in finalized state, as last read',
+    (parts) => Object.entries(vitalsOf(parts)?.executor?.nonceGap ?? {}),
+    'at',
+  ],
+  [
+    'proposer_executor_balance_ether',
+    "What the executor held when the pipeline last read it, in the chain's coin (10^18 wei)",
+    executor(({ balanceWei }) => {
+      const wei = toNumber(balanceWei)
+      return wei && wei / weiPerEther
+    }),
+  ],
+  [
+    'proposer_executor_paid_proposals',
+    'About so many single proposals that balance pays for at the gas price of the head',
+    executor(({ paidProposals }) => paidProposals),
+  ],
+  [
+    'proposer_admission_enabled',
+    '0 while nobody is admitted, by `operator pause` or by admission.enabled',
+    (parts) => Number(vitalsOf(parts)?.admissionEnabled),
+  ],
+  ['proposer_store_bytes', 'Size of the store on disk', ({ host }) => host?.storeBytes()],
+  [
+    'proposer_store_full',
+    '1 while the disk of the store is full',
+    (parts) => Number(vitalsOf(parts)?.store.isFull),
+  ],
+  [
+    'proposer_store_failed',
+    '1 once the store takes no writes any more',
+    (parts) => Number(vitalsOf(parts)?.store.isFailed),
+  ],
+]
+
+interface CounterRow {
+  readonly name: string
+  readonly help: string
+  readonly labels: readonly string[]
+  counts(parts: MetricsParts): readonly (readonly [Record<string, string | number>, number])[]
+}
+
+const requestsCounter: CounterRow = {
+  name: 'proposer_http_requests_total',
+  help: 'Calls answered, by route template, method and status',
+  labels: ['route', 'method', 'status'],
+  counts: ({ requestCounts }) => requestCounts().map(({ count, ...labels }) => [labels, count]),
+}
+const hostCounters: readonly CounterRow[] = [
+  {
+    name: 'proposer_rpc_node_requests_total',
+    help: `HTTP requests to an RPC node, a batch of calls being one, by whether it gave an answer that could be read, ${byPosition}`,
+    labels: ['node', 'outcome'],
+    counts: (parts) =>
+      (vitalsOf(parts)?.nodes ?? []).flatMap(({ node, requests }) =>
+        Object.entries(requests).map(([outcome, count]) => [{ node, outcome }, count] as const),
+      ),
+  },
+  {
+    name: 'proposer_log_lines_dropped_total',
+    help: 'Log lines lost because nobody took them',
+    labels: [],
+    counts: ({ host }) => [[{}, host?.droppedLines() ?? 0]],
+  },
+]
 
 /**
  * The registry of `meters`, or a new one, with the figures that are gathered at each asking. Throws
  * nothing.
  */
-export function createMetrics({
-  readiness,
-  requestCounts,
-  gauges,
-  host,
-  meters,
-}: MetricsParts): Registry {
-  const metrics = meters?.registry ?? new Registry()
-  new Counter({
-    name: 'proposer_http_requests_total',
-    help: 'Calls answered, by route template, method and status',
-    labelNames: ['route', 'method', 'status'],
-    registers: [metrics],
-    collect() {
-      this.reset()
-      for (const { route, method, status, count } of requestCounts())
-        this.inc({ route, method, status }, count)
-    },
-  })
-  const put = gaugesIn(metrics)
-  put('proposer_ready', '1 while /readyz answers 200', () => (readiness().length === 0 ? 1 : 0))
-  const gauge = (name: string, help: string, value: (now: GatewayGauges) => number) =>
-    put(name, help, () => value(gauges()))
-  gauge(
-    'proposer_budget_limit_items',
-    'Items all clients together may spend in a window',
-    ({ budget }) => budget.limitItems,
-  )
-  gauge(
-    'proposer_budget_client_limit_items',
-    'Items one client address may spend in a window',
-    ({ budget }) => budget.perClientLimitItems,
-  )
-  gauge(
-    'proposer_budget_spent_items',
-    'Items spent in the window that is open, refused ones too',
-    ({ budget }) => budget.spentItems,
-  )
-  gauge(
-    'proposer_budget_clients',
-    'Client addresses whose windows are remembered',
-    ({ budget }) => budget.clients,
-  )
-  gauge(
-    'proposer_executor_open_slots',
-    'Executor nonces whose end is not final yet',
-    ({ openSlots }) => openSlots,
-  )
-  put.by('proposer_queue_candidates', 'Active candidates by stage', 'stage', () =>
-    Object.entries(gauges().queue),
-  )
-  if (host) hostGauges(put, host, metrics)
-  return metrics
-}
-
-type Put = ReturnType<typeof gaugesIn>
-
-/** Registers gauges; a figure that is not known now is left out rather than told as 0. */
-function gaugesIn(metrics: Registry) {
-  const put = (
-    name: string,
-    help: string,
-    value: () => number | undefined | Promise<number | undefined>,
-  ) =>
-    new Gauge({
+export function createMetrics(parts: MetricsParts): Registry {
+  const registry = parts.meters?.registry ?? new Registry()
+  const registers = [registry]
+  for (const { name, help, labels, counts } of [
+    requestsCounter,
+    ...(parts.host ? hostCounters : []),
+  ])
+    new Counter({
       name,
       help,
-      registers: [metrics],
-      async collect() {
-        const now = await value()
-        if (now === undefined) this.remove()
-        else this.set(now)
-      },
-    })
-  const by = (
-    name: string,
-    help: string,
-    label: string,
-    values: () => readonly (readonly [string, number | undefined])[],
-  ) =>
-    new Gauge({
-      name,
-      help,
-      labelNames: [label],
-      registers: [metrics],
+      labelNames: labels,
+      registers,
       collect() {
         this.reset()
-        for (const [key, value] of values())
-          if (value !== undefined) this.set({ [label]: key }, value)
+        for (const [values, count] of counts(parts)) this.inc(values, count)
       },
     })
-  return Object.assign(put, { by })
-}
-
-function hostGauges(
-  put: Put,
-  { vitals, storeBytes, droppedLines }: HostFigures,
-  metrics: Registry,
-): void {
-  put.by(
-    'proposer_queue_oldest_seconds',
-    'Age of the longest stay in each stage of the queue; 0 where it is empty',
-    'stage',
-    () => Object.entries(vitals().oldestSeconds),
-  )
-  put('proposer_chain_head_number', 'The newest block whose logs were followed', () =>
-    toNumber(vitals().head?.number),
-  )
-  put(
-    'proposer_chain_head_age_seconds',
-    'Age of that block by its own time',
-    () => vitals().head?.ageSeconds,
-  )
-  const nodes = (value: (one: Vitals['nodes'][number]) => number | undefined) => () =>
-    vitals().nodes.map((one) => [String(one.node), value(one)] as const)
-  const place = 'by its place in chain.rpc_urls'
-  put.by(
-    'proposer_rpc_node_healthy',
-    `1 for an RPC node that is asked, 0 while it is set aside, ${place}`,
-    'node',
-    nodes(({ isHealthy }) => (isHealthy ? 1 : 0)),
-  )
-  put.by(
-    'proposer_rpc_node_head_number',
-    `The newest block that an RPC node told, ${place}`,
-    'node',
-    nodes(({ headNumber }) => toNumber(headNumber)),
-  )
-  put.by(
-    'proposer_rpc_node_head_age_seconds',
-    `Since an RPC node first told its newest block, ${place}`,
-    'node',
-    nodes(({ headAgeSeconds }) => headAgeSeconds),
-  )
-  new Counter({
-    name: 'proposer_rpc_node_requests_total',
-    help: `HTTP requests to an RPC node, a batch of calls being one, by whether it gave an answer that could be read, ${place}`,
-    labelNames: ['node', 'outcome'],
-    registers: [metrics],
-    collect() {
-      this.reset()
-      for (const { node, requests } of vitals().nodes)
-        for (const [outcome, count] of Object.entries(requests))
-          this.inc({ node: String(node), outcome }, count)
-    },
-  })
-  put.by(
-    'proposer_view_questions',
-    'Questions held in memory (known), and those of them that wait to be read again (due)',
-    'state',
-    () => Object.entries(vitals().questions),
-  )
-  const executor = (value: (one: ExecutorVitals) => number | undefined) => () => {
-    const one = vitals().executor
-    return one && value(one)
-  }
-  put.by(
-    'proposer_executor_nonce_gap',
-    'Nonces bound and not used yet, at the head and in finalized state, as last read',
-    'at',
-    () => Object.entries(vitals().executor?.nonceGap ?? {}),
-  )
-  put(
-    'proposer_executor_balance_ether',
-    "What the executor held when the pipeline last read it, in the chain's coin (10^18 wei)",
-    executor(({ balanceWei }) =>
-      balanceWei === undefined ? undefined : Number(balanceWei) / weiPerEther,
-    ),
-  )
-  put(
-    'proposer_executor_paid_proposals',
-    'About so many single proposals that balance pays for at the gas price of the head',
-    executor(({ paidProposals }) => paidProposals),
-  )
-  put(
-    'proposer_admission_enabled',
-    '0 while nobody is admitted, by `operator pause` or by admission.enabled',
-    () => (vitals().admissionEnabled ? 1 : 0),
-  )
-  put('proposer_store_bytes', 'Size of the store on disk', storeBytes)
-  put('proposer_store_full', '1 while the disk of the store is full', () =>
-    vitals().store.isFull ? 1 : 0,
-  )
-  put('proposer_store_failed', '1 once the store takes no writes any more', () =>
-    vitals().store.isFailed ? 1 : 0,
-  )
-  new Counter({
-    name: 'proposer_log_lines_dropped_total',
-    help: 'Log lines lost because nobody took them',
-    registers: [metrics],
-    collect() {
-      this.reset()
-      this.inc(droppedLines())
-    },
-  })
+  for (const [name, help, value, label] of [...gatewayGauges, ...(parts.host ? hostGauges : [])])
+    new Gauge({
+      name,
+      help,
+      labelNames: label === undefined ? [] : [label],
+      registers,
+      async collect() {
+        const now = await value(parts)
+        if (typeof now === 'number') return this.set(now)
+        this.reset()
+        if (now === undefined || label === undefined) return this.remove()
+        for (const [key, figure] of now)
+          if (figure !== undefined) this.set({ [label]: key }, figure)
+      },
+    })
+  return registry
 }
 
 const toNumber = (value: bigint | undefined): number | undefined =>
