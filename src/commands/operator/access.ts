@@ -5,8 +5,8 @@
  */
 import type { Command } from 'commander'
 import type { RegistryEntry } from '../../core/chain/questions.js'
-import { openStore, readStore } from '../../core/gateway/ledger/open-store.js'
 import type { Ledger } from '../../core/gateway/ledger/ledger.js'
+import { openStore, readStore } from '../../core/gateway/ledger/open-store.js'
 import type { ActName, ActResult } from '../../core/gateway/operator/acts.js'
 import { shownRegistry } from '../../core/gateway/operator/registry.js'
 import {
