@@ -2,7 +2,8 @@ import { createServer, type IncomingMessage, type Server, type ServerResponse } 
 import type { AddressInfo } from 'node:net'
 import { afterEach, describe, expect, test } from 'vitest'
 import { createChain, type RpcOptions } from '../../src/core/io/rpc/rpc.js'
-import { chainErrorOf, revertDataOf, safeText } from '../../src/core/io/rpc/rpc-errors.js'
+import { chainErrorOf, revertDataOf } from '../../src/core/io/rpc/rpc-errors.js'
+import { safeText } from '../../src/core/protocol/node-words.js'
 import type { Chain, ChainErrorKind } from '../../src/core/ports.js'
 
 interface Request {

@@ -7,8 +7,8 @@ import { Agent, fetch } from 'undici'
 import * as z from 'zod'
 import type { Address, Signer } from '../ports.js'
 import { UnavailableError, UsageError } from '../protocol/errors.js'
+import { safeText } from '../protocol/node-words.js'
 import { concealing } from '../protocol/url-secrets.js'
-import { safeText } from './rpc/rpc-errors.js'
 
 export interface OutsideWallet {
   /** Lowercase addresses that the wallet offers. Errors as below. */

@@ -1,15 +1,32 @@
 /**
- * What an RPC node says in its own words is outside text: a provider may repeat the key of its URL,
- * or whose account is out of credit. It is quoted wherever it stands in a message, so that what
- * goes to everybody can leave it out, whoever put the message together (R5).
+ * What an RPC node, a wallet or a gateway says in its own words is outside text. A provider may
+ * repeat the key of its URL, or whose account is out of credit (R5).
  */
+import type { Conceal } from './url-secrets.js'
 
-/** Words of a node, marked as such. */
+/** Words of a node, marked so that what goes to everybody can leave them out. */
 export const quoteWords = (words: string): string => `“${words.replace(/[“”]/g, '"')}”`
 
-/**
- * A message for the public: without the words of any node, also where a cut took the end of the
- * quotation.
- */
+/** A message without the words of any node, also where a cut took the end of the quotation. */
 export const withoutNodeWords = (message: string): string =>
   message.replace(/:? ?“[^”]*(?:”|$)/g, '')
+
+const longestShown = 160
+/** A secret that a cut goes through would not be known any more: more is searched than is shown. */
+const longestSearched = 65_536
+
+/**
+ * Without what `conceal` takes out, URLs, long hex (which may be a signed transaction), control and
+ * bidi characters; at most 160 characters.
+ */
+export function safeText(text: string, conceal: Conceal = (same) => same): string {
+  return conceal(text.slice(0, longestSearched))
+    .slice(0, 4096)
+    .replace(/[a-z][a-z0-9+.-]{0,30}:\/\/\S+/gi, '[url]')
+    .replace(/0x[0-9a-f]{65,}/gi, '[data]')
+    .replace(
+      /[\u0000-\u001f\u007f-\u009f\u2028\u2029\u200b-\u200f\u202a-\u202e\u2066-\u2069]+/g,
+      ' ',
+    )
+    .slice(0, longestShown)
+}

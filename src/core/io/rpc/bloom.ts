@@ -1,16 +1,13 @@
-/**
- * The logs bloom of a block header: says for certain that a log is *not* in the block, never that
- * it is (yellow paper §4.3.1).
- */
-import type { Hex } from '../../ports.js'
+/** The logs bloom of a block header: says that a log is *not* in the block (yellow paper §4.3.1). */
+import type { Chain, Hex } from '../../ports.js'
 import { keccak } from '../../protocol/keccak.js'
 import { fromHex } from '../../protocol/witness.js'
 
 const bloomBytes = 256
 
 /**
- * False where the block holds no log with this address or topic. `bloom` as the node tells it; one
- * of another size excludes nothing.
+ * False where the block holds no log with this address or topic. A bloom of another size excludes
+ * nothing.
  */
 export function mayHold(bloom: Hex, addressOrTopic: Hex): boolean {
   const bits = bloom.length === 2 + 2 * bloomBytes ? fromHex(bloom) : undefined
@@ -22,16 +19,12 @@ export function mayHold(bloom: Hex, addressOrTopic: Hex): boolean {
   })
 }
 
-export interface LogFilter {
-  readonly addresses: readonly Hex[]
-  readonly topics?: readonly (Hex | readonly Hex[] | null)[]
-}
+type Filter = Pick<Parameters<Chain['logs']>[0], 'addresses' | 'topics'>
 
 /** False where no log of the block can match the filter of `eth_getLogs`. */
-export function mayMatch(bloom: Hex, { addresses, topics = [] }: LogFilter): boolean {
-  if (addresses.length > 0 && !addresses.some((address) => mayHold(bloom, address))) return false
-  return topics.every((wanted) => {
-    const any = wanted === null ? [] : typeof wanted === 'string' ? [wanted] : wanted
-    return any.length === 0 || any.some((topic) => mayHold(bloom, topic))
+export function mayMatch(bloom: Hex, { addresses, topics = [] }: Filter): boolean {
+  return [addresses, ...topics].every((wanted) => {
+    const any = typeof wanted === 'string' ? [wanted] : (wanted ?? [])
+    return any.length === 0 || any.some((one) => mayHold(bloom, one))
   })
 }

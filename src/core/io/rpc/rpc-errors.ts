@@ -3,7 +3,7 @@
  * geth/bor, erigon, nethermind, besu and anvil.
  */
 import { ChainError, type ChainErrorKind, type Hex } from '../../ports.js'
-import { quoteWords } from '../../protocol/node-words.js'
+import { quoteWords, safeText } from '../../protocol/node-words.js'
 import type { Conceal } from '../../protocol/url-secrets.js'
 
 export interface RpcErrorObject {
@@ -160,27 +160,4 @@ function hexIn(value: unknown, depth: number): Hex | undefined {
     if (found !== undefined) return found
   }
   return undefined
-}
-
-/**
- * A secret that a cut goes through would not be known any more: it is looked for in more than is
- * ever shown.
- */
-const longestShown = 160
-const longestSearched = 65_536
-
-/**
- * Without what `conceal` takes out, URLs, long hex (which may be a signed transaction), control and
- * bidi characters; at most 160 characters.
- */
-export function safeText(text: string, conceal: Conceal = (same) => same): string {
-  return conceal(text.slice(0, longestSearched))
-    .slice(0, 4096)
-    .replace(/[a-z][a-z0-9+.-]{0,30}:\/\/\S+/gi, '[url]')
-    .replace(/0x[0-9a-f]{65,}/gi, '[data]')
-    .replace(
-      /[\u0000-\u001f\u007f-\u009f\u2028\u2029\u200b-\u200f\u202a-\u202e\u2066-\u2069]+/g,
-      ' ',
-    )
-    .slice(0, longestShown)
 }

@@ -1,8 +1,7 @@
 /**
  * The `Chain` port over Ethereum JSON-RPC. Reads made at the same moment travel as one batch and
- * fail over from node to node; a signed transaction goes to every node. A node that is on another
- * chain, behind, silent or contradicted is set aside and comes back by itself. No URL ever appears
- * in a message (R5): nodes are told apart by their place in the configuration.
+ * fail over from node to node; a signed transaction goes to every node. Nodes are told apart by
+ * their position in the configuration: no URL ever appears in a message (R5).
  */
 import type { Clock, Random } from '../../ports.js'
 import { systemClock, systemRandom } from '../clock.js'
@@ -19,17 +18,11 @@ export interface RpcOptions {
   readonly batchCalls?: number
   /** Longest answer that is read; default 32 MiB (R17). */
   readonly answerBytes?: number
-  /**
-   * A node on another chain is not believed and gets nothing; looked at with every request. Without
-   * it any chain will do.
-   */
+  /** A node on another chain is not believed and gets nothing. Without it any chain will do. */
   readonly expectedChainId?: number
-  /** A node whose head is further behind the best one's is set aside; default 3. */
+  /** A node whose head is further behind the best one's is taken out; default 3. */
   readonly maxLagBlocks?: number
-  /**
-   * So is one whose head is older than the best one's by more than this, where blocks are slow;
-   * default: does not matter.
-   */
+  /** So is one whose head is older than the best one's by more than this; default: no matter. */
   readonly maxHeadAgeSeconds?: number
   /** For tests. */
   readonly clock?: Pick<Clock, 'monotonicMs'>
@@ -45,12 +38,7 @@ export function createChain(
   urls: readonly string[],
   options: RpcOptions = {},
 ): RpcChain & { close(): Promise<void> } {
-  const {
-    timeoutMs = 5_000,
-    batchCalls = 50,
-    answerBytes = 32 * 1024 * 1024,
-    maxLagBlocks = 3,
-  } = options
+  const { timeoutMs = 5_000, batchCalls = 50, answerBytes = 32 * 1024 * 1024 } = options
   if (urls.length === 0) throw new RangeError('at least one RPC URL is needed')
   const { transports, close } = createTransports(urls, {
     connectMs: timeoutMs,
@@ -60,7 +48,7 @@ export function createChain(
   const chain = chainOver(transports, {
     timeoutMs,
     batchCalls,
-    maxLagBlocks,
+    maxLagBlocks: options.maxLagBlocks ?? 3,
     expectedChainId: options.expectedChainId,
     maxLagSeconds: options.maxHeadAgeSeconds,
     clock: options.clock ?? systemClock,

@@ -3,15 +3,20 @@
  * the same of a block that cannot change. What comes of it is in the node table.
  */
 import type { ChainError, Hex } from '../../ports.js'
-import type { NodeTable } from './node-table.js'
-import { blockTag, Header, lower } from './shapes.js'
+import {
+  comeBack,
+  failed,
+  type NodeTable,
+  noteAgreement,
+  noteHead,
+  takeOut,
+  takeOutIfBehind,
+} from './node-table.js'
+import { blockTag, Header } from './shapes.js'
 import type { RpcCall } from './transport.js'
 
-/**
- * Exchanges with one node; the table has been told what came of it. `undefined` where the node gave
- * no answer.
- */
-export type LookAt = (
+/** Exchanges with one node; `undefined` where it gave nothing, which the table knows then. */
+type Look = (
   index: number,
   calls: readonly RpcCall[],
 ) => Promise<readonly (unknown | ChainError)[] | undefined>
@@ -19,7 +24,7 @@ export type LookAt = (
 interface Seen {
   readonly index: number
   /** Absent where the node knows no finalized block. */
-  readonly finalized: { readonly number: bigint; readonly hash: Hex } | undefined
+  readonly finalized: Header | undefined
 }
 
 const blockCall = (at: 'latest' | 'finalized' | bigint): RpcCall => ({
@@ -29,97 +34,77 @@ const blockCall = (at: 'latest' | 'finalized' | bigint): RpcCall => ({
 
 /**
  * Looks at these nodes and brings the table up to date: who is behind, who contradicts the others,
- * who is sound (again). With a strict majority the minority is set aside; without one nobody is
+ * who is sound (again). With a strict majority the minority is taken out; without one nobody is
  * believed, because picking a side would be guessing. Never rejects.
  */
 export async function survey(
   table: NodeTable,
   indices: readonly number[],
-  lookAt: LookAt,
+  look: Look,
 ): Promise<void> {
-  const looked = await Promise.all(indices.map((index) => look(table, index, lookAt)))
-  const current = looked.flatMap((seen) =>
-    seen && !table.setAsideIfBehind(seen.index) ? [seen] : [],
-  )
-  const comparable = current.flatMap(({ index, finalized }) =>
-    finalized ? [{ index, finalized }] : [],
-  )
-  // Nothing to compare, nothing against it.
-  for (const { index, finalized } of current) if (!finalized) table.comeBack(index)
+  const looked = await Promise.all(indices.map((index) => headsOf(table, index, look)))
+  const current = looked.filter((seen) => seen && !takeOutIfBehind(table, seen.index))
+  const comparable: { index: number; finalized: Header }[] = []
+  for (const seen of current) {
+    if (seen?.finalized) comparable.push({ index: seen.index, finalized: seen.finalized })
+    // Nothing to compare, nothing against it.
+    else if (seen) comeBack(table, seen.index)
+  }
   const [height] = comparable
     .map(({ finalized }) => finalized.number)
     .sort((a, b) => (a < b ? -1 : 1))
   if (height === undefined) return
-  const told = await Promise.all(
+  const groups = new Map<Hex, number[]>()
+  await Promise.all(
     comparable.map(async ({ index, finalized }) => {
-      return {
-        index,
-        hash:
-          finalized.number === height ? finalized.hash : await hashAt(table, index, height, lookAt),
-      }
+      const hash =
+        finalized.number === height ? finalized.hash : await hashAt(table, index, height, look)
+      if (hash) groups.set(hash, [...(groups.get(hash) ?? []), index])
     }),
   )
-  const groups = new Map<Hex, number[]>()
-  for (const { index, hash } of told)
-    if (hash) groups.set(hash, [...(groups.get(hash) ?? []), index])
   const compared = [...groups.values()].flat().sort((a, b) => a - b)
-  const agreeing = [...groups.values()].find((group) => group.length * 2 > compared.length)
-  if (agreeing === undefined) {
+  const majority = [...groups.values()].find((group) => group.length * 2 > compared.length)
+  if (majority === undefined) {
     const names = compared.map((index) => index + 1).join(' and ')
-    table.setConflict(
-      compared,
-      `RPC nodes ${names} of ${table.count} disagree about the final block ${height}`,
-    )
+    const why = `RPC nodes ${names} of ${table.nodes.length} disagree about the final block ${height}`
+    table.conflict = { members: compared, why }
     return
   }
   for (const index of compared) {
-    if (agreeing.includes(index)) table.comeBack(index)
-    else
-      table.setAside(
-        index,
-        'contradicted',
-        `its block ${height} is another than that of the other nodes`,
-      )
+    const why = `its block ${height} is another than that of the other nodes`
+    if (majority.includes(index)) comeBack(table, index)
+    else takeOut(table, index, 'contradicted', why)
   }
-  table.agreed(compared)
+  noteAgreement(table, compared)
 }
 
-async function look(table: NodeTable, index: number, lookAt: LookAt): Promise<Seen | undefined> {
-  const outcomes = await lookAt(index, [blockCall('latest'), blockCall('finalized')])
+async function headsOf(table: NodeTable, index: number, look: Look): Promise<Seen | undefined> {
+  const outcomes = await look(index, [blockCall('latest'), blockCall('finalized')])
   if (outcomes === undefined) return undefined
-  const latest = Header.safeParse(outcomes[0])
-  if (!latest.success) {
-    table.failed(index, 'it tells no latest block')
+  const [latest, finalized] = outcomes.map((outcome) => Header.safeParse(outcome).data)
+  if (latest === undefined) {
+    failed(table, index, 'it tells no latest block')
     return undefined
   }
-  const head = { number: BigInt(latest.data.number), timestamp: BigInt(latest.data.timestamp) }
-  const finalized = Header.safeParse(outcomes[1])
-  if (!finalized.success) {
-    table.told(index, head)
-    return { index, finalized: undefined }
-  }
-  const final = { number: BigInt(finalized.data.number), hash: lower(finalized.data.hash) }
-  if (final.number > head.number) {
-    table.failed(
-      index,
-      `its final block ${final.number} is newer than its newest block ${head.number}`,
-    )
+  if (finalized !== undefined && finalized.number > latest.number) {
+    const why = `its final block ${finalized.number} is newer than its newest block ${latest.number}`
+    failed(table, index, why)
     return undefined
   }
-  table.told(index, head)
-  return { index, finalized: final }
+  noteHead(table, index, latest)
+  return { index, finalized }
 }
 
 async function hashAt(
   table: NodeTable,
   index: number,
   height: bigint,
-  lookAt: LookAt,
+  look: Look,
 ): Promise<Hex | undefined> {
-  const outcomes = await lookAt(index, [blockCall(height)])
+  const outcomes = await look(index, [blockCall(height)])
   if (outcomes === undefined) return undefined
   const header = Header.safeParse(outcomes[0])
-  if (header.success && BigInt(header.data.number) === height) return lower(header.data.hash)
-  table.failed(index, `it does not tell block ${height}, which it calls final`)
+  if (header.success && header.data.number === height) return header.data.hash
+  failed(table, index, `it does not tell block ${height}, which it calls final`)
   return undefined
 }
