@@ -3,8 +3,8 @@ import type { AddressInfo } from 'node:net'
 import { afterEach, describe, expect, test } from 'vitest'
 import { createChain, type RpcOptions } from '../../src/core/io/rpc/rpc.js'
 import { chainErrorOf, revertDataOf } from '../../src/core/io/rpc/rpc-errors.js'
-import { safeText } from '../../src/core/protocol/node-words.js'
 import type { Chain, ChainErrorKind } from '../../src/core/ports.js'
+import { safeText } from '../../src/core/protocol/node-words.js'
 
 interface Request {
   readonly id: number

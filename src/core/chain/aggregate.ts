@@ -1,7 +1,6 @@
 /**
  * Many reads in one: calls made at the same moment for the same block travel as one `eth_call` of
- * Multicall3, where the chain has it. What each caller hears is what its call alone would have
- * told, so that nobody above knows whether a call travelled alone.
+ * Multicall3, where the chain has it. Each caller hears what its call alone would have given.
  */
 import { BaseError, decodeFunctionResult, encodeFunctionData, multicall3Abi, size } from 'viem'
 import { type Address, type Chain, type ChainCall, ChainError, type Hex } from '../ports.js'
@@ -15,143 +14,149 @@ export interface AggregateOptions {
    * gas, and nodes allow an `eth_call` 50 million or more.
    */
   readonly callsAtOnce?: number
-  /**
-   * Bytes of call data in one `eth_call`, at most, but for a single call that is longer. Default
-   * 131,072: nodes bound a request's length.
-   */
+  /** Bytes of call data in one `eth_call`, at most, but for a longer single call. */
   readonly bytesAtOnce?: number
 }
 
 /** What a refused aggregate makes smaller stays at least this. */
 const leastCallsAtOnce = 8
 
-interface Asked {
+interface Waiting {
   readonly call: ChainCall
   readonly at: bigint
   readonly answer: Promise<Hex>
   readonly settle: (outcome: Hex | ChainError | Promise<Hex>) => void
 }
 
+interface Aggregator {
+  readonly chain: Chain
+  readonly callsAtOnce: number
+  readonly bytesAtOnce: number
+  /** Calls in one `eth_call` now: fewer after a refusal. */
+  most: number
+  isPresent: Promise<boolean> | undefined
+  waiting: Map<string, Waiting>
+}
+
 /**
- * The same chain, whose `call`s without `from` and `gas` at a numbered block are folded; everything
- * else goes through as it is. `turn` resolves when whoever is asking at this moment has asked. Code
- * at Multicall3's address is looked for once, and again after an aggregate has failed; the calls of
- * a failed one are made one by one. Rejects with `ChainError` as the chain itself does. Whoever
- * asks for something that hangs on the caller has to name it (`from`): to the contract, a folded
- * call's is Multicall3.
+ * The same chain, whose `call`s without `from` and `gas` at a numbered block are folded. `turn`
+ * resolves when whoever is asking at this moment has asked. Code at Multicall3's address is looked
+ * for once, and again after an aggregate has failed; the calls of a failed one are made one by one.
+ * Rejects with `ChainError` as the chain itself does. To the contract, a folded call's caller is
+ * Multicall3: whoever asks for something that hangs on the caller has to name it (`from`).
  */
 export function aggregating<C extends Chain>(
   chain: C,
   turn: () => Promise<void>,
-  options: AggregateOptions = {},
+  { callsAtOnce = 200, bytesAtOnce = 131_072 }: AggregateOptions = {},
 ): C {
-  const { callsAtOnce = 200, bytesAtOnce = 131_072 } = options
-  let most = callsAtOnce
-  let present: Promise<boolean> | undefined
-  let waiting = new Map<string, Asked>()
-
-  const direct = ({ call, at, settle }: Asked) => settle(chain.call(call, at))
-
-  const isPresent = () => {
-    present ??= chain.code(multicallAddress).then(
-      (code) => code !== '0x',
-      (error: unknown) => {
-        if (!(error instanceof ChainError)) throw error
-        // Not known: these calls go alone, and the next ones look again.
-        present = undefined
-        return false
-      },
-    )
-    return present
+  const aggregator: Aggregator = {
+    chain,
+    callsAtOnce,
+    bytesAtOnce,
+    most: callsAtOnce,
+    isPresent: undefined,
+    waiting: new Map(),
   }
-
-  const together = async (group: readonly Asked[], at: bigint): Promise<void> => {
-    const [only, ...others] = group
-    if (only !== undefined && others.length === 0) return direct(only)
-    let results: readonly AggregateResult[]
-    try {
-      const data = aggregateData(group.map(({ call }) => call))
-      results = aggregateResults(await chain.call({ to: multicallAddress, data }, at), group.length)
-      most = Math.min(callsAtOnce, most + 1)
-    } catch (error) {
-      if (!(error instanceof ChainError)) throw error
-      present = undefined
-      // A node that gave no answer says nothing of the size; one that refused may allow an
-      // `eth_call` less gas than others.
-      if (error.kind !== 'unavailable')
-        most = Math.min(callsAtOnce, Math.max(leastCallsAtOnce, group.length >> 1))
-      group.forEach(direct)
-      return
-    }
-    group.forEach((asked, index) => {
-      const result = results[index]
-      // A failure without data may be the aggregate's own: gas that an earlier call used up. Alone
-      // it has all of it.
-      if (result === undefined || (!result.success && result.returnData === '0x')) direct(asked)
-      else if (result.success) asked.settle(result.returnData)
-      else
-        asked.settle(new ChainError('reverted', 'eth_call: execution reverted', result.returnData))
-    })
-  }
-
-  const flush = async (): Promise<void> => {
-    await turn()
-    const asked = [...waiting.values()]
-    waiting = new Map()
-    if (asked.length < 2 || !(await isPresent())) return asked.forEach(direct)
-    await Promise.all(
-      [...new Set(asked.map(({ at }) => at))].flatMap((at) => {
-        const calls = asked.filter((one) => one.at === at)
-        return grouped(calls, most, bytesAtOnce).map((group) => together(group, at))
-      }),
-    )
-  }
-
   const call: Chain['call'] = (one, at) => {
-    if (
-      typeof at !== 'bigint' ||
-      one.from !== undefined ||
-      one.gas !== undefined ||
-      one.to === multicallAddress
-    )
+    const { from, gas, to, data } = one
+    if (typeof at !== 'bigint' || from !== undefined || gas !== undefined || to === multicallAddress)
       return chain.call(one, at)
     // The same question asked twice at once, of an adapter's oracle say, is one.
-    const key = `${at}|${one.to}|${one.data}`
-    const known = waiting.get(key)
+    const key = `${at}|${to}|${data}`
+    const known = aggregator.waiting.get(key)
     if (known) return known.answer
     // Not caught: what is no ChainError is a bug and has to end the process.
-    if (waiting.size === 0) void flush()
-    const asked = askedFor(one, at)
-    waiting.set(key, asked)
-    return asked.answer
+    if (aggregator.waiting.size === 0) void turn().then(() => flush(aggregator))
+    const waiting = waitingFor(one, at)
+    aggregator.waiting.set(key, waiting)
+    return waiting.answer
   }
   return { ...chain, call }
 }
 
-function askedFor(call: ChainCall, at: bigint): Asked {
-  let settle: Asked['settle'] = () => undefined
+function waitingFor(call: ChainCall, at: bigint): Waiting {
+  let settle: Waiting['settle'] = () => undefined
   const answer = new Promise<Hex>((resolve, reject) => {
     settle = (outcome) => (outcome instanceof ChainError ? reject(outcome) : resolve(outcome))
   })
   return { call, at, answer, settle }
 }
 
-/** Groups in order, of at most so many calls and bytes of call data. */
-function grouped(calls: readonly Asked[], most: number, bytesAtOnce: number): Asked[][] {
-  const groups: Asked[][] = []
-  let group: Asked[] = []
-  let bytes = 0
-  for (const asked of calls) {
-    const length = size(asked.call.data)
-    if (group.length > 0 && (group.length >= most || bytes + length > bytesAtOnce)) {
-      groups.push(group)
-      group = []
-      bytes = 0
-    }
-    group.push(asked)
-    bytes += length
+async function flush(aggregator: Aggregator): Promise<void> {
+  const all = [...aggregator.waiting.values()]
+  aggregator.waiting = new Map()
+  const direct = ({ call, at, settle }: Waiting) => settle(aggregator.chain.call(call, at))
+  if (all.length < 2 || !(await isPresent(aggregator))) return all.forEach(direct)
+  const { most, bytesAtOnce } = aggregator
+  await Promise.all(
+    [...new Set(all.map(({ at }) => at))].flatMap((at) =>
+      grouped(
+        all.filter((one) => one.at === at),
+        most,
+        bytesAtOnce,
+      ).map((group) => together(aggregator, group, at, direct)),
+    ),
+  )
+}
+
+function isPresent(aggregator: Aggregator): Promise<boolean> {
+  aggregator.isPresent ??= aggregator.chain.code(multicallAddress).then(
+    (code) => code !== '0x',
+    (error: unknown) => {
+      if (!(error instanceof ChainError)) throw error
+      // Not known: these calls go alone, and the next ones look again.
+      aggregator.isPresent = undefined
+      return false
+    },
+  )
+  return aggregator.isPresent
+}
+
+async function together(
+  aggregator: Aggregator,
+  group: readonly Waiting[],
+  at: bigint,
+  direct: (one: Waiting) => void,
+): Promise<void> {
+  const { chain, callsAtOnce } = aggregator
+  if (group.length < 2) return group.forEach(direct)
+  let results: readonly AggregateResult[]
+  try {
+    const data = aggregateData(group.map(({ call }) => call))
+    results = aggregateResults(await chain.call({ to: multicallAddress, data }, at), group.length)
+    aggregator.most = Math.min(callsAtOnce, aggregator.most + 1)
+  } catch (error) {
+    if (!(error instanceof ChainError)) throw error
+    aggregator.isPresent = undefined
+    // A node that gave no answer says nothing of the size; one that refused may allow an `eth_call`
+    // less gas than others.
+    if (error.kind !== 'unavailable')
+      aggregator.most = Math.min(callsAtOnce, Math.max(leastCallsAtOnce, group.length >> 1))
+    return group.forEach(direct)
   }
-  return group.length > 0 ? [...groups, group] : groups
+  for (const [index, one] of group.entries()) {
+    const { success = false, returnData = '0x' } = results[index] ?? {}
+    if (success) one.settle(returnData)
+    // A failure without data may be the aggregate's own: gas that an earlier call used up.
+    else if (returnData === '0x') direct(one)
+    else one.settle(new ChainError('reverted', 'eth_call: execution reverted', returnData))
+  }
+}
+
+/** Groups in order, of at most so many calls and bytes of call data. */
+function grouped(calls: readonly Waiting[], most: number, bytesAtOnce: number): Waiting[][] {
+  const groups: Waiting[][] = []
+  let bytes = 0
+  for (const one of calls) {
+    const group = groups.at(-1)
+    const length = size(one.call.data)
+    const fits = group && group.length < most && bytes + length <= bytesAtOnce
+    if (fits) group.push(one)
+    else groups.push([one])
+    bytes = fits ? bytes + length : length
+  }
+  return groups
 }
 
 /** Call data of `aggregate3` where every call may fail. */
@@ -162,28 +167,22 @@ export const aggregateData = (calls: readonly Pick<ChainCall, 'to' | 'data'>[]):
     functionName: 'aggregate3',
   })
 
-export interface AggregateResult {
+interface AggregateResult {
   readonly success: boolean
   readonly returnData: Hex
 }
 
-/**
- * The outcomes of so many calls. Throws `ChainError` `refused` for an answer of another shape: what
- * lies there is no Multicall3.
- */
+/** The outcomes of so many calls. ChainError `refused` where what lies there is no Multicall3. */
 export function aggregateResults(answer: Hex, count: number): readonly AggregateResult[] {
-  const wrong = () =>
-    new ChainError(
-      'refused',
-      `the contract at ${multicallAddress} does not answer as Multicall3 does`,
-    )
-  let results: readonly AggregateResult[]
   try {
-    results = decodeFunctionResult({ abi: multicall3Abi, functionName: 'aggregate3', data: answer })
+    const call = { abi: multicall3Abi, functionName: 'aggregate3', data: answer } as const
+    const results = decodeFunctionResult(call)
+    if (results.length === count) return results
   } catch (error) {
-    if (error instanceof BaseError) throw wrong()
-    throw error
+    if (!(error instanceof BaseError)) throw error
   }
-  if (results.length !== count) throw wrong()
-  return results
+  throw new ChainError(
+    'refused',
+    `the contract at ${multicallAddress} does not answer as Multicall3 does`,
+  )
 }

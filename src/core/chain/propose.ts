@@ -2,7 +2,7 @@
  * `propose` on SignedProposer: its calldata, and how the chain shows that it happened (domain §2,
  * §2.1, §4).
  */
-import { decodeEventLog, encodeFunctionData } from 'viem'
+import { type Abi, type ContractEventName, decodeEventLog, encodeFunctionData } from 'viem'
 import {
   type Address,
   type BlockHeader,
@@ -50,78 +50,62 @@ export function proposeCalldata({ request, token, proposer, terms, signature }: 
 }
 
 /** What a ProposePrice log says (domain §4). `price` is a decimal string. */
-export interface ProposedPrice {
-  readonly oracle: Address
-  readonly requester: Address
-  readonly proposer: Address
-  readonly identifier: Hex
-  readonly timestamp: string
-  readonly ancillaryHash: Hex
-  readonly price: string
-  readonly log: ChainLog
-}
+export type ProposedPrice = NonNullable<ReturnType<typeof proposedPriceOf>>
 
-/** The ProposePrice that a log is, or `undefined`. */
-export function proposedPriceOf(log: ChainLog): ProposedPrice | undefined {
-  if (log.topics[0] !== topics.proposePrice) return undefined
+/** The event of a log; `undefined` for another one: any contract may log a topic with other data. */
+function eventOf<const A extends Abi, const N extends ContractEventName<A>>(
+  abi: A,
+  eventName: N,
+  topic: Hex,
+  { topics: [first, ...others], data }: ChainLog,
+) {
+  if (first !== topic) return undefined
   try {
-    const { args } = decodeEventLog({
-      abi: oracleAbi,
-      eventName: 'ProposePrice',
-      data: log.data,
-      topics: log.topics as [Hex, ...Hex[]],
-    })
-    return {
-      oracle: log.address,
-      requester: lowercase(args.requester),
-      proposer: lowercase(args.proposer),
-      identifier: args.identifier,
-      timestamp: String(args.timestamp),
-      ancillaryHash: keccakHex(args.ancillaryData),
-      price: String(args.proposedPrice),
-      log,
-    }
+    return decodeEventLog<A, N>({ abi, eventName, data, topics: [first, ...others] } as never)
   } catch {
-    // Any contract may log this topic with other data; it is then not the event that was looked
-    // for.
     return undefined
   }
 }
 
-/** Whether a ProposePrice belongs to a round. */
-export function isOfRound(
-  found: ProposedPrice,
-  round: Omit<RoundRef, 'key' | 'questionId'>,
-): boolean {
-  return (
-    found.oracle === round.oracle &&
-    found.requester === round.requester &&
-    found.identifier === round.identifier &&
-    found.timestamp === round.timestamp &&
-    found.ancillaryHash === round.ancillaryHash
-  )
+/** The ProposePrice that a log is, or `undefined`. */
+export function proposedPriceOf(log: ChainLog) {
+  const event = eventOf(oracleAbi, 'ProposePrice', topics.proposePrice, log)
+  if (event === undefined) return undefined
+  const { args } = event
+  return {
+    oracle: log.address,
+    requester: lowercase(args.requester),
+    proposer: lowercase(args.proposer),
+    identifier: args.identifier,
+    timestamp: String(args.timestamp),
+    ancillaryHash: keccakHex(args.ancillaryData),
+    price: String(args.proposedPrice),
+    log,
+  }
 }
 
-/**
- * The ProposePrice among these logs that answers a round with this proposer and price, or
- * `undefined` (contract §5, `indexed`).
- */
-export function findProposed(
+/** Whether all members of these names are equal. */
+const agree = <K extends string>(
+  one: Readonly<Record<K, unknown>>,
+  other: Readonly<Record<K, unknown>>,
+  ...names: readonly K[]
+) => names.every((name) => one[name] === other[name])
+
+/** Whether a ProposePrice belongs to a round. */
+export const isOfRound = (
+  found: ProposedPrice,
+  round: Omit<RoundRef, 'key' | 'questionId'>,
+): boolean =>
+  agree(found, round, 'oracle', 'requester', 'identifier', 'timestamp', 'ancillaryHash')
+
+/** The ProposePrice that answers a round with this proposer and price (contract §5, `indexed`). */
+export const findProposed = (
   logs: readonly ChainLog[],
   wanted: { readonly round: RoundRef; readonly proposer: Address; readonly price: string },
-): ProposedPrice | undefined {
-  for (const log of logs) {
-    const found = proposedPriceOf(log)
-    if (
-      found &&
-      isOfRound(found, wanted.round) &&
-      found.proposer === wanted.proposer &&
-      found.price === wanted.price
-    )
-      return found
-  }
-  return undefined
-}
+): ProposedPrice | undefined =>
+  logs
+    .map(proposedPriceOf)
+    .find((found) => found && isOfRound(found, wanted.round) && agree(found, wanted, 'proposer', 'price'))
 
 /**
  * Whether these logs of one transaction hold SignedProposer's own event for a proposal: it came by
@@ -133,75 +117,45 @@ export function cameThroughSignedProposer(
   found: ProposedPrice,
 ): boolean {
   return logs.some((log) => {
-    if (log.address !== signedProposer || log.topics[0] !== topics.proposalExecuted) return false
-    const executed = proposalExecutedOf(log)
+    const executed = log.address === signedProposer ? proposalExecutedOf(log) : undefined
     return (
       executed !== undefined &&
-      executed.proposer === found.proposer &&
-      executed.oracle === found.oracle &&
-      executed.requester === found.requester &&
-      executed.identifier === found.identifier &&
-      executed.timestamp === found.timestamp &&
-      executed.price === found.price
+      agree(executed, found, 'proposer', 'oracle', 'requester', 'identifier', 'timestamp', 'price')
     )
   })
 }
 
 /** What a ProposalExecuted log says (domain §2); it names no ancillary data. */
-export function proposalExecutedOf(log: ChainLog) {
-  if (log.topics[0] !== topics.proposalExecuted) return undefined
-  try {
-    const { args } = decodeEventLog({
-      abi: signedProposerAbi,
-      eventName: 'ProposalExecuted',
-      data: log.data,
-      topics: log.topics as [Hex, ...Hex[]],
-    })
-    return {
-      proposer: lowercase(args.proposer),
-      oracle: lowercase(args.oracle),
-      requester: lowercase(args.requester),
-      identifier: args.identifier,
-      timestamp: String(args.timestamp),
-      price: String(args.proposedPrice),
-    }
-  } catch {
-    // As above: a log with this topic and other data is not the event.
-    return undefined
+function proposalExecutedOf(log: ChainLog) {
+  const event = eventOf(signedProposerAbi, 'ProposalExecuted', topics.proposalExecuted, log)
+  if (event === undefined) return undefined
+  const { args } = event
+  return {
+    proposer: lowercase(args.proposer),
+    oracle: lowercase(args.oracle),
+    requester: lowercase(args.requester),
+    identifier: args.identifier,
+    timestamp: String(args.timestamp),
+    price: String(args.proposedPrice),
   }
 }
 
-/**
- * Who is looked for: a proposer with a price, and the permit that tells one authorization of theirs
- * from another.
- */
-export interface Expected {
-  readonly proposer: Address
-  readonly price: string
-  readonly amount: string
-  readonly nonce: string
-  readonly deadline: string
-}
+/** Who is looked for: a proposer with a price, and the permit of one authorization of theirs. */
+export type ExpectedProposal = WitnessTerms & { readonly proposer: Address }
 
 /**
  * What a round holds: who proposed which price (a decimal string), and where. `bySignature`:
- * through our SignedProposer, by the very authorization that was looked for; then transaction and
- * log index (in the block) are known.
+ * through our SignedProposer, by the very authorization that was looked for.
  */
-export type OnChainProposal =
+export type OnChainProposal = { readonly proposer: Address; readonly price: string } & (
   | {
-      readonly proposer: Address
-      readonly price: string
       readonly bySignature: true
       readonly transactionHash: Hex
+      /** In the block. */
       readonly logIndex: number
     }
-  | {
-      readonly proposer: Address
-      readonly price: string
-      readonly bySignature: false
-      readonly transactionHash: Hex | null
-    }
+  | { readonly bySignature: false; readonly transactionHash: Hex | null }
+)
 
 /**
  * The proposal that a round holds as of a block, or `undefined` where it holds none. The oracle
@@ -215,46 +169,35 @@ export async function locateProposal(
   request: WitnessRequest,
   signedProposer: Address,
   at: BlockHeader,
-  expected: Expected | undefined,
+  expected: ExpectedProposal | undefined,
 ): Promise<OnChainProposal | undefined> {
-  const key = [
-    request.requester,
-    request.identifier,
-    BigInt(request.timestamp),
-    request.ancillaryData,
-  ] as const
+  const { requester, identifier, timestamp, ancillaryData } = request
+  const key = [requester, identifier, BigInt(timestamp), ancillaryData] as const
   const held = await readContract(chain, at.number, request.oracle, oracleAbi, 'getRequest', key)
   const proposer = lowercase(held.proposer)
   const price = String(held.proposedPrice)
   if (proposer === zeroAddress) return undefined
   const found = await findLog(chain, request, held.proposalTime, at)
-  const isExpected =
-    expected !== undefined && proposer === expected.proposer && price === expected.price
-  if (!isExpected)
-    return {
-      proposer,
-      price,
-      bySignature: false,
-      transactionHash: found?.log.transactionHash ?? null,
-    }
-  const [receipt, calldata] = found
-    ? await Promise.all([
-        chain.receipt(found.log.transactionHash),
-        chain.calldata(found.log.transactionHash),
-      ])
-    : [null, null]
+  const transactionHash = found?.log.transactionHash ?? null
+  const other = { proposer, price, bySignature: false, transactionHash } as const
+  if (proposer !== expected?.proposer || price !== expected.price) return other
+  const [receipt, calldata] =
+    transactionHash === null
+      ? [null, null]
+      : await Promise.all([chain.receipt(transactionHash), chain.calldata(transactionHash)])
   if (!found || !receipt || calldata === null) {
     throw new ChainError(
       'unavailable',
       `the node shows a proposal by ${proposer}, and not its transaction yet`,
     )
   }
-  const transactionHash = found.log.transactionHash
   const isOwn =
     cameThroughSignedProposer(receipt.logs, signedProposer, found) &&
     carriesPermit(calldata, expected)
-  if (!isOwn) return { proposer, price, bySignature: false, transactionHash }
-  return { proposer, price, bySignature: true, transactionHash, logIndex: found.log.logIndex }
+  if (!isOwn) return other
+  const { log } = found
+  const { logIndex } = log
+  return { proposer, price, bySignature: true, transactionHash: log.transactionHash, logIndex }
 }
 
 /**
@@ -262,7 +205,7 @@ export async function locateProposal(
  * the same price for a round twice; the fields of a permit stand side by side in `propose`, in a
  * `multicall` and in what another relayer's contract passes on (domain §2).
  */
-function carriesPermit(calldata: Hex, { amount, nonce, deadline }: Expected): boolean {
+function carriesPermit(calldata: Hex, { amount, nonce, deadline }: ExpectedProposal): boolean {
   const words = [amount, nonce, deadline].map((value) =>
     BigInt(value).toString(16).padStart(64, '0'),
   )
@@ -292,70 +235,66 @@ export function addressTopic(address: Address): Hex {
   return `0x${'0'.repeat(24)}${address.slice(2)}`
 }
 
-/**
- * Number of the first block whose time is at least `timestamp`, by bisection up to a known block.
- */
+/** Number of the first block whose time is at least `timestamp`, up to a known block. */
 async function firstBlockFrom(
   chain: Chain,
   timestamp: bigint,
   last: BlockHeader,
 ): Promise<bigint | undefined> {
   if (last.timestamp < timestamp) return undefined
+  const isBefore = async (number: bigint) => {
+    const header = await chain.block(number)
+    return header === null || header.timestamp < timestamp
+  }
   let low = 0n
   let high = last.number
-  // Doubling steps back from the end first: proposals that are looked for are recent, and old
+  // Growing steps back from the end first: proposals that are looked for are recent, and old
   // headers may be pruned.
   for (let step = 16n; step < last.number; step *= 4n) {
-    const probe = await chain.block(last.number - step)
-    if (probe === null || probe.timestamp < timestamp) {
-      low = last.number - step + 1n
+    const probe = last.number - step
+    if (await isBefore(probe)) {
+      low = probe + 1n
       break
     }
-    high = probe.number
+    high = probe
   }
-  while (low < high) {
-    const middle = (low + high) / 2n
-    const header = await chain.block(middle)
-    if (header === null || header.timestamp < timestamp) low = middle + 1n
-    else high = middle
-  }
-  return low
+  return bisect(low, high, isBefore)
 }
 
-/**
- * Blocks of one second that are searched at most; chains that make more in a second are none of
- * ours (domain §8).
- */
+/** The first number from `low` to `high` that is not before what is looked for. */
+async function bisect(
+  low: bigint,
+  high: bigint,
+  isBefore: (number: bigint) => Promise<boolean>,
+): Promise<bigint> {
+  let [from, to] = [low, high]
+  while (from < to) {
+    const middle = (from + to) / 2n
+    if (await isBefore(middle)) from = middle + 1n
+    else to = middle
+  }
+  return from
+}
+
+/** Blocks of one second that are searched at most: no chain of ours makes more (domain §8). */
 const blocksOfOneTime = 256n
 
-/**
- * Number of the last block with this time, from the first one on; where a chain makes blocks more
- * often than once a second they share it.
- */
+/** Number of the last block with this time, from the first one on: several may share a second. */
 async function lastBlockOf(
   chain: Chain,
   timestamp: bigint,
   first: bigint,
   head: bigint,
 ): Promise<bigint> {
-  const end = first + blocksOfOneTime - 1n < head ? first + blocksOfOneTime - 1n : head
+  const most = first + blocksOfOneTime - 1n
+  const end = most < head ? most : head
   const isOfTime = async (number: bigint) => (await chain.block(number))?.timestamp === timestamp
   let last = first
-  let beyond = end + 1n
-  // Doubling steps, then half of what is left: mostly the very next block is later, and one read
-  // tells.
+  // Doubling steps, then half of what is left: mostly the very next block is later.
   for (let step = 1n; last < end; step *= 2n) {
     const probe = last + step < end ? last + step : end
-    if (!(await isOfTime(probe))) {
-      beyond = probe
-      break
-    }
+    if (!(await isOfTime(probe))) return (await bisect(last + 1n, probe, isOfTime)) - 1n
     last = probe
-  }
-  while (last + 1n < beyond) {
-    const middle = (last + beyond) / 2n
-    if (await isOfTime(middle)) last = middle
-    else beyond = middle
   }
   return last
 }

@@ -9,17 +9,12 @@ import {
   type EncodeFunctionDataParameters,
   encodeFunctionData,
 } from 'viem'
-import { type Address, type Chain, ChainError, type Hex } from '../ports.js'
+import { type Address, type Chain, ChainError } from '../ports.js'
 
-/**
- * Canonical spelling on the wire and in comparisons: viem decodes addresses with a checksum in
- * their letters.
- */
-export function lowercase(address: string): Address {
-  return address.toLowerCase() as Address
-}
+export { zeroAddress } from '../protocol/words.js'
 
-export const zeroAddress: Address = '0x0000000000000000000000000000000000000000'
+/** Canonical spelling: viem decodes addresses with a checksum in their letters. */
+export const lowercase = (address: string): Address => address.toLowerCase() as Address
 
 /**
  * Calls a view function at one block and decodes its answer. Rejects with `ChainError`; an answer
@@ -38,30 +33,14 @@ export async function readContract<
   functionName: N,
   args: P,
 ): Promise<ContractFunctionReturnType<A, 'view' | 'pure', N, P>> {
-  const data = encodeFunctionData({
-    abi,
-    functionName,
-    args,
-  } as unknown as EncodeFunctionDataParameters)
-  const answer = await chain.call({ to: address, data }, at)
-  return decodeAnswer(abi, functionName, answer, address) as ContractFunctionReturnType<
-    A,
-    'view' | 'pure',
-    N,
-    P
-  >
-}
-
-function decodeAnswer(abi: Abi, functionName: string, data: Hex, address: Address): unknown {
+  const call = { abi, functionName, args } as unknown
+  const to = address
+  const data = await chain.call({ to, data: encodeFunctionData(call as EncodeFunctionDataParameters) }, at)
   try {
-    return decodeFunctionResult({
-      abi,
-      functionName,
-      data,
-    } as unknown as DecodeFunctionResultParameters)
+    const result = { abi, functionName, data } as unknown
+    return decodeFunctionResult(result as DecodeFunctionResultParameters) as never
   } catch {
-    // viem's message carries the whole answer; what matters is that this contract is not the
-    // configured kind
+    // viem's message carries the whole answer.
     throw new ChainError(
       'refused',
       `the contract at ${address} does not answer ${functionName} as configured`,
@@ -69,10 +48,7 @@ function decodeAnswer(abi: Abi, functionName: string, data: Hex, address: Addres
   }
 }
 
-/**
- * What a contract tells, or `undefined` where it does not answer as its kind does: that may be the
- * very cause.
- */
+/** What a contract says, or `undefined` where it does not answer as its kind does. */
 export async function told<T>(work: Promise<T>): Promise<T | undefined> {
   try {
     return await work

@@ -8,10 +8,7 @@ import { type FailureCode, failures } from '../protocol/candidate.js'
 import { plainText } from './ancillary.js'
 import { roles, roundStates } from './contracts.js'
 
-/**
- * Every error that SignedProposer, Permit2, the managed oracle, its whitelists, the adapter or a
- * known token answers with.
- */
+/** Every error of SignedProposer, Permit2, the managed oracle, its whitelists, adapter and tokens. */
 export const revertAbi = parseAbi([
   'error Error(string message)',
   'error Panic(uint256 code)',
@@ -67,15 +64,12 @@ export const revertAbi = parseAbi([
   'error InvalidOOPrice()',
 ])
 
-const bySelector = new Map(
-  revertAbi.map(
-    (item) => [toFunctionSelector(item.name + signatureOf(item.inputs)), item] as const,
-  ),
+const bySelector = new Map<string, (typeof revertAbi)[number]>(
+  revertAbi.map((item) => [
+    toFunctionSelector({ ...item, type: 'function', outputs: [], stateMutability: 'view' }),
+    item,
+  ]),
 )
-
-function signatureOf(inputs: readonly { readonly type: string }[]): string {
-  return `(${inputs.map((input) => input.type).join(',')})`
-}
 
 /**
  * A decoded revert. `name` is the error's name, `Error`, `Panic`, `empty` (no data) or `unknown`
@@ -83,15 +77,9 @@ function signatureOf(inputs: readonly { readonly type: string }[]): string {
  */
 export interface RevertReason {
   readonly name: string
-  /**
-   * As text: integers decimal, addresses and bytes lowercase hex; of `unknown` the raw selector or
-   * data.
-   */
+  /** Integers decimal, addresses and bytes lowercase hex; of `unknown` the selector. */
   readonly args: readonly string[]
-  /**
-   * For people, without a full stop: `PermitTokenMismatch(0x…, 0x…)`, `"TRANSFER_FROM_FAILED"`, `no
-   * revert data`.
-   */
+  /** For people, without a full stop: `PermitTokenMismatch(0x…, 0x…)`, `no revert data`. */
   readonly text: string
 }
 
@@ -100,32 +88,28 @@ const longestWords = 200
 
 /**
  * Raw revert data of a failed call, decoded. Never throws: data that does not fit its selector's
- * error is `unknown`.
+ * error is `unknown`, for anybody's contract may answer with it.
  */
 export function decodeRevert(raw: Hex): RevertReason {
   if (raw === '0x') return { name: 'empty', args: [], text: 'no revert data' }
-  const selector = raw.slice(0, 10).toLowerCase() as Hex
-  const item = bySelector.get(selector)
+  const item = bySelector.get(raw.slice(0, 10).toLowerCase())
   if (item === undefined) return unknownReason(raw)
   let values: readonly unknown[]
   try {
     values = item.inputs.length === 0 ? [] : decodeAbiParameters(item.inputs, `0x${raw.slice(10)}`)
   } catch {
-    // Anybody's contract may answer with a known selector and broken data; that is a fact about the
-    // data, not a failure of ours.
     return unknownReason(raw)
   }
+  const { name } = item
   const args = values.map((value) =>
-    typeof value === 'string' && item.name !== 'Error' ? value.toLowerCase() : String(value),
+    typeof value === 'string' && name !== 'Error' ? value.toLowerCase() : String(value),
   )
-  // Anybody's contract chooses these words, and they are shown and stored (R17, R20).
-  if (item.name === 'Error')
-    return {
-      name: item.name,
-      args,
-      text: JSON.stringify(plainText((args[0] ?? '').slice(0, longestWords))),
-    }
-  return { name: item.name, args, text: `${item.name}(${args.join(', ')})` }
+  // Anybody's contract chooses the words of an Error, and they are shown and stored (R17, R20).
+  const text =
+    name === 'Error'
+      ? JSON.stringify(plainText((args[0] ?? '').slice(0, longestWords)))
+      : `${name}(${args.join(', ')})`
+  return { name, args, text }
 }
 
 function unknownReason(raw: Hex): RevertReason {
@@ -156,81 +140,45 @@ export type OperatorFaultCode =
   | 'payment_not_zero'
   | 'out_of_gas'
 
-/** What the caller knows about the call that reverted. Amounts are raw token units. */
+/** What the caller knows about the call that reverted, at its block. Amounts are raw token units. */
 export interface RevertContext {
-  /**
-   * Whether the call was simulated or mined: decides between `simulation_reverted` and
-   * `execution_reverted`.
-   */
+  /** Decides between `simulation_reverted` and `execution_reverted`. */
   readonly stage: 'simulation' | 'execution'
   readonly signedProposer: Address
   readonly oracle: Address
-  /**
-   * Whether the request has a custom proposer whitelist (`getCustomProposerWhitelist` is not zero).
-   */
+  /** `getCustomProposerWhitelist` of the request is not zero. */
   readonly hasCustomWhitelist: boolean
   /** permit.amount, summed over what of this wallet could execute together. */
   readonly neededRaw: bigint
-  /**
-   * The proposer's balance and its allowance to Permit2 at the block of the call; absent where
-   * nobody read them.
-   */
+  /** The proposer's balance and its allowance to Permit2; absent where nobody read them. */
   readonly balanceRaw?: bigint
   readonly allowanceRaw?: bigint
-  /** `getState` at the block of the call; a funding failure hides a round that is taken. */
+  /** `getState`; a funding failure hides a round that is taken. */
   readonly roundState?: number
-  /** What the round charges a proposal at the block of the call; absent where nobody read it. */
+  /** What the round charges a proposal; absent where nobody read it. */
   readonly bondRaw?: bigint
   /** Whether there is code at the proposer: its revert data is then its own (domain §3.3). */
   readonly proposerHasCode?: boolean
-  /**
-   * Whether that code has been seen to accept this signature at this block, so that a strange
-   * revert is not the wallet's.
-   */
+  /** That code has been seen to accept this signature: a strange revert is not the wallet's. */
   readonly walletAccepts?: boolean
-  /**
-   * What `hasRole(DELEGATED_PROPOSER_ROLE, executor)` says at the block of the call; absent where
-   * nobody read it.
-   */
+  /** `hasRole(DELEGATED_PROPOSER_ROLE, executor)`; absent where nobody read it. */
   readonly executorHasRole?: boolean
-  /**
-   * Whether SignedProposer is on the whitelist that applies, at the block of the call; absent where
-   * nobody read it.
-   */
+  /** Whether SignedProposer is on the whitelist that applies; absent where nobody read it. */
   readonly spenderListed?: boolean
   /** Whether the transaction used nearly all of its gas limit. */
   readonly gasExhausted?: boolean
 }
 
-/**
- * `retryable`: the same signed payload may still execute later (contract §5, domain §7). `detail`
- * is one sentence.
- */
-export type RevertCause =
+/** One sentence of what went wrong, and whose fault it is (contract §5, domain §7). */
+export type RevertCause = { readonly detail: string; readonly reason: RevertReason } & (
   | {
       readonly kind: 'candidate'
       readonly code: RevertFailureCode
+      /** The same signed payload may still execute later. */
       readonly retryable: boolean
-      readonly detail: string
-      readonly reason: RevertReason
     }
-  | {
-      readonly kind: 'operator'
-      readonly code: OperatorFaultCode
-      readonly detail: string
-      readonly reason: RevertReason
-    }
-
-type NamedCode = Exclude<RevertFailureCode, 'simulation_reverted' | 'execution_reverted'>
-
-/**
- * The three spellings of "the oracle was approved for less than the bond" that tokens use (domain
- * §7).
- */
-const allowanceTexts = new Set([
-  'ERC20: insufficient allowance',
-  'ERC20: transfer amount exceeds allowance',
-])
+  | { readonly kind: 'operator'; readonly code: OperatorFaultCode }
+)
 
 /** How tokens refuse: with these errors, with words of their own, or with nothing. */
 const tokenErrors = new Set([
@@ -242,18 +190,10 @@ const tokenErrors = new Set([
   'empty',
 ])
 
-/** Errors that say the signature does not authorize the payload (domain §7). */
-const signatureErrors = new Set([
-  'InvalidSigner',
-  'InvalidSignature',
-  'InvalidSignatureLength',
-  'InvalidContractSignature',
-])
+/** Tokens' spellings of "the oracle was approved for less than the bond" (domain §7). */
+const allowanceTexts = ['ERC20: insufficient allowance', 'ERC20: transfer amount exceeds allowance']
 
-/**
- * Errors that no later state makes go away (domain §7), though they say nothing about signature,
- * round or funds.
- */
+/** Errors without a rule below that no later state makes go away (domain §7). */
 const permanentErrors = new Set([
   'PermitTokenMismatch',
   'CannotProposeTooEarly',
@@ -262,6 +202,148 @@ const permanentErrors = new Set([
   'FailedCall',
   'empty',
 ])
+
+type CandidateCode = Exclude<RevertFailureCode, 'simulation_reverted' | 'execution_reverted'>
+/** A cause in short: `wallet` is the code at the proposer, `undefined` an error of nobody known. */
+type Verdict =
+  | readonly [CandidateCode | OperatorFaultCode, detail: string, retryable?: boolean]
+  | 'wallet'
+  | undefined
+
+const refusedByWallet = ({ proposerHasCode, walletAccepts }: RevertContext) =>
+  proposerHasCode === true && walletAccepts !== true
+/** A wallet's code may have forged an error that our reads do not confirm. */
+const forged = ({ proposerHasCode }: RevertContext, isConfirmed: boolean) =>
+  proposerHasCode === true && !isConfirmed ? 'wallet' : undefined
+const badSignature = ({ name }: RevertReason): Verdict => [
+  'signature_not_authorized',
+  `The signature does not authorize this proposal: ${name}.`,
+]
+
+/** What an error means, by its name. */
+const rules: Readonly<Record<string, (reason: RevertReason, context: RevertContext) => Verdict>> = {
+  AccessControlUnauthorizedAccount: ({ args: [account, role] }, context) =>
+    role !== roles.delegatedProposer
+      ? undefined
+      : (forged(context, context.executorHasRole === false) ?? [
+          'executor_role_missing',
+          `The executor ${account} lacks DELEGATED_PROPOSER_ROLE on SignedProposer: grant it.`,
+        ]),
+  // Payment is 0 in every proposal of ours, so no read can confirm this one.
+  PaymentExceedsMaxPayment: (_, context) =>
+    forged(context, false) ?? [
+      'payment_not_zero',
+      'The executor asked for a payment above the signed maximum: payment must be 0.',
+    ],
+  // 0x11 is the underflow of amount − payment, the only arithmetic of propose() that can fail
+  // (domain §2.1 step 9).
+  Panic: ({ args: [code] }, context) =>
+    code !== '17'
+      ? undefined
+      : (forged(context, false) ?? [
+          'payment_not_zero',
+          'The executor asked for a payment above permit.amount: payment must be 0.',
+        ]),
+  SenderNotWhitelisted: (_, context) =>
+    context.hasCustomWhitelist
+      ? (forged(context, context.spenderListed !== true) ?? [
+          'proposer_not_whitelisted',
+          'SignedProposer is not on the custom whitelist of this request, which may be paused.',
+        ])
+      : (forged(context, context.spenderListed === false) ?? [
+          'signed_proposer_not_whitelisted',
+          "SignedProposer is not on the oracle's default proposer whitelist: list it.",
+        ]),
+  ProposerNotWhitelisted: () => [
+    'proposer_not_whitelisted',
+    "The proposer is not on the request's proposer whitelist.",
+  ],
+  OwnableUnauthorizedAccount: ({ args: [account] }, { signedProposer }) =>
+    account !== signedProposer
+      ? undefined
+      : [
+          'proposer_not_whitelisted',
+          "The proposer is not on the request's whitelist and SignedProposer does not own that list; the request may be paused.",
+        ],
+  SignatureExpired: ({ args: [deadline] }) => [
+    'permit_expired',
+    `The permit deadline ${deadline} has passed by block time.`,
+  ],
+  InvalidNonce: () => ['permit_nonce_used', 'The permit nonce is already used or invalidated.'],
+  RequestStateNotRequested: () => [
+    'request_not_open',
+    'The round is already proposed, disputed or settled.',
+  ],
+  PermitTokenMismatch: ({ args: [currency = '1'] }) =>
+    BigInt(currency) !== 0n
+      ? undefined
+      : [
+          'request_not_open',
+          'The oracle knows no request with this requester, identifier, timestamp and ancillary data.',
+        ],
+  PermitTransferAmountMismatch: ({ args: [expected, received] }) => [
+    'token_blocked',
+    `The token takes a fee: ${received} of ${expected} arrived.`,
+    false,
+  ],
+  SafeERC20FailedOperation: ({ args: [token] }) => [
+    'token_blocked',
+    `The token ${token} refused a transfer without a reason.`,
+  ],
+  ERC20InsufficientAllowance: ({ args: [spender, allowance, needed] }, { oracle }) =>
+    spender !== oracle
+      ? undefined
+      : ['bond_above_permit', `The bond ${needed} is above the permit amount ${allowance}.`],
+  Error: ({ args: [words = ''], text }, context) => {
+    if (words === 'TRANSFER_FROM_FAILED') return transferFailed(context)
+    if (allowanceTexts.includes(words))
+      return ['bond_above_permit', 'The bond is above the permit amount.']
+    if (refusedByWallet(context)) return 'wallet'
+    return ['token_blocked', `The token refused a transfer: ${text}.`]
+  },
+  InvalidSigner: badSignature,
+  InvalidSignature: badSignature,
+  InvalidSignatureLength: badSignature,
+  InvalidContractSignature: badSignature,
+  unknown: (_, context) => (refusedByWallet(context) ? 'wallet' : undefined),
+  empty: (_, context) => {
+    const who = context.proposerHasCode === true ? "the proposer's wallet" : 'it'
+    if (context.gasExhausted !== true) return refusedByWallet(context) ? 'wallet' : undefined
+    return [
+      'out_of_gas',
+      `The transaction ran out of gas: ${who} used more than was estimated before it was sent.`,
+    ]
+  },
+}
+
+/** Permit2 has one string for every refusal of the token (domain §3.3). */
+function transferFailed(context: RevertContext): Verdict {
+  const { neededRaw, balanceRaw, allowanceRaw, roundState = roundStates.requested } = context
+  if (roundState !== roundStates.requested)
+    return [
+      'request_not_open',
+      'The round is already proposed, disputed or settled, and the wallet could not pay either.',
+    ]
+  if (balanceRaw !== undefined && balanceRaw < neededRaw)
+    return [
+      'insufficient_balance',
+      `The wallet holds ${balanceRaw} of the ${neededRaw} it authorized: fund it.`,
+    ]
+  if (allowanceRaw !== undefined && allowanceRaw < neededRaw)
+    return [
+      'insufficient_allowance',
+      `The wallet allows Permit2 ${allowanceRaw} of the ${neededRaw} it authorized: approve Permit2.`,
+    ]
+  if (balanceRaw === undefined || allowanceRaw === undefined)
+    return [
+      'insufficient_balance',
+      `The token refused to move ${neededRaw}: check the wallet's balance and its approval of Permit2.`,
+    ]
+  return [
+    'token_blocked',
+    'The token refused the transfer although balance and approval suffice: it is paused or blocks the wallet.',
+  ]
+}
 
 /**
  * Why a `propose` reverted and what follows for its candidate. What only the caller can tell comes
@@ -273,205 +355,38 @@ const permanentErrors = new Set([
  */
 export function causeOf(raw: Hex, context: RevertContext): RevertCause {
   const reason = decodeRevert(raw)
-  const candidate = (
-    code: NamedCode,
-    detail: string,
-    retryable = failures[code].retryable ?? true,
-  ): RevertCause => ({
-    kind: 'candidate',
-    code,
-    retryable,
-    detail,
-    reason,
-  })
-  const operator = (code: OperatorFaultCode, detail: string): RevertCause => ({
-    kind: 'operator',
-    code,
-    detail,
-    reason,
-  })
-  const hasCode = context.proposerHasCode === true
-  const byWallet = (): RevertCause => {
-    if (refusedByWallet(context))
-      return candidate(
-        'signature_not_authorized',
-        `The proposer's wallet refused the signature: ${reason.text}.`,
-      )
-    return {
-      kind: 'candidate',
-      code: revertedAt(context),
-      // Domain §7, a wallet's own data: only after the wallet changes, which contract §5 calls not
-      // retryable.
-      retryable: false,
-      detail: `The proposer's wallet accepts the signature when it is asked alone, and reverts within propose: ${reason.text}.`,
-      reason,
-    }
+  const verdict = bondRisen(reason, context) ?? rules[reason.name]?.(reason, context)
+  const reverted = (detail: string, retryable: boolean): RevertCause => {
+    const code = context.stage === 'simulation' ? 'simulation_reverted' : 'execution_reverted'
+    return { kind: 'candidate', code, retryable, detail, reason }
   }
+  // The nonce is unspent after any revert: unless we know better, the authorization is still live.
+  if (verdict === undefined)
+    return reverted(`propose reverted: ${reason.text}.`, !permanentErrors.has(reason.name))
+  if (verdict === 'wallet' && !refusedByWallet(context)) {
+    // Domain §7, a wallet's own data: only after the wallet changes, which contract §5 calls not
+    // retryable.
+    const detail = `The proposer's wallet accepts the signature when it is asked alone, and reverts within propose: ${reason.text}.`
+    return reverted(detail, false)
+  }
+  const [code, detail, retryable] =
+    verdict === 'wallet'
+      ? ([
+          'signature_not_authorized',
+          `The proposer's wallet refused the signature: ${reason.text}.`,
+        ] as const)
+      : verdict
+  if (!(code in failures))
+    return { kind: 'operator', code: code as OperatorFaultCode, detail, reason }
+  const known = code as CandidateCode
+  const mayExecute = retryable ?? failures[known].retryable ?? true
+  return { kind: 'candidate', code: known, retryable: mayExecute, detail, reason }
+}
+
+/** Tokens differ in what they look at first, and so in their words; the bond does not lie (§7). */
+function bondRisen({ name }: RevertReason, context: RevertContext): Verdict {
   const { bondRaw = 0n, neededRaw, roundState = roundStates.requested } = context
-  // Tokens differ in what they look at first, and so in their words; the bond itself does not lie
-  // (domain §7).
-  if (tokenErrors.has(reason.name) && roundState === roundStates.requested && bondRaw > neededRaw)
-    return candidate(
-      'bond_above_permit',
-      `The bond is ${bondRaw} now, above the permit amount ${neededRaw}.`,
-    )
-  switch (reason.name) {
-    case 'AccessControlUnauthorizedAccount':
-      if (reason.args[1] !== roles.delegatedProposer) break
-      if (hasCode && context.executorHasRole !== false) return byWallet()
-      return operator(
-        'executor_role_missing',
-        `The executor ${reason.args[0]} lacks DELEGATED_PROPOSER_ROLE on SignedProposer: grant it.`,
-      )
-    case 'PaymentExceedsMaxPayment':
-      // Payment is 0 in every proposal of ours, so no read can confirm this one.
-      if (hasCode) return byWallet()
-      return operator(
-        'payment_not_zero',
-        'The executor asked for a payment above the signed maximum: payment must be 0.',
-      )
-    case 'Panic':
-      // 0x11 is the underflow of amount − payment, the only arithmetic of propose() that can fail
-      // (domain §2.1 step 9).
-      if (reason.args[0] !== '17') break
-      if (hasCode) return byWallet()
-      return operator(
-        'payment_not_zero',
-        'The executor asked for a payment above permit.amount: payment must be 0.',
-      )
-    case 'SenderNotWhitelisted':
-      if (
-        hasCode &&
-        (context.hasCustomWhitelist
-          ? context.spenderListed === true
-          : context.spenderListed !== false)
-      )
-        return byWallet()
-      if (context.hasCustomWhitelist)
-        return candidate(
-          'proposer_not_whitelisted',
-          'SignedProposer is not on the custom whitelist of this request, which may be paused.',
-        )
-      return operator(
-        'signed_proposer_not_whitelisted',
-        "SignedProposer is not on the oracle's default proposer whitelist: list it.",
-      )
-    case 'ProposerNotWhitelisted':
-      return candidate(
-        'proposer_not_whitelisted',
-        "The proposer is not on the request's proposer whitelist.",
-      )
-    case 'OwnableUnauthorizedAccount':
-      if (reason.args[0] !== context.signedProposer) break
-      return candidate(
-        'proposer_not_whitelisted',
-        "The proposer is not on the request's whitelist and SignedProposer does not own that list; the request may be paused.",
-      )
-    case 'SignatureExpired':
-      return candidate(
-        'permit_expired',
-        `The permit deadline ${reason.args[0]} has passed by block time.`,
-      )
-    case 'InvalidNonce':
-      return candidate('permit_nonce_used', 'The permit nonce is already used or invalidated.')
-    case 'RequestStateNotRequested':
-      return candidate('request_not_open', 'The round is already proposed, disputed or settled.')
-    case 'PermitTokenMismatch':
-      if (BigInt(reason.args[0] ?? '1') !== 0n) break
-      return candidate(
-        'request_not_open',
-        'The oracle knows no request with this requester, identifier, timestamp and ancillary data.',
-      )
-    case 'PermitTransferAmountMismatch':
-      return candidate(
-        'token_blocked',
-        `The token takes a fee: ${reason.args[1]} of ${reason.args[0]} arrived.`,
-        false,
-      )
-    case 'SafeERC20FailedOperation':
-      return candidate(
-        'token_blocked',
-        `The token ${reason.args[0]} refused a transfer without a reason.`,
-      )
-    case 'ERC20InsufficientAllowance':
-      if (reason.args[0] !== context.oracle) break
-      return candidate(
-        'bond_above_permit',
-        `The bond ${reason.args[2]} is above the permit amount ${reason.args[1]}.`,
-      )
-    case 'Error': {
-      const text = reason.args[0] ?? ''
-      if (text === 'TRANSFER_FROM_FAILED') return transferFailed(context, candidate)
-      if (allowanceTexts.has(text))
-        return candidate('bond_above_permit', 'The bond is above the permit amount.')
-      if (refusedByWallet(context)) return byWallet()
-      return candidate('token_blocked', `The token refused a transfer: ${reason.text}.`)
-    }
-    default:
-      break
-  }
-  if (signatureErrors.has(reason.name))
-    return candidate(
-      'signature_not_authorized',
-      `The signature does not authorize this proposal: ${reason.name}.`,
-    )
-  if (reason.name === 'empty' && context.gasExhausted === true)
-    return operator(
-      'out_of_gas',
-      `The transaction ran out of gas: ${hasCode ? "the proposer's wallet" : 'it'} used more than was estimated before it was sent.`,
-    )
-  if ((reason.name === 'empty' || reason.name === 'unknown') && refusedByWallet(context))
-    return byWallet()
-  return {
-    kind: 'candidate',
-    code: revertedAt(context),
-    // The nonce is unspent after any revert: unless we know better, the authorization is still live
-    // and must count as such.
-    retryable: !permanentErrors.has(reason.name),
-    detail: `propose reverted: ${reason.text}.`,
-    reason,
-  }
-}
-
-function revertedAt({ stage }: RevertContext): RevertFailureCode {
-  return stage === 'simulation' ? 'simulation_reverted' : 'execution_reverted'
-}
-
-function refusedByWallet(context: RevertContext): boolean {
-  return context.proposerHasCode === true && context.walletAccepts !== true
-}
-
-/**
- * Permit2 has one string for every refusal of the token: balance, allowance, pause, blacklist
- * (domain §3.3).
- */
-function transferFailed(
-  context: RevertContext,
-  candidate: (code: NamedCode, detail: string) => RevertCause,
-): RevertCause {
-  if (context.roundState !== undefined && context.roundState !== roundStates.requested)
-    return candidate(
-      'request_not_open',
-      'The round is already proposed, disputed or settled, and the wallet could not pay either.',
-    )
-  const { neededRaw, balanceRaw, allowanceRaw } = context
-  if (balanceRaw !== undefined && balanceRaw < neededRaw)
-    return candidate(
-      'insufficient_balance',
-      `The wallet holds ${balanceRaw} of the ${neededRaw} it authorized: fund it.`,
-    )
-  if (allowanceRaw !== undefined && allowanceRaw < neededRaw)
-    return candidate(
-      'insufficient_allowance',
-      `The wallet allows Permit2 ${allowanceRaw} of the ${neededRaw} it authorized: approve Permit2.`,
-    )
-  if (balanceRaw === undefined || allowanceRaw === undefined)
-    return candidate(
-      'insufficient_balance',
-      `The token refused to move ${neededRaw}: check the wallet's balance and its approval of Permit2.`,
-    )
-  return candidate(
-    'token_blocked',
-    'The token refused the transfer although balance and approval suffice: it is paused or blocks the wallet.',
-  )
+  if (!tokenErrors.has(name) || roundState !== roundStates.requested || bondRaw <= neededRaw)
+    return undefined
+  return ['bond_above_permit', `The bond is ${bondRaw} now, above the permit amount ${neededRaw}.`]
 }
