@@ -3,7 +3,7 @@ import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import { type Curve, nativeCurve, probe } from '../../src/core/io/native-curve.js'
 import { portableCurve } from '../../src/core/io/secp256k1.js'
-import { newRecovery, recoverWithNoble } from '../../src/core/protocol/signature.js'
+import { recoverWithNoble } from '../../src/core/protocol/signature.js'
 import { fromHex, toHex } from '../../src/core/protocol/witness.js'
 
 const bytes32 = fc
@@ -20,10 +20,7 @@ function native(): Curve {
   return curve
 }
 
-const recoveries = [
-  ['one that remembers its last key', newRecovery],
-  ['libsecp256k1', () => native().recover],
-] as const
+const recoveries = [['libsecp256k1', () => native().recover]] as const
 
 describe.each(recoveries)('recovery: %s', (_, create) => {
   test('domain §3.3, property: it answers what the plain recovery does, whoever signed and whatever was changed', () => {

@@ -130,7 +130,7 @@ export async function openBatch(
     journal: session.journal,
     trust,
     contexts: counting || chain !== undefined ? rememberingContexts(contexts) : contexts,
-    recover: systemCurve().recoveryOfOneKey(),
+    recover: systemCurve().recover,
     keepContexts: flags.signer !== undefined,
     contextsAreFree: flags.context !== undefined || chain !== undefined,
     proposer,

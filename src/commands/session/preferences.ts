@@ -21,10 +21,11 @@ export interface Preferences {
  * Throws UsageError (exit 2) `config_damaged` for a file that is not a JSON object, for `conf` may
  * publish a cut file on a full disk, and `config_unreadable` for one that cannot be read.
  */
-export function openPreferences(home: string): Preferences {
+export async function openPreferences(home: string): Promise<Preferences> {
   const path = homePaths.config(home)
   // conf takes a list, or a bare value, for an object.
-  guarded(path, () => requireObject(path))
+  const text = await textOf(path)
+  guarded(path, () => requireObject(text))
   const conf = guarded(
     path,
     () =>
@@ -64,23 +65,23 @@ function removeMisshapen(conf: Conf<Record<string, unknown>>, key: string): void
 const isObject = (value: unknown): boolean =>
   typeof value === 'object' && value !== null && !Array.isArray(value)
 
-/**
- * Throws SyntaxError for a file that is there and holds JSON of another kind, UsageError
- * `config_unreadable` for one that cannot be read.
- */
-function requireObject(path: string): void {
-  let text: string
+/** `undefined` where there is none. UsageError `config_unreadable`. */
+async function textOf(path: string): Promise<string | undefined> {
   try {
-    text = new TextDecoder().decode(readPlain(path))
+    return new TextDecoder().decode(await readPlain(path))
   } catch (error) {
     const code = error instanceof Error && 'code' in error ? String(error.code) : 'unknown'
-    if (code === 'ENOENT') return
+    if (code === 'ENOENT') return undefined
     throw new UsageError('config_unreadable', `${path} cannot be read (${code})`, {
       cause: error,
       hint: 'check the file and its rights, or move it away and set your preferences again with `proposer config set`',
     })
   }
-  if (!isObject(JSON.parse(text))) throw new SyntaxError('not an object')
+}
+
+/** Throws SyntaxError for a text that holds JSON of another kind. */
+function requireObject(text: string | undefined): void {
+  if (text !== undefined && !isObject(JSON.parse(text))) throw new SyntaxError('not an object')
 }
 
 function guarded<T>(path: string, act: () => T): T {

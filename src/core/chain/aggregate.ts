@@ -60,7 +60,12 @@ export function aggregating<C extends Chain>(
   }
   const call: Chain['call'] = (one, at) => {
     const { from, gas, to, data } = one
-    if (typeof at !== 'bigint' || from !== undefined || gas !== undefined || to === multicallAddress)
+    if (
+      typeof at !== 'bigint' ||
+      from !== undefined ||
+      gas !== undefined ||
+      to === multicallAddress
+    )
       return chain.call(one, at)
     // The same question asked twice at once, of an adapter's oracle say, is one.
     const key = `${at}|${to}|${data}`

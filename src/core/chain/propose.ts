@@ -95,8 +95,7 @@ const agree = <K extends string>(
 export const isOfRound = (
   found: ProposedPrice,
   round: Omit<RoundRef, 'key' | 'questionId'>,
-): boolean =>
-  agree(found, round, 'oracle', 'requester', 'identifier', 'timestamp', 'ancillaryHash')
+): boolean => agree(found, round, 'oracle', 'requester', 'identifier', 'timestamp', 'ancillaryHash')
 
 /** The ProposePrice that answers a round with this proposer and price (contract §5, `indexed`). */
 export const findProposed = (
@@ -105,7 +104,10 @@ export const findProposed = (
 ): ProposedPrice | undefined =>
   logs
     .map(proposedPriceOf)
-    .find((found) => found && isOfRound(found, wanted.round) && agree(found, wanted, 'proposer', 'price'))
+    .find(
+      (found) =>
+        found && isOfRound(found, wanted.round) && agree(found, wanted, 'proposer', 'price'),
+    )
 
 /**
  * Whether these logs of one transaction hold SignedProposer's own event for a proposal: it came by

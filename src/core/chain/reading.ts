@@ -35,7 +35,10 @@ export async function readContract<
 ): Promise<ContractFunctionReturnType<A, 'view' | 'pure', N, P>> {
   const call = { abi, functionName, args } as unknown
   const to = address
-  const data = await chain.call({ to, data: encodeFunctionData(call as EncodeFunctionDataParameters) }, at)
+  const data = await chain.call(
+    { to, data: encodeFunctionData(call as EncodeFunctionDataParameters) },
+    at,
+  )
   try {
     const result = { abi, functionName, data } as unknown
     return decodeFunctionResult(result as DecodeFunctionResultParameters) as never

@@ -4,9 +4,11 @@ import { UnavailableError } from '../protocol/errors.js'
 
 /** UnavailableError `chain_unavailable` (exit 75) of what a read of the chain met. */
 export const chainUnavailable = ({ kind }: ChainError): UnavailableError =>
-  new UnavailableError('chain_unavailable', `the chain could not be read (${kind})`, {
-    hint: 'check --rpc-url, then run the same command again',
-  })
+  new UnavailableError(
+    'chain_unavailable',
+    `the chain could not be read (${kind})`,
+    'check --rpc-url, then run the same command again',
+  )
 
 /** Runs reads of a chain; ChainError becomes UnavailableError `chain_unavailable`. */
 export async function onChain<T>(read: () => Promise<T>): Promise<T> {

@@ -1,14 +1,15 @@
 /**
  * Wallets behind JSON-RPC: Frame, web3signer, Clef and whatever else answers `eth_signTypedData_v4`
- * (contract §7). They get EIP-712 data that we built and nothing else; what they answer is hex from
- * outside, which the caller checks against the digest.
+ * (contract §7). They get EIP-712 data that we built and nothing else; the caller checks their
+ * signature against the digest.
  */
 import { Agent, fetch } from 'undici'
-import * as z from 'zod'
+import * as z from 'zod/mini'
 import type { Address, Signer } from '../ports.js'
+import { jsonOf, readCapped } from '../protocol/capped.js'
 import { UnavailableError, UsageError } from '../protocol/errors.js'
 import { safeText } from '../protocol/node-words.js'
-import { concealing } from '../protocol/url-secrets.js'
+import { type Conceal, concealing } from '../protocol/url-secrets.js'
 
 export interface OutsideWallet {
   /** Lowercase addresses that the wallet offers. Errors as below. */
@@ -22,23 +23,20 @@ export interface OutsideWalletOptions {
   /** Default 60 s: a person has to look and agree. */
   readonly timeoutMs?: number
   readonly signal?: AbortSignal
-  /** Told when the wallet is asked to sign. */
+  /** Called when the wallet is asked to sign. */
   readonly onAsk?: () => void
 }
 
-const answerMs = 60_000
 /** An 8,192-byte signature is 16 KiB of hex. */
-const maxAnswerBytes = 64 * 1024
+const maxResponseBytes = 64 * 1024
 
 const Reply = z.object({
-  result: z.unknown().optional(),
-  error: z.object({ code: z.number().optional(), message: z.string().optional() }).nullish(),
+  result: z.optional(z.unknown()),
+  error: z.nullish(z.object({ code: z.optional(z.number()), message: z.optional(z.string()) })),
 })
+const Accounts = z.array(z.string().check(z.regex(/^0x[0-9a-fA-F]{40}$/)))
 
-/**
- * The de facto method first; the older spelling for web3signer, and Clef's own, which takes the
- * object itself.
- */
+/** The de facto method first; web3signer's older spelling; Clef's own, which takes the object. */
 const signingMethods = [
   { method: 'eth_signTypedData_v4', asText: true },
   { method: 'eth_signTypedData', asText: true },
@@ -55,24 +53,18 @@ const listingMethods = ['eth_accounts', 'account_list'] as const
  */
 export function openOutsideWallet(url: string, options: OutsideWalletOptions = {}): OutsideWallet {
   const target = requireSignerUrl(url)
-  // A wallet, or what stands before it, may repeat the key in its address (R5).
-  const conceal = concealing([target])
-  const { timeoutMs = answerMs } = options
+  const { timeoutMs = 60_000, signal, onAsk } = options
   const agent = new Agent({
     connect: { timeout: 5_000 },
     headersTimeout: timeoutMs,
     bodyTimeout: timeoutMs,
   })
+  // A wallet, or what stands before it, may repeat the key in its address (R5).
+  const conceal = concealing([target])
 
   /** `undefined` where the wallet does not know the method. */
-  async function ask(
-    method: string,
-    params: readonly unknown[],
-  ): Promise<{ readonly result: unknown } | undefined> {
+  const ask = async (method: string, params: readonly unknown[]) => {
     const overdue = AbortSignal.timeout(timeoutMs)
-    const signal =
-      options.signal === undefined ? overdue : AbortSignal.any([options.signal, overdue])
-    let text: string
     try {
       const response = await fetch(target, {
         method: 'POST',
@@ -80,41 +72,26 @@ export function openOutsideWallet(url: string, options: OutsideWalletOptions = {
         body: JSON.stringify({ jsonrpc: '2.0', id: 1, method, params }),
         dispatcher: agent,
         redirect: 'error',
-        signal,
+        signal: signal === undefined ? overdue : AbortSignal.any([signal, overdue]),
       })
-      text = await readCapped(response.body)
+      const text = await readCapped(response.body, maxResponseBytes)
+      if (text === undefined) throw invalid('its answer is longer than any signature')
+      return resultOf(text, conceal)
     } catch (error) {
-      if (options.signal?.aborted === true) throw options.signal.reason
+      if (signal?.aborted === true) throw signal.reason
       if (error instanceof UsageError) throw error
       if (overdue.aborted) throw timedOut(timeoutMs)
       throw unreachable(error)
     }
-    const reply = Reply.safeParse(jsonOf(text))
-    if (!reply.success) throw odd('its answer is no JSON-RPC')
-    const { result, error } = reply.data
-    if (!error) return { result }
-    const words = safeText(error.message ?? '', conceal)
-    if (
-      error.code === -32601 ||
-      /method.{0,60}(not found|not available|not supported|does not exist)/i.test(words)
-    )
-      return undefined
-    throw new UsageError(
-      'signer_refused',
-      `the wallet does not sign: ${words === '' ? `code ${error.code}` : words}`,
-      {
-        hint: "agree in the wallet, and check that it holds the proposer's account; then run the same command again",
-      },
-    )
   }
 
   return {
     async accounts() {
       for (const method of listingMethods) {
-        const answer = await ask(method, [])
-        if (answer === undefined) continue
-        const list = z.array(z.string().regex(/^0x[0-9a-fA-F]{40}$/)).safeParse(answer.result)
-        if (!list.success) throw odd('its list of accounts is none')
+        const found = await ask(method, [])
+        if (found === undefined) continue
+        const list = Accounts.safeParse(found.result)
+        if (!list.success) throw invalid('its list of accounts is none')
         return list.data.map((address) => address.toLowerCase() as Address)
       }
       return []
@@ -125,28 +102,21 @@ export function openOutsideWallet(url: string, options: OutsideWalletOptions = {
         throw new UsageError(
           'signer_needs_typed_data',
           'a wallet behind --signer signs proposals only',
-          {
-            hint: 'for a transaction add --print and send the calldata from the wallet itself, or use --account',
-          },
+          'for a transaction add --print and send the calldata from the wallet itself, or use --account',
         )
       },
       async signTypedData(typedData) {
-        options.onAsk?.()
+        onAsk?.()
         for (const { method, asText } of signingMethods) {
-          const answer = await ask(method, [
-            address,
-            asText ? JSON.stringify(typedData) : typedData,
-          ])
-          if (answer === undefined) continue
-          if (typeof answer.result === 'string') return answer.result
-          throw odd('its answer holds no signature')
+          const found = await ask(method, [address, asText ? JSON.stringify(typedData) : typedData])
+          if (found === undefined) continue
+          if (typeof found.result === 'string') return found.result
+          throw invalid('its answer holds no signature')
         }
         throw new UsageError(
           'signer_refused',
           'the wallet knows none of the methods that sign typed data',
-          {
-            hint: 'use --typed-data and --signature with a wallet that cannot be asked',
-          },
+          'use --typed-data and --signature with a wallet that cannot be asked',
         )
       },
     }),
@@ -154,93 +124,72 @@ export function openOutsideWallet(url: string, options: OutsideWalletOptions = {
   }
 }
 
+/** `undefined` where the wallet does not know the method. */
+function resultOf(text: string, conceal: Conceal): { readonly result: unknown } | undefined {
+  const reply = Reply.safeParse(jsonOf(text))
+  if (!reply.success) throw invalid('its answer is no JSON-RPC')
+  const { result, error } = reply.data
+  if (!error) return { result }
+  const words = safeText(error.message ?? '', conceal)
+  const unknown = /method.{0,60}(not found|not available|not supported|does not exist)/i
+  if (error.code === -32601 || unknown.test(words)) return undefined
+  throw new UsageError(
+    'signer_refused',
+    `the wallet does not sign: ${words === '' ? `code ${error.code}` : words}`,
+    "agree in the wallet, and check that it holds the proposer's account; then run the same command again",
+  )
+}
+
 /** A signer's URL by the rules for a gateway's (robustness §6). UsageError `invalid_signer_url`. */
 export function requireSignerUrl(text: string): string {
   const refuse = (why: string) =>
-    new UsageError('invalid_signer_url', `the --signer URL ${why}`, {
-      hint: 'give --signer https://host[:port][/path], or http:// for localhost, 127.0.0.0/8 or [::1]',
-    })
+    new UsageError(
+      'invalid_signer_url',
+      `the --signer URL ${why}`,
+      'give --signer https://host[:port][/path], or http:// for localhost, 127.0.0.0/8 or [::1]',
+    )
   if (!URL.canParse(text)) throw refuse('is not a URL')
   const { protocol, hostname, username, password, hash } = new URL(text)
   if (protocol !== 'https:' && protocol !== 'http:') throw refuse('must begin with https://')
   if (username !== '' || password !== '') throw refuse('must not hold a user name or password')
   if (hash !== '') throw refuse('must not hold a fragment')
-  const loopback =
-    hostname === 'localhost' ||
-    hostname === '[::1]' ||
-    /^127\.\d{1,3}\.\d{1,3}\.\d{1,3}$/.test(hostname)
-  if (protocol === 'http:' && !loopback)
+  if (protocol === 'http:' && !/^(localhost|\[::1\]|127(\.\d{1,3}){3})$/.test(hostname))
     throw refuse('must be https: http is for loopback addresses only')
   return text
 }
 
-async function readCapped(body: AsyncIterable<Uint8Array> | null): Promise<string> {
-  const decoder = new TextDecoder()
-  let text = ''
-  let size = 0
-  for await (const chunk of body ?? []) {
-    size += chunk.byteLength
-    // Leaving the loop cancels the stream.
-    if (size > maxAnswerBytes) throw odd('its answer is longer than any signature')
-    text += decoder.decode(chunk, { stream: true })
-  }
-  return text + decoder.decode()
-}
-
-function jsonOf(text: string): unknown {
-  try {
-    return JSON.parse(text)
-  } catch {
-    // Not JSON: the schema refuses `undefined`.
-    return undefined
-  }
-}
-
-const odd = (why: string) =>
-  new UsageError('signer_answer', `the wallet behind --signer cannot be used: ${why}`, {
-    hint: 'check that --signer is the JSON-RPC address of a wallet',
-  })
+const invalid = (why: string) =>
+  new UsageError(
+    'signer_answer',
+    `the wallet behind --signer cannot be used: ${why}`,
+    'check that --signer is the JSON-RPC address of a wallet',
+  )
 
 const timedOut = (timeoutMs: number) =>
   new UnavailableError(
     'signer_timed_out',
     `the wallet did not answer within ${Math.ceil(timeoutMs / 1_000)} s; it may sign yet`,
-    {
-      hint: 'look at the wallet: it may be waiting for you. Then run the same command again: it asks for the same document',
-    },
+    'look at the wallet: it may be waiting for you. Then run the same command again: it asks for the same document',
   )
 
-/** Failures before the wallet can have seen the call (robustness §6, Definite). */
-const beforeConnect = new Set([
-  'ECONNREFUSED',
-  'ENOTFOUND',
-  'EAI_AGAIN',
-  'EHOSTUNREACH',
-  'ENETUNREACH',
-  'UND_ERR_CONNECT_TIMEOUT',
-])
+/** Failures before the wallet can have seen the call (robustness §6, Definite), TLS's among them. */
+const beforeConnect =
+  /^(ECONNREFUSED|ENOTFOUND|EAI_AGAIN|EHOSTUNREACH|ENETUNREACH|UND_ERR_CONNECT_TIMEOUT|(ERR_TLS|ERR_SSL|CERT_|DEPTH_ZERO|SELF_SIGNED|UNABLE_TO).*)$/
 
 function unreachable(error: unknown): UnavailableError {
   const cause = error instanceof Error && error.cause !== undefined ? error.cause : error
   const name =
-    typeof cause === 'object' && cause !== null && 'code' in cause ? String(cause.code) : undefined
-  const code = name === undefined ? '' : ` (${safeText(name)})`
-  const isTls =
-    name !== undefined && /^(ERR_TLS|ERR_SSL|CERT_|DEPTH_ZERO|SELF_SIGNED|UNABLE_TO)/.test(name)
-  if (!isTls && !beforeConnect.has(name ?? '')) {
+    typeof cause === 'object' && cause !== null && 'code' in cause ? String(cause.code) : ''
+  const code = name === '' ? '' : ` (${safeText(name)})`
+  if (beforeConnect.test(name))
     return new UnavailableError(
-      'signer_lost',
-      `the connection to the wallet broke before it answered${code}; it may sign yet`,
-      {
-        hint: 'look at the wallet, then run the same command again: it asks for the same document',
-      },
+      'signer_unreachable',
+      `the wallet behind --signer cannot be reached${code}`,
+      'start the wallet, and check the address',
     )
-  }
   return new UnavailableError(
-    'signer_unreachable',
-    `the wallet behind --signer cannot be reached${code}`,
-    {
-      hint: 'start the wallet, and check the address',
-    },
+    'signer_lost',
+    `the connection to the wallet broke before it answered${code}; it may sign yet`,
+    'look at the wallet, then run the same command again: it asks for the same document',
   )
 }

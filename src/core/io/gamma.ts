@@ -1,6 +1,7 @@
 /** Gamma, Polymarket's public market API, asked for the question of a slug (domain §5.4). */
-import * as z from 'zod'
+import * as z from 'zod/mini'
 import { type Fetch, type Hex, type SlugLookUp, SlugLookUpError, TransportError } from '../ports.js'
+import { jsonOf, readCapped } from '../protocol/capped.js'
 
 /** A market is some ten kilobytes, with all its events some hundred. */
 const maxAnswerBytes = 1024 * 1024
@@ -9,15 +10,15 @@ const maxRetryAfterSeconds = 60
 const retryAfterSeconds = 5
 
 /** Markets without a question of the oracle leave the ids out, or say `null` or `""`. */
-const Id = z
-  .union([z.string().regex(/^0x[0-9a-fA-F]{64}$/), z.literal('')])
-  .nullish()
-  .transform((text) => (text ? (text.toLowerCase() as Hex) : undefined))
+const Id = z.pipe(
+  z.nullish(z.union([z.string().check(z.regex(/^0x[0-9a-fA-F]{64}$/)), z.literal('')])),
+  z.transform((text) => (text ? (text.toLowerCase() as Hex) : undefined)),
+)
 
 /** The little of a market that matters here; everything else may be as it likes. */
 const Market = z.object({
   slug: z.string(),
-  negRisk: z.boolean().nullish(),
+  negRisk: z.nullish(z.boolean()),
   questionID: Id,
   negRiskRequestID: Id,
 })
@@ -31,12 +32,8 @@ const Market = z.object({
 export function gammaLookUp(fetch: Fetch, url: string): SlugLookUp {
   const base = url.replace(/\/+$/, '')
   return async (slug, signal) => {
-    const { status, text } = await exchange(
-      fetch,
-      `${base}/markets/slug/${encodeURIComponent(slug)}`,
-      signal,
-    )
-    if (status === 404) return undefined
+    const text = await textAt(fetch, `${base}/markets/slug/${encodeURIComponent(slug)}`, signal)
+    if (text === undefined) return undefined
     const market = Market.safeParse(jsonOf(text))
     if (!market.success || market.data.slug !== slug)
       throw new SlugLookUpError('the answer is not the market of this slug')
@@ -44,27 +41,26 @@ export function gammaLookUp(fetch: Fetch, url: string): SlugLookUp {
   }
 }
 
-async function exchange(
-  fetch: Fetch,
-  url: string,
-  signal: AbortSignal,
-): Promise<{ status: 200 | 404; text: string }> {
+/** `undefined` for 404. */
+async function textAt(fetch: Fetch, url: string, signal: AbortSignal): Promise<string | undefined> {
   try {
-    const response = await fetch(url, {
+    const { status, body, headers } = await fetch(url, {
       headers: { accept: 'application/json' },
       redirect: 'manual',
       credentials: 'omit',
       signal,
     })
-    const { status } = response
-    if (status === 200) return { status, text: await readCapped(response) }
-    response.body?.cancel().catch(() => {
-      // The connection is gone already, and nobody wants this body.
-    })
-    if (status === 404) return { status, text: '' }
+    if (status === 200) {
+      const text = await readCapped(body, maxAnswerBytes)
+      if (text !== undefined) return text
+      throw new SlugLookUpError(`the answer is over ${maxAnswerBytes} bytes`)
+    }
+    // The connection may be gone already, and nobody wants this body.
+    body?.cancel().catch(() => undefined)
+    if (status === 404) return undefined
     throw new SlugLookUpError(
       `the answer has status ${status}`,
-      status === 429 ? retryAfterMs(response.headers) : undefined,
+      status === 429 ? retryAfterMs(headers) : undefined,
     )
   } catch (error) {
     if (error instanceof SlugLookUpError) throw error
@@ -76,41 +72,10 @@ async function exchange(
   }
 }
 
-async function readCapped(response: Response): Promise<string> {
-  if (response.body === null) return ''
-  const reader = response.body.getReader()
-  const decoder = new TextDecoder()
-  let text = ''
-  let size = 0
-  for (;;) {
-    const { done, value } = await reader.read()
-    if (done) return text + decoder.decode()
-    size += value.byteLength
-    if (size > maxAnswerBytes) {
-      reader.cancel().catch(() => {
-        // As above.
-      })
-      throw new SlugLookUpError(`the answer is over ${maxAnswerBytes} bytes`)
-    }
-    text += decoder.decode(value, { stream: true })
-  }
-}
-
 function retryAfterMs(headers: Headers): number {
-  const text = headers.get('retry-after')
-  return (
-    1000 *
-    (text !== null && /^\d{1,6}$/.test(text)
-      ? Math.min(Number(text), maxRetryAfterSeconds)
-      : retryAfterSeconds)
-  )
-}
-
-function jsonOf(text: string): unknown {
-  try {
-    return JSON.parse(text)
-  } catch {
-    // Not JSON: the schema refuses `undefined`.
-    return undefined
-  }
+  const text = headers.get('retry-after') ?? ''
+  const seconds = /^\d{1,6}$/.test(text)
+    ? Math.min(Number(text), maxRetryAfterSeconds)
+    : retryAfterSeconds
+  return 1000 * seconds
 }

@@ -8,9 +8,11 @@ export const maximumInputBytes = 4 * 1024 * 1024
 
 /** UsageError `input_too_large` for an input of more than `maximumInputBytes`. */
 export const inputTooLarge = (name: string): UsageError =>
-  new UsageError('input_too_large', `${name} holds more than ${maximumInputBytes} bytes`, {
-    hint: 'give the file that this command is meant for',
-  })
+  new UsageError(
+    'input_too_large',
+    `${name} holds more than ${maximumInputBytes} bytes`,
+    'give the file that this command is meant for',
+  )
 
 /**
  * The bytes of a file as the user named it, a pipe too. Throws UsageError `input_unreadable` (with

@@ -23,9 +23,11 @@ export function signerOn(curve: Curve, key: Uint8Array): KeySigner {
   const publicKey = curve.publicKey(key)
   if (publicKey === undefined) {
     key.fill(0)
-    throw new UsageError('invalid_key', 'the private key is not a number that secp256k1 takes', {
-      hint: 'make one with `proposer account new`',
-    })
+    throw new UsageError(
+      'invalid_key',
+      'the private key is not a number that secp256k1 takes',
+      'make one with `proposer account new`',
+    )
   }
   let disposed = false
   return {
@@ -53,13 +55,9 @@ export function signerOn(curve: Curve, key: Uint8Array): KeySigner {
 export function parseKey(text: string, where: string): Uint8Array {
   const match = /^0x([0-9a-fA-F]{64})\r?\n?$/.exec(text)
   if (match === null) {
-    throw new UsageError(
-      'invalid_key',
-      `${where} does not hold a private key: 0x and 64 hex digits are expected`,
-      {
-        hint: 'check the file, or make an account with `proposer account new`',
-      },
-    )
+    const why = `${where} does not hold a private key: 0x and 64 hex digits are expected`
+    const hint = 'check the file, or make an account with `proposer account new`'
+    throw new UsageError('invalid_key', why, hint)
   }
   return fromHex(`0x${match[1]?.toLowerCase()}`)
 }
@@ -68,59 +66,42 @@ export function parseKey(text: string, where: string): Uint8Array {
  * Reads a key file; UsageError `key_file_unreadable`, `invalid_key` or, where group or others may
  * read it, `key_file_mode`.
  */
-export async function readKeyFile(path: string): Promise<Uint8Array> {
-  const bytes = await readSecretFile(path, 'key file')
-  try {
-    return parseKey(new TextDecoder().decode(bytes), path)
-  } finally {
-    bytes.fill(0)
-  }
-}
+export const readKeyFile = (path: string): Promise<Uint8Array> =>
+  readSecretFile(path, 'key file', (text) => parseKey(text, path))
 
 /**
  * A password file's text without its closing newline. UsageError `password_file_unreadable`,
  * `password_file_mode`.
  */
-export async function readPasswordFile(path: string): Promise<string> {
-  const bytes = await readSecretFile(path, 'password file')
-  try {
-    return new TextDecoder().decode(bytes).replace(/\r?\n$/, '')
-  } finally {
-    bytes.fill(0)
-  }
-}
+export const readPasswordFile = (path: string): Promise<string> =>
+  readSecretFile(path, 'password file', (text) => text.replace(/\r?\n$/, ''))
 
 /** Far above any key or password; a wrong path must not fill the memory (R17). */
 const maxSecretBytes = 4_096
 
 /** The mode is read from the open file, so that it is that of what is read. */
-async function readSecretFile(
+async function readSecretFile<T>(
   path: string,
   what: 'key file' | 'password file',
-): Promise<Uint8Array> {
+  use: (text: string) => T,
+): Promise<T> {
   const name = what.replace(' ', '_')
-  try {
-    const secret = await readNamed(path, maxSecretBytes, (stat) => {
-      if (!stat.isFile() || process.platform === 'win32' || (stat.mode & 0o077) === 0) return
-      throw new UsageError(
-        `${name}_mode`,
-        `the ${what} ${path} may be read by others (mode ${(stat.mode & 0o777).toString(8)})`,
-        {
-          hint: `chmod 600 ${path}`,
-        },
-      )
-    })
-    if (secret.length <= maxSecretBytes) return secret
-    secret.fill(0)
-    throw new UsageError(`${name}_unreadable`, `the ${what} ${path} is too long to be one`, {
-      hint: 'check the path',
-    })
-  } catch (cause) {
+  const refuse = (kind: string, why: string, hint: string, cause?: unknown) =>
+    new UsageError(`${name}_${kind}`, `the ${what} ${path} ${why}`, { hint, cause })
+  const secret = await readNamed(path, maxSecretBytes, (stat) => {
+    if (!stat.isFile() || process.platform === 'win32' || (stat.mode & 0o077) === 0) return
+    const mode = (stat.mode & 0o777).toString(8)
+    throw refuse('mode', `may be read by others (mode ${mode})`, `chmod 600 ${path}`)
+  }).catch((cause: unknown) => {
     if (cause instanceof UsageError) throw cause
     const code = cause instanceof Error && 'code' in cause ? String(cause.code) : 'unknown'
-    throw new UsageError(`${name}_unreadable`, `the ${what} ${path} cannot be read (${code})`, {
-      hint: 'check the path and its rights',
-      cause,
-    })
+    throw refuse('unreadable', `cannot be read (${code})`, 'check the path and its rights', cause)
+  })
+  try {
+    if (secret.length > maxSecretBytes)
+      throw refuse('unreadable', 'is too long to be one', 'check the path')
+    return use(new TextDecoder().decode(secret))
+  } finally {
+    secret.fill(0)
   }
 }

@@ -12,8 +12,9 @@ import {
   timingSafeEqual,
 } from 'node:crypto'
 import { promisify } from 'node:util'
-import * as z from 'zod'
+import * as z from 'zod/mini'
 import type { Address, Files } from '../ports.js'
+import { jsonOf } from '../protocol/capped.js'
 import { StorageError, UsageError } from '../protocol/errors.js'
 import { keccak } from '../protocol/keccak.js'
 import { fromHex, toHex } from '../protocol/witness.js'
@@ -33,12 +34,11 @@ const maxIterations = 10_000_000
 /** 128 MiB and about half a second: geth's own default is twice that, `cast`'s a sixteenth. */
 const ours = { n: 2 ** 17, r: 8, p: 1, dklen: 32 } as const
 
-const hex = (bytes: number) => z.string().regex(new RegExp(`^[0-9a-fA-F]{${bytes * 2}}$`))
-const salt = z.string().regex(/^([0-9a-fA-F]{2}){1,64}$/)
-const cost = z
-  .int()
-  .min(1)
-  .max(2 ** 31)
+const digits = (pattern: string) => z.string().check(z.regex(new RegExp(`^${pattern}$`)))
+const hex = (bytes: number) => digits(`[0-9a-fA-F]{${bytes * 2}}`)
+const salt = digits('([0-9a-fA-F]{2}){1,64}')
+const cost = z.int().check(z.minimum(1), z.maximum(2 ** 31))
+const shared = { dklen: z.literal(32), salt }
 const Crypto = z.object({
   cipher: z.literal('aes-128-ctr'),
   cipherparams: z.object({ iv: hex(16) }),
@@ -46,12 +46,19 @@ const Crypto = z.object({
   mac: hex(32),
   kdf: z.enum(['scrypt', 'pbkdf2']),
   kdfparams: z.union([
-    z.object({ n: cost, r: cost, p: cost, dklen: z.literal(32), salt }),
-    z.object({ c: cost, prf: z.literal('hmac-sha256'), dklen: z.literal(32), salt }),
+    z.object({ n: cost, r: cost, p: cost, ...shared }),
+    z.object({ c: cost, prf: z.literal('hmac-sha256'), ...shared }),
   ]),
 })
-const Keystore = z.object({ version: z.literal(3), crypto: Crypto, address: z.string().optional() })
+const Keystore = z.object({
+  version: z.literal(3),
+  crypto: Crypto,
+  address: z.optional(z.string()),
+})
 type Keystore = z.infer<typeof Keystore>
+
+const bytesOf = (text: string) => fromHex(`0x${text.toLowerCase()}`)
+const hexOf = (bytes: Uint8Array) => toHex(bytes).slice(2)
 
 /**
  * Writes `<home>/keystores/<name>.json` (0600), never over another. UsageError `account_exists`,
@@ -66,41 +73,43 @@ export async function createKeystore(
 ): Promise<KeystoreEntry & { readonly address: Address; readonly path: string }> {
   const path = pathOf(home, name)
   if (password === '')
-    throw new UsageError('empty_password', 'an empty password protects nothing', {
-      hint: 'choose a password',
-    })
+    throw new UsageError(
+      'empty_password',
+      'an empty password protects nothing',
+      'choose a password',
+    )
   const address = addressOfKey(key)
   const text = await encrypt(key, password, address)
-  const folder = joinPath(home, 'keystores')
-  const temporary = `${path}.${randomUUID()}.tmp`
   try {
-    await makeDurableDir(files, folder)
-    const handle = await files.open(temporary, 'exclusive')
-    try {
-      await writeAll(handle, new TextEncoder().encode(text))
-      await handle.datasync()
-    } finally {
-      await handle.close()
-    }
-    try {
-      // A link, unlike a rename, never replaces a key that is there already.
-      await files.link(temporary, path)
-    } finally {
-      await files.remove(temporary)
-    }
-    await files.syncDir(folder)
+    await publish(files, joinPath(home, 'keystores'), path, text)
   } catch (cause) {
     if (errorCode(cause) === 'EEXIST') throw accountExists(name)
     throw new StorageError(
       'keystore_unusable',
       `the keystore ${path} cannot be written (${errorCode(cause) ?? 'unknown'})`,
-      {
-        hint: 'check the rights and the free space of the home folder',
-        cause,
-      },
+      { hint: 'check the rights and the free space of the home folder', cause },
     )
   }
   return { name, address, path }
+}
+
+/** Whole and durable, or not at all. A link, unlike a rename, never replaces a key that is there. */
+async function publish(files: Files, folder: string, path: string, text: string): Promise<void> {
+  const temporary = `${path}.${randomUUID()}.tmp`
+  await makeDurableDir(files, folder)
+  const handle = await files.open(temporary, 'exclusive')
+  try {
+    await writeAll(handle, new TextEncoder().encode(text))
+    await handle.datasync()
+  } finally {
+    await handle.close()
+  }
+  try {
+    await files.link(temporary, path)
+  } finally {
+    await files.remove(temporary)
+  }
+  await files.syncDir(folder)
 }
 
 /** Where `createKeystore` would write. UsageError `account_exists`, `invalid_account_name`. */
@@ -111,9 +120,7 @@ export async function freeKeystorePath(files: Files, home: string, name: string)
 }
 
 const accountExists = (name: string) =>
-  new UsageError('account_exists', `there is an account ${name} already`, {
-    hint: 'choose another name',
-  })
+  new UsageError('account_exists', `there is an account ${name} already`, 'choose another name')
 
 /** The keystores in `<home>/keystores`, sorted by name; what is no keystore is left out. */
 export async function listKeystores(files: Files, home: string): Promise<readonly KeystoreEntry[]> {
@@ -126,7 +133,7 @@ export async function listKeystores(files: Files, home: string): Promise<readonl
   }
   const entries: KeystoreEntry[] = []
   for (const file of names.sort()) {
-    const name = /^([A-Za-z0-9][A-Za-z0-9._-]{0,63})\.json$/.exec(file)?.[1]
+    const name = new RegExp(`^(${accountName})\\.json$`).exec(file)?.[1]
     if (name === undefined) continue
     try {
       entries.push(await readKeystore(files, home, name))
@@ -157,17 +164,11 @@ export async function unlockKeystore(
   name: string,
   password: string,
 ): Promise<Uint8Array> {
-  return decryptKeystore(
-    await readText(files, home, name),
-    password,
-    `the keystore of account ${name}`,
-  )
+  const text = await readText(files, home, name)
+  return decryptKeystore(text, password, `the keystore of account ${name}`)
 }
 
-/**
- * The key of a keystore's JSON text, for `account import`; `where` names it in errors, which are as
- * above.
- */
+/** The key of a keystore's JSON text; `where` names it in errors, which are as above. */
 export async function decryptKeystore(
   text: string,
   password: string,
@@ -176,22 +177,22 @@ export async function decryptKeystore(
   const { crypto, address } = parse(text, where)
   const derived = await derive(crypto, password, where)
   try {
-    const ciphertext = fromHex(`0x${crypto.ciphertext.toLowerCase()}`)
-    if (!timingSafeEqual(macOf(derived, ciphertext), fromHex(`0x${crypto.mac.toLowerCase()}`))) {
-      throw new UsageError('wrong_password', `the password does not open ${where}`, {
-        hint: 'try again, or check the file of --password-file; the executor has --executor-password-file',
-      })
+    const ciphertext = bytesOf(crypto.ciphertext)
+    if (!timingSafeEqual(macOf(derived, ciphertext), bytesOf(crypto.mac))) {
+      throw new UsageError(
+        'wrong_password',
+        `the password does not open ${where}`,
+        'try again, or check the file of --password-file; the executor has --executor-password-file',
+      )
     }
-    const iv = fromHex(`0x${crypto.cipherparams.iv.toLowerCase()}`)
+    const iv = bytesOf(crypto.cipherparams.iv)
     const key = new Uint8Array(
       createDecipheriv('aes-128-ctr', derived.subarray(0, 16), iv).update(ciphertext),
     )
-    const told = canonical(address)
-    if (told !== undefined && told !== addressOfKey(key)) {
-      key.fill(0)
-      throw invalid(where, 'its address is not that of its key')
-    }
-    return key
+    const named = canonical(address)
+    if (named === undefined || named === addressOfKey(key)) return key
+    key.fill(0)
+    throw invalid(where, 'its address is not that of its key')
   } finally {
     derived.fill(0)
   }
@@ -202,22 +203,18 @@ async function encrypt(key: Uint8Array, password: string, address: Address): Pro
   const iv = randomBytes(16)
   const derived = await scryptKey(password, saltBytes, ours)
   try {
-    const ciphertext = new Uint8Array(
-      createCipheriv('aes-128-ctr', derived.subarray(0, 16), iv).update(key),
-    )
-    return `${JSON.stringify({
-      version: 3,
-      id: randomUUID(),
-      address: address.slice(2),
-      crypto: {
-        cipher: 'aes-128-ctr',
-        cipherparams: { iv: iv.toString('hex') },
-        ciphertext: toHex(ciphertext).slice(2),
-        kdf: 'scrypt',
-        kdfparams: { ...ours, salt: saltBytes.toString('hex') },
-        mac: toHex(macOf(derived, ciphertext)).slice(2),
-      },
-    })}\n`
+    const cipher = createCipheriv('aes-128-ctr', derived.subarray(0, 16), iv)
+    const ciphertext = new Uint8Array(cipher.update(key))
+    const crypto = {
+      cipher: 'aes-128-ctr',
+      cipherparams: { iv: hexOf(iv) },
+      ciphertext: hexOf(ciphertext),
+      kdf: 'scrypt',
+      kdfparams: { ...ours, salt: hexOf(saltBytes) },
+      mac: hexOf(macOf(derived, ciphertext)),
+    }
+    const id = randomUUID()
+    return `${JSON.stringify({ version: 3, id, address: address.slice(2), crypto })}\n`
   } finally {
     derived.fill(0)
   }
@@ -236,7 +233,7 @@ async function derive(
   password: string,
   where: string,
 ): Promise<Uint8Array> {
-  const saltBytes = fromHex(`0x${kdfparams.salt.toLowerCase()}`)
+  const saltBytes = bytesOf(kdfparams.salt)
   if (kdf === 'scrypt' && 'n' in kdfparams) {
     const { n, r, p } = kdfparams
     if ((n & (n - 1)) !== 0 || n < 2 || n * r > maxScryptCost || p > 16)
@@ -271,21 +268,15 @@ async function scryptKey(
 }
 
 function parse(text: string, where: string): Keystore {
-  let json: unknown
-  try {
-    json = JSON.parse(text)
-  } catch {
-    throw invalid(where, 'it is not JSON')
-  }
+  let json = jsonOf(text)
+  if (json === undefined) throw invalid(where, 'it is not JSON')
   // Older writers spell it `Crypto`.
   if (typeof json === 'object' && json !== null && !('crypto' in json) && 'Crypto' in json)
     json = { ...json, crypto: json.Crypto }
   const parsed = Keystore.safeParse(json)
   if (parsed.success) return parsed.data
-  throw invalid(
-    where,
-    `${parsed.error.issues[0]?.path.map(String).join('.') || 'it'} is missing or not as version 3 has it`,
-  )
+  const field = parsed.error.issues[0]?.path.map(String).join('.') || 'it'
+  throw invalid(where, `${field} is missing or not as version 3 has it`)
 }
 
 function canonical(address: string | undefined): Address | undefined {
@@ -299,35 +290,35 @@ async function readText(files: Files, home: string, name: string): Promise<strin
     return new TextDecoder().decode(await files.read(path))
   } catch (cause) {
     const code = errorCode(cause) ?? 'unknown'
-    // A folder or a loop of links in its place, or rights that are missing: a wrong input file,
-    // like any other that cannot be read.
-    if (code !== 'ENOENT') {
-      throw new UsageError('keystore_unreadable', `the keystore ${path} cannot be read (${code})`, {
-        hint: 'check the path and its rights',
-        cause,
-      })
-    }
-    throw new UsageError('account_not_found', `there is no account ${name}`, {
-      hint: 'see `proposer account list`, or make one with `proposer account new`',
+    if (code === 'ENOENT')
+      throw new UsageError(
+        'account_not_found',
+        `there is no account ${name}`,
+        'see `proposer account list`, or make one with `proposer account new`',
+      )
+    throw new UsageError('keystore_unreadable', `the keystore ${path} cannot be read (${code})`, {
+      hint: 'check the path and its rights',
+      cause,
     })
   }
 }
 
 /** The name becomes part of a path: nothing that could leave the folder. */
+const accountName = '[A-Za-z0-9][A-Za-z0-9._-]{0,63}'
+
 function pathOf(home: string, name: string): string {
-  if (!/^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$/.test(name)) {
-    throw new UsageError(
-      'invalid_account_name',
-      'an account name has 1 to 64 letters, digits, dots, hyphens or underscores',
-      {
-        hint: 'choose another name',
-      },
-    )
-  }
-  return `${joinPath(home, 'keystores')}/${name}.json`
+  if (new RegExp(`^${accountName}$`).test(name))
+    return `${joinPath(home, 'keystores')}/${name}.json`
+  throw new UsageError(
+    'invalid_account_name',
+    'an account name has 1 to 64 letters, digits, dots, hyphens or underscores',
+    'choose another name',
+  )
 }
 
 const invalid = (where: string, why: string) =>
-  new UsageError('invalid_keystore', `${where} cannot be used: ${why}`, {
-    hint: 'a Web3 Secret Storage file of version 3 is expected',
-  })
+  new UsageError(
+    'invalid_keystore',
+    `${where} cannot be used: ${why}`,
+    'a Web3 Secret Storage file of version 3 is expected',
+  )

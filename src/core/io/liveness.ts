@@ -48,9 +48,7 @@ async function withAddress<T>(
     throw new StorageError(
       'path_too_long',
       `${full} is too long for a socket (${maxSocketPathBytes} bytes)`,
-      {
-        hint: 'choose a shorter folder name',
-      },
+      'choose a shorter folder name',
     )
   }
   const folder = await disk.open(dirname(full), 'r').catch((error: NodeJS.ErrnoException) => {

@@ -10,8 +10,6 @@ import { fromHex, toHex } from '../protocol/witness.js'
 
 export interface Curve {
   readonly recover: RecoverPublicKey
-  /** One for many signatures of one key. */
-  recoveryOfOneKey(): RecoverPublicKey
   /**
    * r‖s with low s, deterministic (RFC 6979), and the parity of R. The key is 32 bytes and in
    * range.
@@ -72,7 +70,6 @@ function curveOf(binding: Binding): Curve {
   }
   return {
     recover,
-    recoveryOfOneKey: () => recover,
     sign(digest, key) {
       const { signature, recid } = binding.ecdsaSign(digest, key)
       return { compact: signature, parity: recid === 1 ? 1 : 0 }

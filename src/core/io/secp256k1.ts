@@ -1,13 +1,12 @@
 /** The curve at the edge: libsecp256k1 where its binding can be loaded, @noble/curves elsewhere. */
 import { secp256k1 } from '@noble/curves/secp256k1'
-import { newRecovery, recoverWithNoble } from '../protocol/signature.js'
+import { recoverWithNoble } from '../protocol/signature.js'
 import { type Curve, knownNative } from './native-curve.js'
 
 /** @noble/curves. */
 export function portableCurve(): Curve {
   return {
     recover: recoverWithNoble,
-    recoveryOfOneKey: newRecovery,
     sign(digest, key) {
       const signature = secp256k1.sign(digest, key, { lowS: true, prehash: false })
       return { compact: signature.toCompactRawBytes(), parity: signature.recovery === 1 ? 1 : 0 }

@@ -109,80 +109,36 @@ export class ProposerError extends Error {
 /** The hint alone, or with more. */
 type Rest = string | Omit<ErrorMeta, 'exitCode'>
 
-const metaOf = (exitCode: ExitCode, rest: Rest): ErrorMeta => ({
-  ...(typeof rest === 'string' ? { hint: rest } : rest),
-  exitCode,
-})
+/** A class of failures that end with one exit code. */
+const endingWith = (exitCode: ExitCode) =>
+  class extends ProposerError {
+    constructor(code: string, detail: string, rest: Rest = {}) {
+      super(code, detail, { ...(typeof rest === 'string' ? { hint: rest } : rest), exitCode })
+    }
+  }
 
 /** Wrong usage, input file or configuration, or refused before anything was sent. Exit 2. */
-export class UsageError extends ProposerError {
-  constructor(code: string, detail: string, rest: Rest = {}) {
-    super(code, detail, metaOf(exit.usage, rest))
-  }
-}
-
+export class UsageError extends endingWith(exit.usage) {}
 /** The gateway refused: correct the request. Exit 3. */
-export class RejectedError extends ProposerError {
-  constructor(code: string, detail: string, rest: Rest = {}) {
-    super(code, detail, metaOf(exit.refused, rest))
-  }
-}
-
+export class RejectedError extends endingWith(exit.refused) {}
 /** 403: the wallet is not eligible or the signature does not authorize. Exit 4. */
-export class UnauthorizedError extends ProposerError {
-  constructor(code: string, detail: string, rest: Rest = {}) {
-    super(code, detail, metaOf(exit.unauthorized, rest))
-  }
-}
-
+export class UnauthorizedError extends endingWith(exit.unauthorized) {}
 /** 409, or our own `authorization_open`: reconcile the existing candidate first. Exit 5. */
-export class ConflictError extends ProposerError {
-  constructor(code: string, detail: string, rest: Rest = {}) {
-    super(code, detail, metaOf(exit.reconcile, rest))
-  }
-}
-
-/**
- * The request may have been admitted: replay the saved payload, never sign again (§7 rule 2). Exit
- * 6.
- */
-export class UncertainError extends ProposerError {
-  constructor(code: string, detail: string, rest: Rest = {}) {
-    super(code, detail, metaOf(exit.unknown, rest))
-  }
-}
-
+export class ConflictError extends endingWith(exit.reconcile) {}
+/** It may have been admitted: replay the saved payload, never sign again (§7 rule 2). Exit 6. */
+export class UncertainError extends endingWith(exit.unknown) {}
 /** The candidate ended in `failed`. Exit 7. */
-export class FailedError extends ProposerError {
-  constructor(code: string, detail: string, rest: Rest = {}) {
-    super(code, detail, metaOf(exit.failed, rest))
-  }
-}
-
+export class FailedError extends endingWith(exit.failed) {}
 /** Still pending when the time given ran out. Exit 8. */
-export class PendingError extends ProposerError {
-  constructor(code: string, detail: string, rest: Rest = {}) {
-    super(code, detail, metaOf(exit.pending, rest))
-  }
-}
-
+export class PendingError extends endingWith(exit.pending) {}
 /** Store or journal damaged, locked or not writable. Exit 74. */
-export class StorageError extends ProposerError {
-  constructor(code: string, detail: string, rest: Rest = {}) {
-    super(code, detail, metaOf(exit.storage, rest))
-  }
-}
-
-/** Not admitted as far as the answer says; the same call later sends the same bytes. Exit 75. */
-export class UnavailableError extends ProposerError {
-  constructor(code: string, detail: string, rest: Rest = {}) {
-    super(code, detail, { retryable: true, ...metaOf(exit.deferred, rest) })
-  }
-}
-
+export class StorageError extends endingWith(exit.storage) {}
 /** Stopped by the user with nothing unknown. Exit 130. */
-export class InterruptedError extends ProposerError {
+export class InterruptedError extends endingWith(exit.interrupted) {}
+
+/** Not admitted as far as the response says; the same call later sends the same bytes. Exit 75. */
+export class UnavailableError extends endingWith(exit.deferred) {
   constructor(code: string, detail: string, rest: Rest = {}) {
-    super(code, detail, metaOf(exit.interrupted, rest))
+    super(code, detail, { retryable: true, ...(typeof rest === 'string' ? { hint: rest } : rest) })
   }
 }

@@ -17,9 +17,8 @@ export type RecoverPublicKey = (
 ) => Uint8Array | undefined
 
 /** The address of an uncompressed public key. */
-export function addressOf(publicKey: Uint8Array): Address {
-  return toHex(keccak(publicKey.subarray(1)).subarray(12))
-}
+export const addressOf = (publicKey: Uint8Array): Address =>
+  toHex(keccak(publicKey.subarray(1)).subarray(12))
 
 /**
  * The address that signed `digest`, or `undefined` where the chain's recovery would yield none: 65
@@ -31,36 +30,29 @@ export function signerBy(
   digest: Uint8Array,
   signature: Hex,
 ): Address | undefined {
-  const bytes = fromHex(signature)
-  const split = splitSignature(bytes)
-  if (!split) return undefined
-  const key = recover(digest, split.compact, split.parity)
+  const split = splitSignature(fromHex(signature))
+  const key = split && recover(digest, ...split)
   return key && addressOf(key)
 }
 
 /** `signerBy`, by a recovery that waits for its turn. */
 export async function signerLater(
-  recover: (...asked: Parameters<RecoverPublicKey>) => Promise<Uint8Array | undefined>,
+  recover: (...parts: Parameters<RecoverPublicKey>) => Promise<Uint8Array | undefined>,
   digest: Uint8Array,
   signature: Hex,
 ): Promise<Address | undefined> {
   const split = splitSignature(fromHex(signature))
-  if (!split) return undefined
-  const key = await recover(digest, split.compact, split.parity)
+  const key = split && (await recover(digest, ...split))
   return key && addressOf(key)
 }
 
-function splitSignature(bytes: Uint8Array): { compact: Uint8Array; parity: 0 | 1 } | undefined {
-  if (bytes.length === 65) {
-    const v = bytes[64]
-    if (v !== 27 && v !== 28) return undefined
-    return { compact: bytes.subarray(0, 64), parity: v === 28 ? 1 : 0 }
-  }
-  if (bytes.length === 64) {
-    const compact = bytes.slice()
-    const top = compact[32] ?? 0
-    compact[32] = top & 0x7f
-    return { compact, parity: top & 0x80 ? 1 : 0 }
-  }
-  return undefined
+function splitSignature(bytes: Uint8Array): [compact: Uint8Array, parity: 0 | 1] | undefined {
+  const v = bytes[64]
+  if (bytes.length === 65 && (v === 27 || v === 28))
+    return [bytes.subarray(0, 64), v === 28 ? 1 : 0]
+  if (bytes.length !== 64) return undefined
+  const compact = bytes.slice()
+  const top = compact[32] ?? 0
+  compact[32] = top & 0x7f
+  return [compact, top & 0x80 ? 1 : 0]
 }

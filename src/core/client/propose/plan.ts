@@ -66,7 +66,7 @@ export interface BatchParts {
   /** For a signer that takes typed data: it is asked with the whole context. */
   readonly keepContexts?: boolean
   /**
-   * How our own signatures are checked; `newRecovery` for many of one key. Asked for a whole group
+   * How our own signatures are checked. Asked for a whole group
    * at once.
    */
   readonly recover?: RecoverPublicKey
