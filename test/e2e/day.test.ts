@@ -3,10 +3,10 @@
  * rows to their execution, by the gateway's own counters and in simulated time.
  */
 import { expect, test } from 'vitest'
-import { violationsText } from '../../src/core/history/history.js'
 import { documentOf } from '../support/batch-world.js'
 import type { Ran } from '../support/cli.js'
 import { type Call, type DayWorld, openDay } from '../support/day-world.js'
+import { violationsText } from '../support/observed-history.js'
 
 const itemsPerWindow = 120
 const windowMs = 60_000

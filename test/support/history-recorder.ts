@@ -13,8 +13,7 @@ import {
 import { createJournalFacts } from '../../src/core/client/journal/history.js'
 import { isJournalKind, readRecord } from '../../src/core/client/journal/records.js'
 import { storeFacts } from '../../src/core/gateway/operator/audit.js'
-import type { JournalFact, StoreFact } from '../../src/core/history/events.js'
-import { createHistory, type History } from '../../src/core/history/history.js'
+import type { JournalFact, StoreFact } from '../../src/core/history/facts.js'
 import type { Address, Chain, Fetch, Files, Hash, Hex } from '../../src/core/ports.js'
 import {
   type Authorization,
@@ -24,6 +23,7 @@ import {
 } from '../../src/core/protocol/proposal.js'
 import type { BatchItem, SignedProposal } from '../../src/core/protocol/schema.js'
 import type { RecordLog } from '../../src/core/storage/record-log.js'
+import { createHistory, type History } from './observed-history.js'
 
 export interface HistoryRecorder {
   readonly history: History

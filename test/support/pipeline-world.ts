@@ -11,7 +11,6 @@ import {
   type PipelineConfig,
 } from '../../src/core/gateway/pipeline/pipeline.js'
 import { createChainView, type LiveView } from '../../src/core/gateway/view/view.js'
-import { violationsText } from '../../src/core/history/history.js'
 import { signerFromKey } from '../../src/core/io/keys.js'
 import type { Hex, Random, Signer } from '../../src/core/ports.js'
 import type { Candidate } from '../../src/core/protocol/candidate.js'
@@ -21,6 +20,7 @@ import { ask, endow, questionText } from './fake-events.js'
 import { fakeContracts } from './fake-world.js'
 import { recordHistory } from './history-recorder.js'
 import { type MemoryStore, newMemoryStore } from './memory-log.js'
+import { violationsText } from './observed-history.js'
 
 /** A key that is the same in every run. */
 export function testSigner(n: number): Signer {

@@ -3,8 +3,8 @@
  * (contract §2, §5; R2, R3).
  */
 import { keccak256 } from 'viem'
-import { violationsText } from '../../src/core/history/history.js'
 import type { Candidate } from '../../src/core/protocol/candidate.js'
+import { violationsText } from './observed-history.js'
 import type { Said } from './week-gateway.js'
 import { type Facts, factsOf, failuresIn, failureTable, isOpen, type Signed } from './week-model.js'
 import { isInRound, ownProposal } from './week-proposals.js'

@@ -18,10 +18,10 @@ import type {
   Offered,
   Signed,
 } from '../../src/core/client/journal/records.js'
-import type { Claim, JournalFact } from '../../src/core/history/events.js'
-import { createHistory, type Verdict, violationsText } from '../../src/core/history/history.js'
+import type { Claim, JournalFact } from '../../src/core/history/facts.js'
 import { systemHash } from '../../src/core/io/clock.js'
 import type { Hex } from '../../src/core/ports.js'
+import { createHistory, type Verdict, violationsText } from '../support/observed-history.js'
 
 type Entry = JournalEntry & { readonly run: number }
 

@@ -4,14 +4,9 @@
  */
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
-import type {
-  Claim,
-  HistoryEvent,
-  HistoryRule,
-  JournalFact,
-  StoreFact,
-} from '../../src/core/history/events.js'
-import { createHistory, type Verdict, violationsText } from '../../src/core/history/history.js'
+import type { Claim, HistoryRule, JournalFact, StoreFact } from '../../src/core/history/facts.js'
+import type { HistoryEvent } from '../support/observed-history.js'
+import { createHistory, type Verdict, violationsText } from '../support/observed-history.js'
 
 type Fact = StoreFact | JournalFact
 /** `sync` covers what was written to the log until then. */

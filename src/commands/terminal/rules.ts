@@ -1,5 +1,5 @@
 /** Rules that a history was held against (robustness §1), for people. */
-import { type HistoryRule, ruleTexts } from '../../core/history/events.js'
+import { type HistoryRule, ruleTexts } from '../../core/history/facts.js'
 
 /**
  * `R6 holds: …`, with how often there was something to ask it about; instead, where no record

@@ -95,11 +95,10 @@ export function createGateway(parts: GatewayParts): Gateway {
   const { ports, config, ledger, view } = parts
   const { clock } = ports
   const trusted = config.proxy.trusted_cidrs.flatMap((text) => parseCidr(text) ?? [])
-  const counts = new Map<string, { route: string; method: string; status: number; count: number }>()
+  const requests = createRequestCounts()
+  const bodies = createBodyMemory()
   let calls = 0
   let working = 0
-  let bodyBytes = 0
-  const bodyBytesOf = new Map<string, number>()
   let drained: (() => void) | undefined
   let draining: Promise<void> | undefined
 
@@ -148,33 +147,13 @@ export function createGateway(parts: GatewayParts): Gateway {
           working -= 1
         })
       },
-      reserve(exchange, bytes) {
-        const own = (bodyBytesOf.get(exchange.client) ?? 0) + bytes
-        if (bodyBytes + bytes > gatewayLimits.bodyBytes || own > gatewayLimits.clientBodyBytes)
-          return false
-        bodyBytes += bytes
-        bodyBytesOf.set(exchange.client, own)
-        exchange.reservedBytes += bytes
-        return true
-      },
+      reserve: bodies.reserve,
       corsOrigins: config.cors.origins,
     },
   )
 
-  function free({ client, reservedBytes }: Exchange): void {
-    if (reservedBytes === 0) return
-    bodyBytes -= reservedBytes
-    const left = (bodyBytesOf.get(client) ?? 0) - reservedBytes
-    if (left > 0) bodyBytesOf.set(client, left)
-    else bodyBytesOf.delete(client)
-  }
-
   function observe(record: RequestRecord): void {
-    const method = knownMethods.has(record.method) ? record.method : 'OTHER'
-    const key = `${record.route} ${method} ${record.status}`
-    const known = counts.get(key)
-    if (known) known.count += 1
-    else counts.set(key, { route: record.route, method, status: record.status, count: 1 })
+    requests.count(record)
     parts.onRequest?.(record)
   }
 
@@ -194,20 +173,24 @@ export function createGateway(parts: GatewayParts): Gateway {
     calls += 1
     try {
       const answered = await route(exchange)
+      const { requestId, items, client, code, bug } = exchange
+      const { status } = answered
+      const durationMs = clock.monotonicMs() - startedMs
+      const { method } = call
       observe({
-        requestId: exchange.requestId,
-        method: call.method,
+        requestId,
+        method,
         route: exchange.route,
-        status: answered.status,
-        code: exchange.code,
-        durationMs: clock.monotonicMs() - startedMs,
-        items: exchange.items,
-        client: exchange.client,
-        bug: exchange.bug,
+        status,
+        code,
+        durationMs,
+        items,
+        client,
+        bug,
       })
       return answered
     } finally {
-      free(exchange)
+      bodies.free(exchange)
       calls -= 1
       if (calls === 0) drained?.()
     }
@@ -218,7 +201,7 @@ export function createGateway(parts: GatewayParts): Gateway {
     handle: async (request, peer = {}) => responseOf(await answer(callOf(request, peer))),
     readiness,
     observe,
-    requestCounts: () => [...counts.values()].map((count) => ({ ...count })),
+    requestCounts: requests.list,
     gauges() {
       const queue = { received: 0, validated: 0, selected: 0 }
       for (const { progress } of ledger.active())
@@ -257,16 +240,45 @@ function nodesFault(nodes: readonly { readonly state: 'healthy' | 'aside' }[]): 
 }
 
 /** Labels of a metric must be few: any other method is counted as OTHER. */
-const knownMethods: ReadonlySet<string> = new Set([
-  'GET',
-  'HEAD',
-  'POST',
-  'PUT',
-  'PATCH',
-  'DELETE',
-  'OPTIONS',
-  'TRACE',
-])
+const knownMethods = ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS', 'TRACE']
+
+function createRequestCounts() {
+  const counts = new Map<string, { -readonly [Key in keyof RequestCount]: RequestCount[Key] }>()
+  return {
+    count({ route, method: sent, status }: RequestRecord): void {
+      const method = knownMethods.includes(sent) ? sent : 'OTHER'
+      const key = `${route} ${method} ${status}`
+      const known = counts.get(key)
+      if (known) known.count += 1
+      else counts.set(key, { route, method, status, count: 1 })
+    },
+    list: (): readonly RequestCount[] => [...counts.values()].map((count) => ({ ...count })),
+  }
+}
+
+/** The memory that all bodies share, and each client's share of it. */
+function createBodyMemory() {
+  const bytesOf = new Map<string, number>()
+  let total = 0
+  return {
+    reserve(exchange: Exchange, bytes: number): boolean {
+      const own = (bytesOf.get(exchange.client) ?? 0) + bytes
+      const { bodyBytes, clientBodyBytes } = gatewayLimits
+      if (total + bytes > bodyBytes || own > clientBodyBytes) return false
+      total += bytes
+      bytesOf.set(exchange.client, own)
+      exchange.reservedBytes += bytes
+      return true
+    },
+    free({ client, reservedBytes }: Exchange): void {
+      if (reservedBytes === 0) return
+      total -= reservedBytes
+      const left = (bytesOf.get(client) ?? 0) - reservedBytes
+      if (left > 0) bytesOf.set(client, left)
+      else bytesOf.delete(client)
+    },
+  }
+}
 
 /** Our own routes, all free of charge (contract §2). */
 function ownRoutes(readiness: () => readonly string[]): readonly Route[] {

@@ -3,7 +3,7 @@
  * signature leaves it: bytes go by their hash.
  */
 
-import type { Claim, JournalFact } from '../../history/events.js'
+import type { Claim, JournalFact } from '../../history/facts.js'
 import type { Hash } from '../../ports.js'
 import { outcomeKeys, priceOf } from '../../protocol/proposal.js'
 import { closes } from './authorizations.js'

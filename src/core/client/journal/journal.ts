@@ -221,15 +221,15 @@ export function verifyJournal(
   home: string,
 ): Promise<JournalProof> {
   return onDisk(async () => {
-    const [{ ruleTexts }, { createHistory }, { createJournalFacts }] = await Promise.all([
-      import('../../history/events.js'),
-      import('../../history/history.js'),
+    const [{ ruleTexts }, { createRuleCheck }, { createJournalFacts }] = await Promise.all([
+      import('../../history/facts.js'),
+      import('../../history/rule-check.js'),
       import('./history.js'),
     ])
     const folder = joinPath(home, 'journal')
     const tokens = await listRuns(ports.files, folder)
     const records: JournalRecord[][] = []
-    const history = createHistory('by log')
+    const history = createRuleCheck()
     for (const token of tokens) {
       const run = await readRun(ports, joinPath(folder, token))
       const factsOf = createJournalFacts(ports.hash, token)

@@ -44,16 +44,13 @@ export function batchRoutes(parts: AdmissionParts): readonly Route[] {
       template: '/propose/batch/signing-data',
       params: {},
       body: { limitBytes: bodyLimits.batchSigningData, admission: false, list: 'identifiers' },
-      run: withBody(
-        BatchSigningDataRequest,
-        schemaViolation,
-        async ({ identifiers }, { exchange }) => {
-          const results = await eachItem(identifiers, (identifier) =>
-            signingData(parts, exchange, identifier),
-          )
-          return json(200, { results })
-        },
-      ),
+      run: withBody(BatchSigningDataRequest, schemaViolation, async (body, { exchange }) => {
+        const results = await eachItem(exchange, body.identifiers, (identifier) => ({
+          head: { identifier },
+          work: () => signingData(parts, identifier),
+        }))
+        return json(200, { results })
+      }),
     },
     {
       method: 'POST',
@@ -79,26 +76,45 @@ export function batchRoutes(parts: AdmissionParts): readonly Route[] {
       template: '/propose/batch/status',
       params: {},
       body: { limitBytes: bodyLimits.batchStatus, admission: false, list: 'candidate_ids' },
-      run: withBody(
-        BatchStatusRequest,
-        schemaViolation,
-        async ({ candidate_ids }, { exchange }) => {
-          const results = await eachItem(candidate_ids, (candidateId) =>
-            status(parts, exchange, candidateId),
-          )
-          return json(200, { results })
-        },
-      ),
+      run: withBody(BatchStatusRequest, schemaViolation, async (body, { exchange }) => {
+        const results = await eachItem(exchange, body.candidate_ids, (candidateId) => ({
+          head: { candidate_id: candidateId },
+          work: () => status(parts, candidateId),
+        }))
+        return json(200, { results })
+      }),
     },
   ]
 }
 
-function eachItem<T, R>(items: readonly T[], work: (item: T) => Promise<R>): Promise<R[]> {
+/** Results in input order; an item's failure is its own: siblings go on (§4.2 rule 3). */
+function eachItem(
+  exchange: Exchange,
+  items: readonly string[],
+  itemOf: (item: string) => {
+    readonly head: object
+    readonly work: () => Promise<Refusal | { readonly found: object }>
+  },
+): Promise<object[]> {
   const limit = pLimit(itemsAtOnce)
-  return Promise.all(items.map((item) => limit(() => work(item))))
+  return Promise.all(
+    items.map((item) => {
+      const { head, work } = itemOf(item)
+      return limit(async () => {
+        const result = await work().catch((error: unknown) => itemRefusal(exchange, error))
+        return 'found' in result
+          ? { ...head, status_code: 200, ...result.found }
+          : { ...head, ...refusedItem(result) }
+      })
+    }),
+  )
 }
 
-/** An item's failure is its own: siblings go on (§4.2 rule 3). */
+const refusedItem = (refusal: Refusal) => ({
+  status_code: refusal.status,
+  error: wireError(refusal),
+})
+
 function itemRefusal(exchange: Exchange, error: unknown): Refusal {
   const refusal = refusalOf(error, exchange.requestId)
   if (refusal) return refusal
@@ -106,27 +122,20 @@ function itemRefusal(exchange: Exchange, error: unknown): Refusal {
   return internalError(exchange.requestId)
 }
 
-async function signingData(parts: AdmissionParts, exchange: Exchange, identifier: string) {
-  const { view, contracts } = parts
-  const refused = (refusal: Refusal) => ({
-    identifier,
-    status_code: refusal.status,
-    error: wireError(refusal),
-  })
-  try {
-    const question = await findQuestion(view, identifier)
-    if (!isQuestion(question)) return refused(question)
-    const refusal = stateFault(view) ?? (isOpen(question) ? undefined : notOpen(question))
-    return refusal
-      ? refused(refusal)
-      : {
-          identifier,
-          status_code: 200,
-          signing_data: batchSigningDataOf(question.round, contracts),
-        }
-  } catch (error) {
-    return refused(itemRefusal(exchange, error))
-  }
+async function signingData({ view, contracts }: AdmissionParts, identifier: string) {
+  const question = await findQuestion(view, identifier)
+  if (!isQuestion(question)) return question
+  const refusal = stateFault(view) ?? (isOpen(question) ? undefined : notOpen(question))
+  return refusal ?? { found: { signing_data: batchSigningDataOf(question.round, contracts) } }
+}
+
+async function status({ ledger }: AdmissionParts, candidate_id: string) {
+  const candidate = await ledger.get(candidate_id)
+  if (!candidate)
+    return refuse('candidate_not_found', 'this gateway holds no such candidate; check the id')
+  const { status, received_at, submission, failure: full } = wireStatus(candidate)
+  const failure = full && { code: full.code, detail: full.detail }
+  return { found: { candidate: { candidate_id, status, received_at, submission, failure } } }
 }
 
 /**
@@ -167,53 +176,18 @@ async function submitAll(
   return Promise.all(placed)
 }
 
-function submitResult(clientRef: string | null, submitted: Submitted) {
-  if (submitted.kind === 'refused') {
-    return {
-      client_ref: clientRef,
-      status_code: submitted.refusal.status,
-      error: wireError(submitted.refusal),
-    }
-  }
-  const { candidate } = submitted
+function submitResult(client_ref: string | null, submitted: Submitted) {
+  if (submitted.kind === 'refused') return { client_ref, ...refusedItem(submitted.refusal) }
+  const { id, progress, receivedAtMs } = submitted.candidate
   return {
-    client_ref: clientRef,
+    client_ref,
     status_code: submitted.kind === 'admitted' ? 202 : 200,
     candidate: {
-      candidate_id: candidate.id,
-      status: candidate.progress.status,
-      received_at: instant(candidate.receivedAtMs),
+      candidate_id: id,
+      status: progress.status,
+      received_at: instant(receivedAtMs),
       // Points to a route that is not served here (§2.7); clients never follow it.
-      status_url: `/propose/status/${candidate.id}`,
+      status_url: `/propose/status/${id}`,
     },
-  }
-}
-
-async function status(parts: AdmissionParts, exchange: Exchange, candidateId: string) {
-  const refused = (refusal: Refusal) => ({
-    candidate_id: candidateId,
-    status_code: refusal.status,
-    error: wireError(refusal),
-  })
-  try {
-    const candidate = await parts.ledger.get(candidateId)
-    if (!candidate)
-      return refused(
-        refuse('candidate_not_found', 'this gateway holds no such candidate; check the id'),
-      )
-    const { status, received_at, submission, failure } = wireStatus(candidate)
-    return {
-      candidate_id: candidateId,
-      status_code: 200,
-      candidate: {
-        candidate_id: candidateId,
-        status,
-        received_at,
-        submission,
-        failure: failure && { code: failure.code, detail: failure.detail },
-      },
-    }
-  } catch (error) {
-    return refused(itemRefusal(exchange, error))
   }
 }

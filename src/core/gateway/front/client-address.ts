@@ -3,51 +3,40 @@
  * (robustness §5).
  */
 
-/** 4 or 16 bytes. */
-type AddressBytes = readonly number[]
+/** An IPv4 or IPv6 address as 32 or 128 binary digits. */
+type AddressBits = string
 
-/** A block of addresses in CIDR notation, parsed. */
+/** A block of addresses in CIDR notation, parsed: how its addresses begin, and their length. */
 export interface Cidr {
-  readonly bytes: AddressBytes
+  readonly prefix: AddressBits
   readonly bits: number
 }
 
+const bitsOf = (parts: readonly number[], width: number): AddressBits =>
+  parts.map((part) => part.toString(2).padStart(width, '0')).join('')
+
+const mappedPrefix = bitsOf([0, 0, 0, 0, 0, 0xffff], 16)
+
 /**
- * Bytes of an IPv4 or IPv6 address, or `undefined`. IPv4-mapped IPv6 is IPv4; a zone id is dropped.
+ * The bits of an IPv4 or IPv6 address, or `undefined`. IPv4-mapped IPv6 is IPv4; a zone id is
+ * dropped.
  */
-export function parseAddress(text: string): AddressBytes | undefined {
-  if (!text.includes(':')) return parseIpv4(text)
-  const bytes = parseIpv6(text.split('%', 1)[0] ?? '')
-  const mapped = bytes?.slice(0, 12).every((byte, at) => byte === (at < 10 ? 0 : 0xff))
-  return mapped ? bytes?.slice(12) : bytes
-}
-
-function parseIpv4(text: string): AddressBytes | undefined {
-  if (!/^\d{1,3}(\.\d{1,3}){3}$/.test(text)) return undefined
-  const bytes = text.split('.').map(Number)
-  return bytes.every((byte) => byte <= 255) ? bytes : undefined
-}
-
-function parseIpv6(text: string): AddressBytes | undefined {
-  if (text.length > 45) return undefined
-  const halves = text.split('::')
-  if (halves.length > 2) return undefined
-  const [head, tail] = halves.map((half) =>
-    half === '' ? [] : half.split(':').flatMap(groupBytes),
-  )
-  if (!head || head.includes(-1) || tail?.includes(-1)) return undefined
-  if (!tail) return head.length === 16 ? head : undefined
-  const gap = 16 - head.length - tail.length
-  return gap >= 2 ? [...head, ...new Array<number>(gap).fill(0), ...tail] : undefined
-}
-
-/** Two bytes of a group, four of an embedded IPv4 address, or one -1. */
-function groupBytes(group: string): readonly number[] {
-  if (/^[0-9a-fA-F]{1,4}$/.test(group)) {
-    const value = Number.parseInt(group, 16)
-    return [value >> 8, value & 0xff]
+export function parseAddress(text: string): AddressBits | undefined {
+  if (/^\d{1,3}(\.\d{1,3}){3}$/.test(text)) {
+    const bytes = text.split('.').map(Number)
+    return bytes.every((byte) => byte <= 255) ? bitsOf(bytes, 8) : undefined
   }
-  return parseIpv4(group) ?? [-1]
+  const [address = ''] = text.split('%', 1)
+  const url = `http://[${address}]/`
+  if (!/^[\d.:a-f]+$/i.test(address) || !URL.canParse(url)) return undefined
+  // A host is written with lowercase groups, and with `::` once at most.
+  const halves = new URL(url).hostname.slice(1, -1).split('::')
+  const [head = [], tail = []] = halves.map((half) =>
+    half === '' ? [] : half.split(':').map((group) => Number.parseInt(group, 16)),
+  )
+  const zeros = new Array<number>(8 - head.length - tail.length).fill(0)
+  const bits = bitsOf([...head, ...zeros, ...tail], 16)
+  return bits.startsWith(mappedPrefix) ? bits.slice(mappedPrefix.length) : bits
 }
 
 /**
@@ -55,22 +44,14 @@ function groupBytes(group: string): readonly number[] {
  * where it is none.
  */
 export function parseCidr(text: string): Cidr | undefined {
-  const [address = '', bitsText, ...rest] = text.split('/')
-  const bytes = parseAddress(address)
-  if (!bytes || rest.length > 0) return undefined
-  if (bitsText === undefined) return { bytes, bits: bytes.length * 8 }
-  const bits = /^\d{1,3}$/.test(bitsText) ? Number(bitsText) : Number.NaN
-  return bits <= bytes.length * 8 ? { bytes, bits } : undefined
-}
-
-/** Whether the address lies in the block. */
-export function contains(block: Cidr, address: AddressBytes): boolean {
-  if (block.bytes.length !== address.length) return false
-  for (let at = 0; at * 8 < block.bits; at += 1) {
-    const mask = 0xff & (0xff << Math.max(0, 8 - (block.bits - at * 8)))
-    if (((block.bytes[at] ?? 0) & mask) !== ((address[at] ?? 0) & mask)) return false
-  }
-  return true
+  const [address = '', length, ...rest] = text.split('/')
+  const bits = parseAddress(address)
+  if (bits === undefined || rest.length > 0) return undefined
+  if (length !== undefined && !/^\d{1,3}$/.test(length)) return undefined
+  const prefixBits = Number(length ?? bits.length)
+  return prefixBits <= bits.length
+    ? { prefix: bits.slice(0, prefixBits), bits: bits.length }
+    : undefined
 }
 
 /**
@@ -84,21 +65,21 @@ export function clientKey(
   forwardedFor: string | null,
   trusted: readonly Cidr[],
 ): string {
-  const isTrusted = (address: AddressBytes) => trusted.some((block) => contains(block, address))
+  const isTrusted = (address: AddressBits) =>
+    trusted.some(({ prefix, bits }) => bits === address.length && address.startsWith(prefix))
   let client = parseAddress(socketAddress)
   if (forwardedFor !== null) {
     const hops = forwardedFor.split(',')
-    while (client && isTrusted(client)) {
-      const hop = hops.pop()
-      const next = hop === undefined ? undefined : parseAddress(hop.trim())
-      if (!next) break
+    while (client !== undefined && isTrusted(client)) {
+      const next = parseAddress(hops.pop()?.trim() ?? '')
+      if (next === undefined) break
       client = next
     }
   }
-  if (!client) return socketAddress.slice(0, 64)
-  if (client.length === 4) return client.join('.')
-  const groups = [0, 2, 4, 6].map((at) =>
-    (((client[at] ?? 0) << 8) | (client[at + 1] ?? 0)).toString(16),
-  )
+  if (client === undefined) return socketAddress.slice(0, 64)
+  const parts = (width: number) =>
+    [0, 1, 2, 3].map((at) => Number.parseInt(client.slice(at * width, (at + 1) * width), 2))
+  if (client.length === 32) return parts(8).join('.')
+  const groups = parts(16).map((group) => group.toString(16))
   return `${groups.join(':')}::/64`
 }

@@ -3,7 +3,6 @@
  * §4: route, method, path parameters, headers, body bytes, strict JSON, charge, schema; the rest is
  * the route's own.
  */
-import { TrieRouter } from 'hono/router/trie-router'
 import { type Answered, BodyError } from '../../protocol/call.js'
 import { hasAncillaryKey } from '../../protocol/faults.js'
 import { readJson } from '../../protocol/json.js'
@@ -27,40 +26,44 @@ export interface Steps {
 }
 
 /** All methods of one template. */
-interface Place {
+interface RouteMethods {
   readonly template: string
+  readonly pattern: RegExp
   readonly methods: readonly Route[]
 }
 
 type Params = Readonly<Record<string, string>>
 
 /**
- * The routes as one function. It never rejects, and never answers without a body in the documented
- * form.
+ * The routes as one function, the more special template first. It never rejects, and never answers
+ * without a body in the documented form.
  */
 export function createRoutes(
   routes: readonly Route[],
   steps: Steps,
 ): (exchange: Exchange) => Promise<Answered> {
-  const router = new TrieRouter<Place>()
   const templates = new Set(routes.map(({ template }) => template))
-  for (const template of templates) {
+  const table = [...templates].map((template): RouteMethods => {
+    const source = template.replaceAll('.', '\\.').replaceAll(/\{(\w+)\}/g, '(?<$1>[^/]+)')
     const methods = routes.filter((route) => route.template === template)
-    router.add(anyMethod, template.replaceAll(/\{(\w+)\}/g, ':$1'), { template, methods })
+    return { template, pattern: new RegExp(`^${source}$`), methods }
+  })
+  const matched = (target: string) => {
+    for (const found of isPlainPath(target) ? table : []) {
+      const match = found.pattern.exec(target)
+      if (match) return { found, params: match.groups ?? {} }
+    }
+    return undefined
   }
   return async (exchange) => {
     const { target, refused } = exchange.call
-    // The more special template was added first.
-    const [found] = isPlainPath(target) ? router.match(anyMethod, target)[0] : []
-    const answer = found
-      ? await answered(steps, found[0], found[1] as Params, exchange)
+    const match = matched(target)
+    const answer = match
+      ? await answered(steps, match.found, match.params, exchange)
       : refusalAnswer(refused ?? routeNotFound())
     return respond(steps, exchange, answer)
   }
 }
-
-/** Methods are told apart by the steps, which know 405. */
-const anyMethod = 'ALL'
 
 function routeNotFound(): Refusal {
   return refuse(
@@ -71,7 +74,7 @@ function routeNotFound(): Refusal {
 
 async function answered(
   steps: Steps,
-  { template, methods }: Place,
+  { template, methods }: RouteMethods,
   params: Params,
   exchange: Exchange,
 ): Promise<Answer> {

@@ -1,4 +1,5 @@
 /** The four single-proposal routes (§4.1, contract §3). */
+import { type Contracts, domainOf } from '../../chain/round.js'
 import type { Address } from '../../ports.js'
 import { type Candidate, instant, type Prospects, wireStatus } from '../../protocol/candidate.js'
 import { UnavailableError } from '../../protocol/errors.js'
@@ -10,10 +11,12 @@ import {
   isIdentifier,
   isQuestionId,
   SignedProposal,
+  type SigningData,
   SigningDataRequest,
   Uuid,
   version,
 } from '../../protocol/schema.js'
+import { typedData } from '../../protocol/witness.js'
 import type { ChainView, Question } from '../view/chain-view.js'
 import {
   type AdmissionParts,
@@ -28,7 +31,6 @@ import {
   submit,
 } from './admission.js'
 import { type Answer, json, refusalAnswer } from './answer.js'
-import { signingDataOf } from './question-shapes.js'
 import { bodyLimits, type Route, withBody } from './route.js'
 
 const identifierShape = { identifier: isIdentifier }
@@ -186,5 +188,37 @@ async function prospects(
   return {
     canResubmit: isTaking && ledger.activeInRound(proposer, question.ref.key) === undefined,
     roundIsOpen: true,
+  }
+}
+
+/** The complete signing data of one proposal (§2.4). The permit is the caller's, unchanged. */
+function signingDataOf(
+  question: Question,
+  contracts: Contracts,
+  body: SigningDataRequest,
+): SigningData {
+  const { round } = question
+  const { oracle, requester, identifier, timestamp } = round
+  const { outcome } = body
+  const price = priceOf[outcome]
+  return {
+    version,
+    question_id: question.questionId,
+    request: { oracle, requester, identifier, timestamp, ancillary_data: round.ancillaryData },
+    proposal: {
+      outcome,
+      label: round.outcomes.find((one) => one.outcome === outcome)?.label ?? outcome,
+      price,
+      max_payment: '0',
+    },
+    outcomes: round.outcomes.map((outcome) => ({ ...outcome })),
+    permit: { ...body.permit },
+    token: { ...round.token },
+    economics: { total_bond: String(round.totalBondRaw), max_authorization: body.permit.amount },
+    contracts: { permit2: contracts.permit2, signed_proposer: contracts.signedProposer },
+    typed_data: typedData(domainOf(contracts), round, round.token.address, {
+      price,
+      ...body.permit,
+    }),
   }
 }

@@ -3,8 +3,8 @@
  * the first after which it does not.
  */
 import { keccak256, parseTransaction, type TransactionSerializedEIP1559 } from 'viem'
-import type { CandidateStanding, HistoryRule, StoreFact } from '../../history/events.js'
-import { createHistory } from '../../history/history.js'
+import type { CandidateStanding, HistoryRule, StoreFact } from '../../history/facts.js'
+import { createRuleCheck } from '../../history/rule-check.js'
 import type { Progress } from '../../protocol/candidate.js'
 import type { StoredRecord } from '../../storage/record-log.js'
 import { carriedBy } from '../executor/transaction.js'
@@ -23,17 +23,17 @@ export interface Audit {
 /** An audit that has seen nothing. Source: robustness R1, R2, R3, R13. */
 export function createAudit(): Audit {
   const counts = new Map<string, number>()
-  const history = createHistory('by log')
+  const check = createRuleCheck()
   let broken = 0
   return {
     counts,
-    proven: () => history.verdict().checked,
+    proven: () => check.verdict().checked,
     onRecord(record) {
       counts.set(record.kind, (counts.get(record.kind) ?? 0) + 1)
-      for (const fact of storeFacts(record)) history.durable('store', fact)
-      if (history.broken === broken) return
-      broken = history.broken
-      const { violations } = history.verdict()
+      for (const fact of storeFacts(record)) check.durable('store', fact)
+      if (check.broken === broken) return
+      broken = check.broken
+      const { violations } = check.verdict()
       const [first] = violations
       throw new RangeError(
         first === undefined ? 'a rule is broken' : `${first.rule}: ${first.detail}`,

@@ -217,15 +217,15 @@ async function refuseUnknown(
 }
 
 function slugTaken(slug: string, one: Hex, other: Hex): ConflictError {
-  return conflict(
+  return new ConflictError(
     'slug_taken',
     `the slug ${slug} would name question ${one} and question ${other}; nothing was changed`,
-    `give another slug, or take the first away: \`proposer operator questions remove ${one}\``,
+    {
+      httpStatus: 409,
+      hint: `give another slug, or take the first away: \`proposer operator questions remove ${one}\``,
+    },
   )
 }
-
-const conflict = (code: string, detail: string, hint: string) =>
-  new ConflictError(code, detail, { httpStatus: 409, hint })
 
 async function removeQuestion(
   { ledger, configured, onRegistry }: OperatorParts,
@@ -246,10 +246,13 @@ async function removeQuestion(
   // Nothing but the entry says what the request of such a question is: its candidates would end
   // for want of it.
   if (entry.request !== undefined && active.length > 0)
-    throw conflict(
+    throw new ConflictError(
       'question_in_use',
       `question ${questionId} has ${counted(active.length)} that need its entry`,
-      `wait for their end, or reject them first: \`proposer operator candidates list --question ${questionId}\``,
+      {
+        httpStatus: 409,
+        hint: `wait for their end, or reject them first: \`proposer operator candidates list --question ${questionId}\``,
+      },
     )
   await ledger.commit([{ kind: 'question.removed', questionId, reason }])
   onRegistry?.({ removed: questionId })
@@ -289,17 +292,17 @@ async function reject(
 
 function refuseEnded({ id, progress }: Candidate): void {
   if (progress.status === 'failed')
-    throw conflict(
+    throw new ConflictError(
       'candidate_final',
       `candidate ${id} has failed already: ${progress.failure.code}`,
-      `look with \`proposer operator candidates explain ${id}\``,
+      { httpStatus: 409, hint: `look with \`proposer operator candidates explain ${id}\`` },
     )
   const submission = submissionOf(progress)
   if (progress.status === 'executed' || submission?.status === 'confirmed')
-    throw conflict(
+    throw new ConflictError(
       'candidate_final',
       `candidate ${id} is on the chain already, in transaction ${submission?.transactionHash ?? 'unknown'}`,
-      'a proposal on the chain can only be disputed there',
+      { httpStatus: 409, hint: 'a proposal on the chain can only be disputed there' },
     )
 }
 

@@ -1,10 +1,16 @@
 /**
- * R8 where all logs are told as it happened: an authorization is judged by what stands when it
+ * R8 where all logs are read as it happened: an authorization is judged by what stands when it
  * comes.
  */
-import type { Claim, Findings, JournalFact } from './events.js'
-import type { RivalJudge } from './journal-rules.js'
-import { isOver, isSame, tellPair } from './rivals.js'
+import type { Claim, JournalFact, RuleReport } from '../../src/core/history/facts.js'
+import {
+  authorizationKey,
+  hasExpired,
+  type RivalJudge,
+  reportPair,
+} from '../../src/core/history/journal-rules.js'
+
+const isSame = (one: Claim, other: Claim) => authorizationKey(one) === authorizationKey(other)
 
 /** Open authorizations beside a new one that are told; one is too many already. */
 const mostRivals = 16
@@ -26,7 +32,7 @@ interface Standing {
 }
 
 /** Each fact costs its own size. Sources: robustness R7, R8; contract §1. */
-export function createStreamJudge({ count, broken }: Findings): RivalJudge {
+export function createStreamOrder({ count, broken }: RuleReport): RivalJudge {
   const standings = new Map<string, Standing>()
   /**
    * By question and by round, what may be open; the empty round is of payloads that do not tell
@@ -65,7 +71,7 @@ export function createStreamJudge({ count, broken }: Findings): RivalJudge {
     const found: Standing[] = []
     for (const bucket of near) {
       for (const one of bucket ?? []) {
-        if (one.isClosed || isRefused(one) || isOver(one.claim, claim.atMs)) bucket?.delete(one)
+        if (one.isClosed || isRefused(one) || hasExpired(one.claim, claim.atMs)) bucket?.delete(one)
         else if (one.claim.id !== claim.supersedes && !isReplaced(one) && !isSame(one.claim, claim))
           found.push(one)
         if (found.length >= mostRivals) return found
@@ -77,7 +83,7 @@ export function createStreamJudge({ count, broken }: Findings): RivalJudge {
   const enter = (claim: Claim): Standing => {
     count('R8')
     for (const first of rivalsOf(claim))
-      tellPair({ count, broken }, first.claim.id, claim.id, isUnknown(first))
+      reportPair({ count, broken }, first.claim.id, claim.id, isUnknown(first))
     const made: Standing = {
       claim,
       isSigned: false,
