@@ -13,7 +13,8 @@ export default defineConfig({
         extends: true,
         test: {
           name: 'core',
-          include: ['test/{unit,contract,property,crash}/**/*.test.ts'],
+          // Everything in one process, and the main path on anvil: 3 minutes of two cores.
+          include: ['test/{unit,contract,property,crash,commands,anvil}/**/*.test.ts'],
           testTimeout: 30_000,
           hookTimeout: 30_000,
           sequence: { groupOrder: 0 },

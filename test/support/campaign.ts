@@ -22,6 +22,15 @@ export const firstSeed = number('CAMPAIGN_SEED', 1, Number.isSafeInteger)
 export const scaled = (count: number): number => Math.max(1, Math.round(count * scale))
 
 /**
+ * One of `oneIn` rows in the everyday run, others with another `CAMPAIGN_SEED`, and all of them
+ * where `CAMPAIGN_SCALE` is `oneIn` or more.
+ */
+export function sampleOf<Row>(rows: readonly Row[], oneIn: number): readonly Row[] {
+  const step = Math.max(1, Math.round(oneIn / scale))
+  return rows.filter((_row, index) => index % step === firstSeed % step)
+}
+
+/**
  * Settings of a fast-check property with `count` runs in the everyday run, from the campaign's
  * seed.
  */

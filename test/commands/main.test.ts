@@ -1,5 +1,6 @@
 import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { parseSync, Visitor } from 'oxc-parser'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { reportCrash } from '../../src/commands/front.js'
 import { main } from '../../src/commands/main.js'
@@ -342,28 +343,22 @@ describe('errors', () => {
   test('style: every error a command throws carries a hint of its own', () => {
     const folder = join(import.meta.dirname, '../../src/commands')
     const without: string[] = []
-    for (const name of readdirSync(folder, { recursive: true, encoding: 'utf8' }).filter((path) =>
-      path.endsWith('.ts'),
-    )) {
+    const names = readdirSync(folder, { recursive: true, encoding: 'utf8' })
+    for (const name of names.filter((path) => path.endsWith('.ts'))) {
       const source = readFileSync(join(folder, name), 'utf8')
-      for (const match of source.matchAll(
-        /new (?:Proposer|Usage|Rejected|Unauthorized|Conflict|Uncertain|Failed|Pending|Storage|Unavailable|Interrupted)Error\(/g,
-      )) {
-        if (!/\bhint\b/.test(callText(source, match.index + match[0].length)))
-          without.push(`${name}: ${source.slice(match.index, match.index + 90)}`)
-      }
+      new Visitor({
+        NewExpression({ callee, arguments: given, start, end }) {
+          const isOurs = kinds.test(source.slice(callee.start, callee.end))
+          const rest = given[2]
+          const text = rest === undefined ? '' : source.slice(rest.start, rest.end)
+          const hasHint = rest?.type === 'ObjectExpression' ? /\bhint\b/.test(text) : text !== ''
+          if (isOurs && !hasHint) without.push(`${name}: ${source.slice(start, end)}`)
+        },
+      }).visit(parseSync(name, source).program)
     }
     expect(without).toEqual([])
   })
 })
 
-/** The arguments of a call, from behind its opening parenthesis to the one that closes it. */
-function callText(source: string, start: number): string {
-  let depth = 1
-  let end = start
-  for (; depth > 0 && end < source.length; end++) {
-    if (source[end] === '(') depth += 1
-    if (source[end] === ')') depth -= 1
-  }
-  return source.slice(start, end)
-}
+const kinds =
+  /^(Proposer|Usage|Rejected|Unauthorized|Conflict|Uncertain|Failed|Pending|Storage|Unavailable|Interrupted)Error$/
