@@ -133,7 +133,7 @@ const listCommand = (context: Context) =>
     .addHelpText('after', '\nExample:\n  proposer config list --origin')
     .action(async (own: { origin?: boolean }, command: Command) => {
       const settings = await resolveSettings(context, command.optsWithGlobals<GlobalFlags>())
-      const { unconfirmedCapRaw } = await import('../core/client/propose/prepare.js')
+      const { unconfirmedCapRaw } = await import('../core/client/propose/terms.js')
       const inForce: Readonly<Record<string, string>> = {
         'headroom-percent': '0',
         ...(settings.rpcUrl === undefined && { 'max-amount': String(unconfirmedCapRaw) }),

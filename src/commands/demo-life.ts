@@ -13,12 +13,10 @@ import {
 } from '../core/client/follow/follow.js'
 import { createGatewayClient } from '../core/client/gateway/gateway-client.js'
 import { openJournal } from '../core/client/journal/journal.js'
+import type { SubmitParts } from '../core/client/propose/attempt.js'
 import { type AuthorizeParts, authorize } from '../core/client/propose/authorize.js'
-import {
-  type SubmissionResult,
-  type SubmitParts,
-  submitAuthorization,
-} from '../core/client/propose/submission.js'
+import type { SubmissionResult } from '../core/client/propose/outcome.js'
+import { submitAuthorization } from '../core/client/propose/send.js'
 import { gatewayContexts } from '../core/client/trust/gateway-contexts.js'
 import { parseTrust } from '../core/client/trust/trust-file.js'
 import type { DevDescription } from '../core/devchain/dev-chain.js'

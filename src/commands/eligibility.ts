@@ -1,6 +1,6 @@
 /** `eligibility`: asks the gateway whether a wallet may propose (spec §2.3, §4.1 rule 1). */
 import { Command } from 'commander'
-import { valueOf as acceptedValue } from '../core/client/gateway/answer.js'
+import { acceptedValue } from '../core/client/gateway/answer.js'
 import { UnauthorizedError, UsageError } from '../core/protocol/errors.js'
 import { type SessionFlags, withSession } from './session/session.js'
 import type { Context } from './terminal/context.js'

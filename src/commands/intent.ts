@@ -3,12 +3,9 @@
  * before it is signed.
  */
 import type { Command } from 'commander'
-import {
-  type AuthorizeParts,
-  type Intent,
-  type Preview,
-  preview,
-} from '../core/client/propose/authorize.js'
+import { type AuthorizeParts, preview } from '../core/client/propose/authorize.js'
+import type { Intent } from '../core/client/propose/intent.js'
+import type { Preview } from '../core/client/propose/prepare.js'
 import { parseContext } from '../core/client/trust/context.js'
 import { quickestCurve } from '../core/io/native-curve.js'
 import type { Address, Hex } from '../core/ports.js'

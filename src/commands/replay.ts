@@ -2,13 +2,10 @@
  * `replay`: sends the saved bytes of unknown and deferred authorizations again (R7, contract §6).
  */
 import { Command } from 'commander'
-import { type Elsewhere, planReplay, type ReplayPlan } from '../core/client/propose/replay.js'
-import {
-  gravest,
-  replay,
-  type Skipped,
-  type SubmissionResult,
-} from '../core/client/propose/submission.js'
+import { gravest } from '../core/client/gateway/answer.js'
+import type { Elsewhere } from '../core/client/journal/saved.js'
+import type { SubmissionResult } from '../core/client/propose/outcome.js'
+import { planReplay, type ReplayPlan, replay, type Skipped } from '../core/client/propose/replay.js'
 import { UsageError } from '../core/protocol/errors.js'
 import { type DryRunFlag, dryRunOption, showDryRun } from './dry-run.js'
 import { currentRound, outOfBandData } from './rounds.js'

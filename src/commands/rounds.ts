@@ -2,7 +2,10 @@
  * Rounds that are over: how it is learned, and what is told of what was left open in them (§7 rule
  * 3, robustness §6).
  */
-import type { CurrentRound, OutOfBand, SettledEarlier } from '../core/client/propose/submission.js'
+
+import type { OutOfBand } from '../core/client/journal/saved.js'
+import type { SettledEarlier } from '../core/client/propose/earlier.js'
+import type { CurrentRound } from '../core/client/propose/round-over.js'
 import { pinsOf } from '../core/client/trust/trust.js'
 import { instant } from '../core/protocol/candidate.js'
 import { ProposerError } from '../core/protocol/errors.js'

@@ -5,13 +5,10 @@
 import { Command } from 'commander'
 import { knownToken } from '../core/chain/profiles.js'
 import { uncheckedOf } from '../core/client/journal/records.js'
+import type { SettledEarlier } from '../core/client/propose/earlier.js'
+import type { SubmissionResult } from '../core/client/propose/outcome.js'
 import { readPayload } from '../core/client/propose/payload.js'
-import {
-  type SettledEarlier,
-  type SubmissionResult,
-  submitIntent,
-  submitPayload,
-} from '../core/client/propose/submission.js'
+import { submitIntent, submitPayload } from '../core/client/propose/submission.js'
 import type { Trust } from '../core/client/trust/trust.js'
 import { PendingError, type ProposerError, UsageError } from '../core/protocol/errors.js'
 import { follow } from './follow.js'

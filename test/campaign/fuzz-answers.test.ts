@@ -11,9 +11,9 @@ import {
   createGatewayClient,
   type GatewayClient,
 } from '../../src/core/client/gateway/gateway-client.js'
-import { fromResult } from '../../src/core/client/propose/attempt.js'
+import { itemAnswer } from '../../src/core/client/propose/attempt.js'
 import { authorize } from '../../src/core/client/propose/authorize.js'
-import { submitAuthorization } from '../../src/core/client/propose/sending.js'
+import { submitAuthorization } from '../../src/core/client/propose/send.js'
 import type { Clock, Fetch } from '../../src/core/ports.js'
 import { exit } from '../../src/core/protocol/errors.js'
 import { figures, runs } from '../support/campaign.js'
@@ -102,13 +102,13 @@ test('robustness §6, T9: a fuzzed answer is of the class that is written for it
 function acceptedFaults(route: Route, value: unknown): void {
   const { candidate_id: id, results = [] } = value as {
     candidate_id?: string
-    results?: Parameters<typeof fromResult>[0][]
+    results?: Parameters<typeof itemAnswer>[0][]
   }
   if ((route === 'submit' || route === 'status') && !uuid.test(id ?? ''))
     throw new Error(`accepted with id ${id}`)
   if (route !== 'submitBatch') return
   for (const result of results) {
-    const item = fromResult(result)
+    const item = itemAnswer(result)
     const { status_code: status = 0, candidate, error } = result
     const expected =
       (status === 200 || status === 202) && candidate

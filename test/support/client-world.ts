@@ -12,8 +12,9 @@ import {
   type JournalPorts,
   openJournal,
 } from '../../src/core/client/journal/journal.js'
-import type { AuthorizeParts, Intent } from '../../src/core/client/propose/authorize.js'
-import type { SubmitParts } from '../../src/core/client/propose/submission.js'
+import type { SubmitParts } from '../../src/core/client/propose/attempt.js'
+import type { AuthorizeParts } from '../../src/core/client/propose/authorize.js'
+import type { Intent } from '../../src/core/client/propose/intent.js'
 import { gatewayContexts } from '../../src/core/client/trust/gateway-contexts.js'
 import type { Trust } from '../../src/core/client/trust/trust.js'
 import { signerFromKey } from '../../src/core/io/keys.js'

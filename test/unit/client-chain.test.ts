@@ -2,7 +2,8 @@
  * The client's independent reads before signing (robustness §6, domain §9), on a modelled chain.
  */
 import { describe, expect, test } from 'vitest'
-import { authorize, type Intent, preview } from '../../src/core/client/propose/authorize.js'
+import { authorize, preview } from '../../src/core/client/propose/authorize.js'
+import type { Intent } from '../../src/core/client/propose/intent.js'
 import { submitIntent } from '../../src/core/client/propose/submission.js'
 import {
   chainContexts,

@@ -15,7 +15,8 @@ import {
   type OpenClaim,
   reservedRaw,
 } from '../../src/core/client/funds/funds.js'
-import { authorize, type Intent } from '../../src/core/client/propose/authorize.js'
+import { authorize } from '../../src/core/client/propose/authorize.js'
+import type { Intent } from '../../src/core/client/propose/intent.js'
 import { chainContexts } from '../../src/core/client/trust/context.js'
 import type { Trust } from '../../src/core/client/trust/trust.js'
 import type { Address, Chain, Hex } from '../../src/core/ports.js'

@@ -3,9 +3,10 @@
  * second (R6, R8).
  */
 import { describe, expect, test } from 'vitest'
-import { authorize, type Intent, offerTypedData } from '../../src/core/client/propose/authorize.js'
+import { authorize, offerTypedData } from '../../src/core/client/propose/authorize.js'
+import type { Intent } from '../../src/core/client/propose/intent.js'
 import { bringIn, importSignature, walletTypedData } from '../../src/core/client/propose/outside.js'
-import { submitAuthorization } from '../../src/core/client/propose/sending.js'
+import { submitAuthorization } from '../../src/core/client/propose/send.js'
 import { signerFromKey } from '../../src/core/io/keys.js'
 import type { Hex, Signer } from '../../src/core/ports.js'
 import { ProposerError } from '../../src/core/protocol/errors.js'

@@ -5,12 +5,9 @@ import { describe, expect, test } from 'vitest'
 import { pollCandidates } from '../../src/core/client/follow/follow.js'
 import { stateOf } from '../../src/core/client/journal/authorizations.js'
 import { authorize } from '../../src/core/client/propose/authorize.js'
-import {
-  type CurrentRound,
-  replay,
-  submitIntent,
-  submitPayload,
-} from '../../src/core/client/propose/submission.js'
+import { replay } from '../../src/core/client/propose/replay.js'
+import type { CurrentRound } from '../../src/core/client/propose/round-over.js'
+import { submitIntent, submitPayload } from '../../src/core/client/propose/submission.js'
 import { instant } from '../../src/core/protocol/candidate.js'
 import { ProposerError } from '../../src/core/protocol/errors.js'
 import { makeWorld, nextRound, type World } from '../support/client-world.js'

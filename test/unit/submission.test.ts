@@ -1,12 +1,9 @@
 import { describe, expect, test } from 'vitest'
 import { stateOf } from '../../src/core/client/journal/authorizations.js'
 import { authorize, preview } from '../../src/core/client/propose/authorize.js'
-import {
-  replay,
-  submitAuthorization,
-  submitIntent,
-  submitPayload,
-} from '../../src/core/client/propose/submission.js'
+import { replay } from '../../src/core/client/propose/replay.js'
+import { submitAuthorization } from '../../src/core/client/propose/send.js'
+import { submitIntent, submitPayload } from '../../src/core/client/propose/submission.js'
 import { InterruptedError, ProposerError } from '../../src/core/protocol/errors.js'
 import { SignedProposal } from '../../src/core/protocol/schema.js'
 import { recoverSigner } from '../../src/core/protocol/signature.js'

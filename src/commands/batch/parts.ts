@@ -12,7 +12,7 @@ import {
 } from '../../core/client/input/input.js'
 import { nonceHolder } from '../../core/client/input/nonces.js'
 import type { BatchSource } from '../../core/client/input/rows.js'
-import { knownQuestionId } from '../../core/client/propose/authorize.js'
+import { knownQuestionId } from '../../core/client/propose/intent.js'
 import type { BatchParts } from '../../core/client/propose/plan.js'
 import {
   checkSpending,

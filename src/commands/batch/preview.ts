@@ -5,11 +5,10 @@
 import { knownToken } from '../../core/chain/profiles.js'
 import type { GatewayClient } from '../../core/client/gateway/gateway-client.js'
 import { placeText } from '../../core/client/input/rows.js'
-import { planSubmission } from '../../core/client/propose/batch.js'
-import { asItemError } from '../../core/client/propose/errors.js'
-import { planRows } from '../../core/client/propose/plan.js'
-import { checkTerms } from '../../core/client/propose/prepare.js'
+import { planRows, planSubmission } from '../../core/client/propose/plan.js'
+import { asItemError } from '../../core/client/propose/row-outcome.js'
 import { checkSpending, inGroups } from '../../core/client/propose/spending.js'
+import { checkTerms } from '../../core/client/propose/terms.js'
 import { chainNow } from '../../core/client/trust/context.js'
 import type { Address } from '../../core/ports.js'
 import { UsageError } from '../../core/protocol/errors.js'
@@ -25,7 +24,7 @@ const wouldBe = {
   import: 'would send',
   send: 'saved bytes',
   done: 'nothing to do',
-  held: 'not sent',
+  skipped: 'not sent',
   rejected: 'rejected',
 } as const
 type Planned = Awaited<ReturnType<typeof planSubmission>>[number]
@@ -114,7 +113,7 @@ async function judged(
 }
 
 const savedOf = (plan: Planned) =>
-  plan.kind === 'held'
+  plan.kind === 'skipped'
     ? plan.result.authorization
     : 'authorization' in plan
       ? plan.authorization
@@ -140,7 +139,7 @@ function termsOf(plan: Planned): Terms {
 
 function errorOf(plan: Planned) {
   if (plan.kind === 'rejected') return plan.error
-  if (plan.kind === 'held') return plan.result.error
+  if (plan.kind === 'skipped') return plan.result.error
   return plan.kind === 'done' ? failedBefore(plan.authorization) : undefined
 }
 
@@ -174,7 +173,7 @@ function previewOf(plan: Planned, { price, amount, token }: Terms): object {
     token,
     journal_id: savedOf(plan)?.id ?? null,
     error: error === undefined ? null : { code: error.code, detail: error.detail },
-    ...(plan.kind === 'held' && plan.result.elsewhere !== undefined
+    ...(plan.kind === 'skipped' && plan.result.elsewhere !== undefined
       ? { elsewhere: plan.result.elsewhere }
       : {}),
   }

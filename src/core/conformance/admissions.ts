@@ -9,21 +9,14 @@
 import { domainOf, roundRef } from '../chain/round.js'
 import { answerError } from '../client/gateway/answer.js'
 import { type Authorization, offersFor, openFor } from '../client/journal/authorizations.js'
-import type { Form } from '../client/journal/records.js'
+import { chainChecks, type Form } from '../client/journal/records.js'
 import { attempt, type SubmitAnswer } from '../client/propose/attempt.js'
-import { attemptBatch } from '../client/propose/attempt-batch.js'
-import { checkTerms, requestOf } from '../client/propose/prepare.js'
-import {
-  checkedSignature,
-  draftOf,
-  newAuthorization,
-  reasonOf,
-  signedOf,
-} from '../client/propose/signature.js'
+import { draftOf, signDrafts } from '../client/propose/sign.js'
+import { checkTerms, requestOf } from '../client/propose/terms.js'
 import { chainNow, confirmByChain, type QuestionContext } from '../client/trust/context.js'
 import { checkOutcome, contractsOf } from '../client/trust/trust.js'
 import type { Hex, Signer } from '../ports.js'
-import { UnavailableError, UsageError } from '../protocol/errors.js'
+import { ProposerError, UnavailableError, UsageError } from '../protocol/errors.js'
 import { priceOf } from '../protocol/proposal.js'
 import { toHex, witnessRound } from '../protocol/witness.js'
 import { type Bench, type Bet, outcomeFor } from './bench.js'
@@ -209,21 +202,24 @@ async function sign(bench: Parts, pair: Pair, terms: Terms = {}): Promise<Author
       }),
     )
     const round = roundRef(contracts, wanted.questionId, request, witness.ancillaryHash)
-    const prepared = { context, price, amountRaw, nonce, deadlineSeconds, round, digest }
+    const prepared = {
+      context,
+      price,
+      amountRaw,
+      nonce,
+      deadlineSeconds,
+      round,
+      digest,
+      unchecked: chainChecks,
+    }
     const intent = { identifier: context.question_id, proposer: wallet.address, ...terms }
     const { draft, reserving } = draftOf({ journal, trust }, intent, prepared, view)
     await journal.append(reserving)
-    let signature: Hex
-    try {
-      signature = await checkedSignature(undefined, draft, await wallet.signDigest(digest))
-    } catch (error) {
-      // As `signAndJournal`: nothing was kept that could execute.
-      await journal.append([{ kind: 'abandoned', data: { id: draft.id, reason: reasonOf(error) } }])
-      throw error
-    }
-    const signed = signedOf(ports, draft, signature, terms.form ?? 'single')
-    await journal.append([{ kind: 'signed', data: signed }])
-    return newAuthorization(signed)
+    const form = terms.form ?? 'single'
+    const [signing] = await signDrafts({ ports, journal }, [draft], wallet, form)
+    if (signing === undefined) throw new Error('a draft was left unsigned')
+    if (signing instanceof ProposerError) throw signing
+    return signing
   })
 }
 
@@ -268,7 +264,7 @@ function sendBatch(
   const parts = { ...bench, gateway: withJunk }
   return exchanged(
     bench,
-    async () => (await attemptBatch(parts, authorizations, signal ? { signal } : {})).answers[0],
+    async () => (await attempt(parts, authorizations, signal ? { signal } : {})).answers[0],
   )
 }
 
@@ -331,7 +327,10 @@ export function createAdmissions(bench: Parts): Admissions {
     return pair
   }
   const send = (authorization: Authorization) =>
-    exchanged(bench, () => attempt(bench, authorization, signal ? { signal } : {}))
+    exchanged(
+      bench,
+      async () => (await attempt(bench, [authorization], signal ? { signal } : {})).answers[0],
+    )
   const status = (questionId: string, candidateId: string) =>
     probe.send(routes.status(questionId, candidateId))
 

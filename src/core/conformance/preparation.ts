@@ -3,7 +3,7 @@
  * data.
  */
 import { domainOf } from '../chain/round.js'
-import { requestOf } from '../client/propose/prepare.js'
+import { requestOf } from '../client/propose/terms.js'
 import { contractsOf } from '../client/trust/trust.js'
 import type { Hex } from '../ports.js'
 import { priceOf } from '../protocol/proposal.js'

@@ -101,9 +101,11 @@ function errorOf(json: unknown): ToldError | undefined {
  * The body of a refusal (§7). Faults of another form than ours say nothing of use, and are left
  * out.
  */
-export const readRefusal: Reader<ToldError & { readonly errors?: readonly FieldFault[] }> = (
-  json,
-) => {
+export interface RefusalRead extends ToldError {
+  readonly errors?: readonly FieldFault[]
+}
+
+export const readRefusal: Reader<RefusalRead> = (json) => {
   const body = objectOf(json)
   const error = errorOf(body?.error)
   const errors = listOf(body?.errors)?.flatMap((fault): FieldFault[] => {

@@ -4,6 +4,8 @@ import { maxRetryAfterMs } from './answer.js'
 
 const firstMs = 1_000
 const longestMs = 30_000
+const maxTries = 8
+const maxReplayMs = 300_000
 
 /** Full jitter over 1, 2, 4 … 30 s; `tries` counts from 1. Milliseconds. */
 export function backoffMs(random: Random, tries: number): number {
@@ -15,20 +17,16 @@ export function backoffMs(random: Random, tries: number): number {
 /** Asked through a function, because the answer changes across an await. */
 export const isAborted = (signal: AbortSignal | undefined): boolean => signal?.aborted === true
 
-/** Robustness §6. */
-const maxTries = 8
-const maxReplayMs = 300_000
-
 /**
- * How long to wait before each next try of one call: what the gateway told and full jitter on top,
- * in milliseconds; `undefined` once 8 tries or 5 minutes are over, or the gateway told more than
- * two minutes.
+ * How long to wait before each next try of one call, in milliseconds: what the gateway told, and
+ * full jitter on top. `undefined` after 8 tries, after `limitMs` (default: 5 minutes), or where the
+ * gateway told more than two minutes.
  */
-export function newPatience(ports: {
-  readonly clock: Pick<Clock, 'monotonicMs'>
-  readonly random: Random
-}): (retryAfterMs: number | undefined) => number | undefined {
-  const endMs = ports.clock.monotonicMs() + maxReplayMs
+export function newPatience(
+  ports: { readonly clock: Pick<Clock, 'monotonicMs'>; readonly random: Random },
+  limitMs = maxReplayMs,
+): (retryAfterMs: number | undefined) => number | undefined {
+  const endMs = ports.clock.monotonicMs() + limitMs
   let tries = 0
   return (retryAfterMs = 0) => {
     tries++
@@ -40,20 +38,22 @@ export function newPatience(ports: {
 
 /** The caller's signal and the time given, in one; `clear` ends the timer. */
 export function timeLimit(
-  { ports: { clock } }: { readonly ports: { readonly clock: Pick<Clock, 'sleep'> } },
-  limits: { readonly timeoutMs?: number | undefined; readonly signal?: AbortSignal | undefined },
+  { ports }: { readonly ports: { readonly clock: Pick<Clock, 'sleep'> } },
+  {
+    timeoutMs,
+    signal,
+  }: { readonly timeoutMs?: number | undefined; signal?: AbortSignal | undefined },
 ): { readonly signal: AbortSignal; clear(): void } {
   const over = new AbortController()
   const done = new AbortController()
-  if (limits.timeoutMs !== undefined) {
-    clock.sleep(limits.timeoutMs, done.signal).then(
+  if (timeoutMs !== undefined) {
+    ports.clock.sleep(timeoutMs, done.signal).then(
       () => over.abort(new DOMException('the time given ran out', 'TimeoutError')),
       () => undefined, // cleared: the call ended in time
     )
   }
   return {
-    signal:
-      limits.signal === undefined ? over.signal : AbortSignal.any([limits.signal, over.signal]),
+    signal: signal === undefined ? over.signal : AbortSignal.any([signal, over.signal]),
     clear: () => done.abort(),
   }
 }

@@ -1,7 +1,9 @@
-/** One sending of saved bytes, journaled before and after (R4, R7). */
-
-import type { Answer, Unaccepted } from '../gateway/answer.js'
-import type { CallOptions, GatewayClient } from '../gateway/gateway-client.js'
+/**
+ * One call with saved bytes, journaled before and after (R4, R7). The body of a batch call is the
+ * fixed concatenation of its items' bytes, so that each item stays what it was in any company.
+ */
+import { type Answer, classifyRefusal, type Unaccepted } from '../gateway/answer.js'
+import type { CallOptions, GatewayClient, Results } from '../gateway/gateway-client.js'
 import { type Acknowledged, keptAnswer, type SubmitTold } from '../gateway/reading.js'
 import type { Authorization } from '../journal/authorizations.js'
 import type { Journal, JournalPorts } from '../journal/journal.js'
@@ -15,103 +17,122 @@ export interface SubmitParts {
 
 export type SubmitAnswer = Answer<Acknowledged>
 
+/** Our gateway takes 2 MiB, and no gateway needs to take more (§7, 413: smaller batches). */
+const maxBodyBytes = 1_900_000
+
+export interface Attempted {
+  /** One for each authorization, in order. */
+  readonly answers: readonly SubmitAnswer[]
+  /** The gateway answered for itself: what is transient is so for single items only. */
+  readonly wasAnswered: boolean
+  /** Refused as a whole with no item named: the same items may be taken in smaller calls. */
+  readonly split?: 'too_large' | 'unnamed_fault'
+}
+
+/** How many of the first items fit one batch call of at most `most`; at least one. */
+export function itemsThatFit(authorizations: readonly Authorization[], most: number): number {
+  let bytes = 0
+  for (const [index, { signed }] of authorizations.entries()) {
+    // Bodies are ASCII but for client_ref, which is short.
+    bytes += signed.body.length + 1 + 3 * (signed.clientRef?.length ?? 0)
+    if (index > 0 && (index >= most || bytes > maxBodyBytes)) return index
+  }
+  return authorizations.length
+}
+
 /**
- * Sends the authorization's exact bytes once. Bytes, their SHA-256 and the origin are durable
- * before the connect (R4); where another run signed, its record is copied first, because its lines
- * may be in the page cache only. StorageError 74: nothing was sent, or (after the answer) what came
- * is not journaled and the attempt counts as uncertain. `batch` is the fingerprint of the batch
- * input it comes from.
+ * Sends the exact bytes once: one authorization of the single form by its own route, those of the
+ * batch form in one call. Bytes, SHA-256 and origin are durable before the connect (R4). A record
+ * that another run wrote is copied first, because its lines may be in the page cache only.
+ * StorageError 74: nothing was sent, or what came is not journaled and counts as uncertain. `batch`:
+ * fingerprint of the input.
  */
 export async function attempt(
   parts: SubmitParts,
-  authorization: Authorization,
-  { batch, ...options }: CallOptions & { readonly batch?: string } = {},
-): Promise<SubmitAnswer> {
-  const { journal, gateway } = parts
-  const { id, signed } = authorization
+  authorizations: readonly Authorization[],
+  { batch, ...call }: CallOptions & { readonly batch?: string | undefined },
+): Promise<Attempted> {
+  const { journal, gateway, ports } = parts
+  const single = authorizations.find(({ signed }) => signed.form === 'single')?.signed
+  const body =
+    single?.body ?? `{"proposals":[${authorizations.map(({ signed }) => signed.body).join(',')}]}`
   const name = journal.nextAttempt()
   const start: JournalEntry = {
     kind: 'attempt.start',
     data: {
       attempt: name,
-      ids: [id],
+      ids: authorizations.map(({ id }) => id),
       origin: gateway.origin,
-      form: signed.form,
-      sha256: signed.sha256,
+      form: single === undefined ? 'batch' : 'single',
+      sha256: single?.sha256 ?? ports.hash.sha256(body),
       ...(batch === undefined ? {} : { batch }),
     },
   }
-  await journal.append(journal.hasSigned(id) ? [start] : [{ kind: 'signed', data: signed }, start])
-  const answer =
-    signed.form === 'single'
-      ? await gateway.submit(signed.questionId, signed.body, options)
-      : await submitItem(parts, signed.body, options)
-  const entries: JournalEntry[] = [
-    {
-      kind: 'attempt.end',
-      data: {
-        attempt: name,
-        results: [
-          {
-            id,
-            class: answer.kind,
-            ...(answer.httpStatus === undefined ? {} : { status: answer.httpStatus }),
-            ...(answer.kind === 'accepted' ? {} : { code: answer.code }),
-          },
-        ],
-      },
-    },
-  ]
-  if (answer.kind === 'accepted') entries.push(acknowledgement(id, answer))
-  await journal.append(entries)
-  return answer
+  const copied = authorizations
+    .filter(({ id }) => !journal.hasSigned(id))
+    .map(({ signed }): JournalEntry => ({ kind: 'signed', data: signed }))
+  await journal.append([...copied, start])
+  const attempted =
+    single === undefined
+      ? readCall(await gateway.submitBatch(body, call), authorizations)
+      : wholeCall(await gateway.submit(single.questionId, body, call), 1)
+  const answered = authorizations.map(({ id }, at) => ({
+    id,
+    answer: attempted.answers[at] ?? noResult,
+  }))
+  const results = answered.map(({ id, answer }) => ({
+    id,
+    class: answer.kind,
+    ...(answer.httpStatus === undefined ? {} : { status: answer.httpStatus }),
+    ...(answer.kind === 'accepted' ? {} : { code: answer.code }),
+  }))
+  await journal.append([
+    { kind: 'attempt.end', data: { attempt: name, results } },
+    ...answered.flatMap(({ id, answer }) =>
+      answer.kind === 'accepted' ? [acknowledgement(id, answer)] : [],
+    ),
+  ])
+  return attempted
 }
 
 /**
- * A batch item alone: the call's answer holds one result, which means what the same status of a
- * single call would.
+ * The id is in lower case, as version 0.1 reads it; `answer` keeps the gateway's spelling (contract
+ * §9).
  */
-async function submitItem(
-  { gateway }: SubmitParts,
-  item: string,
-  options: CallOptions,
-): Promise<SubmitAnswer> {
-  const answer = await gateway.submitBatch(`{"proposals":[${item}]}`, options)
-  if (answer.kind !== 'accepted') return answer
-  const [result] = answer.value.results
-  return result === undefined ? noResult : fromResult(result)
+function acknowledgement(
+  id: string,
+  { httpStatus, value }: Extract<SubmitAnswer, { kind: 'accepted' }>,
+): JournalEntry {
+  const { candidate_id, status, received_at, answer } = value
+  const replayed = httpStatus === 200
+  const known = { id, candidate_id: candidate_id.toLowerCase(), status, received_at, replayed }
+  return { kind: 'ack', data: { ...known, ...keptAnswer(answer) } }
 }
 
-/** A batch's answer that leaves an item out. */
-export const noResult: Extract<Unaccepted, { kind: 'uncertain' }> = {
+const noResult: Extract<Unaccepted, { kind: 'deferred' | 'uncertain' }> = {
   kind: 'uncertain',
   code: 'gateway_body',
   detail: 'the gateway answered a batch without a result for its item',
 }
 
-/**
- * An acceptance for the journal. The id is in lower case, as version 0.1 reads it; `answer` keeps
- * the gateway's spelling (contract §9).
- */
-export function acknowledgement(
-  id: string,
-  { httpStatus, value }: Extract<SubmitAnswer, { kind: 'accepted' }>,
-): JournalEntry {
-  const { candidate_id, status, received_at, answer } = value
-  const known = {
-    id,
-    candidate_id: candidate_id.toLowerCase(),
-    status,
-    received_at,
-    replayed: httpStatus === 200,
-  }
-  return { kind: 'ack', data: { ...known, ...keptAnswer(answer) } }
+/** What a batch call's answer means for each of its items (§4.2 rules 1 to 5). */
+function readCall(
+  answer: Answer<Results<SubmitTold>>,
+  authorizations: readonly Authorization[],
+): Attempted {
+  if (answer.kind !== 'accepted') return wholeCall(answer, authorizations.length)
+  const { results } = answer.value
+  const answers = authorizations.map(({ signed }, at): SubmitAnswer => {
+    const result = results.length === authorizations.length ? results[at] : undefined
+    // Results come in input order; one under another reference is about another item.
+    const isOurs = result?.client_ref === undefined || result.client_ref === signed.clientRef
+    return result === undefined || !isOurs ? noResult : itemAnswer(result)
+  })
+  return { answers, wasAnswered: true }
 }
 
-/**
- * Classifies one item of a batch as the same status of a single call (§4.2 rule 5, robustness §6).
- */
-export function fromResult({
+/** What one item of a batch means: as the same status of a single call (§4.2 rule 5, robustness §6). */
+export function itemAnswer({
   status_code: httpStatus,
   candidate,
   error,
@@ -119,10 +140,29 @@ export function fromResult({
   if (httpStatus === undefined) return noResult
   if ((httpStatus === 200 || httpStatus === 202) && candidate !== undefined)
     return { kind: 'accepted', httpStatus, value: candidate }
-  if (error === undefined) return { ...noResult, httpStatus }
-  if ([400, 403, 404, 405, 413, 422].includes(httpStatus))
-    return { kind: 'refused', httpStatus, ...error }
-  if (httpStatus === 409) return { kind: 'reconcile', httpStatus, ...error }
-  if (httpStatus === 429 || httpStatus === 503) return { kind: 'deferred', httpStatus, ...error }
-  return { kind: 'uncertain', httpStatus, ...error }
+  return error === undefined ? { ...noResult, httpStatus } : classifyRefusal(httpStatus, error)
+}
+
+/**
+ * One answer for all items. A refusal of the whole call had no effect (R18): where it is for its
+ * shape or size (413, 422), only the items that it names are refused, the others are sent again.
+ */
+function wholeCall(answer: SubmitAnswer, count: number): Attempted {
+  const all = (each: SubmitAnswer) => Array.from({ length: count }, () => each)
+  const wasAnswered = answer.kind !== 'deferred' && answer.kind !== 'uncertain'
+  if (answer.kind !== 'refused' || count === 1 || ![413, 422].includes(answer.httpStatus))
+    return { answers: all(answer), wasAnswered }
+  const { httpStatus, code, errors = [] } = answer
+  const detail = `the whole call was refused: ${answer.detail}`
+  const later: SubmitAnswer = { kind: 'deferred', httpStatus, code, detail }
+  if (httpStatus === 413) return { answers: all(later), wasAnswered, split: 'too_large' }
+  const named = new Set(
+    errors
+      .map(({ path }) => Number(/^\/?proposals[.[/](\d{1,3})/.exec(path)?.[1] ?? Number.NaN))
+      .filter((at) => at < count),
+  )
+  const answers = all(later).map((each, at) => (named.has(at) ? answer : each))
+  return named.size === 0
+    ? { answers, wasAnswered, split: 'unnamed_fault' }
+    : { answers, wasAnswered }
 }

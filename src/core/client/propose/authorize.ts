@@ -1,58 +1,28 @@
 /**
- * Signing (R9): typed data built by us from a checked context; nonce reserved, signature checked
- * and journaled before anything is sent.
+ * Signing one proposal (R9): typed data built by us from a checked context; nonce reserved,
+ * signature checked and journaled before anything is sent.
  */
-import type { Address, Chain, Hex, Signer } from '../../ports.js'
-import { ConflictError, ProposerError, UsageError } from '../../protocol/errors.js'
-import { outcomeOf, priceOf } from '../../protocol/proposal.js'
+import type { Chain, Hex, Signer } from '../../ports.js'
+import { ProposerError, UsageError } from '../../protocol/errors.js'
 import type { RecoverPublicKey } from '../../protocol/recovered.js'
-import type { OutcomeKey } from '../../protocol/schema.js'
 import type { GatewayClient } from '../gateway/gateway-client.js'
-import {
-  type Authorization,
-  equalIntent,
-  isOpen,
-  type Offer,
-  offersFor,
-  openFor,
-  otherTerms,
-  type Wanted,
-} from '../journal/authorizations.js'
+import type { Authorization, Offer } from '../journal/authorizations.js'
 import type { Journal, JournalPorts, JournalView } from '../journal/journal.js'
 import type { QuestionContext } from '../trust/context.js'
-import { atRequester, mayBeAt, pinnedQuestionId, type Trust } from '../trust/trust.js'
+import type { Trust } from '../trust/trust.js'
 import { type SettledEarlier, settleEarlier } from './earlier.js'
-import { giveOut, isInTime, offerOpen, signOffer } from './outside.js'
+import {
+  authorizationOpen,
+  byRound,
+  type InJournal,
+  type Intent,
+  offerOpen,
+  savedFor,
+  withoutContext,
+} from './intent.js'
+import { giveOut, signOffer } from './outside.js'
 import { type Preview, prepare } from './prepare.js'
-import { signAndJournal } from './signature.js'
-
-export type { Preview } from './prepare.js'
-
-/**
- * What the user wants signed. Optional terms only where the user gave them: they make intents
- * differ (contract §6).
- */
-export interface Intent {
-  /** Question id or slug. */
-  readonly identifier: string
-  readonly proposer: Address
-  readonly outcome: OutcomeKey
-  /** Raw token units; default: the required bond and the headroom on it. */
-  readonly amountRaw?: bigint
-  /**
-   * Slack for a bond that is raised later, in hundredths of a percent of it; default 0. Does not
-   * count where the amount is given.
-   */
-  readonly headroomBasisPoints?: bigint
-  /** Refuses above it; raw token units. */
-  readonly maxAmountRaw?: bigint
-  readonly nonce?: bigint
-  /** Unix seconds; default: an hour from now. */
-  readonly deadlineSeconds?: bigint
-  /** Journal id of the open authorization this one replaces (R8). */
-  readonly supersede?: string
-  readonly clientRef?: string
-}
+import { draftOf, signDrafts } from './sign.js'
 
 export interface AuthorizeParts {
   readonly ports: JournalPorts
@@ -73,19 +43,16 @@ export interface AuthorizeParts {
    * Independent reads: round, nonce bit, head time, balance, code. Without it a note says what was
    * not checked.
    */
-  readonly chain?: Chain
-  /**
-   * Whether a slug that trust.json does not pin means this question; without it such a slug is
-   * refused.
-   */
+  readonly chain?: Chain | undefined
+  /** Whether a slug that trust.json does not pin means this question; without it: refused. */
   readonly confirmSlug?: (slug: string, questionId: string) => Promise<boolean>
   /** Shows and may ask; throws to stop. Called before anything is reserved or signed. */
   readonly confirm?: (preview: Preview) => Promise<void>
   /** Notes for stderr, such as the out-of-band line of robustness §6. */
-  readonly note?: (text: string) => void
+  readonly note?: ((text: string) => void) | undefined
   /** Told what became of each authorization of an earlier round. */
   readonly onSettled?: (settled: SettledEarlier) => void
-  readonly signal?: AbortSignal
+  readonly signal?: AbortSignal | undefined
 }
 
 export interface Authorized {
@@ -96,9 +63,23 @@ export interface Authorized {
   readonly questionId: Hex
   /** Absent only for a payload that was signed elsewhere. */
   readonly digest: Hex | undefined
-  readonly signer: Address
+  readonly signer: Hex
   /** The exact bytes of the request. */
   readonly body: string
+}
+
+/** What a command tells of an authorization. */
+export function authorized(authorization: Authorization, reused: boolean): Authorized {
+  const { id, signed } = authorization
+  return {
+    authorization,
+    reused,
+    journalId: id,
+    questionId: signed.questionId,
+    digest: signed.digest,
+    signer: signed.terms.proposer,
+    body: signed.body,
+  }
 }
 
 /**
@@ -108,9 +89,17 @@ export interface Authorized {
  * contract §6.
  */
 export async function authorize(parts: AuthorizeParts, intent: Intent): Promise<Authorized> {
-  const reusable = await reusableFor(parts, intent, await parts.journal.load())
-  if (reusable !== undefined) return authorized(reusable, true)
-  return signInRound(parts, intent)
+  const look = await lookUp(parts, intent)
+  return look.same.kind === 'reuse' ? authorized(look.same.authorization, true) : sign(parts, look)
+}
+
+/**
+ * Signs for the round that the context names, whatever earlier rounds left open: those are settled
+ * first (§3 rule 3). Where an equal one is open in this very round, its bytes are used. Errors as
+ * `authorize`.
+ */
+export async function signInRound(parts: AuthorizeParts, intent: Intent): Promise<Authorized> {
+  return sign(parts, await inRound(parts, intent, await parts.journal.load(), undefined))
 }
 
 /**
@@ -121,55 +110,12 @@ export async function preview(
   parts: AuthorizeParts,
   intent: Intent,
 ): Promise<Preview | { readonly reused: Authorization } | { readonly resumed: Offer }> {
-  const view = await parts.journal.load()
-  const reusable = await reusableFor(parts, intent, view)
-  if (reusable !== undefined) return { reused: reusable }
-  const context = await contextFor(parts, intent, view)
-  const { same } = byRound(parts, intent, view, context)
-  if (same.kind === 'resume') return { resumed: same.offer }
-  const prepared = await prepare(parts, intent, context, view)
+  const { same, context, view } = await lookUp(parts, intent)
   if (same.kind === 'reuse') return { reused: same.authorization }
+  if (same.kind === 'resume') return { resumed: same.offer }
+  const prepared = await prepare(parts, intent, contextIn(context), view)
   if (same.kind === 'refuse') throw same.error
   return prepared
-}
-
-/**
- * Signs for the round that the context names, whatever earlier rounds left open: those are settled
- * first (§3 rule 3). Where an equal one is open in this very round, its bytes are used. Errors as
- * `authorize`.
- */
-export async function signInRound(parts: AuthorizeParts, intent: Intent): Promise<Authorized> {
-  const before = await parts.journal.load()
-  const context = await contextFor(parts, intent, before)
-  const { same, earlier } = byRound(parts, intent, before, context)
-  if (same.kind === 'refuse') throw same.error
-  if (same.kind === 'reuse') return authorized(same.authorization, true)
-  for (const one of earlier) await settleEarlier(parts, one)
-  if (same.kind === 'resume') {
-    parts.note?.(`${same.offer.id} was given out as typed data before; that is what is signed`)
-    return authorized(
-      await signOffer(parts, same.offer, await signerOf(parts, intent), {
-        abandonOnFailure: false,
-      }),
-      false,
-    )
-  }
-  const prepared = await prepare(parts, intent, context, before)
-  await parts.confirm?.(prepared)
-  // Unlocking may ask for a password, which must not keep other processes waiting.
-  const signer = await signerOf(parts, intent)
-  const made = await parts.journal.exclusive(async (view) => {
-    // Another process may have signed since.
-    const now = byRound(parts, intent, view, context).same
-    if (now.kind === 'refuse') throw now.error
-    if (now.kind === 'reuse') return authorized(now.authorization, true)
-    if (now.kind === 'resume') throw offerOpen(now.offer)
-    if (signer.signTypedData !== undefined) return giveOut(parts, intent, prepared, view)
-    return authorized(await signAndJournal(parts, intent, prepared, signer, view), false)
-  })
-  return 'offered' in made
-    ? authorized(await signOffer(parts, made, signer, { abandonOnFailure: true }), false)
-    : made
 }
 
 /**
@@ -182,249 +128,136 @@ export async function offerTypedData(
   parts: AuthorizeParts,
   intent: Intent,
 ): Promise<{ readonly offer: Offer; readonly reused: boolean }> {
-  const before = await parts.journal.load()
-  const context = await contextFor(parts, intent, before)
-  const { same, earlier } = byRound(parts, intent, before, context)
-  if (same.kind === 'refuse') throw same.error
-  if (same.kind === 'reuse') throw authorizationOpen(same.authorization)
-  if (same.kind === 'resume') return { offer: same.offer, reused: true }
-  for (const one of earlier) await settleEarlier(parts, one)
-  const prepared = await prepare(parts, intent, context, before)
-  await parts.confirm?.(prepared)
+  const look = await inRound(parts, intent, await parts.journal.load(), undefined)
+  const known = (same: InJournal) => {
+    if (same.kind === 'refuse') throw same.error
+    if (same.kind === 'reuse') throw authorizationOpen(same.authorization)
+    return same.kind === 'resume' ? { offer: same.offer, reused: true } : undefined
+  }
+  const before = known(look.same)
+  if (before !== undefined) return before
+  const prepared = await settleAndPrepare(parts, look)
   return parts.journal.exclusive(async (view) => {
-    const now = byRound(parts, intent, view, context).same
-    if (now.kind === 'refuse') throw now.error
-    if (now.kind === 'reuse') throw authorizationOpen(now.authorization)
-    if (now.kind === 'resume') return { offer: now.offer, reused: true }
+    const meanwhile = known(byRound(parts, intent, view, prepared.context).same)
+    if (meanwhile !== undefined) return meanwhile
     return { offer: await giveOut(parts, intent, prepared, view), reused: false }
   })
 }
 
-async function signerOf(parts: AuthorizeParts, intent: Intent): Promise<Signer> {
-  const signer = await parts.signer()
-  if (signer.address === intent.proposer) return signer
-  throw new UsageError(
-    'wrong_signer',
-    `the key is for ${signer.address}, the proposer is ${intent.proposer}`,
-    {
-      hint: "choose the proposer's own account with --account",
-    },
-  )
+/** What the journal has for an intent, with the context where one was needed. */
+interface Look extends ReturnType<typeof byRound> {
+  readonly intent: Intent
+  readonly view: JournalView
+  /** Absent only where saved bytes are used without one. */
+  readonly context?: QuestionContext
 }
 
-/** What a command tells of an authorization. */
-export function authorized(authorization: Authorization, reused: boolean): Authorized {
-  const { id, signed } = authorization
-  return {
-    authorization,
-    reused,
-    journalId: id,
-    questionId: signed.questionId as Hex,
-    digest: signed.digest as Hex | undefined,
-    signer: signed.terms.proposer as Hex,
-    body: signed.body,
-  }
+function contextIn(context: QuestionContext | undefined): QuestionContext {
+  if (context === undefined) throw new Error('nothing is signed without a context')
+  return context
 }
 
 /**
  * Contract §6: the journal comes before any context. Where the context costs nothing (offline file,
  * RPC) its round is looked at too.
  */
-async function reusableFor(
-  parts: AuthorizeParts,
-  intent: Intent,
-  view: JournalView,
-): Promise<Authorization | undefined> {
-  const questionId = knownQuestionId(parts.trust, intent.identifier, view)
-  if (questionId === undefined || intent.supersede !== undefined) return undefined
-  const wanted = wantedOf(parts.trust, intent, questionId)
-  const equal = openFor(view.byQuestion(questionId), wanted, parts.ports.clock.nowMs()).findLast(
-    (one) => equalIntent(one, wanted),
-  )
-  if (equal === undefined || (parts.gateway !== undefined && parts.chain === undefined))
-    return equal
-  const context = await parts.context().catch((error: unknown) => {
-    // A round that is not open, or cannot be read, is no reason to sign again: the saved bytes stay
-    // the answer.
-    if (error instanceof ProposerError) return undefined
-    throw error
-  })
-  return context === undefined || inRound(parts.trust, equal, context) ? equal : undefined
+async function lookUp(parts: AuthorizeParts, intent: Intent): Promise<Look> {
+  const view = await parts.journal.load()
+  const saved = savedFor(parts, view, intent)
+  return saved !== undefined && parts.gateway !== undefined && parts.chain === undefined
+    ? reusing(intent, view, saved)
+    : inRound(parts, intent, view, saved)
 }
 
-/**
- * The context, or `authorization_open` where it cannot be had while another authorization for the
- * question is open.
- */
-async function contextFor(
+const reusing = (intent: Intent, view: JournalView, authorization: Authorization): Look => ({
+  same: { kind: 'reuse', authorization },
+  earlier: [],
+  intent,
+  view,
+})
+
+/** A context that cannot be had is no reason to sign again: bytes that are `saved` are used. */
+async function inRound(
   parts: AuthorizeParts,
   intent: Intent,
   view: JournalView,
-): Promise<QuestionContext> {
+  saved: Authorization | undefined,
+): Promise<Look> {
   try {
-    return await parts.context()
+    const context = await parts.context()
+    return { ...byRound(parts, intent, view, context), intent, view, context }
   } catch (error) {
-    const questionId = knownQuestionId(parts.trust, intent.identifier, view)
-    if (!(error instanceof ConflictError) || questionId === undefined) throw error
-    const open = openFor(
-      view.byQuestion(questionId),
-      wantedOf(parts.trust, intent, questionId),
-      parts.ports.clock.nowMs(),
+    if (!(error instanceof ProposerError)) throw error
+    if (saved !== undefined) return reusing(intent, view, saved)
+    throw withoutContext(parts, view, intent, error)
+  }
+}
+
+async function settleAndPrepare(parts: AuthorizeParts, look: Look): Promise<Preview> {
+  await settleEarlier(parts, look.earlier)
+  const prepared = await prepare(parts, look.intent, contextIn(look.context), look.view)
+  await parts.confirm?.(prepared)
+  return prepared
+}
+
+async function sign(parts: AuthorizeParts, look: Look): Promise<Authorized> {
+  const { same, intent } = look
+  if (same.kind === 'refuse') throw same.error
+  if (same.kind === 'reuse') return authorized(same.authorization, true)
+  if (same.kind === 'resume') {
+    await settleEarlier(parts, look.earlier)
+    parts.note?.(`${same.offer.id} was given out as typed data before; that is what is signed`)
+    const signer = await signerOf(parts, intent)
+    return authorized(
+      await signOffer(parts, same.offer, signer, { abandonOnFailure: false }),
+      false,
     )
-    const newest = open.at(-1)
-    throw newest === undefined || newest.id === intent.supersede
-      ? error
-      : authorizationOpen(newest, error.detail)
   }
+  const prepared = await settleAndPrepare(parts, look)
+  // Unlocking may ask for a password, which must not keep other processes waiting.
+  const signer = await signerOf(parts, intent)
+  const made = await parts.journal.exclusive(async (view) => {
+    // Another process may have signed since.
+    const now = byRound(parts, intent, view, prepared.context).same
+    if (now.kind === 'refuse') throw now.error
+    if (now.kind === 'reuse') return authorized(now.authorization, true)
+    if (now.kind === 'resume') throw offerOpen(now.offer)
+    if (signer.signTypedData !== undefined) return giveOut(parts, intent, prepared, view)
+    return authorized(await signNow(parts, intent, prepared, signer, view), false)
+  })
+  return 'offered' in made
+    ? authorized(await signOffer(parts, made, signer, { abandonOnFailure: true }), false)
+    : made
 }
 
-/** The part of a context that names its round. */
-type RoundNamed = Pick<QuestionContext, 'question_id'> & {
-  readonly request: Pick<QuestionContext['request'], 'timestamp' | 'requester'>
-}
-
-export type Same =
-  | { readonly kind: 'none' }
-  | { readonly kind: 'reuse'; readonly authorization: Authorization }
-  /** Typed data of equal intent is out there unsigned. */
-  | { readonly kind: 'resume'; readonly offer: Offer }
-  | { readonly kind: 'refuse'; readonly error: ProposerError }
-
-/** What the journal holds for this question: in the context's round (R8), and in earlier ones. */
-export function byRound(
-  parts: Pick<AuthorizeParts, 'ports' | 'trust'>,
+/** Called with the journal's lock held. */
+async function signNow(
+  parts: AuthorizeParts,
   intent: Intent,
+  prepared: Preview,
+  signer: Signer,
   view: JournalView,
-  context: RoundNamed,
-): { readonly same: Same; readonly earlier: readonly Authorization[] } {
-  // What is open at another requester is of another round, and not of an earlier one.
-  const trust = atRequester(parts.trust, context.request.requester)
-  const wanted = wantedOf(trust, intent, context.question_id as Hex)
-  const open = openFor(view.byQuestion(wanted.questionId), wanted, parts.ports.clock.nowMs())
-  const earlier = open.filter((one) => !inRound(trust, one, context))
-  const here = open.filter((one) => inRound(trust, one, context))
-  const offers = offersFor(view.offers, wanted, parts.ports.clock.nowMs()).filter(
-    ({ offered }) => offered.timestamp === context.request.timestamp,
+): Promise<Authorization> {
+  const { ports, journal, chain } = parts
+  const { draft, reserving } = draftOf(parts, intent, prepared, view)
+  await journal.append(reserving)
+  const recover = await parts.recovery?.()
+  const [signing] = await signDrafts({ ports, journal, chain, recover }, [draft], signer, 'single')
+  if (signing === undefined) throw new Error('a draft was left unsigned')
+  if (signing instanceof ProposerError) throw signing
+  return signing
+}
+
+async function signerOf(parts: AuthorizeParts, intent: Intent): Promise<Signer> {
+  const signer = await parts.signer()
+  if (signer.address === intent.proposer) return signer
+  throw wrongSigner(signer, intent)
+}
+
+/** UsageError: the key at hand is not the proposer's. */
+export const wrongSigner = (signer: Signer | undefined, { proposer }: Pick<Intent, 'proposer'>) =>
+  new UsageError(
+    'wrong_signer',
+    `the key is for ${signer?.address ?? 'nobody'}, the proposer is ${proposer}`,
+    { hint: "choose the proposer's own account with --account" },
   )
-  if (intent.supersede !== undefined) {
-    const named =
-      here.find(({ id }) => id === intent.supersede) ??
-      offers.find(({ id }) => id === intent.supersede)
-    if (
-      named === undefined &&
-      !isClosedOne(view.find(intent.supersede), wanted, parts.ports.clock.nowMs())
-    ) {
-      const error = new UsageError(
-        'not_superseded',
-        `${intent.supersede} is not an open authorization for this question and round`,
-        {
-          hint: 'see `proposer journal list` for the open ones',
-        },
-      )
-      return { same: { kind: 'refuse', error }, earlier }
-    }
-    const other = here.findLast((one) => one !== named)
-    if (other !== undefined)
-      return {
-        same: { kind: 'refuse', error: authorizationOpen(other, undefined, wanted) },
-        earlier,
-      }
-    const given = offers.findLast((one) => one !== named)
-    return {
-      same:
-        given === undefined
-          ? { kind: 'none' }
-          : { kind: 'refuse', error: offerOpen(given, wanted) },
-      earlier,
-    }
-  }
-  const equal = here.findLast((one) => equalIntent(one, wanted))
-  if (equal !== undefined) return { same: { kind: 'reuse', authorization: equal }, earlier }
-  const newest = here.at(-1)
-  if (newest !== undefined)
-    return {
-      same: { kind: 'refuse', error: authorizationOpen(newest, undefined, wanted) },
-      earlier,
-    }
-  const given = offers.at(-1)
-  if (given === undefined) return { same: { kind: 'none' }, earlier }
-  const usable =
-    equalIntent({ signed: given.offered }, wanted) && isInTime(given, parts.ports.clock.nowMs())
-  return {
-    same: usable
-      ? { kind: 'resume', offer: given }
-      : { kind: 'refuse', error: offerOpen(given, wanted) },
-    earlier,
-  }
-}
-
-/** One that was revoked or has ended since the user named it stands in nobody's way. */
-const isClosedOne = (found: Authorization | undefined, wanted: Wanted, nowMs: number): boolean =>
-  found !== undefined &&
-  found.signed.questionId === wanted.questionId &&
-  found.signed.terms.proposer === wanted.proposer &&
-  !isOpen(found, nowMs)
-
-/**
- * A payload signed elsewhere does not tell its round: it counts in every one, which is the safe
- * side.
- */
-const inRound = (trust: Trust, { signed }: Authorization, { request }: RoundNamed): boolean =>
-  signed.timestamp === undefined ||
-  (signed.timestamp === request.timestamp && mayBeAt(atRequester(trust, request.requester), signed))
-
-/**
- * Exit 5 of our own: another open authorization for this question and round, named, with what
- * settles it (contract §6). `wanted` tells which of its explicit terms differ.
- */
-export function authorizationOpen(
-  authorization: Authorization,
-  because?: string,
-  wanted?: Wanted,
-): ConflictError {
-  const { id, signed, candidateId } = authorization
-  const settles =
-    candidateId !== undefined
-      ? `follow it with \`proposer poll ${candidateId}\``
-      : authorization.attempts.length === 0
-        ? `send it with \`proposer submit ${signed.identifier} --outcome ${outcomeOf(signed.terms.price) ?? '<p1|p2|p3>'}\``
-        : `send it again with \`proposer replay ${id}\``
-  const why = because === undefined ? '' : ` (${because})`
-  return new ConflictError(
-    'authorization_open',
-    `${id} is an open authorization by ${signed.terms.proposer} for question ${signed.questionId}, signed for ${outcomeOf(signed.terms.price) ?? `price ${signed.terms.price}`}${wanted === undefined ? '' : otherTerms(signed, wanted)}${why}`,
-    { hint: `${settles}, or replace it with --supersede ${id}` },
-  )
-}
-
-/**
- * The question id of an identifier without asking anybody: itself, the pin of a slug, or what the
- * slug meant when it was signed for.
- */
-export function knownQuestionId(
-  trust: Trust,
-  identifier: string,
-  view: JournalView,
-): Hex | undefined {
-  const pinned = pinnedQuestionId(trust, identifier)
-  if (pinned !== undefined) return pinned
-  // Whoever confirmed the slug once, when it was signed for, meant this question.
-  const before = view
-    .byIdentifier(identifier)
-    .findLast(({ signed }) => signed.chainId === trust.chain_id)
-  return before?.signed.questionId as Hex | undefined
-}
-
-/** What of an intent makes it equal to another (contract §6). */
-export function wantedOf(trust: Trust, intent: Intent, questionId: Hex): Wanted {
-  return {
-    questionId,
-    proposer: intent.proposer,
-    chainId: trust.chain_id,
-    price: priceOf[intent.outcome],
-    mayBeAt: (record) => mayBeAt(trust, record),
-    ...(intent.amountRaw === undefined ? {} : { amount: String(intent.amountRaw) }),
-    ...(intent.nonce === undefined ? {} : { nonce: String(intent.nonce) }),
-    ...(intent.deadlineSeconds === undefined ? {} : { deadline: String(intent.deadlineSeconds) }),
-  }
-}

@@ -3,35 +3,40 @@
  * before they are sent, so that their deadlines count from then. Memory holds some hundred rows at
  * a time, however many there are.
  */
-import {
-  ProposerError,
-  UnauthorizedError,
-  UnavailableError,
-  UncertainError,
-} from '../../protocol/errors.js'
-import { limits } from '../../protocol/schema.js'
+import { ProposerError, UnavailableError } from '../../protocol/errors.js'
+import { limits } from '../../protocol/words.js'
 import { isAborted, timeLimit } from '../gateway/retry.js'
 import type { BatchRow } from '../input/input.js'
 import type { Authorization } from '../journal/authorizations.js'
-import type { JournalView } from '../journal/journal.js'
+import { otherGateway } from '../journal/saved.js'
 import { workingAhead } from './ahead.js'
 import type { SubmitParts } from './attempt.js'
 import type { SettledEarlier } from './earlier.js'
-import { asItemError } from './errors.js'
-import { type Held, heldResult, holdBack, withRoundsOver } from './held.js'
 import {
   type BatchParts,
+  journaledFor,
   type Planned,
   type PlanOptions,
   planRows,
-  savedFor,
+  planSubmission,
+  type Ready,
+  type ToImport,
   type ToSign,
 } from './plan.js'
-import { otherGateway } from './replay.js'
-import { type Settled, type SettleOptions, settleGroup } from './settle.js'
-import { signGroup, type ToImport } from './signing.js'
+import { foundOver, roundsOf } from './round-over.js'
+import {
+  asItemError,
+  fromJournal,
+  type RowOutcome,
+  refusedHere,
+  sentOutcome,
+  skippedOutcome,
+  unsentOutcome,
+} from './row-outcome.js'
+import { type OnRetry, type SendOptions, sendAll } from './send.js'
+import { signGroup } from './sign-batch.js'
 import { inGroups, type Spending } from './spending.js'
-import { candidateInJournal, fromJournal, notSent, unsentOf } from './told.js'
+import { mayNameOtherRound } from './submission.js'
 
 export interface BatchOptions {
   /** From `checkBatch`: marks the attempts, so that `resume` finishes exactly this input. */
@@ -40,7 +45,7 @@ export interface BatchOptions {
   readonly resume?: boolean
   readonly spending: Spending
   /** Bounds the whole run. */
-  readonly timeoutMs?: number
+  readonly timeoutMs?: number | undefined
   /** Ctrl-C: what is in flight gets a few seconds to end, nothing more is begun. */
   readonly signal?: AbortSignal
   /**
@@ -56,17 +61,16 @@ export interface BatchOptions {
 }
 
 /** What became of a row. */
-export interface RowResult extends Settled {
+export interface RowResult extends RowOutcome {
   readonly row: BatchRow
   /** What became of its question's authorizations of earlier rounds before this one was signed. */
   readonly earlier?: readonly SettledEarlier[]
 }
 
 type Parts = BatchParts & SubmitParts
-type Plan = Planned | Held
 
 /** So long may a call go on after Ctrl-C: an answer is worth more than a second saved. */
-const graceMs = 5_000
+const stopDelayMs = 5_000
 
 /**
  * Submits the rows; yields their results in input order, some at a time. Every row gets one, also
@@ -80,87 +84,58 @@ export async function* submitBatch(
 ): AsyncGenerator<readonly RowResult[]> {
   const run = newRun(parts, options)
   try {
-    for await (const group of inGroups(rows, limits.batchItems)) {
-      if (run.isOver()) yield await unsentResults(parts, group, options, run.why())
-      else yield* submitSome(parts, group, options, run)
-    }
+    for await (const group of inGroups(rows, limits.batchItems)) yield* submitSome(run, group)
   } finally {
     run.end()
   }
 }
 
+/** One submission of an input. */
 interface Run {
-  /** Nothing more is sent. */
-  isOver(): boolean
-  /** How many of so many items may go now; `undefined`: none any more. */
-  room(wantItems: number): Promise<number | undefined>
-  /** So many of them went. What did not go is still kept for the next call. */
-  spent(items: number): void
-  /** Why nothing more is sent. */
-  why(): ProposerError
-  stop(why: ProposerError): void
+  readonly parts: Parts
+  readonly options: BatchOptions
+  /** Ends planning and waiting: the time is over, or Ctrl-C. */
+  readonly signal: AbortSignal
   readonly planning: PlanOptions
-  readonly sending: SettleOptions
+  readonly sending: SendOptions & { readonly size: { most: number } }
+  /** Why nothing more is sent. */
+  stopped?: ProposerError | undefined
+  /** Items that the budget keeps for the next call. */
+  keptItems: number
   end(): void
 }
 
 function newRun(parts: Parts, options: BatchOptions): Run {
-  const { clock } = parts.ports
-  const { signal, timeoutMs, onRetry, fingerprint } = options
-  const time = timeLimit(parts, timeoutMs === undefined ? {} : { timeoutMs })
-  const grace = new AbortController()
+  const { signal, timeoutMs, fingerprint, resume } = options
+  const time = timeLimit(parts, { timeoutMs })
+  const callStop = new AbortController()
   const ended = new AbortController()
   const stopSoon = () => {
-    clock.sleep(graceMs, ended.signal).then(
-      () => grace.abort(signal?.reason),
-      () => undefined, // the run ended within its grace
+    parts.ports.clock.sleep(stopDelayMs, ended.signal).then(
+      () => callStop.abort(signal?.reason),
+      () => undefined, // the run ended before
     )
   }
   signal?.addEventListener('abort', stopSoon, { once: true })
-  const both = signal === undefined ? time.signal : AbortSignal.any([time.signal, signal])
-  const sizes = { most: limits.batchItems }
-  let stopped: ProposerError | undefined
-  let kept = 0
-  const isOver = () => stopped !== undefined || both.aborted
-  const retry = onRetry === undefined ? {} : { onRetry }
+  const either = signal === undefined ? time.signal : AbortSignal.any([time.signal, signal])
+  const onRetry: OnRetry = (event) => options.onRetry?.(event)
   return {
-    isOver,
-    async room(wantItems) {
-      if (isOver()) return undefined
-      const most = Math.min(wantItems, sizes.most)
-      if (options.chunkSize === undefined) return most
-      try {
-        // What is kept for a call in which nothing went out serves the next one.
-        if (kept === 0) kept = Math.max(1, await options.chunkSize(most, { signal: both }))
-        return Math.min(most, kept)
-      } catch (error) {
-        if (!(error instanceof ProposerError) && !both.aborted) throw error
-        if (error instanceof ProposerError) stopped = error
-        return undefined
-      }
-    },
-    spent(items) {
-      if (items > 0) kept = 0
-    },
-    why: () =>
-      isAborted(signal) && signal?.reason instanceof ProposerError
-        ? signal.reason
-        : (stopped ?? outOfTime()),
-    stop(why) {
-      stopped ??= why
-    },
+    parts,
+    options,
+    signal: either,
     planning: {
-      signal: both,
-      ...retry,
-      ...(options.resume === true ? { resume: fingerprint } : {}),
+      signal: either,
+      onRetry: options.onRetry,
+      resume: resume === true ? fingerprint : undefined,
     },
     sending: {
-      callSignal: AbortSignal.any([time.signal, grace.signal]),
-      ...(signal === undefined ? {} : { signal }),
+      callSignal: AbortSignal.any([time.signal, callStop.signal]),
+      signal,
       batch: fingerprint,
-      size: sizes,
-      ...retry,
+      size: { most: limits.batchItems },
+      onRetry,
     },
+    keptItems: 0,
     end() {
       time.clear()
       ended.abort()
@@ -169,177 +144,133 @@ function newRun(parts: Parts, options: BatchOptions): Run {
   }
 }
 
-const outOfTime = () =>
-  new UnavailableError('timed_out', 'the time given ran out', {
-    hint: 'give it longer with --timeout, or go on with --resume',
-  })
+const isOver = ({ stopped, signal }: Run) => stopped !== undefined || signal.aborted
 
-async function* submitSome(
-  parts: Parts,
-  rows: readonly BatchRow[],
-  options: BatchOptions,
-  run: Run,
-): AsyncGenerator<readonly RowResult[]> {
-  let plans: readonly Plan[]
+function whyOver({ stopped, options: { signal } }: Run): ProposerError {
+  if (isAborted(signal) && signal?.reason instanceof ProposerError) return signal.reason
+  return (
+    stopped ??
+    new UnavailableError('timed_out', 'the time given ran out', {
+      hint: 'give it longer with --timeout, or go on with --resume',
+    })
+  )
+}
+
+/** How many of so many items may go now; `undefined`: none any more. */
+async function roomFor(run: Run, wantItems: number): Promise<number | undefined> {
+  if (isOver(run)) return undefined
+  const most = Math.min(wantItems, run.sending.size.most)
+  const { chunkSize } = run.options
+  if (chunkSize === undefined) return most
   try {
-    plans = await planSubmission(parts, rows, run.planning)
+    // What is kept for a call in which nothing went out serves the next one.
+    if (run.keptItems === 0)
+      run.keptItems = Math.max(1, await chunkSize(most, { signal: run.signal }))
+    return Math.min(most, run.keptItems)
   } catch (error) {
-    if (!(error instanceof UnavailableError) && !isAborted(run.planning.signal)) throw error
-    if (error instanceof UnavailableError) run.stop(error)
-    yield await unsentResults(parts, rows, options, run.why())
-    return
-  }
-  while (plans.length > 0) {
-    const wanted = plans.filter(isBatchItem).length
-    const room =
-      wanted > 0 ? await run.room(wanted) : run.isOver() && !plans.every(isSettled) ? undefined : 0
-    if (room === undefined) {
-      yield await unsentResults(
-        parts,
-        plans.map(({ row }) => row),
-        options,
-        run.why(),
-      )
-      return
-    }
-    const count = firstWith(plans, room)
-    yield await submitPlans(parts, plans.slice(0, count), options, run)
-    plans = plans.slice(count)
+    if (error instanceof ProposerError) run.stopped = error
+    else if (!run.signal.aborted) throw error
+    return undefined
   }
 }
 
-/** `planRows`, with what must not be sent held back. */
-export const planSubmission = async (
-  parts: Parts,
+async function* submitSome(
+  run: Run,
   rows: readonly BatchRow[],
-  options: PlanOptions,
-): Promise<readonly Plan[]> => holdBack(parts, await planRows(parts, rows, options), options.signal)
+): AsyncGenerator<readonly RowResult[]> {
+  let left = isOver(run) ? undefined : await plansOf(run, rows)
+  if (left === undefined) yield await unsentResults(run, rows)
+  while (left !== undefined && left.length > 0) {
+    const wanted = left.filter(isBatchItem).length
+    const isDone = wanted === 0 && (!isOver(run) || left.every(isSettled))
+    const room: number | undefined = isDone ? 0 : await roomFor(run, wanted)
+    if (room === undefined) {
+      yield await unsentResults(
+        run,
+        left.map(({ row }) => row),
+      )
+      return
+    }
+    const count = firstWith(left, room)
+    yield await submitPlans(run, left.slice(0, count))
+    left = left.slice(count)
+  }
+}
 
-const isSettled = ({ kind }: Plan) => kind === 'done' || kind === 'rejected' || kind === 'held'
+async function plansOf(run: Run, rows: readonly BatchRow[]) {
+  try {
+    return await planSubmission(run.parts, rows, run.planning)
+  } catch (error) {
+    if (!(error instanceof UnavailableError) && !run.signal.aborted) throw error
+    if (error instanceof UnavailableError) run.stopped ??= error
+    return undefined
+  }
+}
 
-/**
- * Goes with others in one call: everything but saved bytes of the single form, which go by their
- * own route (contract §6).
- */
-const isBatchItem = (plan: Plan) =>
+const isSettled = ({ kind }: Planned) => ['done', 'rejected', 'skipped'].includes(kind)
+
+/** Goes with others in one call: saved bytes of the single form have their own route. */
+const isBatchItem = (plan: Planned) =>
   !isSettled(plan) && !(plan.kind === 'send' && plan.authorization.signed.form === 'single')
 
 /** How many plans from the front hold so many items of a batch call. */
-function firstWith(plans: readonly Plan[], items: number): number {
+function firstWith(plans: readonly Planned[], items: number): number {
   let found = 0
   const end = plans.findIndex((plan) => isBatchItem(plan) && ++found > items)
   return end < 0 ? plans.length : end
 }
 
 /** Signs what has to be signed and sends it in one go. */
-async function submitPlans(
-  parts: Parts,
-  plans: readonly Plan[],
-  options: BatchOptions,
-  run: Run,
-): Promise<readonly RowResult[]> {
-  const ready = await submittable(parts, plans, options.spending)
-  const authorizations = ready.flatMap((one) => (one.kind === 'send' ? [one.authorization] : []))
-  const { results: settled, gone } = await settleGroup(parts, authorizations, run.sending)
-  run.spent(authorizations.filter(({ signed }) => signed.form === 'batch').length)
-  if (gone !== undefined) run.stop(gone)
-  const byId = new Map(settled.map((one) => [one.authorization?.id, one]))
-  const results = ready.map((one, index): RowResult => {
-    const plan = plans[index]
-    const earlier =
-      plan?.kind === 'sign' && plan.earlier.length > 0 ? { earlier: plan.earlier } : {}
-    if (one.kind !== 'send') return { ...resultOf(parts, one), ...earlier }
-    const found = byId.get(one.authorization.id)
-    if (found === undefined) throw new Error('an item was left without an outcome')
-    // Accepted is not deferred (contract §1): an earlier run's acknowledgement stands, whatever
-    // this sending met.
-    const known = found.outcome === 'deferred' ? candidateInJournal(one.authorization) : undefined
-    return { row: one.row, ...found, ...known, ...earlier }
+async function submitPlans(run: Run, plans: readonly Planned[]): Promise<readonly RowResult[]> {
+  const { parts, options } = run
+  const ready = await readyToSend(parts, plans, options.spending)
+  const toSend = ready.flatMap((one) => (one.kind === 'send' ? [one] : []))
+  const authorizations = toSend.map(({ authorization }) => authorization)
+  const { results, gone } = await sendAll(parts, authorizations, run.sending)
+  if (authorizations.some(({ signed }) => signed.form === 'batch')) run.keptItems = 0
+  run.stopped ??= gone
+  const items = new Set(
+    toSend.flatMap(({ row, authorization }) => (row.kind === 'item' ? [authorization.id] : [])),
+  )
+  // An intent's round is looked at where it is planned again, which signs for the new one.
+  const refused = results.filter(
+    ({ journalId, statusCode }) => statusCode === 403 && items.has(journalId),
+  )
+  const round = roundsOf(
+    parts,
+    refused.map(({ authorization }) => authorization),
+    parts.chain !== undefined,
+    run.signal,
+  )
+  const checked = await foundOver(parts, results, ({ journalId }) =>
+    items.has(journalId) ? round : undefined,
+  )
+  const byId = new Map(checked.map((one) => [one.journalId, sentOutcome(one)]))
+  const told = ready.map((one, at): RowResult => {
+    const sent = one.kind === 'send' ? byId.get(one.authorization.id) : unsentReady(parts, one)
+    if (sent === undefined) throw new Error('an item was left without an outcome')
+    const plan = plans[at]
+    const earlier = plan?.kind === 'sign' && plan.earlier.length > 0 ? plan.earlier : undefined
+    return { row: one.row, ...sent, ...(earlier && { earlier }) }
   })
-  return anew(parts, plans, await withRoundsOver(parts, results, run.planning.signal), options, run)
+  return retried(run, plans, told)
 }
-
-/**
- * Saved bytes of an earlier round are settled by now or say so: their rows are signed and sent once
- * more (contract §6).
- */
-async function anew(
-  parts: Parts,
-  plans: readonly Plan[],
-  results: readonly RowResult[],
-  options: BatchOptions,
-  run: Run,
-): Promise<readonly RowResult[]> {
-  const stale = results.filter(({ row, error }, index) => {
-    const over =
-      error?.code === 'round_advanced' ||
-      error?.code === 'round_over' ||
-      error instanceof UnauthorizedError ||
-      (error instanceof UncertainError && error.meta.httpStatus === 403)
-    const kind = plans[index]?.kind
-    return row.kind === 'intent' && (kind === 'send' || kind === 'held') && over
-  })
-  if (stale.length === 0 || isAborted(run.planning.signal)) return results
-  let plansAnew: readonly Planned[]
-  try {
-    plansAnew = await planRows(
-      parts,
-      stale.map(({ row }) => row),
-      { ...run.planning, afresh: true },
-    )
-  } catch (error) {
-    // Not learned: the answers stand as they are.
-    if (error instanceof UnavailableError || isAborted(run.planning.signal)) return results
-    throw error
-  }
-  const changed = new Map<BatchRow, RowResult>()
-  const signing: Planned[] = []
-  for (const plan of plansAnew) {
-    const before = stale.find(({ row }) => row === plan.row)
-    const code = before?.error?.code
-    const advanced = code === 'round_advanced' || code === 'round_over'
-    // An outcome that stays unknown is graver than why nothing can be signed in its place.
-    if (plan.kind === 'rejected' && code === 'round_advanced')
-      changed.set(plan.row, resultOf(parts, plan))
-    const signedFor = before?.authorization?.signed.timestamp
-    // A refused signature is no reason to sign again but where it names another round than the
-    // current one.
-    if (
-      plan.kind === 'sign' &&
-      (advanced || (signedFor !== undefined && signedFor !== plan.context.request.timestamp))
-    )
-      signing.push(plan)
-  }
-  if (signing.length > 0)
-    for (const one of await submitPlans(parts, signing, options, run)) changed.set(one.row, one)
-  return results.map((one) => changed.get(one.row) ?? one)
-}
-
-type Ready = Exclude<Planned, ToSign | ToImport>
 
 /**
  * Signs and imports; what another process has signed and sent meanwhile is held to the same rules
  * as what was saved before.
  */
-async function submittable(
+async function readyToSend(
   parts: Parts,
-  plans: readonly Plan[],
+  plans: readonly Planned[],
   spending: Spending,
-): Promise<readonly (Ready | Held)[]> {
-  const made = await authorizePlans(
-    parts,
-    plans.filter((plan): plan is Planned => plan.kind !== 'held'),
-    spending,
-  )
-  const byRow = new Map(made.map((one) => [one.row, one]))
-  const ready: (Ready | Held)[] = []
-  for (const plan of plans) {
-    const one = plan.kind === 'held' ? plan : byRow.get(plan.row)
-    if (one === undefined) throw new Error('an item was left unsigned')
-    const wasSent =
-      plan.kind !== 'send' && one.kind === 'send' && one.authorization.attempts.length > 0
-    const result = wasSent ? await heldResult(parts, one.authorization) : undefined
-    ready.push(result === undefined ? one : { kind: 'held', row: one.row, result })
+): Promise<readonly Ready[]> {
+  const ready: Ready[] = []
+  for (const [at, one] of (await authorizePlans(parts, plans, spending)).entries()) {
+    const isNew = plans[at]?.kind === 'sign' || plans[at]?.kind === 'import'
+    const wasSent = isNew && one.kind === 'send' && one.authorization.attempts.length > 0
+    const result = wasSent ? await skippedOutcome(parts, one.authorization) : undefined
+    ready.push(result === undefined ? one : { kind: 'skipped', row: one.row, result })
   }
   return ready
 }
@@ -353,59 +284,87 @@ async function authorizePlans(
     (plan): plan is ToSign | ToImport => plan.kind === 'sign' || plan.kind === 'import',
   )
   const signings = await signGroup(parts, spending, waiting)
-  const made = new Map(waiting.map((plan, index) => [plan, signings[index]]))
+  const made = new Map(waiting.map((plan, at) => [plan.row, signings[at]]))
   return plans.map((plan): Ready => {
     if (plan.kind !== 'sign' && plan.kind !== 'import') return plan
-    const signing = made.get(plan)
+    const { row } = plan
+    const signing = made.get(row)
     if (signing === undefined) throw new Error('an item was left unsigned')
-    if (signing instanceof ProposerError) return { kind: 'rejected', row: plan.row, error: signing }
-    return { kind: 'send', row: plan.row, authorization: signing }
+    return signing instanceof ProposerError
+      ? { kind: 'rejected', row, error: signing }
+      : { kind: 'send', row, authorization: signing }
   })
 }
 
-/**
- * What is told of a row that is not sent by this run: refused here, held back, or finished before.
- */
-function resultOf(parts: Parts, plan: Exclude<Ready, { kind: 'send' }> | Held): RowResult {
-  const { row } = plan
-  if (plan.kind === 'held') return { row, ...plan.result }
-  if (plan.kind === 'rejected') {
-    const { error } = plan
-    const outcome = error instanceof UnavailableError ? 'deferred' : 'rejected'
-    return {
-      row,
-      outcome,
-      statusCode: error.meta.httpStatus ?? null,
-      error: asItemError(row, error),
-    }
-  }
-  const elsewhere = otherGateway(plan.authorization, parts.gateway.origin)
-  return {
-    row,
-    ...fromJournal(parts, plan.authorization),
-    ...(elsewhere === undefined ? {} : { elsewhere }),
-  }
+/** What is told of a row that is refused here, skipped, or finished before. */
+function unsentReady(
+  { ports, gateway }: Parts,
+  plan: Exclude<Ready, { kind: 'send' }>,
+): RowOutcome {
+  if (plan.kind === 'skipped') return plan.result
+  if (plan.kind === 'rejected') return refusedHere(plan.row, plan.error)
+  const elsewhere = otherGateway(plan.authorization, gateway.origin)
+  return { ...fromJournal(plan.authorization, ports.clock.nowMs()), elsewhere }
 }
 
 /** Rows whose turn did not come: what the journal knows of them, else deferred. */
-async function unsentResults(
-  parts: Parts,
-  rows: readonly BatchRow[],
-  options: BatchOptions,
-  why: ProposerError,
-): Promise<readonly RowResult[]> {
-  const view: JournalView = await parts.journal.load()
+async function unsentResults(run: Run, rows: readonly BatchRow[]): Promise<readonly RowResult[]> {
+  const { parts, options } = run
+  const view = await parts.journal.load()
   const results: RowResult[] = []
   for (const row of rows) {
-    const authorization = await savedFor(parts, view, row, options.fingerprint)
-    if (authorization === undefined) results.push({ row, ...notSent(why) })
-    else
-      results.push({
-        row,
-        ...((await heldResult(parts, authorization)) ?? unsentOf(parts, authorization, why)),
-      })
+    const saved = await journaledFor(parts, view, row, options.fingerprint)
+    const skipped = saved && (await skippedOutcome(parts, saved))
+    const nowMs = parts.ports.clock.nowMs()
+    results.push({ row, ...(skipped ?? unsentOutcome(saved, whyOver(run), nowMs)) })
   }
   return results
+}
+
+const isRoundOver = ({ error }: RowResult) =>
+  error?.code === 'round_advanced' || error?.code === 'round_over'
+
+/**
+ * Saved bytes of an earlier round are settled by now or say so: their rows are signed and sent once
+ * more (contract §6).
+ */
+async function retried(
+  run: Run,
+  plans: readonly Planned[],
+  results: readonly RowResult[],
+): Promise<readonly RowResult[]> {
+  const stale = results.filter((one, at) => {
+    const kind = plans[at]?.kind ?? 'done'
+    const mayBe = isRoundOver(one) || (one.error !== undefined && mayNameOtherRound(one.error))
+    return one.row.kind === 'intent' && ['send', 'skipped'].includes(kind) && mayBe
+  })
+  if (stale.length === 0 || run.signal.aborted) return results
+  const before = new Map(stale.map((one) => [one.row, one]))
+  let again: readonly Planned[]
+  try {
+    again = await planRows(run.parts, [...before.keys()], { ...run.planning, isRetry: true })
+  } catch (error) {
+    // Not learned: the answers stand as they are.
+    if (error instanceof UnavailableError || run.signal.aborted) return results
+    throw error
+  }
+  const changed = new Map<BatchRow, RowResult>()
+  const signing: Planned[] = []
+  for (const plan of again) {
+    const { row } = plan
+    const known = before.get(row)
+    // An outcome that stays unknown is graver than why nothing can be signed in its place.
+    if (plan.kind === 'rejected' && known?.error?.code === 'round_advanced')
+      changed.set(row, { row, ...refusedHere(row, plan.error) })
+    if (plan.kind !== 'sign' || known === undefined) continue
+    const signedFor = known.authorization?.signed.timestamp
+    const isOther = signedFor !== undefined && signedFor !== plan.context.request.timestamp
+    // A refused signature is a reason to sign again only where it names another round.
+    if (isRoundOver(known) || isOther) signing.push(plan)
+  }
+  if (signing.length > 0)
+    for (const one of await submitPlans(run, signing)) changed.set(one.row, one)
+  return results.map((one) => changed.get(one.row) ?? one)
 }
 
 /** How one row was signed. */
@@ -418,10 +377,7 @@ export type RowSigned =
     }
   | { readonly row: BatchRow; readonly error: ProposerError }
 
-/**
- * As many are signed under one hold of the journal's lock and with its two syncs, where the
- * contexts come quickly enough.
- */
+/** As many are signed under one hold of the journal's lock, where contexts come quickly enough. */
 const signedAtOnce = 5 * limits.batchItems
 
 /**
@@ -443,11 +399,12 @@ export async function* signBatch(
   }
   for await (const plans of workingAhead(inGroups(rows, limits.batchItems), plan, signedAtOnce)) {
     options.signal?.throwIfAborted()
-    const reused = new Set(plans.filter(({ kind }) => kind === 'send').map(({ row }) => row))
-    const ready = await authorizePlans(parts, plans, options.spending)
-    yield ready.map((one): RowSigned => {
-      if (one.kind === 'rejected') return { row: one.row, error: asItemError(one.row, one.error) }
-      return { row: one.row, authorization: one.authorization, reused: reused.has(one.row) }
+    const signed = await authorizePlans(parts, plans, options.spending)
+    yield signed.map((one, at): RowSigned => {
+      const { row } = one
+      if (one.kind === 'rejected') return { row, error: asItemError(row, one.error) }
+      if (one.kind === 'skipped') throw new Error('nothing is skipped where nothing is sent')
+      return { row, authorization: one.authorization, reused: plans[at]?.kind === 'send' }
     })
   }
 }

@@ -1,10 +1,11 @@
 /**
- * A payload that the user hands over: what it says, and whether the journal knows better what it is
- * for (R6, R7).
+ * Payloads that were signed elsewhere: what they say, whether the journal knows better what they
+ * are for (R6, R7), and how they are taken over (R8).
  */
-import type { Hash, Hex } from '../../ports.js'
+import type { Hex } from '../../ports.js'
 import { UsageError } from '../../protocol/errors.js'
 import {
+  fromBatchItem,
   fromSingle,
   identityOf,
   outcomeOf,
@@ -13,19 +14,30 @@ import {
 import { SignedProposal } from '../../protocol/schema.js'
 import { recoverSigner } from '../../protocol/signature.js'
 import { fromHex } from '../../protocol/witness.js'
-import type { Authorization, Offer } from '../journal/authorizations.js'
-import type { JournalView } from '../journal/journal.js'
-import type { Offered, Signed } from '../journal/records.js'
-import { pinnedQuestionId, type Trust, unpinnedSlug } from '../trust/trust.js'
+import type { ItemRow } from '../input/input.js'
+import { type Authorization, type Offer, offersFor, openFor } from '../journal/authorizations.js'
+import type { Journal, JournalPorts, JournalView } from '../journal/journal.js'
+import type { Form, Offered, Signed } from '../journal/records.js'
+import { unknownId } from '../journal/saved.js'
+import { type Trust, unpinnedSlug } from '../trust/trust.js'
+import { authorizationOpen, knownQuestionId, offerOpen } from './intent.js'
+import { savedBody } from './sign.js'
 
-/** What a payload says, but its signature. */
-type Terms = Omit<Proposal, 'signature'>
+interface PayloadParts {
+  readonly ports: Pick<JournalPorts, 'clock' | 'hash'>
+  readonly trust: Trust
+}
 
+/** A payload of either form, for one question. */
 export interface Payload {
-  readonly payload: SignedProposal
-  readonly questionId: Hex
-  readonly terms: Terms
-  readonly signature: Hex
+  readonly identifier: string
+  readonly form: Form
+  readonly proposal: Proposal
+  /** The exact bytes. */
+  readonly body: string
+  readonly clientRef?: string | undefined
+  /** Journal id of what it replaces. */
+  readonly supersede?: string | undefined
   /** R22. */
   readonly identity: string
   /** The journal holds this very payload for this question. */
@@ -34,71 +46,102 @@ export interface Payload {
 
 /**
  * Reads the JSON of a signed v1 proposal that is to be sent for `identifier`. UsageError (exit 2):
- * `invalid_payload`; `untrusted_slug` where neither trust nor journal tells the question;
- * `payload_of_other_question` where the journal holds these bytes or this signature for another
- * one; `payload_changed` where the nonce serves a journaled authorization with other fields (R6).
+ * `invalid_payload`, `untrusted_slug` where neither trust nor journal tells the question, and those
+ * of `newMisplaced`.
  */
 export function readPayload(
-  parts: { readonly ports: { readonly hash: Hash }; readonly trust: Trust },
+  parts: PayloadParts,
   identifier: string,
   body: string,
   view: JournalView,
-): Payload {
-  const { ports, trust } = parts
+): Payload & { readonly payload: SignedProposal } {
   const payload = parsePayload(body)
-  const known = view.authorizations.findLast(
-    ({ signed }) => signed.identifier === identifier && signed.chainId === trust.chain_id,
-  )
-  const questionId =
-    pinnedQuestionId(trust, identifier) ?? (known?.signed.questionId as Hex | undefined)
-  if (questionId === undefined) {
-    throw unpinnedSlug(identifier)
-  }
-  const { signature, ...terms } = fromSingle(questionId, payload)
-  const binding = { chainId: trust.chain_id, spender: trust.signed_proposer as Hex }
-  const identity = identityOf(ports.hash, binding, { ...terms, signature })
-  const same = view.byIdentity(identity)
-  if (same === undefined) newMisplaced(trust.chain_id, view)(body, terms, signature)
-  return { payload, questionId, terms, signature, identity, same }
+  const proposal = fromSingle(questionOf(parts, identifier, view), payload)
+  const read = { identifier, form: 'single' as const, proposal, body }
+  const known = identified(parts, view, proposal)
+  if (known.same === undefined) newMisplaced(parts.trust.chain_id, view)(body, proposal)
+  return { ...read, ...known, payload }
+}
+
+/** A signed item of a batch input. UsageError `untrusted_slug`. */
+export function readItem(
+  parts: PayloadParts,
+  { identifier, item, ...row }: ItemRow,
+  view: JournalView,
+): Payload {
+  const proposal = fromBatchItem(questionOf(parts, identifier, view), item)
+  const { body, clientRef } = row
+  const known = identified(parts, view, proposal)
+  return { identifier, form: 'batch', proposal, body, clientRef, ...known }
+}
+
+function questionOf({ trust }: PayloadParts, identifier: string, view: JournalView): Hex {
+  const questionId = knownQuestionId(trust, identifier, view)
+  if (questionId === undefined) throw unpinnedSlug(identifier)
+  return questionId
+}
+
+function identified({ ports, trust }: PayloadParts, view: JournalView, proposal: Proposal) {
+  const binding = { chainId: trust.chain_id, spender: trust.signed_proposer }
+  const identity = identityOf(ports.hash, binding, proposal)
+  return { identity, same: view.byIdentity(identity) }
 }
 
 /**
- * What refuses a payload that the journal does not hold as it is: `payload_of_other_question`,
- * `payload_changed` (R6). The journal is indexed on first use, so that a batch may ask for each of
- * its items.
+ * The typed data that a payload is the answer to, where this journal gave it out. ConflictError
+ * `authorization_open` where something else is open for its question (R8).
  */
-export function newMisplaced(
-  chainId: number,
+export function importable(
+  { ports, trust }: PayloadParts,
   view: JournalView,
-): (body: string, terms: Terms, signature: string) => void {
-  let index:
-    | { readonly signatures: Map<string, Authorization[]>; readonly nonces: Map<string, Holder[]> }
-    | undefined
-  const indexed = () => {
-    const signatures = new Map<string, Authorization[]>()
-    const nonces = new Map<string, Holder[]>()
-    for (const one of view.authorizations) {
-      if (one.signed.chainId !== chainId) continue
-      put(signatures, signatureIn(one.signed.body), one)
-      put(nonces, nonceKey(one.signed.terms), { id: one.id, record: one.signed })
-    }
-    for (const { id, offered: record } of view.offers)
-      if (record.chainId === chainId) put(nonces, nonceKey(record.terms), { id, record })
-    return { signatures, nonces }
-  }
-  return (body, terms, signature) => {
-    index ??= indexed()
-    const elsewhere = (index.signatures.get(signature) ?? []).find(
-      ({ signed }) =>
-        signed.terms.proposer === terms.proposer &&
-        signed.questionId !== terms.questionId &&
-        isOf(signed, body, terms, signature),
-    )
-    if (elsewhere !== undefined) throw ofOtherQuestion(elsewhere, terms.questionId)
-    for (const { id, record } of index.nonces.get(nonceKey(terms)) ?? []) {
-      const changes = changesOf(record, terms)
-      if (changes.length > 0) throw changed(id, terms.nonce, changes)
-    }
+  { proposal, supersede }: Payload,
+): Offer | undefined {
+  const { questionId, proposer } = proposal
+  const wanted = { questionId, proposer, chainId: trust.chain_id }
+  const nowMs = ports.clock.nowMs()
+  const other = openFor(view.byQuestion(questionId), wanted, nowMs).findLast(
+    ({ id }) => id !== supersede,
+  )
+  if (other !== undefined) throw authorizationOpen(other)
+  const offers = offersFor(view.offers, wanted, nowMs)
+  const answered = offers.find(
+    ({ offered }) =>
+      offered.terms.nonce === proposal.nonce &&
+      changesOf(offered, proposal).length === 0 &&
+      recovers(offered.digest, proposal),
+  )
+  const given = offers.findLast((one) => one !== answered && one.id !== supersede)
+  if (given !== undefined) throw offerOpen(given)
+  return answered
+}
+
+/** The record that takes a payload over. Errors as `importable`; UsageError `unknown_journal_id`. */
+export function importRecord(
+  parts: PayloadParts & { readonly journal: Journal },
+  view: JournalView,
+  payload: Payload,
+): Signed {
+  const { ports, journal, trust } = parts
+  const { identifier, proposal, clientRef, supersede, identity, form, body } = payload
+  const answered = importable(parts, view, payload)
+  const isKnown = ({ id }: { readonly id: string }) => id === supersede
+  if (supersede !== undefined && ![...view.authorizations, ...view.offers].some(isKnown))
+    throw unknownId(supersede)
+  // Of an answer to our own typed data the round is known.
+  const { typedData: _typedData, offeredAtMs: _offeredAtMs, ...askedFor } = answered?.offered ?? {}
+  const { questionId, signature: _signature, ...terms } = proposal
+  return {
+    ...askedFor,
+    id: answered?.id ?? journal.nextId(),
+    identifier,
+    questionId,
+    chainId: trust.chain_id,
+    spender: trust.signed_proposer,
+    ...(clientRef === undefined ? {} : { clientRef }),
+    terms,
+    identity,
+    ...savedBody(ports, body, form),
+    ...(supersede === undefined ? {} : { supersedes: supersede }),
   }
 }
 
@@ -107,7 +150,48 @@ interface Holder {
   readonly record: Signed | Offered
 }
 
-const nonceKey = ({ proposer, nonce }: Pick<Terms, 'nonce'> & { readonly proposer: string }) =>
+/**
+ * What refuses a payload that the journal does not hold as it is (R6): `payload_of_other_question`
+ * where the journal holds these bytes or this signature for another one; `payload_changed` where
+ * the nonce serves other fields. Indexed on first use, so that a batch may ask for each item.
+ */
+export function newMisplaced(
+  chainId: number,
+  view: JournalView,
+): (body: string, proposal: Proposal) => void {
+  let index: ReturnType<typeof indexOf> | undefined
+  return (body, proposal) => {
+    index ??= indexOf(chainId, view)
+    const elsewhere = index.signatures
+      .get(proposal.signature)
+      ?.find(
+        ({ signed }) =>
+          signed.terms.proposer === proposal.proposer &&
+          signed.questionId !== proposal.questionId &&
+          isOf(signed, body, proposal),
+      )
+    if (elsewhere !== undefined) throw ofOtherQuestion(elsewhere, proposal.questionId)
+    for (const { id, record } of index.nonces.get(nonceKey(proposal)) ?? []) {
+      const changes = changesOf(record, proposal)
+      if (changes.length > 0) throw changed(id, proposal.nonce, changes)
+    }
+  }
+}
+
+function indexOf(chainId: number, view: JournalView) {
+  const signatures = new Map<string, Authorization[]>()
+  const nonces = new Map<string, Holder[]>()
+  for (const one of view.authorizations) {
+    if (one.signed.chainId !== chainId) continue
+    put(signatures, signatureIn(one.signed.body), one)
+    put(nonces, nonceKey(one.signed.terms), { id: one.id, record: one.signed })
+  }
+  for (const { id, offered: record } of view.offers)
+    if (record.chainId === chainId) put(nonces, nonceKey(record.terms), { id, record })
+  return { signatures, nonces }
+}
+
+const nonceKey = ({ proposer, nonce }: { readonly proposer: string; readonly nonce: string }) =>
   `${proposer} ${nonce}`
 
 /** Of either form; found without parsing a whole journal. */
@@ -120,60 +204,41 @@ function put<T>(index: Map<string, T[]>, key: string, value: T): void {
   else known.push(value)
 }
 
-/**
- * Typed data that was given out and whose answer this is: the same authorization, and its round is
- * known.
- */
-export const offerAnswered = (
-  offers: readonly Offer[],
-  terms: Terms,
-  signature: string,
-): Offer | undefined =>
-  offers.find(
-    ({ offered }) =>
-      offered.questionId === terms.questionId &&
-      offered.terms.nonce === terms.nonce &&
-      changesOf(offered, terms).length === 0 &&
-      recoverSigner(fromHex(offered.digest), signature as Hex) === terms.proposer,
-  )
+const recovers = (digest: string, { signature, proposer }: Proposal): boolean =>
+  recoverSigner(fromHex(digest), signature) === proposer
 
 /**
- * Whether a payload with its signature is this authorization, sent to the wrong question. A
- * signature alone does not tell for a contract wallet, which may give the same one for everything;
- * with the nonce, or where it recovers over our digest, it does.
+ * Whether a payload is this authorization, sent to the wrong question. A signature alone does not
+ * tell for a contract wallet, which may give the same one for everything; with the nonce, or where
+ * it recovers over our digest, it does.
  */
-function isOf(signed: Signed, body: string, terms: Terms, signature: string): boolean {
-  if (signed.body === body) return true
-  if (signed.terms.nonce === terms.nonce) return true
-  return (
-    signed.digest !== undefined &&
-    recoverSigner(fromHex(signed.digest), signature as Hex) === terms.proposer
-  )
-}
+const isOf = (signed: Signed, body: string, proposal: Proposal): boolean =>
+  signed.body === body ||
+  signed.terms.nonce === proposal.nonce ||
+  (signed.digest !== undefined && recovers(signed.digest, proposal))
 
 /**
  * What a payload says otherwise than the record with its nonce. The signature is no field: it may
  * be encoded in more than one way (R22).
  */
-function changesOf(record: Signed | Offered, terms: Terms): readonly string[] {
-  const say = (field: string, before: string, now: string) =>
-    before === now ? [] : [`${field} ${now}, not ${before}`]
+function changesOf({ questionId, terms }: Signed | Offered, proposal: Proposal): readonly string[] {
   const answer = (price: string) => outcomeOf(price) ?? price
-  return [
-    ...say('question', record.questionId, terms.questionId),
-    ...say('outcome', answer(record.terms.price), answer(terms.price)),
-    ...say('amount', record.terms.amount, terms.amount),
-    ...say('deadline', record.terms.deadline, terms.deadline),
-  ]
+  const fields = [
+    ['question', questionId, proposal.questionId],
+    ['outcome', answer(terms.price), answer(proposal.price)],
+    ['amount', terms.amount, proposal.amount],
+    ['deadline', terms.deadline, proposal.deadline],
+  ] as const
+  return fields.flatMap(([field, before, now]) =>
+    before === now ? [] : [`${field} ${now}, not ${before}`],
+  )
 }
 
 const ofOtherQuestion = ({ id, signed }: Authorization, questionId: string) =>
   new UsageError(
     'payload_of_other_question',
     `this payload was signed for question ${signed.questionId} (${id}), not for ${questionId}`,
-    {
-      hint: `send it where it belongs: \`proposer submit ${signed.identifier} <file>\``,
-    },
+    { hint: `send it where it belongs: \`proposer submit ${signed.identifier} <file>\`` },
   )
 
 const changed = (id: string, nonce: string, changes: readonly string[]) =>

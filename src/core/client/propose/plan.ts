@@ -2,9 +2,7 @@
  * What is to be done with each row of a batch: the journal is looked at before any context is asked
  * for (contract §6).
  */
-import { domainOf, roundRef } from '../../chain/round.js'
-import type { Address, Chain, Hex, Signer } from '../../ports.js'
-import type { RoundRef } from '../../protocol/candidate.js'
+import type { Address, Chain, Signer } from '../../ports.js'
 import {
   ConflictError,
   InterruptedError,
@@ -12,38 +10,28 @@ import {
   UnavailableError,
   UsageError,
 } from '../../protocol/errors.js'
-import { fromBatchItem, identityOf } from '../../protocol/proposal.js'
 import type { RecoverPublicKey } from '../../protocol/recovered.js'
-import { type WitnessRound, witnessRound } from '../../protocol/witness.js'
 import type { GatewayClient } from '../gateway/gateway-client.js'
 import { isAborted, newPatience } from '../gateway/retry.js'
 import type { BatchRow, IntentRow, ItemRow } from '../input/input.js'
-import {
-  type Authorization,
-  closes,
-  equalIntent,
-  isOpen,
-  type Offer,
-  offersFor,
-  openFor,
-} from '../journal/authorizations.js'
+import { type Authorization, closes, equalIntent, isOpen } from '../journal/authorizations.js'
 import type { Journal, JournalPorts, JournalView } from '../journal/journal.js'
 import type { ContextResult, ContextSource, QuestionContext } from '../trust/context.js'
-import {
-  checkAsked,
-  checkOutcome,
-  contractsOf,
-  isNamedByText,
-  kindOf,
-  mayBeAt,
-  type Trust,
-  unpinnedSlug,
-} from '../trust/trust.js'
-import { authorizationOpen, byRound, type Intent, knownQuestionId, wantedOf } from './authorize.js'
+import { checkAsked, checkOutcome, mayBeAt, type Trust } from '../trust/trust.js'
+import type { SubmitParts } from './attempt.js'
 import { type SettledEarlier, settleEarlier } from './earlier.js'
-import { offerOpen } from './outside.js'
-import { newMisplaced, offerAnswered } from './payload.js'
-import { checkTimeline, type RoundFacts, requestOf } from './prepare.js'
+import {
+  byRound,
+  type Intent,
+  knownQuestionId,
+  savedFor,
+  wantedOf,
+  withoutContext,
+} from './intent.js'
+import { importable, newMisplaced, type Payload, readItem } from './payload.js'
+import { roundsOf } from './round-over.js'
+import { type RowOutcome, skippedOutcome } from './row-outcome.js'
+import { checkTimeline, type HashedRound, hashedRound, type RoundFacts } from './terms.js'
 
 export interface BatchParts {
   readonly ports: JournalPorts
@@ -59,69 +47,64 @@ export interface BatchParts {
   readonly proposer: () => Promise<Address>
   /** Settles authorizations of earlier rounds; without it (offline) they are left as they are. */
   readonly gateway?: GatewayClient
-  readonly chain?: Chain
+  readonly chain?: Chain | undefined
   /** Refuses to sign for more, raw token units. */
-  readonly maxAmountRaw?: bigint
-  readonly headroomBasisPoints?: bigint
+  readonly maxAmountRaw?: bigint | undefined
+  readonly headroomBasisPoints?: bigint | undefined
   /** For a signer that takes typed data: it is asked with the whole context. */
   readonly keepContexts?: boolean
-  /**
-   * How our own signatures are checked. Asked for a whole group
-   * at once.
-   */
-  readonly recover?: RecoverPublicKey
-  readonly note?: (text: string) => void
+  /** How our own signatures are checked; asked for a whole group at once. */
+  readonly recover?: RecoverPublicKey | undefined
+  readonly note?: ((text: string) => void) | undefined
 }
 
 /**
  * A row that has to be signed, checked against trust. Only what signing needs of its context is
  * kept: with all its text it would outlive the signatures of a whole group.
  */
-export interface ToSign {
+export interface ToSign extends Pick<HashedRound, 'witness' | 'ref'> {
   readonly kind: 'sign'
   readonly row: IntentRow
   readonly intent: Intent
   readonly context: RoundFacts
   readonly price: string
-  /**
-   * The question's round, hashed once: what differs between its authorizations is little (§2.8).
-   */
-  readonly witness: WitnessRound
-  readonly ref: RoundRef
   /** Only with `keepContexts`. */
-  readonly whole?: QuestionContext
+  readonly whole?: QuestionContext | undefined
   /** What became of the question's authorizations of earlier rounds. */
   readonly earlier: readonly SettledEarlier[]
 }
 
-/** One row and what becomes of it. */
-export type Planned =
-  /** Saved bytes. */
+/** Signed elsewhere: journaled first. */
+export interface ToImport {
+  readonly kind: 'import'
+  readonly row: ItemRow
+  readonly payload: Payload
+}
+
+/** What is sent as it is saved, or not at all. */
+export type Ready =
   | { readonly kind: 'send'; readonly row: BatchRow; readonly authorization: Authorization }
-  /** Signed elsewhere: journaled first. */
-  | { readonly kind: 'import'; readonly row: ItemRow; readonly questionId: Hex }
-  | ToSign
-  /** Nothing is left to do, or nothing can be done. */
+  /** An earlier run has done it. */
   | { readonly kind: 'done'; readonly row: BatchRow; readonly authorization: Authorization }
-  | {
-      readonly kind: 'rejected'
-      readonly row: BatchRow
-      readonly error: ProposerError
-      readonly authorization?: Authorization
-    }
+  | { readonly kind: 'rejected'; readonly row: BatchRow; readonly error: ProposerError }
+  /** Told of instead of sent. */
+  | { readonly kind: 'skipped'; readonly row: BatchRow; readonly result: RowOutcome }
+
+/** One row and what becomes of it. */
+export type Planned = Ready | ToSign | ToImport
 
 export interface PlanOptions {
   /**
    * Fingerprint of the input: what is accepted, or was closed by this very batch, is left alone
    * (`--resume`).
    */
-  readonly resume?: string
-  readonly signal?: AbortSignal
+  readonly resume?: string | undefined
+  readonly signal?: AbortSignal | undefined
   /** For a row whose saved bytes turned out to be of an earlier round: not used again. */
-  readonly afresh?: boolean
+  readonly isRetry?: boolean
   /** Only looks: earlier rounds are left unsettled and nothing is noted. */
   readonly look?: boolean
-  readonly onRetry?: (event: { readonly reason: string; readonly waitMs: number }) => void
+  readonly onRetry?: ((event: { reason: string; waitMs: number }) => void) | undefined
 }
 
 /**
@@ -135,119 +118,111 @@ export async function planRows(
 ): Promise<readonly Planned[]> {
   const view = await parts.journal.load()
   const misplaced = newMisplaced(parts.trust.chain_id, view)
-  const plans: (Planned | undefined)[] = []
-  const asking: {
-    readonly at: number
-    readonly row: IntentRow
-    readonly intent: Intent
-    readonly reusable?: Authorization
-  }[] = []
-  for (const [at, row] of rows.entries()) {
-    if (row.kind === 'item') {
-      plans.push(fromItem(parts, view, row, options, misplaced))
+  const planning: { row: BatchRow; intent?: Intent; known?: Planned | undefined }[] = []
+  for (const row of rows) {
+    const intent = row.kind === 'intent' ? await intentOf(parts, row) : undefined
+    const known =
+      row.kind === 'item'
+        ? planItem(parts, view, row, options, misplaced)
+        : options.isRetry === true || intent === undefined
+          ? undefined
+          : fromSaved(parts, view, row, intent, options)
+    planning.push(intent === undefined ? { row, known } : { row, intent, known })
+  }
+  const asksFor = ({ row, known }: (typeof planning)[number]) =>
+    row.kind === 'intent' &&
+    (known === undefined || (known.kind === 'send' && parts.contextsAreFree))
+  const asked = planning.filter(asksFor).map(({ row }) => row.identifier)
+  const contexts = (await contextsOf(parts, asked, options))[Symbol.iterator]()
+  const plans: Planned[] = []
+  for (const one of planning) {
+    const { row, intent, known } = one
+    if (!asksFor(one) || row.kind !== 'intent' || intent === undefined) {
+      if (known !== undefined) plans.push(known)
       continue
     }
-    const intent = await intentOf(parts, row)
-    const known = fromJournal(parts, view, row, intent, options)
-    plans.push(known)
-    if (known === undefined) asking.push({ at, row, intent })
-    else if (known.kind === 'send' && parts.contextsAreFree)
-      asking.push({ at, row, intent, reusable: known.authorization })
-  }
-  const contexts = await contextsOf(
-    parts,
-    asking.map(({ row }) => row.identifier),
-    options,
-  )
-  for (const [index, { at, row, intent, reusable }] of asking.entries()) {
-    const context = contexts[index]
+    const context: ContextResult | undefined = contexts.next().value
     if (context === undefined) throw new Error('a source left an identifier out')
-    plans[at] = await withContext(parts, view, { row, intent, context, reusable }, options)
+    plans.push(await withContext(parts, view, { row, intent, context, known }, options))
   }
-  return plans.flatMap((plan) => plan ?? [])
+  return plans
 }
 
-/**
- * What the journal holds for a row, as `planRows` with `resume` would find it without asking
- * anybody.
- */
-export async function savedFor(
+/** `planRows`, with what must not be sent skipped: the word of a node is asked for its rounds. */
+export async function planSubmission(
+  parts: BatchParts & SubmitParts,
+  rows: readonly BatchRow[],
+  options: PlanOptions,
+): Promise<readonly Planned[]> {
+  const plans = await planRows(parts, rows, options)
+  const saved = plans.flatMap((plan) => (plan.kind === 'send' ? [plan.authorization] : []))
+  // Only the word of a node overrules what a gateway once said: nobody else is asked before.
+  const round = parts.chain === undefined ? undefined : roundsOf(parts, saved, true, options.signal)
+  const checked: Planned[] = []
+  for (const plan of plans) {
+    const result =
+      plan.kind === 'send' ? await skippedOutcome(parts, plan.authorization, round) : undefined
+    checked.push(result === undefined ? plan : { kind: 'skipped', row: plan.row, result })
+  }
+  return checked
+}
+
+/** What the journal holds for a row, as `planRows` with `resume` finds it without asking anybody. */
+export async function journaledFor(
   parts: BatchParts,
   view: JournalView,
   row: BatchRow,
-  fingerprint: string,
+  resume: string,
 ): Promise<Authorization | undefined> {
-  const options = { resume: fingerprint }
   const plan =
     row.kind === 'item'
-      ? fromItem(parts, view, row, options, () => undefined)
-      : fromJournal(parts, view, row, await intentOf(parts, row), options)
+      ? planItem(parts, view, row, { resume }, () => undefined)
+      : fromSaved(parts, view, row, await intentOf(parts, row), { resume })
   return plan !== undefined && 'authorization' in plan ? plan.authorization : undefined
 }
 
 /** The intent that a row stands for. */
 async function intentOf(
-  parts: Pick<BatchParts, 'proposer' | 'maxAmountRaw' | 'headroomBasisPoints'>,
-  row: IntentRow,
+  { proposer, maxAmountRaw, headroomBasisPoints }: BatchParts,
+  { kind: _kind, line: _line, element: _element, ...wanted }: IntentRow,
 ): Promise<Intent> {
-  const { kind: _kind, line: _line, ...wanted } = row
-  return {
-    ...wanted,
-    proposer: row.proposer ?? (await parts.proposer()),
-    ...(parts.maxAmountRaw === undefined ? {} : { maxAmountRaw: parts.maxAmountRaw }),
-    ...(parts.headroomBasisPoints === undefined
-      ? {}
-      : { headroomBasisPoints: parts.headroomBasisPoints }),
-  }
-}
-
-function questionIdOf(
-  { trust }: Pick<BatchParts, 'trust'>,
-  identifier: string,
-  view: JournalView,
-): Hex {
-  const questionId = knownQuestionId(trust, identifier, view)
-  if (questionId !== undefined) return questionId
-  throw unpinnedSlug(identifier)
+  const owner = wanted.proposer ?? (await proposer())
+  return { ...wanted, proposer: owner, maxAmountRaw, headroomBasisPoints }
 }
 
 /** What the journal alone says; `undefined`: a context is needed. */
-function fromJournal(
+function fromSaved(
   parts: BatchParts,
   view: JournalView,
   row: IntentRow,
   intent: Intent,
   options: PlanOptions,
-): Planned | undefined {
-  const questionId = questionIdOf(parts, row.identifier, view)
-  const wanted = wantedOf(parts.trust, intent, questionId)
-  const of = view
+): Ready | undefined {
+  const { trust } = parts
+  const open = savedFor(parts, view, intent)
+  if (open !== undefined) return savedOrDone(row, open, options)
+  const questionId = knownQuestionId(trust, row.identifier, view)
+  if (questionId === undefined || options.resume === undefined) return undefined
+  const wanted = wantedOf(trust, intent, questionId)
+  const closed = view
     .byQuestion(questionId)
-    .filter(
+    .findLast(
       (one) =>
+        isOfBatch(one, options.resume) &&
         equalIntent(one, wanted) &&
         one.signed.chainId === wanted.chainId &&
-        mayBeAt(parts.trust, one.signed),
+        mayBeAt(trust, one.signed),
     )
-  if (options.afresh === true) return undefined
-  const open = openFor(of, wanted, parts.ports.clock.nowMs()).at(-1)
-  if (open !== undefined) return savedOrDone(row, open, options)
-  const closed = of.findLast((one) => isOfBatch(one, options.resume))
-  return closed === undefined ? undefined : { kind: 'done', row, authorization: closed }
+  return closed && { kind: 'done', row, authorization: closed }
 }
 
-const savedOrDone = (
-  row: BatchRow,
-  authorization: Authorization,
-  { resume }: PlanOptions,
-): Planned =>
-  resume !== undefined && authorization.candidateId !== undefined && !mayBePutBack(authorization)
-    ? { kind: 'done', row, authorization }
-    : { kind: 'send', row, authorization }
-
-/** Failed, but not for good: an exact replay puts the candidate back (contract §5). */
-const mayBePutBack = ({ terminal }: Authorization) =>
-  terminal?.outcome === 'failed' && !closes(terminal)
+function savedOrDone(row: BatchRow, authorization: Authorization, { resume }: PlanOptions): Ready {
+  const { terminal, candidateId } = authorization
+  // Failed, but not for good: an exact replay puts the candidate back (contract §5).
+  const mayBePutBack = terminal?.outcome === 'failed' && !closes(terminal)
+  const isDone = resume !== undefined && candidateId !== undefined && !mayBePutBack
+  return { kind: isDone ? 'done' : 'send', row, authorization }
+}
 
 const isOfBatch = ({ attempts }: Authorization, fingerprint: string | undefined) =>
   fingerprint !== undefined && attempts.some(({ start }) => start.batch === fingerprint)
@@ -257,166 +232,97 @@ const isOfBatch = ({ attempts }: Authorization, fingerprint: string | undefined)
  * the question stands in its way (R8), and so does what the journal has signed with its nonce or
  * its signature (R6).
  */
-function fromItem(
-  parts: Pick<BatchParts, 'ports' | 'trust'>,
+function planItem(
+  parts: BatchParts,
   view: JournalView,
   row: ItemRow,
   options: PlanOptions,
   misplaced: ReturnType<typeof newMisplaced>,
 ): Planned {
-  const { ports, trust } = parts
-  const nowMs = ports.clock.nowMs()
-  const questionId = questionIdOf(parts, row.identifier, view)
-  const normal = fromBatchItem(questionId, row.item)
-  const known = view.byIdentity(
-    identityOf(
-      ports.hash,
-      { chainId: trust.chain_id, spender: trust.signed_proposer as Hex },
-      normal,
-    ),
-  )
-  if (known !== undefined) {
-    return isOfBatch(known, options.resume) && !isOpen(known, nowMs)
-      ? { kind: 'done', row, authorization: known }
-      : savedOrDone(row, known, options)
-  }
+  const payload = readItem(parts, row, view)
+  const { same } = payload
+  if (same !== undefined)
+    return isOfBatch(same, options.resume) && !isOpen(same, parts.ports.clock.nowMs())
+      ? { kind: 'done', row, authorization: same }
+      : savedOrDone(row, same, options)
+  return orRejected(row, () => {
+    misplaced(row.body, payload.proposal)
+    importable(parts, view, payload)
+    return { kind: 'import', row, payload }
+  })
+}
+
+function orRejected(row: BatchRow, plan: () => Planned): Planned {
   try {
-    misplaced(row.body, normal, normal.signature)
-    importable(parts, view, normal)
+    return plan()
   } catch (error) {
     if (error instanceof UsageError || error instanceof ConflictError)
       return { kind: 'rejected', row, error }
     throw error
   }
-  return { kind: 'import', row, questionId }
-}
-
-/**
- * Whether an item may be taken over (R8), and the typed data it is the answer to, where this
- * journal gave it out. ConflictError `authorization_open` where something else is open for its
- * question.
- */
-export function importable(
-  { ports, trust }: Pick<BatchParts, 'ports' | 'trust'>,
-  view: JournalView,
-  item: ReturnType<typeof fromBatchItem>,
-): Offer | undefined {
-  const wanted = { questionId: item.questionId, proposer: item.proposer, chainId: trust.chain_id }
-  const nowMs = ports.clock.nowMs()
-  const other = openFor(view.byQuestion(item.questionId), wanted, nowMs).at(-1)
-  if (other !== undefined) throw authorizationOpen(other)
-  const offers = offersFor(view.offers, wanted, nowMs)
-  const answered = offerAnswered(offers, item, item.signature)
-  const given = offers.findLast((one) => one !== answered)
-  if (given !== undefined) throw offerOpen(given)
-  return answered
 }
 
 interface WithContext {
   readonly row: IntentRow
   readonly intent: Intent
   readonly context: ContextResult
-  readonly reusable: Authorization | undefined
+  /** What the journal alone says. */
+  readonly known: Planned | undefined
 }
 
 async function withContext(
   parts: BatchParts,
   view: JournalView,
-  { row, intent, context, reusable }: WithContext,
+  { row, intent, context, known }: WithContext,
   options: PlanOptions,
 ): Promise<Planned> {
   if (context.error !== undefined) {
-    // A round that is not open, or cannot be read, is no reason to sign again: the saved bytes stay
-    // the answer.
-    if (reusable !== undefined) return { kind: 'send', row, authorization: reusable }
-    const questionId = questionIdOf(parts, row.identifier, view)
-    const open = openFor(
-      view.byQuestion(questionId),
-      wantedOf(parts.trust, intent, questionId),
-      parts.ports.clock.nowMs(),
-    ).at(-1)
-    const named =
-      context.error instanceof ConflictError && open !== undefined && options.afresh !== true
-    return {
-      kind: 'rejected',
-      row,
-      error: named ? authorizationOpen(open, context.error.detail) : context.error,
-    }
+    const { error } = context
+    // A round that is not open, or cannot be read, is no reason to sign again.
+    if (known !== undefined) return known
+    const why = options.isRetry === true ? error : withoutContext(parts, view, intent, error)
+    return { kind: 'rejected', row, error: why }
   }
   const { same, earlier } = byRound(parts, intent, view, context.context)
   if (same.kind === 'refuse') return { kind: 'rejected', row, error: same.error }
   if (same.kind === 'reuse') return savedOrDone(row, same.authorization, options)
-  if (options.look === true)
-    return toSign(parts, view, { row, intent, context: context.context, earlier: [] })
-  const settled = earlier.length === 0 ? [] : await settleAll(parts, earlier, options)
-  if (settled instanceof ConflictError) return { kind: 'rejected', row, error: settled }
-  for (const note of context.notes) parts.note?.(note)
-  return toSign(parts, view, { row, intent, context: context.context, earlier: settled })
-}
-
-/**
- * What became of a question's authorizations of earlier rounds, or what stands in the way of a new
- * one (§3 rule 3).
- */
-async function settleAll(
-  parts: BatchParts,
-  earlier: readonly Authorization[],
-  { signal }: PlanOptions,
-): Promise<readonly SettledEarlier[] | ConflictError> {
   const settled: SettledEarlier[] = []
-  const settling = {
-    ...parts,
-    onSettled: (one: SettledEarlier) => settled.push(one),
-    ...(signal === undefined ? {} : { signal }),
+  if (options.look !== true) {
+    const onSettled = (one: SettledEarlier) => settled.push(one)
+    try {
+      await settleEarlier({ ...parts, onSettled, signal: options.signal }, earlier)
+    } catch (error) {
+      if (error instanceof ConflictError) return { kind: 'rejected', row, error }
+      throw error
+    }
+    for (const note of context.notes) parts.note?.(note)
   }
-  try {
-    for (const one of earlier) await settleEarlier(settling, one)
-    return settled
-  } catch (error) {
-    if (error instanceof ConflictError) return error
-    throw error
-  }
+  return orRejected(row, () => toSign(parts, view, row, intent, context.context, settled))
 }
 
-/**
- * Checks what the source of a context has not: that its slug is pinned (R9), the answer to it, its
- * place in the question's rounds. Hashes its text.
- */
+/** Checks what the source of a context has not: slug (R9), answer, position among the rounds. */
 function toSign(
-  parts: BatchParts,
+  { trust, keepContexts }: BatchParts,
   view: JournalView,
-  one: Pick<ToSign, 'row' | 'intent' | 'earlier'> & { readonly context: QuestionContext },
-): Planned {
-  const { row, intent, context, earlier } = one
-  const { trust } = parts
-  try {
-    checkAsked(trust, context, { identifier: intent.identifier, requireSlugPin: true })
-    const { price } = checkOutcome(trust, context, intent.outcome)
-    checkTimeline(trust, context, view)
-    const contracts = contractsOf(trust)
-    const request = {
-      ...requestOf(context),
-      // Hashed when the source checked the context.
-      ...(isNamedByText(kindOf(trust, context.request.requester))
-        ? { ancillaryHash: context.question_id as Hex }
-        : {}),
-    }
-    const witness = witnessRound(domainOf(contracts), request, context.bond.token as Hex)
-    const ref = roundRef(contracts, context.question_id as Hex, request, witness.ancillaryHash)
-    const { question_id, bond, signing, source } = context
-    const facts: RoundFacts = {
-      question_id,
-      request: { timestamp: request.timestamp, requester: request.requester },
-      bond,
-      signing: { chain_id: signing.chain_id },
-      source,
-    }
-    const whole = parts.keepContexts === true ? { whole: context } : {}
-    return { kind: 'sign', row, intent, context: facts, price, witness, ref, earlier, ...whole }
-  } catch (error) {
-    if (error instanceof UsageError) return { kind: 'rejected', row, error }
-    throw error
+  row: IntentRow,
+  intent: Intent,
+  context: QuestionContext,
+  earlier: readonly SettledEarlier[],
+): ToSign {
+  checkAsked(trust, context, { identifier: intent.identifier, requireSlugPin: true })
+  const { price } = checkOutcome(trust, context, intent.outcome)
+  checkTimeline(trust, context, view)
+  const { witness, ref } = hashedRound(trust, context)
+  const { question_id, bond, source, request, signing } = context
+  const facts: RoundFacts = {
+    question_id,
+    request: { timestamp: request.timestamp, requester: request.requester },
+    bond,
+    signing: { chain_id: signing.chain_id },
+    source,
   }
+  const whole = keepContexts === true ? context : undefined
+  return { kind: 'sign', row, intent, context: facts, price, witness, ref, earlier, whole }
 }
 
 /**
@@ -424,64 +330,56 @@ function toSign(
  * UnavailableError, or the signal's reason.
  */
 async function contextsOf(
-  parts: Pick<BatchParts, 'contexts' | 'ports'>,
+  { contexts, ports }: BatchParts,
   identifiers: readonly string[],
-  options: PlanOptions,
+  { signal, onRetry }: PlanOptions,
 ): Promise<readonly ContextResult[]> {
-  const patience = newPatience(parts.ports)
+  const patience = newPatience(ports)
   const results = new Map<string, ContextResult>()
   let cause: string | undefined
-  const missing = () => [...new Set(identifiers)].filter((one) => isTransient(results.get(one)))
+  const isStopped = () => signal?.reason instanceof InterruptedError
+  const missing = () =>
+    [...new Set(identifiers)].filter((one) => {
+      const result = results.get(one)
+      return result === undefined || result.error instanceof UnavailableError
+    })
   for (let wanted = missing(); wanted.length > 0; wanted = missing()) {
     let failure: UnavailableError | undefined
     try {
-      for (const one of await parts.contexts.contexts(
-        wanted,
-        options.signal === undefined ? {} : { signal: options.signal },
-      ))
+      for (const one of await contexts.contexts(wanted, signal === undefined ? {} : { signal }))
         results.set(one.identifier, one)
     } catch (error) {
       if (!(error instanceof UnavailableError)) throw error
       failure = error
     }
-    const transient = wanted
-      .map((one) => results.get(one)?.error)
-      .find((error) => error instanceof UnavailableError)
-    const reason = failure ?? transient
+    const reason = failure ?? wanted.map((one) => results.get(one)?.error).find(isUnavailable)
     if (reason === undefined) break
-    if (
-      cause !== undefined &&
-      isAborted(options.signal) &&
-      !(options.signal?.reason instanceof InterruptedError)
-    )
-      throw outOfTime(cause)
-    const waitMs = isAborted(options.signal) ? undefined : patience(reason.meta.retryAfterMs)
+    if (cause !== undefined && isAborted(signal) && !isStopped()) throw outOfTime(cause)
+    const waitMs = isAborted(signal) ? undefined : patience(reason.meta.retryAfterMs)
     if (waitMs === undefined) {
       if (failure !== undefined) throw failure
       break
     }
     // A call that was cut short tells less than the one before it.
     if (reason.code !== 'not_sent' || cause === undefined) cause = reason.detail
-    options.onRetry?.({ reason: reason.detail, waitMs })
+    onRetry?.({ reason: reason.detail, waitMs })
     try {
-      await parts.ports.clock.sleep(waitMs, options.signal)
+      await ports.clock.sleep(waitMs, signal)
     } catch (error) {
-      if (!isAborted(options.signal) || error instanceof InterruptedError) throw error
+      if (!isAborted(signal) || error instanceof InterruptedError) throw error
       throw outOfTime(cause)
     }
   }
   return identifiers.flatMap((one) => results.get(one) ?? [])
 }
 
+const isUnavailable = (error: ProposerError | undefined): error is UnavailableError =>
+  error instanceof UnavailableError
+
 /** Exit 75: no context until the time given ran out, with what kept it from us. */
 const outOfTime = (cause: string) =>
   new UnavailableError(
     'no_context',
     `the time given ran out before a context was learned: ${cause}`,
-    {
-      hint: 'check the gateway address and the network, or give it longer with --timeout',
-    },
+    { hint: 'check the gateway address and the network, or give it longer with --timeout' },
   )
-
-const isTransient = (result: ContextResult | undefined) =>
-  result === undefined || result.error instanceof UnavailableError

@@ -2,147 +2,150 @@
  * Sending again what may be of a round that has ended: nothing that is sent can then tell what
  * became of it (§7 rule 3, robustness §6).
  */
-import { ConflictError, type ProposerError, UncertainError } from '../../protocol/errors.js'
+import { ConflictError, ProposerError, UncertainError } from '../../protocol/errors.js'
+import { isAborted } from '../gateway/retry.js'
 import { type Authorization, isUnsettled } from '../journal/authorizations.js'
-import type { JournalEntry } from '../journal/records.js'
+import { outOfBandLine, outOfBandOf } from '../journal/saved.js'
+import type { ContextSource } from '../trust/context.js'
+import { atRequester, mayBeAt, type Trust } from '../trust/trust.js'
 import type { SubmitParts } from './attempt.js'
-import { outOfBandLine, outOfBandOf } from './earlier.js'
-import { type SubmissionResult, type SubmitOptions, submitAuthorization } from './sending.js'
+import { type NotAccepted, notAccepted, type SubmissionResult } from './outcome.js'
+import { type SubmitOptions, submitAuthorization } from './send.js'
 
 export interface CurrentRound {
   /** The timestamp of the round that a question is in; `undefined` where it cannot be learned. */
   timestamp(authorization: Authorization): Promise<string | undefined>
-  /**
-   * It is read from a node of ours: it costs no budget, and it outrules what a gateway once said.
-   */
+  /** Read from a node of ours: it costs no budget and overrules what a gateway once said. */
   readonly isFree: boolean
 }
 
 /**
- * What is told of an authorization whose round is over: exit 5 where a 409 said so (contract §6:
- * only a 409 gives 5), else exit 6.
- */
-export type RoundOver = Extract<SubmissionResult, { error: ProposerError }> & {
-  readonly outcome: 'conflict' | 'unknown'
-}
-
-/**
- * `submitAuthorization`, but where the round of an unsettled authorization is over, the result is a
- * `RoundOver`: it carries what the out-of-band channel needs, code `round_over`. Once that is known
- * nothing is sent for it any more: each sending costs an item (§8) and could tell nothing. A round
- * that a reorg brings back is seen by a free `round` only (R14). Rejects like
- * `submitAuthorization`.
+ * `submitAuthorization`, but where the round of an unsettled authorization is over, the result says
+ * so (code `round_over`) and carries what the out-of-band channel needs. Once that is known nothing
+ * is sent any more: each sending costs an item (§8) and could tell nothing. Only a free `round` sees
+ * a round that a reorg brings back (R14).
  */
 export async function sendInRound(
   parts: SubmitParts,
   authorization: Authorization,
-  { round, ...options }: SubmitOptions & { readonly round?: CurrentRound } = {},
+  { round, ...options }: SubmitOptions & { readonly round?: CurrentRound | undefined } = {},
 ): Promise<SubmissionResult> {
   const known = await knownOver(authorization, round)
   if (known !== undefined) return known
   const result = await submitAuthorization(parts, authorization, options)
-  if (result.error === undefined) return result
-  // What was uncertain may have become so just now.
-  const sent = (await parts.journal.load()).find(authorization.id) ?? authorization
-  return (
-    (await foundOver(
-      parts,
-      sent,
-      { statusCode: result.statusCode, code: result.error.code },
-      round,
-    )) ?? result
-  )
+  const [checked = result] = await foundOver(parts, [result], () => round)
+  return checked
 }
 
-/**
- * Before anything is sent: what is told in place of it where the round of an unsettled
- * authorization is known to be over.
- */
+/** Before the sending: what is told in its place where the round is known to be over. */
 export async function knownOver(
   authorization: Authorization,
   round?: CurrentRound,
-): Promise<RoundOver | undefined> {
-  return isUnsettled(authorization) && (await isKnownOver(authorization, round))
-    ? overOutcome(authorization, null)
-    : undefined
+): Promise<NotAccepted | undefined> {
+  if (!isUnsettled(authorization)) return undefined
+  const { attempts, signed } = authorization
+  const told = attempts.some(({ end }) => end?.code === 'round_advanced')
+  const current = round?.isFree === true ? await round.timestamp(authorization) : undefined
+  const isOver =
+    current === undefined || signed.timestamp === undefined ? told : current !== signed.timestamp
+  return isOver ? overOutcome(authorization, undefined) : undefined
 }
 
 /**
- * After a sending that did not end as accepted: what is told in place of its refusal where that
- * says that the round of a still unsettled authorization is over: 409 `round_advanced`, or a 403
- * while `round` is another one, which is journaled. `sent`: as the journal has it after the
- * sending. Rejects for journal faults (StorageError 74).
+ * After the sending: what is told in place of a refusal of a still unsettled authorization whose
+ * round is over, as 409 `round_advanced` says, or 403 while `roundOf` names another round, which is
+ * journaled. StorageError 74.
  */
-export async function foundOver(
-  parts: Pick<SubmitParts, 'journal'>,
-  sent: Authorization,
-  refusal: { readonly statusCode: number | null; readonly code: string },
-  round?: CurrentRound,
-): Promise<RoundOver | undefined> {
-  if (!isUnsettled(sent)) return undefined
-  if (refusal.code === 'round_advanced') return overOutcome(sent, refusal.statusCode)
-  if (refusal.statusCode !== 403 || !(await isOver(sent, round))) return undefined
-  await journalRoundOver(parts, sent)
-  return overOutcome(sent, refusal.statusCode)
+export async function foundOver<Result extends SubmissionResult>(
+  { journal }: Pick<SubmitParts, 'journal'>,
+  results: readonly Result[],
+  roundOf: (result: Result) => CurrentRound | undefined,
+): Promise<readonly (Result | NotAccepted)[]> {
+  const mayBe = ({ error, statusCode }: Result) =>
+    error?.code === 'round_advanced' || (error !== undefined && statusCode === 403)
+  if (!results.some(mayBe)) return results
+  // What was uncertain may have become so just now.
+  const view = await journal.load()
+  const checked: (Result | NotAccepted)[] = []
+  for (const result of results) {
+    const sent = mayBe(result) ? view.find(result.journalId) : undefined
+    const statusCode = result.statusCode ?? undefined
+    if (sent === undefined || !isUnsettled(sent)) checked.push(result)
+    else if (result.error?.code === 'round_advanced') checked.push(overOutcome(sent, statusCode))
+    else if (await isOver(sent, roundOf(result))) {
+      await journalRoundOver(journal, sent)
+      checked.push(overOutcome(sent, statusCode))
+    } else checked.push(result)
+  }
+  return checked
 }
 
-async function isKnownOver(
-  authorization: Authorization,
-  round: CurrentRound | undefined,
-): Promise<boolean> {
-  const told = authorization.attempts.some(({ end }) => end?.code === 'round_advanced')
-  if (round?.isFree !== true) return told
-  const { timestamp } = authorization.signed
-  const current = await round.timestamp(authorization)
-  return current === undefined || timestamp === undefined ? told : current !== timestamp
-}
-
-async function isOver(
-  authorization: Authorization,
-  round: CurrentRound | undefined,
-): Promise<boolean> {
+async function isOver(authorization: Authorization, round: CurrentRound | undefined) {
   const { timestamp } = authorization.signed
   if (timestamp === undefined) return false
   const current = await round?.timestamp(authorization)
   return current !== undefined && current !== timestamp
 }
 
-/**
- * A 403 alone does not say that a round is over: what was learned beside it is told with the
- * attempt's end, once more.
- */
+/** A 403 alone does not say that a round is over: the attempt's end is journaled once more. */
 async function journalRoundOver(
-  { journal }: Pick<SubmitParts, 'journal'>,
+  journal: SubmitParts['journal'],
   { id, attempts }: Authorization,
 ): Promise<void> {
   const refused = attempts.findLast(({ end }) => end?.class === 'refused')
   if (refused === undefined) return
-  const entry: JournalEntry = {
-    kind: 'attempt.end',
-    data: {
-      attempt: refused.start.attempt,
-      results: [{ id, class: 'refused', status: 403, code: 'round_advanced' }],
-    },
-  }
-  await journal.append([entry])
+  const end = { id, class: 'refused', status: 403, code: 'round_advanced' } as const
+  const data = { attempt: refused.start.attempt, results: [end] }
+  await journal.append([{ kind: 'attempt.end', data }])
 }
 
-function overOutcome(authorization: Authorization, statusCode: number | null): RoundOver {
+/** Exit 5 where a 409 said so (contract §6: only a 409 gives 5), else exit 6. */
+function overOutcome(authorization: Authorization, httpStatus: number | undefined): NotAccepted {
   const told = authorization.attempts.some(
     ({ end }) => end?.class === 'reconcile' && end.code === 'round_advanced',
   )
-  const meta = {
+  const Kind = told ? ConflictError : UncertainError
+  const error = new Kind('round_over', outOfBandLine(authorization), {
     hint: `see what is safe to do next with \`proposer reconcile ${authorization.signed.questionId}\``,
-    ...(statusCode === null ? {} : { httpStatus: statusCode }),
-  }
-  const over = {
-    authorization,
-    journalId: authorization.id,
-    statusCode,
+    ...(httpStatus === undefined ? {} : { httpStatus }),
+  })
+  return {
+    ...notAccepted(authorization, told ? 'conflict' : 'unknown', error, httpStatus),
     outOfBand: outOfBandOf(authorization),
   }
-  const line = outOfBandLine(authorization)
-  return told
-    ? { ...over, outcome: 'conflict', error: new ConflictError('round_over', line, meta) }
-    : { ...over, outcome: 'unknown', error: new UncertainError('round_over', line, meta) }
+}
+
+/**
+ * The rounds that the questions of these authorizations are in, asked for in one go when the first
+ * is wanted. `isFree`: the contexts come from a node of ours.
+ */
+export function roundsOf(
+  { contexts, trust }: { readonly contexts: ContextSource; readonly trust: Trust },
+  authorizations: readonly Authorization[],
+  isFree: boolean,
+  signal: AbortSignal | undefined,
+): CurrentRound {
+  const questionIds = [...new Set(authorizations.map(({ signed }) => signed.questionId))]
+  const ask = async () => {
+    try {
+      const results = await contexts.contexts(questionIds, { signal })
+      return new Map(results.map(({ identifier, context }) => [identifier, context?.request]))
+    } catch (error) {
+      // Nobody tells: what is known without it stands.
+      if (error instanceof ProposerError || isAborted(signal)) return new Map()
+      throw error
+    }
+  }
+  let asked: ReturnType<typeof ask> | undefined
+  return {
+    isFree,
+    async timestamp({ signed }) {
+      asked ??= ask()
+      const request = (await asked).get(signed.questionId)
+      // Of another requester's round nothing follows for this one.
+      return request !== undefined && mayBeAt(atRequester(trust, request.requester), signed)
+        ? request.timestamp
+        : undefined
+    },
+  }
 }

@@ -8,7 +8,7 @@ import { type Funds, fundsOf } from '../funds/funds.js'
 import type { BatchRow } from '../input/input.js'
 import { type ContextResult, type ContextSource, chainNow } from '../trust/context.js'
 import { type BatchParts, planRows } from './plan.js'
-import { checkTerms } from './prepare.js'
+import { checkTerms } from './terms.js'
 
 export interface SpendingLimits {
   /** Sum of all amounts signed by this run, raw token units. */
@@ -132,7 +132,7 @@ export async function checkSpending(
     })) {
       if (plan.kind !== 'sign') continue
       const raw = amountOf(plan, nowSeconds)
-      const [owner, token] = [plan.intent.proposer, plan.context.bond.token as Address]
+      const [owner, token] = [plan.intent.proposer, plan.context.bond.token]
       const before = neededRaw.get(`${owner} ${token}`)?.raw ?? 0n
       neededRaw.set(`${owner} ${token}`, { owner, token, raw: before + raw })
       if (raw > 0n) totals.set(token, (totals.get(token) ?? 0n) + raw)

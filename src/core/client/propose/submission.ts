@@ -1,37 +1,16 @@
 /** `submit`: journal first, sign only where it must, and send (contract §6). */
 import { ProposerError, UnauthorizedError, UncertainError } from '../../protocol/errors.js'
-import type { Terms } from '../../protocol/proposal.js'
-import { recoverSigner } from '../../protocol/signature.js'
-import { fromHex } from '../../protocol/witness.js'
-import { type Authorization, offersFor, openFor, stateOf } from '../journal/authorizations.js'
-import type { JournalView } from '../journal/journal.js'
-import type { Offered, Signed } from '../journal/records.js'
+import { type Authorization, stateOf } from '../journal/authorizations.js'
+import { sentElsewhere, supersededError } from '../journal/saved.js'
 import { atRequester, mayBeAt, type Trust } from '../trust/trust.js'
 import type { SubmitParts } from './attempt.js'
-import {
-  type AuthorizeParts,
-  authorizationOpen,
-  authorize,
-  type Intent,
-  signInRound,
-} from './authorize.js'
-import { offerOpen } from './outside.js'
-import { readPayload } from './payload.js'
-import { refuseSuperseded, sentElsewhere, unknownId } from './replay.js'
+import { type AuthorizeParts, authorize, signInRound } from './authorize.js'
+import type { Intent } from './intent.js'
+import type { SubmissionResult } from './outcome.js'
+import { importRecord, readPayload } from './payload.js'
 import { type CurrentRound, sendInRound } from './round-over.js'
-import { type SubmissionResult, type SubmitOptions, submitAuthorization } from './sending.js'
-
-export { gravest } from '../gateway/answer.js'
-export type { SubmitParts } from './attempt.js'
-export type { SettledEarlier } from './earlier.js'
-export { replay, type Skipped } from './replay.js'
-export type { CurrentRound } from './round-over.js'
-export {
-  type OutOfBand,
-  type SubmissionResult,
-  type SubmitOptions,
-  submitAuthorization,
-} from './sending.js'
+import { type SubmitOptions, submitAuthorization } from './send.js'
+import { newAuthorization } from './sign.js'
 
 /**
  * `submit <identifier> --outcome` (contract §6): look-up, sign if need be, send. Where the saved
@@ -48,12 +27,11 @@ export async function submitIntent(
   refuseElsewhere(parts, first.authorization)
   const result = await sendInRound(parts, first.authorization, options)
   if (!first.reused || !(await roundIsOver(parts, result))) return result
-  const view = await parts.journal.load()
   parts.note?.(`${first.journalId} is of an earlier round`)
-  const next = await signInRound(
-    { ...parts, note: parts.note ?? (() => undefined) },
-    withoutSupersede(intent, view),
-  )
+  // A superseding intent that was reused has done its work.
+  const named = (await parts.journal.load()).find(intent.supersede ?? '')
+  const isDone = named?.supersededBy !== undefined
+  const next = await signInRound(parts, isDone ? { ...intent, supersede: undefined } : intent)
   return submitAuthorization(parts, next.authorization, options)
 }
 
@@ -64,32 +42,24 @@ function refuseElsewhere({ ports, gateway }: SubmitParts, authorization: Authori
   if (away !== undefined) throw away.error
 }
 
-/** A superseding intent that was reused has done its work. */
-function withoutSupersede(intent: Intent, view: JournalView): Intent {
-  if (intent.supersede === undefined || view.find(intent.supersede)?.supersededBy === undefined)
-    return intent
-  const { supersede: _done, ...rest } = intent
-  return rest
-}
+/** Whether an error may be about a signature that names another round than the current one. */
+export const mayNameOtherRound = (error: ProposerError): boolean =>
+  error instanceof UnauthorizedError ||
+  (error instanceof UncertainError && error.meta.httpStatus === 403)
 
 /** The gateway says so, or refuses a signature that names another round than the current one. */
 async function roundIsOver(
   parts: AuthorizeParts,
-  { authorization, error }: SubmissionResult,
+  { authorization: { signed }, error }: SubmissionResult,
 ): Promise<boolean> {
   if (error === undefined) return false
   if (error.code === 'round_advanced' || error.code === 'round_over') return true
-  const refused =
-    error instanceof UnauthorizedError ||
-    (error instanceof UncertainError && error.meta.httpStatus === 403)
-  if (!refused || authorization.signed.timestamp === undefined) return false
+  if (!mayNameOtherRound(error) || signed.timestamp === undefined) return false
   try {
     const { request } = await parts.context()
     // Of another requester's round nothing follows for this one.
-    return (
-      mayBeAt(atRequester(parts.trust, request.requester), authorization.signed) &&
-      request.timestamp !== authorization.signed.timestamp
-    )
+    const isOurs = mayBeAt(atRequester(parts.trust, request.requester), signed)
+    return isOurs && request.timestamp !== signed.timestamp
   } catch (cause) {
     // Not learned: the refusal stands as it is.
     if (cause instanceof ProposerError) return false
@@ -107,82 +77,22 @@ export async function submitPayload(
   parts: SubmitParts & { readonly trust: Trust },
   identifier: string,
   body: string,
-  options: SubmitOptions & { readonly supersede?: string; readonly round?: CurrentRound } = {},
+  options: SubmitOptions & {
+    readonly supersede?: string | undefined
+    readonly round?: CurrentRound | undefined
+  } = {},
 ): Promise<SubmissionResult> {
   const { supersede, ...sending } = options
-  const authorization = await parts.journal.exclusive((view) =>
-    importPayload(parts, identifier, body, supersede, view),
-  )
+  const authorization = await parts.journal.exclusive(async (view) => {
+    const payload = readPayload(parts, identifier, body, view)
+    const { same } = payload
+    const replaced = same && supersededError(same)
+    if (replaced !== undefined) throw replaced
+    if (same !== undefined) return same
+    const signed = importRecord(parts, view, { ...payload, supersede })
+    await parts.journal.append([{ kind: 'signed', data: signed }])
+    return newAuthorization(signed)
+  })
   refuseElsewhere(parts, authorization)
   return sendInRound(parts, authorization, sending)
 }
-
-async function importPayload(
-  parts: SubmitParts & { readonly trust: Trust },
-  identifier: string,
-  body: string,
-  supersede: string | undefined,
-  view: JournalView,
-): Promise<Authorization> {
-  const { ports, journal, trust } = parts
-  const { questionId, terms, signature, identity, same } = readPayload(
-    parts,
-    identifier,
-    body,
-    view,
-  )
-  if (same !== undefined) {
-    refuseSuperseded(same)
-    return same
-  }
-  const wanted = { questionId, proposer: terms.proposer, chainId: trust.chain_id }
-  const offers = offersFor(view.offers, wanted, ports.clock.nowMs())
-  // What a wallet outside was asked for has come back as a whole payload: the same authorization,
-  // and its round is known.
-  const asked = offers.find(
-    ({ offered }) =>
-      recoverSigner(fromHex(offered.digest), signature) === terms.proposer &&
-      saysThe(offered, terms),
-  )
-  const open = openFor(view.authorizations, wanted, ports.clock.nowMs()).filter(
-    ({ id }) => id !== supersede,
-  )
-  const other = open.at(-1)
-  if (other !== undefined) throw authorizationOpen(other)
-  const given = offers.findLast((one) => one !== asked && one.id !== supersede)
-  if (given !== undefined) throw offerOpen(given)
-  const replaceable =
-    supersede === undefined ||
-    [...view.authorizations, ...view.offers].some(({ id }) => id === supersede)
-  if (!replaceable) throw unknownId(supersede)
-  const { questionId: _question, ...permit } = terms
-  const id = asked?.id ?? journal.nextId()
-  const { typedData: _typedData, offeredAtMs: _offeredAtMs, ...askedFor } = asked?.offered ?? {}
-  const signed: Signed = {
-    ...askedFor,
-    id,
-    identifier,
-    questionId,
-    chainId: trust.chain_id,
-    spender: trust.signed_proposer,
-    terms: permit,
-    identity,
-    form: 'single',
-    body,
-    sha256: ports.hash.sha256(body),
-    signedAtMs: Math.trunc(ports.clock.nowMs()),
-    ...(supersede === undefined ? {} : { supersedes: supersede }),
-  }
-  await journal.append([{ kind: 'signed', data: signed }])
-  return { id, signed, signedAtMs: signed.signedAtMs, attempts: [], terminals: [] }
-}
-
-const saysThe = (
-  { terms: given }: Offered,
-  { proposer, price, amount, nonce, deadline }: Terms,
-): boolean =>
-  given.proposer === proposer &&
-  given.price === price &&
-  given.amount === amount &&
-  given.nonce === nonce &&
-  given.deadline === deadline

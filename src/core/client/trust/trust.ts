@@ -61,7 +61,7 @@ export function howToPin(slug: string): string {
 
 export interface Asked {
   /** What the user named; left out for a context that stands for itself. */
-  readonly identifier?: string
+  readonly identifier?: string | undefined
   /** The later of wall clock and, where known, head time; Unix seconds. */
   readonly nowSeconds: number
   /**
@@ -69,7 +69,7 @@ export interface Asked {
    * for.
    */
   readonly requireSlugPin?: boolean
-  readonly confirmedQuestionId?: string
+  readonly confirmedQuestionId?: string | undefined
 }
 
 /** A round begins at a block's time; this much of clock difference is taken. */

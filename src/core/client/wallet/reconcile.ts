@@ -17,7 +17,7 @@ import {
 } from '../journal/authorizations.js'
 import type { Journal, JournalPorts, JournalView } from '../journal/journal.js'
 import type { Terminal } from '../journal/records.js'
-import { outOfBandLine } from '../propose/earlier.js'
+import { outOfBandLine } from '../journal/saved.js'
 import { howToPin, pinnedQuestionId, type Trust, untrusted } from '../trust/trust.js'
 import { adviseExecuted, holdsProposal, type Position, positionOf } from './position.js'
 import {

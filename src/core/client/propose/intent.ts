@@ -1,0 +1,239 @@
+/** What a user wants signed, and what the journal holds for it (R8, contract §6). */
+import type { Address, Hex } from '../../ports.js'
+import { ConflictError, type ProposerError, UsageError } from '../../protocol/errors.js'
+import { minimumDeadlineSeconds } from '../../protocol/permit.js'
+import { outcomeOf, priceOf } from '../../protocol/proposal.js'
+import type { OutcomeKey } from '../../protocol/schema.js'
+import {
+  type Authorization,
+  equalIntent,
+  isOpen,
+  type Offer,
+  offersFor,
+  openFor,
+  otherTerms,
+  type Wanted,
+} from '../journal/authorizations.js'
+import type { JournalPorts, JournalView } from '../journal/journal.js'
+import type { QuestionContext } from '../trust/context.js'
+import { atRequester, mayBeAt, pinnedQuestionId, type Trust } from '../trust/trust.js'
+
+/** Optional terms only where the user gave them: they make intents differ (contract §6). */
+export interface Intent {
+  /** Question id or slug. */
+  readonly identifier: string
+  readonly proposer: Address
+  readonly outcome: OutcomeKey
+  /** Raw token units; default: the required bond and the headroom on it. */
+  readonly amountRaw?: bigint | undefined
+  /**
+   * Slack for a bond that is raised later, in hundredths of a percent of it; default 0. Does not
+   * count where the amount is given.
+   */
+  readonly headroomBasisPoints?: bigint | undefined
+  /** Refuses above it; raw token units. */
+  readonly maxAmountRaw?: bigint | undefined
+  readonly nonce?: bigint | undefined
+  /** Unix seconds; default: an hour from now. */
+  readonly deadlineSeconds?: bigint | undefined
+  /** Journal id of the open authorization this one replaces (R8). */
+  readonly supersede?: string | undefined
+  readonly clientRef?: string | undefined
+}
+
+/** What looking into the journal takes. */
+export interface LookParts {
+  readonly ports: Pick<JournalPorts, 'clock'>
+  readonly trust: Trust
+}
+
+/** The part of a context that names its round. */
+export type RoundNamed = Pick<QuestionContext, 'question_id'> & {
+  readonly request: Pick<QuestionContext['request'], 'timestamp' | 'requester'>
+}
+
+/** What the journal holds for an intent in one round. */
+export type InJournal =
+  | { readonly kind: 'none' }
+  | { readonly kind: 'reuse'; readonly authorization: Authorization }
+  /** Typed data of equal intent is out there unsigned. */
+  | { readonly kind: 'resume'; readonly offer: Offer }
+  | { readonly kind: 'refuse'; readonly error: ProposerError }
+
+/**
+ * The question id of an identifier without asking anybody: itself, the pin of a slug, or what the
+ * slug meant when it was signed for.
+ */
+export function knownQuestionId(
+  trust: Trust,
+  identifier: string,
+  view: JournalView,
+): Hex | undefined {
+  const before = () =>
+    view.byIdentifier(identifier).findLast(({ signed }) => signed.chainId === trust.chain_id)
+  return pinnedQuestionId(trust, identifier) ?? before()?.signed.questionId
+}
+
+/** What of an intent makes it equal to another (contract §6). */
+export function wantedOf(trust: Trust, intent: Intent, questionId: Hex): Wanted {
+  const { amountRaw, nonce, deadlineSeconds } = intent
+  return {
+    questionId,
+    proposer: intent.proposer,
+    chainId: trust.chain_id,
+    price: priceOf[intent.outcome],
+    mayBeAt: (record) => mayBeAt(trust, record),
+    ...(amountRaw === undefined ? {} : { amount: String(amountRaw) }),
+    ...(nonce === undefined ? {} : { nonce: String(nonce) }),
+    ...(deadlineSeconds === undefined ? {} : { deadline: String(deadlineSeconds) }),
+  }
+}
+
+/** The open authorization of equal intent in any round; none where one is to be replaced. */
+export function savedFor(
+  { ports, trust }: LookParts,
+  view: JournalView,
+  intent: Intent,
+): Authorization | undefined {
+  const questionId = knownQuestionId(trust, intent.identifier, view)
+  if (questionId === undefined || intent.supersede !== undefined) return undefined
+  const wanted = wantedOf(trust, intent, questionId)
+  return openFor(view.byQuestion(questionId), wanted, ports.clock.nowMs()).findLast((one) =>
+    equalIntent(one, wanted),
+  )
+}
+
+/**
+ * Why an intent cannot be signed while its context cannot be had: `authorization_open` where a
+ * conflict may be about an authorization of ours that is open, else the error itself.
+ */
+export function withoutContext(
+  { ports, trust }: LookParts,
+  view: JournalView,
+  intent: Intent,
+  error: ProposerError,
+): ProposerError {
+  const questionId = knownQuestionId(trust, intent.identifier, view)
+  if (!(error instanceof ConflictError) || questionId === undefined) return error
+  const wanted = wantedOf(trust, intent, questionId)
+  const open = openFor(view.byQuestion(questionId), wanted, ports.clock.nowMs()).at(-1)
+  return open === undefined || open.id === intent.supersede
+    ? error
+    : authorizationOpen(open, error.detail)
+}
+
+/** What the journal holds for this question: in the context's round (R8), and in earlier ones. */
+export function byRound(
+  { ports, trust }: LookParts,
+  intent: Intent,
+  view: JournalView,
+  context: RoundNamed,
+): { readonly same: InJournal; readonly earlier: readonly Authorization[] } {
+  const nowMs = ports.clock.nowMs()
+  // What is open at another requester is of another round, and not of an earlier one.
+  const pins = atRequester(trust, context.request.requester)
+  const wanted = wantedOf(pins, intent, context.question_id)
+  const open = openFor(view.byQuestion(wanted.questionId), wanted, nowMs)
+  // A payload signed elsewhere does not tell its round: it counts in every one, the safe side.
+  const isHere = ({ signed }: Authorization) =>
+    signed.timestamp === undefined || signed.timestamp === context.request.timestamp
+  const here = open.filter(isHere)
+  const offers = offersFor(view.offers, wanted, nowMs).filter(
+    ({ offered }) => offered.timestamp === context.request.timestamp,
+  )
+  const same = inRound({ intent, view, wanted, here, offers, nowMs })
+  return { same, earlier: open.filter((one) => !isHere(one)) }
+}
+
+interface OfRound {
+  readonly intent: Intent
+  readonly view: JournalView
+  readonly wanted: Wanted
+  readonly here: readonly Authorization[]
+  readonly offers: readonly Offer[]
+  readonly nowMs: number
+}
+
+function inRound({ intent, view, wanted, here, offers, nowMs }: OfRound): InJournal {
+  const { supersede } = intent
+  const equal =
+    supersede === undefined ? here.findLast((one) => equalIntent(one, wanted)) : undefined
+  if (equal !== undefined) return { kind: 'reuse', authorization: equal }
+  const isNamed = ({ id }: { readonly id: string }) => id === supersede
+  const found = supersede === undefined ? undefined : view.find(supersede)
+  if (supersede !== undefined && ![...here, ...offers].some(isNamed) && !isGone(found))
+    return { kind: 'refuse', error: notSuperseded(supersede) }
+  const other = here.findLast((one) => !isNamed(one))
+  if (other !== undefined)
+    return { kind: 'refuse', error: authorizationOpen(other, undefined, wanted) }
+  const given = offers.findLast((one) => !isNamed(one))
+  if (given === undefined) return { kind: 'none' }
+  const isSame = supersede === undefined && equalIntent({ signed: given.offered }, wanted)
+  return isSame && isInTime(given)
+    ? { kind: 'resume', offer: given }
+    : { kind: 'refuse', error: offerOpen(given, wanted) }
+
+  /** One that was revoked or has ended since the user named it stands in nobody's way. */
+  function isGone(one: Authorization | undefined): boolean {
+    return (
+      one !== undefined &&
+      one.signed.questionId === wanted.questionId &&
+      one.signed.terms.proposer === wanted.proposer &&
+      !isOpen(one, nowMs)
+    )
+  }
+
+  /** A signature that admission would refuse for its deadline is of no use. */
+  function isInTime({ offered }: Offer): boolean {
+    const now = BigInt(Math.floor(nowMs / 1_000))
+    return BigInt(offered.terms.deadline) >= now + minimumDeadlineSeconds
+  }
+}
+
+const notSuperseded = (id: string) =>
+  new UsageError(
+    'not_superseded',
+    `${id} is not an open authorization for this question and round`,
+    { hint: 'see `proposer journal list` for the open ones' },
+  )
+
+/**
+ * Exit 5 of our own: another open authorization for this question and round, named, with what
+ * settles it (contract §6). `wanted` tells which of its explicit terms differ.
+ */
+export function authorizationOpen(
+  authorization: Authorization,
+  because?: string,
+  wanted?: Wanted,
+): ConflictError {
+  const { id, signed, candidateId, attempts } = authorization
+  const outcome = outcomeOf(signed.terms.price)
+  const settles =
+    candidateId !== undefined
+      ? `follow it with \`proposer poll ${candidateId}\``
+      : attempts.length === 0
+        ? `send it with \`proposer submit ${signed.identifier} --outcome ${outcome ?? '<p1|p2|p3>'}\``
+        : `send it again with \`proposer replay ${id}\``
+  const why = because === undefined ? '' : ` (${because})`
+  const terms = wanted === undefined ? '' : otherTerms(signed, wanted)
+  return new ConflictError(
+    'authorization_open',
+    `${id} is an open authorization by ${signed.terms.proposer} for question ${signed.questionId}, signed for ${outcome ?? `price ${signed.terms.price}`}${terms}${why}`,
+    { hint: `${settles}, or replace it with --supersede ${id}` },
+  )
+}
+
+/**
+ * Exit 5: typed data for this question and round is in the hands of a wallet outside (R8). `wanted`
+ * as in `authorizationOpen`.
+ */
+export function offerOpen({ id, offered }: Offer, wanted?: Wanted): ConflictError {
+  const terms = wanted === undefined ? '' : otherTerms(offered, wanted)
+  return new ConflictError(
+    'authorization_open',
+    `${id} was given out as typed data to be signed by ${offered.terms.proposer} for question ${offered.questionId}, price ${offered.terms.price}${terms}`,
+    {
+      hint: `bring its signature with \`proposer sign ${offered.identifier} --signature <hex>\`, or replace it with --supersede ${id}`,
+    },
+  )
+}

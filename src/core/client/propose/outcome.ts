@@ -1,0 +1,172 @@
+/** How a submission ended, and the error that a command throws for it (contract §6). */
+import {
+  ConflictError,
+  InterruptedError,
+  ProposerError,
+  RejectedError,
+  UnauthorizedError,
+  UnavailableError,
+  UncertainError,
+} from '../../protocol/errors.js'
+import { answerError, type Unaccepted } from '../gateway/answer.js'
+import type { Authorization } from '../journal/authorizations.js'
+import type { OutOfBand } from '../journal/saved.js'
+import type { SubmitAnswer } from './attempt.js'
+
+interface OfAuthorization {
+  readonly authorization: Authorization
+  readonly journalId: string
+}
+
+export interface Accepted extends OfAuthorization {
+  readonly outcome: 'accepted' | 'replayed'
+  readonly statusCode: 200 | 202
+  readonly candidateId: string
+  readonly status: string
+  readonly receivedAt: string
+  readonly questionId: string
+  readonly error?: undefined
+}
+
+export interface NotAccepted extends OfAuthorization {
+  readonly outcome: 'refused' | 'conflict' | 'unknown' | 'deferred' | 'interrupted'
+  readonly statusCode: number | null
+  readonly error: ProposerError
+  /** Its round is over, and no gateway will tell any more. */
+  readonly outOfBand?: OutOfBand
+}
+
+/** Everything but `accepted` and `replayed` carries the error that the command throws. */
+export type SubmissionResult = Accepted | NotAccepted
+
+/** What a 200 or 202 says. */
+export const acceptedOutcome = (
+  authorization: Authorization,
+  { httpStatus, value }: Extract<SubmitAnswer, { kind: 'accepted' }>,
+): Accepted => ({
+  authorization,
+  journalId: authorization.id,
+  outcome: httpStatus === 202 ? 'accepted' : 'replayed',
+  statusCode: httpStatus,
+  candidateId: value.candidate_id,
+  status: value.status,
+  receivedAt: value.received_at,
+  questionId: authorization.signed.questionId,
+})
+
+/** An outcome with its error; the status is the answer's. */
+export const notAccepted = (
+  authorization: Authorization,
+  outcome: NotAccepted['outcome'],
+  error: ProposerError,
+  statusCode: number | undefined,
+): NotAccepted => ({
+  authorization,
+  journalId: authorization.id,
+  outcome,
+  statusCode: statusCode ?? null,
+  error,
+})
+
+const statusIn = ({ httpStatus }: Unaccepted) => (httpStatus === undefined ? {} : { httpStatus })
+
+/** UncertainError (exit 6): only a replay of the same bytes can tell. */
+export function unknownOutcome(authorization: Authorization, last: Unaccepted): NotAccepted {
+  const { id } = authorization
+  const error = new UncertainError(
+    'outcome_unknown',
+    `${id} may have been admitted: an attempt brought no clear answer (last: ${last.detail}); do not sign again`,
+    {
+      hint: `send the same bytes again with \`proposer replay ${id}\``,
+      retryable: true,
+      ...statusIn(last),
+    },
+  )
+  return notAccepted(authorization, 'unknown', error, last.httpStatus)
+}
+
+/**
+ * UnavailableError (exit 75): this sending admitted nothing; the same bytes later, or the candidate
+ * that they are already.
+ */
+export function deferredOutcome(authorization: Authorization, last: Unaccepted): NotAccepted {
+  const { id, candidateId } = authorization
+  const after = last.kind === 'deferred' ? last.retryAfterMs : undefined
+  const later = after === undefined ? ' later' : ` in ${Math.ceil(after / 1_000)} seconds`
+  const isNew = candidateId === undefined
+  const detail = isNew
+    ? `${id} was not admitted: ${last.detail}`
+    : `${inVain(last)} (${last.detail}); ${admitted(authorization)}`
+  const hint = isNew
+    ? `the same command, or \`proposer replay ${id}\`, sends the same bytes${later}`
+    : follow(candidateId)
+  const error = new UnavailableError(last.code, detail, {
+    hint,
+    ...statusIn(last),
+    ...(after === undefined ? {} : { retryAfterMs: after }),
+  })
+  return notAccepted(authorization, 'deferred', error, last.httpStatus)
+}
+
+/** Of bytes that have a candidate, no other sending is a reason to sign again (R7, R8). */
+const admitted = ({ id, candidateId }: Authorization) =>
+  `${id} is admitted already as ${candidateId}`
+const follow = (candidateId: string) => `follow its candidate with \`proposer poll ${candidateId}\``
+
+function inVain({ kind, httpStatus }: Unaccepted): string {
+  if (kind === 'uncertain') return 'this attempt brought no clear answer'
+  return httpStatus === undefined ? 'this attempt reached nobody' : 'this attempt was put off'
+}
+
+/** A definite refusal; of bytes that were admitted before, it says so. */
+export function refusedOutcome(
+  authorization: Authorization,
+  answer: Extract<Unaccepted, { kind: 'refused' }>,
+): NotAccepted {
+  const { candidateId } = authorization
+  const { httpStatus, code } = answer
+  const refuse = (): ProposerError => {
+    if (candidateId === undefined) return answerError(answer, 'submit')
+    const Kind = httpStatus === 403 ? UnauthorizedError : RejectedError
+    const detail = `${admitted(authorization)}; sent again, the same bytes were refused: ${answer.detail}`
+    return new Kind(code, detail, { httpStatus, hint: follow(candidateId) })
+  }
+  return notAccepted(authorization, 'refused', refuse(), httpStatus)
+}
+
+/** The gateway's 409 (exit 5), with the candidate to look at where it is known. */
+export function conflictOutcome(
+  authorization: Authorization,
+  { code, detail }: Unaccepted,
+): NotAccepted {
+  const { candidateId, signed } = authorization
+  const hint =
+    candidateId === undefined
+      ? `see \`proposer reconcile ${signed.questionId}\` before signing again`
+      : `follow the candidate with \`proposer poll ${candidateId}\``
+  const error = new ConflictError(code, detail, { httpStatus: 409, hint })
+  return notAccepted(authorization, 'conflict', error, 409)
+}
+
+/** Contract §6: 6 where an attempt is uncertain, else 130. `why` is the signal's reason. */
+export function stoppedOutcome(
+  authorization: Authorization,
+  uncertain: boolean,
+  last: Unaccepted | undefined,
+  why: unknown,
+): NotAccepted {
+  const { id, candidateId } = authorization
+  const cut = { kind: 'uncertain', code: 'interrupted', detail: 'stopped before an answer came' }
+  if (uncertain) return unknownOutcome(authorization, last ?? (cut as Unaccepted))
+  const reason = why instanceof ProposerError ? why.detail : 'stopped'
+  const isNew = candidateId === undefined
+  const state = isNew ? `${id} was not admitted` : admitted(authorization)
+  const hint = isNew
+    ? `the same command, or \`proposer replay ${id}\`, sends the same bytes`
+    : follow(candidateId)
+  const error = new InterruptedError('interrupted', `${reason}; ${state}`, {
+    hint,
+    retryable: true,
+  })
+  return notAccepted(authorization, 'interrupted', error, undefined)
+}

@@ -1,0 +1,195 @@
+/**
+ * Sending saved bytes until an answer settles them: a timeout is never a reason to sign again (R7,
+ * §7 rule 4, robustness §6). One proposal is a list of one.
+ */
+import type { ProposerError } from '../../protocol/errors.js'
+import { limits } from '../../protocol/words.js'
+import type { Unaccepted } from '../gateway/answer.js'
+import { isAborted, newPatience, timeLimit } from '../gateway/retry.js'
+import { type Authorization, isUnsettled } from '../journal/authorizations.js'
+import { attempt, itemsThatFit, type SubmitAnswer, type SubmitParts } from './attempt.js'
+import {
+  acceptedOutcome,
+  conflictOutcome,
+  deferredOutcome,
+  refusedOutcome,
+  type SubmissionResult,
+  stoppedOutcome,
+  unknownOutcome,
+} from './outcome.js'
+
+export interface SubmitOptions {
+  /** Bounds the whole call, retries included; without it 8 tries or 5 min. */
+  readonly timeoutMs?: number | undefined
+  /** Starts nothing more; ends what is in flight too, unless there is a `callSignal`. */
+  readonly signal?: AbortSignal | undefined
+  /** Told before each wait: what happened and for how long. */
+  readonly onRetry?: OnRetry | undefined
+}
+
+export type OnRetry = (event: { attempt: number; reason: string; waitMs: number }) => void
+
+export interface SendOptions extends SubmitOptions {
+  /** Ends what is in flight. */
+  readonly callSignal?: AbortSignal
+  /** Fingerprint of the batch input. */
+  readonly batch?: string
+  /** Items a call may have; halved for the whole run where the gateway finds calls too large. */
+  readonly size?: { most: number }
+}
+
+export interface Sent {
+  /** In the order of the authorizations. */
+  readonly results: readonly SubmissionResult[]
+  /** Why nothing more should be sent: nobody answered to the end. */
+  readonly gone?: ProposerError | undefined
+}
+
+interface Sending {
+  readonly authorization: Authorization
+  /** Some attempt may have been admitted. */
+  uncertain: boolean
+  last?: Unaccepted
+  result?: SubmissionResult
+}
+
+/** `sendAll` of one authorization. */
+export async function submitAuthorization(
+  parts: SubmitParts,
+  authorization: Authorization,
+  options: SubmitOptions = {},
+): Promise<SubmissionResult> {
+  const [result] = (await sendAll(parts, [authorization], options)).results
+  if (result === undefined) throw new Error('an item was left without an outcome')
+  return result
+}
+
+/**
+ * Sends saved bytes until each has an answer: again after 429, 503 and whatever is uncertain, after
+ * 1, 2, 4 … 30 s with full jitter or by Retry-After, ≤ 8 tries or 5 min or `timeoutMs`. A refusal
+ * does not settle an earlier uncertain attempt (exit 6 stays); a 409 does as far as the exit code
+ * goes (5). Rejects for journal faults (StorageError 74) only.
+ */
+export async function sendAll(
+  parts: SubmitParts,
+  authorizations: readonly Authorization[],
+  options: SendOptions,
+): Promise<Sent> {
+  const { signal, timeoutMs } = options
+  const sendings = authorizations.map(
+    (authorization): Sending => ({ authorization, uncertain: isUnsettled(authorization) }),
+  )
+  const limit = timeLimit(parts, { timeoutMs, signal: options.callSignal ?? signal })
+  const either = signal === undefined ? limit.signal : AbortSignal.any([limit.signal, signal])
+  const patience = newPatience(parts.ports, timeoutMs)
+  const local = { most: options.size?.most ?? limits.batchItems }
+  let tries = 0
+  try {
+    for (;;) {
+      if (pendingOf(sendings).length === 0) return { results: resultsOf(sendings) }
+      if (isAborted(signal)) return stop(sendings, signal?.reason)
+      const { reached, again } = await sendOnce(parts, sendings, local, limit.signal, options)
+      const waiting = pendingOf(sendings)
+      if (waiting.length === 0 || again || isAborted(signal)) continue
+      const waitMs = limit.signal.aborted ? undefined : patience(longestTold(waiting))
+      if (waitMs === undefined) return giveUp(sendings, reached)
+      const reason = waiting[0]?.last?.detail ?? 'no answer'
+      options.onRetry?.({ attempt: ++tries, reason, waitMs })
+      try {
+        await parts.ports.clock.sleep(waitMs, either)
+      } catch (error) {
+        if (!either.aborted) throw error
+        if (!isAborted(signal)) return giveUp(sendings, reached)
+      }
+    }
+  } finally {
+    limit.clear()
+  }
+}
+
+const pendingOf = (sendings: readonly Sending[]) =>
+  sendings.filter(({ result }) => result === undefined)
+
+const longestTold = (waiting: readonly Sending[]) =>
+  Math.max(...waiting.map(({ last }) => (last && 'retryAfterMs' in last && last.retryAfterMs) || 0))
+
+/** Every pending item once. `again`: some are to be sent again at once, in other company. */
+async function sendOnce(
+  parts: SubmitParts,
+  sendings: readonly Sending[],
+  local: { most: number },
+  callSignal: AbortSignal,
+  { batch, size, signal }: SendOptions,
+): Promise<{ readonly reached: boolean; readonly again: boolean }> {
+  let [reached, again] = [false, false]
+  const send = async (some: readonly Sending[]) => {
+    const authorizations = some.map(({ authorization }) => authorization)
+    const sent = await attempt(parts, authorizations, { signal: callSignal, batch })
+    reached ||= sent.wasAnswered
+    for (const [at, one] of some.entries()) take(one, sent.answers[at])
+    return sent
+  }
+  const isOf = (form: string) => (one: Sending) => one.authorization.signed.form === form
+  const pending = pendingOf(sendings)
+  for (const one of pending.filter(isOf('single'))) {
+    if (isAborted(signal)) break
+    await send([one])
+  }
+  let rest = pending.filter(isOf('batch'))
+  while (rest.length > 0 && !isAborted(signal)) {
+    const authorizations = rest.map(({ authorization }) => authorization)
+    const some = rest.slice(0, itemsThatFit(authorizations, local.most))
+    rest = rest.slice(some.length)
+    const { wasAnswered, split } = await send(some)
+    if (!wasAnswered) continue
+    if (split !== undefined) local.most = Math.max(1, Math.floor(some.length / 2))
+    if (split === 'too_large' && size !== undefined) size.most = Math.min(size.most, local.most)
+    again ||= some.some(
+      ({ last, result }) => result === undefined && [413, 422].includes(last?.httpStatus ?? 0),
+    )
+  }
+  return { reached, again }
+}
+
+/** What an answer to one of the items settles. */
+function take(one: Sending, answer: SubmitAnswer | undefined): void {
+  const { authorization } = one
+  if (answer === undefined) return
+  if (answer.kind === 'accepted') {
+    one.result = acceptedOutcome(authorization, answer)
+    return
+  }
+  // A call that was cut short tells less than the one before it.
+  if (one.last === undefined || answer.code !== 'not_sent') one.last = answer
+  if (answer.kind === 'reconcile') one.result = conflictOutcome(authorization, answer)
+  // What has a candidate id is accepted, whatever another sending met (contract §1).
+  if (answer.kind === 'uncertain') one.uncertain ||= authorization.candidateId === undefined
+  if (answer.kind === 'refused')
+    one.result = one.uncertain
+      ? unknownOutcome(authorization, answer)
+      : refusedOutcome(authorization, answer)
+}
+
+/** Stopped by the user: what may have been admitted is unknown, the rest can be sent later. */
+function stop(sendings: readonly Sending[], reason: unknown): Sent {
+  for (const one of pendingOf(sendings))
+    one.result = stoppedOutcome(one.authorization, one.uncertain, one.last, reason)
+  return { results: resultsOf(sendings) }
+}
+
+function giveUp(sendings: readonly Sending[], reached: boolean): Sent {
+  const left = pendingOf(sendings)
+  for (const one of left) {
+    const outcome = one.uncertain ? unknownOutcome : deferredOutcome
+    one.result = outcome(one.authorization, one.last ?? unsent)
+  }
+  return { results: resultsOf(sendings), gone: reached ? undefined : left[0]?.result?.error }
+}
+
+const unsent: Unaccepted = {
+  kind: 'deferred',
+  code: 'not_sent',
+  detail: 'the time ran out before it was sent',
+}
+
+const resultsOf = (sendings: readonly Sending[]) => sendings.flatMap(({ result }) => result ?? [])

@@ -1,0 +1,274 @@
+/**
+ * Signatures in groups (R6, R8): a whole group under one hold of the journal's lock, a hundred at a
+ * time: their nonces durable in one append, then their signatures, then these durable in another.
+ */
+
+import { onChain } from '../../chain/unavailable.js'
+import type { Signer } from '../../ports.js'
+import { ProposerError, UsageError } from '../../protocol/errors.js'
+import { toHex } from '../../protocol/witness.js'
+import { limits } from '../../protocol/words.js'
+import { pinnedHeads, spentNonces } from '../funds/funds.js'
+import type { JournalView } from '../journal/journal.js'
+import { chainChecks, type JournalEntry, type Signed } from '../journal/records.js'
+import { chainNow, type QuestionContext } from '../trust/context.js'
+import { signInRound, wrongSigner } from './authorize.js'
+import { byRound, offerOpen } from './intent.js'
+import { importRecord, newMisplaced } from './payload.js'
+import type { BatchParts, ToImport, ToSign } from './plan.js'
+import {
+  draftOf,
+  isOwnFailure,
+  newAuthorization,
+  nonceReserved,
+  nonceSpent,
+  type Reserved,
+  type Signing,
+  signDrafts,
+} from './sign.js'
+import type { Spending } from './spending.js'
+import { checkTerms, checkTimeline, cutNotes } from './terms.js'
+
+type Waiting = ToSign | ToImport
+
+/** What there is of an item before its signature: it is settled, or its record or draft is made. */
+type Made = Signing | { readonly signed: Signed } | Reserved
+
+/** What a group has taken already, which is in no view yet. */
+interface Taken {
+  readonly questions: Set<string>
+  readonly nonces: Set<string>
+}
+
+/**
+ * Signs and imports a group, in order; each failure is its item's own (UsageError as `prepare` has
+ * them, ConflictError `authorization_open`). A wallet outside, which may ask a person, signs one by
+ * one without the lock. Rejects for StorageError 74, a key that cannot be unlocked, and a chain that
+ * does not answer.
+ */
+export async function signGroup(
+  parts: BatchParts,
+  spending: Spending,
+  group: readonly Waiting[],
+): Promise<readonly Signing[]> {
+  if (group.length === 0) return []
+  const signer = group.some(({ kind }) => kind === 'sign') ? await parts.signer() : undefined
+  if (signer?.signTypedData !== undefined) return signOneByOne(parts, spending, group, signer)
+  const { chain, trust, ports, journal, recover } = parts
+  const nowSeconds =
+    chain === undefined ? ports.clock.nowMs() / 1_000 : await chainNow(chain, trust, ports.clock)
+  // A wallet without code need not be asked for each signature.
+  const hasCode =
+    chain !== undefined &&
+    signer !== undefined &&
+    (await onChain(() => chain.code(signer.address))) !== '0x'
+  const signing = { ports, journal, recover, chain: hasCode ? chain : undefined }
+  return journal.exclusive(async (view) => {
+    const taken: Taken = { questions: new Set(), nonces: new Set() }
+    const signings: Promise<readonly Signing[]>[] = []
+    let hasFailed = false
+    try {
+      for (let at = 0; at < group.length && !hasFailed; at += limits.batchItems) {
+        const made: Made[] = []
+        for (const one of group.slice(at, at + limits.batchItems))
+          made.push(await make(parts, spending, { one, view, signer, nowSeconds }, taken))
+        const reserved = await withoutSpent(parts, made)
+        const reserving = reserved.flatMap((one) => ('draft' in one ? one.reserving : []))
+        if (reserving.length > 0) await journal.append(reserving)
+        // Another thread may be at these while the next are made ready.
+        const some = signSome(signing, reserved, signer)
+        some.catch(() => {
+          hasFailed = true
+        })
+        signings.push(some)
+      }
+    } finally {
+      // Nothing goes on without the lock.
+      await Promise.allSettled(signings)
+    }
+    return (await Promise.all(signings)).flat()
+  })
+}
+
+/** Signs the drafts among them, and journals these with the records of those signed elsewhere. */
+async function signSome(
+  parts: Parameters<typeof signDrafts>[0],
+  made: readonly Made[],
+  signer: Signer | undefined,
+): Promise<readonly Signing[]> {
+  const imported = made.flatMap((one): JournalEntry[] =>
+    'signed' in one && !('attempts' in one) ? [{ kind: 'signed', data: one.signed }] : [],
+  )
+  const drafts = made.flatMap((one) => ('draft' in one ? [one.draft] : []))
+  if (signer === undefined && imported.length > 0) await parts.journal.append(imported)
+  const signed =
+    signer === undefined ? [] : await signDrafts(parts, drafts, signer, 'batch', imported)
+  const next = signed[Symbol.iterator]()
+  return made.map((one): Signing => {
+    if (one instanceof ProposerError || 'attempts' in one) return one
+    if ('signed' in one) return newAuthorization(one.signed)
+    const signing: Signing | undefined = next.next().value
+    if (signing === undefined) throw new Error('a draft was left unsigned')
+    return signing
+  })
+}
+
+interface Making {
+  readonly one: Waiting
+  readonly view: JournalView
+  readonly signer: Signer | undefined
+  readonly nowSeconds: number
+}
+
+async function make(
+  parts: BatchParts,
+  spending: Spending,
+  making: Making,
+  { questions, nonces }: Taken,
+): Promise<Made> {
+  const { one } = making
+  const [questionId, proposer] =
+    one.kind === 'import'
+      ? [one.payload.proposal.questionId, one.payload.proposal.proposer]
+      : [one.context.question_id, one.intent.proposer]
+  const question = `${questionId} ${proposer}`
+  // `checkBatch` has refused an input with twins; this holds R8 and R6 for every other caller.
+  const made = questions.has(question)
+    ? twin()
+    : await ownFailure(() =>
+        one.kind === 'import'
+          ? importOf(parts, one, making.view)
+          : draftFor(parts, spending, one, making),
+      )
+  questions.add(question)
+  const record = 'draft' in made ? made.draft : 'signed' in made ? made.signed : undefined
+  if (record === undefined || 'attempts' in made) return made
+  const nonce = `${record.terms.proposer} ${record.terms.nonce}`
+  if (nonces.has(nonce))
+    return nonceReserved(
+      `${record.terms.nonce} stands twice in this batch for the same proposer`,
+      'the nonce',
+    )
+  nonces.add(nonce)
+  return made
+}
+
+/** Terms, nonce and digest of a row; another process may have signed since the look-up. */
+async function draftFor(
+  parts: BatchParts,
+  spending: Spending,
+  { intent, context, price, witness, ref }: ToSign,
+  { view, signer, nowSeconds }: Making,
+): Promise<Made> {
+  if (signer?.address !== intent.proposer) throw wrongSigner(signer, intent)
+  const { same } = byRound(parts, intent, view, context)
+  if (same.kind === 'refuse') throw same.error
+  if (same.kind === 'reuse') return same.authorization
+  if (same.kind === 'resume') throw offerOpen(same.offer)
+  checkTimeline(parts.trust, context, view)
+  const checked = checkTerms(intent, context, nowSeconds)
+  const { amountRaw, deadlineSeconds } = checked
+  for (const note of cutNotes(intent, checked)) parts.note?.(note)
+  await spending.take(context.bond.token, intent.proposer, amountRaw)
+  const nonce = intent.nonce ?? parts.journal.nextNonce()
+  const digest = toHex(
+    witness.digest({
+      price,
+      amount: String(amountRaw),
+      nonce: String(nonce),
+      deadline: String(deadlineSeconds),
+    }),
+  )
+  // Its context says whether it is the chain's; nonce and funds are looked at here.
+  const unchecked =
+    parts.chain === undefined
+      ? chainChecks
+      : context.source === 'chain'
+        ? []
+        : (['round', 'bond'] as const)
+  const terms = { context, price, amountRaw, nonce, deadlineSeconds, round: ref, digest, unchecked }
+  return draftOf(parts, intent, terms, view)
+}
+
+/** The record of an item that was signed elsewhere, unless the journal knows it by now. */
+async function importOf(
+  parts: BatchParts,
+  { payload }: ToImport,
+  view: JournalView,
+): Promise<Made> {
+  const { proposal, body, identity } = payload
+  const known = view.byIdentity(identity)
+  if (known !== undefined) return known
+  if (view.isReserved(proposal.proposer, proposal.nonce))
+    newMisplaced(parts.trust.chain_id, view)(body, proposal)
+  return { signed: importRecord(parts, view, payload) }
+}
+
+/** A failure that says what is wrong with one item; anything else ends the batch. */
+async function ownFailure<T>(work: () => Promise<T>): Promise<T | ProposerError> {
+  try {
+    return await work()
+  } catch (error) {
+    if (isOwnFailure(error)) return error
+    throw error
+  }
+}
+
+/** Drafts whose nonce the chain has as spent fail before it is reserved. */
+async function withoutSpent(
+  { chain, trust }: BatchParts,
+  made: readonly Made[],
+): Promise<readonly Made[]> {
+  const claims = made.flatMap((one) => {
+    if (!('draft' in one)) return []
+    const { id, terms } = one.draft
+    return [{ id, owner: terms.proposer, nonce: BigInt(terms.nonce) }]
+  })
+  if (chain === undefined || claims.length === 0) return made
+  const { latest } = await pinnedHeads(chain, trust)
+  const spent = await onChain(() => spentNonces(chain, trust.permit2, latest.number, claims))
+  return made.map((one) =>
+    'draft' in one && spent.has(one.draft.id)
+      ? nonceSpent(one.draft.terms.nonce, one.draft.terms.proposer)
+      : one,
+  )
+}
+
+async function signOneByOne(
+  parts: BatchParts,
+  spending: Spending,
+  group: readonly Waiting[],
+  signer: Signer,
+): Promise<readonly Signing[]> {
+  const results: Signing[] = []
+  for (const one of group)
+    results.push(
+      await ownFailure(async () => {
+        if (one.kind === 'import')
+          return parts.journal.exclusive(async (view) => {
+            const made = await importOf(parts, one, view)
+            const [signing] = await signSome(parts, [made], undefined)
+            return signing as Signing
+          })
+        const { intent, context } = one
+        const { amountRaw } = checkTerms(intent, context, parts.ports.clock.nowMs() / 1_000)
+        await spending.take(context.bond.token, intent.proposer, amountRaw)
+        const signing = { ...parts, context: async () => wholeOf(one), signer: async () => signer }
+        return (await signInRound(signing, intent)).authorization
+      }),
+    )
+  return results
+}
+
+function wholeOf({ whole }: ToSign): QuestionContext {
+  if (whole === undefined)
+    throw new Error('the context of a row for an outside wallet was not kept')
+  return whole
+}
+
+const twin = () =>
+  new UsageError(
+    'duplicate_row',
+    'the same question stands twice in this batch for the same proposer',
+    { hint: 'leave one of them' },
+  )

@@ -1,0 +1,272 @@
+/**
+ * The one place that asks for a signature. Order: intent and nonce durable (R6), sign, check,
+ * journal, and only then may it be sent. One proposal is a list of one.
+ */
+import { eip1271MagicValue } from '../../chain/constants.js'
+import { onChain } from '../../chain/unavailable.js'
+import { type Address, type Chain, ChainError, type Hex, type Signer } from '../../ports.js'
+import { ProposerError, StorageError, UsageError } from '../../protocol/errors.js'
+import { identityOf, toBatchItem, toSingle } from '../../protocol/proposal.js'
+import { type RecoverPublicKey, signerBy } from '../../protocol/recovered.js'
+import { fromHex } from '../../protocol/witness.js'
+import { isSignature } from '../../protocol/words.js'
+import type { Authorization } from '../journal/authorizations.js'
+import type { Journal, JournalPorts, JournalView } from '../journal/journal.js'
+import type { Form, JournalEntry, Offered, Signed } from '../journal/records.js'
+import type { Trust } from '../trust/trust.js'
+import type { Intent } from './intent.js'
+import type { Preview } from './prepare.js'
+import type { RoundFacts } from './terms.js'
+
+/** What an authorization says before it is signed: an `offered` record but when and as what. */
+export type Draft = Omit<Offered, 'typedData' | 'offeredAtMs'>
+
+/** Terms that have been checked. */
+export type Prepared = Pick<
+  Preview,
+  'price' | 'amountRaw' | 'nonce' | 'deadlineSeconds' | 'round' | 'digest' | 'unchecked'
+> & { readonly context: RoundFacts }
+
+/** The draft, and the entries that reserve it: intent and nonce, durable before anything is signed. */
+export interface Reserved {
+  readonly draft: Draft
+  readonly reserving: readonly JournalEntry[]
+}
+
+/** An authorization whose bytes are durable, or why there is none. */
+export type Signing = Authorization | ProposerError
+
+/** A nonce serves one authorization (R6). `what`: who has it. */
+export const nonceReserved = (what: string, flag = '--nonce') =>
+  new UsageError('nonce_reserved', `nonce ${what}`, {
+    hint: `leave ${flag} out: a fresh one is chosen`,
+  })
+
+/** The chain has the nonce as used or cancelled. */
+export const nonceSpent = (nonce: bigint | string, proposer: string, flag = 'the nonce') =>
+  new UsageError('nonce_spent', `Permit2 has nonce ${nonce} of ${proposer} as used or cancelled`, {
+    hint: `leave ${flag} out: a fresh one is chosen`,
+  })
+
+/** The next authorization of this run. UsageError `nonce_reserved`. */
+export function draftOf(
+  { journal, trust }: { readonly journal: Journal; readonly trust: Trust },
+  intent: Pick<Intent, 'identifier' | 'proposer' | 'clientRef' | 'supersede'>,
+  prepared: Prepared,
+  view: JournalView,
+): Reserved {
+  const { identifier, proposer, clientRef, supersede } = intent
+  const { question_id: questionId, request, bond } = prepared.context
+  const nonce = String(prepared.nonce)
+  const amount = String(prepared.amountRaw)
+  const deadline = String(prepared.deadlineSeconds)
+  const terms = { proposer, price: prepared.price, amount, nonce, deadline }
+  if (view.isReserved(proposer, nonce))
+    throw nonceReserved(`${nonce} was taken by another authorization meanwhile`)
+  const id = journal.nextId()
+  const supersedes = supersede === undefined ? {} : { supersedes: supersede }
+  const draft: Draft = {
+    id,
+    identifier,
+    questionId,
+    chainId: trust.chain_id,
+    timestamp: request.timestamp,
+    round: prepared.round.key,
+    requester: request.requester,
+    digest: prepared.digest,
+    token: bond.token,
+    spender: trust.signed_proposer,
+    ...(clientRef === undefined ? {} : { clientRef }),
+    terms,
+    ...supersedes,
+    unchecked: [...prepared.unchecked],
+  }
+  return {
+    draft,
+    reserving: [
+      { kind: 'intent', data: { id, identifier, questionId, terms, ...supersedes } },
+      { kind: 'nonce.reserved', data: { id, proposer, nonce } },
+    ],
+  }
+}
+
+/** The record of a signature: the exact bytes of the single form, or of a batch's item (§2.7). */
+export function signedOf(
+  ports: Pick<JournalPorts, 'clock' | 'hash'>,
+  draft: Draft,
+  signature: Hex,
+  form: Form,
+): Signed {
+  const { questionId, chainId, spender, clientRef } = draft
+  const terms = { ...draft.terms, proposer: draft.terms.proposer, signature }
+  const body = JSON.stringify(
+    form === 'single' ? toSingle(terms) : toBatchItem(questionId, terms, clientRef),
+  )
+  const identity = identityOf(
+    ports.hash,
+    { chainId, spender: spender },
+    { questionId: questionId, ...terms },
+  )
+  return { ...draft, identity, ...savedBody(ports, body, form) }
+}
+
+/** What is recorded of bytes that may be sent. */
+export const savedBody = (
+  { clock, hash }: Pick<JournalPorts, 'clock' | 'hash'>,
+  body: string,
+  form: Form,
+) => ({ form, body, sha256: hash.sha256(body), signedAtMs: Math.trunc(clock.nowMs()) })
+
+/** A fresh authorization, never sent. */
+export const newAuthorization = (signed: Signed): Authorization => ({
+  id: signed.id,
+  signed,
+  signedAtMs: signed.signedAtMs,
+  attempts: [],
+  terminals: [],
+})
+
+interface SigningParts {
+  readonly ports: JournalPorts
+  readonly journal: Journal
+  /** Asked whether an account has code. */
+  readonly chain?: Chain | undefined
+  /** How our own signature is checked. Default: @noble/curves. */
+  readonly recover?: RecoverPublicKey | undefined
+}
+
+/**
+ * Signs drafts whose nonces are durable, checks each signature as the chain will, and journals the
+ * exact bytes of all at once, with the `imported` records. A failure that says what is wrong with one item is its result. After
+ * any other one nothing is journaled as signed; the nonces stay reserved. StorageError 74, after
+ * which nothing was or will be sent.
+ */
+export async function signDrafts(
+  { ports, journal, chain, recover }: SigningParts,
+  drafts: readonly Draft[],
+  signer: Signer,
+  form: Form,
+  imported: readonly JournalEntry[] = [],
+): Promise<readonly Signing[]> {
+  const signed = await Promise.allSettled(
+    drafts.map(async (draft) => {
+      const given = await signer.signDigest(draft.digest)
+      return signedOf(ports, draft, await checkedSignature(chain, draft, given, recover), form)
+    }),
+  )
+  const broken = signed.find((one) => one.status === 'rejected' && !isOwnFailure(one.reason)) as
+    | PromiseRejectedResult
+    | undefined
+  const results = signed.map((one, at): JournalEntry => {
+    const id = drafts[at]?.id ?? ''
+    if (one.status === 'fulfilled' && broken === undefined)
+      return { kind: 'signed', data: one.value }
+    const reason = reasonOf(one.status === 'fulfilled' ? broken?.reason : one.reason)
+    return { kind: 'abandoned', data: { id, reason } }
+  })
+  const entries = broken === undefined ? [...imported, ...results] : results
+  if (entries.length > 0) await journal.append(entries)
+  if (broken !== undefined) throw broken.reason
+  return signed.map((one) =>
+    one.status === 'fulfilled' ? newAuthorization(one.value) : (one.reason as ProposerError),
+  )
+}
+
+/** Says what is wrong with one item; anything else ends the batch. */
+export const isOwnFailure = (error: unknown): error is ProposerError =>
+  error instanceof ProposerError && !(error instanceof StorageError)
+
+/** A code for the journal's `abandoned` record. */
+export const reasonOf = (error: unknown): string =>
+  error instanceof ProposerError ? error.code : 'signer_failed'
+
+/**
+ * The signature in a form that the chain takes, or UsageError `bad_signature`. An account without
+ * code: 64 or 65 bytes that recover to the proposer, v 0 or 1 lifted to 27 or 28. An account with
+ * code is asked by isValidSignature, because Permit2 will ask it; what it refuses as it is, is
+ * tried with v lifted. Without a chain only recovery is possible. Source: domain §3.3.
+ */
+export async function checkedSignature(
+  chain: Chain | undefined,
+  draft: Pick<Draft, 'terms' | 'digest'>,
+  given: string,
+  recover?: RecoverPublicKey,
+): Promise<Hex> {
+  const proposer = draft.terms.proposer
+  const digest = draft.digest
+  const bad = (why: string, hint = "check that the account is the proposer's") =>
+    new UsageError(
+      'bad_signature',
+      `the signature does not authorize for ${proposer}: ${why}; nothing was sent`,
+      { hint },
+    )
+  const signature = given.trim().toLowerCase() as Hex
+  if (!isSignature(signature))
+    throw bad(
+      'it is not hex of 1 to 8,192 bytes',
+      'give what the wallet answered: 0x and an even number of hex digits',
+    )
+  const lifted = liftedV(signature)
+  if (chain !== undefined) {
+    const tried = [...new Set([signature, lifted])]
+    const accepted = await onChain(() => acceptedByWallet(chain, proposer, digest, tried))
+    if (accepted === 'refused')
+      throw bad('the wallet has code, and its isValidSignature refuses it')
+    if (accepted !== 'no code') return accepted
+  }
+  if ((await signerOf(fromHex(digest), lifted, recover)) === proposer) return lifted
+  const contract = '; where it is a contract wallet, give --rpc-url, so that it can be asked'
+  throw bad(
+    'it was made by another key, or for other data',
+    `check that the account is the proposer's${chain === undefined ? contract : ''}`,
+  )
+}
+
+async function signerOf(digest: Uint8Array, signature: Hex, recover: RecoverPublicKey | undefined) {
+  if (recover !== undefined) return signerBy(recover, digest, signature)
+  // @noble/curves takes a while to load: only where nobody brought a recovery.
+  const { recoverSigner } = await import('../../protocol/signature.js')
+  return recoverSigner(digest, signature)
+}
+
+/** Wallets that end 65 bytes with 0 or 1 mean 27 or 28 (domain §3.3). */
+export function liftedV<Text extends string>(signature: Text): Text {
+  const lifted = { '00': '1b', '01': '1c' }[signature.length === 132 ? signature.slice(130) : '']
+  return lifted === undefined ? signature : (`${signature.slice(0, 130)}${lifted}` as Text)
+}
+
+/** The first of these signatures that the account's code takes. */
+async function acceptedByWallet(
+  chain: Chain,
+  proposer: Address,
+  digest: Hex,
+  signatures: readonly Hex[],
+): Promise<Hex | 'refused' | 'no code'> {
+  const head = await chain.block('latest')
+  if (head === null) throw new ChainError('unavailable', 'the chain has no head')
+  if ((await chain.code(proposer, head.number)) === '0x') return 'no code'
+  const [{ erc1271Abi }, { readContract }] = await Promise.all([
+    import('../../chain/contracts.js'),
+    import('../../chain/reading.js'),
+  ])
+  for (const signature of signatures) {
+    try {
+      const args = [digest, signature] as const
+      const { number } = head
+      const magic = await readContract(
+        chain,
+        number,
+        proposer,
+        erc1271Abi,
+        'isValidSignature',
+        args,
+      )
+      if (magic === eip1271MagicValue) return signature
+    } catch (error) {
+      // A revert, or an answer of another shape, is the wallet's no.
+      if (!(error instanceof ChainError) || !['reverted', 'refused'].includes(error.kind))
+        throw error
+    }
+  }
+  return 'refused'
+}

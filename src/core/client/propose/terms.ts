@@ -1,0 +1,192 @@
+/** Amount and deadline as they will be signed, and the round that they are signed for (domain §9). */
+import { domainOf, roundRef } from '../../chain/round.js'
+import type { Address, Hex } from '../../ports.js'
+import type { RoundRef } from '../../protocol/candidate.js'
+import { UsageError } from '../../protocol/errors.js'
+import { minimumDeadlineSeconds } from '../../protocol/permit.js'
+import { type WitnessRequest, type WitnessRound, witnessRound } from '../../protocol/witness.js'
+import type { JournalView } from '../journal/journal.js'
+import type { QuestionContext } from '../trust/context.js'
+import {
+  atRequester,
+  contractsOf,
+  isNamedByText,
+  kindOf,
+  mayBeAt,
+  type Trust,
+  untrusted,
+} from '../trust/trust.js'
+import type { Intent } from './intent.js'
+
+/**
+ * Where no chain of ours confirms the bond, a lying gateway would name the whole balance: no more
+ * than this is authorized unless a cap is given. Raw units: 5,000 tokens of six decimals, where
+ * bonds are about 750 (robustness §7, threat 1).
+ */
+export const unconfirmedCapRaw = 5_000_000_000n
+
+/** What is left of a context once its text has been checked and hashed. */
+export interface RoundFacts {
+  readonly question_id: Hex
+  readonly request: { readonly timestamp: string; readonly requester: Address }
+  readonly bond: { readonly token: Address; readonly required_bond: string }
+  readonly signing: { readonly chain_id: number }
+  /** Absent: not known to be from a chain. */
+  readonly source?: QuestionContext['source']
+}
+
+/** A round's text, hashed once: what differs between its authorizations is little (§2.8). */
+export interface HashedRound {
+  readonly request: WitnessRequest
+  readonly witness: WitnessRound
+  readonly ref: RoundRef
+}
+
+/** The round of a context that `checkContext` has passed. */
+export function hashedRound(trust: Trust, context: QuestionContext): HashedRound {
+  const contracts = contractsOf(trust)
+  const questionId = context.question_id
+  const request = requestOf(context)
+  const isHashed = isNamedByText(kindOf(trust, context.request.requester))
+  const witness = witnessRound(
+    domainOf(contracts),
+    isHashed ? { ...request, ancillaryHash: questionId } : request,
+    context.bond.token,
+  )
+  return { request, witness, ref: roundRef(contracts, questionId, request, witness.ancillaryHash) }
+}
+
+/** The request as the witness names it. */
+export function requestOf({ request }: QuestionContext): WitnessRequest {
+  return {
+    oracle: request.oracle,
+    requester: request.requester,
+    identifier: request.identifier.raw,
+    timestamp: request.timestamp,
+    ancillaryData: request.ancillary_data,
+  }
+}
+
+/**
+ * UsageError `untrusted_timestamp`. Rounds of a question at one requester only go forward: an older
+ * one than this journal has signed for is a lie or a stale file.
+ */
+export function checkTimeline(trust: Trust, context: RoundFacts, view: JournalView): void {
+  const { timestamp, requester } = context.request
+  const pins = atRequester(trust, requester)
+  const later = view
+    .byQuestion(context.question_id)
+    .find(
+      ({ signed }) =>
+        signed.chainId === context.signing.chain_id &&
+        BigInt(signed.timestamp ?? 0) > BigInt(timestamp) &&
+        mayBeAt(pins, signed),
+    )
+  if (later === undefined) return
+  throw untrusted(
+    'timestamp',
+    `request.timestamp is ${timestamp}, but this journal has signed for the later round ${later.signed.timestamp}`,
+  )
+}
+
+/** Raw units and Unix seconds. `cutFromRaw`: what the cap has cut the slack from. */
+export interface CheckedTerms {
+  readonly requiredBondRaw: bigint
+  readonly amountRaw: bigint
+  readonly deadlineSeconds: bigint
+  readonly cutFromRaw?: bigint | undefined
+}
+
+/** Told before a signature where less than was asked for is authorized. */
+export function cutNotes(
+  { maxAmountRaw }: Pick<Intent, 'maxAmountRaw'>,
+  { amountRaw, cutFromRaw }: CheckedTerms,
+): readonly string[] {
+  if (cutFromRaw === undefined) return []
+  const cap =
+    maxAmountRaw === undefined ? 'the cap where no --rpc-url confirms the bond' : '--max-amount'
+  return [`the headroom is cut: from ${cutFromRaw} to ${amountRaw} raw units by ${cap}`]
+}
+
+/**
+ * Amount and deadline as they will be signed. UsageError `invalid_amount`, `amount_above_cap`,
+ * `permit_amount_below_required_bond`, `permit_deadline_too_soon`, `invalid_deadline`. `nowSeconds`:
+ * the later of wall clock and, where known, head time. `bondIsConfirmed`: by a chain of ours.
+ */
+export function checkTerms(
+  intent: Pick<Intent, 'amountRaw' | 'maxAmountRaw' | 'headroomBasisPoints' | 'deadlineSeconds'>,
+  context: Pick<RoundFacts, 'bond' | 'source'>,
+  nowSeconds: number,
+  bondIsConfirmed: boolean = context.source === 'chain',
+): CheckedTerms {
+  const requiredBondRaw = BigInt(context.bond.required_bond)
+  const maxAmountRaw = intent.maxAmountRaw ?? (bondIsConfirmed ? undefined : unconfirmedCapRaw)
+  const { headroomBasisPoints = 0n } = intent
+  // The slack is rounded up to a whole unit.
+  const wantedRaw =
+    intent.amountRaw ?? requiredBondRaw + (requiredBondRaw * headroomBasisPoints + 9_999n) / 10_000n
+  // The slack, unlike the bond or an amount that was given, yields to the cap.
+  const isCut =
+    intent.amountRaw === undefined &&
+    maxAmountRaw !== undefined &&
+    requiredBondRaw <= maxAmountRaw &&
+    maxAmountRaw < wantedRaw
+  const amountRaw = isCut ? maxAmountRaw : wantedRaw
+  checkAmount(intent, amountRaw, requiredBondRaw, maxAmountRaw)
+  const deadlineSeconds = deadlineOf(intent, BigInt(Math.floor(nowSeconds)))
+  if (amountRaw < requiredBondRaw)
+    throw new UsageError(
+      'permit_amount_below_required_bond',
+      `permit.amount is ${amountRaw}, the current total bond is ${requiredBondRaw}; sign again with an amount of at least ${requiredBondRaw}`,
+      { hint: `give --amount ${requiredBondRaw} or more, or leave it out` },
+    )
+  return { requiredBondRaw, amountRaw, deadlineSeconds, cutFromRaw: isCut ? wantedRaw : undefined }
+}
+
+function checkAmount(
+  intent: Pick<Intent, 'maxAmountRaw'>,
+  amountRaw: bigint,
+  requiredBondRaw: bigint,
+  maxAmountRaw: bigint | undefined,
+): void {
+  if (amountRaw >= 2n ** 256n || amountRaw < 0n)
+    throw new UsageError('invalid_amount', 'the amount is not an unsigned 256-bit integer', {
+      hint: 'give raw token units',
+    })
+  if (maxAmountRaw === undefined || amountRaw <= maxAmountRaw) return
+  const said = `the amount would be ${amountRaw} (the required bond is ${requiredBondRaw}), the cap is ${maxAmountRaw}`
+  const [detail, hint] =
+    intent.maxAmountRaw !== undefined
+      ? [said, 'raise --max-amount if that bond is right']
+      : [
+          `${said} where no RPC confirms the bond`,
+          'give --max-amount <raw> if that amount is right, or --rpc-url so that the bond is read from the chain',
+        ]
+  throw new UsageError('amount_above_cap', detail, { hint })
+}
+
+const defaultLifeSeconds = 3_600n
+
+/** As a date too: a deadline may have been given as a span. */
+const dated = (seconds: bigint): string =>
+  `${new Date(Number(seconds) * 1_000).toISOString().replace('T', ' ').replace('.000Z', 'Z')} (unix ${seconds})`
+
+function deadlineOf(intent: Pick<Intent, 'deadlineSeconds'>, nowSeconds: bigint): bigint {
+  const deadline = intent.deadlineSeconds ?? nowSeconds + defaultLifeSeconds
+  const earliest = nowSeconds + minimumDeadlineSeconds
+  if (deadline < earliest)
+    throw new UsageError(
+      'permit_deadline_too_soon',
+      `the deadline ${dated(deadline)} is less than five minutes ahead; it must be ${dated(earliest)} or later`,
+      {
+        hint: 'give a later one, such as --deadline 6m or --deadline 90m, or leave it out for an hour from now',
+      },
+    )
+  if (deadline >= 2n ** 53n)
+    throw new UsageError(
+      'invalid_deadline',
+      `the deadline ${deadline} is no time in Unix seconds that JSON can hold`,
+      { hint: 'give Unix seconds, not milliseconds or more' },
+    )
+  return deadline
+}
