@@ -7,11 +7,12 @@ import { UsageError } from '../../protocol/errors.js'
 import type { SigningDataRequest } from '../../protocol/schema.js'
 import { concealing } from '../../protocol/url-secrets.js'
 import { isAddress, isCandidateId, isIdentifier, limits } from '../../protocol/words.js'
-import { type Answer, classifyFailure, classifyResponse, type Expected } from './answer.js'
+import { type Answer, classifyFailure, classifyResponse } from './answer.js'
 import {
   type Acknowledged,
   type ContextTold,
   type Json,
+  type Reader,
   readAcknowledgement,
   readBatchStatuses,
   readBatchSubmission,
@@ -34,6 +35,11 @@ export interface Results<Item> {
   readonly results: readonly Item[]
 }
 
+/** A call of one route: its subject, and for a route below a question also what it is about. */
+type Call<Subject extends readonly unknown[], Value> = (
+  ...args: [...subject: Subject, options?: CallOptions]
+) => Promise<Answer<Value>>
+
 /**
  * Never rejects for what the network or the gateway does: every outcome is an Answer. Malformed
  * arguments: UsageError.
@@ -41,52 +47,25 @@ export interface Results<Item> {
 export interface GatewayClient {
   /** Recorded with every attempt: the base URL's origin, or `local:<store id>`. */
   readonly origin: string
-  eligibility(
-    address: string,
-    options?: CallOptions,
-  ): Promise<Answer<Json & { readonly eligible: boolean }>>
-  signingData(
-    identifier: string,
-    body: SigningDataRequest,
-    options?: CallOptions,
-  ): Promise<Answer<Json>>
+  eligibility: Call<[address: string], Json & { readonly eligible: boolean }>
+  signingData: Call<[identifier: string, body: SigningDataRequest], Json>
   /** Sends exactly these bytes (R7). */
-  submit(identifier: string, body: string, options?: CallOptions): Promise<Answer<Acknowledged>>
-  status(
-    identifier: string,
-    candidateId: string,
-    options?: CallOptions,
-  ): Promise<Answer<StatusTold>>
+  submit: Call<[identifier: string, body: string], Acknowledged>
+  status: Call<[identifier: string, candidateId: string], StatusTold>
   /** Batch route; 1-100 identifiers. */
-  contexts(
-    identifiers: readonly string[],
-    options?: CallOptions,
-  ): Promise<Answer<Results<ContextTold>>>
+  contexts: Call<[identifiers: readonly string[]], Results<ContextTold>>
   /** Sends exactly these bytes. */
-  submitBatch(body: string, options?: CallOptions): Promise<Answer<Results<SubmitTold>>>
-  statuses(
-    candidateIds: readonly string[],
-    options?: CallOptions,
-  ): Promise<Answer<Results<StatusItemTold>>>
+  submitBatch: Call<[body: string], Results<SubmitTold>>
+  statuses: Call<[candidateIds: readonly string[]], Results<StatusItemTold>>
 }
 
-/**
- * Caps on answers (robustness §6); the times of an attempt are kept by the `Fetch` (`io/http.ts`).
- */
-const kib = 1024
-const expected = {
-  signingData: { read: readSingleSigningData, capBytes: 1024 * kib, admits: false },
-  submit: { read: readAcknowledgement, capBytes: 64 * kib, admits: true },
-  status: { read: readStatus, capBytes: 64 * kib, admits: false },
-  contexts: { read: readContexts, capBytes: 4096 * kib, admits: false },
-  submitBatch: { read: readBatchSubmission, capBytes: 4096 * kib, admits: false },
-  statuses: { read: readBatchStatuses, capBytes: 4096 * kib, admits: false },
-} as const
+/** Caps on answers (robustness §6), in bytes. */
+const [singleCap, contextCap, batchCap] = [64 * 1024, 1024 * 1024, 4096 * 1024]
 
 /**
  * `baseUrl`: https, or http for loopback names only; no userinfo, query or fragment (robustness
  * §6), else UsageError `invalid_base_url`. For an in-process gateway give `origin` (`local:<store
- * id>`) and any loopback base URL.
+ * id>`) and any loopback base URL. The times of an attempt are kept by `fetch`.
  */
 export function createGatewayClient(parts: {
   fetch: Fetch
@@ -102,74 +81,52 @@ export function createGatewayClient(parts: {
   async function call<Value>(
     path: string,
     body: string | undefined,
-    wanted: Expected<Value>,
-    options: CallOptions,
+    read: Reader<Value>,
+    capBytes: number,
+    { signal }: CallOptions = {},
+    admits = false,
   ): Promise<Answer<Value>> {
+    const accept = 'application/json'
+    const init = { redirect: 'manual', ...(signal === undefined ? {} : { signal }) } as const
+    const sent =
+      body === undefined
+        ? { method: 'GET', headers: { accept } }
+        : { method: 'POST', headers: { accept, 'content-type': accept }, body }
     try {
-      const response = await fetch(base.href + path, {
-        method: body === undefined ? 'GET' : 'POST',
-        redirect: 'manual',
-        headers: {
-          accept: 'application/json',
-          ...(body === undefined ? {} : { 'content-type': 'application/json' }),
-        },
-        ...(body === undefined ? {} : { body }),
-        ...(options.signal === undefined ? {} : { signal: options.signal }),
-      })
-      return await classifyResponse(response, wanted, clock, conceal)
+      const response = await fetch(base.href + path, { ...init, ...sent })
+      return await classifyResponse(response, { read, capBytes, admits }, clock, conceal)
     } catch (error) {
-      return classifyFailure(error, options.signal)
+      return classifyFailure(error, signal)
     }
   }
 
   return {
     origin: parts.origin ?? base.origin,
-    eligibility: async (address, options = {}) => {
-      const wanted = { read: readEligibility(address), capBytes: 64 * kib, admits: false }
-      return call(
-        `/v1/proposals/eligibility/${checked(address, isAddress, 'address')}`,
-        undefined,
-        wanted,
-        options,
-      )
+    eligibility: async (address, options) => {
+      const path = `/v1/proposals/eligibility/${checked(address, isAddress, 'address')}`
+      return call(path, undefined, readEligibility(address), singleCap, options)
     },
-    signingData: async (identifier, body, options = {}) =>
-      call(
-        `/v1/proposals/${pathIdentifier(identifier)}/signing-data`,
-        JSON.stringify(body),
-        expected.signingData,
-        options,
-      ),
-    submit: async (identifier, body, options = {}) =>
-      call(`/v1/proposals/${pathIdentifier(identifier)}`, body, expected.submit, options),
-    status: async (identifier, candidateId, options = {}) =>
-      call(
-        `/v1/proposals/${pathIdentifier(identifier)}/status/${checked(candidateId, isCandidateId, 'candidate id')}`,
-        undefined,
-        expected.status,
-        options,
-      ),
-    contexts: async (identifiers, options = {}) => {
-      const list = boundedBatch(identifiers.map(pathIdentifier))
-      return call(
-        '/propose/batch/signing-data',
-        JSON.stringify({ identifiers: list }),
-        expected.contexts,
-        options,
-      )
+    signingData: async (identifier, body, options) => {
+      const path = `${questionPath(identifier)}/signing-data`
+      return call(path, JSON.stringify(body), readSingleSigningData, contextCap, options)
     },
-    submitBatch: async (body, options = {}) =>
-      call('/propose/batch', body, expected.submitBatch, options),
-    statuses: async (candidateIds, options = {}) => {
-      const list = boundedBatch(
-        candidateIds.map((id) => checked(id, isCandidateId, 'candidate id')),
-      )
-      return call(
-        '/propose/batch/status',
-        JSON.stringify({ candidate_ids: list }),
-        expected.statuses,
-        options,
-      )
+    submit: async (identifier, body, options) =>
+      call(questionPath(identifier), body, readAcknowledgement, singleCap, options, true),
+    status: async (identifier, candidateId, options) => {
+      const id = checked(candidateId, isCandidateId, 'candidate id')
+      const path = `${questionPath(identifier)}/status/${id}`
+      return call(path, undefined, readStatus, singleCap, options)
+    },
+    contexts: async (identifiers, options) => {
+      const body = JSON.stringify({ identifiers: boundedBatch(identifiers.map(pathIdentifier)) })
+      return call('/propose/batch/signing-data', body, readContexts, batchCap, options)
+    },
+    submitBatch: async (body, options) =>
+      call('/propose/batch', body, readBatchSubmission, batchCap, options),
+    statuses: async (candidateIds, options) => {
+      const ids = candidateIds.map((id) => checked(id, isCandidateId, 'candidate id'))
+      const body = JSON.stringify({ candidate_ids: boundedBatch(ids) })
+      return call('/propose/batch/status', body, readBatchStatuses, batchCap, options)
     },
   }
 }
@@ -183,45 +140,28 @@ export function parseBaseUrl(text: string): { readonly href: string; readonly or
     new UsageError('invalid_base_url', `the gateway URL ${why}`, {
       hint: 'give it as https://host[:port][/path]; http:// is for localhost, 127.0.0.0/8 and [::1]',
     })
-  let url: URL
-  try {
-    url = new URL(text)
-  } catch {
-    throw refuse('is not a URL')
-  }
-  if (url.protocol !== 'https:' && url.protocol !== 'http:')
-    throw refuse('must begin with https://')
-  if (url.username !== '' || url.password !== '')
-    throw refuse('must not hold a user name or password')
-  if (url.search !== '' || url.hash !== '' || text.includes('?') || text.includes('#'))
-    throw refuse('must not hold a query or fragment')
-  if (url.protocol === 'http:' && !isLoopback(url.hostname))
+  if (!URL.canParse(text)) throw refuse('is not a URL')
+  const { protocol, username, password, hostname, href, origin } = new URL(text)
+  if (protocol !== 'https:' && protocol !== 'http:') throw refuse('must begin with https://')
+  if (username !== '' || password !== '') throw refuse('must not hold a user name or password')
+  if (/[?#]/.test(text)) throw refuse('must not hold a query or fragment')
+  const isLoopback = /^(localhost|\[::1\]|127(\.\d{1,3}){3})$/.test(hostname)
+  if (protocol === 'http:' && !isLoopback)
     throw refuse('must be https: http is for loopback addresses only')
-  return { href: url.href.replace(/\/+$/, ''), origin: url.origin }
+  return { href: href.replace(/\/+$/, ''), origin }
 }
 
-function isLoopback(hostname: string): boolean {
-  return (
-    hostname === 'localhost' ||
-    hostname === '[::1]' ||
-    /^127\.\d{1,3}\.\d{1,3}\.\d{1,3}$/.test(hostname)
-  )
-}
-
-/**
- * Checked before it becomes part of a path (robustness §2, Identifiers). Throws UsageError
- * `invalid_identifier`.
- */
+/** Checked before it becomes part of a path (robustness §2). UsageError `invalid_identifier`. */
 function pathIdentifier(identifier: string): string {
   if (isIdentifier(identifier)) return identifier
   throw new UsageError(
     'invalid_identifier',
     'the identifier is neither a question id (0x and 64 lowercase hex digits) nor a slug (a-z, 0-9, -)',
-    {
-      hint: 'give the question id, as `proposer context` prints it',
-    },
+    { hint: 'give the question id, as `proposer context` prints it' },
   )
 }
+
+const questionPath = (identifier: string) => `/v1/proposals/${pathIdentifier(identifier)}`
 
 function checked(text: string, isOne: (text: string) => boolean, what: string): string {
   if (isOne(text)) return text
@@ -235,8 +175,6 @@ function boundedBatch(list: readonly string[]): readonly string[] {
   throw new UsageError(
     'invalid_batch',
     `a batch call takes 1 to ${limits.batchItems} items, not ${list.length}`,
-    {
-      hint: 'split the list',
-    },
+    { hint: 'split the list' },
   )
 }

@@ -1,6 +1,4 @@
-/**
- * Inputs of `batch context` and `batch status`: lists of ids, or anything of ours that holds them.
- */
+/** Inputs of `batch context` and `batch status`: lists of ids, or anything of ours that holds them. */
 import {
   arrayRows,
   type BatchFormat,
@@ -31,71 +29,61 @@ export async function* readIds(
   format?: BatchFormat,
 ): AsyncGenerator<PlacedId[]> {
   const chosen = format ?? (await formatOf(source))
-  if (chosen === 'csv') {
-    let column = -1
-    let first = true
-    for await (const records of csvRows(source)) {
-      yield records.flatMap(({ line, cells }) => {
-        if (first) {
-          first = false
-          column = cells.map((cell) => cell.trim()).indexOf(field)
-          if (column >= 0) return []
-          if (cells.length > 1)
-            throw inputFault(
-              source,
-              line,
-              'invalid_csv',
-              `the header has no column ${field}`,
-              `name the column ${field}`,
-            )
-          column = 0
-        }
-        const id = cells[column]?.trim() ?? ''
-        return id === '' ? [] : [{ line, id }]
-      })
-    }
-    return
-  }
-  const document =
+  if (chosen === 'csv') return yield* fromColumn(source, field)
+  const isDocument =
     chosen === 'ndjson' && field === 'candidate_id' && (await documentSchema(source)) !== undefined
-  for await (const rows of document
+  const rows = isDocument
     ? arrayRows(source, 'results')
     : chosen === 'json'
       ? arrayRows(source)
-      : lineRows(source)) {
-    yield rows.flatMap((row) => idOf(source, row, field))
+      : lineRows(source)
+  for await (const some of rows) yield some.flatMap((row) => idOf(source, row, field))
+}
+
+async function* fromColumn(source: BatchSource, field: string): AsyncGenerator<PlacedId[]> {
+  let column: number | undefined
+  for await (const records of csvRows(source)) {
+    yield records.flatMap(({ line, cells }) => {
+      if (column === undefined) {
+        const named = cells.map((cell) => cell.trim()).indexOf(field)
+        if (named < 0 && cells.length > 1) {
+          const detail = `the header has no column ${field}`
+          throw inputFault(source, { line }, 'invalid_csv', detail, `name the column ${field}`)
+        }
+        column = Math.max(0, named)
+        if (named >= 0) return []
+      }
+      const id = cells[column]?.trim() ?? ''
+      return id === '' ? [] : [{ line, id }]
+    })
   }
 }
 
 function idOf(source: BatchSource, { text, whole, ...place }: TextRow, field: string): PlacedId[] {
-  const fault = (detail: string) =>
-    inputFault(
-      source,
-      place,
-      whole ? 'invalid_row' : 'input_torn',
-      detail,
-      `give one ${field} per line`,
-    )
+  const fault = (detail: string) => {
+    const code = whole ? 'invalid_row' : 'input_torn'
+    return inputFault(source, place, code, detail, `give one ${field} per line`)
+  }
   let value: unknown
   try {
     value = JSON.parse(text)
   } catch {
-    // Not quoted: it stands for itself.
     if (/^[{["]/.test(text)) throw fault(whole ? 'the row is not JSON' : 'the last line is cut off')
-    return [{ ...place, id: text }]
+    // Not quoted: it stands for itself.
+    value = text
   }
-  if (typeof value === 'string') return [{ ...place, id: value }]
-  if (typeof value !== 'object' || value === null) return [{ ...place, id: text }]
-  const found =
-    stringAt(value, field) ?? ('candidate' in value ? stringAt(value.candidate, field) : undefined)
+  if (typeof value !== 'object' || value === null)
+    return [{ ...place, id: typeof value === 'string' ? value : text }]
+  const row = value as Readonly<Record<string, unknown>>
+  const found = [row, row.candidate].map((one) => stringAt(one, field)).find((one) => one)
   if (found !== undefined) return [{ ...place, id: found }]
   // A result without a candidate, or the summary after the results.
-  if ('outcome' in value || 'summary' in value || 'error' in value) return []
+  if (['outcome', 'summary', 'error'].some((name) => Object.hasOwn(row, name))) return []
   throw fault(`the row has no ${field}`)
 }
 
 function stringAt(value: unknown, field: string): string | undefined {
-  if (typeof value !== 'object' || value === null) return undefined
-  const found: unknown = Object.entries(value).find(([name]) => name === field)?.[1]
+  if (typeof value !== 'object' || value === null || !Object.hasOwn(value, field)) return undefined
+  const found = (value as Readonly<Record<string, unknown>>)[field]
   return typeof found === 'string' ? found : undefined
 }

@@ -2,7 +2,7 @@
  * Rows of a batch input as intents to sign or complete items to send (contract §6, Batch input),
  * checked as a whole before use.
  */
-import { optional } from 'zod/mini'
+import * as z from 'zod/mini'
 import type { Address, Hash, Hex } from '../../ports.js'
 import { UsageError } from '../../protocol/errors.js'
 import { readJson } from '../../protocol/json.js'
@@ -10,7 +10,7 @@ import { outcomeKeys, outcomeOf, priceOf } from '../../protocol/proposal.js'
 import {
   BatchItem,
   ClientRef,
-  isIdentifier,
+  Identifier,
   NonzeroAddress,
   OutcomeKey,
   Uint256,
@@ -32,18 +32,18 @@ import {
 interface RowBase extends Place {
   /** Question id or slug. */
   readonly identifier: string
-  readonly clientRef?: string
+  readonly clientRef?: string | undefined
 }
 
 /** To be signed. Terms only where the row gives them: they make intents differ (contract §6). */
 export interface IntentRow extends RowBase {
   readonly kind: 'intent'
   readonly outcome: OutcomeKey
-  readonly proposer?: Address
-  readonly amountRaw?: bigint
-  readonly nonce?: bigint
+  readonly proposer?: Address | undefined
+  readonly amountRaw?: bigint | undefined
+  readonly nonce?: bigint | undefined
   /** Unix seconds. */
-  readonly deadlineSeconds?: bigint
+  readonly deadlineSeconds?: bigint | undefined
 }
 
 /** Signed elsewhere, or by `batch sign`: sent as it stands in the file. */
@@ -128,101 +128,67 @@ export async function checkBatch(
   checks: BatchChecks,
 ): Promise<BatchCount> {
   const { hash, questionOf, nonceHolder } = checks
-  const refs = newLineTable(hash)
-  const questions = newLineTable(hash)
-  const nonces = newLineTable(hash)
+  const [refs, questions, nonces] = [newLineTable(hash), newLineTable(hash), newLineTable(hash)]
   let [rows, intents, fingerprint] = [0, 0, '']
   for await (const some of readBatch(source, format)) {
     for (const row of some) {
       rows++
       if (row.kind === 'intent') intents++
+      const { identifier, clientRef } = row
       const proposer = row.kind === 'item' ? row.item.proposer : await signerOf(source, row, checks)
-      const questionId = questionOf(row.identifier)
+      const questionId = questionOf(identifier)
       if (questionId === undefined) {
-        throw inputFault(
-          source,
-          row,
-          'untrusted_slug',
-          `the slug ${row.identifier} is not pinned in the trust file`,
-          howToPin(row.identifier),
-        )
+        const detail = `the slug ${identifier} is not pinned in the trust file`
+        throw inputFault(source, row, 'untrusted_slug', detail, howToPin(identifier))
       }
-      const earlierRef =
-        row.clientRef === undefined ? undefined : refs.add(row.clientRef, numberOf(row))
-      if (earlierRef !== undefined)
-        throw twice(
-          source,
-          earlierRef,
-          row,
-          'have the same client_ref',
-          'give every row a client_ref of its own',
-        )
-      const earlier = questions.add(`${questionId} ${proposer}`, numberOf(row))
-      if (earlier !== undefined) {
-        throw twice(
-          source,
-          earlier,
-          row,
-          'are the same question for the same proposer',
-          'leave one of them: a round takes one answer of a wallet',
-        )
+      /** No two rows may have the same of what a key says. */
+      const once = (table: LineTable, key: string, what: string, hint: string, code?: string) => {
+        const earlier = table(key, row.element ?? row.line)
+        if (earlier !== undefined) throw twice(source, earlier, row, what, hint, code)
       }
+      if (clientRef !== undefined)
+        once(refs, clientRef, 'have the same client_ref', 'give every row a client_ref of its own')
+      once(
+        questions,
+        `${questionId} ${proposer}`,
+        'are the same question for the same proposer',
+        'leave one of them: a round takes one answer of a wallet',
+      )
       const nonce = row.kind === 'item' ? row.item.permit.nonce : row.nonce
-      const earlierNonce =
-        nonce === undefined ? undefined : nonces.add(`${proposer} ${nonce}`, numberOf(row))
-      if (earlierNonce !== undefined)
-        throw twice(
-          source,
-          earlierNonce,
-          row,
-          `have the same nonce ${nonce} of ${proposer}`,
-          nonceHint,
-          'nonce_reserved',
-        )
+      if (nonce !== undefined) {
+        const what = `have the same nonce ${nonce} of ${proposer}`
+        once(nonces, `${proposer} ${nonce}`, what, nonceHint, 'nonce_reserved')
+      }
       const holder =
-        row.kind === 'intent' && row.nonce !== undefined
-          ? nonceHolder?.(row, questionId, proposer as Address)
+        row.kind === 'intent' && nonce !== undefined
+          ? nonceHolder?.(row, questionId, proposer)
           : undefined
-      if (holder !== undefined)
-        throw inputFault(
-          source,
-          row,
-          'nonce_reserved',
-          `nonce ${nonce} of ${proposer} is taken already, by ${holder}`,
-          nonceHint,
-        )
+      if (holder !== undefined) {
+        const detail = `nonce ${nonce} of ${proposer} is taken already, by ${holder}`
+        throw inputFault(source, row, 'nonce_reserved', detail, nonceHint)
+      }
       fingerprint = hash.sha256(`${fingerprint} ${keyOf(row)}`)
     }
   }
-  if (rows === 0)
-    throw inputFault(
-      source,
-      undefined,
-      'empty_input',
-      'it holds no rows',
-      'give one proposal per line',
-    )
-  return { rows, intents, fingerprint }
+  if (rows > 0) return { rows, intents, fingerprint }
+  const hint = 'give one proposal per line'
+  throw inputFault(source, undefined, 'empty_input', 'it holds no rows', hint)
 }
 
 const nonceHint = 'leave the nonce out: a fresh one is chosen; of signed items send only one'
 
-/** How people count the rows of an input: elements of an array, else lines. */
-const numberOf = ({ line, element = line }: Place): number => element
-
 const twice = (
   source: BatchSource,
   earlier: number,
-  row: Place,
+  { line, element }: Place,
   what: string,
   hint: string,
   code = 'duplicate_row',
-) =>
-  new UsageError(
-    code,
-    `${source.name}: ${row.element === undefined ? 'lines' : 'rows'} ${earlier} and ${numberOf(row)} ${what}`,
-    { hint },
-  )
+) => {
+  const rows = element === undefined ? 'lines' : 'rows'
+  const detail = `${source.name}: ${rows} ${earlier} and ${element ?? line} ${what}`
+  return new UsageError(code, detail, { hint })
+}
 
 async function signerOf(
   source: BatchSource,
@@ -241,125 +207,75 @@ async function signerOf(
   )
 }
 
-const keyOf = (row: BatchRow): string =>
-  row.kind === 'item'
-    ? row.body
-    : JSON.stringify(
-        [
-          row.identifier,
-          row.clientRef,
-          row.proposer,
-          row.outcome,
-          row.amountRaw,
-          row.nonce,
-          row.deadlineSeconds,
-        ].map((each) => (each === undefined ? null : String(each))),
-      )
+function keyOf(row: BatchRow): string {
+  if (row.kind === 'item') return row.body
+  const { identifier, clientRef, proposer, outcome, amountRaw, nonce, deadlineSeconds } = row
+  const terms = [identifier, clientRef, proposer, outcome, amountRaw, nonce, deadlineSeconds]
+  return JSON.stringify(terms.map((each) => (each === undefined ? null : String(each))))
+}
 
-/**
- * Bytes of a key's SHA-256 that are kept: enough that two keys never meet, little enough for a
- * million rows.
- */
-const [keyWords, slotWords] = [3, 4] as const
+/** On which line a key came first; `undefined` the first time. */
+type LineTable = (key: string, line: number) => number | undefined
 
-/**
- * On which line a key came first. Plain numbers in one array: a million strings would not fit
- * beside the journal.
- */
-function newLineTable(hash: Hash): { add(key: string, line: number): number | undefined } {
-  let slots = new Uint32Array(1_024 * slotWords)
-  let used = 0
-  const slotOf = (table: Uint32Array, words: readonly number[]) => {
-    const size = table.length / slotWords
-    for (let slot = (words[0] ?? 0) % size; ; slot = (slot + 1) % size) {
-      const at = slot * slotWords
-      // Lines count from 1, so that 0 is an empty slot.
-      if (table[at + keyWords] === 0 || words.every((word, index) => table[at + index] === word))
-        return at
-    }
-  }
-  const grow = () => {
-    const larger = new Uint32Array(slots.length * 2)
-    for (let at = 0; at < slots.length; at += slotWords) {
-      if (slots[at + keyWords] !== 0)
-        larger.set(
-          slots.subarray(at, at + slotWords),
-          slotOf(larger, [...slots.subarray(at, at + keyWords)]),
-        )
-    }
-    slots = larger
-  }
-  return {
-    add(key, line) {
-      if ((used + 1) * slotWords * 2 > slots.length) grow()
-      const digest = hash.sha256(key)
-      const words = Array.from({ length: keyWords }, (_, index) =>
-        Number.parseInt(digest.slice(index * 8, index * 8 + 8), 16),
-      )
-      const at = slotOf(slots, words)
-      const earlier = slots[at + keyWords]
-      if (earlier !== undefined && earlier !== 0) return earlier
-      slots.set([...words, line], at)
-      used++
-      return undefined
-    },
+/** Keeps as much of a key's SHA-256 as makes two keys never meet. */
+function newLineTable(hash: Hash): LineTable {
+  const lines = new Map<string, number>()
+  return (key, line) => {
+    const digest = hash.sha256(key).slice(0, 24)
+    const earlier = lines.get(digest)
+    if (earlier === undefined) lines.set(digest, line)
+    return earlier
   }
 }
 
-const intentFields = [
-  'identifier',
-  'outcome',
-  'proposed_price',
-  'client_ref',
-  'proposer',
-  'amount',
-  'nonce',
-  'deadline',
-] as const
-const csvFields: readonly string[] = [
-  ...intentFields,
+const encoder = new TextEncoder()
+
+type Fault = (detail: string, hint?: string) => UsageError
+
+const faultAt =
+  (source: BatchSource, place: Place): Fault =>
+  (detail, hint = rowHint) =>
+    inputFault(source, place, 'invalid_row', detail, hint)
+
+/** `undefined`: a line of what `batch sign` printed that holds no item. */
+function fromJson(source: BatchSource, { text, whole, ...place }: TextRow): BatchRow | undefined {
+  const fault = faultAt(source, place)
+  const read = readJson(encoder.encode(text))
+  if (!read.ok) {
+    const hint = 'give the whole file; nothing was signed or sent'
+    if (!whole) throw inputFault(source, place, 'input_torn', 'the last line is cut off', hint)
+    throw fault(
+      read.detail.replace(/^the body is not acceptable JSON: /, 'the row is not one JSON object: '),
+    )
+  }
+  const value = objectIn(read.value)
+  if (value === undefined) throw fault('the row is not one JSON object')
+  if (value.schema === signedSchema && 'summary' in value) return undefined
+  if (!('journal_id' in value)) return rowOf(value, place, text, fault)
+  // A result of `batch sign`, or of another verb.
+  if (value.payload === undefined)
+    throw fault('it is the printed result of another command, and no row', signedHint)
+  // Rejected when it was signed; `-o` leaves it out too.
+  if (value.payload === null) return undefined
+  const payload = objectIn(value.payload)
+  if (payload === undefined) throw fault('payload is not a signed item', signedHint)
+  return rowOf(payload, place, undefined, fault)
+}
+
+type Fields = Readonly<Record<string, unknown>>
+
+const objectIn = (value: unknown): Fields | undefined =>
+  typeof value === 'object' && value !== null && !Array.isArray(value)
+    ? (value as Fields)
+    : undefined
+
+const signedFields = [
   'max_payment',
   'permit.amount',
   'permit.nonce',
   'permit.deadline',
   'signature',
 ]
-
-const encoder = new TextEncoder()
-
-/** `undefined`: a line of what `batch sign` printed that holds no item. */
-function fromJson(source: BatchSource, { text, whole, ...place }: TextRow): BatchRow | undefined {
-  const fault = (detail: string, hint = rowHint) =>
-    inputFault(source, place, 'invalid_row', detail, hint)
-  const read = readJson(encoder.encode(text))
-  if (!read.ok) {
-    if (!whole)
-      throw inputFault(
-        source,
-        place,
-        'input_torn',
-        'the last line is cut off',
-        'give the whole file; nothing was signed or sent',
-      )
-    throw fault(
-      read.detail.replace(/^the body is not acceptable JSON: /, 'the row is not one JSON object: '),
-    )
-  }
-  if (typeof read.value !== 'object' || read.value === null || Array.isArray(read.value))
-    throw fault('the row is not one JSON object')
-  const value = read.value as Record<string, unknown>
-  if (value.schema === signedSchema && 'summary' in value) return undefined
-  if (!('journal_id' in value)) return rowOf(value, place, text, fault)
-  // A result of `batch sign`, or of another verb.
-  const { payload } = value
-  if (payload === undefined)
-    throw fault('it is the printed result of another command, and no row', signedHint)
-  // Rejected when it was signed; `-o` leaves it out too.
-  if (payload === null) return undefined
-  if (typeof payload !== 'object' || Array.isArray(payload))
-    throw fault('payload is not a signed item', signedHint)
-  return rowOf(payload as Record<string, unknown>, place, undefined, fault)
-}
 
 async function* fromCsv(source: BatchSource): AsyncGenerator<BatchRow[]> {
   let names: readonly string[] | undefined
@@ -370,53 +286,37 @@ async function* fromCsv(source: BatchSource): AsyncGenerator<BatchRow[]> {
         names = headerOf(source, line, cells)
         continue
       }
-      const fault = (detail: string) => inputFault(source, line, 'invalid_row', detail, rowHint)
+      const fault = faultAt(source, { line })
       if (cells.length !== names.length)
         throw fault(`the row has ${cells.length} cells, the header has ${names.length}`)
-      rows.push(rowOf(objectOf(names, cells), { line }, undefined, fault))
+      rows.push(rowOf(fieldsOf(names, cells), { line }, undefined, fault))
     }
     yield rows
   }
 }
 
-const headerHint = `the columns are ${intentFields.join(', ')}; of signed items ${csvFields.slice(-5).join(', ')}`
-
 function headerOf(source: BatchSource, line: number, cells: readonly string[]): readonly string[] {
+  const hint = `the columns are ${intentFields.join(', ')}; of signed items ${signedFields.join(', ')}`
+  const wrong = (detail: string) => inputFault(source, { line }, 'invalid_csv', detail, hint)
   const names = cells.map((cell) => cell.trim())
   for (const [index, name] of names.entries()) {
-    if (!csvFields.includes(name))
-      throw inputFault(
-        source,
-        line,
-        'invalid_csv',
-        `the header has a column ${short(name)} that no row has`,
-        headerHint,
-      )
-    if (names.indexOf(name) !== index)
-      throw inputFault(
-        source,
-        line,
-        'invalid_csv',
-        `the header has the column ${name} twice`,
-        headerHint,
-      )
+    if (![...intentFields, ...signedFields].includes(name))
+      throw wrong(`the header has a column ${short(name)} that no row has`)
+    if (names.indexOf(name) !== index) throw wrong(`the header has the column ${name} twice`)
   }
   return names
 }
 
-/**
- * An empty cell is a field that is not given. A permit's deadline is a number in the item (§2.7).
- */
-function objectOf(names: readonly string[], cells: readonly string[]): Record<string, unknown> {
+/** An empty cell is a field that is not given. A permit's deadline is a number in the item (§2.7). */
+function fieldsOf(names: readonly string[], cells: readonly string[]): Fields {
   const row: Record<string, unknown> = {}
   const permit: Record<string, unknown> = {}
   for (const [index, name] of names.entries()) {
     const cell = cells[index] ?? ''
+    const isNumber = name === 'permit.deadline' && /^\d{1,15}$/.test(cell)
     if (cell === '') continue
-    if (!name.startsWith('permit.')) row[name] = cell
-    else
-      permit[name.slice(7)] =
-        name === 'permit.deadline' && /^\d{1,15}$/.test(cell) ? Number(cell) : cell
+    if (name.startsWith('permit.')) permit[name.slice(7)] = isNumber ? Number(cell) : cell
+    else row[name] = cell
   }
   return Object.keys(permit).length === 0 ? row : { ...row, permit }
 }
@@ -424,86 +324,75 @@ function objectOf(names: readonly string[], cells: readonly string[]): Record<st
 const rowHint =
   'a row is {identifier, outcome or proposed_price, client_ref?, proposer?, amount?, nonce?, deadline?}, or a signed batch item'
 
-function rowOf(
-  value: Record<string, unknown>,
-  place: Place,
-  text: string | undefined,
-  fault: (detail: string) => UsageError,
-): BatchRow {
+/** A decimal string, or a JSON number small enough to be exact. */
+const Whole = z.optional(
+  z.pipe(
+    z.transform((value) => (typeof value === 'number' ? String(value) : value)),
+    Uint256,
+  ),
+)
+const IntentInput = z.strictObject({
+  identifier: Identifier,
+  outcome: z.optional(OutcomeKey),
+  proposed_price: z.optional(z.unknown()),
+  client_ref: z.optional(ClientRef),
+  proposer: z.optional(NonzeroAddress),
+  amount: Whole,
+  nonce: Whole,
+  deadline: Whole,
+})
+const intentFields = Object.keys(IntentInput.shape)
+
+/** What is wrong with a field of an intent. */
+const fieldFaults: Readonly<Record<string, string>> = {
+  identifier: 'identifier is neither a question id nor a slug',
+  client_ref: 'client_ref is not a text of at most 256 bytes without control characters',
+  proposer: 'proposer is not a lowercase address',
+}
+
+function rowOf(value: Fields, place: Place, text: string | undefined, fault: Fault): BatchRow {
   if ('version' in value)
     throw fault('it is a v1 payload, which no batch takes (§9): send it with `proposer submit`')
   if ('signature' in value) return itemOf(value, place, text, fault)
-  for (const name of Object.keys(value)) {
-    if (!intentFields.some((field) => field === name))
-      throw fault(`${short(name)} is not a field of a row`)
+  const parsed = IntentInput.safeParse(value)
+  if (!parsed.success) {
+    const { issues } = parsed.error
+    const other = issues.find(({ code }) => code === 'unrecognized_keys')
+    if (other?.code === 'unrecognized_keys')
+      throw fault(`${short(other.keys[0] ?? '')} is not a field of a row`)
+    const field = String(issues[0]?.path[0])
+    if (field === 'outcome')
+      throw fault(
+        `outcome ${JSON.stringify(value.outcome)?.slice(0, longestShown)} is none of p1, p2, p3`,
+      )
+    throw fault(fieldFaults[field] ?? `${field} is not a whole number below 2^256 in digits`)
   }
-  const { identifier, outcome: key, proposed_price: price, client_ref: clientRef, proposer } = value
-  if (typeof identifier !== 'string' || !isIdentifier(identifier))
-    throw fault('identifier is neither a question id nor a slug')
-  const outcome = outcomeIn(key, price, fault)
-  if (clientRef !== undefined && !ClientRef.safeParse(clientRef).success)
-    throw fault('client_ref is not a text of at most 256 bytes without control characters')
-  if (proposer !== undefined && !NonzeroAddress.safeParse(proposer).success)
-    throw fault('proposer is not a lowercase address')
-  const amountRaw = whole(value.amount, 'amount', fault)
-  const nonce = whole(value.nonce, 'nonce', fault)
-  const deadlineSeconds = whole(value.deadline, 'deadline', fault)
+  const { identifier, client_ref: clientRef, proposer, amount, nonce, deadline } = parsed.data
+  const whole = (digits: string | undefined) => (digits === undefined ? undefined : BigInt(digits))
   return {
     kind: 'intent',
     ...place,
     identifier,
-    outcome,
-    ...(clientRef === undefined ? {} : { clientRef: clientRef as string }),
-    ...(proposer === undefined ? {} : { proposer: proposer as Address }),
-    ...(amountRaw === undefined ? {} : { amountRaw }),
-    ...(nonce === undefined ? {} : { nonce }),
-    ...(deadlineSeconds === undefined ? {} : { deadlineSeconds }),
+    outcome: outcomeIn(parsed.data.outcome, parsed.data.proposed_price, fault),
+    clientRef,
+    proposer,
+    amountRaw: whole(amount),
+    nonce: whole(nonce),
+    deadlineSeconds: whole(deadline),
   }
 }
 
-/** Of a value that is told in an error. */
-const longestShown = 40
-
-const OptionalOutcome = optional(OutcomeKey)
-
-function outcomeIn(
-  key: unknown,
-  price: unknown,
-  fault: (detail: string) => UsageError,
-): OutcomeKey {
-  if (key === undefined && price === undefined)
-    throw fault('outcome is missing (p1, p2 or p3; or proposed_price)')
-  const outcome = OptionalOutcome.safeParse(key)
-  if (!outcome.success)
-    throw fault(`outcome ${JSON.stringify(key)?.slice(0, longestShown)} is none of p1, p2, p3`)
-  if (price === undefined) return outcome.data ?? 'p1'
-  const priced = outcomeOf(String(price))
-  if (priced === undefined)
+function outcomeIn(key: OutcomeKey | undefined, price: unknown, fault: Fault): OutcomeKey {
+  const outcome = price === undefined ? key : outcomeOf(String(price))
+  if (price !== undefined && outcome === undefined)
     throw fault(`proposed_price is none of ${outcomeKeys.map((each) => priceOf[each]).join(', ')}`)
-  if (outcome.data !== undefined && outcome.data !== priced)
+  if (outcome === undefined) throw fault('outcome is missing (p1, p2 or p3; or proposed_price)')
+  if (key !== undefined && key !== outcome)
     throw fault('outcome and proposed_price say different things')
-  return priced
+  return outcome
 }
 
-/** A decimal string, or a JSON number small enough to be exact. */
-function whole(
-  value: unknown,
-  field: string,
-  fault: (detail: string) => UsageError,
-): bigint | undefined {
-  if (value === undefined) return undefined
-  const text = typeof value === 'number' ? String(value) : value
-  if (!Uint256.safeParse(text).success)
-    throw fault(`${field} is not a whole number below 2^256 in digits`)
-  return BigInt(text as string)
-}
-
-function itemOf(
-  value: Record<string, unknown>,
-  place: Place,
-  text: string | undefined,
-  fault: (detail: string) => UsageError,
-): ItemRow {
+function itemOf(value: Fields, place: Place, text: string | undefined, fault: Fault): ItemRow {
   const parsed = BatchItem.safeParse(value)
   if (!parsed.success) {
     const [issue] = parsed.error.issues
@@ -517,15 +406,12 @@ function itemOf(
     )
   }
   const item = parsed.data
-  return {
-    kind: 'item',
-    ...place,
-    identifier: item.identifier,
-    ...(item.client_ref === undefined ? {} : { clientRef: item.client_ref }),
-    item,
-    body: text ?? JSON.stringify(item),
-  }
+  const { identifier, client_ref: clientRef } = item
+  return { kind: 'item', ...place, identifier, clientRef, item, body: text ?? JSON.stringify(item) }
 }
 
-/** A name of the input in a message: outside text, so not at any length. */
-const short = (name: string) => JSON.stringify(name.length > 40 ? `${name.slice(0, 40)}…` : name)
+/** Of text of the input that is told in an error. */
+const longestShown = 40
+
+const short = (name: string) =>
+  JSON.stringify(name.length > longestShown ? `${name.slice(0, longestShown)}…` : name)

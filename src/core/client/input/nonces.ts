@@ -13,35 +13,30 @@ import type { IntentRow } from './input.js'
  */
 export function nonceHolder(
   view: JournalView,
-  {
-    chainId,
-    nowMs,
-    resume,
-  }: { readonly chainId: number; readonly nowMs: number; readonly resume: boolean },
+  of: { readonly chainId: number; readonly nowMs: number; readonly resume: boolean },
   row: IntentRow,
   questionId: Hex,
   proposer: Address,
 ): string | undefined {
   const nonce = String(row.nonce)
   if (row.nonce === undefined || !view.isReserved(proposer, nonce)) return undefined
-  const holds = (terms: { readonly proposer: string; readonly nonce: string }) =>
+  const holds = ({ terms }: { readonly terms: { proposer: string; nonce: string } }) =>
     terms.proposer === proposer && terms.nonce === nonce
-  const price = priceOf[row.outcome]
   const isOwn = view
     .byQuestion(questionId)
     .some(
       (one) =>
-        one.signed.chainId === chainId &&
-        holds(one.signed.terms) &&
-        (one.signed.terms.price === price || isOpen(one, nowMs)),
+        one.signed.chainId === of.chainId &&
+        holds(one.signed) &&
+        (one.signed.terms.price === priceOf[row.outcome] || isOpen(one, of.nowMs)),
     )
   if (isOwn) return undefined
-  const signed = view.authorizations.find(({ signed: { terms } }) => holds(terms))
+  const signed = view.authorizations.find((one) => holds(one.signed))
   if (signed !== undefined) return `${signed.id} for question ${signed.signed.questionId}`
-  const given = view.offers.find(({ offered: { terms } }) => holds(terms))
-  if (given !== undefined)
-    return given.offered.questionId === questionId
-      ? undefined
-      : `${given.id}, typed data for question ${given.offered.questionId}`
-  return resume ? undefined : 'an earlier run that did not come to sign'
+  const given = view.offers.find(({ offered }) => holds(offered))
+  if (given === undefined) return of.resume ? undefined : 'an earlier run that did not come to sign'
+  const { offered, id } = given
+  return offered.questionId === questionId
+    ? undefined
+    : `${id}, typed data for question ${offered.questionId}`
 }

@@ -1,8 +1,9 @@
 /**
  * A batch input cut into rows: NDJSON lines, elements of a JSON array, CSV records (contract §6).
- * Read in pieces, so that memory does not grow with the file; every limit of robustness §6 holds
- * before a row is parsed (R17).
+ * Lines and records are read in pieces, so that memory does not grow with the file; every limit of
+ * robustness §6 holds before a row is parsed (R17).
  */
+import { parse } from 'csv-parse/sync'
 import { UsageError } from '../../protocol/errors.js'
 
 /** An open file, or stdin spooled to one: the input is read twice. `name` is for messages. */
@@ -15,10 +16,7 @@ export interface BatchSource {
 export const batchFormats = ['ndjson', 'json', 'csv'] as const
 export type BatchFormat = (typeof batchFormats)[number]
 
-/**
- * Where a row stands, from 1: on which line it begins, and which element it is of a JSON array,
- * whose lines may hold many.
- */
+/** Where a row stands, from 1: its first line, and which element of a JSON array it is. */
 export interface Place {
   readonly line: number
   readonly element?: number
@@ -35,6 +33,12 @@ export interface TextRow extends Place {
   readonly whole: boolean
 }
 
+/** One CSV record; `line` is where it begins. */
+export interface CsvRow {
+  readonly line: number
+  readonly cells: readonly string[]
+}
+
 /** Robustness §6: what a batch input may hold. */
 export const inputLimits = {
   bytes: 64 * 1024 * 1024,
@@ -43,29 +47,21 @@ export const inputLimits = {
 } as const
 
 const pieceBytes = 64 * 1024
-const [lineFeed, carriageReturn, space, tab] = [0x0a, 0x0d, 0x20, 0x09] as const
-const [quote, backslash, comma, colon] = [0x22, 0x5c, 0x2c, 0x3a] as const
-const [openBrace, closeBrace, openBracket, closeBracket] = [0x7b, 0x7d, 0x5b, 0x5d] as const
+const lineFeed = 0x0a
 
-/**
- * UsageError (exit 2) that names file and line or element. Text of the input is never repeated but
- * for field names (R5).
- */
+/** UsageError (exit 2) that names file and place, and never repeats text of the input (R5). */
 export function inputFault(
   source: BatchSource,
-  place: Place | number | undefined,
+  place: Place | undefined,
   code: string,
   detail: string,
   hint: string,
 ): UsageError {
-  const at = typeof place === 'number' ? { line: place } : place
-  const where = at === undefined ? source.name : `${source.name}, ${placeText(at)}`
+  const where = place === undefined ? source.name : `${source.name}, ${placeText(place)}`
   return new UsageError(code, `${where}: ${detail}`, { hint })
 }
 
-/**
- * Pieces of the file in order, without a byte order mark. UsageError `input_too_large` past 64 MiB.
- */
+/** Pieces in order, without a byte order mark. UsageError `input_too_large` past 64 MiB. */
 async function* piecesOf(source: BatchSource): AsyncGenerator<Uint8Array> {
   for (let position = 0; ; ) {
     const piece = await source.read(position, pieceBytes)
@@ -83,333 +79,230 @@ export const tooLarge = (source: Pick<BatchSource, 'name'>): UsageError =>
     hint: 'split it into several files',
   })
 
-/**
- * The format by the file's extension, else by its first byte: `[` JSON, `{` NDJSON, anything else
- * CSV.
- */
+/** The format by the file's extension, else by its first character that is no blank. */
 export async function formatOf(source: BatchSource): Promise<BatchFormat> {
-  const [, extension] = /\.([a-z]+)$/i.exec(source.name) ?? []
-  if (/^csv$/i.test(extension ?? '')) return 'csv'
-  if (/^(ndjson|jsonl)$/i.test(extension ?? '')) return 'ndjson'
-  const first = await firstByte(source)
-  if (first === openBracket) return 'json'
-  return first === openBrace || first === quote ? 'ndjson' : 'csv'
-}
-
-/** The first byte that is no blank; `undefined` for an empty input. */
-export async function firstByte(source: BatchSource): Promise<number | undefined> {
+  const extension = /\.([a-z]+)$/i.exec(source.name)?.[1]?.toLowerCase()
+  if (extension === 'csv') return 'csv'
+  if (extension === 'ndjson' || extension === 'jsonl') return 'ndjson'
   for await (const piece of piecesOf(source)) {
-    const byte = piece.find((each) => !isBlank(each))
-    if (byte !== undefined) return byte
+    const [first] = new TextDecoder().decode(piece).trimStart()
+    if (first !== undefined) return first === '[' ? 'json' : '{"'.includes(first) ? 'ndjson' : 'csv'
   }
-  return undefined
+  return 'csv'
 }
 
-const isBlank = (byte: number) =>
-  byte === space || byte === tab || byte === lineFeed || byte === carriageReturn
-
-/** Collects one row's bytes across pieces and refuses it as soon as it is too long. */
-function newRowBuffer(source: BatchSource) {
+/** What a row must be before it is parsed. */
+function newGuard(source: BatchSource) {
   const decoder = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
-  const bytes = new Uint8Array(inputLimits.rowBytes)
-  let length = 0
   let rows = 0
   return {
-    get length() {
-      return length
-    },
-    add(piece: Uint8Array, line: Place | number) {
-      if (length + piece.length > bytes.length) {
+    short(bytes: number, place: Place) {
+      if (bytes > inputLimits.rowBytes)
         throw inputFault(
           source,
-          line,
+          place,
           'row_too_long',
           `the row is longer than ${inputLimits.rowBytes} bytes`,
           'one row is one proposal; look for a line end or a quote that is missing',
         )
-      }
-      bytes.set(piece, length)
-      length += piece.length
     },
-    clear() {
-      length = 0
-    },
-    /** The row's text; starts the next one. */
-    take(line: Place | number): string {
-      if (++rows > inputLimits.rows) {
+    count(place: Place) {
+      if (++rows > inputLimits.rows)
         throw inputFault(
           source,
-          line,
+          place,
           'too_many_rows',
           `there are more than ${inputLimits.rows} rows`,
           'split it into several files',
         )
-      }
+    },
+    /** With `stream` more is to come: a character may be cut. */
+    decode(bytes: Uint8Array, place: Place | undefined, stream = false): string {
       try {
-        const text = decoder.decode(bytes.subarray(0, length))
-        length = 0
-        return text
+        return decoder.decode(bytes, { stream })
       } catch {
         // Which byte it was would not help to find it in an editor.
-        throw inputFault(
-          source,
-          line,
-          'invalid_row',
-          'the row is not UTF-8',
-          'save the file as UTF-8',
-        )
+        const hint = 'save the file as UTF-8'
+        throw inputFault(source, place, 'invalid_row', 'the row is not UTF-8', hint)
       }
     },
   }
 }
 
-/**
- * Lines that hold more than blanks, a piece's worth at a time. Either line end; UsageError with the
- * line number.
- */
-export async function* lineRows(source: BatchSource): AsyncGenerator<TextRow[]> {
-  const row = newRowBuffer(source)
-  let line = 1
-  for await (const piece of piecesOf(source)) {
-    const rows: TextRow[] = []
-    let from = 0
-    for (let end = piece.indexOf(lineFeed); end >= 0; end = piece.indexOf(lineFeed, from)) {
-      row.add(piece.subarray(from, end), line)
-      from = end + 1
-      if (row.length > 0) pushLine(rows, row.take(line), line, true)
-      line++
-    }
-    row.add(piece.subarray(from), line)
-    yield rows
-  }
-  const last: TextRow[] = []
-  if (row.length > 0) pushLine(last, row.take(line), line, false)
-  yield last
+const joined = (one: Uint8Array, other: Uint8Array): Uint8Array => {
+  const both = new Uint8Array(one.length + other.length)
+  both.set(one)
+  both.set(other, one.length)
+  return both
 }
 
-function pushLine(rows: TextRow[], text: string, line: number, whole: boolean): void {
-  const trimmed = text.trim()
-  if (trimmed !== '') rows.push({ line, text: trimmed, whole })
+/** Lines, a piece's worth at a time, blank ones too. */
+async function* linesOf(
+  source: BatchSource,
+  guard: ReturnType<typeof newGuard>,
+): AsyncGenerator<TextRow[]> {
+  let rest: Uint8Array = new Uint8Array()
+  let line = 1
+  const take = (bytes: Uint8Array, whole: boolean): TextRow => {
+    guard.short(bytes.length, { line })
+    return { line, text: guard.decode(bytes, { line: line++ }), whole }
+  }
+  for await (const piece of piecesOf(source)) {
+    const bytes = joined(rest, piece)
+    const lines: TextRow[] = []
+    let from = 0
+    for (let end = bytes.indexOf(lineFeed); end >= 0; end = bytes.indexOf(lineFeed, from)) {
+      lines.push(take(bytes.subarray(from, end), true))
+      from = end + 1
+    }
+    rest = bytes.slice(from)
+    guard.short(rest.length, { line })
+    yield lines
+  }
+  if (rest.length > 0) yield [take(rest, false)]
 }
+
+/** Lines that hold more than blanks. Either line end; UsageError with the line number. */
+export async function* lineRows(source: BatchSource): AsyncGenerator<TextRow[]> {
+  const guard = newGuard(source)
+  for await (const lines of linesOf(source, guard)) {
+    const rows = lines
+      .map((row) => ({ ...row, text: row.text.trim() }))
+      .filter(({ text }) => text !== '')
+    for (const row of rows) guard.count(row)
+    yield rows
+  }
+}
+
+const csvFaults: Readonly<Record<string, string>> = {
+  INVALID_OPENING_QUOTE: 'a quote stands inside a cell that is not quoted',
+  CSV_INVALID_CLOSING_QUOTE: 'text follows a closing quote',
+}
+
+/**
+ * Records of a CSV file (RFC 4180), the first one the header's. Either line end; blank lines are
+ * skipped; cells are taken as they are, formulas too. UsageError `invalid_csv`.
+ */
+export async function* csvRows(source: BatchSource): AsyncGenerator<CsvRow[]> {
+  const guard = newGuard(source)
+  let open: { readonly line: number; text: string } | undefined
+  for await (const lines of linesOf(source, guard)) {
+    const records: { readonly line: number; readonly text: string }[] = []
+    for (const { line, text } of lines) {
+      const record = { line: open?.line ?? line, text: open ? `${open.text}\n${text}` : text }
+      guard.short(record.text.length, record)
+      // Quotes inside quotes are doubled: of a whole record there is an even number.
+      open = record.text.split('"').length % 2 === 0 ? record : undefined
+      if (open !== undefined || record.text.trim() === '') continue
+      guard.count(record)
+      records.push({ line: record.line, text: record.text.replace(/\r$/, '') })
+    }
+    yield cellsOf(source, records)
+  }
+  if (open === undefined) return
+  const hint = 'close it; a quote inside quotes is doubled'
+  throw inputFault(source, open, 'invalid_csv', 'a quote is never closed', hint)
+}
+
+function cellsOf(
+  source: BatchSource,
+  records: readonly { readonly line: number; readonly text: string }[],
+): CsvRow[] {
+  const cells = (texts: readonly string[]) =>
+    parse(texts.join('\n'), { relax_column_count: true, record_delimiter: '\n' })
+  try {
+    const all = cells(records.map(({ text }) => text))
+    return records.map(({ line }, at) => ({ line, cells: all[at] ?? [] }))
+  } catch (error) {
+    for (const record of records) {
+      try {
+        cells([record.text])
+      } catch (cause) {
+        const code = cause instanceof Error && 'code' in cause ? String(cause.code) : ''
+        const detail = csvFaults[code] ?? 'the record is malformed'
+        const hint = 'quote the whole cell and double the quotes inside it'
+        throw inputFault(source, record, 'invalid_csv', detail, hint)
+      }
+    }
+    throw error
+  }
+}
+
+/** Strings whole, punctuation of JSON, line ends, and whatever else stands together. */
+const jsonTokens = /"(?:[^"\\]+|\\[\s\S])*"|[[\]{}:,\n]|[^\s[\]{}:,"]+|"/g
 
 /**
  * Elements of the JSON array that the file is, or of the one under the key `under` of the object
- * that it is, as they stand in the file. Only brackets and strings are looked at here: each element
- * is parsed by the caller. UsageError `invalid_json_array`, `input_torn`.
+ * that it is, as they stand in the file: each is parsed by the caller. UsageError
+ * `invalid_json_array`, `input_torn`.
  */
 export async function* arrayRows(source: BatchSource, under?: string): AsyncGenerator<TextRow[]> {
-  const row = newRowBuffer(source)
-  const wrong = (line: number, detail: string) =>
-    inputFault(source, line, 'invalid_json_array', detail, 'give one JSON array of objects')
-  const opens = under === undefined ? (byte: number) => byte === openBracket : newKeySearch(under)
-  let state = 'before' as ArrayState
-  let element = newElement()
-  let line = 1
-  let place = { line: 1, element: 0 }
-  for await (const piece of piecesOf(source)) {
-    const rows: TextRow[] = []
-    let from = 0
-    for (let at = 0; at < piece.length; at++) {
-      const byte = piece[at] ?? 0
-      if (state === 'element') {
-        const end = element(byte)
-        if (end !== 'more') {
-          row.add(piece.subarray(from, end === 'with' ? at + 1 : at), place)
-          rows.push({ ...place, text: row.take(place), whole: true })
-          state = 'after'
-        }
-        if (end !== 'before') {
-          if (byte === lineFeed) line++
-          continue
-        }
-      }
-      if (byte === lineFeed) line++
-      if (isBlank(byte)) continue
-      if (state === 'before') {
-        if (opens(byte)) state = 'first'
-        else if (under === undefined) throw wrong(line, 'it does not begin with [')
-      } else if (state === 'after') {
-        if (byte !== comma && byte !== closeBracket)
-          throw wrong(line, 'two elements stand without a comma between them')
-        state = byte === comma ? 'next' : 'end'
-      } else if (state === 'end') {
-        if (under === undefined) throw wrong(line, 'something follows the closing ]')
-      } else if (state === 'first' && byte === closeBracket) {
-        state = 'end'
-      } else {
-        if (byte === comma || byte === closeBracket || byte === closeBrace)
-          throw wrong(line, 'an element is missing')
-        state = 'element'
-        place = { line, element: place.element + 1 }
-        from = at
-        element = newElement()
-        element(byte)
-      }
-    }
-    if (state === 'element') row.add(piece.subarray(from), place)
+  const guard = newGuard(source)
+  let [text, rows]: [string, TextRow[]] = ['', []]
+  for await (const piece of piecesOf(source)) text += guard.decode(piece, undefined, true)
+  text += guard.decode(new Uint8Array(), undefined)
+  for (const row of elementsOf(source, text, under)) {
+    guard.count(row)
+    guard.short(new TextEncoder().encode(row.text).length, row)
+    rows.push(row)
+    if (rows.length < rowsAtOnce) continue
     yield rows
+    rows = []
+  }
+  yield rows
+}
+
+const rowsAtOnce = 500
+
+function* elementsOf(source: BatchSource, text: string, under?: string): Generator<TextRow> {
+  let state: 'before' | 'first' | 'element' | 'after' | 'next' | 'end' = 'before'
+  let [line, depth, element, key, start] = [1, 0, 0, '', 0]
+  let place: Place = { line, element }
+  const wrong = (detail: string) => {
+    const hint = 'give one JSON array of objects'
+    return inputFault(source, { line }, 'invalid_json_array', detail, hint)
+  }
+  for (const { 0: token, index } of text.matchAll(jsonTokens)) {
+    const step = '[{'.includes(token) ? 1 : ']}'.includes(token) ? -1 : 0
+    if (token === '\n') line++
+    else if (state === 'before') {
+      const isKeyed = depth === 1 && key === `${JSON.stringify(under)}:`
+      if (token === '[' && (under === undefined ? depth === 0 : isKeyed)) state = 'first'
+      else if (under === undefined) throw wrong('it does not begin with [')
+      else [depth, key] = [depth + step, token === ':' ? `${key}:` : token]
+      if (state === 'first') depth = 0
+    } else if (state === 'after') {
+      if (token !== ',' && token !== ']')
+        throw wrong('two elements stand without a comma between them')
+      state = token === ',' ? 'next' : 'end'
+    } else if (state === 'end') {
+      if (under === undefined) throw wrong('something follows the closing ]')
+    } else if (state === 'first' && token === ']') state = 'end'
+    else {
+      if (state !== 'element') {
+        if (',]}:'.includes(token)) throw wrong('an element is missing')
+        state = 'element'
+        element++
+        place = { line, element }
+        start = index
+      }
+      depth += step
+      if (depth > 0) continue
+      state = 'after'
+      yield { ...place, text: text.slice(start, index + token.length), whole: true }
+    }
   }
   if (state === 'end') return
   const missing =
     state === 'before' && under !== undefined
       ? `it has no list under "${under}"`
       : 'its closing ] is missing'
-  throw inputFault(
-    source,
-    line,
-    'input_torn',
-    `the JSON is cut off or of another kind: ${missing}`,
-    'give the whole file',
-  )
+  const detail = `the JSON is cut off or of another kind: ${missing}`
+  throw inputFault(source, { line }, 'input_torn', detail, 'give the whole file')
 }
 
-/**
- * The schema of a document that is one object over the whole file with its results first, as
- * `--json` prints them; else `undefined`.
- */
+/** The schema of a document with its results first, as `--json` prints them; else `undefined`. */
 export async function documentSchema(source: BatchSource): Promise<string | undefined> {
   const head = new TextDecoder().decode(await source.read(0, 1_024))
   return /^\ufeff?\s*\{\s*"schema"\s*:\s*"([^"]*)"\s*,\s*"results"\s*:/.exec(head)?.[1]
-}
-
-type ArrayState = 'before' | 'first' | 'element' | 'after' | 'next' | 'end'
-
-/** Whether the element goes on after a byte, ends with it, or has ended before it. */
-function newElement(): (byte: number) => 'more' | 'with' | 'before' {
-  let depth = 0
-  let inString = false
-  let escaped = false
-  return (byte) => {
-    if (escaped) {
-      escaped = false
-      return 'more'
-    }
-    if (inString) {
-      if (byte === backslash) escaped = true
-      else if (byte === quote) inString = false
-      return inString || depth > 0 ? 'more' : 'with'
-    }
-    if (byte === quote) inString = true
-    else if (byte === openBrace || byte === openBracket) depth++
-    else if (byte === closeBrace || byte === closeBracket) {
-      if (depth === 0) return 'before'
-      return --depth === 0 ? 'with' : 'more'
-    } else if (depth === 0 && (byte === comma || isBlank(byte))) return 'before'
-    return 'more'
-  }
-}
-
-/** Tells at which byte the list under a key of the outermost object opens. */
-function newKeySearch(key: string): (byte: number) => boolean {
-  let depth = 0
-  let inString = false
-  let escaped = false
-  let text = ''
-  let named = false
-  return (byte) => {
-    if (inString) {
-      if (escaped) escaped = false
-      else if (byte === backslash) escaped = true
-      else if (byte === quote) inString = false
-      else if (text.length <= key.length) text += String.fromCharCode(byte)
-      return false
-    }
-    if (byte === quote) {
-      inString = true
-      text = ''
-    } else if (byte === colon) named = depth === 1 && text === key
-    else if (byte === openBracket && depth === 1 && named) return true
-    else if (byte === openBrace || byte === openBracket) depth++
-    else if (byte === closeBrace || byte === closeBracket) depth--
-    else if (byte === comma) named = false
-    return false
-  }
-}
-
-/** One CSV record; `line` is where it begins. */
-export interface CsvRow {
-  readonly line: number
-  readonly cells: readonly string[]
-}
-
-/**
- * Records of a CSV file (RFC 4180: commas, quotes doubled inside quotes, either line end), the
- * first one the header's. Cells are taken as they are, formulas too. Blank lines are skipped.
- * UsageError `invalid_csv` with the line number.
- */
-export async function* csvRows(source: BatchSource): AsyncGenerator<CsvRow[]> {
-  const row = newRowBuffer(source)
-  let line = 1
-  let startLine = 1
-  let inQuotes = false
-  const take = (rows: CsvRow[]) => {
-    if (row.length === 0) return
-    const text = row.take(startLine).replace(/\r$/, '')
-    if (text.trim() !== '') rows.push({ line: startLine, cells: cellsOf(source, startLine, text) })
-  }
-  for await (const piece of piecesOf(source)) {
-    const rows: CsvRow[] = []
-    let from = 0
-    for (let at = 0; at < piece.length; at++) {
-      const byte = piece[at]
-      if (byte === quote) inQuotes = !inQuotes
-      else if (byte === lineFeed) {
-        line++
-        if (inQuotes) continue
-        row.add(piece.subarray(from, at), startLine)
-        take(rows)
-        from = at + 1
-        startLine = line
-      }
-    }
-    row.add(piece.subarray(from), startLine)
-    yield rows
-  }
-  if (inQuotes)
-    throw inputFault(
-      source,
-      startLine,
-      'invalid_csv',
-      'a quote is never closed',
-      'close it; a quote inside quotes is doubled',
-    )
-  const last: CsvRow[] = []
-  take(last)
-  yield last
-}
-
-function cellsOf(source: BatchSource, line: number, text: string): string[] {
-  const wrong = (detail: string) =>
-    inputFault(
-      source,
-      line,
-      'invalid_csv',
-      detail,
-      'quote the whole cell and double the quotes inside it',
-    )
-  const cells: string[] = []
-  for (let at = 0; ; at++) {
-    if (text[at] === '"') {
-      let cell = ''
-      let from = at + 1
-      let end = text.indexOf('"', from)
-      while (end >= 0 && text[end + 1] === '"') {
-        cell += text.slice(from, end + 1)
-        from = end + 2
-        end = text.indexOf('"', from)
-      }
-      if (end < 0) throw wrong('a quote is never closed')
-      cells.push(cell + text.slice(from, end))
-      at = end + 1
-      if (at < text.length && text[at] !== ',') throw wrong('text follows a closing quote')
-    } else {
-      const next = text.indexOf(',', at)
-      const end = next < 0 ? text.length : next
-      const cell = text.slice(at, end)
-      if (cell.includes('"')) throw wrong('a quote stands inside a cell that is not quoted')
-      cells.push(cell)
-      at = end
-    }
-    if (at >= text.length) return cells
-  }
 }
