@@ -104,11 +104,14 @@ function overOutcome(authorization: Authorization, httpStatus: number | undefine
   const told = authorization.attempts.some(
     ({ end }) => end?.class === 'reconcile' && end.code === 'round_advanced',
   )
-  const Kind = told ? ConflictError : UncertainError
-  const error = new Kind('round_over', outOfBandLine(authorization), {
+  const line = outOfBandLine(authorization)
+  const meta = {
     hint: `see what is safe to do next with \`proposer reconcile ${authorization.signed.questionId}\``,
     ...(httpStatus === undefined ? {} : { httpStatus }),
-  })
+  }
+  const error = told
+    ? new ConflictError('round_over', line, meta)
+    : new UncertainError('round_over', line, meta)
   return {
     ...notAccepted(authorization, told ? 'conflict' : 'unknown', error, httpStatus),
     outOfBand: outOfBandOf(authorization),
