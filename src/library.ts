@@ -27,13 +27,18 @@ export {
   openJournal,
   verifyJournal,
 } from './core/client/journal/journal.js'
-export { type Authorized, type AuthorizeParts, authorize, preview } from './core/client/propose/authorize.js'
-export { type Intent } from './core/client/propose/intent.js'
-export { type Preview } from './core/client/propose/prepare.js'
+export type { SubmitParts } from './core/client/propose/attempt.js'
+export {
+  type Authorized,
+  type AuthorizeParts,
+  authorize,
+  preview,
+} from './core/client/propose/authorize.js'
+export type { Intent } from './core/client/propose/intent.js'
+export type { SubmissionResult } from './core/client/propose/outcome.js'
+export type { Preview } from './core/client/propose/prepare.js'
 export { type ReplayResult, replay } from './core/client/propose/replay.js'
-export { type SubmissionResult } from './core/client/propose/outcome.js'
 export { type SubmitOptions, submitAuthorization } from './core/client/propose/send.js'
-export { type SubmitParts } from './core/client/propose/attempt.js'
 export { submitIntent, submitPayload } from './core/client/propose/submission.js'
 export {
   type ContextResult,
