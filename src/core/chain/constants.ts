@@ -4,6 +4,8 @@
  */
 import type { Address, Hex } from '../ports.js'
 
+export { typeHashes, witnessTypeString } from '../protocol/witness.js'
+
 /** Permit2's address on every chain (domain §3). */
 export const canonicalPermit2: Address = '0x000000000022d473030f116ddee9f6b43ac78ba3'
 
@@ -25,19 +27,6 @@ export const roles = {
   /** Who may settle on the managed oracle. */
   resolver: '0x92a19c77d2ea87c7f81d50c74403cb2f401780f3ad919571121efe2bdb427eb1',
 } as const satisfies Record<string, Hex>
-
-/** EIP-712 type hashes of the one signature (domain §3.1). */
-export const typeHashes = {
-  proposal: '0x702cf402d93cf51c1c9fda929565b0e4035fe70986e45548a1f9b5521261e674',
-  permitWitnessTransferFrom: '0xd1410b63bd7fcbf7c29ae1bf695d974321b234d415213fb29dbe80fbe6731a43',
-  tokenPermissions: '0x618358ac3db8dc274f0cd8829da7e234bd48cd73c4a740aede1adec9846d06a1',
-  /** `EIP712Domain(string name,uint256 chainId,address verifyingContract)` */
-  domain: '0x8cad95687ba82c2ce50e74f7b754645e5117c3a5bec8151c0726d5857980a866',
-} as const satisfies Record<string, Hex>
-
-/** What `WITNESS_TYPE_STRING()` of SignedProposer answers (domain §3.1). */
-export const witnessTypeString =
-  'Proposal witness)Proposal(address oracle,address requester,bytes32 identifier,uint256 timestamp,bytes ancillaryData,int256 proposedPrice,uint256 maxPayment)TokenPermissions(address token,uint256 amount)'
 
 /** ERC-1271: what a wallet answers when a signature is good. */
 export const eip1271MagicValue: Hex = '0x1626ba7e'

@@ -1,7 +1,6 @@
 /**
- * From a question id to its current round. How an ID maps to a request differs by requester, so it
- * stays behind one interface with one resolver per kind; only the CTF adapters' IDs are hashes of
- * the text (domain §5.1, §5.2). Used by the gateway and by the client.
+ * From a question id to its current round, with one resolver per kind of requester; only the CTF
+ * adapters' ids are hashes of the text (domain §5.1, §5.2).
  */
 import { concatHex, keccak256 } from 'viem'
 import { type Address, type Chain, ChainError, type Hex } from '../ports.js'
@@ -50,26 +49,24 @@ interface Reading {
   readonly at: bigint
 }
 
-type Resolver = (
-  reading: Reading,
-  requester: Address,
-  questionId: Hex,
-  entry: RegistryEntry | undefined,
-) => Promise<Located | undefined>
+interface Asked {
+  readonly requester: Address
+  readonly questionId: Hex
+  readonly entry: RegistryEntry | undefined
+}
+type Resolver = (reading: Reading, asked: Asked) => Promise<Located | undefined>
 
-const resolvers: Record<RequesterKind, Resolver> = {
-  'uma-ctf-adapter': (reading, requester, questionId) =>
-    ctfQuestion(reading, requester, questionId, true),
-  'uma-ctf-adapter-negrisk': (reading, requester, questionId) =>
-    ctfQuestion(reading, requester, questionId, false),
+/** How each kind of requester finds its request by an id. */
+const resolvers: Readonly<Record<RequesterKind, Resolver>> = {
+  'uma-ctf-adapter': ctfQuestion,
+  async 'uma-ctf-adapter-negrisk'(reading, asked) {
+    const located = await ctfQuestion(reading, asked)
+    return located && { ...located, settlesHalf: false }
+  },
   'oo-reporter': reportedRequest,
-  direct: async ({ contracts }, requester, _questionId, entry) => {
+  async direct({ contracts }, { requester, entry }) {
     const request = entry?.request
-    if (
-      request === undefined ||
-      request.requester !== requester ||
-      !contracts.oracles.includes(request.oracle)
-    )
+    if (request?.requester !== requester || !contracts.oracles.includes(request.oracle))
       return undefined
     return { request, paused: false, resolved: false, settlesHalf: true }
   },
@@ -78,55 +75,38 @@ const resolvers: Record<RequesterKind, Resolver> = {
 /** UmaCtfAdapter v4 (domain §5.1): the only version on the managed oracle. */
 async function ctfQuestion(
   { chain, contracts, at }: Reading,
-  requester: Address,
-  questionId: Hex,
-  settlesHalf: boolean,
+  { requester, questionId }: Asked,
 ): Promise<Located | undefined> {
-  const [question, flagged, oracleAddress] = await Promise.all([
+  const [question, isFlagged, oracleAddress] = await Promise.all([
     readContract(chain, at, requester, ctfAdapterAbi, 'getQuestion', [questionId]),
     readContract(chain, at, requester, ctfAdapterAbi, 'isFlagged', [questionId]),
     readContract(chain, at, requester, ctfAdapterAbi, 'optimisticOracle', []),
   ])
+  const { requestTimestamp, ancillaryData, paused, resolved } = question
   const oracle = lowercase(oracleAddress)
-  if (question.requestTimestamp === 0n || !contracts.oracles.includes(oracle)) return undefined
-  // An adapter's question is its text; anything else under this ID is not the question that was
-  // asked for.
-  if (keccakHex(question.ancillaryData) !== questionId) return undefined
+  if (requestTimestamp === 0n || !contracts.oracles.includes(oracle)) return undefined
+  // An adapter's question is its text; anything else under this id is another question.
+  if (keccakHex(ancillaryData) !== questionId) return undefined
+  const timestamp = String(requestTimestamp)
   return {
-    request: {
-      oracle,
-      requester,
-      identifier: yesOrNoQuery,
-      timestamp: String(question.requestTimestamp),
-      ancillaryData: question.ancillaryData,
-    },
-    paused: question.paused || flagged,
-    resolved: question.resolved,
-    settlesHalf,
+    request: { oracle, requester, identifier: yesOrNoQuery, timestamp, ancillaryData },
+    paused: paused || isFlagged,
+    resolved,
+    settlesHalf: true,
   }
 }
 
-/**
- * OOReporter (domain §5.2). No getter of its oracle is documented: it is the pinned one that knows
- * the request.
- */
+/** OOReporter (domain §5.2), which names no oracle: it is the pinned one that knows the request. */
 async function reportedRequest(
   { chain, contracts, at }: Reading,
-  requester: Address,
-  questionId: Hex,
+  { requester, questionId }: Asked,
 ): Promise<Located | undefined> {
   const found = await readContract(chain, at, requester, ooReporterAbi, 'getRequest', [questionId])
   if (!found.initialized || found.requestTimestamp === 0n) return undefined
   const { priceIdentifier: identifier, requestRules: ancillaryData, requestTimestamp } = found
+  const key = [requester, identifier, requestTimestamp, ancillaryData] as const
   const states = await Promise.all(
-    contracts.oracles.map((oracle) =>
-      readContract(chain, at, oracle, oracleAbi, 'getState', [
-        requester,
-        identifier,
-        requestTimestamp,
-        ancillaryData,
-      ]),
-    ),
+    contracts.oracles.map((oracle) => readContract(chain, at, oracle, oracleAbi, 'getState', key)),
   )
   const oracle = contracts.oracles.find((_, index) => states[index] !== roundStates.invalid)
   if (oracle === undefined) return undefined
@@ -156,91 +136,77 @@ export interface RoundReader {
    * the question and a contract among them is not what configuration takes it for.
    */
   read(questionId: Hex, entry?: RegistryEntry, at?: bigint): Promise<Round | undefined>
-  /**
-   * The same of every requester that knows the ID: the ID of one text is the same at two adapters.
-   * In the order of the pins.
-   */
+  /** The same of every requester that knows the id, in the order of the pins. */
   readAll(questionId: Hex, entry?: RegistryEntry, at?: bigint): Promise<readonly Round[]>
 }
+
+type TokenOf = (address: Address, at: bigint) => Promise<Round['token']>
 
 /** Source: domain §4 (state, bond), §5 (requesters), contract §1 (question, request, round). */
 export function createRoundReader(chain: Chain, contracts: Contracts): RoundReader {
   const tokens = new Map<Address, Promise<Round['token']>>()
-  const tokenFacts = (address: Address, at: bigint) => {
-    const known = tokens.get(address)
-    if (known) return known
-    const asked = readToken(chain, address, at)
-    tokens.set(address, asked)
-    // A failure is handed to whoever asked; the next one asks anew.
-    asked.catch(() => tokens.delete(address))
-    return asked
+  const tokenOf: TokenOf = (address, at) => {
+    const token = tokens.get(address) ?? readToken(chain, address, at)
+    tokens.set(address, token)
+    // A failure is handed to whoever asked; the next one asks again.
+    token.catch(() => tokens.delete(address))
+    return token
   }
-
-  const inRequester = async (
-    reading: Reading,
-    requester: { address: Address; kind: RequesterKind },
-    questionId: Hex,
-    entry?: RegistryEntry,
-  ) => {
-    const located = await resolvers[requester.kind](
-      reading,
-      requester.address,
-      questionId,
-      entry,
-    ).catch((error: unknown) => {
-      // A requester that reverts on an ID does not know it; that must not hide the question from
-      // the other requesters.
-      if (error instanceof ChainError && error.kind === 'reverted') return undefined
-      throw error
-    })
-    if (located === undefined) return undefined
-    const terms = await readTerms(reading, located.request)
-    if (terms === undefined) return undefined
-    const state = requestStates[terms.state] ?? 'invalid'
-    if (state === 'invalid') return undefined
-    const round: Round = {
-      ...located.request,
-      questionId,
-      kind: requester.kind,
-      state: located.resolved && state === 'requested' ? 'resolved' : state,
-      paused: located.paused,
-      token: await tokenFacts(terms.token, reading.at),
-      totalBondRaw: terms.totalBondRaw,
-      outcomes: outcomesOf(located.request.ancillaryData, {
-        settlesHalf: located.settlesHalf,
-        binary: located.request.identifier === yesOrNoQuery,
-      }),
-      blockNumber: reading.at,
-    }
-    return round
-  }
-
-  const reader: RoundReader = {
-    read: async (questionId, entry, at) => (await reader.readAll(questionId, entry, at))[0],
-    async readAll(questionId, entry, at) {
-      const reading = { chain, contracts, at: at ?? (await latest(chain)) }
-      const wanted = entry?.request?.requester ?? entry?.requester
-      const asked = contracts.requesters.filter(
-        ({ address }) => wanted === undefined || address === wanted,
-      )
-      // One requester that answers in another shape must not hide the questions of all others; a
-      // node's silence leaves them open.
-      const odd: ChainError[] = []
-      const rounds = await Promise.all(
-        asked.map((requester) =>
-          inRequester(reading, requester, questionId, entry).catch((error: unknown) => {
-            if (!(error instanceof ChainError) || error.kind === 'unavailable') throw error
-            odd.push(error)
-            return undefined
-          }),
+  const readAll: RoundReader['readAll'] = async (questionId, entry, at) => {
+    const reading = { chain, contracts, at: at ?? (await latest(chain)) }
+    const wanted = entry?.request?.requester ?? entry?.requester
+    // One requester that answers in another shape must not hide the questions of all others; a
+    // node's silence leaves them open.
+    const refused: ChainError[] = []
+    const rounds = await Promise.all(
+      contracts.requesters
+        .filter(({ address }) => wanted === undefined || address === wanted)
+        .map(({ address: requester, kind }) =>
+          roundAt(reading, kind, { requester, questionId, entry }, tokenOf).catch(
+            (error: unknown) => {
+              if (!(error instanceof ChainError) || error.kind === 'unavailable') throw error
+              refused.push(error)
+              return undefined
+            },
+          ),
         ),
-      )
-      const known = rounds.filter((round) => round !== undefined)
-      if (known.length === 0 && odd[0] !== undefined) throw odd[0]
-      return known
-    },
+    )
+    const known = rounds.filter((round) => round !== undefined)
+    if (known.length === 0 && refused[0] !== undefined) throw refused[0]
+    return known
   }
-  return reader
+  return { readAll, read: async (...asked) => (await readAll(...asked))[0] }
+}
+
+async function roundAt(
+  reading: Reading,
+  kind: RequesterKind,
+  asked: Asked,
+  tokenOf: TokenOf,
+): Promise<Round | undefined> {
+  const located = await resolvers[kind](reading, asked).catch((error: unknown) => {
+    // A requester that reverts on an id does not know it.
+    if (error instanceof ChainError && error.kind === 'reverted') return undefined
+    throw error
+  })
+  if (located === undefined) return undefined
+  const terms = await readTerms(reading, located.request)
+  if (terms === undefined) return undefined
+  const { request, paused, resolved, settlesHalf } = located
+  const state = requestStates[terms.state] ?? 'invalid'
+  if (state === 'invalid') return undefined
+  const binary = request.identifier === yesOrNoQuery
+  return {
+    ...request,
+    questionId: asked.questionId,
+    kind,
+    state: resolved && state === 'requested' ? 'resolved' : state,
+    paused,
+    token: await tokenOf(terms.token, reading.at),
+    totalBondRaw: terms.totalBondRaw,
+    outcomes: outcomesOf(request.ancillaryData, { settlesHalf, binary }),
+    blockNumber: reading.at,
+  }
 }
 
 /** One read without a reader to keep. See `RoundReader.read`. */
@@ -265,26 +231,20 @@ async function latest(chain: Chain): Promise<bigint> {
  * or in no pinned token. Rejects with `ChainError`.
  */
 export async function readTerms({ chain, contracts, at }: Reading, request: WitnessRequest) {
-  const key = [
-    request.requester,
-    request.identifier,
-    BigInt(request.timestamp),
-    request.ancillaryData,
-  ] as const
+  const { oracle, requester, identifier, timestamp, ancillaryData } = request
+  const key = [requester, identifier, BigInt(timestamp), ancillaryData] as const
   const managedId = managedRequestId(request)
-  // The currency is only known from the answer, and asking for every pinned token saves a round
-  // trip.
+  // The currency is only known from the answer; asking for every pinned token saves a round trip.
   const [state, found, bonds] = await Promise.all([
-    readContract(chain, at, request.oracle, oracleAbi, 'getState', key),
-    readContract(chain, at, request.oracle, oracleAbi, 'getRequest', key),
+    readContract(chain, at, oracle, oracleAbi, 'getState', key),
+    readContract(chain, at, oracle, oracleAbi, 'getRequest', key),
     Promise.all(
       contracts.tokens.map((token) =>
-        readContract(chain, at, request.oracle, oracleAbi, 'customBonds', [managedId, token]),
+        readContract(chain, at, oracle, oracleAbi, 'customBonds', [managedId, token]),
       ),
     ),
   ])
-  // Only a proposal brings a request beyond requested (domain §4): a node that says otherwise of
-  // the two is not believed.
+  // Only a proposal brings a request beyond requested (domain §4).
   if (state > roundStates.requested !== (lowercase(found.proposer) !== zeroAddress)) {
     throw new ChainError(
       'unavailable',
@@ -294,12 +254,8 @@ export async function readTerms({ chain, contracts, at }: Reading, request: Witn
   const token = lowercase(found.currency)
   const index = contracts.tokens.indexOf(token)
   if (token === zeroAddress || index < 0) return undefined
-  const customRaw = bonds[index]?.[0] ?? 0n
-  return {
-    state,
-    token,
-    totalBondRaw: (customRaw !== 0n ? customRaw : found.requestSettings.bond) + found.finalFee,
-  }
+  const bondRaw = bonds[index]?.[0] || found.requestSettings.bond
+  return { state, token, totalBondRaw: bondRaw + found.finalFee }
 }
 
 async function readToken(chain: Chain, address: Address, at: bigint): Promise<Round['token']> {

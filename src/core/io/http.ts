@@ -5,19 +5,15 @@ import { type Fetch, TransportError } from '../ports.js'
 import { UsageError } from '../protocol/errors.js'
 
 export interface HttpOptions {
-  /**
-   * PEM file of a private authority; it replaces the system's (there is no option to skip
-   * verification).
-   */
+  /** PEM file of a private authority; it replaces the system's. Verification is never skipped. */
   readonly caFile?: string
-  /** The whole attempt, answer included; default 45 s. */
+  /** The whole attempt, response included; default 45 s. */
   readonly attemptMs?: number
 }
 
 /** Robustness §6. */
 const connectMs = 5_000
 const headersMs = 30_000
-const attemptMs = 45_000
 const maxHeaderBytes = 16 * 1024
 
 /**
@@ -26,15 +22,12 @@ const maxHeaderBytes = 16 * 1024
  * tells whether a byte of the request can have left, or with the reason of the caller's signal
  * where it fired before that. `close` lets go of idle sockets; they keep no process alive.
  */
-export function createHttp(options: HttpOptions = {}): {
+export function createHttp({ caFile, attemptMs = 45_000 }: HttpOptions = {}): {
   readonly fetch: Fetch
   close(): Promise<void>
 } {
   const settings: Agent.Options = {
-    connect: {
-      timeout: connectMs,
-      ...(options.caFile === undefined ? {} : { ca: readAuthority(options.caFile) }),
-    },
+    connect: { timeout: connectMs, ...(caFile !== undefined && { ca: readAuthority(caFile) }) },
     headersTimeout: headersMs,
     bodyTimeout: headersMs,
     maxHeaderSize: maxHeaderBytes,
@@ -44,7 +37,7 @@ export function createHttp(options: HttpOptions = {}): {
   const fetch: Fetch = async (input, init) => {
     const call = new Request(input, init)
     const stopped = init?.signal ?? call.signal
-    const signal = AbortSignal.any([stopped, AbortSignal.timeout(options.attemptMs ?? attemptMs)])
+    const signal = AbortSignal.any([stopped, AbortSignal.timeout(attemptMs)])
     const body = call.body === null ? null : new Uint8Array(await call.arrayBuffer())
     signal.throwIfAborted()
     const fresh = call.method === 'POST'
@@ -56,8 +49,7 @@ export function createHttp(options: HttpOptions = {}): {
       if (error === signal.reason && !stopped.aborted) throw transportError(error, false)
       throw error
     } finally {
-      // Waits in the background for the body to be read; what goes wrong there the body's reader is
-      // told.
+      // Waits in the background for the body to be read; its reader hears what goes wrong there.
       if (fresh) agent.close().catch(() => undefined)
     }
   }
@@ -163,7 +155,9 @@ function drop(body: Dispatcher.ResponseData['body']): void {
  * message, which may name an address (R5).
  */
 function transportError(error: unknown, started: boolean): TransportError {
-  const code = codeOf(error)
+  const words = error instanceof Error ? ['code' in error ? error.code : '', error.name] : []
+  const isWord = (word: unknown) => typeof word === 'string' && /^[A-Za-z0-9_]{1,64}$/.test(word)
+  const code = String(words.find(isWord) ?? 'UNKNOWN')
   return started
     ? new TransportError(
         'exchange',
@@ -173,20 +167,11 @@ function transportError(error: unknown, started: boolean): TransportError {
     : new TransportError('connect', code, `no connection to the gateway (${code})`)
 }
 
-function codeOf(error: unknown): string {
-  if (!(error instanceof Error)) return 'UNKNOWN'
-  if ('code' in error && typeof error.code === 'string' && /^[A-Za-z0-9_]{1,64}$/.test(error.code))
-    return error.code
-  return /^[A-Za-z0-9_]{1,64}$/.test(error.name) ? error.name : 'UNKNOWN'
-}
-
 function readAuthority(path: string): string {
   try {
     return readFileSync(path, 'utf8')
   } catch (cause) {
-    throw new UsageError('ca_unreadable', `the CA file ${path} cannot be read`, {
-      hint: 'name a readable PEM file',
-      cause,
-    })
+    const hint = 'name a readable PEM file'
+    throw new UsageError('ca_unreadable', `the CA file ${path} cannot be read`, { hint, cause })
   }
 }

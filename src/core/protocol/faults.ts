@@ -5,17 +5,15 @@
  */
 import type * as z from 'zod/mini'
 import type { WireCode } from './errors.js'
-import { limits, version } from './schema.js'
+import { limits, version } from './words.js'
+
+type ValueCode = Extract<
+  WireCode,
+  'invalid_amount' | 'invalid_signature_format' | 'outcome_not_allowed'
+>
 
 export interface ShapeFault {
-  readonly code: Extract<
-    WireCode,
-    | 'schema_violation'
-    | 'unsupported_version'
-    | 'invalid_amount'
-    | 'invalid_signature_format'
-    | 'outcome_not_allowed'
-  >
+  readonly code: ValueCode | 'schema_violation' | 'unsupported_version'
   readonly detail: string
   /** Only with `schema_violation`. */
   readonly errors?: readonly { readonly path: string; readonly code: string }[]
@@ -26,26 +24,40 @@ type Issue = z.core.$ZodIssue
 /** More would only repeat the same mistake: a batch of 100 broken items has thousands of faults. */
 const listedFaults = 50
 
-/**
- * What a field must be, by its last name. The batch deadline is a number, told apart by the place
- * it has.
- */
-const expectations: Record<string, string> = {
+const decimal = 'as a decimal string without leading zeros'
+/** What a field must be, by its last name. */
+const expectations: Readonly<Record<string, string>> = {
   version: `the version object ${JSON.stringify(version)}`,
   proposer: 'a nonzero lowercase 20-byte address, 0x and 40 hex digits',
   outcome: 'one of "p1", "p2" and "p3"',
   max_payment: 'the string "0"',
   permit: 'an object with amount, nonce and deadline',
-  amount: 'an unsigned 256-bit integer as a decimal string without leading zeros',
-  nonce: 'an unsigned 256-bit integer as a decimal string without leading zeros',
-  deadline: 'Unix seconds as a decimal string without leading zeros',
-  proposed_price: 'a price as a decimal string without leading zeros',
+  amount: `an unsigned 256-bit integer ${decimal}`,
+  nonce: `an unsigned 256-bit integer ${decimal}`,
+  deadline: `Unix seconds ${decimal}`,
+  proposed_price: `a price ${decimal}`,
   signature: `lowercase even-length hex of 1 to ${limits.signatureBytes} bytes, with 0x`,
   identifier: 'a question id (0x and 64 lowercase hex digits) or a slug (a-z, 0-9 and hyphen)',
   identifiers: `a list of 1 to ${limits.batchItems} question ids or slugs`,
   proposals: `a list of 1 to ${limits.batchItems} proposals`,
   candidate_ids: `a list of 1 to ${limits.batchItems} candidate ids (hyphenated lowercase UUIDs)`,
   client_ref: `text of at most ${limits.clientRefBytes} bytes without control characters`,
+}
+/** What an entry must be, by the name of its list. */
+const entryExpectations: Readonly<Record<string, string | undefined>> = {
+  identifiers: expectations.identifier,
+  proposals: 'a proposal object',
+  candidate_ids: 'a candidate id (hyphenated lowercase UUID)',
+}
+
+/** The code of a malformed text, by its path in a v1 body; elsewhere the fault is of structure. */
+const valueCodes: Readonly<Record<string, ValueCode>> = {
+  max_payment: 'invalid_amount',
+  'permit.amount': 'invalid_amount',
+  'permit.nonce': 'invalid_amount',
+  'permit.deadline': 'invalid_amount',
+  signature: 'invalid_signature_format',
+  outcome: 'outcome_not_allowed',
 }
 
 /**
@@ -55,37 +67,29 @@ const expectations: Record<string, string> = {
  */
 export function singleFault(issues: readonly Issue[], input: unknown): ShapeFault {
   if (isOtherVersion(input)) {
-    return {
-      code: 'unsupported_version',
-      detail: `version names another contract; this gateway speaks ${JSON.stringify(version)}: send exactly that, signed accordingly`,
-    }
+    const detail = `version names another contract; this gateway speaks ${JSON.stringify(version)}: send exactly that, signed accordingly`
+    return { code: 'unsupported_version', detail }
   }
-  const codes = issues.map((issue) => valueCode(issue, input))
-  const [first] = codes
-  const issue = issues[0]
-  if (first === undefined || issue === undefined || codes.includes(undefined))
+  const codes = issues.map((issue) =>
+    issue.code !== 'unrecognized_keys' && typeof valueAt(input, issue.path) === 'string'
+      ? valueCodes[pathOf(issue)]
+      : undefined,
+  )
+  const [[issue], [code]] = [issues, codes]
+  if (code === undefined || issue === undefined || codes.includes(undefined))
     return schemaViolation(issues, input)
-  return {
-    code: first,
-    detail: `${pathOf(issue)} must be ${expectationOf(issue)}; correct it and send again`,
-  }
+  return { code, detail: mustBe(issue) }
 }
 
-/**
- * The fault of a batch call: every fault of shape refuses the whole call (§4.2 rule 2, contract
- * §2).
- */
+/** The fault of a batch call: every fault of shape refuses the whole call (§4.2 rule 2). */
 export function schemaViolation(issues: readonly Issue[], input: unknown): ShapeFault {
   const errors = issues
     .slice(0, listedFaults)
     .map((issue) => ({ path: pathOf(issue), code: codeOf(issue, input) }))
   const [issue] = issues
   const more = issues.length > 1 ? ` (and ${issues.length - 1} more, see errors)` : ''
-  return {
-    code: 'schema_violation',
-    detail: `${issue ? sentence(issue, input) : 'the body has the wrong shape'}${more}`,
-    errors,
-  }
+  const sentence = issue ? sentenceOf(issue, input) : 'the body has the wrong shape'
+  return { code: 'schema_violation', detail: `${sentence}${more}`, errors }
 }
 
 /**
@@ -101,38 +105,16 @@ export function hasAncillaryKey(value: unknown): boolean {
   )
 }
 
-/**
- * An object of strings, one of them other than ours: a caller of another version, not a broken one.
- */
+/** An object of strings, one of them other than ours: a caller of another version. */
 function isOtherVersion(input: unknown): boolean {
   const given = valueAt(input, ['version'])
   if (typeof given !== 'object' || given === null || Array.isArray(given)) return false
   const values: [string, unknown][] = Object.entries(given)
-  if (values.some(([, value]) => typeof value !== 'string')) return false
   const ours: Record<string, string> = version
-  return values.some(([key, value]) => Object.hasOwn(ours, key) && ours[key] !== value)
-}
-
-/** The code of a malformed value, or `undefined` where the fault is one of structure. */
-function valueCode(
-  issue: Issue,
-  input: unknown,
-): Exclude<ShapeFault['code'], 'schema_violation'> | undefined {
-  if (issue.code === 'unrecognized_keys' || typeof valueAt(input, issue.path) !== 'string')
-    return undefined
-  switch (pathOf(issue)) {
-    case 'max_payment':
-    case 'permit.amount':
-    case 'permit.nonce':
-    case 'permit.deadline':
-      return 'invalid_amount'
-    case 'signature':
-      return 'invalid_signature_format'
-    case 'outcome':
-      return 'outcome_not_allowed'
-    default:
-      return undefined
-  }
+  return (
+    values.every(([, value]) => typeof value === 'string') &&
+    values.some(([key, value]) => Object.hasOwn(ours, key) && ours[key] !== value)
+  )
 }
 
 /** zod's code, but `missing` for an absent field and the schema's own word for its refinements. */
@@ -143,47 +125,38 @@ function codeOf(issue: Issue, input: unknown): string {
   return typeof own === 'string' ? own : 'custom'
 }
 
-function sentence(issue: Issue, input: unknown): string {
+function sentenceOf(issue: Issue, input: unknown): string {
   const path = pathOf(issue)
   const value = valueAt(input, issue.path)
   if (issue.code === 'unrecognized_keys')
     return `${path || 'the body'} has fields that are not part of this request; remove them`
   if (path === '') return 'the body must be a JSON object; send the documented fields'
   if (value === undefined) return `${path} is missing; add it as ${expectationOf(issue)}`
-  if (Array.isArray(value) && issue.code === 'too_big') {
+  if (Array.isArray(value) && issue.code === 'too_big')
     return `${path} has ${value.length} entries, at most ${limits.batchItems} are allowed; split the call`
-  }
-  return `${path} must be ${expectationOf(issue)}; correct it and send again`
+  return mustBe(issue)
 }
 
-function expectationOf(issue: Issue): string {
-  const names = issue.path.filter((part) => typeof part === 'string')
+const mustBe = (issue: Issue) =>
+  `${pathOf(issue)} must be ${expectationOf(issue)}; correct it and send again`
+
+function expectationOf({ path }: Issue): string {
+  const names = path.filter((part) => typeof part === 'string')
   const name = names.at(-1) ?? ''
-  // An entry of a list is named after the list.
-  if (typeof issue.path.at(-1) === 'number') {
-    if (name === 'identifiers') return expectations.identifier ?? ''
-    return name === 'proposals' ? 'a proposal object' : 'a candidate id (hyphenated lowercase UUID)'
-  }
+  if (typeof path.at(-1) === 'number') return entryExpectations[name] ?? ''
   if (name === 'deadline' && names[0] === 'proposals') return 'Unix seconds as a JSON integer'
-  return (
-    expectations[name] ??
-    (names.includes('version') ? `as in ${JSON.stringify(version)}` : 'of the documented form')
+  const ofVersion = names.includes('version') ? `as in ${JSON.stringify(version)}` : undefined
+  return expectations[name] ?? ofVersion ?? 'of the documented form'
+}
+
+/** Dotted: requests have no free keys, so every part is a field of ours or an index. */
+const pathOf = ({ path }: Issue): string => path.join('.')
+
+const valueAt = (input: unknown, path: readonly PropertyKey[]): unknown =>
+  path.reduce<unknown>(
+    (value, part) =>
+      typeof value === 'object' && value !== null
+        ? (value as Record<PropertyKey, unknown>)[part]
+        : undefined,
+    input,
   )
-}
-
-/**
- * Dotted, like `proposals.3.permit.amount`. Requests have no free keys, so every part is a field of
- * ours or an index.
- */
-function pathOf(issue: Issue): string {
-  return issue.path.join('.')
-}
-
-function valueAt(input: unknown, path: readonly PropertyKey[]): unknown {
-  let value = input
-  for (const part of path) {
-    if (typeof value !== 'object' || value === null) return undefined
-    value = (value as Record<PropertyKey, unknown>)[part]
-  }
-  return value
-}

@@ -9,12 +9,10 @@ import { toBatchItem, toSingle } from './proposal.js'
 import { refusalBody, refuse } from './refusal.js'
 import type * as schema from './schema.js'
 import { version } from './schema.js'
-import { primaryType, typedData, wireTypes } from './witness.js'
+import { primaryType, toHex, typedData, wireTypes } from './witness.js'
 
 const ancillaryText =
   'q: title: Will candidate A win?, description: Mutually exclusive group. market_id: 500001 res_data: p1: 0, p2: 1. Where p1 corresponds to No, p2 to Yes.,initializer:1e004205adad33ac1c574e26c27f5203fd9c05f8'
-const hexOf = (text: string): Hex =>
-  `0x${Array.from(new TextEncoder().encode(text), (byte) => byte.toString(16).padStart(2, '0')).join('')}`
 
 const questionId: Hex = '0x22827504779e99ea885e7264c656b1e93f10f2d901019058ba4fe8d3e43f7adf'
 const slug = 'will-candidate-a-win'
@@ -31,7 +29,7 @@ const round = {
   oracle: '0x3aa5ebb10dc797cac828524e59a333d0a371443c',
   requester: '0x3c44cdddb6a900fa2b585dd299e03d12fa4293bc',
   timestamp: '1768486252',
-  ancillary_data: hexOf(ancillaryText),
+  ancillary_data: toHex(new TextEncoder().encode(ancillaryText)),
 } as const
 const terms = {
   proposer,

@@ -11,13 +11,10 @@ export type Stage = 'received' | 'validated' | 'selected' | 'submitted' | 'confi
 /** The stages in which a candidate waits for the gateway. */
 export type QueueStage = 'received' | 'validated' | 'selected'
 
-/** How a chain was heard: `refused` is any error that the node itself told but a revert. */
+/** `refused` is any error of the node itself but a revert. */
 export type RpcOutcome = 'ok' | 'reverted' | 'unavailable' | 'refused'
 
-/**
- * Something that has happened once, to be counted. Durations in seconds of the monotonic clock
- * (R13).
- */
+/** Something that happened once, to be counted. Durations by the monotonic clock (R13). */
 export type Observation =
   /** A candidate reached a stage, so long after it had reached the one before. */
   | { readonly kind: 'stage'; readonly stage: Exclude<Stage, 'received'>; readonly seconds: number }

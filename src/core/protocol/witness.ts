@@ -1,16 +1,10 @@
 /**
  * The Permit2 witness authorization: typed data, digest and signer (spec §2.8, EIP-712, domain §3).
- * The digest has a fast path: what a question round fixes is hashed once, so one digest costs four
- * keccak blocks more per proposal (six for a price seen first).
+ * What a question round fixes is hashed once.
  */
 import type { Address, Hex } from '../ports.js'
 import { keccak } from './keccak.js'
 import type { TypedData } from './schema.js'
-
-const hexPairs = Array.from({ length: 256 }, (_, byte) => byte.toString(16).padStart(2, '0'))
-const digitCodes = Array.from('0123456789abcdef', (digit) => digit.charCodeAt(0))
-/** Arguments of one call: far below what any engine takes. */
-const longestFlatBytes = 1_024
 
 /** EIP-712 member lists, as `typed_data.types` and `signing.types` carry them. */
 export const witnessTypes = {
@@ -67,31 +61,36 @@ export const encodedTypes = {
   domain: encodeType('EIP712Domain'),
   proposal: encodeType('Proposal'),
   tokenPermissions: encodeType('TokenPermissions'),
-  permit: encodeType('PermitWitnessTransferFrom') + referenced,
+  permitWitnessTransferFrom: encodeType('PermitWitnessTransferFrom') + referenced,
 } as const
-/** PROPOSAL_TYPEHASH of SignedProposer (domain §2). */
-export const proposalTypeHash: Hex =
-  '0x702cf402d93cf51c1c9fda929565b0e4035fe70986e45548a1f9b5521261e674'
+
+/**
+ * keccak256 of `encodedTypes`, written down (domain §3.1): a process that signs once would spend a
+ * good part of its time on them.
+ */
+export const typeHashes = {
+  domain: '0x8cad95687ba82c2ce50e74f7b754645e5117c3a5bec8151c0726d5857980a866',
+  /** PROPOSAL_TYPEHASH of SignedProposer (domain §2). */
+  proposal: '0x702cf402d93cf51c1c9fda929565b0e4035fe70986e45548a1f9b5521261e674',
+  tokenPermissions: '0x618358ac3db8dc274f0cd8829da7e234bd48cd73c4a740aede1adec9846d06a1',
+  permitWitnessTransferFrom: '0xd1410b63bd7fcbf7c29ae1bf695d974321b234d415213fb29dbe80fbe6731a43',
+} as const satisfies Record<keyof typeof encodedTypes, Hex>
+export const proposalTypeHash: Hex = typeHashes.proposal
 
 /** Bytes → lowercase 0x hex. */
 export function toHex(bytes: Uint8Array): Hex {
-  if (bytes.length > longestFlatBytes) {
-    let text = '0x'
-    for (const byte of bytes) text += hexPairs[byte]
-    return text as Hex
-  }
-  // Added up pair by pair, a hash would stay a chain of 32 pieces, twenty times its size, for as
-  // long as it lives.
-  const codes = new Array<number>(bytes.length * 2 + 2)
+  const codes = new Uint8Array(2 + bytes.length * 2)
   codes[0] = 0x30
   codes[1] = 0x78
-  let at = 2
-  for (const byte of bytes) {
-    codes[at++] = digitCodes[byte >> 4] ?? 0
-    codes[at++] = digitCodes[byte & 15] ?? 0
+  for (let at = 0; at < bytes.length; at += 1) {
+    const byte = bytes[at] ?? 0
+    codes[2 + 2 * at] = digitCodes[byte >> 4] ?? 0
+    codes[3 + 2 * at] = digitCodes[byte & 15] ?? 0
   }
-  return String.fromCharCode(...codes) as Hex
+  return decoder.decode(codes) as Hex
 }
+const decoder = new TextDecoder()
+const digitCodes = ascii('0123456789abcdef')
 
 /**
  * 0x hex of even length → bytes. Throws RangeError for anything else: a silent repair would hash
@@ -105,10 +104,7 @@ export function fromHex(hex: string): Uint8Array {
 }
 
 const noDigit = 16
-/**
- * The value of a character's code; a table is quicker than arithmetic, and texts of questions are
- * long.
- */
+/** The value of a character's code: a table is quick, and texts of questions are long. */
 const digitValues = new Uint8Array(128).fill(noDigit)
 for (const [value, code] of digitCodes.entries()) digitValues[code] = value
 
@@ -123,41 +119,25 @@ function writeHex(target: Uint8Array, offset: number, hex: string): boolean {
   }
   return seen < noDigit
 }
-function writeAddress(target: Uint8Array, word: number, address: string): void {
-  target.fill(0, word * 32, word * 32 + 12)
-  writeHex(target, word * 32 + 12, address)
+
+/** EIP-712's encoding of a struct: a word for its type, then one for each member. */
+function words(count: number, typeHash: Hex): Uint8Array {
+  const target = new Uint8Array(count * 32)
+  writeHex(target, 0, typeHash)
+  return target
 }
+const writeAddress = (target: Uint8Array, word: number, address: string) =>
+  writeHex(target, word * 32 + 12, address)
 const writeUint = (target: Uint8Array, word: number, value: bigint) =>
   writeHex(target, word * 32, `0x${value.toString(16).padStart(64, '0')}`)
 
-/**
- * keccak256 of `encodedTypes`, written down (domain §3.1): a process that signs once would spend a
- * good part of its time on them.
- */
-export const typeHashes = {
-  domain: fromHex('0x8cad95687ba82c2ce50e74f7b754645e5117c3a5bec8151c0726d5857980a866'),
-  proposal: fromHex(proposalTypeHash),
-  tokenPermissions: fromHex('0x618358ac3db8dc274f0cd8829da7e234bd48cd73c4a740aede1adec9846d06a1'),
-  permit: fromHex('0xd1410b63bd7fcbf7c29ae1bf695d974321b234d415213fb29dbe80fbe6731a43'),
-} as const
-
 /** Domain separator of Permit2 on a chain: no version, no salt (EIP-712, domain §3.1). */
 export function domainSeparator(chainId: number, permit2: Address): Uint8Array {
-  const words = new Uint8Array(5 * 32 - 32)
-  words.set(typeHashes.domain, 0)
-  words.set(keccak(ascii('Permit2')), 32)
-  writeUint(words, 2, BigInt(chainId))
-  writeAddress(words, 3, permit2)
-  return keccak(words)
-}
-
-let lastSeparator: (WitnessDomain & { readonly bytes: Uint8Array }) | undefined
-
-/** Nearly always that of one deployment. */
-function rememberedSeparator(domain: WitnessDomain): Uint8Array {
-  if (lastSeparator?.chainId !== domain.chainId || lastSeparator.permit2 !== domain.permit2)
-    lastSeparator = { ...domain, bytes: domainSeparator(domain.chainId, domain.permit2) }
-  return lastSeparator.bytes
+  const domain = words(4, typeHashes.domain)
+  domain.set(keccak(ascii('Permit2')), 32)
+  writeUint(domain, 2, BigInt(chainId))
+  writeAddress(domain, 3, permit2)
+  return keccak(domain)
 }
 
 /**
@@ -201,9 +181,9 @@ export interface WitnessRound {
 }
 
 /**
- * Prepares a round: type hashes, domain separator and keccak256(ancillary) are computed here, once;
- * the witness hash of each price is remembered. `maxPayment` is 0 in this service (§2.1). Source:
- * EIP-712; domain §3.1.
+ * Prepares a round: domain separator and keccak256(ancillary) are computed here, once; the witness
+ * hash of each price is remembered. `maxPayment` is 0 in this service (§2.1). Source: EIP-712;
+ * domain §3.1.
  */
 export function witnessRound(
   domain: WitnessDomain,
@@ -211,43 +191,36 @@ export function witnessRound(
   token: Address,
   maxPayment = 0n,
 ): WitnessRound {
-  const ancillaryHash =
-    request.ancillaryHash === undefined
-      ? keccak(fromHex(request.ancillaryData))
-      : fromHex(request.ancillaryHash)
-  const proposal = new Uint8Array(8 * 32)
-  proposal.set(typeHashes.proposal, 0)
+  const ancillaryHash = request.ancillaryHash ?? toHex(keccak(fromHex(request.ancillaryData)))
+  const proposal = words(8, typeHashes.proposal)
   writeAddress(proposal, 1, request.oracle)
   writeAddress(proposal, 2, request.requester)
   writeHex(proposal, 3 * 32, request.identifier)
   writeUint(proposal, 4, BigInt(request.timestamp))
-  proposal.set(ancillaryHash, 5 * 32)
+  writeHex(proposal, 5 * 32, ancillaryHash)
   writeUint(proposal, 7, maxPayment)
-  const permitted = new Uint8Array(3 * 32)
-  permitted.set(typeHashes.tokenPermissions, 0)
+  const permitted = words(3, typeHashes.tokenPermissions)
   writeAddress(permitted, 1, token)
-  const permit = new Uint8Array(6 * 32)
-  permit.set(typeHashes.permit, 0)
+  const permit = words(6, typeHashes.permitWitnessTransferFrom)
   writeAddress(permit, 2, domain.signedProposer)
   const envelope = new Uint8Array(66)
   envelope.set([0x19, 0x01], 0)
-  envelope.set(rememberedSeparator(domain), 2)
+  envelope.set(domainSeparator(domain.chainId, domain.permit2), 2)
 
   const witnessHashes = new Map<string, Uint8Array>()
   const witnessHash = (price: string) => {
     const known = witnessHashes.get(price)
     if (known) return known
-    // A price is an int256; the three that are accepted are never negative, but the vectors hold
-    // the whole range.
+    // A price is an int256; the vectors hold the whole range.
     writeUint(proposal, 6, BigInt.asUintN(256, BigInt(price)))
     const made = keccak(proposal)
-    // Three prices are proposable; anything beyond is a caller's odd input and not worth memory.
+    // Three prices are proposable; anything beyond is not worth memory.
     if (witnessHashes.size < 8) witnessHashes.set(price, made)
     return made
   }
 
   return {
-    ancillaryHash: toHex(ancillaryHash),
+    ancillaryHash,
     digest({ price, amount, nonce, deadline }) {
       writeUint(permitted, 2, BigInt(amount))
       permit.set(keccak(permitted), 32)
