@@ -156,40 +156,35 @@ function showRound(context: Context, round: DevRound): void {
 }
 
 const matching =
-  (form: RegExp, code: string, detail: string, hint: string) =>
+  (form: RegExp, error: UsageError) =>
   (text: string): string => {
     if (form.test(text)) return text
-    throw new UsageError(code, detail, { hint })
+    throw error
   }
 
 /** Operands and flags as the gateway or the chain would take them. Each throws UsageError. */
 const requireAddress = matching(
   /^0x[0-9a-f]{40}$/,
-  'bad_address',
-  'the address is not 0x and 40 lowercase hex digits',
-  'give 0x and 40 hex digits, letters in lowercase; `proposer account list` shows yours',
+  new UsageError('bad_address', 'the address is not 0x and 40 lowercase hex digits', {
+    hint: 'give 0x and 40 hex digits, letters in lowercase; `proposer account list` shows yours',
+  }),
 )
 const requireOutcome = matching(
   /^p[123]$/,
-  'bad_outcome',
-  '--outcome is none of p1, p2, p3',
-  'give p1, p2 or p3',
+  new UsageError('bad_outcome', '--outcome is none of p1, p2, p3', { hint: 'give p1, p2 or p3' }),
 )
 const requireWhitelist = matching(
   /^(default|nobody|everybody|0x[0-9a-f]{40})$/,
-  'bad_whitelist',
-  'no such whitelist',
-  'give default, nobody, everybody or a lowercase address',
+  new UsageError('bad_whitelist', 'no such whitelist', {
+    hint: 'give default, nobody, everybody or a lowercase address',
+  }),
 )
-const requireRaw = (name: string, text: string): bigint =>
-  BigInt(
-    matching(
-      /^\d{1,30}$/,
-      'bad_amount',
-      `${name} is not an amount in raw token units`,
-      'six decimals: 1000000 is one token',
-    )(text),
-  )
+function requireRaw(name: string, text: string): bigint {
+  if (/^\d{1,30}$/.test(text)) return BigInt(text)
+  throw new UsageError('bad_amount', `${name} is not an amount in raw token units`, {
+    hint: 'six decimals: 1000000 is one token',
+  })
+}
 
 function requireIdentifier(text: string): string {
   if (isIdentifier(text)) return text

@@ -3,7 +3,7 @@
  * (R5). Opens the store to look (R24).
  */
 import { resolve } from 'node:path'
-import * as z from 'zod'
+import * as z from 'zod/mini'
 import { bundleLimit, type Wanted } from '../../core/client/support/journal-part.js'
 import type { Secret } from '../../core/client/support/secret-scan.js'
 import { urlCredentials } from '../../core/client/support/url-credentials.js'
@@ -11,8 +11,8 @@ import type { GatewayConfig } from '../../core/gateway/config.js'
 import { datedRecord } from '../../core/gateway/ledger/compaction.js'
 import { candidateRow, createReceipts } from '../../core/gateway/status/listing.js'
 import { instant } from '../../core/protocol/candidate.js'
-import { ProposerError } from '../../core/protocol/errors.js'
 import { withoutNodeWords } from '../../core/protocol/node-words.js'
+import { pick } from '../../core/protocol/pick.js'
 import type { StoredRecord } from '../../core/storage/record-log.js'
 import { adminUrlOf, type Looked, look, type Site } from '../operator/access.js'
 import { inspectStore } from '../operator/inspection.js'
@@ -68,62 +68,35 @@ export async function gatewayPart(context: Context, site: Site, wanted: Wanted) 
   }
 }
 
-/**
- * Every key by name: a key that a later version adds is not told before somebody has thought about
- * it.
- */
-function publicConfig({
-  listen,
-  admin,
-  chain,
-  questions,
-  slugs,
-  admission,
-  budget,
-  cors,
-  proxy,
-  pipeline,
-  executor,
-}: GatewayConfig) {
+/** Every key by name: a key of a later version is not told before somebody has thought about it. */
+function publicConfig(config: GatewayConfig) {
+  const { chain, slugs, admission, cors, proxy, executor } = config
+  const { key_file, account } = executor
   return {
-    listen: { host: listen.host, port: listen.port },
-    admin: { port: admin.port },
+    listen: pick(config.listen, 'host', 'port'),
+    admin: pick(config.admin, 'port'),
     chain: {
       id: chain.id,
       profile: chain.profile ?? null,
       rpc_urls: chain.rpc_urls.map(hostOf),
-      permit2: chain.permit2,
-      signed_proposer: chain.signed_proposer,
-      oracles: chain.oracles,
-      requesters: chain.requesters.map(({ address, kind }) => ({ address, kind })),
-      tokens: chain.tokens,
-      confirmations: chain.confirmations,
-      max_head_age_seconds: chain.max_head_age_seconds,
+      ...pick(chain, 'permit2', 'signed_proposer', 'oracles'),
+      requesters: chain.requesters.map((one) => pick(one, 'address', 'kind')),
+      ...pick(chain, 'tokens', 'confirmations', 'max_head_age_seconds'),
     },
-    questions: questions !== null,
+    questions: config.questions !== null,
     slugs:
       slugs.source === 'gamma'
         ? { source: slugs.source, url: hostOf(slugs.url) }
         : { source: slugs.source },
     admission: { enabled: admission.enabled, wallets: admission.allowlist.length },
-    budget: {
-      window_seconds: budget.window_seconds,
-      per_ip_items: budget.per_ip_items,
-      global_items: budget.global_items,
-    },
+    budget: pick(config.budget, 'window_seconds', 'per_ip_items', 'global_items'),
     cors: { origins: cors.origins.length },
     proxy: { trusted_cidrs: proxy.trusted_cidrs.length },
-    pipeline: { enabled: pipeline.enabled },
+    pipeline: pick(config.pipeline, 'enabled'),
     executor: {
       enabled: executor.enabled,
-      key:
-        executor.key_file !== undefined
-          ? 'key_file'
-          : executor.account !== undefined
-            ? 'account'
-            : 'none',
-      max_fee_gwei: executor.max_fee_gwei,
-      batch: executor.batch,
+      key: key_file !== undefined ? 'key_file' : account !== undefined ? 'account' : 'none',
+      ...pick(executor, 'max_fee_gwei', 'batch'),
     },
   }
 }
@@ -174,56 +147,31 @@ async function candidatesOf({ ledger, registry, holder }: Looked, { question, si
   return { stages, candidates: shown, leftOut, signatures, holder }
 }
 
-function publicRow(row: ReturnType<typeof candidateRow>) {
-  const {
-    candidate_id,
-    status,
-    question_id,
-    slug,
-    round,
-    proposer,
-    outcome,
-    amount,
-    permit_nonce,
-    deadline,
-  } = row
-  const {
-    received_at,
-    validated_at,
-    selected_at,
-    submission,
-    transaction_hash,
-    submitted_at,
-    confirmed_at,
-    indexed_at,
-  } = row
-  const { failure_stage, failure_code, retryable } = row
-  return {
-    ...{
-      candidate_id,
-      status,
-      question_id,
-      slug,
-      round,
-      proposer,
-      outcome,
-      amount,
-      permit_nonce,
-      deadline,
-    },
-    ...{
-      received_at,
-      validated_at,
-      selected_at,
-      submission,
-      transaction_hash,
-      submitted_at,
-      confirmed_at,
-      indexed_at,
-    },
-    ...{ failure_stage, failure_code, retryable },
-  }
-}
+const publicRow = (row: ReturnType<typeof candidateRow>) =>
+  pick(
+    row,
+    'candidate_id',
+    'status',
+    'question_id',
+    'slug',
+    'round',
+    'proposer',
+    'outcome',
+    'amount',
+    'permit_nonce',
+    'deadline',
+    'received_at',
+    'validated_at',
+    'selected_at',
+    'submission',
+    'transaction_hash',
+    'submitted_at',
+    'confirmed_at',
+    'indexed_at',
+    'failure_stage',
+    'failure_code',
+    'retryable',
+  )
 type CandidateOfBundle = ReturnType<typeof publicRow>
 
 /** The newest records by kind and ids, which is what the state log would say of them. */
@@ -282,22 +230,15 @@ async function metricsOf(context: Context, url: string): Promise<Readonly<Record
   )
 }
 
-/**
- * A failure of ours, or of a connection, is part of the picture; of its words only the code is
- * told.
- */
+/** A failure of ours, or of a connection, is part of the picture; only its code is told. */
 async function orError<T>(
   work: () => Promise<T>,
 ): Promise<{ value?: T; error?: { code: string } }> {
   try {
     return { value: await work() }
   } catch (error) {
-    if (
-      error instanceof ProposerError ||
-      (error instanceof Error && 'code' in error && typeof error.code === 'string')
-    ) {
-      return { error: { code: String(error.code) } }
-    }
+    if (error instanceof Error && 'code' in error && typeof error.code === 'string')
+      return { error: { code: error.code } }
     throw error
   }
 }
