@@ -319,13 +319,13 @@ async function openStatus({
   streams: { stderr },
 }: Context): Promise<{ status: LiveStatus; logSink: LogSink } | undefined> {
   if (!output.notesAreTerminal || env.TERM === 'dumb') return undefined
-  const [{ createLiveStatus }, { createPatientWriter, terminalOfStderr }, { Chalk }] =
+  const [{ createLiveStatus }, { createBufferedWriter, terminalOfStderr }, { Chalk }] =
     await Promise.all([
       import('./hosting/live-status.js'),
-      import('../core/io/serving/patient-writer.js'),
+      import('../core/io/serving/buffered-writer.js'),
       import('chalk'),
     ])
-  const writer = createPatientWriter(terminalOfStderr())
+  const writer = createBufferedWriter(terminalOfStderr())
   const status = createLiveStatus({
     ...writer,
     size: () => terminalSize(stderr),

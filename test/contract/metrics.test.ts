@@ -10,14 +10,14 @@ import { describe, expect, test } from 'vitest'
 import { knownKind } from '../../src/core/gateway/ledger/state.js'
 import { foldLedger, openLedger, storeFormat } from '../../src/core/gateway/ledger/store.js'
 import { followLedger } from '../../src/core/gateway/status/health.js'
-import { createVitalSigns, nodesOf } from '../../src/core/host/health.js'
-import { watchedChain, watchedFiles } from '../../src/core/host/instrumented-ports.js'
+import { createHealth, nodesOf } from '../../src/core/host/health.js'
+import { instrumentedChain, instrumentedFiles } from '../../src/core/host/instrumented-ports.js'
 import { folderBytes } from '../../src/core/host/store-size.js'
 import { systemHash } from '../../src/core/io/clock.js'
 import { systemFiles } from '../../src/core/io/files.js'
 import type { NodeHealth } from '../../src/core/io/rpc/rpc.js'
 import { createMeters, createMetrics } from '../../src/core/io/serving/admin-metrics.js'
-import { createPatientWriter } from '../../src/core/io/serving/patient-writer.js'
+import { createBufferedWriter } from '../../src/core/io/serving/buffered-writer.js'
 import { createStateLog } from '../../src/core/io/serving/logs.js'
 import type { Observation, StateLine, Vitals } from '../../src/core/protocol/vitals.js'
 import { openLog } from '../../src/core/storage/log.js'
@@ -68,8 +68,10 @@ async function read(registry: {
 function signsOf(world: PipelineWorld, nodes: () => readonly NodeHealth[] = () => []) {
   const observations: Observation[] = []
   const lines: StateLine[] = []
-  const watched = watchedChain(world.chain, world.executor.address, (one) => observations.push(one))
-  const signs = createVitalSigns({
+  const watched = instrumentedChain(world.chain, world.executor.address, (one) =>
+    observations.push(one),
+  )
+  const signs = createHealth({
     clock: world.clock,
     chainId: 31337,
     maxFeeGwei: 1000,
@@ -305,7 +307,7 @@ describe('what the figures rest on', () => {
       list: async () => [],
       exists: async () => true,
     }
-    const watched = await watchedFiles(files, { monotonicMs: () => now }, (one) =>
+    const watched = await instrumentedFiles(files, { monotonicMs: () => now }, (one) =>
       observations.push(one),
     ).open('x', 'append')
     expect(await watched.write(new Uint8Array(10), 0, 10)).toBe(3)
@@ -455,7 +457,7 @@ describe('logs', () => {
 
   test('robustness §5: a terminal that has gone loses text, counted, and whoever waits for it goes on', async () => {
     const fd = openSync('/dev/null', 'r')
-    const writer = createPatientWriter(fd)
+    const writer = createBufferedWriter(fd)
     expect(writer.isIdle()).toBe(true)
     // Read-only: the first write fails.
     expect(writer.write('lost')).toBe(true)
@@ -469,7 +471,7 @@ describe('logs', () => {
 
   test('R17: more than a mebibyte is not kept for a terminal that takes none', async () => {
     const fd = openSync('/dev/null', 'w')
-    const writer = createPatientWriter(fd)
+    const writer = createBufferedWriter(fd)
     expect(writer.write('x'.repeat(1024 * 1024))).toBe(true)
     expect(writer.write('x')).toBe(false)
     expect(writer.dropped()).toBe(1)

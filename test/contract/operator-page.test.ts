@@ -38,7 +38,7 @@ async function listening(page: PageSource, pageEveryMs = 10): Promise<AdminListe
     looks: {},
     acts: { '/operator/candidates/reject': async () => ({ act: 'done' }) },
   }
-  const admin = await listenAdmin({ ...gateway, port: 0, page, pageEveryMs, desk })
+  const admin = await listenAdmin({ ...gateway, port: 0, page, pageEveryMs, operator: desk })
   open.push(admin)
   return admin
 }

@@ -441,7 +441,7 @@ describe('contract §6: acts through the admin listener', () => {
     const admin = await listenAdmin({
       ...told.front.gateway,
       port: 0,
-      desk: { token, looks: { '/operator/budget': () => ({ spent: 3 }) }, acts },
+      operator: { token, looks: { '/operator/budget': () => ({ spent: 3 }) }, acts },
     })
     const headers = { 'content-type': 'application/json', authorization: `Bearer ${token}` }
     try {

@@ -20,7 +20,7 @@ import {
 import { createChainView, type LiveView } from '../../src/core/gateway/view/view.js'
 import { systemClock } from '../../src/core/io/clock.js'
 import { createChain } from '../../src/core/io/rpc/rpc.js'
-import { breathe } from '../../src/core/io/serving/load.js'
+import { yieldToEvents } from '../../src/core/io/serving/load.js'
 import {
   type Address,
   type Chain,
@@ -45,7 +45,7 @@ beforeAll(async () => {
     reached.push(one)
     return call(one, at)
   }
-  folded = aggregating({ ...chain, call: counted }, breathe)
+  folded = aggregating({ ...chain, call: counted }, yieldToEvents)
   const { trust } = dev.description
   contracts = {
     chainId: trust.chain_id,

@@ -148,7 +148,7 @@ export async function openDay(options: DayOptions): Promise<DayWorld> {
     config,
     ledger,
     view: { ...view, nowSeconds: () => BigInt(Math.floor(clock.nowMs() / 1_000)) },
-    breathe: async () => undefined,
+    yieldToEvents: async () => undefined,
     onRequest: ({ route, items, status }) => {
       calls.push({
         path: route,

@@ -23,7 +23,7 @@ function world(parts: Partial<RecoveryParts> = {}) {
       seen.longest = Math.max(seen.longest, run)
       return recover(...args)
     },
-    breathe: async () => {
+    yieldToEvents: async () => {
       seen.breaths += 1
       run = 0
       await new Promise((resolve) => setImmediate(resolve))

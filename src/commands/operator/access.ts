@@ -18,7 +18,7 @@ import {
   storeFolder,
 } from '../../core/host/config-file.js'
 import { genesisOf } from '../../core/host/gateway-host.js'
-import { deskOfChain } from '../../core/host/operator-service.js'
+import { operatorServiceOfChain } from '../../core/host/operator-service.js'
 import { createClosers } from '../../core/io/closers.js'
 import {
   RejectedError,
@@ -235,7 +235,7 @@ async function actUnderLock(
   })
   try {
     const served = { ...opened, folder: store, configured }
-    return await deskOfChain(context, served, loaded, chain).run(name, body)
+    return await operatorServiceOfChain(context, served, loaded, chain).run(name, body)
   } finally {
     await opened.ledger.close()
   }

@@ -51,7 +51,7 @@ export interface GatewayParts {
   /** A quicker public key recovery than the portable one. */
   readonly recover?: RecoverPublicKey | undefined
   /** Lets other work of the process run between signature checks; default: a sleep of 0 ms. */
-  readonly breathe?: (() => Promise<void>) | undefined
+  readonly yieldToEvents?: (() => Promise<void>) | undefined
   /**
    * Whether the call that has just come has waited too long already, so that it is shed (robustness
    * §5). Asked once a call.
@@ -125,7 +125,7 @@ export function createGateway(parts: GatewayParts): Gateway {
 
   const recover = createRecoveries({
     recover: parts.recover ?? recoverWithNoble,
-    breathe: parts.breathe ?? (() => clock.sleep(0)),
+    yieldToEvents: parts.yieldToEvents ?? (() => clock.sleep(0)),
     clock,
   })
   const admission = { contracts: contractsOf(config), ledger, view, hash: ports.hash, recover }

@@ -20,7 +20,7 @@ import { createChainView, type LiveView } from '../gateway/view/view.js'
 import { type Closers, opening } from '../io/closers.js'
 import { requireLocalDisk } from '../io/files.js'
 import { systemCurve } from '../io/secp256k1.js'
-import { breathe } from '../io/serving/load.js'
+import { yieldToEvents } from '../io/serving/load.js'
 import { type Chain, ChainError, type Fetch, type Hex, type Machine } from '../ports.js'
 import type { RequestRecord } from '../protocol/call.js'
 import { UsageError } from '../protocol/errors.js'
@@ -36,9 +36,9 @@ import {
   storeFolder,
 } from './config-file.js'
 import { type ExecutorKeySource, executorSigner } from './executor-key.js'
-import { createVitalSigns, nodesOf } from './health.js'
-import { watchedChain, watchedFiles } from './instrumented-ports.js'
-import { deskOfView } from './operator-service.js'
+import { createHealth, nodesOf } from './health.js'
+import { instrumentedChain, instrumentedFiles } from './instrumented-ports.js'
+import { operatorServiceOfView } from './operator-service.js'
 
 export interface HostOptions {
   readonly executorKey: ExecutorKeySource
@@ -60,7 +60,7 @@ export interface HostedGateway {
   readonly view: LiveView
   readonly contracts: Contracts
   /** Where the operator's acts are carried out while this process holds the store. */
-  readonly desk: OperatorService
+  readonly operator: OperatorService
   /** Its health now; from memory. */
   vitals(): Vitals
   /** The newest candidates from now on, until they are stopped. */
@@ -121,13 +121,13 @@ export const openGateway = (
       view: await namedView(machine, config, registered, view),
       pipeline,
       recover: systemCurve().recover,
-      breathe,
+      yieldToEvents,
       onRequest: options.onRequest,
       overloaded: options.overloaded,
       nodes,
     })
     closers.add(() => drain(machine, gateway))
-    const signs = createVitalSigns({
+    const signs = createHealth({
       clock,
       chainId: config.chain.id,
       maxFeeGwei: config.executor.max_fee_gwei,
@@ -141,7 +141,7 @@ export const openGateway = (
       onState: options.onState,
     })
     const opened = { ...store, folder: storeFolder(loaded), configured }
-    const desk = deskOfView(machine, opened, view, registered)
+    const operator = operatorServiceOfView(machine, opened, view, registered)
     await view.start()
     pipeline.start()
     return {
@@ -149,7 +149,7 @@ export const openGateway = (
       ledger,
       view,
       contracts,
-      desk,
+      operator,
       broken,
       vitals: signs.now,
       followRecent: () => followRecent(ledger, (id) => view.entry(id)?.slug),
@@ -176,8 +176,8 @@ async function openEdges(
   const lock = await acquireLock(machine, folder, 'starting')
   closers.add(lock.release)
   const edge = await machine.edges.chain(config.chain.rpc_urls, expectedChain(config))
-  const { chain, readings } = watchedChain(edge, signer?.address, onObservation)
-  const watched = { ...machine, files: watchedFiles(files, clock, onObservation) }
+  const { chain, readings } = instrumentedChain(edge, signer?.address, onObservation)
+  const watched = { ...machine, files: instrumentedFiles(files, clock, onObservation) }
   const store = await openStore(watched, folder, {
     fence: lock.fence,
     onNote: (text) => onWarning?.('high_water_unreadable', text),
@@ -185,7 +185,7 @@ async function openEdges(
       settingsOf(config, await genesisOf(machine, chain, config, isNew, onWait)),
   })
   closers.add(() => store.ledger.close())
-  const reads = aggregating(chain, breathe)
+  const reads = aggregating(chain, yieldToEvents)
   return { signer, configured, lock, store, chain: reads, nodes: nodesOf(edge), readings }
 }
 
@@ -250,7 +250,7 @@ const openForLooking = (
     closers.add(ledger.close)
     const entries = mergedRegistry(configured, ledger.questions, operatorCommand(loaded))
     const chain = await machine.edges.chain(config.chain.rpc_urls, expectedChain(config))
-    const ports = { clock, chain: aggregating(chain, breathe) }
+    const ports = { clock, chain: aggregating(chain, yieldToEvents) }
     const view = createChainView(ports, contractsOf(config), ledger, {
       maxHeadAgeSeconds: config.chain.max_head_age_seconds,
       entries,

@@ -12,7 +12,7 @@ import type { Address, Chain, Clock } from '../ports.js'
 import type { ExecutorVitals, NodeVitals, StateLine, Vitals } from '../protocol/vitals.js'
 import type { ChainReadings } from './instrumented-ports.js'
 
-export interface VitalSignsParts {
+export interface HealthParts {
   readonly clock: Clock
   readonly chainId: number
   readonly maxFeeGwei: number
@@ -26,7 +26,7 @@ export interface VitalSignsParts {
   readonly onState?: ((line: StateLine) => void) | undefined
 }
 
-export interface VitalSigns {
+export interface Health {
   now(): Vitals
   /**
    * Looks at nodes and readiness, to be called every second or so: a change of theirs becomes a
@@ -44,7 +44,7 @@ export function nodesOf(chain: Chain): () => readonly NodeHealth[] {
 }
 
 /** Asks nobody. Throws nothing. */
-export function createVitalSigns(parts: VitalSignsParts): VitalSigns {
+export function createHealth(parts: HealthParts): Health {
   const { clock, ledger, following, readings, executor } = parts
   const seen = new Map<
     number,

@@ -43,7 +43,7 @@ export function wrapChain<C extends Chain>(
 }
 
 /** The chain, each call counted with how it ended, and its readings of the executor. */
-export function watchedChain(
+export function instrumentedChain(
   chain: Chain,
   executor: Address | undefined,
   observe: Observe,
@@ -93,7 +93,7 @@ function outcomeOf({ kind }: ChainError): RpcOutcome {
 }
 
 /** The files, with bytes written and the time of each sync reported. */
-export const watchedFiles = (
+export const instrumentedFiles = (
   files: Files,
   clock: Pick<Clock, 'monotonicMs'>,
   observe: Observe,

@@ -12,7 +12,7 @@ import {
   type OperatorService,
 } from '../gateway/operator/service.js'
 import type { LiveView } from '../gateway/view/view.js'
-import { breathe } from '../io/serving/load.js'
+import { yieldToEvents } from '../io/serving/load.js'
 import { type Chain, ChainError, type Machine } from '../ports.js'
 import { UnavailableError } from '../protocol/errors.js'
 import { named } from '../storage/failures.js'
@@ -25,13 +25,13 @@ interface ServedStore extends OpenStore {
 }
 
 /** Questions are known by the head that the view has followed, as the gateway would serve them. */
-export const deskOfView = (
+export const operatorServiceOfView = (
   machine: Machine,
   store: ServedStore,
   view: LiveView,
   registered: Set<string>,
 ): OperatorService =>
-  deskOn(machine, store, {
+  operatorServiceOn(machine, store, {
     async roundsAt() {
       const head = view.heads()?.latest.number
       const [fault] = view.faults()
@@ -49,7 +49,7 @@ export const deskOfView = (
   })
 
 /** Without a gateway: the configured nodes are asked, and only where a question needs it. */
-export function deskOfChain(
+export function operatorServiceOfChain(
   machine: Machine,
   store: ServedStore,
   { config }: LoadedConfig,
@@ -62,11 +62,11 @@ export function deskOfChain(
       throw new ChainError('unavailable', `the node is on chain ${id}, not on ${config.chain.id}`)
     const head = await chain.block('latest')
     if (head === null) throw new ChainError('unavailable', 'the node knows no latest block')
-    const rounds = createRoundReader(aggregating(chain, breathe), contractsOf(config))
+    const rounds = createRoundReader(aggregating(chain, yieldToEvents), contractsOf(config))
     return { rounds, head: head.number }
   }
   let begun: ReturnType<typeof begin> | undefined
-  return deskOn(machine, store, {
+  return operatorServiceOn(machine, store, {
     roundsAt() {
       begun ??= begin()
       return begun
@@ -74,7 +74,7 @@ export function deskOfChain(
   })
 }
 
-function deskOn(
+function operatorServiceOn(
   { clock, files }: Machine,
   { folder, ledger, compact, configured }: ServedStore,
   {

@@ -3,14 +3,13 @@ import { unconfirmedAmong } from '../chain/profiles.js'
 import type { GatewayConfig } from '../gateway/config.js'
 import { actBodies, isActName } from '../gateway/operator/acts.js'
 import { type Closers, opening } from '../io/closers.js'
-import { type AdminDesk, listenAdmin } from '../io/serving/admin-listener.js'
+import { listenAdmin, type OperatorRoutes } from '../io/serving/admin-listener.js'
 import { createMeters } from '../io/serving/admin-metrics.js'
 import { ensureAdminToken } from '../io/serving/admin-token.js'
+import { createBufferedWriter, logOfStderr } from '../io/serving/buffered-writer.js'
 import { listen } from '../io/serving/listener.js'
 import { watchLoad } from '../io/serving/load.js'
-import { createPatientWriter, logOfStderr } from '../io/serving/patient-writer.js'
-import { createRequestLog, type LogSink } from '../io/serving/logs.js'
-import { createStateLog } from '../io/serving/logs.js'
+import { createRequestLog, createStateLog, type LogSink } from '../io/serving/logs.js'
 import type { Machine } from '../ports.js'
 import { ProposerError, StorageError, UsageError } from '../protocol/errors.js'
 import { createActivity } from './activity.js'
@@ -112,7 +111,12 @@ export const startServer = (
         },
         meters,
         port: config.admin.port,
-        desk: adminDesk(config, hosted, token, faulty && { '/operator/faults': faulty.counts }),
+        operator: operatorRoutes(
+          config,
+          hosted,
+          token,
+          faulty && { '/operator/faults': faulty.counts },
+        ),
         page,
       }),
     )
@@ -171,17 +175,17 @@ function warnOfConfig(
 
 /** Both logs on one sink: a blocked one drops lines of either and counts them (robustness §5). */
 function openLogs({ hash, random }: Machine, to: LogSink | 'stderr') {
-  const sink = to === 'stderr' ? createPatientWriter(logOfStderr()) : to
+  const sink = to === 'stderr' ? createBufferedWriter(logOfStderr()) : to
   return { sink, requests: createRequestLog({ hash, random, sink }), states: createStateLog(sink) }
 }
 
 /** The operator's acts, and the budget, which lives in memory only. */
-function adminDesk(
+function operatorRoutes(
   { budget: { window_seconds } }: GatewayConfig,
-  { desk, gateway }: HostedGateway,
+  { operator, gateway }: HostedGateway,
   token: string,
-  more: AdminDesk['looks'] | undefined,
-): AdminDesk {
+  more: OperatorRoutes['looks'] | undefined,
+): OperatorRoutes {
   return {
     token,
     looks: {
@@ -201,7 +205,7 @@ function adminDesk(
     acts: Object.fromEntries(
       Object.keys(actBodies)
         .filter(isActName)
-        .map((name) => [`/operator/${name}`, (body: unknown) => desk.run(name, body)]),
+        .map((name) => [`/operator/${name}`, (body: unknown) => operator.run(name, body)]),
     ),
   }
 }

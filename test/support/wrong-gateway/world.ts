@@ -142,7 +142,7 @@ export async function openWrongWorld(
     ledger: world.ledger,
     view: world.view,
     recover,
-    breathe: async () => undefined,
+    yieldToEvents: async () => undefined,
   })
   const peer = { address: '192.0.2.1' }
   const wrong = make(() => Math.floor(world.clock.nowMs() / 1_000))

@@ -17,7 +17,7 @@ const sliceMs = 0.5
 export interface RecoveryParts {
   readonly recover: RecoverPublicKey
   /** Lets other work of the process run. */
-  readonly breathe: () => Promise<void>
+  readonly yieldToEvents: () => Promise<void>
   readonly clock: Pick<Clock, 'monotonicMs'>
 }
 
@@ -27,7 +27,7 @@ export interface RecoveryParts {
 export type QueuedRecovery = (...asked: Waiting['asked']) => Promise<Uint8Array | undefined>
 
 /** See the head of this file. */
-export function createRecoveries({ recover, breathe, clock }: RecoveryParts): QueuedRecovery {
+export function createRecoveries({ recover, yieldToEvents, clock }: RecoveryParts): QueuedRecovery {
   const queue: Waiting[] = []
   let isDraining = false
 
@@ -46,7 +46,7 @@ export function createRecoveries({ recover, breathe, clock }: RecoveryParts): Qu
           next.reject(error)
         }
       } while (clock.monotonicMs() < endMs)
-      if (queue.length > 0) await breathe()
+      if (queue.length > 0) await yieldToEvents()
     }
     isDraining = false
   }

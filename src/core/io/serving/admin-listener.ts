@@ -5,7 +5,6 @@
 import { createHash, timingSafeEqual } from 'node:crypto'
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
-import type { Registry } from 'prom-client'
 import { pageFiles } from '../../page/admin-page.js'
 import {
   createPageEvents,
@@ -21,8 +20,8 @@ import { createMetrics, type MetricsParts } from './admin-metrics.js'
 import { linger, readIncoming, restIsLarge } from './incoming-body.js'
 import { serverSettings, socketSettings } from './listener.js'
 
-/** What there is beyond health, readiness and metrics. Bodies and answers are JSON. */
-export interface AdminDesk {
+/** What there is beyond health, readiness and metrics. Bodies and responses are JSON. */
+export interface OperatorRoutes {
   /** 64 hex digits; whoever POSTs shows it as `Authorization: Bearer`. */
   readonly token: string
   /** GET, by path. */
@@ -37,8 +36,8 @@ export interface AdminDesk {
 export interface AdminOptions extends MetricsParts {
   /** 0 takes a free one. */
   readonly port: number
-  /** Without one there is nothing to act on. */
-  readonly desk?: AdminDesk
+  /** Without them there is nothing to act on. */
+  readonly operator?: OperatorRoutes
   /** What the operator's page shows; without it there is none. */
   readonly page?: PageSource
   /** How often the page's figures are looked at; default: once a second. */
@@ -58,42 +57,30 @@ const loopbackHost = /^(localhost|127(\.\d{1,3}){3}|\[::1\])(:\d{1,5})?$/i
 /** An import of some thousand questions; more go in parts. */
 const limitBytes = 1024 * 1024
 
-interface AdminAnswer {
+interface AdminResponse {
   readonly status: number
   readonly body: string
   readonly headers?: Readonly<Record<string, string>>
 }
 
+/** One call of one route; a stream of events is written by the route itself. */
+type Route = (
+  incoming: IncomingMessage,
+  response: ServerResponse,
+) => Promise<AdminResponse | 'streaming'> | AdminResponse | 'streaming'
+
 /** Listens on 127.0.0.1. Rejects with node's error where the port cannot be had. */
 export async function listenAdmin(options: AdminOptions): Promise<AdminListener> {
-  const metrics = createMetrics(options)
   const events = options.page && createPageEvents(options.page, options.pageEveryMs)
-  const parts: Parts = {
-    options,
-    metrics,
-    page: options.page && events && { source: options.page, events },
-  }
+  const gets = getRoutes(options, events)
+  const { operator, page } = options
   const server = createServer({ ...serverSettings }, (incoming, response) => {
-    // Whoever has gone needs no answer.
+    // Whoever has gone needs no response.
     response.on('error', () => undefined)
-    answer(parts, incoming, response).then(
-      async (answered) => {
-        if (answered === 'streaming') return
-        const { status, body, headers } = answered
-        const close = restIsLarge(incoming)
-        response.writeHead(status, {
-          ...commonHeaders,
-          ...headers,
-          ...(close ? { connection: 'close' } : {}),
-        })
-        if (close) await linger(incoming)
-        response.end(body)
-      },
-      (error: unknown) => {
-        response.destroy()
-        throw error
-      },
-    )
+    respond(gets, operator, page, incoming, response).catch((error: unknown) => {
+      response.destroy()
+      throw error
+    })
   })
   server.timeout = socketSettings.timeoutMs
   await new Promise<void>((resolve, reject) => {
@@ -117,149 +104,144 @@ export async function listenAdmin(options: AdminOptions): Promise<AdminListener>
   }
 }
 
-interface Parts {
-  readonly options: AdminOptions
-  readonly metrics: Registry
-  readonly page: Page | undefined
-}
-
-interface Page {
-  readonly source: PageSource
-  readonly events: PageEvents
-}
-
-async function answer(
-  parts: Parts,
-  incoming: IncomingMessage,
-  response: ServerResponse,
-): Promise<AdminAnswer | 'streaming'> {
-  const { url = '', method } = incoming
-  const hosts = incoming.rawHeaders.filter(
-    (_, index) => index % 2 === 0 && /^host$/i.test(incoming.rawHeaders[index] ?? ''),
-  )
-  const { host } = incoming.headers
-  if (hosts.length !== 1 || host === undefined || !loopbackHost.test(host))
-    return refused(400, 'bad_request', 'the admin listener answers to loopback names only')
-  const { desk } = parts.options
-  const look = lookAt(parts, url, incoming, response)
-  const act = desk && Object.hasOwn(desk.acts, url) ? desk.acts[url] : undefined
-  if (!look && !act)
-    return refused(
-      404,
-      'route_not_found',
-      `the admin listener has ${routesOf(parts.options).join(', ')}`,
-    )
-  const allowed = look ? 'GET' : 'POST'
-  if (method !== allowed) {
-    return {
-      ...refused(405, 'method_not_allowed', `this route takes ${allowed} only`),
-      headers: { allow: allowed },
-    }
-  }
-  if (look) return look()
-  if (!desk || !act) throw new RangeError('an act without a desk')
-  return acted(desk, act, incoming, response)
-}
-
-const routesOf = ({ desk, page }: AdminOptions) => [
-  ...(page ? ['/', eventsPath, '/operator/candidates/<candidate-id>'] : []),
-  '/healthz',
-  '/readyz',
-  '/metrics',
-  ...Object.keys(desk?.looks ?? {}),
-  ...Object.keys(desk?.acts ?? {}),
-]
-
 const eventsPath = '/operator/events'
 /** An id needs no escapes, so the path is not decoded; beside it stand the acts on candidates. */
 const candidatePath = /^\/operator\/candidates\/([0-9a-f-]{36})$/
 
-function lookAt(
-  { options, metrics, page }: Parts,
-  url: string,
-  incoming: IncomingMessage,
-  response: ServerResponse,
-): (() => Promise<AdminAnswer | 'streaming'>) | undefined {
-  if (page && Object.hasOwn(pageFiles, url)) return async () => ({ status: 200, ...pageFile(url) })
-  if (page && url === eventsPath) return async () => streamed(page.events, incoming, response)
-  const [, id] = page ? (candidatePath.exec(url) ?? []) : []
-  if (page && id !== undefined) return () => candidateAt(page.source, id)
-  switch (url) {
-    case '/metrics':
-      return async () => ({
+const json = (value: object, status = 200): AdminResponse => ({
+  status,
+  body: JSON.stringify(value),
+})
+
+/** What can be looked at, by path. */
+function getRoutes(
+  options: AdminOptions,
+  events: PageEvents | undefined,
+): ReadonlyMap<string, Route> {
+  const metrics = createMetrics(options)
+  const page = events === undefined ? {} : pageFiles
+  return new Map<string, Route>([
+    ...Object.entries(page).map(
+      ([path, file]) => [path, () => ({ status: 200, ...file })] as const,
+    ),
+    ...(events === undefined ? [] : [[eventsPath, streamOf(events)] as const]),
+    ['/healthz', () => json({ status: 'ok' })],
+    [
+      '/readyz',
+      () => {
+        const reasons = options.readiness()
+        const ready = reasons.length === 0
+        return json({ ready, reasons }, ready ? 200 : 503)
+      },
+    ],
+    [
+      '/metrics',
+      async () => ({
         status: 200,
         body: await metrics.metrics(),
         headers: { 'content-type': metrics.contentType },
-      })
-    case '/readyz':
-      return async () => {
-        const reasons = options.readiness()
-        return {
-          status: reasons.length === 0 ? 200 : 503,
-          body: JSON.stringify({ ready: reasons.length === 0, reasons }),
-        }
-      }
-    case '/healthz':
-      return async () => ({ status: 200, body: '{"status":"ok"}' })
-    default: {
-      const looks = options.desk?.looks ?? {}
-      const look = Object.hasOwn(looks, url) ? looks[url] : undefined
-      return look && (async () => ({ status: 200, body: JSON.stringify(look()) }))
-    }
-  }
+      }),
+    ],
+    ...Object.entries(options.operator?.looks ?? {}).map(
+      ([path, look]) => [path, () => json(look())] as const,
+    ),
+  ])
 }
 
-function pageFile(path: string): Pick<AdminAnswer, 'body' | 'headers'> {
-  const file = pageFiles[path]
-  if (file === undefined) throw new RangeError(`the page has no file ${path}`)
-  return file
-}
-
-/** A page of another site gets to read nothing, but could keep the few places of readers taken. */
-function streamed(
-  events: PageEvents,
+async function respond(
+  gets: ReadonlyMap<string, Route>,
+  operator: OperatorRoutes | undefined,
+  page: PageSource | undefined,
   incoming: IncomingMessage,
   response: ServerResponse,
-): AdminAnswer | 'streaming' {
-  const site = incoming.headers['sec-fetch-site']
-  if (site !== undefined && site !== 'same-origin' && site !== 'none')
-    return refused(403, 'bad_request', 'events are for this page only')
-  const begin = () =>
-    response.writeHead(200, { ...commonHeaders, 'content-type': 'text/event-stream' })
-  if (events.add(response, begin)) return 'streaming'
-  return {
-    ...refused(503, 'server_busy', `${mostReaders} pages are open already; close one`),
-    headers: { 'retry-after': '5' },
-  }
+): Promise<void> {
+  const responded = await route(gets, operator, page, incoming)(incoming, response)
+  if (responded === 'streaming') return
+  const { status, body, headers } = responded
+  const close = restIsLarge(incoming)
+  response.writeHead(status, {
+    ...commonHeaders,
+    ...headers,
+    ...(close && { connection: 'close' }),
+  })
+  if (close) await linger(incoming)
+  response.end(body)
 }
 
-async function candidateAt(source: PageSource, id: string): Promise<AdminAnswer> {
+function route(
+  gets: ReadonlyMap<string, Route>,
+  operator: OperatorRoutes | undefined,
+  page: PageSource | undefined,
+  { url = '', method, rawHeaders, headers: { host } }: IncomingMessage,
+): Route {
+  const hosts = rawHeaders.filter((name, at) => at % 2 === 0 && /^host$/i.test(name))
+  if (hosts.length !== 1 || host === undefined || !loopbackHost.test(host))
+    return () => refused(400, 'bad_request', 'the admin listener answers to loopback names only')
+  const [, id] = page ? (candidatePath.exec(url) ?? []) : []
+  const get = page && id !== undefined ? () => candidateAt(page, id) : gets.get(url)
+  const act = operator && Object.hasOwn(operator.acts, url) ? operator.acts[url] : undefined
+  if (get === undefined && act === undefined) {
+    const paths = [...gets.keys()].filter((path) => !/^\/page\./.test(path))
+    const candidates = page ? ['/operator/candidates/<candidate-id>'] : []
+    const all = [...paths, ...candidates, ...Object.keys(operator?.acts ?? {})].join(', ')
+    return () => refused(404, 'route_not_found', `the admin listener has ${all}`)
+  }
+  const allowed = get ? 'GET' : 'POST'
+  if (method !== allowed)
+    return () => ({
+      ...refused(405, 'method_not_allowed', `this route takes ${allowed} only`),
+      headers: { allow: allowed },
+    })
+  if (get) return get
+  if (!operator || !act) throw new RangeError('an act without an operator service')
+  return (incoming, response) => acted(operator, act, incoming, response)
+}
+
+/** A page of another site gets to read nothing, but could keep the few readers' places taken. */
+const streamOf =
+  (events: PageEvents): Route =>
+  (incoming, response) => {
+    const site = incoming.headers['sec-fetch-site']
+    if (site !== undefined && site !== 'same-origin' && site !== 'none')
+      return refused(403, 'bad_request', 'events are for this page only')
+    const begin = () =>
+      response.writeHead(200, { ...commonHeaders, 'content-type': 'text/event-stream' })
+    if (events.add(response, begin)) return 'streaming'
+    return {
+      ...refused(503, 'server_busy', `${mostReaders} pages are open already; close one`),
+      headers: { 'retry-after': '5' },
+    }
+  }
+
+/** The JSON of `work`, or the refusal that an error of ours stands for. */
+async function orRefusal(work: () => Promise<object | undefined>): Promise<AdminResponse> {
   try {
-    const told = await source.candidate(id)
-    if (told) return { status: 200, body: JSON.stringify(told) }
-    return refused(404, 'candidate_not_found', 'the store has no candidate of this id')
+    const value = await work()
+    return value === undefined
+      ? refused(404, 'candidate_not_found', 'the store has no candidate of this id')
+      : json(value)
   } catch (error) {
     if (!(error instanceof ProposerError)) throw error
-    return refused(error.meta.httpStatus ?? 500, error.code, error.detail)
+    const { httpStatus = 500, hint } = error.meta
+    return refused(httpStatus, error.code, error.detail, hint)
   }
 }
 
+const candidateAt = (source: PageSource, id: string) => orRefusal(() => source.candidate(id))
+
 async function acted(
-  { token }: AdminDesk,
+  { token }: OperatorRoutes,
   act: (body: unknown) => Promise<object>,
   incoming: IncomingMessage,
   response: ServerResponse,
-): Promise<AdminAnswer> {
+): Promise<AdminResponse> {
   const { authorization, 'content-type': type, 'content-encoding': encoding } = incoming.headers
   if (!showsToken(authorization, token)) {
     const detail =
       'acting needs the token of this store: send Authorization: Bearer with the content of its admin.token'
     return { ...refused(401, 'unauthorized', detail), headers: { 'www-authenticate': 'Bearer' } }
   }
-  if (
-    !/^application\/json\s*(;\s*charset="?utf-8"?\s*)?$/i.test(type ?? '') ||
-    encoding !== undefined
-  )
+  if (!/^application\/json\s*(;\s*charset="?utf-8"?\s*)?$/i.test(type ?? '') || encoding)
     return refused(
       400,
       'unsupported_media_type',
@@ -276,14 +258,7 @@ async function acted(
       : refused(400, 'bad_request', 'the body did not arrive whole; send it again')
   }
   const read = readJson(bytes)
-  if (!read.ok) return refused(400, 'invalid_json', read.detail)
-  try {
-    return { status: 200, body: JSON.stringify(await act(read.value)) }
-  } catch (error) {
-    if (!(error instanceof ProposerError)) throw error
-    const { httpStatus = 500, hint } = error.meta
-    return refused(httpStatus, error.code, error.detail, hint)
-  }
+  return read.ok ? orRefusal(() => act(read.value)) : refused(400, 'invalid_json', read.detail)
 }
 
 const tooLarge = () =>
@@ -300,9 +275,5 @@ function showsToken(authorization: string | undefined, token: string): boolean {
   return timingSafeEqual(digest(given), digest(token)) && given !== ''
 }
 
-function refused(status: number, code: string, detail: string, hint?: string): AdminAnswer {
-  return {
-    status,
-    body: JSON.stringify({ error: { code, detail, ...(hint === undefined ? {} : { hint }) } }),
-  }
-}
+const refused = (status: number, code: string, detail: string, hint?: string): AdminResponse =>
+  json({ error: { code, detail, hint } }, status)

@@ -45,7 +45,7 @@ export function watchLoad(nowMs: () => number): LoadMonitor {
 }
 
 /** Resolves after everything that is already waiting has had its turn. */
-export function breathe(): Promise<void> {
+export function yieldToEvents(): Promise<void> {
   return new Promise((resolve) => {
     setImmediate(resolve)
   })

@@ -4,8 +4,8 @@
  */
 import { pino } from 'pino'
 import type { Hash, Random } from '../../ports.js'
-import { pick } from '../../protocol/pick.js'
 import type { RequestRecord } from '../../protocol/call.js'
+import { pick } from '../../protocol/pick.js'
 import type { StateLine } from '../../protocol/vitals.js'
 
 /** Where log lines go; never waited for. */

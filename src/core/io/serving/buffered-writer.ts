@@ -5,7 +5,7 @@
  */
 import { constants, openSync, write as writeFile } from 'node:fs'
 
-export interface PatientWriter {
+export interface BufferedWriter {
   /** False where too much is waiting already: the text is dropped and counted. */
   write(text: string): boolean
   isIdle(): boolean
@@ -56,7 +56,7 @@ export function logOfStderr(): number {
  * A writer on a file descriptor. After an error, such as a reader that has gone, everything is
  * dropped. Never throws.
  */
-export function createPatientWriter(fd: number): PatientWriter {
+export function createBufferedWriter(fd: number): BufferedWriter {
   let waiting: Buffer[] = []
   let bytes = 0
   let current: Buffer | undefined
