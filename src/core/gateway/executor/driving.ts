@@ -1,15 +1,14 @@
 /** Takes a slot from decision to decision; `next` decides, here decisions are carried out. */
 import { ChainError, type Hex } from '../../ports.js'
-import type { Candidate } from '../../protocol/candidate.js'
 import type { Slot, SlotAttempt } from '../ledger/ledger.js'
 import type { Heads } from '../view/state.js'
 import { fitTogether, judgeAll, type Load } from './packing.js'
 import { mayRaise, send, sign } from './sending.js'
-import { type Action, next } from './slot.js'
+import { type Action, type ChainFacts, next } from './slot.js'
 import { receiptChanges, retreatChanges, sentChanges } from './slot-changes.js'
 import { closeExecuted, closeReverted, closeTaken, closeWithout, indexSlot } from './slot-ends.js'
-import { factsOf, type Gathered } from './slot-facts.js'
-import { aliveOf, type Executor, isDoomed } from './state.js'
+import { factsOf } from './slot-facts.js'
+import { type Executor, isDoomed, lookAt, type SlotLook } from './state.js'
 import { carriedBy, carrying, readTransaction } from './transaction.js'
 
 /** Steps of one slot in one go; more means that a decision does not hold: the next head is awaited. */
@@ -19,14 +18,17 @@ const stepsAtOnce = 12
  * Takes a slot as far as it goes before the next block. Its trouble with the chain holds up no
  * other; the next look takes it up again, and an invalid response is a fault meanwhile.
  */
-export function driveSlot(executor: Executor, slotId: string, gathered: Gathered): Promise<void> {
+export function driveSlot(
+  executor: Executor,
+  slotId: string,
+  heads: Heads,
+  shown: ChainFacts,
+): Promise<void> {
   return executor.faults.look(slotId, async () => {
     try {
       for (let step = 0; step < stepsAtOnce; step += 1) {
-        const slot = executor.ports.ledger.slots().find(({ id }) => id === slotId)
-        if (slot === undefined) return
-        const action = next(slot, factsOf(executor, slot, gathered))
-        if (!(await carryOut(executor, slot, action, gathered))) return
+        const look = lookAt(executor, slotId, heads, shown)
+        if (look === undefined || !(await carryOut(look, next(look.slot, factsOf(look))))) return
       }
     } catch (error) {
       noteChainFault(executor, slotId, error)
@@ -41,20 +43,10 @@ export function noteChainFault({ faults }: Executor, about: string, error: unkno
 }
 
 /** True where the slot may go on at once; a commit is false where an operator was quicker. */
-async function carryOut(
-  executor: Executor,
-  slot: Slot,
-  action: Action,
-  gathered: Gathered,
-): Promise<boolean> {
-  const { heads } = gathered
+async function carryOut(look: SlotLook, action: Action): Promise<boolean> {
+  const { executor, slot, alive } = look
   const { ledger, clock, failpoint } = executor.ports
-  const alive = aliveOf(executor, slot)
   const nowMs = clock.nowMs()
-  const mined = () => {
-    const { candidateIds } = 'receipt' in action ? action.attempt : { candidateIds: [''] }
-    return alive.filter(({ id }) => candidateIds.includes(id))
-  }
   if (action.kind !== 'close-taken') executor.takenSince.delete(slot.id)
   switch (action.kind) {
     case 'wait':
@@ -64,78 +56,68 @@ async function carryOut(
       }
       return false
     case 'prepare':
-      return prepare(executor, slot, alive, heads)
+      return prepare(look)
     case 'send':
-      return send(executor, slot, action.attempt, alive, heads)
+      return send(look, action.attempt)
     case 'replace': {
       const { data, gas } = readTransaction(action.attempt.raw)
       const { candidateIds } = action.attempt
-      const plan = { kind: 'propose', candidateIds, data, gas } as const
-      return sign(executor, slot, plan, heads, alive, action.attempt)
+      return sign(look, { kind: 'propose', candidateIds, data, gas }, action.attempt)
     }
     case 'trim':
-      return trim(executor, slot, action.attempt, alive, heads)
+      return trim(look, action.attempt)
     case 'cancel':
-      return sign(executor, slot, { kind: 'cancel' }, heads, alive, action.attempt)
+      return sign(look, { kind: 'cancel' }, action.attempt)
     case 'note-sent':
       return ledger.commit(sentChanges(slot, action.attempt, alive, nowMs), alive)
-    case 'note-reverted':
-      await ledger.commit(receiptChanges(slot, action.receipt, mined(), nowMs), alive)
-      return false
     case 'retreat':
       return ledger.commit(retreatChanges(slot, alive, nowMs), alive)
-    case 'confirm':
-      if (!(await ledger.commit(receiptChanges(slot, action.receipt, mined(), nowMs), alive)))
-        return false
+    case 'note-reverted':
+    case 'confirm': {
+      const { attempt, receipt } = action
+      const carried = alive.filter(({ id }) => attempt.candidateIds.includes(id))
+      const isNoted = await ledger.commit(receiptChanges(slot, receipt, carried, nowMs), alive)
+      if (!isNoted || action.kind === 'note-reverted') return false
       await failpoint('confirmed')
       return true
+    }
     case 'index':
-      return indexSlot(executor, slot, action, heads)
+      return indexSlot(look, action)
     case 'close-executed':
-      return closeExecuted(executor, slot, action.attempt, heads)
+      return closeExecuted(look, action.attempt)
     case 'close-reverted':
-      return closeReverted(executor, slot, action, heads)
+      return closeReverted(look, action)
     case 'close-cancelled':
-      return closeWithout(executor, slot, action.receipt, heads)
+      return closeWithout(look, action.receipt)
     case 'close-abandoned':
-      return closeWithout(executor, slot, undefined, heads)
+      return closeWithout(look)
     case 'close-taken':
-      return gathered.maySend && closeTaken(executor, slot, gathered)
+      return look.shown.maySend && closeTaken(look)
   }
 }
 
-async function prepare(
-  executor: Executor,
-  slot: Slot,
-  alive: readonly Candidate[],
-  heads: Heads,
-): Promise<boolean> {
+async function prepare(look: SlotLook): Promise<boolean> {
+  const { executor, slot, alive, heads } = look
   let load = slot.attempts.length === 0 ? executor.loads.get(slot.id) : undefined
   if (load === undefined) {
     // After a restart, or where no node takes what was signed: what does not stand any more is not
     // sent at all.
-    const refusals = new Map()
-    const { valid, isUnknown } = await judgeAll(executor, alive, heads, refusals)
+    const unsendable = new Map()
+    const { valid, isUnknown } = await judgeAll(executor, alive, heads, unsendable)
     if (isUnknown) return false
-    load = (await fitTogether(executor, valid, refusals))[0]
+    load = (await fitTogether(executor, valid, unsendable))[0]
   }
-  if (load === undefined) return sign(executor, slot, { kind: 'cancel' }, heads, alive)
+  if (load === undefined) return sign(look, { kind: 'cancel' })
   const { carried, data, gas } = load
   const candidateIds = carried.map(({ candidate }) => candidate.id)
-  return sign(executor, slot, { kind: 'propose', candidateIds, data, gas }, heads, alive)
+  return sign(look, { kind: 'propose', candidateIds, data, gas })
 }
 
-function trim(
-  executor: Executor,
-  slot: Slot,
-  attempt: SlotAttempt,
-  alive: readonly Candidate[],
-  heads: Heads,
-): Promise<boolean> {
+function trim(look: SlotLook, attempt: SlotAttempt): Promise<boolean> {
+  const { executor, alive, heads } = look
   // Where the ceiling leaves no room for another proposal, the nonce goes back: its cancellation
   // always has room.
-  if (!mayRaise(executor, slot, attempt))
-    return sign(executor, slot, { kind: 'cancel' }, heads, alive, attempt)
+  if (!mayRaise(look, attempt)) return sign(look, { kind: 'cancel' }, attempt)
   // The gas limit was enough for more.
   const { data, gas } = readTransaction(attempt.raw)
   const proposals = carriedBy(data)
@@ -144,8 +126,7 @@ function trim(
     .filter((candidate) => !isDoomed(executor, candidate, heads))
   const calls = kept.flatMap(({ id }) => proposals[attempt.candidateIds.indexOf(id)] ?? [])
   const candidateIds = kept.map(({ id }) => id)
-  const plan = { kind: 'propose', candidateIds, data: carrying(calls), gas } as const
-  return sign(executor, slot, plan, heads, alive, attempt)
+  return sign(look, { kind: 'propose', candidateIds, data: carrying(calls), gas }, attempt)
 }
 
 /** Binds a nonce to a load and sends it. Without a load the nonce goes back by a self-transfer. */
@@ -169,8 +150,7 @@ export async function bindNonce(
   if (!(await ledger.commit([{ kind: 'slot.opened', slot }], basis))) return
   if (load) executor.loads.set(slot.id, load)
   await failpoint('reserved')
-  await driveSlot(executor, slot.id, {
-    heads,
+  await driveSlot(executor, slot.id, heads, {
     maySend: true,
     nonceLatest,
     nonceFinalized: 0,

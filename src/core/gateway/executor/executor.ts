@@ -4,13 +4,14 @@
  * store after a restart (R15, R23).
  */
 import { LRUCache } from 'lru-cache'
+import type { Slot } from '../ledger/ledger.js'
 import type { Heads } from '../view/state.js'
 import { bindNonce, driveSlot } from './driving.js'
 import { createFaults } from './faults.js'
-import { findGap } from './gaps.js'
 import { readDoomed } from './proposal-evidence.js'
+import type { ChainFacts } from './slot.js'
 import { gather } from './slot-facts.js'
-import { aliveOf, type Executor, type ExecutorPorts } from './state.js'
+import { type Executor, type ExecutorPorts, mostFilled } from './state.js'
 
 /** Isolated candidates and wallets; forgetting one costs one more reverted transaction. */
 const rememberedIsolated = 10_000
@@ -48,13 +49,10 @@ export async function followSlots(
   const slots = ports.ledger.slots()
   if (slots.length === 0) return faults.drop(missing)
   const gathered = await gather(ports.chain, slots, heads, maySend)
-  const carried = slots.flatMap((slot) =>
-    aliveOf(executor, slot).map((candidate) => ({ slot, candidate })),
-  )
-  executor.doomed = await readDoomed(executor, carried, heads)
+  executor.doomed = await readDoomed(executor, slots, heads)
   for (const { id } of slots) {
     const shown = gathered.get(id)
-    if (shown) await driveSlot(executor, id, shown)
+    if (shown) await driveSlot(executor, id, heads, shown)
   }
   await faults.look(missing, async () => {
     const gap = findGap(executor, slots, gathered, heads)
@@ -76,4 +74,49 @@ export function executorFaults({ ports, faults }: Executor): readonly string[] {
         `nonce ${nonce} of the former executor ${executor} is not settled yet`,
     ),
   ]
+}
+
+/**
+ * Nonces that nothing uses, below one that a slot of ours holds: no node mines what is above them.
+ * A node that told a count too high makes them, and so does a chain that lost final blocks (R27).
+ * The gap below the open slots, as far as these facts show one, with the nonces to be given back by
+ * self-transfers now. It is filled once the head that first showed it is final, for a count that
+ * lags or lies for a moment makes none. Source: R15, robustness §3 (nonce too high).
+ */
+function findGap(
+  executor: Executor,
+  slots: readonly Slot[],
+  gathered: ReadonlyMap<string, ChainFacts>,
+  { latest, finalized }: Heads,
+): { readonly fault: string; readonly due: readonly number[] } | undefined {
+  const { address } = executor.ports.signer
+  const own = slots.filter((slot) => slot.executor === address)
+  // A receipt proves more than a count: the nonces up to its own are used.
+  const next = Math.max(
+    ...own.map(({ id, nonce }) => {
+      const { nonceLatest = 0, receipts } = gathered.get(id) ?? {}
+      return receipts?.size ? Math.max(nonceLatest, nonce + 1) : nonceLatest
+    }),
+  )
+  const waiting = own.map(({ nonce }) => nonce).filter((nonce) => nonce >= next)
+  const upTo = Math.max(next, ...waiting)
+  const missing = Array.from({ length: upTo - next }, (_, at) => next + at).filter(
+    (nonce) => !waiting.includes(nonce),
+  )
+  const [first] = missing
+  if (first === undefined) {
+    executor.gap = undefined
+    return undefined
+  }
+  if (executor.gap?.nonce !== first) executor.gap = { nonce: first, since: latest.number }
+  const fault = `nonce ${first} of the executor ${address} is used by nothing, and ${waiting.length} open transactions wait for it`
+  if (missing.length > mostFilled)
+    return {
+      fault: `${fault}: ${missing.length} nonces are missing, use them up with transactions of that key`,
+      due: [],
+    }
+  return {
+    fault: `${fault}: it is filled by a self-transfer once that is final`,
+    due: finalized.number < executor.gap.since ? [] : missing,
+  }
 }

@@ -6,18 +6,17 @@ import type { Candidate } from '../../protocol/candidate.js'
 import type { Judgement } from '../validation/validation.js'
 import type { Heads } from '../view/state.js'
 import { bindNonce, noteChainFault } from './driving.js'
-import { mostFilled } from './gaps.js'
 import {
   chunks,
   fitTogether,
   halves,
   judgeAll,
   type Load,
-  type Refusals,
+  type Unsendable,
   type ValidCall,
 } from './packing.js'
 import { canPay, newSlots } from './sending.js'
-import type { Executor } from './state.js'
+import { busyRounds, type Executor, mostFilled } from './state.js'
 
 /** Slots whose transaction is not mined, at most: a node keeps few pending ones of one account. */
 const mostPendingSlots = 16
@@ -26,7 +25,7 @@ const mostPendingSlots = 16
 interface Opening {
   readonly heads: Heads
   readonly nonceLatest: number
-  readonly refusals: Refusals
+  readonly unsendable: Unsendable
   isStopping(): boolean
 }
 
@@ -43,19 +42,17 @@ export function openSlots(
 ): Promise<ReadonlyMap<string, Judgement>> {
   const { ledger, chain, signer, maxBatch } = executor.ports
   return executor.faults.look(newSlots, async () => {
-    const refusals: Refusals = new Map()
-    // R3: a round has one slot, whoever its candidate is.
-    const carried = ledger.slots().flatMap(({ candidateIds }) => candidateIds)
-    const busy = new Set(carried.map((id) => ledger.byId(id)?.roundKey))
+    const unsendable: Unsendable = new Map()
+    const busy = busyRounds(ledger)
     const free = candidates.filter(({ round }) => !busy.has(round.key))
-    if (free.length === 0) return refusals
+    if (free.length === 0) return unsendable
     const nonceLatest = await chain.transactionCount(signer.address, 'latest')
-    if (!(await isCountSound(executor, nonceLatest, heads))) return refusals
-    const opening: Opening = { heads, nonceLatest, refusals, isStopping }
+    if (!(await isCountSound(executor, nonceLatest, heads))) return unsendable
+    const opening: Opening = { heads, nonceLatest, unsendable, isStopping }
     for (let at = 0; at < free.length && mayOpen(executor, opening); at += maxBatch) {
-      const { valid } = await judgeAll(executor, free.slice(at, at + maxBatch), heads, refusals)
+      const { valid } = await judgeAll(executor, free.slice(at, at + maxBatch), heads, unsendable)
       // Where the operator has to act first, judging more would only ask for more of the same.
-      if ([...refusals.values()].some(({ kind }) => kind === 'operator')) break
+      if ([...unsendable.values()].some(({ kind }) => kind === 'operator')) break
       for (const group of chunks(valid, maxBatch, (call) => isIsolated(executor, call))) {
         try {
           await sendGroup(executor, group, opening)
@@ -64,7 +61,7 @@ export function openSlots(
         }
       }
     }
-    return refusals
+    return unsendable
   })
 }
 
@@ -84,7 +81,7 @@ async function sendGroup(
   group: readonly ValidCall[],
   opening: Opening,
 ): Promise<void> {
-  for (const load of await fitTogether(executor, group, opening.refusals)) {
+  for (const load of await fitTogether(executor, group, opening.unsendable)) {
     if (!mayOpen(executor, opening)) return
     if (await canPay(executor, load.gas, opening.heads)) await launch(executor, load, opening)
     else if (load.carried.length > 1)

@@ -30,17 +30,17 @@ export interface Load {
 }
 
 /** Why candidates are not sent, by their id. */
-export type Refusals = Map<string, Judgement>
+export type Unsendable = Map<string, Judgement>
 
 /**
  * Everything that can be found out before a nonce is bound. `isUnknown`: of some the chain told
- * nothing. What is not valid goes to `refusals`.
+ * nothing. What is not valid goes to `unsendable`.
  */
 export async function judgeAll(
   executor: Executor,
   candidates: readonly Candidate[],
   heads: Heads,
-  refusals: Refusals,
+  unsendable: Unsendable,
 ): Promise<{ readonly valid: readonly ValidCall[]; readonly isUnknown: boolean }> {
   const judged = await Promise.all(
     candidates.map(async (candidate) => ({
@@ -51,9 +51,9 @@ export async function judgeAll(
   const valid: ValidCall[] = []
   for (const { candidate, judgement } of judged) {
     if (judgement.kind === 'unknown') continue
-    if (judgement.kind !== 'valid') refusals.set(candidate.id, judgement)
+    if (judgement.kind !== 'valid') unsendable.set(candidate.id, judgement)
     else if (isTooLate(executor, candidate, heads))
-      refusals.set(candidate.id, { kind: 'wait', detail: 'too late to send' })
+      unsendable.set(candidate.id, { kind: 'wait', detail: 'too late to send' })
     else {
       const walletHasCode = judgement.read?.figures.wallet_has_code === true
       valid.push({ candidate, calldata: judgement.calldata, walletHasCode })
@@ -101,7 +101,7 @@ export function halves<T>(group: readonly T[]): readonly (readonly T[])[] {
 export async function fitTogether(
   executor: Executor,
   group: readonly ValidCall[],
-  refusals: Refusals,
+  unsendable: Unsendable,
 ): Promise<readonly Load[]> {
   const [first] = group
   if (first === undefined) return []
@@ -109,11 +109,11 @@ export async function fitTogether(
   const gas = await gasOf(executor, data)
   if (gas !== undefined && gas <= mostGas) return [{ carried: group, data, gas }]
   if (group.length === 1) {
-    refusals.set(first.candidate.id, misfit(gas))
+    unsendable.set(first.candidate.id, misfit(gas))
     return []
   }
   const loads: Load[] = []
-  for (const half of halves(group)) loads.push(...(await fitTogether(executor, half, refusals)))
+  for (const half of halves(group)) loads.push(...(await fitTogether(executor, half, unsendable)))
   return loads
 }
 

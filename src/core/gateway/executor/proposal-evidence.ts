@@ -11,7 +11,7 @@ import type { Slot } from '../ledger/ledger.js'
 import { isSpentAt } from '../validation/contract-reads.js'
 import { isOwn, type OwnProposal } from '../validation/round-end.js'
 import type { Heads } from '../view/state.js'
-import type { Executor } from './state.js'
+import type { Executor, SlotLook } from './state.js'
 import { carriedBy, readProposeCalldata, readTransaction } from './transaction.js'
 
 /** The request that a slot's transactions name for a candidate; `undefined` where none was signed. */
@@ -23,26 +23,21 @@ function requestOf({ attempts }: Slot, { id }: Candidate): WitnessRequest | unde
 }
 
 async function proposalOf(
-  { ports: { chain, contracts } }: Executor,
-  slot: Slot,
+  { executor, slot, heads }: SlotLook,
   candidate: Candidate,
-  { finalized }: Heads,
   expected: Candidate | undefined,
 ) {
+  const { chain, contracts } = executor.ports
   const request = requestOf(slot, candidate)
   if (request === undefined) return undefined
   // An oracle that does not answer as one shows nothing.
-  return told(locateProposal(chain, request, contracts.signedProposer, finalized, expected))
+  return told(locateProposal(chain, request, contracts.signedProposer, heads.finalized, expected))
 }
 
 /** Whether the candidate's round holds, in final state, a proposal of the slot's own. */
-export async function isShownMined(
-  executor: Executor,
-  slot: Slot,
-  candidate: Candidate,
-  heads: Heads,
-): Promise<boolean> {
-  const proposal = await proposalOf(executor, slot, candidate, heads, undefined)
+export async function isShownMined(look: SlotLook, candidate: Candidate): Promise<boolean> {
+  const { executor, slot } = look
+  const proposal = await proposalOf(look, candidate, undefined)
   const attempt = slot.attempts.find(({ hash }) => hash === proposal?.transactionHash)
   if (attempt === undefined) return false
   executor.faults.note(
@@ -53,13 +48,9 @@ export async function isShownMined(
 }
 
 /** Whether final state agrees with a receipt of success that lacks this candidate's proposal. */
-export async function failsByReceipt(
-  executor: Executor,
-  slot: Slot,
-  candidate: Candidate,
-  heads: Heads,
-): Promise<boolean> {
-  if (await isShownMined(executor, slot, candidate, heads)) return false
+export async function failsByReceipt(look: SlotLook, candidate: Candidate): Promise<boolean> {
+  const { executor, slot, heads } = look
+  if (await isShownMined(look, candidate)) return false
   // A real success spends the permit nonce.
   if (await isSpentAt(executor.ports, candidate, heads.finalized.number)) return true
   executor.faults.note(
@@ -71,12 +62,10 @@ export async function failsByReceipt(
 
 /** The candidate's own proposal in final state, whoever sent it. */
 export async function ownProposal(
-  executor: Executor,
-  slot: Slot,
+  look: SlotLook,
   candidate: Candidate,
-  heads: Heads,
 ): Promise<OwnProposal | undefined> {
-  const proposal = await proposalOf(executor, slot, candidate, heads, candidate)
+  const proposal = await proposalOf(look, candidate, candidate)
   return proposal && isOwn(candidate, proposal) ? proposal : undefined
 }
 
@@ -86,16 +75,19 @@ export async function ownProposal(
  */
 export async function readDoomed(
   { ports }: Executor,
-  carried: readonly { readonly slot: Slot; readonly candidate: Candidate }[],
+  slots: readonly Slot[],
   { latest }: Heads,
 ): Promise<ReadonlySet<string>> {
+  const carried = ports.ledger.active().flatMap((candidate) => {
+    const slot = slots.find(({ candidateIds }) => candidateIds.includes(candidate.id))
+    return slot ? [{ slot, candidate }] : []
+  })
   const found = carried
     .filter(({ candidate }) => ports.maybeSpent(candidate) || !ports.maybeOpen(candidate))
-    .map(async ({ slot, candidate }) =>
-      (await isDoomedAt(ports, requestOf(slot, candidate), candidate, latest.number))
-        ? [candidate.id]
-        : [],
-    )
+    .map(async ({ slot, candidate }) => {
+      const request = requestOf(slot, candidate)
+      return (await isDoomedAt(ports, request, candidate, latest.number)) ? [candidate.id] : []
+    })
   return new Set((await Promise.all(found)).flat())
 }
 

@@ -32,6 +32,13 @@ import { carriedBy, readProposeCalldata, readTransaction } from './transaction.j
 /** Blocks whose state a usual node still has; of older ones the finalized state has to tell. */
 const rememberedStates = 100n
 
+/** One of our transactions, by which executor, and its receipt. */
+interface MinedTransaction {
+  readonly executor: Address
+  readonly attempt: SlotAttempt
+  readonly receipt: ChainReceipt
+}
+
 const again: SlotEnd = { kind: 'again' }
 const failedWith = (code: FailureCode, detail: string, retryable?: boolean): SlotEnd => ({
   kind: 'failed',
@@ -46,9 +53,7 @@ const failedWith = (code: FailureCode, detail: string, retryable?: boolean): Slo
 export async function explainRevert(
   ports: QuestionChain,
   candidate: Candidate,
-  executor: Address,
-  attempt: SlotAttempt,
-  receipt: ChainReceipt,
+  { executor, attempt, receipt }: MinedTransaction,
   heads: Heads,
 ): Promise<SlotEnd> {
   const { chain } = ports

@@ -3,12 +3,11 @@
  * (robustness §3, domain §8).
  */
 import { ChainError, type Hex } from '../../ports.js'
-import type { Candidate } from '../../protocol/candidate.js'
-import type { Slot, SlotAttempt } from '../ledger/ledger.js'
+import type { SlotAttempt } from '../ledger/ledger.js'
 import type { Heads } from '../view/state.js'
 import { noteRefused, noteSigned, noteTaken } from './resending.js'
 import { attemptChanges, sentChanges } from './slot-changes.js'
-import type { Executor } from './state.js'
+import type { Executor, SlotLook } from './state.js'
 import { canRaise, type Fees, feesFor, gasLimit, signTransaction } from './transaction.js'
 
 /**
@@ -56,15 +55,12 @@ async function fees(
 
 /**
  * Signs under the slot's nonce and makes it durable, in place of `replaced` where it is given.
- * `alive`: all of the slot's candidates that are alive. False where the fee ceiling holds it back,
- * which is noted, or a candidate has moved on. Rejects with `ChainError`.
+ * False where the fee ceiling holds it back, which is noted, or a candidate has moved on. Rejects
+ * with `ChainError`.
  */
 export async function sign(
-  executor: Executor,
-  slot: Slot,
+  { executor, slot, alive, heads }: SlotLook,
   plan: TransactionPlan,
-  heads: Heads,
-  alive: readonly Candidate[],
   replaced?: SlotAttempt,
 ): Promise<boolean> {
   const { clock, contracts, ledger, signer } = executor.ports
@@ -107,25 +103,20 @@ async function selfTransfer({ ports: { chain, signer } }: Executor) {
 
 /** Whether the ceiling allows a higher fee than this one's; that it does not is noted. */
 export function mayRaise(
-  executor: Executor,
-  { id }: Slot,
+  { executor, slot }: SlotLook,
   { kind, maxFeePerGas }: SlotAttempt,
 ): boolean {
   if (canRaise({ maxFeePerGas: BigInt(maxFeePerGas) }, kind, ceilingOf(executor))) return true
   const stuck = `a transaction that pays ${maxFeePerGas} wei for gas at most is not mined`
   const sentence = `${stuck}, and ${ceilingName(executor)} allows no higher fee: waiting`
-  executor.faults.note(id, sentence)
+  executor.faults.note(slot.id, sentence)
   return false
 }
 
 /** Hands the stored bytes over. True where the slot may go on at once. */
-export async function send(
-  executor: Executor,
-  slot: Slot,
-  attempt: SlotAttempt,
-  alive: readonly Candidate[],
-  { latest }: Heads,
-): Promise<boolean> {
+export async function send(look: SlotLook, attempt: SlotAttempt): Promise<boolean> {
+  const { executor, slot, alive } = look
+  const { latest } = look.heads
   const { chain, clock, ledger } = executor.ports
   try {
     await chain.send(attempt.raw)
@@ -133,7 +124,7 @@ export async function send(
     if (!(error instanceof ChainError)) throw error
     // None of the responses leads to another nonce (robustness §3).
     if (error.kind !== 'already_known') {
-      noteRefusal(executor, slot, attempt, error, latest.number)
+      noteRefusal(look, attempt, error)
       return error.kind === 'underpriced'
     }
   }
@@ -145,14 +136,12 @@ export async function send(
 }
 
 function noteRefusal(
-  executor: Executor,
-  slot: Slot,
-  attempt: SlotAttempt,
+  { executor, slot, heads }: SlotLook,
+  { hash }: SlotAttempt,
   { kind, message }: ChainError,
-  head: bigint,
 ): void {
   const { faults, ports } = executor
-  const refusedBlocks = noteRefused(executor, attempt.hash, head, kind)
+  const refusedBlocks = noteRefused(executor, hash, heads.latest.number, kind)
   // Stored bytes are sent for a former executor too: it is the slot's own that pays.
   const former = slot.executor === ports.signer.address ? '' : 'former '
   const account = `the ${former}executor ${slot.executor}`
@@ -171,14 +160,12 @@ function noteRefusal(
  * is noted of the slot.
  */
 export async function confirmsUsed(
-  { ports, faults }: Executor,
-  { id, nonce, executor }: Slot,
+  { executor, slot, shown }: SlotLook,
   { raw }: SlotAttempt,
-  isHeld: boolean,
 ): Promise<boolean> {
   let but = 'takes a transaction of that nonce'
   try {
-    if (!isHeld) await ports.chain.send(raw)
+    if (shown.held.size === 0) await executor.ports.chain.send(raw)
   } catch (error) {
     if (!(error instanceof ChainError)) throw error
     if (error.kind === 'unavailable') return false
@@ -186,7 +173,10 @@ export async function confirmsUsed(
     if (error.kind !== 'already_known')
       but = `refuses a transaction of that nonce for another reason: ${error.message}`
   }
-  faults.note(id, `the node says that nonce ${nonce} of ${executor} is used, and ${but}`)
+  executor.faults.note(
+    slot.id,
+    `the node says that nonce ${slot.nonce} of ${slot.executor} is used, and ${but}`,
+  )
   return false
 }
 

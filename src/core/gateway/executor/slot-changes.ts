@@ -11,7 +11,7 @@ import {
   failed,
   failedChange,
   failureOf,
-  prepared,
+  preparedSubmission,
   progressChange,
   selected,
   stageOf,
@@ -30,7 +30,7 @@ const submissionChange = (candidate: Candidate, nowMs: number, submission: Submi
 
 function submitted(transactionHash: Hex, { progress }: Candidate, nowMs: number): Submission {
   const submittedAtMs = submissionOf(progress)?.submittedAtMs ?? nowMs
-  return { ...prepared(transactionHash), status: 'submitted', submittedAtMs }
+  return { ...preparedSubmission(transactionHash), status: 'submitted', submittedAtMs }
 }
 
 /**
@@ -50,7 +50,7 @@ export function attemptChanges(
     const before = submissionOf(candidate.progress)
     if (before === null)
       return carries(attempt, candidate)
-        ? [submissionChange(candidate, nowMs, prepared(attempt.hash))]
+        ? [submissionChange(candidate, nowMs, preparedSubmission(attempt.hash))]
         : []
     return carries(attempt, candidate) || before.status === 'dropped'
       ? []
@@ -149,7 +149,7 @@ export function indexedChanges(
     const found = findProposed(receipt.logs, candidate)
     if (found) {
       const submission: Submission = {
-        ...(submissionOf(progress) ?? prepared(hash)),
+        ...(submissionOf(progress) ?? preparedSubmission(hash)),
         status: 'indexed',
         transactionHash: hash,
         indexedAtMs: nowMs,

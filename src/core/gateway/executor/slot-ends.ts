@@ -2,7 +2,7 @@
 import { findProposed } from '../../chain/propose.js'
 import type { ChainReceipt } from '../../ports.js'
 import type { Candidate } from '../../protocol/candidate.js'
-import type { Change, Slot, SlotAttempt, SlotOutcome } from '../ledger/ledger.js'
+import type { Change, SlotAttempt, SlotOutcome } from '../ledger/ledger.js'
 import { failureOf, submissionOf } from '../validation/progress.js'
 import type { Heads } from '../view/state.js'
 import { failsByReceipt, isShownMined, ownProposal } from './proposal-evidence.js'
@@ -17,8 +17,7 @@ import {
   notSelected,
   type SlotEnd,
 } from './slot-changes.js'
-import type { Gathered } from './slot-facts.js'
-import { aliveOf, type Executor } from './state.js'
+import type { SlotLook } from './state.js'
 
 const isCarried = ({ candidateIds }: SlotAttempt, { id }: Candidate) => candidateIds.includes(id)
 
@@ -34,14 +33,13 @@ const endsWithout = (candidates: readonly Candidate[], heads: Heads): CandidateE
 
 /** Closes the slot where all that it rests on is as it was; there is nothing to go on with. */
 async function close(
-  executor: Executor,
-  slot: Slot,
+  { executor, slot, alive }: SlotLook,
   outcome: SlotOutcome,
   ends: readonly CandidateEnd[],
   before: readonly Change[] = [],
 ): Promise<false> {
   const { ledger, clock } = executor.ports
-  const basis = [...aliveOf(executor, slot), ...ends.map(({ candidate }) => candidate)]
+  const basis = [...alive, ...ends.map(({ candidate }) => candidate)]
   const changes = [...before, ...closeChanges(slot, outcome, ends, clock.nowMs())]
   if (!(await ledger.commit(changes, basis))) return false
   executor.loads.delete(slot.id)
@@ -56,13 +54,11 @@ async function close(
  * ends. Where all of them do, the slot is closed.
  */
 export async function indexSlot(
-  executor: Executor,
-  slot: Slot,
+  look: SlotLook,
   { attempt, receipt }: MinedAction,
-  heads: Heads,
 ): Promise<boolean> {
+  const { executor, slot, alive, heads } = look
   const { clock, ledger } = executor.ports
-  const alive = aliveOf(executor, slot)
   const carried = alive.filter((candidate) => isCarried(attempt, candidate))
   const isFinal = receipt.blockNumber <= heads.finalized.number
   const changes = indexedChanges(attempt, receipt, carried, isFinal, clock.nowMs())
@@ -71,7 +67,7 @@ export async function indexSlot(
     if (
       isFinal &&
       !findProposed(receipt.logs, candidate) &&
-      !(await failsByReceipt(executor, slot, candidate, heads))
+      !(await failsByReceipt(look, candidate))
     )
       return false
   const isLost = changes.every(
@@ -86,13 +82,8 @@ export async function indexSlot(
 }
 
 /** The execution is final: the stand-ins of its rounds end, and what it left out ends or waits. */
-export function closeExecuted(
-  executor: Executor,
-  slot: Slot,
-  attempt: SlotAttempt,
-  heads: Heads,
-): Promise<false> {
-  const alive = aliveOf(executor, slot)
+export function closeExecuted(look: SlotLook, attempt: SlotAttempt): Promise<false> {
+  const { executor, slot, alive, heads } = look
   const leftOut = alive.filter((candidate) => !isCarried(attempt, candidate))
   const rounds = new Set(
     alive.filter((candidate) => isCarried(attempt, candidate)).map(({ round }) => round.key),
@@ -107,42 +98,28 @@ export function closeExecuted(
       return { candidate, end: { kind: 'failed', failure: notSelected(candidate) } }
     })
   const ends = [...endsWithout(leftOut, heads), ...standIns]
-  return close(executor, slot, { kind: 'executed', hash: attempt.hash }, ends)
+  return close(look, { kind: 'executed', hash: attempt.hash }, ends)
 }
 
 /** The nonce went to a self-transfer, or a former executor's slot can execute nothing any more. */
-export function closeWithout(
-  executor: Executor,
-  slot: Slot,
-  receipt: ChainReceipt | undefined,
-  heads: Heads,
-): Promise<false> {
-  const ends = endsWithout(aliveOf(executor, slot), heads)
-  if (receipt === undefined) return close(executor, slot, { kind: 'foreign', hash: null }, ends)
+export function closeWithout(look: SlotLook, receipt?: ChainReceipt): Promise<false> {
+  const ends = endsWithout(look.alive, look.heads)
+  if (receipt === undefined) return close(look, { kind: 'foreign', hash: null }, ends)
   const outcome = { kind: 'cancelled', hash: receipt.transactionHash } as const
-  return close(executor, slot, outcome, ends, [minedChange(slot, receipt)])
+  return close(look, outcome, ends, [minedChange(look.slot, receipt)])
 }
 
 /** The transaction reverted; each of its candidates ends by its own cause. */
 export async function closeReverted(
-  executor: Executor,
-  slot: Slot,
+  look: SlotLook,
   { attempt, receipt }: MinedAction,
-  heads: Heads,
 ): Promise<false> {
-  const alive = aliveOf(executor, slot)
+  const { executor, slot, alive, heads } = look
   const ends: CandidateEnd[] = []
   for (const candidate of alive) {
-    if (await isShownMined(executor, slot, candidate, heads)) return false
-    const end = await explainRevert(
-      executor.ports,
-      candidate,
-      slot.executor,
-      attempt,
-      receipt,
-      heads,
-    )
-    ends.push({ candidate, end })
+    if (await isShownMined(look, candidate)) return false
+    const mined = { executor: slot.executor, attempt, receipt }
+    ends.push({ candidate, end: await explainRevert(executor.ports, candidate, mined, heads) })
   }
   if (attempt.candidateIds.length > 1)
     for (const { candidate, end } of ends) {
@@ -152,30 +129,27 @@ export async function closeReverted(
   // One that was already final when it was first seen has no record of its receipt yet.
   const isNoted = alive.some(({ progress }) => submissionOf(progress)?.status === 'reverted')
   const mined = isNoted ? [] : [minedChange(slot, receipt)]
-  return close(executor, slot, { kind: 'reverted', hash: attempt.hash }, ends, mined)
+  return close(look, { kind: 'reverted', hash: attempt.hash }, ends, mined)
 }
 
 /** Final state counts the nonce as used, and shows no transaction of the slot. */
-export async function closeTaken(
-  executor: Executor,
-  slot: Slot,
-  { heads, held }: Gathered,
-): Promise<false> {
+export async function closeTaken(look: SlotLook): Promise<false> {
+  const { executor, slot, alive, heads } = look
   const since = executor.takenSince.get(slot.id)
   if (since === undefined) executor.takenSince.set(slot.id, heads.latest.number)
   // The node that told the nonce may be ahead of the one that tells heads and receipts: what was
   // its head has to be final here first.
   if (since === undefined || heads.finalized.number <= since) return false
   const newest = slot.attempts.at(-1)
-  if (newest && !(await confirmsUsed(executor, slot, newest, held.size > 0))) return false
+  if (newest && !(await confirmsUsed(look, newest))) return false
   const ends: CandidateEnd[] = []
-  for (const candidate of aliveOf(executor, slot)) {
-    if (await isShownMined(executor, slot, candidate, heads)) return false
-    const proposal = await ownProposal(executor, slot, candidate, heads)
+  for (const candidate of alive) {
+    if (await isShownMined(look, candidate)) return false
+    const proposal = await ownProposal(look, candidate)
     const end: SlotEnd = proposal
       ? { kind: 'executed', proposal }
       : withoutTransaction(candidate, heads)
     ends.push({ candidate, end })
   }
-  return close(executor, slot, { kind: 'foreign', hash: null }, ends)
+  return close(look, { kind: 'foreign', hash: null }, ends)
 }

@@ -10,12 +10,7 @@ import type { Heads } from '../view/state.js'
 import { isRejected, isSendDue, needsHigherFee, noteMined } from './resending.js'
 import { mayRaise } from './sending.js'
 import { type ChainFacts, type RecordedStatus, type SlotFacts, slotStateOf } from './slot.js'
-import { aliveOf, type Executor, isDoomed, isTooLate } from './state.js'
-
-/** What the chain shows of a slot, as of these heads. */
-export interface Gathered extends ChainFacts {
-  readonly heads: Heads
-}
+import { isDoomed, isTooLate, type SlotLook } from './state.js'
 
 /** By slot id. Rejects with `ChainError`. */
 export async function gather(
@@ -23,7 +18,7 @@ export async function gather(
   slots: readonly Slot[],
   heads: Heads,
   maySend: boolean,
-): Promise<Map<string, Gathered>> {
+): Promise<Map<string, ChainFacts>> {
   const executors = [...new Set(slots.map(({ executor }) => executor))]
   const nonces = new Map(
     await Promise.all(
@@ -52,7 +47,7 @@ export async function gather(
       receipts.size > 0 ? [] : await Promise.all(hashes.map((hash) => chain.hasTransaction(hash)))
     const held = new Set(hashes.filter((_, index) => seen[index]))
     const { nonceLatest = 0, nonceFinalized = 0 } = nonces.get(executor) ?? {}
-    return [id, { heads, maySend, nonceLatest, nonceFinalized, receipts, held }] as const
+    return [id, { maySend, nonceLatest, nonceFinalized, receipts, held }] as const
   })
   return new Map(await Promise.all(gathered))
 }
@@ -73,43 +68,42 @@ const rankOf = ({ progress }: Candidate) => order.indexOf(submissionOf(progress)
  * All that a slot's next action depends on. What is seen of its transactions is noted: mined ones,
  * and that a refused one is taken.
  */
-export function factsOf(executor: Executor, slot: Slot, gathered: Gathered): SlotFacts {
+export function factsOf(look: SlotLook): SlotFacts {
+  const { executor, slot, heads, shown } = look
   const { ports, faults } = executor
-  const { heads, ...chainFacts } = gathered
   const head = heads.latest.number
   const newest = slot.attempts.at(-1)
-  for (const hash of gathered.receipts.keys()) noteMined(executor, hash)
-  const isHeld = newest !== undefined && gathered.held.has(newest.hash)
-  if (isHeld || gathered.receipts.size > 0 || gathered.nonceLatest > slot.nonce)
-    faults.taken(slot.id)
+  for (const hash of shown.receipts.keys()) noteMined(executor, hash)
+  const isHeld = newest !== undefined && shown.held.has(newest.hash)
+  if (isHeld || shown.receipts.size > 0 || shown.nonceLatest > slot.nonce) faults.taken(slot.id)
   return {
-    ...chainFacts,
+    ...shown,
     headNumber: head,
     finalizedNumber: heads.finalized.number,
     confirmations: ports.confirmations,
-    ...candidateFacts(executor, slot, gathered),
+    ...candidateFacts(look),
     sendDue: newest === undefined || isSendDue(executor, newest.hash),
     renewDue: newest !== undefined && isRejected(executor, newest.hash, head),
     bumpDue:
       newest !== undefined &&
       needsHigherFee(executor, newest.hash, head, {
-        isNext: gathered.nonceLatest === slot.nonce,
+        isNext: shown.nonceLatest === slot.nonce,
         isHeld,
         isFirst: slot.attempts.filter(({ kind }) => kind === newest.kind).length === 1,
       }) &&
-      mayRaise(executor, slot, newest),
+      mayRaise(look, newest),
     maySign: slot.executor === ports.signer.address,
   }
 }
 
-function candidateFacts(
-  executor: Executor,
-  slot: Slot,
-  gathered: Gathered,
-): Pick<SlotFacts, 'recorded' | 'strays' | 'hopes' | 'deadlineUnsettled' | 'expired'> {
-  const { heads } = gathered
-  const alive = aliveOf(executor, slot)
-  const state = slotStateOf(slot, gathered)
+function candidateFacts({
+  executor,
+  slot,
+  alive,
+  heads,
+  shown,
+}: SlotLook): Pick<SlotFacts, 'recorded' | 'strays' | 'hopes' | 'deadlineUnsettled' | 'expired'> {
+  const state = slotStateOf(slot, shown)
   const mined = state.kind === 'mined' ? state.attempt : undefined
   const counted = mined ? alive.filter(({ id }) => mined.candidateIds.includes(id)) : alive
   const ranks = counted.map(rankOf)

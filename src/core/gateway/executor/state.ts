@@ -9,6 +9,7 @@ import type { Heads } from '../view/state.js'
 import type { Faults } from './faults.js'
 import type { Load } from './packing.js'
 import type { Resend } from './resending.js'
+import type { ChainFacts } from './slot.js'
 
 /** Called by name after each durable step, for crash tests (R23). */
 export type Failpoint = (
@@ -58,6 +59,19 @@ export interface Executor {
   unknownNoncesSince: bigint | undefined
 }
 
+/** One look at an open slot. */
+export interface SlotLook {
+  readonly executor: Executor
+  readonly slot: Slot
+  /** The slot's candidates that no operator has rejected. */
+  readonly alive: readonly Candidate[]
+  readonly heads: Heads
+  readonly shown: ChainFacts
+}
+
+/** Nonces of a gap that are filled at most: more would cost much gas, and the operator decides. */
+export const mostFilled = 16
+
 /** A permit that ends sooner than this after the head would likely be mined too late. */
 const sendMarginSeconds = 5n
 
@@ -77,9 +91,18 @@ export function isDoomed(executor: Executor, candidate: Candidate, heads: Heads)
   return isTooLate(executor, candidate, heads) || executor.doomed.has(candidate.id)
 }
 
-/** The slot's candidates that no operator has rejected. */
-export function aliveOf({ ports }: Executor, { candidateIds }: Slot): readonly Candidate[] {
-  return ports.ledger.active().filter(({ id }) => candidateIds.includes(id))
+/** A look at an open slot as the ledger has it now; `undefined` once it is closed. */
+export function lookAt(
+  executor: Executor,
+  slotId: string,
+  heads: Heads,
+  shown: ChainFacts,
+): SlotLook | undefined {
+  const { ledger } = executor.ports
+  const slot = ledger.slots().find(({ id }) => id === slotId)
+  if (slot === undefined) return undefined
+  const alive = ledger.active().filter(({ id }) => slot.candidateIds.includes(id))
+  return { executor, slot, alive, heads, shown }
 }
 
 /** Ids of the candidates that open slots carry. */

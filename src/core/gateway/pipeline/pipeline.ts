@@ -23,8 +23,8 @@ import { competingClaims, maybeOpen, tokenOf } from './competing-claims.js'
 import { operatorFaults } from './preconditions.js'
 import { createRoundRobin } from './round-robin.js'
 import { select } from './selection.js'
-import { ifAnswered, newJudging, settle, waitingIn } from './settling.js'
-import { newStandIns, noteHeld, replacedAt, replaceHeld, sendingOrder } from './stand-ins.js'
+import { ifAnswered, newJudging, settleJudgement, waitingIn } from './settling.js'
+import { newStandIns, noteStuck, replacedAt, replaceStuck, sendingOrder } from './stand-ins.js'
 
 /** Candidates validated in one step, and at once; a longer queue goes on in the next step. */
 const validatedPerStep = 64
@@ -106,7 +106,7 @@ function newState(parts: PipelineParts) {
       // A wallet that the node gets no answer from looks like a silent node: its stand-ins show which.
       async judge(candidate, heads) {
         const judgement = await judge(candidate, heads)
-        if (judgement.kind === 'unknown') noteHeld(standIns, candidate, heads)
+        if (judgement.kind === 'unknown') noteStuck(standIns, candidate, heads)
         return judgement
       },
     })
@@ -184,7 +184,9 @@ async function validateReceived(state: PipelineState, heads: Heads): Promise<boo
   const limit = pLimit(validatedAtOnce)
   await Promise.all(
     turn.map((candidate) =>
-      limit(async () => settle(state, candidate, await state.judge(candidate, heads), heads)),
+      limit(async () =>
+        settleJudgement(state, candidate, await state.judge(candidate, heads), heads),
+      ),
     ),
   )
   return hasMore
@@ -205,15 +207,15 @@ async function execute(state: PipelineState, heads: Heads): Promise<boolean> {
   const { executor, standIns } = state
   if (executor === undefined) return false
   const { turn, hasMore } = sendingOrder(standIns, dueOf(state, 'selected', heads), heads)
-  const refusals = await ifAnswered(openSlots(executor, turn, heads, () => state.isStopping))
+  const unsendable = await ifAnswered(openSlots(executor, turn, heads, () => state.isStopping))
   for (const candidate of turn) {
-    const refusal = refusals?.get(candidate.id)
+    const refusal = unsendable?.get(candidate.id)
     if (refusal === undefined) continue
-    await settle(state, candidate, refusal, heads)
-    if (refusal.kind === 'wait') noteHeld(standIns, candidate, heads)
+    await settleJudgement(state, candidate, refusal, heads)
+    if (refusal.kind === 'wait') noteStuck(standIns, candidate, heads)
   }
   if (state.halted !== undefined || state.isStopping) return false
-  return (await replaceHeld(state, standIns, state.judge, heads)) || hasMore
+  return (await replaceStuck(state, standIns, state.judge, heads)) || hasMore
 }
 
 /** SignedProposer's event names no nonce: what is known of executions comes from the ledger. */

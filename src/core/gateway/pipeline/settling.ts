@@ -75,7 +75,7 @@ export async function ifAnswered<T>(work: Promise<T>): Promise<T | undefined> {
 }
 
 /** Puts a judgement on record with what follows from it; a wait only when its reason is new. */
-export async function settle(
+export async function settleJudgement(
   judging: Judging,
   candidate: Candidate,
   judgement: Judgement,

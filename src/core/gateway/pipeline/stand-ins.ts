@@ -11,7 +11,13 @@ import { progressChange, selected, standsInAgain } from '../validation/progress.
 import type { Judgement } from '../validation/validation.js'
 import type { Heads } from '../view/state.js'
 import { createRoundRobin } from './round-robin.js'
-import { checkedChange, type Judging, rememberedCandidates, settle, waitingIn } from './settling.js'
+import {
+  checkedChange,
+  type Judging,
+  rememberedCandidates,
+  settleJudgement,
+  waitingIn,
+} from './settling.js'
 
 /** Stand-ins judged in one step, and at once. */
 const judgedPerStep = 32
@@ -35,7 +41,7 @@ export const newStandIns = () => ({
   turns: createRoundRobin(judgedPerStep),
   retries: createRoundRobin(retriedPerStep),
   /** Head at which a selected candidate could last not be sent. */
-  heldAt: new LRUCache<string, Hex>({ max: rememberedCandidates }),
+  stuckAt: new LRUCache<string, Hex>({ max: rememberedCandidates }),
   /** Rounds of such candidates, and the first head at which one of them could not be sent. */
   troubledAt: new LRUCache<string, Hex>({ max: rememberedCandidates }),
   replaced: new LRUCache<string, Replaced>({ max: rememberedCandidates }),
@@ -45,12 +51,12 @@ export const newStandIns = () => ({
  * A selected candidate could not be sent at this head, through no fault of the operator: at the
  * next one its stand-ins are judged.
  */
-export function noteHeld(
-  { heldAt, troubledAt }: StandIns,
+export function noteStuck(
+  { stuckAt, troubledAt }: StandIns,
   { id, round }: Candidate,
   { latest }: Heads,
 ): void {
-  heldAt.set(id, latest.hash)
+  stuckAt.set(id, latest.hash)
   if (!troubledAt.has(round.key)) troubledAt.set(round.key, latest.hash)
 }
 
@@ -59,14 +65,14 @@ export function noteHeld(
  * before come last, a part of them at a time. `hasMore`: some have not had their turn at this head.
  */
 export function sendingOrder(
-  { heldAt, retries }: StandIns,
+  { stuckAt, retries }: StandIns,
   candidates: readonly Candidate[],
   { latest }: Heads,
 ) {
-  const held = candidates.filter(({ id }) => heldAt.has(id))
-  const { turn, hasMore } = retries.next(held, latest.hash)
+  const stuck = candidates.filter(({ id }) => stuckAt.has(id))
+  const { turn, hasMore } = retries.next(stuck, latest.hash)
   const again = turn.toSorted((one, other) => one.sequence - other.sequence)
-  return { turn: [...candidates.filter(({ id }) => !heldAt.has(id)), ...again], hasMore }
+  return { turn: [...candidates.filter(({ id }) => !stuckAt.has(id)), ...again], hasMore }
 }
 
 /** Candidates that made room at this head: selection takes others first. */
@@ -76,11 +82,11 @@ export function replacedAt({ replaced }: StandIns, { latest }: Heads): ReadonlyS
 }
 
 /**
- * Stand-ins of held candidates are judged, and one that can be sent now takes the place, in one
+ * Stand-ins of stuck candidates are judged, and one that can be sent now takes the place, in one
  * commit: nobody is replaced by one that would only wait as well. True where the next step has to
  * go on at once.
  */
-export async function replaceHeld(
+export async function replaceStuck(
   judging: Judging,
   standIns: StandIns,
   judge: (candidate: Candidate, heads: Heads) => Promise<Judgement>,
@@ -89,16 +95,16 @@ export async function replaceHeld(
   const { ledger, judgedAt } = judging
   const { hash, number } = heads.latest
   for (const { candidateIds } of ledger.slots())
-    for (const memory of [standIns.replaced, standIns.heldAt])
+    for (const memory of [standIns.replaced, standIns.stuckAt])
       for (const id of candidateIds) memory.delete(id)
   const busy = busyRounds(ledger)
   for (const key of busy) standIns.troubledAt.delete(key)
-  if (standIns.heldAt.size === 0) return false
+  if (standIns.stuckAt.size === 0) return false
   const waiting = waitingIn(ledger)
   const holders = new Map(
     waiting
       .filter(
-        ({ id, progress }) => progress.status === 'selected' && standIns.heldAt.get(id) === hash,
+        ({ id, progress }) => progress.status === 'selected' && standIns.stuckAt.get(id) === hash,
       )
       // R3: a round with an open slot changes nothing. Gas is estimated at the node's newest block,
       // which may be ahead of this head: one look is not enough to lose a place.
@@ -120,7 +126,7 @@ export async function replaceHeld(
   )
   const able = judged.filter(({ judgement }) => judgement.kind === 'valid')
   for (const { standIn, judgement } of judged)
-    if (judgement.kind !== 'valid') await settle(judging, standIn, judgement, heads)
+    if (judgement.kind !== 'valid') await settleJudgement(judging, standIn, judgement, heads)
   let hasChanged = false
   for (const [key, holder] of holders) {
     const found = able

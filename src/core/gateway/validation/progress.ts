@@ -84,7 +84,7 @@ export function standsInAgain(before: Progress, nowMs: number): Progress {
 }
 
 /** A submission that is signed and durable, not yet sent. */
-export function prepared(transactionHash: Hex): Submission {
+export function preparedSubmission(transactionHash: Hex): Submission {
   return {
     status: 'prepared',
     transactionHash,

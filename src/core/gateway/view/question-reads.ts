@@ -9,7 +9,7 @@ import type { Question } from './chain-view.js'
 import { changedSince } from './head-history.js'
 import { isMiss, keepQuestion, noteMiss } from './questions.js'
 import { type ViewState, viewFaults } from './state.js'
-import { once, within } from './time-limits.js'
+import { singleFlight, within } from './time-limits.js'
 
 /** Reads of one question, each overtaken by a block that names it, before the read fails. */
 const tries = 4
@@ -25,7 +25,7 @@ const readsMs = 3_000
 
 /** Reads a question and keeps it, or notes the miss. Rejects with `ChainError`. */
 const read = (state: ViewState, questionId: Hex) =>
-  once(state.reading, questionId, () => readNow(state, questionId))
+  singleFlight(state.reading, questionId, () => readNow(state, questionId))
 
 async function readNow(state: ViewState, questionId: Hex): Promise<Question | undefined> {
   const { book, rounds, history } = state
@@ -93,7 +93,7 @@ export async function readFirst(state: ViewState, questionId: Hex): Promise<Ques
   // A miss that a first read notes is not final before that read ends.
   if (isMiss(state.book, questionId) && !state.firstReads.has(questionId)) return undefined
   return within(state.clock, firstReadMs, () =>
-    once(state.firstReads, questionId, () => readTwice(state, questionId)),
+    singleFlight(state.firstReads, questionId, () => readTwice(state, questionId)),
   )
 }
 

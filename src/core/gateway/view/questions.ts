@@ -122,7 +122,7 @@ export function removeEntry(book: QuestionBook, questionId: Hex): void {
 }
 
 /** A question that somebody asks for; `undefined` also while it is due. */
-export function askQuestion(book: QuestionBook, questionId: Hex): Question | undefined {
+export function recallQuestion(book: QuestionBook, questionId: Hex): Question | undefined {
   const found = book.held.get(questionId)
   if (found) found.askedAtMs = book.clock.monotonicMs()
   return book.due.has(questionId) ? undefined : found?.question
@@ -144,24 +144,11 @@ export function keepQuestion(book: QuestionBook, round: Round): Question {
   return question
 }
 
-/** Hashing is kept from before where the signed fields have not changed. */
-function prepareQuestion({ held, entries, contracts }: QuestionBook, round: Round): Question {
+function prepareQuestion({ entries, contracts }: QuestionBook, round: Round): Question {
   const { questionId, token } = round
-  const before = held.peek(questionId)?.question
-  const fields = ['timestamp', 'oracle', 'requester', 'identifier', 'ancillaryData'] as const
-  const same =
-    before?.round.token.address === token.address &&
-    fields.every((field) => before.round[field] === round[field])
-      ? before
-      : undefined
-  const witness = same?.witness ?? witnessRound(domainOf(contracts), round, token.address)
-  return {
-    questionId,
-    slug: entries.get(questionId)?.slug,
-    round,
-    ref: same?.ref ?? roundRef(contracts, questionId, round, witness.ancillaryHash),
-    witness,
-  }
+  const witness = witnessRound(domainOf(contracts), round, token.address)
+  const ref = roundRef(contracts, questionId, round, witness.ancillaryHash)
+  return { questionId, slug: entries.get(questionId)?.slug, round, ref, witness }
 }
 
 /** Held questions that may have changed. */

@@ -8,7 +8,7 @@ import { type Clock, type Hex, type SlugLookUp, SlugLookUpError } from '../../po
 import { UnavailableError } from '../../protocol/errors.js'
 import { isQuestionId } from '../../protocol/schema.js'
 import type { ChainView } from './chain-view.js'
-import { once, orUnavailable, within } from './time-limits.js'
+import { orUnavailable, singleFlight, within } from './time-limits.js'
 
 /** Look-up and first read together (contract §2). */
 const firstReadMs = 3_000
@@ -100,7 +100,7 @@ export function createSlugs(clock: Clock, lookUp: SlugLookUp): Slugs {
       return meaning.questionId
     }
   }
-  const askOnce = (slug: string) => once(running, slug, () => ask(slug))
+  const askOnce = (slug: string) => singleFlight(running, slug, () => ask(slug))
   const known = (slug: string): Hex | undefined => {
     const meaning = meanings.peek(slug)
     const nowMs = clock.monotonicMs()

@@ -52,7 +52,7 @@ export async function orUnavailable<T>(work: Promise<T>, what: string): Promise<
 }
 
 /** One piece of work a key at a time: whoever asks meanwhile gets the same result. */
-export function once<K, T>(
+export function singleFlight<K, T>(
   running: Map<K, Promise<T>>,
   key: K,
   work: () => Promise<T>,

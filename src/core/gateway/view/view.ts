@@ -11,12 +11,12 @@ import type { ChainView } from './chain-view.js'
 import { lookAtHead } from './heads.js'
 import { readFirst, readSome } from './question-reads.js'
 import {
-  askQuestion,
   dueFirst,
   forgetEnded,
   isMiss,
   markDue,
   questionIdOf,
+  recallQuestion,
   removeEntry,
   setEntry,
 } from './questions.js'
@@ -160,7 +160,7 @@ export function createChainView(
   let loop: Promise<void> = Promise.resolve()
   const known = (identifier: string) => {
     const questionId = questionIdOf(book, identifier)
-    return questionId && askQuestion(book, questionId)
+    return questionId && recallQuestion(book, questionId)
   }
   return {
     faults: () => viewFaults(state),

@@ -13,7 +13,7 @@ import {
   type Clock,
   type Hex,
 } from '../../ports.js'
-import { once, orUnavailable, within } from './time-limits.js'
+import { orUnavailable, singleFlight, within } from './time-limits.js'
 
 /** EIP-1271 by eth_call: time and gas it may take (robustness §5). */
 const walletCallMs = 3_000
@@ -83,7 +83,7 @@ export function hasCode(wallets: Wallets, account: Address): Promise<boolean> {
     return readCode(wallets, account)
   }
   return orUnavailable(
-    within(clock, walletCallMs, () => once(wallets.reading, account, read)),
+    within(clock, walletCallMs, () => singleFlight(wallets.reading, account, read)),
     `whether there is code at ${account}`,
   )
 }
