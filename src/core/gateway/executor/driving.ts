@@ -2,7 +2,7 @@
 import { ChainError, type Hex } from '../../ports.js'
 import type { Slot, SlotAttempt } from '../ledger/ledger.js'
 import type { Heads } from '../view/state.js'
-import { fitTogether, judgeAll, type Load } from './packing.js'
+import { fitTogether, judgeAll, type Load, type Unsendable } from './packing.js'
 import { mayRaise, send, sign } from './sending.js'
 import { type Action, type ChainFacts, next } from './slot.js'
 import { receiptChanges, retreatChanges, sentChanges } from './slot-changes.js'
@@ -102,7 +102,7 @@ async function prepare(look: SlotLook): Promise<boolean> {
   if (load === undefined) {
     // After a restart, or where no node takes what was signed: what does not stand any more is not
     // sent at all.
-    const unsendable = new Map()
+    const unsendable: Unsendable = new Map()
     const { valid, isUnknown } = await judgeAll(executor, alive, heads, unsendable)
     if (isUnknown) return false
     load = (await fitTogether(executor, valid, unsendable))[0]

@@ -99,24 +99,25 @@ function findGap(
     }),
   )
   const waiting = own.map(({ nonce }) => nonce).filter((nonce) => nonce >= next)
-  const upTo = Math.max(next, ...waiting)
-  const missing = Array.from({ length: upTo - next }, (_, at) => next + at).filter(
-    (nonce) => !waiting.includes(nonce),
-  )
-  const [first] = missing
-  if (first === undefined) {
+  const last = Math.max(next, ...waiting)
+  const count = waiting.length === 0 ? 0 : last + 1 - next - waiting.length
+  if (count === 0) {
     executor.gap = undefined
     return undefined
   }
+  let first = next
+  while (waiting.includes(first)) first += 1
   if (executor.gap?.nonce !== first) executor.gap = { nonce: first, since: latest.number }
   const fault = `nonce ${first} of the executor ${address} is used by nothing, and ${waiting.length} open transactions wait for it`
-  if (missing.length > mostFilled)
+  if (count > mostFilled)
     return {
-      fault: `${fault}: ${missing.length} nonces are missing, use them up with transactions of that key`,
+      fault: `${fault}: ${count} nonces are missing, use them up with transactions of that key`,
       due: [],
     }
+  const all = Array.from({ length: last - next }, (_, at) => next + at)
+  const isSettled = finalized.number >= executor.gap.since
   return {
     fault: `${fault}: it is filled by a self-transfer once that is final`,
-    due: finalized.number < executor.gap.since ? [] : missing,
+    due: isSettled ? all.filter((nonce) => !waiting.includes(nonce)) : [],
   }
 }

@@ -33,7 +33,7 @@ export interface Load {
 export type Unsendable = Map<string, Judgement>
 
 /**
- * Everything that can be found out before a nonce is bound. `isUnknown`: of some the chain told
+ * Everything that can be found out before a nonce is bound. `isUnknown`: of some the chain said
  * nothing. What is not valid goes to `unsendable`.
  */
 export async function judgeAll(

@@ -296,6 +296,7 @@ export function createPipeline(parts: PipelineParts): Pipeline {
       listeners = []
       await loop
       loop = undefined
+      state.isStopping = false
     },
     faults() {
       if (stopped !== undefined) return [stopped]

@@ -28,23 +28,15 @@ const windowMs = 10_000
 const lookUpsPerWindow = 250
 
 export interface Slugs {
-  /**
-   * The question id that the slug was last told to mean, from memory. One that is no longer fresh
-   * is looked up again beside, so that the newest meaning holds soon and nobody waits for it.
-   */
+  /** What the slug last meant, from memory. An old meaning is looked up again beside. */
   known(slug: string): Hex | undefined
   /**
-   * The same, looked up where memory does not have it; many who ask at once cause one look-up.
-   * `undefined` where nobody knows the slug, which is remembered ≤ 10 s. Rejects with
-   * UnavailableError `slug_unavailable` (503 `state_unavailable` on the wire) for a slug that is
-   * not known and cannot be looked up now; one that is known keeps its meaning as long as that
-   * lasts.
+   * The same, looked up where memory does not have it. `undefined` where nobody knows the slug,
+   * which is remembered ≤ 10 s. Rejects with UnavailableError `slug_unavailable` for a slug that is
+   * not known and cannot be looked up now; a known one keeps its meaning as long as that lasts.
    */
   idOf(slug: string): Promise<Hex | undefined>
-  /**
-   * Notes that no trusted requester knows what the slug was told to mean: such a meaning is a miss
-   * and kept no longer than one.
-   */
+  /** No trusted requester knows what the slug means: that is a miss and kept no longer than one. */
   unconfirmed(slug: string): void
 }
 
@@ -143,7 +135,7 @@ function unavailable(slug: string, cause: SlugLookUpError): UnavailableError {
 
 /**
  * The view with slugs that are looked up. `registered` are the registry's own slugs: theirs is the
- * last word, nobody outside is asked for them. The id that was told is then a question like any
+ * last word, nobody outside is asked for them. The id is then a question like any
  * other: read from the chain, or missing there. Errors as `ChainView.question`, and
  * UnavailableError `slug_unavailable`.
  */
