@@ -25,8 +25,8 @@ export {
   type JournalPorts,
   type JournalView,
   openJournal,
-  verifyJournal,
 } from './core/client/journal/journal.js'
+export { verifyJournal } from './core/client/journal/verify.js'
 export type { SubmitParts } from './core/client/propose/attempt.js'
 export {
   type Authorized,

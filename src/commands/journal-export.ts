@@ -3,16 +3,9 @@
  * --reveal-signature (R5).
  */
 import { Command } from 'commander'
-import {
-  type Authorization,
-  classOf,
-  isOfferOpen,
-  type Offer,
-  stateOf,
-} from '../core/client/journal/authorizations.js'
-import type { JournalView } from '../core/client/journal/journal.js'
-import { instant } from '../core/protocol/candidate.js'
-import { outcomeOf } from '../core/protocol/proposal.js'
+import { type Authorization, classOf, type Offer } from '../core/client/journal/authorizations.js'
+import type { JournalView } from '../core/client/journal/fold.js'
+import { instantOf, journalRow, originsOf } from '../core/client/journal/rows.js'
 import type { Context } from './terminal/context.js'
 import { jsonText, visible } from './terminal/render.js'
 
@@ -30,13 +23,14 @@ export const exportCommand = (
     )
     .action(async (own: { csv?: boolean; revealSignature?: boolean }, command: Command) => {
       const nowMs = context.clock.nowMs()
-      const view = await load(command)
-      const rows = [
-        ...view.authorizations.map((one) => rowOf(one, nowMs, own.revealSignature === true)),
-        ...view.offers.map((one) => offerRow(one, nowMs, own.revealSignature === true)),
-      ]
+      const { authorizations, offers } = await load(command)
+      const isRevealed = own.revealSignature === true
+      const rows = [...authorizations, ...offers].map((one) =>
+        isRevealed ? { ...rowOf(one, nowMs), payload: payloadOf(one) } : rowOf(one, nowMs),
+      )
       const { output } = context
-      if (own.csv === true) return output.text(csvOf(rows, own.revealSignature === true))
+      if (own.csv === true)
+        return output.text(csvOf(rows, isRevealed ? [...columns, 'payload'] : columns))
       if (output.mode === 'json')
         return output.result('journal-export', { authorizations: rows }, () => '')
       for (const row of rows) output.text(`${jsonText(row, 0)}\n`)
@@ -44,138 +38,47 @@ export const exportCommand = (
         output.result('journal-export', { summary: { authorizations: rows.length } }, () => '')
     })
 
-const columns = [
-  'journal_id',
-  'signed_at',
-  'question_id',
-  'identifier',
-  'client_ref',
-  'proposer',
-  'outcome',
-  'price',
-  'amount',
-  'token',
-  'nonce',
-  'deadline',
-  'round',
-  'chain_id',
-  'digest',
-  'state',
-  'reason',
-  'code',
-  'candidate_id',
-  'received_at',
-  'first_sent_at',
-  'last_sent_at',
-  'attempts',
-  'last_class',
-  'origins',
-  'closed_at',
-  'transaction_hash',
-  'event_index',
-  'supersedes',
-  'superseded_by',
-] as const
-type Row = Readonly<
-  Record<(typeof columns)[number], string | number | readonly string[] | null>
-> & { readonly payload?: object }
+/** In this order. */
+const columns = (
+  'journal_id signed_at question_id identifier client_ref proposer outcome price amount token ' +
+  'nonce deadline round chain_id digest state reason code candidate_id received_at ' +
+  'first_sent_at last_sent_at attempts last_class origins closed_at transaction_hash ' +
+  'event_index supersedes superseded_by'
+).split(' ')
+type Row = Readonly<Record<string, string | number | object | null>>
 
-function rowOf(one: Authorization, nowMs: number, withSignature: boolean): Row {
-  const { signed, attempts } = one
-  const state = stateOf(one, nowMs)
+function rowOf(one: Authorization | Offer, nowMs: number): Row {
+  const attempts = 'signed' in one ? one.attempts : []
   const [first, last] = [attempts[0], attempts.at(-1)]
+  const { ended_at, ...row } = journalRow(one, nowMs)
   const executed = one.terminals.find(({ outcome }) => outcome === 'executed')
-  return {
-    journal_id: one.id,
-    signed_at: instant(one.signedAtMs),
-    ...recordOf(signed),
-    state: state.kind,
-    reason: state.kind === 'closed' ? state.reason : null,
-    code: 'code' in state ? (state.code ?? null) : null,
-    candidate_id: one.candidateId ?? null,
-    received_at: one.receivedAt ?? null,
-    first_sent_at: first === undefined ? null : instant(first.startedAtMs),
-    last_sent_at: last === undefined ? null : instant(last.startedAtMs),
+  const all: Row = {
+    ...row,
+    first_sent_at: instantOf(first?.startedAtMs),
+    last_sent_at: instantOf(last?.startedAtMs),
     attempts: attempts.length,
     last_class: last === undefined ? null : classOf(last),
-    origins: [...new Set(attempts.map(({ start }) => start.origin))],
-    closed_at:
-      state.kind === 'closed' && one.terminalAtMs !== undefined ? instant(one.terminalAtMs) : null,
-    transaction_hash: (executed ?? one.terminal)?.transaction_hash ?? null,
-    event_index: executed?.event_index ?? null,
-    supersedes: signed.supersedes ?? null,
-    superseded_by: one.supersededBy ?? null,
-    ...(withSignature ? { payload: JSON.parse(signed.body) as object } : {}),
+    origins: originsOf(one),
+    closed_at: row.state === 'closed' ? ended_at : null,
+    event_index: ('signed' in one ? executed?.event_index : null) ?? null,
   }
+  return Object.fromEntries(columns.map((name) => [name, all[name] ?? null]))
 }
 
-/**
- * Typed data that a wallet outside holds: it is not signed as far as this journal knows, and its
- * time is that of giving it out.
- */
-function offerRow(
-  { id, offered, terminals, supersededBy }: Offer,
-  nowMs: number,
-  withSignature: boolean,
-): Row {
-  const isOpen = isOfferOpen({ id, offered, terminals }, nowMs)
-  return {
-    journal_id: id,
-    signed_at: null,
-    ...recordOf(offered),
-    state: isOpen ? 'offered' : 'closed',
-    reason: isOpen ? null : (terminals.at(-1)?.outcome ?? 'expired'),
-    code: null,
-    candidate_id: null,
-    received_at: null,
-    first_sent_at: null,
-    last_sent_at: null,
-    attempts: 0,
-    last_class: null,
-    origins: [],
-    closed_at: null,
-    transaction_hash: null,
-    event_index: null,
-    supersedes: offered.supersedes ?? null,
-    superseded_by: supersededBy ?? null,
-    ...(withSignature ? { payload: {} } : {}),
-  }
-}
-
-function recordOf(record: Authorization['signed'] | Offer['offered']) {
-  const { terms } = record
-  return {
-    question_id: record.questionId,
-    identifier: record.identifier,
-    client_ref: record.clientRef ?? null,
-    proposer: terms.proposer,
-    outcome: outcomeOf(terms.price) ?? null,
-    price: terms.price,
-    amount: terms.amount,
-    token: record.token ?? null,
-    nonce: terms.nonce,
-    deadline: terms.deadline,
-    round: record.timestamp ?? null,
-    chain_id: record.chainId,
-    digest: record.digest ?? null,
-  }
-}
+const payloadOf = (one: Authorization | Offer): object =>
+  'signed' in one ? (JSON.parse(one.signed.body) as object) : {}
 
 /** RFC 4180, lines ended by CRLF. */
-function csvOf(rows: readonly Row[], withSignature: boolean): string {
-  const names = withSignature ? [...columns, 'payload'] : [...columns]
-  const lines = rows.map((row) => names.map((name) => cell(row[name as keyof Row])).join(','))
-  return [names.join(','), ...lines].map((line) => `${line}\r\n`).join('')
-}
+const csvOf = (rows: readonly Row[], names: readonly string[]): string =>
+  [names, ...rows.map((row) => names.map((name) => cell(row[name])))]
+    .map((cells) => `${cells.join(',')}\r\n`)
+    .join('')
 
-function cell(value: string | number | object | readonly string[] | null | undefined): string {
+function cell(value: Row[string] | undefined): string {
   if (value === null || value === undefined) return ''
+  const isObject = typeof value === 'object' && !Array.isArray(value)
   const text = visible(
-    Array.isArray(value)
-      ? value.join(' ')
-      : typeof value === 'object'
-        ? JSON.stringify(value)
-        : String(value),
+    Array.isArray(value) ? value.join(' ') : isObject ? JSON.stringify(value) : String(value),
   )
   // A spreadsheet would run what begins like a formula (robustness §6, CSV out); a tab is spelled
   // out already.

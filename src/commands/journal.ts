@@ -5,17 +5,15 @@
 import { Command } from 'commander'
 import { knownToken } from '../core/chain/profiles.js'
 import {
-  type Attempt,
   type Authorization,
-  classOf,
   isOfferOpen,
   isOpen,
   type Offer,
-  stateOf,
 } from '../core/client/journal/authorizations.js'
-import { type JournalPorts, openJournal, verifyJournal } from '../core/client/journal/journal.js'
+import { openJournal } from '../core/client/journal/journal.js'
+import { attemptRow, journalRow, originsOf } from '../core/client/journal/rows.js'
+import { verifyJournal } from '../core/client/journal/verify.js'
 import { UsageError } from '../core/protocol/errors.js'
-import { outcomeOf } from '../core/protocol/proposal.js'
 import { exportCommand } from './journal-export.js'
 import { type GlobalFlags, homeSetting } from './session/settings.js'
 import type { Context } from './terminal/context.js'
@@ -43,11 +41,9 @@ const listCommand = (context: Context) =>
       const nowMs = context.clock.nowMs()
       const { authorizations, offers } = await loadJournal(context, command)
       const shown = [
-        ...authorizations
-          .filter((one) => own.open !== true || isOpen(one, nowMs))
-          .map((one) => entryOf(one, nowMs)),
-        ...offers.filter((one) => isOfferOpen(one, nowMs)).map(offerEntry),
-      ]
+        ...authorizations.filter((one) => own.open !== true || isOpen(one, nowMs)),
+        ...offers.filter((one) => isOfferOpen(one, nowMs)),
+      ].map((one) => entryOf(one, nowMs))
       const { output } = context
       if (output.mode === 'ndjson') {
         for (const one of shown) output.line(one)
@@ -72,28 +68,21 @@ const showCommand = (context: Context) =>
     )
     .action(async (id: string, own: { revealSignature?: boolean }, command: Command) => {
       const view = await loadJournal(context, command)
-      const found = view.find(id) ?? view.byCandidate(id)
-      const offer = view.offers.find((one) => one.id === id)
-      if (!found && offer) {
-        const shown = { ...offerEntry(offer), attempts: [] }
-        context.output.result('journal-entry', shown, () =>
-          entryText(shown, context.output.columns),
-        )
-        return
-      }
-      if (!found) {
+      const found =
+        view.find(id) ?? view.byCandidate(id) ?? view.offers.find((one) => one.id === id)
+      if (!found)
         throw new UsageError('unknown_journal_id', `the journal holds no "${id}"`, {
           hint: 'list what it holds with `proposer journal list`',
         })
-      }
+      const [attempts, body] =
+        'signed' in found ? [found.attempts, found.signed.body] : [[], undefined]
+      const revealed = own.revealSignature === true ? body : undefined
       const entry = {
         ...entryOf(found, context.clock.nowMs()),
-        attempts: found.attempts.map(attemptOf),
+        attempts: attempts.map((one) => ({ ...attemptRow(one), sha256: one.start.sha256 })),
       }
       const shown =
-        own.revealSignature === true
-          ? { ...entry, payload: JSON.parse(found.signed.body) as object }
-          : entry
+        revealed === undefined ? entry : { ...entry, payload: JSON.parse(revealed) as object }
       context.output.result('journal-entry', shown, () =>
         [
           entryText(entry, context.output.columns),
@@ -109,7 +98,7 @@ const showCommand = (context: Context) =>
               context.output.columns,
             ),
           ),
-          ...(own.revealSignature === true ? [found.signed.body] : []),
+          ...(revealed === undefined ? [] : [revealed]),
         ].join('\n\n'),
       )
     })
@@ -121,7 +110,7 @@ const verifyCommand = (context: Context) =>
     )
     .addHelpText('after', '\nExample:\n  proposer journal verify')
     .action(async (_own: unknown, command: Command) => {
-      const proof = await verifyJournal(portsOf(context), homeOf(context, command))
+      const proof = await verifyJournal(context, homeOf(context, command))
       context.output.result('journal-proof', proof, () =>
         [
           `sound: ${counted(proof.authorizations, 'authorization')}, ${counted(proof.records, 'record')}, ${counted(proof.runs, 'run')}`,
@@ -132,18 +121,11 @@ const verifyCommand = (context: Context) =>
       )
     })
 
-const portsOf = ({ clock, random, hash, files, liveness }: Context): JournalPorts => ({
-  clock,
-  random,
-  hash,
-  files,
-  liveness,
-})
 const homeOf = (context: Context, command: Command) =>
   homeSetting(context, command.optsWithGlobals<GlobalFlags>()).value
 
 async function loadJournal(context: Context, command: Command) {
-  const journal = openJournal(portsOf(context), homeOf(context, command))
+  const journal = openJournal(context, homeOf(context, command))
   try {
     return await journal.load()
   } finally {
@@ -156,78 +138,19 @@ const emptyText = (closed: number): string =>
     ? 'the journal is empty'
     : `nothing is open; ${closed} ${closed === 1 ? 'is' : 'are'} closed: \`proposer journal list\``
 
-/** What both a signature and an offer are about. */
-function termsOf({
-  questionId,
-  identifier,
-  terms,
-  token,
-  timestamp,
-  chainId,
-  digest,
-  clientRef,
-}: Authorization['signed'] | Offer['offered']) {
-  const { proposer, price, amount, nonce, deadline } = terms
+/** As it is listed. An offer that has expired unsigned is shown as what it was. */
+function entryOf(one: Authorization | Offer, nowMs: number) {
+  const {
+    supersedes: _supersedes,
+    ended_at: _endedAt,
+    transaction_hash: _hash,
+    ...row
+  } = journalRow(one, nowMs)
   return {
-    question_id: questionId,
-    identifier,
-    proposer,
-    outcome: outcomeOf(price) ?? null,
-    price,
-    amount,
-    token: token ?? null,
-    nonce,
-    deadline,
-    round: timestamp ?? null,
-    chain_id: chainId,
-    digest: digest ?? null,
-    client_ref: clientRef ?? null,
-  }
-}
-
-function entryOf(one: Authorization, nowMs: number) {
-  const state = stateOf(one, nowMs)
-  return {
-    journal_id: one.id,
-    state: state.kind as typeof state.kind | 'offered',
-    reason: state.kind === 'closed' ? state.reason : null,
-    code: 'code' in state ? (state.code ?? null) : null,
-    ...termsOf(one.signed),
-    candidate_id: one.candidateId ?? null,
-    received_at: one.receivedAt ?? null,
-    signed_at: new Date(one.signedAtMs).toISOString() as string | null,
-    superseded_by: one.supersededBy ?? null,
-    sent: one.attempts.length,
-    origins: [...new Set(one.attempts.map(({ start }) => start.origin))],
-  }
-}
-
-/**
- * Typed data in the hands of a wallet outside: it holds its question, so it is listed, although
- * nothing is signed yet.
- */
-const offerEntry = ({ id, offered, supersededBy }: Offer): ReturnType<typeof entryOf> => ({
-  journal_id: id,
-  state: 'offered',
-  reason: null,
-  code: null,
-  ...termsOf(offered),
-  candidate_id: null,
-  received_at: null,
-  signed_at: null,
-  superseded_by: supersededBy ?? null,
-  sent: 0,
-  origins: [],
-})
-
-function attemptOf(attempt: Attempt) {
-  return {
-    started_at: new Date(attempt.startedAtMs).toISOString(),
-    origin: attempt.start.origin,
-    sha256: attempt.start.sha256,
-    class: classOf(attempt),
-    http_status: attempt.end?.status ?? null,
-    code: attempt.end?.code ?? null,
+    ...row,
+    ...('signed' in one ? {} : { state: 'offered' as const, reason: null }),
+    sent: 'signed' in one ? one.attempts.length : 0,
+    origins: originsOf(one),
   }
 }
 

@@ -4,7 +4,8 @@
  */
 import fc from 'fast-check'
 import { beforeAll, describe, expect, test } from 'vitest'
-import { openJournal, verifyJournal } from '../../src/core/client/journal/journal.js'
+import { openJournal } from '../../src/core/client/journal/journal.js'
+import { verifyJournal } from '../../src/core/client/journal/verify.js'
 import { submitIntent } from '../../src/core/client/propose/submission.js'
 import { systemHash } from '../../src/core/io/clock.js'
 import { StorageError } from '../../src/core/protocol/errors.js'

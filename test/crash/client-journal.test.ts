@@ -4,7 +4,7 @@
  */
 import { describe, expect, test } from 'vitest'
 import { stateOf } from '../../src/core/client/journal/authorizations.js'
-import { verifyJournal } from '../../src/core/client/journal/journal.js'
+import { verifyJournal } from '../../src/core/client/journal/verify.js'
 import { authorize } from '../../src/core/client/propose/authorize.js'
 import { replay } from '../../src/core/client/propose/replay.js'
 import { submitIntent } from '../../src/core/client/propose/submission.js'

@@ -9,10 +9,10 @@ import {
   equalIntent,
   isOpen,
   isUnsettled,
-  newFold,
   openFor,
   stateOf,
 } from '../../src/core/client/journal/authorizations.js'
+import { newFold } from '../../src/core/client/journal/fold.js'
 import type {
   AttemptClass,
   JournalRecord,
@@ -138,7 +138,7 @@ function expectedState(events: readonly Event[]): string {
 const foldOf = (records: readonly JournalRecord[]): Authorization => {
   const fold = newFold()
   for (const record of records) fold.add(record)
-  const [one] = fold.authorizations()
+  const [one] = fold.view().authorizations
   if (one === undefined) throw new Error('nothing was signed')
   return one
 }

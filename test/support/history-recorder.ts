@@ -10,8 +10,8 @@ import {
   recoverTransactionAddress,
   type TransactionSerializedEIP1559,
 } from 'viem'
-import { createJournalFacts } from '../../src/core/client/journal/history.js'
 import { isJournalKind, readRecord } from '../../src/core/client/journal/records.js'
+import { createJournalFacts } from '../../src/core/client/journal/verify.js'
 import { storeFacts } from '../../src/core/gateway/operator/audit.js'
 import type { JournalFact, StoreFact } from '../../src/core/history/facts.js'
 import type { Address, Chain, Fetch, Files, Hash, Hex } from '../../src/core/ports.js'

@@ -7,17 +7,17 @@ import { describe, expect, test } from 'vitest'
 import {
   isOfferOpen,
   isOpen,
-  newFold,
   offersFor,
   openFor,
 } from '../../src/core/client/journal/authorizations.js'
-import { createJournalFacts } from '../../src/core/client/journal/history.js'
+import { newFold } from '../../src/core/client/journal/fold.js'
 import type {
   AttemptClass,
   JournalEntry,
   Offered,
   Signed,
 } from '../../src/core/client/journal/records.js'
+import { createJournalFacts } from '../../src/core/client/journal/verify.js'
 import type { Claim, JournalFact } from '../../src/core/history/facts.js'
 import { systemHash } from '../../src/core/io/clock.js'
 import type { Hex } from '../../src/core/ports.js'
@@ -114,10 +114,10 @@ function honest(all: readonly Wish[], skew: readonly number[]): Lived {
   const inRound = (timestamp: string | undefined, round: number) =>
     timestamp === undefined || timestamp === String(round)
   const holding = ({ run, question, round }: Wish, everyRound = false) => [
-    ...openFor(fold.byQuestion(word(question)), wanted(question), own(run)).flatMap(
+    ...openFor(fold.view().byQuestion(word(question)), wanted(question), own(run)).flatMap(
       ({ id, signed }) => (everyRound || inRound(signed.timestamp, round) ? [id] : []),
     ),
-    ...offersFor(fold.offers(), wanted(question), own(run)).flatMap(({ id, offered }) =>
+    ...offersFor(fold.view().offers, wanted(question), own(run)).flatMap(({ id, offered }) =>
       everyRound || inRound(offered.timestamp, round) ? [id] : [],
     ),
   ]
@@ -175,12 +175,12 @@ function honest(all: readonly Wish[], skew: readonly number[]): Lived {
 
   for (const wish of all) {
     const { act, run, pick, outcome } = wish
-    const authorizations = fold.authorizations()
+    const authorizations = fold.view().authorizations
     const open = authorizations.filter((one) => isOpen(one, own(run)))
     const one = open[pick % Math.max(1, open.length)]
     const offers = fold
-      .offers()
-      .filter((offer) => isOfferOpen(offer, own(run)) && offer.supersededBy === undefined)
+      .view()
+      .offers.filter((offer) => isOfferOpen(offer, own(run)) && offer.supersededBy === undefined)
     const offer = offers[pick % Math.max(1, offers.length)]
     switch (act) {
       case 'sign':
@@ -354,8 +354,8 @@ describe('T14: a second signature beside an open one', () => {
         const fold = newFold()
         for (const entry of entries) fold.add({ ...entry, timeMs: 0 })
         const open = fold
-          .authorizations()
-          .filter((one) => isOpen(one, nowMs) && one.supersededBy === undefined)
+          .view()
+          .authorizations.filter((one) => isOpen(one, nowMs) && one.supersededBy === undefined)
         const first = open[pick % Math.max(1, open.length)]
         if (first === undefined) return
         const body = JSON.stringify({ number: 'wrong' })

@@ -4,7 +4,8 @@
  * command does. No signature and no URL leaves here (R5).
  */
 import { statSync } from 'node:fs'
-import { type Authorization, newFold, stateOf } from '../../core/client/journal/authorizations.js'
+import { type Authorization, stateOf } from '../../core/client/journal/authorizations.js'
+import { newFold } from '../../core/client/journal/fold.js'
 import type { JournalRecord } from '../../core/client/journal/records.js'
 import type { Files } from '../../core/ports.js'
 import { homePaths } from '../session/paths.js'
@@ -159,7 +160,7 @@ async function journaled({ files }: Context, home: string): Promise<readonly Aut
       for (const line of text.split('\n')) addLine(fold, line)
     }
   }
-  return [...fold.authorizations()].reverse()
+  return [...fold.view().authorizations].reverse()
 }
 
 async function tailOf(files: Files, path: string, bytes: number): Promise<string> {

@@ -4,7 +4,7 @@
  */
 import { resolve } from 'node:path'
 import * as z from 'zod/mini'
-import { bundleLimit, type Wanted } from '../../core/client/support/journal-part.js'
+import { bundleLimit, type BundleScope } from '../../core/client/support/journal-part.js'
 import type { Secret } from '../../core/client/support/secret-scan.js'
 import { urlCredentials } from '../../core/client/support/url-credentials.js'
 import type { GatewayConfig } from '../../core/gateway/config.js'
@@ -25,7 +25,7 @@ import { hostOf } from './settings-part.js'
 const changesLimit = 50
 
 /** The part itself, and what it is compared with before it is given away. */
-export async function gatewayPart(context: Context, site: Site, wanted: Wanted) {
+export async function gatewayPart(context: Context, site: Site, wanted: BundleScope) {
   const { config, folder } = site.loaded
   const changes = createChanges()
   const looked = await orError(() =>
@@ -121,7 +121,7 @@ async function storeProof(context: Context, site: Site) {
  * Candidates newest first, and how many stand where. What a failure says in words may hold a
  * node's: its code is enough.
  */
-async function candidatesOf({ ledger, registry, holder }: Looked, { question, sinceMs }: Wanted) {
+async function candidatesOf({ ledger, registry, holder }: Looked, { question, sinceMs }: BundleScope) {
   const receipts = createReceipts()
   const slugs = new Map(registry.map((entry) => [entry.questionId, entry.slug]))
   const stages = { received: 0, validated: 0, selected: 0, executed: 0, failed: 0 }

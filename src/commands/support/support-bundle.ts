@@ -12,8 +12,9 @@ import { guarded, pass } from '../../core/checks/finding.js'
 import { viewOf } from '../../core/client/budget/forecast.js'
 import { openBudgetStore } from '../../core/client/budget/store.js'
 import { parseBaseUrl } from '../../core/client/gateway/gateway-client.js'
-import { type JournalView, verifyJournal } from '../../core/client/journal/journal.js'
-import { journalPart, type Wanted } from '../../core/client/support/journal-part.js'
+import type { JournalView } from '../../core/client/journal/journal.js'
+import { verifyJournal } from '../../core/client/journal/verify.js'
+import { type BundleScope, journalPart } from '../../core/client/support/journal-part.js'
 import { isOurs } from '../../core/client/support/own-words.js'
 import {
   type Finding,
@@ -112,7 +113,12 @@ function hintFor(found: readonly Finding[]): string {
   ].join('; ')
 }
 
-async function collect(context: Context, session: Session, flags: BundleFlags, wanted: Wanted) {
+async function collect(
+  context: Context,
+  session: Session,
+  flags: BundleFlags,
+  wanted: BundleScope,
+) {
   const { settings } = session
   const nowMs = context.clock.nowMs()
   const user = context.env.HOME ?? ''
@@ -163,7 +169,11 @@ type Bundle = Awaited<ReturnType<typeof collect>>['document']
  * A damaged journal is told as such, with what of it can be read, and the rest of the bundle is
  * made all the same.
  */
-async function readJournal({ ports, journal, settings }: Session, wanted: Wanted, nowMs: number) {
+async function readJournal(
+  { ports, journal, settings }: Session,
+  wanted: BundleScope,
+  nowMs: number,
+) {
   const held: { view?: JournalView; proof?: Awaited<ReturnType<typeof verifyJournal>> } = {}
   const [check] = await guarded('journal', async () => {
     held.proof = await verifyJournal(ports, settings.home.value)
@@ -192,7 +202,7 @@ async function operatorPart(
   context: Context,
   config: string,
   timeout: string | undefined,
-  wanted: Wanted,
+  wanted: BundleScope,
 ) {
   const { siteAt } = await import('../operator/access.js')
   const { gatewayPart } = await import('./gateway-part.js')
@@ -323,7 +333,7 @@ async function give(
   )
 }
 
-function wantedOf({ question, since }: BundleFlags, nowMs: number): Wanted {
+function wantedOf({ question, since }: BundleFlags, nowMs: number): BundleScope {
   if (question !== undefined && !isIdentifier(question.toLowerCase())) {
     throw new UsageError(
       'invalid_identifier',

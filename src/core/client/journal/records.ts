@@ -51,51 +51,47 @@ const intent = z.object({
 /** A Permit2 nonce taken for good (R6), a decimal string. */
 const nonceReserved = z.object({ id: journalId, proposer: Address, nonce: Uint256 })
 
-/**
- * Typed data that was given to a wallet outside (robustness §2, Journal): whoever holds it may
- * sign, so it keeps its nonce and its question until its signature is here, it is abandoned, or it
- * can no longer execute. Everything of a `signed` but the bytes.
- */
-const offered = z.object({
+/** What a signature and an offer both say. */
+const authorizes = {
   id: journalId,
   identifier: z.string(),
   questionId: Bytes32,
   chainId: z.int().check(z.minimum(1)),
+  /** Absent in records of 0.1, and where a payload was signed elsewhere. */
+  requester: z.optional(Address),
+  clientRef: z.optional(z.string()),
+  terms,
+  supersedes: z.optional(journalId),
+  unchecked,
+}
+
+/**
+ * Typed data that was given to a wallet outside (robustness §2, Journal). Whoever holds it may
+ * sign, so it keeps its nonce and its question until its signature is here, it is abandoned, or it
+ * can no longer execute.
+ */
+const offered = z.object({
+  ...authorizes,
   timestamp: Uint256,
   round: z.string(),
-  requester: z.optional(Address),
   digest: Bytes32,
   token: Address,
   spender: Address,
-  clientRef: z.optional(z.string()),
-  terms,
   typedData: TypedData,
   offeredAtMs: z.number(),
-  supersedes: z.optional(journalId),
-  unchecked,
 })
 export type Offered = z.infer<typeof offered>
 
-/**
- * The bytes that may be sent, exactly. `round` and `digest` are absent where a payload was signed
- * elsewhere.
- */
+/** The bytes that may be sent, exactly. What is optional is absent of a payload signed elsewhere. */
 const signed = z.object({
-  id: journalId,
-  identifier: z.string(),
-  questionId: Bytes32,
-  chainId: z.int().check(z.minimum(1)),
+  ...authorizes,
   /** Timestamp of the round that the witness names; decimal string of Unix seconds. */
   timestamp: z.optional(Uint256),
   /** Key of the round (R3). */
   round: z.optional(z.string()),
-  /** Absent in records of 0.1, and where a payload was signed elsewhere. */
-  requester: z.optional(Address),
   digest: z.optional(Bytes32),
   token: z.optional(Address),
   spender: z.optional(Address),
-  clientRef: z.optional(z.string()),
-  terms,
   /** Payload identity (R22). */
   identity: z.string(),
   form,
@@ -103,8 +99,6 @@ const signed = z.object({
   body: z.string(),
   sha256: z.string(),
   signedAtMs: z.number(),
-  supersedes: z.optional(journalId),
-  unchecked,
 })
 export type Signed = z.infer<typeof signed>
 

@@ -1,23 +1,23 @@
-/**
- * Reading the runs of a journal: each is a log of its own, and what all of them say is one fold
- * (robustness §2, Journal).
- */
+/** Reading the runs of a journal: each is a log of its own (robustness §2, Journal). */
 import pLimit from 'p-limit'
 import type { Files, Hash } from '../../ports.js'
 import { joinPath } from '../../storage/durable.js'
 import { errorCode } from '../../storage/failures.js'
 import { openLogReader } from '../../storage/reader.js'
-import type { LogFormat } from '../../storage/record-log.js'
-import { type Authorization, type Fold, newFold, type Offer } from './authorizations.js'
-import type { JournalView } from './journal.js'
+import { type Fold, type JournalView, newFold } from './fold.js'
 import { isJournalKind, type JournalRecord, readRecord } from './records.js'
 
-export const journalFormat: LogFormat = { name: 'journal', version: 1 }
+export const journalLog = {
+  format: { name: 'journal', version: 1 },
+  knownKinds: isJournalKind,
+} as const
 
 interface Ports {
   readonly files: Files
   readonly hash: Hash
 }
+
+type Run = readonly JournalRecord[]
 
 /** Many small files: their reads overlap, within bounds (R17). */
 const runsAtOnce = 16
@@ -36,11 +36,8 @@ export async function listRuns(files: Files, folder: string): Promise<string[]> 
  * Every record of a run's log, checksums, chain and shape proven. A run that is being written is
  * read up to its last whole line.
  */
-export async function readRun(ports: Ports, folder: string): Promise<JournalRecord[]> {
-  const reader = await openLogReader(ports, folder, {
-    format: journalFormat,
-    knownKinds: isJournalKind,
-  })
+export async function readRun(ports: Ports, folder: string): Promise<Run> {
+  const reader = await openLogReader(ports, folder, journalLog)
   try {
     const records: JournalRecord[] = []
     await reader.replay(({ kind, data, timeMs, sequence }) => {
@@ -53,21 +50,14 @@ export async function readRun(ports: Ports, folder: string): Promise<JournalReco
   }
 }
 
-/** Reads runs again only where their files have changed since. */
+/** Reads all runs but one, and those only where their files have changed since. */
 export function createRunReader(
   ports: Ports,
   folder: string,
-): { others(token: string): Promise<JournalRecord[][]> } {
-  const known = new Map<string, { readonly stamp: string; readonly records: JournalRecord[] }>()
+): (token: string) => Promise<readonly Run[]> {
+  const known = new Map<string, { readonly stamp: string; readonly records: Run }>()
   const atOnce = pLimit(runsAtOnce)
-  return {
-    async others(token) {
-      const names = (await listRuns(ports.files, folder)).filter((name) => name !== token)
-      return Promise.all(names.map((name) => atOnce(() => read(name))))
-    },
-  }
-
-  async function read(name: string): Promise<JournalRecord[]> {
+  async function read(name: string): Promise<Run> {
     const path = joinPath(folder, name)
     // The stamp is taken before reading: what is written in between shows in the next one.
     const stamp = await stampOf(ports.files, path)
@@ -76,6 +66,13 @@ export function createRunReader(
     const records = await readRun(ports, path)
     known.set(name, { stamp, records })
     return records
+  }
+  return async (token) => {
+    const names = await listRuns(ports.files, folder)
+    return atOnce.map(
+      names.filter((name) => name !== token),
+      read,
+    )
   }
 }
 
@@ -94,87 +91,22 @@ async function stampOf(files: Files, path: string): Promise<string> {
   return sizes.join(' ')
 }
 
-/** The fold of the records of all runs. */
-export function viewOf(runs: readonly (readonly JournalRecord[])[]): JournalView {
-  return createViews()(runs, [])
-}
-
 /**
  * Views of a journal that grows under one process: other runs are folded again only where one has
  * changed, own records once each, so that a batch may look after every group of signatures.
  */
-export function createViews(): (
-  others: readonly (readonly JournalRecord[])[],
-  own: readonly JournalRecord[],
-) => JournalView {
-  let folded:
-    | { readonly others: readonly (readonly JournalRecord[])[]; readonly fold: Fold; own: number }
-    | undefined
+export function createViews(): (others: readonly Run[], own: Run) => JournalView {
+  let folded: { readonly others: readonly Run[]; readonly fold: Fold; own: number } | undefined
   return (others, own) => {
-    if (
-      folded === undefined ||
-      folded.others.length !== others.length ||
-      folded.others.some((each, index) => each !== others[index])
-    ) {
+    const isSame =
+      folded?.others.length === others.length &&
+      folded.others.every((each, index) => each === others[index])
+    if (folded === undefined || !isSame) {
       folded = { others, fold: newFold(), own: 0 }
-      for (const records of others) for (const record of records) folded.fold.add(record)
+      for (const record of others.flat()) folded.fold.add(record)
     }
-    for (; folded.own < own.length; folded.own++) {
-      const record = own[folded.own]
-      if (record !== undefined) folded.fold.add(record)
-    }
-    return viewFrom(folded.fold)
+    for (const record of own.slice(folded.own)) folded.fold.add(record)
+    folded.own = own.length
+    return folded.fold.view()
   }
-}
-
-/**
- * Lists and indexes are made when they are first asked for: most who look ask about one question.
- */
-function viewFrom(fold: Fold): JournalView {
-  let authorizations: readonly Authorization[] | undefined
-  let offers: readonly Offer[] | undefined
-  const all = () => {
-    authorizations ??= fold.authorizations()
-    return authorizations
-  }
-  const by = (keyOf: (one: Authorization) => string | undefined) => {
-    let index: Map<string, Authorization[]> | undefined
-    return (key: string): readonly Authorization[] => {
-      index ??= indexed(all(), keyOf)
-      return index.get(key) ?? []
-    }
-  }
-  const byId = by(({ id }) => id)
-  const byCandidate = by(({ candidateId }) => candidateId?.toLowerCase())
-  const byIdentity = by(({ signed }) => signed.identity)
-  return {
-    get authorizations() {
-      return all()
-    },
-    get offers() {
-      offers ??= fold.offers()
-      return offers
-    },
-    find: (id) => byId(id)[0],
-    byCandidate: (candidateId) => byCandidate(candidateId.toLowerCase())[0],
-    byIdentity: (identity) => byIdentity(identity)[0],
-    byQuestion: (questionId) => fold.byQuestion(questionId),
-    byIdentifier: by(({ signed }) => signed.identifier),
-    isReserved: fold.isReserved,
-  }
-}
-
-function indexed(
-  authorizations: readonly Authorization[],
-  keyOf: (one: Authorization) => string | undefined,
-): Map<string, Authorization[]> {
-  const index = new Map<string, Authorization[]>()
-  for (const one of authorizations) {
-    const key = keyOf(one)
-    if (key === undefined) continue
-    const known = index.get(key)
-    if (known === undefined) index.set(key, [one])
-    else known.push(one)
-  }
-  return index
 }

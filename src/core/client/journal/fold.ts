@@ -1,0 +1,232 @@
+/**
+ * What the records of all runs add up to. Records of one run come in order, runs in any: neither
+ * wall clock nor merge order decides what an authorization is (R13).
+ */
+import type { Authorization, Offer } from './authorizations.js'
+import {
+  type AttemptEnd,
+  type AttemptStart,
+  type JournalRecord,
+  type Offered,
+  type Signed,
+  spelledId,
+  type Terminal,
+} from './records.js'
+
+/** What is known of one journal id so far. */
+interface Draft {
+  readonly id: string
+  signed?: Signed
+  signedAtMs: number
+  offered?: Offered
+  abandoned: boolean
+  readonly attempts: { readonly start: AttemptStart; readonly startedAtMs: number }[]
+  readonly terminals: Terminal[]
+  terminalAtMs?: number
+  candidateId?: string
+  receivedAt?: string
+  supersededBy?: string
+}
+
+/** All runs merged, as of one reading. Lists and indexes are made when first asked for. */
+export interface JournalView {
+  /** Oldest first. */
+  readonly authorizations: readonly Authorization[]
+  /** Typed data that wallets outside hold, unsigned as far as this journal knows; oldest first. */
+  readonly offers: readonly Offer[]
+  /** By journal id. */
+  find(id: string): Authorization | undefined
+  /** In any spelling. */
+  byCandidate(candidateId: string): Authorization | undefined
+  byIdentity(identity: string): Authorization | undefined
+  /** Oldest first, without making all the others: a batch asks so for each of its rows. */
+  byQuestion(questionId: string): readonly Authorization[]
+  /** By the identifier that was asked for, oldest first: tells what a slug meant before. */
+  byIdentifier(identifier: string): readonly Authorization[]
+  /** Whether some run has reserved or signed the nonce (decimal) for this owner (R6). */
+  isReserved(proposer: string, nonce: string): boolean
+}
+
+export interface Fold {
+  add(record: JournalRecord): void
+  /** What was added by now. */
+  view(): JournalView
+}
+
+interface FoldState {
+  readonly drafts: Map<string, Draft>
+  readonly questions: Map<string, Draft[]>
+  /** By proposer: a key of both would have to be made, and kept, for every row of a batch. */
+  readonly nonces: Map<string, Set<string>>
+  /** By attempt and journal id. */
+  readonly ends: Map<string, AttemptEnd>
+  readonly offered: Draft[]
+}
+
+/** An empty fold. */
+export function newFold(): Fold {
+  const state: FoldState = {
+    drafts: new Map(),
+    questions: new Map(),
+    nonces: new Map(),
+    ends: new Map(),
+    offered: [],
+  }
+  return { add: (record) => add(state, record), view: () => viewOf(state) }
+}
+
+function add(state: FoldState, { kind, data, timeMs }: JournalRecord): void {
+  switch (kind) {
+    case 'nonce.reserved':
+      reserve(state, data)
+      return
+    case 'signed':
+      addSigned(state, data)
+      return
+    case 'offered': {
+      const draft = draftOf(state, data.id)
+      reserve(state, data.terms)
+      if (draft.offered === undefined) state.offered.push(draft)
+      draft.offered = data
+      return
+    }
+    case 'attempt.start':
+      for (const id of data.ids)
+        draftOf(state, id).attempts.push({ start: data, startedAtMs: timeMs })
+      return
+    case 'attempt.end':
+      for (const end of data.results) state.ends.set(`${data.attempt} ${end.id}`, end)
+      return
+    case 'ack': {
+      const draft = draftOf(state, data.id)
+      draft.candidateId = spelledId(data)
+      if (data.received_at !== '') draft.receivedAt = data.received_at
+      return
+    }
+    case 'terminal': {
+      const draft = draftOf(state, data.id)
+      draft.terminals.push(data)
+      draft.terminalAtMs = timeMs
+      return
+    }
+    case 'abandoned':
+      draftOf(state, data.id).abandoned = true
+      return
+    case 'intent':
+      // Nothing was signed or given out under it, so nothing can execute.
+      return
+  }
+}
+
+function draftOf({ drafts }: FoldState, id: string): Draft {
+  let draft = drafts.get(id)
+  if (draft === undefined) {
+    draft = { id, attempts: [], terminals: [], abandoned: false, signedAtMs: Infinity }
+    drafts.set(id, draft)
+  }
+  return draft
+}
+
+function reserve(
+  { nonces }: FoldState,
+  { proposer, nonce }: { readonly proposer: string; readonly nonce: string },
+): void {
+  const known = nonces.get(proposer)
+  if (known === undefined) nonces.set(proposer, new Set([nonce]))
+  else known.add(nonce)
+}
+
+function addSigned(state: FoldState, data: Signed): void {
+  const draft = draftOf(state, data.id)
+  reserve(state, data.terms)
+  // A run that sends another run's bytes copies the record: the first copy is as good as any.
+  if (draft.signed === undefined) {
+    draft.signed = data
+    push(state.questions, data.questionId, draft)
+  }
+  draft.signedAtMs = Math.min(draft.signedAtMs, data.signedAtMs)
+  if (data.supersedes !== undefined) draftOf(state, data.supersedes).supersededBy = data.id
+}
+
+const push = <Value>(lists: Map<string, Value[]>, key: string, value: Value) => {
+  const list = lists.get(key)
+  if (list === undefined) lists.set(key, [value])
+  else list.push(value)
+}
+
+/** Offers that have neither come back signed nor been abandoned. */
+const pendingOf = ({ offered }: FoldState) =>
+  offered.filter(({ signed, abandoned }) => signed === undefined && !abandoned)
+
+/** An offer replaces another only while it stands: abandoned, it leaves what was there before. */
+const replacedByOffers = (state: FoldState) =>
+  new Map(pendingOf(state).map(({ id, offered }) => [offered?.supersedes, id]))
+
+function authorizationsOf(state: FoldState, drafts: Iterable<Draft>): readonly Authorization[] {
+  const found: Authorization[] = []
+  const replacing = replacedByOffers(state)
+  for (const { signed, offered: _offered, abandoned: _abandoned, ...rest } of drafts) {
+    if (signed === undefined) continue
+    const terminal = rest.terminals.at(-1)
+    found.push({
+      ...rest,
+      signed,
+      attempts: rest.attempts.map((attempt) => ({
+        ...attempt,
+        end: state.ends.get(`${attempt.start.attempt} ${rest.id}`),
+      })),
+      supersededBy: rest.supersededBy ?? replacing.get(rest.id),
+      ...(terminal && { terminal }),
+    })
+  }
+  return found.sort((a, b) => a.signedAtMs - b.signedAtMs || (a.id < b.id ? -1 : 1))
+}
+
+function offersOf(state: FoldState): readonly Offer[] {
+  const replacing = replacedByOffers(state)
+  return pendingOf(state)
+    .flatMap(({ id, offered, terminals, supersededBy = replacing.get(id) }) =>
+      offered === undefined ? [] : [{ id, offered, terminals, supersededBy }],
+    )
+    .sort((a, b) => a.offered.offeredAtMs - b.offered.offeredAtMs || (a.id < b.id ? -1 : 1))
+}
+
+function viewOf(state: FoldState): JournalView {
+  let authorizations: readonly Authorization[] | undefined
+  let offers: readonly Offer[] | undefined
+  const all = () => {
+    authorizations ??= authorizationsOf(state, state.drafts.values())
+    return authorizations
+  }
+  const by = (keyOf: (one: Authorization) => string | undefined) => {
+    let index: Map<string, Authorization[]> | undefined
+    return (key: string): readonly Authorization[] => {
+      if (index === undefined) {
+        index = new Map()
+        for (const one of all()) push(index, keyOf(one) ?? '', one)
+      }
+      return index.get(key) ?? []
+    }
+  }
+  const byId = by(({ id }) => id)
+  const byCandidate = by(({ candidateId }) => candidateId?.toLowerCase())
+  const byIdentity = by(({ signed }) => signed.identity)
+  return {
+    get authorizations() {
+      return all()
+    },
+    get offers() {
+      offers ??= offersOf(state)
+      return offers
+    },
+    find: (id) => byId(id)[0],
+    byCandidate: (candidateId) => byCandidate(candidateId.toLowerCase())[0],
+    byIdentity: (identity) => byIdentity(identity)[0],
+    byQuestion(questionId) {
+      const drafts = state.questions.get(questionId)
+      return drafts === undefined ? [] : authorizationsOf(state, drafts)
+    },
+    byIdentifier: by(({ signed }) => signed.identifier),
+    isReserved: (proposer, nonce) => state.nonces.get(proposer)?.has(nonce) === true,
+  }
+}

@@ -1,0 +1,84 @@
+/** An authorization or an offer as a row, for whoever lists, exports or reports the journal. */
+import { instant } from '../../protocol/candidate.js'
+import { outcomeOf } from '../../protocol/proposal.js'
+import {
+  type Attempt,
+  type Authorization,
+  type AuthorizationState,
+  type ClosedReason,
+  classOf,
+  isOfferOpen,
+  type Offer,
+  stateOf,
+} from './authorizations.js'
+
+/**
+ * `offered` is typed data in the hands of a wallet outside: it holds its question, although nothing
+ * is signed yet. Amounts in raw token units, times in UTC. No signature is part of it (R5).
+ */
+export function journalRow(one: Authorization | Offer, nowMs: number) {
+  const record = 'signed' in one ? one.signed : one.offered
+  const authorization = 'signed' in one ? one : undefined
+  const { candidateId, receivedAt, signedAtMs, terminal, terminalAtMs } = authorization ?? {}
+  const { proposer, price, amount, nonce, deadline } = record.terms
+  const executed = one.terminals.find(({ outcome }) => outcome === 'executed')
+  return {
+    journal_id: one.id,
+    ...stateRow(one, nowMs),
+    question_id: record.questionId,
+    identifier: record.identifier,
+    client_ref: record.clientRef ?? null,
+    chain_id: record.chainId,
+    round: record.timestamp ?? null,
+    proposer,
+    outcome: outcomeOf(price) ?? null,
+    price,
+    amount,
+    token: record.token ?? null,
+    nonce,
+    deadline,
+    digest: record.digest ?? null,
+    candidate_id: candidateId ?? null,
+    signed_at: instantOf(signedAtMs),
+    received_at: receivedAt ?? null,
+    ended_at: instantOf(terminalAtMs),
+    transaction_hash: (authorization && (executed ?? terminal)?.transaction_hash) ?? null,
+    supersedes: record.supersedes ?? null,
+    superseded_by: one.supersededBy ?? null,
+  }
+}
+
+interface StateRow {
+  readonly state: AuthorizationState['kind'] | 'offered'
+  readonly reason: ClosedReason | null
+  readonly code: string | null
+}
+
+function stateRow(one: Authorization | Offer, nowMs: number): StateRow {
+  if ('signed' in one) {
+    const state = stateOf(one, nowMs)
+    return {
+      state: state.kind,
+      reason: 'reason' in state ? state.reason : null,
+      code: 'code' in state ? (state.code ?? null) : null,
+    }
+  }
+  if (isOfferOpen(one, nowMs)) return { state: 'offered', reason: null, code: null }
+  return { state: 'closed', reason: one.terminals.at(-1)?.outcome ?? 'expired', code: null }
+}
+
+export const instantOf = (ms: number | undefined): string | null =>
+  ms === undefined ? null : instant(ms)
+
+/** One sending of an authorization. */
+export const attemptRow = ({ start, startedAtMs, end }: Attempt) => ({
+  started_at: instant(startedAtMs),
+  origin: start.origin,
+  class: classOf({ start, startedAtMs, end }),
+  http_status: end?.status ?? null,
+  code: end?.code ?? null,
+})
+
+/** Where it was sent, each origin once. */
+export const originsOf = (one: Authorization | Offer): readonly string[] =>
+  'signed' in one ? [...new Set(one.attempts.map(({ start }) => start.origin))] : []

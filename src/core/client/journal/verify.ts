@@ -1,0 +1,196 @@
+/**
+ * Whether a journal keeps its rules (R4, R6 to R8): its records in the words of the history
+ * checker. No signature is part of them: bytes go by their hash.
+ */
+import type { Claim, JournalFact } from '../../history/facts.js'
+import type { Hash } from '../../ports.js'
+import { StorageError } from '../../protocol/errors.js'
+import { outcomeKeys, priceOf } from '../../protocol/proposal.js'
+import { joinPath } from '../../storage/durable.js'
+import { closes } from './authorizations.js'
+import { newFold } from './fold.js'
+import { type JournalPorts, onDisk } from './journal.js'
+import type { AttemptStart, JournalRecord, Offered, Signed } from './records.js'
+import { listRuns, readRun } from './runs.js'
+
+export interface JournalProof {
+  readonly runs: number
+  readonly records: number
+  readonly authorizations: number
+  /** Pairs of authorizations that no record orders, so that the rule cannot be told of them. */
+  readonly unordered: Readonly<Record<'R7' | 'R8', number>>
+  /** How often each rule was asked; none is seen broken. */
+  readonly rules: Readonly<Record<'R4' | 'R6' | 'R7' | 'R8', number>>
+}
+
+/**
+ * Proves the checksums and chains of all runs, the shape of every record and what must hold of them
+ * together (R4, R6 to R8); read-only. Rejects with StorageError 74 naming file and offset (R11,
+ * R24), or `journal_broken` naming rule and journal ids.
+ */
+export function verifyJournal(
+  ports: Pick<JournalPorts, 'files' | 'hash'>,
+  home: string,
+): Promise<JournalProof> {
+  return onDisk(async () => {
+    const [{ ruleTexts }, { createRuleCheck }] = await Promise.all([
+      import('../../history/facts.js'),
+      import('../../history/rule-check.js'),
+    ])
+    const folder = joinPath(home, 'journal')
+    const tokens = await listRuns(ports.files, folder)
+    const history = createRuleCheck()
+    const fold = newFold()
+    let records = 0
+    for (const token of tokens) {
+      const factsOf = createJournalFacts(ports.hash, token)
+      for (const record of await readRun(ports, joinPath(folder, token))) {
+        for (const fact of factsOf(record)) history.durable(token, fact)
+        fold.add(record)
+        records++
+      }
+    }
+    const { violations, broken, unordered, checked } = history.verdict()
+    const [first] = violations
+    if (first !== undefined) {
+      const more = broken === 1 ? '' : ` (and ${broken - 1} more)`
+      throw new StorageError(
+        'journal_broken',
+        `the journal breaks ${first.rule}, ${ruleTexts[first.rule]}: ${first.detail}${more}`,
+        {
+          hint: 'sign nothing more from this home until it is explained: see the ids in `proposer journal list`, and report it with what `proposer journal export` prints',
+        },
+      )
+    }
+    const { R4, R6, R7, R8 } = checked
+    return {
+      runs: tokens.length,
+      records,
+      authorizations: fold.view().authorizations.length,
+      unordered,
+      rules: { R4, R6, R7, R8 },
+    }
+  })
+}
+
+type Saved = Pick<Signed, 'body' | 'sha256'>
+
+/**
+ * Reads the records of one run, in their order. `token`: the run's. A record gives one fact for
+ * each authorization that it says something of.
+ */
+export function createJournalFacts(
+  hash: Hash,
+  token: string,
+): (record: Omit<JournalRecord, 'timeMs'>) => readonly JournalFact[] {
+  const saved = new Map<string, Saved>()
+  return (record) => {
+    const { kind, data } = record as JournalRecord
+    switch (kind) {
+      case 'nonce.reserved':
+        return [{ kind: 'reserved', id: data.id, nonce: `${data.proposer} ${data.nonce}` }]
+      case 'offered':
+        return [{ kind: 'offered', claim: claimOf(data, data.offeredAtMs) }]
+      case 'signed':
+        saved.set(data.id, { body: data.body, sha256: data.sha256 })
+        return [signedFact(hash, token, data)]
+      case 'attempt.start': {
+        const { attempt, ids, origin, sha256, body } = data
+        const isSaved =
+          body === undefined ? areSaved(hash, saved, data) : hash.sha256(body) === sha256
+        return [{ kind: 'attempt', attempt, ids, origin, sha256, isSaved }]
+      }
+      case 'attempt.end':
+        return data.results.map(({ id, class: outcome }) => ({ kind: 'ended', id, class: outcome }))
+      case 'ack':
+        return [{ kind: 'acknowledged', id: data.id }]
+      case 'terminal':
+        return [{ kind: 'terminal', id: data.id, closes: closes(data) }]
+      case 'abandoned':
+        return [{ kind: 'abandoned', id: data.id }]
+      case 'intent':
+        return []
+    }
+  }
+}
+
+function signedFact(hash: Hash, token: string, data: Signed): JournalFact {
+  const { price, amount, deadline } = data.terms
+  const isOwn = data.id.startsWith(`${token}-`)
+  // A payload that was signed elsewhere comes without the digest that it was signed over.
+  const isImported = data.digest === undefined
+  return {
+    kind: 'signed',
+    claim: claimOf(data, data.signedAtMs),
+    terms: `${data.questionId} ${price} ${amount} ${deadline}`,
+    token: data.token,
+    bytes: `${data.identity} ${data.sha256}`,
+    isWhole: hash.sha256(data.body) === data.sha256,
+    differs: differencesOf(data),
+    origin: isImported ? (isOwn ? 'imported' : 'imported and copied') : isOwn ? 'own' : 'copied',
+  }
+}
+
+/** Whether what was sent are the saved bytes; `undefined` where they are of another run. */
+function areSaved(
+  hash: Hash,
+  saved: ReadonlyMap<string, Saved>,
+  { ids, form, sha256 }: AttemptStart,
+): boolean | undefined {
+  const items = ids.flatMap((id) => saved.get(id) ?? [])
+  const [only] = items
+  if (only === undefined || items.length !== ids.length) return undefined
+  if (items.length === 1 && only.sha256 === sha256) return true
+  return (
+    form === 'batch' &&
+    hash.sha256(`{"proposals":[${items.map(({ body }) => body).join(',')}]}`) === sha256
+  )
+}
+
+function claimOf(record: Signed | Offered, atMs: number): Claim {
+  const { proposer, nonce, deadline } = record.terms
+  return {
+    id: record.id,
+    question: `${record.questionId} ${proposer}`,
+    round: record.timestamp,
+    nonce: `${proposer} ${nonce}`,
+    chainId: record.chainId,
+    atMs,
+    deadlineSeconds: Number(deadline),
+    supersedes: record.supersedes,
+  }
+}
+
+/**
+ * Fields that a payload of either form says otherwise than its record (spec §2.1, §2.7). What a
+ * payload leaves out authorizes nothing, and is not looked at.
+ */
+function differencesOf({ body, terms }: Pick<Signed, 'body' | 'terms'>): readonly string[] {
+  const payload = objectOf(body)
+  if (payload === undefined) return ['form']
+  const { permit, outcome, proposed_price: price } = payload
+  const { amount, nonce, deadline } = Object(permit) as Readonly<Record<string, unknown>>
+  const key = outcomeKeys.find((each) => each === outcome)
+  const said: Readonly<Record<string, unknown>> = {
+    proposer: payload.proposer === undefined ? undefined : String(payload.proposer).toLowerCase(),
+    price: outcome === undefined ? price : key === undefined ? 'none' : priceOf[key],
+    amount,
+    nonce,
+    deadline,
+  }
+  return (['proposer', 'price', 'amount', 'nonce', 'deadline'] as const).filter(
+    (field) => said[field] !== undefined && String(said[field]) !== terms[field],
+  )
+}
+
+/** Bytes that are no JSON object say nothing of what was recorded. */
+function objectOf(body: string): Readonly<Record<string, unknown>> | undefined {
+  try {
+    const value: unknown = JSON.parse(body)
+    return typeof value === 'object' && value !== null
+      ? (value as Readonly<Record<string, unknown>>)
+      : undefined
+  } catch {
+    return undefined
+  }
+}
