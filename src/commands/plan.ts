@@ -1,13 +1,13 @@
 /** `plan`: what a batch costs in items, windows and time, without a network (§8, contract §6). */
 import { Command } from 'commander'
-import type { BudgetView } from '../core/client/budget/forecast.js'
-import { defaultBudget } from '../core/client/budget/model.js'
 import {
   type BatchPlan,
+  type BudgetView,
   type PlannedCall,
   planBatch,
   type WindowPlan,
-} from '../core/client/budget/plan.js'
+} from '../core/client/budget/forecast.js'
+import { defaultBudget } from '../core/client/budget/model.js'
 import { createPlanner } from '../core/client/budget/planner.js'
 import { parseBaseUrl } from '../core/client/gateway/gateway-client.js'
 import { readBatch } from '../core/client/input/input.js'

@@ -1,8 +1,7 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
-import { forecast, viewOf } from '../../src/core/client/budget/forecast.js'
+import { forecast, planBatch, viewOf } from '../../src/core/client/budget/forecast.js'
 import { unknownBudget } from '../../src/core/client/budget/model.js'
-import { planBatch } from '../../src/core/client/budget/plan.js'
 import { type BudgetWorld, budgetWorld, defaultLimits } from '../support/budget-world.js'
 
 const { windowMs, perClientItems } = defaultLimits

@@ -1,13 +1,12 @@
 import { describe, expect, test } from 'vitest'
 import { forecast, viewOf } from '../../src/core/client/budget/forecast.js'
 import {
+  type BudgetDecision,
   type BudgetState,
-  type Decision,
-  type Outcome,
-  release,
+  type CallResult,
   reserve,
-  resize,
-  settle,
+  resizeCall,
+  settleCall,
   unknownBudget,
 } from '../../src/core/client/budget/model.js'
 
@@ -18,7 +17,7 @@ const window = 60_000
 function history() {
   let state: BudgetState = unknownBudget(at)
   let calls = 0
-  const ask = (ms: number, wantItems: number, minItems = 1): Decision =>
+  const ask = (ms: number, wantItems: number, minItems = 1): BudgetDecision =>
     reserve(state, { id: `c${calls}`, wantItems, minItems }, at + ms)
   return {
     ask,
@@ -32,19 +31,25 @@ function history() {
     settle(
       ms: number,
       id: string,
-      outcome: Partial<Outcome> & {
+      outcome: Partial<CallResult> & {
         told?: readonly [limit: number, remaining: number, reset: number]
       },
     ) {
       const { told, ...rest } = outcome
       const rateLimit = told && { limit: told[0], remaining: told[1], resetSeconds: told[2] }
-      state = settle(state, id, { answered: true, refused: false, rateLimit, ...rest }, at + ms, 0)
+      state = settleCall(
+        state,
+        id,
+        { answered: true, refused: false, rateLimit, ...rest },
+        at + ms,
+        0,
+      )
     },
     release(ms: number, id: string) {
-      state = release(state, id, at + ms)
+      state = resizeCall(state, id, 0, at + ms)
     },
     resize(ms: number, id: string, items: number) {
-      state = resize(state, id, items, at + ms)
+      state = resizeCall(state, id, items, at + ms)
     },
     view: (ms: number) => viewOf(state, at + ms),
     state: () => state,
@@ -59,7 +64,7 @@ function learnt() {
   return told
 }
 
-const granted = (decision: Decision) =>
+const granted = (decision: BudgetDecision) =>
   decision.kind === 'granted' ? decision.items : decision.kind
 
 describe('what the client knows of the budget', () => {

@@ -3,7 +3,7 @@
  * that all processes of this home share (§8); 429 and 503 are waited for by what they say (§7).
  */
 
-import type { Outcome } from '../client/budget/model.js'
+import type { CallResult } from '../client/budget/model.js'
 import type { Planner } from '../client/budget/planner.js'
 import { maxRetryAfterMs, rateLimitOf, retryHintMs } from '../client/gateway/answer.js'
 import { type Clock, type Fetch, TransportError } from '../ports.js'
@@ -115,7 +115,7 @@ export function retryMs(seen: Seen, clock: Pick<Clock, 'nowMs'>): number | undef
 }
 
 /** What an answer tells the planner. */
-function outcomeOf(seen: Seen, clock: Pick<Clock, 'nowMs'>): Outcome {
+function outcomeOf(seen: Seen, clock: Pick<Clock, 'nowMs'>): CallResult {
   const refused = seen.status === 429
   return {
     answered: true,
@@ -125,7 +125,7 @@ function outcomeOf(seen: Seen, clock: Pick<Clock, 'nowMs'>): Outcome {
   }
 }
 
-const unanswered: Outcome = {
+const unanswered: CallResult = {
   answered: false,
   refused: false,
   rateLimit: undefined,

@@ -1,9 +1,6 @@
-/**
- * A gateway client whose every call reserves its items first (§8) and tells the planner what the
- * answer said.
- */
+/** A gateway client whose every call reserves its items first (§8). */
 import { UnavailableError, UsageError } from '../../protocol/errors.js'
-import { limits } from '../../protocol/schema.js'
+import { limits } from '../../protocol/words.js'
 import {
   type Answer,
   classifyFailure,
@@ -11,7 +8,7 @@ import {
   type Unaccepted,
 } from '../gateway/answer.js'
 import type { CallOptions, GatewayClient } from '../gateway/gateway-client.js'
-import type { Outcome } from './model.js'
+import type { CallResult } from './model.js'
 import type { Planner, Reservation, ReserveOptions } from './planner.js'
 
 export interface BudgetedClient extends GatewayClient {
@@ -27,15 +24,12 @@ export interface BudgetedClient extends GatewayClient {
 
 export interface BudgetOptions {
   /** Ends a wait for the budget beside the signal of the call, as a call that was not sent. */
-  readonly signal?: AbortSignal
+  readonly signal?: AbortSignal | undefined
   /** Milliseconds that a wait may take at this moment. */
-  readonly leftMs?: () => number | undefined
+  readonly leftMs?: (() => number | undefined) | undefined
 }
 
-/**
- * A call that only reads is sent again after a 429, for nothing hangs on it; a submission's
- * repetition is its caller's to journal.
- */
+/** A call that only reads is sent again after a 429; a submission's repetition is journaled. */
 const readTries = 3
 
 /**
@@ -49,26 +43,42 @@ export function withBudget(
 ): BudgetedClient {
   let kept: Reservation | undefined
 
-  const optionsOf = ({ signal }: CallOptions, min: number): ReserveOptions => {
+  const reserveOptions = ({ signal }: CallOptions, min: number): ReserveOptions => {
     const signals = [signal, budget.signal].filter((one) => one !== undefined)
-    const timeoutMs = budget.leftMs?.()
     return {
       min,
-      ...(signals.length === 0 ? {} : { signal: AbortSignal.any(signals) }),
-      ...(timeoutMs === undefined ? {} : { timeoutMs }),
+      signal: signals.length === 0 ? undefined : AbortSignal.any(signals),
+      timeoutMs: budget.leftMs?.(),
     }
   }
 
-  /**
-   * The items of a call, or why it cannot be sent: an answer, as everything that becomes of a call
-   * is.
-   */
-  async function reserved(
+  /** Sends with the items that `call` is given; why it cannot be sent is an answer too. */
+  async function send<T>(
     items: number,
     min: number,
     options: CallOptions,
+    call: (granted: number) => Promise<Answer<T>>,
+  ): Promise<Answer<T>> {
+    const reservation = await reserved(items, min, reserveOptions(options, min))
+    if ('kind' in reservation) return reservation
+    let answer: Answer<T>
+    try {
+      answer = await call(reservation.granted)
+    } catch (error) {
+      // A malformed argument: the client refuses it before anything leaves.
+      await reservation.release()
+      throw error
+    }
+    const isSent = answer.kind !== 'deferred' || answer.httpStatus !== undefined
+    await (isSent ? reservation.settle(resultOf(answer)) : reservation.release())
+    return answer
+  }
+
+  async function reserved(
+    items: number,
+    min: number,
+    options: ReserveOptions,
   ): Promise<Reservation | Unaccepted> {
-    const wanted = optionsOf(options, min)
     const earlier = kept
     if (earlier !== undefined && earlier.granted >= min) {
       kept = undefined
@@ -76,50 +86,27 @@ export function withBudget(
       if (await earlier.resize(granted)) return { ...earlier, granted }
     }
     try {
-      return await planner.reserve(items, wanted)
+      return await planner.reserve(items, options)
     } catch (error) {
-      if (error instanceof UnavailableError && error.code === 'budget_spent') {
-        const { retryAfterMs } = error.meta
+      const isSpent = error instanceof UnavailableError && error.code === 'budget_spent'
+      // Nothing was sent; a later call, or one with fewer items, may be.
+      if (isSpent || error instanceof UsageError) {
+        const { code, detail, meta } = error
+        const { retryAfterMs } = meta
         return {
           kind: 'deferred',
-          code: error.code,
-          detail: error.detail,
-          ...(retryAfterMs === undefined ? {} : { retryAfterMs }),
+          code,
+          detail,
+          ...(isSpent && retryAfterMs !== undefined ? { retryAfterMs } : {}),
         }
       }
-      // Nothing was sent; a later call with fewer items may be.
-      if (error instanceof UsageError)
-        return { kind: 'deferred', code: error.code, detail: error.detail }
-      if (wanted.signal?.aborted === true) return classifyFailure(error, wanted.signal)
+      if (options.signal?.aborted === true) return classifyFailure(error, options.signal)
       throw error
     }
   }
 
-  async function spend<T>(
-    reservation: Reservation,
-    call: () => Promise<Answer<T>>,
-  ): Promise<Answer<T>> {
-    let answer: Answer<T>
-    try {
-      answer = await call()
-    } catch (error) {
-      // A malformed argument: the client refuses it before anything leaves.
-      await reservation.release()
-      throw error
-    }
-    const outcome = outcomeOf(answer)
-    await (outcome === 'not-sent' ? reservation.release() : reservation.settle(outcome))
-    return answer
-  }
-
-  async function read<T>(options: CallOptions, call: () => Promise<Answer<T>>): Promise<Answer<T>> {
-    for (let tries = 1; ; tries++) {
-      const reservation = await reserved(1, 1, options)
-      if ('kind' in reservation) return reservation
-      const answer = await spend(reservation, call)
-      if (tries >= readTries || !isWorthWaiting(answer)) return answer
-    }
-  }
+  const read = <T>(options: CallOptions, call: () => Promise<Answer<T>>): Promise<Answer<T>> =>
+    withRetries(() => send(1, 1, options, call))
 
   /** Reads a list in as many calls as the budget asks for; the results are those of one. */
   async function readAll<Value extends { readonly results: readonly unknown[] }>(
@@ -130,17 +117,19 @@ export function withBudget(
     // More than a call may hold is the client's to refuse, whole.
     if (list.length <= 1 || list.length > limits.batchItems) return read(options, () => call(list))
     const results: unknown[] = []
-    let tries = 1
+    const tries = { left: readTries }
     for (;;) {
-      const reservation = await reserved(list.length - results.length, 1, options)
-      if ('kind' in reservation) return reservation
-      const part = list.slice(results.length, results.length + reservation.granted)
-      const answer = await spend(reservation, () => call(part))
-      if (answer.kind !== 'accepted') {
-        if (tries++ < readTries && isWorthWaiting(answer)) continue
-        return answer
-      }
-      // An answer that left items out is the caller's to judge: nothing could be put in order
+      let part: readonly string[] = []
+      const answer = await withRetries(
+        () =>
+          send(list.length - results.length, 1, options, (granted) => {
+            part = list.slice(results.length, results.length + granted)
+            return call(part)
+          }),
+        tries,
+      )
+      if (answer.kind !== 'accepted') return answer
+      // A response that left items out is the caller's to judge: nothing could be put in order
       // behind it.
       const isShort = answer.value.results.length !== part.length
       if (results.length === 0 && (isShort || part.length === list.length)) return answer
@@ -168,29 +157,34 @@ export function withBudget(
       readAll(identifiers, options, (part) => client.contexts(part, options)),
     statuses: (candidateIds, options = {}) =>
       readAll(candidateIds, options, (part) => client.statuses(part, options)),
-    async submit(identifier, body, options = {}) {
-      const reservation = await reserved(1, 1, options)
-      return 'kind' in reservation
-        ? reservation
-        : spend(reservation, () => client.submit(identifier, body, options))
-    },
-    async submitBatch(body, options = {}) {
+    submit: (identifier, body, options = {}) =>
+      send(1, 1, options, () => client.submit(identifier, body, options)),
+    submitBatch(body, options = {}) {
       const items = itemsIn(body)
-      const reservation = await reserved(items, items, options)
-      return 'kind' in reservation
-        ? reservation
-        : spend(reservation, () => client.submitBatch(body, options))
+      return send(items, items, options, () => client.submitBatch(body, options))
     },
     async chunkSize(wantItems = limits.batchItems, options = {}) {
       await giveBack()
-      const reservation = await planner.reserve(
-        Math.min(wantItems, limits.batchItems),
-        optionsOf(options, 1),
-      )
-      kept = reservation
-      return reservation.granted
+      const items = Math.min(wantItems, limits.batchItems)
+      kept = await planner.reserve(items, reserveOptions(options, 1))
+      return kept.granted
     },
     close: giveBack,
+  }
+}
+
+async function withRetries<T>(
+  call: () => Promise<Answer<T>>,
+  tries = { left: readTries },
+): Promise<Answer<T>> {
+  for (;;) {
+    const answer = await call()
+    if (answer.kind === 'accepted') return answer
+    const isLater =
+      answer.httpStatus === 429 &&
+      'retryAfterMs' in answer &&
+      (answer.retryAfterMs ?? 0) <= maxRetryAfterMs
+    if (--tries.left <= 0 || !isLater) return answer
   }
 }
 
@@ -205,19 +199,9 @@ function itemsIn(body: string): number {
   }
 }
 
-const isWorthWaiting = (answer: Answer<unknown>): boolean =>
-  answer.kind !== 'accepted' &&
-  answer.httpStatus === 429 &&
-  'retryAfterMs' in answer &&
-  (answer.retryAfterMs ?? 0) <= maxRetryAfterMs
-
-function outcomeOf(answer: Answer<unknown>): Outcome | 'not-sent' {
-  if (answer.kind === 'deferred' && answer.httpStatus === undefined) return 'not-sent'
-  return {
-    answered: answer.httpStatus !== undefined,
-    refused: answer.httpStatus === 429,
-    rateLimit: answer.rateLimit,
-    retryAfterMs:
-      answer.kind === 'deferred' || answer.kind === 'uncertain' ? answer.retryAfterMs : undefined,
-  }
-}
+const resultOf = (answer: Answer<unknown>): CallResult => ({
+  answered: answer.httpStatus !== undefined,
+  refused: answer.httpStatus === 429,
+  rateLimit: answer.rateLimit,
+  retryAfterMs: 'retryAfterMs' in answer ? answer.retryAfterMs : undefined,
+})

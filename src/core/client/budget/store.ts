@@ -4,11 +4,18 @@
  * where somebody was quicker. No lock, so nothing that a dead process can hold. Nothing is synced:
  * losing it means learning again, and no fault of it stops a submission.
  */
+import pLimit from 'p-limit'
+import * as z from 'zod/mini'
 import type { Clock, Files, Hash, Random } from '../../ports.js'
 import { hexOf, joinPath, writeAll } from '../../storage/durable.js'
 import { errorCode } from '../../storage/failures.js'
-import type { BudgetDefaults } from './model.js'
-import { BudgetState, notInFuture, shiftTimes, unknownBudget } from './model.js'
+import {
+  type BudgetDefaults,
+  BudgetState,
+  notInFuture,
+  shiftTimes,
+  unknownBudget,
+} from './model.js'
 
 export interface BudgetPorts {
   readonly clock: Clock
@@ -17,38 +24,39 @@ export interface BudgetPorts {
   readonly random: Random
 }
 
+/** A change that gives back the very state it was given writes nothing. `nowMs` is wall time. */
+type Change<T> = (
+  state: BudgetState,
+  nowMs: number,
+) => { readonly state: BudgetState; readonly result: T }
+
 export interface BudgetStore {
   /** The current state; what cannot be read is unknown. */
   read(): Promise<BudgetState>
-  /**
-   * Applies `change` to the current state, again where another process was quicker, until it is the
-   * one that counts. A change that gives back the very state it was given writes nothing. `nowMs`
-   * is wall time.
-   */
-  update<T>(
-    change: (
-      state: BudgetState,
-      nowMs: number,
-    ) => { readonly state: BudgetState; readonly result: T },
-  ): Promise<T>
+  /** Applies `change`, again where another process was quicker, until it is what counts. */
+  update<T>(change: Change<T>): Promise<T>
 }
 
 /** Numbers kept below the highest, for whoever is just reading them. */
-const kept = 16
+const keptNumbers = 16
 /** How many changes later one can still tell that a change of its own was built upon. */
 const trailLength = 64
 /** A change that loses so often goes on without the others. */
 const maxTries = 200
 /** Temporary files that killed processes have left behind. */
 const maxTemporaries = 32
-/**
- * A wall clock that moved so much against the monotonic one has been set, or is being slewed: the
- * state follows it.
- */
+/** A wall clock that moved so much against the monotonic one has been set, or is being slewed. */
 const jumpMs = 5
 const jumpShare = 0.0005
 
-interface Stored {
+/** `trail`: the changes that this one is built upon, its own last. */
+const Stored = z.object({
+  format: z.literal(1),
+  trail: z.array(z.string()),
+  state: BudgetState,
+})
+
+interface Current {
   readonly number: number
   readonly trail: readonly string[]
   readonly state: BudgetState | undefined
@@ -57,51 +65,40 @@ interface Stored {
 /**
  * Opens the state of one origin under `<home>/budget/`; nothing is created before the first change.
  * Never rejects for the disk: damage starts over, and a folder that cannot be written makes this
- * process count alone; `onNote` is told once of each.
+ * process count alone; `onNote` is called once of each.
  */
 export function openBudgetStore(
-  ports: BudgetPorts,
+  { clock, files, hash, random }: BudgetPorts,
   home: string,
   origin: string,
-  options: { readonly defaults?: BudgetDefaults; readonly onNote?: (text: string) => void } = {},
+  options: {
+    readonly defaults?: BudgetDefaults
+    readonly onNote?: (text: string) => void
+  } = {},
 ): BudgetStore {
-  const { clock, files, hash, random } = ports
   // An origin may hold characters that no file name takes.
   const folder = joinPath(joinPath(home, 'budget'), hash.sha256(origin).slice(0, 16))
-  const told = new Set<string>()
+  const jumpedMs = newJumpDetector(clock)
+  const oneAtATime = pLimit(1)
+  const noted = new Set<string>()
+  /** Of a process that has to count by itself. */
   let alone: BudgetState | undefined
   let isMade = false
-  /** That of the state at the last look. */
+  /** `shiftedMs` of the state at the last look. */
   let shiftedMs: number | undefined
-  let last = { wallMs: clock.nowMs(), monotonicMs: clock.monotonicMs() }
-  let turn: Promise<unknown> = Promise.resolve()
 
   const note = (text: string) => {
-    if (!told.has(text)) options.onNote?.(text)
-    told.add(text)
+    if (!noted.has(text)) options.onNote?.(text)
+    noted.add(text)
   }
+  const unknown = () => unknownBudget(clock.nowMs(), options.defaults)
 
-  /**
-   * By how much the wall clock, which the processes share, was set since the last look; `undefined`
-   * where it could not be looked at.
-   */
-  function jumpedMs(): number | undefined {
-    const beforeMs = clock.monotonicMs()
-    const now = { wallMs: clock.nowMs(), monotonicMs: clock.monotonicMs() }
-    // The process was held up between the two.
-    if (now.monotonicMs - beforeMs > jumpMs / 2) return undefined
-    const elapsedMs = now.monotonicMs - last.monotonicMs
-    const deltaMs = now.wallMs - last.wallMs - elapsedMs
-    last = now
-    return Math.abs(deltaMs) > jumpMs + elapsedMs * jumpShare ? deltaMs : 0
-  }
-
-  async function current(): Promise<Stored> {
+  async function current(): Promise<Current> {
     for (let tries = 0; tries < maxTries; tries++) {
       const number = highest(await namesIn(files, folder))
       if (number === 0) return { number, trail: [], state: undefined }
       try {
-        const stored = parse(await files.read(joinPath(folder, `s.${number}`)), hash)
+        const stored = decoded(await files.read(joinPath(folder, `s.${number}`)), hash)
         if (stored === undefined) note('the shared budget state was damaged; it is learnt anew')
         return { number, trail: stored?.trail ?? [], state: stored?.state }
       } catch (error) {
@@ -112,30 +109,19 @@ export function openBudgetStore(
     throw Object.assign(new Error('the state is gone each time it is read'), { code: 'EAGAIN' })
   }
 
-  const fresh = () => unknownBudget(clock.nowMs(), options.defaults)
-
-  async function swap<T>(
-    change: (state: BudgetState, nowMs: number) => { state: BudgetState; result: T },
-  ): Promise<T> {
+  async function swap<T>(change: Change<T>): Promise<T> {
     const jumped = jumpedMs()
     const known = shiftedMs
     for (let tries = 1; tries <= maxTries; tries++) {
-      const stored = await current()
+      const { number, trail, state: found = unknown() } = await current()
       const nowMs = clock.nowMs()
-      const before = stored.state ?? fresh()
       // Whichever process sees a jump first moves what all of them share; the sum tells the others
       // what has been moved already.
-      const left =
-        jumped === undefined || known === undefined ? 0 : jumped - (before.shiftedMs - known)
-      const moved = Math.abs(left) > jumpMs ? shiftTimes(before, left, nowMs) : before
+      const leftMs =
+        jumped === undefined || known === undefined ? 0 : jumped - (found.shiftedMs - known)
+      const moved = Math.abs(leftMs) > jumpMs ? shiftTimes(found, leftMs, nowMs) : found
       const { state, result } = change(notInFuture(moved, nowMs), nowMs)
-      if (state === before) {
-        if (jumped !== undefined) shiftedMs = before.shiftedMs
-        return result
-      }
-      const id = hexOf(random.bytes(6))
-      const trail = [...stored.trail.slice(1 - trailLength), id]
-      if (await publish(stored.number + 1, id, encode({ trail, state }, hash))) {
+      if (state === found || (await publish(number + 1, trail, state))) {
         if (jumped !== undefined) shiftedMs = state.shiftedMs
         return result
       }
@@ -144,8 +130,14 @@ export function openBudgetStore(
     throw Object.assign(new Error('others were quicker each time'), { code: 'EAGAIN' })
   }
 
-  /** Whether the content became the one that counts. */
-  async function publish(number: number, id: string, content: Uint8Array): Promise<boolean> {
+  /** Whether the state became the one that counts. */
+  async function publish(
+    number: number,
+    trail: readonly string[],
+    state: BudgetState,
+  ): Promise<boolean> {
+    const id = hexOf(random.bytes(6))
+    const content = encoded([...trail.slice(1 - trailLength), id], state, hash)
     if (!isMade) await files.makeDir(folder)
     isMade = true
     const temporary = joinPath(folder, `t.${id}`)
@@ -176,7 +168,7 @@ export function openBudgetStore(
   }
 
   async function prune(names: readonly string[], top: number): Promise<void> {
-    const old = names.filter((name) => numberOf(name) > 0 && numberOf(name) <= top - kept)
+    const old = names.filter((name) => numberOf(name) > 0 && numberOf(name) <= top - keptNumbers)
     const temporaries = names.filter((name) => name.startsWith('t.'))
     const left = temporaries.length > maxTemporaries ? temporaries : []
     for (const name of [...old, ...left]) await removeQuietly(files, joinPath(folder, name))
@@ -189,33 +181,46 @@ export function openBudgetStore(
     note(
       `the shared budget state cannot be kept (${code}); other processes of this machine are not counted`,
     )
-    alone ??= fresh()
+    alone ??= unknown()
     return alone
   }
 
   return {
     async read() {
       try {
-        return alone ?? (await current()).state ?? fresh()
+        return alone ?? (await current()).state ?? unknown()
       } catch (error) {
         return goAlone(error)
       }
     },
-    update(change) {
-      const mine = turn.then(async () => {
+    update: (change) =>
+      oneAtATime(async () => {
         try {
           if (alone === undefined) return await swap(change)
         } catch (error) {
           goAlone(error)
         }
-        const { state, result } = change(alone ?? fresh(), clock.nowMs())
+        const { state, result } = change(alone ?? unknown(), clock.nowMs())
         alone = state
         return result
-      })
-      // The next one starts whatever became of this one, which its own caller hears.
-      turn = mine.catch(() => undefined)
-      return mine
-    },
+      }),
+  }
+}
+
+/**
+ * By how much the wall clock, which the processes share, was set since the last look; `undefined`
+ * where the process was held up between reading the two clocks.
+ */
+function newJumpDetector(clock: Clock): () => number | undefined {
+  let last = { wallMs: clock.nowMs(), monotonicMs: clock.monotonicMs() }
+  return () => {
+    const beforeMs = clock.monotonicMs()
+    const now = { wallMs: clock.nowMs(), monotonicMs: clock.monotonicMs() }
+    if (now.monotonicMs - beforeMs > jumpMs / 2) return undefined
+    const elapsedMs = now.monotonicMs - last.monotonicMs
+    const deltaMs = now.wallMs - last.wallMs - elapsedMs
+    last = now
+    return Math.abs(deltaMs) > jumpMs + elapsedMs * jumpShare ? deltaMs : 0
   }
 }
 
@@ -234,31 +239,21 @@ const numberOf = (name: string): number =>
 const highest = (names: readonly string[]): number =>
   names.reduce((top, name) => Math.max(top, numberOf(name)), 0)
 
-async function removeQuietly(files: Files, path: string): Promise<void> {
-  try {
-    await files.remove(path)
-  } catch {
-    // Gone already, or it stays: a file too many does no harm.
-  }
-}
+/** What is gone already does no harm, nor does a file too many. */
+const removeQuietly = (files: Files, path: string): Promise<void> =>
+  files.remove(path).catch(() => undefined)
 
-/**
- * One line of JSON and one of its SHA-256, so that what a power cut left of it is told from what
- * was written.
- */
-function encode(stored: Pick<Stored, 'trail' | 'state'>, hash: Hash): Uint8Array {
-  const line = JSON.stringify({ format: 1, ...stored })
+/** One line of JSON and one of its SHA-256: what a power cut left of it is told from the whole. */
+function encoded(trail: readonly string[], state: BudgetState, hash: Hash): Uint8Array {
+  const line = JSON.stringify({ format: 1, trail, state })
   return new TextEncoder().encode(`${line}\n${hash.sha256(line)}\n`)
 }
 
-function parse(bytes: Uint8Array, hash: Hash): { trail: string[]; state: BudgetState } | undefined {
+function decoded(bytes: Uint8Array, hash: Hash): z.infer<typeof Stored> | undefined {
   const [line = '', sum] = new TextDecoder().decode(bytes).split('\n')
   if (sum === undefined || sum !== hash.sha256(line)) return undefined
   try {
-    const { format, trail, state } = JSON.parse(line)
-    const parsed = BudgetState.safeParse(state)
-    const isTrail = Array.isArray(trail) && trail.every((id) => typeof id === 'string')
-    return format === 1 && isTrail && parsed.success ? { trail, state: parsed.data } : undefined
+    return Stored.safeParse(JSON.parse(line)).data
   } catch {
     // Its sum is right and it is no JSON: not of our writing, and no reason to stop.
     return undefined
