@@ -2,8 +2,9 @@
  * `reconcile`: journal, gateway and chain side by side, and what is safe to do next (contract §6).
  */
 import { Command } from 'commander'
-import type { Position } from '../core/client/wallet/position.js'
+import type { StakePosition } from '../core/client/wallet/position.js'
 import {
+  type GatewayWord,
   type Reconciled,
   type ReconciledEntry,
   reconcile,
@@ -44,8 +45,8 @@ export const reconcileCommand = (context: Context): Command =>
             trust,
             signal: session.signal,
             dryRun: flags.dryRun === true,
-            ...(asked === undefined ? {} : { gateway: asked }),
-            ...(chain === undefined ? {} : { chain }),
+            gateway: asked,
+            chain,
           },
           identifier,
         ).finally(() => progress.stop())
@@ -72,115 +73,99 @@ export const reconcileCommand = (context: Context): Command =>
     })
 
 function questionData({ questionId, chain, notLookedAt }: Reconciled) {
+  const round = chain?.round
   return {
     question_id: questionId,
-    round:
-      chain?.round === undefined
-        ? null
-        : {
-            timestamp: chain.round.timestamp,
-            paused: chain.round.paused,
-            required_bond: String(chain.round.totalBondRaw),
-            ...roundData(chain.current),
-          },
-    chain:
-      chain === undefined
-        ? null
-        : {
-            latest: String(chain.latest.number),
-            finalized: String(chain.finalized.number),
-            finalized_time: String(chain.finalized.timestamp),
-          },
+    round: round
+      ? {
+          timestamp: round.timestamp,
+          paused: round.paused,
+          required_bond: String(round.totalBondRaw),
+          ...roundData(chain.current),
+        }
+      : null,
+    chain: chain
+      ? {
+          latest: String(chain.latest.number),
+          finalized: String(chain.finalized.number),
+          finalized_time: String(chain.finalized.timestamp),
+        }
+      : null,
     not_looked_at: notLookedAt,
   }
 }
 
 function roundData(round: RoundStanding | undefined) {
-  const { proposal } = round ?? {}
+  const { proposer, price, mined, isFinal, bySignature } = round?.proposal ?? {}
   return {
     state: round?.state ?? null,
     proposal:
-      proposal === undefined
+      proposer === undefined
         ? null
         : {
-            proposer: proposal.proposer,
-            price: proposal.price,
-            transaction_hash: proposal.mined?.transactionHash ?? null,
-            block_number: proposal.mined === undefined ? null : String(proposal.mined.blockNumber),
-            event_index: proposal.mined?.eventIndex ?? null,
-            final: proposal.isFinal,
-            by_signature: proposal.bySignature,
+            proposer,
+            price,
+            transaction_hash: mined?.transactionHash ?? null,
+            block_number: mined ? String(mined.blockNumber) : null,
+            event_index: mined?.eventIndex ?? null,
+            final: isFinal,
+            by_signature: bySignature,
           },
   }
 }
 
 /** With the names that contract §9 gives the rows of `positions`. */
-function positionData({ state, result, terms, hasNewRound }: Position) {
-  return {
-    state,
-    result,
-    disputed_by: terms.disputer ?? null,
-    new_round: hasNewRound,
-    disputable_until: String(terms.disputableUntil),
-    bond: String(terms.bondRaw),
-    final_fee: String(terms.finalFeeRaw),
-  }
-}
-
-function entryData({
-  id,
+const positionData = ({ state, result, terms, hasNewRound }: StakePosition) => ({
   state,
-  authorization,
-  offer,
-  gateway,
-  standing,
-  settled,
-  position,
-  next,
-}: ReconciledEntry) {
-  const record = authorization?.signed ?? offer?.offered
-  const terms = record?.terms
+  result,
+  disputed_by: terms.disputer ?? null,
+  new_round: hasNewRound,
+  disputable_until: String(terms.disputableUntil),
+  bond: String(terms.bondRaw),
+  final_fee: String(terms.finalFeeRaw),
+})
+
+function entryData(entry: ReconciledEntry) {
+  const { id, state, record, authorization, standing, settled, position, next } = entry
+  const { proposer, price, amount, nonce, deadline } = record.terms
   return {
     journal_id: id,
     journal: {
       state: state.kind,
       reason: 'reason' in state ? state.reason : null,
       code: 'code' in state ? (state.code ?? null) : null,
-      proposer: terms?.proposer ?? null,
-      outcome: terms === undefined ? null : (outcomeOf(terms.price) ?? null),
-      price: terms?.price ?? null,
-      amount: terms?.amount ?? null,
-      nonce: terms?.nonce ?? null,
-      deadline: terms?.deadline ?? null,
-      round: record?.timestamp ?? null,
-      client_ref: record?.clientRef ?? null,
+      proposer,
+      outcome: outcomeOf(price) ?? null,
+      price,
+      amount,
+      nonce,
+      deadline,
+      round: record.timestamp ?? null,
+      client_ref: record.clientRef ?? null,
       candidate_id: authorization?.candidateId ?? null,
       attempts: authorization?.attempts.length ?? 0,
-      superseded_by: authorization?.supersededBy ?? offer?.supersededBy ?? null,
+      superseded_by: entry.supersededBy ?? null,
     },
-    gateway:
-      gateway === undefined
-        ? null
-        : 'status' in gateway
-          ? {
-              status: gateway.status.status,
-              submission: gateway.status.submission,
-              failure: gateway.status.failure,
-            }
-          : { error: { code: gateway.error.code, detail: gateway.error.detail } },
-    chain:
-      standing === undefined
-        ? null
-        : {
-            nonce_spent: standing.nonceSpent,
-            nonce_spent_final: standing.nonceSpentFinal,
-            round_over: standing.roundIsOver ?? null,
-            round: standing.round === undefined ? null : roundData(standing.round),
-          },
+    gateway: gatewayData(entry.gateway),
+    chain: standing
+      ? {
+          nonce_spent: standing.nonceSpent,
+          nonce_spent_final: standing.nonceSpentFinal,
+          round_over: standing.roundIsOver ?? null,
+          round: standing.round ? roundData(standing.round) : null,
+        }
+      : null,
     settled: settled ?? null,
-    position: position === undefined ? null : positionData(position),
+    position: position ? positionData(position) : null,
     next: { action: next.action, text: next.text, command: next.command ?? null },
   }
+}
+
+function gatewayData(word: GatewayWord | undefined) {
+  if (word === undefined) return null
+  if ('error' in word) return { error: { code: word.error.code, detail: word.error.detail } }
+  const { status, submission, failure } = word.status
+  return { status, submission, failure }
 }
 
 interface Shown {
@@ -234,41 +219,34 @@ function textOf(found: Reconciled, { identifier, gateway, columns }: Shown): str
 const proposalText = ({ price, isFinal }: { price: string; isFinal: boolean }) =>
   `${outcomeOf(price) ?? 'price'} ${price}${isFinal ? '' : ' (not final yet)'}`
 
-function entryText(
-  { id, state, authorization, offer, gateway, standing, settled, position, next }: ReconciledEntry,
-  columns: number,
-): string {
-  const terms = (authorization?.signed ?? offer?.offered)?.terms
+function entryText(entry: ReconciledEntry, columns: number): string {
+  const { id, state, record, authorization, gateway, standing, settled, position, next } = entry
+  const { price, proposer } = record.terms
   const why = 'reason' in state ? ` (${state.reason})` : ''
+  const nonce = standing?.nonceSpentFinal
+    ? 'spent'
+    : standing?.nonceSpent
+      ? 'spent, not final yet'
+      : 'free'
   const rows = fields(
     [
       [id, `${state.kind}${why}${settled === undefined ? '' : ', journaled now'}`],
-      ['answer', terms && `${outcomeOf(terms.price) ?? terms.price} by ${terms.proposer}`],
+      ['answer', `${outcomeOf(price) ?? price} by ${proposer}`],
       ['candidate', authorization?.candidateId],
       ['gateway', gateway && gatewayText(gateway)],
       [
         'position',
         position && `${position.state}${position.result === null ? '' : `, ${position.result}`}`,
       ],
-      [
-        'nonce',
-        standing &&
-          (standing.nonceSpentFinal
-            ? 'spent'
-            : standing.nonceSpent
-              ? 'spent, not final yet'
-              : 'free'),
-      ],
+      ['nonce', standing && nonce],
     ],
     columns,
   )
-  const advice = fold(`next: ${next.text}`, columns, '  ')
-  return [rows, advice, ...(next.command === undefined ? [] : [`  ${visible(next.command)}`])].join(
-    '\n',
-  )
+  const command = next.command === undefined ? [] : [`  ${visible(next.command)}`]
+  return [rows, fold(`next: ${next.text}`, columns, '  '), ...command].join('\n')
 }
 
-function gatewayText(word: NonNullable<ReconciledEntry['gateway']>): string {
+function gatewayText(word: GatewayWord): string {
   if ('error' in word) return `${word.error.code}: ${word.error.detail}`
   const { status, submission, failure } = word.status
   return `${status}${submission === null || submission.status === '' ? '' : `, ${submission.status}`}${failure === null ? '' : ` (${failure.code})`}`

@@ -15,7 +15,7 @@ import type { Journal, JournalPorts } from '../journal/journal.js'
 import { unknownId } from '../journal/saved.js'
 import type { Trust } from '../trust/trust.js'
 import { settleByChain } from './reconcile.js'
-import { type Judged, judgedOf, type Standing, standingOf } from './standing.js'
+import { claimsIn, type RoundClaim, type Standing, standingOf } from './standing.js'
 import type { OwnTransaction, SentTransaction } from './transactions.js'
 
 export interface RevokeParts {
@@ -49,55 +49,25 @@ export interface RevocationPlan {
  * `unknown_journal_id`, `authorization_closed`, `several_owners`, `untrusted_chain_id`.
  */
 export async function planRevocations(
-  parts: RevokeParts,
+  { trust, journal }: RevokeParts,
   ids: readonly string[],
   chain: Chain | undefined,
 ): Promise<RevocationPlan> {
-  const { trust, journal } = parts
-  const named = await judgedByIds(journal, ids)
-  const [first] = named
-  if (first === undefined)
-    throw new UsageError('nothing_named', 'no journal id is named', {
-      hint: 'see `proposer journal list --open`',
-    })
-  const foreign = named.find(({ chainId }) => chainId !== trust.chain_id)
-  if (foreign !== undefined) {
-    throw new UsageError(
-      'other_chain',
-      `${foreign.id} is for chain ${foreign.chainId}, the trust file pins ${trust.chain_id}`,
-      {
-        hint: 'choose the profile or the --trust file of that chain',
-      },
-    )
-  }
-  const { owner } = first
-  const other = named.find((one) => one.owner !== owner)
-  if (other !== undefined) {
-    throw new UsageError(
-      'several_owners',
-      `${first.id} was signed by ${owner}, ${other.id} by ${other.owner}`,
-      {
-        hint: 'revoke the authorizations of one account at a time: only it can cancel its nonces',
-      },
-    )
-  }
-  const spent = new Set<string>()
-  let seenAt = 0n
-  if (chain !== undefined) {
-    const { latest } = await pinnedHeads(chain, trust)
-    seenAt = latest.number
-    for (const id of await onChain(() =>
-      spentNonces(chain, trust.permit2 as Address, latest.number, named),
-    ))
-      spent.add(id)
-  }
+  const named = await claimsByIds(journal, ids)
+  const owner = ownerOf(named, trust)
+  const { permit2 } = trust
+  const seenAt = chain === undefined ? 0n : (await pinnedHeads(chain, trust)).latest.number
+  const spent =
+    chain === undefined
+      ? new Set<string>()
+      : await onChain(() => spentNonces(chain, permit2, seenAt, named))
   const words = new Map<bigint, { mask: bigint; ids: string[] }>()
-  for (const { id, nonce } of named) {
-    if (spent.has(id)) continue
+  for (const { id, nonce } of named.filter((one) => !spent.has(one.id))) {
     const { word, mask } = nonceBit(nonce)
     const known = words.get(word) ?? { mask: 0n, ids: [] }
     words.set(word, { mask: known.mask | mask, ids: [...known.ids, id] })
   }
+  const functionName = 'invalidateUnorderedNonces'
   return {
     owner,
     questionIds: [...new Set(named.map(({ questionId }) => questionId))],
@@ -108,21 +78,46 @@ export async function planRevocations(
       mask,
       ids: covered,
       transaction: {
-        to: trust.permit2 as Hex,
-        data: encodeFunctionData({
-          abi: permit2Abi,
-          functionName: 'invalidateUnorderedNonces',
-          args: [word, mask],
-        }),
+        to: permit2,
+        data: encodeFunctionData({ abi: permit2Abi, functionName, args: [word, mask] }),
         what: `cancel the Permit2 nonces of ${covered.join(', ')}`,
       },
     })),
   }
 }
 
-async function judgedByIds(journal: Journal, ids: readonly string[]): Promise<readonly Judged[]> {
+/** The one account that all are of, on the pinned chain. */
+function ownerOf(named: readonly RoundClaim[], trust: Trust): Address {
+  const [first] = named
+  if (first === undefined)
+    throw new UsageError('nothing_named', 'no journal id is named', {
+      hint: 'see `proposer journal list --open`',
+    })
+  const foreign = named.find(({ chainId }) => chainId !== trust.chain_id)
+  if (foreign !== undefined)
+    throw new UsageError(
+      'other_chain',
+      `${foreign.id} is for chain ${foreign.chainId}, the trust file pins ${trust.chain_id}`,
+      { hint: 'choose the profile or the --trust file of that chain' },
+    )
+  const other = named.find((one) => one.owner !== first.owner)
+  if (other !== undefined)
+    throw new UsageError(
+      'several_owners',
+      `${first.id} was signed by ${first.owner}, ${other.id} by ${other.owner}`,
+      {
+        hint: 'revoke the authorizations of one account at a time: only it can cancel its nonces',
+      },
+    )
+  return first.owner
+}
+
+async function claimsByIds(
+  journal: Journal,
+  ids: readonly string[],
+): Promise<readonly RoundClaim[]> {
   const view = await journal.load()
-  const all = judgedOf(view)
+  const all = claimsIn(view)
   return [...new Set(ids)].map((id) => {
     const found = all.find((one) => one.id === id)
     if (found === undefined) throw unknownId(id)
@@ -135,9 +130,7 @@ async function judgedByIds(journal: Journal, ids: readonly string[]): Promise<re
     throw new UsageError(
       'authorization_closed',
       `${id} is closed (${end.outcome}): its nonce is spent, there is nothing to revoke`,
-      {
-        hint: 'see `proposer journal show`',
-      },
+      { hint: 'see `proposer journal show`' },
     )
   })
 }
@@ -157,6 +150,12 @@ export interface FinishedRevocation {
   readonly error?: PendingError
 }
 
+interface FinishParts extends RevokeParts {
+  readonly chain: Chain
+  readonly signal?: AbortSignal
+  readonly timeoutMs?: number | undefined
+}
+
 /** How long finality is waited for by default, and how often it is asked for. */
 const finalityWaitMs = 120_000
 const finalityPauseMs = 1_000
@@ -166,33 +165,32 @@ const finalityPauseMs = 1_000
  * (contract §1, R14). UnavailableError where the chain stops answering; InterruptedError.
  */
 export async function finishRevocation(
-  parts: RevokeParts & {
-    readonly chain: Chain
-    readonly signal?: AbortSignal
-    readonly timeoutMs?: number
-  },
+  parts: FinishParts,
   plan: RevocationPlan,
   sent: readonly SentTransaction[],
 ): Promise<FinishedRevocation> {
+  const { chain, trust, journal } = parts
   const ids = [...plan.spent, ...plan.revocations.flatMap((one) => one.ids)]
   // They were mined one after the other, and after what was seen before.
   const mined = sent.at(-1)?.receipt.blockNumber ?? plan.seenAt
   const isFinal = await waitForFinality(parts, mined)
-  const judged = judgedOf(await parts.journal.load())
-  const standings = await standingsOf(parts, judged, ids)
-  const cancelled = await cancelledBy(parts, judged, plan, sent)
-  const settled = await settleByChain(
-    parts,
-    standings,
-    new Map([...cancelled].map((id) => [id, 'nonce_invalidated'])),
-  )
-  const view = await parts.journal.load()
-  const results = ids.map((id) => {
+  const claims = claimsIn(await journal.load())
+  const standings = new Map<string, Standing>()
+  const named = claims.filter(({ id }) => ids.includes(id))
+  for (const questionId of new Set(named.map((one) => one.questionId))) {
+    const { of } = await standingOf(chain, trust, questionId, claims)
+    for (const [id, standing] of of) if (ids.includes(id)) standings.set(id, standing)
+  }
+  const cancelled = await cancelledBy(parts, claims, plan, sent)
+  const codes = new Map([...cancelled].map((id) => [id, 'nonce_invalidated']))
+  const settled = await settleByChain(parts, standings, codes)
+  const view = await journal.load()
+  const results = ids.map((id): RevocationResult => {
     const ended =
       settled.get(id) ??
       view.find(id)?.terminals.at(-1)?.outcome ??
       standings.get(id)?.proof?.outcome
-    return { id, outcome: outcomeOf(ended, cancelled.has(id)) }
+    return { id, outcome: resultOf(ended, cancelled.has(id)) }
   })
   if (isFinal) return { results }
   return {
@@ -212,7 +210,7 @@ export async function finishRevocation(
 export const reconcileText = (questionIds: readonly string[]): string =>
   questionIds.map((id) => `\`proposer reconcile ${id}\``).join(' and ')
 
-function outcomeOf(
+function resultOf(
   ended: ClosedReason | undefined,
   wasCancelled: boolean,
 ): RevocationResult['outcome'] {
@@ -221,13 +219,7 @@ function outcomeOf(
 }
 
 async function waitForFinality(
-  {
-    chain,
-    trust,
-    ports,
-    signal,
-    timeoutMs = finalityWaitMs,
-  }: Parameters<typeof finishRevocation>[0],
+  { chain, trust, ports, signal, timeoutMs = finalityWaitMs }: FinishParts,
   blockNumber: bigint,
 ): Promise<boolean> {
   const endMs = ports.clock.monotonicMs() + timeoutMs
@@ -244,50 +236,25 @@ async function waitForFinality(
   }
 }
 
-async function standingsOf(
-  { chain, trust }: Parameters<typeof finishRevocation>[0],
-  judged: readonly Judged[],
-  ids: readonly string[],
-): Promise<ReadonlyMap<string, Standing>> {
-  const standings = new Map<string, Standing>()
-  const questions = new Set(
-    judged.filter(({ id }) => ids.includes(id)).map(({ questionId }) => questionId),
-  )
-  for (const questionId of questions) {
-    const { of } = await standingOf(chain, trust, questionId, judged)
-    for (const id of ids) {
-      const standing = of.get(id)
-      if (standing !== undefined) standings.set(id, standing)
-    }
-  }
-  return standings
-}
-
-/**
- * Ids whose nonce was still free in the block before our transaction, so that it was ours that took
- * it.
- */
+/** Ids whose nonce was still free in the block before our transaction: it was ours that took it. */
 async function cancelledBy(
-  { chain, trust }: Parameters<typeof finishRevocation>[0],
-  judged: readonly Judged[],
+  { chain, trust }: FinishParts,
+  claims: readonly RoundClaim[],
   plan: RevocationPlan,
   sent: readonly SentTransaction[],
 ): Promise<ReadonlySet<string>> {
   const cancelled = new Set<string>()
   for (const [index, { ids }] of plan.revocations.entries()) {
-    const receipt = sent[index]?.receipt
-    if (receipt === undefined) continue
-    const covered = judged.filter(({ id }) => ids.includes(id))
-    const before = await spentNonces(
-      chain,
-      trust.permit2 as Address,
-      receipt.blockNumber - 1n,
-      covered,
-    ).catch((error: unknown) => {
-      // A node that has forgotten that block: when we planned, the nonces were free.
-      if (error instanceof ChainError) return new Set<string>()
-      throw error
-    })
+    const block = sent[index]?.receipt.blockNumber
+    if (block === undefined) continue
+    const covered = claims.filter(({ id }) => ids.includes(id))
+    const before = await spentNonces(chain, trust.permit2, block - 1n, covered).catch(
+      (error: unknown) => {
+        // A node that has forgotten that block: when we planned, the nonces were free.
+        if (error instanceof ChainError) return new Set<string>()
+        throw error
+      },
+    )
     for (const { id } of covered) if (!before.has(id)) cancelled.add(id)
   }
   return cancelled

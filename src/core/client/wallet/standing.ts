@@ -15,17 +15,17 @@ import { keccakHex, type RequestState, type Round, requestStates } from '../../c
 import { onChain } from '../../chain/unavailable.js'
 import { type Address, type BlockHeader, type Chain, ChainError, type Hex } from '../../ports.js'
 import { claimOf, type OpenClaim, pinnedHeads, spentNonces } from '../funds/funds.js'
-import type { JournalView } from '../journal/journal.js'
-import type { Terminal } from '../journal/records.js'
-import { contractsOf, type JournaledRound, pinsOf, type Trust } from '../trust/trust.js'
-import { type RoundTerms, readTerms } from './position.js'
+import type { JournalView } from '../journal/fold.js'
+import type { Offered, Signed, Terminal } from '../journal/records.js'
+import { contractsOf, pinsOf, type Trust } from '../trust/trust.js'
+import { type RoundTerms, readRoundTerms, roundKey } from './position.js'
 
 /** An authorization or an offer of the journal, as far as the chain can judge it. */
-export interface Judged extends OpenClaim {
+export interface RoundClaim extends OpenClaim {
   readonly questionId: Hex
-  /** Timestamp of its round; absent for a payload signed elsewhere. */
+  /** Of its round; absent of a payload signed elsewhere. */
   readonly timestamp: string | undefined
-  /** Absent in records of 0.1, and for a payload signed elsewhere. */
+  /** Absent in records of 0.1, and of a payload signed elsewhere. */
   readonly requester: string | undefined
   readonly price: string
 }
@@ -37,9 +37,7 @@ export interface RoundProposal {
   readonly isFinal: boolean
   /** It came through SignedProposer. */
   readonly bySignature: boolean
-  /**
-   * Absent where the node shows no log of it. `eventIndex`: log index of ProposePrice in its block.
-   */
+  /** Absent where the node shows no log of it. `eventIndex`: of ProposePrice in its block. */
   readonly mined:
     | { readonly transactionHash: Hex; readonly blockNumber: bigint; readonly eventIndex: number }
     | undefined
@@ -81,23 +79,28 @@ export interface QuestionStanding extends CurrentStanding {
 }
 
 /** Every authorization and offer of a view, open or not. */
-export function judgedOf(view: Pick<JournalView, 'authorizations' | 'offers'>): readonly Judged[] {
-  const judged = (
-    id: string,
-    record: Parameters<typeof claimOf>[1] &
-      Pick<JournaledRound, 'questionId' | 'timestamp' | 'requester'>,
-    price: string,
-  ) => ({
-    ...claimOf(id, record),
-    questionId: record.questionId as Hex,
-    timestamp: record.timestamp,
-    requester: record.requester,
-    price,
-  })
+export function claimsIn({
+  authorizations,
+  offers,
+}: Pick<JournalView, 'authorizations' | 'offers'>): readonly RoundClaim[] {
+  const claim = (id: string, record: Signed | Offered): RoundClaim => {
+    const { questionId, timestamp, requester, terms } = record
+    return { ...claimOf(id, record), questionId, timestamp, requester, price: terms.price }
+  }
   return [
-    ...view.authorizations.map(({ id, signed }) => judged(id, signed, signed.terms.price)),
-    ...view.offers.map(({ id, offered }) => judged(id, offered, offered.terms.price)),
+    ...authorizations.map(({ id, signed }) => claim(id, signed)),
+    ...offers.map(({ id, offered }) => claim(id, offered)),
   ]
+}
+
+/** What all readings of one question share. */
+interface Reading {
+  readonly chain: Chain
+  readonly trust: Trust
+  readonly latest: BlockHeader
+  readonly finalized: BlockHeader
+  readonly claims: readonly RoundClaim[]
+  readonly spentFinal: ReadonlySet<string>
 }
 
 /**
@@ -109,68 +112,55 @@ export async function standingOf(
   chain: Chain,
   trust: Trust,
   questionId: Hex,
-  judged: readonly Judged[],
+  all: readonly RoundClaim[],
 ): Promise<QuestionStanding> {
   const { latest, finalized } = await pinnedHeads(chain, trust)
   return onChain(async () => {
-    const permit2 = trust.permit2 as Address
-    const here = judged.filter(
+    const claims = all.filter(
       (one) => one.questionId === questionId && one.chainId === trust.chain_id,
     )
     const [known, spent, spentFinal] = await Promise.all([
       createRoundReader(chain, contractsOf(trust)).readAll(questionId, undefined, latest.number),
-      spentNonces(chain, permit2, latest.number, here),
-      spentNonces(chain, permit2, finalized.number, here),
+      spentNonces(chain, trust.permit2, latest.number, claims),
+      spentNonces(chain, trust.permit2, finalized.number, claims),
     ])
+    const reading = { chain, trust, latest, finalized, claims, spentFinal }
     // The one text may be asked by two requesters, in rounds of their own (R3).
-    const roundOf = (one: Judged) => {
+    const roundOf = (one: RoundClaim) => {
       const pinned = pinsOf(trust, one).requesters
       return known.find(({ requester }) => pinned.some(({ address }) => address === requester))
     }
-    const rounds = new Map<string, RoundStanding>()
-    const keyOf = (round: Round | undefined, timestamp: string | undefined) =>
-      `${round?.requester} ${timestamp ?? round?.timestamp}`
+    const standings = new Map<string, RoundStanding>()
+    const keyOf = (round: Round | undefined, timestamp = round?.timestamp) =>
+      `${round?.requester} ${timestamp}`
     for (const round of known) {
-      const own = here.filter((one) => roundOf(one) === round)
-      for (const timestamp of new Set([
-        round.timestamp,
-        ...own.flatMap((one) => one.timestamp ?? []),
-      ])) {
-        const standing = await roundStanding(
-          chain,
-          trust,
-          { ...round, timestamp },
-          latest,
-          finalized,
-          own,
-        )
-        if (standing !== undefined) rounds.set(keyOf(round, timestamp), standing)
+      const own = claims.filter((one) => roundOf(one) === round)
+      const timestamps = [round.timestamp, ...own.flatMap((one) => one.timestamp ?? [])]
+      for (const timestamp of new Set(timestamps)) {
+        const standing = await roundStanding(reading, { ...round, timestamp }, own)
+        if (standing !== undefined) standings.set(keyOf(round, timestamp), standing)
       }
     }
     const nowAt = (round: Round | undefined): CurrentStanding => ({
       round,
-      current: rounds.get(keyOf(round, undefined)),
+      current: standings.get(keyOf(round)),
       isOneOfSeveral: known.length > 1,
     })
     const of = new Map<string, Standing>()
-    for (const one of here) {
+    for (const one of claims) {
       const round = roundOf(one)
-      const own = rounds.get(keyOf(round, one.timestamp))
+      const own = standings.get(keyOf(round, one.timestamp))
       const nonceSpentFinal = spentFinal.has(one.id)
+      const isRoundKnown = round !== undefined && one.timestamp !== undefined
       of.set(one.id, {
         nonceSpent: spent.has(one.id) || nonceSpentFinal,
         nonceSpentFinal,
         now: nowAt(round),
         round: own,
-        roundIsOver:
-          round === undefined || one.timestamp === undefined
-            ? undefined
-            : BigInt(round.timestamp) > BigInt(one.timestamp),
-        proof: nonceSpentFinal
-          ? await spentProof(chain, permit2, one, own?.proposal, here, spentFinal)
-          : finalized.timestamp > one.deadlineSeconds
-            ? { outcome: 'expired' }
-            : undefined,
+        roundIsOver: isRoundKnown
+          ? BigInt(round.timestamp) > BigInt(one.timestamp ?? 0)
+          : undefined,
+        proof: await proofOf(reading, one, own?.proposal),
       })
     }
     return { latest, finalized, ...nowAt(known[0]), of }
@@ -179,41 +169,29 @@ export async function standingOf(
 
 /** `undefined` where the oracle knows no such round. */
 async function roundStanding(
-  chain: Chain,
-  trust: Trust,
+  reading: Reading,
   round: Round,
-  latest: BlockHeader,
-  finalized: BlockHeader,
-  ours: readonly Judged[],
+  ours: readonly RoundClaim[],
 ): Promise<RoundStanding | undefined> {
-  const key = [
-    round.requester,
-    round.identifier,
-    BigInt(round.timestamp),
-    round.ancillaryData,
-  ] as const
-  const state =
-    requestStates[
-      await readContract(chain, latest.number, round.oracle, oracleAbi, 'getState', key)
-    ] ?? 'invalid'
+  const { chain, latest } = reading
+  const at = latest.number
+  const index = await readContract(chain, at, round.oracle, oracleAbi, 'getState', roundKey(round))
+  const state = requestStates[index] ?? 'invalid'
   if (state === 'invalid') return undefined
   if (state === 'requested') return { state, proposal: undefined }
   const [proposal, terms] = await Promise.all([
-    proposalOf(chain, trust, round, latest, finalized, ours),
-    readTerms(chain, latest.number, round),
+    proposalIn(reading, round, ours),
+    readRoundTerms(chain, at, round),
   ])
   return { state, proposal, terms }
 }
 
-async function proposalOf(
-  chain: Chain,
-  trust: Trust,
+async function proposalIn(
+  { chain, trust, latest, finalized }: Reading,
   round: Round,
-  latest: BlockHeader,
-  finalized: BlockHeader,
-  ours: readonly Judged[],
+  ours: readonly RoundClaim[],
 ): Promise<RoundProposal | undefined> {
-  const signedProposer = trust.signed_proposer as Address
+  const { signed_proposer: signedProposer } = trust
   const held = await locateProposal(chain, round, signedProposer, latest, undefined)
   if (held === undefined) return undefined
   const { proposer, price, transactionHash } = held
@@ -224,84 +202,70 @@ async function proposalOf(
     .find((one) => one !== undefined && isOfRound(one, wanted))
   if (receipt === null || found === undefined) {
     // "Not ours" must not be concluded from a node that shows the state and not yet the log.
-    if (ours.some((one) => one.owner === proposer && one.price === price)) {
+    if (ours.some((one) => one.owner === proposer && one.price === price))
       throw new ChainError(
         'unavailable',
         `the node shows a proposal by ${proposer}, and not its transaction yet`,
       )
-    }
     return { proposer, price, isFinal: false, bySignature: false, mined: undefined }
   }
+  const { transactionHash: hash, blockNumber } = receipt
   return {
     proposer,
     price,
-    isFinal: receipt.blockNumber <= finalized.number,
+    isFinal: blockNumber <= finalized.number,
     bySignature: cameThroughSignedProposer(receipt.logs, signedProposer, found),
-    mined: {
-      transactionHash: receipt.transactionHash,
-      blockNumber: receipt.blockNumber,
-      eventIndex: found.log.logIndex,
-    },
+    mined: { transactionHash: hash, blockNumber, eventIndex: found.log.logIndex },
   }
 }
 
 /**
- * Executed where the round's final proposal says what it says and its nonce went with it; else used
- * or cancelled otherwise.
+ * The end that finalized state proves: executed where the round's final proposal says what it says
+ * and its nonce went with it; else its nonce used otherwise, or its deadline passed.
  */
-async function spentProof(
-  chain: Chain,
-  permit2: Address,
-  one: Judged,
+async function proofOf(
+  reading: Reading,
+  one: RoundClaim,
   proposal: RoundProposal | undefined,
-  all: readonly Judged[],
-  spentFinal: ReadonlySet<string>,
-): Promise<Omit<Terminal, 'id'>> {
+): Promise<Omit<Terminal, 'id'> | undefined> {
+  if (!reading.spentFinal.has(one.id))
+    return reading.finalized.timestamp > one.deadlineSeconds ? { outcome: 'expired' } : undefined
   const fits =
     proposal?.isFinal === true &&
     proposal.bySignature &&
     proposal.proposer === one.owner &&
     proposal.price === one.price
   const mined = fits ? proposal.mined : undefined
-  if (
-    mined === undefined ||
-    !(await wentWith(chain, permit2, one, mined.blockNumber, all, spentFinal))
-  )
+  if (mined === undefined || !(await wasSpentIn(reading, one, mined.blockNumber)))
     return { outcome: 'nonce_used' }
-  return {
-    outcome: 'executed',
-    transaction_hash: mined.transactionHash,
-    event_index: mined.eventIndex,
-  }
+  const { transactionHash, eventIndex } = mined
+  return { outcome: 'executed', transaction_hash: transactionHash, event_index: eventIndex }
 }
 
 /**
  * Whether the nonce was spent in the very block of the proposal. A node that has forgotten that
  * block leaves it to what else fits.
  */
-async function wentWith(
-  chain: Chain,
-  permit2: Address,
-  one: Judged,
+async function wasSpentIn(
+  { chain, trust, claims, spentFinal }: Reading,
+  one: RoundClaim,
   blockNumber: bigint,
-  all: readonly Judged[],
-  spentFinal: ReadonlySet<string>,
 ): Promise<boolean> {
   try {
     const [before, then] = await Promise.all([
-      spentNonces(chain, permit2, blockNumber - 1n, [one]),
-      spentNonces(chain, permit2, blockNumber, [one]),
+      spentNonces(chain, trust.permit2, blockNumber - 1n, [one]),
+      spentNonces(chain, trust.permit2, blockNumber, [one]),
     ])
     return !before.has(one.id) && then.has(one.id)
   } catch (error) {
     if (!(error instanceof ChainError)) throw error
-    const twins = all.filter(
+    const alike = claims.filter(
       ({ id, owner, price, timestamp }) =>
         spentFinal.has(id) &&
         owner === one.owner &&
         price === one.price &&
         timestamp === one.timestamp,
     )
-    return twins.length === 1
+    return alike.length === 1
   }
 }

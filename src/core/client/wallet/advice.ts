@@ -1,0 +1,258 @@
+/** What is safe to do next about an authorization, in one or two sentences (contract §6). */
+import { amountText } from '../../protocol/amount.js'
+import { outcomeOf } from '../../protocol/proposal.js'
+import { endOf } from '../follow/follow.js'
+import type { ClosedReason } from '../journal/authorizations.js'
+import { outOfBandLine } from '../journal/saved.js'
+import { holdsProposal, type StakePosition } from './position.js'
+import type { ReconciledEntry } from './reconcile.js'
+import type { QuestionStanding, RoundStanding } from './standing.js'
+
+export interface Next {
+  readonly action:
+    | 'none'
+    | 'wait'
+    | 'poll'
+    | 'replay'
+    | 'submit'
+    | 'import_signature'
+    | 'revoke'
+    | 'sign_anew'
+    | 'wait_for_new_round'
+    | 'out_of_band'
+    | 'contact_operator'
+  readonly text: string
+  /** The command that does it. */
+  readonly command?: string
+}
+
+type Entry = Omit<ReconciledEntry, 'next'>
+
+/** `chain`: of the round at the authorization's own requester. */
+export interface Question {
+  readonly identifier: string
+  readonly chain: QuestionStanding | undefined
+}
+
+/** Advice on one authorization or offer. */
+export function adviseOn(entry: Entry, question: Question): Next {
+  if (!isExecuted(entry)) return adviseUnexecuted(entry, question)
+  const own = entry.standing?.round
+  return own !== undefined && !holdsProposal(own, entry.record.terms)
+    ? adviseUnproven(own, entry, question)
+    : adviseExecuted(entry, question)
+}
+
+/** By finalized state, or by the gateway's last word where the chain does not say otherwise. */
+export const isExecuted = ({ standing, state }: Omit<Entry, 'position'>): boolean =>
+  standing?.proof === undefined
+    ? state.kind === 'closed' && state.reason === 'executed'
+    : standing.proof.outcome === 'executed'
+
+/** The gateway says it was executed: its node is ahead of ours, or it is wrong. */
+function adviseUnproven(own: RoundStanding, { record }: Entry, { identifier }: Question): Next {
+  const isOwn = own.proposal?.proposer === record.terms.proposer
+  const round = `${roundText(own)}${isOwn ? ', and not by this authorization' : ''}`
+  return {
+    action: 'wait',
+    text: `the gateway says that it was executed, and the chain does not show it: its round is ${round}. Reconcile again in a minute, then ask the operator`,
+    command: `proposer reconcile ${identifier}`,
+  }
+}
+
+/** `proposed (0x… proposed p2)`. */
+function roundText({ state, proposal }: RoundStanding): string {
+  if (proposal === undefined) return state
+  return `${state} (${proposal.proposer} proposed ${outcomeOf(proposal.price) ?? `price ${proposal.price}`})`
+}
+
+function adviseExecuted(
+  { standing, authorization, position }: Entry,
+  { chain, identifier }: Question,
+): Next {
+  if (position === undefined) {
+    const why =
+      chain === undefined
+        ? 'is not known without a node: give --rpc-url <url>'
+        : 'is not known: the chain does not show its round'
+    return { action: 'none', text: `it was executed; whether it was disputed since ${why}` }
+  }
+  const ended = authorization?.terminals.findLast(({ outcome }) => outcome === 'executed')
+  const hash = (standing?.proof ?? ended)?.transaction_hash
+  const { disputer, bondRaw, finalFeeRaw } = position.terms
+  const executed = `it was executed${hash == null ? '' : ` in transaction ${hash}`}${disputer === undefined ? '' : ` and disputed by ${disputer}`}`
+  const staked = amountText(String(bondRaw + finalFeeRaw), chain?.round?.token)
+  const quiet = quietText(position, staked)
+  if (quiet !== undefined) return { action: 'none', text: executed + quiet }
+  const stake = `${executed}. Its bond and final fee, ${staked}, stay with the oracle until the dispute is decided`
+  if (!position.hasNewRound)
+    return {
+      action: 'wait',
+      text: `${stake}. No new round is open: UMA's voters decide, which takes two to four days`,
+      command: `proposer reconcile ${identifier}`,
+    }
+  const isPaused = chain?.round?.paused === true
+  if (chain?.current?.state === 'requested' && !isPaused)
+    return {
+      action: 'sign_anew',
+      text: `${stake}. A new round is open: find out why it was disputed before you sign for that one`,
+      command: `proposer context ${identifier}`,
+    }
+  const now = isPaused ? 'paused' : (chain?.current?.state ?? 'not known')
+  return {
+    action: 'wait_for_new_round',
+    text: `${stake}. The new round is ${now}: nothing can be proposed in it`,
+  }
+}
+
+/** Of a position that asks for nothing. */
+function quietText({ state, result, terms }: StakePosition, staked: string): string | undefined {
+  const until = new Date(Number(terms.disputableUntil) * 1000).toISOString()
+  const undisturbed = 'and nothing is left to do now'
+  if (state === 'open') return `; it can be disputed until ${until}, ${undisturbed}`
+  if (state === 'awaiting_settlement')
+    return `; it waits for the oracle to settle it since ${until}, ${undisturbed}`
+  if (state !== 'settled') return undefined
+  const ends = {
+    undisputed: 'settled undisputed: nothing is left to do',
+    won: "found right: bond and final fee are paid back, with a part of the disputer's bond; nothing is left to do",
+    lost: `found wrong: its bond and final fee, ${staked}, are lost`,
+  }
+  return `, and ${ends[result ?? 'undisputed']}`
+}
+
+const closedBecause: Readonly<Record<ClosedReason, string>> = {
+  executed: 'it was executed',
+  refused: 'the gateway has refused it',
+  failed: 'its candidate has failed for good',
+  nonce_used: 'its nonce is used or cancelled',
+  expired: 'its deadline has passed',
+}
+
+function adviseUnexecuted(entry: Entry, question: Question): Next {
+  const { id, standing, state, authorization } = entry
+  const { identifier } = question
+  const again = (why: string) => signAgain(why, question)
+  const isOver = standing?.roundIsOver === true
+  if (standing?.proof?.outcome === 'nonce_used')
+    return again('its nonce is used or cancelled in finalized state')
+  if (standing?.proof?.outcome === 'expired')
+    return again('its deadline has passed in finalized state')
+  if (standing?.nonceSpent === true)
+    return {
+      action: 'wait',
+      text: 'its nonce is spent in a block that is not final yet: reconcile again in a few seconds',
+      command: `proposer reconcile ${identifier}`,
+    }
+  switch (state.kind) {
+    case 'closed':
+      return again(closedBecause[state.reason])
+    case 'offered':
+      if (isOver)
+        return again('its round has ended, so what the wallet signs can no longer execute')
+      return {
+        action: 'import_signature',
+        text: 'a wallet outside has its typed data: bring back its signature, or revoke its nonce before you sign anything else',
+        command: `proposer sign ${identifier} --signature <hex>`,
+      }
+    case 'accepted':
+      return adviseAccepted(entry, state.candidateId)
+    case 'unknown':
+      if (isOver && authorization !== undefined)
+        return { action: 'out_of_band', text: outOfBandLine(authorization) }
+      return replay(
+        entry,
+        'an attempt brought no clear answer: send the same bytes again, never sign because of it',
+      )
+  }
+  // Signed, deferred or conflict: never admitted, as far as the responses say.
+  if (isOver) return again('its round has ended and nobody had it')
+  if (standing?.round !== undefined && !isStillRequested(entry))
+    return {
+      action: 'wait_for_new_round',
+      text: `its round is ${roundText(standing.round)}: it cannot execute, wait for a new round`,
+    }
+  if (authorization?.supersededBy !== undefined)
+    return revoke(entry, 'but its signature stays good until its deadline')
+  if (state.kind === 'signed')
+    return {
+      action: 'submit',
+      text: 'it was signed and never sent: send it',
+      command: `proposer replay ${id}`,
+    }
+  return replay(
+    entry,
+    state.kind === 'conflict'
+      ? `the gateway answered 409 (${state.code}) and did not take it: follow what is active there, then send it again or revoke it`
+      : `it was not admitted so far: send the same bytes again; do not sign ${identifier} anew meanwhile`,
+  )
+}
+
+/** Nothing of this authorization can execute any more: the round decides on a new one. */
+function signAgain(why: string, { chain, identifier }: Question): Next {
+  const current = chain?.current
+  if (current !== undefined && current.state !== 'requested')
+    return {
+      action: 'wait_for_new_round',
+      text: `${why}; the current round is ${current.state}: wait for a new one`,
+    }
+  if (current !== undefined && chain?.round?.paused === true)
+    return { action: 'wait', text: `${why}; the question is paused: sign anew once it is unpaused` }
+  const requester = chain?.isOneOfSeveral === true ? chain.round?.requester : undefined
+  return {
+    action: 'sign_anew',
+    text: `${why}: it is safe to sign anew if an answer is still wanted`,
+    command: `proposer submit ${identifier} --outcome <p1|p2|p3>${requester === undefined ? '' : ` --requester ${requester}`}`,
+  }
+}
+
+function adviseAccepted(entry: Entry, candidateId: string): Next {
+  const { gateway, standing, authorization } = entry
+  const isOver = standing?.roundIsOver === true
+  if (authorization?.supersededBy !== undefined && !isOver && isStillRequested(entry))
+    return revoke(entry, 'but it may still execute until its deadline')
+  if (gateway !== undefined && 'error' in gateway && gateway.error.code === 'candidate_not_found') {
+    const line = authorization === undefined ? '' : `: ${outOfBandLine(authorization)}`
+    return {
+      action: 'contact_operator',
+      text: `the gateway no longer knows its candidate ${candidateId}${line}`,
+    }
+  }
+  const status = gateway !== undefined && 'status' in gateway ? gateway.status : undefined
+  if (status !== undefined && endOf(status) === 'executed')
+    return {
+      action: 'wait',
+      text: `what the gateway says of it (${status.status}) reads as executed: finalized state or its deadline settles it, sign nothing else before`,
+      command: `proposer reconcile ${authorization?.signed.identifier} --rpc-url <url>`,
+    }
+  if (status?.failure?.retryable === true && !isOver)
+    return replay(
+      entry,
+      `its candidate failed (${status.failure.code}) and may still execute: put right what is named, then send the same bytes again`,
+    )
+  return {
+    action: 'poll',
+    text: isOver
+      ? 'its round has ended: poll its candidate, which settles it, before you sign for the new round'
+      : 'the gateway has it: follow its candidate, do not sign another',
+    command: `proposer poll ${candidateId}`,
+  }
+}
+
+const isStillRequested = ({ standing }: Entry): boolean =>
+  standing?.round === undefined || standing.round.state === 'requested'
+
+function replay({ id, authorization }: Entry, text: string): Next {
+  const origin = authorization?.attempts.at(-1)?.start.origin
+  return {
+    action: 'replay',
+    text: origin === undefined ? text : `${text} (it went to ${origin})`,
+    command: `proposer replay ${id}`,
+  }
+}
+
+const revoke = ({ id, authorization }: Entry, text: string): Next => ({
+  action: 'revoke',
+  text: `${authorization?.supersededBy} has replaced it, ${text}: revoke it if it must not win`,
+  command: `proposer revoke ${id}`,
+})
