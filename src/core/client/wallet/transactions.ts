@@ -50,7 +50,7 @@ export interface SendParts {
   readonly clock: Clock
   readonly signal?: AbortSignal
   /** How long a receipt is waited for, in milliseconds; default two minutes. */
-  readonly timeoutMs?: number
+  readonly timeoutMs?: number | undefined
 }
 
 /** Polygon's nodes refuse a lower tip, and many suggest less (domain §8). Wei. */
@@ -77,26 +77,21 @@ export async function planTransactions(
       chain.balance(from),
     ])
     if (head === null) throw new ChainError('unavailable', 'the chain has no head')
-    const least = minimumTipWei[chainId] ?? 0n
-    const maxPriorityFeePerGas = nodeTip > least ? nodeTip : least
+    const leastTip = minimumTipWei[chainId] ?? 0n
+    const maxPriorityFeePerGas = nodeTip > leastTip ? nodeTip : leastTip
     const maxFeePerGas = 2n * head.baseFeePerGas + maxPriorityFeePerGas
     const planned: PlannedTransaction[] = []
     for (const [index, one] of transactions.entries()) {
-      const estimate = await estimated(chain, from, one)
-      planned.push({
-        ...one,
-        chainId,
-        from,
-        nonce: nonce + index,
-        // Storage refunds make the needed limit larger than what is used in the end (domain §8).
-        gas: (estimate * 120n + 99n) / 100n,
-        maxFeePerGas,
-        maxPriorityFeePerGas,
-      })
+      // Storage refunds make the needed limit larger than what is used in the end (domain §8).
+      const gas = ((await estimated(chain, from, one)) * 120n + 99n) / 100n
+      const fees = { gas, maxFeePerGas, maxPriorityFeePerGas }
+      planned.push({ ...one, chainId, from, nonce: nonce + index, ...fees })
     }
     const cost = planned.reduce((sum, { gas }) => sum + gas * maxFeePerGas, 0n)
-    if (wei < cost) throw noGasMoney(from, `holds ${wei} wei, up to ${cost} are needed`)
-    return planned
+    if (wei >= cost) return planned
+    throw noGasMoney(
+      `${from} cannot pay for the gas: it holds ${wei} wei, up to ${cost} are needed`,
+    )
   })
 }
 
@@ -109,20 +104,19 @@ async function estimated(
     return await chain.estimateGas({ from, to, data })
   } catch (error) {
     if (!(error instanceof ChainError)) throw error
-    if (error.kind === 'insufficient_funds') throw noGasMoney(from, 'has too little')
+    if (error.kind === 'insufficient_funds')
+      throw noGasMoney(`${from} cannot pay for the gas: it has too little`)
     if (error.kind !== 'reverted') throw error
     throw new UsageError(
       'transaction_would_revert',
       `the chain would refuse to ${what}: ${decodeRevert(error.data).text}`,
-      {
-        hint: 'nothing was sent; check the pins (`proposer trust verify`) and the account',
-      },
+      { hint: 'nothing was sent; check the pins (`proposer trust verify`) and the account' },
     )
   }
 }
 
-const noGasMoney = (from: Address, why: string) =>
-  new UsageError('no_gas_money', `${from} cannot pay for the gas: it ${why}`, {
+const noGasMoney = (detail: string) =>
+  new UsageError('no_gas_money', detail, {
     hint: "give the account some of the chain's own coin",
   })
 
@@ -148,36 +142,25 @@ export async function sendTransactions(
 }
 
 async function sendOne(
-  parts: SendParts,
+  { chain, clock, signal, timeoutMs = receiptWaitMs }: SendParts,
   signer: Signer,
   planned: PlannedTransaction,
 ): Promise<SentTransaction> {
   // Nothing of this one is sent yet, so the reason stands for itself.
-  if (isAborted(parts.signal)) throw parts.signal?.reason
-  const { what, from: _from, ...fields } = planned
-  const transaction = { type: 'eip1559', value: 0n, accessList: [], ...fields } as const
-  const signature = await signer.signDigest(keccak256(serializeTransaction(transaction)))
-  const raw = serializeTransaction(transaction, {
-    r: `0x${signature.slice(2, 66)}`,
-    s: `0x${signature.slice(66, 130)}`,
-    yParity: signature.endsWith('1c') ? 1 : 0,
-  })
+  signal?.throwIfAborted()
+  const raw = await signedBytes(signer, planned)
   const hash = keccak256(raw)
-  const { clock, chain, signal } = parts
-  const endMs = clock.monotonicMs() + (parts.timeoutMs ?? receiptWaitMs)
+  const endMs = clock.monotonicMs() + timeoutMs
   let refusal = await handOver(chain, raw)
   for (;;) {
     const receipt = await receiptOf(chain, hash)
     if (receipt?.status === 'success') return { planned, hash, receipt }
-    if (receipt !== null && receipt !== undefined) {
+    if (receipt)
       throw new UsageError(
         'transaction_reverted',
-        `transaction ${hash} was mined and reverted: it did not ${what}`,
-        {
-          hint: 'look at it in a block explorer, then run the same command again',
-        },
+        `transaction ${hash} was mined and reverted: it did not ${planned.what}`,
+        { hint: 'look at it in a block explorer, then run the same command again' },
       )
-    }
     // Only a node that says for certain that it is not mined lets a refusal stand.
     if (refusal !== undefined && receipt === null) throw refusal
     if (isAborted(signal)) throw stopped(signal, hash)
@@ -185,8 +168,7 @@ async function sendOne(
     try {
       await clock.sleep(receiptPauseMs, signal)
     } catch (error) {
-      if (!isAborted(signal)) throw error
-      throw stopped(signal, hash)
+      throw isAborted(signal) ? stopped(signal, hash) : error
     }
     // Dropped or never arrived: the same bytes again, never another transaction.
     if (receipt === undefined || !(await chain.hasTransaction(hash).catch(() => true)))
@@ -194,41 +176,45 @@ async function sendOne(
   }
 }
 
-/**
- * Hands the bytes to the node; the error of a refusal that is for good. Whatever leaves it open is
- * looked at again by the receipt.
- */
+async function signedBytes(signer: Signer, planned: PlannedTransaction): Promise<Hex> {
+  const { what: _what, from: _from, ...fields } = planned
+  const transaction = { type: 'eip1559', value: 0n, accessList: [], ...fields } as const
+  const signature = await signer.signDigest(keccak256(serializeTransaction(transaction)))
+  return serializeTransaction(transaction, {
+    r: `0x${signature.slice(2, 66)}`,
+    s: `0x${signature.slice(66, 130)}`,
+    yParity: signature.endsWith('1c') ? 1 : 0,
+  })
+}
+
+/** Hands the bytes to the node; the error of a refusal that is for good. */
 async function handOver(chain: Chain, raw: Hex): Promise<ProposerError | undefined> {
   try {
     await chain.send(raw)
     return undefined
   } catch (error) {
     if (!(error instanceof ChainError)) throw error
-    switch (error.kind) {
+    const { kind } = error
+    switch (kind) {
       case 'already_known':
       case 'unavailable':
+        // The receipt will tell.
         return undefined
       case 'insufficient_funds':
-        return new UsageError('no_gas_money', 'the account cannot pay for the gas', {
-          hint: "give the account some of the chain's own coin",
-        })
+        return noGasMoney('the account cannot pay for the gas')
       case 'nonce_too_low':
       case 'nonce_too_high':
       case 'replacement_underpriced':
         return new UnavailableError(
           'account_busy',
-          `another transaction of the account is on its way (${error.kind})`,
-          {
-            hint: 'wait until it is mined, then run the same command again',
-          },
+          `another transaction of the account is on its way (${kind})`,
+          { hint: 'wait until it is mined, then run the same command again' },
         )
       default:
         return new UnavailableError(
           'transaction_refused',
-          `the node does not take the transaction (${error.kind})`,
-          {
-            hint: 'run the same command again later, or with another --rpc-url',
-          },
+          `the node does not take the transaction (${kind})`,
+          { hint: 'run the same command again later, or with another --rpc-url' },
         )
     }
   }
@@ -251,9 +237,9 @@ const pending = (hash: Hex) =>
   })
 
 function stopped(signal: AbortSignal | undefined, hash: Hex): ProposerError {
-  const why = signal?.reason instanceof ProposerError ? signal.reason.detail : 'stopped'
-  if (signal?.reason instanceof ProposerError && !(signal.reason instanceof InterruptedError))
-    return pending(hash)
+  const reason: unknown = signal?.reason
+  const why = reason instanceof ProposerError ? reason.detail : 'stopped'
+  if (reason instanceof ProposerError && !(reason instanceof InterruptedError)) return pending(hash)
   return new InterruptedError(
     'interrupted',
     `${why}; transaction ${hash} is sent and may still be mined`,
@@ -269,18 +255,15 @@ export const unlimitedRaw: bigint = maxUint256
 
 /** The ERC-20 approval that lets Permit2 move the token (domain §3.3). Raw units. */
 export function approval(trust: Trust, token: Address, amountRaw: bigint): OwnTransaction {
-  const permit2 = trust.permit2 as Address
+  const { permit2, chain_id: chainId } = trust
+  const args = [permit2, amountRaw] as const
   const amount =
     amountRaw === unlimitedRaw
       ? 'unlimited'
-      : amountWithRaw(String(amountRaw), knownToken(trust.chain_id, token))
+      : amountWithRaw(String(amountRaw), knownToken(chainId, token))
   return {
     to: token,
-    data: encodeFunctionData({
-      abi: erc20Abi,
-      functionName: 'approve',
-      args: [permit2, amountRaw],
-    }),
+    data: encodeFunctionData({ abi: erc20Abi, functionName: 'approve', args }),
     what: `approve Permit2 (${permit2}) for token ${token}: ${amount}`,
   }
 }
