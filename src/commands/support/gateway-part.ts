@@ -121,7 +121,10 @@ async function storeProof(context: Context, site: Site) {
  * Candidates newest first, and how many stand where. What a failure says in words may hold a
  * node's: its code is enough.
  */
-async function candidatesOf({ ledger, registry, holder }: Looked, { question, sinceMs }: BundleScope) {
+async function candidatesOf(
+  { ledger, registry, holder }: Looked,
+  { question, sinceMs }: BundleScope,
+) {
   const receipts = createReceipts()
   const slugs = new Map(registry.map((entry) => [entry.questionId, entry.slug]))
   const stages = { received: 0, validated: 0, selected: 0, executed: 0, failed: 0 }
