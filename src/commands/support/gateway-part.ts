@@ -4,7 +4,7 @@
  */
 import { resolve } from 'node:path'
 import * as z from 'zod/mini'
-import { bundleLimit, type BundleScope } from '../../core/client/support/journal-part.js'
+import { type BundleScope, bundleLimit } from '../../core/client/support/journal-part.js'
 import type { Secret } from '../../core/client/support/secret-scan.js'
 import { urlCredentials } from '../../core/client/support/url-credentials.js'
 import type { GatewayConfig } from '../../core/gateway/config.js'
