@@ -53,18 +53,14 @@ export const roundStates = {
 /** Topic 0 of every event the service follows (domain §2, §3.2, §4, §5). */
 export const topics = {
   proposalExecuted: '0xfff3c4c0db5030bc60f9023cb6141584a100f896e9279e104fead989e0342b48',
-  paymentWithdrawn: '0x16d46b28f1a9377c2df78652a0a8e31568b99311665bcec24cbba72edd2e5c2c',
   /** Only the tryMulticall branch (domain §2.3). */
   proposalCallFailed: '0xcf8c21a478206adc08d60312a21ee476ab38765dd72e9e9e8b56f816e016a65c',
-  roleGranted: '0x2f8788117e7eff1d82e926ec794901d17c78024a50270940304540a733656f0d',
-  roleRevoked: '0xf6391f5c32d9c69d2a47ea670b442974b53935d1edc7fd64eb21e047a839171b',
   unorderedNonceInvalidation: '0x3704902f963766a4e561bbaab6e6cdc1b1dd12f6e9e99648da8843b3f46b918d',
   requestPrice: '0xf1679315ff325c257a944e0ca1bfe7b26616039e9511f9610d4ba3eca851027b',
   proposePrice: '0x6e51dd00371aabffa82cd401592f76ed51e98a9ea4b58751c70463a2c78b5ca1',
   disputePrice: '0x5165909c3d1c01c5d1e121ac6f6d01dda1ba24bc9e1f975b5a375339c15be7f3',
   settle: '0x3f384afb4bd9f0aef0298c80399950011420eb33b0e1a750b20966270247b9a0',
   customBondSet: '0x4544c320b43beb5421d5149ff92fa72b40f00ac65294c4b8ca3906f08fb5a8c2',
-  customLivenessSet: '0xc5314bcb93c25473b858a5086195e309861a64b4c3ddae4d0a5cb9c5fb6f30f4',
   customProposerWhitelistSet: '0x6176bed8b34e20579b664c32ad00534f173e1f7c4410232beef89bed4464ddc0',
   defaultProposerWhitelistUpdated:
     '0xe983c4450684b2324d78afaa992b88be67cf4d3919d7a6539ca774d7bb5189f4',
@@ -77,7 +73,6 @@ export const topics = {
   questionFlagged: '0x2435a0347185933b12027c6f394a5fd9c03646dba233e956f50658719dfc0b35',
   questionUnflagged: '0x052435bc04fc49113a7bfd9198a92c0852ca622a621800f6da66d4b29b786c05',
   questionResolved: '0x566c3fbdd12dd86bb341787f6d531f79fd7ad4ce7e3ae2d15ac0ca1b601af9df',
-  ancillaryDataUpdated: '0x0059e11815211969c0c4aaf3f498b52b6c2f2d14f286275d0862d70de22a836b',
   requestRegistered: '0x459464e3d93204e986f0b20e33596daba585b1f37d5afe1eb1821551f7cb6f49',
   requestInitialized: '0x839c055b0950750a6f75094f72e116ca77f7ce872f4bb4c0ffa3b2c815c1af68',
   requestRerequested: '0x1697ba06de6a0e2a38dc4c609ab93189957850e912bf756d09d120dd72bf3a71',

@@ -26,16 +26,11 @@ export const signedProposerAbi = parseAbi([
   'function addDelegatedProposer(address account)',
   'function removeDelegatedProposer(address account)',
   'function addWhitelistAdmin(address account)',
-  'function removeWhitelistAdmin(address account)',
   'function addToWhitelist(address whitelist, address account)',
   'function removeFromWhitelist(address whitelist, address account)',
   'function transferWhitelistOwnership(address whitelist, address newOwner)',
-  'function withdrawPayments(address token, address to, uint256 amount)',
   'event ProposalExecuted(address indexed proposer, address indexed oracle, address indexed requester, bytes32 identifier, uint256 timestamp, int256 proposedPrice, uint256 totalBond, uint256 payment)',
-  'event PaymentWithdrawn(address indexed token, address indexed to, uint256 amount)',
   'event ProposalCallFailed(uint256 indexed index, bytes32 indexed callHash, bytes4 errorSelector, bytes32 revertDataHash)',
-  'event RoleGranted(bytes32 indexed role, address indexed account, address indexed sender)',
-  'event RoleRevoked(bytes32 indexed role, address indexed account, address indexed sender)',
 ])
 
 /** Permit2: unordered nonces of an owner (domain §3.2). */
@@ -55,23 +50,16 @@ export const oracleAbi = parseAbi([
   'struct Request { address proposer; address disputer; address currency; bool settled; RequestSettings requestSettings; int256 proposedPrice; int256 resolvedPrice; uint256 expirationTime; uint256 reward; uint256 finalFee; uint256 proposalTime; }',
   'function getRequest(address requester, bytes32 identifier, uint256 timestamp, bytes ancillaryData) view returns (Request)',
   'function getState(address requester, bytes32 identifier, uint256 timestamp, bytes ancillaryData) view returns (uint8)',
-  'function hasPrice(address requester, bytes32 identifier, uint256 timestamp, bytes ancillaryData) view returns (bool)',
   'function customBonds(bytes32 managedRequestId, address currency) view returns (uint256 amount, bool isSet)',
-  'function customLivenessValues(bytes32 managedRequestId) view returns (uint256 liveness, bool isSet)',
   'function getManagedRequestId(address requester, bytes32 identifier, bytes ancillaryData) pure returns (bytes32)',
   'function getCustomProposerWhitelist(address requester, bytes32 identifier, bytes ancillaryData) view returns (address)',
-  'function getProposerWhitelistWithEnabledStatus(address requester, bytes32 identifier, bytes ancillaryData) view returns (address[] allowedProposers, bool isEnabled)',
   'function defaultProposerWhitelist() view returns (address)',
   'function requesterWhitelist() view returns (address)',
-  'function defaultLiveness() view returns (uint256)',
-  'function minimumDisputeWindow() view returns (uint256)',
-  'function allowedBondRanges(address currency) view returns (uint128 minimumBond, uint128 maximumBond)',
   'event RequestPrice(address indexed requester, bytes32 identifier, uint256 timestamp, bytes ancillaryData, address currency, uint256 reward, uint256 finalFee)',
   'event ProposePrice(address indexed requester, address indexed proposer, bytes32 identifier, uint256 timestamp, bytes ancillaryData, int256 proposedPrice, uint256 expirationTimestamp, address currency)',
   'event DisputePrice(address indexed requester, address indexed proposer, address indexed disputer, bytes32 identifier, uint256 timestamp, bytes ancillaryData, int256 proposedPrice)',
   'event Settle(address indexed requester, address indexed proposer, address indexed disputer, bytes32 identifier, uint256 timestamp, bytes ancillaryData, int256 price, uint256 payout)',
   'event CustomBondSet(bytes32 indexed managedRequestId, address requester, bytes32 indexed identifier, bytes ancillaryData, address indexed currency, uint256 bond)',
-  'event CustomLivenessSet(bytes32 indexed managedRequestId, address indexed requester, bytes32 indexed identifier, bytes ancillaryData, uint256 customLiveness)',
   'event CustomProposerWhitelistSet(bytes32 indexed managedRequestId, address requester, bytes32 indexed identifier, bytes ancillaryData, address indexed newWhitelist)',
   'event DefaultProposerWhitelistUpdated(address indexed newWhitelist)',
 ])
@@ -80,7 +68,6 @@ export const oracleAbi = parseAbi([
 export const whitelistAbi = parseAbi([
   'function isOnWhitelist(address account) view returns (bool)',
   'function owner() view returns (address)',
-  'function getWhitelist() view returns (address[])',
   'event AddedToWhitelist(address indexed account)',
   'event RemovedFromWhitelist(address indexed account)',
 ])
@@ -98,7 +85,6 @@ export const ctfAdapterAbi = parseAbi([
   'event QuestionFlagged(bytes32 indexed questionID)',
   'event QuestionUnflagged(bytes32 indexed questionID)',
   'event QuestionResolved(bytes32 indexed questionID, int256 indexed settledPrice, uint256[] payouts)',
-  'event AncillaryDataUpdated(bytes32 indexed questionID, address indexed owner, bytes update)',
 ])
 
 /**

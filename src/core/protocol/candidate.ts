@@ -67,6 +67,11 @@ export interface Submission {
   readonly proposalEventIndex: number | null
 }
 
+interface Selected {
+  readonly validatedAtMs: number
+  readonly selectedAtMs: number
+}
+
 /**
  * The mutable half of a candidate. Every record of a transition carries all of it, so one read
  * tells where a candidate stands.
@@ -74,18 +79,8 @@ export interface Submission {
 export type Progress =
   | { readonly status: 'received' }
   | { readonly status: 'validated'; readonly validatedAtMs: number }
-  | {
-      readonly status: 'selected'
-      readonly validatedAtMs: number
-      readonly selectedAtMs: number
-      readonly submission: Submission | null
-    }
-  | {
-      readonly status: 'executed'
-      readonly validatedAtMs: number
-      readonly selectedAtMs: number
-      readonly submission: Submission
-    }
+  | (Selected & { readonly status: 'selected'; readonly submission: Submission | null })
+  | (Selected & { readonly status: 'executed'; readonly submission: Submission })
   | {
       readonly status: 'failed'
       readonly validatedAtMs: number | null
@@ -153,12 +148,10 @@ export function mayBecome(from: CandidateState, to: CandidateState): boolean {
 export function instant(ms: number): string {
   return new Date(ms).toISOString()
 }
-const instantOrNull = (ms: number | null | undefined) =>
-  ms === null || ms === undefined ? null : instant(ms)
+const instantOrNull = (ms: number | null | undefined) => (ms == null ? null : instant(ms))
 
-function wireSubmission(submission: Submission | null | undefined): CandidateStatus['submission'] {
-  if (!submission) return null
-  return {
+const wireSubmission = (submission: Submission | null): CandidateStatus['submission'] =>
+  submission && {
     status: submission.status,
     transaction_hash: submission.transactionHash,
     submitted_at: instantOrNull(submission.submittedAtMs),
@@ -166,7 +159,6 @@ function wireSubmission(submission: Submission | null | undefined): CandidateSta
     indexed_at: instantOrNull(submission.indexedAtMs),
     proposal_event_index: submission.proposalEventIndex,
   }
-}
 
 /** What the gateway knows of a failed candidate's question now; it is no part of the record. */
 export interface Prospects {
@@ -177,14 +169,16 @@ export interface Prospects {
 }
 const noProspects: Prospects = { canResubmit: false, roundIsOpen: false }
 
-/**
- * What to do after a failure (contract §5); where the new round is open already there is nothing to
- * wait for (contract §9).
- */
-function nextActionOf(code: FailureCode, { roundIsOpen }: Prospects): NextAction {
-  return code === 'round_advanced' && roundIsOpen
-    ? 'sign_new_authorization'
-    : failures[code].nextAction
+/** What to do next (contract §5); where the new round is open, there is nothing to wait for (§9). */
+const nextActionOf = (code: FailureCode, { roundIsOpen }: Prospects): NextAction =>
+  code === 'round_advanced' && roundIsOpen ? 'sign_new_authorization' : failures[code].nextAction
+
+function wireFailure(
+  { stage, code, detail, retryable }: Failure,
+  prospects: Prospects,
+): CandidateStatus['failure'] {
+  const next_action = nextActionOf(code, prospects)
+  return { stage, code, detail, retryable, can_resubmit: prospects.canResubmit, next_action }
 }
 
 /**
@@ -192,34 +186,21 @@ function nextActionOf(code: FailureCode, { roundIsOpen }: Prospects): NextAction
  * never part of it.
  */
 export function wireStatus(candidate: Candidate, prospects = noProspects): CandidateStatus {
-  const { progress } = candidate
-  const outcome = outcomeOf(candidate.price)
-  if (!outcome)
-    throw new RangeError(
-      `candidate ${candidate.id} has price ${candidate.price}, which no outcome has`,
-    )
+  const { id, price, progress } = candidate
+  const outcome = outcomeOf(price)
+  if (!outcome) throw new RangeError(`candidate ${id} has price ${price}, which no outcome has`)
   return {
     version,
-    candidate_id: candidate.id,
+    candidate_id: id,
     question_id: candidate.round.questionId,
     proposer: candidate.proposer,
     outcome,
-    price: candidate.price,
+    price,
     status: progress.status,
     received_at: instant(candidate.receivedAtMs),
     validated_at: 'validatedAtMs' in progress ? instantOrNull(progress.validatedAtMs) : null,
     selected_at: 'selectedAtMs' in progress ? instantOrNull(progress.selectedAtMs) : null,
     submission: 'submission' in progress ? wireSubmission(progress.submission) : null,
-    failure:
-      progress.status === 'failed'
-        ? {
-            stage: progress.failure.stage,
-            code: progress.failure.code,
-            detail: progress.failure.detail,
-            retryable: progress.failure.retryable,
-            can_resubmit: prospects.canResubmit,
-            next_action: nextActionOf(progress.failure.code, prospects),
-          }
-        : null,
+    failure: progress.status === 'failed' ? wireFailure(progress.failure, prospects) : null,
   }
 }

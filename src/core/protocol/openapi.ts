@@ -8,8 +8,7 @@ import { answerExamples, errorExample, pathExamples, requestExamples } from './o
 import * as schema from './schema.js'
 
 interface Operation {
-  readonly method: 'get' | 'post'
-  readonly path: string
+  readonly route: `${'get' | 'post'} ${string}`
   readonly id: string
   readonly summary: string
   readonly description?: string
@@ -18,8 +17,7 @@ interface Operation {
   /** Schema and what it means, by status. */
   readonly answers: Readonly<Record<number, readonly [z.ZodMiniType, string]>>
   /** Codes of the error body beside those that every route of its kind has. */
-  readonly codes: readonly WireCode[]
-  readonly free?: true
+  readonly codes?: readonly WireCode[]
 }
 
 /** Generators make a class of each: the names are what a reader of such a client sees. */
@@ -30,29 +28,29 @@ const tags = {
 } as const
 
 /** What the connection refuses on any route. */
-const framingCodes: readonly WireCode[] = ['bad_request', 'headers_too_large']
-const chargedCodes: readonly WireCode[] = [
+const framingCodes = ['bad_request', 'headers_too_large'] as const
+const chargedCodes = [
   ...framingCodes,
   'expectation_failed',
   'rate_limited',
   'internal_error',
   'server_busy',
-]
-const bodyCodes: readonly WireCode[] = [
+] as const
+const bodyCodes = [
   'invalid_json',
   'unsupported_media_type',
   'unsupported_encoding',
   'payload_too_large',
   'request_timeout',
   'schema_violation',
-]
-const termsCodes: readonly WireCode[] = [
+] as const
+const termsCodes = [
   'unsupported_version',
   'invalid_amount',
   'outcome_not_allowed',
   'permit_amount_below_required_bond',
   'permit_deadline_too_soon',
-]
+] as const
 
 const Ready = z.object({ ready: z.boolean(), reasons: z.array(z.string()) })
 const Health = z.object({ status: z.literal('ok') })
@@ -60,8 +58,7 @@ z.globalRegistry.add(Ready, { id: 'Readiness' }).add(Health, { id: 'Health' })
 
 const operations: readonly Operation[] = [
   {
-    method: 'get',
-    path: '/v1/proposals/eligibility/{address}',
+    route: 'get /v1/proposals/eligibility/{address}',
     id: 'eligibility',
     summary: 'Whether a wallet may propose now',
     tag: 'Proposals',
@@ -70,8 +67,7 @@ const operations: readonly Operation[] = [
     codes: ['invalid_identifier', 'route_not_found'],
   },
   {
-    method: 'post',
-    path: '/v1/proposals/{identifier}/signing-data',
+    route: 'post /v1/proposals/{identifier}/signing-data',
     id: 'signingData',
     summary: 'Complete typed data for one proposal; keeps no state',
     description:
@@ -88,8 +84,7 @@ const operations: readonly Operation[] = [
     ],
   },
   {
-    method: 'post',
-    path: '/v1/proposals/{identifier}',
+    route: 'post /v1/proposals/{identifier}',
     id: 'submit',
     summary: 'Submits a signed proposal',
     description:
@@ -121,8 +116,7 @@ const operations: readonly Operation[] = [
     ],
   },
   {
-    method: 'get',
-    path: '/v1/proposals/{identifier}/status/{candidate_id}',
+    route: 'get /v1/proposals/{identifier}/status/{candidate_id}',
     id: 'status',
     summary: 'Where a candidate stands',
     tag: 'Proposals',
@@ -130,8 +124,7 @@ const operations: readonly Operation[] = [
     codes: ['invalid_identifier', 'question_not_found', 'candidate_not_found', 'state_unavailable'],
   },
   {
-    method: 'post',
-    path: '/propose/batch/signing-data',
+    route: 'post /propose/batch/signing-data',
     id: 'batchSigningData',
     summary: 'Signing context of 1 to 100 questions',
     tag: 'Batch',
@@ -142,11 +135,9 @@ const operations: readonly Operation[] = [
         'One result per identifier, in the order of the request',
       ],
     },
-    codes: [],
   },
   {
-    method: 'post',
-    path: '/propose/batch',
+    route: 'post /propose/batch',
     id: 'batchSubmit',
     summary: 'Submits 1 to 100 signed proposals, each on its own',
     description:
@@ -159,8 +150,7 @@ const operations: readonly Operation[] = [
     codes: ['ancillary_data_not_allowed'],
   },
   {
-    method: 'post',
-    path: '/propose/batch/status',
+    route: 'post /propose/batch/status',
     id: 'batchStatus',
     summary: 'Where 1 to 100 candidates stand',
     tag: 'Batch',
@@ -168,37 +158,27 @@ const operations: readonly Operation[] = [
     answers: {
       200: [schema.BatchStatusAnswer, 'One result per candidate id, in the order of the request'],
     },
-    codes: [],
   },
   {
-    method: 'get',
-    path: '/healthz',
+    route: 'get /healthz',
     id: 'health',
     summary: 'Whether the process answers',
     tag: 'Gateway',
     answers: { 200: [Health, 'It does'] },
-    codes: [],
-    free: true,
   },
   {
-    method: 'get',
-    path: '/readyz',
+    route: 'get /readyz',
     id: 'readiness',
     summary: 'Whether store, chain and executor are ready',
     tag: 'Gateway',
     answers: { 200: [Ready, 'Everything is'], 503: [Ready, 'What is missing'] },
-    codes: [],
-    free: true,
   },
   {
-    method: 'get',
-    path: '/openapi.json',
+    route: 'get /openapi.json',
     id: 'openapi',
     summary: 'This document',
     tag: 'Gateway',
     answers: { 200: [z.looseObject({}), 'OpenAPI 3.1'] },
-    codes: [],
-    free: true,
   },
 ]
 
@@ -246,9 +226,9 @@ const parameters: Readonly<Record<string, readonly [z.ZodMiniType, string]>> = {
 
 const integer = { type: 'integer', minimum: 0 }
 const budgetHeaders = {
-  'RateLimit-Limit': { description: 'Items per window, of the tighter window', schema: integer },
-  'RateLimit-Remaining': { description: 'Items left in it', schema: integer },
-  'RateLimit-Reset': { description: 'Seconds until it ends', schema: integer },
+  'RateLimit-Limit': 'Items per window, of the tighter window',
+  'RateLimit-Remaining': 'Items left in it',
+  'RateLimit-Reset': 'Seconds until it ends',
 }
 const retryAfter = {
   'Retry-After': {
@@ -257,75 +237,66 @@ const retryAfter = {
     schema: { type: 'integer', minimum: 1 },
   },
 }
-/**
- * Statuses of what the connection refuses before the budget is asked: those answers have no headers
- * of it.
- */
+/** Statuses of what the connection refuses before the rate limit is asked. */
 const unbudgeted = new Set([400, 408, 431])
-const maybeBudgetHeaders = Object.fromEntries(
-  Object.entries(budgetHeaders).map(([name, header]) => [
+
+function headersOf(isFree: boolean, status: number): object {
+  const budget = Object.entries(budgetHeaders).map(([name, description]) => [
     name,
-    {
-      ...header,
-      required: false,
-      description: `${header.description}; absent where the connection itself was refused`,
-    },
-  ]),
-)
-const headersOf = (free: boolean, status: number) => {
+    unbudgeted.has(status)
+      ? {
+          description: `${description}; absent where the connection itself was refused`,
+          schema: integer,
+          required: false,
+        }
+      : { description, schema: integer },
+  ])
   const headers = {
-    ...(free ? {} : unbudgeted.has(status) ? maybeBudgetHeaders : budgetHeaders),
-    ...(status === 429 || status === 503 ? retryAfter : {}),
+    ...(!isFree && Object.fromEntries(budget)),
+    ...((status === 429 || status === 503) && retryAfter),
   }
   return Object.keys(headers).length === 0 ? {} : { headers }
 }
 
-function codesOf({ codes, request, free }: Operation): readonly WireCode[] {
-  return [...(free ? framingCodes : chargedCodes), ...(request ? bodyCodes : []), ...codes]
-}
+const isFree = ({ tag }: Operation) => tag === 'Gateway'
+const codesOf = (operation: Operation): readonly WireCode[] => [
+  ...(isFree(operation) ? framingCodes : chargedCodes),
+  ...(operation.request ? bodyCodes : []),
+  ...(operation.codes ?? []),
+]
 
-/**
- * The responses of an operation by status: those of its own, then one for each status that a code
- * of it has.
- */
+/** By status: those of its own, then one for each status that a code of it has. */
 function responses(operation: Operation): Record<string, object> {
-  const free = operation.free === true
   const found: Record<string, object> = {}
-  for (const [status, [type, description]] of Object.entries(operation.answers)) {
-    const examples = valued(answerExamples[operation.id]?.[Number(status)])
-    found[status] = {
-      description,
-      ...headersOf(free, Number(status)),
-      content: content(type, examples),
-    }
+  const add = (status: number, description: string, type: z.ZodMiniType, examples: object) => {
+    const headers = headersOf(isFree(operation), status)
+    found[status] = { description, ...headers, content: content(type, examples) }
+  }
+  for (const [key, [type, description]] of Object.entries(operation.answers)) {
+    const status = Number(key)
+    add(status, description, type, valued(answerExamples[operation.id]?.[status]))
   }
   const codes = codesOf(operation)
   for (const status of new Set(codes.map((code) => wireFailures[code].status))) {
     const own = codes.filter((code) => wireFailures[code].status === status)
-    const examples = Object.fromEntries(
-      own.map((code) => [code, { $ref: `#/components/examples/${code}` }]),
-    )
-    found[status] = {
-      description: own.join(', '),
-      ...headersOf(free, status),
-      content: content(schema.ErrorBody, examples),
-    }
+    const examples = own.map((code) => [code, { $ref: `#/components/examples/${code}` }])
+    add(status, own.join(', '), schema.ErrorBody, Object.fromEntries(examples))
   }
   return found
 }
 
 function operationObject(operation: Operation): object {
-  const names = [...operation.path.matchAll(/\{(\w+)\}/g)].map(([, name = '']) => name)
-  const { id, summary, description, tag, request } = operation
+  const { id, summary, description, tag, request, route } = operation
+  const names = [...route.matchAll(/\{(\w+)\}/g)].map(([, name = '']) => name)
   return {
     operationId: id,
     summary,
-    ...(description === undefined ? {} : { description }),
+    ...(description !== undefined && { description }),
     tags: [tag],
-    ...(names.length === 0 ? {} : { parameters: names.map(parameterObject) }),
-    ...(request
-      ? { requestBody: { required: true, content: content(request, valued(requestExamples[id])) } }
-      : {}),
+    ...(names.length > 0 && { parameters: names.map(parameterObject) }),
+    ...(request && {
+      requestBody: { required: true, content: content(request, valued(requestExamples[id])) },
+    }),
     responses: responses(operation),
   }
 }
@@ -350,10 +321,8 @@ export function openApiDocument(): {
 } & Record<string, unknown> {
   const paths: Record<string, Record<string, object>> = {}
   for (const operation of operations) {
-    paths[operation.path] = {
-      ...paths[operation.path],
-      [operation.method]: operationObject(operation),
-    }
+    const [method = '', path = ''] = operation.route.split(' ')
+    paths[path] = { ...paths[path], [method]: operationObject(operation) }
   }
   const used = new Set(operations.flatMap(codesOf))
   return {

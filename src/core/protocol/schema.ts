@@ -52,6 +52,7 @@ export const NonzeroAddress = named(
   ),
   {
     description: 'Lowercase 20-byte address, not zero',
+    type: 'string',
     pattern: '^0x(?!0{40}$)[0-9a-f]{40}$',
   },
 )
