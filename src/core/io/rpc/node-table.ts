@@ -128,13 +128,13 @@ export function comeBack(table: NodeTable, index: number): void {
 }
 
 /** It gave a useful response. */
-export function answered(table: NodeTable, index: number): void {
+export function noteResponse(table: NodeTable, index: number): void {
   if (table.nodes.length === 1) comeBack(table, index)
   else nodeAt(table, index).failures = 0
 }
 
 /** It gave none: in a row, that takes it out. A reason that says more than silence stays. */
-export function failed(table: NodeTable, index: number, why: string): void {
+export function noteFailure(table: NodeTable, index: number, why: string): void {
   const node = nodeAt(table, index)
   node.failures += 1
   node.lastFailure = why

@@ -6,13 +6,13 @@
 import type * as z from 'zod/mini'
 import { ChainError } from '../../ports.js'
 import {
-  answered,
   createNodeTable,
-  failed,
   isElsewhere,
   type NodeTable,
   type NodeTableOptions,
   nodeAt,
+  noteFailure,
+  noteResponse,
   rotation,
   takeDue,
   whyNone,
@@ -169,7 +169,7 @@ async function tryNodes(
     if (tried > 0) table.preferred = index
     return
   }
-  // A node's own words say more than that all failed, where it is the only one.
+  // A node's own words say more than that all noteFailure, where it is the only one.
   open.forEach((one, at) => {
     one.reject(errors[at] ?? new ChainError('unavailable', whyNone(table)))
   })
@@ -194,8 +194,8 @@ async function exchangeChecked(
   const faults = checked.filter((one) => isUnavailable(one) && !isMissingState(one))
   const [fault] = faults
   if (fault instanceof ChainError && faults.length === checked.length)
-    failed(router.table, index, fault.message)
-  else answered(router.table, index)
+    noteFailure(router.table, index, fault.message)
+  else noteResponse(router.table, index)
   return checked
 }
 
@@ -216,7 +216,7 @@ async function exchangeGuarded(
   // Where it was not asked for, it is the last.
   const chainId = Quantity.safeParse(outcomes.at(given))
   if (!chainId.success) {
-    failed(table, index, 'it does not tell its chain')
+    noteFailure(table, index, 'it does not tell its chain')
     throw nodeError(table, index, 'it does not tell its chain')
   }
   if (chainId.data !== BigInt(expectedChainId))
@@ -240,7 +240,7 @@ async function exchange(
   } catch (error) {
     const { message } = chainError(error)
     requests.unanswered += 1
-    if (!closing.signal.aborted) failed(table, index, message)
+    if (!closing.signal.aborted) noteFailure(table, index, message)
     throw nodeError(table, index, message)
   }
 }

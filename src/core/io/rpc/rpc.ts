@@ -4,7 +4,6 @@
  * their position in the configuration: no URL ever appears in a message (R5).
  */
 import type { Clock, Random } from '../../ports.js'
-import { systemClock, systemRandom } from '../clock.js'
 import { chainOver, type RpcChain } from './chain.js'
 import { createTransports } from './transport.js'
 
@@ -51,8 +50,8 @@ export function createChain(
     maxLagBlocks: options.maxLagBlocks ?? 3,
     expectedChainId: options.expectedChainId,
     maxLagSeconds: options.maxHeadAgeSeconds,
-    clock: options.clock ?? systemClock,
-    random: options.random ?? systemRandom,
+    clock: options.clock ?? { monotonicMs: () => performance.now() },
+    random: options.random ?? { bytes: (length) => crypto.getRandomValues(new Uint8Array(length)) },
   })
   return {
     ...chain,

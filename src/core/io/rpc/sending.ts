@@ -2,7 +2,7 @@
 import { ChainError, type Hex } from '../../ports.js'
 import { rotation, takers, whyNone } from './node-table.js'
 import { hand, type Router } from './router.js'
-import { Hash } from './shapes.js'
+import { HashHex } from './shapes.js'
 
 /** What says most about a transaction, the most telling first. */
 const ranks = ['already_known', 'replacement_underpriced', 'unavailable', 'nonce_too_low'] as const
@@ -23,7 +23,7 @@ export async function sendToAll(router: Router, raw: Hex): Promise<Hex> {
     const outcome = await hand(router, index, { method: 'eth_sendRawTransaction', params: [raw] })
     if (outcome instanceof ChainError) return outcome
     const why = 'eth_sendRawTransaction: the node answered without a hash'
-    return Hash.safeParse(outcome).data ?? new ChainError('unavailable', why)
+    return HashHex.safeParse(outcome).data ?? new ChainError('unavailable', why)
   }
   const fromTrusted = Promise.all(trusted.map(submit))
   const fromOthers = Promise.all(all.filter((index) => !trusted.includes(index)).map(submit))

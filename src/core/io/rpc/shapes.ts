@@ -13,7 +13,7 @@ const hex = (pattern: RegExp) =>
   )
 
 export const HexData = hex(/^0x([0-9a-fA-F]{2})*$/)
-export const Hash = hex(/^0x[0-9a-fA-F]{64}$/)
+export const HashHex = hex(/^0x[0-9a-fA-F]{64}$/)
 export const Quantity = z.pipe(
   matching(/^0x[0-9a-fA-F]{1,64}$/),
   z.transform((text: string) => BigInt(text)),
@@ -26,8 +26,8 @@ export const Count = z.pipe(
 
 export const Header = z.object({
   number: Quantity,
-  hash: Hash,
-  parentHash: Hash,
+  hash: HashHex,
+  parentHash: HashHex,
   timestamp: Quantity,
   /** In wei; 0 where the chain has none. */
   baseFeePerGas: z.pipe(
@@ -41,19 +41,19 @@ export type Header = z.infer<typeof Header>
 
 const Log = z.object({
   address: HexData,
-  topics: z.array(Hash),
+  topics: z.array(HashHex),
   data: HexData,
   blockNumber: Quantity,
-  blockHash: Hash,
-  transactionHash: Hash,
+  blockHash: HashHex,
+  transactionHash: HashHex,
   logIndex: Count,
 })
 
 const Receipt = z.pipe(
   z.object({
-    transactionHash: Hash,
+    transactionHash: HashHex,
     blockNumber: Quantity,
-    blockHash: Hash,
+    blockHash: HashHex,
     status: matching(/^0x0*[01]$/),
     gasUsed: Quantity,
     effectiveGasPrice: z.nullish(Quantity),
@@ -68,7 +68,7 @@ const Receipt = z.pipe(
   ),
 )
 
-const Transaction = z.object({ hash: Hash, input: z._default(HexData, '0x') })
+const Transaction = z.object({ hash: HashHex, input: z._default(HexData, '0x') })
 
 // An answer about something else than was asked for, such as a proxy that mixes up its callers
 // gives, is none (R16).

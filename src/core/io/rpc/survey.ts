@@ -5,9 +5,9 @@
 import type { ChainError, Hex } from '../../ports.js'
 import {
   comeBack,
-  failed,
   type NodeTable,
   noteAgreement,
+  noteFailure,
   noteHead,
   takeOut,
   takeOutIfBehind,
@@ -83,12 +83,12 @@ async function headsOf(table: NodeTable, index: number, look: Look): Promise<See
   if (outcomes === undefined) return undefined
   const [latest, finalized] = outcomes.map((outcome) => Header.safeParse(outcome).data)
   if (latest === undefined) {
-    failed(table, index, 'it tells no latest block')
+    noteFailure(table, index, 'it tells no latest block')
     return undefined
   }
   if (finalized !== undefined && finalized.number > latest.number) {
     const why = `its final block ${finalized.number} is newer than its newest block ${latest.number}`
-    failed(table, index, why)
+    noteFailure(table, index, why)
     return undefined
   }
   noteHead(table, index, latest)
@@ -105,6 +105,6 @@ async function hashAt(
   if (outcomes === undefined) return undefined
   const header = Header.safeParse(outcomes[0])
   if (header.success && header.data.number === height) return header.data.hash
-  failed(table, index, `it does not tell block ${height}, which it calls final`)
+  noteFailure(table, index, `it does not tell block ${height}, which it calls final`)
   return undefined
 }
