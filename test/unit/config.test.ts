@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest'
-import { applySet, contractsOf, parseConfig } from '../../src/core/gateway/config.js'
+import { applySet, configuredContracts, parseConfig } from '../../src/core/gateway/config.js'
 import { UsageError } from '../../src/core/protocol/errors.js'
 
 const a = (digit: string) => `0x${digit.repeat(40)}`
@@ -43,7 +43,7 @@ describe('gateway.json', () => {
       pipeline: { enabled: true },
       executor: { enabled: true, max_fee_gwei: 1000, batch: 10 },
     })
-    expect(contractsOf(parseConfig({ chain }, 'gateway.json'))).toMatchObject({
+    expect(configuredContracts(parseConfig({ chain }, 'gateway.json'))).toMatchObject({
       chainId: 137,
       signedProposer: a('5'),
       oracles: [a('a')],

@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
-import { type Entry, newEntries } from '../../src/core/gateway/ledger/entries.js'
+import { type CandidateEntry, newEntries } from '../../src/core/gateway/ledger/entries.js'
 import type { Candidate } from '../../src/core/protocol/candidate.js'
 
 const hex = fc
@@ -14,8 +14,8 @@ const entry = (
   id: string,
   identity: string,
   sequence: number,
-  more: Partial<Entry> = {},
-): Entry => ({
+  more: Partial<CandidateEntry> = {},
+): CandidateEntry => ({
   id,
   identity,
   roundKey: identity,
@@ -48,7 +48,7 @@ describe('candidates in memory', () => {
         fc.uniqueArray(key, { minLength: 31, maxLength: 31 }),
         fc.array(step, { maxLength: 120 }),
         (keys, steps) => {
-          const model = new Map<string, Entry>()
+          const model = new Map<string, CandidateEntry>()
           const entries = newEntries()
           for (const { id: n, act, status, retryable, receivedAt, progressAt } of steps) {
             const text = keys[n] ?? ''
@@ -86,7 +86,7 @@ describe('candidates in memory', () => {
             expect([...entries.newest(count)].map(({ sequence }) => sequence)).toEqual(
               newest.slice(0, count),
             )
-          const byId = (one: Entry, other: Entry) => (one.id < other.id ? -1 : 1)
+          const byId = (one: CandidateEntry, other: CandidateEntry) => (one.id < other.id ? -1 : 1)
           expect([...entries.newest()].sort(byId)).toEqual([...model.values()].sort(byId))
           const counts = { received: 0, validated: 0, selected: 0, executed: 0, failed: 0 }
           for (const { status } of model.values()) counts[status] += 1

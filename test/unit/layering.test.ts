@@ -125,8 +125,6 @@ function allowedInCore({ from, names }: Imported): boolean {
     from === 'p-limit' ||
     from === 'lru-cache' ||
     from.startsWith('csv-parse') ||
-    from === 'hono' ||
-    from.startsWith('hono/') ||
     from.startsWith('@noble/')
   )
 }
@@ -194,7 +192,7 @@ describe('layering', () => {
     expect(broken).toEqual([])
   })
 
-  test('core outside io imports only its own rooms, zod, p-limit, hono, @noble and the pure part of viem', () => {
+  test('core outside io imports only its own rooms, zod, p-limit, @noble and the pure part of viem', () => {
     const broken = sources
       .filter(isCore)
       .flatMap((source) =>

@@ -4,7 +4,12 @@ import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { builtInProfile, profileNames, unconfirmedAmong } from '../../src/core/chain/profiles.js'
 import { devAddresses } from '../../src/core/devchain/dev-contracts.js'
-import { applySet, configFaults, contractsOf, parseConfig } from '../../src/core/gateway/config.js'
+import {
+  applySet,
+  configFaults,
+  configuredContracts,
+  parseConfig,
+} from '../../src/core/gateway/config.js'
 import { run, temporaryHome } from '../support/cli.js'
 
 const signedProposer = `0x${'5'.repeat(40)}`
@@ -56,7 +61,7 @@ describe('chain.profile of gateway.json', () => {
       'gateway.json',
     )
     const profile = builtInProfile('polygon')
-    expect(contractsOf(config)).toEqual({
+    expect(configuredContracts(config)).toEqual({
       chainId: 137,
       permit2: profile?.permit2,
       signedProposer,

@@ -3,7 +3,7 @@ import { Command } from 'commander'
 import * as z from 'zod/mini'
 import { createRoundReader, type RegistryEntry } from '../../core/chain/questions.js'
 import type { Round } from '../../core/chain/round.js'
-import { contractsOf } from '../../core/gateway/config.js'
+import { configuredContracts } from '../../core/gateway/config.js'
 import { explain, type ServiceState } from '../../core/gateway/status/explanation.js'
 import { createTimeline } from '../../core/gateway/status/timeline.js'
 import { expectedChain } from '../../core/host/config-file.js'
@@ -86,7 +86,7 @@ async function tokenOf(
   const late = context.clock.sleep(tokenMs, over.signal).catch(() => undefined)
   const read = async () => {
     const chain = await context.edges.chain(config.chain.rpc_urls, expectedChain(config))
-    return createRoundReader(chain, contractsOf(config)).read(round.questionId, entry)
+    return createRoundReader(chain, configuredContracts(config)).read(round.questionId, entry)
   }
   const unread = (error: unknown) => {
     // Raw units say the same; the node is not what was asked about.

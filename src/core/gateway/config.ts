@@ -169,7 +169,7 @@ const Schema = z.strictObject({
 export type GatewayConfig = z.infer<typeof Schema>
 
 /** The pinned contracts of a configuration. */
-export function contractsOf(config: GatewayConfig): Contracts {
+export function configuredContracts(config: GatewayConfig): Contracts {
   const { chain } = config
   return {
     chainId: chain.id,

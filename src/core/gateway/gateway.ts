@@ -16,9 +16,9 @@ import { openApiDocument } from '../protocol/openapi.js'
 import type { RecoverPublicKey } from '../protocol/recovered.js'
 import { type Refusal, refuse } from '../protocol/refusal.js'
 import { recoverWithNoble } from '../protocol/signature.js'
-import { contractsOf, type GatewayConfig } from './config.js'
+import { configuredContracts, type GatewayConfig } from './config.js'
 import { batchRoutes } from './front/batch-routes.js'
-import { createBudget } from './front/budget.js'
+import { type Budget, createBudget } from './front/budget.js'
 import { clientKey, parseCidr } from './front/client-address.js'
 import type { Exchange } from './front/exchange.js'
 import { createRecoveries } from './front/recoveries.js'
@@ -92,65 +92,35 @@ export interface Gateway {
  * nothing.
  */
 export function createGateway(parts: GatewayParts): Gateway {
-  const { ports, config, ledger, view } = parts
+  const { ports, config } = parts
   const { clock } = ports
   const trusted = config.proxy.trusted_cidrs.flatMap((text) => parseCidr(text) ?? [])
   const requests = createRequestCounts()
   const bodies = createBodyMemory()
-  let calls = 0
-  let working = 0
-  let drained: (() => void) | undefined
-  let draining: Promise<void> | undefined
-
-  function readiness(): readonly string[] {
-    return [
-      ...(draining ? ['the gateway is shutting down'] : []),
-      ...(ledger.failed ? ['the store takes no writes any more'] : []),
-      ...(ledger.isFull ? ['the disk of the store is full'] : []),
-      ...view.faults(),
-      ...nodesFault(parts.nodes?.() ?? []),
-      ...(parts.pipeline?.faults() ?? []),
-    ]
-  }
-
-  function shed(): Refusal | undefined {
-    if (draining) return refuse('server_busy', 'the gateway is shutting down')
-    if (parts.overloaded?.())
-      return refuse(
-        'server_busy',
-        'the gateway is behind with its work and this call has waited too long',
-      )
-    return undefined
-  }
-
-  const recover = createRecoveries({
-    recover: parts.recover ?? recoverWithNoble,
-    yieldToEvents: parts.yieldToEvents ?? (() => clock.sleep(0)),
-    clock,
-  })
-  const admission = { contracts: contractsOf(config), ledger, view, hash: ports.hash, recover }
   const budget = createBudget({
     windowMs: config.budget.window_seconds * 1000,
     perClientItems: config.budget.per_ip_items,
     globalItems: config.budget.global_items,
   })
-  const route = createRoutes(
-    [...singleRoutes(admission), ...batchRoutes(admission), ...ownRoutes(readiness)],
-    {
-      budget,
-      nowMs: () => clock.monotonicMs(),
-      shed,
-      inFlight(work) {
-        if (working >= gatewayLimits.callsInFlight) return undefined
-        working += 1
-        return work().finally(() => {
-          working -= 1
-        })
-      },
-      reserve: bodies.reserve,
-      corsOrigins: config.cors.origins,
+  let calls = 0
+  let working = 0
+  let drained: (() => void) | undefined
+  let draining: Promise<void> | undefined
+  const readiness = () => readinessOf(parts, draining !== undefined)
+  const route = createRoutes(routesOf(parts, readiness), {
+    budget,
+    nowMs: () => clock.monotonicMs(),
+    shed: () => shedding(parts, draining !== undefined),
+    inFlight(work) {
+      if (working >= gatewayLimits.callsInFlight) return undefined
+      working += 1
+      return work().finally(() => {
+        working -= 1
+      })
     },
-  )
+    reserve: bodies.reserve,
+    corsOrigins: config.cors.origins,
+  })
 
   function observe(record: RequestRecord): void {
     requests.count(record)
@@ -159,6 +129,7 @@ export function createGateway(parts: GatewayParts): Gateway {
 
   async function answer(call: Call): Promise<Answered> {
     const startedMs = clock.monotonicMs()
+    const { method } = call
     const exchange: Exchange = {
       call,
       requestId: ports.random.uuid(),
@@ -173,21 +144,10 @@ export function createGateway(parts: GatewayParts): Gateway {
     calls += 1
     try {
       const answered = await route(exchange)
-      const { requestId, items, client, code, bug } = exchange
-      const { status } = answered
+      const { requestId, client, route: template, items, code, bug } = exchange
       const durationMs = clock.monotonicMs() - startedMs
-      const { method } = call
-      observe({
-        requestId,
-        method,
-        route: exchange.route,
-        status,
-        code,
-        durationMs,
-        items,
-        client,
-        bug,
-      })
+      const seen = { requestId, client, method, route: template, status: answered.status }
+      observe({ ...seen, code, durationMs, items, bug })
       return answered
     } finally {
       bodies.free(exchange)
@@ -202,23 +162,7 @@ export function createGateway(parts: GatewayParts): Gateway {
     readiness,
     observe,
     requestCounts: requests.list,
-    gauges() {
-      const queue = { received: 0, validated: 0, selected: 0 }
-      for (const { progress } of ledger.active())
-        if (progress.status !== 'executed' && progress.status !== 'failed')
-          queue[progress.status] += 1
-      return {
-        budget: {
-          limitItems: config.budget.global_items,
-          perClientLimitItems: config.budget.per_ip_items,
-          spentItems: budget.spentByAll(clock.monotonicMs()),
-          endsInMs: budget.endsInMs(clock.monotonicMs()),
-          clients: budget.clients,
-        },
-        queue,
-        openSlots: ledger.slots().length,
-      }
-    },
+    gauges: () => gaugesOf(parts, budget),
     drain() {
       draining ??= new Promise((resolve) => {
         drained = resolve
@@ -226,6 +170,55 @@ export function createGateway(parts: GatewayParts): Gateway {
       })
       return draining
     },
+  }
+}
+
+function routesOf(parts: GatewayParts, readiness: () => readonly string[]): readonly Route[] {
+  const { ports, config, ledger, view } = parts
+  const recover = createRecoveries({
+    recover: parts.recover ?? recoverWithNoble,
+    yieldToEvents: parts.yieldToEvents ?? (() => ports.clock.sleep(0)),
+    clock: ports.clock,
+  })
+  const contracts = configuredContracts(config)
+  const admission = { contracts, ledger, view, hash: ports.hash, recover }
+  return [...singleRoutes(admission), ...batchRoutes(admission), ...ownRoutes(readiness)]
+}
+
+const readinessOf = (
+  { ledger, view, nodes, pipeline }: GatewayParts,
+  isDraining: boolean,
+): readonly string[] => [
+  ...(isDraining ? ['the gateway is shutting down'] : []),
+  ...(ledger.failed ? ['the store takes no writes any more'] : []),
+  ...(ledger.isFull ? ['the disk of the store is full'] : []),
+  ...view.faults(),
+  ...nodesFault(nodes?.() ?? []),
+  ...(pipeline?.faults() ?? []),
+]
+
+/** Why no new call is taken now. */
+function shedding({ overloaded }: GatewayParts, isDraining: boolean): Refusal | undefined {
+  if (isDraining) return refuse('server_busy', 'the gateway is shutting down')
+  const late = 'the gateway is behind with its work and this call has waited too long'
+  return overloaded?.() ? refuse('server_busy', late) : undefined
+}
+
+function gaugesOf({ ports, config, ledger }: GatewayParts, budget: Budget): GatewayGauges {
+  const nowMs = ports.clock.monotonicMs()
+  const queue = { received: 0, validated: 0, selected: 0 }
+  for (const { progress } of ledger.active())
+    if (progress.status !== 'executed' && progress.status !== 'failed') queue[progress.status] += 1
+  return {
+    budget: {
+      limitItems: config.budget.global_items,
+      perClientLimitItems: config.budget.per_ip_items,
+      spentItems: budget.spentByAll(nowMs),
+      endsInMs: budget.endsInMs(nowMs),
+      clients: budget.clients,
+    },
+    queue,
+    openSlots: ledger.slots().length,
   }
 }
 

@@ -5,7 +5,7 @@
 import { aggregating } from '../chain/aggregate.js'
 import type { RegistryEntry } from '../chain/questions.js'
 import type { Contracts } from '../chain/round.js'
-import { contractsOf, type GatewayConfig } from '../gateway/config.js'
+import { configuredContracts, type GatewayConfig } from '../gateway/config.js'
 import { createGateway, type Gateway } from '../gateway/gateway.js'
 import type { Ledger } from '../gateway/ledger/ledger.js'
 import { openStore, readStore } from '../gateway/ledger/open-store.js'
@@ -92,7 +92,7 @@ export const openGateway = (
     const { clock, random, hash } = machine
     const { config } = loaded
     const { ledger, log } = store
-    const contracts = contractsOf(config)
+    const contracts = configuredContracts(config)
     const broken = new Promise<Error>((tell) => log.onFailure(tell))
     const following = followLedger({ ...options, clock, ledger })
     closers.add(following.stop)
@@ -251,7 +251,7 @@ const openForLooking = (
     const entries = mergedRegistry(configured, ledger.questions, operatorCommand(loaded))
     const chain = await machine.edges.chain(config.chain.rpc_urls, expectedChain(config))
     const ports = { clock, chain: aggregating(chain, yieldToEvents) }
-    const view = createChainView(ports, contractsOf(config), ledger, {
+    const view = createChainView(ports, configuredContracts(config), ledger, {
       maxHeadAgeSeconds: config.chain.max_head_age_seconds,
       entries,
     })

@@ -4,7 +4,7 @@
  */
 import { aggregating } from '../chain/aggregate.js'
 import { createRoundReader, type RegistryEntry, type RoundReader } from '../chain/questions.js'
-import { contractsOf } from '../gateway/config.js'
+import { configuredContracts } from '../gateway/config.js'
 import type { OpenStore } from '../gateway/ledger/open-store.js'
 import {
   createOperatorService,
@@ -15,7 +15,7 @@ import type { LiveView } from '../gateway/view/view.js'
 import { yieldToEvents } from '../io/serving/load.js'
 import { type Chain, ChainError, type Machine } from '../ports.js'
 import { UnavailableError } from '../protocol/errors.js'
-import { named } from '../storage/failures.js'
+import { storageErrorOf } from '../storage/failures.js'
 import type { LoadedConfig } from './config-file.js'
 import { bytesIn } from './store-size.js'
 
@@ -62,7 +62,7 @@ export function operatorServiceOfChain(
       throw new ChainError('unavailable', `the node is on chain ${id}, not on ${config.chain.id}`)
     const head = await chain.block('latest')
     if (head === null) throw new ChainError('unavailable', 'the node knows no latest block')
-    const rounds = createRoundReader(aggregating(chain, yieldToEvents), contractsOf(config))
+    const rounds = createRoundReader(aggregating(chain, yieldToEvents), configuredContracts(config))
     return { rounds, head: head.number }
   }
   let begun: ReturnType<typeof begin> | undefined
@@ -87,7 +87,7 @@ function operatorServiceOn(
 ): OperatorService {
   const size = () =>
     bytesIn(files, folder, /^(log|snap)-\d+\.jsonl$/).catch((error: unknown) => {
-      throw named(`${folder} cannot be measured`, error)
+      throw storageErrorOf(`${folder} cannot be measured`, error)
     })
   return createOperatorService({
     clock,

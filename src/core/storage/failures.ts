@@ -45,7 +45,7 @@ export function unavailable(detail: string, cause?: unknown): StorageError {
  * What to throw for a failed call of the disk: an error of ours as it is, one with Node's `code` as
  * `store_unavailable`.
  */
-export function named(detail: string, error: unknown): unknown {
+export function storageErrorOf(detail: string, error: unknown): unknown {
   return error instanceof ProposerError || errorCode(error) === undefined
     ? error
     : unavailable(detail, error)

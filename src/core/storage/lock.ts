@@ -2,7 +2,7 @@ import * as z from 'zod/mini'
 import type { Files, Liveness, Random } from '../ports.js'
 import { StorageError } from '../protocol/errors.js'
 import { hexOf, ifThere, joinPath, namesIn, removeIfThere, withFile, writeAll } from './durable.js'
-import { errorCode, named } from './failures.js'
+import { errorCode, storageErrorOf } from './failures.js'
 
 export interface LockPorts {
   readonly files: Files
@@ -70,7 +70,7 @@ export async function acquireLock(
   try {
     return await acquire(ports, folder, role, force)
   } catch (error) {
-    throw named(`${folder} cannot be locked`, error)
+    throw storageErrorOf(`${folder} cannot be locked`, error)
   }
 }
 

@@ -8,9 +8,9 @@ import {
   isFull,
   isShortOfFiles,
   messageOf,
-  named,
   notOurs,
   outOfSpace,
+  storageErrorOf,
   unavailable,
 } from './failures.js'
 import { highWaterName, type LogEnd, publishHighWater } from './high-water.js'
@@ -19,7 +19,7 @@ import { type Append, groupBytes, newQueue, type Waiting } from './queue.js'
 import type { LogOptions, LogPorts, NewRecord, RecordLog, StoredRecord } from './record-log.js'
 import { type RecoveredLog, recover } from './recovery.js'
 import { writeSnapshot } from './snapshot.js'
-import { internalKinds, positionOf } from './walk.js'
+import { internalKinds, recordPosition } from './walk.js'
 import {
   closeAll,
   commit,
@@ -85,7 +85,7 @@ export async function openLog(
   onRecord: (record: StoredRecord) => void,
 ): Promise<RecordLog> {
   const recovered = await recover(ports, folder, options, onRecord).catch((error: unknown) => {
-    throw named(`${folder} cannot be opened`, error)
+    throw storageErrorOf(`${folder} cannot be opened`, error)
   })
   const log: State = {
     ports,
@@ -378,7 +378,7 @@ async function compact(log: State, ...[keep, onPlaced]: Parameters<RecordLog['co
   })
   let sliceStartMs = clock.monotonicMs()
   for (const [ordinal, offset] of offsets.entries()) {
-    onPlaced(ordinal, positionOf(index, offset))
+    onPlaced(ordinal, recordPosition(index, offset))
     if (ordinal % 256 !== 255 || clock.monotonicMs() - sliceStartMs < sliceMs) continue
     await clock.sleep(0)
     sliceStartMs = clock.monotonicMs()

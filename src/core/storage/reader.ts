@@ -1,5 +1,5 @@
 import { joinPath } from './durable.js'
-import { damaged, named } from './failures.js'
+import { damaged, storageErrorOf } from './failures.js'
 import { lossBefore, readHighWater } from './high-water.js'
 import { type Manifest, manifestNames, readFormat, readManifestToLook } from './manifest.js'
 import type { LogOptions, LogPorts, RecordLogReader, StoredRecord } from './record-log.js'
@@ -9,7 +9,7 @@ import {
   type LogFile,
   newWalk,
   openFiles,
-  readRecord,
+  readRecordAt,
   walkAll,
 } from './walk.js'
 
@@ -60,7 +60,7 @@ export async function openLogReader(
     throw damaged(joinPath(folder, manifestNames(manifest)[missing] ?? ''), 0, 'it is missing')
   }
   const { mark, manifest, opened } = await open().catch((error: unknown) => {
-    throw named(`${folder} cannot be read`, error)
+    throw storageErrorOf(`${folder} cannot be read`, error)
   })
 
   async function* batches(): AsyncGenerator<StoredRecord[]> {
@@ -82,7 +82,7 @@ export async function openLogReader(
       const file = opened[fileOf(position)]
       if (file === undefined)
         throw damaged(folder, 0, 'no such file was open when the position was given')
-      return readRecord(hash, file, position)
+      return readRecordAt(hash, file, position)
     },
     close: () => closeFiles(opened),
   }

@@ -20,7 +20,7 @@ export interface NewRecord {
  * cheaply. Valid for the life of one open log or reader, and until a compaction told the record's
  * new place; never to be written down.
  */
-export type Position = number
+export type RecordPosition = number
 
 export interface StoredRecord extends NewRecord {
   /**
@@ -30,7 +30,7 @@ export interface StoredRecord extends NewRecord {
   readonly sequence: number
   /** Wall time of the writing, Unix milliseconds; orders nothing (R13). */
   readonly timeMs: number
-  readonly position: Position
+  readonly position: RecordPosition
 }
 
 /**
@@ -66,7 +66,7 @@ export interface RecordLog {
    * Rejects with `store_damaged` where no sound record lies, `position_retired` when a compaction
    * has moved it.
    */
-  read(position: Position): Promise<StoredRecord>
+  read(position: RecordPosition): Promise<StoredRecord>
   /** Every record that is durable at the call, in order, verified. To be iterated at once. */
   scan(): AsyncIterable<StoredRecord>
   /**
@@ -80,7 +80,7 @@ export interface RecordLog {
    */
   compact(
     keep: () => AsyncIterable<NewRecord> | Iterable<NewRecord>,
-    onPlaced: (ordinal: number, position: Position) => void,
+    onPlaced: (ordinal: number, position: RecordPosition) => void,
   ): Promise<void>
   /** Set once a sync failed or the fence was passed: nothing will ever be written again. */
   readonly failed: Error | undefined
@@ -103,7 +103,7 @@ export interface RecordLogReader {
   scan(): AsyncIterable<StoredRecord>
   /** Like `scan`, without a promise per record. */
   replay(onRecord: (record: StoredRecord) => void): Promise<void>
-  read(position: Position): Promise<StoredRecord>
+  read(position: RecordPosition): Promise<StoredRecord>
   close(): Promise<void>
 }
 

@@ -57,7 +57,8 @@ const batchRecords = 64
 /** 2^36: files up to 64 GiB, 2^17 of them in one opening. */
 const positionStride = 2 ** 36
 
-export const positionOf = (file: number, offset: number): number => file * positionStride + offset
+export const recordPosition = (file: number, offset: number): number =>
+  file * positionStride + offset
 export const fileOf = (position: number): number => Math.floor(position / positionStride)
 export const offsetOf = (position: number): number => position % positionStride
 
@@ -403,14 +404,14 @@ const stored = (file: LogFile, line: Line, offset: number): StoredRecord => ({
   head: line.head,
   sequence: line.sequence,
   timeMs: line.timeMs,
-  position: positionOf(file.index, offset),
+  position: recordPosition(file.index, offset),
 })
 
 /** Most records are far shorter; a longer one costs a second read. */
 const firstReadBytes = 4 * 1024
 
 /** One record by its position, verified by its checksum. Throws `store_damaged`. */
-export async function readRecord(
+export async function readRecordAt(
   hash: Hash,
   file: LogFile,
   position: number,

@@ -6,9 +6,9 @@ import type { LogEnd } from './high-water.js'
 import { byteLength, encodeHead, encodeLine } from './line.js'
 import { logName, type Manifest, publishManifest, snapshotName } from './manifest.js'
 import type { Append } from './queue.js'
-import type { LogOptions, LogPorts, Position, StoredRecord } from './record-log.js'
+import type { LogOptions, LogPorts, RecordPosition, StoredRecord } from './record-log.js'
 import type { RecoveredLog } from './recovery.js'
-import { fileOf, type LogFile, newWalk, positionOf, readRecord, walkAll } from './walk.js'
+import { fileOf, type LogFile, newWalk, readRecordAt, recordPosition, walkAll } from './walk.js'
 
 /** A file of an open log. */
 export interface OpenFile extends LogFile {
@@ -184,7 +184,7 @@ function encodeGroup(
         more: records.length - 1 - index,
       }
       const line = encodeLine(hash, frame, texts[index] ?? 'null', encodeHead(record.head))
-      const position = positionOf(file, offset)
+      const position = recordPosition(file, offset)
       check = line.check
       offset += byteLength(line.text)
       lines.push(line.text)
@@ -195,7 +195,7 @@ function encodeGroup(
 }
 
 /** One record by its position; `position_retired` where a compaction has moved it. */
-export async function readAt(writer: Writer, position: Position): Promise<StoredRecord> {
+export async function readAt(writer: Writer, position: RecordPosition): Promise<StoredRecord> {
   const file = writer.files.find(({ index }) => index === fileOf(position))
   if (file === undefined)
     throw new StorageError('position_retired', 'a compaction has moved this record', {
@@ -203,7 +203,7 @@ export async function readAt(writer: Writer, position: Position): Promise<Stored
     })
   file.users++
   try {
-    return await readRecord(writer.ports.hash, file, position)
+    return await readRecordAt(writer.ports.hash, file, position)
   } finally {
     if (--file.users === 0) file.onIdle?.()
   }

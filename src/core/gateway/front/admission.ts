@@ -4,6 +4,7 @@
  * that changes with time, so that an accepted payload keeps answering 200 although its deadline is
  * near or its proposer was taken off the list.
  */
+import pLimit from 'p-limit'
 import type { Contracts } from '../../chain/round.js'
 import type { Address, Hash } from '../../ports.js'
 import type { Candidate } from '../../protocol/candidate.js'
@@ -21,7 +22,8 @@ import { isQuestionId } from '../../protocol/schema.js'
 import { toHex } from '../../protocol/witness.js'
 import type { Ledger, NewCandidate } from '../ledger/ledger.js'
 import type { ChainView, Question } from '../view/chain-view.js'
-import { refusalOf } from './answer.js'
+import { itemRefusal } from './answer.js'
+import type { Exchange } from './exchange.js'
 import type { QueuedRecovery } from './recoveries.js'
 
 export interface AdmissionParts {
@@ -42,7 +44,7 @@ export type Submitted =
  * What the checks came to. `ready` has passed all but conflict and commit, which `place` makes in
  * one step.
  */
-export type Judged =
+type JudgedItem =
   | { readonly kind: 'refused'; readonly refusal: Refusal }
   | { readonly kind: 'known'; readonly id: string }
   | { readonly kind: 'ready'; readonly candidate: NewCandidate }
@@ -50,7 +52,7 @@ export type Judged =
 const refused = (refusal: Refusal) => ({ kind: 'refused', refusal }) as const
 
 /** Which word the two forms of a proposal use for a price that is not allowed (contract §2). */
-export type Form = 'single' | 'batch'
+type ProposalForm = 'single' | 'batch'
 
 /**
  * The question of an identifier, or the refusal to give. Waits for the chain only for a question
@@ -86,7 +88,7 @@ export function stateFault(view: ChainView): Refusal | undefined {
 }
 
 /** Whether a proposal can be made in the question's round now (contract §2, `request_not_open`). */
-export function isOpen({ round }: Question): boolean {
+export function takesProposals({ round }: Question): boolean {
   return round.state === 'requested' && !round.paused
 }
 
@@ -102,7 +104,11 @@ export function notOpen({ round }: Question): Refusal {
 }
 
 /** The refusal of a price that the request does not allow, or `undefined` (§2.2). */
-export function priceFault({ round }: Question, price: string, form: Form): Refusal | undefined {
+export function priceFault(
+  { round }: Question,
+  price: string,
+  form: ProposalForm,
+): Refusal | undefined {
   const key = outcomeOf(price)
   if (round.outcomes.some((outcome) => outcome.outcome === key && outcome.allowed)) return undefined
   const allowed = round.outcomes.filter((outcome) => outcome.allowed)
@@ -143,12 +149,12 @@ export function permitRefusal(
  * `authorizationOf` makes the normal form once the question is resolved. Rejects with
  * UnavailableError `state_unavailable`; `refusalOf` knows it.
  */
-export async function judge(
+async function judge(
   parts: AdmissionParts,
   identifier: string,
-  form: Form,
+  form: ProposalForm,
   authorizationOf: (questionId: Question['questionId']) => Authorization,
-): Promise<Judged> {
+): Promise<JudgedItem> {
   const { ledger, view, contracts, hash } = parts
   if (ledger.failed)
     return refused(refuse('store_unavailable', 'the store takes no writes any more'))
@@ -183,7 +189,7 @@ export async function judge(
 
   // With an active payload in the round the caller has to hear of that one, once it has proved to
   // be the proposer (contract §2).
-  if (!isOpen(question) && !ledger.activeInRound(proposer, question.ref.key))
+  if (!takesProposals(question) && !ledger.activeInRound(proposer, question.ref.key))
     return refused(notOpen(question))
   const value =
     priceFault(question, authorization.price, form) ?? permitRefusal(question, view, authorization)
@@ -238,11 +244,7 @@ async function heldElsewhere(
  * Whether `judge` may wait for the chain: for what is asked of it for the first time, and for what
  * a contract wallet says.
  */
-export function asksChain(
-  { view }: AdmissionParts,
-  identifier: string,
-  proposer: Address,
-): boolean {
+function asksChain({ view }: AdmissionParts, identifier: string, proposer: Address): boolean {
   return view.known(identifier) === undefined || view.knownCode(proposer) !== false
 }
 
@@ -270,9 +272,9 @@ async function isAuthorized(
  * promise: callers that need an order among items call it in that order and await later, so that
  * their commits share one sync. Rejects with what the ledger rejects with.
  */
-export function place(
+function place(
   { ledger, view }: AdmissionParts,
-  judged: Exclude<Judged, { kind: 'refused' }>,
+  judged: Exclude<JudgedItem, { kind: 'refused' }>,
 ): Promise<Submitted> {
   if (judged.kind === 'known')
     return ledger.replay(judged.id).then((candidate) => ({ kind: 'replayed', candidate }))
@@ -320,23 +322,46 @@ function roundAdvanced(candidateId: string): Refusal {
   )
 }
 
+/** One authorization of a call; `authorizationOf` makes the normal form. */
+export interface SubmittedItem {
+  readonly identifier: string
+  readonly proposer: Address
+  readonly authorizationOf: (questionId: Question['questionId']) => Authorization
+}
+
+/** Items of one call that may ask the chain at once (robustness §5). */
+export const itemsAtOnce = 8
+
 /**
- * Judges and commits one authorization. A failure of the store or the chain view is a refusal;
- * rejects with nothing but bugs of ours.
+ * Judges and commits the authorizations of a call, one or many. Checks run side by side; places are
+ * taken in input order, so that of two items for one question the first one wins (contract §4), and
+ * without waiting for each new one's commit, so that they share few syncs. Never rejects.
  */
-export async function submit(
+export async function submitAll(
   parts: AdmissionParts,
-  identifier: string,
-  form: Form,
-  authorizationOf: (questionId: Question['questionId']) => Authorization,
-  requestId: string,
-): Promise<Submitted> {
-  try {
-    const judged = await judge(parts, identifier, form, authorizationOf)
-    return judged.kind === 'refused' ? judged : await place(parts, judged)
-  } catch (error) {
-    const refusal = refusalOf(error, requestId)
-    if (!refusal) throw error
-    return refused(refusal)
+  exchange: Exchange,
+  form: ProposalForm,
+  items: readonly SubmittedItem[],
+): Promise<readonly Submitted[]> {
+  const limit = pLimit(itemsAtOnce)
+  const failedItem = (error: unknown) => refused(itemRefusal(exchange, error))
+  const judging = items.map(async (item): Promise<JudgedItem> => {
+    const judged = () => judge(parts, item.identifier, form, item.authorizationOf)
+    try {
+      const isLimited = asksChain(parts, item.identifier, item.proposer)
+      return await (isLimited ? limit(judged) : judged())
+    } catch (error) {
+      return failedItem(error)
+    }
+  })
+  const placed: Promise<Submitted>[] = []
+  for (const one of judging) {
+    const judged = await one
+    const placing =
+      judged.kind === 'refused' ? Promise.resolve(judged) : place(parts, judged).catch(failedItem)
+    placed.push(placing)
+    // A candidate that may come back is read from the disk before it takes its place.
+    if (judged.kind === 'known' && parts.ledger.byId(judged.id)?.retryable) await placing
   }
+  return Promise.all(placed)
 }

@@ -1,9 +1,10 @@
 /** What the gateway answers, as plain data. */
 import { ProposerError, type WireCode } from '../../protocol/errors.js'
 import { type Refusal, refusalBody, refuse } from '../../protocol/refusal.js'
+import { type Exchange, noteBug } from './exchange.js'
 
 /** An answer before it gets its common headers. `code` is for the request log. */
-export interface Answer {
+export interface RouteAnswer {
   readonly status: number
   readonly body: string
   readonly code?: WireCode
@@ -11,12 +12,12 @@ export interface Answer {
 }
 
 /** A JSON answer. */
-export function json(status: number, body: object): Answer {
+export function json(status: number, body: object): RouteAnswer {
   return { status, body: JSON.stringify(body) }
 }
 
 /** The answer of a refusal (§7). */
-export function refusalAnswer(refusal: Refusal): Answer {
+export function refusalAnswer(refusal: Refusal): RouteAnswer {
   return {
     status: refusal.status,
     body: refusalBody(refusal),
@@ -31,7 +32,7 @@ export function refusalAnswer(refusal: Refusal): Answer {
  * A bug of ours, or a store whose last write is unknown: nothing is shown but the id under which it
  * is logged (robustness §4).
  */
-export function internalError(requestId: string): Refusal {
+function internalError(requestId: string): Refusal {
   return refuse(
     'internal_error',
     `the gateway failed and the outcome of this call is not known; a submission is settled by replaying exactly the same payload (request ${requestId})`,
@@ -62,4 +63,11 @@ export function refusalOf(error: unknown, requestId: string): Refusal | undefine
     default:
       return undefined
   }
+}
+
+/** The refusal of one item; a bug is noted, and answered as an internal error. */
+export function itemRefusal(exchange: Exchange, error: unknown): Refusal {
+  const refusal = refusalOf(error, exchange.requestId)
+  if (refusal === undefined) noteBug(exchange, error)
+  return refusal ?? internalError(exchange.requestId)
 }

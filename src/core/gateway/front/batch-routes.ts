@@ -5,36 +5,29 @@
 
 import pLimit from 'p-limit'
 import { batchSigningDataOf } from '../../chain/round.js'
-import type { Address } from '../../ports.js'
 import { instant, wireStatus } from '../../protocol/candidate.js'
 import { schemaViolation } from '../../protocol/faults.js'
 import { fromBatchItem } from '../../protocol/proposal.js'
 import { type Refusal, refuse, wireError } from '../../protocol/refusal.js'
 import {
-  type BatchItem,
   BatchSigningDataRequest,
   BatchStatusRequest,
   BatchSubmitRequest,
 } from '../../protocol/schema.js'
 import {
   type AdmissionParts,
-  asksChain,
   findQuestion,
-  isOpen,
   isQuestion,
-  type Judged,
-  judge,
+  itemsAtOnce,
   notOpen,
-  place,
   type Submitted,
   stateFault,
+  submitAll,
+  takesProposals,
 } from './admission.js'
-import { internalError, json, refusalOf } from './answer.js'
-import { type Exchange, noteBug } from './exchange.js'
+import { itemRefusal, json } from './answer.js'
+import type { Exchange } from './exchange.js'
 import { bodyLimits, type Route, withBody } from './route.js'
-
-/** Items of one call that may ask the chain at once (robustness §5). */
-const itemsAtOnce = 8
 
 /** The routes. */
 export function batchRoutes(parts: AdmissionParts): readonly Route[] {
@@ -58,7 +51,16 @@ export function batchRoutes(parts: AdmissionParts): readonly Route[] {
       params: {},
       body: { limitBytes: bodyLimits.batchSubmit, admission: true, list: 'proposals' },
       run: withBody(BatchSubmitRequest, schemaViolation, async ({ proposals }, { exchange }) => {
-        const submitted = await submitAll(parts, exchange, proposals)
+        const submitted = await submitAll(
+          parts,
+          exchange,
+          'batch',
+          proposals.map((item) => ({
+            identifier: item.identifier,
+            proposer: item.proposer,
+            authorizationOf: (id) => fromBatchItem(id, item),
+          })),
+        )
         const count = (kind: Submitted['kind']) =>
           submitted.filter((one) => one.kind === kind).length
         return json(200, {
@@ -115,17 +117,10 @@ const refusedItem = (refusal: Refusal) => ({
   error: wireError(refusal),
 })
 
-function itemRefusal(exchange: Exchange, error: unknown): Refusal {
-  const refusal = refusalOf(error, exchange.requestId)
-  if (refusal) return refusal
-  noteBug(exchange, error)
-  return internalError(exchange.requestId)
-}
-
 async function signingData({ view, contracts }: AdmissionParts, identifier: string) {
   const question = await findQuestion(view, identifier)
   if (!isQuestion(question)) return question
-  const refusal = stateFault(view) ?? (isOpen(question) ? undefined : notOpen(question))
+  const refusal = stateFault(view) ?? (takesProposals(question) ? undefined : notOpen(question))
   return refusal ?? { found: { signing_data: batchSigningDataOf(question.round, contracts) } }
 }
 
@@ -136,44 +131,6 @@ async function status({ ledger }: AdmissionParts, candidate_id: string) {
   const { status, received_at, submission, failure: full } = wireStatus(candidate)
   const failure = full && { code: full.code, detail: full.detail }
   return { found: { candidate: { candidate_id, status, received_at, submission, failure } } }
-}
-
-/**
- * Checks run side by side; places are taken in input order, so that of two items for one question
- * the first one wins (contract §4), and without waiting for each new one's commit, so that they
- * share few syncs.
- */
-async function submitAll(
-  parts: AdmissionParts,
-  exchange: Exchange,
-  items: readonly BatchItem[],
-): Promise<readonly Submitted[]> {
-  const limit = pLimit(itemsAtOnce)
-  const judging = items.map(async (item): Promise<Judged> => {
-    const judged = () => judge(parts, item.identifier, 'batch', (id) => fromBatchItem(id, item))
-    try {
-      return await (asksChain(parts, item.identifier, item.proposer as Address)
-        ? limit(judged)
-        : judged())
-    } catch (error) {
-      return { kind: 'refused', refusal: itemRefusal(exchange, error) }
-    }
-  })
-  const placed: Promise<Submitted>[] = []
-  for (const one of judging) {
-    const judged = await one
-    const placing: Promise<Submitted> =
-      judged.kind === 'refused'
-        ? Promise.resolve(judged)
-        : place(parts, judged).catch((error: unknown) => ({
-            kind: 'refused',
-            refusal: itemRefusal(exchange, error),
-          }))
-    placed.push(placing)
-    // A candidate that may come back is read from the disk before it takes its place.
-    if (judged.kind === 'known' && parts.ledger.byId(judged.id)?.retryable) await placing
-  }
-  return Promise.all(placed)
 }
 
 function submitResult(client_ref: string | null, submitted: Submitted) {

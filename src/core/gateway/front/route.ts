@@ -2,7 +2,7 @@
 import type * as z from 'zod/mini'
 import type { ShapeFault } from '../../protocol/faults.js'
 import { refuse } from '../../protocol/refusal.js'
-import { type Answer, refusalAnswer } from './answer.js'
+import { type RouteAnswer, refusalAnswer } from './answer.js'
 import type { Exchange } from './exchange.js'
 
 /** Bytes a body may have, per route (robustness §5): 100 maximal items are 1.73 MB. */
@@ -14,7 +14,7 @@ export const bodyLimits = {
   batchStatus: 8 * 1024,
 } as const
 
-export interface Call {
+export interface RouteCall {
   readonly params: Readonly<Record<string, string>>
   /** The parsed body of a POST. */
   readonly body: unknown
@@ -38,14 +38,14 @@ export interface Route {
   }
   /** Free of charge and never shed. */
   readonly free?: true
-  readonly run: (call: Call) => Answer | Promise<Answer>
+  readonly run: (call: RouteCall) => RouteAnswer | Promise<RouteAnswer>
 }
 
 /** A handler behind a schema: the whole body is judged before anything is done (R18). */
 export function withBody<T>(
   schema: z.ZodMiniType<T>,
   faultOf: (issues: readonly z.core.$ZodIssue[], input: unknown) => ShapeFault,
-  run: (body: T, call: Call) => Promise<Answer>,
+  run: (body: T, call: RouteCall) => Promise<RouteAnswer>,
 ): Route['run'] {
   return (call) => {
     const parsed = schema.safeParse(call.body)

@@ -7,9 +7,9 @@ import { type Answered, BodyError } from '../../protocol/call.js'
 import { hasAncillaryKey } from '../../protocol/faults.js'
 import { readJson } from '../../protocol/json.js'
 import { commonHeaders, type Refusal, refuse } from '../../protocol/refusal.js'
-import { type Answer, internalError, refusalAnswer, refusalOf } from './answer.js'
+import { itemRefusal, type RouteAnswer, refusalAnswer } from './answer.js'
 import { type Budget, budgetHeaders } from './budget.js'
-import { type Exchange, isPlainPath, noteBug } from './exchange.js'
+import { type Exchange, isPlainPath } from './exchange.js'
 import type { Route } from './route.js'
 
 /** What the steps need beside the routes. */
@@ -19,7 +19,7 @@ export interface Steps {
   /** Why no new call is taken now, or `undefined` (robustness §4: queue full, shutting down). */
   readonly shed: () => Refusal | undefined
   /** Holds one of the places in flight while `work` runs; `undefined`: all are taken. */
-  readonly inFlight: (work: () => Promise<Answer>) => Promise<Answer> | undefined
+  readonly inFlight: (work: () => Promise<RouteAnswer>) => Promise<RouteAnswer> | undefined
   /** Takes bytes from the memory that all bodies share. */
   readonly reserve: (exchange: Exchange, bytes: number) => boolean
   readonly corsOrigins: readonly string[]
@@ -77,7 +77,7 @@ async function answered(
   { template, methods }: RouteMethods,
   params: Params,
   exchange: Exchange,
-): Promise<Answer> {
+): Promise<RouteAnswer> {
   const { method, refused } = exchange.call
   exchange.route = template
   const route = methods.find((one) => one.method === method)
@@ -90,24 +90,22 @@ async function answered(
     if (route.free) return await route.run({ params, body: undefined, exchange })
     return withBudget(exchange, await charged(steps, route, params, exchange))
   } catch (error) {
-    const known = refusalOf(error, exchange.requestId)
-    if (!known) noteBug(exchange, error)
-    return withBudget(exchange, refusalAnswer(known ?? internalError(exchange.requestId)))
+    return withBudget(exchange, refusalAnswer(itemRefusal(exchange, error)))
   }
 }
 
 /** Every charged answer tells of its windows (contract §2). */
-function withBudget({ charge }: Exchange, answer: Answer): Answer {
+function withBudget({ charge }: Exchange, answer: RouteAnswer): RouteAnswer {
   return charge ? { ...answer, headers: { ...budgetHeaders(charge), ...answer.headers } } : answer
 }
 
-function wrongMethod(allow: string): Answer {
+function wrongMethod(allow: string): RouteAnswer {
   const answer = refusalAnswer(refuse('method_not_allowed', `this route takes ${allow} only`))
   return { ...answer, headers: { allow } }
 }
 
 /** CORS preflight, for configured origins only and free of charge (contract §2, §7). */
-function preflight(steps: Steps, { call }: Exchange, allow: string): Answer | undefined {
+function preflight(steps: Steps, { call }: Exchange, allow: string): RouteAnswer | undefined {
   const origin = call.header('origin')
   if (call.method !== 'OPTIONS' || origin === undefined || !steps.corsOrigins.includes(origin))
     return undefined
@@ -128,7 +126,7 @@ async function charged(
   route: Route,
   params: Params,
   exchange: Exchange,
-): Promise<Answer> {
+): Promise<RouteAnswer> {
   const early =
     exchange.call.refused ??
     steps.shed() ??
@@ -160,7 +158,7 @@ async function charged(
   return running ?? refusalAnswer(refuse('server_busy', 'too many calls are in flight'))
 }
 
-function chargedRefusal(steps: Steps, exchange: Exchange, refusal: Refusal): Answer {
+function chargedRefusal(steps: Steps, exchange: Exchange, refusal: Refusal): RouteAnswer {
   // The refusal stands whatever the budget says: it tells more than 429 would.
   charge(steps, exchange, 1)
   return refusalAnswer(refusal)
@@ -170,7 +168,7 @@ function chargedRefusal(steps: Steps, exchange: Exchange, refusal: Refusal): Ans
  * Spends items; the 429 where the budget does not hold them. In process nothing is charged
  * (contract §6).
  */
-function charge(steps: Steps, exchange: Exchange, items: number): Answer | undefined {
+function charge(steps: Steps, exchange: Exchange, items: number): RouteAnswer | undefined {
   exchange.items = items
   if (exchange.call.charged === false) return undefined
   exchange.charge = steps.budget.charge(exchange.client, items, steps.nowMs())
@@ -275,7 +273,7 @@ async function readBody(
   }
 }
 
-function respond({ corsOrigins }: Steps, exchange: Exchange, answer: Answer): Answered {
+function respond({ corsOrigins }: Steps, exchange: Exchange, answer: RouteAnswer): Answered {
   const headers: Record<string, string> = { ...commonHeaders, ...answer.headers }
   if (corsOrigins.length > 0) {
     headers.vary = 'Origin'

@@ -21,16 +21,16 @@ import type { ChainView, Question } from '../view/chain-view.js'
 import {
   type AdmissionParts,
   findQuestion,
-  isOpen,
   isQuestion,
   notOpen,
   permitRefusal,
   priceFault,
   questionNotFound,
   stateFault,
-  submit,
+  submitAll,
+  takesProposals,
 } from './admission.js'
-import { type Answer, json, refusalAnswer } from './answer.js'
+import { json, type RouteAnswer, refusalAnswer } from './answer.js'
 import { bodyLimits, type Route, withBody } from './route.js'
 
 const identifierShape = { identifier: isIdentifier }
@@ -65,7 +65,7 @@ export function singleRoutes(parts: AdmissionParts): readonly Route[] {
           if (!isQuestion(question)) return refusalAnswer(question)
           const refusal =
             stateFault(view) ??
-            (isOpen(question) ? undefined : notOpen(question)) ??
+            (takesProposals(question) ? undefined : notOpen(question)) ??
             priceFault(question, priceOf[body.outcome], 'single') ??
             permitRefusal(question, view, body.permit)
           return refusal
@@ -83,13 +83,11 @@ export function singleRoutes(parts: AdmissionParts): readonly Route[] {
         SignedProposal,
         singleFault,
         async (body, { params: { identifier = '' }, exchange }) => {
-          const submitted = await submit(
-            parts,
-            identifier,
-            'single',
-            (id) => fromSingle(id, body),
-            exchange.requestId,
-          )
+          const { proposer } = body
+          const authorizationOf = (id: Question['questionId']) => fromSingle(id, body)
+          const item = { identifier, proposer, authorizationOf }
+          const [submitted] = await submitAll(parts, exchange, 'single', [item])
+          if (submitted === undefined) throw new Error('a submission has no result')
           if (submitted.kind === 'refused') return refusalAnswer(submitted.refusal)
           return json(
             submitted.kind === 'admitted' ? 202 : 200,
@@ -126,7 +124,7 @@ async function status(
   parts: AdmissionParts,
   identifier: string,
   candidateId: string,
-): Promise<Answer> {
+): Promise<RouteAnswer> {
   const { ledger, view } = parts
   const candidate = await ledger.get(candidateId)
   if (candidate && isQuestionId(identifier) && candidate.round.questionId === identifier)
@@ -164,7 +162,7 @@ async function lookUp(
   }
 }
 
-async function shown(parts: AdmissionParts, candidate: Candidate): Promise<Answer> {
+async function shown(parts: AdmissionParts, candidate: Candidate): Promise<RouteAnswer> {
   return json(
     200,
     wireStatus(
@@ -181,7 +179,7 @@ async function prospects(
 ): Promise<Prospects> {
   const question = view.faults().length > 0 ? undefined : await lookUp(view, round.questionId)
   // A round that cannot be found out now cannot be submitted to now.
-  if (question === undefined || question instanceof UnavailableError || !isOpen(question))
+  if (question === undefined || question instanceof UnavailableError || !takesProposals(question))
     return { canResubmit: false, roundIsOpen: false }
   const isTaking =
     ledger.admissionEnabled && ledger.eligible(proposer) && !ledger.failed && !ledger.isFull

@@ -3,13 +3,13 @@
  * million objects in maps take four times the memory, and the garbage collector's time with it.
  */
 import type { CandidateState } from '../../protocol/candidate.js'
-import type { Position } from '../../storage/record-log.js'
+import type { RecordPosition } from '../../storage/record-log.js'
 import type { CandidateRef } from './ledger.js'
 
 /** What is remembered of a candidate that is at its end. */
 export interface EndedRef extends CandidateRef {
-  readonly receivedAt: Position
-  readonly progressAt: Position
+  readonly receivedAt: RecordPosition
+  readonly progressAt: RecordPosition
 }
 
 interface Columns {
@@ -252,7 +252,7 @@ export function moveEnded(
   { receivedAt, progressAt }: EndedTable,
   before: Pick<EndedRef, 'receivedAt' | 'progressAt'>,
   row: number,
-  position: Position,
+  position: RecordPosition,
 ): void {
   if (receivedAt[row] === before.receivedAt) receivedAt[row] = position
   if (progressAt[row] === before.progressAt) progressAt[row] = -1

@@ -3,7 +3,7 @@
  * their end in columns.
  */
 import type { Candidate, CandidateState } from '../../protocol/candidate.js'
-import type { Position } from '../../storage/record-log.js'
+import type { RecordPosition } from '../../storage/record-log.js'
 import {
   countEnded,
   cutEnded,
@@ -22,25 +22,26 @@ import {
 import type { CandidateRef } from './ledger.js'
 
 /** What stays in memory of a candidate. `live` only while it is active or its slot is open. */
-export interface Entry extends CandidateRef {
+export interface CandidateEntry extends CandidateRef {
   status: CandidateState
   retryable: boolean
-  receivedAt: Position
+  receivedAt: RecordPosition
   /** Where its newest progress lies; -1 while there is none. */
-  progressAt: Position
+  progressAt: RecordPosition
   live: Candidate | undefined
 }
 
-const asEntry = (ref: EndedRef | undefined): Entry | undefined => ref && { ...ref, live: undefined }
+const asEntry = (ref: EndedRef | undefined): CandidateEntry | undefined =>
+  ref && { ...ref, live: undefined }
 const bySequence = (one: CandidateRef, other: CandidateRef) => one.sequence - other.sequence
 
 /** No candidates. What `get` and the others hand out of an ended candidate is a copy. */
 export function newEntries() {
   const ended = newEndedTable()
   /** The live ones, and those with keys of another form than this version gives them. */
-  const near = new Map<string, Entry>()
-  const nearByIdentity = new Map<string, Entry>()
-  const keep = (entry: Entry) => {
+  const near = new Map<string, CandidateEntry>()
+  const nearByIdentity = new Map<string, CandidateEntry>()
+  const keep = (entry: CandidateEntry) => {
     near.set(entry.id, entry)
     nearByIdentity.set(entry.identity, entry)
   }
@@ -48,8 +49,8 @@ export function newEntries() {
     get size() {
       return near.size + ended.rows - ended.absent
     },
-    get: (id: string): Entry | undefined => near.get(id) ?? asEntry(endedById(ended, id)),
-    byIdentity: (identity: string): Entry | undefined =>
+    get: (id: string): CandidateEntry | undefined => near.get(id) ?? asEntry(endedById(ended, id)),
+    byIdentity: (identity: string): CandidateEntry | undefined =>
       nearByIdentity.get(identity) ?? asEntry(endedByIdentity(ended, identity)),
     /** Those of a round, in order of admission. */
     inRound: (roundKey: string): readonly CandidateRef[] =>
@@ -64,7 +65,7 @@ export function newEntries() {
       return counts
     },
     /** At most `count`, from the one admitted last back. */
-    *newest(count = Number.POSITIVE_INFINITY): Generator<Entry> {
+    *newest(count = Number.POSITIVE_INFINITY): Generator<CandidateEntry> {
       const others = [...near.values()].sort(bySequence)
       const rows = newestEnded(ended)
       let next = rows.next()
@@ -80,23 +81,23 @@ export function newEntries() {
       }
     },
     /** The entry itself of a live candidate. */
-    near: (id: string): Entry | undefined => near.get(id),
+    near: (id: string): CandidateEntry | undefined => near.get(id),
     /** Takes in an entry that may change. */
-    put(entry: Entry): void {
+    put(entry: CandidateEntry): void {
       leaveEnded(ended, entry.id)
       keep(entry)
     },
     /** Takes in, or keeps more cheaply, what changes no more. */
-    putEnded(entry: Entry): void {
+    putEnded(entry: CandidateEntry): void {
       if (!putEnded(ended, entry)) keep(entry)
       else if (near.delete(entry.id)) nearByIdentity.delete(entry.identity)
     },
     /** All of them as they are now, for a walk that takes its time, in an order that stays. */
     cut(): {
       readonly size: number
-      entries(): Generator<Entry>
+      entries(): Generator<CandidateEntry>
       /** Tells the new position of the n-th. */
-      moved(ordinal: number, position: Position): void
+      moved(ordinal: number, position: RecordPosition): void
     } {
       const cut = cutEnded(ended)
       const others = [...near.values()].map((entry) => ({ ...entry }))

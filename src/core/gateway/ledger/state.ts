@@ -11,8 +11,8 @@ import {
   mayBecome,
   type Progress,
 } from '../../protocol/candidate.js'
-import type { Position, RecordHead, StoredRecord } from '../../storage/record-log.js'
-import { type Entries, type Entry, newEntries } from './entries.js'
+import type { RecordHead, RecordPosition, StoredRecord } from '../../storage/record-log.js'
+import { type CandidateEntry, type Entries, newEntries } from './entries.js'
 import type { Change, Slot, StoreInfo } from './ledger.js'
 import { foldSlot, isSlotChange, type OpenSlots } from './slots.js'
 
@@ -77,12 +77,12 @@ export interface LedgerState {
   readonly questions: Map<Hex, RegistryEntry | null>
   readonly entries: Entries
   /** Those whose body is in memory. */
-  readonly live: Set<Entry>
+  readonly live: Set<CandidateEntry>
   /** What `activeOf` has found, until the next record about a candidate. */
   active: readonly Candidate[] | undefined
   /** Active candidates by `proposer|roundKey` and by `proposer|nonce`. */
-  readonly byRound: Map<string, Entry>
-  readonly byNonce: Map<string, Entry>
+  readonly byRound: Map<string, CandidateEntry>
+  readonly byNonce: Map<string, CandidateEntry>
   readonly slots: OpenSlots
   /** Ids of open slots by candidate. */
   readonly slotOf: Map<string, string>
@@ -149,7 +149,7 @@ export const headOf = ({ id, identity, round, sequence, progress }: Candidate): 
  * Takes in a candidate by its head alone, which only a compaction writes, and only of those that it
  * finds ended.
  */
-function receiveEnded(state: LedgerState, head: RecordHead, receivedAt: Position): void {
+function receiveEnded(state: LedgerState, head: RecordHead, receivedAt: RecordPosition): void {
   const [id, identity, roundKey, sequence, status, retryable] = head as Head
   const keys = { id, identity, roundKey, sequence, status, retryable }
   state.entries.putEnded({ ...keys, receivedAt, progressAt: -1, live: undefined })
@@ -167,7 +167,7 @@ export function apply(state: LedgerState, record: StoredRecord): void {
   else applyEvent(state, recordOf(record), position)
 }
 
-function applyEvent(state: LedgerState, event: LedgerRecord, position: Position): void {
+function applyEvent(state: LedgerState, event: LedgerRecord, position: RecordPosition): void {
   if (isSlotChange(event)) {
     applySlot(state, event)
     return
@@ -226,12 +226,12 @@ function applySlot(state: LedgerState, change: Parameters<typeof foldSlot>[1]): 
   }
 }
 
-function receive(state: LedgerState, candidate: Candidate, receivedAt: Position): void {
+function receive(state: LedgerState, candidate: Candidate, receivedAt: RecordPosition): void {
   const { id, identity, sequence, round } = candidate
   const { status } = candidate.progress
   const keys = { id, identity, sequence, roundKey: round.key, status }
   const retryable = isRetryable(candidate.progress)
-  const entry: Entry = { ...keys, retryable, receivedAt, progressAt: -1, live: candidate }
+  const entry: CandidateEntry = { ...keys, retryable, receivedAt, progressAt: -1, live: candidate }
   const known = state.entries.near(id)
   if (known) state.live.delete(known)
   state.entries.put(entry)
@@ -242,7 +242,12 @@ function receive(state: LedgerState, candidate: Candidate, receivedAt: Position)
   release(state, entry)
 }
 
-function progress(state: LedgerState, entry: Entry, next: Progress, position: Position): void {
+function progress(
+  state: LedgerState,
+  entry: CandidateEntry,
+  next: Progress,
+  position: RecordPosition,
+): void {
   const candidate = entry.live
   if (!candidate) throw new RangeError(`candidate ${entry.id} is not in memory`)
   if (!mayBecome(entry.status, next.status))
@@ -257,12 +262,12 @@ function progress(state: LedgerState, entry: Entry, next: Progress, position: Po
   release(state, entry)
 }
 
-function index(state: LedgerState, entry: Entry, candidate: Candidate): void {
+function index(state: LedgerState, entry: CandidateEntry, candidate: Candidate): void {
   state.byRound.set(roundSlot(candidate.proposer, entry.roundKey), entry)
   state.byNonce.set(nonceSlot(candidate.proposer, candidate.nonce), entry)
 }
 
-function unindex(state: LedgerState, entry: Entry, candidate: Candidate): void {
+function unindex(state: LedgerState, entry: CandidateEntry, candidate: Candidate): void {
   const round = roundSlot(candidate.proposer, entry.roundKey)
   const nonce = nonceSlot(candidate.proposer, candidate.nonce)
   if (state.byRound.get(round) === entry) state.byRound.delete(round)
@@ -273,7 +278,7 @@ function unindex(state: LedgerState, entry: Entry, candidate: Candidate): void {
  * Lets go of a candidate's body once nothing can happen to it any more; it is read on demand from
  * then on.
  */
-function release(state: LedgerState, entry: Entry): void {
+function release(state: LedgerState, entry: CandidateEntry): void {
   if (isActive(entry.status) || state.slotOf.has(entry.id)) return
   entry.live = undefined
   state.live.delete(entry)
@@ -288,7 +293,7 @@ function raiseNonce(
   state.highestNonce.set(executor, Math.max(nonce, state.highestNonce.get(executor) ?? -1))
 }
 
-function entryOf(state: LedgerState, id: string): Entry {
+function entryOf(state: LedgerState, id: string): CandidateEntry {
   const entry = state.entries.get(id)
   if (!entry) throw new RangeError(`no candidate ${id}`)
   return entry

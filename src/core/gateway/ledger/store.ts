@@ -7,7 +7,7 @@ import type { Address, Clock, Hex, Random } from '../../ports.js'
 import type { Candidate } from '../../protocol/candidate.js'
 import { StorageError } from '../../protocol/errors.js'
 import type { RecordLog, RecordLogReader, StoredRecord } from '../../storage/record-log.js'
-import type { Entry } from './entries.js'
+import type { CandidateEntry } from './entries.js'
 import type {
   Admission,
   Change,
@@ -171,7 +171,7 @@ const keysOf = ({ proposer, round, nonce }: NewCandidate) =>
 /** What a new candidate meets: a copy in this group, one that is known, or a rival. */
 type Met =
   | { readonly kind: 'copy'; readonly candidate: Candidate }
-  | { readonly kind: 'known'; readonly entry: Entry }
+  | { readonly kind: 'known'; readonly entry: CandidateEntry }
   | Extract<Admission, { kind: 'conflict' }>
 
 function met(

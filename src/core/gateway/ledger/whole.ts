@@ -1,8 +1,8 @@
 /** Candidates as the log holds them. */
 import type { Candidate } from '../../protocol/candidate.js'
 import { ProposerError, StorageError } from '../../protocol/errors.js'
-import type { NewRecord, Position, RecordLog } from '../../storage/record-log.js'
-import type { Entry } from './entries.js'
+import type { NewRecord, RecordLog, RecordPosition } from '../../storage/record-log.js'
+import type { CandidateEntry } from './entries.js'
 import { type LedgerRecord, type LedgerState, recordOf } from './state.js'
 
 export const toRecord = ({ kind, ...data }: LedgerRecord): NewRecord => ({ kind, data })
@@ -11,7 +11,7 @@ export const toRecord = ({ kind, ...data }: LedgerRecord): NewRecord => ({ kind,
 export async function wholeOf(
   log: Pick<RecordLog, 'read'>,
   state: LedgerState,
-  known: Entry,
+  known: CandidateEntry,
 ): Promise<Candidate> {
   for (let entry = known; ; ) {
     try {
@@ -28,7 +28,10 @@ export async function wholeOf(
 }
 
 /** A candidate from its two records. Rejects with `store_damaged` where they are not there. */
-export async function readWhole(log: Pick<RecordLog, 'read'>, entry: Entry): Promise<Candidate> {
+export async function readWhole(
+  log: Pick<RecordLog, 'read'>,
+  entry: CandidateEntry,
+): Promise<Candidate> {
   const { receivedAt, progressAt } = entry
   const received = recordOf(await log.read(receivedAt))
   const newest = progressAt < 0 ? undefined : recordOf(await log.read(progressAt))
@@ -43,7 +46,7 @@ export async function readWhole(log: Pick<RecordLog, 'read'>, entry: Entry): Pro
   return { ...received.candidate, progress: newest.progress }
 }
 
-function misplaced(entry: Entry, position: Position): StorageError {
+function misplaced(entry: CandidateEntry, position: RecordPosition): StorageError {
   return new StorageError(
     'store_damaged',
     `no record of candidate ${entry.id} lies at position ${position}`,
