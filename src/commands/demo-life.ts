@@ -22,6 +22,7 @@ import { parseTrust } from '../core/client/trust/trust-file.js'
 import type { DevDescription } from '../core/devchain/dev-chain.js'
 import { configure } from '../core/host/config-file.js'
 import { startServer } from '../core/host/server.js'
+import { type Closers, createClosers } from '../core/io/closers.js'
 import { FailedError, ProposerError } from '../core/protocol/errors.js'
 import { conventionalLabel } from '../core/protocol/proposal.js'
 import type { OutcomeKey } from '../core/protocol/schema.js'
@@ -76,46 +77,41 @@ const questionCount = 3
 export async function liveOnce(context: Context, told: (step: DemoStep) => void): Promise<void> {
   const step = steps(context, told)
   const folder = await mkdtemp(join(tmpdir(), 'proposer-demo-'))
-  const closers: (() => Promise<void>)[] = [() => rm(folder, { recursive: true, force: true })]
+  const home = join(folder, 'home')
+  const closers = createClosers()
+  closers.add(() => rm(folder, { recursive: true, force: true }))
   try {
     const { startDevChain, writeDevFolder } = await import('../core/devchain/dev-chain.js')
-    const chain = await step(
+    const { description, stop } = await step(
       'chain',
       () => startDevChain({ questions: questionCount }),
-      ({ description }) =>
-        `a chain of its own with contracts, funded accounts and ${description.questions.length} open questions`,
+      (chain) =>
+        `a chain of its own with contracts, funded accounts and ${chain.description.questions.length} open questions`,
     )
-    closers.push(chain.stop)
-    const server = await step(
+    closers.add(stop)
+    const { url } = await step(
       'gateway',
       async () => {
-        await writeDevFolder(join(folder, 'gateway'), chain.description)
-        const path = join(folder, 'gateway', 'gateway.json')
-        // Its notes would fall between the steps.
-        const opened = await startServer(
-          context,
-          await configure(context, path, { assignments: [], port: 0 }),
-          {
-            executorKey: { home: join(folder, 'home'), password: async () => '' },
-            version: programVersion,
-            onNote: () => undefined,
-            onWarning: (code, detail) => context.output.warning(code, detail),
-          },
-        )
-        closers.push(() => opened.close())
+        const files = join(folder, 'gateway')
+        await writeDevFolder(files, description)
+        const config = { assignments: [], port: 0 }
+        const loaded = await configure(context, join(files, 'gateway.json'), config)
+        const opened = await startServer(context, loaded, {
+          executorKey: { home, password: async () => '' },
+          version: programVersion,
+          // Its notes would fall between the steps.
+          onNote: () => undefined,
+          onWarning: (code, detail) => context.output.warning(code, detail),
+        })
+        closers.add(opened.close)
         await opened.ready()
         return opened
       },
-      ({ url }) => `listens on ${url}, its store on disk`,
+      (server) => `listens on ${server.url}, its store on disk`,
     )
-    await propose(
-      context,
-      step,
-      { dev: chain.description, url: server.url, home: join(folder, 'home') },
-      closers,
-    )
+    await propose(context, step, { dev: description, url, home }, closers)
   } finally {
-    for (const close of closers.reverse()) await close()
+    await closers.close()
   }
 }
 
@@ -125,35 +121,37 @@ interface Setting {
   readonly home: string
 }
 
-async function propose(
-  context: Context,
-  step: Step,
-  setting: Setting,
-  closers: (() => Promise<void>)[],
-): Promise<void> {
-  const { dev, url, home } = setting
-  const { clock, random, hash, files, liveness, signal } = context
+/** What the client's functions take, for the first proposer and the first question of the chain. */
+async function openClient(context: Context, { dev, url, home }: Setting, closers: Closers) {
+  const { clock, random, hash, files, liveness, signal, edges } = context
   const ports = { clock, random, hash, files, liveness }
   const [question] = dev.questions
   const account = dev.accounts.find(({ role }) => role === 'proposer')
   if (!question || !account) throw new RangeError('the dev chain has no question or no proposer')
   const { parseKey, signerFromKey } = await import('../core/io/keys.js')
   const signer = signerFromKey(parseKey(account.private_key, 'the dev chain'))
+  closers.add(signer.dispose)
   const journal = openJournal(ports, home)
-  closers.push(
-    () => journal.close(),
-    async () => signer.dispose(),
-  )
+  closers.add(() => journal.close())
   const trust = parseTrust(dev.trust, 'the dev chain')
-  const gateway = createGatewayClient({ fetch: await context.edges.fetch(), baseUrl: url, clock })
-  const chain = await context.edges.chain([dev.rpc_url])
+  const gateway = createGatewayClient({ fetch: await edges.fetch(), baseUrl: url, clock })
+  const chain = await edges.chain([dev.rpc_url])
+  return { ports, journal, trust, gateway, chain, signal, signer, question }
+}
 
+async function propose(
+  context: Context,
+  step: Step,
+  setting: Setting,
+  closers: Closers,
+): Promise<void> {
+  const client = await openClient(context, setting, closers)
+  const { gateway, trust, signal, signer, question } = client
   const asked = await step(
     'question',
     async () => {
-      const [result] = await gatewayContexts(gateway, trust, clock).contexts([question.slug], {
-        signal,
-      })
+      const source = gatewayContexts(gateway, trust, context.clock)
+      const [result] = await source.contexts([question.slug], { signal })
       if (!result) throw new RangeError('no answer for the question')
       if (result.error) throw result.error
       return result.context
@@ -163,16 +161,10 @@ async function propose(
       return `"${question.slug}" is open; the bond is ${bond}; the contracts are those that are trusted`
     },
   )
-
   const label =
     asked.outcomes?.find(({ outcome }) => outcome === 'p2')?.label ?? conventionalLabel.p2
   const parts: SubmitParts & AuthorizeParts = {
-    ports,
-    journal,
-    trust,
-    gateway,
-    chain,
-    signal,
+    ...client,
     context: async () => asked,
     signer: async () => signer,
   }
@@ -185,20 +177,55 @@ async function propose(
       `"${label}" as ${signer.address}, digest ${digest?.slice(0, 10)}…, in the journal as ${journalId}`,
   )
   const send = () => submitAuthorization(parts, signed.authorization, { signal })
-  const accepted = await step(
+  const { candidateId } = await step(
     'submit',
     async () => admitted(await send(), 202),
-    ({ candidateId }) => `202: durable, candidate ${candidateId}`,
+    (accepted) => `202: durable, candidate ${accepted.candidateId}`,
   )
+  const target = { candidateId, identifier: question.question_id }
+  const executed = await followToEnd(client, step, target)
+  await step(
+    'replay',
+    async () => {
+      const again = admitted(await send(), 200)
+      if (again.candidateId !== candidateId) throw differs('the replay gave another candidate')
+    },
+    () => 'the same bytes again: 200, the same candidate, nothing new',
+  )
+  await step(
+    'conflict',
+    async () => {
+      // With a look at the chain the client itself would refuse to sign an answer that comes too
+      // late.
+      const { chain: _, ...blind } = parts
+      const { authorization } = await sign(blind, 'p1')
+      return refusal(await submitAuthorization(parts, authorization, { signal }))
+    },
+    (code) => `another answer for the same round: 409 ${code}`,
+  )
+  await step(
+    'status',
+    async () => {
+      const status = await statusOnce(client, target, { signal })
+      const hash = status.submission?.transaction_hash
+      if (status.status === 'executed' && hash === executed.submission?.transaction_hash)
+        return status
+      throw differs('the candidate is no longer what it was')
+    },
+    ({ status, candidate_id }) => `${candidate_id} is ${status}`,
+  )
+}
 
-  const target = { candidateId: accepted.candidateId, identifier: question.question_id }
-  const pollParts = { ports, gateway, journal }
-  const follow = (until: Stage | undefined) => async () => {
-    const { candidates, error } = await pollCandidates(pollParts, [target], {
-      signal,
-      timeoutMs: 30_000,
-      ...(until ? { until } : {}),
-    })
+/** Follows the candidate through each stage; its status at the end. */
+async function followToEnd(
+  client: Awaited<ReturnType<typeof openClient>>,
+  step: Step,
+  target: { readonly candidateId: string; readonly identifier: string },
+): Promise<PolledStatus> {
+  const { signal } = client
+  const follow = (until?: Stage) => async () => {
+    const options = { signal, timeoutMs: 30_000, ...(until && { until }) }
+    const { candidates, error } = await pollCandidates(client, [target], options)
     if (error) throw error
     const [status] = candidates
     if (!status) throw new RangeError('no status of the candidate')
@@ -215,47 +242,10 @@ async function propose(
     follow('confirmed'),
     (status) => `on chain and final: transaction ${hashOf(status)}`,
   )
-  const executed = await step(
+  return step(
     'index',
-    follow(undefined),
+    follow(),
     (status) => `matched to event ${status.submission?.proposal_event_index} of its block`,
-  )
-
-  await step(
-    'replay',
-    async () => {
-      const again = admitted(await send(), 200)
-      if (again.candidateId !== accepted.candidateId)
-        throw differs('the replay gave another candidate')
-      return again
-    },
-    () => 'the same bytes again: 200, the same candidate, nothing new',
-  )
-  await step(
-    'conflict',
-    async () => {
-      // With a look at the chain the client itself would refuse to sign an answer that comes too
-      // late.
-      const { chain: _, ...blind } = parts
-      return refusal(
-        await submitAuthorization(parts, (await sign(blind, 'p1')).authorization, { signal }),
-      )
-    },
-    (code) => `another answer for the same round: 409 ${code}`,
-  )
-  await step(
-    'status',
-    async () => {
-      const status = await statusOnce(pollParts, target, { signal })
-      if (
-        status.status !== 'executed' ||
-        status.submission?.transaction_hash !== executed.submission?.transaction_hash
-      ) {
-        throw differs('the candidate is no longer what it was')
-      }
-      return status
-    },
-    ({ status, candidate_id }) => `${candidate_id} is ${status}`,
   )
 }
 

@@ -250,10 +250,10 @@ const verbs: readonly Verb[] = [
         ...(text !== undefined && { text }),
         ...(bond !== undefined && { bondRaw: requireRaw('--bond', bond) }),
       }
-      return async ({ askQuestion }, url) =>
+      return async ({ askDevQuestion }, url) =>
         output.result(
           'devchain',
-          await askQuestion(url, asked),
+          await askDevQuestion(url, asked),
           ({ question_id, slug, outcomes }) =>
             `${question_id}  ${visible(slug)}  ${outcomes.join(' ')}`,
         )

@@ -5,7 +5,7 @@ import { fromSources } from './sources.js'
  * part of the library.
  */
 const wanted = `
-export { askQuestion, disputeProposal, fund } from './src/core/devchain/dev-verbs.js'
+export { askDevQuestion, disputeProposal, fund } from './src/core/devchain/dev-verbs.js'
 export { exampleQuestion } from './src/core/devchain/dev-questions.js'
 export { topics } from './src/core/chain/contracts.js'
 `

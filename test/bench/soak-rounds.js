@@ -200,7 +200,7 @@ export function makeRounds(world) {
       counts.asked += 1
       const number = counts.asked
       const { text } = world.verbs.exampleQuestion(100_000 + number)
-      const { question_id } = await world.verbs.askQuestion(world.rpcUrl, {
+      const { question_id } = await world.verbs.askDevQuestion(world.rpcUrl, {
         slug: `soak-${number}`,
         text,
       })

@@ -13,7 +13,7 @@ import {
   devAccount,
   devAddresses,
   devRpc,
-  sendAll,
+  sendTransactions,
 } from '../../src/core/devchain/dev-contracts.js'
 import { disputeProposal, proposeDirectly } from '../../src/core/devchain/dev-verbs.js'
 import { createChain } from '../../src/core/io/rpc/rpc.js'
@@ -123,7 +123,7 @@ async function execute({ payload }: { payload: SignedPayload }): Promise<void> {
     terms,
     signature: payload.signature,
   })
-  await sendAll(devRpc(dev.rpcUrl), [
+  await sendTransactions(devRpc(dev.rpcUrl), [
     { from: devAccount('executor').address, to: devAddresses.signedProposer, data },
   ])
 }

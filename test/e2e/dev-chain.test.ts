@@ -11,16 +11,16 @@ import { roundStates, yesOrNoQuery } from '../../src/core/chain/contracts.js'
 import { anvilBinary } from '../../src/core/devchain/dev-anvil.js'
 import { type DevChain, startDevChain, writeDevFolder } from '../../src/core/devchain/dev-chain.js'
 import {
-  at,
   type DevRpc,
   devAccount,
   devAddresses,
   devRpc,
-  sendAll,
+  placedAt,
+  sendTransactions,
 } from '../../src/core/devchain/dev-contracts.js'
-import { exampleQuestion, outcomesOf } from '../../src/core/devchain/dev-questions.js'
+import { exampleQuestion, listedOutcomes } from '../../src/core/devchain/dev-questions.js'
 import {
-  askQuestion,
+  askDevQuestion,
   changeQuestion,
   disputeProposal,
   fund,
@@ -61,9 +61,9 @@ async function until(happened: () => Promise<boolean>): Promise<void> {
 describe('contract §6, §8: a dev chain', () => {
   let chain: DevChain
   let rpc: DevRpc
-  const token = () => at('Token', devAddresses.token)
-  const oracle = () => at('ManagedOracle', devAddresses.oracle)
-  const adapter = () => at('CtfAdapter', devAddresses.adapter)
+  const token = () => placedAt('Token', devAddresses.token)
+  const oracle = () => placedAt('ManagedOracle', devAddresses.oracle)
+  const adapter = () => placedAt('CtfAdapter', devAddresses.adapter)
   beforeAll(async () => {
     chain = await startDevChain({ questions: 14, proposers: 2 })
     rpc = devRpc(chain.rpcUrl)
@@ -116,7 +116,7 @@ describe('contract §6, §8: a dev chain', () => {
     for (const { text, outcomes } of texts) {
       expect(Buffer.byteLength(text)).toBeGreaterThan(950)
       expect(Buffer.byteLength(text)).toBeLessThan(1400)
-      expect(outcomesOf(text)).toEqual(outcomes)
+      expect(listedOutcomes(text)).toEqual(outcomes)
     }
     expect(new Set(texts.map(({ outcomes }) => outcomes.length))).toEqual(new Set([2, 3]))
     expect(texts.some(({ text }) => text.includes('p2 to Atlético do Porto'))).toBe(true)
@@ -149,7 +149,7 @@ describe('contract §6, §8: a dev chain', () => {
     expect(Number(pending.gasLimit)).toBe(60_000_000)
     expect(Number(head.timestamp)).toBeLessThanOrEqual(Math.floor(Date.now() / 1000) + 2)
     expect(Number(finalized.number)).toBeGreaterThanOrEqual(1)
-    expect(code).toBe(at('SignedProposer', devAddresses.signedProposer).artifact.code)
+    expect(code).toBe(placedAt('SignedProposer', devAddresses.signedProposer).artifact.code)
   })
 
   // From here on each test has a question of its own and waits for blocks, so they wait together.
@@ -157,12 +157,12 @@ describe('contract §6, §8: a dev chain', () => {
     const signer = devAccount('proposer', 1)
     const call = await callPropose(chain, slug(0), signer)
     await expect(
-      sendAll(rpc, [{ ...call, from: devAccount('outsider').address }]),
+      sendTransactions(rpc, [{ ...call, from: devAccount('outsider').address }]),
     ).rejects.toMatchObject({
       code: 'dev_chain_refused',
       detail: expect.stringContaining('AccessControlUnauthorizedAccount'),
     })
-    await sendAll(rpc, [{ ...call, from: devAccount('executor').address }])
+    await sendTransactions(rpc, [{ ...call, from: devAccount('executor').address }])
     expect(await showRound(chain.rpcUrl, slug(0))).toMatchObject({ state: roundStates.proposed })
   })
 
@@ -228,18 +228,18 @@ describe('contract §6, §8: a dev chain', () => {
 
   test.concurrent('new questions get the next example, or the slug and text given; a slug is taken once', async () => {
     const given = { slug: 'my-question', text: 'q: mine, res_data: p1: 0, p2: 1.' }
-    expect(await askQuestion(chain.rpcUrl)).toMatchObject({
+    expect(await askDevQuestion(chain.rpcUrl)).toMatchObject({
       slug: slug(14),
       outcomes: exampleQuestion(14).outcomes,
     })
-    expect(await askQuestion(chain.rpcUrl, given)).toMatchObject({
+    expect(await askDevQuestion(chain.rpcUrl, given)).toMatchObject({
       slug: 'my-question',
       outcomes: ['p1', 'p2'],
     })
     expect(await showRound(chain.rpcUrl, 'my-question')).toMatchObject({
       state: roundStates.requested,
     })
-    await expect(askQuestion(chain.rpcUrl, given)).rejects.toMatchObject({
+    await expect(askDevQuestion(chain.rpcUrl, given)).rejects.toMatchObject({
       code: 'dev_chain_refused',
       detail: expect.stringContaining('slug taken'),
     })

@@ -6,12 +6,12 @@ import { privateKeyToAddress } from 'viem/accounts'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import type { DevDescription } from '../../src/core/devchain/dev-chain.js'
 import {
-  at,
   callData,
   devAccount,
   devAddresses,
   devRpc,
-  sendAll,
+  placedAt,
+  sendTransactions,
 } from '../../src/core/devchain/dev-contracts.js'
 import type { Hex } from '../../src/core/ports.js'
 import {
@@ -200,9 +200,11 @@ describe('R3, R15, R23: a gateway killed by SIGKILL at each step of the executor
     await writeFile(keyFile, `${privateKey}\n`, { mode: 0o600 })
     const rpc = devRpc(dev.rpc_url)
     await rpc.request('anvil_setBalance', [address, '0x56bc75e2d63100000'])
-    const signedProposer = at('SignedProposer', devAddresses.signedProposer)
+    const signedProposer = placedAt('SignedProposer', devAddresses.signedProposer)
     const data = callData(signedProposer, 'addDelegatedProposer', [address])
-    await sendAll(rpc, [{ from: devAccount('admin').address, to: signedProposer.address, data }])
+    await sendTransactions(rpc, [
+      { from: devAccount('admin').address, to: signedProposer.address, data },
+    ])
     return { address, keyFile }
   }
 

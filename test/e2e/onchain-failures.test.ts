@@ -5,7 +5,7 @@
  */
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import { topics } from '../../src/core/chain/contracts.js'
-import { at, devAccount, devAddresses } from '../../src/core/devchain/dev-contracts.js'
+import { devAccount, devAddresses, placedAt } from '../../src/core/devchain/dev-contracts.js'
 import { ChainError, type Hex } from '../../src/core/ports.js'
 import {
   devSigner,
@@ -20,10 +20,10 @@ import { type Failing, type Tell, type Trouble, troublesOn } from '../support/re
 const admin = devAccount('admin').address
 const outsider = devAccount('outsider').address
 const executor = devAccount('executor').address
-const token = at('Token', devAddresses.token)
-const oracle = at('ManagedOracle', devAddresses.oracle)
-const permit2 = at('Permit2', devAddresses.permit2)
-const signedProposer = at('SignedProposer', devAddresses.signedProposer)
+const token = placedAt('Token', devAddresses.token)
+const oracle = placedAt('ManagedOracle', devAddresses.oracle)
+const permit2 = placedAt('Permit2', devAddresses.permit2)
+const signedProposer = placedAt('SignedProposer', devAddresses.signedProposer)
 
 let still: StillChain
 let start: Hex

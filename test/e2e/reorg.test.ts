@@ -4,7 +4,7 @@
  */
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { yesOrNoQuery } from '../../src/core/chain/contracts.js'
-import { at, devAccount, devAddresses } from '../../src/core/devchain/dev-contracts.js'
+import { devAccount, devAddresses, placedAt } from '../../src/core/devchain/dev-contracts.js'
 import type { Hex } from '../../src/core/ports.js'
 import {
   devSigner,
@@ -24,7 +24,7 @@ let still: StillChain
 let gateway: StillGateway
 let questions: readonly Hex[]
 let next = 0
-const oracle = at('ManagedOracle', devAddresses.oracle)
+const oracle = placedAt('ManagedOracle', devAddresses.oracle)
 const rival = devAccount('rival').address
 
 beforeAll(async () => {
@@ -42,7 +42,7 @@ function freshQuestion(): Hex {
 
 /** The arguments that name a question's current round to the oracle. */
 async function roundArgs(questionId: Hex): Promise<readonly unknown[]> {
-  const adapter = at('CtfAdapter', devAddresses.adapter)
+  const adapter = placedAt('CtfAdapter', devAddresses.adapter)
   const question = await still.rpc.read<{ requestTimestamp: bigint; ancillaryData: Hex }>(
     adapter,
     'getQuestion',

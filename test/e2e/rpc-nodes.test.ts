@@ -5,7 +5,7 @@ import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import { topics } from '../../src/core/chain/contracts.js'
 import { type DevChain, startDevChain } from '../../src/core/devchain/dev-chain.js'
 import { loadConfig } from '../../src/core/host/config-file.js'
-import { type HostedGateway, openGateway } from '../../src/core/host/gateway-host.js'
+import { type HostedGateway, openHostedGateway } from '../../src/core/host/gateway-host.js'
 import { signerFromKey } from '../../src/core/io/keys.js'
 import { createChain, type RpcChain } from '../../src/core/io/rpc/rpc.js'
 import type { Chain, Hex, Signer } from '../../src/core/ports.js'
@@ -117,7 +117,7 @@ async function openWorld(place: 'first' | 'second'): Promise<World> {
     calldata: (hash) => now.calldata(hash),
   }
   const { context } = fakeContext(folder, { chain })
-  const hosted = await openGateway(
+  const hosted = await openHostedGateway(
     context,
     await loadConfig(context, join(folder, 'gateway.json')),
     { executorKey: { home: folder, password: async () => '' } },

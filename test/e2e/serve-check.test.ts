@@ -9,13 +9,13 @@ import { basename, join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { main } from '../../src/commands/main.js'
 import {
-  at,
   callData,
   type DevAccount,
   devAccount,
   devAddresses,
   devRpc,
-  sendAll,
+  placedAt,
+  sendTransactions,
 } from '../../src/core/devchain/dev-contracts.js'
 import { createHttp } from '../../src/core/io/http.js'
 import { createChain } from '../../src/core/io/rpc/rpc.js'
@@ -155,7 +155,9 @@ async function send(
   name: string,
   ...args: unknown[]
 ): Promise<void> {
-  await sendAll(devRpc(dev.rpc_url), [{ from, to, data: callData(at(contract, to), name, args) }])
+  await sendTransactions(devRpc(dev.rpc_url), [
+    { from, to, data: callData(placedAt(contract, to), name, args) },
+  ])
 }
 async function setBalance(address: Address, wei: bigint): Promise<void> {
   await devRpc(dev.rpc_url).request('anvil_setBalance', [address, `0x${wei.toString(16)}`])

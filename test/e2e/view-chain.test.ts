@@ -6,7 +6,7 @@ import type { Contracts } from '../../src/core/chain/round.js'
 import { type DevChain, startDevChain } from '../../src/core/devchain/dev-chain.js'
 import {
   callData,
-  at as contractAt,
+  placedAt as contractAt,
   devAddresses,
   devRpc,
 } from '../../src/core/devchain/dev-contracts.js'

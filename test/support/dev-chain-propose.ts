@@ -2,11 +2,11 @@
 import { yesOrNoQuery } from '../../src/core/chain/contracts.js'
 import type { DevChain } from '../../src/core/devchain/dev-chain.js'
 import {
-  at,
   callData,
   type DevAccount,
   devAddresses,
   devRpc,
+  placedAt,
 } from '../../src/core/devchain/dev-contracts.js'
 import type { Address, Hex } from '../../src/core/ports.js'
 import { proposeArgs, signPayload } from './dev-chain-vectors.js'
@@ -19,7 +19,7 @@ export async function callPropose(
   nonce = 1n,
 ): Promise<{ to: Address; data: Hex }> {
   const questionId = chain.description.trust.slugs[slug]
-  const adapter = at('CtfAdapter', devAddresses.adapter)
+  const adapter = placedAt('CtfAdapter', devAddresses.adapter)
   const question = await devRpc(chain.rpcUrl).read<{
     requestTimestamp: bigint
     ancillaryData: Hex
@@ -42,7 +42,7 @@ export async function callPropose(
       nonce,
     },
   )
-  const signedProposer = at('SignedProposer', devAddresses.signedProposer)
+  const signedProposer = placedAt('SignedProposer', devAddresses.signedProposer)
   return {
     to: signedProposer.address,
     data: callData(signedProposer, 'propose', proposeArgs(payload)),

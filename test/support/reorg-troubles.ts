@@ -5,11 +5,11 @@
 import { yesOrNoQuery } from '../../src/core/chain/contracts.js'
 import {
   artifact,
-  at,
   devAccount,
   devAddresses,
   devBondRaw,
   devFinalFeeRaw,
+  placedAt,
 } from '../../src/core/devchain/dev-contracts.js'
 import type { Address, Hex } from '../../src/core/ports.js'
 import type { CandidateStatus } from '../../src/core/protocol/schema.js'
@@ -24,14 +24,14 @@ const executor = devAccount('executor').address
 const zero: Address = `0x${'0'.repeat(40)}`
 const unlimited = 2n ** 256n - 1n
 
-const token = at('Token', devAddresses.token)
-const oracle = at('ManagedOracle', devAddresses.oracle)
-const adapter = at('CtfAdapter', devAddresses.adapter)
-const permit2 = at('Permit2', devAddresses.permit2)
-const signedProposer = at('SignedProposer', devAddresses.signedProposer)
-const proposers = at('AddressWhitelist', devAddresses.proposers)
+const token = placedAt('Token', devAddresses.token)
+const oracle = placedAt('ManagedOracle', devAddresses.oracle)
+const adapter = placedAt('CtfAdapter', devAddresses.adapter)
+const permit2 = placedAt('Permit2', devAddresses.permit2)
+const signedProposer = placedAt('SignedProposer', devAddresses.signedProposer)
+const proposers = placedAt('AddressWhitelist', devAddresses.proposers)
 /** A list of a request's own, made where a case needs one. */
-const ownList = at('AddressWhitelist', '0x00000000000000000000000000000000000c0007')
+const ownList = placedAt('AddressWhitelist', '0x00000000000000000000000000000000000c0007')
 
 /**
  * Something that goes wrong. `tell` puts a transaction where it belongs: into a block of its own,
@@ -111,7 +111,7 @@ export function troublesOn(stage: () => Stage) {
   /** The proposer's account as a contract wallet of its own key, or of another one. */
   async function becomeWallet(owner: Address = wallet): Promise<void> {
     await placeCode(wallet, 'Wallet')
-    await stage().still.act(admin, at('Wallet', wallet), 'setOwner', owner)
+    await stage().still.act(admin, placedAt('Wallet', wallet), 'setOwner', owner)
   }
   /** A list with these members, of this owner. */
   async function makeList(owner: Address, members: readonly Address[]): Promise<void> {
@@ -236,7 +236,7 @@ export function troublesOn(stage: () => Stage) {
       row: 'InvalidContractSignature',
       why: 'the wallet says no',
       given: () => becomeWallet(),
-      happens: (tell) => tell(admin, at('Wallet', wallet), 'setMode', 1),
+      happens: (tell) => tell(admin, placedAt('Wallet', wallet), 'setMode', 1),
       ...wallets,
       detail: /InvalidContractSignature/,
       before: { code: 'signature_not_authorized', detail: /wallet refuses the signature/ },
@@ -245,7 +245,7 @@ export function troublesOn(stage: () => Stage) {
       row: "InvalidContractSignature, or a wallet's own data",
       why: 'the wallet reverts with a text',
       given: () => becomeWallet(),
-      happens: (tell) => tell(admin, at('Wallet', wallet), 'setMode', 2),
+      happens: (tell) => tell(admin, placedAt('Wallet', wallet), 'setMode', 2),
       ...wallets,
       detail: /wallet refused the signature: "wallet: nope"/,
       before: { code: 'signature_not_authorized', detail: /wallet refuses the signature/ },

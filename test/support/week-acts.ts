@@ -2,7 +2,7 @@
  * What the steps of the week are made of: rounds to propose in, signatures on their way, and what
  * others do to them.
  */
-import { at, callData, type Placed } from '../../src/core/devchain/dev-contracts.js'
+import { callData, type Placed, placedAt } from '../../src/core/devchain/dev-contracts.js'
 import type { Address } from '../../src/core/ports.js'
 import { actors, contracts, requestKey, type WeekQuestion } from './week-chain.js'
 import type { Signed } from './week-model.js'
@@ -76,7 +76,9 @@ export async function openRounds(world: WeekWorld, most: number): Promise<readon
 
 /** By the requester's own verb, whatever state the old round is in. */
 export async function newRound(world: WeekWorld, question: WeekQuestion): Promise<boolean> {
-  const contract = isAdapter(question) ? at('CtfAdapter', question.requester) : contracts.reporter
+  const contract = isAdapter(question)
+    ? placedAt('CtfAdapter', question.requester)
+    : contracts.reporter
   if (
     !(await act(
       world,

@@ -9,7 +9,6 @@ import { startAnvil } from '../../src/core/devchain/dev-anvil.js'
 import { textBytes } from '../../src/core/devchain/dev-chain.js'
 import {
   artifact,
-  at,
   callData,
   type DevReceipt,
   DevRpcError,
@@ -19,6 +18,7 @@ import {
   devFinalFeeRaw,
   devRpc,
   type Placed,
+  placedAt,
 } from '../../src/core/devchain/dev-contracts.js'
 import { exampleQuestion } from '../../src/core/devchain/dev-questions.js'
 import type { Address, Hex } from '../../src/core/ports.js'
@@ -46,7 +46,7 @@ export interface WeekQuestion {
   readonly text: Hex
 }
 
-const registered = (contract: string, address: Address): Placed => at(contract, address)
+const registered = (contract: string, address: Address): Placed => placedAt(contract, address)
 
 /** Everything on the chain, at its address. */
 export const contracts = {
@@ -306,7 +306,7 @@ async function setUp(chain: WeekChain): Promise<void> {
   for (const wallet of wallets) {
     await run(token, 'mint', wallet.address, wallet.fundsRaw)
     await chain.send(wallet.address, token, 'approve', [permit2.address, wallet.allowanceRaw])
-    if (wallet.contract) await run(at('Wallet', wallet.address), 'setOwner', wallet.signer)
+    if (wallet.contract) await run(placedAt('Wallet', wallet.address), 'setOwner', wallet.signer)
   }
   await chain.mine()
   await chain.mine()
@@ -364,7 +364,7 @@ export async function askOn(
   switch (question.kind) {
     case 'uma-ctf-adapter':
     case 'uma-ctf-adapter-negrisk': {
-      const adapter = at('CtfAdapter', question.requester)
+      const adapter = placedAt('CtfAdapter', question.requester)
       await chain.send(admin, adapter, 'initialize', [
         question.text,
         contracts.token.address,

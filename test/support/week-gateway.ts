@@ -10,7 +10,7 @@ import { yesOrNoQuery } from '../../src/core/chain/contracts.js'
 import { devAccount } from '../../src/core/devchain/dev-contracts.js'
 import type { SlotAttempt } from '../../src/core/gateway/ledger/ledger.js'
 import { loadConfig } from '../../src/core/host/config-file.js'
-import { type HostedGateway, openGateway } from '../../src/core/host/gateway-host.js'
+import { type HostedGateway, openHostedGateway } from '../../src/core/host/gateway-host.js'
 import { systemFiles } from '../../src/core/io/files.js'
 import { createChain } from '../../src/core/io/rpc/rpc.js'
 import type { Candidate, Progress } from '../../src/core/protocol/candidate.js'
@@ -174,7 +174,7 @@ export async function openWeekGateway(
   }
 
   const start = async () => {
-    hosted = await openGateway(world, await loadConfig(world, join(folder, 'gateway.json')), {
+    hosted = await openHostedGateway(world, await loadConfig(world, join(folder, 'gateway.json')), {
       executorKey: { home: folder, password: async () => '' },
     })
     listen(hosted)

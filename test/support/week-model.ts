@@ -4,7 +4,7 @@
  * §7. Nothing here knows how the product comes to its verdicts.
  */
 import { yesOrNoQuery } from '../../src/core/chain/contracts.js'
-import { at, callData } from '../../src/core/devchain/dev-contracts.js'
+import { callData, placedAt } from '../../src/core/devchain/dev-contracts.js'
 import type { Address, Hex } from '../../src/core/ports.js'
 import {
   actors,
@@ -93,7 +93,7 @@ export async function currentRound(
   switch (question.kind) {
     case 'uma-ctf-adapter':
     case 'uma-ctf-adapter-negrisk': {
-      const adapter = at('CtfAdapter', question.requester)
+      const adapter = placedAt('CtfAdapter', question.requester)
       const args = [question.questionId]
       const [found, flagged] = await Promise.all([
         chain.read<{ requestTimestamp: bigint; paused: boolean; resolved: boolean }>(
@@ -200,7 +200,7 @@ export async function factsOf(
     chain.read<boolean>(token, 'isBlacklisted', [wallet.address], block),
   ])
   const hasCustomList = custom !== noAddress
-  const list = at('AddressWhitelist', hasCustomList ? custom : proposers.address)
+  const list = placedAt('AddressWhitelist', hasCustomList ? custom : proposers.address)
   const everybody = list.address.toLowerCase() === contracts.everybody.address
   const listed = async (who: Address) =>
     everybody || (await chain.read<boolean>(list, 'isOnWhitelist', [who], block))
@@ -232,7 +232,7 @@ async function walletAccepts(
   { wallet, digest, signature }: Signed,
   block: bigint,
 ): Promise<boolean> {
-  const data = callData(at('Wallet', wallet.address), 'isValidSignature', [digest, signature])
+  const data = callData(placedAt('Wallet', wallet.address), 'isValidSignature', [digest, signature])
   return (
     (await chain.call(actors.rival, wallet.address, data, block))?.startsWith('0x1626ba7e') === true
   )

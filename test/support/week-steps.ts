@@ -5,7 +5,7 @@
  */
 import { maxUint256 } from 'viem'
 import { witnessTypeString } from '../../src/core/chain/contracts.js'
-import { at, callData } from '../../src/core/devchain/dev-contracts.js'
+import { callData, placedAt } from '../../src/core/devchain/dev-contracts.js'
 import type { Hex } from '../../src/core/ports.js'
 import {
   act,
@@ -373,7 +373,13 @@ export const steps = {
       !round.paused &&
       (await world.roundOf(question)).timestamp === timestamp
     )
-      await act(world, admin, at('CtfAdapter', question.requester), 'resolve', question.questionId)
+      await act(
+        world,
+        admin,
+        placedAt('CtfAdapter', question.requester),
+        'resolve',
+        question.questionId,
+      )
     if (question.kind === 'oo-reporter')
       await act(world, admin, contracts.reporter, 'resolve', question.questionId, 0n)
     world.say(`${question.name} is settled`)

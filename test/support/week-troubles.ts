@@ -4,7 +4,7 @@
  */
 import { maxUint256 } from 'viem'
 import { yesOrNoQuery } from '../../src/core/chain/contracts.js'
-import { at, callData, type Placed } from '../../src/core/devchain/dev-contracts.js'
+import { callData, type Placed, placedAt } from '../../src/core/devchain/dev-contracts.js'
 import type { Address } from '../../src/core/ports.js'
 import { isAdapter, isBusy, isRequested, openRound, type Step, underway } from './week-acts.js'
 import { actors, contracts, delegate, noAddress, type WeekQuestion } from './week-chain.js'
@@ -71,7 +71,7 @@ async function adapterVerb(
   if (found === undefined) return false
   const { resolved, paused } = await world.roundOf(found)
   if (resolved || paused) return false
-  const adapter = at('CtfAdapter', found.requester)
+  const adapter = placedAt('CtfAdapter', found.requester)
   return forAWhile(
     world,
     `${off} ${found.name}`,
@@ -126,7 +126,7 @@ export const troubles = {
     const signed = await underway(world)
     const round = signed && (await world.roundOf(signed.question))
     if (round && isRequested(round) && isAdapter(round.question)) {
-      const adapter = at('CtfAdapter', round.question.requester)
+      const adapter = placedAt('CtfAdapter', round.question.requester)
       const verb = world.dice.chance(0.5) ? 'pause' : 'flag'
       await forAWhile(
         world,
@@ -261,7 +261,12 @@ export const troubles = {
   async 'a contract wallet changes its mind'(world) {
     const wallet = weekWallets.moody
     if ((await busyWallet(world, [wallet])) === undefined) return false
-    const mode = (value: number): Call => [admin, at('Wallet', wallet.address), 'setMode', value]
+    const mode = (value: number): Call => [
+      admin,
+      placedAt('Wallet', wallet.address),
+      'setMode',
+      value,
+    ]
     return forAWhile(world, 'moody refuses', mode(world.dice.pick([1, 2])), mode(0))
   },
 
@@ -269,7 +274,7 @@ export const troubles = {
   async 'a delegation that signs'(world) {
     const wallet = weekWallets.smart
     await delegate(world.chain, wallet, weekWallets.safe.address)
-    await world.chain.send(admin, at('Wallet', wallet.address), 'setOwner', [wallet.address])
+    await world.chain.send(admin, placedAt('Wallet', wallet.address), 'setOwner', [wallet.address])
     await world.turn()
     world.say('smart delegates to a wallet')
     world.later('smart delegates to nobody', () => delegate(world.chain, wallet, undefined))
@@ -285,7 +290,7 @@ export const troubles = {
     const signed = await busyWallet(world, [wallet])
     await world.chain.request('anvil_setCode', [
       weekAddress('mute delegate'),
-      at('Mute', wallet.address).artifact.code,
+      placedAt('Mute', wallet.address).artifact.code,
     ])
     await delegate(world.chain, wallet, weekAddress('mute delegate'))
     world.say('mute delegates to code that does not sign')

@@ -11,8 +11,8 @@ import { parseConfig } from '../../src/core/gateway/config.js'
 import type { Change } from '../../src/core/gateway/ledger/ledger.js'
 import { knownKind } from '../../src/core/gateway/ledger/state.js'
 import { foldLedger, openLedger, storeFormat } from '../../src/core/gateway/ledger/store.js'
-import { operatorCommand, storeFolder } from '../../src/core/host/config-file.js'
-import { openGateway } from '../../src/core/host/gateway-host.js'
+import { pastedCommand, storeFolder } from '../../src/core/host/config-file.js'
+import { openHostedGateway } from '../../src/core/host/gateway-host.js'
 import { freeBytes } from '../../src/core/io/probes.js'
 import { openLog } from '../../src/core/storage/log.js'
 import { fakeContext, run, temporaryHome } from '../support/cli.js'
@@ -105,7 +105,7 @@ const checkOf = (config: ReturnType<typeof loaded>, around: Partial<Around> = {}
     ...around,
     config: config.config,
     folder: storeFolder(config),
-    command: operatorCommand(config),
+    command: pastedCommand(config),
   })
 const check = async (around: Partial<Around> = {}) => {
   const before = await readdir(folder, { recursive: true })
@@ -155,7 +155,7 @@ describe('contract §6: what would keep `serve` from starting is a fault', () =>
     const { context } = fakeContext(folder, { chain, clock: createFakeClock(chain) })
     const off = loaded({ executor: { enabled: false } })
     await expect(
-      openGateway(context, off, { executorKey: { home: folder, password: async () => '' } }),
+      openHostedGateway(context, off, { executorKey: { home: folder, password: async () => '' } }),
     ).rejects.toMatchObject({
       code: 'questions_invalid',
       meta: { hint: found?.fix },

@@ -12,7 +12,7 @@ import { type Check, itemsOf, rules, rulesNamed, runRules } from '../../core/con
 import type { Chain, Fetch, Signer } from '../../core/ports.js'
 import { RejectedError, UsageError } from '../../core/protocol/errors.js'
 import { publishFile, writeAll } from '../../core/storage/durable.js'
-import { executorKeyOf } from '../hosting/executor-key.js'
+import { executorKeyOf } from '../session/executor-key.js'
 import { confirm } from '../session/inputs.js'
 import { fromCwd } from '../session/paths.js'
 import {

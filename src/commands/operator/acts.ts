@@ -47,7 +47,7 @@ export const reasonOption = [
 ] as const
 
 /** The reason as an act takes it; an empty one is refused before anything is opened. */
-export function reasonOf({ reason }: Pick<ActFlags, 'reason'>): { reason?: string } {
+export function reasonFlag({ reason }: Pick<ActFlags, 'reason'>): { reason?: string } {
   if (reason === undefined) return {}
   if (reason.trim() !== '' && reason.length <= 500) return { reason }
   throw new UsageError('bad_reason', '--reason must be a text of 1 to 500 characters', {
@@ -218,7 +218,7 @@ export function actCommand(context: Context, verb: ActVerb): Command {
     .addHelpText('after', `\nExample:\n  proposer operator ${verb.example}`)
     .action(async () => {
       const flags = command.opts<ActFlags>()
-      const body = { ...(await verb.body?.(command.args, flags, context)), ...reasonOf(flags) }
+      const body = { ...(await verb.body?.(command.args, flags, context)), ...reasonFlag(flags) }
       const site = await siteOf(context, command)
       await verb.before?.(context, site)
       const acted = await act(context, site, verb.act, body)

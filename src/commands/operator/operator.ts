@@ -7,7 +7,7 @@ import { candidatesListCommand, showCommand } from './candidates.js'
 import { explainCommand } from './explain.js'
 import { questionsListCommand, walletsListCommand } from './lists.js'
 import { repairCommand } from './repair.js'
-import { exportCommand, verifyCommand } from './store.js'
+import { storeExportCommand, verifyCommand } from './store.js'
 
 export function operatorCommand(context: Context): Command {
   const act = (name: keyof typeof actVerbs) => actCommand(context, actVerbs[name])
@@ -61,7 +61,12 @@ export function operatorCommand(context: Context): Command {
         'store',
         'prove, fold, export and repair the store',
         ['store verify', 'store compact', 'store export --csv > candidates.csv'],
-        [verifyCommand(context), act('compact'), exportCommand(context), repairCommand(context)],
+        [
+          verifyCommand(context),
+          act('compact'),
+          storeExportCommand(context),
+          repairCommand(context),
+        ],
       ),
       budgetCommand(context),
     ],

@@ -12,7 +12,7 @@ import { type DryRunFlag, dryRunOption } from '../dry-run.js'
 import type { Context } from '../terminal/context.js'
 import { counted, fold } from '../terminal/render.js'
 import { type Site, siteOf } from './access.js'
-import { reasonOf, reasonOption } from './acts.js'
+import { reasonFlag, reasonOption } from './acts.js'
 import { inspectStore, requireStore } from './inspection.js'
 
 interface RepairFlags extends DryRunFlag {
@@ -32,7 +32,7 @@ export const repairCommand = (context: Context) =>
     .action(async (own: RepairFlags, command: Command) => {
       const site = await siteOf(context, command)
       await requireStore(context, site)
-      const { reason = 'by operator' } = reasonOf(own)
+      const { reason = 'by operator' } = reasonFlag(own)
       const plan = await planOf(context, site)
       const isOnlyShown = own.acceptLoss !== true || own.dryRun === true
       if (!isOnlyShown && plan.damage) return repairUnderLock(context, site, reason)

@@ -101,7 +101,7 @@ function proofLines(proof: Proof, isHighWaterUnreadable: boolean): readonly stri
   ]
 }
 
-export const exportCommand = (context: Context) =>
+export const storeExportCommand = (context: Context) =>
   new Command('export')
     .description('one line of JSON a candidate, or CSV, in order of admission; no signatures')
     .option('--csv', 'comma-separated values (RFC 4180) with a header')

@@ -18,7 +18,7 @@ import { adminUrlOf, type Looked, look, type Site } from '../operator/access.js'
 import { inspectStore } from '../operator/inspection.js'
 import { getAdmin } from '../operator/remote.js'
 import type { Context } from '../terminal/context.js'
-import { contentOf, named } from './known-secrets.js'
+import { contentOf, secretsOf } from './known-secrets.js'
 import { hostOf } from './settings-part.js'
 
 /** Changes of the store that are told, the newest. */
@@ -35,19 +35,19 @@ export async function gatewayPart(context: Context, site: Site, wanted: BundleSc
   const served = adminUrlOf(holder)
   const keyFile = config.executor.key_file
   const secrets: readonly Secret[] = [
-    ...named('a credential in chain.rpc_urls', urlCredentials(config.chain.rpc_urls)),
-    ...named(
+    ...secretsOf('a credential in chain.rpc_urls', urlCredentials(config.chain.rpc_urls)),
+    ...secretsOf(
       'a credential in slugs.url',
       urlCredentials(config.slugs.source === 'gamma' ? [config.slugs.url] : []),
     ),
-    ...named("the executor's key", [
+    ...secretsOf("the executor's key", [
       context.env.PROPOSER_EXECUTOR_KEY_FILE
         ? await contentOf(context, resolve(context.cwd, context.env.PROPOSER_EXECUTOR_KEY_FILE))
         : '',
       keyFile === undefined ? '' : await contentOf(context, resolve(folder, keyFile)),
     ]),
-    ...named('the admin token', [await contentOf(context, resolve(site.store, 'admin.token'))]),
-    ...named('a signature or transaction of the store', signatures),
+    ...secretsOf('the admin token', [await contentOf(context, resolve(site.store, 'admin.token'))]),
+    ...secretsOf('a signature or transaction of the store', signatures),
   ]
   return {
     secrets,

@@ -23,21 +23,21 @@ export async function clientSecrets(
   const { gateway, rpcUrl } = settings
   const keyFile = context.env.PROPOSER_KEY_FILE
   return [
-    ...named('the key in PROPOSER_PRIVATE_KEY', [context.environmentKey]),
-    ...named(
+    ...secretsOf('the key in PROPOSER_PRIVATE_KEY', [context.environmentKey]),
+    ...secretsOf(
       'the key in PROPOSER_KEY_FILE',
       keyFile ? [await contentOf(context, fromCwd(context.cwd, keyFile))] : [],
     ),
     ...(await keystoreSecrets(context, settings.home.value)),
-    ...named(
+    ...secretsOf(
       'a credential in the RPC URL',
       urlCredentials(rpcUrl === undefined ? [] : [rpcUrl.value]),
     ),
-    ...named(
+    ...secretsOf(
       'a credential in the gateway URL',
       urlCredentials(gateway === undefined ? [] : [gateway.value]),
     ),
-    ...named('a signature of the journal', view === undefined ? [] : journalSignatures(view)),
+    ...secretsOf('a signature of the journal', view === undefined ? [] : journalSignatures(view)),
     ...variableSecrets(context.env),
   ]
 }
@@ -56,7 +56,10 @@ export async function contentOf({ files }: Context, path: string): Promise<strin
 }
 
 /** Secrets of one kind; what is empty or missing is none. */
-export const named = (kind: string, texts: readonly (string | undefined)[]): readonly Secret[] =>
+export const secretsOf = (
+  kind: string,
+  texts: readonly (string | undefined)[],
+): readonly Secret[] =>
   texts.flatMap((text) => (text === undefined || text === '' ? [] : [{ kind, text }]))
 
 /**
@@ -77,7 +80,7 @@ export const variableKind = 'the variable '
 
 function variableSecrets(env: Context['env']): readonly Secret[] {
   return Object.entries(env).flatMap(([name, value = '']) =>
-    isTelling(name) && !harmless.test(value) ? named(`${variableKind}${name}`, [value]) : [],
+    isTelling(name) && !harmless.test(value) ? secretsOf(`${variableKind}${name}`, [value]) : [],
   )
 }
 
@@ -91,7 +94,7 @@ async function keystoreSecrets(context: Context, home: string): Promise<readonly
     const found = [...(text ?? '').matchAll(/"(?:ciphertext|mac)"\s*:\s*"([0-9a-f]+)"/gi)].map(
       ([, hex]) => hex,
     )
-    secrets.push(...named('a keystore', found))
+    secrets.push(...secretsOf('a keystore', found))
   }
   return secrets
 }

@@ -122,13 +122,13 @@ export interface Placed {
 }
 
 /** The named contract of `fixtures/contracts` at an address. Errors: as `artifact`. */
-export function at(name: string, address: Address): Placed {
+export function placedAt(name: string, address: Address): Placed {
   return { address, artifact: artifact(name) }
 }
 
 /** A contract of the dev chain. Errors: as `artifact`. */
 export const contractOf = (name: keyof typeof devAddresses): Placed =>
-  at(devContracts[name], devAddresses[name])
+  placedAt(devContracts[name], devAddresses[name])
 
 /**
  * Encoded call of a function of a contract; throws viem's error where name or arguments do not fit
@@ -240,7 +240,7 @@ export function transactionParams({ from, to, data, gas }: DevTransaction): Reco
  * Sends transactions from impersonated accounts and waits until all are mined; the receipts in
  * order. Throws UsageError `dev_chain_refused` with the decoded reason when one reverts.
  */
-export async function sendAll(
+export async function sendTransactions(
   rpc: DevRpc,
   transactions: readonly DevTransaction[],
 ): Promise<DevReceipt[]> {
@@ -335,7 +335,7 @@ const refusalHint = (reason: string): string =>
 const receiptLimitMs = 10_000
 const receiptPauseMs = 25
 
-/** The receipts of these transactions, in order, once all are mined. Errors: as `sendAll`. */
+/** The receipts of these transactions, in order, once all are mined. Errors: as `sendTransactions`. */
 export async function receiptsOf(rpc: DevRpc, hashes: readonly Hex[]): Promise<DevReceipt[]> {
   if (hashes.length === 0) return []
   const startedAt = performance.now()

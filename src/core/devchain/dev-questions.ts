@@ -113,7 +113,7 @@ function slugOf(name: string): string {
  * The text of a question as market makers write it. A missing third label means that 50-50 is not
  * an answer.
  */
-export function questionText(title: string, rules: string, [p1, p2, p3]: Labels): string {
+export function exampleText(title: string, rules: string, [p1, p2, p3]: Labels): string {
   const answers =
     p3 === undefined
       ? `p1: 0, p2: 1. Where p1 corresponds to ${p1}, p2 to ${p2}.`
@@ -139,7 +139,7 @@ export function exampleQuestion(n: number): DevQuestionText {
   const edition = series === 0 ? '' : ` (edition ${series + 1})`
   return {
     slug: series === 0 ? slug : `${slug}-${series + 1}`,
-    text: questionText(`${title}${edition}`, rules, labels),
+    text: exampleText(`${title}${edition}`, rules, labels),
     outcomes: labels.length === 3 ? ['p1', 'p2', 'p3'] : ['p1', 'p2'],
   }
 }
@@ -147,7 +147,7 @@ export function exampleQuestion(n: number): DevQuestionText {
 /**
  * Which outcomes a text allows: p3 only where the last `res_data:` lists `p3: 0.5` (domain §5.3).
  */
-export function outcomesOf(text: string): readonly DevOutcome[] {
+export function listedOutcomes(text: string): readonly DevOutcome[] {
   const answers = text.slice(Math.max(text.lastIndexOf('res_data:'), 0))
   return /p3: 0\.5\b/.test(answers) ? ['p1', 'p2', 'p3'] : ['p1', 'p2']
 }

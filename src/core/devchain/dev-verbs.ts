@@ -18,9 +18,9 @@ import {
   devAddresses,
   devBondRaw,
   devRpc,
-  sendAll,
+  sendTransactions,
 } from './dev-contracts.js'
-import { exampleQuestion, outcomesOf } from './dev-questions.js'
+import { exampleQuestion, listedOutcomes } from './dev-questions.js'
 
 /** A question as it stands: the round is the one its adapter shows now. */
 export interface DevRound {
@@ -81,7 +81,7 @@ const send = (
 ) => {
   const contract = contractOf(to)
   const data = callData(contract, name, args)
-  return sendAll(rpc, [{ from: devAccount(role).address, to: contract.address, data }])
+  return sendTransactions(rpc, [{ from: devAccount(role).address, to: contract.address, data }])
 }
 
 /** The request that the oracle knows a round by. */
@@ -121,7 +121,7 @@ export const showRound = async (rpcUrl: string, identifier: string): Promise<Dev
  * `text` or an example's. A taken slug is refused (`dev_chain_refused`); bondRaw (500 tokens unless
  * given) is without the final fee.
  */
-export async function askQuestion(
+export async function askDevQuestion(
   rpcUrl: string,
   question: { readonly slug?: string; readonly text?: string; readonly bondRaw?: bigint } = {},
 ): Promise<DevQuestion> {
@@ -131,7 +131,7 @@ export async function askQuestion(
   const { slug, text, bondRaw } = { ...example, bondRaw: devBondRaw, ...question }
   await send(rpc, 'admin', 'registry', 'ask', [[slug], [textBytes(text)], bondRaw])
   const question_id = await rpc.read<Hex>(registry, 'questionOf', [slug])
-  return { question_id, slug, outcomes: outcomesOf(text) }
+  return { question_id, slug, outcomes: listedOutcomes(text) }
 }
 
 /**

@@ -81,7 +81,7 @@ export const storeFolder = ({ config, folder }: LoadedConfig): string =>
   resolve(folder, config.store)
 
 /** An operator's command as it can be pasted: for the same configuration. */
-export const operatorCommand =
+export const pastedCommand =
   ({ path }: Pick<LoadedConfig, 'path'>) =>
   (command: string): string =>
     `\`proposer operator ${command} --config ${shellWord(path)}\``

@@ -30,7 +30,7 @@ import {
   expectedChain,
   type LoadedConfig,
   loadConfig,
-  operatorCommand,
+  pastedCommand,
   registryOf,
   settingsOf,
   storeFolder,
@@ -81,7 +81,7 @@ const drainMs = 10_000
  * Takes the store's lock and runs the whole gateway. Rejects with UsageError (exit 2) or
  * StorageError (exit 74).
  */
-export const openGateway = (
+export const openHostedGateway = (
   machine: Machine,
   loaded: LoadedConfig,
   options: HostOptions,
@@ -96,7 +96,7 @@ export const openGateway = (
     const broken = new Promise<Error>((tell) => log.onFailure(tell))
     const following = followLedger({ ...options, clock, ledger })
     closers.add(following.stop)
-    const entries = mergedRegistry(configured, ledger.questions, operatorCommand(loaded))
+    const entries = mergedRegistry(configured, ledger.questions, pastedCommand(loaded))
     const registered = slugsOf(entries)
     const view = createChainView({ clock, chain }, contracts, ledger, {
       maxHeadAgeSeconds: config.chain.max_head_age_seconds,
@@ -231,7 +231,7 @@ export const openNoted = (
   role: string,
 ): Promise<HostedGateway> =>
   opening(async (closers) => {
-    const hosted = await openGateway(machine, loaded, options)
+    const hosted = await openHostedGateway(machine, loaded, options)
     closers.add(hosted.close)
     await hosted.setUse({ role })
     return hosted
@@ -248,7 +248,7 @@ const openForLooking = (
     const settings = settingsOf(config, undefined)
     const ledger = await readStore(machine, storeFolder(loaded), settings)
     closers.add(ledger.close)
-    const entries = mergedRegistry(configured, ledger.questions, operatorCommand(loaded))
+    const entries = mergedRegistry(configured, ledger.questions, pastedCommand(loaded))
     const chain = await machine.edges.chain(config.chain.rpc_urls, expectedChain(config))
     const ports = { clock, chain: aggregating(chain, yieldToEvents) }
     const view = createChainView(ports, configuredContracts(config), ledger, {

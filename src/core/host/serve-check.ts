@@ -17,7 +17,7 @@ import {
   type ConfigChanges,
   configure,
   type LoadedConfig,
-  operatorCommand,
+  pastedCommand,
   readConfigFile,
   registryOf,
   storeFolder,
@@ -63,7 +63,7 @@ const checks: readonly Check<Facts>[] = [
       facts.store = await checkStore(machine, {
         folder: storeFolder(loaded),
         config,
-        command: operatorCommand(loaded),
+        command: pastedCommand(loaded),
         genesisHash: read?.genesisHash,
         head: read?.head,
         questions,
@@ -211,7 +211,7 @@ function admissionFindings({ loaded, store }: Facts): readonly Finding[] {
   if (!loaded.config.admission.enabled)
     return [wallets, note('admission', 'admission.enabled is false: nobody is admitted')]
   if (admissionEnabled) return [wallets]
-  const resume = operatorCommand(loaded)('resume')
+  const resume = pastedCommand(loaded)('resume')
   const detail = `an operator has paused admission: nobody is admitted before ${resume}`
   return [wallets, note('admission', detail)]
 }

@@ -16,7 +16,7 @@ import { createActivity } from './activity.js'
 import { type LoadedConfig, storeFolder } from './config-file.js'
 import type { ExecutorKeySource } from './executor-key.js'
 import type { FaultBench } from './fault-bench.js'
-import { type HostedGateway, openGateway } from './gateway-host.js'
+import { type HostedGateway, openHostedGateway } from './gateway-host.js'
 import { pageOf } from './page-source.js'
 import { type StatusSnapshot, snapshotOf } from './snapshot.js'
 import { folderBytes } from './store-size.js'
@@ -72,7 +72,7 @@ export const startServer = (
     const logs = options.log && openLogs(machine, options.log)
     const load = watchLoad(machine.clock.monotonicMs)
     closers.add(load.stop)
-    const hosted = await openGateway(machine, loaded, {
+    const hosted = await openHostedGateway(machine, loaded, {
       executorKey: options.executorKey,
       overloaded: load.overloaded,
       onWait: (reason) => options.onNote(`waiting: ${reason}`),

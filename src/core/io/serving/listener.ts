@@ -130,40 +130,9 @@ export async function listen(options: ListenOptions): Promise<Listener> {
     report(options, 'CONNECT', refusal, incoming.socket.remoteAddress)
     writeRaw(socket, refusal)
   })
-  server.on('clientError', (error: NodeJS.ErrnoException, socket: Duplex) => {
-    const call = newest.get(socket)
-    const refuseCaller = () => {
-      if (!socket.writable) {
-        // The parser refuses each further chunk anew: an answer that is on its way has its own end,
-        // and a reset would overtake it.
-        if (!socket.writableEnded) socket.destroy()
-        return
-      }
-      const refusal = parserRefusal(error.code)
-      // A call whose body broke off is told of by its handler.
-      if (!call || call.incoming.complete) {
-        report(
-          options,
-          'unparsed',
-          refusal,
-          'remoteAddress' in socket ? String(socket.remoteAddress) : undefined,
-        )
-      }
-      writeRaw(socket, refusal)
-    }
-    if (!call || call.response.writableFinished) {
-      // The answer to the call before has left. What is broken is either its unread rest or the
-      // next call.
-      if (call && !call.incoming.complete) socket.destroy()
-      else refuseCaller()
-    } else if (call.incoming.complete) {
-      // A sound call is being worked on: an error now would read as its answer, and the caller
-      // would believe it was not admitted.
-      call.response.once('finish', refuseCaller)
-    } else if (call.response.headersSent) {
-      socket.destroy()
-    } else refuseCaller()
-  })
+  server.on('clientError', (error: NodeJS.ErrnoException, socket: Duplex) =>
+    onClientError(options, error, socket, newest.get(socket)),
+  )
 
   await new Promise<void>((resolve, reject) => {
     server.once('error', reject)
@@ -188,6 +157,41 @@ export async function listen(options: ListenOptions): Promise<Listener> {
       clearTimeout(cut)
     },
   }
+}
+
+/** Answers what the parser refused, where an answer cannot be taken for another call's. */
+function onClientError(
+  options: ListenOptions,
+  error: NodeJS.ErrnoException,
+  socket: Duplex,
+  call: { readonly incoming: IncomingMessage; readonly response: ServerResponse } | undefined,
+): void {
+  const refuseCaller = () => {
+    if (!socket.writable) {
+      // The parser refuses each further chunk anew: an answer that is on its way has its own end,
+      // and a reset would overtake it.
+      if (!socket.writableEnded) socket.destroy()
+      return
+    }
+    const refusal = parserRefusal(error.code)
+    // A call whose body broke off is told of by its handler.
+    if (!call || call.incoming.complete) {
+      const address = 'remoteAddress' in socket ? String(socket.remoteAddress) : undefined
+      report(options, 'unparsed', refusal, address)
+    }
+    writeRaw(socket, refusal)
+  }
+  if (!call || call.response.writableFinished) {
+    // The answer to the call before has left. What is broken is either its unread rest or the next
+    // call.
+    if (call && !call.incoming.complete) socket.destroy()
+    else refuseCaller()
+  } else if (call.incoming.complete) {
+    // A sound call is being worked on: an error now would read as its answer, and the caller would
+    // believe it was not admitted.
+    call.response.once('finish', refuseCaller)
+  } else if (call.response.headersSent) socket.destroy()
+  else refuseCaller()
 }
 
 async function answer(
