@@ -95,11 +95,6 @@ export function parseIntent(
       hint: `${guess}give --outcome p1 (usually No), p2 (Yes) or p3 (Unknown)`,
     })
   }
-  const amountRaw = whole('--amount', flags.amount)
-  const capRaw = maxAmountRaw(settings?.maxAmount ?? given('--max-amount', flags.maxAmount))
-  const nonce = whole('--nonce', flags.nonce)
-  const headroom = headroomBasisPoints(settings?.headroom ?? given('--headroom', flags.headroom))
-  const deadlineSeconds = parseDeadline(flags.deadline, context.clock.nowMs())
   if (flags.clientRef !== undefined && !isClientRef(flags.clientRef)) {
     throw new UsageError(
       'bad_client_ref',
@@ -113,13 +108,15 @@ export function parseIntent(
     identifier,
     proposer,
     outcome,
-    ...(amountRaw === undefined ? {} : { amountRaw }),
-    ...(capRaw === undefined ? {} : { maxAmountRaw: capRaw }),
-    ...(headroom === 0n ? {} : { headroomBasisPoints: headroom }),
-    ...(nonce === undefined ? {} : { nonce }),
-    ...(deadlineSeconds === undefined ? {} : { deadlineSeconds }),
-    ...(flags.supersede === undefined ? {} : { supersede: flags.supersede }),
-    ...(flags.clientRef === undefined ? {} : { clientRef: flags.clientRef }),
+    amountRaw: whole('--amount', flags.amount),
+    maxAmountRaw: maxAmountRaw(settings?.maxAmount ?? given('--max-amount', flags.maxAmount)),
+    headroomBasisPoints: headroomBasisPoints(
+      settings?.headroom ?? given('--headroom', flags.headroom),
+    ),
+    nonce: whole('--nonce', flags.nonce),
+    deadlineSeconds: parseDeadline(flags.deadline, context.clock.nowMs()),
+    supersede: flags.supersede,
+    clientRef: flags.clientRef,
   }
 }
 
@@ -190,7 +187,7 @@ export async function authorizeParts(
     },
     signer: () => session.account.signer(),
     recovery: async () => (await quickestCurve()).recover,
-    ...(chain === undefined ? {} : { chain }),
+    chain,
     ...(asksGateway ? { gateway: await session.gateway('read') } : {}),
     // Shown, not asked (contract §6): the command itself is the word to sign, and --dry-run is the
     // way to look first.
@@ -208,38 +205,29 @@ export async function showPreview(
   intent: Intent,
 ): Promise<void> {
   const shown = await preview(parts, intent)
+  const { identifier } = intent
+  const saved = (
+    name: 'resumed' | 'reused',
+    id: string,
+    of: { readonly questionId: string; readonly digest?: string | undefined },
+    text: string,
+  ) => {
+    const { questionId: question_id, digest = null } = of
+    const data = { dry_run: true, [name]: id, question_id, identifier, digest }
+    context.output.result('preview', data, () => `${id} ${text}`)
+  }
   if ('resumed' in shown) {
     const { id, offered } = shown.resumed
-    const resumed = {
-      dry_run: true,
-      resumed: id,
-      question_id: offered.questionId,
-      identifier: intent.identifier,
-      digest: offered.digest,
-    }
-    context.output.result(
-      'preview',
-      resumed,
-      () => `${id} was given out as typed data before: that would be signed`,
-    )
-    return
+    return saved('resumed', id, offered, 'was given out as typed data before: that would be signed')
   }
   if ('reused' in shown) {
     const { id, signed } = shown.reused
-    const reused = {
-      dry_run: true,
-      reused: id,
-      question_id: signed.questionId,
-      identifier: intent.identifier,
-      digest: signed.digest ?? null,
-    }
-    context.output.result(
-      'preview',
-      reused,
-      () =>
-        `${id} is open with the same answer: its saved bytes would be used, nothing would be signed`,
+    return saved(
+      'reused',
+      id,
+      signed,
+      'is open with the same answer: its saved bytes would be used, nothing would be signed',
     )
-    return
   }
   context.output.result(
     'preview',

@@ -8,10 +8,10 @@ import type { SubmissionResult } from '../core/client/propose/outcome.js'
 import { planReplay, type ReplayPlan, replay, type Skipped } from '../core/client/propose/replay.js'
 import { UsageError } from '../core/protocol/errors.js'
 import { type DryRunFlag, dryRunOption, showDryRun } from './dry-run.js'
-import { currentRound, outOfBandData } from './rounds.js'
+import { currentRound, outOfBandData, retryNote } from './rounds.js'
 import { addExecutorFlags, type SessionFlags, withSession } from './session/session.js'
 import type { Context } from './terminal/context.js'
-import { fields, visible } from './terminal/render.js'
+import { fields } from './terminal/render.js'
 
 export const replayCommand = (context: Context): Command =>
   addExecutorFlags(new Command('replay'))
@@ -41,14 +41,11 @@ export const replayCommand = (context: Context): Command =>
           return showPlan(context, gateway.origin, await planReplay(parts, which, { redirect }))
         const progress = output.progress('sending again')
         const { results, elsewhere, skipped } = await replay(parts, which, {
-          ...(timeoutMs === undefined ? {} : { timeoutMs }),
+          timeoutMs,
           signal: context.signal,
           redirect,
           round: currentRound(context, session),
-          onRetry: ({ attempt, reason, waitMs }) =>
-            output.note(
-              `attempt ${attempt}: ${visible(reason)}; the same bytes again in ${Math.ceil(waitMs / 1000)} s`,
-            ),
+          onRetry: retryNote(context),
         }).finally(() => progress.stop())
         const sent = results.map(resultOf)
         const others = elsewhere.map(elsewhereData)

@@ -6,6 +6,7 @@
 import type { OutOfBand } from '../core/client/journal/saved.js'
 import type { SettledEarlier } from '../core/client/propose/earlier.js'
 import type { CurrentRound } from '../core/client/propose/round-over.js'
+import type { OnRetry } from '../core/client/propose/send.js'
 import { pinsOf } from '../core/client/trust/trust.js'
 import { instant } from '../core/protocol/candidate.js'
 import { ProposerError } from '../core/protocol/errors.js'
@@ -39,6 +40,14 @@ export function currentRound(context: Context, session: Session): CurrentRound {
     },
   }
 }
+
+/** Notes each wait before the same bytes are sent again. */
+export const retryNote =
+  ({ output }: Context): OnRetry =>
+  ({ attempt, reason, waitMs }) =>
+    output.note(
+      `attempt ${attempt}: ${visible(reason)}; the same bytes again in ${Math.ceil(waitMs / 1000)} s`,
+    )
 
 /**
  * Collects what becomes of earlier ones. --quiet silences the note that told it, but not an outcome

@@ -21,12 +21,12 @@ import {
   signingFlags,
 } from './intent.js'
 import { requireIdentifier } from './question.js'
-import { collector, currentRound, settledData, withSettled } from './rounds.js'
+import { collector, currentRound, retryNote, settledData, withSettled } from './rounds.js'
 import { parseJson, readInput } from './session/inputs.js'
 import { addExecutorFlags, type Session, withSession } from './session/session.js'
 import { candidateText } from './terminal/candidate-text.js'
 import type { Context } from './terminal/context.js'
-import { amountWithRaw, fields, type TokenUnits, timeText, visible } from './terminal/render.js'
+import { amountWithRaw, fields, type TokenUnits, timeText } from './terminal/render.js'
 
 interface SubmitFlags extends IntentFlags {
   readonly wait?: boolean
@@ -103,13 +103,9 @@ async function submit(
   const progress = output.progress('sending')
   const { timeoutMs } = session.settings
   const options = {
-    ...(timeoutMs === undefined ? {} : { timeoutMs }),
+    timeoutMs,
     signal: context.signal,
-    onRetry: ({ attempt, reason, waitMs }: { attempt: number; reason: string; waitMs: number }) => {
-      output.note(
-        `attempt ${attempt}: ${visible(reason)}; the same bytes again in ${Math.ceil(waitMs / 1000)} s`,
-      )
-    },
+    onRetry: retryNote(context),
   }
   const parts = {
     ports: session.ports,
@@ -128,7 +124,7 @@ async function submit(
       : await submitPayload({ ...parts, trust }, identifier, body ?? '', {
           ...options,
           round: currentRound(context, session),
-          ...(flags.supersede === undefined ? {} : { supersede: flags.supersede }),
+          supersede: flags.supersede,
         })
   } finally {
     progress.stop()

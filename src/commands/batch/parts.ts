@@ -93,12 +93,8 @@ export async function openBatch(
   source: BatchSource,
   tell: (count: BatchCount, proposer: string, sum: string) => string,
 ): Promise<Opened> {
-  const limits = {
-    fit: flags.fit === true,
-    ...optional('maxSpendRaw', whole('--max-spend', flags.maxSpend)),
-  }
-  const capRaw = maxAmountRaw(session.settings.maxAmount)
-  const headroom = headroomBasisPoints(session.settings.headroom)
+  const maxSpendRaw = whole('--max-spend', flags.maxSpend)
+  const limits = { fit: flags.fit === true, maxSpendRaw }
   const [trust, chain] = [await session.trust(), await session.chain()]
   const proposer = once(() => session.account.address())
   const view = await session.journal.load()
@@ -140,10 +136,10 @@ export async function openBatch(
       context.output.note(tell(count, signer.address, sum))
       return signer
     }),
-    ...optional('chain', chain),
+    chain,
     ...(asksGateway ? { gateway: await session.gateway('read') } : {}),
-    ...optional('maxAmountRaw', capRaw),
-    ...(headroom === 0n ? {} : { headroomBasisPoints: headroom }),
+    maxAmountRaw: maxAmountRaw(session.settings.maxAmount),
+    headroomBasisPoints: headroomBasisPoints(session.settings.headroom),
     note: (text) => {
       // A thousand questions of one kind have the same thing to say.
       if (!notes.has(text)) context.output.note(`note: ${visible(text)}`)
@@ -159,12 +155,6 @@ export const totalsText = ({ chain_id: chainId }: Trust, totals: Totals): string
   [...totals]
     .map(([token, raw]) => amountWithRaw(String(raw), knownToken(chainId, token)))
     .join(' and ')
-
-const optional = <K extends string, V>(
-  key: K,
-  value: V | undefined,
-): { readonly [name in K]?: V } =>
-  value === undefined ? {} : ({ [key]: value } as { readonly [name in K]: V })
 
 function once<T>(make: () => Promise<T>): () => Promise<T> {
   let made: Promise<T> | undefined

@@ -33,7 +33,7 @@ type Planned = Awaited<ReturnType<typeof planSubmission>>[number]
 interface Terms {
   readonly price: string
   readonly amount: string | null
-  readonly token: string | null
+  readonly token: Address | null
 }
 
 /**
@@ -46,12 +46,16 @@ export async function showBatchPlan(
   {
     gateway,
     ...options
-  }: { readonly resume?: string; readonly signal: AbortSignal; readonly gateway?: GatewayClient },
+  }: {
+    readonly resume?: string | undefined
+    readonly signal: AbortSignal
+    readonly gateway?: GatewayClient
+  },
 ): Promise<void> {
   const { parts, rows, count, spending } = opened
   const stream = newResultStream(context.output, 'batch-preview', 'results')
   const counts = new Map<string, number>()
-  const totals = new Map<string, bigint>()
+  const totals = new Map<Address, bigint>()
   const tally = newTally()
   for await (const group of inGroups(rows(), 100)) {
     const looking = { ...options, look: true }

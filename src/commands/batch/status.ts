@@ -10,7 +10,7 @@ import { addExecutorFlags, type SessionFlags, withSession } from '../session/ses
 import type { Context } from '../terminal/context.js'
 import { addFormatFlag, type FormatFlags, withSource } from './source.js'
 import { newResultStream, newTally } from './text.js'
-import { failedError, lookAtBatch, waitForBatch } from './wait.js'
+import { failedError, lookAtBatch, pendingError, waitForBatch } from './wait.js'
 
 interface StatusFlags extends SessionFlags, FormatFlags {
   readonly wait?: boolean
@@ -84,11 +84,7 @@ function errorOf(one: PolledCandidate, isOutOfTime: boolean) {
   if (error !== undefined) return error
   if (end === 'failed') return failedError(one)
   if (end === 'executed') return undefined
-  if (isOutOfTime)
-    return new PendingError('still_pending', `it is ${candidate?.status ?? 'not known'} yet`, {
-      hint: 'run the same command again',
-      retryable: true,
-    })
+  if (isOutOfTime) return pendingError(one, 'run the same command again')
   if (candidate !== undefined) return undefined
   return new UnavailableError(
     'no_status',

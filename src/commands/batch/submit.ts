@@ -22,7 +22,7 @@ import { addBatchFlags, type BatchFlags, type Opened, openBatch } from './parts.
 import { showBatchPlan } from './preview.js'
 import { withSource } from './source.js'
 import { newResultStream, newTally, progressText, type Tally } from './text.js'
-import { failedBefore, failedError, waitForBatch } from './wait.js'
+import { failedBefore, failedError, pendingError, waitForBatch } from './wait.js'
 
 interface SubmitFlags extends BatchFlags {
   readonly wait?: boolean
@@ -62,7 +62,7 @@ export const batchSubmitCommand = (context: Context): Command =>
             return showBatchPlan(context, opened, {
               signal: session.signal,
               gateway,
-              ...(flags.resume === true ? { resume: fingerprint } : {}),
+              resume: flags.resume === true ? fingerprint : undefined,
             })
           await submit(context, session, flags, opened, path)
         }),
@@ -98,7 +98,7 @@ async function submit(
       fingerprint: count.fingerprint,
       resume: flags.resume === true,
       spending: opened.spending,
-      ...(timeoutMs === undefined ? {} : { timeoutMs }),
+      timeoutMs,
       signal: context.signal,
       chunkSize: (wantItems, options) => gateway.chunkSize(wantItems, options),
       onRetry: ({ reason, waitMs }) =>
@@ -215,7 +215,10 @@ async function wait(
       tally.add(`candidate ${one.candidateId}`, failedError(one))
     } else {
       counts.pending++
-      tally.add(`candidate ${one.candidateId}`, one.error ?? pendingError(one.candidate?.status))
+      tally.add(
+        `candidate ${one.candidateId}`,
+        one.error ?? pendingError(one, 'ask again with `proposer poll --all`'),
+      )
     }
   }
   return { polled, counts }
@@ -235,12 +238,6 @@ const notFollowed = ({ candidate, elsewhere }: RowResult) =>
       hint: `\`proposer poll ${candidate?.candidateId} ${elsewhere?.flag}\``,
     },
   )
-
-const pendingError = (status: string | undefined) =>
-  new PendingError('still_pending', `it is ${status ?? 'not known'} yet`, {
-    hint: 'ask again with `proposer poll --all`',
-    retryable: true,
-  })
 
 function resultOf(result: RowResult, polled: PolledCandidate | undefined): object {
   const {

@@ -1,6 +1,7 @@
 /**
  * What the verbs of `batch` print: many results, one at a time, so that none has to be held (R17).
  */
+import { gravity } from '../../core/client/gateway/answer.js'
 import { type ExitCode, exit, InterruptedError, ProposerError } from '../../core/protocol/errors.js'
 import type { Output } from '../terminal/output.js'
 import { jsonText, visible } from '../terminal/render.js'
@@ -60,20 +61,6 @@ function rowText(cells: readonly string[], columns: number): string {
   return lines.join('\n')
 }
 
-/** Contract §6: in a batch the gravest wins. */
-const gravity: readonly ExitCode[] = [
-  exit.bug,
-  exit.storage,
-  exit.unknown,
-  exit.deferred,
-  exit.reconcile,
-  exit.unauthorized,
-  exit.refused,
-  exit.usage,
-  exit.failed,
-  exit.pending,
-]
-
 /** Counts what went wrong and keeps the first of each kind, whatever the number of rows. */
 export interface Tally {
   add(where: string, error: ProposerError): void
@@ -121,7 +108,7 @@ export function newTally(): Tally {
           { retryable: true, hint: goOn },
         )
       }
-      const worst = gravity.map((code) => kinds.get(code)).find((kind) => kind !== undefined)
+      const worst = gravity.flatMap((code) => kinds.get(code) ?? [])[0]
       if (worst === undefined) return undefined
       const { error, where, count, ways } = worst
       const { exitCode, hint, retryable } = error.meta

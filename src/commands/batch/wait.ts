@@ -12,7 +12,7 @@ import {
 } from '../../core/client/follow/batch.js'
 import type { PollParts } from '../../core/client/follow/follow.js'
 import type { Authorization } from '../../core/client/journal/authorizations.js'
-import { FailedError } from '../../core/protocol/errors.js'
+import { FailedError, PendingError } from '../../core/protocol/errors.js'
 import type { Context } from '../terminal/context.js'
 import { visible } from '../terminal/render.js'
 import { progressText } from './text.js'
@@ -28,7 +28,7 @@ export const waitForBatch = (
     followBatch(parts, ids, {
       ...shows,
       signal: context.signal,
-      ...(timeoutMs === undefined ? {} : { timeoutMs }),
+      timeoutMs,
     }),
   )
 
@@ -70,6 +70,13 @@ export function failedBefore(
     },
   )
 }
+
+/** PendingError (exit 8) of a candidate that is on its way. */
+export const pendingError = ({ candidate }: PolledCandidate, hint: string): PendingError =>
+  new PendingError('still_pending', `it is ${candidate?.status ?? 'not known'} yet`, {
+    hint,
+    retryable: true,
+  })
 
 async function shown(
   { output }: Context,

@@ -5,6 +5,7 @@
 import { type Clock, TransportError } from '../../ports.js'
 import {
   ConflictError,
+  type ExitCode,
   type FieldFault,
   type ProposerError,
   RejectedError,
@@ -224,7 +225,7 @@ function faultsOf({ code, errors = [] }: Extract<Unaccepted, { kind: 'refused' }
 }
 
 /** Contract §6's order of exit codes, gravest first; 130 and 2 beside 1. */
-export const gravity: readonly number[] = [1, 130, 2, 74, 6, 75, 5, 4, 3, 7, 8]
+export const gravity: readonly ExitCode[] = [1, 130, 2, 74, 6, 75, 5, 4, 3, 7, 8]
 
 /** The gravest of several errors, or `undefined`. */
 export function gravest(errors: readonly (ProposerError | undefined)[]): ProposerError | undefined {

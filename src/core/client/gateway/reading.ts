@@ -3,16 +3,16 @@
  * robustness §6). The spec shows less than our own gateway sends, so every other field may be
  * absent, renamed or of another form. It is kept and shown as it came.
  *
- * | Answer              | Needed                                                                     | Decides                        |
- * | ------------------- | -------------------------------------------------------------------------- | ------------------------------ |
- * | acknowledgement     | `candidate_id`, a UUID                                                     | accepted, with its id          |
- * | batch submission    | `results`; of each `status_code`, and `candidate.candidate_id` or `error`  | the same, item by item         |
- * | status              | `candidate_id`, and a `status`, `submission` or `failure`                  | stage and end (`endOf`)        |
- * | batch status        | `results`; of each `candidate_id`, `status_code`, `candidate` or `error`   | the same, item by item         |
- * | signing data        | every fact that is signed, or that trust or the amount depends on: signing-data.ts | what we build and sign (R9) |
- * | batch signing data  | `results`; of each `status_code`, and `signing_data` or `error`            | the same, item by item         |
- * | eligibility         | `eligible`                                                                 | exit 0 or 4                    |
- * | refusal             | `error.code` and `error.detail`                                            | definite, by its HTTP status   |
+ * | Answer | Needed | Decides |
+ * | - | - | - |
+ * | acknowledgement | `candidate_id`, a UUID | accepted, with its id |
+ * | batch submission | `results`; of each `status_code`, and `candidate.candidate_id` or `error` | the same, item by item |
+ * | status | `candidate_id`, and a `status`, `submission` or `failure` | stage and end (`endOf`) |
+ * | batch status | `results`; of each `candidate_id`, `status_code`, `candidate` or `error` | the same, item by item |
+ * | signing data | every fact that is signed, or that trust or the amount depends on: signing-data.ts | what we build and sign (R9) |
+ * | batch signing data | `results`; of each `status_code`, and `signing_data` or `error` | the same, item by item |
+ * | eligibility | `eligible` | exit 0 or 4 |
+ * | refusal | `error.code` and `error.detail` | definite, by its HTTP status |
  */
 import type { FieldFault } from '../../protocol/errors.js'
 import { isCandidateId } from '../../protocol/words.js'
@@ -25,6 +25,9 @@ export type Reader<Value> = (json: unknown) => Value | undefined
 
 export const objectOf = (value: unknown): Json | undefined =>
   typeof value === 'object' && value !== null && !Array.isArray(value) ? (value as Json) : undefined
+
+const stringIn = (value: unknown): string | undefined =>
+  typeof value === 'string' ? value : undefined
 
 const listOf = (value: unknown): readonly unknown[] | undefined =>
   Array.isArray(value) ? value : undefined
@@ -102,7 +105,7 @@ function errorOf(json: unknown): ToldError | undefined {
  * out.
  */
 export interface RefusalRead extends ToldError {
-  readonly errors?: readonly FieldFault[]
+  readonly errors?: readonly FieldFault[] | undefined
 }
 
 export const readRefusal: Reader<RefusalRead> = (json) => {
@@ -114,9 +117,7 @@ export const readRefusal: Reader<RefusalRead> = (json) => {
       ? [{ path: plainFault(path), code: plainFault(code) }]
       : []
   })
-  return (
-    error && { ...error, ...(errors === undefined ? {} : { errors: errors.slice(0, keptFaults) }) }
-  )
+  return error && { ...error, errors: errors?.slice(0, keptFaults) }
 }
 
 // — eligibility —
@@ -156,12 +157,12 @@ export const readAcknowledgement: Reader<Acknowledged> = (json) => {
 
 /** One item of a batch; what is absent was not told, or not in a form that tells anything. */
 export interface ItemTold {
-  readonly status_code?: number
-  readonly error?: ToldError
+  readonly status_code?: number | undefined
+  readonly error?: ToldError | undefined
 }
 export interface SubmitTold extends ItemTold {
-  readonly client_ref?: string
-  readonly candidate?: Acknowledged
+  readonly client_ref?: string | undefined
+  readonly candidate?: Acknowledged | undefined
 }
 
 /** The list of a batch's answer, an item at a time: one of another form hides no other. */
@@ -173,21 +174,14 @@ const results =
   }
 
 function itemOf({ status_code: status, error: told }: Json): ItemTold {
-  const error = errorOf(told)
-  return {
-    ...(typeof status === 'number' && Number.isInteger(status) ? { status_code: status } : {}),
-    ...(error === undefined ? {} : { error }),
-  }
+  const status_code = typeof status === 'number' && Number.isInteger(status) ? status : undefined
+  return { status_code, error: errorOf(told) }
 }
 
 export const readBatchSubmission = results((item): SubmitTold => {
-  const candidate = readAcknowledgement(item.candidate)
   // A reference of '' says as little as none.
-  const ref =
-    typeof item.client_ref === 'string' && item.client_ref !== ''
-      ? { client_ref: item.client_ref }
-      : {}
-  return { ...itemOf(item), ...ref, ...(candidate === undefined ? {} : { candidate }) }
+  const client_ref = stringIn(item.client_ref) || undefined
+  return { ...itemOf(item), client_ref, candidate: readAcknowledgement(item.candidate) }
 })
 
 // — statuses —
@@ -268,34 +262,31 @@ function failureOf(told: Json): FailureTold {
 }
 
 export interface StatusItemTold extends ItemTold {
-  readonly candidate_id?: string
-  readonly candidate?: StatusTold
+  readonly candidate_id?: string | undefined
+  readonly candidate?: StatusTold | undefined
 }
 
 /** The result names the candidate (§2.7); inside it the id need not stand again. */
 export const readBatchStatuses = results((item): StatusItemTold => {
-  const { candidate_id, candidate } = item
-  const status = readStatus(objectOf(candidate) && { candidate_id, ...objectOf(candidate) })
-  return {
-    ...itemOf(item),
-    ...(typeof candidate_id === 'string' ? { candidate_id } : {}),
-    ...(status === undefined ? {} : { candidate: status }),
-  }
+  const { candidate_id } = item
+  const candidate = objectOf(item.candidate)
+  const status = readStatus(candidate && { candidate_id, ...candidate })
+  return { ...itemOf(item), candidate_id: stringIn(candidate_id), candidate: status }
 })
 
 // — signing data: which facts there must be says signing-data.ts —
 
 export interface ContextTold extends ItemTold {
-  readonly identifier?: string
-  readonly signing_data?: Json
+  readonly identifier?: string | undefined
+  readonly signing_data?: Json | undefined
 }
 
 export const readContexts = results((item): ContextTold => {
-  const signing_data = objectOf(item.signing_data)
+  const { identifier, signing_data } = item
   return {
     ...itemOf(item),
-    ...(typeof item.identifier === 'string' ? { identifier: item.identifier } : {}),
-    ...(signing_data === undefined ? {} : { signing_data }),
+    identifier: stringIn(identifier),
+    signing_data: objectOf(signing_data),
   }
 })
 

@@ -4,6 +4,7 @@
  */
 import type { Address } from '../../ports.js'
 import { UsageError } from '../../protocol/errors.js'
+import { limits } from '../../protocol/words.js'
 import { type Funds, fundsOf } from '../funds/funds.js'
 import type { BatchRow } from '../input/input.js'
 import { type ContextResult, type ContextSource, chainNow } from '../trust/context.js'
@@ -12,21 +13,18 @@ import { checkTerms } from './terms.js'
 
 export interface SpendingLimits {
   /** Sum of all amounts signed by this run, raw token units. */
-  readonly maxSpendRaw?: bigint
+  readonly maxSpendRaw?: bigint | undefined
   /** Sign the first rows that fit and leave the rest, instead of refusing all. */
   readonly fit: boolean
 }
 
 /** Raw units by token. */
-export type Totals = ReadonlyMap<string, bigint>
+export type Totals = ReadonlyMap<Address, bigint>
 
 /** Keeps the account of one run. */
 export interface Spending {
   readonly limits: SpendingLimits
-  /**
-   * Counts an amount that is about to be signed; UsageError as `checkSpending` where it does not
-   * fit.
-   */
+  /** Counts an amount that is about to be signed; UsageError as `checkSpending`. */
   take(token: Address, owner: Address, amountRaw: bigint): Promise<void>
 }
 
@@ -35,54 +33,46 @@ export interface Spending {
  * else limits.
  */
 export function newSpending(parts: BatchParts, limits: SpendingLimits): Spending {
-  const left = new Map<string, { readonly raw: bigint; readonly funds: Funds }>()
+  const wallets = new Map<string, { readonly leftRaw: bigint; readonly funds: Funds }>()
   let spentRaw = 0n
   let isOver = false
-  const leftOf = async (
-    chain: NonNullable<BatchParts['chain']>,
-    token: Address,
-    owner: Address,
-  ) => {
-    const known = left.get(`${owner} ${token}`)
-    if (known !== undefined) return known
-    const funds = await fundsOf(chain, parts.trust, await parts.journal.load(), owner, token)
-    return { raw: funds.spendableRaw, funds }
+  // With `fit` the first rows are signed, not the small ones: what was left out is easy to say.
+  const refuse = (error: UsageError) => {
+    isOver = limits.fit
+    return error
   }
   return {
     limits,
     async take(token, owner, amountRaw) {
-      // With `fit` the first rows are signed, not the small ones: what was left out is then easy to
-      // say.
-      if (
-        isOver ||
-        (limits.maxSpendRaw !== undefined && spentRaw + amountRaw > limits.maxSpendRaw)
-      ) {
-        isOver = limits.fit
-        throw overSpend(limits, spentRaw + amountRaw)
-      }
-      if (parts.chain !== undefined) {
-        const { raw, funds } = await leftOf(parts.chain, token, owner)
-        if (amountRaw > raw) {
-          isOver = limits.fit
-          throw insufficient(limits, funds, amountRaw, raw)
-        }
-        left.set(`${owner} ${token}`, { raw: raw - amountRaw, funds })
+      const isAbove = limits.maxSpendRaw !== undefined && spentRaw + amountRaw > limits.maxSpendRaw
+      if (isOver || isAbove) throw refuse(overSpend(limits, spentRaw + amountRaw))
+      const funds =
+        wallets.get(`${owner} ${token}`)?.funds ?? (await readFunds(parts, owner, token))
+      if (funds !== undefined) {
+        const leftRaw = wallets.get(`${owner} ${token}`)?.leftRaw ?? funds.spendableRaw
+        if (amountRaw > leftRaw) throw refuse(insufficient(limits, funds, amountRaw, leftRaw))
+        wallets.set(`${owner} ${token}`, { leftRaw: leftRaw - amountRaw, funds })
       }
       spentRaw += amountRaw
     },
   }
 }
 
-const orShorter = ({ fit }: Pick<SpendingLimits, 'fit'>) =>
-  fit
-    ? ' or give a shorter batch'
-    : ', give a shorter batch, or add --fit to sign the first rows that fit'
+/** `undefined` without a chain. */
+const readFunds = async ({ chain, trust, journal }: BatchParts, owner: Address, token: Address) =>
+  chain && fundsOf(chain, trust, await journal.load(), owner, token)
 
-const overSpend = ({ maxSpendRaw, ...limits }: SpendingLimits, wouldRaw: bigint) =>
+const orShorter = (what: string, { fit }: SpendingLimits) => ({
+  hint: fit
+    ? `${what} or give a shorter batch`
+    : `${what}, give a shorter batch, or add --fit to sign the first rows that fit`,
+})
+
+const overSpend = (limits: SpendingLimits, wouldRaw: bigint) =>
   new UsageError(
     'over_max_spend',
-    `the batch would authorize ${wouldRaw}, ${maxSpendRaw === undefined ? 'which the wallet does not cover' : `--max-spend is ${maxSpendRaw}`}`,
-    { hint: `raise --max-spend${orShorter(limits)}` },
+    `the batch would authorize ${wouldRaw}, ${limits.maxSpendRaw === undefined ? 'which the wallet does not cover' : `--max-spend is ${limits.maxSpendRaw}`}`,
+    orShorter('raise --max-spend', limits),
   )
 
 /** Names which of the two is the smaller: balance or allowance (spec §5). */
@@ -92,16 +82,17 @@ function insufficient(
   neededRaw: bigint,
   leftRaw: bigint,
 ): UsageError {
-  if (allowanceRaw < balanceRaw) {
-    const detail = `${owner} lets Permit2 move ${allowanceRaw} of token ${token}, ${leftRaw} of it beside its open authorizations; ${neededRaw} is needed`
-    const hint = `let Permit2 move more (\`proposer funds approve\`)${orShorter(limits)}`
-    return new UsageError('insufficient_allowance', detail, { hint })
-  }
-  return new UsageError(
-    'insufficient_funds',
-    `${owner} has ${leftRaw} of token ${token} left beside its open authorizations; ${neededRaw} is needed`,
-    { hint: `fund the wallet (\`proposer funds\`)${orShorter(limits)}` },
-  )
+  return allowanceRaw < balanceRaw
+    ? new UsageError(
+        'insufficient_allowance',
+        `${owner} lets Permit2 move ${allowanceRaw} of token ${token}, ${leftRaw} of it beside its open authorizations; ${neededRaw} is needed`,
+        orShorter('let Permit2 move more (`proposer funds approve`)', limits),
+      )
+    : new UsageError(
+        'insufficient_funds',
+        `${owner} has ${leftRaw} of token ${token} left beside its open authorizations; ${neededRaw} is needed`,
+        orShorter('fund the wallet (`proposer funds`)', limits),
+      )
 }
 
 /**
@@ -113,73 +104,46 @@ function insufficient(
 export async function checkSpending(
   parts: BatchParts,
   rows: AsyncIterable<readonly BatchRow[]>,
-  limits: SpendingLimits,
+  spendingLimits: SpendingLimits,
   signal?: AbortSignal,
 ): Promise<Totals> {
-  if (limits.fit || (limits.maxSpendRaw === undefined && parts.chain === undefined))
-    return new Map()
+  const { chain, trust, ports } = parts
+  const { fit, maxSpendRaw } = spendingLimits
+  const totals = new Map<Address, bigint>()
+  if (fit || (maxSpendRaw === undefined && chain === undefined)) return totals
   const nowSeconds =
-    parts.chain === undefined
-      ? parts.ports.clock.nowMs() / 1_000
-      : await chainNow(parts.chain, parts.trust, parts.ports.clock)
-  const neededRaw = new Map<string, { owner: Address; token: Address; raw: bigint }>()
-  const totals = new Map<string, bigint>()
+    chain === undefined ? ports.clock.nowMs() / 1_000 : await chainNow(chain, trust, ports.clock)
+  const needed = new Map<string, { owner: Address; token: Address; raw: bigint }>()
   let totalRaw = 0n
-  for await (const some of inGroups(rows, groupRows)) {
-    for (const plan of await planRows(parts, some, {
-      look: true,
-      ...(signal === undefined ? {} : { signal }),
-    })) {
+  for await (const some of inGroups(rows, limits.batchItems)) {
+    for (const plan of await planRows(parts, some, { look: true, signal })) {
       if (plan.kind !== 'sign') continue
-      const raw = amountOf(plan, nowSeconds)
-      const [owner, token] = [plan.intent.proposer, plan.context.bond.token]
-      const before = neededRaw.get(`${owner} ${token}`)?.raw ?? 0n
-      neededRaw.set(`${owner} ${token}`, { owner, token, raw: before + raw })
+      const raw = amountOf(plan.intent, plan.context, nowSeconds)
+      const [owner, { token }] = [plan.intent.proposer, plan.context.bond]
+      const before = needed.get(`${owner} ${token}`)?.raw ?? 0n
+      needed.set(`${owner} ${token}`, { owner, token, raw: before + raw })
       if (raw > 0n) totals.set(token, (totals.get(token) ?? 0n) + raw)
       totalRaw += raw
     }
   }
-  if (limits.maxSpendRaw !== undefined && totalRaw > limits.maxSpendRaw)
-    throw overSpend(limits, totalRaw)
-  if (parts.chain === undefined) return totals
-  for (const { owner, token, raw } of neededRaw.values()) {
-    const funds = await fundsOf(parts.chain, parts.trust, await parts.journal.load(), owner, token)
-    if (raw > funds.spendableRaw) throw insufficient(limits, funds, raw, funds.spendableRaw)
+  if (maxSpendRaw !== undefined && totalRaw > maxSpendRaw) throw overSpend(spendingLimits, totalRaw)
+  for (const { owner, token, raw } of needed.values()) {
+    const funds = await readFunds(parts, owner, token)
+    if (funds !== undefined && raw > funds.spendableRaw)
+      throw insufficient(spendingLimits, funds, raw, funds.spendableRaw)
   }
   return totals
 }
 
-/**
- * What a row will be signed for; what cannot be signed counts nothing and is told when its turn
- * comes.
- */
-function amountOf(
-  { intent, context }: Parameters<typeof checkedTerms>[0],
-  nowSeconds: number,
-): bigint {
-  return checkedTerms({ intent, context }, nowSeconds)?.amountRaw ?? 0n
-}
-
-function checkedTerms(
-  {
-    intent,
-    context,
-  }: {
-    readonly intent: Parameters<typeof checkTerms>[0]
-    readonly context: Parameters<typeof checkTerms>[1]
-  },
-  nowSeconds: number,
-) {
+/** What cannot be signed counts nothing and is told when its turn comes. */
+function amountOf(...terms: Parameters<typeof checkTerms>): bigint {
   try {
-    return checkTerms(intent, context, nowSeconds)
+    return checkTerms(...terms).amountRaw
   } catch (error) {
-    if (error instanceof UsageError) return undefined
+    if (error instanceof UsageError) return 0n
     throw error
   }
 }
-
-/** Rows looked at in one go: as many as a batch call has. */
-const groupRows = 100
 
 /** The same rows in groups of `size`, the last one smaller. */
 export async function* inGroups<T>(
@@ -198,34 +162,27 @@ export async function* inGroups<T>(
   if (group.length > 0) yield group
 }
 
-/**
- * So many contexts are kept between the look at the funds and the signing; more are asked for
- * again.
- */
+/** So many contexts are kept between the look at the funds and the signing. */
 const keptContexts = 2_000
 
 /**
  * A source that hands each context out twice: once to count, once to sign, for the budget of one.
- * Errors are asked for again.
+ * Errors, and what is not kept, are asked for again.
  */
 export function rememberingContexts(source: ContextSource): ContextSource {
   const kept = new Map<string, ContextResult>()
   return {
     async contexts(identifiers, options) {
       const asked = identifiers.filter((one) => !kept.has(one))
-      const answers = new Map(
-        (asked.length === 0 ? [] : await source.contexts(asked, options)).map((one) => [
-          one.identifier,
-          one,
-        ]),
-      )
+      const results = asked.length === 0 ? [] : await source.contexts(asked, options)
+      const fresh = new Map(results.map((one) => [one.identifier, one]))
       return identifiers.flatMap((identifier) => {
         const before = kept.get(identifier)
         kept.delete(identifier)
         if (before !== undefined) return before
-        const answer = answers.get(identifier)
-        if (answer?.context !== undefined && kept.size < keptContexts) kept.set(identifier, answer)
-        return answer ?? []
+        const result = fresh.get(identifier)
+        if (result?.context !== undefined && kept.size < keptContexts) kept.set(identifier, result)
+        return result ?? []
       })
     },
   }

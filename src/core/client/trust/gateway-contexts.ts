@@ -3,7 +3,7 @@ import type { Clock } from '../../ports.js'
 import { type ProposerError, UnavailableError } from '../../protocol/errors.js'
 import type { Outcome } from '../../protocol/schema.js'
 import { limits } from '../../protocol/words.js'
-import { acceptedValue, answerError } from '../gateway/answer.js'
+import { acceptedValue, answerError, classifyRefusal } from '../gateway/answer.js'
 import type { GatewayClient } from '../gateway/gateway-client.js'
 import type { ContextTold, ToldError } from '../gateway/reading.js'
 import {
@@ -88,13 +88,13 @@ function itemError(
   httpStatus: number | undefined,
   error: ToldError,
 ): ProposerError {
-  if (httpStatus === 409)
-    return answerError({ kind: 'reconcile', httpStatus, ...error }, 'read', identifier)
-  if (httpStatus !== undefined && [400, 403, 404, 405, 413, 422].includes(httpStatus))
-    return answerError({ kind: 'refused', httpStatus, ...error }, 'read')
+  const refusal = httpStatus === undefined ? undefined : classifyRefusal(httpStatus, error)
   return answerError(
-    { kind: 'deferred', ...(httpStatus === undefined ? {} : { httpStatus }), ...error },
+    refusal === undefined || refusal.kind === 'uncertain'
+      ? { kind: 'deferred', ...(httpStatus === undefined ? {} : { httpStatus }), ...error }
+      : refusal,
     'read',
+    identifier,
   )
 }
 
