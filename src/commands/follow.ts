@@ -61,9 +61,9 @@ export async function follow(
     )
   }
   const options: PollOptions = {
-    ...(until === undefined ? {} : { until }),
-    ...(timeoutMs === undefined ? {} : { timeoutMs }),
-    ...(full === undefined ? {} : { full }),
+    until,
+    timeoutMs,
+    full,
     signal: context.signal,
     onStatus: (status) => {
       latest.set(status.candidate_id, status)

@@ -27,6 +27,9 @@ interface Need {
 /** A command to paste, and what it is for. */
 type Step = readonly [command: string, why: string]
 
+/** A line of the page. A command gets the flags that `proposer` was called with. */
+type Line = string | { readonly label: string; readonly command: string }
+
 /**
  * Prints the page for the home and profile that `flags` name, as `argv` spells them. What cannot be
  * read is told on it with its remedy, for the page is no check: exit stays 0.
@@ -37,12 +40,10 @@ export async function showNextSteps(
   argv: readonly string[],
 ): Promise<void> {
   const { output } = context
-  const lines = await pageLines(context, flags).catch((error: unknown) => {
+  const lines = await pageLines(context, flags).catch((error: unknown): Line[] => {
     if (!(error instanceof ProposerError)) throw error
-    return [
-      visible(error.detail),
-      ...(error.meta.hint === undefined ? [] : [visible(error.meta.hint)]),
-    ]
+    const { hint } = error.meta
+    return [visible(error.detail), ...(hint === undefined ? [] : [visible(withFlags(hint, argv))])]
   })
   // Not folded: a command stays whole, to be pasted.
   const page = [
@@ -53,16 +54,15 @@ export async function showNextSteps(
     'All commands:        proposer --help',
     'Flags and examples:  proposer <command> --help',
   ]
-  // What the demo and a chain of one's own make is theirs alone.
-  const named = page.map((line) =>
-    line.replace(/proposer (?!demo|serve)[a-z].*$/, (command) =>
-      withFlags(`\`${command}\``, argv).slice(1, -1),
-    ),
+  const texts = page.map((line) =>
+    typeof line === 'string'
+      ? line
+      : `${line.label}${withFlags(`\`${line.command}\``, argv).slice(1, -1)}`,
   )
-  output.text(`${named.join('\n')}\n`)
+  output.text(`${texts.join('\n')}\n`)
 }
 
-async function pageLines(context: Context, flags: GlobalFlags): Promise<readonly string[]> {
+async function pageLines(context: Context, flags: GlobalFlags): Promise<readonly Line[]> {
   const settings = await resolveSettings(context, flags)
   const home = settings.home.value
   const needs = await needsOf(context, settings)
@@ -72,25 +72,27 @@ async function pageLines(context: Context, flags: GlobalFlags): Promise<readonly
     return [
       `Nothing is set up yet in ${visible(home)}.`,
       '',
+      // What the demo and a chain of one's own make is theirs alone: no flags.
       'See it work first:   proposer demo',
       'Practise with it:    proposer serve --dev',
       '',
       'To propose:',
-      ...needs.map(({ name, command }) => `  ${name.padEnd(19)}${command}`),
-      '  check it all       proposer doctor',
+      ...needs.map(({ name, command }) => ({ label: `  ${name.padEnd(19)}`, command })),
+      { label: '  check it all       ', command: 'proposer doctor' },
     ]
   }
   const steps = await openSteps(context, home)
   const missing = needs.some(({ has }) => has === undefined)
   return [
     `Set up in ${visible(home)}:`,
-    ...needs.map(
-      ({ name, has, command }) =>
-        `  ${has === undefined ? 'missing' : 'ok     '}  ${name.padEnd(15)}${visible(has ?? command)}`,
-    ),
+    ...needs.map(({ name, has, command }): Line => {
+      const padded = name.padEnd(15)
+      if (has !== undefined) return `  ok       ${padded}${visible(has)}`
+      return { label: `  missing  ${padded}`, command: visible(command) }
+    }),
     '',
     ...steps,
-    ...(missing ? [] : ['', 'Check it all:        proposer doctor']),
+    ...(missing ? [] : ['', { label: 'Check it all:        ', command: 'proposer doctor' }]),
   ]
 }
 
@@ -149,32 +151,25 @@ async function contractsNeed({ files }: Context, { trust, profile }: Settings): 
 }
 
 /** What the journal holds open, gravest first, each with the one command for it (contract §6). */
-async function openSteps(context: Context, home: string): Promise<readonly string[]> {
-  const { clock, random, hash, files, liveness } = context
-  const journal = openJournal({ clock, random, hash, files, liveness }, home)
-  const nowMs = clock.nowMs()
+async function openSteps(context: Context, home: string): Promise<readonly Line[]> {
+  const journal = openJournal(context, home)
+  const nowMs = context.clock.nowMs()
   const { authorizations, offers } = await journal.load().finally(() => journal.close())
   const open = authorizations
     .map((one) => ({ one, state: stateOf(one, nowMs).kind }))
     .filter(({ state }) => state !== 'closed')
-  const of = (kind: AuthorizationState['kind']) =>
-    open.filter(({ state }) => state === kind).map(({ one }) => one)
+  const of = (...kinds: readonly AuthorizationState['kind'][]) =>
+    open.filter(({ state }) => kinds.includes(state)).map(({ one }) => one)
   const waiting = offers.filter((one) => isOfferOpen(one, nowMs))
-  const [unknown, deferred, conflict, signed, accepted] = [
-    of('unknown'),
-    of('deferred'),
-    of('conflict'),
-    of('signed'),
-    of('accepted'),
-  ]
+  const [signed, accepted] = [of('signed'), of('accepted')]
   const steps: Step[] = []
-  const unsent = [...unknown, ...deferred]
+  const unsent = of('unknown', 'deferred')
   if (unsent.length > 0)
     steps.push([
       'proposer replay --all',
       `${counted(unsent, 'may not have arrived')}: send the same bytes again`,
     ])
-  for (const [question, those] of byQuestion(conflict))
+  for (const [question, those] of byQuestion(of('conflict')))
     steps.push([`proposer reconcile ${question}`, counted(those, 'met a conflict')])
   const [first] = signed
   if (first)
@@ -192,11 +187,11 @@ async function openSteps(context: Context, home: string): Promise<readonly strin
   if (steps.length === 0)
     return [
       'Nothing is open in the journal. Propose:',
-      '  proposer submit <identifier> --outcome <p1|p2|p3> --wait',
+      { label: '  ', command: 'proposer submit <identifier> --outcome <p1|p2|p3> --wait' },
     ]
   return [
     'Open in the journal:',
-    ...steps.flatMap(([command, why]) => [`  ${command}`, `      ${why}`]),
+    ...steps.flatMap(([command, why]) => [{ label: '  ', command }, `      ${why}`]),
   ]
 }
 

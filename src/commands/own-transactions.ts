@@ -121,12 +121,7 @@ export async function sendAfterAsking(
   const { timeoutMs } = session.settings
   try {
     return await sendTransactions(
-      {
-        chain,
-        clock: context.clock,
-        signal: session.signal,
-        ...(timeoutMs === undefined ? {} : { timeoutMs }),
-      },
+      { chain, clock: context.clock, signal: session.signal, timeoutMs },
       signer,
       planned,
     )

@@ -157,10 +157,9 @@ export function targetOf(
   }
   if (question !== undefined) requireIdentifier(question)
   const known = view.byCandidate(candidateId)
-  const identifier = question ?? known?.signed.questionId
   return {
     candidateId: known?.candidateId ?? candidateId,
-    ...(identifier === undefined ? {} : { identifier }),
+    identifier: question ?? known?.signed.questionId,
   }
 }
 

@@ -59,12 +59,7 @@ export const revokeCommand = (context: Context): Command =>
         const progress = output.progress('waiting for the block to be final')
         const { timeoutMs } = session.settings
         const finished = await finishRevocation(
-          {
-            ...parts,
-            chain,
-            signal: session.signal,
-            ...(timeoutMs === undefined ? {} : { timeoutMs }),
-          },
+          { ...parts, chain, signal: session.signal, timeoutMs },
           plan,
           sent,
         ).finally(() => progress.stop())
@@ -105,17 +100,12 @@ export const revokeCommand = (context: Context): Command =>
       })
     })
 
-function outcomeText({ outcome }: RevocationResult): string {
-  switch (outcome) {
-    case 'revoked':
-      return 'revoked: its signature can no longer execute'
-    case 'executed':
-      return 'it was executed first'
-    case 'nonce_used':
-      return 'its nonce was used or cancelled before'
-    case 'expired':
-      return 'its deadline has passed'
-    case undefined:
-      return 'not final yet'
-  }
-}
+const outcomeTexts = {
+  revoked: 'revoked: its signature can no longer execute',
+  executed: 'it was executed first',
+  nonce_used: 'its nonce was used or cancelled before',
+  expired: 'its deadline has passed',
+} as const
+
+const outcomeText = ({ outcome }: RevocationResult): string =>
+  outcome === undefined ? 'not final yet' : outcomeTexts[outcome]
