@@ -29,7 +29,7 @@ export interface Next {
 type Entry = Omit<ReconciledEntry, 'next'>
 
 /** `chain`: of the round at the authorization's own requester. */
-export interface Question {
+interface Question {
   readonly identifier: string
   readonly chain: QuestionStanding | undefined
 }
