@@ -22,15 +22,14 @@ import {
   type Totals,
 } from '../../core/client/propose/spending.js'
 import {
-  type ContextResult,
   type ContextSource,
   confirmByChain,
+  contextResult,
   parseContext,
 } from '../../core/client/trust/context.js'
 import { checkContext, type Trust } from '../../core/client/trust/trust.js'
 import { systemCurve } from '../../core/io/secp256k1.js'
 import type { Chain } from '../../core/ports.js'
-import { ProposerError } from '../../core/protocol/errors.js'
 import { whole } from '../intent.js'
 import { contextSource } from '../question.js'
 import { parseJson, readInput } from '../session/inputs.js'
@@ -175,24 +174,15 @@ async function fileContexts(
   chain: Chain | undefined,
 ): Promise<ContextSource> {
   const json = parseJson(await readInput(context, path), path)
-  const read = async (identifier: string): Promise<ContextResult> => {
-    try {
+  const read = (identifier: string) =>
+    contextResult(identifier, async () => {
       const found = parseContext(json, identifier)
-      const notes = checkContext(trust, found, {
-        identifier,
-        nowSeconds: context.clock.nowMs() / 1_000,
-      })
+      const nowSeconds = context.clock.nowMs() / 1_000
+      const notes = checkContext(trust, found, { identifier, nowSeconds })
       // What a file says of its source confirms nothing.
       if (chain !== undefined) await confirmByChain(chain, trust, found)
-      return {
-        identifier,
-        context: { ...found, source: chain === undefined ? 'gateway' : 'chain' },
-        notes,
-      }
-    } catch (error) {
-      if (error instanceof ProposerError) return { identifier, error }
-      throw error
-    }
-  }
+      const source = chain === undefined ? ('gateway' as const) : ('chain' as const)
+      return { context: { ...found, source }, notes }
+    })
   return { contexts: (identifiers) => Promise.all(identifiers.map(read)) }
 }

@@ -4,8 +4,8 @@
  */
 import type { RoundReader } from '../../chain/questions.js'
 import { batchSigningDataOf, type Round } from '../../chain/round.js'
-import { chainUnavailable, onChain } from '../../chain/unavailable.js'
-import { type Chain, ChainError, type Clock, type Hex } from '../../ports.js'
+import { onChain } from '../../chain/unavailable.js'
+import type { Chain, Clock, Hex } from '../../ports.js'
 import {
   ConflictError,
   InterruptedError,
@@ -77,30 +77,19 @@ export function chainContexts(
       const reader = await reading
       const nowSeconds = await chainNow(chain, trust, clock)
       return Promise.all(
-        identifiers.map(async (identifier): Promise<ContextResult> => {
-          const questionId = pinnedQuestionId(trust, identifier)
-          if (questionId === undefined) return { identifier, error: unpinnedSlug(identifier) }
-          try {
-            const rounds = await reader.readAll(questionId)
+        identifiers.map((identifier) =>
+          contextResult(identifier, async () => {
+            const questionId = pinnedQuestionId(trust, identifier)
+            if (questionId === undefined) throw unpinnedSlug(identifier)
+            const rounds = await onChain(() => reader.readAll(questionId))
             const [round] = rounds
-            if (round === undefined) return { identifier, error: notFound(identifier, trust) }
-            if (round.state !== 'requested' || round.paused)
-              return { identifier, error: notOpen(round) }
-            return settle(identifier, () => {
-              const context: QuestionContext = { ...fromRound(trust, round), ...slugOf(identifier) }
-              return {
-                context,
-                notes: [
-                  ...ambiguity(rounds),
-                  ...checkContext(trust, context, { identifier, nowSeconds }),
-                ],
-              }
-            })
-          } catch (error) {
-            if (error instanceof ChainError) return { identifier, error: chainUnavailable(error) }
-            throw error
-          }
-        }),
+            if (round === undefined) throw notFound(identifier, trust)
+            if (round.state !== 'requested' || round.paused) throw notOpen(round)
+            const context: QuestionContext = { ...fromRound(trust, round), ...slugOf(identifier) }
+            const notes = checkContext(trust, context, { identifier, nowSeconds })
+            return { context, notes: [...ambiguity(rounds), ...notes] }
+          }),
+        ),
       )
     },
   }
@@ -131,17 +120,13 @@ export function withDirect(
 ): ContextSource {
   if (!trust.requesters.some(({ kind }) => kind === 'direct')) return own
   const confirmed = async (one: ContextResult | undefined): Promise<ContextResult | undefined> => {
-    const context = one?.context
-    if (context === undefined || kindOf(trust, context.request.requester) !== 'direct')
-      return undefined
-    try {
+    if (one?.error !== undefined || one === undefined) return undefined
+    const { identifier, context, notes } = one
+    if (kindOf(trust, context.request.requester) !== 'direct') return undefined
+    return contextResult(identifier, async () => {
       await confirmByChain(chain, trust, context)
-      return { ...one, context: { ...context, source: 'chain' } } as ContextResult
-    } catch (error) {
-      if (error instanceof ProposerError)
-        return { identifier: one?.identifier ?? context.question_id, error }
-      throw error
-    }
+      return { context: { ...context, source: 'chain' }, notes }
+    })
   }
   return {
     async contexts(identifiers, options) {
@@ -287,27 +272,25 @@ function pick(json: unknown, identifier: string): unknown {
   if (typeof json !== 'object' || json === null) throw invalidContext('it is not a JSON object')
   if (!('questions' in json)) return json
   if (!Array.isArray(json.questions)) throw invalidContext('questions is not a list')
-  const named = json.questions.filter(
-    (each: unknown) =>
-      typeof each === 'object' &&
-      each !== null &&
-      (('question_id' in each && each.question_id === identifier) ||
-        ('slug' in each && each.slug === identifier)),
-  )
-  const found: unknown = named[0] ?? (json.questions.length === 1 ? json.questions[0] : undefined)
+  const { questions } = json
+  const named: unknown = questions.find((each: unknown) => {
+    const { question_id, slug } = objectOf(each) ?? {}
+    return question_id === identifier || slug === identifier
+  })
+  const found: unknown = named ?? (questions.length === 1 ? questions[0] : undefined)
   if (found === undefined) throw invalidContext(`none of its questions is ${identifier}`)
   if (typeof found === 'object' && found !== null && 'error' in found)
     throw invalidContext('it holds an error instead of this question')
   return found
 }
 
-/** What `make` makes, or the ProposerError that it throws, as the answer for this identifier. */
-export function settle(
+/** What `make` makes, or the ProposerError that it throws, as the result for this identifier. */
+export async function contextResult(
   identifier: string,
-  make: () => { context: QuestionContext; notes: readonly string[] },
-): ContextResult {
+  make: () => Promise<{ context: QuestionContext; notes: readonly string[] }>,
+): Promise<ContextResult> {
   try {
-    return { identifier, ...make() }
+    return { identifier, ...(await make()) }
   } catch (error) {
     if (error instanceof ProposerError) return { identifier, error }
     throw error

@@ -9,9 +9,9 @@ import type { ContextTold, ToldError } from '../gateway/reading.js'
 import {
   type ContextResult,
   type ContextSource,
+  contextResult,
   orBadField,
   type QuestionContext,
-  settle,
   slugOf,
 } from './context.js'
 import { signingDataOf } from './signing-data.js'
@@ -36,7 +36,7 @@ export function gatewayContexts(
           // Of a list of another length nobody knows which result is whose.
           results.push(
             items.length === asked.length
-              ? fromItem(items[index], identifier)
+              ? await fromItem(items[index], identifier)
               : { identifier, error: miscounted(items, asked) },
           )
         }
@@ -45,26 +45,18 @@ export function gatewayContexts(
     },
   }
 
-  function fromItem(item: ContextTold | undefined, identifier: string): ContextResult {
-    if (item === undefined || (item.identifier !== undefined && item.identifier !== identifier)) {
-      return {
-        identifier,
-        error: gatewayFault(
+  function fromItem(item: ContextTold | undefined, identifier: string): Promise<ContextResult> {
+    return contextResult(identifier, async () => {
+      if (item === undefined || (item.identifier ?? identifier) !== identifier)
+        throw gatewayFault(
           'the gateway did not answer the identifiers in the order they were asked in',
-        ),
-      }
-    }
-    if (item.status_code !== 200 || item.signing_data === undefined) {
-      const { status_code: status = 'one item' } = item
-      if (item.error === undefined)
-        return {
-          identifier,
-          error: gatewayFault(`the gateway answered ${status} without an error`),
-        }
-      return { identifier, error: itemError(identifier, item.status_code, item.error) }
-    }
-    return settle(identifier, () => {
-      const data = orBadField(() => signingDataOf(item.signing_data))
+        )
+      const { status_code: status, signing_data, error } = item
+      if (status !== 200 || signing_data === undefined)
+        throw error === undefined
+          ? gatewayFault(`the gateway answered ${status ?? 'one item'} without an error`)
+          : itemError(identifier, status, error)
+      const data = orBadField(() => signingDataOf(signing_data))
       const bare: QuestionContext = { ...data, source: 'gateway', ...slugOf(identifier) }
       const notes = checkContext(trust, bare, { identifier, nowSeconds: clock.nowMs() / 1_000 })
       return { context: { ...bare, outcomes: allowedOutcomes(trust, bare) }, notes }
