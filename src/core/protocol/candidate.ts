@@ -4,10 +4,10 @@
  */
 import type { Address, Hex } from '../ports.js'
 import { outcomeOf } from './proposal.js'
-import type { CandidateStatus } from './schema.js'
+import type { CandidateState, CandidateStatus } from './schema.js'
 import { version } from './words.js'
 
-export type CandidateState = CandidateStatus['status']
+export type { CandidateState }
 export type FailureStage = 'validation' | 'selection' | 'submission' | 'confirmation' | 'indexing'
 export const nextActions = [
   'none',

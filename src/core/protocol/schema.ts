@@ -276,6 +276,7 @@ export const CandidateState = named(
   'CandidateState',
   z.enum(['received', 'validated', 'selected', 'executed', 'failed']),
 )
+export type CandidateState = z.infer<typeof CandidateState>
 export const SubmissionState = named(
   'SubmissionState',
   z.enum(['prepared', 'submitted', 'confirmed', 'indexed', 'reverted', 'dropped']),
