@@ -42,7 +42,8 @@ function loadedBy(args: readonly string[], env: Readonly<Record<string, string>>
 /** A name that only this package's code has. */
 const marks: Readonly<Record<string, RegExp>> = {
   commander: /CommanderError2? = class/,
-  zod: /ZodError/,
+  // All of it: what `sign` reads its files by is zod/mini.
+  zod: /"ZodType"/,
   viem: /AbiFunctionNotFoundError/,
   '@noble/curves': /weierstrass|ProjectivePoint/,
   undici: /UndiciError|UND_ERR/,
