@@ -59,6 +59,9 @@ export async function main(given: readonly string[], context: Context): Promise<
 const isTabKey = (argv: readonly string[]) => argv[0] === '__complete'
 
 async function answerTabKey(argv: readonly string[], context: Context): Promise<ExitCode> {
-  const { complete } = await import('./completion/complete.js')
-  return complete(argv.slice(1), context)
+  const [{ complete }, { programWith }] = await Promise.all([
+    import('./completion/complete.js'),
+    import('./program.js'),
+  ])
+  return complete(argv.slice(1), context, programWith)
 }

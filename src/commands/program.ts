@@ -1,34 +1,31 @@
 /**
  * The commander tree: every verb by name and summary, of which only the one asked for is loaded.
  */
-import { Command, CommanderError, Option } from 'commander'
+import { Command, CommanderError } from 'commander'
 import { UsageError } from '../core/protocol/errors.js'
 import type { Context } from './terminal/context.js'
 import { foldHelp, helpLayout, termColumn } from './terminal/help-layout.js'
 import { programVersion } from './terminal/version.js'
 
+type MakeCommand = (context: Context) => Command
+
 interface Verb {
   readonly summary: string
-  /** Stays in the foreground: what it tells meanwhile is for logs, also beside JSON. */
-  readonly foreground?: true
-  load(): Promise<(context: Context) => Command>
+  load(): Promise<MakeCommand>
 }
 
 /** In the order of a first day: see it work, run it, use it, look after it. */
 export const verbs: Readonly<Record<string, Verb>> = {
   demo: {
     summary: 'show the whole life of a proposal on a throwaway chain',
-    foreground: true,
     load: async () => (await import('./demo.js')).demoCommand,
   },
   serve: {
     summary: 'run the gateway',
-    foreground: true,
     load: async () => (await import('./serve.js')).serveCommand,
   },
   devchain: {
     summary: 'run a development chain, or act on a running one',
-    foreground: true,
     load: async () => (await import('./devchain.js')).devchainCommand,
   },
   eligibility: {
@@ -121,30 +118,30 @@ export const verbs: Readonly<Record<string, Verb>> = {
   },
 }
 
+/** They stay running: what they tell meanwhile is for logs, also beside JSON. */
+const foregroundVerbs = new Set(['demo', 'serve', 'devchain'])
+
 /**
  * Flags of every command (contract §6). Those that take a value are told apart from verbs by
  * `takesValue`.
  */
-const everywhere: readonly { readonly flags: string; readonly description: string }[] = [
-  { flags: '--gateway <url>', description: 'the gateway to talk to' },
-  {
-    flags: '--local <gateway.json>',
-    description: 'run the gateway of this configuration in this process instead',
-  },
-  { flags: '--profile <name>', description: 'which profile of the configuration to use' },
-  { flags: '--home <dir>', description: 'folder of journal, keystores, trust and configuration' },
-  { flags: '--account <name>', description: 'keystore of the proposer' },
-  { flags: '--rpc-url <url>', description: 'a JSON-RPC node of the chain' },
-  { flags: '--trust <file>', description: 'the pinned contracts' },
-  { flags: '--timeout <seconds>', description: 'give up waiting after this long' },
-  { flags: '--json', description: 'one JSON document on stdout' },
-  { flags: '--ndjson', description: 'one JSON line per item as it settles' },
-  { flags: '-q, --quiet', description: 'no notes and no progress' },
-  { flags: '-y, --yes', description: 'answer yes where a terminal would be asked' },
-]
+const everywhere = [
+  ['--gateway <url>', 'the gateway to talk to'],
+  ['--local <gateway.json>', 'run the gateway of this configuration in this process instead'],
+  ['--profile <name>', 'which profile of the configuration to use'],
+  ['--home <dir>', 'folder of journal, keystores, trust and configuration'],
+  ['--account <name>', 'keystore of the proposer'],
+  ['--rpc-url <url>', 'a JSON-RPC node of the chain'],
+  ['--trust <file>', 'the pinned contracts'],
+  ['--timeout <seconds>', 'give up waiting after this long'],
+  ['--json', 'one JSON document on stdout'],
+  ['--ndjson', 'one JSON line per item as it settles'],
+  ['-q, --quiet', 'no notes and no progress'],
+  ['-y, --yes', 'answer yes where a terminal would be asked'],
+] as const
 
 const takesValue = new Set(
-  everywhere.filter(({ flags }) => flags.includes('<')).map(({ flags }) => flags.split(' ')[0]),
+  everywhere.flatMap(([flags]) => (flags.includes('<') ? (flags.split(' ')[0] ?? []) : [])),
 )
 
 /**
@@ -166,11 +163,10 @@ export async function runCommand(given: readonly string[], context: Context): Pr
       (await import('./next-steps.js')).showNextSteps(context, program.opts(), given),
     )
   }
-  if (verb)
-    program.addCommand(
-      (await verb.load())(verb.foreground === true ? context : forPrograms(context)),
-    )
-  else
+  if (verb) {
+    const isForeground = foregroundVerbs.has(name ?? '')
+    program.addCommand((await verb.load())(isForeground ? context : forPrograms(context)))
+  } else
     for (const [other, { summary }] of Object.entries(verbs))
       program.command(other).summary(summary).description(summary)
   const refusals: string[] = []
@@ -282,7 +278,7 @@ function createProgram(): Command {
     .version(programVersion, '-V, --version', 'print the version')
     .helpCommand(false)
     .usage('<command> [arguments] [flags]')
-  for (const { flags, description } of everywhere) program.addOption(new Option(flags, description))
+  for (const [flags, description] of everywhere) program.option(flags, description)
   return program.addHelpText('after', () => `\n${flagsText(program)}\n\n${nextText}`)
 }
 
@@ -382,6 +378,13 @@ async function ownGuess(
   if (stray === undefined) return ''
   if (code === 'commander.excessArguments') return didYouMean(nearest(stray, subverbs))
   if (code !== 'commander.unknownCommand' || path !== '') return ''
-  const { describe, pathsTo } = await import('./completion/grammar.js')
-  return didYouMean(pathsTo(stray, describe(await wholeProgram(context))))
+  return didYouMean(pathsTo(stray, await wholeProgram(context)))
 }
+
+/** Paths of the commands below the top that have this name: `operator candidates`. */
+const pathsTo = (name: string, command: Command, before: readonly string[] = []): string[] =>
+  command.commands.flatMap((child) => {
+    const path = [...before, child.name()]
+    const isIt = child.name() === name && before.length > 0
+    return [...(isIt ? [path.join(' ')] : []), ...pathsTo(name, child, path)]
+  })

@@ -7,12 +7,6 @@ import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import type { Command } from 'commander'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
-import {
-  type CommandGrammar,
-  describe as described,
-  namesOf,
-  placeholderOf,
-} from '../../src/commands/completion/grammar.js'
 import { commandsPage, manualPage } from '../../src/commands/completion/manual.js'
 import { verbs, wholeProgram } from '../../src/commands/program.js'
 import { nearest } from '../../src/commands/terminal/guess.js'
@@ -28,7 +22,7 @@ import {
 
 const root = join(import.meta.dirname, '..', '..')
 const program = () => wholeProgram(fakeContext('/nowhere').context)
-const grammar = described(await program())
+const whole = await program()
 
 let home: Awaited<ReturnType<typeof temporaryHome>>
 beforeEach(async () => {
@@ -159,21 +153,23 @@ describe('contract §6: help', () => {
 /** Flags of an example, up to a pipe or a comment, that no command on its way has. */
 function unknownFlags(line: string): string[] {
   const words = (/\bproposer (.*?)(?: [|#>]|$)/.exec(line)?.[1] ?? '').split(' ')
-  let at: CommandGrammar = grammar
-  const flags = [...grammar.flags]
+  const named = (command: Command, name: string) =>
+    command.commands.find((child) => child.name() === name)
+  let at: Command = whole
+  const flags = [...whole.options]
   for (const one of words) {
-    const next = Object.hasOwn(at.commands, one) ? at.commands[one] : undefined
+    const next = named(at, one)
     if (next === undefined) continue
     at = next
-    flags.push(...next.flags)
+    flags.push(...next.options)
   }
   // `devchain` alone is `devchain start`.
-  flags.push(...(at.commands.start?.flags ?? []))
+  flags.push(...(named(at, 'start')?.options ?? []))
   return words.filter(
     (one) =>
       one.startsWith('-') &&
       one !== '-' &&
-      !flags.some((flag) => namesOf(flag).includes(one.split('=')[0] ?? '')),
+      !flags.some(({ short, long }) => [short, long].includes(one.split('=')[0] ?? '')),
   )
 }
 
@@ -352,10 +348,4 @@ describe('contract §6: `proposer` alone tells what to do next, exit 0', () => {
     expect(text).toContain('proposer config set')
     expect(readFileSync(join(home.path, 'config.json'), 'utf8')).toBe('no json')
   })
-})
-
-test('a flag of the grammar knows its names and what stands for its value', () => {
-  expect(namesOf({ flags: '-o, --output <file>', summary: '' })).toEqual(['-o', '--output'])
-  expect(placeholderOf({ flags: '-o, --output <file>', summary: '' })).toBe('file')
-  expect(placeholderOf({ flags: '--all', summary: '' })).toBeUndefined()
 })

@@ -2,22 +2,23 @@
 import { basename, dirname } from 'node:path'
 import { Command } from 'commander'
 import { withBudget } from '../../core/client/budget/budgeted-client.js'
-import { createPlanner, type Planner } from '../../core/client/budget/planner.js'
+import type { Planner } from '../../core/client/budget/planner.js'
 import { createGatewayClient, parseBaseUrl } from '../../core/client/gateway/gateway-client.js'
 import { pinnedQuestionId, type Trust, unpinnedSlug } from '../../core/client/trust/trust.js'
 import { type BenchParts, type Bet, createBench } from '../../core/conformance/bench.js'
 import { unseenRules } from '../../core/conformance/catalogue.js'
 import { createProbe } from '../../core/conformance/probe.js'
 import { type Check, itemsOf, rules, rulesNamed, runRules } from '../../core/conformance/run.js'
-import type { Chain, Fetch, Signer } from '../../core/ports.js'
+import type { Signer } from '../../core/ports.js'
 import { RejectedError, UsageError } from '../../core/protocol/errors.js'
 import { publishFile, writeAll } from '../../core/storage/durable.js'
-import { executorKeyOf } from '../session/executor-key.js'
 import { confirm } from '../session/inputs.js'
 import { fromCwd } from '../session/paths.js'
 import {
   addExecutorFlags,
   addSignerFlags,
+  openPlanner,
+  openTarget,
   type Session,
   type SessionFlags,
   withSession,
@@ -111,36 +112,42 @@ function chosenRules(only: readonly string[]): typeof rules {
 }
 
 function refuseContradictions(flags: ConformanceFlags, url: string | undefined): void {
-  const usage = (detail: string, hint: string) => new UsageError('usage', detail, { hint })
-  if (flags.readOnly === true && flags.allowExecution === true) {
-    throw usage('--read-only and --allow-execution contradict each other', 'leave one of them out')
-  }
-  if (url !== undefined && (flags.local ?? flags.gateway) !== undefined) {
-    throw usage('the gateway is named twice', 'give the URL, or --gateway, or --local')
-  }
-  if (flags.devReady !== undefined && (flags.local ?? flags.trust) !== undefined) {
-    throw usage('--dev-ready names gateway and pins itself', 'leave out --local and --trust')
-  }
-  if (flags.junit === '-' && (flags.json === true || flags.ndjson === true)) {
-    throw usage('--junit - and --json both want stdout', 'give --junit a file')
-  }
+  const { readOnly, allowExecution, local, gateway, devReady, trust, junit, json, ndjson } = flags
+  const faults = [
+    [
+      readOnly === true && allowExecution === true,
+      '--read-only and --allow-execution contradict each other',
+      'leave one of them out',
+    ],
+    [
+      url !== undefined && (local ?? gateway) !== undefined,
+      'the gateway is named twice',
+      'give the URL, or --gateway, or --local',
+    ],
+    [
+      devReady !== undefined && (local ?? trust) !== undefined,
+      '--dev-ready names gateway and pins itself',
+      'leave out --local and --trust',
+    ],
+    [
+      junit === '-' && (json === true || ndjson === true),
+      '--junit - and --json both want stdout',
+      'give --junit a file',
+    ],
+  ] as const
+  const found = faults.find(([isWrong]) => isWrong)
+  if (found !== undefined) throw new UsageError('usage', found[1], found[2])
 }
 
-function list(context: Context, chosen: typeof rules): void {
-  const checks = chosen.map(({ id, section, tier, items, says }) => ({
-    id,
-    section,
-    tier,
-    items,
-    says,
-  }))
+function list({ output }: Context, chosen: typeof rules): void {
+  const checks = chosen.map(({ run: _run, ...entry }) => entry)
   const width = Math.max(...checks.map(({ id }) => id.length))
-  context.output.result('conformance-list', { checks, unseen: unseenRules }, () =>
+  output.result('conformance-list', { checks, unseen: unseenRules }, () =>
     [
-      ...checks.map(
-        ({ id, tier, items, section, says }) =>
-          `${id.padEnd(width)}  ${tier.padEnd(7)}  ${String(items).padStart(3)}  ${section}: ${says}`,
-      ),
+      ...checks.map(({ id, tier, items, section, says }) => {
+        const cost = `${tier.padEnd(7)}  ${String(items).padStart(3)}`
+        return `${id.padEnd(width)}  ${cost}  ${section}: ${says}`
+      }),
       '',
       'The number is what a check is charged, in items of the budget.',
       '',
@@ -291,35 +298,24 @@ async function benchParts(
   const trust = ready?.dev.trust ?? (await session.trust())
   const questions = questionsOf(trust, flags.question, ready)
   const wallets = ready === undefined ? await ownWallets(session, flags) : await devWallets(ready)
-  const limit = maxAmountRaw(settings.maxAmount)
   const may = {
     admit: flags.readOnly !== true,
     execute: flags.readOnly !== true && (flags.allowExecution ?? ready !== undefined),
     overrun: flags.overrunBudget ?? ready !== undefined,
   }
+  const cap = maxAmountRaw(settings.maxAmount)
   const isOwnMoney = betsOwnMoney(flags, ready)
   // A node that is configured knows another chain than the development gateway's.
-  const chain = ready === undefined ? await session.chain() : await devChain(context, ready)
+  const url = ready?.dev.rpc_url
+  const devChain = async () => (url === undefined ? undefined : context.edges.chain([url]))
+  const chain = await (ready === undefined ? session.chain() : devChain())
   const strangerWallet = may.admit ? await throwawayWallet(session) : undefined
-  const target = await openTarget(context, session, flags)
-  const planner = createPlanner(session.ports, settings.home.value, target.origin, {
-    onWait: (ms, reason) =>
-      output.note(`waiting ${Math.round(ms / 1_000)} s for the gateway's budget: ${reason}`),
-    onNote: (text) => output.note(`note: ${text}`),
-  })
-  const probe = createProbe({
-    fetch: target.fetch,
-    base: parseBaseUrl(target.url).href,
-    clock,
-    planner,
-    signal,
-  })
-  const client = createGatewayClient({
-    fetch: probe.fetch,
-    baseUrl: target.url,
-    clock,
-    origin: target.origin,
-  })
+  const mode = flags.readOnly === true ? 'read' : 'run'
+  const target = await openTarget(context, settings, flags, mode)
+  const base = parseBaseUrl(target.baseUrl)
+  const planner = await openPlanner(context, settings, target.origin ?? base.origin)
+  const probe = createProbe({ fetch: target.fetch, base: base.href, clock, planner, signal })
+  const client = createGatewayClient({ ...target, fetch: probe.fetch, clock })
   const gateway = withBudget(client, planner, { signal })
   return {
     planner,
@@ -339,9 +335,9 @@ async function benchParts(
         if (isOwnMoney && !settings.yes) await confirm(context, `${betText(bet)}. Sign it?`, false)
         else output.note(betText(bet))
       },
-      ...(chain === undefined ? {} : { chain }),
-      ...(strangerWallet === undefined ? {} : { strangerWallet }),
-      ...(limit === undefined ? {} : { maxAmountRaw: limit }),
+      chain,
+      strangerWallet,
+      maxAmountRaw: cap,
     },
     async close() {
       await gateway.close()
@@ -350,74 +346,23 @@ async function benchParts(
   }
 }
 
-interface Opened {
-  readonly fetch: Fetch
-  readonly url: string
-  readonly origin: string
-  readonly isLocal: boolean
-  close(): Promise<void>
-}
-
-async function openTarget(
-  context: Context,
-  { settings }: Session,
-  flags: ConformanceFlags,
-): Promise<Opened> {
-  const target = requireTarget(settings)
-  if (target.kind === 'gateway') {
-    const url = target.setting.value
-    return {
-      fetch: await context.edges.fetch(),
-      url,
-      origin: parseBaseUrl(url).origin,
-      isLocal: false,
-      close: async () => undefined,
-    }
-  }
-  const { openLocalGateway } = await import('../../core/host/gateway-host.js')
-  const { fetch, origin, close } = await openLocalGateway(
-    context,
-    target.setting.value,
-    flags.readOnly === true ? 'read' : 'run',
-    {
-      executorKey: executorKeyOf(context, settings.home.value, flags),
-      onWait: (reason) => context.output.note(`the gateway waits: ${visible(reason)}`),
-      onWarning: (code, detail) => context.output.warning(code, detail),
-    },
-  )
-  // No socket is opened: the name only completes the URLs that the handler reads its paths from.
-  return { fetch, url: 'http://localhost', origin, isLocal: true, close }
-}
-
+/** The questions that are asked for, or all of the development gateway, with the slugs known. */
 function questionsOf(
   trust: Trust,
   asked: readonly string[],
   ready: ReadyLine | undefined,
 ): BenchParts['questions'] {
-  const identifiers =
-    asked.length > 0 || ready === undefined
-      ? asked
-      : ready.dev.questions.map(({ question_id }) => question_id)
-  const slugs = new Map([
-    ...Object.entries(trust.slugs).map(([slug, id]) => [id, slug] as const),
-    ...(ready?.dev.questions ?? []).map(
-      ({ question_id, slug }) => [question_id as string, slug] as const,
-    ),
-  ])
-  const known = new Map(
-    ready?.dev.questions.map(({ question_id, slug }) => [slug, question_id as `0x${string}`]),
-  )
+  const known = ready?.dev.questions ?? []
+  const identifiers = asked.length > 0 ? asked : known.map(({ question_id }) => question_id)
   return identifiers.map((identifier) => {
-    const questionId = pinnedQuestionId(trust, identifier) ?? known.get(identifier)
+    const dev = known.find(({ slug }) => slug === identifier)
+    const questionId = pinnedQuestionId(trust, identifier) ?? dev?.question_id
     if (questionId === undefined) throw unpinnedSlug(identifier)
-    const slug = slugs.get(questionId)
-    return { questionId, ...(slug === undefined ? {} : { slug }) }
+    const named =
+      known.find(({ question_id }) => question_id === questionId)?.slug ??
+      Object.entries(trust.slugs).findLast(([, id]) => id === questionId)?.[0]
+    return { questionId, slug: named }
   })
-}
-
-/** The chain of a development gateway, where its ready line names it. */
-async function devChain(context: Context, { dev }: ReadyLine): Promise<Chain | undefined> {
-  return dev.rpc_url === undefined ? undefined : context.edges.chain([dev.rpc_url])
 }
 
 /**

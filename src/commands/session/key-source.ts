@@ -51,12 +51,10 @@ export function openAccount(context: Context, settings: Settings, flags: Account
   }
   let unlocked: Promise<KeySigner> | undefined
   let opened: KeySigner | undefined
-  const unlock = () => {
+  const unlock = async () => {
     unlocked ??= unlockSource(context, settings, passwordFile)
-    return unlocked.then((signer) => {
-      opened = signer
-      return signer
-    })
+    opened = await unlocked
+    return opened
   }
   return {
     async address() {

@@ -3,13 +3,13 @@
  * on first use, all closed at the end.
  */
 import type { Command } from 'commander'
-import type { BudgetedClient, BudgetOptions } from '../../core/client/budget/budgeted-client.js'
-import type { GatewayClient } from '../../core/client/gateway/gateway-client.js'
+import type { BudgetedClient } from '../../core/client/budget/budgeted-client.js'
+import type { Planner } from '../../core/client/budget/planner.js'
 import { type Journal, type JournalPorts, openJournal } from '../../core/client/journal/journal.js'
 import { type ProfilePins, profilePins, wholePins } from '../../core/client/trust/profile-pins.js'
 import { onlyRequester, type Trust } from '../../core/client/trust/trust.js'
 import { parseTrust } from '../../core/client/trust/trust-file.js'
-import type { Chain } from '../../core/ports.js'
+import type { Chain, Fetch } from '../../core/ports.js'
 import { exit, ProposerError, UnavailableError, UsageError } from '../../core/protocol/errors.js'
 import type { Context } from '../terminal/context.js'
 import { visible } from '../terminal/render.js'
@@ -109,13 +109,19 @@ export async function withSession<T>(
       const trust = await loadTrust(context, settings)
       return flags.requester === undefined ? trust : onlyRequester(trust, flags.requester)
     }),
-    gateway: memo(async (mode: 'run' | 'read') => {
-      const opened = await openGateway(context, settings, flags, mode)
-      closers.push(opened.close)
+    gateway: once(async (mode: 'run' | 'read') => {
+      const target = await openTarget(context, settings, flags, mode)
+      closers.push(target.close)
       const { timeoutMs } = settings
       const leftMs = () =>
         timeoutMs === undefined ? undefined : timeoutMs - (clock.monotonicMs() - startedMs)
-      const gateway = await budgeted(context, settings, opened.gateway, { signal, leftMs })
+      const [{ createGatewayClient }, { withBudget }] = await Promise.all([
+        import('../../core/client/gateway/gateway-client.js'),
+        import('../../core/client/budget/budgeted-client.js'),
+      ])
+      const client = createGatewayClient({ ...target, clock })
+      const planner = await openPlanner(context, settings, client.origin)
+      const gateway = withBudget(client, planner, { signal, leftMs })
       closers.push(() => gateway.close())
       return gateway
     }),
@@ -172,53 +178,50 @@ function stoppedOr(context: Context, error: unknown): unknown {
   return context.signal.aborted && deferred ? context.signal.reason : error
 }
 
-async function openGateway(
+/** Where calls go to. */
+export interface OpenTarget {
+  readonly fetch: Fetch
+  readonly baseUrl: string
+  /** Only of a gateway in this process. */
+  readonly origin?: string
+  readonly isLocal: boolean
+  close(): Promise<void>
+}
+
+/** Opens the gateway that the settings name. Throws as `requireTarget`. */
+export async function openTarget(
   context: Context,
   settings: Settings,
   flags: SessionFlags,
   mode: 'run' | 'read',
-): Promise<{ gateway: GatewayClient; close(): Promise<void> }> {
-  const { clock } = context
-  const target = requireTarget(settings)
-  const { createGatewayClient } = await import('../../core/client/gateway/gateway-client.js')
-  if (target.kind === 'gateway') {
-    const gateway = createGatewayClient({
-      fetch: await context.edges.fetch(),
-      baseUrl: target.setting.value,
-      clock,
-    })
-    return { gateway, close: async () => undefined }
+): Promise<OpenTarget> {
+  const { kind, setting } = requireTarget(settings)
+  if (kind === 'gateway') {
+    const fetch = await context.edges.fetch()
+    return { fetch, baseUrl: setting.value, isLocal: false, close: async () => undefined }
   }
   const { openLocalGateway } = await import('../../core/host/gateway-host.js')
-  const { fetch, origin, close } = await openLocalGateway(context, target.setting.value, mode, {
+  const { fetch, origin, close } = await openLocalGateway(context, setting.value, mode, {
     executorKey: executorKeyOf(context, settings.home.value, flags),
     onWait: (reason) => context.output.note(`the gateway waits: ${visible(reason)}`),
     onWarning: (code, detail) => context.output.warning(code, detail),
   })
   // No socket is opened: the name only completes the URLs that the handler reads its paths from.
-  return {
-    gateway: createGatewayClient({ fetch, baseUrl: 'http://localhost', clock, origin }),
-    close,
-  }
+  return { fetch, baseUrl: 'http://localhost', origin, isLocal: true, close }
 }
 
-/** Tells on stderr what is waited for, where it is worth telling. */
-async function budgeted(
+/** The budget of a gateway. Tells on stderr what is waited for, where it is worth telling. */
+export async function openPlanner(
   context: Context,
-  settings: Settings,
-  gateway: GatewayClient,
-  options: BudgetOptions,
-): Promise<BudgetedClient> {
-  const [{ withBudget }, { createPlanner }] = await Promise.all([
-    import('../../core/client/budget/budgeted-client.js'),
-    import('../../core/client/budget/planner.js'),
-  ])
-  const planner = createPlanner(context, settings.home.value, gateway.origin, {
+  { home }: Settings,
+  origin: string,
+): Promise<Planner> {
+  const { createPlanner } = await import('../../core/client/budget/planner.js')
+  return createPlanner(context, home.value, origin, {
     onWait: (ms, reason) =>
       context.output.note(`waiting ${Math.round(ms / 1000)} s for the gateway's budget: ${reason}`),
     onNote: (text) => context.output.note(`note: ${text}`),
   })
-  return withBudget(gateway, planner, options)
 }
 
 /**
@@ -248,19 +251,13 @@ async function loadTrust(context: Context, settings: Settings): Promise<Trust> {
   return parseTrust(json, path)
 }
 
-function once<T>(make: () => Promise<T>): () => Promise<T> {
+/** Made by the first call, with its argument; one gateway a command. */
+function once<T, A extends readonly unknown[]>(
+  make: (...given: A) => Promise<T>,
+): (...given: A) => Promise<T> {
   let made: Promise<T> | undefined
-  return () => {
-    made ??= make()
-    return made
-  }
-}
-
-/** One gateway a command: the first caller's mode holds. */
-function memo<A, T>(make: (argument: A) => Promise<T>): (argument: A) => Promise<T> {
-  let made: Promise<T> | undefined
-  return (argument) => {
-    made ??= make(argument)
+  return (...given) => {
+    made ??= make(...given)
     return made
   }
 }

@@ -52,6 +52,8 @@ export const profileKeys = {
   'max-amount': { flag: 'maxAmount', variable: 'PROPOSER_MAX_AMOUNT' },
 } as const satisfies Record<string, { flag: keyof GlobalFlags; variable: string }>
 export type ProfileKey = keyof typeof profileKeys
+/** What a profile holds, as `config set` writes it. */
+type Stored = Readonly<Partial<Record<ProfileKey, string>>>
 export const isProfileKey = (key: string): key is ProfileKey => Object.hasOwn(profileKeys, key)
 /** Whether a key names a file. */
 export const isPathKey = (key: string): boolean => key === 'local' || key === 'trust'
@@ -99,44 +101,31 @@ export async function resolveSettings(context: Context, flags: GlobalFlags): Pro
   const tree = await preferenceTree(context, home.value)
   const profile = profileSetting(context, flags, home.value, tree)
   if (flags.makesProfile !== true) await requireKnownProfile(context, home.value, tree, profile)
-  const stored = profileOf(tree, profile.value, homePaths.config(home.value))
+  const stored = storedIn(tree, profile.value, homePaths.config(home.value))
   const pick = (key: ProfileKey): Setting | undefined => {
     const { flag, variable } = profileKeys[key]
-    const at = (value: string, base: string) => (isPathKey(key) ? fromCwd(base, value) : value)
-    const given = flags[flag]
-    if (given !== undefined)
-      return {
-        value: at(given, context.cwd),
-        origin: 'flag',
-        from: flag === 'headroom' ? '--headroom' : `--${key}`,
-      }
-    const environment = nonEmpty(context.env[variable])
-    if (environment !== undefined)
-      return { value: at(environment, context.cwd), origin: 'environment', from: variable }
-    const value = stored[key]
+    const given = named(flags[flag], flag === 'headroom' ? '--headroom' : `--${key}`, context.env, variable)
+    const kept = stored[key]
+    const from = `profiles.${profile.value}.${key}`
+    const setting =
+      given ?? (kept === undefined ? undefined : { value: kept, origin: 'profile' as const, from })
+    if (setting === undefined || !isPathKey(key)) return setting
     // A profile's relative paths are relative to the file they stand in.
-    return value === undefined
-      ? undefined
-      : {
-          value: at(value, home.value),
-          origin: 'profile',
-          from: `profiles.${profile.value}.${key}`,
-        }
+    const base = setting.origin === 'profile' ? home.value : context.cwd
+    return { ...setting, value: fromCwd(base, setting.value) }
   }
-  const [gateway, local] = higher(pick('gateway'), pick('local'))
-  const trustDefault: Setting = {
-    value: homePaths.trust(home.value, profile.value),
-    origin: 'default',
-    from: 'trust/<profile>.json',
-  }
+  const [gateway, local] = [pick('gateway'), pick('local')]
+  const isHidden = (one: Setting | undefined, other: Setting | undefined) =>
+    one !== undefined && other !== undefined && rank(other) < rank(one)
+  const trustPath = homePaths.trust(home.value, profile.value)
   return {
     home,
     profile,
-    gateway,
-    local,
+    gateway: isHidden(gateway, local) ? undefined : gateway,
+    local: isHidden(local, gateway) ? undefined : local,
     account: pick('account'),
     rpcUrl: pick('rpc-url'),
-    trust: pick('trust') ?? trustDefault,
+    trust: pick('trust') ?? byDefault(trustPath, 'trust/<profile>.json'),
     headroom: pick('headroom-percent'),
     maxAmount: pick('max-amount'),
     timeoutMs: timeoutMs(flags.timeout),
@@ -144,17 +133,21 @@ export async function resolveSettings(context: Context, flags: GlobalFlags): Pro
   }
 }
 
-const order: readonly Origin[] = ['flag', 'environment', 'profile', 'default']
-
 /** A gateway or local named on a higher level hides the other one below it. */
-function higher(
-  gateway: Setting | undefined,
-  local: Setting | undefined,
-): [Setting | undefined, Setting | undefined] {
-  if (!gateway || !local || gateway.origin === local.origin) return [gateway, local]
-  return order.indexOf(gateway.origin) < order.indexOf(local.origin)
-    ? [gateway, undefined]
-    : [undefined, local]
+const rank = ({ origin }: Setting) => ['flag', 'environment', 'profile', 'default'].indexOf(origin)
+
+const byDefault = (value: string, from: string): Setting => ({ value, origin: 'default', from })
+
+/** What the flag gives, else the variable; an empty one counts as unset, as in a shell. */
+function named(
+  given: string | undefined,
+  flag: string,
+  env: Context['env'],
+  variable: string,
+): Setting | undefined {
+  if (given !== undefined) return { value: given, origin: 'flag', from: flag }
+  const value = env[variable] ?? ''
+  return value === '' ? undefined : { value, origin: 'environment', from: variable }
 }
 
 export type Target = { readonly kind: 'gateway' | 'local'; readonly setting: Setting }
@@ -163,8 +156,7 @@ export type Target = { readonly kind: 'gateway' | 'local'; readonly setting: Set
  * The gateway to ask, remote or in-process. Throws UsageError `two_gateways` or `no_gateway` (exit
  * 2).
  */
-export function requireTarget(settings: Settings): Target {
-  const { gateway, local } = settings
+export function requireTarget({ gateway, local }: Settings): Target {
   if (gateway && local) throw twoGateways(gateway.from, local.from)
   if (gateway) return { kind: 'gateway', setting: gateway }
   if (local) return { kind: 'local', setting: local }
@@ -175,25 +167,19 @@ export function requireTarget(settings: Settings): Target {
   )
 }
 
-function twoGateways(one: string, other: string): UsageError {
-  return new UsageError(
+const twoGateways = (one: string, other: string) =>
+  new UsageError(
     'two_gateways',
     `${one} and ${other} name two gateways`,
     `leave out ${one} or ${other}`,
   )
-}
 
-export function homeSetting(context: Context, flags: GlobalFlags): Setting {
-  if (flags.home !== undefined)
-    return { value: fromCwd(context.cwd, flags.home), origin: 'flag', from: '--home' }
-  const environment = nonEmpty(context.env.PROPOSER_HOME)
-  if (environment !== undefined)
-    return {
-      value: fromCwd(context.cwd, environment),
-      origin: 'environment',
-      from: 'PROPOSER_HOME',
-    }
-  return { value: context.defaultHome, origin: 'default', from: "the platform's data folder" }
+/** Where the home folder is. */
+export function homeSetting({ cwd, env, defaultHome }: Context, flags: GlobalFlags): Setting {
+  const setting = named(flags.home, '--home', env, 'PROPOSER_HOME')
+  return setting === undefined
+    ? byDefault(defaultHome, "the platform's data folder")
+    : { ...setting, value: fromCwd(cwd, setting.value) }
 }
 
 /** The user's configuration; empty where there is none, without loading what reads it. */
@@ -207,32 +193,18 @@ export async function preferenceTree(context: Context, home: string): Promise<Pr
  * `bad_profile`, `config_damaged`.
  */
 export function profileSetting(
-  context: Context,
+  { env }: Context,
   flags: GlobalFlags,
   home: string,
   tree: PreferenceTree,
 ): Setting {
-  if (flags.profile !== undefined)
-    return {
-      value: requireProfileName(flags.profile, '--profile'),
-      origin: 'flag',
-      from: '--profile',
-    }
-  const environment = nonEmpty(context.env.PROPOSER_PROFILE)
-  if (environment !== undefined) {
-    return {
-      value: requireProfileName(environment, 'PROPOSER_PROFILE'),
-      origin: 'environment',
-      from: 'PROPOSER_PROFILE',
-    }
-  }
-  if (tree.profile === undefined) return { value: 'default', origin: 'default', from: 'default' }
+  const setting = named(flags.profile, '--profile', env, 'PROPOSER_PROFILE')
+  if (setting !== undefined)
+    return { ...setting, value: requireProfileName(setting.value, setting.from) }
+  if (tree.profile === undefined) return byDefault('default', 'default')
   if (typeof tree.profile !== 'string') throw damaged(homePaths.config(home), 'profile', 'text')
-  return {
-    value: requireProfileName(tree.profile, 'config.json'),
-    origin: 'profile',
-    from: 'profile',
-  }
+  const value = requireProfileName(tree.profile, 'config.json')
+  return { value, origin: 'profile', from: 'profile' }
 }
 
 /**
@@ -240,20 +212,22 @@ export function profileSetting(
  * selects needs neither. Throws UsageError `unknown_profile` naming those there are (contract §9).
  */
 export async function requireKnownProfile(
-  context: Context,
+  { files }: Context,
   home: string,
   tree: PreferenceTree,
   { value, origin, from }: Setting,
 ): Promise<void> {
   if (origin === 'profile' || origin === 'default') return
   const folder = dirname(homePaths.trust(home, 'default'))
-  const pinned = (await context.files.exists(folder)) ? await context.files.list(folder) : []
-  const kept = isObject(tree.profiles) ? Object.keys(tree.profiles) : []
-  const selected = typeof tree.profile === 'string' ? [tree.profile] : []
-  const files = pinned
-    .filter((name) => name.endsWith('.json'))
-    .map((name) => name.slice(0, -'.json'.length))
-  const known = [...new Set(['default', ...profileNames, ...kept, ...selected, ...files])].sort()
+  const pinned = (await files.exists(folder)) ? await files.list(folder) : []
+  const names = [
+    'default',
+    ...profileNames,
+    ...(isTree(tree.profiles) ? Object.keys(tree.profiles) : []),
+    ...(typeof tree.profile === 'string' ? [tree.profile] : []),
+    ...pinned.flatMap((name) => /^(.*)\.json$/.exec(name)?.[1] ?? []),
+  ]
+  const known = [...new Set(names)].sort()
   if (known.includes(value)) return
   throw new UsageError(
     'unknown_profile',
@@ -262,16 +236,12 @@ export async function requireKnownProfile(
   )
 }
 
-const isObject = (value: unknown): value is object =>
+const isTree = (value: unknown): value is PreferenceTree =>
   typeof value === 'object' && value !== null && !Array.isArray(value)
 
-function profileOf(
-  tree: PreferenceTree,
-  name: string,
-  path: string,
-): Partial<Record<ProfileKey, string>> {
-  const profiles = member(tree, 'profiles', 'profiles', path)
-  const profile = member(profiles, name, `profiles.${name}`, path)
+function storedIn(tree: PreferenceTree, name: string, path: string): Stored {
+  const profiles = memberOf(tree, 'profiles', 'profiles', path)
+  const profile = memberOf(profiles, name, `profiles.${name}`, path)
   const stored: Partial<Record<ProfileKey, string>> = {}
   for (const [key, value] of Object.entries(profile)) {
     if (!isProfileKey(key)) continue
@@ -282,27 +252,27 @@ function profileOf(
   return stored
 }
 
-function member(tree: PreferenceTree, key: string, name: string, path: string): PreferenceTree {
+function memberOf(tree: PreferenceTree, key: string, name: string, path: string): PreferenceTree {
   const value = Object.hasOwn(tree, key) ? tree[key] : undefined
   if (value === undefined) return {}
-  if (typeof value !== 'object' || value === null || Array.isArray(value))
-    throw damaged(path, name, 'an object')
-  return value as PreferenceTree
+  if (!isTree(value)) throw damaged(path, name, 'an object')
+  return value
 }
 
-function damaged(path: string, key: string, expected: string): UsageError {
-  return new UsageError(
+const damaged = (path: string, key: string, expected: string) =>
+  new UsageError(
     'config_damaged',
     `${key} in ${path} must be ${expected}`,
     `correct it with \`proposer config set\`, or edit ${path}`,
   )
-}
+
+type Given = Pick<Setting, 'value' | 'from'>
 
 /**
  * The headroom in hundredths of a percent; 0 where none is set. UsageError `bad_headroom` for what
  * is no percentage from 0 to 1000 with up to two decimals, naming where it came from.
  */
-export function headroomBasisPoints(setting: Pick<Setting, 'value' | 'from'> | undefined): bigint {
+export function headroomBasisPoints(setting: Given | undefined): bigint {
   if (setting === undefined) return 0n
   const [, whole, fraction = ''] = /^(\d{1,4})(?:\.(\d{1,2}))?$/.exec(setting.value) ?? []
   const points = whole === undefined ? -1n : BigInt(whole) * 100n + BigInt(fraction.padEnd(2, '0'))
@@ -318,9 +288,7 @@ export function headroomBasisPoints(setting: Pick<Setting, 'value' | 'from'> | u
  * The cap in raw units; `undefined` where none is set. UsageError `bad_number` for what is no
  * uint256 in digits, naming where it came from.
  */
-export function maxAmountRaw(
-  setting: Pick<Setting, 'value' | 'from'> | undefined,
-): bigint | undefined {
+export function maxAmountRaw(setting: Given | undefined): bigint | undefined {
   if (setting === undefined) return undefined
   const { value, from } = setting
   if (/^(0|[1-9]\d{0,77})$/.test(value) && BigInt(value) < 2n ** 256n) return BigInt(value)
@@ -330,10 +298,6 @@ export function maxAmountRaw(
     'give raw token units in digits, such as --max-amount 750000000',
   )
 }
-
-/** An empty variable counts as unset, as a shell's `VAR= command` means it. */
-const nonEmpty = (text: string | undefined) =>
-  text === undefined || text === '' ? undefined : text
 
 /** What --timeout gives, in milliseconds. Throws UsageError `bad_timeout`. */
 export function timeoutMs(text: string | undefined): number | undefined {
