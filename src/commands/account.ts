@@ -3,6 +3,7 @@
  * in argv (robustness §6).
  */
 import { Command } from 'commander'
+import { fromCwd, homePaths } from '../core/io/home-paths.js'
 import { parseKey, readKeyFile, signerFromKey } from '../core/io/keys.js'
 import {
   createKeystore,
@@ -14,12 +15,11 @@ import {
 } from '../core/io/keystore.js'
 import type { Address } from '../core/ports.js'
 import { UsageError } from '../core/protocol/errors.js'
-import { type DryRunFlag, dryRunOption, showDryRun } from './dry-run.js'
 import { askHidden, readInput } from './session/inputs.js'
 import { readPassword } from './session/key-source.js'
-import { fromCwd, homePaths } from './session/paths.js'
 import { type GlobalFlags, homeSetting } from './session/settings.js'
 import type { Context } from './terminal/context.js'
+import { type DryRunFlag, dryRunOption, showDryRun } from './terminal/dry-run.js'
 import { fields, visible } from './terminal/render.js'
 
 interface AccountFlags extends GlobalFlags, DryRunFlag {

@@ -1,8 +1,7 @@
 /** `config`: preferences of the user, and where every setting comes from (contract §6, §7). */
 import { Command } from 'commander'
+import { fromCwd, homePaths } from '../core/io/home-paths.js'
 import { UsageError } from '../core/protocol/errors.js'
-import { type DryRunFlag, dryRunOption, showDryRun } from './dry-run.js'
-import { fromCwd, homePaths } from './session/paths.js'
 import {
   type GlobalFlags,
   headroomBasisPoints,
@@ -20,6 +19,7 @@ import {
   type Settings,
 } from './session/settings.js'
 import type { Context } from './terminal/context.js'
+import { type DryRunFlag, dryRunOption, showDryRun } from './terminal/dry-run.js'
 import { fields, publicUrl, visible } from './terminal/render.js'
 
 const keyNames = ['profile', ...Object.keys(profileKeys)]

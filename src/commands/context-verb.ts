@@ -6,7 +6,7 @@ import { Command } from 'commander'
 import { gravest } from '../core/client/gateway/answer.js'
 import type { ContextResult } from '../core/client/trust/context.js'
 import { limits } from '../core/protocol/words.js'
-import { contextRows, contextSource, requireIdentifier } from './question.js'
+import { contextRows, contextSource, requireIdentifier } from './session/question.js'
 import {
   addRequesterFlag,
   type Session,

@@ -1,5 +1,4 @@
 /** `doctor`: every precondition with a fix for each failure (contract §6). Read-only (R24). */
-import { join } from 'node:path'
 import { Command } from 'commander'
 import {
   clockCheck,
@@ -16,7 +15,6 @@ import {
   guarded,
   pass,
   skip,
-  warn,
 } from '../core/checks/finding.js'
 import { verifyTrust } from '../core/checks/trust.js'
 import type { GatewayClient } from '../core/client/gateway/gateway-client.js'
@@ -25,7 +23,7 @@ import { verifyJournal } from '../core/client/journal/verify.js'
 import type { Trust } from '../core/client/trust/trust.js'
 import { type Address, type Chain, ChainError } from '../core/ports.js'
 import { UsageError } from '../core/protocol/errors.js'
-import { fromCwd, homePaths } from './session/paths.js'
+import { secretChecks } from './session/secret-checks.js'
 import {
   addSignerFlags,
   builtInPins,
@@ -237,51 +235,6 @@ const ofAccount = (
       ? skipAll(ids, 'no account is selected', 'see the check account')
       : check(chain, trust, facts.account),
   )
-
-/** Files that hold keys, and the folders with signatures and budget: nobody else's to read (R5). */
-export async function secretChecks(
-  context: Context,
-  session: Pick<Session, 'settings'>,
-): Promise<readonly Finding[]> {
-  const { permissionsOf } = await import('../core/io/file-modes.js')
-  const home = session.settings.home.value
-  const keyFile = context.env.PROPOSER_KEY_FILE ?? ''
-  const keystores = homePaths.keystores(home)
-  const names = (await context.files.exists(keystores)) ? await context.files.list(keystores) : []
-  const files = [
-    ...(keyFile === '' ? [] : [fromCwd(context.cwd, keyFile)]),
-    ...names
-      .filter((name) => name.endsWith('.json'))
-      .sort()
-      .map((name) => join(keystores, name)),
-  ]
-  const open: string[] = []
-  for (const file of files) if (((await permissionsOf(file)) ?? 0) & 0o077) open.push(file)
-  const kept = files.length === 0 ? 'no key is kept here' : `${files.length} readable by you alone`
-  const keys =
-    open.length > 0
-      ? fail('key_files', `others may read ${open.join(', ')}`, `chmod 600 ${open.join(' ')}`)
-      : (context.environmentKey ?? '') !== ''
-        ? warn(
-            'key_files',
-            'the key comes from PROPOSER_PRIVATE_KEY',
-            'keep it in a keystore: `proposer account import <name>`',
-          )
-        : pass('key_files', kept)
-  const folderCheck = async (id: string, folder: string): Promise<Finding> => {
-    const mode = await permissionsOf(folder)
-    const fix = `chmod 700 ${folder}`
-    if (mode === undefined) return pass(id, 'is made on first use')
-    if ((mode & 0o077) !== 0) return warn(id, `others may look into ${folder}`, fix)
-    if ((mode & 0o700) !== 0o700) return fail(id, `${folder} cannot be read and written`, fix)
-    return pass(id, folder)
-  }
-  return [
-    keys,
-    await folderCheck('journal_folder', join(home, 'journal')),
-    await folderCheck('budget', join(home, 'budget')),
-  ]
-}
 
 /**
  * `/healthz` costs no budget; a gateway without it answers 404, which is an answer with a Date all

@@ -1,7 +1,8 @@
 /** `eligibility`: asks the gateway whether a wallet may propose (spec §2.3, §4.1 rule 1). */
 import { Command } from 'commander'
 import { acceptedValue } from '../core/client/gateway/answer.js'
-import { UnauthorizedError, UsageError } from '../core/protocol/errors.js'
+import { UnauthorizedError } from '../core/protocol/errors.js'
+import { requireAddress } from './session/inputs.js'
 import { type SessionFlags, withSession } from './session/session.js'
 import type { Context } from './terminal/context.js'
 
@@ -38,11 +39,3 @@ export const eligibilityCommand = (context: Context): Command =>
         )
       })
     })
-
-/** A wallet as the wire writes it (spec §1): lowercase, whatever checksum spelling was typed. */
-export function requireAddress(text: string): string {
-  if (/^0x[0-9a-f]{40}$/i.test(text)) return text.toLowerCase()
-  throw new UsageError('invalid_address', `"${text}" is not an address`, {
-    hint: 'give 0x and 40 hex digits',
-  })
-}

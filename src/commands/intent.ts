@@ -12,8 +12,8 @@ import type { Address, Hex } from '../core/ports.js'
 import { UsageError } from '../core/protocol/errors.js'
 import { outcomeKeys } from '../core/protocol/proposal.js'
 import { isClientRef, isUint256 } from '../core/protocol/words.js'
-import { contextRows, contextSource, requireIdentifier, unitsOf } from './question.js'
 import { parseJson, readInput } from './session/inputs.js'
+import { contextRows, contextSource, requireIdentifier, unitsOf } from './session/question.js'
 import {
   addRequesterFlag,
   addSignerFlags,

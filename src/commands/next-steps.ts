@@ -9,9 +9,9 @@ import {
   stateOf,
 } from '../core/client/journal/authorizations.js'
 import { openJournal } from '../core/client/journal/journal.js'
+import { homePaths } from '../core/io/home-paths.js'
 import { ProposerError } from '../core/protocol/errors.js'
 import { outcomeOf } from '../core/protocol/proposal.js'
-import { homePaths } from './session/paths.js'
 import { type GlobalFlags, resolveSettings, type Settings } from './session/settings.js'
 import type { Context } from './terminal/context.js'
 import { withFlags } from './terminal/hint-flags.js'

@@ -12,9 +12,9 @@ import { createPlanner } from '../core/client/budget/planner.js'
 import { parseBaseUrl } from '../core/client/gateway/gateway-client.js'
 import { readBatch } from '../core/client/input/input.js'
 import { type BatchFormat, inputLimits } from '../core/client/input/rows.js'
+import { fromCwd } from '../core/io/home-paths.js'
 import { UsageError } from '../core/protocol/errors.js'
 import { addFormatFlag, type FormatFlags, withSource } from './batch/source.js'
-import { fromCwd } from './session/paths.js'
 import {
   type GlobalFlags,
   requireTarget,

@@ -15,7 +15,7 @@ import { UsageError } from '../core/protocol/errors.js'
 import { outcomeOf } from '../core/protocol/proposal.js'
 import { isCandidateId } from '../core/protocol/words.js'
 import { follow } from './follow.js'
-import { requireIdentifier } from './question.js'
+import { requireIdentifier } from './session/question.js'
 import {
   addExecutorFlags,
   type Session,

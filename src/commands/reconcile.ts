@@ -11,7 +11,7 @@ import {
 } from '../core/client/wallet/reconcile.js'
 import type { RoundStanding } from '../core/client/wallet/standing.js'
 import { outcomeOf } from '../core/protocol/proposal.js'
-import { requireIdentifier } from './question.js'
+import { requireIdentifier } from './session/question.js'
 import { type SessionFlags, withSession } from './session/session.js'
 import type { Context } from './terminal/context.js'
 import { dateText, fields, fold, shellWord, visible } from './terminal/render.js'

@@ -7,10 +7,10 @@ import type { Elsewhere } from '../core/client/journal/saved.js'
 import type { SubmissionResult } from '../core/client/propose/outcome.js'
 import { planReplay, type ReplayPlan, replay, type Skipped } from '../core/client/propose/replay.js'
 import { UsageError } from '../core/protocol/errors.js'
-import { type DryRunFlag, dryRunOption, showDryRun } from './dry-run.js'
 import { currentRound, outOfBandData, retryNote } from './rounds.js'
 import { addExecutorFlags, type SessionFlags, withSession } from './session/session.js'
 import type { Context } from './terminal/context.js'
+import { type DryRunFlag, dryRunOption, showDryRun } from './terminal/dry-run.js'
 import { fields } from './terminal/render.js'
 
 export const replayCommand = (context: Context): Command =>

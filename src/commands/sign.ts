@@ -14,6 +14,7 @@ import {
 } from '../core/client/propose/authorize.js'
 import type { SettledEarlier } from '../core/client/propose/earlier.js'
 import { importSignature, walletTypedData } from '../core/client/propose/outside.js'
+import { fromCwd } from '../core/io/home-paths.js'
 import type { Address } from '../core/ports.js'
 import { UsageError } from '../core/protocol/errors.js'
 import { outcomeKeys } from '../core/protocol/proposal.js'
@@ -27,10 +28,9 @@ import {
   showPreview,
   signingFlags,
 } from './intent.js'
-import { requireIdentifier } from './question.js'
 import { collector, settledData, withSettled } from './rounds.js'
 import { readInput } from './session/inputs.js'
-import { fromCwd } from './session/paths.js'
+import { requireIdentifier } from './session/question.js'
 import { type Session, withSession } from './session/session.js'
 import type { Context } from './terminal/context.js'
 import { fields } from './terminal/render.js'

@@ -20,9 +20,9 @@ import {
   showPreview,
   signingFlags,
 } from './intent.js'
-import { requireIdentifier } from './question.js'
 import { collector, currentRound, retryNote, settledData, withSettled } from './rounds.js'
 import { parseJson, readInput } from './session/inputs.js'
+import { requireIdentifier } from './session/question.js'
 import { addExecutorFlags, type Session, withSession } from './session/session.js'
 import { candidateText } from './terminal/candidate-text.js'
 import type { Context } from './terminal/context.js'

@@ -7,10 +7,10 @@ import { parseTrust, type Trust } from '../core/client/trust/trust-file.js'
 import { mergePins } from '../core/client/trust/trust-merge.js'
 import { UsageError } from '../core/protocol/errors.js'
 import { makeDurableDir, publishFile, writeAll } from '../core/storage/durable.js'
-import { showDryRun } from './dry-run.js'
 import { confirm, readInput } from './session/inputs.js'
 import type { Session } from './session/session.js'
 import type { Context } from './terminal/context.js'
+import { showDryRun } from './terminal/dry-run.js'
 import { fields, fold, visible } from './terminal/render.js'
 
 /**

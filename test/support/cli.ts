@@ -7,12 +7,12 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { Readable } from 'node:stream'
 import { main } from '../../src/commands/main.js'
-import { openPreferences } from '../../src/commands/session/preferences.js'
 import type { Context } from '../../src/commands/terminal/context.js'
 import { createOutput, type TextSink } from '../../src/commands/terminal/output.js'
 import { systemClock, systemHash, systemRandom } from '../../src/core/io/clock.js'
 import { systemFiles } from '../../src/core/io/files.js'
 import { systemLiveness } from '../../src/core/io/liveness.js'
+import { openPreferences } from '../../src/core/io/preferences.js'
 import type { Chain, Clock, Fetch } from '../../src/core/ports.js'
 
 export interface Sink extends TextSink {

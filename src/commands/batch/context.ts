@@ -9,7 +9,7 @@ import {
 } from '../../core/client/input/rows.js'
 import { inGroups } from '../../core/client/propose/spending.js'
 import { isIdentifier, limits } from '../../core/protocol/schema.js'
-import { contextSource, unitsOf } from '../question.js'
+import { contextSource, unitsOf } from '../session/question.js'
 import { addRequesterFlag, type SessionFlags, withSession } from '../session/session.js'
 import type { Context } from '../terminal/context.js'
 import { amountText, visible } from '../terminal/render.js'

@@ -8,10 +8,10 @@ import {
   inputLimits,
   tooLarge,
 } from '../../core/client/input/rows.js'
+import { fromCwd } from '../../core/io/home-paths.js'
 import type { FileHandle } from '../../core/ports.js'
 import { UsageError } from '../../core/protocol/errors.js'
 import { hexOf, joinPath, writeAll } from '../../core/storage/durable.js'
-import { fromCwd } from '../session/paths.js'
 import type { Context } from '../terminal/context.js'
 
 export interface FormatFlags {

@@ -136,7 +136,12 @@ async function answerAt(place: Place, current: string, context: Context): Promis
   const path = lineage.slice(1).map((command) => command.name())
   const last = lineage.at(-1) ?? lineage[0]
   const ofFlag = (flag: Option | undefined, name: string, typed: string) =>
-    valuesAt({ word: (flag && placeholderOf(flag)) ?? '', of: name, choices: flag?.argChoices }, context, settings, typed)
+    valuesAt(
+      { word: (flag && placeholderOf(flag)) ?? '', of: name, choices: flag?.argChoices },
+      context,
+      settings,
+      typed,
+    )
   if (waiting) return ofFlag(waiting, namesOf(waiting).at(-1) ?? '', current)
   const [inline, name = ''] = (flagsEnded ? null : /^(--[^=]+)=/.exec(current)) ?? []
   if (inline !== undefined) {

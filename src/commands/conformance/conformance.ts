@@ -9,11 +9,11 @@ import { type BenchParts, type Bet, createBench } from '../../core/conformance/b
 import { unseenRules } from '../../core/conformance/catalogue.js'
 import { createProbe } from '../../core/conformance/probe.js'
 import { type Check, itemsOf, rules, rulesNamed, runRules } from '../../core/conformance/run.js'
+import { fromCwd } from '../../core/io/home-paths.js'
 import type { Signer } from '../../core/ports.js'
 import { RejectedError, UsageError } from '../../core/protocol/errors.js'
 import { publishFile, writeAll } from '../../core/storage/durable.js'
 import { confirm } from '../session/inputs.js'
-import { fromCwd } from '../session/paths.js'
 import {
   addExecutorFlags,
   addSignerFlags,

@@ -20,6 +20,7 @@ import {
 import { genesisOf } from '../../core/host/gateway-host.js'
 import { operatorServiceOfChain } from '../../core/host/operator-service.js'
 import { createClosers } from '../../core/io/closers.js'
+import { fromCwd } from '../../core/io/home-paths.js'
 import {
   RejectedError,
   StorageError,
@@ -29,10 +30,9 @@ import {
 import { isCandidateId } from '../../core/protocol/words.js'
 import { acquireLock, holderText, type LockHolder, readHolder } from '../../core/storage/lock.js'
 import type { StoredRecord } from '../../core/storage/record-log.js'
-import { type DryRunFlag, showDryRun } from '../dry-run.js'
-import { fromCwd } from '../session/paths.js'
 import { type GlobalFlags, timeoutMs } from '../session/settings.js'
 import type { Context } from '../terminal/context.js'
+import { type DryRunFlag, showDryRun } from '../terminal/dry-run.js'
 import { shellWord } from '../terminal/render.js'
 import { postAct } from './remote.js'
 

@@ -1,8 +1,8 @@
 /** The executor's key as the command line names it (contract §7). */
 import type { ExecutorKeySource } from '../../core/host/executor-key.js'
+import { fromCwd } from '../../core/io/home-paths.js'
 import type { Context } from '../terminal/context.js'
 import { readPassword } from './key-source.js'
-import { fromCwd } from './paths.js'
 
 export interface ExecutorFlags {
   readonly executorAccount?: string | undefined

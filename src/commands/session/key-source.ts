@@ -3,13 +3,13 @@
  * with a warning the environment.
  */
 import type { OutsideWallet } from '../../core/io/external-signer.js'
+import { fromCwd } from '../../core/io/home-paths.js'
 import type { KeySigner } from '../../core/io/key-files.js'
 import type { Address, Signer } from '../../core/ports.js'
 import { UsageError } from '../../core/protocol/errors.js'
 import type { Context } from '../terminal/context.js'
 import { publicUrl } from '../terminal/render.js'
 import { askHidden, readInput } from './inputs.js'
-import { fromCwd } from './paths.js'
 import type { Settings } from './settings.js'
 
 /**

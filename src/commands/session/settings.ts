@@ -3,10 +3,10 @@
  */
 import { dirname } from 'node:path'
 import { profileNames } from '../../core/chain/profiles.js'
+import { fromCwd, homePaths } from '../../core/io/home-paths.js'
+import type { PreferenceTree } from '../../core/io/preferences.js'
 import { UsageError } from '../../core/protocol/errors.js'
 import type { Context } from '../terminal/context.js'
-import { fromCwd, homePaths } from './paths.js'
-import type { PreferenceTree } from './preferences.js'
 
 /** The flags of every command as commander hands them over. */
 export interface GlobalFlags {
@@ -104,7 +104,12 @@ export async function resolveSettings(context: Context, flags: GlobalFlags): Pro
   const stored = storedIn(tree, profile.value, homePaths.config(home.value))
   const pick = (key: ProfileKey): Setting | undefined => {
     const { flag, variable } = profileKeys[key]
-    const given = named(flags[flag], flag === 'headroom' ? '--headroom' : `--${key}`, context.env, variable)
+    const given = named(
+      flags[flag],
+      flag === 'headroom' ? '--headroom' : `--${key}`,
+      context.env,
+      variable,
+    )
     const kept = stored[key]
     const from = `profiles.${profile.value}.${key}`
     const setting =

@@ -7,7 +7,7 @@ import type { JournalView } from '../../core/client/journal/journal.js'
 import { journalSignatures } from '../../core/client/support/journal-part.js'
 import type { Secret } from '../../core/client/support/secret-scan.js'
 import { urlCredentials } from '../../core/client/support/url-credentials.js'
-import { fromCwd, homePaths } from '../session/paths.js'
+import { fromCwd, homePaths } from '../../core/io/home-paths.js'
 import type { Settings } from '../session/settings.js'
 import type { Context } from '../terminal/context.js'
 

@@ -5,9 +5,9 @@
 import { homedir } from 'node:os'
 import { defaultHome } from '../../core/io/home.js'
 import { type Ending, listenForEnd } from '../../core/io/interruption.js'
+import type { Preferences } from '../../core/io/preferences.js'
 import { systemEdges, systemPorts } from '../../core/io/system.js'
 import type { Ports } from '../../core/ports.js'
-import type { Preferences } from '../session/preferences.js'
 import { createOutput, type Output, type TextSink } from './output.js'
 
 export type InputStream = NodeJS.ReadableStream & {
@@ -66,7 +66,7 @@ export function createContext(process: NodeJS.Process): Context {
     edges: {
       ...edges,
       preferences: async (home) =>
-        (await import('../session/preferences.js')).openPreferences(home),
+        (await import('../../core/io/preferences.js')).openPreferences(home),
     },
     close,
   }

@@ -1,19 +1,19 @@
 /** What the verbs about a question share: its identifier, its context and how that is shown. */
-import { knownToken } from '../core/chain/profiles.js'
+import { knownToken } from '../../core/chain/profiles.js'
 import {
   type ContextSource,
   chainContexts,
   type QuestionContext,
   withDirect,
-} from '../core/client/trust/context.js'
-import type { Trust } from '../core/client/trust/trust.js'
-import type { Hex } from '../core/ports.js'
-import { UsageError } from '../core/protocol/errors.js'
-import { fromHex } from '../core/protocol/witness.js'
-import { isIdentifier } from '../core/protocol/words.js'
-import type { Session } from './session/session.js'
-import type { Context } from './terminal/context.js'
-import { amountWithRaw, dateText, type TokenUnits } from './terminal/render.js'
+} from '../../core/client/trust/context.js'
+import type { Trust } from '../../core/client/trust/trust.js'
+import type { Hex } from '../../core/ports.js'
+import { UsageError } from '../../core/protocol/errors.js'
+import { fromHex } from '../../core/protocol/witness.js'
+import { isIdentifier } from '../../core/protocol/words.js'
+import type { Context } from '../terminal/context.js'
+import { amountWithRaw, dateText, type TokenUnits } from '../terminal/render.js'
+import type { Session } from './session.js'
 
 /**
  * From the chain where a node is configured, without budget; else, and for questions of kind
@@ -26,7 +26,7 @@ export async function contextSource(
 ): Promise<ContextSource> {
   const [trust, chain] = [pins ?? (await session.trust()), await session.chain()]
   const fromGateway = async () => {
-    const { gatewayContexts } = await import('../core/client/trust/gateway-contexts.js')
+    const { gatewayContexts } = await import('../../core/client/trust/gateway-contexts.js')
     return gatewayContexts(await session.gateway('read'), trust, context.clock)
   }
   if (chain === undefined) return fromGateway()

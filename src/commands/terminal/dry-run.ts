@@ -2,8 +2,8 @@
  * `--dry-run` of the verbs that write or send (contract §6). Signing and sending have previews of
  * their own.
  */
-import type { Context } from './terminal/context.js'
-import { visible } from './terminal/render.js'
+import type { Context } from './context.js'
+import { visible } from './render.js'
 
 export interface DryRunFlag {
   readonly dryRun?: boolean

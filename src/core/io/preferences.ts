@@ -4,9 +4,9 @@
  */
 
 import Conf from 'conf'
-import { readPlain } from '../../core/io/files.js'
-import { UsageError } from '../../core/protocol/errors.js'
-import { homePaths } from './paths.js'
+import { UsageError } from '../protocol/errors.js'
+import { readPlain } from './files.js'
+import { homePaths } from './home-paths.js'
 
 export type PreferenceTree = { readonly [key: string]: unknown }
 
