@@ -45,48 +45,33 @@ export async function write(
   if (writing.onlyAdds === true) refuseChanges(changed)
   const isNews = before === undefined || changed.length + added.length > 0
   const kept = `${path}.damaged`
+  const replacing =
+    damage && `${path} is damaged: it is replaced and kept as ${kept}. ${damage.detail}`
   const shown = [
-    ...(damage === undefined
-      ? []
-      : [
-          fold(
-            visible(`${path} is damaged: it is replaced and kept as ${kept}. ${damage.detail}`),
-            output.columns,
-          ),
-        ]),
-    ...[...changed.map((line) => `changes ${line}`), ...added.map((line) => `adds ${line}`)].map(
-      visible,
-    ),
-  ]
-  const told = [trustText(before === undefined ? trust : more, output.columns), ...shown].join('\n')
+    trustText(before === undefined ? trust : more, output.columns),
+    ...(replacing === undefined ? [] : [fold(visible(replacing), output.columns)]),
+    ...changed.map((line) => visible(`changes ${line}`)),
+    ...added.map((line) => visible(`adds ${line}`)),
+  ].join('\n')
+  const replaces = damage !== undefined || changed.length > 0
   if (writing.isDryRun) {
-    if (output.mode === 'human') output.warn(told)
-    const replaces = damage !== undefined || changed.length > 0
-    const would = !isNews
-      ? `leave ${path} as it is`
-      : `${replaces ? 'replace' : before === undefined ? 'write' : 'add to'} ${path}`
+    if (output.mode === 'human') output.warn(shown)
+    const verb = replaces ? 'replace' : before === undefined ? 'write' : 'add to'
+    const would = isNews ? `${verb} ${path}` : `leave ${path} as it is`
     return showDryRun(context, would, { path, replaces, ...trust, changed, added })
   }
-  if (isNews && (writing.fromOutside === true || damage !== undefined || changed.length > 0)) {
-    output.warn(told)
-    const question =
-      damage !== undefined
-        ? 'Replace the damaged file by these contracts'
-        : before === undefined
-          ? 'Trust these contracts'
-          : changed.length > 0
-            ? 'Change what is pinned'
-            : 'Add these pins'
-    await confirm(context, visible(`${question} (${path})?`), session.settings.yes)
+  if (isNews && (writing.fromOutside === true || replaces)) {
+    output.warn(shown)
+    const news = before === undefined ? 'Trust these contracts' : 'Add these pins'
+    const change = damage ? 'Replace the damaged file by these contracts' : 'Change what is pinned'
+    const question = `${replaces ? change : news} (${path})?`
+    await confirm(context, visible(question), session.settings.yes)
   }
   if (isNews) {
     if (!same(await bytesOf(context, path), current)) throw trustChanged(path)
     if (damage !== undefined && current !== undefined) await publish(context, kept, current)
-    await publish(
-      context,
-      path,
-      new TextEncoder().encode(`${JSON.stringify(trust, undefined, 2)}\n`),
-    )
+    const text = `${JSON.stringify(trust, undefined, 2)}\n`
+    await publish(context, path, new TextEncoder().encode(text))
   }
   const done = isNews
     ? `pinned in ${visible(path)}`

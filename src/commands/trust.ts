@@ -42,47 +42,46 @@ const showCommand = (context: Context) =>
     .addHelpText('after', '\nExample:\n  proposer trust show')
     .action(async (_own: unknown, command: Command) => {
       await withSession(context, command.optsWithGlobals<SessionFlags>(), async (session) => {
-        const { settings } = session
-        const path = settings.trust.value
-        const builtIn = await builtInPins(context, settings)
+        const { output } = context
+        const { trust, profile } = session.settings
+        const path = trust.value
+        const builtIn = await builtInPins(context, session.settings)
         if (builtIn === undefined) {
-          const trust = await session.trust()
-          context.output.result('trust', { path, ...trust }, () =>
-            shownText([['file', path]], trust, context.output.columns),
+          const pins = await session.trust()
+          return output.result('trust', { path, ...pins }, () =>
+            shownText(['file', path], pins, output.columns),
           )
-          return
         }
-        const name = settings.profile.value
+        const name = profile.value
         if (builtIn.signed_proposer === null) {
           const how = `\`proposer trust init --profile ${name} --signed-proposer 0x…\` pins it, and all else with it`
-          context.output.warning(
+          output.warning(
             'signed_proposer_needed',
             `signed_proposer is missing, because no public source names it: ${how}`,
           )
         }
-        for (const told of unconfirmedAmong(name, addressesOf(builtIn)))
-          context.output.warning('unconfirmed_pin', told)
-        context.output.result('trust', { path: null, built_in: name, ...builtIn }, () =>
-          shownText(
-            [['built in', `profile ${name}; ${path} does not exist`]],
-            builtIn,
-            context.output.columns,
-          ),
+        warnUnconfirmed(context, name, builtIn)
+        const where = ['built in', `profile ${name}; ${path} does not exist`] as const
+        output.result('trust', { path: null, built_in: name, ...builtIn }, () =>
+          shownText(where, builtIn, output.columns),
         )
       })
     })
 
-const shownText = (
-  head: readonly (readonly [string, string])[],
-  pins: ProfilePins,
-  columns: number,
-) => [fields(head, columns), trustText(pins, columns)].join('\n')
+const shownText = (head: readonly [string, string], pins: ProfilePins, columns: number) =>
+  [fields([head], columns), trustText(pins, columns)].join('\n')
 
-const addressesOf = ({ oracles, requesters, tokens }: ProfilePins) => [
-  ...oracles,
-  ...requesters.map(({ address }) => address),
-  ...tokens,
-]
+/** Whether some pins of a built-in profile have no public source; each is warned about. */
+function warnUnconfirmed(context: Context, profile: string, pins: ProfilePins): boolean {
+  const { oracles, requesters, tokens } = pins
+  const addresses = [...oracles, ...requesters.map(({ address }) => address), ...tokens]
+  const doubts = unconfirmedAmong(profile, addresses)
+  for (const doubt of doubts) context.output.warning('unconfirmed_pin', doubt)
+  return doubts.length > 0
+}
+
+const kindOption = (description: string) =>
+  new Option('--kind <kind>', description).choices(requesterKinds).argParser((text) => text)
 
 interface InitFlags extends SessionFlags, DryRunFlag {
   readonly signedProposer?: string
@@ -103,44 +102,36 @@ const initCommand = (context: Context) =>
       '--signed-proposer <address>',
       'with a built-in profile: the SignedProposer of your operator',
     )
-    .addOption(
-      new Option('--kind <kind>', 'of the requester, where the gateway is asked')
-        .choices(requesterKinds)
-        .argParser((text) => text),
-    )
+    .addOption(kindOption('of the requester, where the gateway is asked'))
     .addHelpText(
       'after',
       '\nWhat a gateway names is only as good as the gateway: compare it with a source of your own.\n\nExamples:\n  proposer trust init --from ready.json\n  proposer trust init some-slug --gateway https://gateway.example\n  proposer trust init --profile polygon --signed-proposer 0x8ba1f109551bd432803012645ac136ddd64dba72',
     )
     .action(async (identifier: string | undefined, _own: unknown, command: Command) => {
       const flags = command.optsWithGlobals<InitFlags>()
-      if (identifier !== undefined && flags.from !== undefined)
+      const { from, kind, signedProposer } = flags
+      const isDryRun = flags.dryRun === true
+      if (identifier !== undefined && from !== undefined)
         throw trustSource('either --from <file> or a question, not both')
-      if ((identifier ?? flags.from) !== undefined && flags.signedProposer !== undefined) {
+      if ((identifier ?? from) !== undefined && signedProposer !== undefined) {
         throw trustSource(
           '--signed-proposer without --from and without a question: it completes a built-in profile',
         )
       }
-      const isDryRun = flags.dryRun === true
       await withSession(context, { ...flags, makesProfile: true }, async (session) => {
-        if (flags.from !== undefined)
-          return write(context, session, await fromFile(context, flags.from), { isDryRun })
-        if (identifier !== undefined) {
-          return write(context, session, await fromQuestion(session, identifier, flags.kind), {
-            fromOutside: true,
-            isDryRun,
-          })
-        }
+        const writeAs = (pins: Trust, fromOutside: boolean) =>
+          write(context, session, pins, { fromOutside, isDryRun })
+        if (from !== undefined) return writeAs(await fromFile(context, from), false)
+        if (identifier !== undefined)
+          return writeAs(await fromQuestion(session, identifier, kind), true)
         const name = session.settings.profile.value
         const pins = profilePins(name)
         if (pins === undefined)
           throw trustSource(
             'either --from <file>, a question to ask the gateway about, or a built-in profile',
           )
-        const trust = wholePins(name, pins, flags.signedProposer)
-        const doubts = unconfirmedAmong(name, addressesOf(trust))
-        for (const told of doubts) context.output.warning('unconfirmed_pin', told)
-        await write(context, session, trust, { fromOutside: doubts.length > 0, isDryRun })
+        const trust = wholePins(name, pins, signedProposer)
+        await writeAs(trust, warnUnconfirmed(context, name, trust))
       })
     })
 
@@ -156,11 +147,7 @@ const pinCommand = (context: Context) =>
     .description('add to the pins: what a question needs, or a requester, an oracle or a token')
     .argument('[identifier]', 'pin what this question needs, and its slug')
     .option('--requester <address>', 'a contract that asks questions; with its --kind')
-    .addOption(
-      new Option('--kind <kind>', 'of the requester')
-        .choices(requesterKinds)
-        .argParser((text) => text),
-    )
+    .addOption(kindOption('of the requester'))
     .option('--oracle <address>', 'an oracle that it asks')
     .option('--token <address>', 'a token that bonds are paid in')
     .option(...dryRunOption)
@@ -171,39 +158,39 @@ const pinCommand = (context: Context) =>
     .action(async (identifier: string | undefined, _own: unknown, command: Command) => {
       const { requester, kind, oracle, token, ...flags } = command.optsWithGlobals<PinFlags>()
       if ([identifier, requester, oracle, token].every((one) => one === undefined))
-        throw nothingToPin()
+        throw new UsageError(
+          'trust_source',
+          'trust pin needs a question, or --requester, --oracle or --token',
+          'run `proposer trust pin <question id or slug>`, or name a contract: --token 0x…',
+        )
       // A question tells its requester itself; only its kind may have to be named.
-      if (
-        requester === undefined
-          ? kind !== undefined && identifier === undefined
-          : kind === undefined
-      )
-        throw kindMissing()
+      const lacksPartner = requester === undefined ? identifier === undefined : kind === undefined
+      if (lacksPartner && (requester ?? kind) !== undefined)
+        throw new UsageError(
+          'kind_needed',
+          '--requester and --kind belong together',
+          `add --kind ${requesterKinds.join(' or --kind ')}`,
+        )
       await withSession(context, flags, async (session) => {
         const current = await session.trust()
-        const named =
+        const base =
           identifier === undefined ? current : await fromQuestion(session, identifier, kind)
         const more = {
-          ...named,
-          requesters:
-            requester === undefined
-              ? named.requesters
-              : [...named.requesters, { address: requester, kind: kind ?? '' }],
-          oracles: [...named.oracles, ...(oracle === undefined ? [] : [oracle])],
-          tokens: [...named.tokens, ...(token === undefined ? [] : [token])],
+          ...base,
+          requesters: [
+            ...base.requesters,
+            ...(requester === undefined ? [] : [{ address: requester, kind: kind ?? '' }]),
+          ],
+          oracles: [...base.oracles, oracle ?? []].flat(),
+          tokens: [...base.tokens, token ?? []].flat(),
         }
         // Built-in pins have no file yet, and belong into it too.
-        const { trust, changed, added } = mergePins(
-          current,
-          parseTrust(more, 'what is to be pinned'),
-        )
+        const pins = parseTrust(more, 'what is to be pinned')
+        const { trust, changed, added } = mergePins(current, pins)
         refuseChanges(changed)
         await confirmAdded(context, session, trust, added)
-        await write(context, session, trust, {
-          fromOutside: true,
-          onlyAdds: true,
-          isDryRun: flags.dryRun === true,
-        })
+        const isDryRun = flags.dryRun === true
+        await write(context, session, trust, { fromOutside: true, onlyAdds: true, isDryRun })
       })
     })
 
@@ -229,27 +216,12 @@ async function confirmAdded(
   refuseUnverified(checks)
 }
 
-const nothingToPin = () =>
+const trustSource = (needs: string) =>
   new UsageError(
-    'trust_source',
-    'trust pin needs a question, or --requester, --oracle or --token',
-    'run `proposer trust pin <question id or slug>`, or name a contract: --token 0x…',
-  )
-
-const kindMissing = () =>
-  new UsageError(
-    'kind_needed',
-    '--requester and --kind belong together',
-    `add --kind ${requesterKinds.join(' or --kind ')}`,
-  )
-
-function trustSource(needs: string): UsageError {
-  return new UsageError(
     'trust_source',
     `trust init needs ${needs}`,
     'run `proposer trust init --from <file>`, name a question id or slug, or give --profile polygon --signed-proposer 0x…',
   )
-}
 
 /**
  * Finds the pins in what a development chain or gateway printed, or takes the file as the pins

@@ -47,21 +47,21 @@ async function listOf(bench: Bench, batch: Batch, count: number): Promise<readon
 
 /** No call to be refused as a whole has results (§4.2 rule 4). */
 export function refusedWhole(seen: Seen, ...allowed: readonly number[]): string {
-  const told = expectStatus(seen, ...allowed)
+  const actual = expectStatus(seen, ...allowed)
   const isWhole = at(seen.json, 'results') === undefined
   expectThat(isWhole, seen, 'a call refused as a whole has per-item results')
-  return told
+  return actual
 }
 
 /** The order of results is that of what was asked (§4.2 rule 1). */
 function inOrder(seen: Seen, batch: Batch, asked: readonly string[]): string {
   const { echo } = batches[batch]
-  const told = resultsOf(seen).map((one) => at(one, echo))
+  const actual = resultsOf(seen).map((one) => at(one, echo))
   const { length } = asked
-  expectThat(told.length === length, seen, `came ${told.length} results for ${length} items`)
-  expectThat(told.every(isText), seen, `results have no ${echo}`)
+  expectThat(actual.length === length, seen, `came ${actual.length} results for ${length} items`)
+  expectThat(actual.every(isText), seen, `results have no ${echo}`)
   const fault = `results are not in input order, or ${echo} is not that of the item`
-  expectThat(told.join() === asked.join(), seen, fault)
+  expectThat(actual.join() === asked.join(), seen, fault)
   return `${length} in order`
 }
 

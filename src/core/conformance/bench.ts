@@ -100,9 +100,9 @@ export function createBench(parts: BenchParts): Bench {
   })
 
   const open = once(async () => {
-    const told = listAt((await contexts()).json, 'results').map((one) => at(one, 'signing_data'))
+    const actual = listAt((await contexts()).json, 'results').map((one) => at(one, 'signing_data'))
     return questions.flatMap(({ questionId, slug }) => {
-      const read = readContext(told.find((one) => at(one, 'question_id') === questionId))
+      const read = readContext(actual.find((one) => at(one, 'question_id') === questionId))
       if (typeof read === 'string') return []
       const context: QuestionContext = { ...read, source: 'gateway', ...(slug && { slug }) }
       return distrust(trust, context, Number(nowSeconds())) === undefined ? [context] : []

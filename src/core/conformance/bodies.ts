@@ -175,10 +175,12 @@ const runsOf = (send: Send, cases: Cases): Runs =>
     Object.entries(cases).map(([id, wrongs]) => [
       id,
       async (bench: Bench) => {
-        const told = new Set<string>()
+        const actual = new Set<string>()
         for (const [wrong, change] of Object.entries(wrongs))
-          told.add(expectStatus(await send(bench, wrong, change), ...(statusesOf[id] ?? malformed)))
-        return [...told].join(', ')
+          actual.add(
+            expectStatus(await send(bench, wrong, change), ...(statusesOf[id] ?? malformed)),
+          )
+        return [...actual].join(', ')
       },
     ]),
   )

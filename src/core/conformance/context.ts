@@ -87,13 +87,13 @@ interface ListedOutcome {
  * not available.
  */
 export function outcomesIn(json: unknown): readonly ListedOutcome[] {
-  const told = at(json, 'outcomes')
+  const actual = at(json, 'outcomes')
   const keyOf = (one: unknown) =>
     at(one, 'outcome') ??
     outcomeKeys.find((key) => isStructure(one) && Object.values(one).includes(key))
-  const entries = Array.isArray(told)
-    ? told.map((one: unknown) => [keyOf(one), one] as const)
-    : Object.entries(isStructure(told) ? told : {})
+  const entries = Array.isArray(actual)
+    ? actual.map((one: unknown) => [keyOf(one), one] as const)
+    : Object.entries(isStructure(actual) ? actual : {})
   return entries.flatMap(([word, one]) => {
     const key = outcomeKeys.find((each) => each === word)
     if (key === undefined) return []

@@ -47,9 +47,9 @@ export const halfIsAllowed = (trust: Trust, context: QuestionContext): boolean =
   outcomesByText(trust, context).some(({ outcome, allowed }) => outcome === 'p3' && allowed)
 
 /** Throws Fault unless both contracts are the pinned ones. */
-export function expectContracts({ trust }: Bench, seen: Seen, told: unknown): string {
+export function expectContracts({ trust }: Bench, seen: Seen, actual: unknown): string {
   for (const name of ['permit2', 'signed_proposer'] as const)
-    expectThat(at(told, name) === trust[name], seen, `contracts.${name} is not the pinned one`)
+    expectThat(at(actual, name) === trust[name], seen, `contracts.${name} is not the pinned one`)
   return 'as pinned'
 }
 
@@ -94,11 +94,11 @@ export const contextRuns: Runs = {
   },
   async '2.7-allowed-prices'(bench) {
     const { seen, all, first } = await itemsIn(bench)
-    const told = listAt(first, 'price', 'allowed_values')
-    expectThat(told.length > 0, seen, 'price.allowed_values is missing or empty')
+    const actual = listAt(first, 'price', 'allowed_values')
+    expectThat(actual.length > 0, seen, 'price.allowed_values is missing or empty')
     const isMapped = (price: unknown) => typeof price === 'string' && outcomeOf(price) !== undefined
     const outside = 'price.allowed_values has a price outside the binary mapping'
-    expectThat(told.every(isMapped), seen, outside)
+    expectThat(actual.every(isMapped), seen, outside)
     for (const context of all.map(readContext)) {
       if (typeof context === 'string') continue
       if (halfIsAllowed(bench.trust, { ...context, source: 'gateway' })) continue
@@ -106,7 +106,7 @@ export const contextRuns: Runs = {
       const fault = "price.allowed_values has 0.5, which the request's text does not permit"
       expectThat(!hasHalf, seen, fault)
     }
-    return told.join(', ')
+    return actual.join(', ')
   },
   async '2.7-identifier-raw'(bench) {
     const { seen, first } = await itemsIn(bench)
@@ -118,15 +118,15 @@ export const contextRuns: Runs = {
   },
   async '2.7-contracts'(bench) {
     const { seen, first } = await itemsIn(bench)
-    const told = expectContracts(bench, seen, at(first, 'contracts'))
+    const actual = expectContracts(bench, seen, at(first, 'contracts'))
     const isChain = integer(at(first, 'signing', 'chain_id')) === String(bench.trust.chain_id)
     expectThat(isChain, seen, 'signing.chain_id is not the pinned chain')
-    return told
+    return actual
   },
   async '2.8-witness-types'(bench) {
     const { seen, first } = await itemsIn(bench)
     const signing = at(first, 'signing')
-    const types = toldTypes(signing)
+    const types = typesStatus(signing)
     expectThat(types === 'same', seen, `the witness type definitions in signing are ${types}`)
     const isFree = integer(memberOf(signing, /payment/i)) === '0'
     expectThat(isFree, seen, 'the maximum payment in signing is missing or not "0"')
@@ -135,8 +135,8 @@ export const contextRuns: Runs = {
   async '2.7-identifier-echoed'(bench) {
     const { question_id, slug = question_id } = await bench.context()
     const seen = given(await bench.probe.send(routes.batch('contexts', [slug])), 200)
-    const told = at(seen.json, 'results', 0, 'identifier')
-    expectThat(told === slug, seen, 'the identifier that was asked for is not echoed')
+    const actual = at(seen.json, 'results', 0, 'identifier')
+    expectThat(actual === slug, seen, 'the identifier that was asked for is not echoed')
     return slug
   },
 }
@@ -144,18 +144,18 @@ export const contextRuns: Runs = {
 type Defined = Record<string, readonly { readonly name: string; readonly type: string }[]>
 
 /** Those that are told must be right, and all but the domain's must be told. */
-export function sameTypes(told: unknown, own: Defined): boolean {
-  if (!isStructure(told)) return false
+export function sameTypes(actual: unknown, own: Defined): boolean {
+  if (!isStructure(actual)) return false
   const text = (members: unknown) =>
     JSON.stringify(listAt(members).map((one) => [at(one, 'name'), at(one, 'type')]))
-  const names = new Set([...Object.keys(told), ...Object.keys(wireTypes(false))])
+  const names = new Set([...Object.keys(actual), ...Object.keys(wireTypes(false))])
   return [...names].every(
-    (name) => own[name] !== undefined && text(at(told, name)) === text(own[name]),
+    (name) => own[name] !== undefined && text(at(actual, name)) === text(own[name]),
   )
 }
 
 /** Type definitions under whatever name: as member lists, or as EIP-712 writes them in one text. */
-function toldTypes(signing: unknown): 'same' | 'missing' | 'other ones' {
+function typesStatus(signing: unknown): 'same' | 'missing' | 'other ones' {
   if (!isStructure(signing)) return 'missing'
   const values: readonly unknown[] = Object.values(signing)
   const lists = values.filter((one) => isStructure(one) && Object.values(one).some(Array.isArray))

@@ -30,9 +30,9 @@ async function refusesAll(
   calls: readonly Call[],
   statuses: readonly number[],
 ): Promise<string> {
-  let told = ''
-  for (const call of calls) told = expectStatus(await probe.send(call), ...statuses)
-  return told
+  let actual = ''
+  for (const call of calls) actual = expectStatus(await probe.send(call), ...statuses)
+  return actual
 }
 
 /** The first open question; `undefined` where this run can see none. */
@@ -82,9 +82,9 @@ export const conventionRuns: Runs = {
     const wrong = 'a trailing slash'
     const single = routes.eligibility(`${bench.stranger}/`, wrong)
     const batch = routes.batch('statuses', [bench.ports.random.uuid()], wrong)
-    const told = await refusesAll(bench, [single], [404, 400])
+    const actual = await refusesAll(bench, [single], [404, 400])
     await refusesAll(bench, [{ ...batch, path: `${batch.path}/` }], [404, 400])
-    return told
+    return actual
   },
   async '1-percent-encoding'(bench) {
     const { stranger } = bench
@@ -213,5 +213,5 @@ export const conventionRuns: Runs = {
     'signature',
     (sent) => `sent ${sent}; the answer holds the signature that was sent`,
   ),
-  '7-error-body': noticed('badError', (told) => `${told}, without error.code and error.detail`),
+  '7-error-body': noticed('badError', (actual) => `${actual}, without error.code and error.detail`),
 }

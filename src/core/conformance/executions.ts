@@ -60,7 +60,7 @@ export const executionRuns: Runs = {
     const call = routes.batch('statuses', [candidateIn(seen.json, seen.sent)])
     const batch = await bench.probe.send(call)
     expectStatus(batch, 200)
-    const members = { submission: isGiven, failure: (told: unknown) => told === null }
+    const members = { submission: isGiven, failure: (actual: unknown) => actual === null }
     expectMembers(batch, members, at(batch.json, 'results', 0, 'candidate'))
     return 'submission, no failure'
   },

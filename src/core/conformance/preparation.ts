@@ -102,18 +102,18 @@ export const preparationRuns: Runs = {
       ...request,
       identifier: request.identifier.raw,
     }
-    for (const [field, told] of Object.entries(requestFacts(at(seen.json, 'request')))) {
+    for (const [field, actual] of Object.entries(requestFacts(at(seen.json, 'request')))) {
       const fault = `${field} of request is missing, or not that of the question's context`
-      expectThat(told === own[field], seen, fault)
+      expectThat(actual === own[field], seen, fault)
     }
     return 'as in the context'
   },
   async '2.4-proposal'(bench) {
     const seen = await prepared(bench)
     const outcome = outcomeIn(await bench.signingBody())
-    const told = at(seen.json, 'proposal')
-    expectThat(at(told, 'outcome') === outcome, seen, 'proposal.outcome is another one')
-    const isPrice = integer(at(told, 'price')) === priceOf[outcome]
+    const actual = at(seen.json, 'proposal')
+    expectThat(at(actual, 'outcome') === outcome, seen, 'proposal.outcome is another one')
+    const isPrice = integer(at(actual, 'price')) === priceOf[outcome]
     expectThat(isPrice, seen, `proposal gives ${outcome} another price`)
     return outcome
   },
@@ -122,48 +122,48 @@ export const preparationRuns: Runs = {
     const seen = await prepared(bench)
     const { json } = seen
     const message = at(json, 'typed_data', 'message')
-    const told: Record<string, unknown> = {
+    const actual: Record<string, unknown> = {
       'the timestamp of request': memberOf(at(json, 'request'), /timestamp/),
       'proposal.price': at(json, 'proposal', 'price'),
       'the total bond in economics': memberOf(at(json, 'economics'), /bond/),
       'the maximum authorization in economics': memberOf(at(json, 'economics'), /auth/),
       'permitted.amount of typed_data': at(message, 'permitted', 'amount'),
     }
-    for (const { key, price } of outcomesIn(json)) told[`the price of ${key} in outcomes`] = price
-    for (const name of ['nonce', 'deadline']) told[`${name} of typed_data`] = at(message, name)
+    for (const { key, price } of outcomesIn(json)) actual[`the price of ${key} in outcomes`] = price
+    for (const name of ['nonce', 'deadline']) actual[`${name} of typed_data`] = at(message, name)
     for (const name of ['timestamp', 'proposedPrice', 'maxPayment'])
-      told[`${name} of typed_data`] = at(message, 'witness', name)
+      actual[`${name} of typed_data`] = at(message, 'witness', name)
     // What is missing is another rule's.
-    for (const [name, value] of Object.entries(told))
+    for (const [name, value] of Object.entries(actual))
       expectThat(value === undefined || isUint(value), seen, `${name} is no decimal string`)
     return 'decimal strings'
   },
   async '2.4-chain-id-text'(bench) {
     const seen = await prepared(bench)
-    const told = at(seen.json, 'typed_data', 'domain', 'chainId')
+    const actual = at(seen.json, 'typed_data', 'domain', 'chainId')
     const fault = 'typed_data.domain.chainId is not the pinned chain as a decimal string'
-    expectThat(told === String(bench.trust.chain_id), seen, fault)
-    return String(told)
+    expectThat(actual === String(bench.trust.chain_id), seen, fault)
+    return String(actual)
   },
   async '2.4-decimals-number'(bench) {
     const seen = await prepared(bench)
-    const told = at(seen.json, 'token', 'decimals')
-    const isDecimals = Number.isInteger(told) && Number(told) >= 0 && Number(told) < 256
+    const actual = at(seen.json, 'token', 'decimals')
+    const isDecimals = Number.isInteger(actual) && Number(actual) >= 0 && Number(actual) < 256
     expectThat(isDecimals, seen, 'token.decimals is no JSON number that a token can have')
     return 'a number'
   },
   async '2.4-token'(bench) {
     const seen = await prepared(bench)
     const { bond, question_id } = await bench.context()
-    const told = at(seen.json, 'token')
-    const isToken = at(told, 'address') === bond.token
+    const actual = at(seen.json, 'token')
+    const isToken = at(actual, 'address') === bond.token
     expectThat(isToken, seen, 'token.address is not the token of the bond')
     const { chain, trust } = bench
     if (chain === undefined) return 'the token; its decimals need a node (--rpc-url)'
     const { createRoundReader } = await import('../chain/questions.js')
     const round = await createRoundReader(chain, contractsOf(trust)).read(question_id as Hex)
     const decimals = round?.token.decimals
-    const isSame = decimals === undefined || at(told, 'decimals') === decimals
+    const isSame = decimals === undefined || at(actual, 'decimals') === decimals
     expectThat(isSame, seen, `token.decimals is not ${decimals}, as the chain says`)
     return 'the token and its decimals'
   },
@@ -183,10 +183,10 @@ export const preparationRuns: Runs = {
   async '2.4-total-bond'(bench) {
     const seen = await prepared(bench)
     const { required_bond } = (await bench.context()).bond
-    const told = integer(memberOf(at(seen.json, 'economics'), /bond/))
-    expectThat(told !== undefined, seen, 'economics has no total bond')
+    const actual = integer(memberOf(at(seen.json, 'economics'), /bond/))
+    expectThat(actual !== undefined, seen, 'economics has no total bond')
     const other = "the total bond is not bond.required_bond of the question's context"
-    expectThat(told === required_bond, seen, other)
+    expectThat(actual === required_bond, seen, other)
     // A gateway need not judge amounts here. One that does must draw the line where it says.
     const judged = async (amount: string) => {
       const one = await prepare(bench, withPermit({ amount }), `permit.amount ${amount}`)
@@ -203,19 +203,19 @@ export const preparationRuns: Runs = {
   async '2.4-max-authorization'(bench) {
     const seen = await prepared(bench)
     const { amount } = (await bench.signingBody()).permit
-    const told = integer(memberOf(at(seen.json, 'economics'), /auth/))
-    expectThat(told !== undefined, seen, 'economics has no maximum authorization')
-    const isEnough = BigInt(told ?? 0) >= BigInt(String(amount))
+    const actual = integer(memberOf(at(seen.json, 'economics'), /auth/))
+    expectThat(actual !== undefined, seen, 'economics has no maximum authorization')
+    const isEnough = BigInt(actual ?? 0) >= BigInt(String(amount))
     expectThat(isEnough, seen, 'the maximum authorization is below the amount that was taken')
-    if (told !== amount)
+    if (actual !== amount)
       bench.onNote?.(
         'the maximum authorization is not permit.amount, as our own gateway has it; §2.4 leaves that open',
       )
-    return String(told)
+    return String(actual)
   },
   async '2.4-typed-data'(bench) {
     const seen = await prepared(bench)
-    const told = at(seen.json, 'typed_data')
+    const actual = at(seen.json, 'typed_data')
     const context = await bench.context()
     const body = await bench.signingBody()
     const { amount, nonce, deadline } = body.permit
@@ -228,19 +228,19 @@ export const preparationRuns: Runs = {
     const contracts = domainOf(contractsOf(bench.trust))
     const token = context.bond.token as Hex
     const ours = typedData(contracts, requestOf(context), token, terms)
-    const domain = at(told, 'domain')
+    const domain = at(actual, 'domain')
     const { name, chainId, verifyingContract } = ours.domain
     const isPermit2 = at(domain, 'verifyingContract') === verifyingContract
-    const areTypes = sameTypes(at(told, 'types'), { ...wireTypes(false), ...domainType })
+    const areTypes = sameTypes(at(actual, 'types'), { ...wireTypes(false), ...domainType })
     expectThat(at(domain, 'name') === name, seen, 'typed_data.domain.name is not Permit2')
     const isChain = integer(at(domain, 'chainId')) === chainId
     expectThat(isChain, seen, 'typed_data names another chain')
     expectThat(isPermit2, seen, 'typed_data names another Permit2')
-    const isPrimary = at(told, 'primaryType') === primaryType
+    const isPrimary = at(actual, 'primaryType') === primaryType
     expectThat(isPrimary, seen, `typed_data.primaryType is not ${primaryType}`)
     expectThat(areTypes, seen, 'typed_data.types are not those of §2.8')
     // How integers are written is another rule's.
-    const isMessage = asText(at(told, 'message')) === asText(ours.message)
+    const isMessage = asText(at(actual, 'message')) === asText(ours.message)
     expectThat(isMessage, seen, 'typed_data.message is not what the context of the question makes')
     return toHex(witnessRound(contracts, requestOf(context), token).digest(terms))
   },

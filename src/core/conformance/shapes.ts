@@ -96,12 +96,12 @@ export function expectMembers(seen: Seen, members: Members, json: unknown = seen
 
 /** §9: exactly these three. */
 export function expectVersion(seen: Seen): string {
-  const told = at(seen.json, 'version')
+  const actual = at(seen.json, 'version')
   const own = Object.entries(version)
   const isExact =
-    isObject(told) &&
-    Object.keys(told).length === own.length &&
-    own.every(([name, value]) => told[name] === value)
+    isObject(actual) &&
+    Object.keys(actual).length === own.length &&
+    own.every(([name, value]) => actual[name] === value)
   expectThat(isExact, seen, `came ${seen.status}, in which version is missing or another one`)
   return 'version'
 }

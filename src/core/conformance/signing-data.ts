@@ -34,19 +34,19 @@ export const signingDataRuns: Runs = {
   },
   async '2.2-outcome-labels'(bench) {
     const seen = await prepared(bench)
-    const told = outcomesIn(seen.json)
-    expectThat(told.length > 0, seen, 'outcomes has none of p1, p2 and p3')
-    const areNamed = told.every(({ label }) => isWord(label))
+    const actual = outcomesIn(seen.json)
+    expectThat(actual.length > 0, seen, 'outcomes has none of p1, p2 and p3')
+    const areNamed = actual.every(({ label }) => isWord(label))
     expectThat(areNamed, seen, 'an outcome has no label')
-    const isPartial = told.length < outcomeKeys.length
-    const isTold = isPartial || told.every((one) => one.isAllowed !== undefined)
+    const isPartial = actual.length < outcomeKeys.length
+    const isTold = isPartial || actual.every((one) => one.isAllowed !== undefined)
     expectThat(isTold, seen, 'outcomes say nothing of availability')
     const { price } = await bench.context()
-    for (const { key, isAllowed: allowed = true } of told) {
+    for (const { key, isAllowed: allowed = true } of actual) {
       const isSame = allowed === price.allowed_values.includes(priceOf[key])
       expectThat(isSame, seen, `outcomes and price.allowed_values differ about ${key}`)
     }
-    return told.map(({ key }) => key).join(', ')
+    return actual.map(({ key }) => key).join(', ')
   },
   async '2.2-allowed-outcomes'(bench) {
     const { price } = await bench.context()

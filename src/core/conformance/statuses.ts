@@ -145,10 +145,10 @@ export const statusRuns: Runs = {
     if (!isGiven(at(end.json, 'failure'))) throw new NotSeen('the candidate did not fail')
     const { seen, candidate } = await batchedStatus(bench)
     const failure = at(candidate, 'failure')
-    const told = ['stage', 'retryable', 'can_resubmit', 'next_action'].filter(
+    const actual = ['stage', 'retryable', 'can_resubmit', 'next_action'].filter(
       (field) => at(failure, field) !== undefined,
     )
-    expectThat(told.length === 0, seen, `failure has ${told.join(', ')}`)
+    expectThat(actual.length === 0, seen, `failure has ${actual.join(', ')}`)
     expectMembers(seen, { code: isWord, detail: isText }, failure)
     return 'code and detail'
   },
