@@ -67,15 +67,11 @@ function notWritten(failure: Error): StorageError {
  * Every failure as one ProposerError. What nobody foresaw tells where it happened and nothing that
  * it holds (R5).
  */
-function failureOf(error: unknown, signal: AbortSignal): ProposerError {
+function failureOf(error: unknown, { aborted, reason }: AbortSignal): ProposerError {
   if (error instanceof ProposerError) return error
-  if (
-    signal.aborted &&
-    signal.reason instanceof ProposerError &&
-    (error === signal.reason || isAbort(error))
-  )
-    return signal.reason
-  if (error instanceof ChainError) {
+  const isStopped = aborted && (error === reason || isAbort(error))
+  if (isStopped && reason instanceof ProposerError) return reason
+  if (error instanceof ChainError)
     return new UnavailableError(
       'chain_unavailable',
       `the chain's node did not answer as needed: ${error.message}`,
@@ -84,71 +80,47 @@ function failureOf(error: unknown, signal: AbortSignal): ProposerError {
         hint: 'look at --rpc-url, wait, and run the same command again',
       },
     )
-  }
-  if (error instanceof TransportError) {
+  if (error instanceof TransportError)
     return new UnavailableError(
       'gateway_unreachable',
       `no answer from the gateway (${error.code})`,
       'look at --gateway, wait, and run the same command again',
     )
-  }
   const code = codeOf(error)
-  if (code !== undefined && diskCodes.has(code)) {
-    const path =
-      error instanceof Error && 'path' in error && typeof error.path === 'string'
-        ? error.path
-        : 'a file'
-    return new StorageError(
-      'storage_failed',
-      `${path} cannot be used (${code})`,
-      'look at the permissions and the room on the disk, then run the same command again',
-    )
-  }
-  return unforeseen(error)
+  if (code === undefined || !diskCodes.has(code)) return unforeseen(error)
+  const path = error instanceof Error && 'path' in error ? error.path : undefined
+  return new StorageError(
+    'storage_failed',
+    `${typeof path === 'string' ? path : 'a file'} cannot be used (${code})`,
+    'look at the permissions and the room on the disk, then run the same command again',
+  )
 }
 
 function unforeseen(error: unknown): ProposerError {
   const code = codeOf(error)
   const name = error instanceof Error ? error.name : typeof error
-  return new ProposerError(
-    'internal_error',
-    `unexpected failure: ${code === undefined ? name : `${name} ${code}`}${placeOf(error)}`,
-    {
-      exitCode: exit.bug,
-      hint: `this is a bug in proposer ${programVersion}; please report it with this line`,
-    },
-  )
+  const what = code === undefined ? name : `${name} ${code}`
+  return new ProposerError('internal_error', `unexpected failure: ${what}${frameOf(error)}`, {
+    exitCode: exit.bug,
+    hint: `this is a bug in proposer ${programVersion}; please report it with this line`,
+  })
 }
 
-const diskCodes = new Set([
-  'EACCES',
-  'EPERM',
-  'EROFS',
-  'ENOSPC',
-  'EDQUOT',
-  'EFBIG',
-  'EIO',
-  'ENOENT',
-  'ENOTDIR',
-  'EISDIR',
-  'ESPIPE',
-  'ENXIO',
-  'ELOOP',
-  'EMFILE',
-  'ENAMETOOLONG',
+const diskCodes: ReadonlySet<string> = new Set([
+  ...['EACCES', 'EPERM', 'EROFS', 'ENOSPC', 'EDQUOT', 'EFBIG', 'EIO', 'ENOENT', 'ENOTDIR'],
+  ...['EISDIR', 'ESPIPE', 'ENXIO', 'ELOOP', 'EMFILE', 'ENAMETOOLONG'],
 ])
 
-function codeOf(error: unknown): string | undefined {
-  return error instanceof Error && 'code' in error && typeof error.code === 'string'
+const codeOf = (error: unknown): string | undefined =>
+  error instanceof Error && 'code' in error && typeof error.code === 'string'
     ? error.code
     : undefined
-}
 
 const isAbort = (error: unknown) =>
   error instanceof Error && (error.name === 'AbortError' || error.name === 'TimeoutError')
 
 /** The innermost frame of ours, without the folder it is installed in. */
-function placeOf(error: unknown): string {
+function frameOf(error: unknown): string {
   const frame =
     error instanceof Error ? /\/(?:dist|src)\/([\w./-]+:\d+:\d+)/.exec(error.stack ?? '') : null
   return frame?.[1] === undefined ? '' : ` at ${frame[1]}`

@@ -59,24 +59,17 @@ export function failureLines(
   const { stage, code, detail, retryable, next_action: next } = failure
   const fate =
     retryable === undefined
-      ? []
-      : [retryable ? 'the same payload may still execute' : 'this payload cannot execute any more']
-  const then =
-    next == null
-      ? []
-      : [
-          `next: ${remedyOf(next, { journalId, questionId, proposer }).replaceAll('`', '')} (${next})`,
-        ]
-  const what = endOf(status) === 'failed' ? 'failed' : 'failure'
-  const told = [...fate, ...then].join('; ')
+      ? undefined
+      : retryable
+        ? 'the same payload may still execute'
+        : 'this payload cannot execute any more'
+  const step = next == null ? '' : remedyOf(next, { journalId, questionId, proposer })
+  const then = step === '' ? undefined : `next: ${step.replaceAll('`', '')} (${next})`
+  const where = stage == null ? '' : ` in ${stage}`
+  const what = `${endOf(status) === 'failed' ? 'failed' : 'failure'}${where}: ${code}: ${detail}`
+  const more = [fate ?? [], then ?? []].flat().join('; ')
   return [
-    output.paint.red(
-      fold(
-        `${what}${stage == null ? '' : ` in ${stage}`}: ${code}: ${detail}`,
-        output.columns,
-        '  ',
-      ),
-    ),
-    ...(told === '' ? [] : [fold(told, output.columns, '  ')]),
+    output.paint.red(fold(what, output.columns, '  ')),
+    ...(more === '' ? [] : [fold(more, output.columns, '  ')]),
   ]
 }

@@ -2,7 +2,7 @@
  * How help looks: terms in a column that leaves room beside it, nothing wider than the terminal, no
  * word broken.
  */
-import { type Command, Help, type HelpConfiguration } from 'commander'
+import { type Argument, type Command, Help, type HelpConfiguration, type Option } from 'commander'
 import { fold } from './render.js'
 
 /**
@@ -32,8 +32,8 @@ const titles: Readonly<Record<string, string>> = {
 }
 
 /**
- * The program's own flags are named once, on one paragraph: what they are for is told by `proposer
- * --help`.
+ * The program's own flags are named once, on one paragraph: `proposer --help` tells what they are
+ * for.
  */
 function flagsOfAll(command: Command, columns: number): string {
   let program = command
@@ -42,19 +42,19 @@ function flagsOfAll(command: Command, columns: number): string {
   const names = program.options
     .filter(({ long }) => long !== '--version')
     .map(({ flags }) => flags.replace(', ', '|').replace(' ', glue))
-  const told = fold(names.join(', '), columns - 2, '  ').replaceAll(glue, ' ')
-  return `Flags of every command, as \`proposer --help\` tells them:\n  ${told}\n`
+  const list = fold(names.join(', '), columns - 2, '  ').replaceAll(glue, ' ')
+  return `Flags of every command, as \`proposer --help\` tells them:\n  ${list}\n`
 }
 /** A no-break space: no text of ours has one. */
 const glue = '\u00a0'
 
 /** Choices and defaults as people write them. */
-function told(description: string, choices: readonly string[] | undefined, value: unknown): string {
-  const isShown = typeof value === 'string' || typeof value === 'number'
+function described({ description, argChoices, defaultValue }: Option | Argument): string {
+  const isShown = typeof defaultValue === 'string' || typeof defaultValue === 'number'
   return [
     description,
-    ...(choices ? [`one of ${choices.join(', ')}`] : []),
-    ...(isShown ? [`default: ${value}`] : []),
+    ...(argChoices ? [`one of ${argChoices.join(', ')}`] : []),
+    ...(isShown ? [`default: ${defaultValue}`] : []),
   ].join('; ')
 }
 
@@ -77,10 +77,8 @@ export const helpLayout: HelpConfiguration = {
       options.push(...above.options)
     return options
   },
-  optionDescription: ({ description, argChoices, defaultValue }) =>
-    told(description, argChoices, defaultValue),
-  argumentDescription: ({ description, argChoices, defaultValue }) =>
-    told(description, argChoices, defaultValue),
+  optionDescription: described,
+  argumentDescription: described,
   padWidth(command, help) {
     const terms = [
       ...help.visibleArguments(command).map((one) => help.argumentTerm(one)),

@@ -151,19 +151,21 @@ export function terminalSize({ columns, rows }: Pick<TextSink, 'columns' | 'rows
  * One guard a stream, however many outputs are built on it: EPIPE, and EIO of a terminal, mean that
  * the reader has left, which is no failure of ours.
  */
-const guards = new WeakMap<TextSink, { closed: boolean; failure: Error | undefined }>()
+const guards = new WeakMap<TextSink, Guard>()
+interface Guard {
+  closed: boolean
+  failure: Error | undefined
+}
+
 function guard(sink: TextSink) {
   const known = guards.get(sink)
   if (known) return known
-  const state: { closed: boolean; failure: Error | undefined } = {
-    closed: false,
-    failure: undefined,
-  }
+  const state: Guard = { closed: false, failure: undefined }
   guards.set(sink, state)
   sink.on?.('error', (error) => {
+    const code = 'code' in error ? error.code : undefined
+    const hasLeft = code === 'EPIPE' || (code === 'EIO' && sink.isTTY === true)
     state.closed = true
-    const hasLeft =
-      'code' in error && (error.code === 'EPIPE' || (error.code === 'EIO' && sink.isTTY === true))
     if (!hasLeft) state.failure ??= error
   })
   return state

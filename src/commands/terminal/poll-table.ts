@@ -7,15 +7,15 @@ import { endOf, type PolledStatus, type PollTarget } from '../../core/client/fol
 import type { ProposerError } from '../../core/protocol/errors.js'
 import { candidateText, colourOf, failureLines } from './candidate-text.js'
 import type { Output } from './output.js'
-import { fold, visible } from './render.js'
+import { counted, fold, visible } from './render.js'
 
 type Screen = Pick<Output, 'columns' | 'paint'>
 
 /** A UUID, the longest state, two gaps, and room to say something about it. */
 const wideColumns = 64
 const stateWidth = 9
-/** Failures told one by one. */
-const toldFailures = 10
+/** Failures shown one by one. */
+const shownFailures = 10
 
 /** Text cut to a width, so that no line of a table ever wraps. */
 function cut(text: string, columns: number): string {
@@ -71,31 +71,27 @@ export function liveLines(
   latest: ReadonlyMap<string, PolledStatus>,
   { columns, paint, rows, note, aboutOf }: Screen & LiveMore,
 ): readonly string[] {
-  const isWide = columns >= wideColumns
   const line = ({ candidateId }: PollTarget) => {
-    const id = isWide ? candidateId : `${candidateId.slice(0, 8)}…`
+    const id = columns >= wideColumns ? candidateId : `${candidateId.slice(0, 8)}…`
     const status = latest.get(candidateId)
     const about = visible(aboutOf?.(candidateId, status) ?? '')
     const room = columns - id.length - 2
     // What it is about stands in a column of its own where there is room for one; a long cause of a
     // failure is worth more.
-    const saidRoom = stateWidth + 2 + Math.max(saidWidth, saidOf(status).length)
-    const aboutRoom = room - saidRoom - 2
-    const told = stateText(status, room, paint)
-    if (about === '' || aboutRoom < leastAbout) return `${cut(visible(id), columns)}  ${told}`
-    const gap = ' '.repeat(saidRoom - stateText(status, room, noPaint).length)
-    return `${visible(id)}  ${told}${gap}  ${cut(about, aboutRoom)}`
+    const stateRoom = stateWidth + 2 + Math.max(saidWidth, saidOf(status).length)
+    const aboutRoom = room - stateRoom - 2
+    const state = stateText(status, room, paint)
+    if (about === '' || aboutRoom < leastAbout) return `${cut(visible(id), columns)}  ${state}`
+    const gap = ' '.repeat(stateRoom - stateText(status, room, noPaint).length)
+    return `${visible(id)}  ${state}${gap}  ${cut(about, aboutRoom)}`
   }
-  const summary = cut(
-    visible(`${countsText(targets, latest)}${note === '' ? '' : `; ${note}`}`),
-    columns,
-  )
+  const counts = countsText(targets, latest)
+  const summary = cut(visible(note === '' ? counts : `${counts}; ${note}`), columns)
   const room = Math.max(1, rows - 1)
   if (targets.length <= room) return [...targets.map(line), summary]
   const isDone = ({ candidateId }: PollTarget) => endIn(latest.get(candidateId)) !== undefined
-  const shown = new Set(
-    [...targets.filter((one) => !isDone(one)), ...targets.filter(isDone)].slice(0, room - 1),
-  )
+  const byNeed = [...targets.filter((one) => !isDone(one)), ...targets.filter(isDone)]
+  const shown = new Set(byNeed.slice(0, room - 1))
   return [
     ...targets.filter((one) => shown.has(one)).map(line),
     cut(`… and ${targets.length - shown.size} more`, columns),
@@ -109,19 +105,17 @@ export function countsText(
   latest: ReadonlyMap<string, PolledStatus>,
   refusals: Refusals = new Map(),
 ): string {
-  const states = targets.map(({ candidateId }) => {
+  const counts = { executed: 0, failed: 0, unknown: 0, refused: 0, waiting: 0 }
+  for (const { candidateId } of targets) {
     const status = latest.get(candidateId)
-    return status === undefined
-      ? withoutStatus(refusals.get(candidateId))
-      : (endOf(status) ?? 'waiting')
-  })
-  const done = (['executed', 'failed', 'unknown', 'refused'] as const).map((state) => ({
-    state,
-    count: states.filter((one) => one === state).length,
-  }))
-  const left = targets.length - done.reduce((sum, { count }) => sum + count, 0)
-  const told = [...done.map(({ state, count }) => `${count} ${state}`), `${left} on their way`]
-  return `${targets.length} ${targets.length === 1 ? 'candidate' : 'candidates'}: ${told.filter((one) => !one.startsWith('0 ')).join(', ')}`
+    const state = status === undefined ? withoutStatus(refusals.get(candidateId)) : endOf(status)
+    counts[state ?? 'waiting']++
+  }
+  const { waiting, ...done } = counts
+  const parts = Object.entries({ ...done, 'on their way': waiting })
+    .filter(([, count]) => count > 0)
+    .map(([state, count]) => `${count} ${state}`)
+  return `${counted(targets.length, 'candidate')}: ${parts.join(', ')}`
 }
 
 /**
@@ -146,21 +140,15 @@ export function finalText(
     return `${visible(candidateId)}${isWide ? '  ' : '\n  '}${stateText(latest.get(candidateId), room, paint, refusals.get(candidateId))}`
   }
   const failed = statuses.filter((status) => endOf(status) === 'failed')
-  const failures = failed
-    .slice(0, toldFailures)
-    .map((status) =>
-      [
-        visible(status.candidate_id),
-        ...failureLines(status, output, journalIdOf(status.candidate_id)),
-      ].join('\n'),
-    )
-  const more =
-    failed.length > toldFailures
-      ? [`and ${failed.length - toldFailures} more failed; --json tells all of each`]
-      : []
+  const failures = failed.slice(0, shownFailures).map((status) => {
+    const id = status.candidate_id
+    return [visible(id), ...failureLines(status, output, journalIdOf(id))].join('\n')
+  })
+  const left = failed.length - shownFailures
+  const counts = fold(countsText(targets, latest, refusals), columns, '  ')
   return [
-    [...targets.map(line), fold(countsText(targets, latest, refusals), columns, '  ')].join('\n'),
+    [...targets.map(line), counts].join('\n'),
     ...failures,
-    ...more.map((one) => fold(one, columns, '  ')),
+    ...(left > 0 ? [fold(`and ${left} more failed; --json tells all of each`, columns, '  ')] : []),
   ].join('\n\n')
 }
