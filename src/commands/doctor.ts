@@ -8,14 +8,7 @@ import {
   openCheck,
   rpcCheck,
 } from '../core/checks/doctor.js'
-import {
-  type Check,
-  type Finding,
-  fail,
-  guarded,
-  pass,
-  skip,
-} from '../core/checks/finding.js'
+import { type Check, type Finding, fail, guarded, pass, skip } from '../core/checks/finding.js'
 import { verifyTrust } from '../core/checks/trust.js'
 import type { GatewayClient } from '../core/client/gateway/gateway-client.js'
 import type { JournalView } from '../core/client/journal/journal.js'
