@@ -3,8 +3,9 @@
  * Every step is durable before the next (robustness §3). Whatever is interrupted goes on from the
  * store after a restart (R15, R23).
  */
-import { LRUCache } from 'lru-cache'
+
 import type { Slot } from '../ledger/ledger.js'
+import { boundedCache } from '../view/bounded-cache.js'
 import type { Heads } from '../view/state.js'
 import { bindNonce, driveSlot } from './driving.js'
 import { createFaults } from './faults.js'
@@ -26,8 +27,8 @@ export function createExecutor(ports: ExecutorPorts): Executor {
     resends: new Map(),
     loads: new Map(),
     isolated: {
-      candidates: new LRUCache({ max: rememberedIsolated }),
-      wallets: new LRUCache({ max: rememberedIsolated }),
+      candidates: boundedCache(rememberedIsolated),
+      wallets: boundedCache(rememberedIsolated),
     },
     doomed: new Set(),
     takenSince: new Map(),

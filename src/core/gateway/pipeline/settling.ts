@@ -1,5 +1,5 @@
 /** What becomes of a candidate that was judged: on record, with what follows from it. */
-import { LRUCache } from 'lru-cache'
+import type { LRUCache } from 'lru-cache'
 import { ChainError, type Clock, type Hex } from '../../ports.js'
 import type { Candidate } from '../../protocol/candidate.js'
 import { ProposerError } from '../../protocol/errors.js'
@@ -7,6 +7,7 @@ import { carriedIds } from '../executor/state.js'
 import type { Change, Ledger } from '../ledger/ledger.js'
 import { failedChange, failureOf, progressChange, stageOf } from '../validation/progress.js'
 import type { Judgement, ValidationPorts } from '../validation/validation.js'
+import { boundedCache } from '../view/bounded-cache.js'
 import type { Heads } from '../view/state.js'
 import type { LiveView } from '../view/view.js'
 
@@ -44,8 +45,8 @@ export interface Judging {
 export function newJudging(parts: Pick<Judging, 'clock' | 'ledger' | 'view' | 'ports'>): Judging {
   return {
     ...parts,
-    judgedAt: new LRUCache({ max: rememberedCandidates }),
-    waits: new LRUCache({ max: rememberedCandidates }),
+    judgedAt: boundedCache(rememberedCandidates),
+    waits: boundedCache(rememberedCandidates),
     halted: undefined,
     contradiction: undefined,
   }

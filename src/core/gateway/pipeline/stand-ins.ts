@@ -2,13 +2,14 @@
  * Stand-in selection: a selected candidate that only waits does not keep its round from the
  * stand-ins (contract §5, Selection; R3).
  */
-import { LRUCache } from 'lru-cache'
+
 import pLimit from 'p-limit'
 import type { Hex } from '../../ports.js'
 import type { Candidate } from '../../protocol/candidate.js'
 import { busyRounds } from '../executor/state.js'
 import { progressChange, selected, standsInAgain } from '../validation/progress.js'
 import type { Judgement } from '../validation/validation.js'
+import { boundedCache } from '../view/bounded-cache.js'
 import type { Heads } from '../view/state.js'
 import { createRoundRobin } from './round-robin.js'
 import {
@@ -41,10 +42,10 @@ export const newStandIns = () => ({
   turns: createRoundRobin(judgedPerStep),
   retries: createRoundRobin(retriedPerStep),
   /** Head at which a selected candidate could last not be sent. */
-  stuckAt: new LRUCache<string, Hex>({ max: rememberedCandidates }),
+  stuckAt: boundedCache<string, Hex>(rememberedCandidates),
   /** Rounds of such candidates, and the first head at which one of them could not be sent. */
-  troubledAt: new LRUCache<string, Hex>({ max: rememberedCandidates }),
-  replaced: new LRUCache<string, Replaced>({ max: rememberedCandidates }),
+  troubledAt: boundedCache<string, Hex>(rememberedCandidates),
+  replaced: boundedCache<string, Replaced>(rememberedCandidates),
 })
 
 /**

@@ -2,12 +2,13 @@
  * The view's memory of questions: by id, by slug, by what oracle logs name them, which of them are
  * due, and which are known to be missing. Bounded (R17).
  */
-import { LRUCache } from 'lru-cache'
+import type { LRUCache } from 'lru-cache'
 import { managedRequestId, type RegistryEntry } from '../../chain/questions.js'
 import { type Contracts, domainOf, type Round, roundRef } from '../../chain/round.js'
 import type { Clock, Hex } from '../../ports.js'
 import { isQuestionId } from '../../protocol/schema.js'
 import { witnessRound } from '../../protocol/witness.js'
+import { boundedCache } from './bounded-cache.js'
 import type { Question } from './chain-view.js'
 import type { NamedQuestions } from './logs.js'
 
@@ -58,20 +59,17 @@ export function newQuestionBook(
     clock,
     entries: new Map(),
     slugs: new Map(),
-    held: new LRUCache({
-      max: rememberedQuestions,
-      dispose({ question }, questionId) {
-        book.due.delete(questionId)
-        book.ended.delete(questionId)
-        // The registry's own requests stay followed.
-        if (book.entries.get(questionId)?.request === undefined)
-          unfollow(book, managedRequestId(question.round), questionId)
-      },
+    held: boundedCache(rememberedQuestions, ({ question }, questionId) => {
+      book.due.delete(questionId)
+      book.ended.delete(questionId)
+      // The registry's own requests stay followed.
+      if (book.entries.get(questionId)?.request === undefined)
+        unfollow(book, managedRequestId(question.round), questionId)
     }),
     due: new Set(),
     ended: new Set(),
     byManaged: new Map(),
-    misses: new LRUCache({ max: rememberedMisses }),
+    misses: boundedCache(rememberedMisses),
   }
   for (const entry of registry) enter(book, entry)
   return book

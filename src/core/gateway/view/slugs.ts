@@ -3,10 +3,11 @@
  * which question id to look for, and the chain confirms or refuses that id as it does one that a
  * caller gave. Bounded in memory, rate and time (R17).
  */
-import { LRUCache } from 'lru-cache'
+
 import { type Clock, type Hex, type SlugLookUp, SlugLookUpError } from '../../ports.js'
 import { UnavailableError } from '../../protocol/errors.js'
 import { isQuestionId } from '../../protocol/schema.js'
+import { boundedCache } from './bounded-cache.js'
 import type { ChainView } from './chain-view.js'
 import { orUnavailable, singleFlight, within } from './time-limits.js'
 
@@ -48,9 +49,9 @@ interface Meaning {
 
 /** Times are on the monotonic clock (R13). Source: contract §2, domain §5.4. */
 export function createSlugs(clock: Clock, lookUp: SlugLookUp): Slugs {
-  const meanings = new LRUCache<string, Meaning>({ max: rememberedSlugs })
+  const meanings = boundedCache<string, Meaning>(rememberedSlugs)
   /** When each miss ends. */
-  const misses = new LRUCache<string, number>({ max: rememberedMisses })
+  const misses = boundedCache<string, number>(rememberedMisses)
   const running = new Map<string, Promise<Hex | undefined>>()
   /** When the last look-ups began, oldest first. */
   const begun: number[] = []

@@ -1,9 +1,10 @@
 /** The memory of the view, and what it says of itself. */
-import { LRUCache } from 'lru-cache'
+import type { LRUCache } from 'lru-cache'
 import { createRoundReader, type RegistryEntry, type RoundReader } from '../../chain/questions.js'
 import type { Contracts } from '../../chain/round.js'
 import type { BlockHeader, Chain, Clock, Hex } from '../../ports.js'
 import type { Ledger } from '../ledger/ledger.js'
+import { boundedCache } from './bounded-cache.js'
 import type { Question } from './chain-view.js'
 import { type HeadHistory, newHeadHistory } from './head-history.js'
 import { newQuestionBook, type QuestionBook, rememberedQuestions } from './questions.js'
@@ -74,7 +75,7 @@ export function newViewState(
     rounds: createRoundReader(chain, contracts),
     book,
     history: newHeadHistory(),
-    spent: new LRUCache({ max: rememberedWords }),
+    spent: boundedCache(rememberedWords),
     unread: new Set([...book.entries.keys()].slice(0, rememberedQuestions)),
     reading: new Map(),
     firstReads: new Map(),

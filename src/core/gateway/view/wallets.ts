@@ -2,7 +2,7 @@
  * What the view knows of wallets: whether there is code at an address, and what that code says of a
  * signature (contract §2, domain §3.3).
  */
-import { LRUCache } from 'lru-cache'
+import type { LRUCache } from 'lru-cache'
 import { encodeFunctionData } from 'viem'
 import { eip1271MagicValue, erc1271Abi } from '../../chain/contracts.js'
 import {
@@ -13,6 +13,7 @@ import {
   type Clock,
   type Hex,
 } from '../../ports.js'
+import { boundedCache } from './bounded-cache.js'
 import { orUnavailable, singleFlight, within } from './time-limits.js'
 
 /** EIP-1271 by eth_call: time and gas it may take (robustness §5). */
@@ -41,7 +42,7 @@ export interface Wallets {
 export const newWallets = (chain: Chain, clock: Clock): Wallets => ({
   chain,
   clock,
-  codes: new LRUCache({ max: rememberedWallets }),
+  codes: boundedCache(rememberedWallets),
   reading: new Map(),
 })
 
