@@ -1,19 +1,16 @@
-// Builds dist/: command line and library as one ESM bundle split into parts, declaration files, and
-// a list of what is bundled (SBOM).
-import { spawnSync } from 'node:child_process'
-import { mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
-import { createRequire } from 'node:module'
-import { dirname, join } from 'node:path'
+// Builds dist/: command line and library as one ESM bundle in parts, and a list of what is bundled
+// (SBOM). The compiler adds the declaration files.
+import { readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { build } from 'esbuild'
 
-const root = dirname(dirname(fileURLToPath(import.meta.url)))
-const readJson = (...path) => JSON.parse(readFileSync(join(root, ...path), 'utf8'))
-const manifest = readJson('package.json')
+const root = join(import.meta.dirname, '..')
+const manifestOf = (folder) => JSON.parse(readFileSync(join(root, folder, 'package.json'), 'utf8'))
+const manifest = manifestOf('.')
 
 /** Bundled CommonJS packages call require for node's own modules, and ESM has none. */
-const requireShim =
-  "import { createRequire as makeRequire } from 'node:module';const require = makeRequire(import.meta.url);"
+const shim = "import * as m from 'node:module';const require = m.createRequire(import.meta.url);"
 
 /**
  * Bundles src into dist/ and writes the SBOM beside it. Everything but optional packages is inside:
@@ -35,58 +32,34 @@ export async function bundle() {
     charset: 'utf8',
     legalComments: 'linked',
     minifySyntax: true,
-    banner: { js: requireShim },
+    banner: { js: shim },
     define: { PROPOSER_VERSION: JSON.stringify(manifest.version) },
     external: Object.keys(manifest.optionalDependencies),
     metafile: true,
-    logLevel: 'warning',
   })
   const bundled = Object.values(metafile.outputs).flatMap(({ inputs }) => Object.keys(inputs))
-  const folders = bundled.flatMap(
-    (path) => /^.*node_modules\/(?:@[^/]+\/)?[^/]+/.exec(path)?.[0] ?? [],
-  )
-  const components = [...new Set(folders)]
-    .sort()
-    .map((folder) => componentOf(readJson(folder, 'package.json')))
+  const folderOf = (path) => /.*node_modules\/(?:@[^/]+\/)?[^/]+/.exec(path)?.[0] ?? []
+  const folders = [...new Set(bundled.flatMap(folderOf))].sort()
+  const components = folders.map((folder) => componentOf(manifestOf(folder)))
   const metadata = { component: { ...componentOf(manifest), type: 'application' } }
   const sbom = { bomFormat: 'CycloneDX', specVersion: '1.5', version: 1, metadata, components }
-  mkdirSync(join(root, 'dist'), { recursive: true })
-  writeFileSync(join(root, 'dist', 'sbom.cdx.json'), `${JSON.stringify(sbom, null, 2)}\n`)
+  writeFileSync(join(root, 'dist/sbom.cdx.json'), `${JSON.stringify(sbom, null, 2)}\n`)
 }
 
 /** A package as CycloneDX names it; `purl` is how scanners look it up. */
 function componentOf({ name, version, license }) {
   const purl = `pkg:npm/${name.replace('@', '%40')}@${version}`
   return {
-    type: 'library',
     'bom-ref': purl,
+    type: 'library',
     name,
     version,
-    licenses: [{ expression: license }],
     purl,
+    licenses: [{ expression: license }],
   }
-}
-
-/**
- * Declaration files for src/library.ts. Returns the compiler's exit code; its messages go to
- * stderr.
- */
-function declarations() {
-  const compiler = join(
-    dirname(createRequire(import.meta.url).resolve('typescript/package.json')),
-    'bin',
-    'tsc',
-  )
-  return (
-    spawnSync(process.execPath, [compiler, '-p', 'tsconfig.build.json'], {
-      cwd: root,
-      stdio: ['ignore', 2, 2],
-    }).status ?? 1
-  )
 }
 
 if (process.argv[1] === fileURLToPath(import.meta.url)) {
   rmSync(join(root, 'dist'), { recursive: true, force: true })
   await bundle()
-  process.exitCode = declarations()
 }

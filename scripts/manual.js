@@ -1,40 +1,23 @@
 // Writes what is made from the commands' own help: man/proposer.1 and docs/reference/commands.md.
-import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
-import { dirname, join } from 'node:path'
-import { fileURLToPath, pathToFileURL } from 'node:url'
+import { readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
 import { build } from 'esbuild'
 
-const root = dirname(dirname(fileURLToPath(import.meta.url)))
-const { version } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8'))
-
-// Beside node_modules, because the bundle finds its packages from where it lies.
-const folder = mkdtempSync(join(root, 'node_modules', '.manual-'))
-try {
-  const outfile = join(folder, 'manual.mjs')
-  await build({
-    absWorkingDir: root,
-    stdin: {
-      contents: `
-        export { createContext } from './src/commands/context.js'
-        export { wholeProgram } from './src/commands/program.js'
-        export { commandsPage, manualPage } from './src/commands/completion/manual.js'`,
-      resolveDir: root,
-    },
-    outfile,
-    bundle: true,
-    format: 'esm',
-    platform: 'node',
-    packages: 'external',
-    define: { PROPOSER_VERSION: JSON.stringify('') },
-    logLevel: 'warning',
-  })
-  const { createContext, wholeProgram, commandsPage, manualPage } = await import(
-    pathToFileURL(outfile).href
-  )
+process.chdir(join(import.meta.dirname, '..'))
+const { version } = JSON.parse(readFileSync('package.json', 'utf8'))
+const contents = `
+  import { createContext } from './src/commands/terminal/context.js'
+  import { wholeProgram } from './src/commands/program.js'
+  import { commandsPage, manualPage } from './src/commands/completion/manual.js'
   const program = await wholeProgram(createContext(process))
-  mkdirSync(join(root, 'man'), { recursive: true })
-  writeFileSync(join(root, 'man', 'proposer.1'), manualPage(program, version))
-  writeFileSync(join(root, 'docs', 'reference', 'commands.md'), commandsPage(program))
-} finally {
-  rmSync(folder, { recursive: true, force: true })
-}
+  export const pages = {
+    'man/proposer.1': manualPage(program, '${version}'),
+    'docs/reference/commands.md': commandsPage(program),
+  }`
+// Beside node_modules, because the bundle finds its packages from where it lies.
+const outfile = join(process.cwd(), 'node_modules', '.manual.mjs')
+const form = { bundle: true, format: 'esm', platform: 'node', packages: 'external' }
+await build({ stdin: { contents, resolveDir: '.' }, ...form, outfile })
+const { pages } = await import(outfile)
+for (const [file, text] of Object.entries(pages)) writeFileSync(file, text)
+rmSync(outfile)
