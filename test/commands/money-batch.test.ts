@@ -108,7 +108,7 @@ test('contract §1: a row that was admitted before stays accepted where it reach
   world.intercept.before = async () => {
     throw new TransportError('connect', 'ECONNREFUSED', 'connection refused')
   }
-  const ran = await world.run([...submit, '--json', '--timeout', '1'])
+  const ran = await world.run([...submit, '--json'])
   expect(ran.code).toBe(75)
   expect(errorOf(ran).detail).toContain(
     `is admitted already as ${first.results[0]?.candidate?.candidate_id}`,
