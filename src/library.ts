@@ -3,6 +3,7 @@
  * gateway's handler. Everything asks the world through ports; the real ones are here too. What is
  * exported here is public: it may grow, it does not change.
  */
+
 export type { Contracts, Round } from './core/chain/round.js'
 export {
   type PolledStatus,
@@ -16,8 +17,8 @@ export {
 export type { Answer, RateLimit } from './core/client/gateway/answer.js'
 export { createGatewayClient, type GatewayClient } from './core/client/gateway/gateway-client.js'
 export {
-  type Authorization as JournaledAuthorization,
   type AuthorizationState,
+  type JournaledAuthorization,
   stateOf as authorizationState,
 } from './core/client/journal/authorizations.js'
 export {
@@ -65,7 +66,6 @@ export { systemLiveness } from './core/io/liveness.js'
 export { createChain } from './core/io/rpc/rpc.js'
 export { systemPorts } from './core/io/system.js'
 export type {
-  Address as ChainAddress,
   Chain,
   Clock,
   Fetch,
@@ -103,6 +103,7 @@ export {
   toBatchItem,
   toSingle,
 } from './core/protocol/proposal.js'
+export type { Address as ChainAddress } from './core/protocol/schema.js'
 export * from './core/protocol/schema.js'
 export { recoverSigner } from './core/protocol/signature.js'
 export {

@@ -2,6 +2,7 @@
  * `account`: encrypted keystores of proposers, Web3 v3 (contract §6, §7). A password never stands
  * in argv (robustness §6).
  */
+
 import { Command } from 'commander'
 import { fromCwd, homePaths } from '../core/io/home-paths.js'
 import { parseKey, readKeyFile, signerFromKey } from '../core/io/keys.js'
@@ -13,8 +14,8 @@ import {
   listKeystores,
   readKeystore,
 } from '../core/io/keystore.js'
-import type { Address } from '../core/ports.js'
 import { UsageError } from '../core/protocol/errors.js'
+import type { Address } from '../core/protocol/schema.js'
 import { askHidden, readInput } from './session/inputs.js'
 import { readPassword } from './session/key-source.js'
 import { type GlobalFlags, homeSetting } from './session/settings.js'

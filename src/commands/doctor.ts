@@ -1,4 +1,5 @@
 /** `doctor`: every precondition with a fix for each failure (contract §6). Read-only (R24). */
+
 import { Command } from 'commander'
 import {
   clockCheck,
@@ -14,8 +15,9 @@ import type { GatewayClient } from '../core/client/gateway/gateway-client.js'
 import type { JournalView } from '../core/client/journal/journal.js'
 import { verifyJournal } from '../core/client/journal/verify.js'
 import type { Trust } from '../core/client/trust/trust.js'
-import { type Address, type Chain, ChainError } from '../core/ports.js'
+import { type Chain, ChainError } from '../core/ports.js'
 import { UsageError } from '../core/protocol/errors.js'
+import type { Address } from '../core/protocol/schema.js'
 import { secretChecks } from './session/secret-checks.js'
 import {
   addSignerFlags,

@@ -7,9 +7,8 @@ import { onChain } from '../core/chain/unavailable.js'
 import { type Funds, fundsOf } from '../core/client/funds/funds.js'
 import type { Trust } from '../core/client/trust/trust.js'
 import { approval, unlimitedRaw } from '../core/client/wallet/transactions.js'
-import type { Address } from '../core/ports.js'
 import { UsageError } from '../core/protocol/errors.js'
-import { Uint256 } from '../core/protocol/schema.js'
+import { type Address, Uint256 } from '../core/protocol/schema.js'
 import {
   addTransactionFlags,
   coinText,

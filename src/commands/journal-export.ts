@@ -3,7 +3,11 @@
  * --reveal-signature (R5).
  */
 import { Command } from 'commander'
-import { type Authorization, classOf, type Offer } from '../core/client/journal/authorizations.js'
+import {
+  classOf,
+  type JournaledAuthorization,
+  type Offer,
+} from '../core/client/journal/authorizations.js'
 import type { JournalView } from '../core/client/journal/fold.js'
 import { instantOf, journalRow, originsOf } from '../core/client/journal/rows.js'
 import type { Context } from './terminal/context.js'
@@ -47,7 +51,7 @@ const columns = (
 ).split(' ')
 type Row = Readonly<Record<string, string | number | object | null>>
 
-function rowOf(one: Authorization | Offer, nowMs: number): Row {
+function rowOf(one: JournaledAuthorization | Offer, nowMs: number): Row {
   const attempts = 'signed' in one ? one.attempts : []
   const [first, last] = [attempts[0], attempts.at(-1)]
   const { ended_at, ...row } = journalRow(one, nowMs)
@@ -65,7 +69,7 @@ function rowOf(one: Authorization | Offer, nowMs: number): Row {
   return Object.fromEntries(columns.map((name) => [name, all[name] ?? null]))
 }
 
-const payloadOf = (one: Authorization | Offer): object =>
+const payloadOf = (one: JournaledAuthorization | Offer): object =>
   'signed' in one ? (JSON.parse(one.signed.body) as object) : {}
 
 /** RFC 4180, lines ended by CRLF. */

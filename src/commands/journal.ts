@@ -5,9 +5,9 @@
 import { Command } from 'commander'
 import { knownToken } from '../core/chain/profiles.js'
 import {
-  type Authorization,
   isOfferOpen,
   isOpen,
+  type JournaledAuthorization,
   type Offer,
 } from '../core/client/journal/authorizations.js'
 import { openJournal } from '../core/client/journal/journal.js'
@@ -139,7 +139,7 @@ const emptyText = (closed: number): string =>
     : `nothing is open; ${closed} ${closed === 1 ? 'is' : 'are'} closed: \`proposer journal list\``
 
 /** As it is listed. An offer that has expired unsigned is shown as what it was. */
-function entryOf(one: Authorization | Offer, nowMs: number) {
+function entryOf(one: JournaledAuthorization | Offer, nowMs: number) {
   const {
     supersedes: _supersedes,
     ended_at: _endedAt,

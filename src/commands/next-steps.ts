@@ -3,9 +3,9 @@
  * changes nothing (R24).
  */
 import {
-  type Authorization,
   type AuthorizationState,
   isOfferOpen,
+  type JournaledAuthorization,
   stateOf,
 } from '../core/client/journal/authorizations.js'
 import { openJournal } from '../core/client/journal/journal.js'
@@ -199,8 +199,8 @@ const counted = (some: readonly unknown[], what: string) => `${some.length} ${wh
 
 /** The first three questions; `reconcile` goes on from there. */
 function byQuestion(
-  some: readonly Authorization[],
-): readonly (readonly [string, readonly Authorization[]])[] {
+  some: readonly JournaledAuthorization[],
+): readonly (readonly [string, readonly JournaledAuthorization[]])[] {
   const questions = [...new Set(some.map(({ signed }) => signed.questionId))].slice(0, 3)
   return questions.map((question) => [
     question,
@@ -209,7 +209,7 @@ function byQuestion(
 }
 
 /** An equal intent sends the saved bytes (contract §6). */
-function submitText({ id, signed }: Authorization): string {
+function submitText({ id, signed }: JournaledAuthorization): string {
   const outcome = outcomeOf(signed.terms.price)
   if (outcome === undefined || visible(signed.identifier) !== signed.identifier)
     return `proposer journal show ${id}`

@@ -2,6 +2,7 @@
  * What `funds approve` and `revoke` share: showing a small transaction of the wallet's own, asking,
  * printing or sending it.
  */
+
 import type { Command } from 'commander'
 import {
   type OwnTransaction,
@@ -10,8 +11,9 @@ import {
   type SentTransaction,
   sendTransactions,
 } from '../core/client/wallet/transactions.js'
-import type { Address, Chain } from '../core/ports.js'
+import type { Chain } from '../core/ports.js'
 import { UsageError } from '../core/protocol/errors.js'
+import type { Address } from '../core/protocol/schema.js'
 import { confirm } from './session/inputs.js'
 import type { Session, SessionFlags } from './session/session.js'
 import type { Context } from './terminal/context.js'

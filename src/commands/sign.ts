@@ -15,11 +15,11 @@ import {
 import type { SettledEarlier } from '../core/client/propose/earlier.js'
 import { importSignature, walletTypedData } from '../core/client/propose/outside.js'
 import { fromCwd } from '../core/io/home-paths.js'
-import type { Address } from '../core/ports.js'
 import { UsageError } from '../core/protocol/errors.js'
 import { outcomeKeys } from '../core/protocol/proposal.js'
-import type { TypedData } from '../core/protocol/schema.js'
+import type { Address, TypedData } from '../core/protocol/schema.js'
 import { publishFile, writeAll } from '../core/storage/durable.js'
+import { readInput } from './session/inputs.js'
 import {
   addIntentFlags,
   authorizeParts,
@@ -27,10 +27,9 @@ import {
   parseIntent,
   showPreview,
   signingFlags,
-} from './intent.js'
-import { collector, settledData, withSettled } from './rounds.js'
-import { readInput } from './session/inputs.js'
+} from './session/intent.js'
 import { requireIdentifier } from './session/question.js'
+import { collector, settledData, withSettled } from './session/rounds.js'
 import { type Session, withSession } from './session/session.js'
 import type { Context } from './terminal/context.js'
 import { fields } from './terminal/render.js'

@@ -12,6 +12,7 @@ import { submitIntent, submitPayload } from '../core/client/propose/submission.j
 import type { Trust } from '../core/client/trust/trust.js'
 import { PendingError, type ProposerError, UsageError } from '../core/protocol/errors.js'
 import { follow } from './follow.js'
+import { parseJson, readInput } from './session/inputs.js'
 import {
   addIntentFlags,
   authorizeParts,
@@ -19,10 +20,9 @@ import {
   parseIntent,
   showPreview,
   signingFlags,
-} from './intent.js'
-import { collector, currentRound, retryNote, settledData, withSettled } from './rounds.js'
-import { parseJson, readInput } from './session/inputs.js'
+} from './session/intent.js'
 import { requireIdentifier } from './session/question.js'
+import { collector, currentRound, retryNote, settledData, withSettled } from './session/rounds.js'
 import { addExecutorFlags, type Session, withSession } from './session/session.js'
 import { candidateText } from './terminal/candidate-text.js'
 import type { Context } from './terminal/context.js'

@@ -5,8 +5,6 @@
  */
 
 export type Hex = `0x${string}`
-/** A lowercase 20-byte address. */
-export type Address = Hex
 
 /**
  * Wall time orders nothing (R13): `nowMs` dates records, `monotonicMs` measures durations and
@@ -96,7 +94,7 @@ export interface BlockHeader {
 }
 
 export interface ChainLog {
-  address: Address
+  address: Hex
   topics: readonly Hex[]
   data: Hex
   blockNumber: bigint
@@ -121,9 +119,9 @@ export interface ChainReceipt {
 }
 
 export interface ChainCall {
-  to: Address
+  to: Hex
   data: Hex
-  from?: Address
+  from?: Hex
   gas?: bigint
 }
 
@@ -139,12 +137,12 @@ export interface Chain {
   logs(filter: {
     fromBlock: bigint
     toBlock: bigint
-    addresses: readonly Address[]
+    addresses: readonly Hex[]
     topics?: readonly (Hex | readonly Hex[] | null)[]
   }): Promise<readonly ChainLog[]>
-  code(address: Address, at?: 'latest' | bigint): Promise<Hex>
-  balance(address: Address): Promise<bigint>
-  transactionCount(address: Address, at: 'latest' | 'pending' | 'finalized'): Promise<number>
+  code(address: Hex, at?: 'latest' | bigint): Promise<Hex>
+  balance(address: Hex): Promise<bigint>
+  transactionCount(address: Hex, at: 'latest' | 'pending' | 'finalized'): Promise<number>
   estimateGas(call: ChainCall): Promise<bigint>
   /** The node's suggested tip in wei. */
   tip(): Promise<bigint>
@@ -182,7 +180,7 @@ export class ChainError extends Error {
 
 /** Signs for one account; the key itself never leaves the signer. */
 export interface Signer {
-  readonly address: Address
+  readonly address: Hex
   /**
    * 65 bytes r‖s‖v with v 27 or 28 and low s. A wallet outside, which signs no bare digests,
    * refuses.

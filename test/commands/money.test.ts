@@ -2,11 +2,12 @@
  * What a person reads about money before and after signing it: amounts, answers, what was admitted,
  * what comes next (contract §6).
  */
+
 import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { builtInProfile } from '../../src/core/chain/profiles.js'
-import type { Address } from '../../src/core/ports.js'
+import type { Address } from '../../src/core/protocol/schema.js'
 import { type Ran, type RunOptions, run, temporaryHome } from '../support/cli.js'
 import {
   bondRaw,

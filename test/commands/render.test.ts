@@ -1,8 +1,8 @@
 import { PassThrough } from 'node:stream'
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
-import { parseDeadline } from '../../src/commands/intent.js'
 import { askHidden, confirm } from '../../src/commands/session/inputs.js'
+import { parseDeadline } from '../../src/commands/session/intent.js'
 import {
   amountText,
   dateText,

@@ -12,7 +12,7 @@ import type {
   SlotAttempt,
 } from '../../src/core/gateway/ledger/ledger.js'
 import type { Hex } from '../../src/core/ports.js'
-import type { Failure, Progress } from '../../src/core/protocol/candidate.js'
+import type { CandidateFailure, Progress } from '../../src/core/protocol/candidate.js'
 
 export interface LedgerStore {
   open(): Promise<Ledger>
@@ -73,7 +73,7 @@ function candidate(
 }
 
 const failed = (retryable: boolean): Progress => {
-  const failure: Failure = {
+  const failure: CandidateFailure = {
     stage: 'validation',
     code: retryable ? 'insufficient_balance' : 'permit_expired',
     detail: 'the wallet holds 1, the permit needs 2',

@@ -8,7 +8,8 @@ import {
   witnessTypeString,
 } from '../../src/core/chain/contracts.js'
 import { callData } from '../../src/core/devchain/dev-contracts.js'
-import type { Address, Hex } from '../../src/core/ports.js'
+import type { Hex } from '../../src/core/ports.js'
+import type { Address } from '../../src/core/protocol/schema.js'
 import {
   type Bench,
   customBond,

@@ -13,12 +13,13 @@ import {
   devAccount,
   devAddresses,
   devRpc,
-  sendTransactions,
+  sendAsDev,
 } from '../../src/core/devchain/dev-contracts.js'
 import { disputeProposal, proposeDirectly } from '../../src/core/devchain/dev-verbs.js'
 import { createChain } from '../../src/core/io/rpc/rpc.js'
-import type { Address, Chain, Hex } from '../../src/core/ports.js'
+import type { Chain, Hex } from '../../src/core/ports.js'
 import { priceOf } from '../../src/core/protocol/proposal.js'
+import type { Address } from '../../src/core/protocol/schema.js'
 import { type Ran, type RunOptions, run, temporaryHome } from '../support/cli.js'
 import { scriptedGateway } from '../support/scripted-gateway.js'
 import type { WalletDocument } from '../support/wallet-server.js'
@@ -123,7 +124,7 @@ async function execute({ payload }: { payload: SignedPayload }): Promise<void> {
     terms,
     signature: payload.signature,
   })
-  await sendTransactions(devRpc(dev.rpcUrl), [
+  await sendAsDev(devRpc(dev.rpcUrl), [
     { from: devAccount('executor').address, to: devAddresses.signedProposer, data },
   ])
 }

@@ -16,7 +16,7 @@ import {
   devAddresses,
   devRpc,
   placedAt,
-  sendTransactions,
+  sendAsDev,
 } from '../../src/core/devchain/dev-contracts.js'
 import { exampleQuestion, listedOutcomes } from '../../src/core/devchain/dev-questions.js'
 import {
@@ -157,12 +157,12 @@ describe('contract §6, §8: a dev chain', () => {
     const signer = devAccount('proposer', 1)
     const call = await callPropose(chain, slug(0), signer)
     await expect(
-      sendTransactions(rpc, [{ ...call, from: devAccount('outsider').address }]),
+      sendAsDev(rpc, [{ ...call, from: devAccount('outsider').address }]),
     ).rejects.toMatchObject({
       code: 'dev_chain_refused',
       detail: expect.stringContaining('AccessControlUnauthorizedAccount'),
     })
-    await sendTransactions(rpc, [{ ...call, from: devAccount('executor').address }])
+    await sendAsDev(rpc, [{ ...call, from: devAccount('executor').address }])
     expect(await showRound(chain.rpcUrl, slug(0))).toMatchObject({ state: roundStates.proposed })
   })
 

@@ -11,7 +11,7 @@ import {
   devAddresses,
   devRpc,
   placedAt,
-  sendTransactions,
+  sendAsDev,
 } from '../../src/core/devchain/dev-contracts.js'
 import type { Hex } from '../../src/core/ports.js'
 import {
@@ -202,9 +202,7 @@ describe('R3, R15, R23: a gateway killed by SIGKILL at each step of the executor
     await rpc.request('anvil_setBalance', [address, '0x56bc75e2d63100000'])
     const signedProposer = placedAt('SignedProposer', devAddresses.signedProposer)
     const data = callData(signedProposer, 'addDelegatedProposer', [address])
-    await sendTransactions(rpc, [
-      { from: devAccount('admin').address, to: signedProposer.address, data },
-    ])
+    await sendAsDev(rpc, [{ from: devAccount('admin').address, to: signedProposer.address, data }])
     return { address, keyFile }
   }
 

@@ -2,6 +2,7 @@
  * `serve --check`: one test for each fault, through the real program on a real dev chain (contract
  * §6; domain §2, §4, §8).
  */
+
 import type { EventEmitter } from 'node:events'
 import { chmod, mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises'
 import { createServer } from 'node:net'
@@ -15,11 +16,12 @@ import {
   devAddresses,
   devRpc,
   placedAt,
-  sendTransactions,
+  sendAsDev,
 } from '../../src/core/devchain/dev-contracts.js'
 import { createHttp } from '../../src/core/io/http.js'
 import { createChain } from '../../src/core/io/rpc/rpc.js'
-import type { Address, Hex } from '../../src/core/ports.js'
+import type { Hex } from '../../src/core/ports.js'
+import type { Address } from '../../src/core/protocol/schema.js'
 import { fakeContext } from '../support/cli.js'
 import { type Ended, workshop } from '../support/processes.js'
 import type { ServeReady } from '../support/proposing.js'
@@ -155,7 +157,7 @@ async function send(
   name: string,
   ...args: unknown[]
 ): Promise<void> {
-  await sendTransactions(devRpc(dev.rpc_url), [
+  await sendAsDev(devRpc(dev.rpc_url), [
     { from, to, data: callData(placedAt(contract, to), name, args) },
   ])
 }

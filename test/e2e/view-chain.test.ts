@@ -21,13 +21,8 @@ import { createChainView, type LiveView } from '../../src/core/gateway/view/view
 import { systemClock } from '../../src/core/io/clock.js'
 import { createChain } from '../../src/core/io/rpc/rpc.js'
 import { yieldToEvents } from '../../src/core/io/serving/load.js'
-import {
-  type Address,
-  type Chain,
-  type ChainCall,
-  ChainError,
-  type Hex,
-} from '../../src/core/ports.js'
+import { type Chain, type ChainCall, ChainError, type Hex } from '../../src/core/ports.js'
+import type { Address } from '../../src/core/protocol/schema.js'
 
 let dev: DevChain
 let chain: Chain & { close(): Promise<void> }

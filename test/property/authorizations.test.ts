@@ -5,10 +5,10 @@
 import fc from 'fast-check'
 import { expect, test } from 'vitest'
 import {
-  type Authorization,
   equalIntent,
   isOpen,
   isUnsettled,
+  type JournaledAuthorization,
   openFor,
   stateOf,
 } from '../../src/core/client/journal/authorizations.js'
@@ -17,7 +17,7 @@ import type {
   AttemptClass,
   JournalRecord,
   Signed,
-  Terminal,
+  TerminalRecord,
 } from '../../src/core/client/journal/records.js'
 
 const nowMs = 1_760_000_000_000
@@ -49,7 +49,7 @@ type Event =
   | { readonly kind: 'attempt'; readonly class: AttemptClass | 'no end' }
   | {
       readonly kind: 'terminal'
-      readonly outcome: Terminal['outcome']
+      readonly outcome: TerminalRecord['outcome']
       readonly retryable: boolean
     }
 
@@ -72,7 +72,12 @@ const event: fc.Arbitrary<Event> = fc.oneof(
     weight: 1,
     arbitrary: fc.record({
       kind: fc.constant('terminal' as const),
-      outcome: fc.constantFrom<Terminal['outcome']>('executed', 'failed', 'nonce_used', 'expired'),
+      outcome: fc.constantFrom<TerminalRecord['outcome']>(
+        'executed',
+        'failed',
+        'nonce_used',
+        'expired',
+      ),
       retryable: fc.boolean(),
     }),
   },
@@ -135,7 +140,7 @@ function expectedState(events: readonly Event[]): string {
   return 'deferred'
 }
 
-const foldOf = (records: readonly JournalRecord[]): Authorization => {
+const foldOf = (records: readonly JournalRecord[]): JournaledAuthorization => {
   const fold = newFold()
   for (const record of records) fold.add(record)
   const [one] = fold.view().authorizations

@@ -3,6 +3,7 @@
  * machine, a modelled chain that tells them their contexts, and the gateway's front with its real
  * budget, whose candidates are executed some seconds after their admission.
  */
+
 import { generatePrivateKey, privateKeyToAddress } from 'viem/accounts'
 import { main } from '../../src/commands/main.js'
 import type { Context } from '../../src/commands/terminal/context.js'
@@ -13,8 +14,9 @@ import type { Ledger } from '../../src/core/gateway/ledger/ledger.js'
 import { knownKind } from '../../src/core/gateway/ledger/state.js'
 import { foldLedger, openLedger } from '../../src/core/gateway/ledger/store.js'
 import type { Question } from '../../src/core/gateway/view/chain-view.js'
-import type { Address, Clock, Fetch, Hex } from '../../src/core/ports.js'
+import type { Clock, Fetch, Hex } from '../../src/core/ports.js'
 import type { Progress } from '../../src/core/protocol/candidate.js'
+import type { Address } from '../../src/core/protocol/schema.js'
 import { witnessRound } from '../../src/core/protocol/witness.js'
 import { fakeContext, type Ran } from './cli.js'
 import { type EventClock, eventClock } from './client-world.js'

@@ -1,4 +1,5 @@
 /** A signed proposal on a dev chain, without the product's own signing. */
+
 import { yesOrNoQuery } from '../../src/core/chain/contracts.js'
 import type { DevChain } from '../../src/core/devchain/dev-chain.js'
 import {
@@ -8,7 +9,8 @@ import {
   devRpc,
   placedAt,
 } from '../../src/core/devchain/dev-contracts.js'
-import type { Address, Hex } from '../../src/core/ports.js'
+import type { Hex } from '../../src/core/ports.js'
+import type { Address } from '../../src/core/protocol/schema.js'
 import { proposeArgs, signPayload } from './dev-chain-vectors.js'
 
 /** The call of SignedProposer that proposes p2 for this account on the question's current round. */

@@ -1,7 +1,9 @@
 /** How each case of `reverts.json` is brought about on our contracts. */
+
 import type { Placed } from '../../src/core/devchain/dev-contracts.js'
 import { callData } from '../../src/core/devchain/dev-contracts.js'
-import type { Address, Hex } from '../../src/core/ports.js'
+import type { Hex } from '../../src/core/ports.js'
+import type { Address } from '../../src/core/protocol/schema.js'
 import {
   admin,
   type Payload,

@@ -2,6 +2,7 @@
  * The vectors' world on a real anvil: our contracts at the vectors' addresses, set up through their
  * own setters.
  */
+
 import { readFileSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { maxUint256 } from 'viem'
@@ -18,7 +19,8 @@ import {
   type Placed,
   receiptsOf,
 } from '../../src/core/devchain/dev-contracts.js'
-import type { Address, Hex } from '../../src/core/ports.js'
+import type { Hex } from '../../src/core/ports.js'
+import type { Address } from '../../src/core/protocol/schema.js'
 
 export interface RevertCase {
   readonly name: string

@@ -3,6 +3,7 @@
  * finalized pointer, reorganisations and faults per call (robustness §8, T8). Nothing moves by
  * itself: blocks come from `mine`.
  */
+
 import {
   keccak256,
   parseTransaction,
@@ -11,7 +12,6 @@ import {
   type TransactionSerializedEIP1559,
 } from 'viem'
 import {
-  type Address,
   type BlockHeader,
   type Chain,
   ChainError,
@@ -21,6 +21,7 @@ import {
   type Clock,
   type Hex,
 } from '../../src/core/ports.js'
+import type { Address } from '../../src/core/protocol/schema.js'
 import {
   callWorld,
   emptyWorld,

@@ -2,6 +2,7 @@
  * What can happen on a fake chain: questions, disputes, rivals, cancelled nonces; each in the next
  * block, with its logs.
  */
+
 import { type Abi, keccak256, stringToHex } from 'viem'
 import {
   ctfAdapterAbi,
@@ -9,7 +10,8 @@ import {
   permit2Abi,
   yesOrNoQuery,
 } from '../../src/core/chain/contracts.js'
-import type { Address, Hex } from '../../src/core/ports.js'
+import type { Hex } from '../../src/core/ports.js'
+import type { Address } from '../../src/core/protocol/schema.js'
 import type { FakeChain } from './fake-chain.js'
 import {
   adapter,

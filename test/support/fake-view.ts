@@ -6,10 +6,15 @@ import { keccak256, toHex as textToHex } from 'viem'
 import { generatePrivateKey, privateKeyToAddress, sign } from 'viem/accounts'
 import { type Contracts, domainOf, type Round, roundRef } from '../../src/core/chain/round.js'
 import type { ChainView, Question } from '../../src/core/gateway/view/chain-view.js'
-import type { Address, Hex } from '../../src/core/ports.js'
+import type { Hex } from '../../src/core/ports.js'
 import { UnavailableError } from '../../src/core/protocol/errors.js'
 import { priceOf, type Terms, toBatchItem, toSingle } from '../../src/core/protocol/proposal.js'
-import type { BatchItem, OutcomeKey, SignedProposal } from '../../src/core/protocol/schema.js'
+import type {
+  Address,
+  BatchItem,
+  OutcomeKey,
+  SignedProposal,
+} from '../../src/core/protocol/schema.js'
 import { toHex, witnessRound } from '../../src/core/protocol/witness.js'
 
 const address = (digit: string): Address => `0x${digit.repeat(40)}`

@@ -3,6 +3,7 @@
  * viem, reverts with the real data. What `propose` does, and in which order it fails, is domain
  * §2.1.
  */
+
 import {
   type Abi,
   concatHex,
@@ -31,7 +32,8 @@ import { managedRequestId } from '../../src/core/chain/questions.js'
 import { zeroAddress } from '../../src/core/chain/reading.js'
 import { revertAbi } from '../../src/core/chain/reverts.js'
 import { type Contracts, domainOf } from '../../src/core/chain/round.js'
-import type { Address, Hex } from '../../src/core/ports.js'
+import type { Hex } from '../../src/core/ports.js'
+import type { Address } from '../../src/core/protocol/schema.js'
 import { recoverSigner } from '../../src/core/protocol/signature.js'
 import { witnessRound } from '../../src/core/protocol/witness.js'
 

@@ -14,14 +14,14 @@ import { isJournalKind, readRecord } from '../../src/core/client/journal/records
 import { createJournalFacts } from '../../src/core/client/journal/verify.js'
 import { storeFacts } from '../../src/core/gateway/operator/audit.js'
 import type { JournalFact, StoreFact } from '../../src/core/history/facts.js'
-import type { Address, Chain, Fetch, Files, Hash, Hex } from '../../src/core/ports.js'
+import type { Chain, Fetch, Files, Hash, Hex } from '../../src/core/ports.js'
 import {
   type Authorization,
   fromBatchItem,
   fromSingle,
   identityOf,
 } from '../../src/core/protocol/proposal.js'
-import type { BatchItem, SignedProposal } from '../../src/core/protocol/schema.js'
+import type { Address, BatchItem, SignedProposal } from '../../src/core/protocol/schema.js'
 import type { RecordLog } from '../../src/core/storage/record-log.js'
 import { createHistory, type History } from './observed-history.js'
 

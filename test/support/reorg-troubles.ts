@@ -11,8 +11,8 @@ import {
   devFinalFeeRaw,
   placedAt,
 } from '../../src/core/devchain/dev-contracts.js'
-import type { Address, Hex } from '../../src/core/ports.js'
-import type { CandidateStatus } from '../../src/core/protocol/schema.js'
+import type { Hex } from '../../src/core/ports.js'
+import type { Address, CandidateStatus } from '../../src/core/protocol/schema.js'
 import { devSigner, type ProposeWish, type StillChain } from './reorg-gateway.js'
 
 const totalRaw = devBondRaw + devFinalFeeRaw

@@ -3,6 +3,7 @@
  * round's proposal travels under one nonce of the executor, and under another only once the first
  * is spent in finalized state without having executed it.
  */
+
 import {
   type Abi,
   decodeFunctionData,
@@ -11,7 +12,8 @@ import {
   type TransactionSerializedEIP1559,
 } from 'viem'
 import { signedProposerAbi } from '../../src/core/chain/contracts.js'
-import type { Address, Hex } from '../../src/core/ports.js'
+import type { Hex } from '../../src/core/ports.js'
+import type { Address } from '../../src/core/protocol/schema.js'
 import type { FakeChain } from './fake-chain.js'
 import { fakeContracts } from './fake-world.js'
 

@@ -2,8 +2,9 @@
  * What the steps of the week are made of: rounds to propose in, signatures on their way, and what
  * others do to them.
  */
+
 import { callData, type Placed, placedAt } from '../../src/core/devchain/dev-contracts.js'
-import type { Address } from '../../src/core/ports.js'
+import type { Address } from '../../src/core/protocol/schema.js'
 import { actors, contracts, requestKey, type WeekQuestion } from './week-chain.js'
 import type { Signed } from './week-model.js'
 import type { WeekWallet } from './week-wallets.js'

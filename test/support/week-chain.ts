@@ -3,6 +3,7 @@
  * with all four kinds of requesters on it. Reads go by the contracts' own ABIs to any block, so
  * that what a test concludes owes nothing to the product's reading.
  */
+
 import { decodeFunctionResult, keccak256, maxUint256 } from 'viem'
 import { yesOrNoQuery } from '../../src/core/chain/contracts.js'
 import { startAnvil } from '../../src/core/devchain/dev-anvil.js'
@@ -21,7 +22,8 @@ import {
   placedAt,
 } from '../../src/core/devchain/dev-contracts.js'
 import { exampleQuestion } from '../../src/core/devchain/dev-questions.js'
-import type { Address, Hex } from '../../src/core/ports.js'
+import type { Hex } from '../../src/core/ports.js'
+import type { Address } from '../../src/core/protocol/schema.js'
 import { type WeekWallet, weekAddress, weekWallets } from './week-wallets.js'
 
 /** Seconds from block to block while time does not jump. */

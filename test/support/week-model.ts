@@ -3,9 +3,11 @@
  * a block by the contracts' own ABIs, and judged by the words of the contract and of domain §3, §4,
  * §7. Nothing here knows how the product comes to its verdicts.
  */
+
 import { yesOrNoQuery } from '../../src/core/chain/contracts.js'
 import { callData, placedAt } from '../../src/core/devchain/dev-contracts.js'
-import type { Address, Hex } from '../../src/core/ports.js'
+import type { Hex } from '../../src/core/ports.js'
+import type { Address } from '../../src/core/protocol/schema.js'
 import {
   actors,
   contracts,

@@ -2,9 +2,11 @@
  * Every proposal that the week's chain holds, read from its blocks: whose, at what price, and by
  * which signature (domain §2.1, §9).
  */
+
 import { decodeEventLog, decodeFunctionData } from 'viem'
 import { topics } from '../../src/core/chain/contracts.js'
-import type { Address, Hex } from '../../src/core/ports.js'
+import type { Hex } from '../../src/core/ports.js'
+import type { Address } from '../../src/core/protocol/schema.js'
 import { contracts, type WeekChain, type WeekQuestion } from './week-chain.js'
 import type { Signed } from './week-model.js'
 

@@ -2,10 +2,11 @@
  * What goes wrong for a while in the week: pauses, lists, bonds, funds, roles, wallets, fees. Each
  * mends itself some steps later.
  */
+
 import { maxUint256 } from 'viem'
 import { yesOrNoQuery } from '../../src/core/chain/contracts.js'
 import { callData, type Placed, placedAt } from '../../src/core/devchain/dev-contracts.js'
-import type { Address } from '../../src/core/ports.js'
+import type { Address } from '../../src/core/protocol/schema.js'
 import { isAdapter, isBusy, isRequested, openRound, type Step, underway } from './week-acts.js'
 import { actors, contracts, delegate, noAddress, type WeekQuestion } from './week-chain.js'
 import { checkWaiting, restBlocks } from './week-checks.js'

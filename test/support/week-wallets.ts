@@ -2,9 +2,11 @@
  * Who proposes in the simulated week: accounts, contract wallets and delegated accounts, rich and
  * poor; and how they sign.
  */
+
 import { hashStruct, hashTypedData, keccak256, maxUint256, stringToHex } from 'viem'
 import { privateKeyToAccount } from 'viem/accounts'
-import type { Address, Hex } from '../../src/core/ports.js'
+import type { Hex } from '../../src/core/ports.js'
+import type { Address } from '../../src/core/protocol/schema.js'
 
 /** An address that belongs to a name. */
 export function weekAddress(name: string): Address {

@@ -2,9 +2,10 @@
  * Admission on a view of a fake chain: what memory does not know yet must not refuse for good
  * (contract §2).
  */
+
 import { describe, expect, test } from 'vitest'
 import { createChainView } from '../../src/core/gateway/view/view.js'
-import type { Address } from '../../src/core/ports.js'
+import type { Address } from '../../src/core/protocol/schema.js'
 import { createFakeChain, createFakeClock } from '../support/fake-chain.js'
 import { ask, questionText } from '../support/fake-events.js'
 import { signedBody, signedItem } from '../support/fake-view.js'

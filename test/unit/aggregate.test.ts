@@ -9,13 +9,13 @@ import {
   multicallAddress,
 } from '../../src/core/chain/aggregate.js'
 import {
-  type Address,
   type Chain,
   type ChainCall,
   ChainError,
   type ChainErrorKind,
   type Hex,
 } from '../../src/core/ports.js'
+import type { Address } from '../../src/core/protocol/schema.js'
 import { createFakeChain } from '../support/fake-chain.js'
 
 const abi = parseAbi([

@@ -5,7 +5,7 @@
 import { describe, expect, test } from 'vitest'
 import type { Bench } from '../../src/core/conformance/bench.js'
 import { budgetRuns } from '../../src/core/conformance/budgets.js'
-import type { Call } from '../../src/core/conformance/probe.js'
+import type { ProbeCall } from '../../src/core/conformance/probe.js'
 import { Fault, NotSeen } from '../../src/core/conformance/rule.js'
 
 const polling = budgetRuns['8-charged-by-item']
@@ -16,7 +16,7 @@ function look(
   back: readonly number[],
 ): Promise<string> | undefined {
   let [left, calls] = [1_000, 0]
-  const send = async ({ path, items = 1 }: Call) => {
+  const send = async ({ path, items = 1 }: ProbeCall) => {
     left += (back[calls++ % back.length] ?? 0) - costs(items)
     const headers = new Headers({
       'ratelimit-limit': '1000',

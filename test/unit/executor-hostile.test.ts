@@ -2,12 +2,14 @@
  * What a wallet, a node or a bad moment can do to the queue: nothing may jam a nonce, starve others
  * or cancel without end (R3, R15, R17).
  */
+
 import { parseTransaction, type TransactionSerializedEIP1559 } from 'viem'
 import { expect, test } from 'vitest'
 import { carriedBy } from '../../src/core/gateway/executor/transaction.js'
 import { createPipeline } from '../../src/core/gateway/pipeline/pipeline.js'
-import { type Address, ChainError } from '../../src/core/ports.js'
+import { ChainError } from '../../src/core/ports.js'
 import type { Candidate } from '../../src/core/protocol/candidate.js'
+import type { Address } from '../../src/core/protocol/schema.js'
 import { endow, invalidateNonces } from '../support/fake-events.js'
 import { fakeContracts } from '../support/fake-world.js'
 import {

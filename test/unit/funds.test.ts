@@ -1,4 +1,5 @@
 /** What is reserved and what is free (spec §5), and what the doctor makes of it. */
+
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import {
@@ -19,8 +20,9 @@ import { authorize } from '../../src/core/client/propose/authorize.js'
 import type { Intent } from '../../src/core/client/propose/intent.js'
 import { chainContexts } from '../../src/core/client/trust/context.js'
 import type { Trust } from '../../src/core/client/trust/trust.js'
-import type { Address, Chain, Hex } from '../../src/core/ports.js'
+import type { Chain, Hex } from '../../src/core/ports.js'
 import { ProposerError } from '../../src/core/protocol/errors.js'
+import type { Address } from '../../src/core/protocol/schema.js'
 import { makeWorld } from '../support/client-world.js'
 import {
   ask,

@@ -88,7 +88,8 @@ describe('style: commands named in hints and helps', () => {
 
   test('are not named without the program, and those of the operator have their parts', async () => {
     // What is handed to a function is made into a whole command there.
-    const bare = /(?<!\()`(?:store|candidates|questions|conformance|support-bundle|completion) [a-z]/
+    const bare =
+      /(?<!\()`(?:store|candidates|questions|conformance|support-bundle|completion) [a-z]/
     const sources = readdirSync(source, { recursive: true, encoding: 'utf8' }).filter((name) =>
       name.endsWith('.ts'),
     )

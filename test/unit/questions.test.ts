@@ -7,7 +7,8 @@ import {
   resolveRound,
 } from '../../src/core/chain/questions.js'
 import type { Contracts } from '../../src/core/chain/round.js'
-import { type Address, type Chain, ChainError, type Hex } from '../../src/core/ports.js'
+import { type Chain, ChainError, type Hex } from '../../src/core/ports.js'
+import type { Address } from '../../src/core/protocol/schema.js'
 import { createFakeChain, type FakeChain } from '../support/fake-chain.js'
 import {
   ask,

@@ -3,7 +3,6 @@ import { refusalOf } from '../../src/core/gateway/front/answer.js'
 import { createSlugs, namedBySlugs, type Slugs } from '../../src/core/gateway/view/slugs.js'
 import { createChainView } from '../../src/core/gateway/view/view.js'
 import {
-  type Address,
   ChainError,
   type Clock,
   type Hex,
@@ -11,6 +10,7 @@ import {
   SlugLookUpError,
 } from '../../src/core/ports.js'
 import { wireError } from '../../src/core/protocol/refusal.js'
+import type { Address } from '../../src/core/protocol/schema.js'
 import { createFakeChain, createFakeClock } from '../support/fake-chain.js'
 import { ask, questionText } from '../support/fake-events.js'
 import {

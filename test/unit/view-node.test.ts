@@ -1,8 +1,10 @@
 /** What the view makes of a node that cannot do all that the gateway needs. */
+
 import { describe, expect, test } from 'vitest'
 import { createChainView } from '../../src/core/gateway/view/view.js'
 import { chainErrorOf } from '../../src/core/io/rpc/rpc-errors.js'
-import type { Address, Chain } from '../../src/core/ports.js'
+import type { Chain } from '../../src/core/ports.js'
+import type { Address } from '../../src/core/protocol/schema.js'
 import { createFakeChain, createFakeClock } from '../support/fake-chain.js'
 import { ask, questionText, rivalProposes } from '../support/fake-events.js'
 import { fakeContracts } from '../support/fake-world.js'

@@ -18,7 +18,8 @@ import {
 } from '../../src/core/gateway/view/head-history.js'
 import { followedTopics } from '../../src/core/gateway/view/logs.js'
 import { createChainView, type LiveView } from '../../src/core/gateway/view/view.js'
-import type { Address, Hex } from '../../src/core/ports.js'
+import type { Hex } from '../../src/core/ports.js'
+import type { Address } from '../../src/core/protocol/schema.js'
 import {
   createFakeChain,
   createFakeClock,

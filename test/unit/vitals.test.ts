@@ -5,7 +5,7 @@
 import { describe, expect, test } from 'vitest'
 import type { LedgerEvent, Slot, SlotAttempt } from '../../src/core/gateway/ledger/ledger.js'
 import { followLedger, stageOfProgress, stateLine } from '../../src/core/gateway/status/health.js'
-import type { Progress, Submission } from '../../src/core/protocol/candidate.js'
+import type { CandidateSubmission, Progress } from '../../src/core/protocol/candidate.js'
 import type { Observation, StateLine } from '../../src/core/protocol/vitals.js'
 import { invalidateNonces } from '../support/fake-events.js'
 import { createPipelineWorld, oneCandidate, type PipelineWorld } from '../support/pipeline-world.js'
@@ -146,7 +146,7 @@ describe('stages and ends', () => {
   ] as const)(
     'contract §5: a selected candidate whose submission is %s stands at %s',
     (status, stage) => {
-      const submission: Submission = {
+      const submission: CandidateSubmission = {
         status,
         transactionHash: '0x1',
         submittedAtMs: null,
@@ -162,7 +162,7 @@ describe('stages and ends', () => {
 })
 
 describe('a ledger that tells what a test wants told', () => {
-  const submission: Submission = {
+  const submission: CandidateSubmission = {
     status: 'submitted',
     transactionHash: '0x01',
     submittedAtMs: 3,

@@ -2,7 +2,8 @@ import { readFileSync } from 'node:fs'
 import fc from 'fast-check'
 import { hashTypedData, keccak256, recoverAddress, stringToBytes } from 'viem'
 import { describe, expect, test } from 'vitest'
-import type { Address, Hex } from '../../src/core/ports.js'
+import type { Hex } from '../../src/core/ports.js'
+import type { Address } from '../../src/core/protocol/schema.js'
 import { recoverSigner } from '../../src/core/protocol/signature.js'
 import {
   domainSeparator,

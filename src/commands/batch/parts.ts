@@ -30,8 +30,8 @@ import {
 import { checkContext, type Trust } from '../../core/client/trust/trust.js'
 import { systemCurve } from '../../core/io/secp256k1.js'
 import type { Chain } from '../../core/ports.js'
-import { whole } from '../intent.js'
 import { parseJson, readInput } from '../session/inputs.js'
+import { whole } from '../session/intent.js'
 import { contextSource } from '../session/question.js'
 import {
   addRequesterFlag,

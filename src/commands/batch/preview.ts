@@ -2,6 +2,7 @@
  * `--dry-run` of a batch: what would become of each row, and for how much; it ends with the exit
  * code of the run (contract §6).
  */
+
 import { knownToken } from '../../core/chain/profiles.js'
 import type { GatewayClient } from '../../core/client/gateway/gateway-client.js'
 import { placeText } from '../../core/client/input/rows.js'
@@ -10,9 +11,9 @@ import { asItemError } from '../../core/client/propose/row-outcome.js'
 import { checkSpending, inGroups } from '../../core/client/propose/spending.js'
 import { checkTerms } from '../../core/client/propose/terms.js'
 import { chainNow } from '../../core/client/trust/context.js'
-import type { Address } from '../../core/ports.js'
 import { UsageError } from '../../core/protocol/errors.js'
 import { outcomeOf, priceOf } from '../../core/protocol/proposal.js'
+import type { Address } from '../../core/protocol/schema.js'
 import type { Context } from '../terminal/context.js'
 import { amountText } from '../terminal/render.js'
 import { type Opened, totalsText } from './parts.js'

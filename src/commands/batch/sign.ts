@@ -5,12 +5,12 @@
 import { basename, dirname } from 'node:path'
 import { Command } from 'commander'
 import { placeText } from '../../core/client/input/rows.js'
-import type { Authorization } from '../../core/client/journal/authorizations.js'
+import type { JournaledAuthorization } from '../../core/client/journal/authorizations.js'
 import { type RowSigned, signBatch } from '../../core/client/propose/batch.js'
 import { fromCwd } from '../../core/io/home-paths.js'
-import type { Address, Hex } from '../../core/ports.js'
+import type { Hex } from '../../core/ports.js'
 import { toBatchItem } from '../../core/protocol/proposal.js'
-import { SignedProposal } from '../../core/protocol/schema.js'
+import { type Address, SignedProposal } from '../../core/protocol/schema.js'
 import { publishFile, writeAll } from '../../core/storage/durable.js'
 import { type Session, withSession } from '../session/session.js'
 import type { Context } from '../terminal/context.js'
@@ -129,7 +129,7 @@ async function sign(
 /**
  * The saved bytes as a batch item; saved in the single form, the item that says the same (§2.7).
  */
-function itemText({ signed }: Authorization): string {
+function itemText({ signed }: JournaledAuthorization): string {
   // An element of a JSON array may stand on several lines; here an item is one.
   if (signed.form === 'batch')
     return signed.body.includes('\n') ? JSON.stringify(JSON.parse(signed.body)) : signed.body

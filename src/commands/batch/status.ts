@@ -10,7 +10,7 @@ import { addExecutorFlags, type SessionFlags, withSession } from '../session/ses
 import type { Context } from '../terminal/context.js'
 import { addFormatFlag, type FormatFlags, withSource } from './source.js'
 import { newResultStream, newTally } from './text.js'
-import { failedError, lookAtBatch, pendingError, waitForBatch } from './wait.js'
+import { lookAtBatch, pendingError, rowFailedError, waitForBatch } from './wait.js'
 
 interface StatusFlags extends SessionFlags, FormatFlags {
   readonly wait?: boolean
@@ -82,7 +82,7 @@ const isStage = (state: string) => ['received', 'validated', 'selected', 'unknow
 function errorOf(one: PolledCandidate, isOutOfTime: boolean) {
   const { candidate, end, error, statusCode } = one
   if (error !== undefined) return error
-  if (end === 'failed') return failedError(one)
+  if (end === 'failed') return rowFailedError(one)
   if (end === 'executed') return undefined
   if (isOutOfTime) return pendingError(one, 'run the same command again')
   if (candidate !== undefined) return undefined

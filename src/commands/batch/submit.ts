@@ -13,7 +13,7 @@ import {
   ProposerError,
   UnavailableError,
 } from '../../core/protocol/errors.js'
-import { collector, outOfBandData, settledData } from '../rounds.js'
+import { collector, outOfBandData, settledData } from '../session/rounds.js'
 import { addExecutorFlags, type Session, withSession } from '../session/session.js'
 import type { Context } from '../terminal/context.js'
 import { visible } from '../terminal/render.js'
@@ -22,7 +22,7 @@ import { addBatchFlags, type BatchFlags, type Opened, openBatch } from './parts.
 import { showBatchPlan } from './preview.js'
 import { withSource } from './source.js'
 import { newResultStream, newTally, progressText, type Tally } from './text.js'
-import { failedBefore, failedError, pendingError, waitForBatch } from './wait.js'
+import { failedBefore, pendingError, rowFailedError, waitForBatch } from './wait.js'
 
 interface SubmitFlags extends BatchFlags {
   readonly wait?: boolean
@@ -212,7 +212,7 @@ async function wait(
     if (one.end === 'executed') counts.executed++
     else if (one.end === 'failed') {
       counts.failed++
-      tally.add(`candidate ${one.candidateId}`, failedError(one))
+      tally.add(`candidate ${one.candidateId}`, rowFailedError(one))
     } else {
       counts.pending++
       tally.add(

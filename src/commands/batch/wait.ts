@@ -11,7 +11,7 @@ import {
   type PolledCandidate,
 } from '../../core/client/follow/batch.js'
 import type { PollParts } from '../../core/client/follow/follow.js'
-import type { Authorization } from '../../core/client/journal/authorizations.js'
+import type { JournaledAuthorization } from '../../core/client/journal/authorizations.js'
 import { FailedError, PendingError } from '../../core/protocol/errors.js'
 import type { Context } from '../terminal/context.js'
 import { visible } from '../terminal/render.js'
@@ -44,7 +44,11 @@ export const lookAtBatch = (
  * FailedError (exit 7) of a candidate that failed. The batch route tells no next action (§4.2 rule
  * 7).
  */
-export function failedError({ candidateId, candidate, retryable }: PolledCandidate): FailedError {
+export function rowFailedError({
+  candidateId,
+  candidate,
+  retryable,
+}: PolledCandidate): FailedError {
   const { code, detail } = candidate?.failure ?? { code: 'failed', detail: '' }
   return new FailedError(code, detail || 'no reason was given', {
     hint: `see \`proposer status ${candidateId}\` for what to do next`,
@@ -57,7 +61,7 @@ export function failedError({ candidateId, candidate, retryable }: PolledCandida
  * `undefined` of any other.
  */
 export function failedBefore(
-  { candidateId, terminal }: Authorization,
+  { candidateId, terminal }: JournaledAuthorization,
   status: string | undefined = terminal?.outcome,
 ): FailedError | undefined {
   if (candidateId === undefined || status !== 'failed') return undefined

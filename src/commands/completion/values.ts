@@ -4,7 +4,7 @@
  * command does. No signature and no URL leaves here (R5).
  */
 import { statSync } from 'node:fs'
-import { type Authorization, stateOf } from '../../core/client/journal/authorizations.js'
+import { type JournaledAuthorization, stateOf } from '../../core/client/journal/authorizations.js'
 import { newFold } from '../../core/client/journal/fold.js'
 import type { JournalRecord } from '../../core/client/journal/records.js'
 import { homePaths } from '../../core/io/home-paths.js'
@@ -106,7 +106,7 @@ async function slugs(files: Files, path: string, profile: string): Promise<Value
 }
 
 /** Question ids only for those who begin to type one: beside names they are noise. */
-function questions(authorizations: readonly Authorization[], typed: string): Value[] {
+function questions(authorizations: readonly JournaledAuthorization[], typed: string): Value[] {
   return authorizations.flatMap(({ signed }) => [
     { value: signed.identifier, about: 'in the journal' },
     ...(typed.startsWith('0') ? [{ value: signed.questionId, about: signed.identifier }] : []),
@@ -115,7 +115,7 @@ function questions(authorizations: readonly Authorization[], typed: string): Val
 
 function ids(
   kind: 'candidates' | 'journal' | 'open' | 'unsent',
-  authorizations: readonly Authorization[],
+  authorizations: readonly JournaledAuthorization[],
   nowMs: number,
 ): Value[] {
   return authorizations.flatMap((one) => {
@@ -141,7 +141,10 @@ const maxBytes = 16 * 1024 * 1024
  * What the ends of the journal's runs tell, newest first. Lines that cannot be read are left to
  * `journal verify`.
  */
-async function journaled({ files }: Context, home: string): Promise<readonly Authorization[]> {
+async function journaled(
+  { files }: Context,
+  home: string,
+): Promise<readonly JournaledAuthorization[]> {
   const folder = `${home}/journal`
   if (!(await files.exists(folder))) return []
   const fold = newFold()

@@ -8,7 +8,13 @@ import { pinnedQuestionId, type Trust, unpinnedSlug } from '../../core/client/tr
 import { type BenchParts, type Bet, createBench } from '../../core/conformance/bench.js'
 import { unseenRules } from '../../core/conformance/catalogue.js'
 import { createProbe } from '../../core/conformance/probe.js'
-import { type Check, itemsOf, rules, rulesNamed, runRules } from '../../core/conformance/run.js'
+import {
+  type CheckResult,
+  itemsOf,
+  rules,
+  rulesNamed,
+  runRules,
+} from '../../core/conformance/run.js'
 import { fromCwd } from '../../core/io/home-paths.js'
 import type { Signer } from '../../core/ports.js'
 import { RejectedError, UsageError } from '../../core/protocol/errors.js'
@@ -176,7 +182,7 @@ async function check(
   const parts = await benchParts(context, session, flags, ready, () => progress?.stop())
   const told = teller(context, flags, chosen.length)
   const progress = output.isTerminal ? undefined : output.progress('checking')
-  let checks: readonly Check[]
+  let checks: readonly CheckResult[]
   try {
     checks = await runRules(
       createBench(parts.bench),
@@ -260,7 +266,7 @@ function teller(
   { output }: Context,
   flags: ConformanceFlags,
   total: number,
-): (check: Check) => void {
+): (check: CheckResult) => void {
   if (output.mode === 'ndjson') return (one) => output.line(one)
   if (output.mode === 'json' || flags.junit === '-') return () => undefined
   if (output.isTerminal) return (one) => output.text(listLine(one, output))

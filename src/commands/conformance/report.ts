@@ -2,7 +2,7 @@
  * Checks as TAP 14, JUnit XML, or a calm list for a terminal. All text of the gateway is escaped
  * (R20).
  */
-import type { Check } from '../../core/conformance/run.js'
+import type { CheckResult } from '../../core/conformance/run.js'
 import type { Output } from '../terminal/output.js'
 import { counted, fold, visible } from '../terminal/render.js'
 
@@ -14,8 +14,8 @@ export interface Summary {
 }
 
 /** How many ended how. */
-export function summaryOf(checks: readonly Check[]): Summary {
-  const count = (result: Check['result']) =>
+export function summaryOf(checks: readonly CheckResult[]): Summary {
+  const count = (result: CheckResult['result']) =>
     checks.filter((check) => check.result === result).length
   return {
     total: checks.length,
@@ -32,7 +32,7 @@ const tapText = (text: string) => visible(text).replace(/[\\#]/g, '\\$&')
 
 /** One test point; a failing one with a YAML block that says what was sent and what came. */
 export function tapPoint(
-  { id, section, result, detail, notes = [] }: Check,
+  { id, section, result, detail, notes = [] }: CheckResult,
   number: number,
 ): string {
   const point = `${result === 'fail' ? 'not ok' : 'ok'} ${number} - ${tapText(id)}`
@@ -48,7 +48,7 @@ const xml = (text: string) =>
   visible(text).replace(/[&<>"']/g, (character) => `&#${character.charCodeAt(0)};`)
 
 /** One suite; sections are class names. */
-export function junitText(checks: readonly Check[], seconds: number): string {
+export function junitText(checks: readonly CheckResult[], seconds: number): string {
   const { total, failed, skipped } = summaryOf(checks)
   const cases = checks.map(({ id, section, result, detail }) => {
     const start = `    <testcase classname="${xml(section)}" name="${xml(id)}"`
@@ -73,7 +73,7 @@ export function junitText(checks: readonly Check[], seconds: number): string {
 
 /** A line for a terminal; what failed or was left out says why, and notes follow. */
 export function listLine(
-  { id, result, detail, notes = [] }: Check,
+  { id, result, detail, notes = [] }: CheckResult,
   { paint, columns }: Output,
 ): string {
   const mark = { pass: paint.green('ok  '), fail: paint.red('FAIL'), skip: paint.dim('skip') }[

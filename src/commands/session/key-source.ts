@@ -2,11 +2,13 @@
  * Where the proposer's signatures come from (contract §7): a wallet outside, keystore, key file, or
  * with a warning the environment.
  */
+
 import type { OutsideWallet } from '../../core/io/external-signer.js'
 import { fromCwd } from '../../core/io/home-paths.js'
 import type { KeySigner } from '../../core/io/key-files.js'
-import type { Address, Signer } from '../../core/ports.js'
+import type { Signer } from '../../core/ports.js'
 import { UsageError } from '../../core/protocol/errors.js'
+import type { Address } from '../../core/protocol/schema.js'
 import type { Context } from '../terminal/context.js'
 import { publicUrl } from '../terminal/render.js'
 import { askHidden, readInput } from './inputs.js'

@@ -17,7 +17,7 @@ import { verifyJournal } from '../../core/client/journal/verify.js'
 import { type BundleScope, journalPart } from '../../core/client/support/journal-part.js'
 import { isOurs } from '../../core/client/support/own-words.js'
 import {
-  type Finding,
+  type FoundSecret,
   findSecrets,
   type Secret,
   unknownHex,
@@ -79,7 +79,7 @@ export const supportBundleCommand = (context: Context): Command =>
  * Nothing is written. A field that the user filled (a reference, a name) is the user's to correct;
  * any other is for us to hear of.
  */
-function refused(found: readonly Finding[]): UsageError {
+function refused(found: readonly FoundSecret[]): UsageError {
   const shown = found.slice(0, 5).map(({ field, kind }) => `${field} holds ${kind}`)
   const more = found.length > shown.length ? [`and ${found.length - shown.length} more`] : []
   return new UsageError(
@@ -89,7 +89,7 @@ function refused(found: readonly Finding[]): UsageError {
   )
 }
 
-function hintFor(found: readonly Finding[]): string {
+function hintFor(found: readonly FoundSecret[]): string {
   const variables = [...new Set(found.map(({ kind }) => kind))].filter((kind) =>
     kind.startsWith(variableKind),
   )

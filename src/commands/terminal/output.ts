@@ -17,7 +17,7 @@ export interface TextSink {
  * Something that takes a while. On a terminal one line that redraws, otherwise a line every few
  * seconds.
  */
-export interface Progress {
+export interface ProgressLine {
   update(text: string): void
   /** Removes the line. May be called more than once. */
   stop(): void
@@ -53,7 +53,7 @@ export interface Output {
   /**
    * Progress on stderr, unless --quiet. Text is escaped line by line, so that a table may be shown.
    */
-  progress(text: string): Progress
+  progress(text: string): ProgressLine
   /**
    * Waits until stdout has taken all; its first failure, if any, but for a reader who left (EPIPE).
    */
@@ -174,7 +174,7 @@ function guard(sink: TextSink) {
 /** Line ends of ours stay, everything else that could act on a terminal is spelled out (R20). */
 const escaped = (text: string) => text.split('\n').map(visible).join('\n')
 
-interface Spinner extends Progress {
+interface Spinner extends ProgressLine {
   /** Takes the line away until it is drawn again: something else is to be written. */
   clear(): void
 }
@@ -217,7 +217,7 @@ function spinner(write: (text: string) => void, columns: () => number, first: st
 }
 
 /** What is over within seconds is not worth a line in a log. */
-function progressLines(tell: (text: string) => void, first: string): Progress {
+function progressLines(tell: (text: string) => void, first: string): ProgressLine {
   let text = first
   const timer = setInterval(() => tell(escaped(text)), progressLineMs)
   timer.unref()

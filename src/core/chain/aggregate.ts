@@ -2,8 +2,10 @@
  * Many reads in one: calls made at the same moment for the same block travel as one `eth_call` of
  * Multicall3, where the chain has it. Each caller hears what its call alone would have given.
  */
+
 import { BaseError, decodeFunctionResult, encodeFunctionData, multicall3Abi, size } from 'viem'
-import { type Address, type Chain, type ChainCall, ChainError, type Hex } from '../ports.js'
+import { type Chain, type ChainCall, ChainError, type Hex } from '../ports.js'
+import type { Address } from '../protocol/schema.js'
 
 /** Where Multicall3 lies on every chain that has it. */
 export const multicallAddress: Address = '0xca11bde05977b3631167028862be2a173976ca11'

@@ -2,7 +2,9 @@
  * What is the same on every chain and in every build of the contracts that others deployed. Apart
  * from their ABIs, so that a command that asks no chain does without viem. Source: domain §2–§5.
  */
-import type { Address, Hex } from '../ports.js'
+
+import type { Hex } from '../ports.js'
+import type { Address } from '../protocol/schema.js'
 
 export { typeHashes, witnessTypeString } from '../protocol/witness.js'
 

@@ -5,7 +5,7 @@
  * used, and nothing without a source is here at all. What a getter gives is read from the chain
  * again (`trust verify`, `serve --check`).
  */
-import type { Address } from '../ports.js'
+import type { Address } from '../protocol/schema.js'
 import { canonicalPermit2 } from './constants.js'
 import type { RequesterKind } from './round.js'
 

@@ -2,16 +2,11 @@
  * `propose` on SignedProposer: its calldata, and how the chain shows that it happened (domain §2,
  * §2.1, §4).
  */
+
 import { type Abi, type ContractEventName, decodeEventLog, encodeFunctionData } from 'viem'
-import {
-  type Address,
-  type BlockHeader,
-  type Chain,
-  ChainError,
-  type ChainLog,
-  type Hex,
-} from '../ports.js'
+import { type BlockHeader, type Chain, ChainError, type ChainLog, type Hex } from '../ports.js'
 import type { RoundRef } from '../protocol/candidate.js'
+import type { Address } from '../protocol/schema.js'
 import type { WitnessRequest, WitnessTerms } from '../protocol/witness.js'
 import { oracleAbi, signedProposerAbi, topics } from './contracts.js'
 import { lowercase, readContract, zeroAddress } from './reading.js'

@@ -2,8 +2,10 @@
  * From a question id to its current round, with one resolver per kind of requester; only the CTF
  * adapters' ids are hashes of the text (domain §5.1, §5.2).
  */
+
 import { concatHex, keccak256 } from 'viem'
-import { type Address, type Chain, ChainError, type Hex } from '../ports.js'
+import { type Chain, ChainError, type Hex } from '../ports.js'
+import type { Address } from '../protocol/schema.js'
 import type { WitnessRequest } from '../protocol/witness.js'
 import { outcomesOf, plainText } from './ancillary.js'
 import {

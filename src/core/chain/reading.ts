@@ -1,4 +1,5 @@
 /** Typed contract reads over the `Chain` port; viem only encodes and decodes. */
+
 import {
   type Abi,
   type ContractFunctionArgs,
@@ -9,7 +10,8 @@ import {
   type EncodeFunctionDataParameters,
   encodeFunctionData,
 } from 'viem'
-import { type Address, type Chain, ChainError } from '../ports.js'
+import { type Chain, ChainError } from '../ports.js'
+import type { Address } from '../protocol/schema.js'
 
 export { zeroAddress } from '../protocol/words.js'
 

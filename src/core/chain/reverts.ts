@@ -2,9 +2,11 @@
  * From raw revert bytes to what went wrong and whose fault it is. Source: domain §7 (causes),
  * contract §5 (failure codes), `reverts.json` (every case measured on the real contracts).
  */
+
 import { decodeAbiParameters, parseAbi, toFunctionSelector } from 'viem'
-import type { Address, Hex } from '../ports.js'
+import type { Hex } from '../ports.js'
 import { type FailureCode, failures } from '../protocol/candidate.js'
+import type { Address } from '../protocol/schema.js'
 import { plainText } from './ancillary.js'
 import { roles, roundStates } from './contracts.js'
 

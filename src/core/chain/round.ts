@@ -2,10 +2,10 @@
  * One request round of a question as the chain shows it, and the pinned contracts it may live on
  * (contract §1, §7; domain §4, §5).
  */
-import type { Address, Hex } from '../ports.js'
+import type { Hex } from '../ports.js'
 import type { RoundRef } from '../protocol/candidate.js'
 import { keccak } from '../protocol/keccak.js'
-import type { BatchSigningData, Outcome } from '../protocol/schema.js'
+import type { Address, BatchSigningData, Outcome } from '../protocol/schema.js'
 import {
   fromHex,
   primaryType,

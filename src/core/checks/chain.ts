@@ -2,19 +2,14 @@
  * `serve --check` on the chain: nodes, contracts, whitelists, and what the executor may and can do
  * (domain §2, §4, §6, §8).
  */
+
 import { oracleAbi, roles, signedProposerAbi, whitelistAbi } from '../chain/contracts.js'
 import { lowercase, readContract } from '../chain/reading.js'
 import { Trust } from '../client/trust/trust-file.js'
 import type { GatewayConfig } from '../gateway/config.js'
 import { feesFor } from '../gateway/executor/transaction.js'
-import {
-  type Address,
-  type BlockHeader,
-  type Chain,
-  ChainError,
-  type Hex,
-  type Machine,
-} from '../ports.js'
+import { type BlockHeader, type Chain, ChainError, type Hex, type Machine } from '../ports.js'
+import type { Address } from '../protocol/schema.js'
 import { counted } from '../protocol/text.js'
 import { type Finding, fail, pass, warn } from './finding.js'
 import { type TrustCheck, verifyTrust } from './trust.js'

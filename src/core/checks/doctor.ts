@@ -2,6 +2,7 @@
  * What `doctor` looks at: every precondition of proposing, each with its fix (contract §6). All but
  * `openCheck` and `clockCheck` throw an error of ours where nobody answers.
  */
+
 import { onChain } from '../chain/unavailable.js'
 import { type Funds, fundsOf } from '../client/funds/funds.js'
 import { acceptedValue, answerError } from '../client/gateway/answer.js'
@@ -9,8 +10,9 @@ import type { GatewayClient } from '../client/gateway/gateway-client.js'
 import { isOfferOpen, stateOf } from '../client/journal/authorizations.js'
 import type { JournalView } from '../client/journal/journal.js'
 import type { Trust } from '../client/trust/trust.js'
-import { type Address, type Chain, ChainError } from '../ports.js'
+import { type Chain, ChainError } from '../ports.js'
 import { amountText } from '../protocol/amount.js'
+import type { Address } from '../protocol/schema.js'
 import { type Finding, fail, guarded, pass, skip, warn } from './finding.js'
 
 /**

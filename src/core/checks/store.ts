@@ -2,6 +2,7 @@
  * `serve --check` on the store: could it be opened for this chain? It is opened for looking only,
  * and nothing is made (R24).
  */
+
 import type { RegistryEntry } from '../chain/questions.js'
 import type { GatewayConfig } from '../gateway/config.js'
 import type { LedgerFacts } from '../gateway/ledger/ledger.js'
@@ -12,8 +13,9 @@ import { permissionsOf } from '../io/file-modes.js'
 import { requireLocalDisk } from '../io/files.js'
 import { freeBytes, probeFolder } from '../io/probes.js'
 import { readAdminToken } from '../io/serving/admin-token.js'
-import type { Address, BlockHeader, Hex, Machine } from '../ports.js'
+import type { BlockHeader, Hex, Machine } from '../ports.js'
 import { ProposerError } from '../protocol/errors.js'
+import type { Address } from '../protocol/schema.js'
 import { counted } from '../protocol/text.js'
 import { joinPath } from '../storage/durable.js'
 import { holderText, type LockHolder, readHolder } from '../storage/lock.js'

@@ -16,7 +16,8 @@ import {
 } from '../chain/contracts.js'
 import { lowercase, readContract } from '../chain/reading.js'
 import type { Trust } from '../client/trust/trust.js'
-import { type Address, type Chain, ChainError } from '../ports.js'
+import { type Chain, ChainError } from '../ports.js'
+import type { Address } from '../protocol/schema.js'
 import { domainSeparator, toHex } from '../protocol/witness.js'
 
 export interface TrustCheck {

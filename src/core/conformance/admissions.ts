@@ -8,7 +8,11 @@
  */
 import { domainOf, roundRef } from '../chain/round.js'
 import { answerError } from '../client/gateway/answer.js'
-import { type Authorization, offersFor, openFor } from '../client/journal/authorizations.js'
+import {
+  type JournaledAuthorization,
+  offersFor,
+  openFor,
+} from '../client/journal/authorizations.js'
 import { chainChecks, type Form } from '../client/journal/records.js'
 import { attempt, type SubmitAnswer } from '../client/propose/attempt.js'
 import { draftOf, signDrafts } from '../client/propose/sign.js'
@@ -37,7 +41,7 @@ export interface Pair {
 }
 
 /** What an authorization says otherwise than usual. */
-export interface Terms {
+export interface ProbeTerms {
   readonly price?: string
   readonly amountRaw?: bigint
   readonly deadlineSeconds?: bigint
@@ -46,8 +50,8 @@ export interface Terms {
   readonly supersede?: string
 }
 
-export interface Sent {
-  readonly authorization: Authorization
+export interface SentProbe {
+  readonly authorization: JournaledAuthorization
   readonly pair: Pair
   readonly seen: Seen
 }
@@ -59,20 +63,23 @@ export interface Admissions {
    * NotSeen for an amount that a wallet could pay where nothing may execute, or where it is above
    * the cap.
    */
-  sign(pair: Pair, terms?: Terms): Promise<Authorization>
+  sign(pair: Pair, terms?: ProbeTerms): Promise<JournaledAuthorization>
   /** Sends the saved bytes once, waiting where the gateway says to come back later. */
-  send(authorization: Authorization): Promise<Seen>
+  send(authorization: JournaledAuthorization): Promise<Seen>
   /** Sends several items in one call; `junk` goes behind them, and authorizes nothing. */
-  sendBatch(authorizations: readonly Authorization[], junk?: readonly unknown[]): Promise<Seen>
+  sendBatch(
+    authorizations: readonly JournaledAuthorization[],
+    junk?: readonly unknown[],
+  ): Promise<Seen>
   /** Signs with something wrong in it and sends it; a refusal frees the question again. */
-  sendWrong(terms: Terms, fits?: Fits): Promise<Seen & { readonly journalId: string }>
+  sendWrong(terms: ProbeTerms, fits?: Fits): Promise<Seen & { readonly journalId: string }>
   /** Signs by a wallet that is on no list, for an amount that nobody holds, and sends it. */
   sendStrange(): Promise<Seen>
   /** The first single submission; its nonce was prepared before, with another outcome too. */
-  first(): Promise<Sent>
+  first(): Promise<SentProbe>
   batch(): Promise<BatchSent>
   /** A submission that can execute. */
-  executable(): Promise<Sent>
+  executable(): Promise<SentProbe>
   status(questionId: string, candidateId: string): Promise<Seen>
   /** Polls until the candidate has ended, in whatever words; NotSeen where that takes too long. */
   ended(questionId: string, candidateId: string): Promise<Seen>
@@ -84,7 +91,7 @@ export interface Admissions {
  */
 export interface BatchSent {
   /** In input order. */
-  readonly authorizations: readonly Authorization[]
+  readonly authorizations: readonly JournaledAuthorization[]
   readonly pairs: readonly Pair[]
   readonly seen: Seen
   /** The first two, sent before beside a malformed item: to be refused as a whole (§4.2 rule 2). */
@@ -115,7 +122,7 @@ export function candidateIn(json: unknown, sent: string): string {
 }
 
 /** A price that conflicts with the one that was signed. */
-export const otherPrice = ({ signed }: Authorization): string =>
+export const otherPrice = ({ signed }: JournaledAuthorization): string =>
   signed.terms.price === priceOf.p1 ? priceOf.p2 : priceOf.p1
 
 /** What the functions below need: a bench whose admissions are being made. */
@@ -177,7 +184,11 @@ async function freePairs(
   )
 }
 
-async function sign(bench: Parts, pair: Pair, terms: Terms = {}): Promise<Authorization> {
+async function sign(
+  bench: Parts,
+  pair: Pair,
+  terms: ProbeTerms = {},
+): Promise<JournaledAuthorization> {
   const { ports, journal, trust } = bench
   const { wallet, context } = pair
   const request = requestOf(context)
@@ -252,7 +263,7 @@ async function exchanged(
 /** `junk` is appended to what is journaled, because it is nobody's authorization. */
 function sendBatch(
   bench: Parts,
-  authorizations: readonly Authorization[],
+  authorizations: readonly JournaledAuthorization[],
   junk: readonly unknown[] = [],
 ): Promise<Seen> {
   const { gateway, signal } = bench
@@ -272,7 +283,7 @@ function sendBatch(
  * What a preparation must not do to the submission that follows: reserve its nonce, or its wallet's
  * place (§4.1 rule 2).
  */
-async function prepareBefore({ probe }: Parts, { signed }: Authorization): Promise<void> {
+async function prepareBefore({ probe }: Parts, { signed }: JournaledAuthorization): Promise<void> {
   const { signature: _signature, ...body } = JSON.parse(signed.body)
   for (const outcome of ['p1', 'p2'])
     await probe.send(routes.prepare(signed.questionId, { ...body, outcome }))
@@ -326,7 +337,7 @@ export function createAdmissions(bench: Parts): Admissions {
     if (pair === undefined) throw new NotSeen('no question is free')
     return pair
   }
-  const send = (authorization: Authorization) =>
+  const send = (authorization: JournaledAuthorization) =>
     exchanged(
       bench,
       async () => (await attempt(bench, [authorization], signal ? { signal } : {})).answers[0],
@@ -334,7 +345,7 @@ export function createAdmissions(bench: Parts): Admissions {
   const status = (questionId: string, candidateId: string) =>
     probe.send(routes.status(questionId, candidateId))
 
-  async function submitted(pair: Pair, terms: Terms, isPrepared: boolean): Promise<Sent> {
+  async function submitted(pair: Pair, terms: ProbeTerms, isPrepared: boolean): Promise<SentProbe> {
     const authorization = await sign(bench, pair, terms)
     if (isPrepared) await prepareBefore(bench, authorization)
     const seen = await send(authorization)

@@ -2,7 +2,7 @@
  * Rules of §2.7, §4.1 rule 3 and §4.2 rules 2, 3 and 5 about items that are admitted, beside one
  * that is in conflict with another.
  */
-import type { Authorization } from '../client/journal/authorizations.js'
+import type { JournaledAuthorization } from '../client/journal/authorizations.js'
 import { candidateIn, hasEnded, places } from './admissions.js'
 import { expectSummary, refusedWhole } from './batches.js'
 import type { Bench } from './bench.js'
@@ -29,7 +29,7 @@ interface Batched {
   readonly codes: readonly unknown[]
   /** What was admitted, with its results. */
   readonly admitted: readonly {
-    readonly authorization: Authorization
+    readonly authorization: JournaledAuthorization
     readonly result: unknown
     readonly id: string
   }[]

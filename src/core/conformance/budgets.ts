@@ -4,7 +4,7 @@
  */
 import { maxRetryAfterMs, rateLimitOf } from '../client/gateway/answer.js'
 import type { Bench } from './bench.js'
-import { type Call, type Probe, retryMs, routes } from './probe.js'
+import { type Probe, type ProbeCall, retryMs, routes } from './probe.js'
 import {
   at,
   came,
@@ -27,11 +27,11 @@ const busyTries = 10
 const measurements = 3
 const noHeaders = 'the answers carry no RateLimit headers, which the spec does not ask for'
 
-function statuses({ ports }: Bench, count: number): Call {
+function statuses({ ports }: Bench, count: number): ProbeCall {
   const ids = Array.from({ length: count }, () => ports.random.uuid())
   return routes.batch('statuses', ids, `${count} items`)
 }
-const oneItem = ({ stranger }: Bench): Call => routes.eligibility(stranger)
+const oneItem = ({ stranger }: Bench): ProbeCall => routes.eligibility(stranger)
 const questionOf = async (bench: Bench) => (await bench.context()).question_id
 
 /**
@@ -39,7 +39,7 @@ const questionOf = async (bench: Bench) => (await bench.context()).question_id
  * two are charged one item each. Others may spend too, and a sliding window gives back, so that
  * another figure is no fault unless it is the same time and again.
  */
-async function charged(bench: Bench, call: Call): Promise<{ seen: Seen; items: number }> {
+async function charged(bench: Bench, call: ProbeCall): Promise<{ seen: Seen; items: number }> {
   const { probe } = bench
   const limitNow = async () => rateLimitOf((await probe.send(oneItem(bench))).headers)
   const taken: { seen: Seen; items: number }[] = []
@@ -72,7 +72,7 @@ async function charged(bench: Bench, call: Call): Promise<{ seen: Seen; items: n
 
 /** Polite: what a call is charged (§8 rule 2) by what the answers tell, within the budget. */
 const chargedFor =
-  (make: (bench: Bench) => Call | Promise<Call>): Run =>
+  (make: (bench: Bench) => ProbeCall | Promise<ProbeCall>): Run =>
   async (bench) => {
     if (bench.isLocal === true) throw new NotSeen('in process nothing is charged')
     const call = await make(bench)
@@ -136,7 +136,7 @@ async function spend(bench: Bench): Promise<Overrun> {
  * Sends at once; a gateway that is busy with other things (503) is asked again. One that is over
  * its budget should say 429.
  */
-async function sendNow(bench: Bench, call: Call, isOver: boolean): Promise<Seen> {
+async function sendNow(bench: Bench, call: ProbeCall, isOver: boolean): Promise<Seen> {
   const { probe, ports, signal } = bench
   for (let tried = 1; ; tried++) {
     const seen = await probe.overrun(call)

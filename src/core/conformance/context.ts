@@ -6,7 +6,7 @@ import { outcomeKeys } from '../protocol/proposal.js'
 import type { BatchSigningData, OutcomeKey } from '../protocol/schema.js'
 import { primaryType, wireTypes } from '../protocol/witness.js'
 import { at, listAt } from './rule.js'
-import { integer, isAddress, isBytes, isHash, isStructure, memberOf } from './shapes.js'
+import { fitsAddress, fitsBytes, integer, isHash, isStructure, memberOf } from './shapes.js'
 
 /** `identifier.raw`: §2.7 names it beside the request, §2.8 of the request. */
 export const rawIdentifier = (data: unknown): unknown =>
@@ -44,15 +44,15 @@ export function readContext(data: unknown): BatchSigningData | string {
   const signed_proposer = at(data, 'contracts', 'signed_proposer')
   const chainId = integer(at(data, 'signing', 'chain_id'))
   if (!isHash(question_id)) return 'question_id'
-  if (!isAddress(oracle)) return 'request.oracle'
-  if (!isAddress(requester)) return 'request.requester'
+  if (!fitsAddress(oracle)) return 'request.oracle'
+  if (!fitsAddress(requester)) return 'request.requester'
   if (timestamp === undefined) return 'the timestamp of request'
-  if (!isBytes(ancillary_data)) return 'the ancillary bytes of request'
+  if (!fitsBytes(ancillary_data)) return 'the ancillary bytes of request'
   if (!isHash(raw)) return 'identifier.raw'
-  if (!isAddress(token)) return 'bond.token'
+  if (!fitsAddress(token)) return 'bond.token'
   if (required_bond === undefined) return 'bond.required_bond'
-  if (!isAddress(permit2)) return 'contracts.permit2'
-  if (!isAddress(signed_proposer)) return 'contracts.signed_proposer'
+  if (!fitsAddress(permit2)) return 'contracts.permit2'
+  if (!fitsAddress(signed_proposer)) return 'contracts.signed_proposer'
   if (chainId === undefined) return 'signing.chain_id'
   return {
     question_id,

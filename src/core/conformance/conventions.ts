@@ -3,7 +3,7 @@
  * that any caller can see.
  */
 import type { Bench } from './bench.js'
-import { type Call, type Noticed, routes } from './probe.js'
+import { type Noticed, type ProbeCall, routes } from './probe.js'
 import {
   at,
   came,
@@ -18,7 +18,7 @@ import {
   type Runs,
   type Seen,
 } from './rule.js'
-import { expectMembers, expectVersion, isAddress, isFlag } from './shapes.js'
+import { expectMembers, expectVersion, fitsAddress, isFlag } from './shapes.js'
 
 const eligibility = ({ probe, stranger }: Bench, address: string = stranger): Promise<Seen> =>
   probe.send(routes.eligibility(address))
@@ -27,7 +27,7 @@ const upper = (hex: string) => `0x${hex.slice(2).toUpperCase()}`
 /** Sends one call after the other, each to be answered so; what came of the last. */
 async function refusesAll(
   { probe }: Bench,
-  calls: readonly Call[],
+  calls: readonly ProbeCall[],
   statuses: readonly number[],
 ): Promise<string> {
   let actual = ''
@@ -93,7 +93,7 @@ export const conventionRuns: Runs = {
       `/v1/proposals/eligibility/%30${stranger.slice(1)}`,
     ]
     const wrong = 'an encoded letter'
-    const calls = paths.map((path): Call => ({ method: 'GET', path, wrong }))
+    const calls = paths.map((path): ProbeCall => ({ method: 'GET', path, wrong }))
     await refusesAll(bench, calls, [404, 400, 422])
     return 'no alias'
   },
@@ -163,7 +163,7 @@ export const conventionRuns: Runs = {
   },
   async '2.3-eligibility-fields'(bench) {
     const seen = given(await eligibility(bench), 200)
-    expectMembers(seen, { address: isAddress, eligible: isFlag })
+    expectMembers(seen, { address: fitsAddress, eligible: isFlag })
     const isSame = at(seen.json, 'address') === bench.stranger
     expectThat(isSame, seen, 'the answer is about another address')
     return 'address and eligible'

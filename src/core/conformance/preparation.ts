@@ -24,8 +24,8 @@ import { at, came, expectStatus, expectThat, given, NotSeen, type Runs, type See
 import {
   expectMembers,
   expectVersion,
+  fitsAddress,
   integer,
-  isAddress,
   isHash,
   isStructure,
   isText,
@@ -38,7 +38,7 @@ import {
 export const prepared = async (bench: Bench): Promise<Seen> => given(await bench.signingData(), 200)
 
 /** Sends the body of a preparation with a change to it. */
-export async function prepare(
+export async function prepareChanged(
   bench: Bench,
   change: (body: Body) => unknown,
   wrong?: string,
@@ -83,10 +83,10 @@ export const preparationRuns: Runs = {
       'proposal.price': (price) => integer(price) !== undefined,
       outcomes: isStructure,
       permit: isStructure,
-      'token.address': isAddress,
+      'token.address': fitsAddress,
       'token.symbol': isText,
-      'contracts.permit2': isAddress,
-      'contracts.signed_proposer': isAddress,
+      'contracts.permit2': fitsAddress,
+      'contracts.signed_proposer': fitsAddress,
       'typed_data.domain': isStructure,
       'typed_data.types': isStructure,
       'typed_data.message': isStructure,
@@ -189,7 +189,7 @@ export const preparationRuns: Runs = {
     expectThat(actual === required_bond, seen, other)
     // A gateway need not judge amounts here. One that does must draw the line where it says.
     const judged = async (amount: string) => {
-      const one = await prepare(bench, withPermit({ amount }), `permit.amount ${amount}`)
+      const one = await prepareChanged(bench, withPermit({ amount }), `permit.amount ${amount}`)
       return { one, isBelow: at(one.json, 'error', 'code') === belowBond }
     }
     const exact = await judged(required_bond)

@@ -10,7 +10,7 @@ import { type Clock, type Fetch, TransportError } from '../ports.js'
 import { UnavailableError } from '../protocol/errors.js'
 import { at, came, NotSeen, type Seen } from './rule.js'
 
-export interface Call {
+export interface ProbeCall {
   readonly method: 'GET' | 'POST' | 'OPTIONS'
   readonly path: string
   /** Text goes as it is, anything else as JSON. */
@@ -32,29 +32,29 @@ export type Batch = keyof typeof batches
 
 /** A call of each route of the spec. */
 export const routes = {
-  eligibility: (address: string, wrong?: string): Call => ({
+  eligibility: (address: string, wrong?: string): ProbeCall => ({
     method: 'GET',
     path: `/v1/proposals/eligibility/${address}`,
     wrong,
   }),
-  prepare: (identifier: string, body: unknown, wrong?: string): Call => ({
+  prepare: (identifier: string, body: unknown, wrong?: string): ProbeCall => ({
     method: 'POST',
     path: `/v1/proposals/${identifier}/signing-data`,
     body,
     wrong,
   }),
-  submit: (identifier: string, body: unknown, wrong?: string): Call => ({
+  submit: (identifier: string, body: unknown, wrong?: string): ProbeCall => ({
     method: 'POST',
     path: `/v1/proposals/${identifier}`,
     body,
     wrong,
   }),
-  status: (identifier: string, candidateId: string, wrong?: string): Call => ({
+  status: (identifier: string, candidateId: string, wrong?: string): ProbeCall => ({
     method: 'GET',
     path: `/v1/proposals/${identifier}/status/${candidateId}`,
     wrong,
   }),
-  batch(batch: Batch, list: readonly unknown[], wrong?: string): Call {
+  batch(batch: Batch, list: readonly unknown[], wrong?: string): ProbeCall {
     const { path, field } = batches[batch]
     return {
       method: 'POST',
@@ -83,9 +83,9 @@ export interface Probe {
    * Sends once it fits the budget. UnavailableError where no answer comes at all; NotSeen where it
    * is 429 or 503 time and again.
    */
-  send(call: Call): Promise<Seen>
+  send(call: ProbeCall): Promise<Seen>
   /** Sends at once, whatever the budget says: for the rules about the budget only. */
-  overrun(call: Call): Promise<Seen>
+  overrun(call: ProbeCall): Promise<Seen>
   /** A `fetch` whose exchanges are kept: for calls that the client proper makes. */
   readonly fetch: Fetch
   /** The last exchange of `fetch`. */
@@ -153,7 +153,7 @@ export function createProbe(parts: ProbeParts): Probe {
     return seen
   }
 
-  function overrun({ method, path, body, headers, wrong }: Call): Promise<Seen> {
+  function overrun({ method, path, body, headers, wrong }: ProbeCall): Promise<Seen> {
     const accept = { accept: 'application/json' }
     const sent = `${method} ${path}${wrong === undefined ? '' : ` with ${wrong}`}`
     if (body === undefined)
@@ -166,7 +166,7 @@ export function createProbe(parts: ProbeParts): Probe {
     return exchange(base + path, init, sent)
   }
 
-  async function sendOnce(call: Call): Promise<Seen> {
+  async function sendOnce(call: ProbeCall): Promise<Seen> {
     const reservation = await planner.reserve(call.items ?? 1, signal ? { signal } : {})
     let outcome = unanswered
     try {

@@ -68,7 +68,7 @@ export function itemsOf(
 }
 
 /** One check's end, as `proposer.conformance/1` tells it. */
-export interface Check {
+export interface CheckResult {
   readonly id: string
   readonly section: string
   readonly result: 'pass' | 'fail' | 'skip'
@@ -92,12 +92,12 @@ const needs: Readonly<Record<Exclude<Tier, 'read'>, string>> = {
 export async function runRules(
   bench: Bench,
   chosen: readonly Rule[],
-  onCheck: (check: Check) => void,
+  onCheck: (check: CheckResult) => void,
   onReached: () => Promise<void> = async () => undefined,
-): Promise<readonly Check[]> {
+): Promise<readonly CheckResult[]> {
   await requireGateway(bench)
   await onReached()
-  const checks: Check[] = []
+  const checks: CheckResult[] = []
   for (const one of chosen) {
     const check = await look(bench, one)
     checks.push(check)
@@ -106,9 +106,9 @@ export async function runRules(
   return checks
 }
 
-async function look(bench: Bench, { id, section, says, tier, run }: Rule): Promise<Check> {
+async function look(bench: Bench, { id, section, says, tier, run }: Rule): Promise<CheckResult> {
   const notes: string[] = []
-  const check = (result: Check['result'], detail: string): Check => ({
+  const check = (result: CheckResult['result'], detail: string): CheckResult => ({
     id,
     section,
     result,

@@ -48,9 +48,9 @@ const fits =
   (value: unknown): value is T =>
     typeof value === 'string' && form.test(value)
 
-export const isAddress = fits<`0x${string}`>(/^0x[0-9a-f]{40}$/)
+export const fitsAddress = fits<`0x${string}`>(/^0x[0-9a-f]{40}$/)
 export const isHash = fits<`0x${string}`>(/^0x[0-9a-f]{64}$/)
-export const isBytes = fits<`0x${string}`>(/^0x([0-9a-f]{2})*$/)
+export const fitsBytes = fits<`0x${string}`>(/^0x([0-9a-f]{2})*$/)
 export const isUuid = fits(/^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i)
 export const isText = (value: unknown): value is string => typeof value === 'string'
 export const isWord = (value: unknown): value is string => isText(value) && value !== ''

@@ -3,7 +3,7 @@ import { outcomeKeys, priceOf } from '../protocol/proposal.js'
 import type { Body } from './bench.js'
 import { outcomesIn } from './context.js'
 import { halfIsAllowed } from './contexts.js'
-import { prepare, prepared, withPermit } from './preparation.js'
+import { prepareChanged, prepared, withPermit } from './preparation.js'
 import { routes } from './probe.js'
 import {
   at,
@@ -22,7 +22,7 @@ const refusesBody =
   (wrong: string, change: (body: Body) => unknown): Run =>
   async (bench) => {
     await prepared(bench)
-    return expectStatus(await prepare(bench, change, wrong), ...malformed)
+    return expectStatus(await prepareChanged(bench, change, wrong), ...malformed)
   }
 
 export const signingDataRuns: Runs = {
@@ -53,7 +53,11 @@ export const signingDataRuns: Runs = {
     const keys = outcomeKeys.filter((key) => price.allowed_values.includes(priceOf[key]))
     await prepared(bench)
     for (const outcome of keys) {
-      const seen = await prepare(bench, (body) => ({ ...body, outcome }), `outcome ${outcome}`)
+      const seen = await prepareChanged(
+        bench,
+        (body) => ({ ...body, outcome }),
+        `outcome ${outcome}`,
+      )
       expectStatus(seen, 200)
     }
     return keys.join(', ')
@@ -80,21 +84,26 @@ export const signingDataRuns: Runs = {
     // A minute for the way there and for clocks that differ.
     const deadline = String(bench.nowSeconds() + 360n)
     const wrong = 'a deadline six minutes ahead'
-    return expectStatus(await prepare(bench, withPermit({ deadline }), wrong), 200)
+    return expectStatus(await prepareChanged(bench, withPermit({ deadline }), wrong), 200)
   },
   async '4.1.2-stateless'(bench) {
     await prepared(bench)
     const body = await bench.proposal()
-    given(await prepare(bench, () => body), 200)
-    const again = await prepare(bench, () => body, 'a nonce that was prepared before')
+    given(await prepareChanged(bench, () => body), 200)
+    const again = await prepareChanged(bench, () => body, 'a nonce that was prepared before')
     expectStatus(again, 200)
     return 'the same twice'
   },
   async '4.1.3-no-idempotency-key'(bench) {
     const headers = { 'idempotency-key': bench.ports.random.uuid() }
-    given(await prepare(bench, (body) => body, undefined, headers), 200)
+    given(await prepareChanged(bench, (body) => body, undefined, headers), 200)
     const body = await bench.proposal()
-    const seen = await prepare(bench, () => body, 'the Idempotency-Key of another body', headers)
+    const seen = await prepareChanged(
+      bench,
+      () => body,
+      'the Idempotency-Key of another body',
+      headers,
+    )
     const isOwn = at(seen.json, 'permit', 'nonce') === body.permit.nonce
     expectThat(isOwn, seen, 'the answer is that to another body')
     return 'without meaning'

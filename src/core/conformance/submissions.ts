@@ -5,7 +5,14 @@
 import type { Form } from '../client/journal/records.js'
 import type { QuestionContext } from '../client/trust/context.js'
 import { priceOf } from '../protocol/proposal.js'
-import { candidateIn, hasEnded, leastRaw, otherPrice, type Sent, type Terms } from './admissions.js'
+import {
+  candidateIn,
+  hasEnded,
+  leastRaw,
+  otherPrice,
+  type ProbeTerms,
+  type SentProbe,
+} from './admissions.js'
 import type { Bench } from './bench.js'
 import { routes } from './probe.js'
 import {
@@ -27,7 +34,7 @@ import { acknowledgement, expectMembers, expectVersion, sameInstant } from './sh
 /** The first submission and the candidate that came of it; NotSeen where none did. */
 export async function admitted(
   bench: Bench,
-): Promise<Sent & { readonly id: string; readonly questionId: string }> {
+): Promise<SentProbe & { readonly id: string; readonly questionId: string }> {
   const first = await bench.admissions.first()
   const id = candidateIn(first.seen.json, first.seen.sent)
   return { ...first, id, questionId: first.pair.context.question_id }
@@ -47,7 +54,7 @@ const bondCode = 'permit_amount_below_required_bond'
 /** Something wrong in what is signed: to be refused with 400 or 422, by whatever form. */
 const refuses =
   (
-    terms: (bench: Bench) => Terms,
+    terms: (bench: Bench) => ProbeTerms,
     wrong: string,
     fits: (context: QuestionContext) => boolean = () => true,
   ): Run =>
@@ -59,7 +66,7 @@ const refuses =
   }
 
 /** A minute less than the five that are asked for, so that clocks may differ. */
-const soon = (bench: Bench): Terms => ({ deadlineSeconds: bench.nowSeconds() + 240n })
+const soon = (bench: Bench): ProbeTerms => ({ deadlineSeconds: bench.nowSeconds() + 240n })
 const asItem = { form: 'batch' } as const
 
 /**
@@ -95,7 +102,7 @@ const bondCodeIn =
  * The path that an acknowledgement of this candidate may give, without its first slash; the spec
  * shows no other.
  */
-function isStatusUrl(url: unknown, { pair, id }: { pair: Sent['pair']; id: string }): boolean {
+function isStatusUrl(url: unknown, { pair, id }: { pair: SentProbe['pair']; id: string }): boolean {
   if (typeof url !== 'string' || /^[a-z][a-z0-9+.-]*:|^\/\//i.test(url)) return false
   const { question_id, slug = question_id } = pair.context
   return [question_id, slug].some((identifier) => {

@@ -2,14 +2,16 @@
  * A whole chain for trying and testing: anvil with our contracts, funded accounts and open
  * questions (contract §6 `serve --dev`, `devchain`; §8).
  */
+
 import { chmod, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { maxUint256 } from 'viem'
 import { multicallAddress } from '../chain/aggregate.js'
 import { yesOrNoQuery } from '../chain/contracts.js'
 import { systemFiles } from '../io/files.js'
-import type { Address, Hex } from '../ports.js'
+import type { Hex } from '../ports.js'
 import { UsageError } from '../protocol/errors.js'
+import type { Address } from '../protocol/schema.js'
 import { startAnvil } from './dev-anvil.js'
 import {
   artifact,

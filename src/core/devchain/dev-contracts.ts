@@ -3,6 +3,7 @@
  * its name, so that a tool with nothing but the chain's URL finds it. All keys here are throwaway:
  * they are printed and published. Source: contract §8, domain §2–§5.
  */
+
 import { readFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -18,8 +19,9 @@ import {
 import { privateKeyToAddress } from 'viem/accounts'
 import { canonicalPermit2 } from '../chain/contracts.js'
 import { decodeRevert } from '../chain/reverts.js'
-import type { Address, Hex } from '../ports.js'
+import type { Hex } from '../ports.js'
 import { UnavailableError, UsageError } from '../protocol/errors.js'
+import type { Address } from '../protocol/schema.js'
 
 export interface Artifact {
   readonly abi: Abi
@@ -240,7 +242,7 @@ export function transactionParams({ from, to, data, gas }: DevTransaction): Reco
  * Sends transactions from impersonated accounts and waits until all are mined; the receipts in
  * order. Throws UsageError `dev_chain_refused` with the decoded reason when one reverts.
  */
-export async function sendTransactions(
+export async function sendAsDev(
   rpc: DevRpc,
   transactions: readonly DevTransaction[],
 ): Promise<DevReceipt[]> {

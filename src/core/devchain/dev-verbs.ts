@@ -4,9 +4,11 @@
  * throw UsageError: `not_a_dev_chain`, `question_not_found`, or `dev_chain_refused` with the
  * decoded revert reason; UnavailableError `dev_chain_unreachable`.
  */
+
 import { yesOrNoQuery } from '../chain/contracts.js'
-import type { Address, Hex } from '../ports.js'
+import type { Hex } from '../ports.js'
 import { UsageError } from '../protocol/errors.js'
+import type { Address } from '../protocol/schema.js'
 import { zeroAddress } from '../protocol/words.js'
 import { type DevQuestion, textBytes } from './dev-chain.js'
 import {
@@ -18,7 +20,7 @@ import {
   devAddresses,
   devBondRaw,
   devRpc,
-  sendTransactions,
+  sendAsDev,
 } from './dev-contracts.js'
 import { exampleQuestion, listedOutcomes } from './dev-questions.js'
 
@@ -81,7 +83,7 @@ const send = (
 ) => {
   const contract = contractOf(to)
   const data = callData(contract, name, args)
-  return sendTransactions(rpc, [{ from: devAccount(role).address, to: contract.address, data }])
+  return sendAsDev(rpc, [{ from: devAccount(role).address, to: contract.address, data }])
 }
 
 /** The request that the oracle knows a round by. */

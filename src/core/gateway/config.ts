@@ -5,9 +5,8 @@
 import * as z from 'zod'
 import { builtInProfile, profileNames } from '../chain/profiles.js'
 import { type Contracts, requesterKinds } from '../chain/round.js'
-import type { Address } from '../ports.js'
 import { UsageError } from '../protocol/errors.js'
-import { Address as AddressText, NonzeroAddress } from '../protocol/schema.js'
+import { type Address, Address as AddressText, NonzeroAddress } from '../protocol/schema.js'
 import { parseCidr } from './front/client-address.js'
 
 const port = z.int().min(0).max(65_535)

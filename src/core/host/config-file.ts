@@ -1,11 +1,13 @@
 /** gateway.json, and the files that it names. */
+
 import { dirname, resolve } from 'node:path'
 import type { RegistryEntry } from '../chain/questions.js'
 import { applySet, type GatewayConfig, parseConfig } from '../gateway/config.js'
 import type { LedgerSettings } from '../gateway/ledger/store.js'
 import { parseRegistry } from '../gateway/operator/registry.js'
 import { readJsonFile } from '../io/json-file.js'
-import type { Address, ExpectedChain, Hex, Machine } from '../ports.js'
+import type { ExpectedChain, Hex, Machine } from '../ports.js'
+import type { Address } from '../protocol/schema.js'
 import { shellWord } from '../protocol/text.js'
 
 /** A configuration, and the folder that its paths are relative to. */

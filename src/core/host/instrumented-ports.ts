@@ -1,5 +1,7 @@
 /** Ports of a gateway that report what passes through them: no node and no disk is asked for it. */
-import { type Address, type Chain, ChainError, type Clock, type Files } from '../ports.js'
+
+import { type Chain, ChainError, type Clock, type Files } from '../ports.js'
+import type { Address } from '../protocol/schema.js'
 import type { Observation, RpcOutcome } from '../protocol/vitals.js'
 
 /** What the gateway has read of the chain for its own ends, as of the last time. */

@@ -2,6 +2,7 @@
  * `serve --check` (contract §6): everything that would keep a gateway from its work, in one run,
  * without taking the store, sending anything or making a file.
  */
+
 import { unconfirmedAmong } from '../chain/profiles.js'
 import type { RegistryEntry } from '../chain/questions.js'
 import { checkContracts, checkExecutor, checkNodes, type NodesChecked } from '../checks/chain.js'
@@ -10,7 +11,8 @@ import { checkStore, type StoreChecked } from '../checks/store.js'
 import { configFaults } from '../gateway/config.js'
 import { readKeystore } from '../io/keystore.js'
 import { probePort } from '../io/probes.js'
-import { type Address, type Machine, SlugLookUpError } from '../ports.js'
+import { type Machine, SlugLookUpError } from '../ports.js'
+import type { Address } from '../protocol/schema.js'
 import { counted } from '../protocol/text.js'
 import type { LockHolder } from '../storage/lock.js'
 import {

@@ -3,12 +3,14 @@
  * (contract §7). They get EIP-712 data that we built and nothing else; the caller checks their
  * signature against the digest.
  */
+
 import { Agent, fetch } from 'undici'
 import * as z from 'zod/mini'
-import type { Address, Signer } from '../ports.js'
+import type { Signer } from '../ports.js'
 import { jsonOf, readCapped } from '../protocol/capped.js'
 import { UnavailableError, UsageError } from '../protocol/errors.js'
 import { safeText } from '../protocol/node-words.js'
+import type { Address } from '../protocol/schema.js'
 import { type Conceal, concealing } from '../protocol/url-secrets.js'
 
 export interface OutsideWallet {

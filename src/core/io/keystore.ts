@@ -2,6 +2,7 @@
  * Encrypted keystores: Web3 Secret Storage v3, readable by Foundry's `cast` and others, and theirs
  * by us (contract §6 `account`).
  */
+
 import {
   createCipheriv,
   createDecipheriv,
@@ -13,10 +14,11 @@ import {
 } from 'node:crypto'
 import { promisify } from 'node:util'
 import * as z from 'zod/mini'
-import type { Address, Files } from '../ports.js'
+import type { Files } from '../ports.js'
 import { jsonOf } from '../protocol/capped.js'
 import { StorageError, UsageError } from '../protocol/errors.js'
 import { keccak } from '../protocol/keccak.js'
+import type { Address } from '../protocol/schema.js'
 import { fromHex, toHex } from '../protocol/witness.js'
 import { joinPath, makeDurableDir, writeAll } from '../storage/durable.js'
 import { errorCode } from '../storage/failures.js'

@@ -2,9 +2,9 @@
  * The life of a candidate (contract §5): its states as types, the transitions between them, and
  * what each failure means.
  */
-import type { Address, Hex } from '../ports.js'
+import type { Hex } from '../ports.js'
 import { outcomeOf } from './proposal.js'
-import type { CandidateState, CandidateStatus } from './schema.js'
+import type { Address, CandidateState, CandidateStatus } from './schema.js'
 import { version } from './words.js'
 
 export type { CandidateState }
@@ -49,7 +49,7 @@ export type FailureCode = keyof typeof failures
 /**
  * Why a candidate ended; `canResubmit` is not stored: it is judged when the status is asked for.
  */
-export interface Failure {
+export interface CandidateFailure {
   readonly stage: FailureStage
   readonly code: FailureCode
   readonly detail: string
@@ -57,7 +57,7 @@ export interface Failure {
 }
 
 /** The transaction that carries a candidate. Times in Unix milliseconds. */
-export interface Submission {
+export interface CandidateSubmission {
   readonly status: 'prepared' | 'submitted' | 'confirmed' | 'indexed' | 'reverted' | 'dropped'
   readonly transactionHash: Hex | null
   readonly submittedAtMs: number | null
@@ -79,14 +79,14 @@ interface Selected {
 export type Progress =
   | { readonly status: 'received' }
   | { readonly status: 'validated'; readonly validatedAtMs: number }
-  | (Selected & { readonly status: 'selected'; readonly submission: Submission | null })
-  | (Selected & { readonly status: 'executed'; readonly submission: Submission })
+  | (Selected & { readonly status: 'selected'; readonly submission: CandidateSubmission | null })
+  | (Selected & { readonly status: 'executed'; readonly submission: CandidateSubmission })
   | {
       readonly status: 'failed'
       readonly validatedAtMs: number | null
       readonly selectedAtMs: number | null
-      readonly submission: Submission | null
-      readonly failure: Failure
+      readonly submission: CandidateSubmission | null
+      readonly failure: CandidateFailure
     }
 
 /**
@@ -150,7 +150,7 @@ export function instant(ms: number): string {
 }
 const instantOrNull = (ms: number | null | undefined) => (ms == null ? null : instant(ms))
 
-const wireSubmission = (submission: Submission | null): CandidateStatus['submission'] =>
+const wireSubmission = (submission: CandidateSubmission | null): CandidateStatus['submission'] =>
   submission && {
     status: submission.status,
     transaction_hash: submission.transactionHash,
@@ -174,7 +174,7 @@ const nextActionOf = (code: FailureCode, { roundIsOpen }: Prospects): NextAction
   code === 'round_advanced' && roundIsOpen ? 'sign_new_authorization' : failures[code].nextAction
 
 function wireFailure(
-  { stage, code, detail, retryable }: Failure,
+  { stage, code, detail, retryable }: CandidateFailure,
   prospects: Prospects,
 ): CandidateStatus['failure'] {
   const next_action = nextActionOf(code, prospects)

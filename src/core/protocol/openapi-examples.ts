@@ -3,12 +3,12 @@
  * routes. Question and authorization are the witness vector `question text without p3`, so that
  * digest and signature are true and a reader can check his own code against them.
  */
-import type { Address, Hex } from '../ports.js'
+import type { Hex } from '../ports.js'
 import type { WireCode } from './errors.js'
 import { toBatchItem, toSingle } from './proposal.js'
 import { refusalBody, refuse } from './refusal.js'
 import type * as schema from './schema.js'
-import { version } from './schema.js'
+import { type Address, version } from './schema.js'
 import { primaryType, toHex, typedData, wireTypes } from './witness.js'
 
 const ancillaryText =

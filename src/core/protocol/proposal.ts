@@ -2,8 +2,8 @@
  * A proposal in normal form: what v1 bodies and batch items both say, without the shape they say it
  * in (spec §2.1, §2.2, §2.7).
  */
-import type { Address, Hash, Hex } from '../ports.js'
-import type { BatchItem, OutcomeKey, SignedProposal } from './schema.js'
+import type { Hash, Hex } from '../ports.js'
+import type { Address, BatchItem, OutcomeKey, SignedProposal } from './schema.js'
 import { version } from './words.js'
 
 /** Outcome key → numerical price, 18-digit oracle fixed point (§2.2). */

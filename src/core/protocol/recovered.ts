@@ -2,8 +2,10 @@
  * Who signed a digest, judged as Permit2 judges accounts without code (domain §3.3), by a recovery
  * that the caller brings.
  */
-import type { Address, Hex } from '../ports.js'
+
+import type { Hex } from '../ports.js'
 import { keccak } from './keccak.js'
+import type { Address } from './schema.js'
 import { fromHex, toHex } from './witness.js'
 
 /**

@@ -45,6 +45,8 @@ export const Uint256 = described(
 export const Address = hex(
   described('Address', 'Lowercase 20-byte address', matching(patterns.address)),
 )
+/** A lowercase 20-byte address. */
+export type Address = Hex
 export const NonzeroAddress = named(
   'NonzeroAddress',
   Address.check(

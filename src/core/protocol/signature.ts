@@ -1,7 +1,9 @@
 /** Who signed a digest, judged as Permit2 judges accounts without code, by @noble/curves. */
+
 import { secp256k1 } from '@noble/curves/secp256k1'
-import type { Address, Hex } from '../ports.js'
+import type { Hex } from '../ports.js'
 import { type RecoverPublicKey, signerBy } from './recovered.js'
+import type { Address } from './schema.js'
 
 export type { RecoverPublicKey } from './recovered.js'
 

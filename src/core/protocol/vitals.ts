@@ -6,7 +6,13 @@ import type { Hex } from '../ports.js'
 import type { FailureCode } from './candidate.js'
 
 /** Where a candidate stands, with the steps of its submission told apart (contract §5). */
-export type Stage = 'received' | 'validated' | 'selected' | 'submitted' | 'confirmed' | 'executed'
+export type LifeStage =
+  | 'received'
+  | 'validated'
+  | 'selected'
+  | 'submitted'
+  | 'confirmed'
+  | 'executed'
 
 /** The stages in which a candidate waits for the gateway. */
 export type QueueStage = 'received' | 'validated' | 'selected'
@@ -17,7 +23,11 @@ export type RpcOutcome = 'ok' | 'reverted' | 'unavailable' | 'refused'
 /** Something that happened once, to be counted. Durations by the monotonic clock (R13). */
 export type Observation =
   /** A candidate reached a stage, so long after it had reached the one before. */
-  | { readonly kind: 'stage'; readonly stage: Exclude<Stage, 'received'>; readonly seconds: number }
+  | {
+      readonly kind: 'stage'
+      readonly stage: Exclude<LifeStage, 'received'>
+      readonly seconds: number
+    }
   /** A candidate came to its end, so long after it was received; executed once that is final. */
   | {
       readonly kind: 'ended'

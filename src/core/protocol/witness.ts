@@ -2,9 +2,9 @@
  * The Permit2 witness authorization: typed data, digest and signer (spec §2.8, EIP-712, domain §3).
  * What a question round fixes is hashed once.
  */
-import type { Address, Hex } from '../ports.js'
+import type { Hex } from '../ports.js'
 import { keccak } from './keccak.js'
-import type { TypedData } from './schema.js'
+import type { Address, TypedData } from './schema.js'
 
 /** EIP-712 member lists, as `typed_data.types` and `signing.types` carry them. */
 export const witnessTypes = {

@@ -1,5 +1,7 @@
 /** The words of the wire, for whoever checks one of them and needs no schema. */
-import type { Address, Hex } from '../ports.js'
+
+import type { Hex } from '../ports.js'
+import type { Address } from './schema.js'
 
 /** The version object of v1 payloads and responses (§9). */
 export const version = {

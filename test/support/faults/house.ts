@@ -5,9 +5,9 @@
  */
 import { mkdir, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import type { Address, Hex } from '../../../src/core/ports.js'
+import type { Hex } from '../../../src/core/ports.js'
 import { fromSingle, toBatchItem } from '../../../src/core/protocol/proposal.js'
-import type { BatchItem, SignedProposal } from '../../../src/core/protocol/schema.js'
+import type { Address, BatchItem, SignedProposal } from '../../../src/core/protocol/schema.js'
 import { witnessRound } from '../../../src/core/protocol/witness.js'
 import type { Running, StartOptions, Workshop } from '../processes.js'
 

@@ -3,10 +3,10 @@
  * one that no sound node could have given to that call, so that whoever believes it has made
  * something up.
  */
+
 import { toFunctionSelector } from 'viem'
 import type { RpcCall, Transport } from '../../../src/core/io/rpc/transport.js'
 import {
-  type Address,
   type BlockHeader,
   type Chain,
   ChainError,
@@ -14,6 +14,7 @@ import {
   type ChainReceipt,
   type Hex,
 } from '../../../src/core/ports.js'
+import type { Address } from '../../../src/core/protocol/schema.js'
 
 const quantity = (value: bigint | number): string => `0x${value.toString(16)}`
 

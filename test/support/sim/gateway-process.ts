@@ -3,6 +3,7 @@
  * without a listener, on a simulated disk. A process that was killed does nothing more, wherever it
  * was: what it waits for never comes.
  */
+
 import type { RegistryEntry } from '../../../src/core/chain/questions.js'
 import { parseConfig } from '../../../src/core/gateway/config.js'
 import { createGateway, type Gateway } from '../../../src/core/gateway/gateway.js'
@@ -18,14 +19,9 @@ import {
 import { createPipeline, type Pipeline } from '../../../src/core/gateway/pipeline/pipeline.js'
 import { createChainView, type LiveView } from '../../../src/core/gateway/view/view.js'
 import { systemHash } from '../../../src/core/io/clock.js'
-import {
-  type Address,
-  type Chain,
-  type Hex,
-  type Signer,
-  TransportError,
-} from '../../../src/core/ports.js'
+import { type Chain, type Hex, type Signer, TransportError } from '../../../src/core/ports.js'
 import { ProposerError, StorageError } from '../../../src/core/protocol/errors.js'
+import type { Address } from '../../../src/core/protocol/schema.js'
 import { acquireLock } from '../../../src/core/storage/lock.js'
 import { openLog } from '../../../src/core/storage/log.js'
 import type { FakeChain } from '../fake-chain.js'

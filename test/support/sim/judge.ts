@@ -2,13 +2,16 @@
  * What has to be true of gateway, journals and chain at the end of a simulated run (R1-R3, R6-R8,
  * R13, R15).
  */
-import { type Authorization, stateOf } from '../../../src/core/client/journal/authorizations.js'
+import {
+  type JournaledAuthorization,
+  stateOf,
+} from '../../../src/core/client/journal/authorizations.js'
 import type { JournalView } from '../../../src/core/client/journal/journal.js'
 import type { Candidate } from '../../../src/core/protocol/candidate.js'
 import { questionOf as questionIn, requestOf } from '../fake-world.js'
 import type { Simulation } from './run.js'
 
-const signatureOf = ({ signed }: Authorization): string =>
+const signatureOf = ({ signed }: JournaledAuthorization): string =>
   (JSON.parse(signed.body) as { signature: string }).signature
 
 export async function judge(sim: Simulation, views: readonly JournalView[]): Promise<void> {
@@ -103,7 +106,7 @@ function journal(
  * and the wire tell.
  */
 function secondSignatures({ history }: Simulation, { authorizations }: JournalView): void {
-  const signedAt = ({ signed }: Authorization) =>
+  const signedAt = ({ signed }: JournaledAuthorization) =>
     history.signings.find(({ digest }) => digest === signed.digest)?.at
   for (const later of authorizations) {
     const at = signedAt(later)
@@ -130,7 +133,7 @@ const mayLive = ({ progress }: Candidate) =>
   progress.status !== 'failed' || progress.failure.retryable
 
 /** Its round is the question's, open, and its deadline lies ahead. */
-function isCurrent({ chain }: Simulation, { signed }: Authorization): boolean {
+function isCurrent({ chain }: Simulation, { signed }: JournaledAuthorization): boolean {
   const { world, head } = chain
   const questionId = signed.questionId as `0x${string}`
   const isOpen = requestOf(world, questionId).state === 1

@@ -2,7 +2,9 @@
  * Who made which signature, remembered across schedules. Stands in for `recoverSigner` in a file of
  * its own without imports, because it is loaded while that module is being replaced.
  */
-import type { Address, Hex } from '../../../src/core/ports.js'
+
+import type { Hex } from '../../../src/core/ports.js'
+import type { Address } from '../../../src/core/protocol/schema.js'
 import type { RecoverPublicKey, recoverSigner } from '../../../src/core/protocol/signature.js'
 
 const makers = new Map<string, Address | undefined>()

@@ -10,7 +10,7 @@ import { openJournal } from '../../../src/core/client/journal/journal.js'
 import { type BenchParts, createBench } from '../../../src/core/conformance/bench.js'
 import { createProbe } from '../../../src/core/conformance/probe.js'
 import type { Rule } from '../../../src/core/conformance/rule.js'
-import { type Check, rules, runRules } from '../../../src/core/conformance/run.js'
+import { type CheckResult, rules, runRules } from '../../../src/core/conformance/run.js'
 import { parseConfig } from '../../../src/core/gateway/config.js'
 import { createGateway } from '../../../src/core/gateway/gateway.js'
 import type { Ledger } from '../../../src/core/gateway/ledger/ledger.js'
@@ -39,7 +39,10 @@ export interface WrongWorld {
   readonly chain: Chain
   /** Of the first wallet, in hex. */
   readonly key: Hex
-  run(chosen?: readonly Rule[], onCheck?: (check: Check) => void): Promise<readonly Check[]>
+  run(
+    chosen?: readonly Rule[],
+    onCheck?: (check: CheckResult) => void,
+  ): Promise<readonly CheckResult[]>
 }
 
 const names = ['one', 'two', 'three', 'four', 'five']

@@ -2,12 +2,14 @@
  * What a wallet can still authorize: balance and Permit2 allowance, less what its own
  * authorizations may take (spec §5, domain §3.3).
  */
+
 import { plainText } from '../../chain/ancillary.js'
 import { erc20Abi, permit2Abi } from '../../chain/contracts.js'
 import { readContract } from '../../chain/reading.js'
 import { chainUnavailable, onChain } from '../../chain/unavailable.js'
-import { type Address, type BlockHeader, type Chain, ChainError } from '../../ports.js'
+import { type BlockHeader, type Chain, ChainError } from '../../ports.js'
 import { nonceBit, nonceUsed } from '../../protocol/permit.js'
+import type { Address } from '../../protocol/schema.js'
 import { isOfferOpen, isOpen } from '../journal/authorizations.js'
 import type { JournalView } from '../journal/journal.js'
 import type { Offered, Signed } from '../journal/records.js'

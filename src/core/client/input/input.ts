@@ -3,11 +3,12 @@
  * checked as a whole before use.
  */
 import * as z from 'zod/mini'
-import type { Address, Hash, Hex } from '../../ports.js'
+import type { Hash, Hex } from '../../ports.js'
 import { UsageError } from '../../protocol/errors.js'
 import { readJson } from '../../protocol/json.js'
 import { outcomeKeys, outcomeOf, priceOf } from '../../protocol/proposal.js'
 import {
+  type Address,
   BatchItem,
   ClientRef,
   Identifier,

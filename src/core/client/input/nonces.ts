@@ -1,6 +1,8 @@
 /** Nonces that rows name for themselves: each serves one authorization (R6). */
-import type { Address, Hex } from '../../ports.js'
+
+import type { Hex } from '../../ports.js'
 import { priceOf } from '../../protocol/proposal.js'
+import type { Address } from '../../protocol/schema.js'
 import { isOpen } from '../journal/authorizations.js'
 import type { JournalView } from '../journal/journal.js'
 import type { IntentRow } from './input.js'

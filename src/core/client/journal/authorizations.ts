@@ -1,12 +1,14 @@
 /** Where each authorization of the journal stands, and what it is for (contract §1). */
-import type { Address, Hex } from '../../ports.js'
+
+import type { Hex } from '../../ports.js'
+import type { Address } from '../../protocol/schema.js'
 import type {
   AttemptClass,
   AttemptEnd,
   AttemptStart,
   Offered,
   Signed,
-  Terminal,
+  TerminalRecord,
 } from './records.js'
 
 /** One sending of the bytes. Without an `end` the process died meanwhile: uncertain. */
@@ -16,7 +18,7 @@ export interface Attempt {
   readonly end?: AttemptEnd | undefined
 }
 
-export interface Authorization {
+export interface JournaledAuthorization {
   /** Journal id: `<run token>-<number>`. */
   readonly id: string
   readonly signed: Signed
@@ -26,8 +28,8 @@ export interface Authorization {
   readonly candidateId?: string
   readonly receivedAt?: string
   /** The last journaled end of the candidate, also a retryable one. */
-  readonly terminal?: Terminal
-  readonly terminals: readonly Terminal[]
+  readonly terminal?: TerminalRecord
+  readonly terminals: readonly TerminalRecord[]
   /** When that end was journaled; Unix milliseconds. */
   readonly terminalAtMs?: number
   /** Journal id of the authorization that took its place by `--supersede`. */
@@ -41,7 +43,7 @@ export interface Authorization {
 export interface Offer {
   readonly id: string
   readonly offered: Offered
-  readonly terminals: readonly Terminal[]
+  readonly terminals: readonly TerminalRecord[]
   readonly supersededBy?: string | undefined
 }
 
@@ -71,7 +73,7 @@ const isExpired = ({ terms }: Signed | Offered, nowMs: number): boolean =>
   nowMs / 1000 > Number(terms.deadline) + expiryMarginSeconds
 
 /** Where an authorization stands at `nowMs` (Unix milliseconds). Source: contract §1. */
-export function stateOf(authorization: Authorization, nowMs: number): AuthorizationState {
+export function stateOf(authorization: JournaledAuthorization, nowMs: number): AuthorizationState {
   const { terminals, signed, candidateId, attempts } = authorization
   const end = terminals.find(closes)
   if (end !== undefined) return { kind: 'closed', reason: end.outcome, code: end.code }
@@ -89,7 +91,7 @@ export function stateOf(authorization: Authorization, nowMs: number): Authorizat
 }
 
 /** Contract §1, *open*. */
-export const isOpen = (authorization: Authorization, nowMs: number): boolean =>
+export const isOpen = (authorization: JournaledAuthorization, nowMs: number): boolean =>
   stateOf(authorization, nowMs).kind !== 'closed'
 
 /** Whether an offer may still become an authorization. */
@@ -97,14 +99,14 @@ export const isOfferOpen = ({ offered, terminals }: Offer, nowMs: number): boole
   !terminals.some(closes) && !isExpired(offered, nowMs)
 
 /** Whether some attempt may have been admitted, and no id settles it (robustness §6). */
-export const isUnsettled = ({ candidateId, attempts }: Authorization): boolean =>
+export const isUnsettled = ({ candidateId, attempts }: JournaledAuthorization): boolean =>
   candidateId === undefined && attempts.some((attempt) => classOf(attempt) === 'uncertain')
 
 /** An attempt whose end was never written may have been admitted. */
 export const classOf = (attempt: Attempt): AttemptClass => attempt.end?.class ?? 'uncertain'
 
 /** Whether a journaled end leaves nothing that could still execute. */
-export const closes = ({ outcome, retryable }: Terminal): boolean =>
+export const closes = ({ outcome, retryable }: TerminalRecord): boolean =>
   outcome !== 'failed' || retryable === false
 
 /** The question and proposer that R8 is about, and what makes two intents equal (contract §6). */
@@ -132,10 +134,10 @@ const isFor = (record: Signed | Offered, { questionId, proposer, chainId, mayBeA
 
 /** Open authorizations for a question and proposer that nothing has superseded, newest last. */
 export function openFor(
-  authorizations: readonly Authorization[],
+  authorizations: readonly JournaledAuthorization[],
   whose: Whose,
   nowMs: number,
-): readonly Authorization[] {
+): readonly JournaledAuthorization[] {
   return authorizations.filter(
     (one) => one.supersededBy === undefined && isFor(one.signed, whose) && isOpen(one, nowMs),
   )

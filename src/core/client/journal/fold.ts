@@ -2,7 +2,7 @@
  * What the records of all runs add up to. Records of one run come in order, runs in any: neither
  * wall clock nor merge order decides what an authorization is (R13).
  */
-import type { Authorization, Offer } from './authorizations.js'
+import type { JournaledAuthorization, Offer } from './authorizations.js'
 import {
   type AttemptEnd,
   type AttemptStart,
@@ -10,7 +10,7 @@ import {
   type Offered,
   type Signed,
   spelledId,
-  type Terminal,
+  type TerminalRecord,
 } from './records.js'
 
 /** What is known of one journal id so far. */
@@ -21,7 +21,7 @@ interface Draft {
   offered?: Offered
   abandoned: boolean
   readonly attempts: { readonly start: AttemptStart; readonly startedAtMs: number }[]
-  readonly terminals: Terminal[]
+  readonly terminals: TerminalRecord[]
   terminalAtMs?: number
   candidateId?: string
   receivedAt?: string
@@ -31,18 +31,18 @@ interface Draft {
 /** All runs merged, as of one reading. Lists and indexes are made when first asked for. */
 export interface JournalView {
   /** Oldest first. */
-  readonly authorizations: readonly Authorization[]
+  readonly authorizations: readonly JournaledAuthorization[]
   /** Typed data that wallets outside hold, unsigned as far as this journal knows; oldest first. */
   readonly offers: readonly Offer[]
   /** By journal id. */
-  find(id: string): Authorization | undefined
+  find(id: string): JournaledAuthorization | undefined
   /** In any spelling. */
-  byCandidate(candidateId: string): Authorization | undefined
-  byIdentity(identity: string): Authorization | undefined
+  byCandidate(candidateId: string): JournaledAuthorization | undefined
+  byIdentity(identity: string): JournaledAuthorization | undefined
   /** Oldest first, without making all the others: a batch asks so for each of its rows. */
-  byQuestion(questionId: string): readonly Authorization[]
+  byQuestion(questionId: string): readonly JournaledAuthorization[]
   /** By the identifier that was asked for, oldest first: tells what a slug meant before. */
-  byIdentifier(identifier: string): readonly Authorization[]
+  byIdentifier(identifier: string): readonly JournaledAuthorization[]
   /** Whether some run has reserved or signed the nonce (decimal) for this owner (R6). */
   isReserved(proposer: string, nonce: string): boolean
 }
@@ -162,8 +162,11 @@ const pendingOf = ({ offered }: FoldState) =>
 const replacedByOffers = (state: FoldState) =>
   new Map(pendingOf(state).map(({ id, offered }) => [offered?.supersedes, id]))
 
-function authorizationsOf(state: FoldState, drafts: Iterable<Draft>): readonly Authorization[] {
-  const found: Authorization[] = []
+function authorizationsOf(
+  state: FoldState,
+  drafts: Iterable<Draft>,
+): readonly JournaledAuthorization[] {
+  const found: JournaledAuthorization[] = []
   const replacing = replacedByOffers(state)
   for (const { signed, offered: _offered, abandoned: _abandoned, ...rest } of drafts) {
     if (signed === undefined) continue
@@ -192,15 +195,15 @@ function offersOf(state: FoldState): readonly Offer[] {
 }
 
 function viewOf(state: FoldState): JournalView {
-  let authorizations: readonly Authorization[] | undefined
+  let authorizations: readonly JournaledAuthorization[] | undefined
   let offers: readonly Offer[] | undefined
   const all = () => {
     authorizations ??= authorizationsOf(state, state.drafts.values())
     return authorizations
   }
-  const by = (keyOf: (one: Authorization) => string | undefined) => {
-    let index: Map<string, Authorization[]> | undefined
-    return (key: string): readonly Authorization[] => {
+  const by = (keyOf: (one: JournaledAuthorization) => string | undefined) => {
+    let index: Map<string, JournaledAuthorization[]> | undefined
+    return (key: string): readonly JournaledAuthorization[] => {
       if (index === undefined) {
         index = new Map()
         for (const one of all()) push(index, keyOf(one) ?? '', one)

@@ -166,7 +166,7 @@ const terminal = z.object({
   /** The status that told the end, where its own word did not. */
   answer: z.optional(z.unknown()),
 })
-export type Terminal = z.infer<typeof terminal>
+export type TerminalRecord = z.infer<typeof terminal>
 
 /** The readers of the records, by kind. */
 export const recordShapes = {

@@ -3,11 +3,11 @@ import { instant } from '../../protocol/candidate.js'
 import { outcomeOf } from '../../protocol/proposal.js'
 import {
   type Attempt,
-  type Authorization,
   type AuthorizationState,
   type ClosedReason,
   classOf,
   isOfferOpen,
+  type JournaledAuthorization,
   type Offer,
   stateOf,
 } from './authorizations.js'
@@ -16,7 +16,7 @@ import {
  * `offered` is typed data in the hands of a wallet outside: it holds its question, although nothing
  * is signed yet. Amounts in raw token units, times in UTC. No signature is part of it (R5).
  */
-export function journalRow(one: Authorization | Offer, nowMs: number) {
+export function journalRow(one: JournaledAuthorization | Offer, nowMs: number) {
   const record = 'signed' in one ? one.signed : one.offered
   const authorization = 'signed' in one ? one : undefined
   const { candidateId, receivedAt, signedAtMs, terminal, terminalAtMs } = authorization ?? {}
@@ -54,7 +54,7 @@ interface StateRow {
   readonly code: string | null
 }
 
-function stateRow(one: Authorization | Offer, nowMs: number): StateRow {
+function stateRow(one: JournaledAuthorization | Offer, nowMs: number): StateRow {
   if ('signed' in one) {
     const state = stateOf(one, nowMs)
     return {
@@ -80,5 +80,5 @@ export const attemptRow = ({ start, startedAtMs, end }: Attempt) => ({
 })
 
 /** Where it was sent, each origin once. */
-export const originsOf = (one: Authorization | Offer): readonly string[] =>
+export const originsOf = (one: JournaledAuthorization | Offer): readonly string[] =>
   'signed' in one ? [...new Set(one.attempts.map(({ start }) => start.origin))] : []

@@ -10,7 +10,7 @@ import {
   UncertainError,
   UsageError,
 } from '../../protocol/errors.js'
-import { type Authorization, classOf, stateOf } from './authorizations.js'
+import { classOf, type JournaledAuthorization, stateOf } from './authorizations.js'
 
 /** UsageError for an id that no run of this home has given. */
 export const unknownId = (id: string): UsageError =>
@@ -19,7 +19,7 @@ export const unknownId = (id: string): UsageError =>
   })
 
 /** ConflictError `superseded`: two authorizations of one round must never both be sent (R8). */
-export function supersededError(authorization: Authorization): ConflictError | undefined {
+export function supersededError(authorization: JournaledAuthorization): ConflictError | undefined {
   const { id, signed, supersededBy } = authorization
   if (supersededBy === undefined) return undefined
   return new ConflictError(
@@ -38,7 +38,7 @@ export interface OtherGateway {
 }
 
 export interface Elsewhere extends OtherGateway {
-  readonly authorization: Authorization
+  readonly authorization: JournaledAuthorization
   readonly error: ProposerError
 }
 
@@ -48,7 +48,7 @@ export interface Elsewhere extends OtherGateway {
  * not known; then the last one.
  */
 export function otherGateway(
-  { attempts, candidateId }: Authorization,
+  { attempts, candidateId }: JournaledAuthorization,
   here: string,
 ): OtherGateway | undefined {
   const accepted =
@@ -73,7 +73,7 @@ export function otherGateway(
  * contract §6, R7.
  */
 export function sentElsewhere(
-  authorization: Authorization,
+  authorization: JournaledAuthorization,
   here: string,
   nowMs: number,
 ): Elsewhere | undefined {
@@ -98,7 +98,7 @@ export interface OutOfBand {
 }
 
 /** Question, client_ref and the time under which the operator finds the candidate. */
-export function outOfBandOf({ signed, attempts, signedAtMs }: Authorization): OutOfBand {
+export function outOfBandOf({ signed, attempts, signedAtMs }: JournaledAuthorization): OutOfBand {
   const admitting = attempts.find((one) => ['uncertain', 'accepted'].includes(classOf(one)))
   return {
     questionId: signed.questionId,
@@ -108,7 +108,7 @@ export function outOfBandOf({ signed, attempts, signedAtMs }: Authorization): Ou
 }
 
 /** What `outOfBandOf` tells, for people. */
-export function outOfBandLine(authorization: Authorization): string {
+export function outOfBandLine(authorization: JournaledAuthorization): string {
   const { questionId, clientRef, submittedAtMs } = outOfBandOf(authorization)
   const ref = clientRef === undefined ? 'no client_ref' : `client_ref ${JSON.stringify(clientRef)}`
   return `the outcome of ${authorization.id} cannot be learned from here, its round has ended: ask the operator out of band about question ${questionId}, ${ref}, submitted at ${instant(submittedAtMs)} (never send the signature)`

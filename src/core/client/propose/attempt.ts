@@ -5,7 +5,7 @@
 import { type Answer, classifyRefusal, type Unaccepted } from '../gateway/answer.js'
 import type { CallOptions, GatewayClient, Results } from '../gateway/gateway-client.js'
 import { type Acknowledged, keptAnswer, type SubmitTold } from '../gateway/reading.js'
-import type { Authorization } from '../journal/authorizations.js'
+import type { JournaledAuthorization } from '../journal/authorizations.js'
 import type { Journal, JournalPorts } from '../journal/journal.js'
 import type { JournalEntry } from '../journal/records.js'
 
@@ -30,7 +30,10 @@ export interface Attempted {
 }
 
 /** How many of the first items fit one batch call of at most `most`; at least one. */
-export function itemsThatFit(authorizations: readonly Authorization[], most: number): number {
+export function itemsThatFit(
+  authorizations: readonly JournaledAuthorization[],
+  most: number,
+): number {
   let bytes = 0
   for (const [index, { signed }] of authorizations.entries()) {
     // Bodies are ASCII but for client_ref, which is short.
@@ -49,7 +52,7 @@ export function itemsThatFit(authorizations: readonly Authorization[], most: num
  */
 export async function attempt(
   parts: SubmitParts,
-  authorizations: readonly Authorization[],
+  authorizations: readonly JournaledAuthorization[],
   { batch, ...call }: CallOptions & { readonly batch?: string | undefined },
 ): Promise<Attempted> {
   const { journal, gateway, ports } = parts
@@ -118,7 +121,7 @@ const noResult: Extract<Unaccepted, { kind: 'deferred' | 'uncertain' }> = {
 /** What a batch call's answer means for each of its items (§4.2 rules 1 to 5). */
 function readCall(
   answer: Answer<Results<SubmitTold>>,
-  authorizations: readonly Authorization[],
+  authorizations: readonly JournaledAuthorization[],
 ): Attempted {
   if (answer.kind !== 'accepted') return wholeCall(answer, authorizations.length)
   const { results } = answer.value

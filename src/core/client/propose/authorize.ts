@@ -6,7 +6,7 @@ import type { Chain, Hex, Signer } from '../../ports.js'
 import { ProposerError, UsageError } from '../../protocol/errors.js'
 import type { RecoverPublicKey } from '../../protocol/recovered.js'
 import type { GatewayClient } from '../gateway/gateway-client.js'
-import type { Authorization, Offer } from '../journal/authorizations.js'
+import type { JournaledAuthorization, Offer } from '../journal/authorizations.js'
 import type { Journal, JournalPorts, JournalView } from '../journal/journal.js'
 import type { QuestionContext } from '../trust/context.js'
 import type { Trust } from '../trust/trust.js'
@@ -56,7 +56,7 @@ export interface AuthorizeParts {
 }
 
 export interface Authorized {
-  readonly authorization: Authorization
+  readonly authorization: JournaledAuthorization
   /** The journal had an open authorization of equal intent: its saved bytes, nothing was signed. */
   readonly reused: boolean
   readonly journalId: string
@@ -69,7 +69,7 @@ export interface Authorized {
 }
 
 /** What a command tells of an authorization. */
-export function authorized(authorization: Authorization, reused: boolean): Authorized {
+export function authorized(authorization: JournaledAuthorization, reused: boolean): Authorized {
   const { id, signed } = authorization
   return {
     authorization,
@@ -109,7 +109,7 @@ export async function signInRound(parts: AuthorizeParts, intent: Intent): Promis
 export async function preview(
   parts: AuthorizeParts,
   intent: Intent,
-): Promise<Preview | { readonly reused: Authorization } | { readonly resumed: Offer }> {
+): Promise<Preview | { readonly reused: JournaledAuthorization } | { readonly resumed: Offer }> {
   const { same, context, view } = await lookUp(parts, intent)
   if (same.kind === 'reuse') return { reused: same.authorization }
   if (same.kind === 'resume') return { resumed: same.offer }
@@ -169,7 +169,11 @@ async function lookUp(parts: AuthorizeParts, intent: Intent): Promise<Look> {
     : inRound(parts, intent, view, saved)
 }
 
-const reusing = (intent: Intent, view: JournalView, authorization: Authorization): Look => ({
+const reusing = (
+  intent: Intent,
+  view: JournalView,
+  authorization: JournaledAuthorization,
+): Look => ({
   same: { kind: 'reuse', authorization },
   earlier: [],
   intent,
@@ -181,7 +185,7 @@ async function inRound(
   parts: AuthorizeParts,
   intent: Intent,
   view: JournalView,
-  saved: Authorization | undefined,
+  saved: JournaledAuthorization | undefined,
 ): Promise<Look> {
   try {
     const context = await parts.context()
@@ -237,7 +241,7 @@ async function signNow(
   prepared: Preview,
   signer: Signer,
   view: JournalView,
-): Promise<Authorization> {
+): Promise<JournaledAuthorization> {
   const { ports, journal, chain } = parts
   const { draft, reserving } = draftOf(parts, intent, prepared, view)
   await journal.append(reserving)

@@ -7,7 +7,7 @@ import { ProposerError, UnavailableError } from '../../protocol/errors.js'
 import { limits } from '../../protocol/words.js'
 import { isAborted, timeLimit } from '../gateway/retry.js'
 import type { BatchRow } from '../input/input.js'
-import type { Authorization } from '../journal/authorizations.js'
+import type { JournaledAuthorization } from '../journal/authorizations.js'
 import { otherGateway } from '../journal/saved.js'
 import { workingAhead } from './ahead.js'
 import type { SubmitParts } from './attempt.js'
@@ -371,7 +371,7 @@ async function retried(
 export type RowSigned =
   | {
       readonly row: BatchRow
-      readonly authorization: Authorization
+      readonly authorization: JournaledAuthorization
       readonly reused: boolean
       readonly error?: undefined
     }

@@ -1,7 +1,7 @@
 /** What becomes of an authorization whose round has ended (§3 rule 3, §7 rule 3, robustness §6). */
 import { ConflictError, InterruptedError } from '../../protocol/errors.js'
 import type { GatewayClient } from '../gateway/gateway-client.js'
-import type { Authorization } from '../journal/authorizations.js'
+import type { JournaledAuthorization } from '../journal/authorizations.js'
 import type { Journal, JournalPorts } from '../journal/journal.js'
 import { type OutOfBand, outOfBandLine, outOfBandOf } from '../journal/saved.js'
 
@@ -31,7 +31,7 @@ export interface EarlierParts {
  */
 export async function settleEarlier(
   parts: EarlierParts,
-  authorizations: readonly Authorization[],
+  authorizations: readonly JournaledAuthorization[],
 ): Promise<void> {
   for (const authorization of authorizations) {
     const settled = await settledBy(parts, authorization)
@@ -43,7 +43,7 @@ export async function settleEarlier(
 
 async function settledBy(
   { ports, gateway, journal, signal }: EarlierParts,
-  authorization: Authorization,
+  authorization: JournaledAuthorization,
 ): Promise<SettledEarlier | undefined> {
   const { candidateId, signed, id, attempts } = authorization
   const unknown = (why: string): SettledEarlier => ({

@@ -1,13 +1,13 @@
 /** What a user wants signed, and what the journal holds for it (R8, contract §6). */
-import type { Address, Hex } from '../../ports.js'
+import type { Hex } from '../../ports.js'
 import { ConflictError, type ProposerError, UsageError } from '../../protocol/errors.js'
 import { minimumDeadlineSeconds } from '../../protocol/permit.js'
 import { outcomeOf, priceOf } from '../../protocol/proposal.js'
-import type { OutcomeKey } from '../../protocol/schema.js'
+import type { Address, OutcomeKey } from '../../protocol/schema.js'
 import {
-  type Authorization,
   equalIntent,
   isOpen,
+  type JournaledAuthorization,
   type Offer,
   offersFor,
   openFor,
@@ -55,7 +55,7 @@ export type RoundNamed = Pick<QuestionContext, 'question_id'> & {
 /** What the journal holds for an intent in one round. */
 export type InJournal =
   | { readonly kind: 'none' }
-  | { readonly kind: 'reuse'; readonly authorization: Authorization }
+  | { readonly kind: 'reuse'; readonly authorization: JournaledAuthorization }
   /** Typed data of equal intent is out there unsigned. */
   | { readonly kind: 'resume'; readonly offer: Offer }
   | { readonly kind: 'refuse'; readonly error: ProposerError }
@@ -94,7 +94,7 @@ export function savedFor(
   { ports, trust }: LookParts,
   view: JournalView,
   intent: Intent,
-): Authorization | undefined {
+): JournaledAuthorization | undefined {
   const questionId = knownQuestionId(trust, intent.identifier, view)
   if (questionId === undefined || intent.supersede !== undefined) return undefined
   const wanted = wantedOf(trust, intent, questionId)
@@ -128,14 +128,14 @@ export function byRound(
   intent: Intent,
   view: JournalView,
   context: RoundNamed,
-): { readonly same: InJournal; readonly earlier: readonly Authorization[] } {
+): { readonly same: InJournal; readonly earlier: readonly JournaledAuthorization[] } {
   const nowMs = ports.clock.nowMs()
   // What is open at another requester is of another round, and not of an earlier one.
   const pins = atRequester(trust, context.request.requester)
   const wanted = wantedOf(pins, intent, context.question_id)
   const open = openFor(view.byQuestion(wanted.questionId), wanted, nowMs)
   // A payload signed elsewhere does not tell its round: it counts in every one, the safe side.
-  const isHere = ({ signed }: Authorization) =>
+  const isHere = ({ signed }: JournaledAuthorization) =>
     signed.timestamp === undefined || signed.timestamp === context.request.timestamp
   const here = open.filter(isHere)
   const offers = offersFor(view.offers, wanted, nowMs).filter(
@@ -149,7 +149,7 @@ interface OfRound {
   readonly intent: Intent
   readonly view: JournalView
   readonly wanted: Wanted
-  readonly here: readonly Authorization[]
+  readonly here: readonly JournaledAuthorization[]
   readonly offers: readonly Offer[]
   readonly nowMs: number
 }
@@ -174,7 +174,7 @@ function inRound({ intent, view, wanted, here, offers, nowMs }: OfRound): InJour
     : { kind: 'refuse', error: offerOpen(given, wanted) }
 
   /** One that was revoked or has ended since the user named it stands in nobody's way. */
-  function isGone(one: Authorization | undefined): boolean {
+  function isGone(one: JournaledAuthorization | undefined): boolean {
     return (
       one !== undefined &&
       one.signed.questionId === wanted.questionId &&
@@ -202,7 +202,7 @@ const notSuperseded = (id: string) =>
  * settles it (contract §6). `wanted` tells which of its explicit terms differ.
  */
 export function authorizationOpen(
-  authorization: Authorization,
+  authorization: JournaledAuthorization,
   because?: string,
   wanted?: Wanted,
 ): ConflictError {

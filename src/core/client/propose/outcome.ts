@@ -9,12 +9,12 @@ import {
   UncertainError,
 } from '../../protocol/errors.js'
 import { answerError, type Unaccepted } from '../gateway/answer.js'
-import type { Authorization } from '../journal/authorizations.js'
+import type { JournaledAuthorization } from '../journal/authorizations.js'
 import type { OutOfBand } from '../journal/saved.js'
 import type { SubmitAnswer } from './attempt.js'
 
 interface OfAuthorization {
-  readonly authorization: Authorization
+  readonly authorization: JournaledAuthorization
   readonly journalId: string
 }
 
@@ -41,7 +41,7 @@ export type SubmissionResult = Accepted | NotAccepted
 
 /** What a 200 or 202 says. */
 export const acceptedOutcome = (
-  authorization: Authorization,
+  authorization: JournaledAuthorization,
   { httpStatus, value }: Extract<SubmitAnswer, { kind: 'accepted' }>,
 ): Accepted => ({
   authorization,
@@ -56,7 +56,7 @@ export const acceptedOutcome = (
 
 /** An outcome with its error; the status is the answer's. */
 export const notAccepted = (
-  authorization: Authorization,
+  authorization: JournaledAuthorization,
   outcome: NotAccepted['outcome'],
   error: ProposerError,
   statusCode: number | undefined,
@@ -71,7 +71,10 @@ export const notAccepted = (
 const statusIn = ({ httpStatus }: Unaccepted) => (httpStatus === undefined ? {} : { httpStatus })
 
 /** UncertainError (exit 6): only a replay of the same bytes can tell. */
-export function unknownOutcome(authorization: Authorization, last: Unaccepted): NotAccepted {
+export function unknownOutcome(
+  authorization: JournaledAuthorization,
+  last: Unaccepted,
+): NotAccepted {
   const { id } = authorization
   const error = new UncertainError(
     'outcome_unknown',
@@ -89,7 +92,10 @@ export function unknownOutcome(authorization: Authorization, last: Unaccepted): 
  * UnavailableError (exit 75): this sending admitted nothing; the same bytes later, or the candidate
  * that they are already.
  */
-export function deferredOutcome(authorization: Authorization, last: Unaccepted): NotAccepted {
+export function deferredOutcome(
+  authorization: JournaledAuthorization,
+  last: Unaccepted,
+): NotAccepted {
   const { id, candidateId } = authorization
   const after = last.kind === 'deferred' ? last.retryAfterMs : undefined
   const later = after === undefined ? ' later' : ` in ${Math.ceil(after / 1_000)} seconds`
@@ -109,7 +115,7 @@ export function deferredOutcome(authorization: Authorization, last: Unaccepted):
 }
 
 /** Of bytes that have a candidate, no other sending is a reason to sign again (R7, R8). */
-const admitted = ({ id, candidateId }: Authorization) =>
+const admitted = ({ id, candidateId }: JournaledAuthorization) =>
   `${id} is admitted already as ${candidateId}`
 const follow = (candidateId: string) => `follow its candidate with \`proposer poll ${candidateId}\``
 
@@ -120,7 +126,7 @@ function inVain({ kind, httpStatus }: Unaccepted): string {
 
 /** A definite refusal; of bytes that were admitted before, it says so. */
 export function refusedOutcome(
-  authorization: Authorization,
+  authorization: JournaledAuthorization,
   answer: Extract<Unaccepted, { kind: 'refused' }>,
 ): NotAccepted {
   const { candidateId } = authorization
@@ -136,7 +142,7 @@ export function refusedOutcome(
 
 /** The gateway's 409 (exit 5), with the candidate to look at where it is known. */
 export function conflictOutcome(
-  authorization: Authorization,
+  authorization: JournaledAuthorization,
   { code, detail }: Unaccepted,
 ): NotAccepted {
   const { candidateId, signed } = authorization
@@ -150,7 +156,7 @@ export function conflictOutcome(
 
 /** Contract §6: 6 where an attempt is uncertain, else 130. `why` is the signal's reason. */
 export function stoppedOutcome(
-  authorization: Authorization,
+  authorization: JournaledAuthorization,
   uncertain: boolean,
   last: Unaccepted | undefined,
   why: unknown,

@@ -3,11 +3,16 @@
  * another run. All the while the journal holds nonce and question for it (R6, R8), so that the
  * wallet is never asked for two answers to one question.
  */
-import type { Address, Chain, Signer } from '../../ports.js'
+import type { Chain, Signer } from '../../ports.js'
 import { InterruptedError, ProposerError, UsageError } from '../../protocol/errors.js'
 import { outcomeOf } from '../../protocol/proposal.js'
-import type { OutcomeKey, TypedData } from '../../protocol/schema.js'
-import { type Authorization, isOfferOpen, isOpen, type Offer } from '../journal/authorizations.js'
+import type { Address, OutcomeKey, TypedData } from '../../protocol/schema.js'
+import {
+  isOfferOpen,
+  isOpen,
+  type JournaledAuthorization,
+  type Offer,
+} from '../journal/authorizations.js'
 import type { Journal, JournalPorts, JournalView } from '../journal/journal.js'
 import { pinnedQuestionId, type Trust, untrusted } from '../trust/trust.js'
 import type { Intent } from './intent.js'
@@ -54,7 +59,7 @@ export async function signOffer(
   offer: Offer,
   signer: Signer,
   options: { readonly abandonOnFailure: boolean },
-): Promise<Authorization> {
+): Promise<JournaledAuthorization> {
   try {
     const { typedData, digest } = offer.offered
     const document = walletTypedData(typedData as TypedData)
@@ -83,7 +88,7 @@ export async function bringIn(
   { ports, journal, chain }: ImportParts,
   offer: Offer,
   given: string,
-): Promise<Authorization> {
+): Promise<JournaledAuthorization> {
   const signature = await checkedSignature(chain, offer.offered, given)
   return journal.exclusive(async (view) => {
     const before = view.find(offer.id)
@@ -118,7 +123,7 @@ export async function importSignature(
     readonly outcome?: OutcomeKey | undefined
   },
   given: string,
-): Promise<{ readonly authorization: Authorization; readonly reused: boolean }> {
+): Promise<{ readonly authorization: JournaledAuthorization; readonly reused: boolean }> {
   const { trust, journal, ports } = parts
   const { identifier, proposer, outcome } = wanted
   const view = await journal.load()

@@ -15,7 +15,12 @@ import { SignedProposal } from '../../protocol/schema.js'
 import { recoverSigner } from '../../protocol/signature.js'
 import { fromHex } from '../../protocol/witness.js'
 import type { ItemRow } from '../input/input.js'
-import { type Authorization, type Offer, offersFor, openFor } from '../journal/authorizations.js'
+import {
+  type JournaledAuthorization,
+  type Offer,
+  offersFor,
+  openFor,
+} from '../journal/authorizations.js'
 import type { Journal, JournalPorts, JournalView } from '../journal/journal.js'
 import type { Form, Offered, Signed } from '../journal/records.js'
 import { unknownId } from '../journal/saved.js'
@@ -41,7 +46,7 @@ export interface Payload {
   /** R22. */
   readonly identity: string
   /** The journal holds this very payload for this question. */
-  readonly same: Authorization | undefined
+  readonly same: JournaledAuthorization | undefined
 }
 
 /**
@@ -179,7 +184,7 @@ export function newMisplaced(
 }
 
 function indexOf(chainId: number, view: JournalView) {
-  const signatures = new Map<string, Authorization[]>()
+  const signatures = new Map<string, JournaledAuthorization[]>()
   const nonces = new Map<string, Holder[]>()
   for (const one of view.authorizations) {
     if (one.signed.chainId !== chainId) continue
@@ -234,7 +239,7 @@ function changesOf({ questionId, terms }: Signed | Offered, proposal: Proposal):
   )
 }
 
-const ofOtherQuestion = ({ id, signed }: Authorization, questionId: string) =>
+const ofOtherQuestion = ({ id, signed }: JournaledAuthorization, questionId: string) =>
   new UsageError(
     'payload_of_other_question',
     `this payload was signed for question ${signed.questionId} (${id}), not for ${questionId}`,

@@ -2,7 +2,8 @@
  * What is to be done with each row of a batch: the journal is looked at before any context is asked
  * for (contract §6).
  */
-import type { Address, Chain, Signer } from '../../ports.js'
+
+import type { Chain, Signer } from '../../ports.js'
 import {
   ConflictError,
   InterruptedError,
@@ -11,10 +12,16 @@ import {
   UsageError,
 } from '../../protocol/errors.js'
 import type { RecoverPublicKey } from '../../protocol/recovered.js'
+import type { Address } from '../../protocol/schema.js'
 import type { GatewayClient } from '../gateway/gateway-client.js'
 import { isAborted, newPatience } from '../gateway/retry.js'
 import type { BatchRow, IntentRow, ItemRow } from '../input/input.js'
-import { type Authorization, closes, equalIntent, isOpen } from '../journal/authorizations.js'
+import {
+  closes,
+  equalIntent,
+  isOpen,
+  type JournaledAuthorization,
+} from '../journal/authorizations.js'
 import type { Journal, JournalPorts, JournalView } from '../journal/journal.js'
 import type { ContextResult, ContextSource, QuestionContext } from '../trust/context.js'
 import { checkAsked, checkOutcome, mayBeAt, type Trust } from '../trust/trust.js'
@@ -83,9 +90,17 @@ export interface ToImport {
 
 /** What is sent as it is saved, or not at all. */
 export type Ready =
-  | { readonly kind: 'send'; readonly row: BatchRow; readonly authorization: Authorization }
+  | {
+      readonly kind: 'send'
+      readonly row: BatchRow
+      readonly authorization: JournaledAuthorization
+    }
   /** An earlier run has done it. */
-  | { readonly kind: 'done'; readonly row: BatchRow; readonly authorization: Authorization }
+  | {
+      readonly kind: 'done'
+      readonly row: BatchRow
+      readonly authorization: JournaledAuthorization
+    }
   | { readonly kind: 'rejected'; readonly row: BatchRow; readonly error: ProposerError }
   /** Told of instead of sent. */
   | { readonly kind: 'skipped'; readonly row: BatchRow; readonly result: RowOutcome }
@@ -173,7 +188,7 @@ export async function journaledFor(
   view: JournalView,
   row: BatchRow,
   resume: string,
-): Promise<Authorization | undefined> {
+): Promise<JournaledAuthorization | undefined> {
   const plan =
     row.kind === 'item'
       ? planItem(parts, view, row, { resume }, () => undefined)
@@ -216,7 +231,11 @@ function fromSaved(
   return closed && { kind: 'done', row, authorization: closed }
 }
 
-function savedOrDone(row: BatchRow, authorization: Authorization, { resume }: PlanOptions): Ready {
+function savedOrDone(
+  row: BatchRow,
+  authorization: JournaledAuthorization,
+  { resume }: PlanOptions,
+): Ready {
   const { terminal, candidateId } = authorization
   // Failed, but not for good: an exact replay puts the candidate back (contract §5).
   const mayBePutBack = terminal?.outcome === 'failed' && !closes(terminal)
@@ -224,7 +243,7 @@ function savedOrDone(row: BatchRow, authorization: Authorization, { resume }: Pl
   return { kind: isDone ? 'done' : 'send', row, authorization }
 }
 
-const isOfBatch = ({ attempts }: Authorization, fingerprint: string | undefined) =>
+const isOfBatch = ({ attempts }: JournaledAuthorization, fingerprint: string | undefined) =>
   fingerprint !== undefined && attempts.some(({ start }) => start.batch === fingerprint)
 
 /**

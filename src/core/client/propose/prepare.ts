@@ -1,10 +1,10 @@
 /** Everything that is checked and decided before one signature (robustness §6, domain §9). */
 import { domainOf } from '../../chain/round.js'
 import { onChain } from '../../chain/unavailable.js'
-import type { Address, Chain, Hex } from '../../ports.js'
+import type { Chain, Hex } from '../../ports.js'
 import type { RoundRef } from '../../protocol/candidate.js'
 import { UsageError } from '../../protocol/errors.js'
-import type { OutcomeKey, TypedData } from '../../protocol/schema.js'
+import type { Address, OutcomeKey, TypedData } from '../../protocol/schema.js'
 import { toHex, typedData, witnessRound } from '../../protocol/witness.js'
 import type { JournalView } from '../journal/journal.js'
 import { type ChainCheck, chainChecks } from '../journal/records.js'

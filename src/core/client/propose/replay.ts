@@ -1,7 +1,7 @@
 /** `replay`: the saved bytes again, where nothing is known yet (R7, contract §6). */
 import { UsageError } from '../../protocol/errors.js'
 import { outcomeOf } from '../../protocol/proposal.js'
-import { type Authorization, stateOf } from '../journal/authorizations.js'
+import { type JournaledAuthorization, stateOf } from '../journal/authorizations.js'
 import { type Elsewhere, sentElsewhere, supersededError, unknownId } from '../journal/saved.js'
 import type { SubmitParts } from './attempt.js'
 import type { SubmissionResult } from './outcome.js'
@@ -10,7 +10,7 @@ import type { SubmitOptions } from './send.js'
 
 /** Open, and left alone by `--all`, with the command that goes on with it. */
 export interface Skipped {
-  readonly authorization: Authorization
+  readonly authorization: JournaledAuthorization
   readonly reason: 'superseded' | 'failed_retryably'
   readonly command: string
 }
@@ -18,7 +18,7 @@ export interface Skipped {
 /** What a replay would do. */
 export interface ReplayPlan {
   /** What goes to this gateway. */
-  readonly chosen: readonly Authorization[]
+  readonly chosen: readonly JournaledAuthorization[]
   /** Not sent: their attempts went to another origin. */
   readonly elsewhere: readonly Elsewhere[]
   /** Only of `all`. */
@@ -67,7 +67,7 @@ export async function planReplay(
   const wanted = isAll
     ? view.authorizations.filter((one) => isOwed(one, nowMs) && one.supersededBy === undefined)
     : which.map((id) => sendable(view.find(id), id, nowMs))
-  const chosen: Authorization[] = []
+  const chosen: JournaledAuthorization[] = []
   const elsewhere: Elsewhere[] = []
   for (const one of wanted) {
     const away = redirect ? undefined : sentElsewhere(one, gateway.origin, nowMs)
@@ -77,10 +77,14 @@ export async function planReplay(
   return { chosen, elsewhere, skipped: isAll ? skippedOf(view.authorizations, nowMs) : [] }
 }
 
-const isOwed = (one: Authorization, nowMs: number) =>
+const isOwed = (one: JournaledAuthorization, nowMs: number) =>
   ['unknown', 'deferred'].includes(stateOf(one, nowMs).kind)
 
-function sendable(one: Authorization | undefined, id: string, nowMs: number): Authorization {
+function sendable(
+  one: JournaledAuthorization | undefined,
+  id: string,
+  nowMs: number,
+): JournaledAuthorization {
   if (one === undefined) throw unknownId(id)
   const { kind } = stateOf(one, nowMs)
   if (kind === 'closed')
@@ -103,8 +107,8 @@ function sendable(one: Authorization | undefined, id: string, nowMs: number): Au
 }
 
 /** What may still execute and is not sent by `all`, so that it is not forgotten. */
-function skippedOf(all: readonly Authorization[], nowMs: number): readonly Skipped[] {
-  const isReplaced = (one: Authorization) => one.supersededBy !== undefined
+function skippedOf(all: readonly JournaledAuthorization[], nowMs: number): readonly Skipped[] {
+  const isReplaced = (one: JournaledAuthorization) => one.supersededBy !== undefined
   const replaced = all.filter((one) => isOwed(one, nowMs) && isReplaced(one))
   const failed = all.filter(
     (one) =>

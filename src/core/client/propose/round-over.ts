@@ -4,7 +4,7 @@
  */
 import { ConflictError, ProposerError, UncertainError } from '../../protocol/errors.js'
 import { isAborted } from '../gateway/retry.js'
-import { type Authorization, isUnsettled } from '../journal/authorizations.js'
+import { isUnsettled, type JournaledAuthorization } from '../journal/authorizations.js'
 import { outOfBandLine, outOfBandOf } from '../journal/saved.js'
 import type { ContextSource } from '../trust/context.js'
 import { atRequester, mayBeAt, type Trust } from '../trust/trust.js'
@@ -14,7 +14,7 @@ import { type SubmitOptions, submitAuthorization } from './send.js'
 
 export interface CurrentRound {
   /** The timestamp of the round that a question is in; `undefined` where it cannot be learned. */
-  timestamp(authorization: Authorization): Promise<string | undefined>
+  timestamp(authorization: JournaledAuthorization): Promise<string | undefined>
   /** Read from a node of ours: it costs no budget and overrules what a gateway once said. */
   readonly isFree: boolean
 }
@@ -27,7 +27,7 @@ export interface CurrentRound {
  */
 export async function sendInRound(
   parts: SubmitParts,
-  authorization: Authorization,
+  authorization: JournaledAuthorization,
   { round, ...options }: SubmitOptions & { readonly round?: CurrentRound | undefined } = {},
 ): Promise<SubmissionResult> {
   const known = await knownOver(authorization, round)
@@ -39,7 +39,7 @@ export async function sendInRound(
 
 /** Before the sending: what is told in its place where the round is known to be over. */
 export async function knownOver(
-  authorization: Authorization,
+  authorization: JournaledAuthorization,
   round?: CurrentRound,
 ): Promise<NotAccepted | undefined> {
   if (!isUnsettled(authorization)) return undefined
@@ -80,7 +80,7 @@ export async function foundOver<Result extends SubmissionResult>(
   return checked
 }
 
-async function isOver(authorization: Authorization, round: CurrentRound | undefined) {
+async function isOver(authorization: JournaledAuthorization, round: CurrentRound | undefined) {
   const { timestamp } = authorization.signed
   if (timestamp === undefined) return false
   const current = await round?.timestamp(authorization)
@@ -90,7 +90,7 @@ async function isOver(authorization: Authorization, round: CurrentRound | undefi
 /** A 403 alone does not say that a round is over: the attempt's end is journaled once more. */
 async function journalRoundOver(
   journal: SubmitParts['journal'],
-  { id, attempts }: Authorization,
+  { id, attempts }: JournaledAuthorization,
 ): Promise<void> {
   const refused = attempts.findLast(({ end }) => end?.class === 'refused')
   if (refused === undefined) return
@@ -100,7 +100,10 @@ async function journalRoundOver(
 }
 
 /** Exit 5 where a 409 said so (contract §6: only a 409 gives 5), else exit 6. */
-function overOutcome(authorization: Authorization, httpStatus: number | undefined): NotAccepted {
+function overOutcome(
+  authorization: JournaledAuthorization,
+  httpStatus: number | undefined,
+): NotAccepted {
   const told = authorization.attempts.some(
     ({ end }) => end?.class === 'reconcile' && end.code === 'round_advanced',
   )
@@ -124,7 +127,7 @@ function overOutcome(authorization: Authorization, httpStatus: number | undefine
  */
 export function roundsOf(
   { contexts, trust }: { readonly contexts: ContextSource; readonly trust: Trust },
-  authorizations: readonly Authorization[],
+  authorizations: readonly JournaledAuthorization[],
   isFree: boolean,
   signal: AbortSignal | undefined,
 ): CurrentRound {

@@ -9,7 +9,7 @@ import {
 } from '../../protocol/errors.js'
 import { outcomeOf } from '../../protocol/proposal.js'
 import type { BatchRow } from '../input/input.js'
-import { type Authorization, isUnsettled, stateOf } from '../journal/authorizations.js'
+import { isUnsettled, type JournaledAuthorization, stateOf } from '../journal/authorizations.js'
 import {
   type OtherGateway,
   type OutOfBand,
@@ -27,7 +27,7 @@ import { type CurrentRound, knownOver } from './round-over.js'
 export interface RowOutcome {
   readonly outcome: 'accepted' | 'replayed' | 'rejected' | 'unknown' | 'deferred'
   readonly statusCode: number | null
-  readonly authorization?: Authorization | undefined
+  readonly authorization?: JournaledAuthorization | undefined
   /** `asOf`: its status is that of an answer to this run, or the last one of the journal. */
   readonly candidate?: {
     readonly candidateId: string
@@ -73,7 +73,12 @@ export function refusedHere(row: BatchRow, error: ProposerError): RowOutcome {
 }
 
 /** The candidate as an earlier run left it in the journal; `undefined` where none is known. */
-function candidateInJournal({ candidateId, attempts, terminal, receivedAt }: Authorization) {
+function candidateInJournal({
+  candidateId,
+  attempts,
+  terminal,
+  receivedAt,
+}: JournaledAuthorization) {
   if (candidateId === undefined) return undefined
   const end = terminal?.outcome
   const statusCode = attempts.findLast((one) => one.end?.class === 'accepted')?.end?.status ?? 202
@@ -90,7 +95,7 @@ function candidateInJournal({ candidateId, attempts, terminal, receivedAt }: Aut
 }
 
 /** What an earlier run left in the journal; `nowMs`: Unix milliseconds. */
-export function fromJournal(authorization: Authorization, nowMs: number): RowOutcome {
+export function fromJournal(authorization: JournaledAuthorization, nowMs: number): RowOutcome {
   const known = candidateInJournal(authorization)
   if (known !== undefined) return { ...known, authorization }
   const state = stateOf(authorization, nowMs)
@@ -113,7 +118,7 @@ export function fromJournal(authorization: Authorization, nowMs: number): RowOut
  * admitted before.
  */
 export function unsentOutcome(
-  authorization: Authorization | undefined,
+  authorization: JournaledAuthorization | undefined,
   why: ProposerError,
   nowMs: number,
 ): RowOutcome {
@@ -128,7 +133,7 @@ export function unsentOutcome(
   return { outcome: 'deferred', statusCode: null, error, authorization }
 }
 
-function unasked(authorization: Authorization): RowOutcome {
+function unasked(authorization: JournaledAuthorization): RowOutcome {
   const { id } = authorization
   const error = new UncertainError(
     'outcome_unknown',
@@ -147,7 +152,7 @@ function unasked(authorization: Authorization): RowOutcome {
  */
 export async function skippedOutcome(
   { ports, gateway }: Pick<SubmitParts, 'ports' | 'gateway'>,
-  authorization: Authorization,
+  authorization: JournaledAuthorization,
   round?: CurrentRound,
 ): Promise<RowOutcome | undefined> {
   const superseded = supersededError(authorization)

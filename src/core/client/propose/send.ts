@@ -6,7 +6,7 @@ import type { ProposerError } from '../../protocol/errors.js'
 import { limits } from '../../protocol/words.js'
 import type { Unaccepted } from '../gateway/answer.js'
 import { isAborted, newPatience, timeLimit } from '../gateway/retry.js'
-import { type Authorization, isUnsettled } from '../journal/authorizations.js'
+import { isUnsettled, type JournaledAuthorization } from '../journal/authorizations.js'
 import { attempt, itemsThatFit, type SubmitAnswer, type SubmitParts } from './attempt.js'
 import {
   acceptedOutcome,
@@ -46,7 +46,7 @@ export interface Sent {
 }
 
 interface Sending {
-  readonly authorization: Authorization
+  readonly authorization: JournaledAuthorization
   /** Some attempt may have been admitted. */
   uncertain: boolean
   last?: Unaccepted
@@ -56,7 +56,7 @@ interface Sending {
 /** `sendAll` of one authorization. */
 export async function submitAuthorization(
   parts: SubmitParts,
-  authorization: Authorization,
+  authorization: JournaledAuthorization,
   options: SubmitOptions = {},
 ): Promise<SubmissionResult> {
   const [result] = (await sendAll(parts, [authorization], options)).results
@@ -72,7 +72,7 @@ export async function submitAuthorization(
  */
 export async function sendAll(
   parts: SubmitParts,
-  authorizations: readonly Authorization[],
+  authorizations: readonly JournaledAuthorization[],
   options: SendOptions,
 ): Promise<Sent> {
   const { signal, timeoutMs } = options

@@ -2,15 +2,17 @@
  * The one place that asks for a signature. Order: intent and nonce durable (R6), sign, check,
  * journal, and only then may it be sent. One proposal is a list of one.
  */
+
 import { eip1271MagicValue } from '../../chain/constants.js'
 import { onChain } from '../../chain/unavailable.js'
-import { type Address, type Chain, ChainError, type Hex, type Signer } from '../../ports.js'
+import { type Chain, ChainError, type Hex, type Signer } from '../../ports.js'
 import { ProposerError, StorageError, UsageError } from '../../protocol/errors.js'
 import { identityOf, toBatchItem, toSingle } from '../../protocol/proposal.js'
 import { type RecoverPublicKey, signerBy } from '../../protocol/recovered.js'
+import type { Address } from '../../protocol/schema.js'
 import { fromHex } from '../../protocol/witness.js'
 import { isSignature } from '../../protocol/words.js'
-import type { Authorization } from '../journal/authorizations.js'
+import type { JournaledAuthorization } from '../journal/authorizations.js'
 import type { Journal, JournalPorts, JournalView } from '../journal/journal.js'
 import type { Form, JournalEntry, Offered, Signed } from '../journal/records.js'
 import type { Trust } from '../trust/trust.js'
@@ -34,7 +36,7 @@ export interface Reserved {
 }
 
 /** An authorization whose bytes are durable, or why there is none. */
-export type Signing = Authorization | ProposerError
+export type Signing = JournaledAuthorization | ProposerError
 
 /** A nonce serves one authorization (R6). `what`: who has it. */
 export const nonceReserved = (what: string, flag = '--nonce') =>
@@ -118,7 +120,7 @@ export const savedBody = (
 ) => ({ form, body, sha256: hash.sha256(body), signedAtMs: Math.trunc(clock.nowMs()) })
 
 /** A fresh authorization, never sent. */
-export const newAuthorization = (signed: Signed): Authorization => ({
+export const newAuthorization = (signed: Signed): JournaledAuthorization => ({
   id: signed.id,
   signed,
   signedAtMs: signed.signedAtMs,

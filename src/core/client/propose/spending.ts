@@ -2,8 +2,9 @@
  * What a batch may authorize in all: a limit that the user gave, and what the wallet holds where a
  * chain can be asked (spec §5).
  */
-import type { Address } from '../../ports.js'
+
 import { UsageError } from '../../protocol/errors.js'
+import type { Address } from '../../protocol/schema.js'
 import { limits } from '../../protocol/words.js'
 import { type Funds, fundsOf } from '../funds/funds.js'
 import type { BatchRow } from '../input/input.js'

@@ -1,6 +1,6 @@
 /** `submit`: journal first, sign only where it must, and send (contract §6). */
 import { ProposerError, UnauthorizedError, UncertainError } from '../../protocol/errors.js'
-import { type Authorization, stateOf } from '../journal/authorizations.js'
+import { type JournaledAuthorization, stateOf } from '../journal/authorizations.js'
 import { sentElsewhere, supersededError } from '../journal/saved.js'
 import { atRequester, mayBeAt, type Trust } from '../trust/trust.js'
 import type { SubmitParts } from './attempt.js'
@@ -35,7 +35,10 @@ export async function submitIntent(
   return submitAuthorization(parts, next.authorization, options)
 }
 
-function refuseElsewhere({ ports, gateway }: SubmitParts, authorization: Authorization): void {
+function refuseElsewhere(
+  { ports, gateway }: SubmitParts,
+  authorization: JournaledAuthorization,
+): void {
   const nowMs = ports.clock.nowMs()
   if (stateOf(authorization, nowMs).kind !== 'unknown') return
   const away = sentElsewhere(authorization, gateway.origin, nowMs)

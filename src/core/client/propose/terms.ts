@@ -1,9 +1,11 @@
 /** Amount and deadline as they will be signed, and the round that they are signed for (domain §9). */
+
 import { domainOf, roundRef } from '../../chain/round.js'
-import type { Address, Hex } from '../../ports.js'
+import type { Hex } from '../../ports.js'
 import type { RoundRef } from '../../protocol/candidate.js'
 import { UsageError } from '../../protocol/errors.js'
 import { minimumDeadlineSeconds } from '../../protocol/permit.js'
+import type { Address } from '../../protocol/schema.js'
 import { type WitnessRequest, type WitnessRound, witnessRound } from '../../protocol/witness.js'
 import type { JournalView } from '../journal/journal.js'
 import type { QuestionContext } from '../trust/context.js'

@@ -3,7 +3,7 @@
  * fields (R5). No payload, no signature and no digest. The permit nonce is in it: the chain shows
  * it once used, it gives no power without the signature, and support asks for it first.
  */
-import type { Authorization, Offer } from '../journal/authorizations.js'
+import type { JournaledAuthorization, Offer } from '../journal/authorizations.js'
 import type { JournalView } from '../journal/fold.js'
 import { attemptRow, journalRow } from '../journal/rows.js'
 
@@ -27,7 +27,7 @@ export function journalPart(
   { question, sinceMs = 0 }: BundleScope,
   nowMs: number,
 ) {
-  const isWanted = (one: Authorization | Offer) => {
+  const isWanted = (one: JournaledAuthorization | Offer) => {
     const { questionId, identifier } = 'signed' in one ? one.signed : one.offered
     const isAsked = question === undefined || question === questionId || question === identifier
     return isAsked && lastMsOf(one) >= sinceMs
@@ -48,14 +48,14 @@ export function journalSignatures(view: Pick<JournalView, 'authorizations'>): re
   })
 }
 
-function lastMsOf(one: Authorization | Offer): number {
+function lastMsOf(one: JournaledAuthorization | Offer): number {
   if (!('signed' in one)) return one.offered.offeredAtMs
   const { signedAtMs, terminalAtMs = 0, attempts } = one
   const sent = attempts.slice(-attemptLimit).map(({ startedAtMs }) => startedAtMs)
   return Math.max(signedAtMs, terminalAtMs, ...sent)
 }
 
-function partRow(one: Authorization | Offer, nowMs: number) {
+function partRow(one: JournaledAuthorization | Offer, nowMs: number) {
   const { price: _price, token: _token, digest: _digest, ...row } = journalRow(one, nowMs)
   const all = 'signed' in one ? one.attempts : []
   const attempts = all.slice(-attemptLimit)

@@ -15,7 +15,7 @@ export interface Secret {
   readonly text: string
 }
 
-export interface Finding {
+export interface FoundSecret {
   /** Dotted path in the document, such as `journal.authorizations.3.client_ref`. */
   readonly field: string
   readonly kind: string
@@ -46,12 +46,12 @@ export function findSecrets(
   secrets: readonly Secret[],
   publicIds: ReadonlySet<string>,
   isOurs: (path: readonly string[], part: 'key' | 'value') => boolean = () => false,
-): readonly Finding[] {
+): readonly FoundSecret[] {
   const sought = secrets
     .filter(({ text }) => text !== '')
     .map(({ kind, text }) => ({ kind, holds: holderOf(text) }))
   const known = new Set([...publicIds].map(digitsOf))
-  const found: Finding[] = []
+  const found: FoundSecret[] = []
   const look = (text: string, field: string) => {
     const inside = formsOf(text)
     const named = sought.find(({ holds }) => holds(inside))

@@ -1,7 +1,8 @@
 /** Pins of a built-in profile, for users who have no trust.json of their own (domain §6; R9). */
+
 import { builtInProfile } from '../../chain/profiles.js'
-import type { Address } from '../../ports.js'
 import { UsageError } from '../../protocol/errors.js'
+import type { Address } from '../../protocol/schema.js'
 import { isAddress, zeroAddress } from '../../protocol/words.js'
 import type { Trust } from './trust.js'
 

@@ -2,10 +2,12 @@
  * What became of a proposal after it was executed: money on the oracle, at risk until it is settled
  * (contract §9 `positions`; domain §4, §10).
  */
+
 import { oracleAbi } from '../../chain/contracts.js'
 import { lowercase, readContract } from '../../chain/reading.js'
 import type { Round } from '../../chain/round.js'
-import type { Address, Chain } from '../../ports.js'
+import type { Chain } from '../../ports.js'
+import type { Address } from '../../protocol/schema.js'
 import { zeroAddress } from '../../protocol/words.js'
 import type { RoundStanding } from './standing.js'
 

@@ -7,16 +7,16 @@ import { ProposerError } from '../../protocol/errors.js'
 import { type PolledStatus, statusOnce } from '../follow/follow.js'
 import type { GatewayClient } from '../gateway/gateway-client.js'
 import {
-  type Authorization,
   type AuthorizationState,
   type ClosedReason,
   closes,
   isOfferOpen,
+  type JournaledAuthorization,
   stateOf,
 } from '../journal/authorizations.js'
 import type { JournalView } from '../journal/fold.js'
 import type { Journal, JournalPorts } from '../journal/journal.js'
-import type { Offered, Signed, Terminal } from '../journal/records.js'
+import type { Offered, Signed, TerminalRecord } from '../journal/records.js'
 import { howToPin, pinnedQuestionId, type Trust, untrusted } from '../trust/trust.js'
 import { adviseOn, isExecuted, type Next } from './advice.js'
 import { holdsProposal, type StakePosition, stakeIn } from './position.js'
@@ -40,7 +40,7 @@ export interface ReconciledEntry {
   readonly id: string
   readonly record: Signed | Offered
   /** Absent of an offer: typed data that waits for its signature. */
-  readonly authorization?: Authorization
+  readonly authorization?: JournaledAuthorization
   readonly supersededBy: string | undefined
   readonly state: AuthorizationState | { readonly kind: 'offered' }
   /** Absent where it was not asked for: no gateway, no id, or settled already. */
@@ -222,7 +222,7 @@ export async function settleByChain(
     const state = stateOf(known, nowMs)
     return known.terminals.some(closes) || (state.kind === 'closed' && state.reason === 'refused')
   }
-  const proven = [...standings].flatMap(([id, { proof }]): Terminal[] => {
+  const proven = [...standings].flatMap(([id, { proof }]): TerminalRecord[] => {
     if (proof === undefined || isSettled(id)) return []
     const code = proof.outcome === 'nonce_used' ? codes.get(id) : undefined
     return [{ id, ...proof, ...(code === undefined ? {} : { code }) }]

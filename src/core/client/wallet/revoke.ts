@@ -2,12 +2,14 @@
  * `revoke`: cancels the Permit2 nonces of authorizations that have not executed (contract §6;
  * domain §3.2).
  */
+
 import { encodeFunctionData } from 'viem'
 import { permit2Abi } from '../../chain/contracts.js'
 import { onChain } from '../../chain/unavailable.js'
-import { type Address, type Chain, ChainError, type Hex } from '../../ports.js'
+import { type Chain, ChainError, type Hex } from '../../ports.js'
 import { PendingError, UsageError } from '../../protocol/errors.js'
 import { nonceBit } from '../../protocol/permit.js'
+import type { Address } from '../../protocol/schema.js'
 import { pinnedHeads, spentNonces } from '../funds/funds.js'
 import { isAborted } from '../gateway/retry.js'
 import type { ClosedReason } from '../journal/authorizations.js'

@@ -2,6 +2,7 @@
  * What the chain says of authorizations: their nonces, their rounds, who proposed there. Finalized
  * state proves an end (contract §1); latest state only tells that one is near (R14).
  */
+
 import { oracleAbi } from '../../chain/contracts.js'
 import {
   cameThroughSignedProposer,
@@ -13,10 +14,11 @@ import { createRoundReader } from '../../chain/questions.js'
 import { readContract } from '../../chain/reading.js'
 import { keccakHex, type RequestState, type Round, requestStates } from '../../chain/round.js'
 import { onChain } from '../../chain/unavailable.js'
-import { type Address, type BlockHeader, type Chain, ChainError, type Hex } from '../../ports.js'
+import { type BlockHeader, type Chain, ChainError, type Hex } from '../../ports.js'
+import type { Address } from '../../protocol/schema.js'
 import { claimOf, type OpenClaim, pinnedHeads, spentNonces } from '../funds/funds.js'
 import type { JournalView } from '../journal/fold.js'
-import type { Offered, Signed, Terminal } from '../journal/records.js'
+import type { Offered, Signed, TerminalRecord } from '../journal/records.js'
 import { contractsOf, pinsOf, type Trust } from '../trust/trust.js'
 import { type RoundTerms, readRoundTerms, roundKey } from './position.js'
 
@@ -60,7 +62,7 @@ export interface Standing {
   /** Whether a later round has begun; `undefined` where that cannot be read. */
   readonly roundIsOver: boolean | undefined
   /** The end that finalized state proves. */
-  readonly proof: Omit<Terminal, 'id'> | undefined
+  readonly proof: Omit<TerminalRecord, 'id'> | undefined
 }
 
 export interface CurrentStanding {
@@ -227,7 +229,7 @@ async function proofOf(
   reading: Reading,
   one: RoundClaim,
   proposal: RoundProposal | undefined,
-): Promise<Omit<Terminal, 'id'> | undefined> {
+): Promise<Omit<TerminalRecord, 'id'> | undefined> {
   if (!reading.spentFinal.has(one.id))
     return reading.finalized.timestamp > one.deadlineSeconds ? { outcome: 'expired' } : undefined
   const fits =

@@ -3,13 +3,13 @@
  * same signed bytes are sent until a node has them, and their receipt is waited for (robustness §3,
  * the node-answer table; domain §8 fees and gas).
  */
+
 import { encodeFunctionData, keccak256, maxUint256, serializeTransaction } from 'viem'
 import { erc20Abi } from '../../chain/contracts.js'
 import { knownToken } from '../../chain/profiles.js'
 import { decodeRevert } from '../../chain/reverts.js'
 import { onChain } from '../../chain/unavailable.js'
 import {
-  type Address,
   type Chain,
   ChainError,
   type ChainReceipt,
@@ -25,6 +25,7 @@ import {
   UnavailableError,
   UsageError,
 } from '../../protocol/errors.js'
+import type { Address } from '../../protocol/schema.js'
 import { isAborted } from '../gateway/retry.js'
 import type { Trust } from '../trust/trust.js'
 

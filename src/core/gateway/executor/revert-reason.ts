@@ -2,19 +2,14 @@
  * Why one of our mined transactions reverted, and what follows for its candidate (domain §7, §9
  * After sending; contract §5).
  */
+
 import { locateProposal } from '../../chain/propose.js'
 import { readTerms } from '../../chain/questions.js'
 import { told } from '../../chain/reading.js'
 import { causeOf, type RevertCause } from '../../chain/reverts.js'
-import {
-  type Address,
-  type Chain,
-  type ChainCall,
-  ChainError,
-  type ChainReceipt,
-  type Hex,
-} from '../../ports.js'
+import { type Chain, type ChainCall, ChainError, type ChainReceipt, type Hex } from '../../ports.js'
 import type { Candidate, FailureCode } from '../../protocol/candidate.js'
+import type { Address } from '../../protocol/schema.js'
 import type { WitnessRequest } from '../../protocol/witness.js'
 import type { SlotAttempt } from '../ledger/ledger.js'
 import {

@@ -4,7 +4,7 @@
  */
 import { findProposed } from '../../chain/propose.js'
 import type { ChainReceipt, Hex } from '../../ports.js'
-import type { Candidate, Failure, Submission } from '../../protocol/candidate.js'
+import type { Candidate, CandidateFailure, CandidateSubmission } from '../../protocol/candidate.js'
 import type { Change, Slot, SlotAttempt, SlotOutcome } from '../ledger/ledger.js'
 import {
   executed,
@@ -25,10 +25,17 @@ import { restsOnReceipt } from './slot.js'
 const carries = (attempt: SlotAttempt, { id }: Candidate) => attempt.candidateIds.includes(id)
 
 /** A selected candidate with its submission as it is now. */
-const submissionChange = (candidate: Candidate, nowMs: number, submission: Submission): Change =>
-  progressChange(candidate, selected(candidate.progress, nowMs, submission))
+const submissionChange = (
+  candidate: Candidate,
+  nowMs: number,
+  submission: CandidateSubmission,
+): Change => progressChange(candidate, selected(candidate.progress, nowMs, submission))
 
-function submitted(transactionHash: Hex, { progress }: Candidate, nowMs: number): Submission {
+function submitted(
+  transactionHash: Hex,
+  { progress }: Candidate,
+  nowMs: number,
+): CandidateSubmission {
   const submittedAtMs = submissionOf(progress)?.submittedAtMs ?? nowMs
   return { ...preparedSubmission(transactionHash), status: 'submitted', submittedAtMs }
 }
@@ -121,7 +128,7 @@ export function receiptChanges(
 ): Change[] {
   const steps = carried.map((candidate) => {
     const before = submitted(receipt.transactionHash, candidate, nowMs)
-    const now: Submission =
+    const now: CandidateSubmission =
       receipt.status === 'reverted'
         ? { ...before, status: 'reverted' }
         : { ...before, status: 'confirmed', confirmedAtMs: nowMs }
@@ -148,7 +155,7 @@ export function indexedChanges(
     if (progress.status === 'executed') continue
     const found = findProposed(receipt.logs, candidate)
     if (found) {
-      const submission: Submission = {
+      const submission: CandidateSubmission = {
         ...(submissionOf(progress) ?? preparedSubmission(hash)),
         status: 'indexed',
         transactionHash: hash,
@@ -174,7 +181,7 @@ export interface CandidateEnd {
 }
 
 /** The end of a stand-in whose round another candidate has executed. */
-export function notSelected({ progress }: Candidate): Failure {
+export function notSelected({ progress }: Candidate): CandidateFailure {
   const detail = 'Another candidate was executed for this round.'
   return failureOf(stageOf(progress), 'not_selected', detail)
 }

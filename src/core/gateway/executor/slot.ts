@@ -4,7 +4,7 @@
  * what was signed, the chain for what became of it.
  */
 import type { ChainReceipt, Hex } from '../../ports.js'
-import type { Submission } from '../../protocol/candidate.js'
+import type { CandidateSubmission } from '../../protocol/candidate.js'
 import type { Slot, SlotAttempt } from '../ledger/ledger.js'
 
 /** Transactions of one kind for a nonce at most: the first and five with higher fees (robustness §3). */
@@ -56,7 +56,7 @@ export interface SlotFacts extends ChainFacts {
   readonly maySign: boolean
 }
 
-export type RecordedStatus = Submission['status'] | null
+export type RecordedStatus = CandidateSubmission['status'] | null
 
 /**
  * Where a slot stands. `reserved`: no transaction is signed. `pending`: as far as the chain shows

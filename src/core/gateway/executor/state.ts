@@ -1,7 +1,9 @@
 /** What the executor knows beside ledger and chain. All of it may be lost in a restart. */
+
 import type { LRUCache } from 'lru-cache'
-import type { Address, Clock, Hex, Random, Signer } from '../../ports.js'
+import type { Clock, Hex, Random, Signer } from '../../ports.js'
 import type { Candidate } from '../../protocol/candidate.js'
+import type { Address } from '../../protocol/schema.js'
 import type { Ledger, Slot } from '../ledger/ledger.js'
 import type { QuestionChain } from '../validation/contract-reads.js'
 import type { Judgement } from '../validation/validation.js'

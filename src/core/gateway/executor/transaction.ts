@@ -2,6 +2,7 @@
  * The executor's transactions: fees, signing, and reading our own signed bytes back (EIP-1559,
  * domain §8).
  */
+
 import {
   decodeFunctionData,
   encodeFunctionData,
@@ -12,7 +13,8 @@ import {
 } from 'viem'
 import { signedProposerAbi } from '../../chain/contracts.js'
 import { lowercase } from '../../chain/reading.js'
-import type { Address, BlockHeader, Hex, Signer } from '../../ports.js'
+import type { BlockHeader, Hex, Signer } from '../../ports.js'
+import type { Address } from '../../protocol/schema.js'
 import type { WitnessRequest } from '../../protocol/witness.js'
 
 /** Polygon's nodes refuse a lower tip, and many suggest less (domain §8). */

@@ -6,7 +6,7 @@
  */
 import pLimit from 'p-limit'
 import type { Contracts } from '../../chain/round.js'
-import type { Address, Hash } from '../../ports.js'
+import type { Hash } from '../../ports.js'
 import type { Candidate } from '../../protocol/candidate.js'
 import { permitFault } from '../../protocol/permit.js'
 import {
@@ -18,7 +18,7 @@ import {
 } from '../../protocol/proposal.js'
 import { signerLater } from '../../protocol/recovered.js'
 import { type Refusal, refuse } from '../../protocol/refusal.js'
-import { isQuestionId } from '../../protocol/schema.js'
+import { type Address, isQuestionId } from '../../protocol/schema.js'
 import { toHex } from '../../protocol/witness.js'
 import type { Ledger, NewCandidate } from '../ledger/ledger.js'
 import type { ChainView, Question } from '../view/chain-view.js'

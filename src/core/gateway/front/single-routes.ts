@@ -1,12 +1,12 @@
 /** The four single-proposal routes (§4.1, contract §3). */
 import { type Contracts, domainOf } from '../../chain/round.js'
-import type { Address } from '../../ports.js'
 import { type Candidate, instant, type Prospects, wireStatus } from '../../protocol/candidate.js'
 import { UnavailableError } from '../../protocol/errors.js'
 import { singleFault } from '../../protocol/faults.js'
 import { fromSingle, priceOf } from '../../protocol/proposal.js'
 import { refuse } from '../../protocol/refusal.js'
 import {
+  type Address,
   Address as AddressText,
   isIdentifier,
   isQuestionId,

@@ -2,9 +2,11 @@
  * The gateway's ledger: events in, state out. It keeps in memory what is active and what admission
  * needs; an ended candidate is read on demand, so that a million fit (robustness §2).
  */
+
 import type { RegistryEntry } from '../../chain/questions.js'
-import type { Address, ChainReceipt, Hex } from '../../ports.js'
+import type { ChainReceipt, Hex } from '../../ports.js'
 import type { Candidate, CandidateState, Progress } from '../../protocol/candidate.js'
+import type { Address } from '../../protocol/schema.js'
 
 /** What is remembered of every candidate. */
 export interface CandidateRef {

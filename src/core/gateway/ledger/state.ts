@@ -2,8 +2,9 @@
  * The state that a ledger's records fold into. Every durable record passes through `apply` in log
  * order, at start-up and while serving alike, so that there is one meaning of a record.
  */
+
 import type { RegistryEntry } from '../../chain/questions.js'
-import type { Address, Hex } from '../../ports.js'
+import type { Hex } from '../../ports.js'
 import {
   type Candidate,
   type CandidateState,
@@ -11,6 +12,7 @@ import {
   mayBecome,
   type Progress,
 } from '../../protocol/candidate.js'
+import type { Address } from '../../protocol/schema.js'
 import type { RecordHead, RecordPosition, StoredRecord } from '../../storage/record-log.js'
 import { type CandidateEntry, type Entries, newEntries } from './entries.js'
 import type { Change, Slot, StoreInfo } from './ledger.js'

@@ -2,10 +2,12 @@
  * The ledger on a record log (robustness §2). Another log, PostgreSQL's say, takes the place of the
  * one on disk unchanged (R25).
  */
+
 import pLimit, { type LimitFunction } from 'p-limit'
-import type { Address, Clock, Hex, Random } from '../../ports.js'
+import type { Clock, Hex, Random } from '../../ports.js'
 import type { Candidate } from '../../protocol/candidate.js'
 import { StorageError } from '../../protocol/errors.js'
+import type { Address } from '../../protocol/schema.js'
 import type { RecordLog, RecordLogReader, StoredRecord } from '../../storage/record-log.js'
 import type { CandidateEntry } from './entries.js'
 import type {

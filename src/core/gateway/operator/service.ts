@@ -4,11 +4,13 @@
  * nothing (contract §6). The same service stands behind the admin listener and behind a command
  * that holds the store's lock itself.
  */
+
 import pLimit from 'p-limit'
 import type { RegistryEntry } from '../../chain/questions.js'
-import type { Address, Clock, Hex } from '../../ports.js'
+import type { Clock, Hex } from '../../ports.js'
 import { type Candidate, isActive } from '../../protocol/candidate.js'
 import { ConflictError, RejectedError } from '../../protocol/errors.js'
+import type { Address } from '../../protocol/schema.js'
 import type { Change, Ledger, Slot } from '../ledger/ledger.js'
 import { failed, failureOf, progressChange, stageOf, submissionOf } from '../validation/progress.js'
 import { type ActBody, type ActName, type ActResult, actBodies } from './acts.js'

@@ -4,7 +4,7 @@
  */
 import pLimit from 'p-limit'
 import type { Hex } from '../../ports.js'
-import type { Candidate, Failure } from '../../protocol/candidate.js'
+import type { Candidate, CandidateFailure } from '../../protocol/candidate.js'
 import { nonceBit, nonceUsed } from '../../protocol/permit.js'
 import { busyRounds } from '../executor/state.js'
 import { isSpentAt, readBitmap } from '../validation/contract-reads.js'
@@ -32,7 +32,7 @@ export const newClosing = () => ({
   endings: createRoundRobin(endedPerStep),
   closings: createRoundRobin(endedPerStep),
   /** What the sweep of a finalized block has found and not yet dealt with. */
-  dead: { at: undefined as Hex | undefined, failures: new Map<string, Failure>() },
+  dead: { at: undefined as Hex | undefined, failures: new Map<string, CandidateFailure>() },
   /** Candidates whose round a finalized block shows as open: it gives the same answer again. */
   open: { at: undefined as Hex | undefined, ids: new Set<string>() },
 })
@@ -70,7 +70,7 @@ async function findDead(
   { ledger, view, ports }: Judging,
   closing: Closing,
   { finalized }: Heads,
-): Promise<Map<string, Failure>> {
+): Promise<Map<string, CandidateFailure>> {
   const candidates = waitingIn(ledger)
   const inTurn = new Set(closing.sweeps.next(candidates, finalized.hash).turn)
   const bitmaps = new Map<string, Promise<bigint>>()
@@ -99,7 +99,7 @@ async function findDead(
 export function deadFailure(
   { deadline, nonce, progress }: Candidate,
   facts: { readonly finalizedSeconds: bigint; readonly nonceUsed: boolean },
-): Failure | undefined {
+): CandidateFailure | undefined {
   const { finalizedSeconds } = facts
   const stage = stageOf(progress)
   if (finalizedSeconds > BigInt(deadline)) {
@@ -113,7 +113,7 @@ export function deadFailure(
 async function endDead(
   judging: Judging,
   candidate: Candidate,
-  failure: Failure,
+  failure: CandidateFailure,
   heads: Heads,
 ): Promise<void> {
   const { ledger, ports } = judging

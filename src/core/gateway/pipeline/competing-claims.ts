@@ -2,9 +2,10 @@
  * What of a wallet's money its other candidates may take (contract §5, validation). Reads nothing
  * of the chain: what counts against a wallet must not cost another one's candidates time.
  */
+
 import type { Contracts } from '../../chain/round.js'
-import type { Address } from '../../ports.js'
 import type { Candidate } from '../../protocol/candidate.js'
+import type { Address } from '../../protocol/schema.js'
 import { carriedIds } from '../executor/state.js'
 import { carriedBy, readProposeCalldata, readTransaction } from '../executor/transaction.js'
 import type { Ledger } from '../ledger/ledger.js'

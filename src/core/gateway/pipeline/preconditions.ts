@@ -2,9 +2,11 @@
  * What has to be true of contracts and executor before anything is sent: the operator's part
  * (contract §5, domain §2).
  */
+
 import { oracleAbi, signedProposerAbi, whitelistAbi } from '../../chain/contracts.js'
 import { lowercase, readContract } from '../../chain/reading.js'
-import { type Address, type BlockHeader, ChainError } from '../../ports.js'
+import { type BlockHeader, ChainError } from '../../ports.js'
+import type { Address } from '../../protocol/schema.js'
 import { proposalTypeHash } from '../../protocol/witness.js'
 import { type PinnedChain, readRole } from '../validation/contract-reads.js'
 import { spenderUnlisted } from '../validation/validation.js'

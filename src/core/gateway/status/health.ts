@@ -4,7 +4,7 @@
  */
 import type { Clock, Hex } from '../../ports.js'
 import type { Progress } from '../../protocol/candidate.js'
-import type { Observation, QueueStage, Stage, StateLine } from '../../protocol/vitals.js'
+import type { LifeStage, Observation, QueueStage, StateLine } from '../../protocol/vitals.js'
 import type { Ledger, LedgerEvent, Slot, SlotChange } from '../ledger/ledger.js'
 import { attemptOf, foldSlot, isSlotChange, type OpenSlots, signedAs } from '../ledger/slots.js'
 import { submissionOf } from '../validation/progress.js'
@@ -31,7 +31,7 @@ interface Followed {
   readonly receivedAtMs: number
   readonly status: Progress['status']
   readonly statusAtMs: number
-  readonly stage: Stage
+  readonly stage: LifeStage
   readonly stageAtMs: number
 }
 
@@ -44,7 +44,7 @@ interface Following {
   gasPerProposal: bigint | undefined
 }
 
-const stages: readonly Stage[] = [
+const stages: readonly LifeStage[] = [
   'received',
   'validated',
   'selected',
@@ -57,7 +57,7 @@ const stages: readonly Stage[] = [
  * The stage that a progress stands for; `undefined` for a failure. A revert that is not final is a
  * transaction on its way (R14).
  */
-export function stageOfProgress(progress: Progress): Stage | undefined {
+export function stageOfProgress(progress: Progress): LifeStage | undefined {
   if (progress.status === 'failed') return undefined
   if (progress.status !== 'selected') return progress.status
   switch (progress.submission?.status) {
@@ -138,7 +138,7 @@ function enter(
   { followed, nowMs }: Following,
   id: string,
   status: Progress['status'],
-  stage: Stage = 'received',
+  stage: LifeStage = 'received',
 ): void {
   const atMs = nowMs()
   followed.set(id, { receivedAtMs: atMs, status, statusAtMs: atMs, stage, stageAtMs: atMs })

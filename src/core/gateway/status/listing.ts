@@ -2,9 +2,11 @@
  * Candidates, wallets and switches of a store as an operator's lists show them. Signatures and raw
  * transactions are no part of them (R5).
  */
-import type { Address, Hex } from '../../ports.js'
+
+import type { Hex } from '../../ports.js'
 import { type Candidate, failures, instant } from '../../protocol/candidate.js'
 import { outcomeOf } from '../../protocol/proposal.js'
+import type { Address } from '../../protocol/schema.js'
 import type { StoredRecord } from '../../storage/record-log.js'
 import { datedRecord } from '../ledger/compaction.js'
 import type { MinedReceipt } from '../ledger/ledger.js'

@@ -4,9 +4,9 @@
  */
 import {
   type Candidate,
+  type CandidateSubmission,
   failures,
   type Progress,
-  type Submission,
 } from '../../protocol/candidate.js'
 import type { StoredRecord } from '../../storage/record-log.js'
 import { datedRecord } from '../ledger/compaction.js'
@@ -291,7 +291,10 @@ function happeningOf(before: Progress, next: Progress): Happening | undefined {
   }
 }
 
-function selectionOf(before: Progress, submission: Submission | null): Happening | undefined {
+function selectionOf(
+  before: Progress,
+  submission: CandidateSubmission | null,
+): Happening | undefined {
   if (submission === null) return { kind: 'selected' }
   const was = submissionOf(before)?.status
   const hash = submission.transactionHash

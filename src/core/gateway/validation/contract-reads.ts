@@ -1,4 +1,5 @@
 /** What validation, endings and reverts read of the contracts. All reject with `ChainError`. */
+
 import {
   erc20Abi,
   oracleAbi,
@@ -9,9 +10,10 @@ import {
 } from '../../chain/contracts.js'
 import { lowercase, readContract, told, zeroAddress } from '../../chain/reading.js'
 import type { Contracts, Round } from '../../chain/round.js'
-import type { Address, Chain, Hex } from '../../ports.js'
+import type { Chain, Hex } from '../../ports.js'
 import type { Candidate } from '../../protocol/candidate.js'
 import { nonceBit, nonceUsed } from '../../protocol/permit.js'
+import type { Address } from '../../protocol/schema.js'
 import type { WitnessRequest } from '../../protocol/witness.js'
 
 /** A chain with the contracts that configuration pins. */

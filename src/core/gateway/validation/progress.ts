@@ -5,12 +5,12 @@
 import type { Hex } from '../../ports.js'
 import {
   type Candidate,
-  type Failure,
+  type CandidateFailure,
+  type CandidateSubmission,
   type FailureCode,
   type FailureStage,
   failures,
   type Progress,
-  type Submission,
 } from '../../protocol/candidate.js'
 import type { Change } from '../ledger/ledger.js'
 
@@ -20,7 +20,7 @@ export function failureOf(
   code: FailureCode,
   detail: string,
   retryable = false,
-): Failure {
+): CandidateFailure {
   return { stage, code, detail, retryable: failures[code].retryable ?? retryable }
 }
 
@@ -38,7 +38,7 @@ export function progressChange({ id }: Pick<Candidate, 'id'>, progress: Progress
 /** The end in failure, with the times and the submission that were reached. */
 export function failed(
   before: Progress,
-  failure: Failure,
+  failure: CandidateFailure,
   submission = submissionOf(before),
 ): Progress {
   return {
@@ -51,12 +51,12 @@ export function failed(
 }
 
 /** A candidate's failure before it has a transaction. */
-export function failedChange(candidate: Candidate, failure: Failure): Change {
+export function failedChange(candidate: Candidate, failure: CandidateFailure): Change {
   return progressChange(candidate, failed(candidate.progress, failure))
 }
 
 /** The transaction that carries a candidate, as far as there is one. */
-export function submissionOf(progress: Progress): Submission | null {
+export function submissionOf(progress: Progress): CandidateSubmission | null {
   return 'submission' in progress ? progress.submission : null
 }
 
@@ -69,12 +69,20 @@ function timesOf(progress: Progress, nowMs: number) {
 }
 
 /** Selected, with or without a transaction. */
-export function selected(before: Progress, nowMs: number, submission: Submission | null): Progress {
+export function selected(
+  before: Progress,
+  nowMs: number,
+  submission: CandidateSubmission | null,
+): Progress {
   return { status: 'selected', ...timesOf(before, nowMs), submission }
 }
 
 /** Executed: the proposal is on chain and matched. */
-export function executed(before: Progress, nowMs: number, submission: Submission): Progress {
+export function executed(
+  before: Progress,
+  nowMs: number,
+  submission: CandidateSubmission,
+): Progress {
   return { status: 'executed', ...timesOf(before, nowMs), submission }
 }
 
@@ -84,7 +92,7 @@ export function standsInAgain(before: Progress, nowMs: number): Progress {
 }
 
 /** A submission that is signed and durable, not yet sent. */
-export function preparedSubmission(transactionHash: Hex): Submission {
+export function preparedSubmission(transactionHash: Hex): CandidateSubmission {
   return {
     status: 'prepared',
     transactionHash,
@@ -109,7 +117,7 @@ export function stepsToExecuted(
   if (progress.status === 'received') steps.push({ status: 'validated', validatedAtMs: nowMs })
   if (progress.status === 'received' || progress.status === 'validated')
     steps.push(selected(progress, nowMs, null))
-  const submission: Submission = {
+  const submission: CandidateSubmission = {
     status: 'indexed',
     transactionHash: proposal.transactionHash,
     submittedAtMs: nowMs,

@@ -1,7 +1,7 @@
 /** How a candidate's round has ended, and with it the candidate (contract §5, R14, domain §9). */
 import { locateProposal, type OnChainProposal } from '../../chain/propose.js'
 import { type Contracts, keccakHex, type Round, roundRef } from '../../chain/round.js'
-import type { Candidate, Failure } from '../../protocol/candidate.js'
+import type { Candidate, CandidateFailure } from '../../protocol/candidate.js'
 import { outcomeOf } from '../../protocol/proposal.js'
 import type { Heads } from '../view/state.js'
 import type { QuestionChain } from './contract-reads.js'
@@ -21,7 +21,7 @@ export type OwnProposal = Extract<OnChainProposal, { bySignature: true }>
 
 export type RoundOutcome =
   | { readonly kind: 'executed'; readonly proposal: OwnProposal }
-  | { readonly kind: 'failed'; readonly failure: Failure }
+  | { readonly kind: 'failed'; readonly failure: CandidateFailure }
 
 /** Whether a question's current round is the candidate's and takes proposals. */
 export function isRoundOpen(contracts: Contracts, round: Round, candidate: Candidate): boolean {
@@ -90,8 +90,8 @@ export function isOwn(
 export function advancedFailure(
   { round }: Candidate,
   current: Round,
-  stage: Failure['stage'],
-): Failure | undefined {
+  stage: CandidateFailure['stage'],
+): CandidateFailure | undefined {
   if (current.timestamp === round.timestamp) return undefined
   const detail = `The question is in the round of ${current.timestamp}; this was signed for the round of ${round.timestamp}.`
   return failureOf(stage, 'round_advanced', detail)
@@ -100,8 +100,8 @@ export function advancedFailure(
 /** The failure of a candidate whose round holds somebody else's proposal. */
 export function supersededFailure(
   { proposer, price, transactionHash }: OnChainProposal,
-  stage: Failure['stage'],
-): Failure {
+  stage: CandidateFailure['stage'],
+): CandidateFailure {
   const where = transactionHash === null ? '' : `, in transaction ${transactionHash}`
   const detail = `${proposer} proposed ${outcomeOf(price) ?? `price ${price}`} first${where}.`
   return failureOf(stage, 'superseded', detail)

@@ -3,13 +3,15 @@
  * end the exact `propose` is run from the executor. What a later block could still undo fails
  * nobody: such a verdict has to hold at the finalized block too (R14).
  */
+
 import { proposeCalldata } from '../../chain/propose.js'
 import { told } from '../../chain/reading.js'
 import { causeOf, decodeRevert } from '../../chain/reverts.js'
 import { type Round, requestStates } from '../../chain/round.js'
-import { type Address, type BlockHeader, ChainError, type Hex } from '../../ports.js'
+import { type BlockHeader, ChainError, type Hex } from '../../ports.js'
 import { type Candidate, type FailureCode, failures } from '../../protocol/candidate.js'
 import { nonceBit, nonceUsed } from '../../protocol/permit.js'
+import type { Address } from '../../protocol/schema.js'
 import { recoverSigner } from '../../protocol/signature.js'
 import { fromHex } from '../../protocol/witness.js'
 import type { CandidateCheck } from '../ledger/ledger.js'

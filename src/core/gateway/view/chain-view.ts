@@ -3,9 +3,11 @@
  * trip (contract §2), and what the pipeline re-reads (contract §5). Unknown or stale state fails
  * closed (R16).
  */
+
 import type { Round } from '../../chain/round.js'
-import type { Address, Hex } from '../../ports.js'
+import type { Hex } from '../../ports.js'
 import type { RoundRef } from '../../protocol/candidate.js'
+import type { Address } from '../../protocol/schema.js'
 import type { WitnessRound } from '../../protocol/witness.js'
 
 /** A question with everything admission needs of its current round, prepared once per round. */

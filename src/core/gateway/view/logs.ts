@@ -2,12 +2,14 @@
  * What a range of logs means for the gateway's view: which questions to read again, which permit
  * nonces are gone (contract §2, domain §3–§5).
  */
+
 import { decodeEventLog } from 'viem'
 import { oracleAbi, permit2Abi, topics } from '../../chain/contracts.js'
 import { managedRequestId } from '../../chain/questions.js'
 import { lowercase } from '../../chain/reading.js'
 import type { Contracts } from '../../chain/round.js'
-import type { Address, ChainLog, Hex } from '../../ports.js'
+import type { ChainLog, Hex } from '../../ports.js'
+import type { Address } from '../../protocol/schema.js'
 
 const oracleEvents = {
   [topics.requestPrice]: 'RequestPrice',

@@ -3,10 +3,12 @@
  * Admission reads it from memory (contract §2); pipeline and executor take heads from it. What is
  * unknown or old is a fault, and faults close everything that depends on it (R16).
  */
+
 import type { RegistryEntry, RoundReader } from '../../chain/questions.js'
 import type { Contracts } from '../../chain/round.js'
-import { type Address, type BlockHeader, ChainError, type Hex } from '../../ports.js'
+import { type BlockHeader, ChainError, type Hex } from '../../ports.js'
 import { nonceBit } from '../../protocol/permit.js'
+import type { Address } from '../../protocol/schema.js'
 import type { ChainView } from './chain-view.js'
 import { lookAtHead } from './heads.js'
 import { readFirst, readSome } from './question-reads.js'

@@ -2,17 +2,12 @@
  * What the view knows of wallets: whether there is code at an address, and what that code says of a
  * signature (contract §2, domain §3.3).
  */
+
 import type { LRUCache } from 'lru-cache'
 import { encodeFunctionData } from 'viem'
 import { eip1271MagicValue, erc1271Abi } from '../../chain/contracts.js'
-import {
-  type Address,
-  type Chain,
-  type ChainCall,
-  ChainError,
-  type Clock,
-  type Hex,
-} from '../../ports.js'
+import { type Chain, type ChainCall, ChainError, type Clock, type Hex } from '../../ports.js'
+import type { Address } from '../../protocol/schema.js'
 import { boundedCache } from './bounded-cache.js'
 import { orUnavailable, singleFlight, within } from './time-limits.js'
 

@@ -3,17 +3,17 @@
  * 3, robustness §6).
  */
 
-import type { OutOfBand } from '../core/client/journal/saved.js'
-import type { SettledEarlier } from '../core/client/propose/earlier.js'
-import type { CurrentRound } from '../core/client/propose/round-over.js'
-import type { OnRetry } from '../core/client/propose/send.js'
-import { pinsOf } from '../core/client/trust/trust.js'
-import { instant } from '../core/protocol/candidate.js'
-import { ProposerError } from '../core/protocol/errors.js'
-import { contextSource } from './session/question.js'
-import type { Session } from './session/session.js'
-import type { Context } from './terminal/context.js'
-import { visible } from './terminal/render.js'
+import type { OutOfBand } from '../../core/client/journal/saved.js'
+import type { SettledEarlier } from '../../core/client/propose/earlier.js'
+import type { CurrentRound } from '../../core/client/propose/round-over.js'
+import type { OnRetry } from '../../core/client/propose/send.js'
+import { pinsOf } from '../../core/client/trust/trust.js'
+import { instant } from '../../core/protocol/candidate.js'
+import { ProposerError } from '../../core/protocol/errors.js'
+import type { Context } from '../terminal/context.js'
+import { visible } from '../terminal/render.js'
+import { contextSource } from './question.js'
+import type { Session } from './session.js'
 
 /**
  * The round of a question as the node tells it where one is configured, else the gateway. What

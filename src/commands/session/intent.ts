@@ -2,29 +2,26 @@
  * What `sign` and `submit` share: the flags of a proposal, what they become, and how it is shown
  * before it is signed.
  */
+
 import type { Command } from 'commander'
-import { type AuthorizeParts, preview } from '../core/client/propose/authorize.js'
-import type { Intent } from '../core/client/propose/intent.js'
-import type { Preview } from '../core/client/propose/prepare.js'
-import { parseContext } from '../core/client/trust/context.js'
-import { quickestCurve } from '../core/io/native-curve.js'
-import type { Address, Hex } from '../core/ports.js'
-import { UsageError } from '../core/protocol/errors.js'
-import { outcomeKeys } from '../core/protocol/proposal.js'
-import { isClientRef, isUint256 } from '../core/protocol/words.js'
-import { parseJson, readInput } from './session/inputs.js'
-import { contextRows, contextSource, requireIdentifier, unitsOf } from './session/question.js'
-import {
-  addRequesterFlag,
-  addSignerFlags,
-  type Session,
-  type SessionFlags,
-} from './session/session.js'
-import { headroomBasisPoints, maxAmountRaw, type Settings } from './session/settings.js'
-import type { Context } from './terminal/context.js'
-import { didYouMean, nearest } from './terminal/guess.js'
-import { questionText, textInShort } from './terminal/question-text.js'
-import { amountWithRaw, dateText, fields, fold, visible } from './terminal/render.js'
+import { type AuthorizeParts, preview } from '../../core/client/propose/authorize.js'
+import type { Intent } from '../../core/client/propose/intent.js'
+import type { Preview } from '../../core/client/propose/prepare.js'
+import { parseContext } from '../../core/client/trust/context.js'
+import { quickestCurve } from '../../core/io/native-curve.js'
+import type { Hex } from '../../core/ports.js'
+import { UsageError } from '../../core/protocol/errors.js'
+import { outcomeKeys } from '../../core/protocol/proposal.js'
+import type { Address } from '../../core/protocol/schema.js'
+import { isClientRef, isUint256 } from '../../core/protocol/words.js'
+import type { Context } from '../terminal/context.js'
+import { didYouMean, nearest } from '../terminal/guess.js'
+import { questionText, textInShort } from '../terminal/question-text.js'
+import { amountWithRaw, dateText, fields, fold, visible } from '../terminal/render.js'
+import { parseJson, readInput } from './inputs.js'
+import { contextRows, contextSource, requireIdentifier, unitsOf } from './question.js'
+import { addRequesterFlag, addSignerFlags, type Session, type SessionFlags } from './session.js'
+import { headroomBasisPoints, maxAmountRaw, type Settings } from './settings.js'
 
 export interface IntentFlags extends SessionFlags {
   readonly outcome?: string
