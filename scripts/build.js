@@ -12,10 +12,7 @@ const manifest = manifestOf('.')
 /** Bundled CommonJS packages call require for node's own modules, and ESM has none. */
 const shim = "import * as m from 'node:module';const require = m.createRequire(import.meta.url);"
 
-/**
- * Bundles src into dist/ and writes the SBOM beside it. Everything but optional packages is inside:
- * a command reads a few files instead of some hundred. Nothing is edited on the way.
- */
+/** All but optional packages is inside: a command reads a few files. Nothing is edited on the way. */
 export async function bundle() {
   const { metafile } = await build({
     absWorkingDir: root,
@@ -49,14 +46,8 @@ export async function bundle() {
 /** A package as CycloneDX names it; `purl` is how scanners look it up. */
 function componentOf({ name, version, license }) {
   const purl = `pkg:npm/${name.replace('@', '%40')}@${version}`
-  return {
-    'bom-ref': purl,
-    type: 'library',
-    name,
-    version,
-    purl,
-    licenses: [{ expression: license }],
-  }
+  const licenses = [{ expression: license }]
+  return { type: 'library', 'bom-ref': purl, name, version, licenses, purl }
 }
 
 if (process.argv[1] === fileURLToPath(import.meta.url)) {

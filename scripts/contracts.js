@@ -10,8 +10,7 @@ import solc from 'solc'
 process.chdir(join(import.meta.dirname, '../fixtures/contracts'))
 const names = readdirSync('.').filter((name) => name.endsWith('.sol'))
 const sources = names.sort().map((name) => [name, readFileSync(name, 'utf8')])
-
-/** Over names and texts: tells without a compiler whether the artifacts belong to the sources. */
+// Tells without a compiler whether the artifacts belong to the sources.
 const hash = createHash('sha256').update(sources.map((one) => `${one.join('\0')}\0`).join(''))
 
 const settings = JSON.parse(readFileSync('compiler.json', 'utf8'))

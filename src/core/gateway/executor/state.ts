@@ -1,12 +1,12 @@
 /** What the executor knows beside ledger and chain. All of it may be lost in a restart. */
 
-import type { LRUCache } from 'lru-cache'
 import type { Clock, Hex, Random, Signer } from '../../ports.js'
 import type { Candidate } from '../../protocol/candidate.js'
 import type { Address } from '../../protocol/schema.js'
 import type { Ledger, Slot } from '../ledger/ledger.js'
 import type { QuestionChain } from '../validation/contract-reads.js'
 import type { Judgement } from '../validation/validation.js'
+import type { BoundedCache } from '../view/bounded-cache.js'
 import type { Heads } from '../view/state.js'
 import type { Faults } from './faults.js'
 import type { Load } from './packing.js'
@@ -48,8 +48,8 @@ export interface Executor {
    * (domain §2.2): its candidates, and the wallets whose own proposal was to blame.
    */
   readonly isolated: {
-    readonly candidates: LRUCache<string, true>
-    readonly wallets: LRUCache<Address, true>
+    readonly candidates: BoundedCache<string, true>
+    readonly wallets: BoundedCache<Address, true>
   }
   /** Candidates that can only revert, at the head that is looked at. */
   doomed: ReadonlySet<string>

@@ -1,5 +1,4 @@
 /** What becomes of a candidate that was judged: on record, with what follows from it. */
-import type { LRUCache } from 'lru-cache'
 import { ChainError, type Clock, type Hex } from '../../ports.js'
 import type { Candidate } from '../../protocol/candidate.js'
 import { ProposerError } from '../../protocol/errors.js'
@@ -7,7 +6,7 @@ import { carriedIds } from '../executor/state.js'
 import type { Change, Ledger } from '../ledger/ledger.js'
 import { failedChange, failureOf, progressChange, stageOf } from '../validation/progress.js'
 import type { Judgement, ValidationPorts } from '../validation/validation.js'
-import { boundedCache } from '../view/bounded-cache.js'
+import { type BoundedCache, boundedCache } from '../view/bounded-cache.js'
 import type { Heads } from '../view/state.js'
 import type { LiveView } from '../view/view.js'
 
@@ -33,8 +32,8 @@ export interface Judging {
   readonly view: LiveView
   readonly ports: ValidationPorts
   /** Head at which a candidate was last judged: the same head gives the same result. */
-  readonly judgedAt: LRUCache<string, Hex>
-  readonly waits: LRUCache<string, Wait>
+  readonly judgedAt: BoundedCache<string, Hex>
+  readonly waits: BoundedCache<string, Wait>
   /** The operator's fault that halts the queue, at this head. */
   halted: string | undefined
   /** What a node says at this head that cannot all be so. */

@@ -1,5 +1,20 @@
 import { LRUCache } from 'lru-cache'
 
+/** What a cache is asked here; the package's own type is not part of the library's. */
+export interface BoundedCache<K, V> {
+  readonly size: number
+  get(key: K): V | undefined
+  /** `get`, and the entry does not count as used. */
+  peek(key: K): V | undefined
+  has(key: K): boolean
+  set(key: K, value: V): unknown
+  delete(key: K): boolean
+  clear(): void
+  keys(): Iterable<K>
+  values(): Iterable<V>
+  entries(): Iterable<[K, V]>
+}
+
 /**
  * A cache of at most so many; the least recently used leave first (R17). It takes room only as it
  * fills, unlike one with `max`. `dispose` is called with what leaves.
@@ -7,7 +22,7 @@ import { LRUCache } from 'lru-cache'
 export function boundedCache<K extends {}, V extends {}>(
   most: number,
   dispose?: (value: V, key: K) => void,
-): LRUCache<K, V> {
+): BoundedCache<K, V> {
   return new LRUCache<K, V>({
     maxSize: most,
     sizeCalculation: () => 1,

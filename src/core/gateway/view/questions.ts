@@ -2,13 +2,12 @@
  * The view's memory of questions: by id, by slug, by what oracle logs name them, which of them are
  * due, and which are known to be missing. Bounded (R17).
  */
-import type { LRUCache } from 'lru-cache'
 import { managedRequestId, type RegistryEntry } from '../../chain/questions.js'
 import { type Contracts, domainOf, type Round, roundRef } from '../../chain/round.js'
 import type { Clock, Hex } from '../../ports.js'
 import { isQuestionId } from '../../protocol/schema.js'
 import { witnessRound } from '../../protocol/witness.js'
-import { boundedCache } from './bounded-cache.js'
+import { type BoundedCache, boundedCache } from './bounded-cache.js'
 import type { Question } from './chain-view.js'
 import type { NamedQuestions } from './logs.js'
 
@@ -34,7 +33,7 @@ export interface QuestionBook {
   readonly entries: Map<Hex, RegistryEntry>
   readonly slugs: Map<string, Hex>
   /** Questions in memory; those that nobody has asked for since long leave first. */
-  readonly held: LRUCache<Hex, Held>
+  readonly held: BoundedCache<Hex, Held>
   /** Held questions that may have changed: they are read again before they are judged by. */
   readonly due: Set<Hex>
   /** Held questions that are over for good. */
@@ -42,7 +41,7 @@ export interface QuestionBook {
   /** Questions by managed id: several where the registry names several rounds of one request. */
   readonly byManaged: Map<Hex, Set<Hex>>
   /** When each miss ends. */
-  readonly misses: LRUCache<Hex, number>
+  readonly misses: BoundedCache<Hex, number>
 }
 
 /**

@@ -1,10 +1,9 @@
 /** The memory of the view, and what it says of itself. */
-import type { LRUCache } from 'lru-cache'
 import { createRoundReader, type RegistryEntry, type RoundReader } from '../../chain/questions.js'
 import type { Contracts } from '../../chain/round.js'
 import type { BlockHeader, Chain, Clock, Hex } from '../../ports.js'
 import type { Ledger } from '../ledger/ledger.js'
-import { boundedCache } from './bounded-cache.js'
+import { type BoundedCache, boundedCache } from './bounded-cache.js'
 import type { Question } from './chain-view.js'
 import { type HeadHistory, newHeadHistory } from './head-history.js'
 import { newQuestionBook, type QuestionBook, rememberedQuestions } from './questions.js'
@@ -36,7 +35,7 @@ export interface ViewState {
   readonly book: QuestionBook
   readonly history: HeadHistory
   /** Spent or invalidated bits of nonce bitmaps, by owner and word (domain §3.2). */
-  readonly spent: LRUCache<string, bigint>
+  readonly spent: BoundedCache<string, bigint>
   /** Registry questions that nobody has read yet. */
   readonly unread: Set<Hex>
   /** Reads under way, and those for whoever asks first. */

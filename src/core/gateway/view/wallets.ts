@@ -3,12 +3,11 @@
  * signature (contract §2, domain §3.3).
  */
 
-import type { LRUCache } from 'lru-cache'
 import { encodeFunctionData } from 'viem'
 import { eip1271MagicValue, erc1271Abi } from '../../chain/contracts.js'
 import { type Chain, type ChainCall, ChainError, type Clock, type Hex } from '../../ports.js'
 import type { Address } from '../../protocol/schema.js'
-import { boundedCache } from './bounded-cache.js'
+import { type BoundedCache, boundedCache } from './bounded-cache.js'
 import { orUnavailable, singleFlight, within } from './time-limits.js'
 
 /** EIP-1271 by eth_call: time and gas it may take (robustness §5). */
@@ -29,7 +28,7 @@ const rereadMs = 500
 export interface Wallets {
   readonly chain: Chain
   readonly clock: Clock
-  readonly codes: LRUCache<Address, { readonly has: boolean; readonly atMs: number }>
+  readonly codes: BoundedCache<Address, { readonly has: boolean; readonly atMs: number }>
   readonly reading: Map<Address, Promise<boolean>>
 }
 
