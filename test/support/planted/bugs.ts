@@ -77,8 +77,8 @@ export const plantedBugs: readonly PlantedBug[] = [
     room: 'src/core/gateway/ledger',
     edits: [
       {
-        find: 'let found = met(candidate, noClaims(0))',
-        replace: 'let found = met(candidate, claims)',
+        find: 'let found = met(state, candidate, noClaims(0))',
+        replace: 'let found = met(state, candidate, open.claims)',
       },
     ],
     caughtBy: {
@@ -130,9 +130,9 @@ export const plantedBugs: readonly PlantedBug[] = [
     room: `${client}/journal`,
     edits: [
       {
-        find: '$match && one.supersededBy === undefined && isOpen(one, nowMs)',
+        find: 'one.supersededBy === undefined && $whose && isOpen(one, nowMs)',
         replace:
-          "$match && one.supersededBy === undefined && isOpen(one, nowMs) && stateOf(one, nowMs).kind !== 'unknown'",
+          "one.supersededBy === undefined && $whose && isOpen(one, nowMs) && stateOf(one, nowMs).kind !== 'unknown'",
       },
     ],
     caughtBy: {
@@ -145,9 +145,8 @@ export const plantedBugs: readonly PlantedBug[] = [
     room: `${client}/propose`,
     edits: [
       {
-        find: "await journal.append(journal.hasSigned(id) ? [start] : [{ kind: 'signed', data: signed }, start])",
-        replace:
-          "void journal.append(journal.hasSigned(id) ? [start] : [{ kind: 'signed', data: signed }, start]).catch(() => undefined)",
+        find: 'await journal.append([...copied, start])',
+        replace: 'void journal.append([...copied, start]).catch(() => undefined)',
       },
     ],
     caughtBy: {
@@ -211,8 +210,8 @@ export const plantedBugs: readonly PlantedBug[] = [
     room: client,
     edits: [
       {
-        find: 'toHex(theirs.digest(terms)) !== toHex(ours.digest(terms))',
-        replace: 'ours === theirs',
+        find: 'toHex(theirs.digest(terms)) !== digestOf(terms)',
+        replace: 'theirs === undefined',
       },
     ],
     caughtBy: {

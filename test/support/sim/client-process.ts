@@ -28,6 +28,7 @@ import { ProposerError } from '../../../src/core/protocol/errors.js'
 import { fakeContracts } from '../fake-world.js'
 import { SimFiles, SimHost, seededRandom } from '../sim-files.js'
 import type { History } from './history.js'
+import { rememberedKey } from './keys.js'
 import type { Network } from './network.js'
 import type { Machine } from './script.js'
 import { type SimTime, startSeconds } from './time.js'
@@ -171,6 +172,7 @@ export function createClientProcess(parts: ClientSimParts): ClientProcess {
 
   const authorizing = ({ ports, journal, gateway }: Command, questionId: Hex) => ({
     ports,
+    recovery: async () => rememberedKey,
     journal,
     gateway,
     trust,
@@ -197,6 +199,7 @@ export function createClientProcess(parts: ClientSimParts): ClientProcess {
       await run(async ({ ports, journal, gateway }) => {
         const batch = {
           ports,
+          recover: rememberedKey,
           journal,
           gateway,
           trust,
