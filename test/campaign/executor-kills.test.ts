@@ -6,6 +6,7 @@ import { describe, expect, test } from 'vitest'
 import type { Failpoint } from '../../src/core/gateway/executor/state.js'
 import type { Chain, ChainErrorKind, Hex } from '../../src/core/ports.js'
 import type { Candidate } from '../../src/core/protocol/candidate.js'
+import { scaled } from '../support/campaign.js'
 import { createPipelineWorld, type PipelineWorld, seededRandom } from '../support/pipeline-world.js'
 import { watchSends } from '../support/reorg-watch.js'
 
@@ -18,7 +19,7 @@ const points: readonly Parameters<Failpoint>[0][] = [
   'sent',
   'confirmed',
 ]
-const seeds = Array.from({ length: 20 }, (_, index) => index + 1)
+const seeds = Array.from({ length: scaled(20) }, (_, index) => index + 1)
 const rounds = 5
 const troubledTurns = 40
 const calmTurns = 30

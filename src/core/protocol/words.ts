@@ -55,7 +55,7 @@ export const isClientRef = (text: string): boolean =>
   patterns.clientRef.test(text) && fitsClientRef(text)
 
 /** 0x and 64 lowercase hex digits (contract §9): nothing else is a question id. */
-export const isQuestionId = isBytes32
+export const isQuestionId = (text: string): text is Hex => isBytes32(text)
 
 /** a-z, 0-9 and hyphen, maybe with 0x in front; `eligibility` is a route (contract §2, §9). */
 export const isSlug = (text: string): boolean =>

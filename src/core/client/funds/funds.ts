@@ -175,20 +175,6 @@ export async function pinnedHeads(
   return { latest, finalized }
 }
 
-/** Whether the owner's nonce is spent or cancelled at the latest block. UnavailableError. */
-export async function nonceSpentOnChain(
-  chain: Chain,
-  permit2: Address,
-  owner: Address,
-  nonce: bigint,
-): Promise<boolean> {
-  return onChain(async () => {
-    const head = await chain.block('latest')
-    if (head === null) throw new ChainError('unavailable', 'the chain has no head')
-    return (await spentNonces(chain, permit2, head.number, [{ id: '', owner, nonce }])).size > 0
-  })
-}
-
 /**
  * Ids of the claims whose nonce Permit2 has as used or cancelled at a block. One read a word of 256
  * nonces. Rejects with ChainError.

@@ -16,8 +16,6 @@ import {
 import type { Conceal } from '../../protocol/url-secrets.js'
 import { type Reader, type RefusalRead, readRefusal } from './reading.js'
 
-export { plainCode } from './reading.js'
-
 /** The tighter budget window as the response tells it; `resetSeconds` from now. */
 export interface RateLimit {
   readonly limit: number
