@@ -47,7 +47,6 @@ const marks: Readonly<Record<string, RegExp>> = {
   viem: /AbiFunctionNotFoundError/,
   '@noble/curves': /weierstrass|ProjectivePoint/,
   undici: /UndiciError|UND_ERR/,
-  hono: /HonoRequest/,
   conf: /clearInvalidConfig:/,
 }
 
