@@ -2,13 +2,13 @@
 // (`selected`, `reserved`, …), at which the process is gone, as by `kill -9` (R23). Or
 // `<call>:<nth>:<does>:<part of a path>`: the nth call of the disk (`open`, `write`, `datasync`,
 // `truncate`, `close`, `sync`, `rename`, `link`, `rm`, `mkdir`, or `any` of them) on such a path,
-// as node:fs has them:
+// as node:fs/promises has them:
 //   kill-before, kill-after  SIGKILL before the call begins, or once it has ended
 //   torn                     half of what is to be written is written, then SIGKILL
 //   short                    half of it is written, and the call says so
 //   eio, emfile, …           the call fails with that and does nothing, this once
 // A process that ends without having met it says on stderr how many such calls there were.
-import fs from 'node:fs'
+import disk from 'node:fs/promises'
 import { syncBuiltinESMExports } from 'node:module'
 
 const failpoint = async (name) => {
@@ -18,8 +18,6 @@ const failpoint = async (name) => {
 const [call, nth, does, part] = (process.env.FAILPOINT ?? '').split(':')
 if (part !== undefined) {
   let seen = 0
-  /** What is open under which number. */
-  const paths = new Map()
   const die = () => process.kill(process.pid, 'SIGKILL')
   const refuse = (code) =>
     Object.assign(new Error(`${code}: injected`), { code: code.toUpperCase() })
@@ -27,16 +25,16 @@ if (part !== undefined) {
     (call === 'any' || call === name) && String(path).includes(part) && ++seen === Number(nth)
 
   /** `half` does half of the work, where work can be halved. */
-  function meet(name, path, whole, half = whole) {
+  async function meet(name, path, whole, half = whole) {
     if (!isMet(name, path)) return whole()
     switch (does) {
       case 'kill-before':
         return die()
       case 'kill-after':
-        whole()
+        await whole()
         return die()
       case 'torn':
-        half()
+        await half()
         return die()
       case 'short':
         return half()
@@ -49,51 +47,34 @@ if (part !== undefined) {
     if (seen < Number(nth)) process.stderr.write(`failpoint not met: ${seen} calls\n`)
   })
 
-  const { openSync, closeSync, writeSync, ftruncateSync } = fs
-  const pathOf = (descriptor) => paths.get(descriptor) ?? ''
-  fs.openSync = (path, ...rest) =>
-    meet('open', path, () => {
-      const descriptor = openSync(path, ...rest)
-      paths.set(descriptor, path)
-      return descriptor
-    })
-  fs.closeSync = (descriptor) =>
-    meet('close', pathOf(descriptor), () => {
-      paths.delete(descriptor)
-      closeSync(descriptor)
-    })
-  fs.writeSync = (descriptor, buffer, offset, length, position) => {
-    const write = (count) => writeSync(descriptor, buffer, offset, count, position)
-    return meet(
-      'write',
-      pathOf(descriptor),
-      () => write(length),
-      () => write(Math.ceil(length / 2)),
-    )
-  }
-  fs.ftruncateSync = (descriptor, length) =>
-    meet('truncate', pathOf(descriptor), () => ftruncateSync(descriptor, length))
-  for (const [name, real] of [
-    ['rename', 'renameSync'],
-    ['link', 'linkSync'],
-    ['mkdir', 'mkdirSync'],
-  ]) {
-    const whole = fs[real]
-    fs[real] = (...args) => meet(name, args.at(name === 'mkdir' ? 0 : 1), () => whole(...args))
-  }
-  // These answer later, in a thread of their own.
-  for (const [name, real] of [
-    ['datasync', 'fdatasync'],
-    ['sync', 'fsync'],
-    ['rm', 'unlink'],
-  ]) {
-    const whole = fs[real]
-    fs[real] = (target, answer) => {
-      if (!isMet(name, typeof target === 'number' ? pathOf(target) : target)) whole(target, answer)
-      else if (does === 'kill-before') die()
-      else if (does === 'kill-after') whole(target, die)
-      else process.nextTick(answer, refuse(does))
+  const { open } = disk
+  disk.open = (path, ...rest) =>
+    meet('open', path, async () => watched(await open(path, ...rest), path))
+
+  function watched(file, path) {
+    for (const name of ['datasync', 'sync', 'truncate', 'close']) {
+      const whole = file[name].bind(file)
+      file[name] = (...args) => meet(name, path, () => whole(...args))
     }
+    const write = file.write.bind(file)
+    file.write = (buffer, offset, length, position) =>
+      meet(
+        'write',
+        path,
+        () => write(buffer, offset, length, position),
+        () => write(buffer, offset, Math.ceil(length / 2), position),
+      )
+    return file
+  }
+
+  for (const [name, real, at] of [
+    ['rename', 'rename', 1],
+    ['link', 'link', 1],
+    ['mkdir', 'mkdir', 0],
+    ['rm', 'unlink', 0],
+  ]) {
+    const whole = disk[real]
+    disk[real] = (...args) => meet(name, args[at], () => whole(...args))
   }
   syncBuiltinESMExports()
 }
