@@ -437,5 +437,8 @@ describe('ids of batch status', () => {
       'line 2: the last line is cut off',
     )
     expect((await faultOf(idsOf('{"schema":"x","results":[{"candidate"'))).code).toBe('input_torn')
+    // A string without an end costs no more than its length.
+    const unclosed = `{"schema":"x","results":[{"candidate": "${'a'.repeat(200)}`
+    expect((await faultOf(idsOf(unclosed))).code).toBe('input_torn')
   })
 })

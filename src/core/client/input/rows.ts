@@ -228,8 +228,11 @@ function cellsOf(
   }
 }
 
-/** Strings whole, punctuation of JSON, line ends, and whatever else stands together. */
-const jsonTokens = /"(?:[^"\\]+|\\[\s\S])*"|[[\]{}:,\n]|[^\s[\]{}:,"]+|"/g
+/**
+ * Strings whole, punctuation of JSON, line ends, and whatever else stands together. A string can be
+ * read in one way only, so that one without an end costs no more than its length.
+ */
+const jsonTokens = /"[^"\\]*(?:\\[\s\S][^"\\]*)*"|[[\]{}:,\n]|[^\s[\]{}:,"]+|"/g
 
 /**
  * Elements of the JSON array that the file is, or of the one under the key `under` of the object
@@ -279,6 +282,8 @@ function* elementsOf(source: BatchSource, text: string, under?: string): Generat
       if (under === undefined) throw wrong('something follows the closing ]')
     } else if (state === 'first' && token === ']') state = 'end'
     else {
+      // A string without an end.
+      if (token === '"') break
       if (state !== 'element') {
         if (',]}:'.includes(token)) throw wrong('an element is missing')
         state = 'element'
