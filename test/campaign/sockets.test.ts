@@ -32,7 +32,7 @@ const growthMiB = 80
  * What honest callers are promised, unless the machine makes them wait: a plain server, called at
  * the same moments, tells how long.
  */
-const promisedMs = 250
+const promisedMs = 2_000
 /** A call of ours takes the processor about so many times as often as one of a plain server. */
 const plainTimes = 20
 
