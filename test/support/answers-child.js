@@ -1,5 +1,5 @@
 // Loaded before the program in a process that serves: what its gateway answers is written down, a
-// line of JSON each, to be judged.
+// line of JSON each, to be judged. With an empty ANSWERS_FILE the server stays as it is.
 import { appendFileSync } from 'node:fs'
 import { ServerResponse } from 'node:http'
 
@@ -7,10 +7,10 @@ const { ANSWERS_FILE: file } = process.env
 delete process.env.ANSWERS_FILE
 const { end } = ServerResponse.prototype
 
-ServerResponse.prototype.end = function (chunk, ...rest) {
+function writtenDown(chunk, ...rest) {
   const { method, url, socket } = this.req
   // The admin listener has no such limit, and no document.
-  if (file !== undefined && socket.server?.maxConnections !== undefined) {
+  if (socket.server?.maxConnections !== undefined) {
     const headers = Object.fromEntries(
       [...String(this._header).matchAll(/^([\w-]+): (.*)\r$/gm)].map(([, name, value]) => [
         name.toLowerCase(),
@@ -26,3 +26,5 @@ ServerResponse.prototype.end = function (chunk, ...rest) {
   }
   return end.call(this, chunk, ...rest)
 }
+
+if (file) ServerResponse.prototype.end = writtenDown

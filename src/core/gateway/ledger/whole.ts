@@ -33,8 +33,12 @@ export async function readWhole(
   entry: CandidateEntry,
 ): Promise<Candidate> {
   const { receivedAt, progressAt } = entry
-  const received = recordOf(await log.read(receivedAt))
-  const newest = progressAt < 0 ? undefined : recordOf(await log.read(progressAt))
+  const [first, last] = await Promise.all([
+    log.read(receivedAt),
+    progressAt < 0 ? undefined : log.read(progressAt),
+  ])
+  const received = recordOf(first)
+  const newest = last && recordOf(last)
   if (received.kind !== 'candidate.received' && received.kind !== 'candidate.whole')
     throw misplaced(entry, receivedAt)
   if (newest === undefined)
