@@ -15,9 +15,11 @@ const contents = `
     'docs/reference/commands.md': commandsPage(program),
   }`
 // Beside node_modules, because the bundle finds its packages from where it lies.
-const outfile = join(process.cwd(), 'node_modules', '.manual.mjs')
+const outdir = join(process.cwd(), 'node_modules', '.manual')
 const form = { bundle: true, format: 'esm', platform: 'node', packages: 'external' }
-await build({ stdin: { contents, resolveDir: '.' }, ...form, outfile })
-const { pages } = await import(outfile)
+// In parts: modules that wait for each other while they load are kept apart.
+const parts = { splitting: true, outdir, outExtension: { '.js': '.mjs' } }
+await build({ stdin: { contents, resolveDir: '.' }, ...form, ...parts })
+const { pages } = await import(join(outdir, 'stdin.mjs'))
 for (const [file, text] of Object.entries(pages)) writeFileSync(file, text)
-rmSync(outfile)
+rmSync(outdir, { recursive: true })

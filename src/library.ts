@@ -5,15 +5,9 @@
  */
 
 export type { Contracts, Round } from './core/chain/round.js'
-export {
-  type PolledStatus,
-  type PollOptions,
-  type PollResult,
-  type PollTarget,
-  pollCandidates,
-  type Stage,
-  statusOnce,
-} from './core/client/follow/follow.js'
+export { type PollOptions, type PollResult, pollCandidates } from './core/client/follow/follow.js'
+export { statusOnce } from './core/client/follow/look.js'
+export type { PolledStatus, PollTarget, Stage } from './core/client/follow/status.js'
 export type { Answer, RateLimit } from './core/client/gateway/answer.js'
 export { createGatewayClient, type GatewayClient } from './core/client/gateway/gateway-client.js'
 export {
@@ -103,6 +97,7 @@ export {
   toBatchItem,
   toSingle,
 } from './core/protocol/proposal.js'
+export * from './core/protocol/responses.js'
 export type { Address as ChainAddress } from './core/protocol/schema.js'
 export * from './core/protocol/schema.js'
 export { recoverSigner } from './core/protocol/signature.js'
@@ -118,3 +113,4 @@ export {
   witnessTypeString,
   witnessTypes,
 } from './core/protocol/witness.js'
+export { isIdentifier, isQuestionId, limits, version } from './core/protocol/words.js'

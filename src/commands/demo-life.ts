@@ -5,12 +5,9 @@
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import {
-  type PolledStatus,
-  pollCandidates,
-  type Stage,
-  statusOnce,
-} from '../core/client/follow/follow.js'
+import { pollCandidates } from '../core/client/follow/follow.js'
+import { statusOnce } from '../core/client/follow/look.js'
+import type { PolledStatus, Stage } from '../core/client/follow/status.js'
 import { createGatewayClient } from '../core/client/gateway/gateway-client.js'
 import { openJournal } from '../core/client/journal/journal.js'
 import type { SubmitParts } from '../core/client/propose/attempt.js'
@@ -26,10 +23,10 @@ import { type Closers, createClosers } from '../core/io/closers.js'
 import { FailedError, ProposerError } from '../core/protocol/errors.js'
 import { conventionalLabel } from '../core/protocol/proposal.js'
 import type { OutcomeKey } from '../core/protocol/schema.js'
+import { programVersion } from '../core/protocol/version.js'
 import { unitsOf } from './session/question.js'
 import type { Context } from './terminal/context.js'
 import { amountWithRaw } from './terminal/render.js'
-import { programVersion } from './terminal/version.js'
 
 export interface DemoStep {
   readonly name: string
@@ -40,21 +37,26 @@ export interface DemoStep {
 }
 
 /** Runs a named step and tells how it went; what it throws goes on to the caller. */
-type Step = <T>(name: string, work: () => Promise<T>, detail: (value: T) => string) => Promise<T>
+export type RunStep = <T>(
+  name: string,
+  work: () => Promise<T>,
+  detail: (value: T) => string,
+) => Promise<T>
 
-function steps(context: Context, told: (step: DemoStep) => void): Step {
+/** Makes `RunStep`s that are reported one by one. */
+export function steps(context: Context, report: (step: DemoStep) => void): RunStep {
   return async (name, work, detail) => {
     const startedMs = context.clock.monotonicMs()
     const seconds = () => Math.round(context.clock.monotonicMs() - startedMs) / 1000
     try {
       context.signal.throwIfAborted()
       const value = await work()
-      told({ name, ok: true, seconds: seconds(), detail: detail(value) })
+      report({ name, ok: true, seconds: seconds(), detail: detail(value) })
       return value
     } catch (cause) {
       // A step that was cut short fails in many ways; the reason is one.
       const error: unknown = context.signal.aborted ? context.signal.reason : cause
-      told({
+      report({
         name,
         ok: false,
         seconds: seconds(),
@@ -68,14 +70,14 @@ function steps(context: Context, told: (step: DemoStep) => void): Step {
 /**
  * Questions of the demo's chain: the one it answers is enough; a few make the chain look lived in.
  */
-const questionCount = 3
+export const questionCount = 3
 
 /**
  * Lives through every step. Everything it makes is gone when it settles, whatever happened. Rejects
  * with the first step's failure.
  */
-export async function liveOnce(context: Context, told: (step: DemoStep) => void): Promise<void> {
-  const step = steps(context, told)
+export async function liveOnce(context: Context, report: (step: DemoStep) => void): Promise<void> {
+  const step = steps(context, report)
   const folder = await mkdtemp(join(tmpdir(), 'proposer-demo-'))
   const home = join(folder, 'home')
   const closers = createClosers()
@@ -122,7 +124,7 @@ interface Setting {
 }
 
 /** What the client's functions take, for the first proposer and the first question of the chain. */
-async function openClient(context: Context, { dev, url, home }: Setting, closers: Closers) {
+export async function openClient(context: Context, { dev, url, home }: Setting, closers: Closers) {
   const { clock, random, hash, files, liveness, signal, edges } = context
   const ports = { clock, random, hash, files, liveness }
   const [question] = dev.questions
@@ -139,13 +141,10 @@ async function openClient(context: Context, { dev, url, home }: Setting, closers
   return { ports, journal, trust, gateway, chain, signal, signer, question }
 }
 
-async function propose(
-  context: Context,
-  step: Step,
-  setting: Setting,
-  closers: Closers,
-): Promise<void> {
-  const client = await openClient(context, setting, closers)
+type Client = Awaited<ReturnType<typeof openClient>>
+
+/** Asks for the question and signs an answer, in two steps; what sends it, and signs another. */
+export async function signAnswer(context: Context, step: RunStep, client: Client) {
   const { gateway, trust, signal, signer, question } = client
   const asked = await step(
     'question',
@@ -177,21 +176,26 @@ async function propose(
       `"${label}" as ${signer.address}, digest ${digest?.slice(0, 10)}…, in the journal as ${journalId}`,
   )
   const send = () => submitAuthorization(parts, signed.authorization, { signal })
+  return { parts, sign, send }
+}
+
+async function propose(
+  context: Context,
+  step: RunStep,
+  setting: Setting,
+  closers: Closers,
+): Promise<void> {
+  const client = await openClient(context, setting, closers)
+  const { parts, sign, send } = await signAnswer(context, step, client)
+  const { signal, question } = client
   const { candidateId } = await step(
     'submit',
-    async () => admitted(await send(), 202),
+    async () => admittedAs(await send(), 202),
     (accepted) => `202: durable, candidate ${accepted.candidateId}`,
   )
   const target = { candidateId, identifier: question.question_id }
   const executed = await followToEnd(client, step, target)
-  await step(
-    'replay',
-    async () => {
-      const again = admitted(await send(), 200)
-      if (again.candidateId !== candidateId) throw differs('the replay gave another candidate')
-    },
-    () => 'the same bytes again: 200, the same candidate, nothing new',
-  )
+  await replayStep(step, send, candidateId)
   await step(
     'conflict',
     async () => {
@@ -216,49 +220,59 @@ async function propose(
   )
 }
 
-/** Follows the candidate through each stage; its status at the end. */
-async function followToEnd(
-  client: Awaited<ReturnType<typeof openClient>>,
-  step: Step,
-  target: { readonly candidateId: string; readonly identifier: string },
-): Promise<PolledStatus> {
-  const { signal } = client
-  const follow = (until?: Stage) => async () => {
-    const options = { signal, timeoutMs: 30_000, ...(until && { until }) }
+interface Target {
+  readonly candidateId: string
+  readonly identifier: string
+}
+
+/** What follows a candidate to a stage, by default to its end; its status then. */
+export const followTo =
+  (client: Client, target: Target, until?: Stage) => async (): Promise<PolledStatus> => {
+    const options = { signal: client.signal, timeoutMs: 30_000, ...(until && { until }) }
     const { candidates, error } = await pollCandidates(client, [target], options)
     if (error) throw error
     const [status] = candidates
     if (!status) throw new RangeError('no status of the candidate')
     return status
   }
+
+/** Follows the candidate through each stage; its status at the end. */
+async function followToEnd(client: Client, step: RunStep, target: Target): Promise<PolledStatus> {
   await step(
     'validate',
-    follow('validated'),
+    followTo(client, target, 'validated'),
     () => 'the gateway read the chain again and tried the exact call',
   )
-  await step('select', follow('selected'), () => 'chosen for the one execution slot of this round')
+  await step(
+    'select',
+    followTo(client, target, 'selected'),
+    () => 'chosen for the one execution slot of this round',
+  )
   await step(
     'execute',
-    follow('confirmed'),
+    followTo(client, target, 'confirmed'),
     (status) => `on chain and final: transaction ${hashOf(status)}`,
   )
   return step(
     'index',
-    follow(),
+    followTo(client, target),
     (status) => `matched to event ${status.submission?.proposal_event_index} of its block`,
   )
 }
 
-const hashOf = (status: Pick<PolledStatus, 'submission'>) =>
+/** The beginning of a transaction's hash, for people. */
+export const hashOf = (status: Pick<PolledStatus, 'submission'>) =>
   `${status.submission?.transaction_hash?.slice(0, 10)}…`
 
-function differs(detail: string): FailedError {
+/** What the demo shows is not so. */
+export function differs(detail: string): FailedError {
   return new FailedError('demo_failed', detail, {
     hint: 'run `proposer demo` again; if it stays so, please report it with this line',
   })
 }
 
-function admitted(
+/** What was admitted with that status. Throws FailedError `demo_failed`, or the refusal. */
+export function admittedAs(
   result: SubmissionResult,
   expected: 200 | 202,
 ): Extract<SubmissionResult, { outcome: 'accepted' | 'replayed' }> {
@@ -267,6 +281,21 @@ function admitted(
     throw differs(`the gateway answered ${result.statusCode}, not ${expected}`)
   return result
 }
+
+/** The step that sends admitted bytes once more: 200, and the same candidate. */
+export const replayStep = (
+  step: RunStep,
+  send: () => Promise<SubmissionResult>,
+  candidateId: string,
+): Promise<void> =>
+  step(
+    'replay',
+    async () => {
+      const again = admittedAs(await send(), 200)
+      if (again.candidateId !== candidateId) throw differs('the replay gave another candidate')
+    },
+    () => 'the same bytes again: 200, the same candidate, nothing new',
+  )
 
 function refusal(result: SubmissionResult): string {
   if (result.outcome === 'conflict') return result.error.code

@@ -3,20 +3,55 @@
  * (contract §6).
  */
 import { Command } from 'commander'
+import { UsageError } from '../core/protocol/errors.js'
 import { type DemoStep, liveOnce } from './demo-life.js'
+import { wholeNumber } from './hosting/foreground.js'
 import type { Context } from './terminal/context.js'
 import { fold } from './terminal/render.js'
+
+interface DemoFlags {
+  readonly gateways?: string
+  readonly storeUrl?: string
+}
+
+type Life = (context: Context, report: (step: DemoStep) => void) => Promise<void>
+
+/** The life that the flags ask for. Throws UsageError. */
+function lifeOf({ gateways = '1', storeUrl }: DemoFlags): Life {
+  const isShared = wholeNumber('--gateways', gateways, 1, 2) === 2
+  if (!isShared && storeUrl !== undefined)
+    throw new UsageError('flag_without_meaning', '--store-url has no meaning for one gateway', {
+      hint: 'add --gateways 2, or leave it out',
+    })
+  return async (context, report) => {
+    if (!isShared) return liveOnce(context, report)
+    const { liveWithGateways } = await import('./demo-gateways.js')
+    return liveWithGateways(context, report, storeUrl)
+  }
+}
 
 export const demoCommand = (context: Context): Command =>
   new Command('demo')
     .description(
       'show the whole life of a proposal on a throwaway chain: question, signature, admission, execution, replay, conflict',
     )
-    .addHelpText('after', '\nExamples:\n  proposer demo\n  proposer demo --json')
-    .action(async () => {
+    .option(
+      '--gateways <number>',
+      '2: two gateways on one PostgreSQL, of which the leader is killed in the middle; default: 1',
+    )
+    .option(
+      '--store-url <postgres://…>',
+      'with two gateways: an empty database, in place of a server of its own; no password in it',
+    )
+    .addHelpText(
+      'after',
+      '\nExamples:\n  proposer demo\n  proposer demo --json\n  proposer demo --gateways 2',
+    )
+    .action(async (flags: DemoFlags) => {
       const { output } = context
+      const live = lifeOf(flags)
       const steps: DemoStep[] = []
-      const told = (step: DemoStep) => {
+      const report = (step: DemoStep) => {
         steps.push(step)
         if (output.mode === 'ndjson') output.line(wire(step))
         if (output.mode === 'human') output.text(`${line(context, step)}\n`)
@@ -27,7 +62,7 @@ export const demoCommand = (context: Context): Command =>
         )
       let failure: unknown
       try {
-        await liveOnce(context, told)
+        await live(context, report)
       } catch (error) {
         failure = error
       }
@@ -51,14 +86,14 @@ function line(context: Context, { name, ok, seconds, detail }: DemoStep): string
   const painted = ok ? paint.green(mark) : paint.red(mark)
   // The time stands behind the text where it has room, so that no line is wider than the terminal.
   const room = columns - nameWidth - 1
-  const told = fold(detail, room).split('\n')
+  const detailLines = fold(detail, room).split('\n')
   const time = `${seconds.toFixed(1)} s`
-  const isWide = (told.at(-1)?.length ?? 0) + time.length + mark.length + 3 > room
+  const isWide = (detailLines.at(-1)?.length ?? 0) + time.length + mark.length + 3 > room
   const lines = [
-    ...told.slice(0, -1),
+    ...detailLines.slice(0, -1),
     ...(isWide
-      ? [told.at(-1) ?? '', `${paint.dim(time)} ${painted}`]
-      : [`${told.at(-1)}  ${paint.dim(time)} ${painted}`]),
+      ? [detailLines.at(-1) ?? '', `${paint.dim(time)} ${painted}`]
+      : [`${detailLines.at(-1)}  ${paint.dim(time)} ${painted}`]),
   ]
   return `${paint.bold(name.padEnd(nameWidth))} ${lines.join(`\n${' '.repeat(nameWidth + 1)}`)}`
 }

@@ -1,10 +1,10 @@
 /**
- * `devchain`: the dev chain alone, in the foreground until it is told to end, and verbs that act on
- * a running one (contract §6, §8).
+ * `devchain`: the dev chain alone, in the foreground until it is told to end, and verbs that
+ * act on a running one (contract §6, §8).
  */
 import { Command } from 'commander'
 import type { DevDescription } from '../core/devchain/dev-chain.js'
-import type { AdapterVerb, DevRound } from '../core/devchain/dev-verbs.js'
+import type { AdapterVerb, DevRound, DevWhitelist } from '../core/devchain/dev-verbs.js'
 import { fromCwd } from '../core/io/home-paths.js'
 import { aborted, endsAsServer } from '../core/io/interruption.js'
 import { ChainError } from '../core/ports.js'
@@ -156,14 +156,14 @@ function showRound(context: Context, round: DevRound): void {
 }
 
 const matching =
-  (form: RegExp, error: UsageError) =>
-  (text: string): string => {
-    if (form.test(text)) return text
+  <T extends string>(form: RegExp, error: UsageError) =>
+  (text: string): T => {
+    if (form.test(text)) return text as T
     throw error
   }
 
 /** Operands and flags as the gateway or the chain would take them. Each throws UsageError. */
-const requireAddress = matching(
+const requireAddress = matching<Address>(
   /^0x[0-9a-f]{40}$/,
   new UsageError('bad_address', 'the address is not 0x and 40 lowercase hex digits', {
     hint: 'give 0x and 40 hex digits, letters in lowercase; `proposer account list` shows yours',
@@ -173,7 +173,7 @@ const requireOutcome = matching(
   /^p[123]$/,
   new UsageError('bad_outcome', '--outcome is none of p1, p2, p3', { hint: 'give p1, p2 or p3' }),
 )
-const requireWhitelist = matching(
+const requireWhitelist = matching<DevWhitelist>(
   /^(default|nobody|everybody|0x[0-9a-f]{40})$/,
   new UsageError('bad_whitelist', 'no such whitelist', {
     hint: 'give default, nobody, everybody or a lowercase address',
@@ -310,10 +310,10 @@ const verbs: readonly Verb[] = [
     ],
     example: 'will-it-rain nobody',
     run([question = '', whitelist = ''], _flags, context) {
-      requireWhitelist(whitelist)
+      const setting = requireWhitelist(whitelist)
       requireIdentifier(question)
       return async ({ setWhitelist }, url) =>
-        showRound(context, await setWhitelist(url, question, whitelist as Address))
+        showRound(context, await setWhitelist(url, question, setting))
     },
   },
   {
@@ -324,11 +324,11 @@ const verbs: readonly Verb[] = [
       ['[raw]', 'raw token units', '1000000000000'],
     ],
     example: '0x8ba1f109551bd432803012645ac136ddd64dba72 5000000000',
-    run([address = '', raw = ''], _flags, { output }) {
-      requireAddress(address)
+    run([to = '', raw = ''], _flags, { output }) {
+      const address = requireAddress(to)
       const amountRaw = requireRaw('the amount', raw)
       return async ({ fund }, url) => {
-        const balance = String(await fund(url, address as Address, amountRaw))
+        const balance = String(await fund(url, address, amountRaw))
         const text = () => `${address} holds ${balance} raw units`
         output.result('devchain', { address, balance }, text)
       }
@@ -339,10 +339,10 @@ const verbs: readonly Verb[] = [
     description: 'make an address an executor: the role to propose for others, and a coin for gas',
     arguments: [['<address>', 'lowercase address']],
     example: '0x8ba1f109551bd432803012645ac136ddd64dba72',
-    run([address = ''], _flags, { output }) {
-      requireAddress(address)
+    run([to = ''], _flags, { output }) {
+      const address = requireAddress(to)
       return async ({ grantExecutor }, url) => {
-        await grantExecutor(url, address as Address)
+        await grantExecutor(url, address)
         const text = () => `${address} may propose for others`
         output.result('devchain', { address, role: 'executor' }, text)
       }

@@ -65,7 +65,9 @@ export const doctorCommand = (context: Context): Command =>
 const paints = { pass: 'green', note: 'green', warn: 'yellow', fail: 'red', skip: 'gray' } as const
 const words = { pass: 'ok  ', note: 'note', warn: 'WARN', fail: 'FAIL', skip: 'skip' } as const
 
-/** What was skipped for one reason is told once, and a fix that stands above is not repeated. */
+/**
+ * What was skipped for one reason is reported once, and a fix that stands above is not repeated.
+ */
 function checksText(checks: readonly Finding[], output: Output): string {
   const shown: Finding[] = []
   for (const check of checks) {
@@ -270,7 +272,7 @@ async function trustOnChain(chain: Chain, trust: Trust): Promise<Finding> {
   const id = 'trust_on_chain'
   try {
     const facts = await verifyTrust(chain, trust)
-    const failed = facts.filter(({ ok }) => !ok)
+    const failed = facts.filter(({ result }) => result === 'fail')
     if (failed.length === 0) return pass(id, `${facts.length} facts of the pinned contracts hold`)
     return fail(
       id,

@@ -1,15 +1,13 @@
 /** Polling with something to look at: a table on a terminal, a line a change with --ndjson. */
+import { type PollOptions, type PollResult, pollCandidates } from '../core/client/follow/follow.js'
+import type { PollParts } from '../core/client/follow/look.js'
 import {
   changedAt,
   type PolledStatus,
-  type PollOptions,
-  type PollParts,
-  type PollResult,
   type PollTarget,
-  pollCandidates,
   type Stage,
   timeOf,
-} from '../core/client/follow/follow.js'
+} from '../core/client/follow/status.js'
 import { instant } from '../core/protocol/candidate.js'
 import type { Context } from './terminal/context.js'
 import type { Live } from './terminal/live.js'
@@ -29,7 +27,7 @@ export interface FollowOptions {
 
 /**
  * Polls and shows how it goes; with --ndjson each change is a line on stdout. Trouble with the
- * gateway is told once until it is over.
+ * gateway is reported once until it is over.
  */
 export async function follow(
   context: Context,

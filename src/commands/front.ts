@@ -10,11 +10,11 @@ import {
   StorageError,
   UnavailableError,
 } from '../core/protocol/errors.js'
+import { programVersion } from '../core/protocol/version.js'
 import type { Context } from './terminal/context.js'
 import { withFlags } from './terminal/hint-flags.js'
 import { createOutput, type Output } from './terminal/output.js'
 import { foldAround, jsonText, visible } from './terminal/render.js'
-import { programVersion } from './terminal/version.js'
 
 /** Runs one command line. Never throws; everything it has to say went to the context's streams. */
 export async function runFront(argv: readonly string[], context: Context): Promise<ExitCode> {

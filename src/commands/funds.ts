@@ -37,9 +37,7 @@ export const fundsCommand = (context: Context): Command =>
         const view = await session.journal.load()
         const [gasWei, funds] = await Promise.all([
           onChain(() => chain.balance(owner)),
-          Promise.all(
-            trust.tokens.map((token) => fundsOf(chain, trust, view, owner, token as Address)),
-          ),
+          Promise.all(trust.tokens.map((token) => fundsOf(chain, trust, view, owner, token))),
         ])
         const { output } = context
         const result = {
@@ -223,10 +221,9 @@ function parseAmount(text: string | undefined): bigint {
 
 function tokenOf(trust: Trust, named: string | undefined): Address {
   const [first] = trust.tokens
-  if (named === undefined && first !== undefined && trust.tokens.length === 1)
-    return first as Address
+  if (named === undefined && first !== undefined && trust.tokens.length === 1) return first
   const found = trust.tokens.find((token) => token === named?.toLowerCase())
-  if (found !== undefined) return found as Address
+  if (found !== undefined) return found
   const why = named === undefined ? 'several tokens are pinned' : `${named} is not a pinned token`
   throw new UsageError('token_needed', `${why}: ${trust.tokens.join(', ')}`, {
     hint: 'name one of them with --token',

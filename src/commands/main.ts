@@ -3,8 +3,8 @@
  * node.
  */
 import type { ExitCode } from '../core/protocol/errors.js'
+import { programVersion } from '../core/protocol/version.js'
 import type { Context } from './terminal/context.js'
-import { programVersion } from './terminal/version.js'
 
 const isVersionFlag = (argument: string) => argument === '--version' || argument === '-V'
 const asksVersion = (argv: readonly string[]) => argv.length === 1 && argv.every(isVersionFlag)

@@ -14,7 +14,7 @@ import { ProposerError } from '../core/protocol/errors.js'
 import { outcomeOf } from '../core/protocol/proposal.js'
 import { type GlobalFlags, resolveSettings, type Settings } from './session/settings.js'
 import type { Context } from './terminal/context.js'
-import { withFlags } from './terminal/hint-flags.js'
+import { commandWithFlags, withFlags } from './terminal/hint-flags.js'
 import { publicUrl, shellWord, visible } from './terminal/render.js'
 
 /** What is needed before a proposal can be made: how it is there, or the command that makes it. */
@@ -24,15 +24,12 @@ interface Need {
   readonly command: string
 }
 
-/** A command to paste, and what it is for. */
-type Step = readonly [command: string, why: string]
-
 /** A line of the page. A command gets the flags that `proposer` was called with. */
 type Line = string | { readonly label: string; readonly command: string }
 
 /**
  * Prints the page for the home and profile that `flags` name, as `argv` spells them. What cannot be
- * read is told on it with its remedy, for the page is no check: exit stays 0.
+ * read is reported on it with its remedy, for the page is no check: exit stays 0.
  */
 export async function showNextSteps(
   context: Context,
@@ -55,9 +52,7 @@ export async function showNextSteps(
     'Flags and examples:  proposer <command> --help',
   ]
   const texts = page.map((line) =>
-    typeof line === 'string'
-      ? line
-      : `${line.label}${withFlags(`\`${line.command}\``, argv).slice(1, -1)}`,
+    typeof line === 'string' ? line : line.label + commandWithFlags(line.command, argv),
   )
   output.text(`${texts.join('\n')}\n`)
 }
@@ -162,37 +157,33 @@ async function openSteps(context: Context, home: string): Promise<readonly Line[
     open.filter(({ state }) => kinds.includes(state)).map(({ one }) => one)
   const waiting = offers.filter((one) => isOfferOpen(one, nowMs))
   const [signed, accepted] = [of('signed'), of('accepted')]
-  const steps: Step[] = []
+  const steps: Line[] = []
+  const step = (command: string, why: string) =>
+    steps.push({ label: '  ', command }, `      ${why}`)
   const unsent = of('unknown', 'deferred')
   if (unsent.length > 0)
-    steps.push([
+    step(
       'proposer replay --all',
       `${counted(unsent, 'may not have arrived')}: send the same bytes again`,
-    ])
+    )
   for (const [question, those] of byQuestion(of('conflict')))
-    steps.push([`proposer reconcile ${question}`, counted(those, 'met a conflict')])
+    step(`proposer reconcile ${question}`, counted(those, 'met a conflict'))
   const [first] = signed
   if (first)
-    steps.push([
+    step(
       submitText(first),
       `${counted(signed, 'signed and never sent')}${signed.length > 1 ? '; this is the first' : ''}`,
-    ])
+    )
   if (accepted.length > 0)
-    steps.push(['proposer poll --all', `${counted(accepted, 'admitted')}: follow to the end`])
+    step('proposer poll --all', `${counted(accepted, 'admitted')}: follow to the end`)
   if (waiting.length > 0)
-    steps.push([
-      'proposer journal list --open',
-      counted(waiting, 'waiting for an outside signature'),
-    ])
+    step('proposer journal list --open', counted(waiting, 'waiting for an outside signature'))
   if (steps.length === 0)
     return [
       'Nothing is open in the journal. Propose:',
       { label: '  ', command: 'proposer submit <identifier> --outcome <p1|p2|p3> --wait' },
     ]
-  return [
-    'Open in the journal:',
-    ...steps.flatMap(([command, why]) => [{ label: '  ', command }, `      ${why}`]),
-  ]
+  return ['Open in the journal:', ...steps]
 }
 
 const counted = (some: readonly unknown[], what: string) => `${some.length} ${what}`

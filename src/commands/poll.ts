@@ -2,13 +2,8 @@
  * `poll`: follows candidates until they are done or reach a stage (spec §4.1 rule 4, contract §6).
  */
 import { Command, Option } from 'commander'
-import {
-  endOf,
-  type PollResult,
-  type PollTarget,
-  type Stage,
-  stages,
-} from '../core/client/follow/follow.js'
+import type { PollResult } from '../core/client/follow/follow.js'
+import { endOf, type PollTarget, type Stage, stages } from '../core/client/follow/status.js'
 import { stateOf } from '../core/client/journal/authorizations.js'
 import type { JournalView } from '../core/client/journal/journal.js'
 import { UsageError } from '../core/protocol/errors.js'

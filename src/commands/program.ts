@@ -3,9 +3,9 @@
  */
 import { Command, CommanderError } from 'commander'
 import { UsageError } from '../core/protocol/errors.js'
+import { programVersion } from '../core/protocol/version.js'
 import type { Context } from './terminal/context.js'
 import { foldHelp, helpLayout, termColumn } from './terminal/help-layout.js'
-import { programVersion } from './terminal/version.js'
 
 type MakeCommand = (context: Context) => Command
 
@@ -152,7 +152,7 @@ export async function runCommand(given: readonly string[], context: Context): Pr
   if (given.length === 0) return (await import('./next-steps.js')).showNextSteps(context, {}, given)
   const asked = given[0] === 'help' ? [...given.slice(1), '--help'] : given
   const name = verbIn(asked)
-  // Help is for what is there: a mistyped command is told as such, whatever was asked of it.
+  // Help is for what is there: a mistyped command is reported as such, whatever was asked of it.
   const argv = name === undefined || Object.hasOwn(verbs, name) ? asked : [name]
   const verb = name === undefined || !Object.hasOwn(verbs, name) ? undefined : verbs[name]
   const program = createProgram()

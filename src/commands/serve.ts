@@ -17,6 +17,7 @@ import { aborted, endsAsServer } from '../core/io/interruption.js'
 import type { FaultScript } from '../core/io/serving/fault-script.js'
 import type { LogSink } from '../core/io/serving/logs.js'
 import { exit, UnavailableError, UsageError } from '../core/protocol/errors.js'
+import { programVersion } from '../core/protocol/version.js'
 import { noteQuestions, portNumber, unlessStopped, wholeNumber } from './hosting/foreground.js'
 import type { LiveStatus } from './hosting/live-status.js'
 import { notesAsLog } from './hosting/log-notes.js'
@@ -26,7 +27,6 @@ import { type GlobalFlags, homeSetting } from './session/settings.js'
 import type { Context } from './terminal/context.js'
 import { terminalSize } from './terminal/output.js'
 import { fold, visible } from './terminal/render.js'
-import { programVersion } from './terminal/version.js'
 
 interface ServeFlags extends GlobalFlags {
   readonly executorAccount?: string

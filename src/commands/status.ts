@@ -1,7 +1,8 @@
 /** `status`: one candidate, once (spec §2.6, §4.1 rule 4). */
 import { Command } from 'commander'
 import { failedError } from '../core/client/follow/errors.js'
-import { endOf, statusOnce } from '../core/client/follow/follow.js'
+import { statusOnce } from '../core/client/follow/look.js'
+import { endOf } from '../core/client/follow/status.js'
 import { targetOf } from './poll.js'
 import { type SessionFlags, withSession } from './session/session.js'
 import { candidateText } from './terminal/candidate-text.js'

@@ -173,7 +173,7 @@ async function submit(
 }
 
 /**
- * What was admitted is on its way, whether or not a status could be learned: exit 75 would say that
+ * What was admitted is on its way, whether or not a status could be learned. Exit 75 would say that
  * it was not admitted (contract §6).
  */
 function stillPending(
@@ -269,7 +269,7 @@ interface Accepted {
   readonly journal_id: string
   readonly outcome: string
   readonly candidate_id: string
-  /** null where the gateway told none, as below. */
+  /** null where the gateway reported none, as below. */
   readonly status: string | null
   readonly question_id: string
   readonly received_at: string | null

@@ -4,7 +4,7 @@ import { unconfirmedAmong } from '../core/chain/profiles.js'
 import { createRoundReader } from '../core/chain/questions.js'
 import { keccakHex, requesterKinds } from '../core/chain/round.js'
 import { onChain } from '../core/chain/unavailable.js'
-import { type TrustCheck, verifyTrust } from '../core/checks/trust.js'
+import { type TrustFinding, verifyTrust } from '../core/checks/trust.js'
 import { acceptedValue } from '../core/client/gateway/answer.js'
 import { chainNow, confirmByChain } from '../core/client/trust/context.js'
 import { type ProfilePins, profilePins, wholePins } from '../core/client/trust/profile-pins.js'
@@ -12,7 +12,7 @@ import { FactError, signingDataOf } from '../core/client/trust/signing-data.js'
 import { contractsOf, pinnedQuestionId, unpinnedSlug } from '../core/client/trust/trust.js'
 import { parseTrust, type Trust } from '../core/client/trust/trust-file.js'
 import { mergePins } from '../core/client/trust/trust-merge.js'
-import type { Chain, Hex } from '../core/ports.js'
+import type { Chain } from '../core/ports.js'
 import { UsageError } from '../core/protocol/errors.js'
 import type { BatchSigningData } from '../core/protocol/schema.js'
 import { readInput } from './session/inputs.js'
@@ -239,7 +239,7 @@ const member = (json: unknown, key: string): unknown =>
     : undefined
 
 /**
- * The contracts of one question, as the gateway names them; of a question that is closed the
+ * The contracts of one question, as the gateway names them. Of a question that is closed the
  * gateway names none, and a node tells them where the requester is pinned, or built in, already.
  * With a node the chain confirms the question first. Not trusted before a person has agreed (R9).
  */
@@ -314,9 +314,9 @@ async function fromChain(session: Session, chain: Chain, identifier: string): Pr
   }
 }
 
-function signingData(identifier: string, told: unknown): BatchSigningData {
+function signingData(identifier: string, answered: unknown): BatchSigningData {
   try {
-    return signingDataOf(told)
+    return signingDataOf(answered)
   } catch (error) {
     if (!(error instanceof FactError)) throw error
     throw new UsageError(
@@ -332,7 +332,7 @@ function signingData(identifier: string, told: unknown): BatchSigningData {
  * be named.
  */
 function kindOf(data: BatchSigningData): string {
-  if (keccakHex(data.request.ancillary_data as Hex) === data.question_id) return 'uma-ctf-adapter'
+  if (keccakHex(data.request.ancillary_data) === data.question_id) return 'uma-ctf-adapter'
   throw new UsageError(
     'kind_needed',
     'the question id is not the hash of its text, so the kind of its requester must be named',
@@ -363,22 +363,27 @@ const verifyCommand = (context: Context) =>
           (await builtInPins(context, session.settings)) === undefined
             ? session.settings.trust.value
             : null
-        const ok = checks.every((one) => one.ok)
-        output.result('trust-verified', { path, ok, checks }, () => checksText(output, checks))
+        const shown = checks.map(({ id, name, result, detail }) => {
+          return { check: id, name, ok: result === 'pass', detail }
+        })
+        const ok = shown.every((one) => one.ok)
+        output.result('trust-verified', { path, ok, checks: shown }, () =>
+          checksText(output, checks),
+        )
         refuseUnverified(checks)
       })
     })
 
-const checksText = ({ columns, paint }: Output, checks: readonly TrustCheck[]): string =>
+const checksText = ({ columns, paint }: Output, checks: readonly TrustFinding[]): string =>
   checks
-    .map(({ ok, name, detail }) => {
-      const told = fold(`${name}: ${detail}`, columns - 6).replaceAll('\n', '\n      ')
-      return `${ok ? paint.green('ok  ') : paint.red('FAIL')}  ${told}`
+    .map(({ result, name, detail }) => {
+      const text = fold(`${name}: ${detail}`, columns - 6).replaceAll('\n', '\n      ')
+      return `${result === 'pass' ? paint.green('ok  ') : paint.red('FAIL')}  ${text}`
     })
     .join('\n')
 
-function refuseUnverified(checks: readonly TrustCheck[]): void {
-  const failed = checks.filter(({ ok }) => !ok)
+function refuseUnverified(checks: readonly TrustFinding[]): void {
+  const failed = checks.filter(({ result }) => result === 'fail')
   if (failed.length === 0) return
   throw new UsageError(
     'trust_not_verified',

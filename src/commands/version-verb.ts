@@ -1,8 +1,8 @@
 /** `version`: what `--version` prints, also as a document (contract §9). */
 import { version as nodeVersion } from 'node:process'
 import { Command } from 'commander'
+import { programVersion } from '../core/protocol/version.js'
 import type { Context } from './terminal/context.js'
-import { programVersion } from './terminal/version.js'
 
 export const versionCommand = (context: Context): Command =>
   new Command('version')

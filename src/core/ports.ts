@@ -195,7 +195,7 @@ export interface Signer {
 
 /**
  * An exchange that brought no HTTP answer. `phase` tells whether a byte of the request can have
- * left: `connect` covers name look-up, TCP and TLS; anything after is `exchange`, whose outcome is
+ * left. `connect` covers name look-up, TCP and TLS; anything after is `exchange`, whose outcome is
  * uncertain (robustness §6). The only error a `Fetch` of ours rejects with, beside the abort reason
  * of a caller's signal before anything was sent.
  */
@@ -230,6 +230,43 @@ export class SlugLookUpError extends Error {
   }
 }
 
+/** A statement that failed. `code`: SQLSTATE where the server answered, else Node's code. */
+export class SqlError extends Error {
+  constructor(
+    readonly code: string,
+    message: string,
+    /** The server answered, and the session lives on. */
+    readonly isAnswered: boolean,
+  ) {
+    super(message)
+    this.name = 'SqlError'
+  }
+}
+
+export type SqlRow = Readonly<Record<string, unknown>>
+
+/** One session with a database. One statement at a time; every failure is a `SqlError`. */
+export interface SqlSession {
+  /** Runs one statement with `$1`, `$2` …; its rows. */
+  query(text: string, values?: readonly unknown[]): Promise<readonly SqlRow[]>
+  /** Runs several statements without values in one round trip; the rows of the last. */
+  script(text: string): Promise<readonly SqlRow[]>
+  /** SQLSTATEs of the notices that came since the last call. */
+  notices(): readonly { readonly code: string; readonly message: string }[]
+  /** The session has ended: nothing will be answered any more. */
+  readonly isLost: boolean
+  /** Cuts the connection at once; what was under way rejects. */
+  destroy(): void
+}
+
+/** A database of one or more hosts, of which one takes writes. */
+export interface SqlDatabase {
+  /** Hosts, port and name, as they may be shown: without user and password (R5). */
+  readonly name: string
+  /** A session with the host that takes writes. Rejects with SqlError. */
+  connect(): Promise<SqlSession>
+}
+
 /** The chain that a node must be on, and how old its newest block may be. */
 export interface ExpectedChain {
   readonly expectedChainId?: number
@@ -253,10 +290,14 @@ export interface Ports {
     fetch(): Promise<Fetch>
     /** JSON-RPC to one chain; several URLs fail over, other chains are not believed (R16). */
     chain(rpcUrls: readonly string[], expected?: ExpectedChain): Promise<Chain>
+    /** The PostgreSQL database of a `postgres:` URL. Throws UsageError for a URL that is none. */
+    database(url: string): Promise<SqlDatabase>
   }
 }
 
 /** The ports, and the folder that relative paths of the user start in. */
 export interface Machine extends Ports {
   readonly cwd: string
+  /** A file with the URL of the gateway's store, which stands before gateway.json. */
+  readonly storeUrlFile?: string | undefined
 }

@@ -11,10 +11,10 @@ const warmUp = 400
  * Sends the next `count` payloads and returns admissions per second; anything but a 202 ends the
  * run.
  */
-export async function burst({ load, take }, server, count) {
+export async function burst({ load, take, connections: atOnce = connections }, server, count) {
   const { seconds, statuses, refused, p99 } = await load.send({
     url: server.url,
-    connections,
+    connections: atOnce,
     requests: take(server, count),
   })
   if (statuses[202] !== count)

@@ -2,8 +2,8 @@ import { fork, spawn } from 'node:child_process'
 import { createInterface } from 'node:readline'
 
 /**
- * Starts a server that prints `{"event":"ready",…}` on stdout. Resolves with that object and a
- * `stop` that ends the process (SIGTERM) and waits for it. Rejects with the end of its stderr where
+ * Starts a server that prints `{"event":"ready",…}` on stdout. Resolves with that object, its
+ * process id, and a `stop` that ends the process (SIGTERM) and waits for it. Rejects with the end of its stderr where
  * it ends before it is ready. `options.onLog` is told each line of stderr.
  */
 export function startServer(command, args, options) {
@@ -29,7 +29,7 @@ export function startServer(command, args, options) {
     )
     createInterface({ input: child.stdout }).on('line', (line) => {
       if (line.startsWith('{') && JSON.parse(line).event === 'ready')
-        resolve({ ready: JSON.parse(line), stop })
+        resolve({ ready: JSON.parse(line), pid: child.pid, stop })
     })
   })
 }

@@ -1,9 +1,9 @@
-import { mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { startLoad, startServer } from './children.js'
-import { makeWallets, peerContext, questionsOf, signAll } from './payloads.js'
-import { installPeer, peerFolder } from './peer.js'
+import { makeWallets, questionsOf, signAll } from './payloads.js'
+import { installPeer, startPeer } from './peer.js'
 
 /** One payload per wallet and question: what the conflict rule lets in. */
 const questionCount = 100
@@ -40,9 +40,8 @@ export async function withGateways({ root, library, note }, { withPeer }, work) 
   const servers = []
   const load = startLoad(join(root, 'test', 'bench', 'load.js'))
   try {
-    const peerDir = join(folder, 'peer')
     if (withPeer) note('installing the peer')
-    const missing = withPeer ? installPeer(peerFolder(root), peerDir) : 'not asked for'
+    const missing = withPeer ? installPeer(root) : 'not asked for'
     const wallets = makeWallets(walletCount)
 
     note('starting the gateways')
@@ -70,18 +69,8 @@ export async function withGateways({ root, library, note }, { withPeer }, work) 
       ours.ready.dev.questions.map(({ question_id }) => question_id),
     )
     if (missing === undefined) {
-      await writeFile(
-        join(peerDir, 'context.json'),
-        JSON.stringify(peerContext(questions, wallets)),
-      )
-      const env = {
-        ...process.env,
-        CONTEXT: join(peerDir, 'context.json'),
-        DB: join(peerDir, 'peer.db'),
-        PORT: '0',
-      }
-      const peer = await startServer(process.execPath, ['gateway.mjs'], { cwd: peerDir, env })
-      servers.push({ name: 'the peer', url: peer.ready.url, used: 0, stop: peer.stop })
+      const store = join(folder, 'peer.db')
+      servers.push(await startPeer(root, { folder, store, questions, wallets }))
     }
 
     note(`signing ${questions.length * walletCount} proposals`)

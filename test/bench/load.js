@@ -1,6 +1,6 @@
 // The load: a process of its own, so that what it costs is not taken from the servers' event loops.
-// Takes one job by IPC, sends every request once over keep-alive connections, each connection one
-// request at a time, and answers with the seconds and the statuses. A call that was shed (503
+// Takes one job by IPC, sends every request once over keep-alive connections, which take the urls in
+// turn, each connection one request at a time, and answers with the seconds and the statuses. A call that was shed (503
 // server_busy) is made again, as a client does, and counted.
 import { performance } from 'node:perf_hooks'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -13,14 +13,17 @@ const percentile = (sorted, share) =>
 const mostTries = 50
 
 async function run({ url, connections, requests }) {
-  const pool = new Pool(url, { connections, pipelining: 1, keepAliveTimeout: 60_000 })
+  const pools = [url]
+    .flat()
+    .map((each) => new Pool(each, { connections, pipelining: 1, keepAliveTimeout: 60_000 }))
   const statuses = {}
   const milliseconds = []
   let refused = null
   let accepted = 0
   let shed = 0
   let next = 0
-  const worker = async () => {
+  const worker = async (_, index) => {
+    const pool = pools[index % pools.length]
     while (next < requests.length) {
       const { path, body } = requests[next]
       next += 1
@@ -55,7 +58,7 @@ async function run({ url, connections, requests }) {
   const start = performance.now()
   await Promise.all(Array.from({ length: connections }, worker))
   const seconds = (performance.now() - start) / 1000
-  await pool.close()
+  await Promise.all(pools.map((pool) => pool.close()))
   milliseconds.sort((a, b) => a - b)
   return {
     seconds,

@@ -1,4 +1,4 @@
-import { open, rm } from 'node:fs/promises'
+import { open, readFile, rm } from 'node:fs/promises'
 import { join } from 'node:path'
 import { performance } from 'node:perf_hooks'
 
@@ -63,4 +63,17 @@ export async function syncMilliseconds(folder) {
     await rm(path)
   }
   return median(times)
+}
+
+/** CPU seconds of a process so far, in steps of 0.01; Linux tells. */
+export async function cpuSecondsOf(pid) {
+  const fields = (await readFile(`/proc/${pid}/stat`, 'utf8')).replace(/^.*\) /, '').split(' ')
+  return (Number(fields[11]) + Number(fields[12])) / 100
+}
+
+/** The most memory that a process has held, and what it holds now, in MiB; Linux tells. */
+export async function memoryOf(pid) {
+  const status = await readFile(`/proc/${pid}/status`, 'utf8')
+  const of = (name) => Number(new RegExp(`^${name}:\\s+(\\d+)`, 'm').exec(status)?.[1]) / 1024
+  return { peak: of('VmHWM'), now: of('VmRSS') }
 }

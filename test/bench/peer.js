@@ -1,31 +1,35 @@
 import { spawnSync } from 'node:child_process'
-import { chmodSync, cpSync, existsSync } from 'node:fs'
-import { isAbsolute, join, resolve } from 'node:path'
+import { existsSync } from 'node:fs'
+import { writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { startServer } from './children.js'
+import { peerContext } from './payloads.js'
+
+const peerFolder = (root) => join(root, 'test', 'bench', 'peer')
 
 /**
- * Where the gateway is that we are measured beside: PROPOSER_BENCH_PEER, or a folder beside the
- * project's.
+ * Installs the packages of the peer, once in a checkout; a driver of theirs may be compiled, which
+ * takes minutes. Returns why it cannot be run, or `undefined` where it can.
  */
-export function peerFolder(root) {
-  const named = process.env.PROPOSER_BENCH_PEER
-  if (named !== undefined && named !== '') return isAbsolute(named) ? named : resolve(named)
-  return join(root, '..', 'shared', 'bench', 'peer')
+export function installPeer(root) {
+  const cwd = peerFolder(root)
+  if (existsSync(join(cwd, 'node_modules', '.package-lock.json'))) return undefined
+  const { status, stderr } = spawnSync('npm', ['ci', '--no-audit', '--no-fund'], {
+    cwd,
+    encoding: 'utf8',
+  })
+  return status === 0 ? undefined : `npm ci of the peer failed: ${(stderr ?? '').slice(-400)}`
 }
 
 /**
- * Copies the peer into `folder` and installs its packages there, unless they came along. Returns
- * why it cannot be run, or `undefined` where it can.
+ * Starts the peer with what it needs to know of questions and wallets written to `folder`; `store`
+ * is a path for SQLite or the URL of a database.
  */
-export function installPeer(from, folder) {
-  if (!existsSync(join(from, 'gateway.mjs')))
-    return `no peer at ${from} (PROPOSER_BENCH_PEER names another place)`
-  cpSync(from, folder, { recursive: true })
-  // The original may be read-only, and modes are copied along.
-  chmodSync(folder, 0o755)
-  if (existsSync(join(folder, 'node_modules'))) return undefined
-  const { status, stderr } = spawnSync('npm', ['install', '--no-audit', '--no-fund', '--no-save'], {
-    cwd: folder,
-    encoding: 'utf8',
-  })
-  return status === 0 ? undefined : `npm install of the peer failed: ${(stderr ?? '').slice(-400)}`
+export async function startPeer(root, { folder, store, questions, wallets }) {
+  const context = join(folder, 'context.json')
+  await writeFile(context, JSON.stringify(peerContext(questions, wallets)))
+  const env = { ...process.env, CONTEXT: context, STORE: store, PORT: '0' }
+  const options = { cwd: peerFolder(root), env }
+  const { ready, pid, stop } = await startServer(process.execPath, ['gateway.js'], options)
+  return { name: 'the peer', url: ready.url, pids: () => [pid], used: 0, stop }
 }

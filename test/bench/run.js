@@ -11,6 +11,11 @@
 //   9       seconds to open a store of a million candidates (less is better)
 //   10      the slowest hundredth of status and eligibility calls under load, beside idle (1 is the best there is)
 //   11      seconds that `demo` takes (less is better)
+//   20      admissions a second on PostgreSQL, beside the JSON store (more is better)
+//   21      admissions a second of four gateways on one PostgreSQL, beside one (more is better)
+//   22      admissions a second on PostgreSQL, beside another gateway there (more is better)
+//   23      seconds to open a shared store of a million candidates (less is better)
+//   24      seconds from the kill of the gateway that executes to the next execution (less is better)
 //   budget  60 proposals of two processes until executed, beside the least time that their budget allows (1 is the best there is)
 //   view    the slowest hundredth of admissions with 10,000 open questions, beside 10 (1 is the best there is), and RPC calls per block
 import { dirname, join } from 'node:path'
@@ -24,7 +29,10 @@ import { budgetRow } from './budget.js'
 import { digestRow } from './digest.js'
 import { latencyRow } from './latency.js'
 import { figure } from './measure.js'
+import { gatewaysRow, sharedPeerRow, sharedRow } from './shared-admission.js'
+import { sharedOpenRow } from './shared-open.js'
 import { demoRow, signRow, startRow } from './start.js'
+import { takeoverRow } from './takeover.js'
 import { viewRow } from './view.js'
 import { openRow, volumeRow } from './volume.js'
 
@@ -41,6 +49,11 @@ const measurements = new Map([
   ['9', openRow],
   ['10', latencyRow],
   ['11', demoRow],
+  ['20', sharedRow],
+  ['21', gatewaysRow],
+  ['22', sharedPeerRow],
+  ['23', sharedOpenRow],
+  ['24', takeoverRow],
   ['budget', budgetRow],
   ['view', viewRow],
 ])
@@ -78,9 +91,10 @@ for (const id of chosen) {
   }
   rows.push(row)
   const value = row.value === null ? '-' : figure(row.value)
+  const bounds = row.must === undefined ? '' : ` (must ${row.must}, aim ${row.aim})`
   if (!values.json)
     process.stdout.write(
-      `${String(row.id).padStart(6)}  ${row.name.padEnd(36)} ${value} ${row.unit}\n        ${row.detail}\n`,
+      `${String(row.id).padStart(6)}  ${row.name.padEnd(36)} ${value} ${row.unit ?? ''}${bounds}\n        ${row.detail}\n`,
     )
 }
 if (values.json) process.stdout.write(`${JSON.stringify({ rows }, undefined, 2)}\n`)

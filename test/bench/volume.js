@@ -1,5 +1,5 @@
 import { randomBytes, randomUUID } from 'node:crypto'
-import { mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises'
+import { mkdtemp, readdir, rm, stat, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { performance } from 'node:perf_hooks'
@@ -7,13 +7,13 @@ import { burst } from './admission.js'
 import { makeQuestions, serveChain } from './chain-server.js'
 import { startLoad, startServer } from './children.js'
 import { openSettings, setsOf } from './gateways.js'
-import { figure, median } from './measure.js'
+import { cpuSecondsOf, figure, median, memoryOf } from './measure.js'
 import { makeWallets, questionsOf, signAll } from './payloads.js'
 import { fromSources } from './sources.js'
 
 const few = 1_000
 /** A smaller one shows nothing but whether the measurement works. */
-const many = Number(process.env.BENCH_CANDIDATES ?? 1_000_000)
+export const many = Number(process.env.BENCH_CANDIDATES ?? 1_000_000)
 const rounds = 7
 const perRound = 1_500
 const warmUp = 1_500
@@ -75,6 +75,20 @@ function pastCandidate(sequence, rounds) {
   }
 }
 
+/** The first `count` of them. Ten proposers a round, as a contested one has at most. */
+export function* pastCandidates(count) {
+  const rounds = Array.from({ length: Math.ceil(count / 10) }, () => ({
+    key: randomBytes(16).toString('hex'),
+    questionId: hex(32),
+    oracle: hex(20),
+    requester: hex(20),
+    identifier: hex(32),
+    timestamp: '1700000000',
+    ancillaryHash: hex(32),
+  }))
+  for (let n = 1; n <= count; n += 1) yield pastCandidate(n, rounds)
+}
+
 /** Writes a store of `count` candidates that are at their end, as a compaction leaves them. */
 async function makeStore(modules, folder, count, { chainId, genesisHash }) {
   const {
@@ -103,28 +117,16 @@ async function makeStore(modules, folder, count, { chainId, genesisHash }) {
     allowlist: [],
     admissionEnabled: true,
   })
-  // Ten proposers a round, as a contested one has at most.
-  const pastRounds = Array.from({ length: Math.ceil(count / 10) }, () => ({
-    key: randomBytes(16).toString('hex'),
-    questionId: hex(32),
-    oracle: hex(20),
-    requester: hex(20),
-    identifier: hex(32),
-    timestamp: '1700000000',
-    ancillaryHash: hex(32),
-  }))
   const info = fold.state.info
   await log.compact(
     function* () {
       yield { kind: 'store.opened', data: { info } }
-      for (let n = 1; n <= count; n += 1) {
-        const candidate = pastCandidate(n, pastRounds)
+      for (const candidate of pastCandidates(count))
         yield {
           kind: 'candidate.whole',
           data: { candidate, folded: true },
           head: headOf(candidate),
         }
-      }
     },
     () => undefined,
   )
@@ -233,19 +235,6 @@ export async function volumeRow(setting) {
       for (const { stop } of servers) await stop()
     }
   })
-}
-
-/** The most memory that a process has held, and what it holds now, in MiB; Linux tells. */
-async function memoryOf(pid) {
-  const status = await readFile(`/proc/${pid}/status`, 'utf8')
-  const of = (name) => Number(new RegExp(`^${name}:\\s+(\\d+)`, 'm').exec(status)?.[1]) / 1024
-  return { peak: of('VmHWM'), now: of('VmRSS') }
-}
-
-/** CPU seconds of a process so far, in steps of 0.01; Linux tells. */
-async function cpuSecondsOf(pid) {
-  const fields = (await readFile(`/proc/${pid}/stat`, 'utf8')).replace(/^.*\) /, '').split(' ')
-  return (Number(fields[11]) + Number(fields[12])) / 100
 }
 
 /**

@@ -5,7 +5,7 @@
 import fc from 'fast-check'
 import { expect, test } from 'vitest'
 import type { Fetch } from '../../src/core/ports.js'
-import { version } from '../../src/core/protocol/schema.js'
+import { version } from '../../src/core/protocol/words.js'
 import { figures, runs } from '../support/campaign.js'
 import { run, temporaryHome } from '../support/cli.js'
 import { fileDraws, kinds, putBack, putDamaged, soundHome } from '../support/fuzz/input-files.js'

@@ -2,7 +2,6 @@
  * T15: a suite that has never failed proves little. Each bug of the list is planted, and the test
  * that names its rule has to fail.
  */
-import { spawn } from 'node:child_process'
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { beforeAll, describe, expect, test } from 'vitest'
@@ -10,43 +9,9 @@ import { figures } from '../support/campaign.js'
 import { plantedBugs } from '../support/planted/bugs.js'
 import { type PlantedLine, soundProject } from '../support/planted/lines.js'
 import { planted } from '../support/planted/plant.js'
+import { isAssertion, runPlanted } from '../support/planted/run.js'
 
 const root = join(import.meta.dirname, '../..')
-
-/** Runs all of them in one process of its own, which ends with an error: that is what is wanted. */
-async function runPlanted(): Promise<{
-  readonly lines: readonly PlantedLine[]
-  readonly stderr: string
-}> {
-  const own = Object.entries(process.env).filter(
-    ([name]) => !/^(VITEST|TEST|NODE_OPTIONS|NODE_ENV|DEV|PROD|MODE|SSR|BASE_URL)/.test(name),
-  )
-  const child = spawn(
-    process.execPath,
-    [
-      join(root, 'node_modules/vitest/vitest.mjs'),
-      'run',
-      '--config',
-      join(root, 'test/support/planted-vitest.js'),
-    ],
-    { cwd: root, env: Object.fromEntries(own), stdio: ['ignore', 'pipe', 'pipe'] },
-  )
-  const [stdout, stderr] = await Promise.all(
-    [child.stdout, child.stderr].map(async (stream) => {
-      let text = ''
-      for await (const chunk of stream.setEncoding('utf8')) text += chunk
-      return text
-    }),
-  )
-  const lines = (stdout ?? '').split('\n').filter((line) => line.startsWith('{'))
-  return { lines: lines.map((line) => JSON.parse(line) as PlantedLine), stderr: stderr ?? '' }
-}
-
-/**
- * A test that says what is wrong: not one that could not be loaded, ran out of time or hit an error
- * of ours.
- */
-const isAssertion = ({ name }: PlantedLine['errors'][number]) => name === 'AssertionError'
 
 describe('T15: a planted bug is caught', () => {
   let lines: readonly PlantedLine[] = []

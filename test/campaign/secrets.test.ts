@@ -314,7 +314,7 @@ function keptAt(path: string): ReadonlySet<string> {
   const [first = '', second = ''] = inside
   // Inputs of the test.
   if (
-    /\.key$|^password$|gateway\.json$|^damaged$/.test(
+    /\.key$|\.url$|^password$|(gateway|shared)\.json$|^damaged$/.test(
       inside.length > 2 ? '' : (inside.at(-1) ?? ''),
     ) ||
     first === 'damaged'
@@ -323,7 +323,8 @@ function keptAt(path: string): ReadonlySet<string> {
   if (
     (first === 'home' && second === 'journal') ||
     inside.includes('gateway-store') ||
-    inside.includes('second-store')
+    inside.includes('second-store') ||
+    inside.includes('old-store')
   ) {
     return new Set(['signature', ...(inside.at(-1) === 'admin.token' ? ['admin token'] : [])])
   }

@@ -107,7 +107,7 @@ describe('contract §6: a hint says what helps', () => {
   })
 
   test('R5: for a gateway whose token was removed: start it again', async () => {
-    await expect(readAdminToken(home.path)).rejects.toMatchObject({
+    await expect(readAdminToken(join(home.path, 'admin.token'))).rejects.toMatchObject({
       code: 'admin_token_unusable',
       detail: expect.stringContaining('admin.token is missing'),
       meta: { hint: expect.stringContaining('start the gateway again') },

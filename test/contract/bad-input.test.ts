@@ -7,7 +7,7 @@ import {
   socketSettings,
 } from '../../src/core/io/serving/listener.js'
 import type { RequestRecord } from '../../src/core/protocol/call.js'
-import { version } from '../../src/core/protocol/schema.js'
+import { version } from '../../src/core/protocol/words.js'
 import {
   makeQuestion,
   makeWallet,

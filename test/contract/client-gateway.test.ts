@@ -3,7 +3,8 @@
  * gateway's own handler (contract §6).
  */
 import { beforeEach, describe, expect, test } from 'vitest'
-import { pollCandidates, statusOnce } from '../../src/core/client/follow/follow.js'
+import { pollCandidates } from '../../src/core/client/follow/follow.js'
+import { statusOnce } from '../../src/core/client/follow/look.js'
 import { createGatewayClient } from '../../src/core/client/gateway/gateway-client.js'
 import { stateOf } from '../../src/core/client/journal/authorizations.js'
 import { openJournal } from '../../src/core/client/journal/journal.js'

@@ -7,7 +7,7 @@ import { createGatewayClient } from '../../src/core/client/gateway/gateway-clien
 import { systemClock } from '../../src/core/io/clock.js'
 import { createHttp } from '../../src/core/io/http.js'
 import { TransportError } from '../../src/core/ports.js'
-import { version } from '../../src/core/protocol/schema.js'
+import { version } from '../../src/core/protocol/words.js'
 
 const questionId = `0x${'1'.repeat(64)}`
 const ack = JSON.stringify({

@@ -7,13 +7,14 @@ import { knownKind } from '../../src/core/gateway/ledger/state.js'
 import { foldLedger, openLedger, storeFormat } from '../../src/core/gateway/ledger/store.js'
 import { systemClock, systemHash, systemRandom } from '../../src/core/io/clock.js'
 import { systemFiles } from '../../src/core/io/files.js'
-import { openLog, type RecordLog } from '../../src/core/storage/log.js'
+import { openLog } from '../../src/core/storage/log.js'
+import type { CompactableLog } from '../../src/core/storage/record-log.js'
 import { newMemoryStore, openMemoryLog } from '../support/memory-log.js'
 import { ledgerSuite, settings } from './ledger.js'
 
 ledgerSuite('disk', async () => {
   const folder = await mkdtemp(join(tmpdir(), 'ledger-'))
-  let log: RecordLog | undefined
+  let log: CompactableLog | undefined
   let state: LedgerState | undefined
   return {
     async open() {
@@ -37,7 +38,7 @@ ledgerSuite('disk', async () => {
 
 ledgerSuite('memory', async () => {
   const store = newMemoryStore()
-  let log: RecordLog | undefined
+  let log: CompactableLog | undefined
   let state: LedgerState | undefined
   return {
     async open() {

@@ -12,7 +12,14 @@ import { listen, socketSettings } from '../../src/core/io/serving/listener.js'
 import { createRequestLog } from '../../src/core/io/serving/logs.js'
 import type { RequestRecord } from '../../src/core/protocol/call.js'
 import { makeQuestion, signedBody, signedItem } from '../support/fake-view.js'
-import { codeOf, openFront, slowStore, testHash, testRandom } from '../support/front.js'
+import {
+  codeOf,
+  openFront,
+  slowStore,
+  statusParts,
+  testHash,
+  testRandom,
+} from '../support/front.js'
 import { exchangeRaw } from '../support/raw-http.js'
 
 const empty = { status: 200, headers: { 'content-type': 'application/json' }, body: '{}' }
@@ -251,7 +258,7 @@ describe('admin listener', () => {
     const front = await openFront()
     await front.get('/healthz')
     await front.get('/nowhere')
-    const admin = await listenAdmin({ ...front.gateway, port: 0 })
+    const admin = await listenAdmin({ ...statusParts(front.gateway), port: 0 })
     const ask = (target: string, host = 'localhost', method = 'GET') =>
       exchangeRaw(
         admin.port,

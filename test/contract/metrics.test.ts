@@ -21,7 +21,7 @@ import { createBufferedWriter } from '../../src/core/io/serving/buffered-writer.
 import { createStateLog } from '../../src/core/io/serving/logs.js'
 import type { Observation, StateLine, Vitals } from '../../src/core/protocol/vitals.js'
 import { openLog } from '../../src/core/storage/log.js'
-import { openFront } from '../support/front.js'
+import { openFront, statusParts } from '../support/front.js'
 import { createPipelineWorld, oneCandidate, type PipelineWorld } from '../support/pipeline-world.js'
 import { SimClock, SimFiles, seededRandom } from '../support/sim-files.js'
 
@@ -40,11 +40,10 @@ const gauges = () => ({
   openSlots: 0,
 })
 const around = (vitals: () => Vitals) => ({
-  vitals,
-  storeBytes: async () => 7,
-  droppedLines: () => 3,
+  requestCounts: () => [],
+  snapshot: () => ({ reasons: [], gauges: gauges(), vitals: vitals() }),
+  host: { storeBytes: async () => 7, droppedLines: () => 3 },
 })
-const basics = { readiness: () => [], requestCounts: () => [], gauges }
 
 /** Names with labels → value, of our own metrics. */
 async function read(registry: {
@@ -101,7 +100,7 @@ describe('metrics', () => {
       { kind: 'rpc', method: 'send', outcome: 'unavailable' },
     ]
     happened.forEach(meters.observe)
-    const told = await read(createMetrics({ ...basics, meters, host: around(() => quietVitals) }))
+    const told = await read(createMetrics({ ...around(() => quietVitals), meters }))
     expect(Object.fromEntries(told)).toMatchObject({
       'proposer_stage_seconds_count{stage="confirmed"}': 1,
       'proposer_stage_seconds_bucket{le="2.5",stage="confirmed"}': 0,
@@ -129,7 +128,7 @@ describe('metrics', () => {
 
   test('contract §2: what is not known is left out, and comes and goes with the knowledge', async () => {
     let vitals = quietVitals
-    const metrics = createMetrics({ ...basics, host: around(() => vitals) })
+    const metrics = createMetrics(around(() => vitals))
     const names = async () =>
       [...(await read(metrics)).keys()].filter((name) =>
         /head|rpc_node|executor_(balance|paid|nonce)/.test(name),
@@ -179,9 +178,9 @@ describe('metrics', () => {
       'utf8',
     )
     const text = await createMetrics({
-      ...basics,
-      meters: createMeters(),
-      host: around(() => quietVitals),
+      ...around(() => quietVitals),
+      host: { ...around(() => quietVitals).host, isShared: true },
+      meters: createMeters({ isShared: true }),
     }).metrics()
     const names = [...text.matchAll(/^# TYPE proposer_(\w+)/gm)].map(([, name = '']) => name)
     const table = page.slice(page.indexOf('| Metric (`proposer_…`)')).split('\n\n')[0] ?? ''
@@ -202,7 +201,7 @@ describe('metrics', () => {
 
   test('contract §2: a gateway without its process around it tells what it always told', async () => {
     const { gateway } = await openFront()
-    expect((await read(createMetrics(gateway))).get('proposer_ready')).toBe(1)
+    expect((await read(createMetrics(statusParts(gateway)))).get('proposer_ready')).toBe(1)
   })
 })
 
@@ -416,7 +415,14 @@ describe('what the figures rest on', () => {
     } finally {
       await rm(folder, { recursive: true })
     }
-    expect(await folderBytes(systemFiles, folder)).toBeUndefined()
+    await expect(folderBytes(systemFiles, folder)).rejects.toMatchObject({
+      code: 'store_unavailable',
+    })
+    const { host, ...rest } = around(() => quietVitals)
+    const storeBytes = () => folderBytes(systemFiles, folder)
+    const shown = await read(createMetrics({ ...rest, host: { ...host, storeBytes } }))
+    expect(shown.has('proposer_store_bytes')).toBe(false)
+    expect(shown.get('proposer_store_full')).toBe(0)
   })
 })
 

@@ -12,7 +12,7 @@ import {
 import { StorageError } from '../../src/core/protocol/errors.js'
 import { openApiDocument } from '../../src/core/protocol/openapi.js'
 import { refuse } from '../../src/core/protocol/refusal.js'
-import { version } from '../../src/core/protocol/schema.js'
+import { version } from '../../src/core/protocol/words.js'
 import type { ResponseObject } from '../support/answers.js'
 import { advanced, makeQuestion, signedBody, signedItem, termsOf } from '../support/fake-view.js'
 import { type FrontOptions, openFront, rawCall, type TestFront } from '../support/front.js'

@@ -14,6 +14,7 @@ import { Trust } from '../../src/core/client/trust/trust-file.js'
 import { failures, nextActions } from '../../src/core/protocol/candidate.js'
 import { type WireCode, wireFailures } from '../../src/core/protocol/errors.js'
 import { openApiDocument } from '../../src/core/protocol/openapi.js'
+import * as responses from '../../src/core/protocol/responses.js'
 import * as schema from '../../src/core/protocol/schema.js'
 import { recoverSigner } from '../../src/core/protocol/signature.js'
 import { witnessRound } from '../../src/core/protocol/witness.js'
@@ -194,7 +195,7 @@ describe('its examples', () => {
       ?.operation.requestBody
     const [[, body] = []] = valuesOf(submitted?.content['application/json'] as Media)
     const payload = schema.SignedProposal.parse(body)
-    const data = schema.SigningData.parse(example('signingData', 200))
+    const data = responses.SigningData.parse(example('signingData', 200))
     const { domain, message } = data.typed_data
     const witness = message.witness as { [name in keyof typeof message.witness]: never }
     const round = witnessRound(

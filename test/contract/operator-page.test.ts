@@ -13,7 +13,7 @@ import {
   type PageSource,
 } from '../../src/core/page/admin-page-events.js'
 import { StorageError } from '../../src/core/protocol/errors.js'
-import { openFront } from '../support/front.js'
+import { openFront, statusParts } from '../support/front.js'
 import { exchangeRaw } from '../support/raw-http.js'
 
 const open: { close(): Promise<void> }[] = []
@@ -38,7 +38,13 @@ async function listening(page: PageSource, pageEveryMs = 10): Promise<AdminListe
     looks: {},
     acts: { '/operator/candidates/reject': async () => ({ act: 'done' }) },
   }
-  const admin = await listenAdmin({ ...gateway, port: 0, page, pageEveryMs, operator: desk })
+  const admin = await listenAdmin({
+    ...statusParts(gateway),
+    port: 0,
+    page,
+    pageEveryMs,
+    operator: desk,
+  })
   open.push(admin)
   return admin
 }
@@ -97,7 +103,7 @@ describe("contract §6: the operator's page", () => {
       / style=| on\w+=|<style|<script(?! type="module" src="\/page\.js")|https?:/,
     )
     const { gateway } = await openFront()
-    const bare = await listenAdmin({ ...gateway, port: 0 })
+    const bare = await listenAdmin({ ...statusParts(gateway), port: 0 })
     open.push(bare)
     for (const path of ['/', '/page.js', '/operator/events', `/operator/candidates/${id}`]) {
       expect([path, (await fetch(bare.url + path)).status]).toEqual([path, 404])

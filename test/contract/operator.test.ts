@@ -21,7 +21,7 @@ import { inspectLog } from '../../src/core/storage/inspect.js'
 import { openLog } from '../../src/core/storage/log.js'
 import { lossOf, repairLog } from '../../src/core/storage/repair.js'
 import { makeQuestion, signedBody } from '../support/fake-view.js'
-import { codeOf, openFront, type TestFront, testRandom } from '../support/front.js'
+import { codeOf, openFront, statusParts, type TestFront, testRandom } from '../support/front.js'
 import { createPipelineWorld } from '../support/pipeline-world.js'
 import { exchangeRaw } from '../support/raw-http.js'
 import { folder, idOf, options as itemOptions, sample } from '../support/sample-store.js'
@@ -46,13 +46,13 @@ async function openDesk(parts: Partial<OperatorParts> = {}): Promise<Told> {
   front.ledger.onChange((events) => {
     for (const event of events)
       if ('reason' in event) journal.push(`${event.kind}: ${event.reason}`)
+    registry.push(...events.filter(({ kind }) => kind.startsWith('question.')))
   })
   const desk = createOperatorService({
     clock: front.clock,
     ledger: front.ledger,
     configured: [],
     isKnown: async () => true,
-    onRegistry: (change) => registry.push(change),
     compact: async () => ({ before: 2, after: 1 }),
     ...parts,
   })
@@ -439,7 +439,7 @@ describe('contract §6: acts through the admin listener', () => {
       hint: 'free some',
     })
     const admin = await listenAdmin({
-      ...told.front.gateway,
+      ...statusParts(told.front.gateway),
       port: 0,
       operator: { token, looks: { '/operator/budget': () => ({ spent: 3 }) }, acts },
     })

@@ -4,13 +4,20 @@ import { join } from 'node:path'
 import { systemClock, systemHash } from '../../src/core/io/clock.js'
 import { systemFiles } from '../../src/core/io/files.js'
 import { openLog } from '../../src/core/storage/log.js'
+import type { CompactableLog } from '../../src/core/storage/record-log.js'
 import { newMemoryStore, openMemoryLog } from '../support/memory-log.js'
 import { SimClock, SimFiles } from '../support/sim-files.js'
-import { recordLogSuite, suiteKinds } from './record-log.js'
+import { compactionSuite, recordLogSuite, type StoreUnderTest, suiteKinds } from './record-log.js'
 
 const options = { format: { name: 'store', version: 1 }, knownKinds: suiteKinds } as const
 
-recordLogSuite('memory', async () => {
+/** Both suites. */
+function folded(name: string, create: () => Promise<StoreUnderTest<CompactableLog>>): void {
+  recordLogSuite(name, create)
+  compactionSuite(name, create)
+}
+
+folded('memory', async () => {
   const store = newMemoryStore()
   return {
     open: async (onRecord) => openMemoryLog(store, suiteKinds, onRecord),
@@ -19,7 +26,7 @@ recordLogSuite('memory', async () => {
 })
 
 for (const segmentBytes of [1, 600, 64 * 1024 * 1024]) {
-  recordLogSuite(`simulated disk, segments of ${segmentBytes} bytes`, async () => {
+  folded(`simulated disk, segments of ${segmentBytes} bytes`, async () => {
     const sim = new SimFiles()
     const ports = { files: sim.process(), clock: new SimClock(), hash: systemHash }
     return {
@@ -29,7 +36,7 @@ for (const segmentBytes of [1, 600, 64 * 1024 * 1024]) {
   })
 }
 
-recordLogSuite('real disk', async () => {
+folded('real disk', async () => {
   const folder = await mkdtemp(join(tmpdir(), 'record-log-'))
   const ports = { files: systemFiles, clock: systemClock, hash: systemHash }
   return {

@@ -1,9 +1,14 @@
 import { describe, expect, test } from 'vitest'
-import type { NewRecord, RecordLog, StoredRecord } from '../../src/core/storage/record-log.js'
+import type {
+  CompactableLog,
+  NewRecord,
+  RecordLog,
+  StoredRecord,
+} from '../../src/core/storage/record-log.js'
 
 /** One store under test: `open` opens the same data again and again; `dispose` takes it away. */
-export interface StoreUnderTest {
-  open(onRecord: (record: StoredRecord) => void): Promise<RecordLog>
+export interface StoreUnderTest<Log extends RecordLog = RecordLog> {
+  open(onRecord: (record: StoredRecord) => void): Promise<Log>
   dispose(): Promise<void>
 }
 
@@ -28,9 +33,10 @@ async function collect(log: RecordLog): Promise<StoredRecord[]> {
 const values = (records: readonly StoredRecord[]) =>
   records.map((record) => (record.data as { value: unknown }).value)
 
-/** What every `RecordLog` must keep, whatever it stands on (R25). */
-export function recordLogSuite(name: string, create: () => Promise<StoreUnderTest>): void {
-  const withStore = (run: (store: StoreUnderTest) => Promise<void>) => async () => {
+const withStoreOf =
+  <Log extends RecordLog>(create: () => Promise<StoreUnderTest<Log>>) =>
+  (run: (store: StoreUnderTest<Log>) => Promise<void>) =>
+  async () => {
     const store = await create()
     try {
       await run(store)
@@ -39,6 +45,9 @@ export function recordLogSuite(name: string, create: () => Promise<StoreUnderTes
     }
   }
 
+/** What every `RecordLog` must keep, whatever it stands on (R25). */
+export function recordLogSuite(name: string, create: () => Promise<StoreUnderTest>): void {
+  const withStore = withStoreOf(create)
   describe(name, () => {
     test(
       'R25: a new store is empty and stays so',
@@ -218,7 +227,16 @@ export function recordLogSuite(name: string, create: () => Promise<StoreUnderTes
         expect(values(await reopened(store))).toEqual(['in flight'])
       }),
     )
+  })
+}
 
+/** What every log that is folded in place must keep. */
+export function compactionSuite(
+  name: string,
+  create: () => Promise<StoreUnderTest<CompactableLog>>,
+): void {
+  const withStore = withStoreOf(create)
+  describe(`${name}, folded`, () => {
     test(
       'R11: compaction replaces what lies before the cut, keeps what came later, and tells every new place',
       withStore(async (store) => {

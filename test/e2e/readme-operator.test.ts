@@ -10,7 +10,8 @@ import { parseConfig } from '../../src/core/gateway/config.js'
 import { blocksIn, freePorts, pageText, section, shell } from '../support/readme.js'
 
 const root = join(import.meta.dirname, '..', '..')
-const text = pageText('docs/operating.md')
+/** Two gateways have a test of their own: test/e2e/failover-drill.test.ts. */
+const text = pageText('docs/operating.md').replace(section('Two gateways', 'docs/operating.md'), '')
 let folder: string
 
 beforeAll(async () => {

@@ -7,7 +7,7 @@ import { join } from 'node:path'
 import type { Chain, Clock, Fetch } from '../../src/core/ports.js'
 import { outcomeOf } from '../../src/core/protocol/proposal.js'
 import type { BatchItem } from '../../src/core/protocol/schema.js'
-import { version } from '../../src/core/protocol/schema.js'
+import { version } from '../../src/core/protocol/words.js'
 import { type Ran, run, temporaryHome } from './cli.js'
 import { pins, questionContext, type ScriptedGateway, scriptedGateway } from './scripted-gateway.js'
 

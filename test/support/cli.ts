@@ -12,6 +12,7 @@ import { createOutput, type TextSink } from '../../src/commands/terminal/output.
 import { systemClock, systemHash, systemRandom } from '../../src/core/io/clock.js'
 import { systemFiles } from '../../src/core/io/files.js'
 import { systemLiveness } from '../../src/core/io/liveness.js'
+import { postgresDatabase } from '../../src/core/io/postgres.js'
 import { openPreferences } from '../../src/core/io/preferences.js'
 import type { Chain, Clock, Fetch } from '../../src/core/ports.js'
 
@@ -63,7 +64,8 @@ export function fakeContext(
 ): { context: Context; stdout: Sink; stderr: Sink } {
   const stdout = sink(options.columns !== undefined, options.columns ?? 80)
   const stderr = sink(options.interactive === true, options.columns ?? 80)
-  const env = { PROPOSER_HOME: home, NO_COLOR: '1', ...options.env }
+  const env: Record<string, string> = { PROPOSER_HOME: home, NO_COLOR: '1', ...options.env }
+  const databases: { close(): Promise<void> }[] = []
   const context: Context = {
     env,
     cwd: options.cwd ?? home,
@@ -75,6 +77,7 @@ export function fakeContext(
     output: createOutput({ stdout, stderr, env, mode: 'human', quiet: false }),
     defaultHome: home,
     environmentKey: options.environmentKey,
+    storeUrlFile: env.PROPOSER_STORE_URL_FILE,
     clock: options.clock ?? systemClock,
     random: systemRandom,
     hash: systemHash,
@@ -87,9 +90,16 @@ export function fakeContext(
         if (!options.chain) throw new Error('no chain in this test')
         return options.chain
       },
+      async database(url) {
+        const database = postgresDatabase(url)
+        databases.push(database)
+        return database
+      },
       preferences: async (folder) => openPreferences(folder),
     },
-    close: async () => undefined,
+    async close() {
+      for (const database of databases.splice(0)) await database.close()
+    },
   }
   return { context, stdout, stderr }
 }

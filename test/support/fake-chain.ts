@@ -4,13 +4,8 @@
  * itself: blocks come from `mine`.
  */
 
-import {
-  keccak256,
-  parseTransaction,
-  recoverTransactionAddress,
-  stringToHex,
-  type TransactionSerializedEIP1559,
-} from 'viem'
+import { createHash } from 'node:crypto'
+import { keccak256, parseTransaction, stringToHex, type TransactionSerializedEIP1559 } from 'viem'
 import {
   type BlockHeader,
   type Chain,
@@ -31,6 +26,7 @@ import {
   runPropose,
   type World,
 } from './fake-world.js'
+import { senderOf } from './sender.js'
 
 const baseFeeWei = 10_000_000_000n
 const genesisTime = 1_800_000_000n
@@ -56,8 +52,10 @@ interface Account {
 
 interface Block {
   readonly header: BlockHeader
-  readonly world: World
-  readonly accounts: Map<Address, Account>
+  world: World
+  accounts: Map<Address, Account>
+  /** Whether world and accounts are the parent's own, because nothing happened in this block. */
+  isIdle: boolean
   readonly receipts: readonly ChainReceipt[]
   readonly included: readonly PooledTransaction[]
   readonly logs: readonly ChainLog[]
@@ -137,12 +135,22 @@ export function createFakeChain(): FakeChain {
     },
     world: emptyWorld(),
     accounts: new Map(),
+    isIdle: false,
     receipts: [],
     included: [],
     logs: [],
   }
   const blocks: Block[] = [genesis]
   const top = () => blocks.at(-1) ?? genesis
+  /** The head, whose state may be changed: earlier blocks keep theirs. */
+  const ownTop = () => {
+    const block = top()
+    if (!block.isIdle) return block
+    block.world = structuredClone(block.world)
+    block.accounts = structuredClone(block.accounts)
+    block.isIdle = false
+    return block
+  }
 
   const chain = {
     finalityLag: 2,
@@ -155,7 +163,7 @@ export function createFakeChain(): FakeChain {
       return top().header
     },
     get world() {
-      return top().world
+      return ownTop().world
     },
     truth: {
       finalNonce: (account: Address) => blocks[finalized]?.accounts.get(account)?.nonce ?? 0,
@@ -173,9 +181,11 @@ export function createFakeChain(): FakeChain {
     const number = parent.header.number + 1n
     const timestamp = parent.header.timestamp + chain.nextSeconds
     salt += 1
-    const hash = keccak256(stringToHex(`${parent.header.hash}|${number}|${salt}`))
-    const world = structuredClone(parent.world)
-    const accounts = structuredClone(parent.accounts)
+    const hash = digestOf(`${parent.header.hash}|${number}|${salt}`)
+    const waiting = empty ? [] : [...pool.values()].sort((one, other) => one.nonce - other.nonce)
+    const isIdle = happenings.length === 0 && waiting.length === 0
+    const world = isIdle ? parent.world : structuredClone(parent.world)
+    const accounts = isIdle ? parent.accounts : structuredClone(parent.accounts)
     const receipts: ChainReceipt[] = []
     const included: PooledTransaction[] = []
     const logs: ChainLog[] = []
@@ -191,7 +201,7 @@ export function createFakeChain(): FakeChain {
       return made
     }
     for (const [index, { happening, calldata }] of happenings.splice(0).entries()) {
-      const by = keccak256(stringToHex(`happening|${hash}|${index}`))
+      const by = digestOf(`happening|${hash}|${index}`)
       calldataOf.set(by, calldata)
       const made = write(happening(world, timestamp), by)
       receipts.push({
@@ -203,7 +213,6 @@ export function createFakeChain(): FakeChain {
         logs: made,
       })
     }
-    const waiting = empty ? [] : [...pool.values()].sort((one, other) => one.nonce - other.nonce)
     for (const transaction of waiting) {
       const account = accountOf(accounts, transaction.from)
       if (transaction.nonce !== account.nonce || transaction.maxFeePerGas < baseFeeWei) continue
@@ -223,6 +232,7 @@ export function createFakeChain(): FakeChain {
       },
       world,
       accounts,
+      isIdle,
       receipts,
       included,
       logs,
@@ -279,7 +289,7 @@ export function createFakeChain(): FakeChain {
   }
   chain.clearPool = () => pool.clear()
   chain.fund = (account, wei) => {
-    accountOf(top().accounts, account).wei = wei
+    accountOf(ownTop().accounts, account).wei = wei
   }
 
   const counted = (method: keyof Chain) => {
@@ -372,11 +382,7 @@ export function createFakeChain(): FakeChain {
   }
   const accept = async (raw: Hex): Promise<Hex> => {
     const parsed = parseTransaction(raw as TransactionSerializedEIP1559)
-    const from = (
-      await recoverTransactionAddress({
-        serializedTransaction: raw as TransactionSerializedEIP1559,
-      })
-    ).toLowerCase() as Address
+    const from = await senderOf(raw as TransactionSerializedEIP1559)
     const transaction: PooledTransaction = {
       hash: keccak256(raw),
       raw,
@@ -436,6 +442,11 @@ export function createFakeChain(): FakeChain {
     return sent?.data ?? calldataOf.get(hash) ?? null
   }
   return chain
+}
+
+/** A hash for a block or for what happens in one: any will do, and this one is cheap. */
+function digestOf(text: string): Hex {
+  return `0x${createHash('sha256').update(text).digest('hex')}`
 }
 
 function accountOf(accounts: Map<Address, Account>, address: Address): Account {

@@ -39,6 +39,12 @@ export const testRandom: Random = {
 }
 export const testHash: Hash = { sha256: (data) => createHash('sha256').update(data).digest('hex') }
 
+/** What an admin listener shows of a gateway without its process. */
+export const statusParts = ({ requestCounts, readiness, gauges }: Gateway) => ({
+  requestCounts,
+  snapshot: () => ({ reasons: readiness(), gauges: gauges() }),
+})
+
 export interface FrontOptions {
   readonly wallets?: number
   /** More of gateway.json. */

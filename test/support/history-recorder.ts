@@ -4,12 +4,7 @@
  * handed to a node. Wraps edges; changes nothing about them.
  */
 import { createHash } from 'node:crypto'
-import {
-  keccak256,
-  parseTransaction,
-  recoverTransactionAddress,
-  type TransactionSerializedEIP1559,
-} from 'viem'
+import { keccak256, parseTransaction, type TransactionSerializedEIP1559 } from 'viem'
 import { isJournalKind, readRecord } from '../../src/core/client/journal/records.js'
 import { createJournalFacts } from '../../src/core/client/journal/verify.js'
 import { storeFacts } from '../../src/core/gateway/operator/audit.js'
@@ -24,6 +19,7 @@ import {
 import type { Address, BatchItem, SignedProposal } from '../../src/core/protocol/schema.js'
 import type { RecordLog } from '../../src/core/storage/record-log.js'
 import { createHistory, type History } from './observed-history.js'
+import { senderOf } from './sender.js'
 
 export interface HistoryRecorder {
   readonly history: History
@@ -46,8 +42,11 @@ const submission = /^\/v1\/proposals\/(0x[0-9a-f]{64})$/
 async function readRaw(
   raw: TransactionSerializedEIP1559,
 ): Promise<{ hash: string; sender: string; nonce: number }> {
-  const sender = (await recoverTransactionAddress({ serializedTransaction: raw })).toLowerCase()
-  return { hash: keccak256(raw), sender, nonce: parseTransaction(raw).nonce ?? 0 }
+  return {
+    hash: keccak256(raw),
+    sender: await senderOf(raw),
+    nonce: parseTransaction(raw).nonce ?? 0,
+  }
 }
 
 export function recordHistory(binding: {

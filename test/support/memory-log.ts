@@ -1,6 +1,6 @@
 import { StorageError } from '../../src/core/protocol/errors.js'
 import { encodeData } from '../../src/core/storage/line.js'
-import type { NewRecord, RecordLog, StoredRecord } from '../../src/core/storage/record-log.js'
+import type { CompactableLog, NewRecord, StoredRecord } from '../../src/core/storage/record-log.js'
 
 /** Where memory logs of one "folder" live across openings. */
 export interface MemoryStore {
@@ -20,7 +20,7 @@ export function openMemoryLog(
   knownKinds: (kind: string) => boolean,
   onRecord: (record: StoredRecord) => void,
   nowMs: () => number = () => 0,
-): RecordLog {
+): CompactableLog {
   store.records = store.records.map((record, position) => ({ ...record, position }))
   for (const record of store.records) onRecord(record)
   let ended = false

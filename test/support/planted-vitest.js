@@ -1,19 +1,22 @@
 /**
  * Configuration of one vitest run with a project for each planted bug, in which that bug's file is
  * loaded with the bug in it, and one project with none. Only the tests that are to catch them are
- * run (`PLANTED_BUG=<name>`: one of them). Each test's end goes to stdout as a line of JSON.
+ * run (`PLANTED_BUG=<name>`: one of them; `PLANTED_LIST=shared`: those of the shared store). Each test's end goes to stdout as a line of JSON.
  */
 import { join } from 'node:path'
 import { defineConfig } from 'vitest/config'
 import { plantedBugs } from './planted/bugs.js'
 import { soundProject } from './planted/lines.js'
 import { planted } from './planted/plant.js'
+import { plantedSharedBugs } from './planted/shared-bugs.js'
 
 const root = join(import.meta.dirname, '../..')
 const escaped = (text) => text.replace(/[.*+?^${}()|[\]\\/]/g, '\\$&')
 const wanted = process.env.PLANTED_BUG
-const bugs = plantedBugs.filter(({ name }) => wanted === undefined || name === wanted)
+const list = process.env.PLANTED_LIST === 'shared' ? plantedSharedBugs : plantedBugs
+const bugs = list.filter(({ name }) => wanted === undefined || name === wanted)
 const testTimeout = 60_000
+const hookTimeout = 60_000
 
 const tell = (line) => process.stdout.write(`${JSON.stringify(line)}\n`)
 const messagesOf = (errors) =>
@@ -59,7 +62,7 @@ export default defineConfig({
       ...bugs.map((bug) => ({
         root,
         plugins: [pluginOf(planted(bug))],
-        test: { name: bug.name, include: [bug.caughtBy.file], testTimeout },
+        test: { name: bug.name, include: [bug.caughtBy.file], testTimeout, hookTimeout },
       })),
       {
         root,
@@ -67,6 +70,7 @@ export default defineConfig({
           name: soundProject,
           include: [...new Set(bugs.map(({ caughtBy }) => caughtBy.file))],
           testTimeout,
+          hookTimeout,
         },
       },
     ],

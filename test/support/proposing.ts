@@ -5,7 +5,7 @@ import { mkdir, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { topics } from '../../src/core/chain/contracts.js'
 import type { DevDescription } from '../../src/core/devchain/dev-chain.js'
-import type { CandidateStatus } from '../../src/core/protocol/schema.js'
+import type { CandidateStatus } from '../../src/core/protocol/responses.js'
 import type { Ended, Workshop } from './processes.js'
 
 export interface ServeReady {

@@ -98,6 +98,7 @@ interface Runner {
 }
 
 const proposer = { languages: ['sh'], file: 'test/e2e/readme-proposer.test.ts' }
+const drill = { file: 'test/e2e/failover-drill.test.ts' }
 const smoke = { page: 'docs/ci.md', file: 'test/e2e/smoke-recipe.test.ts' }
 
 /**
@@ -110,6 +111,8 @@ export const runners: readonly Runner[] = [
   { page: 'docs/proposing.md', heading: 'Set up once', ...proposer },
   { page: 'docs/proposing.md', heading: 'Tab key and manual', ...proposer },
   { page: 'docs/proposing.md', heading: 'Asking for support', ...proposer },
+  { page: 'docs/operating.md', heading: 'Failover drill', ...drill, languages: ['sh'] },
+  { page: 'docs/operating.md', heading: 'Roles and rights', ...drill, languages: ['sql'] },
   {
     page: 'docs/operating.md',
     languages: ['sh', 'json', 'ini'],

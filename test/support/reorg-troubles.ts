@@ -12,7 +12,8 @@ import {
   placedAt,
 } from '../../src/core/devchain/dev-contracts.js'
 import type { Hex } from '../../src/core/ports.js'
-import type { Address, CandidateStatus } from '../../src/core/protocol/schema.js'
+import type { CandidateStatus } from '../../src/core/protocol/responses.js'
+import type { Address } from '../../src/core/protocol/schema.js'
 import { devSigner, type ProposeWish, type StillChain } from './reorg-gateway.js'
 
 const totalRaw = devBondRaw + devFinalFeeRaw

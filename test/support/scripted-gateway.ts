@@ -9,13 +9,10 @@ import { keccakHex } from '../../src/core/chain/round.js'
 import type { Trust } from '../../src/core/client/trust/trust.js'
 import { type Fetch, type Hex, TransportError } from '../../src/core/ports.js'
 import { priceOf } from '../../src/core/protocol/proposal.js'
-import {
-  type BatchSigningData,
-  type CandidateStatus,
-  SignedProposal,
-  version,
-} from '../../src/core/protocol/schema.js'
+import type { CandidateStatus } from '../../src/core/protocol/responses.js'
+import { type BatchSigningData, SignedProposal } from '../../src/core/protocol/schema.js'
 import { primaryType, witnessTypes } from '../../src/core/protocol/witness.js'
+import { version } from '../../src/core/protocol/words.js'
 
 const address = (digit: string): Hex => `0x${digit.repeat(40)}`
 

@@ -2,10 +2,11 @@
  * A gateway that only tells statuses, by both routes, of candidates that live by a clock; every
  * look is counted.
  */
-import type { Budget } from '../../src/core/gateway/front/budget.js'
+import type { MemoryBudget } from '../../src/core/gateway/front/budget.js'
 import type { Clock, Fetch } from '../../src/core/ports.js'
 import { instant } from '../../src/core/protocol/candidate.js'
-import { type CandidateStatus, version } from '../../src/core/protocol/schema.js'
+import type { CandidateStatus } from '../../src/core/protocol/responses.js'
+import { version } from '../../src/core/protocol/words.js'
 
 export interface LifeOptions {
   /** From admission to its end, Unix milliseconds apart; `Infinity`: never. */
@@ -28,7 +29,7 @@ export interface StatusGateway {
   /** Without the batch route: 404. */
   hasBatch: boolean
   /** Charges every call (§8); refused ones are counted. */
-  budget?: Budget
+  budget?: MemoryBudget
   refused: number
   /** Changes the result of one item of a batch answer. */
   alter?: (result: object, candidateId: string) => object | undefined

@@ -14,7 +14,7 @@ import { type HostedGateway, openHostedGateway } from '../../src/core/host/gatew
 import { systemFiles } from '../../src/core/io/files.js'
 import { createChain } from '../../src/core/io/rpc/rpc.js'
 import type { Candidate, Progress } from '../../src/core/protocol/candidate.js'
-import type { CandidateStatus } from '../../src/core/protocol/schema.js'
+import type { CandidateStatus } from '../../src/core/protocol/responses.js'
 import { fakeContext } from './cli.js'
 import { recordHistory } from './history-recorder.js'
 import type { History } from './observed-history.js'

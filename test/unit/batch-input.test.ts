@@ -1,7 +1,8 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
+import { checkBatch } from '../../src/core/client/input/check.js'
 import { readIds } from '../../src/core/client/input/ids.js'
-import { type BatchRow, checkBatch, readBatch } from '../../src/core/client/input/input.js'
+import { type BatchRow, readBatch } from '../../src/core/client/input/input.js'
 import {
   type BatchFormat,
   type BatchSource,

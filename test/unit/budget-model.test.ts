@@ -3,12 +3,11 @@ import { forecast, viewOf } from '../../src/core/client/budget/forecast.js'
 import {
   type BudgetDecision,
   type BudgetState,
-  type CallResult,
   reserve,
   resizeCall,
-  settleCall,
   unknownBudget,
 } from '../../src/core/client/budget/model.js'
+import { type CallResult, settleCall } from '../../src/core/client/budget/settlement.js'
 
 const at = 1_760_000_000_000
 const window = 60_000

@@ -65,10 +65,11 @@ beforeEach(async () => {
 afterEach(() => remove())
 
 const path = () => join(folder, 'gateway.json')
-const loaded = (changes: object = {}) => ({
+const loaded = (changes: { readonly store?: string; readonly executor?: object } = {}) => ({
   config: parseConfig({ ...file, ...changes }, 'gateway.json'),
   folder,
   path: path(),
+  place: { kind: 'folder', folder: join(folder, changes.store ?? 'store') } as const,
 })
 
 /** A chain that begins as the store's does. */

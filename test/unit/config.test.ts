@@ -59,6 +59,11 @@ describe('gateway.json', () => {
     ],
     ['an unknown key', { chain, lissten: {} }, '"lissten"'],
     ['an unknown nested key', { chain, budget: { per_ip: 1 } }, '"budget.per_ip"'],
+    [
+      'a store that is named twice',
+      { chain, store: './gateway-store', store_file: './url' },
+      'store_file must be left out where "store" is given',
+    ],
     ['a wrong type', { chain, listen: { port: '8787' } }, 'listen.port must be a port'],
     ['a port out of range', { chain, listen: { port: 65536 } }, 'listen.port must be a port'],
     [
@@ -156,6 +161,15 @@ describe('--set', () => {
       questions: null,
     })
     expect(() => applySet(config, 'chain.signed_proposer=null')).toThrow(/signed_proposer/)
+  })
+
+  test('contract §9: the default of store does not stand beside store_file', () => {
+    const config = parseConfig({ chain, store_file: './url' }, 'gateway.json')
+    expect(applySet(config, 'budget.per_ip_items=5').store_file).toBe('./url')
+    const plain = parseConfig({ chain }, 'gateway.json')
+    expect(applySet(plain, 'store_file=./url').store_file).toBe('./url')
+    const named = parseConfig({ chain, store: './elsewhere' }, 'gateway.json')
+    expect(refusal(() => applySet(named, 'store_file=./url')).detail).toContain('left out')
   })
 
   test('contract §6: a value is JSON where it parses, else text', () => {

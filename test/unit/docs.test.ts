@@ -23,7 +23,7 @@ import {
 const filesIn = (folders: readonly string[], pattern: RegExp) =>
   folders.flatMap((folder) =>
     readdirSync(join(root, folder), { recursive: true, encoding: 'utf8' })
-      .filter((name) => pattern.test(name))
+      .filter((name) => pattern.test(name) && !name.includes('node_modules/'))
       .map((name) => `${folder}/${name}`),
   )
 

@@ -4,8 +4,8 @@ import {
   BatchStatusRequest,
   BatchSubmitRequest,
   SignedProposal,
-  version,
 } from '../../src/core/protocol/schema.js'
+import { version } from '../../src/core/protocol/words.js'
 
 const sound = {
   version,

@@ -19,7 +19,7 @@ import {
   UnavailableError,
   UncertainError,
 } from '../../src/core/protocol/errors.js'
-import { version } from '../../src/core/protocol/schema.js'
+import { version } from '../../src/core/protocol/words.js'
 
 const nowMs = Date.parse('2026-11-20T05:38:00.000Z')
 const clock = { nowMs: () => nowMs, monotonicMs: () => 0, sleep: async () => undefined }

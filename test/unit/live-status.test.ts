@@ -67,6 +67,20 @@ function figuresOf(changes: Partial<StatusSnapshot> = {}): StatusSnapshot {
 }
 
 describe('the block', () => {
+  test('of a store that several gateways share it says who leads, and how far this one has read', () => {
+    const { vitals } = figuresOf()
+    const lineOf = (leader: string | undefined, leads: boolean) =>
+      statusLines(
+        figuresOf({
+          vitals: { ...vitals, cluster: { leads, leader, epoch: 4, lagRecords: 0, gateways: 2 } },
+        }),
+        { columns: 80, rows: 24, paint: plain },
+      ).find((line) => line.startsWith('store'))
+    expect(lineOf(id, true)).toBe('store     leads · epoch 4 · 2 gateways · lag 0')
+    expect(lineOf(id, false)).toBe('store     77a05293… leads · epoch 4 · 2 gateways · lag 0')
+    expect(lineOf(undefined, false)).toMatch(/nobody leads/)
+  })
+
   test('contract §6: at 80 columns it has everything an operator looks for', () => {
     expect(statusLines(figuresOf(), { columns: 80, rows: 24, paint: plain })).toEqual([
       'gateway   ready · http://127.0.0.1:8787 · admin http://127.0.0.1:8788',

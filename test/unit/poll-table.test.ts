@@ -3,7 +3,7 @@ import { describe, expect, test } from 'vitest'
 import { openLive } from '../../src/commands/terminal/live.js'
 import { createOutput } from '../../src/commands/terminal/output.js'
 import { countsText, finalText, liveLines } from '../../src/commands/terminal/poll-table.js'
-import type { PolledStatus } from '../../src/core/client/follow/follow.js'
+import type { PolledStatus } from '../../src/core/client/follow/status.js'
 import { fakeContext } from '../support/cli.js'
 
 const plain = new Chalk({ level: 0 })

@@ -3,10 +3,10 @@ import { withBudget } from '../../src/core/client/budget/budgeted-client.js'
 import { createPlanner } from '../../src/core/client/budget/planner.js'
 import {
   type PollOptions,
-  type PollTarget,
   type PollWait,
   pollCandidates,
 } from '../../src/core/client/follow/follow.js'
+import type { PollTarget } from '../../src/core/client/follow/status.js'
 import { createGatewayClient } from '../../src/core/client/gateway/gateway-client.js'
 import { stateOf } from '../../src/core/client/journal/authorizations.js'
 import type { Journal } from '../../src/core/client/journal/journal.js'

@@ -1,18 +1,13 @@
 import { describe, expect, test } from 'vitest'
-import {
-  hasReached,
-  type PollOptions,
-  pollCandidates,
-  type Stage,
-  stages,
-  statusOnce,
-} from '../../src/core/client/follow/follow.js'
+import { type PollOptions, pollCandidates } from '../../src/core/client/follow/follow.js'
+import { statusOnce } from '../../src/core/client/follow/look.js'
+import { hasReached, type Stage, stages } from '../../src/core/client/follow/status.js'
 import { createGatewayClient } from '../../src/core/client/gateway/gateway-client.js'
 import { stateOf } from '../../src/core/client/journal/authorizations.js'
 import { submitIntent } from '../../src/core/client/propose/submission.js'
 import type { Fetch } from '../../src/core/ports.js'
 import { InterruptedError } from '../../src/core/protocol/errors.js'
-import type { CandidateStatus } from '../../src/core/protocol/schema.js'
+import type { CandidateStatus } from '../../src/core/protocol/responses.js'
 import { makeWorld, type World } from '../support/client-world.js'
 import { happySteps } from '../support/scripted-gateway.js'
 

@@ -3,7 +3,7 @@ import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
 import { verbs } from '../../src/commands/program.js'
 import { profileKeys } from '../../src/commands/session/settings.js'
-import { limits } from '../../src/core/protocol/schema.js'
+import { limits } from '../../src/core/protocol/words.js'
 import { pages, pageText, root, section } from '../support/readme.js'
 
 const readme = pageText('README.md')

@@ -3,7 +3,7 @@ import type { NewCandidate } from '../../src/core/gateway/ledger/ledger.js'
 import { knownKind } from '../../src/core/gateway/ledger/state.js'
 import { foldLedger, openLedger } from '../../src/core/gateway/ledger/store.js'
 import { systemClock, systemRandom } from '../../src/core/io/clock.js'
-import type { RecordLog } from '../../src/core/storage/log.js'
+import type { RecordLog } from '../../src/core/storage/record-log.js'
 import { settings } from '../contract/ledger.js'
 import { newMemoryStore, openMemoryLog } from '../support/memory-log.js'
 

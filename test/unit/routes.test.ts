@@ -12,9 +12,9 @@ import {
   CandidateStatus,
   Eligibility,
   SigningData,
-  version,
-} from '../../src/core/protocol/schema.js'
+} from '../../src/core/protocol/responses.js'
 import { toHex } from '../../src/core/protocol/witness.js'
+import { version } from '../../src/core/protocol/words.js'
 import {
   advanced,
   makeQuestion,

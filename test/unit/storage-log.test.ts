@@ -1,9 +1,9 @@
 import { expect, test } from 'vitest'
 import { systemHash } from '../../src/core/io/clock.js'
 import { StorageError } from '../../src/core/protocol/errors.js'
-import type { LogOptions, RecordLog, StoredRecord } from '../../src/core/storage/log.js'
 import { openLog } from '../../src/core/storage/log.js'
 import { openLogReader } from '../../src/core/storage/reader.js'
+import type { LogOptions, RecordLog, StoredRecord } from '../../src/core/storage/record-log.js'
 import { type Fault, SimClock, SimFiles, settle } from '../support/sim-files.js'
 
 const folder = '/data/store'

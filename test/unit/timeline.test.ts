@@ -11,7 +11,7 @@ import { explain } from '../../src/core/gateway/status/explanation.js'
 import { candidateRow, createReceipts } from '../../src/core/gateway/status/listing.js'
 import { createTimeline, type TimelineEvent } from '../../src/core/gateway/status/timeline.js'
 import type { Candidate } from '../../src/core/protocol/candidate.js'
-import type { NewRecord, RecordLog, StoredRecord } from '../../src/core/storage/record-log.js'
+import type { CompactableLog, NewRecord, StoredRecord } from '../../src/core/storage/record-log.js'
 import { newMemoryStore, openMemoryLog } from '../support/memory-log.js'
 import { createPipelineWorld, type PipelineWorld } from '../support/pipeline-world.js'
 
@@ -81,7 +81,7 @@ async function executedWorld() {
 
 /** A memory log that holds these records, and its fold. */
 async function logOf(records: readonly NewRecord[]): Promise<{
-  log: RecordLog
+  log: CompactableLog
   fold: ReturnType<typeof foldLedger>
   all(): Promise<StoredRecord[]>
 }> {

@@ -8,7 +8,7 @@ import {
   placeText,
 } from '../../core/client/input/rows.js'
 import { inGroups } from '../../core/client/propose/spending.js'
-import { isIdentifier, limits } from '../../core/protocol/schema.js'
+import { isIdentifier, limits } from '../../core/protocol/words.js'
 import { contextSource, unitsOf } from '../session/question.js'
 import { addRequesterFlag, type SessionFlags, withSession } from '../session/session.js'
 import type { Context } from '../terminal/context.js'

@@ -4,12 +4,8 @@
  */
 import type { Command } from 'commander'
 import { knownToken } from '../../core/chain/profiles.js'
-import {
-  type BatchCount,
-  type BatchRow,
-  checkBatch,
-  readBatch,
-} from '../../core/client/input/input.js'
+import { type BatchCount, checkBatch } from '../../core/client/input/check.js'
+import { type BatchRow, readBatch } from '../../core/client/input/input.js'
 import { nonceHolder } from '../../core/client/input/nonces.js'
 import type { BatchSource } from '../../core/client/input/rows.js'
 import { knownQuestionId } from '../../core/client/propose/intent.js'

@@ -100,7 +100,7 @@ async function judged(
   if (plan.kind !== 'sign') return { plan, terms: termsOf(plan) }
   const { intent, context, row } = plan
   const { chain, trust, ports } = parts
-  const token = context.bond.token as Address
+  const token = context.bond.token
   try {
     const nowSeconds =
       chain === undefined ? ports.clock.nowMs() / 1_000 : await chainNow(chain, trust, ports.clock)

@@ -6,11 +6,10 @@ import { basename, dirname } from 'node:path'
 import { Command } from 'commander'
 import { placeText } from '../../core/client/input/rows.js'
 import type { JournaledAuthorization } from '../../core/client/journal/authorizations.js'
-import { type RowSigned, signBatch } from '../../core/client/propose/batch.js'
+import { type RowSigned, signBatch } from '../../core/client/propose/sign-batch.js'
 import { fromCwd } from '../../core/io/home-paths.js'
-import type { Hex } from '../../core/ports.js'
 import { toBatchItem } from '../../core/protocol/proposal.js'
-import { type Address, SignedProposal } from '../../core/protocol/schema.js'
+import { SignedProposal } from '../../core/protocol/schema.js'
 import { publishFile, writeAll } from '../../core/storage/durable.js'
 import { type Session, withSession } from '../session/session.js'
 import type { Context } from '../terminal/context.js'
@@ -115,13 +114,13 @@ async function sign(
     progress.stop()
   }
   const summary = { rows: count.rows, ...counts }
-  const told = `${counts.signed} signed, ${counts.reused} signed before, ${counts.rejected} rejected`
-  stream?.end({ summary }, () => told)
+  const summaryText = `${counts.signed} signed, ${counts.reused} signed before, ${counts.rejected} rejected`
+  stream?.end({ summary }, () => summaryText)
   if (stream === undefined && file !== undefined)
     output.text(
-      `${told}\nwritten to ${visible(flags.output ?? '')}\nnext: ${visible(submitCommandText(flags.output ?? '', flags))}\n`,
+      `${summaryText}\nwritten to ${visible(flags.output ?? '')}\nnext: ${visible(submitCommandText(flags.output ?? '', flags))}\n`,
     )
-  else if (stream === undefined) output.note(told)
+  else if (stream === undefined) output.note(summaryText)
   const error = tally.error({ total: count.rows, goOn: 'run the same command again later' })
   if (error) throw error
 }
@@ -136,8 +135,8 @@ function itemText({ signed }: JournaledAuthorization): string {
   const { signature } = SignedProposal.parse(JSON.parse(signed.body))
   const terms = {
     ...signed.terms,
-    proposer: signed.terms.proposer as Address,
-    signature: signature as Hex,
+    proposer: signed.terms.proposer,
+    signature: signature,
   }
   return JSON.stringify(toBatchItem(signed.questionId, terms, signed.clientRef))
 }

@@ -198,7 +198,7 @@ async function wait(
   )
   const polled = await waitForBatch(context, { ports, gateway, journal }, ids, timeoutMs).catch(
     (error: unknown): BatchPolled => {
-      // What was admitted is told whatever becomes of the polling.
+      // What was admitted is reported whatever becomes of the polling.
       if (!(error instanceof ProposerError)) throw error
       return {
         candidates: ids.map((candidateId) => ({ candidateId, statusCode: null })),
@@ -292,6 +292,6 @@ function cellsOf(
 }
 
 function summaryText({ rows, ...counts }: Readonly<Record<string, number>>): string {
-  const told = Object.entries(counts).filter(([, count]) => count > 0)
-  return `${rows} rows: ${told.map(([name, count]) => `${count} ${name}`).join(', ')}`
+  const parts = Object.entries(counts).filter(([, count]) => count > 0)
+  return `${rows} rows: ${parts.map(([name, count]) => `${count} ${name}`).join(', ')}`
 }

@@ -158,6 +158,6 @@ export function progressText(
 ): string {
   const width = 20
   const full = total === 0 ? width : Math.floor((done * width) / total)
-  const told = counts.filter(([, count]) => count > 0).map(([name, count]) => `${count} ${name}`)
-  return `[${'='.repeat(full)}${' '.repeat(width - full)}] ${done} of ${total}${told.length === 0 ? '' : `: ${told.join(', ')}`}`
+  const parts = counts.filter(([, count]) => count > 0).map(([name, count]) => `${count} ${name}`)
+  return `[${'='.repeat(full)}${' '.repeat(width - full)}] ${done} of ${total}${parts.length === 0 ? '' : `: ${parts.join(', ')}`}`
 }

@@ -10,7 +10,7 @@ import {
   lookOnce,
   type PolledCandidate,
 } from '../../core/client/follow/batch.js'
-import type { PollParts } from '../../core/client/follow/follow.js'
+import type { PollParts } from '../../core/client/follow/look.js'
 import type { JournaledAuthorization } from '../../core/client/journal/authorizations.js'
 import { FailedError, PendingError } from '../../core/protocol/errors.js'
 import type { Context } from '../terminal/context.js'

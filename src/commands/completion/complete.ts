@@ -1,6 +1,6 @@
 /**
  * `proposer __complete …`: what could stand at the cursor, for the scripts that `completion`
- * prints. It asks no network, and is silent where something is amiss: a tab key is no place for an
+ * prints. It asks no network, and is silent where something is amiss. A tab key is no place for an
  * error, and the command itself will tell it.
  */
 import type { Argument, Command, Option } from 'commander'
@@ -21,9 +21,10 @@ const maxValues = 200
 export type LoadProgram = (context: Context, words: readonly string[]) => Promise<Command>
 
 /**
- * Writes the answer for one command line to stdout: its form, then one value a line, with what it
- * is behind a tab where the shell shows it. `argv` is the shell, then for bash its word breaks and
- * the line up to the cursor, for fish that line, for zsh the words up to the cursor. Always 0.
+ * Writes the answer for one command line to stdout. Its form, then one value a line, with what it
+ * is behind a tab where the shell shows it. `argv` begins with the shell. For bash its word breaks
+ * and the line up to the cursor follow, for fish that line, for zsh the words up to the cursor.
+ * Always 0.
  */
 export async function complete(
   argv: readonly string[],

@@ -1,13 +1,9 @@
 /** `conformance <url>`: named checks of the service spec against any gateway (contract §6). */
+
 import { basename, dirname } from 'node:path'
 import { Command } from 'commander'
-import { withBudget } from '../../core/client/budget/budgeted-client.js'
-import type { Planner } from '../../core/client/budget/planner.js'
-import { createGatewayClient, parseBaseUrl } from '../../core/client/gateway/gateway-client.js'
-import { pinnedQuestionId, type Trust, unpinnedSlug } from '../../core/client/trust/trust.js'
-import { type BenchParts, type Bet, createBench } from '../../core/conformance/bench.js'
+import { createBench } from '../../core/conformance/bench.js'
 import { unseenRules } from '../../core/conformance/catalogue.js'
-import { createProbe } from '../../core/conformance/probe.js'
 import {
   type CheckResult,
   itemsOf,
@@ -16,35 +12,15 @@ import {
   runRules,
 } from '../../core/conformance/run.js'
 import { fromCwd } from '../../core/io/home-paths.js'
-import type { Signer } from '../../core/ports.js'
 import { RejectedError, UsageError } from '../../core/protocol/errors.js'
 import { publishFile, writeAll } from '../../core/storage/durable.js'
 import { confirm } from '../session/inputs.js'
-import {
-  addExecutorFlags,
-  addSignerFlags,
-  openPlanner,
-  openTarget,
-  type Session,
-  type SessionFlags,
-  withSession,
-} from '../session/session.js'
-import { maxAmountRaw, requireTarget } from '../session/settings.js'
+import { addExecutorFlags, addSignerFlags, type Session, withSession } from '../session/session.js'
+import { requireTarget } from '../session/settings.js'
 import type { Context } from '../terminal/context.js'
-import { visible } from '../terminal/render.js'
 import { type ReadyLine, readReadyLine } from './dev-ready.js'
+import { betsOwnMoney, type ConformanceFlags, openParts, type RunParts } from './parts.js'
 import { junitText, listLine, summaryOf, summaryText, tapPoint, tapStart } from './report.js'
-
-interface ConformanceFlags extends SessionFlags {
-  readonly question: readonly string[]
-  readonly only: readonly string[]
-  readonly devReady?: string
-  readonly readOnly?: boolean
-  readonly allowExecution?: boolean
-  readonly overrunBudget?: boolean
-  readonly junit?: string
-  readonly list?: boolean
-}
 
 const gather = (value: string, before: readonly string[]) => [
   ...before,
@@ -179,8 +155,8 @@ async function check(
   // Before anything is printed or sent: without a terminal nobody can be asked later.
   if (betsOwnMoney(flags, ready) && !context.isInteractive)
     await confirm(context, 'A proposal would go on chain, with its bond.', session.settings.yes)
-  const parts = await benchParts(context, session, flags, ready, () => progress?.stop())
-  const told = teller(context, flags, chosen.length)
+  const parts = await openParts(context, session, flags, ready, () => progress?.stop())
+  const report = teller(context, flags, chosen.length)
   const progress = output.isTerminal ? undefined : output.progress('checking')
   let checks: readonly CheckResult[]
   try {
@@ -188,7 +164,7 @@ async function check(
       createBench(parts.bench),
       chosen,
       (one) => {
-        told(one)
+        report(one)
         progress?.update(`${one.id}: ${one.result}`)
       },
       () => tellEstimate(context, parts, chosen),
@@ -220,11 +196,11 @@ async function check(
 
 /**
  * Before the first check: windows are waited out, and the default ones are long (§8). One answer
- * has told the budget by then.
+ * has reported the budget by then.
  */
 async function tellEstimate(
   { output }: Context,
-  { bench, planner }: Parts,
+  { bench, planner }: RunParts,
   chosen: typeof rules,
 ): Promise<void> {
   const items = itemsOf(chosen, bench)
@@ -241,27 +217,7 @@ async function tellEstimate(
   )
 }
 
-/** A development chain's money is nobody's. */
-const betsOwnMoney = (flags: ConformanceFlags, ready: ReadyLine | undefined) =>
-  flags.allowExecution === true && ready === undefined
-
-/** What goes on chain, in words. */
-function betText({
-  context: { question_id, slug, bond },
-  proposer,
-  outcome,
-  label,
-  amountRaw,
-  bondIsConfirmed,
-}: Bet): string {
-  const question = slug === undefined ? question_id : `${visible(slug)} (${question_id})`
-  const source = bondIsConfirmed
-    ? 'the bond is as the node tells it'
-    : "the bond is the gateway's word: --rpc-url would confirm it"
-  return `goes on chain: ${outcome} (${visible(label)}) on ${question}, ${amountRaw} raw units of ${bond.token} from ${proposer}; ${source}`
-}
-
-/** How each check is told as it settles. */
+/** How each check is reported as it settles. */
 function teller(
   { output }: Context,
   flags: ConformanceFlags,
@@ -284,126 +240,4 @@ async function writeJunit(context: Context, file: string, text: string): Promise
   // Our files are ours alone, but a report is collected by whoever runs the pipeline.
   const { readableByUmask } = await import('../../core/io/file-modes.js')
   await readableByUmask(path)
-}
-
-interface Parts {
-  readonly bench: BenchParts
-  readonly planner: Planner
-  close(): Promise<void>
-}
-
-async function benchParts(
-  context: Context,
-  session: Session,
-  flags: ConformanceFlags,
-  ready: ReadyLine | undefined,
-  quiet: () => void,
-): Promise<Parts> {
-  const { output, clock } = context
-  const { settings, signal } = session
-  const trust = ready?.dev.trust ?? (await session.trust())
-  const questions = questionsOf(trust, flags.question, ready)
-  const wallets = ready === undefined ? await ownWallets(session, flags) : await devWallets(ready)
-  const may = {
-    admit: flags.readOnly !== true,
-    execute: flags.readOnly !== true && (flags.allowExecution ?? ready !== undefined),
-    overrun: flags.overrunBudget ?? ready !== undefined,
-  }
-  const cap = maxAmountRaw(settings.maxAmount)
-  const isOwnMoney = betsOwnMoney(flags, ready)
-  // A node that is configured knows another chain than the development gateway's.
-  const url = ready?.dev.rpc_url
-  const devChain = async () => (url === undefined ? undefined : context.edges.chain([url]))
-  const chain = await (ready === undefined ? session.chain() : devChain())
-  const strangerWallet = may.admit ? await throwawayWallet(session) : undefined
-  const mode = flags.readOnly === true ? 'read' : 'run'
-  const target = await openTarget(context, settings, flags, mode)
-  const base = parseBaseUrl(target.baseUrl)
-  const planner = await openPlanner(context, settings, target.origin ?? base.origin)
-  const probe = createProbe({ fetch: target.fetch, base: base.href, clock, planner, signal })
-  const client = createGatewayClient({ ...target, fetch: probe.fetch, clock })
-  const gateway = withBudget(client, planner, { signal })
-  return {
-    planner,
-    bench: {
-      ports: session.ports,
-      journal: session.journal,
-      probe,
-      gateway,
-      trust,
-      wallets,
-      questions,
-      may,
-      isLocal: target.isLocal,
-      signal,
-      async confirmBet(bet) {
-        quiet()
-        if (isOwnMoney && !settings.yes) await confirm(context, `${betText(bet)}. Sign it?`, false)
-        else output.note(betText(bet))
-      },
-      chain,
-      strangerWallet,
-      maxAmountRaw: cap,
-    },
-    async close() {
-      await gateway.close()
-      await target.close()
-    },
-  }
-}
-
-/** The questions that are asked for, or all of the development gateway, with the slugs known. */
-function questionsOf(
-  trust: Trust,
-  asked: readonly string[],
-  ready: ReadyLine | undefined,
-): BenchParts['questions'] {
-  const known = ready?.dev.questions ?? []
-  const identifiers = asked.length > 0 ? asked : known.map(({ question_id }) => question_id)
-  return identifiers.map((identifier) => {
-    const dev = known.find(({ slug }) => slug === identifier)
-    const questionId = pinnedQuestionId(trust, identifier) ?? dev?.question_id
-    if (questionId === undefined) throw unpinnedSlug(identifier)
-    const named =
-      known.find(({ question_id }) => question_id === questionId)?.slug ??
-      Object.entries(trust.slugs).findLast(([, id]) => id === questionId)?.[0]
-    return { questionId, slug: named }
-  })
-}
-
-/**
- * A key that is made for this run and forgotten with it: its wallet is on no list and holds
- * nothing.
- */
-async function throwawayWallet({ ports }: Session): Promise<Signer> {
-  const { signerFromKey } = await import('../../core/io/keys.js')
-  return signerFromKey(ports.random.bytes(32))
-}
-
-/** Throwaway keys of a development chain. */
-async function devWallets({ dev }: ReadyLine): Promise<readonly Signer[]> {
-  const { parseKey, signerFromKey } = await import('../../core/io/keys.js')
-  return dev.accounts
-    .filter(({ role }) => role === 'proposer')
-    .map(({ private_key }) => signerFromKey(parseKey(private_key, 'the ready line')))
-}
-
-/**
- * The account that is configured; without one only what signs nothing can be looked at, and that
- * has to be said.
- */
-async function ownWallets(session: Session, flags: ConformanceFlags): Promise<readonly Signer[]> {
-  try {
-    const signer = await session.account.signer()
-    if (signer.signTypedData === undefined) return [signer]
-  } catch (error) {
-    if (flags.readOnly === true && error instanceof UsageError && error.code === 'no_account')
-      return []
-    throw error
-  }
-  throw new UsageError(
-    'signer_outside',
-    'the checks sign many authorizations one after the other, which a wallet outside would ask about each time',
-    'give a key of its own with --account or PROPOSER_KEY_FILE, or --read-only',
-  )
 }

@@ -79,8 +79,8 @@ export function listLine(
   const mark = { pass: paint.green('ok  '), fail: paint.red('FAIL'), skip: paint.dim('skip') }[
     result
   ]
-  const told = [...(result === 'pass' ? [] : [detail]), ...notes.map((note) => `note: ${note}`)]
-  return `${mark}  ${visible(id)}\n${told.map((text) => `${fold(visible(text), columns, '      ')}\n`).join('')}`
+  const lines = [...(result === 'pass' ? [] : [detail]), ...notes.map((note) => `note: ${note}`)]
+  return `${mark}  ${visible(id)}\n${lines.map((text) => `${fold(visible(text), columns, '      ')}\n`).join('')}`
 }
 
 export function summaryText({ total, passed, failed, skipped }: Summary): string {

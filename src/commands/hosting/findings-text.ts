@@ -36,7 +36,7 @@ export function findingText(
 }
 
 /**
- * A line each, in the order in which things were looked at. Many of one kind that pass are counted
+ * A line each, in the order in which things were examined. Many of one kind that pass are counted
  * only, so that what is wrong stands out.
  */
 export function findingsText(

@@ -31,7 +31,7 @@ export const portNumber = (flag: string, text: string): number => wholeNumber(fl
 
 /**
  * Notes the first three of a development chain's questions by slug and id, on two lines each where
- * one would be wider than the terminal; `rest` stands behind the count of the others.
+ * one would be wider than the terminal. `rest` stands behind the count of the others.
  */
 export function noteQuestions(
   output: Pick<Output, 'note' | 'columns'>,

@@ -5,7 +5,7 @@
 import type { ChalkInstance } from 'chalk'
 import { changesKept, type StatusChange } from '../../core/host/activity.js'
 import type { StatusSnapshot } from '../../core/host/snapshot.js'
-import type { Vitals } from '../../core/protocol/vitals.js'
+import type { ClusterVitals, Vitals } from '../../core/protocol/vitals.js'
 import { ageText, fold, visible } from '../terminal/render.js'
 
 export interface StatusScreen {
@@ -34,7 +34,7 @@ export function statusLines(
   { columns, rows, paint }: StatusScreen,
 ): readonly string[] {
   const { url, adminUrl, reasons, gauges, vitals, lastMinute } = figures
-  const { oldestSeconds, head, executor } = vitals
+  const { oldestSeconds, head, executor, cluster } = vitals
   const row = (label: string, parts: readonly string[]) => wrapped(label, parts, columns, paint)
   const stage = (name: keyof typeof oldestSeconds) =>
     `${name} ${gauges.queue[name]}${gauges.queue[name] === 0 ? '' : ` (${ageText(oldestSeconds[name])})`}`
@@ -67,13 +67,14 @@ export function statusLines(
       `${gauges.budget.perClientLimitItems} a client`,
       `${gauges.budget.clients} ${gauges.budget.clients === 1 ? 'client' : 'clients'}`,
     ]),
+    ...(cluster === undefined ? [] : row('store', clusterText(cluster))),
     ...row('executor', executor === undefined ? ['off'] : executorText(executor)),
   ]
   const room = Math.max(1, rows - 1)
   const changes = figures.changes.slice(-Math.max(0, Math.min(changesKept, room - lines.length)))
-  const told =
+  const changeLines =
     room > lines.length ? changes.map((change) => changeText(change, columns, paint)) : []
-  return [...lines, ...told].slice(0, room)
+  return [...lines, ...changeLines].slice(0, room)
 }
 
 function nodesText({ nodes }: Vitals): readonly string[] {
@@ -82,6 +83,13 @@ function nodesText({ nodes }: Vitals): readonly string[] {
   const healthy = `${nodes.length - aside.length} of ${nodes.length} ${nodes.length === 1 ? 'node' : 'nodes'}`
   return aside.length === 0 ? [healthy] : [healthy, `aside: ${aside.join(', ')}`]
 }
+
+const clusterText = ({ leads, leader, epoch, lagRecords, gateways }: ClusterVitals) => [
+  leads ? 'leads' : leader === undefined ? 'nobody leads' : `${leader.slice(0, 8)}… leads`,
+  `epoch ${epoch}`,
+  `${gateways} ${gateways === 1 ? 'gateway' : 'gateways'}`,
+  `lag ${lagRecords}`,
+]
 
 function executorText({
   highestNonce,
@@ -127,7 +135,7 @@ function wrapped(
   )
 }
 
-/** A reason takes two lines at most: what is longer is told whole by /readyz. */
+/** A reason takes two lines at most: what is longer is reported whole by /readyz. */
 function cutLines(text: string, columns: number, paint: ChalkInstance): readonly string[] {
   const indent = Math.min(labelWidth, Math.max(0, columns - 1))
   const width = columns - indent

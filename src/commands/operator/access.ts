@@ -1,26 +1,29 @@
 /**
- * How an operator's command reaches a store: looking opens it read-only whoever holds it (R24);
- * acting goes through the gateway that serves it, or takes its lock for as long as the act takes
+ * How an operator's command reaches a store. Looking opens it read-only whoever holds it (R24).
+ * Acting goes through the gateway that serves it, or takes its lock for as long as the act takes
  * (R12).
  */
 import type { Command } from 'commander'
 import type { RegistryEntry } from '../../core/chain/questions.js'
-import type { Ledger } from '../../core/gateway/ledger/ledger.js'
-import { openStore, readStore } from '../../core/gateway/ledger/open-store.js'
+import type { Ledger, LedgerSettings } from '../../core/gateway/ledger/ledger.js'
+import { openSharedStore, openStore } from '../../core/gateway/ledger/open-store.js'
 import type { ActName, ActResult } from '../../core/gateway/operator/acts.js'
 import { shownRegistry } from '../../core/gateway/operator/registry.js'
 import {
+  adminTokenFile,
   expectedChain,
   type LoadedConfig,
   loadConfig,
   registryOf,
   settingsOf,
-  storeFolder,
 } from '../../core/host/config-file.js'
 import { genesisOf } from '../../core/host/gateway-host.js'
-import { operatorServiceOfChain } from '../../core/host/operator-service.js'
+import { readPlaced } from '../../core/host/held-store.js'
+import { operatorServiceOfChain, type ServedStore } from '../../core/host/operator-service.js'
+import { folderBytes } from '../../core/host/store-size.js'
 import { createClosers } from '../../core/io/closers.js'
 import { fromCwd } from '../../core/io/home-paths.js'
+import type { SqlDatabase } from '../../core/ports.js'
 import {
   RejectedError,
   StorageError,
@@ -29,6 +32,7 @@ import {
 } from '../../core/protocol/errors.js'
 import { isCandidateId } from '../../core/protocol/words.js'
 import { acquireLock, holderText, type LockHolder, readHolder } from '../../core/storage/lock.js'
+import { requireTables } from '../../core/storage/postgres/schema.js'
 import type { StoredRecord } from '../../core/storage/record-log.js'
 import { type GlobalFlags, timeoutMs } from '../session/settings.js'
 import type { Context } from '../terminal/context.js'
@@ -42,11 +46,11 @@ export interface OperatorFlags extends GlobalFlags {
 
 export interface Site {
   readonly loaded: LoadedConfig
-  /** The store's folder. */
+  /** The store's folder, or its database without user and password. */
   readonly store: string
   /** --timeout. */
   readonly timeoutMs: number | undefined
-  /** Acts are told and not carried out. */
+  /** Acts are reported and not carried out. */
   readonly isDryRun: boolean
   /** A command of this group as it can be pasted: for the same configuration. */
   named(command: string): string
@@ -75,14 +79,14 @@ export async function siteAt(
   const flag = config === undefined ? '' : ` --config ${shellWord(config)}`
   return {
     loaded,
-    store: storeFolder(loaded),
+    store: await storeName(context, loaded),
     timeoutMs: limitMs,
     isDryRun: false,
     named: (text) => `\`proposer operator ${text}${flag}\``,
   }
 }
 
-export interface Looked {
+export interface StoreView {
   readonly ledger: Ledger
   readonly registry: readonly RegistryEntry[]
   /** Who works on the store now. */
@@ -97,15 +101,16 @@ export async function look<T>(
   context: Context,
   { loaded, store, named }: Site,
   collectors: readonly { onRecord(record: StoredRecord): void }[],
-  work: (looked: Looked) => Promise<T>,
+  work: (view: StoreView) => Promise<T>,
 ): Promise<T> {
   const configured = await registryOf(context, loaded)
   const settings = settingsOf(loaded.config, undefined)
-  const ledger = await readStore(context, store, settings, (record) => {
+  const collect = (record: StoredRecord) => {
     for (const collector of collectors) collector.onRecord(record)
-  })
+  }
+  const ledger = await readPlaced(context, loaded, settings, collect)
   try {
-    const holder = await readHolder(context, store)
+    const holder = loaded.place.kind === 'folder' ? await readHolder(context, store) : undefined
     const { entries, conflict } = shownRegistry(configured, ledger.questions, named)
     if (conflict)
       context.output.warning(
@@ -136,7 +141,7 @@ const pauseMs = 25
 
 /**
  * Carries out one act: by the admin listener where a gateway serves, else under the store's own
- * lock. Two operators at once come one after the other; a gateway that is starting is waited for.
+ * lock. Two operators at once come one after the other. A gateway that is starting is waited for.
  * --timeout bounds the waiting and the gateway's response, not an act that this process has begun
  * itself. `undefined` with --dry-run, which only shows what would be done. Rejects with what the
  * act rejects with, and with StorageError `store_locked` naming a holder that takes no acts.
@@ -148,7 +153,9 @@ export async function act(
   body: object,
 ): Promise<Acted | undefined> {
   const { clock, signal } = context
-  const { store } = site
+  const { store, loaded } = site
+  if (loaded.place.kind === 'database')
+    return actOnShared(context, site, loaded.place.url, name, body)
   const beganMs = clock.monotonicMs()
   const spentMs = () => clock.monotonicMs() - beganMs
   for (;;) {
@@ -164,7 +171,8 @@ export async function act(
       if (result !== undefined) return { result, through: 'store' }
     } else {
       const left = site.timeoutMs && Math.max(1, site.timeoutMs - spentMs())
-      const result = await postAct(context, { url, store, name, body, timeoutMs: left })
+      const call = { url, tokenFile: adminTokenFile(loaded), name, body, timeoutMs: left }
+      const result = await postAct(context, call)
       // Nobody listens there: the gateway has gone since its lock was read.
       if (result !== undefined) return { result, through: 'gateway' }
     }
@@ -177,6 +185,46 @@ export async function act(
     await clock.sleep(pauseMs, signal)
   }
 }
+
+/** Where a gateway of this configuration takes acts on this machine, if one runs. */
+export const adminUrlHere = ({ config }: LoadedConfig): string =>
+  `http://127.0.0.1:${config.admin.port}`
+
+/** By the admin listener of this machine where there is one, else by the store itself. */
+async function actOnShared(
+  context: Context,
+  site: Site,
+  storeUrl: string,
+  name: ActName,
+  body: object,
+): Promise<Acted | undefined> {
+  const { store, loaded, timeoutMs } = site
+  const tokenFile = adminTokenFile(loaded)
+  const url = adminUrlHere(loaded)
+  if (site.isDryRun) {
+    const shown = { act: name, store, ...body }
+    return showDryRun(context, `carry out ${name} on ${store}`, shown)
+  }
+  if (await context.files.exists(tokenFile)) {
+    const result = await postAct(context, { url, tokenFile, name, body, timeoutMs })
+    if (result !== undefined) return { result, through: 'gateway' }
+  }
+  const database = await storeIn(context, storeUrl)
+  const result = await actOnOpen(context, loaded, name, body, (settings) =>
+    openSharedStore(context, database, { settings }),
+  )
+  return { result, through: 'store' }
+}
+
+/** A database whose tables are there. StorageError where they are not. */
+async function storeIn(context: Context, url: string): Promise<SqlDatabase> {
+  const database = await context.edges.database(url)
+  await requireTables(database)
+  return database
+}
+
+const storeName = async ({ edges }: Context, { place }: LoadedConfig): Promise<string> =>
+  place.kind === 'folder' ? place.folder : (await edges.database(place.url)).name
 
 /** `undefined` where the holder of the lock will be gone, or take acts, in a moment. */
 async function actOnStore(
@@ -219,22 +267,33 @@ async function actUnderLock(
   name: ActName,
   body: object,
 ): Promise<ActResult> {
-  const { config } = loaded
   const { requireLocalDisk } = await import('../../core/io/files.js')
   await requireLocalDisk(store)
+  return actOnOpen(context, loaded, name, body, async (settings) => ({
+    ...(await openStore(context, store, { fence, settings })),
+    bytes: () => folderBytes(context.files, store),
+  }))
+}
+
+async function actOnOpen(
+  context: Context,
+  loaded: LoadedConfig,
+  name: ActName,
+  body: object,
+  open: (settings: (isNew: boolean) => Promise<LedgerSettings>) => Promise<ServedStore>,
+): Promise<ActResult> {
+  const { config } = loaded
   const configured = await registryOf(context, loaded)
   const chain = () => context.edges.chain(config.chain.rpc_urls, expectedChain(config))
-  const opened = await openStore(context, store, {
-    fence,
-    // Only a new store has to be told which chain it is for.
-    settings: async (isNew) =>
-      settingsOf(
-        config,
-        isNew ? await genesisOf(context, await chain(), config, true, unreachable) : undefined,
-      ),
-  })
+  // Only a new store has to know which chain it is for.
+  const opened = await open(async (isNew) =>
+    settingsOf(
+      config,
+      isNew ? await genesisOf(context, await chain(), config, true, unreachable) : undefined,
+    ),
+  )
   try {
-    const served = { ...opened, folder: store, configured }
+    const served = { ...opened, configured }
     return await operatorServiceOfChain(context, served, loaded, chain).run(name, body)
   } finally {
     await opened.ledger.close()

@@ -37,7 +37,7 @@ interface ActVerb {
   /** A line for a name that was changed, and for one that was so already. */
   lines?(name: string): readonly [changed: string, same: string]
   /** Where the outcome is printed otherwise. */
-  print?(context: Context, acted: Acted): void
+  print?(context: Context, acted: Acted, site: Site): void
 }
 
 export const reasonOption = [
@@ -190,15 +190,21 @@ export const actVerbs = {
     reason: 'none',
     example: 'store compact',
     before: requireStore,
-    print({ output }, { result: { bytes }, through }) {
+    print({ output }, { result: { bytes }, through }, { loaded }) {
       const { before = 0, after = 0 } = bytes ?? {}
       const line = `the store took ${before} bytes, now ${after}`
-      // What is young is told beside what is folded, so that a small store can grow.
+      // What is young is reported beside what is folded, so that a small store can grow.
       const grown = `: it grew, because every candidate is written whole now and the last ${keptDays} days stay told beside that; it shrinks once there is more that is older`
+      const snapshot =
+        ': every record stays, and the next opening starts from a snapshot of what they come to'
       output.result(
         'operator-store-compaction',
         { bytes_before: before, bytes_after: after, through },
-        () => fold(after <= before ? line : `${line}${grown}`, output.columns, '  '),
+        () => {
+          const isShared = loaded.place.kind === 'database'
+          const text = isShared ? `${line}${snapshot}` : after <= before ? line : `${line}${grown}`
+          return fold(text, output.columns, '  ')
+        },
       )
     },
   },
@@ -222,7 +228,7 @@ export function actCommand(context: Context, verb: ActVerb): Command {
       await verb.before?.(context, site)
       const acted = await act(context, site, verb.act, body)
       if (acted === undefined) return
-      if (verb.print) verb.print(context, acted)
+      if (verb.print) verb.print(context, acted, site)
       else printActed(context, acted, verb.lines ?? ((name) => [name, name]))
     })
 }

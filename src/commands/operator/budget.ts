@@ -8,7 +8,7 @@ import { holderText, type LockHolder, readHolder } from '../../core/storage/lock
 import type { Context } from '../terminal/context.js'
 import type { Output } from '../terminal/output.js'
 import { counted, fields, fold } from '../terminal/render.js'
-import { adminUrlOf, siteOf } from './access.js'
+import { adminUrlHere, adminUrlOf, siteOf } from './access.js'
 import { getAdmin } from './remote.js'
 
 const Budget = z.object({
@@ -29,8 +29,10 @@ export const budgetCommand = (context: Context) =>
     .action(async (_own: unknown, command: Command) => {
       const { store, timeoutMs, loaded } = await siteOf(context, command)
       const { output } = context
-      const holder = await readHolder(context, store)
-      const url = adminUrlOf(holder)
+      const isFolder = loaded.place.kind === 'folder'
+      const holder = isFolder ? await readHolder(context, store) : undefined
+      // Gateways of one store have the same windows: the one of this machine tells of them.
+      const url = isFolder ? adminUrlOf(holder) : adminUrlHere(loaded)
       const body = url && (await getAdmin(context, `${url}/operator/budget`, { timeoutMs }))
       const read = Budget.safeParse(body)
       const { window_seconds, global_items, per_ip_items } = read.data ?? loaded.config.budget

@@ -17,7 +17,14 @@ import { colours } from '../terminal/candidate-text.js'
 import type { Context } from '../terminal/context.js'
 import type { Output } from '../terminal/output.js'
 import { fields, timeText, visible } from '../terminal/render.js'
-import { candidateIdOf, type Looked, look, type Site, siteOf, unknownCandidate } from './access.js'
+import {
+  candidateIdOf,
+  look,
+  type Site,
+  type StoreView,
+  siteOf,
+  unknownCandidate,
+} from './access.js'
 import { printRows } from './lists.js'
 
 interface ListFlags {
@@ -52,11 +59,11 @@ export const candidatesListCommand = (context: Context) =>
       const proposer = own.proposer === undefined ? undefined : requireAddress(own.proposer)
       const receipts = createReceipts()
       const { output } = context
-      await look(context, site, [receipts], async (looked) => {
-        const questionId = questionIdOf(site, looked, own.question?.toLowerCase())
+      await look(context, site, [receipts], async (view) => {
+        const questionId = questionIdOf(site, view, own.question?.toLowerCase())
         const wanted = { status: own.status, proposer, questionId }
-        const { found, more } = await newest(looked, wanted, limit)
-        const slugs = slugsOf(looked)
+        const { found, more } = await newest(view, wanted, limit)
+        const slugs = slugsOf(view)
         const rows = found.map((one) =>
           candidateRow(one, slugs.get(one.round.questionId), receipts),
         )
@@ -78,10 +85,10 @@ export const candidatesListCommand = (context: Context) =>
     })
 
 /** The slugs of the registry, by question. */
-export const slugsOf = ({ registry }: Pick<Looked, 'registry'>) =>
+export const slugsOf = ({ registry }: Pick<StoreView, 'registry'>) =>
   new Map(registry.map(({ questionId, slug }) => [questionId, slug]))
 
-function questionIdOf(site: Site, { registry }: Looked, name: string | undefined) {
+function questionIdOf(site: Site, { registry }: StoreView, name: string | undefined) {
   if (name === undefined || isQuestionId(name)) return name
   const found = registry.find(({ slug }) => slug === name)
   if (found) return found.questionId
@@ -92,7 +99,7 @@ function questionIdOf(site: Site, { registry }: Looked, name: string | undefined
 
 /** The newest candidates that fit, and how many more there are. */
 async function newest(
-  { ledger }: Looked,
+  { ledger }: StoreView,
   wanted: Record<'status' | 'proposer' | 'questionId', string | undefined>,
   limit: number,
 ) {
@@ -117,7 +124,7 @@ async function newest(
 }
 
 /**
- * Which and how far, then when, what and by whom; one line where all of it fits, and the id stays
+ * Which and how far, then when, what and by whom. One line where all of it fits, and the id stays
  * whole on a narrow terminal too.
  */
 export function rowText(
@@ -184,10 +191,10 @@ export const showCommand = (context: Context) =>
       const site = await siteOf(context, command)
       const receipts = createReceipts()
       const { output } = context
-      await look(context, site, [receipts], async (looked) => {
-        const candidate = await looked.ledger.get(id)
+      await look(context, site, [receipts], async (view) => {
+        const candidate = await view.ledger.get(id)
         if (!candidate) throw unknownCandidate(site, id)
-        const slug = slugsOf(looked).get(candidate.round.questionId)
+        const slug = slugsOf(view).get(candidate.round.questionId)
         const row = candidateRow(candidate, slug, receipts)
         output.result('operator-candidate', row, () =>
           fields(

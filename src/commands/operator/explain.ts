@@ -68,7 +68,7 @@ async function serviceOf(context: Context, holder: LockHolder | undefined): Prom
     )
     return { kind: 'serves', reasons: read.data?.reasons }
   } catch (error) {
-    // The records are told all the same, and that nobody answered is part of the answer.
+    // The records are reported all the same, and that nobody answered is part of the answer.
     if (error instanceof UnavailableError) return { kind: 'serves', reasons: undefined }
     throw error
   }

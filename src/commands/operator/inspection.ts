@@ -7,9 +7,12 @@ import { inspectLog } from '../../core/storage/inspect.js'
 import type { Context } from '../terminal/context.js'
 import type { Site } from './access.js'
 
-/** UsageError `no_store` where the folder that gateway.json names does not exist. */
+/**
+ * UsageError `no_store` where the folder that gateway.json names does not exist. Of a database the
+ * opening itself says what is missing.
+ */
 export async function requireStore({ files }: Context, { store, loaded }: Site): Promise<void> {
-  if (await files.exists(store)) return
+  if (loaded.place.kind === 'database' || (await files.exists(store))) return
   throw new UsageError('no_store', `there is no store at ${store}`, {
     hint: `check \`store\` in ${loaded.path}; \`proposer serve\` makes a store where there is none`,
   })

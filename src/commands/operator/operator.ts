@@ -4,9 +4,12 @@ import type { Context } from '../terminal/context.js'
 import { actCommand, actVerbs } from './acts.js'
 import { budgetCommand } from './budget.js'
 import { candidatesListCommand, showCommand } from './candidates.js'
+import { copyCommand } from './copy.js'
 import { explainCommand } from './explain.js'
+import { gatewaysCommand, resignCommand } from './gateways.js'
 import { questionsListCommand, walletsListCommand } from './lists.js'
 import { repairCommand } from './repair.js'
+import { initCommand, upgradeCommand } from './shared-store.js'
 import { storeExportCommand, verifyCommand } from './store.js'
 
 export function operatorCommand(context: Context): Command {
@@ -59,16 +62,31 @@ export function operatorCommand(context: Context): Command {
       ),
       group(
         'store',
-        'prove, fold, export and repair the store',
-        ['store verify', 'store compact', 'store export --csv > candidates.csv'],
+        'prove, fold, export, repair and copy the store',
         [
+          'store verify',
+          'store compact',
+          'store export --csv > candidates.csv',
+          'store copy --from ./gateway-store --to postgres://proposer@db.internal/proposer',
+        ],
+        [
+          initCommand(context),
+          upgradeCommand(context),
           verifyCommand(context),
           act('compact'),
           storeExportCommand(context),
+          copyCommand(context),
           repairCommand(context),
         ],
       ),
       budgetCommand(context),
+      gatewaysCommand(context),
+      group(
+        'leader',
+        'of several gateways on one store in PostgreSQL, the one that executes',
+        ['gateways', 'leader resign --reason "node upgrade"'],
+        [resignCommand(context)],
+      ),
     ],
   ).option(
     '--config <gateway.json>',

@@ -3,7 +3,7 @@
  * store's lock names.
  */
 import * as z from 'zod/mini'
-import type { ActName, ActResult } from '../../core/gateway/operator/acts.js'
+import { type ActName, type ActResult, leaderResignName } from '../../core/gateway/operator/acts.js'
 import { readAdminToken } from '../../core/io/serving/admin-token.js'
 import { TransportError } from '../../core/ports.js'
 import {
@@ -25,13 +25,15 @@ const Result = z.object({
   notes: Names,
   bytes: z.optional(z.object({ before: z.number(), after: z.number() })),
 })
+const Resigned = z.object({ resigned: z.boolean() })
 const Refused = z.object({
   error: z.object({ code: z.string(), detail: z.string(), hint: z.optional(z.string()) }),
 })
 
 export interface RemoteAct {
   readonly url: string
-  readonly store: string
+  /** The file with the admin token. */
+  readonly tokenFile: string
   readonly name: ActName
   readonly body: object
   /**
@@ -44,13 +46,38 @@ export interface RemoteAct {
 /**
  * Sends an act; `undefined` where nobody listens any more. Rejects with RejectedError (3) for a
  * refusal, UnauthorizedError (4) for a wrong token, UnavailableError (75) for 503, UncertainError
- * (6) where no answer came: acts may be repeated, what is as wished stays.
+ * (6) where no answer came. Acts may be repeated: what is as requested stays.
  */
 export async function postAct(
   context: Context,
-  { url, store, name, body, timeoutMs }: RemoteAct,
+  { name, ...call }: RemoteAct,
 ): Promise<ActResult | undefined> {
-  const token = await readAdminToken(store)
+  const answer = await postOperator(context, { ...call, name })
+  if (answer === undefined) return undefined
+  const parsed = Result.safeParse(answer)
+  if (!parsed.success) throw uncertain('the gateway gave an answer that no act has')
+  const { bytes, ...result } = parsed.data
+  return { act: name, ...result, ...(bytes && { bytes }) }
+}
+
+/** Asks the leader on this machine to give up its lease; otherwise as `postAct`. */
+export async function postResign(
+  context: Context,
+  call: Omit<RemoteAct, 'name'>,
+): Promise<boolean | undefined> {
+  const answer = await postOperator(context, { ...call, name: leaderResignName })
+  if (answer === undefined) return undefined
+  const parsed = Resigned.safeParse(answer)
+  if (!parsed.success) throw uncertain('the gateway gave an answer that no act has')
+  return parsed.data.resigned
+}
+
+/** The body of an answer with 200; `undefined` where nobody listens any more. */
+async function postOperator(
+  context: Context,
+  { url, tokenFile, name, body, timeoutMs }: Omit<RemoteAct, 'name'> & { readonly name: string },
+): Promise<unknown> {
+  const token = await readAdminToken(tokenFile)
   const init = {
     method: 'POST',
     headers: { 'content-type': 'application/json', authorization: `Bearer ${token}` },
@@ -60,10 +87,7 @@ export async function postAct(
   if (answer === undefined) return undefined
   if ('missing' in answer) throw uncertain(answer.missing, answer.cause)
   if (answer.status !== 200) throw refusalOf(answer)
-  const parsed = Result.safeParse(answer.body)
-  if (!parsed.success) throw uncertain('the gateway gave an answer that no act has')
-  const { bytes, ...result } = parsed.data
-  return { act: name, ...result, ...(bytes && { bytes }) }
+  return answer.body
 }
 
 /**

@@ -4,6 +4,7 @@
  */
 import { Command } from 'commander'
 import { storeLog } from '../../core/gateway/ledger/open-store.js'
+import { storeFolder } from '../../core/host/config-file.js'
 import { StorageError, UsageError } from '../../core/protocol/errors.js'
 import { joinPath } from '../../core/storage/durable.js'
 import { acquireLock } from '../../core/storage/lock.js'
@@ -31,6 +32,8 @@ export const repairCommand = (context: Context) =>
     .addHelpText('after', '\nExample:\n  proposer operator store repair')
     .action(async (own: RepairFlags, command: Command) => {
       const site = await siteOf(context, command)
+      // A database is mended with its own tools.
+      storeFolder(site.loaded)
       await requireStore(context, site)
       const { reason = 'by operator' } = reasonFlag(own)
       const plan = await planOf(context, site)

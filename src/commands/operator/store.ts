@@ -15,6 +15,7 @@ import { ruleLines } from '../terminal/rules.js'
 import { look, type Site, siteOf } from './access.js'
 import { slugsOf } from './candidates.js'
 import { inspectStore, requireStore } from './inspection.js'
+import { proveShared } from './shared-store.js'
 
 export const verifyCommand = (context: Context) =>
   new Command('verify')
@@ -24,6 +25,7 @@ export const verifyCommand = (context: Context) =>
     .addHelpText('after', '\nExample:\n  proposer operator store verify')
     .action(async (_own: unknown, command: Command) => {
       const site = await siteOf(context, command)
+      if (site.loaded.place.kind === 'database') return proveShared(context, site)
       await requireStore(context, site)
       const inspected = await inspectStore(context, site)
       refuseDamage(site, inspected)
@@ -113,9 +115,9 @@ export const storeExportCommand = (context: Context) =>
       const site = await siteOf(context, command)
       const receipts = createReceipts()
       const { output } = context
-      await look(context, site, [receipts], async (looked) => {
-        const { ledger } = looked
-        const slugs = slugsOf(looked)
+      await look(context, site, [receipts], async (view) => {
+        const { ledger } = view
+        const slugs = slugsOf(view)
         const rows: CandidateRow[] = []
         let count = 0
         for (const { id } of [...ledger.newest()].reverse()) {

@@ -9,6 +9,7 @@ import type { KeySigner } from '../../core/io/key-files.js'
 import type { Signer } from '../../core/ports.js'
 import { UsageError } from '../../core/protocol/errors.js'
 import type { Address } from '../../core/protocol/schema.js'
+import { lowercase } from '../../core/protocol/words.js'
 import type { Context } from '../terminal/context.js'
 import { publicUrl } from '../terminal/render.js'
 import { askHidden, readInput } from './inputs.js'
@@ -79,7 +80,7 @@ export function openAccount(context: Context, settings: Settings, flags: Account
 
 function namedProposer(text: string | undefined): Address | undefined {
   if (text === undefined) return undefined
-  if (/^0x[0-9a-fA-F]{40}$/.test(text)) return text.toLowerCase() as Address
+  if (/^0x[0-9a-fA-F]{40}$/.test(text)) return lowercase(text)
   throw new UsageError(
     'bad_proposer',
     `--proposer ${text} is not an address`,
@@ -164,7 +165,7 @@ async function unlockSource(
   const name = keystoreName(context, settings)
   if (name !== undefined) {
     const { readKeystore, unlockKeystore } = await import('../../core/io/keystore.js')
-    // A missing account is told before anybody types a password for it.
+    // A missing account is reported before anybody types a password for it.
     await readKeystore(context.files, settings.home.value, name)
     const password = await readPassword(context, passwordFile, `Password of ${name}: `)
     return signerOn(curve, await unlockKeystore(context.files, settings.home.value, name, password))
@@ -195,9 +196,9 @@ async function unlockSource(
 }
 
 /**
- * The password in the file that `flag` named, `-` for stdin (one line end at its end does not
- * count), or typed without echo on a terminal. A file that others may read is refused like a key
- * file (UsageError `password_file_mode`).
+ * The password in the file that `flag` named, `-` for stdin, or typed without echo on a terminal.
+ * One line end at the end of a file does not count. A file that others may read is refused like a
+ * key file (UsageError `password_file_mode`).
  */
 export async function readPassword(
   context: Context,

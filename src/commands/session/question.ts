@@ -7,7 +7,6 @@ import {
   withDirect,
 } from '../../core/client/trust/context.js'
 import type { Trust } from '../../core/client/trust/trust.js'
-import type { Hex } from '../../core/ports.js'
 import { UsageError } from '../../core/protocol/errors.js'
 import { fromHex } from '../../core/protocol/witness.js'
 import { isIdentifier } from '../../core/protocol/words.js'
@@ -48,8 +47,8 @@ export function requireIdentifier(text: string): void {
 }
 
 /**
- * How amounts of its token are written: as we know the token; else as the chain told, or the file
- * that the context came from.
+ * How amounts of its token are written: as we know the token; else as the chain reported, or the
+ * file that the context came from.
  */
 export const unitsOf = ({ bond, signing, token }: QuestionContext): TokenUnits | undefined =>
   knownToken(signing.chain_id, bond.token) ?? token
@@ -59,7 +58,7 @@ export const unitsOf = ({ bond, signing, token }: QuestionContext): TokenUnits |
  * where it is no name.
  */
 function oracleIdText(raw: string): string {
-  const name = new TextDecoder().decode(fromHex(raw as Hex)).replace(/\0+$/, '')
+  const name = new TextDecoder().decode(fromHex(raw)).replace(/\0+$/, '')
   return /^[A-Z0-9_/ .-]{3,32}$/i.test(name) ? `${name} (${raw.slice(0, 10)}…)` : raw
 }
 

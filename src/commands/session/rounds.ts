@@ -50,8 +50,8 @@ export const retryNote =
     )
 
 /**
- * Collects what becomes of earlier ones. --quiet silences the note that told it, but not an outcome
- * that only the operator can tell.
+ * Collects what becomes of earlier ones. --quiet silences the note that reported it, but not an
+ * outcome that only the operator can tell.
  */
 export function collector(
   context: Context,
@@ -83,7 +83,7 @@ export const settledData = (settled: readonly SettledEarlier[]) =>
   }))
 
 /**
- * The same error with what became of the earlier ones in its detail: with --json there are no
+ * The same error with what became of the earlier ones in its detail. With --json there are no
  * notes, and an outcome that only the operator can tell must not be lost with the result.
  */
 export function withSettled(error: unknown, settled: readonly SettledEarlier[]): unknown {

@@ -134,12 +134,12 @@ export async function withSession<T>(
   const closed: PromiseSettledResult<void>[] = []
   for (const close of closers.reverse()) closed.push(...(await Promise.allSettled([close()])))
   if (outcome.status === 'rejected') throw stoppedOr(context, outcome.reason)
-  // What the verb did is done; a journal or store that did not close well is still told.
+  // What the verb did is done; a journal or store that did not close well is still reported.
   for (const one of closed) if (one.status === 'rejected') throw one.reason
   return outcome.value
 }
 
-/** A node's URL is often a credential: what is wrong is told without showing it (R5). */
+/** A node's URL is often a credential: what is wrong is reported without showing it (R5). */
 function requireRpcUrl({ value, from }: Setting): string {
   if (URL.canParse(value) && /^https?:$/.test(new URL(value).protocol)) return value
   throw new UsageError(

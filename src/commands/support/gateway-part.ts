@@ -10,28 +10,29 @@ import { urlCredentials } from '../../core/client/support/url-credentials.js'
 import type { GatewayConfig } from '../../core/gateway/config.js'
 import { datedRecord } from '../../core/gateway/ledger/compaction.js'
 import { candidateRow, createReceipts } from '../../core/gateway/status/listing.js'
+import { adminTokenFile, type StorePlace } from '../../core/host/config-file.js'
 import { instant } from '../../core/protocol/candidate.js'
 import { withoutNodeWords } from '../../core/protocol/node-words.js'
 import { pick } from '../../core/protocol/pick.js'
 import type { StoredRecord } from '../../core/storage/record-log.js'
-import { adminUrlOf, type Looked, look, type Site } from '../operator/access.js'
+import { adminUrlOf, look, type Site, type StoreView } from '../operator/access.js'
 import { inspectStore } from '../operator/inspection.js'
 import { getAdmin } from '../operator/remote.js'
 import type { Context } from '../terminal/context.js'
 import { contentOf, secretsOf } from './known-secrets.js'
 import { hostOf } from './settings-part.js'
 
-/** Changes of the store that are told, the newest. */
+/** Changes of the store that are reported, the newest. */
 const changesLimit = 50
 
 /** The part itself, and what it is compared with before it is given away. */
 export async function gatewayPart(context: Context, site: Site, wanted: BundleScope) {
   const { config, folder } = site.loaded
   const changes = createChanges()
-  const looked = await orError(() =>
+  const view = await orError(() =>
     look(context, site, [changes], (open) => candidatesOf(open, wanted)),
   )
-  const { signatures = [], holder } = looked.value ?? {}
+  const { signatures = [], holder } = view.value ?? {}
   const served = adminUrlOf(holder)
   const keyFile = config.executor.key_file
   const secrets: readonly Secret[] = [
@@ -46,29 +47,35 @@ export async function gatewayPart(context: Context, site: Site, wanted: BundleSc
         : '',
       keyFile === undefined ? '' : await contentOf(context, resolve(folder, keyFile)),
     ]),
-    ...secretsOf('the admin token', [await contentOf(context, resolve(site.store, 'admin.token'))]),
+    ...secretsOf('the admin token', [await contentOf(context, adminTokenFile(site.loaded))]),
+    ...secretsOf('the password of the store', passwordsOf(site.loaded.place)),
     ...secretsOf('a signature or transaction of the store', signatures),
   ]
   return {
     secrets,
     part: {
       config: publicConfig(config),
-      store: await storeProof(context, site),
+      store:
+        site.loaded.place.kind === 'folder'
+          ? await storeProof(context, site)
+          : { shared: true, store_id: view.value?.info?.storeId ?? null },
       holder:
         holder === undefined
           ? null
           : { state: holder.state, pid: holder.pid, serves: served !== undefined },
-      unreadable: looked.error ?? null,
-      stages: looked.value?.stages ?? null,
-      candidates: looked.value?.candidates ?? [],
-      candidates_left_out: looked.value?.leftOut ?? 0,
+      unreadable: view.error ?? null,
+      stages: view.value?.stages ?? null,
+      candidates: view.value?.candidates ?? [],
+      candidates_left_out: view.value?.leftOut ?? 0,
       changes: changes.newest(),
       running: served === undefined ? null : await runningPart(context, served),
     },
   }
 }
 
-/** Every key by name: a key of a later version is not told before somebody has thought about it. */
+/**
+ * Every key by name: a key of a later version is not reported before somebody has thought about it.
+ */
 function publicConfig(config: GatewayConfig) {
   const { chain, slugs, admission, cors, proxy, executor } = config
   const { key_file, account } = executor
@@ -101,6 +108,12 @@ function publicConfig(config: GatewayConfig) {
   }
 }
 
+/** As it stands in the URL, and decoded. */
+function passwordsOf(place: StorePlace): readonly string[] {
+  const written = place.kind === 'database' && /:\/\/[^:@/]*:([^@/]*)@/.exec(place.url)?.[1]
+  return written ? [written, decodeURIComponent(written)] : []
+}
+
 async function storeProof(context: Context, site: Site) {
   const { value, error } = await orError(() => inspectStore(context, site))
   if (value === undefined) return { sound: false, ...error }
@@ -122,7 +135,7 @@ async function storeProof(context: Context, site: Site) {
  * node's: its code is enough.
  */
 async function candidatesOf(
-  { ledger, registry, holder }: Looked,
+  { ledger, registry, holder }: StoreView,
   { question, sinceMs }: BundleScope,
 ) {
   const receipts = createReceipts()
@@ -147,7 +160,7 @@ async function candidatesOf(
     shown.push(publicRow(candidateRow(candidate, slug, receipts)))
   }
   for (const { attempts } of ledger.slots()) signatures.push(...attempts.map(({ raw }) => raw))
-  return { stages, candidates: shown, leftOut, signatures, holder }
+  return { stages, candidates: shown, leftOut, signatures, holder, info: ledger.info }
 }
 
 const publicRow = (row: ReturnType<typeof candidateRow>) =>
@@ -199,7 +212,8 @@ const lookMs = 5_000
 const maxMetricsBytes = 1024 * 1024
 
 /**
- * What the gateway that serves tells of itself by its admin listener; a silent one is told as such.
+ * What the gateway that serves tells of itself by its admin listener; a silent one is reported as
+ * such.
  */
 async function runningPart(context: Context, url: string) {
   const { value, error } = await orError(() =>
@@ -233,7 +247,7 @@ async function metricsOf(context: Context, url: string): Promise<Readonly<Record
   )
 }
 
-/** A failure of ours, or of a connection, is part of the picture; only its code is told. */
+/** A failure of ours, or of a connection, is part of the picture; only its code is reported. */
 async function orError<T>(
   work: () => Promise<T>,
 ): Promise<{ value?: T; error?: { code: string } }> {

@@ -67,7 +67,7 @@ export const secretsOf = (
  */
 const telling =
   /(?:KEY|SECRET|TOKEN|PASSWORD|PASSWD|PASSPHRASE|MNEMONIC|CREDENTIAL)S?\d*$|^(?:PASS|PW|PWD|PAT|AUTH|SEED|CREDS?)\d*$/i
-/** What such a secret is kept in, or told about it, is none itself. */
+/** What such a secret is kept in, or reported about it, is none itself. */
 const about = /_(?:FILE|PATH|DIR|URL|HOST|USER|NAME|TYPE|SOCK)$/i
 /** A path, or a public address, is none; what is this short is in every text. */
 const harmless = /^(?:[./~].*|0x[0-9a-fA-F]{40}|.{0,7})$/s

@@ -1,7 +1,7 @@
 /**
  * `support-bundle`: what support needs, in one JSON document (contract §6). It is put together from
- * an allow-list, read-only and without asking any network but a gateway's own loopback listener,
- * and compared with every secret this process can know before a byte of it leaves (R5).
+ * an allow-list, read-only and without asking any network but a gateway's own loopback listener. It
+ * is compared with every secret this process can know before a byte of it leaves (R5).
  */
 import { arch, platform, release } from 'node:os'
 import { basename, dirname } from 'node:path'
@@ -25,7 +25,8 @@ import {
 import { fromCwd } from '../../core/io/home-paths.js'
 import { instant } from '../../core/protocol/candidate.js'
 import { ProposerError, UsageError } from '../../core/protocol/errors.js'
-import { isIdentifier } from '../../core/protocol/schema.js'
+import { programVersion } from '../../core/protocol/version.js'
+import { isIdentifier } from '../../core/protocol/words.js'
 import { publishFile, writeAll } from '../../core/storage/durable.js'
 import { confirm } from '../session/inputs.js'
 import { secretChecks } from '../session/secret-checks.js'
@@ -33,7 +34,6 @@ import { type Session, type SessionFlags, withSession } from '../session/session
 import type { Context } from '../terminal/context.js'
 import { type DryRunFlag, dryRunOption, showDryRun } from '../terminal/dry-run.js'
 import { counted, fields, jsonText, visible } from '../terminal/render.js'
-import { programVersion } from '../terminal/version.js'
 import { clientSecrets, variableKind } from './known-secrets.js'
 import { settingsPart } from './settings-part.js'
 
@@ -166,7 +166,7 @@ async function collect(
 type Bundle = Awaited<ReturnType<typeof collect>>['document']
 
 /**
- * A damaged journal is told as such, with what of it can be read, and the rest of the bundle is
+ * A damaged journal is reported as such, with what of it can be read, and the rest of the bundle is
  * made all the same.
  */
 async function readJournal(

@@ -1,7 +1,7 @@
 /** A candidate's status for people (spec §2.6). */
 
 import { remedyOf } from '../../core/client/follow/errors.js'
-import { endOf, type PolledStatus, timeOf } from '../../core/client/follow/follow.js'
+import { endOf, type PolledStatus, timeOf } from '../../core/client/follow/status.js'
 import type { Output } from './output.js'
 import { fields, fold, timeText, visible } from './render.js'
 

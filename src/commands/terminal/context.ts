@@ -32,6 +32,8 @@ export interface Context extends Ports, Terminal {
   readonly defaultHome: string
   /** PROPOSER_PRIVATE_KEY, gone from the process's environment since the start (robustness §6). */
   readonly environmentKey: string | undefined
+  /** PROPOSER_STORE_URL_FILE. */
+  readonly storeUrlFile?: string | undefined
   /** Says how this run takes the end from now on; only a process of its own has it. */
   endAs?(ending: Ending): void
   readonly edges: Ports['edges'] & {
@@ -61,6 +63,7 @@ export function createContext(process: NodeJS.Process): Context {
     output: createOutput({ stdout, stderr, env, mode: 'human', quiet: false }),
     defaultHome: defaultHome(process.platform, env, homedir()),
     environmentKey,
+    storeUrlFile: env.PROPOSER_STORE_URL_FILE || undefined,
     ...systemPorts(),
     ...listenForEnd(process),
     edges: {

@@ -11,27 +11,30 @@ type Kept = (typeof kept)[number]
 /** Verbs that ask nobody: only what tells whose journal they read matters. */
 const localVerbs = new Set(['journal', 'plan', 'config', 'account', 'trust'])
 
-/**
- * A hint whose backticked `proposer …` commands repeat the given flags that they do not name
- * themselves.
- */
-export function withFlags(hint: string, argv: readonly string[]): string {
+/** A hint with the flags of this command line in its commands, which stand between backticks. */
+export const withFlags = (hint: string, argv: readonly string[]): string =>
+  hint
+    .split('`')
+    .map((part, index) => (index % 2 === 1 ? commandWithFlags(part, argv) : part))
+    .join('`')
+
+/** A `proposer …` command with the given flags that it does not name itself. */
+export function commandWithFlags(command: string, argv: readonly string[]): string {
+  const [program, verb = ''] = command.split(' ', 2)
+  if (program !== 'proposer' || !/^[a-z]/.test(verb)) return command
   const given = givenFlags(argv)
-  if (given.size === 0) return hint
-  return hint.replace(/`proposer ([a-z][^`]*)`/g, (_whole, command: string) => {
-    const named = new Set(command.match(/--[a-z-]+/g) ?? [])
-    const isLocal = localVerbs.has(command.split(' ', 1)[0] ?? '')
-    const namesGateway = named.has('--gateway') || named.has('--local')
-    const added = kept.filter(
-      (flag) =>
-        given.has(flag) &&
-        !named.has(`--${flag}`) &&
-        !(namesGateway && (flag === 'gateway' || flag === 'local')) &&
-        !(isLocal && flag !== 'home' && flag !== 'profile'),
-    )
-    const flags = added.map((flag) => ` --${flag} ${shown(flag, given.get(flag) ?? '')}`).join('')
-    return `\`proposer ${command}${flags}\``
-  })
+  const named = new Set(command.match(/--[a-z-]+/g) ?? [])
+  const isLocal = localVerbs.has(verb)
+  const namesGateway = named.has('--gateway') || named.has('--local')
+  let text = command
+  for (const flag of kept) {
+    const value = given.get(flag)
+    if (value === undefined || named.has(`--${flag}`)) continue
+    if (namesGateway && (flag === 'gateway' || flag === 'local')) continue
+    if (isLocal && flag !== 'home' && flag !== 'profile') continue
+    text += ` --${flag} ${shown(flag, value)}`
+  }
+  return text
 }
 
 function givenFlags(argv: readonly string[]): ReadonlyMap<Kept, string> {

@@ -148,7 +148,7 @@ export function terminalSize({ columns, rows }: Pick<TextSink, 'columns' | 'rows
 }
 
 /**
- * One guard a stream, however many outputs are built on it: EPIPE, and EIO of a terminal, mean that
+ * One guard a stream, however many outputs are built on it. EPIPE, and EIO of a terminal, mean that
  * the reader has left, which is no failure of ours.
  */
 const guards = new WeakMap<TextSink, Guard>()

@@ -3,7 +3,7 @@
  * end.
  */
 import { Chalk } from 'chalk'
-import { endOf, type PolledStatus, type PollTarget } from '../../core/client/follow/follow.js'
+import { endOf, type PolledStatus, type PollTarget } from '../../core/client/follow/status.js'
 import type { ProposerError } from '../../core/protocol/errors.js'
 import { candidateText, colourOf, failureLines } from './candidate-text.js'
 import type { Output } from './output.js'
@@ -63,7 +63,7 @@ const leastAbout = 12
 const noPaint = new Chalk({ level: 0 })
 
 /**
- * At most `rows` lines of at most `columns` characters: candidates that are on their way first if
+ * At most `rows` lines of at most `columns` characters. Candidates that are on their way first if
  * not all have room, then what they add up to, with `note` behind it.
  */
 export function liveLines(
@@ -76,7 +76,7 @@ export function liveLines(
     const status = latest.get(candidateId)
     const about = visible(aboutOf?.(candidateId, status) ?? '')
     const room = columns - id.length - 2
-    // What it is about stands in a column of its own where there is room for one; a long cause of a
+    // What it is about stands in a column of its own where there is room for one. A long cause of a
     // failure is worth more.
     const stateRoom = stateWidth + 2 + Math.max(saidWidth, saidOf(status).length)
     const aboutRoom = room - stateRoom - 2

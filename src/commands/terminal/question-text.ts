@@ -2,13 +2,12 @@
  * A question's text for people: outside text, so every line is escaped by whoever prints it (R20).
  */
 import { plainText } from '../../core/chain/ancillary.js'
-import type { Hex } from '../../core/ports.js'
 import { fromHex } from '../../core/protocol/witness.js'
 import { fold, foldAround } from './render.js'
 
 /** Ancillary data as one line of text. Bytes that are no UTF-8 show as U+FFFD. */
 export const questionText = (ancillaryData: string): string =>
-  plainText(new TextDecoder().decode(fromHex(ancillaryData as Hex)))
+  plainText(new TextDecoder().decode(fromHex(ancillaryData)))
 
 /**
  * The longest part of a text that is shown before signing, from its beginning and from its meaning;
@@ -17,9 +16,9 @@ export const questionText = (ancillaryData: string): string =>
 const shownLength = 400
 
 /**
- * What is looked at before a signature: how the text begins and what its answers mean, which stands
- * at its end (domain §5.3: the last `res_data:` counts). `whole` is the command that shows all of
- * it.
+ * What a person reads before a signature: how the text begins and what its answers mean. The
+ * answers stand at its end (domain §5.3: the last `res_data:` counts). `whole` is the command that
+ * shows all of it.
  */
 export function textInShort(text: string, whole: string, columns: number): string {
   const meaningAt = text.lastIndexOf('res_data:')

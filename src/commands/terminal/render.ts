@@ -17,8 +17,8 @@ export function jsonText(data: object, indent: 0 | 2): string {
 
 /**
  * Lines of `label value`, labels in one column. On a narrow terminal, or where nothing fits beside
- * the label, the value gets a line of its own, so that long hashes stay whole and can be copied.
- * Values are escaped here.
+ * the label, the value gets a line of its own. So long hashes stay whole and can be copied. Values
+ * are escaped here.
  */
 export function fields(
   rows: readonly (readonly [label: string, value: string | null | undefined])[],
@@ -70,7 +70,7 @@ export function ageText(seconds: number): string {
 
 /**
  * An instant as people read it, in UTC and whole seconds: `2026-11-20 17:01:30Z`. What is no
- * instant is told as it is.
+ * instant is reported as it is.
  */
 export const timeText = (iso: string): string =>
   iso.replace(/^(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)(\.\d+)?Z$/, '$1 $2Z')

@@ -2,8 +2,8 @@
 import { type HistoryRule, ruleTexts } from '../../core/history/facts.js'
 
 /**
- * `R6 holds: …`, with how often there was something to ask it about; instead, where no record
- * orders some pairs, how many those are; where there was nothing, `nothing`.
+ * `R6 holds: …`, with how often there was something to ask it about. Where no record orders some
+ * pairs, how many those are; where there was nothing, `nothing`.
  */
 export const ruleLines = (
   rules: Readonly<Partial<Record<HistoryRule, number>>>,

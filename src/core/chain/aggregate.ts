@@ -43,7 +43,7 @@ interface Aggregator {
 /**
  * The same chain, whose `call`s without `from` and `gas` at a numbered block are folded. `turn`
  * resolves when whoever is asking at this moment has asked. Code at Multicall3's address is looked
- * for once, and again after an aggregate has failed; the calls of a failed one are made one by one.
+ * for once, and again after an aggregate has failed. The calls of a failed one are made one by one.
  * Rejects with `ChainError` as the chain itself does. To the contract, a folded call's caller is
  * Multicall3: whoever asks for something that hangs on the caller has to name it (`from`).
  */

@@ -24,10 +24,10 @@ const expectedValue: Record<OutcomeKey, RegExp> = {
 
 /**
  * Labels and permission of p1, p2, p3, in that order. The *last* `res_data:` counts. p3 needs `p3:
- * 0.5` there and a requester that can settle it; p1 and p2 are allowed unless the text gives them
- * another value than §2.2, because then the key would mean something else. `binary` is false for
- * identifiers whose prices are not of this kind: nothing is allowed then. Throws nothing for bytes
- * of any content.
+ * 0.5` there and a requester that can settle it. The outcomes p1 and p2 are allowed unless the text
+ * gives them another value than §2.2, because then the key would mean something else. `binary` is
+ * false for identifiers whose prices are not of this kind: nothing is allowed then. Throws nothing
+ * for bytes of any content.
  */
 export function outcomesOf(
   ancillaryData: Hex,
@@ -81,9 +81,8 @@ function labelsIn(section: string): Map<string, string> {
 }
 
 /**
- * Up to the end of the sentence: a full stop at the end, before a line break or the adapter's
- * suffix, or before what reads like another sentence (a capitalised word and a lowercase one). "St.
- * Louis Blues" stays whole.
+ * Up to the end of the sentence. A full stop at the end, before a line break or the adapter's
+ * suffix, or before what reads like another sentence. "St. Louis Blues" stays whole.
  */
 function firstPhrase(rest: string): string {
   const end = rest.search(

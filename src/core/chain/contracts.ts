@@ -1,5 +1,5 @@
 /**
- * What the service calls and decodes on contracts that others deployed: ABIs as viem reads them,
+ * What the service calls and decodes on contracts that others deployed. ABIs as viem reads them,
  * beside the constants that are the same on every chain. Addresses come from configuration (domain
  * §6). Source: domain §2–§5.
  */

@@ -1,8 +1,8 @@
 /**
  * Built-in sets of contracts, by name: `--profile` on the client's side, `chain.profile` on the
  * gateway's. Each address stands with how sure it is (domain §6: H several sources or primary, M
- * one source or may change). An H address is taken as it is; an M address is told wherever it is
- * used, and nothing without a source is here at all. What a getter gives is read from the chain
+ * one source or may change). An H address is taken as it is. An M address is reported wherever it
+ * is used, and nothing without a source is here at all. What a getter gives is read from the chain
  * again (`trust verify`, `serve --check`).
  */
 import type { Address } from '../protocol/schema.js'
@@ -26,33 +26,33 @@ export interface Profile {
 export const profileNames = ['polygon', 'dev'] as const
 export type ProfileName = (typeof profileNames)[number]
 
-/** OOReporter's proxy on Polygon: M, a public monitoring record (domain §5.2, §6). */
+/** OOReporter's proxy on Polygon: medium confidence, a public monitoring record (domain §5.2, §6). */
 const polygonReporter: Address = '0x53703dd6129d723066b6362510e5ae2fecd48218'
 
 const profiles: Readonly<Record<ProfileName, Profile>> = {
   polygon: {
     chainId: 137,
-    // H: Uniswap, UMA's deploy script; SignedProposer.permit2() is compared with it.
+    // High confidence: Uniswap, UMA's deploy script; SignedProposer.permit2() is compared with it.
     permit2: canonicalPermit2,
     // SignedProposer itself: no public source names a deployment (domain §6, "?").
     oracles: [
-      // H: Managed OOv2 proxy, UMIP-189 and UMA's scripts. Its implementation may be upgraded and
+      // High confidence: Managed OOv2 proxy, UMIP-189 and UMA's scripts. Its implementation may be upgraded and
       // is not pinned.
       '0x2c0367a9db231ddebd88a94b4f6461a6e47c58b1',
     ],
     // Older adapters ask the classic oracle, which SignedProposer cannot serve (domain §5.1): they
     // are left out.
     requesters: [
-      // H: Polymarket, UMA's tests. Adapter v4, binary; its optimisticOracle() is compared with the
+      // High confidence: Polymarket, UMA's tests. Adapter v4, binary; its optimisticOracle() is compared with the
       // oracles.
       { address: '0x65070be91477460d8a7aeeb94ef92fe056c2f2a7', kind: 'uma-ctf-adapter' },
-      // H: the same sources. Adapter v4 of neg-risk markets.
+      // High confidence: the same sources. Adapter v4 of neg-risk markets.
       { address: '0x69c47de9d4d3dad79590d61b9e05918e03775f24', kind: 'uma-ctf-adapter-negrisk' },
-      // M: see above; the oracle's requester whitelist is asked for it.
+      // Medium confidence: see above; the oracle's requester whitelist is asked for it.
       { address: polygonReporter, kind: 'oo-reporter' },
     ],
     tokens: [
-      // H: USDC.e, the bond token of today. pUSD (M) has not been seen as one and is left out.
+      // High confidence: USDC.e, the bond token of today. pUSD (medium confidence) has not been seen as one and is left out.
       '0x2791bca1f2de4661ed88a30c99a7a9449aa84174',
     ],
     tokenUnits: { symbol: 'USDC.e', decimals: 6 },

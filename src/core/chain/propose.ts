@@ -157,8 +157,8 @@ export type OnChainProposal = { readonly proposer: Address; readonly price: stri
 /**
  * The proposal that a round holds as of a block, or `undefined` where it holds none. The oracle
  * keeps the time of the proposal but not its transaction, so the blocks of that time are searched.
- * Rejects with `ChainError`; so it does where the proposal is `expected`, and the node does not
- * show log, receipt and calldata: "not ours" must not be concluded from a node that lags. Source:
+ * Rejects with `ChainError`. So it does where the proposal is `expected`, and the node does not
+ * show log, receipt and calldata. "not ours" must not be concluded from a node that lags. Source:
  * domain §4 (Request), §9.
  */
 export async function locateProposal(
@@ -199,7 +199,7 @@ export async function locateProposal(
 
 /**
  * Whether calldata holds this permit. No event names a permit's nonce, and a wallet may have signed
- * the same price for a round twice; the fields of a permit stand side by side in `propose`, in a
+ * the same price for a round twice. The fields of a permit stand side by side in `propose`, in a
  * `multicall` and in what another relayer's contract passes on (domain §2).
  */
 function carriesPermit(calldata: Hex, { amount, nonce, deadline }: ExpectedProposal): boolean {

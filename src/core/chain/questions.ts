@@ -1,5 +1,5 @@
 /**
- * From a question id to its current round, with one resolver per kind of requester; only the CTF
+ * From a question id to its current round, with one resolver per kind of requester. Only the CTF
  * adapters' ids are hashes of the text (domain §5.1, §5.2).
  */
 
@@ -132,9 +132,9 @@ export function managedRequestId(
 /** Reads rounds; token symbols and decimals, which do not change, are asked once per reader. */
 export interface RoundReader {
   /**
-   * The question's current round as of one block (`at`, else the latest), or `undefined` where no
+   * The question's current round as of one block (`at`, else the latest). `undefined` where no
    * trusted requester knows it, or its oracle or token is not among the pinned ones. Rejects with
-   * `ChainError` where that could not be found out: the node did not answer, or no requester knows
+   * `ChainError` where that could not be found out. The node did not answer, or no requester knows
    * the question and a contract among them is not what configuration takes it for.
    */
   read(questionId: Hex, entry?: RegistryEntry, at?: bigint): Promise<Round | undefined>
@@ -228,7 +228,7 @@ async function latest(chain: Chain): Promise<bigint> {
 }
 
 /**
- * State, currency and what a proposal would be charged, in raw token units: custom bond if it is
+ * State, currency and what a proposal would be charged, in raw token units. Custom bond if it is
  * not 0, else the request's, plus final fee (domain §4). `undefined` where the request is unknown
  * or in no pinned token. Rejects with `ChainError`.
  */

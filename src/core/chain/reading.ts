@@ -9,14 +9,12 @@ import {
   decodeFunctionResult,
   type EncodeFunctionDataParameters,
   encodeFunctionData,
+  prepareEncodeFunctionData,
 } from 'viem'
 import { type Chain, ChainError } from '../ports.js'
 import type { Address } from '../protocol/schema.js'
 
-export { zeroAddress } from '../protocol/words.js'
-
-/** Canonical spelling: viem decodes addresses with a checksum in their letters. */
-export const lowercase = (address: string): Address => address.toLowerCase() as Address
+export { lowercase, zeroAddress } from '../protocol/words.js'
 
 /**
  * Calls a view function at one block and decodes its answer. Rejects with `ChainError`; an answer
@@ -35,7 +33,7 @@ export async function readContract<
   functionName: N,
   args: P,
 ): Promise<ContractFunctionReturnType<A, 'view' | 'pure', N, P>> {
-  const call = { abi, functionName, args } as unknown
+  const call = { ...preparedFor(abi, functionName), args } as unknown
   const to = address
   const data = await chain.call(
     { to, data: encodeFunctionData(call as EncodeFunctionDataParameters) },
@@ -53,8 +51,22 @@ export async function readContract<
   }
 }
 
+type Prepared = ReturnType<typeof prepareEncodeFunctionData<Abi, string>>
+
+const prepared = new WeakMap<Abi, Map<string, Prepared>>()
+
+/** The selector of a function, hashed once; none of ours is overloaded. */
+function preparedFor(abi: Abi, functionName: string): Prepared {
+  const known = prepared.get(abi) ?? new Map<string, Prepared>()
+  prepared.set(abi, known)
+  const found =
+    known.get(functionName) ?? prepareEncodeFunctionData<Abi, string>({ abi, functionName })
+  known.set(functionName, found)
+  return found
+}
+
 /** What a contract says, or `undefined` where it does not answer as its kind does. */
-export async function told<T>(work: Promise<T>): Promise<T | undefined> {
+export async function unlessRefused<T>(work: Promise<T>): Promise<T | undefined> {
   try {
     return await work
   } catch (error) {

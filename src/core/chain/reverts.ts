@@ -349,9 +349,9 @@ function transferFailed(context: RevertContext): Verdict {
 
 /**
  * Why a `propose` reverted and what follows for its candidate. What only the caller can tell comes
- * first there: an `InvalidNonce` or a `request_not_open` may be our own earlier success, or
+ * first there. An `InvalidNonce` or a `request_not_open` may be our own earlier success, or
  * `superseded`; an unknown request may be a lagging node (domain §7). Data from a call that ran a
- * wallet's code may be forged by it (domain §3.3): the operator, whose faults halt the queue for
+ * wallet's code may be forged by it (domain §3.3). The operator, whose faults halt the queue for
  * everybody, is then blamed only for what our own reads confirm. Throws nothing. Source: domain §7,
  * contract §5.
  */

@@ -4,7 +4,7 @@
  */
 
 import { oracleAbi, roles, signedProposerAbi, whitelistAbi } from '../chain/contracts.js'
-import { lowercase, readContract } from '../chain/reading.js'
+import { lowercase, readContract, unlessRefused } from '../chain/reading.js'
 import { Trust } from '../client/trust/trust-file.js'
 import type { GatewayConfig } from '../gateway/config.js'
 import { feesFor } from '../gateway/executor/transaction.js'
@@ -12,7 +12,7 @@ import { type BlockHeader, type Chain, ChainError, type Hex, type Machine } from
 import type { Address } from '../protocol/schema.js'
 import { counted } from '../protocol/text.js'
 import { type Finding, fail, pass, warn } from './finding.js'
-import { type TrustCheck, verifyTrust } from './trust.js'
+import { type TrustFinding, verifyTrust } from './trust.js'
 
 /** A chain that can be read, at its head. */
 export interface CheckedChain {
@@ -38,15 +38,15 @@ export async function checkNodes(
   { chain: section }: GatewayConfig,
 ): Promise<NodesChecked> {
   const { rpc_urls: urls, id, max_head_age_seconds: maxHeadAgeSeconds } = section
-  const looked = await Promise.all(
+  const checked = await Promise.all(
     urls.map(async (url, index) => {
       const of = urls.length === 1 ? 'the node' : `node ${index + 1} of ${urls.length}`
       return { url, ...(await checkNode(machine, url, `${of} of chain.rpc_urls`, id)) }
     }),
   )
-  const sound = looked.flatMap(({ url, head }) => (head === undefined ? [] : [{ url, head }]))
+  const sound = checked.flatMap(({ url, head }) => (head === undefined ? [] : [{ url, head }]))
   // One node that is away leaves a working gateway; one on another chain is a mistake in any case.
-  const findings = looked.map(({ finding }) =>
+  const findings = checked.map(({ finding }) =>
     finding.id === 'node' && finding.result === 'fail' && sound.length > 0
       ? { ...finding, result: 'warn' as const }
       : finding,
@@ -126,17 +126,14 @@ export async function checkContracts(
   try {
     const checks = await verifyTrust(chain, pins)
     const managed = oracles.filter(
-      (oracle) => !checks.some(({ ok, name }) => !ok && name.startsWith(`oracle ${oracle}`)),
+      (oracle) =>
+        !checks.some(
+          ({ result, name }) => result === 'fail' && name.startsWith(`oracle ${oracle}`),
+        ),
     )
     const lists = await Promise.all(
       managed.map((oracle) =>
-        whitelistFindings(
-          chain,
-          head.number,
-          oracle as Address,
-          signed_proposer as Address,
-          allowlist,
-        ),
+        whitelistFindings(chain, head.number, oracle, signed_proposer, allowlist),
       ),
     )
     return [...checks.map(contractFinding), ...lists.flat()]
@@ -145,7 +142,7 @@ export async function checkContracts(
   }
 }
 
-const contractFixes: Record<TrustCheck['check'], string> = {
+const contractFixes: Record<TrustFinding['id'], string> = {
   chain_id: 'correct chain.id or chain.rpc_urls',
   code: 'correct that address in the chain section of gateway.json; no contract is there on this chain',
   permit2:
@@ -158,8 +155,9 @@ const contractFixes: Record<TrustCheck['check'], string> = {
   token: 'correct chain.tokens: this contract is no token',
 }
 
-const contractFinding = ({ check, name, ok, detail }: TrustCheck): Finding =>
-  ok ? pass(check, `${name}: ${detail}`) : fail(check, `${name}: ${detail}`, contractFixes[check])
+const contractFinding = ({ id, name, result, detail }: TrustFinding): Finding => ({
+  ...{ id, result, detail: `${name}: ${detail}`, fix: result === 'pass' ? '' : contractFixes[id] },
+})
 
 /**
  * The default whitelist of an oracle: SignedProposer has to be on it, and either own it or find the
@@ -182,7 +180,7 @@ async function whitelistFindings(
   try {
     const [listed, owner] = await Promise.all([
       isListed(signedProposer),
-      orRefused(() => readContract(chain, at, list, whitelistAbi, 'owner', [])).then(
+      unlessRefused(readContract(chain, at, list, whitelistAbi, 'owner', [])).then(
         (found) => found && lowercase(found),
       ),
     ])
@@ -218,16 +216,6 @@ async function whitelistFindings(
   }
 }
 
-/** What a contract answers; `undefined` where it refuses the question. */
-async function orRefused<T>(ask: () => Promise<T>): Promise<T | undefined> {
-  try {
-    return await ask()
-  } catch (error) {
-    if (!(error instanceof ChainError) || error.kind === 'unavailable') throw error
-    return undefined
-  }
-}
-
 /**
  * Gas that a single proposal uses, and the limit that it needs, with Polygon's storage prices
  * (domain §8: measured and computed).
@@ -248,7 +236,7 @@ export async function checkExecutor(
 ): Promise<readonly Finding[]> {
   try {
     return [
-      ...(await roleFindings(chain, head, config.chain.signed_proposer as Address, executor)),
+      ...(await roleFindings(chain, head, config.chain.signed_proposer, executor)),
       await balanceFinding(chain, head, config, executor),
     ]
   } catch (error) {
@@ -264,7 +252,7 @@ async function roleFindings(
   executor: Address,
 ): Promise<readonly Finding[]> {
   const args = [roles.delegatedProposer, executor] as const
-  const granted = await orRefused(() =>
+  const granted = await unlessRefused(
     readContract(chain, head.number, signedProposer, signedProposerAbi, 'hasRole', args),
   )
   if (granted === undefined) return []

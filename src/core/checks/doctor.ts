@@ -27,9 +27,9 @@ const skewFailMs = 240_000
  */
 export function clockCheck(dateHeader: string | null, sentMs: number, receivedMs: number): Finding {
   const id = 'clock'
-  const told = dateHeader === null ? Number.NaN : Date.parse(dateHeader)
-  if (Number.isNaN(told)) return skip(id, 'the gateway tells no time', '')
-  const offMs = Math.max(0, told - receivedMs, sentMs - told - 1_000)
+  const dateMs = dateHeader === null ? Number.NaN : Date.parse(dateHeader)
+  if (Number.isNaN(dateMs)) return skip(id, 'the gateway tells no time', '')
+  const offMs = Math.max(0, dateMs - receivedMs, sentMs - dateMs - 1_000)
   if (offMs === 0) return pass(id, "agrees with the gateway's")
   const detail = `is ${Math.ceil(offMs / 1_000)} s from the gateway's`
   if (offMs <= skewWarnMs) return pass(id, detail)
@@ -96,7 +96,7 @@ export async function fundsChecks(
   const findings: Finding[] = []
   for (const token of trust.tokens) {
     const check = async () => {
-      const funds = await fundsOf(chain, trust, view, account, token as Address)
+      const funds = await fundsOf(chain, trust, view, account, token)
       return [balanceCheck(funds), allowanceCheck(funds)]
     }
     findings.push(...(await guarded('balance', check, '')))

@@ -2,11 +2,11 @@
 import { ProposerError } from '../protocol/errors.js'
 
 export interface Finding {
-  /** A stable name of what was looked at; several findings may share it. */
+  /** A stable name of what was examined; several findings may share it. */
   readonly id: string
   /**
-   * `note`: no fault, but good to know. `warn` leaves a program that works, `fail` does not. `skip`:
-   * the check could not be made.
+   * `note`: no fault, but good to know. `warn` leaves a program that works, `fail` does not.
+   * `skip`: the check could not be made.
    */
   readonly result: 'pass' | 'note' | 'warn' | 'fail' | 'skip'
   /** One sentence; outside text in it is the printer's to escape. */

@@ -5,9 +5,8 @@
 
 import type { RegistryEntry } from '../chain/questions.js'
 import type { GatewayConfig } from '../gateway/config.js'
-import type { LedgerFacts } from '../gateway/ledger/ledger.js'
+import type { LedgerFacts, LedgerSettings } from '../gateway/ledger/ledger.js'
 import { readStore, storeLog } from '../gateway/ledger/open-store.js'
-import type { LedgerSettings } from '../gateway/ledger/store.js'
 import { mergedRegistry } from '../gateway/operator/registry.js'
 import { permissionsOf } from '../io/file-modes.js'
 import { requireLocalDisk } from '../io/files.js'
@@ -50,7 +49,7 @@ export interface StoreToCheck {
 /** Looks only. Throws nothing that the store or the disk is to blame for. */
 export async function checkStore(machine: Machine, store: StoreToCheck): Promise<StoreChecked> {
   const { folder, config } = store
-  const allowlist = config.admission.allowlist as Address[]
+  const allowlist = config.admission.allowlist
   const findings: Finding[] = []
   const found: StoreChecked = { findings, allowlist, holder: undefined, admissionEnabled: true }
   let holder: LockHolder | undefined
@@ -88,7 +87,7 @@ async function contentOf(
   const settings: LedgerSettings = {
     chainId: config.chain.id,
     genesisHash,
-    allowlist: config.admission.allowlist as Address[],
+    allowlist: config.admission.allowlist,
     admissionEnabled: config.admission.enabled,
   }
   const ledger = await readStore(machine, folder, settings)
@@ -125,7 +124,7 @@ export function spaceFindings(store: string, free: number | undefined): readonly
 async function tokenFindings({ files }: Machine, store: string): Promise<readonly Finding[]> {
   if (!(await files.exists(joinPath(store, 'admin.token')))) return []
   return guarded('admin_token', async () => {
-    await readAdminToken(store)
+    await readAdminToken(joinPath(store, 'admin.token'))
     return []
   })
 }
@@ -140,10 +139,10 @@ function holderFindings(holder: LockHolder | undefined): readonly Finding[] {
   return [warn('store_holder', detail, fix)]
 }
 
-/** What the store holds, beside the configuration and the chain that it is to be served with. */
-async function stateFindings(
+/** What a store holds, beside the configuration and the chain that it is to be served with. */
+export async function stateFindings(
   { finalized, questions: changes, slots }: LedgerFacts,
-  { head, questions, executor, command }: StoreToCheck,
+  { head, questions, executor, command }: Omit<StoreToCheck, 'folder'>,
 ): Promise<readonly Finding[]> {
   const registry =
     questions === undefined
@@ -184,7 +183,8 @@ async function privacy(store: string): Promise<readonly Finding[]> {
     : [warn('store', `others may look into ${store}`, `chmod 700 ${store}`)]
 }
 
-function storeFault(error: unknown): Finding {
+/** The finding that an error of ours amounts to; another one is thrown. */
+export function storeFault(error: unknown): Finding {
   if (!(error instanceof ProposerError)) throw error
   const { code, detail, meta } = error
   const fix = meta.hint ?? 'look at the folder that store names in gateway.json'

@@ -19,21 +19,29 @@ import type { Trust } from '../client/trust/trust.js'
 import { type Chain, ChainError } from '../ports.js'
 import type { Address } from '../protocol/schema.js'
 import { domainSeparator, toHex } from '../protocol/witness.js'
+import type { Finding } from './finding.js'
 
-export interface TrustCheck {
-  /** What is looked at; several checks of one kind differ in `name`. */
-  readonly check:
-    | 'chain_id'
-    | 'code'
-    | 'permit2'
-    | 'signed_proposer'
-    | 'oracle'
-    | 'requester'
-    | 'token'
+type TrustId =
+  | 'chain_id'
+  | 'code'
+  | 'permit2'
+  | 'signed_proposer'
+  | 'oracle'
+  | 'requester'
+  | 'token'
+
+/** Several findings of one id differ in `name`. Who asks knows the fix. */
+export interface TrustFinding extends Finding {
+  readonly id: TrustId
+  readonly result: 'pass' | 'fail'
   readonly name: string
-  readonly ok: boolean
-  readonly detail: string
 }
+
+type Outcome = { readonly ok: boolean; readonly detail: string }
+
+const finding = (id: TrustId, name: string, { ok, detail }: Outcome): TrustFinding => ({
+  ...{ id, name, result: ok ? 'pass' : 'fail', detail, fix: '' },
+})
 
 type Reading = { readonly chain: Chain; readonly at: bigint }
 
@@ -41,43 +49,38 @@ type Reading = { readonly chain: Chain; readonly at: bigint }
  * Every check with its outcome. Rejects with ChainError where the node does not answer: that says
  * nothing about the pins.
  */
-export async function verifyTrust(chain: Chain, trust: Trust): Promise<readonly TrustCheck[]> {
+export async function verifyTrust(chain: Chain, trust: Trust): Promise<readonly TrustFinding[]> {
   const chainId = await chain.chainId()
-  const sameChain = {
-    check: 'chain_id',
-    name: 'chain id',
-    ...compare(String(chainId), String(trust.chain_id)),
-  } as const
+  const same = compare(String(chainId), String(trust.chain_id))
+  const sameChain = finding('chain_id', 'chain id', same)
   // On another chain the same addresses mean nothing: what they hold there is not worth telling.
-  if (!sameChain.ok) return [sameChain]
+  if (!same.ok) return [sameChain]
   const head = await chain.block('latest')
   if (!head) throw new ChainError('unavailable', 'the node knows no latest block')
   const reading = { chain, at: head.number }
   const contracts: readonly (readonly [string, Address])[] = [
-    ['permit2', trust.permit2 as Address],
-    ['signed proposer', trust.signed_proposer as Address],
-    ...trust.oracles.map((address) => ['oracle', address as Address] as const),
-    ...trust.requesters.map(
-      ({ address, kind }) => [`requester (${kind})`, address as Address] as const,
-    ),
-    ...trust.tokens.map((address) => ['token', address as Address] as const),
+    ['permit2', trust.permit2],
+    ['signed proposer', trust.signed_proposer],
+    ...trust.oracles.map((address) => ['oracle', address] as const),
+    ...trust.requesters.map(({ address, kind }) => [`requester (${kind})`, address] as const),
+    ...trust.tokens.map((address) => ['token', address] as const),
   ]
   const code = await Promise.all(
     contracts.map(([name, address]) => codeCheck(reading, name, address)),
   )
   // What has no code answers nothing: one finding is enough.
   const answering = (address: string) =>
-    !code.some(({ name, ok, detail }) => name.endsWith(address) && !(ok && detail === hasCode))
+    !code.some(({ name, detail }) => name.endsWith(address) && detail !== hasCode)
   const answers = await Promise.all([
     ...(answering(trust.signed_proposer) ? proposerChecks(reading, trust) : []),
     ...(answering(trust.permit2) ? [permit2Check(reading, trust)] : []),
-    ...trust.oracles.filter(answering).map((oracle) => oracleCheck(reading, oracle as Address)),
+    ...trust.oracles.filter(answering).map((oracle) => oracleCheck(reading, oracle)),
     ...trust.requesters
       .filter(({ address }) => answering(address))
       .flatMap((requester) =>
-        requesterCheck(reading, trust, requester, trust.oracles.filter(answering) as Address[]),
+        requesterCheck(reading, trust, requester, trust.oracles.filter(answering)),
       ),
-    ...trust.tokens.filter(answering).map((token) => tokenCheck(reading, token as Address)),
+    ...trust.tokens.filter(answering).map((token) => tokenCheck(reading, token)),
   ])
   return [sameChain, ...code, ...answers]
 }
@@ -92,20 +95,15 @@ async function codeCheck(
   { chain, at }: Reading,
   name: string,
   address: Address,
-): Promise<TrustCheck> {
+): Promise<TrustFinding> {
   const present = (await chain.code(address, at)) !== '0x'
   const ok = present || name === 'requester (direct)'
-  return {
-    check: 'code',
-    name: `${name} ${address}`,
-    ok,
-    detail: present ? hasCode : 'has no code',
-  }
+  return finding('code', `${name} ${address}`, { ok, detail: present ? hasCode : 'has no code' })
 }
 
 /** Whether it hashes and spends as our signatures do (domain §2). */
-function proposerChecks({ chain, at }: Reading, trust: Trust): Promise<TrustCheck>[] {
-  const address = trust.signed_proposer as Address
+function proposerChecks({ chain, at }: Reading, trust: Trust): Promise<TrustFinding>[] {
+  const address = trust.signed_proposer
   const ask = (name: 'PROPOSAL_TYPEHASH' | 'WITNESS_TYPE_STRING' | 'DELEGATED_PROPOSER_ROLE') =>
     readContract(chain, at, address, signedProposerAbi, name, [])
   return [
@@ -131,8 +129,8 @@ function proposerChecks({ chain, at }: Reading, trust: Trust): Promise<TrustChec
  * The separator tells Permit2 from anything else at its address, and this chain from another
  * (domain §3.1).
  */
-function permit2Check({ chain, at }: Reading, trust: Trust): Promise<TrustCheck> {
-  const address = trust.permit2 as Address
+function permit2Check({ chain, at }: Reading, trust: Trust): Promise<TrustFinding> {
+  const address = trust.permit2
   return answerCheck('permit2', `permit2 ${address} DOMAIN_SEPARATOR`, async () =>
     compare(
       await readContract(chain, at, address, permit2Abi, 'DOMAIN_SEPARATOR', []),
@@ -144,7 +142,7 @@ function permit2Check({ chain, at }: Reading, trust: Trust): Promise<TrustCheck>
 /**
  * Only the managed oracle has a proposer whitelist; SignedProposer works with no other (domain §4).
  */
-function oracleCheck({ chain, at }: Reading, oracle: Address): Promise<TrustCheck> {
+function oracleCheck({ chain, at }: Reading, oracle: Address): Promise<TrustFinding> {
   return answerCheck('oracle', `oracle ${oracle} defaultProposerWhitelist()`, async () => {
     const list = lowercase(
       await readContract(chain, at, oracle, oracleAbi, 'defaultProposerWhitelist', []),
@@ -155,7 +153,7 @@ function oracleCheck({ chain, at }: Reading, oracle: Address): Promise<TrustChec
 
 /**
  * An adapter names its oracle, which has to be a pinned one (domain §5.1: the older ones ask the
- * classic oracle). A reporter has no such getter: that it may ask at a pinned oracle is the most
+ * classic oracle). A reporter has no such getter. That it may ask at a pinned oracle is the most
  * that the chain can say of it (domain §5.2).
  */
 function requesterCheck(
@@ -163,8 +161,8 @@ function requesterCheck(
   trust: Trust,
   { address, kind }: Trust['requesters'][number],
   oracles: readonly Address[],
-): Promise<TrustCheck>[] {
-  const requester = address as Address
+): Promise<TrustFinding>[] {
+  const requester = address
   if (kind === 'direct') return []
   if (kind === 'oo-reporter') {
     return [
@@ -195,8 +193,8 @@ function requesterCheck(
   ]
 }
 
-/** Amounts are signed in raw units: what a unit is must be told by the token (domain §4). */
-function tokenCheck({ chain, at }: Reading, token: Address): Promise<TrustCheck> {
+/** Amounts are signed in raw units: what a unit is must be reported by the token (domain §4). */
+function tokenCheck({ chain, at }: Reading, token: Address): Promise<TrustFinding> {
   return answerCheck('token', `token ${token} decimals()`, async () => {
     const [decimals, symbol] = await Promise.all([
       readContract(chain, at, token, erc20Abi, 'decimals', []),
@@ -207,16 +205,16 @@ function tokenCheck({ chain, at }: Reading, token: Address): Promise<TrustCheck>
 }
 
 async function answerCheck(
-  check: TrustCheck['check'],
+  id: TrustId,
   name: string,
-  ask: () => Promise<Pick<TrustCheck, 'ok' | 'detail'>>,
-): Promise<TrustCheck> {
+  ask: () => Promise<Outcome>,
+): Promise<TrustFinding> {
   try {
-    return { check, name, ...(await ask()) }
+    return finding(id, name, await ask())
   } catch (error) {
     // A revert or an answer of another shape is the finding; a node that is away is not.
     if (!(error instanceof ChainError) || error.kind === 'unavailable') throw error
-    return { check, name, ok: false, detail: error.message }
+    return finding(id, name, { ok: false, detail: error.message })
   }
 }
 

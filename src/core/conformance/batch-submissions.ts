@@ -1,6 +1,6 @@
 /**
- * Rules of §2.7, §4.1 rule 3 and §4.2 rules 2, 3 and 5 about items that are admitted, beside one
- * that is in conflict with another.
+ * Rules of §2.7, §4.1 rule 3 and §4.2 rules 2, 3 and 5. They are about items that are admitted,
+ * beside one that is in conflict with another.
  */
 import type { JournaledAuthorization } from '../client/journal/authorizations.js'
 import { candidateIn, hasEnded, places } from './admissions.js'

@@ -2,7 +2,7 @@
  * Rules of §4.2 and §2.7 about batches as such: sizes, order, whole-call schema, items that fail
  * alone. Nothing here can be admitted.
  */
-import { limits } from '../protocol/schema.js'
+import { limits } from '../protocol/words.js'
 import type { Bench } from './bench.js'
 import { type Batch, batches, routes } from './probe.js'
 import {

@@ -1,9 +1,9 @@
 /**
  * Rules of §2.1, §2.7, §4.1 rule 3, §5 and §9 about bodies that must be refused. Each is
- * well-formed but for one field, and carries a signature of random bytes, which authorizes nothing:
- * no gateway, right or wrong, can get anything on chain by them.
+ * well-formed but for one field, and carries a signature of random bytes, which authorizes nothing.
+ * No gateway, right or wrong, can get anything on chain by them.
  */
-import { limits, version } from '../protocol/schema.js'
+import { limits, version } from '../protocol/words.js'
 import type { Bench, Body } from './bench.js'
 import { routes } from './probe.js'
 import { at, expectStatus, expectThat, given, malformed, type Runs, type Seen } from './rule.js'

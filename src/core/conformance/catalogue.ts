@@ -1,5 +1,5 @@
 /**
- * The rules of the service spec in the order they are looked at: ids are stable. What is refused
+ * The rules of the service spec in the order they are examined: ids are stable. What is refused
  * comes before what is admitted, because a refusal leaves its question free. An execution comes
  * before the other admissions, whose amounts its wallet could not hold beside its own.
  */

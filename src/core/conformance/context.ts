@@ -78,7 +78,7 @@ interface ListedOutcome {
   readonly key: OutcomeKey
   readonly label: unknown
   readonly price: unknown
-  /** `undefined`: not told. */
+  /** `undefined`: not reported. */
   readonly isAllowed: boolean | undefined
 }
 

@@ -1,6 +1,6 @@
 /**
- * Rules of §2.7 and §2.8 about the contexts of the batch route, held against the pins, our own
- * types and, where there is one, the chain.
+ * Rules of §2.7 and §2.8 about the contexts of the batch route. They are held against the pins, our
+ * own types and, where there is one, the chain.
  */
 import { confirmByChain, type QuestionContext } from '../client/trust/context.js'
 import { outcomesByText, type Trust } from '../client/trust/trust.js'
@@ -143,7 +143,7 @@ export const contextRuns: Runs = {
 
 type Defined = Record<string, readonly { readonly name: string; readonly type: string }[]>
 
-/** Those that are told must be right, and all but the domain's must be told. */
+/** Those that are reported must be right, and all but the domain's must be reported. */
 export function sameTypes(actual: unknown, own: Defined): boolean {
   if (!isStructure(actual)) return false
   const text = (members: unknown) =>

@@ -189,7 +189,7 @@ export const conventionRuns: Runs = {
     const wrong = 'a random question id'
     const prepare = routes.prepare(unknown, await bench.proposal(), wrong)
     await refusesAll(bench, [prepare], [404])
-    // Whether wallet or question is looked at first is left open.
+    // Whether wallet or question is examined first is left open.
     const submit = routes.submit(unknown, await bench.unsigned(), wrong)
     return refusesAll(bench, [submit], [404, 403])
   },

@@ -5,7 +5,6 @@
 import { domainOf } from '../chain/round.js'
 import { requestOf } from '../client/propose/terms.js'
 import { contractsOf } from '../client/trust/trust.js'
-import type { Hex } from '../ports.js'
 import { priceOf } from '../protocol/proposal.js'
 import type { OutcomeKey } from '../protocol/schema.js'
 import {
@@ -161,7 +160,7 @@ export const preparationRuns: Runs = {
     const { chain, trust } = bench
     if (chain === undefined) return 'the token; its decimals need a node (--rpc-url)'
     const { createRoundReader } = await import('../chain/questions.js')
-    const round = await createRoundReader(chain, contractsOf(trust)).read(question_id as Hex)
+    const round = await createRoundReader(chain, contractsOf(trust)).read(question_id)
     const decimals = round?.token.decimals
     const isSame = decimals === undefined || at(actual, 'decimals') === decimals
     expectThat(isSame, seen, `token.decimals is not ${decimals}, as the chain says`)
@@ -226,7 +225,7 @@ export const preparationRuns: Runs = {
       deadline: String(deadline),
     }
     const contracts = domainOf(contractsOf(bench.trust))
-    const token = context.bond.token as Hex
+    const token = context.bond.token
     const ours = typedData(contracts, requestOf(context), token, terms)
     const domain = at(actual, 'domain')
     const { name, chainId, verifyingContract } = ours.domain

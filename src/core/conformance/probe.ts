@@ -3,10 +3,11 @@
  * that all processes of this home share (§8); 429 and 503 are waited for by what they say (§7).
  */
 
-import type { CallResult } from '../client/budget/model.js'
 import type { Planner } from '../client/budget/planner.js'
+import type { CallResult } from '../client/budget/settlement.js'
 import { maxRetryAfterMs, rateLimitOf, retryHintMs } from '../client/gateway/answer.js'
 import { type Clock, type Fetch, TransportError } from '../ports.js'
+import { readCapped } from '../protocol/capped.js'
 import { UnavailableError } from '../protocol/errors.js'
 import { at, came, NotSeen, type Seen } from './rule.js'
 
@@ -141,7 +142,8 @@ export function createProbe(parts: ProbeParts): Probe {
   async function exchange(url: string, init: RequestInit, sent: string): Promise<Seen> {
     const response = await fetch(url, { ...init, redirect: 'manual', ...(signal && { signal }) })
     const { status, headers } = response
-    const text = await readCapped(response)
+    const text = await readCapped(response.body, capBytes)
+    if (text === undefined) throw new NotSeen(`an answer is longer than ${capBytes} bytes`)
     const seen: Seen = { sent, status, headers, text, json: parsed(headers, text) }
     noticed.answers++
     if (headers.get('set-cookie') !== null) noticed.cookie ??= sent
@@ -246,23 +248,5 @@ function parsed(headers: Headers, text: string): unknown {
   } catch {
     // Said to be JSON and is not: as good as none.
     return undefined
-  }
-}
-
-async function readCapped(response: Response): Promise<string> {
-  if (response.body === null) return ''
-  const reader = response.body.getReader()
-  const decoder = new TextDecoder()
-  let text = ''
-  let bytes = 0
-  for (;;) {
-    const { done, value } = await reader.read()
-    if (done) return text + decoder.decode()
-    bytes += value.length
-    if (bytes > capBytes) {
-      await reader.cancel()
-      throw new NotSeen(`an answer is longer than ${capBytes} bytes`)
-    }
-    text += decoder.decode(value, { stream: true })
   }
 }

@@ -5,10 +5,10 @@ import type { Entry } from './catalogue.js'
 
 /**
  * What was seen, for a report. Throws Fault where the rule is broken, NotSeen where it could not be
- * looked at.
+ * examined.
  */
 export type Run = (bench: Bench) => Promise<string>
-/** How the rules of these ids are looked at. */
+/** How the rules of these ids are examined. */
 export type Runs = Readonly<Record<string, Run>>
 export interface Rule extends Entry {
   readonly run: Run
@@ -20,7 +20,7 @@ export interface Rule extends Entry {
  */
 export class Fault extends Error {}
 
-/** The rule could not be looked at, and why. */
+/** The rule could not be examined, and why. */
 export class NotSeen extends Error {}
 
 /** One answer as it came. */

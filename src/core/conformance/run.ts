@@ -1,4 +1,4 @@
-/** All rules with how they are looked at, and the run over them (contract §6, `conformance`). */
+/** All rules with how they are examined, and the run over them (contract §6, `conformance`). */
 import { ProposerError, UnavailableError, UsageError } from '../protocol/errors.js'
 import { batchSubmissionRuns } from './batch-submissions.js'
 import { batchRuns } from './batches.js'
@@ -45,7 +45,7 @@ export const rulesNamed = (name: string): readonly Rule[] =>
   rules.filter(({ id }) => id === name || id.startsWith(`${name}-`) || id.startsWith(`${name}.`))
 
 /**
- * What is asked for once, whatever is looked at: the gateway itself and the contexts of the
+ * What is asked for once, whatever is examined: the gateway itself and the contexts of the
  * questions.
  */
 const openingItems = 2
@@ -60,10 +60,10 @@ export function itemsOf(
   chosen: readonly Rule[],
   { may, questions }: Pick<Bench, 'may' | 'questions'>,
 ): number {
-  const looked = chosen.filter(({ tier }) => tier === 'read' || may[tier])
+  const checked = chosen.filter(({ tier }) => tier === 'read' || may[tier])
   const polled = (tier: 'admit' | 'execute') =>
-    looked.some((one) => one.tier === tier) ? pollingItems[tier] : 0
-  const own = looked.reduce((sum, { items }) => sum + items, 0)
+    checked.some((one) => one.tier === tier) ? pollingItems[tier] : 0
+  const own = checked.reduce((sum, { items }) => sum + items, 0)
   return own + openingItems + questions.length + polled('admit') + polled('execute')
 }
 
@@ -84,10 +84,10 @@ const needs: Readonly<Record<Exclude<Tier, 'read'>, string>> = {
 }
 
 /**
- * Looks at the rules one after the other; `onCheck` hears of each as it settles, `onReached` once
- * the gateway has answered at all, and with that told its budget. UnavailableError (exit 75) where
- * the gateway gives no application answer, UncertainError (6) where a submission's outcome got
- * lost, StorageError 74, and the signal's reason.
+ * Looks at the rules one after the other. `onCheck` hears of each as it settles, `onReached` once
+ * the gateway has answered at all, and with that reported its budget. UnavailableError (exit 75)
+ * where the gateway gives no application answer, UncertainError (6) where a submission's outcome
+ * got lost, StorageError 74, and the signal's reason.
  */
 export async function runRules(
   bench: Bench,

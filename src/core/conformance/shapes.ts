@@ -1,9 +1,9 @@
 /**
- * Readers of answers that demand no more than the spec shows: it names few sub-fields and no time
- * format, so that a member is looked for by what its name must hold, and a value is compared by
- * what it says.
+ * Readers of answers that demand no more than the spec shows. It names few sub-fields and no time
+ * format. So a member is looked for by what its name must hold, and a value is compared by what it
+ * says.
  */
-import { version } from '../protocol/schema.js'
+import { version } from '../protocol/words.js'
 import { at, expectThat, type Seen } from './rule.js'
 
 const isObject = (value: unknown): value is Record<string, unknown> =>

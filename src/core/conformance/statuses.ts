@@ -1,5 +1,5 @@
 /**
- * Rules of §2.6, §2.7, §4.1 rule 4 and §4.2 rules 6 and 7: what is told of a candidate, by the
+ * Rules of §2.6, §2.7, §4.1 rule 4 and §4.2 rules 6 and 7. What is told of a candidate, by the
  * single route and in batches. All but one look at the first submission.
  */
 import { outcomeOf } from '../protocol/proposal.js'

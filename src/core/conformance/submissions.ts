@@ -5,14 +5,8 @@
 import type { Form } from '../client/journal/records.js'
 import type { QuestionContext } from '../client/trust/context.js'
 import { priceOf } from '../protocol/proposal.js'
-import {
-  candidateIn,
-  hasEnded,
-  leastRaw,
-  otherPrice,
-  type ProbeTerms,
-  type SentProbe,
-} from './admissions.js'
+import { candidateIn, hasEnded, otherPrice, type SentProbe } from './admissions.js'
+import { leastRaw, type ProbeTerms } from './authorizations.js'
 import type { Bench } from './bench.js'
 import { routes } from './probe.js'
 import {
@@ -207,7 +201,7 @@ export const submissionRuns: Runs = {
     for (const [wrong, change] of Object.entries(tampered)) {
       const under = `${wrong} under the signature of the first`
       const seen = await bench.probe.send(routes.submit(questionId, change(body), under))
-      // Signature or conflict: which is looked at first is left open.
+      // Signature or conflict: which is examined first is left open.
       expectStatus(seen, 403, 409)
     }
     return '403 or 409'

@@ -1,14 +1,10 @@
-/**
- * One anvil process that cannot outlive us: a watcher between us and it reads a pipe that only we
- * hold, and ends the chain and its folder when the pipe closes, however we died (contract §6 `serve
- * --dev`, §8).
- */
-import { spawn } from 'node:child_process'
+/** One anvil process that cannot outlive us, however we died (contract §6 `serve --dev`, §8). */
 import { accessSync, constants } from 'node:fs'
 import { mkdtemp, rm } from 'node:fs/promises'
 import { createRequire } from 'node:module'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
+import { type OwnedProcess, pidLine, startOwned } from '../io/owned-process.js'
 import { UsageError } from '../protocol/errors.js'
 
 /**
@@ -16,27 +12,6 @@ import { UsageError } from '../protocol/errors.js'
  * things to do.
  */
 const startLimitMs = 20_000
-
-/**
- * What the watcher runs (`node -e`): its own session, so that Ctrl-C at a terminal reaches us alone
- * and a drain still has its chain. The first line it writes is the chain's pid.
- */
-const watcherSource = `
-const { spawn } = require('node:child_process')
-const { rmSync, writeSync } = require('node:fs')
-const [binary, folder, ...args] = process.argv.slice(1)
-const chain = spawn(binary, args, { cwd: folder, stdio: ['ignore', 'inherit', 'inherit'] })
-const end = () => chain.kill('SIGKILL')
-const leave = (code) => {
-  rmSync(folder, { recursive: true, force: true, maxRetries: 3 })
-  process.exit(code)
-}
-chain.on('error', (error) => { writeSync(2, 'cannot run: ' + error.message + '\\n'); leave(1) })
-chain.on('exit', (code) => leave(code === null ? 1 : code))
-if (chain.pid !== undefined) writeSync(1, 'chain process ' + chain.pid + '\\n')
-for (const signal of ['SIGTERM', 'SIGINT', 'SIGHUP']) process.on(signal, end)
-process.stdin.on('end', end).on('close', end).on('error', end).resume()
-`
 
 /**
  * A running anvil. `stop` resolves once the process is gone and its folder removed; `ended` also
@@ -105,49 +80,28 @@ export async function startAnvil(port: number, args: readonly string[]): Promise
     join(folder, 'cache'),
     ...args,
   ]
-  const watcher = spawn(
-    process.execPath,
-    ['-e', watcherSource, '--', binary, folder, ...chainArgs],
-    {
-      detached: true,
-      windowsHide: true,
-      stdio: ['pipe', 'pipe', 'pipe'],
-      // Its own home: anvil looks for configuration and caches there. No NODE_OPTIONS: they are
-      // meant for us.
-      env: { PATH: process.env.PATH, HOME: folder, TMPDIR: tmpdir() },
-    },
-  )
-  let output = ''
-  const ended = new Promise<void>((resolve) => {
-    watcher.once('error', () => resolve())
-    watcher.once('close', () => resolve())
+  const chain = startOwned(binary, chainArgs, {
+    cwd: folder,
+    folder,
+    end: 'SIGKILL',
+    // Its own home: anvil looks for configuration and caches there. No NODE_OPTIONS: they are meant
+    // for us.
+    env: { PATH: process.env.PATH, HOME: folder, TMPDIR: tmpdir() },
   })
-  // The pipe breaks when the watcher goes first; `ended` says so already.
-  watcher.stdin.on('error', () => undefined)
-  const stop = async (): Promise<void> => {
-    watcher.stdin.end()
-    await ended
-  }
-  const listening = new Promise<{ rpcUrl: string; pid: number } | undefined>((resolve) => {
-    const read = (chunk: Buffer): void => {
-      // After the start we only keep the pipe empty; what is left of the output explains a failure.
-      output = (output + chunk.toString()).slice(-8192)
-      const url = /Listening on ([\d.]+:\d+)/.exec(output)
-      const pid = /chain process (\d+)/.exec(output)
-      if (url !== null && pid !== null) resolve({ rpcUrl: `http://${url[1]}`, pid: Number(pid[1]) })
-    }
-    watcher.stdout.on('data', read)
-    watcher.stderr.on('data', read)
-    void ended.then(() => resolve(undefined))
-    setTimeout(() => resolve(undefined), startLimitMs).unref()
-  })
-  const found = await listening
-  if (found === undefined || watcher.pid === undefined) {
+  const { watcherPid, ended, stop } = chain
+  const found = await listening(chain)
+  if (found === undefined || watcherPid === undefined) {
     await stop()
     await rm(folder, { recursive: true, force: true })
-    throw startFailure(port, output)
+    throw startFailure(port, chain.output())
   }
-  return { ...found, watcherPid: watcher.pid, folder, ended, stop }
+  return { ...found, watcherPid, folder, ended, stop }
+}
+
+async function listening(chain: OwnedProcess): Promise<Pick<Anvil, 'rpcUrl' | 'pid'> | undefined> {
+  const pid = await chain.said(pidLine, startLimitMs)
+  const url = await chain.said(/Listening on ([\d.]+:\d+)/, startLimitMs)
+  return pid && url && { rpcUrl: `http://${url[1]}`, pid: Number(pid[1]) }
 }
 
 function startFailure(port: number, output: string): UsageError {

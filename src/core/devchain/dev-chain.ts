@@ -330,8 +330,8 @@ async function readQuestions(rpc: DevRpc): Promise<DevQuestion[]> {
 
 /**
  * Writes what a gateway and a client need to work with this chain into a folder (0700), made if
- * missing: gateway.json, trust.json, questions.json, executor.key and proposer-1.key and on (0600).
- * Paths within are relative (contract §7). The files it wrote, by name.
+ * missing. The files are gateway.json, trust.json, questions.json, executor.key and proposer-1.key
+ * and on (0600). Paths within are relative (contract §7). The files it wrote, by name.
  */
 export async function writeDevFolder(
   folder: string,

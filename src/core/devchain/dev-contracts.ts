@@ -22,6 +22,7 @@ import { decodeRevert } from '../chain/reverts.js'
 import type { Hex } from '../ports.js'
 import { UnavailableError, UsageError } from '../protocol/errors.js'
 import type { Address } from '../protocol/schema.js'
+import { lowercase } from '../protocol/words.js'
 
 export interface Artifact {
   readonly abi: Abi
@@ -42,7 +43,7 @@ export function devAccount(role: DevRole, index = 0): DevAccount {
   const privateKey = keccak256(stringToHex(`proposer dev chain account ${role} ${index}`))
   return {
     role,
-    address: privateKeyToAddress(privateKey).toLowerCase() as Address,
+    address: lowercase(privateKeyToAddress(privateKey)),
     private_key: privateKey,
   }
 }

@@ -1,5 +1,5 @@
 /**
- * Keeps the memory of a dev chain bounded however long it runs (contract §8). anvil copies its
+ * Keeps the memory of a dev chain bounded however long it runs (contract §8). Anvil copies its
  * whole state for every block, and that state holds one hash for each block there ever was. Going
  * back by one block makes anvil keep the newest 256 hashes alone.
  */
@@ -50,7 +50,7 @@ const headOf = async (rpc: DevRpc): Promise<number> =>
   Number(await rpc.request<string>('eth_blockNumber', []))
 
 /**
- * Mines one block beyond the schedule and takes it back; `false` where the chain does not mine by
+ * Mines one block beyond the schedule and takes it back. `false` where the chain does not mine by
  * itself just now, or no block came out empty. The chain's clock stays as it was: going back would
  * set it to the last block's time.
  */

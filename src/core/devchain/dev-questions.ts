@@ -1,5 +1,5 @@
 /**
- * Example questions of a dev chain: texts as long and as shaped as real ones (domain §5.3), the
+ * Example questions of a dev chain. Texts as long and as shaped as real ones (domain §5.3), the
  * same on every chain, so that slugs and question ids are stable.
  */
 

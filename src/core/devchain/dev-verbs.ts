@@ -1,5 +1,5 @@
 /**
- * What happens to questions on a running dev chain: verbs that need its RPC URL and a slug or
+ * What happens to questions on a running dev chain. Verbs that need its RPC URL and a slug or
  * question id, nothing else (contract §6 `devchain`). All wait until their transaction is mined and
  * throw UsageError: `not_a_dev_chain`, `question_not_found`, or `dev_chain_refused` with the
  * decoded revert reason; UnavailableError `dev_chain_unreachable`.
@@ -9,7 +9,7 @@ import { yesOrNoQuery } from '../chain/contracts.js'
 import type { Hex } from '../ports.js'
 import { UsageError } from '../protocol/errors.js'
 import type { Address } from '../protocol/schema.js'
-import { zeroAddress } from '../protocol/words.js'
+import { isQuestionId, zeroAddress } from '../protocol/words.js'
 import { type DevQuestion, textBytes } from './dev-chain.js'
 import {
   callData,
@@ -55,9 +55,8 @@ async function connect(rpcUrl: string): Promise<DevRpc> {
 
 async function find(rpcUrl: string, identifier: string): Promise<Found> {
   const rpc = await connect(rpcUrl)
-  const isId = /^0x[0-9a-f]{64}$/.test(identifier)
-  const questionId = isId
-    ? (identifier as Hex)
+  const questionId = isQuestionId(identifier)
+    ? identifier
     : await rpc.read<Hex>(contractOf('registry'), 'questionOf', [identifier])
   const found = await readQuestion(rpc, questionId)
   if (found.ancillaryData !== '0x') return found

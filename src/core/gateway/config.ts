@@ -6,7 +6,7 @@ import * as z from 'zod'
 import { builtInProfile, profileNames } from '../chain/profiles.js'
 import { type Contracts, requesterKinds } from '../chain/round.js'
 import { UsageError } from '../protocol/errors.js'
-import { type Address, Address as AddressText, NonzeroAddress } from '../protocol/schema.js'
+import { Address as AddressText, NonzeroAddress } from '../protocol/schema.js'
 import { parseCidr } from './front/client-address.js'
 
 const port = z.int().min(0).max(65_535)
@@ -63,8 +63,8 @@ const ChainSection = ChainContent.superRefine(({ profile, id }, refinement) => {
 })
 
 /**
- * Slugs decide what is read and shown, so that nobody on the way may change them; and messages
- * never show a URL, so it holds no secret.
+ * Slugs decide what is read and shown, so that nobody on the way may change them. Messages never
+ * show a URL, so it holds no secret.
  */
 const plainBase = (text: string): boolean => {
   if (!URL.canParse(text) || /[?#]/.test(text)) return false
@@ -105,6 +105,11 @@ const exactOrigin = (text: string) =>
   /^https?:\/\/[a-z0-9.-]+(:\d{1,5})?$/.test(text) ||
   /^https?:\/\/\[[0-9a-f:]+\](:\d{1,5})?$/.test(text)
 
+const defaultStore = './gateway-store'
+
+/** Configurations are copied about, and arguments are seen by everybody on the machine (R5). */
+const hasPassword = (text: string) => /^postgres(?:ql)?:\/\/[^/@]*:[^/@]*@/.test(text)
+
 // prefault, not default: the defaults of the keys inside come from one place.
 const Schema = z.strictObject({
   listen: z
@@ -113,8 +118,24 @@ const Schema = z.strictObject({
       port: port.default(8787).describe('a port, 0 to 65535'),
     })
     .prefault({}),
-  admin: z.strictObject({ port: port.default(8788).describe('a port, 0 to 65535') }).prefault({}),
-  store: path.default('./gateway-store').describe('the path of a folder'),
+  admin: z
+    .strictObject({
+      port: port.default(8788).describe('a port, 0 to 65535'),
+      token_file: path.optional().describe('the path of the admin token of a shared store'),
+    })
+    .prefault({}),
+  store: path
+    .refine((text) => !hasPassword(text), {
+      params: {
+        expected:
+          'a folder, or a postgres:// URL without a password; one with a password stands in a file of mode 0600 that "store_file" names',
+      },
+    })
+    .default(defaultStore)
+    .describe('the path of a folder, or a postgres:// URL'),
+  store_file: path
+    .optional()
+    .describe('the path of a file of mode 0600 with the postgres:// URL of the store'),
   chain: ChainSection.describe('the chain section; it has no default'),
   questions: path.nullable().default(null).describe('the path of a questions file, or null'),
   slugs: SlugsSection.default({ source: 'registry' }).describe(
@@ -172,14 +193,14 @@ export function configuredContracts(config: GatewayConfig): Contracts {
   const { chain } = config
   return {
     chainId: chain.id,
-    permit2: chain.permit2 as Address,
-    signedProposer: chain.signed_proposer as Address,
-    oracles: chain.oracles as Address[],
+    permit2: chain.permit2,
+    signedProposer: chain.signed_proposer,
+    oracles: chain.oracles,
     requesters: chain.requesters.map(({ address, kind }) => ({
-      address: address as Address,
+      address: address,
       kind,
     })),
-    tokens: chain.tokens as Address[],
+    tokens: chain.tokens,
   }
 }
 
@@ -209,6 +230,9 @@ export function configFaults(raw: unknown): readonly string[] {
 function judge(
   raw: unknown,
 ): { readonly config: GatewayConfig } | { readonly faults: readonly string[] } {
+  // Even where one of the names is the default.
+  if (isRecord(raw) && raw.store !== undefined && raw.store_file !== undefined)
+    return { faults: ['store_file must be left out where "store" is given'] }
   const whole = withProfile(raw)
   const parsed = Schema.safeParse(whole)
   return parsed.success
@@ -342,6 +366,9 @@ export function applySet(config: GatewayConfig, ...assignments: readonly string[
     parent[last] = settingValue(assignment.slice(split + 1))
     if (parent[last] === null) unset.push(() => delete parent[last])
   }
+  // The default was filled in, nobody has named it.
+  if (isRecord(next) && next.store === defaultStore && next.store_file !== undefined)
+    delete next.store
   try {
     // Where null is no value of the key, it stands for leaving the key out.
     if (configFaults(next).length > 0) for (const take of unset) take()

@@ -18,7 +18,7 @@ import { type Refusal, refuse } from '../protocol/refusal.js'
 import { recoverWithNoble } from '../protocol/signature.js'
 import { configuredContracts, type GatewayConfig } from './config.js'
 import { batchRoutes } from './front/batch-routes.js'
-import { type Budget, createBudget } from './front/budget.js'
+import { type Budget, type BudgetLimits, createBudget } from './front/budget.js'
 import { clientKey, parseCidr } from './front/client-address.js'
 import type { Exchange } from './front/exchange.js'
 import { createRecoveries } from './front/recoveries.js'
@@ -44,6 +44,8 @@ export interface GatewayParts {
   readonly config: GatewayConfig
   readonly ledger: Ledger
   readonly view: ChainView
+  /** The rate-limit windows; default: in memory. */
+  readonly budget?: Budget | undefined
   /** Absent where nothing is executed, as for inspection. */
   readonly pipeline?: { faults(): readonly string[] } | undefined
   /** The RPC nodes that the view is read from, where that is known. */
@@ -87,6 +89,13 @@ export interface Gateway {
   drain(): Promise<void>
 }
 
+/** The rate limits of a configuration. */
+export const budgetLimits = ({ budget }: GatewayConfig): BudgetLimits => ({
+  windowMs: budget.window_seconds * 1000,
+  perClientItems: budget.per_ip_items,
+  globalItems: budget.global_items,
+})
+
 /**
  * Puts the parts together. `config.chain` says which contracts signatures are bound to. Throws
  * nothing.
@@ -97,11 +106,7 @@ export function createGateway(parts: GatewayParts): Gateway {
   const trusted = config.proxy.trusted_cidrs.flatMap((text) => parseCidr(text) ?? [])
   const requests = createRequestCounts()
   const bodies = createBodyMemory()
-  const budget = createBudget({
-    windowMs: config.budget.window_seconds * 1000,
-    perClientItems: config.budget.per_ip_items,
-    globalItems: config.budget.global_items,
-  })
+  const budget = parts.budget ?? createBudget(budgetLimits(config))
   let calls = 0
   let working = 0
   let drained: (() => void) | undefined
@@ -109,6 +114,7 @@ export function createGateway(parts: GatewayParts): Gateway {
   const readiness = () => readinessOf(parts, draining !== undefined)
   const route = createRoutes(routesOf(parts, readiness), {
     budget,
+    catchUp: parts.ledger.catchUp,
     nowMs: () => clock.monotonicMs(),
     shed: () => shedding(parts, draining !== undefined),
     inFlight(work) {
@@ -192,6 +198,7 @@ const readinessOf = (
   ...(isDraining ? ['the gateway is shutting down'] : []),
   ...(ledger.failed ? ['the store takes no writes any more'] : []),
   ...(ledger.isFull ? ['the disk of the store is full'] : []),
+  ...(ledger.down === undefined ? [] : [ledger.down]),
   ...view.faults(),
   ...nodesFault(nodes?.() ?? []),
   ...(pipeline?.faults() ?? []),

@@ -27,14 +27,14 @@ export type StoreFact = Readonly<
       payload: string
       round: string
       /**
-       * Where it stood when a compaction told it again; absent where it was admitted, or put back
-       * by a replay.
+       * Where it stood when a compaction wrote it again; absent where it was admitted, or put
+       * back by a replay.
        */
       stands?: CandidateStanding
     }
   | { kind: 'progress'; id: string; stands: CandidateStanding }
   /**
-   * An executor nonce bound to candidates. `kept`: told again by a compaction, in whatever state it
+   * An executor nonce bound to candidates. `kept`: repeated by a compaction, in whatever state it
    * is.
    */
   | {
@@ -132,7 +132,7 @@ export type JournalFact = Readonly<
       origin: string
       sha256: string
       /**
-       * Whether the hash is that of the saved bytes, alone or put together as a batch; absent where
+       * Whether the hash is that of the saved bytes, alone or put together as a batch. Absent where
        * the run does not hold all of them.
        */
       isSaved: boolean | undefined

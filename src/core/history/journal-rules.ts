@@ -176,7 +176,7 @@ export const hasExpired = ({ deadlineSeconds }: Claim, atMs: number): boolean =>
   atMs > deadlineSeconds * 1_000 + expiryMarginMs
 
 /**
- * Names what a claim authorizes, under whichever id it came into the journal: a nonce serves one
+ * Names what a claim authorizes, under whichever id it came into the journal. A nonce serves one
  * authorization (R6), and one that came in twice is no rival of itself.
  */
 export const authorizationKey = ({ chainId, nonce }: Claim): string => `${chainId} ${nonce}`

@@ -12,7 +12,7 @@ export interface RuleVerdict {
   readonly violations: readonly Violation[]
   /** How many there are in all. */
   readonly broken: number
-  /** Pairs of authorizations that no record orders, so that these rules cannot be told of them. */
+  /** Pairs of authorizations that no record orders, so that these rules cannot be known of them. */
   readonly unordered: Readonly<Unordered>
   /** How often each rule was asked. */
   readonly checked: Readonly<Record<HistoryRule, number>>
@@ -36,8 +36,8 @@ const isJournalFact = (fact: StoreFact | JournalFact): fact is JournalFact =>
 
 /**
  * A check that has seen nothing; each log is read by itself, and logs in any order. `judgeOf` makes
- * another judge of R8 where all logs are told as it happened. Time and memory grow with the facts,
- * no faster. Throws nothing. Sources: robustness R1-R4, R6-R8.
+ * another judge of R8 where all logs are read as it happened. Time and memory grow with the
+ * facts, no faster. Throws nothing. Sources: robustness R1-R4, R6-R8.
  */
 export function createRuleCheck(judgeOf?: (report: RuleReport) => RivalJudge) {
   const checked = Object.fromEntries(historyRules.map((rule) => [rule, 0])) as Record<

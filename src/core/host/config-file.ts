@@ -1,13 +1,14 @@
 /** gateway.json, and the files that it names. */
 
-import { dirname, resolve } from 'node:path'
+import { dirname, join, resolve } from 'node:path'
 import type { RegistryEntry } from '../chain/questions.js'
 import { applySet, type GatewayConfig, parseConfig } from '../gateway/config.js'
-import type { LedgerSettings } from '../gateway/ledger/store.js'
+import type { LedgerSettings } from '../gateway/ledger/ledger.js'
 import { parseRegistry } from '../gateway/operator/registry.js'
 import { readJsonFile } from '../io/json-file.js'
+import { readStoreUrl } from '../io/key-files.js'
 import type { ExpectedChain, Hex, Machine } from '../ports.js'
-import type { Address } from '../protocol/schema.js'
+import { UsageError } from '../protocol/errors.js'
 import { shellWord } from '../protocol/text.js'
 
 /** A configuration, and the folder that its paths are relative to. */
@@ -16,7 +17,13 @@ export interface LoadedConfig {
   readonly folder: string
   /** The file, as it was named. */
   readonly path: string
+  readonly place: StorePlace
 }
+
+/** Where a store lies: in a folder of one gateway, or in a database that several share. */
+export type StorePlace =
+  | { readonly kind: 'folder'; readonly folder: string }
+  | { readonly kind: 'database'; readonly url: string }
 
 /** What command line flags change of a configuration. */
 export interface ConfigChanges {
@@ -27,16 +34,20 @@ export interface ConfigChanges {
   readonly host?: string | undefined
 }
 
-type FileAccess = Pick<Machine, 'files' | 'cwd'>
+type FileAccess = Pick<Machine, 'files' | 'cwd' | 'storeUrlFile'>
 
 /** gateway.json as JSON. Throws UsageError naming the file. */
 export const readConfigFile = (machine: FileAccess, path: string): Promise<unknown> =>
   readJsonFile(machine, path, 'give --config with the path of a gateway.json')
 
-/** Reads gateway.json. Throws UsageError naming the file and the key. */
+/**
+ * Reads gateway.json. Throws UsageError naming the file and the key; `store_url_file_*` for a file
+ * with the store's URL that cannot be read, or that others may read.
+ */
 export async function loadConfig(machine: FileAccess, path: string): Promise<LoadedConfig> {
   const config = parseConfig(await readConfigFile(machine, path), path)
-  return { config, folder: dirname(resolve(machine.cwd, path)), path }
+  const folder = dirname(resolve(machine.cwd, path))
+  return { config, folder, path, place: await placeOf(machine, config, folder) }
 }
 
 /** What gateway.json, --set, --port and --host come to. Throws UsageError naming file and key. */
@@ -48,7 +59,9 @@ export async function configure(
   const loaded = await loadConfig(machine, path)
   const set = assignments.length === 0 ? loaded.config : applySet(loaded.config, ...assignments)
   const listen = { host: host ?? set.listen.host, port: port ?? set.listen.port }
-  return { ...loaded, config: { ...set, listen, admin: port === 0 ? { port } : set.admin } }
+  const admin = port === 0 ? { ...set.admin, port } : set.admin
+  const place = await placeOf(machine, set, loaded.folder)
+  return { ...loaded, place, config: { ...set, listen, admin } }
 }
 
 /**
@@ -78,9 +91,36 @@ export async function registryOf(
   return parseRegistry(await readJsonFile(machine, path, missing), path)
 }
 
-/** The absolute path of the store. */
-export const storeFolder = ({ config, folder }: LoadedConfig): string =>
-  resolve(folder, config.store)
+async function placeOf(
+  { storeUrlFile: named, cwd }: FileAccess,
+  { store, store_file: file }: GatewayConfig,
+  folder: string,
+): Promise<StorePlace> {
+  if (named !== undefined) return databaseIn(resolve(cwd, named))
+  if (file !== undefined) return databaseIn(resolve(folder, file))
+  return /^postgres(ql)?:/.test(store)
+    ? { kind: 'database', url: store }
+    : { kind: 'folder', folder: resolve(folder, store) }
+}
+
+const databaseIn = async (file: string): Promise<StorePlace> => ({
+  kind: 'database',
+  url: await readStoreUrl(file),
+})
+
+/** The store's folder. Throws UsageError `shared_store` for a store in a database. */
+export function storeFolder({ place }: Pick<LoadedConfig, 'place'>): string {
+  if (place.kind === 'folder') return place.folder
+  throw new UsageError('shared_store', 'this command is for a store in a folder', {
+    hint: 'the database of the store has its own tools: pg_basebackup, pg_dump, pg_amcheck',
+  })
+}
+
+/** The admin token's file: in the store's folder, or as `admin.token_file` says. */
+export const adminTokenFile = ({ config, folder, place }: LoadedConfig): string =>
+  place.kind === 'folder'
+    ? join(place.folder, 'admin.token')
+    : resolve(folder, config.admin.token_file ?? './admin.token')
 
 /** An operator's command as it can be pasted: for the same configuration. */
 export const pastedCommand =
@@ -98,7 +138,7 @@ export function settingsOf(config: GatewayConfig, genesisHash: Hex | undefined):
   return {
     chainId: config.chain.id,
     genesisHash,
-    allowlist: config.admission.allowlist as Address[],
+    allowlist: config.admission.allowlist,
     admissionEnabled: config.admission.enabled,
   }
 }

@@ -44,7 +44,7 @@ export async function signerOfKeystore(
     import('../io/keystore.js'),
     import('../io/keys.js'),
   ])
-  // A missing account is told before anybody types a password for it.
+  // A missing account is reported before anybody types a password for it.
   await readKeystore(files, home, name)
   return signerFromKey(await unlockKeystore(files, home, name, await password(name)))
 }

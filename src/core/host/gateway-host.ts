@@ -8,7 +8,6 @@ import type { Contracts } from '../chain/round.js'
 import { configuredContracts, type GatewayConfig } from '../gateway/config.js'
 import { createGateway, type Gateway } from '../gateway/gateway.js'
 import type { Ledger } from '../gateway/ledger/ledger.js'
-import { openStore, readStore } from '../gateway/ledger/open-store.js'
 import { mergedRegistry } from '../gateway/operator/registry.js'
 import type { OperatorService } from '../gateway/operator/service.js'
 import { createPipeline } from '../gateway/pipeline/pipeline.js'
@@ -18,14 +17,13 @@ import type { ChainView } from '../gateway/view/chain-view.js'
 import { createSlugs, namedBySlugs } from '../gateway/view/slugs.js'
 import { createChainView, type LiveView } from '../gateway/view/view.js'
 import { type Closers, opening } from '../io/closers.js'
-import { requireLocalDisk } from '../io/files.js'
 import { systemCurve } from '../io/secp256k1.js'
 import { yieldToEvents } from '../io/serving/load.js'
 import { type Chain, ChainError, type Fetch, type Hex, type Machine } from '../ports.js'
 import type { RequestRecord } from '../protocol/call.js'
 import { UsageError } from '../protocol/errors.js'
 import type { Observation, StateLine, Vitals } from '../protocol/vitals.js'
-import { acquireLock, type Lock, type LockUse } from '../storage/lock.js'
+import type { LockUse } from '../storage/lock.js'
 import {
   expectedChain,
   type LoadedConfig,
@@ -33,11 +31,17 @@ import {
   pastedCommand,
   registryOf,
   settingsOf,
-  storeFolder,
 } from './config-file.js'
 import { type ExecutorKeySource, executorSigner } from './executor-key.js'
 import { createHealth, nodesOf } from './health.js'
-import { instrumentedChain, instrumentedFiles } from './instrumented-ports.js'
+import {
+  type HeldStore,
+  type HoldOptions,
+  holdDatabase,
+  holdFolder,
+  readPlaced,
+} from './held-store.js'
+import { instrumentedChain } from './instrumented-ports.js'
 import { operatorServiceOfView } from './operator-service.js'
 
 export interface HostOptions {
@@ -67,10 +71,13 @@ export interface HostedGateway {
   followRecent(): Recent
   /** Looks for changes without an event, of nodes and readiness; to be called every second. */
   look(): void
-  /** Replaces what others read in the lock: who runs here and where its admin listener is. */
+  readonly store: Pick<HeldStore, 'name' | 'bytes' | 'cluster'>
+  /** Replaces what others see of this process: who runs here and where its admin listener is. */
   setUse(use: LockUse): Promise<void>
   /** Resolves with the reason when the store can no longer be written (R10, R12); never otherwise. */
   readonly broken: Promise<Error>
+  /** Sends nothing any more, and lets another gateway of the store execute at once. */
+  stopExecuting(): Promise<void>
   /** Drains for up to ten seconds, stops the pipeline, closes the store, frees the lock (R23). */
   close(): Promise<void>
 }
@@ -88,7 +95,7 @@ export const openHostedGateway = (
 ): Promise<HostedGateway> =>
   opening(async (closers) => {
     const edges = await openEdges(machine, loaded, options, closers)
-    const { lock, store, nodes, chain, readings, signer, configured } = edges
+    const { store, nodes, chain, readings, signer, configured } = edges
     const { clock, random, hash } = machine
     const { config } = loaded
     const { ledger, log } = store
@@ -103,23 +110,26 @@ export const openHostedGateway = (
       entries,
     })
     closers.add(view.stop)
-    const pipeline = createPipeline({
-      ports: { clock, random },
-      ledger,
-      view,
-      chain: fenced(chain, lock),
-      signer,
-      contracts,
-      config,
-      failpoint: machine.failpoint,
-    })
-    closers.add(pipeline.stop)
+    const execution = store.execution((leading, fence) =>
+      createPipeline({
+        ports: { clock, random },
+        ledger: leading,
+        view,
+        chain: fenced(chain, fence),
+        signer,
+        contracts,
+        config,
+        failpoint: machine.failpoint,
+      }),
+    )
+    closers.add(execution.stop)
     const gateway = createGateway({
       ports: { clock, random, hash },
       config,
       ledger,
       view: await namedView(machine, config, registered, view),
-      pipeline,
+      budget: store.budget,
+      pipeline: execution,
       recover: systemCurve().recover,
       yieldToEvents,
       onRequest: options.onRequest,
@@ -139,11 +149,12 @@ export const openHostedGateway = (
       executor: signer?.address,
       nodes,
       onState: options.onState,
+      cluster: store.cluster?.vitals,
     })
-    const opened = { ...store, folder: storeFolder(loaded), configured }
-    const operator = operatorServiceOfView(machine, opened, view, registered)
+    const operator = operatorServiceOfView(machine, { ...store, configured }, view)
+    closers.add(followRegistry(ledger, view, registered))
     await view.start()
-    pipeline.start()
+    execution.start()
     return {
       gateway,
       ledger,
@@ -154,12 +165,14 @@ export const openHostedGateway = (
       vitals: signs.now,
       followRecent: () => followRecent(ledger, (id) => view.entry(id)?.slug),
       look: () => signs.look(gateway.readiness()),
-      setUse: lock.setUse,
+      store: { name: store.name, bytes: store.bytes, cluster: store.cluster },
+      setUse: store.setUse,
+      stopExecuting: execution.stop,
       close: closers.close,
     }
   })
 
-/** Key, lock, node and store, in this order. */
+/** Key, node and store. */
 async function openEdges(
   machine: Machine,
   loaded: LoadedConfig,
@@ -167,26 +180,25 @@ async function openEdges(
   closers: Closers,
 ) {
   const { config } = loaded
-  const { clock, files } = machine
   const signer = await executorSigner(machine, loaded, executorKey)
   if (signer) closers.add(signer.dispose)
   const configured = await registryOf(machine, loaded)
-  const folder = storeFolder(loaded)
-  await requireLocalDisk(folder)
-  const lock = await acquireLock(machine, folder, 'starting')
-  closers.add(lock.release)
   const edge = await machine.edges.chain(config.chain.rpc_urls, expectedChain(config))
   const { chain, readings } = instrumentedChain(edge, signer?.address, onObservation)
-  const watched = { ...machine, files: instrumentedFiles(files, clock, onObservation) }
-  const store = await openStore(watched, folder, {
-    fence: lock.fence,
+  const hold: HoldOptions = {
+    signer,
+    onObservation,
     onNote: (text) => onWarning?.('high_water_unreadable', text),
     settings: async (isNew) =>
       settingsOf(config, await genesisOf(machine, chain, config, isNew, onWait)),
-  })
-  closers.add(() => store.ledger.close())
+  }
+  const { place } = loaded
+  const store =
+    place.kind === 'folder'
+      ? await holdFolder(machine, place.folder, hold, closers)
+      : await holdDatabase(machine, place.url, loaded, hold, closers)
   const reads = aggregating(chain, yieldToEvents)
-  return { signer, configured, lock, store, chain: reads, nodes: nodesOf(edge), readings }
+  return { signer, configured, store, chain: reads, nodes: nodesOf(edge), readings }
 }
 
 /**
@@ -200,7 +212,7 @@ export interface LocalGateway {
 }
 
 /**
- * `run` takes the store's lock and executes until closed; `read` opens the store for looking only,
+ * `run` takes the store's lock and executes until closed. `read` opens the store for looking only,
  * runs no pipeline, and works while another process serves (R24). A store that does not exist yet
  * reads as empty; nothing is created.
  */
@@ -246,7 +258,7 @@ const openForLooking = (
     const { clock, random, hash } = machine
     const configured = await registryOf(machine, loaded)
     const settings = settingsOf(config, undefined)
-    const ledger = await readStore(machine, storeFolder(loaded), settings)
+    const ledger = await readPlaced(machine, loaded, settings)
     closers.add(ledger.close)
     const entries = mergedRegistry(configured, ledger.questions, pastedCommand(loaded))
     const chain = await machine.edges.chain(config.chain.rpc_urls, expectedChain(config))
@@ -316,11 +328,27 @@ export async function genesisOf(
   }
 }
 
+/** The view serves what operators decide, through whichever gateway they did. */
+const followRegistry = (ledger: Ledger, view: LiveView, registered: Set<string>) =>
+  ledger.onChange((events) => {
+    for (const event of events) {
+      if (event.kind !== 'question.set' && event.kind !== 'question.removed') continue
+      const id = event.kind === 'question.set' ? event.entry.questionId : event.questionId
+      const slug = view.entry(id)?.slug
+      if (slug !== undefined) registered.delete(slug)
+      if (event.kind === 'question.removed') view.removeEntry(id)
+      else {
+        view.setEntry(event.entry)
+        if (event.entry.slug !== undefined) registered.add(event.entry.slug)
+      }
+    }
+  })
+
 /** No transaction leaves a process that has lost its store (robustness §2, Lock). */
-const fenced = (chain: Chain, lock: Lock): Chain => ({
+const fenced = (chain: Chain, fence: () => Promise<void>): Chain => ({
   ...chain,
   async send(raw) {
-    await lock.fence()
+    await fence()
     return chain.send(raw)
   },
 })

@@ -1,6 +1,6 @@
 /**
  * How a hosted gateway does, gathered from memory: what its ledger, its view and its edges have
- * told already.
+ * reported already.
  */
 
 import { feesFor } from '../gateway/executor/transaction.js'
@@ -10,7 +10,13 @@ import type { Heads } from '../gateway/view/state.js'
 import type { NodeHealth, RpcChain } from '../io/rpc/rpc.js'
 import type { Chain, Clock } from '../ports.js'
 import type { Address } from '../protocol/schema.js'
-import type { ExecutorVitals, NodeVitals, StateLine, Vitals } from '../protocol/vitals.js'
+import type {
+  ClusterVitals,
+  ExecutorVitals,
+  NodeVitals,
+  StateLine,
+  Vitals,
+} from '../protocol/vitals.js'
 import type { ChainReadings } from './instrumented-ports.js'
 
 export interface HealthParts {
@@ -24,6 +30,8 @@ export interface HealthParts {
   readonly readings: ChainReadings
   readonly executor: Address | undefined
   readonly nodes: () => readonly NodeHealth[]
+  /** Of a shared store. */
+  readonly cluster?: (() => ClusterVitals | undefined) | undefined
   readonly onState?: ((line: StateLine) => void) | undefined
 }
 
@@ -115,6 +123,7 @@ export function createHealth(parts: HealthParts): Health {
         questions: parts.questions(),
         executor: executor === undefined ? undefined : executorNow(executor),
         store: { isFull: ledger.isFull, isFailed: ledger.failed !== undefined },
+        cluster: parts.cluster?.(),
         admissionEnabled: ledger.admissionEnabled,
       }
     },

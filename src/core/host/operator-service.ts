@@ -6,30 +6,27 @@ import { aggregating } from '../chain/aggregate.js'
 import { createRoundReader, type RegistryEntry, type RoundReader } from '../chain/questions.js'
 import { configuredContracts } from '../gateway/config.js'
 import type { OpenStore } from '../gateway/ledger/open-store.js'
-import {
-  createOperatorService,
-  type OperatorParts,
-  type OperatorService,
-} from '../gateway/operator/service.js'
+import { createOperatorService, type OperatorService } from '../gateway/operator/service.js'
 import type { LiveView } from '../gateway/view/view.js'
 import { yieldToEvents } from '../io/serving/load.js'
 import { type Chain, ChainError, type Machine } from '../ports.js'
 import { UnavailableError } from '../protocol/errors.js'
-import { storageErrorOf } from '../storage/failures.js'
 import type { LoadedConfig } from './config-file.js'
-import { bytesIn } from './store-size.js'
 
-interface ServedStore extends OpenStore {
-  readonly folder: string
+/** An open store, and what tells its size in bytes. */
+export interface ServedStore extends OpenStore {
+  bytes(): Promise<number>
+}
+
+interface Served extends ServedStore {
   readonly configured: readonly RegistryEntry[]
 }
 
 /** Questions are known by the head that the view has followed, as the gateway would serve them. */
 export const operatorServiceOfView = (
   machine: Machine,
-  store: ServedStore,
+  store: Served,
   view: LiveView,
-  registered: Set<string>,
 ): OperatorService =>
   operatorServiceOn(machine, store, {
     async roundsAt() {
@@ -39,19 +36,12 @@ export const operatorServiceOfView = (
         throw new ChainError('unavailable', fault ?? 'the chain has not been read yet')
       return { rounds: view.rounds, head }
     },
-    onRegistry(change) {
-      const slug = view.entry('set' in change ? change.set.questionId : change.removed)?.slug
-      if (slug !== undefined) registered.delete(slug)
-      if ('removed' in change) return view.removeEntry(change.removed)
-      view.setEntry(change.set)
-      if (change.set.slug !== undefined) registered.add(change.set.slug)
-    },
   })
 
 /** Without a gateway: the configured nodes are asked, and only where a question needs it. */
 export function operatorServiceOfChain(
   machine: Machine,
-  store: ServedStore,
+  store: Served,
   { config }: LoadedConfig,
   open: () => Promise<Chain>,
 ): OperatorService {
@@ -75,25 +65,14 @@ export function operatorServiceOfChain(
 }
 
 function operatorServiceOn(
-  { clock, files }: Machine,
-  { folder, ledger, compact, configured }: ServedStore,
-  {
-    roundsAt,
-    onRegistry,
-  }: {
-    roundsAt(): Promise<{ readonly rounds: RoundReader; readonly head: bigint }>
-    onRegistry?: NonNullable<OperatorParts['onRegistry']>
-  },
+  { clock }: Machine,
+  { ledger, compact, configured, bytes }: Served,
+  { roundsAt }: { roundsAt(): Promise<{ readonly rounds: RoundReader; readonly head: bigint }> },
 ): OperatorService {
-  const size = () =>
-    bytesIn(files, folder, /^(log|snap)-\d+\.jsonl$/).catch((error: unknown) => {
-      throw storageErrorOf(`${folder} cannot be measured`, error)
-    })
   return createOperatorService({
     clock,
     ledger,
     configured,
-    ...(onRegistry && { onRegistry }),
     async isKnown(entry) {
       try {
         const { rounds, head } = await roundsAt()
@@ -104,9 +83,9 @@ function operatorServiceOn(
       }
     },
     async compact(keepSinceMs) {
-      const before = await size()
+      const before = await bytes()
       await compact(keepSinceMs)
-      return { before, after: await size() }
+      return { before, after: await bytes() }
     },
   })
 }

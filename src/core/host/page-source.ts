@@ -6,7 +6,7 @@ import type { GatewayConfig } from '../gateway/config.js'
 import type { PageSource } from '../page/admin-page-events.js'
 import type { Clock } from '../ports.js'
 import { instant } from '../protocol/candidate.js'
-import type { ExecutorVitals, QueueStage } from '../protocol/vitals.js'
+import type { ClusterVitals, ExecutorVitals, QueueStage } from '../protocol/vitals.js'
 import type { HostedGateway } from './gateway-host.js'
 import type { StatusSnapshot } from './snapshot.js'
 
@@ -33,7 +33,7 @@ function figures(
   nowMs: number,
   { url, reasons, gauges, vitals, lastMinute }: StatusSnapshot,
 ) {
-  const { oldestSeconds, head, questions, store } = vitals
+  const { oldestSeconds, head, questions, store, cluster } = vitals
   const { limitItems, perClientLimitItems, spentItems, endsInMs, clients } = gauges.budget
   const stage = (name: QueueStage) => ({
     count: gauges.queue[name],
@@ -77,8 +77,17 @@ function figures(
     })),
     executor: vitals.executor === undefined ? null : executorJson(vitals.executor),
     store: { full: store.isFull, failed: store.isFailed },
+    ...(cluster && { cluster: clusterJson(cluster) }),
   }
 }
+
+const clusterJson = ({ leads, leader, epoch, lagRecords, gateways }: ClusterVitals) => ({
+  leads,
+  leader: leader ?? null,
+  epoch,
+  lag_records: lagRecords,
+  gateways,
+})
 
 const digits = (value: bigint | undefined) => (value === undefined ? null : String(value))
 const wholeSeconds = (seconds: number | undefined) =>

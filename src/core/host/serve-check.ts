@@ -7,6 +7,7 @@ import { unconfirmedAmong } from '../chain/profiles.js'
 import type { RegistryEntry } from '../chain/questions.js'
 import { checkContracts, checkExecutor, checkNodes, type NodesChecked } from '../checks/chain.js'
 import { type Check, type Finding, fail, note, pass, runChecks, warn } from '../checks/finding.js'
+import { checkSharedStore } from '../checks/shared-store.js'
 import { checkStore, type StoreChecked } from '../checks/store.js'
 import { configFaults } from '../gateway/config.js'
 import { readKeystore } from '../io/keystore.js'
@@ -22,7 +23,6 @@ import {
   pastedCommand,
   readConfigFile,
   registryOf,
-  storeFolder,
 } from './config-file.js'
 import { type ExecutorKeySource, namedKey, signerOfFile, signerOfKeystore } from './executor-key.js'
 
@@ -62,15 +62,22 @@ const checks: readonly Check<Facts>[] = [
       const { machine, loaded, questions, executor } = facts
       const { config } = loaded
       const read = facts.nodes?.read
-      facts.store = await checkStore(machine, {
-        folder: storeFolder(loaded),
+      const { place } = loaded
+      const toCheck = {
         config,
         command: pastedCommand(loaded),
         genesisHash: read?.genesisHash,
         head: read?.head,
         questions,
         executor,
-      })
+      }
+      facts.store =
+        place.kind === 'folder'
+          ? await checkStore(machine, { ...toCheck, folder: place.folder })
+          : await checkSharedStore(machine, {
+              ...toCheck,
+              database: await machine.edges.database(place.url),
+            })
       if (read === undefined) return []
       const contracts = await checkContracts(read, config, facts.store.allowlist)
       return executor === undefined

@@ -1,7 +1,12 @@
 /** A gateway behind its listeners: what `serve` and `demo` run. */
 import { unconfirmedAmong } from '../chain/profiles.js'
 import type { GatewayConfig } from '../gateway/config.js'
-import { actBodies, isActName } from '../gateway/operator/acts.js'
+import {
+  actBodies,
+  isActName,
+  LeaderResignBody,
+  leaderResignName,
+} from '../gateway/operator/acts.js'
 import { type Closers, opening } from '../io/closers.js'
 import { listenAdmin, type OperatorRoutes } from '../io/serving/admin-listener.js'
 import { createMeters } from '../io/serving/admin-metrics.js'
@@ -11,15 +16,15 @@ import { listen } from '../io/serving/listener.js'
 import { watchLoad } from '../io/serving/load.js'
 import { createRequestLog, createStateLog, type LogSink } from '../io/serving/logs.js'
 import type { Machine } from '../ports.js'
-import { ProposerError, StorageError, UsageError } from '../protocol/errors.js'
+import { ProposerError, RejectedError, StorageError, UsageError } from '../protocol/errors.js'
 import { createActivity } from './activity.js'
-import { type LoadedConfig, storeFolder } from './config-file.js'
+import { adminTokenFile, type LoadedConfig } from './config-file.js'
 import type { ExecutorKeySource } from './executor-key.js'
 import type { FaultBench } from './fault-bench.js'
 import { type HostedGateway, openHostedGateway } from './gateway-host.js'
+import type { Cluster } from './held-store.js'
 import { pageOf } from './page-source.js'
 import { type StatusSnapshot, snapshotOf } from './snapshot.js'
-import { folderBytes } from './store-size.js'
 
 export interface ServerOptions {
   readonly executorKey: ExecutorKeySource
@@ -67,7 +72,7 @@ export const startServer = (
   opening(async (closers) => {
     const { config } = loaded
     warnOfConfig(config, options)
-    const meters = createMeters()
+    const meters = createMeters({ isShared: loaded.place.kind === 'database' })
     const activity = createActivity(machine.clock)
     const logs = options.log && openLogs(machine, options.log)
     const load = watchLoad(machine.clock.monotonicMs)
@@ -91,8 +96,7 @@ export const startServer = (
     const { gateway } = hosted
     const looking = setInterval(hosted.look, lookMs).unref()
     closers.add(() => clearInterval(looking))
-    const store = storeFolder(loaded)
-    const token = await ensureAdminToken(machine, store)
+    const token = await ensureAdminToken(machine, adminTokenFile(loaded))
     const faulty = options.faults?.before(hosted, options.onFault ?? options.onNote)
     const urls: { url: string | undefined; adminUrl: string | undefined } = {
       url: undefined,
@@ -103,10 +107,11 @@ export const startServer = (
     closers.add(page.stop)
     const admin = await bound('admin', config, () =>
       listenAdmin({
-        ...gateway,
+        snapshot,
+        requestCounts: gateway.requestCounts,
         host: {
-          vitals: hosted.vitals,
-          storeBytes: () => folderBytes(machine.files, store),
+          storeBytes: hosted.store.bytes,
+          isShared: hosted.store.cluster !== undefined,
           droppedLines: () => logs?.sink.dropped() ?? 0,
         },
         meters,
@@ -129,7 +134,7 @@ export const startServer = (
       }),
     )
     // At once: the listener takes no new calls while the gateway answers those in flight.
-    closers.add(() => Promise.all([front.close(drainMs), gateway.drain()]))
+    closers.add(() => Promise.all([front.close(drainMs), gateway.drain(), hosted.stopExecuting()]))
     Object.assign(urls, { url: front.url, adminUrl: admin.url })
     await hosted.setUse({ role: 'serve', adminUrl: admin.url })
     return running(machine, hosted, closers, {
@@ -182,7 +187,7 @@ function openLogs({ hash, random }: Machine, to: LogSink | 'stderr') {
 /** The operator's acts, and the budget, which lives in memory only. */
 function operatorRoutes(
   { budget: { window_seconds } }: GatewayConfig,
-  { operator, gateway }: HostedGateway,
+  { operator, gateway, store }: HostedGateway,
   token: string,
   more: OperatorRoutes['looks'] | undefined,
 ): OperatorRoutes {
@@ -202,12 +207,24 @@ function operatorRoutes(
       },
       ...more,
     },
-    acts: Object.fromEntries(
-      Object.keys(actBodies)
-        .filter(isActName)
-        .map((name) => [`/operator/${name}`, (body: unknown) => operator.run(name, body)]),
-    ),
+    acts: {
+      ...Object.fromEntries(
+        Object.keys(actBodies)
+          .filter(isActName)
+          .map((name) => [`/operator/${name}`, (body: unknown) => operator.run(name, body)]),
+      ),
+      ...(store.cluster && { [`/operator/${leaderResignName}`]: resigning(store.cluster) }),
+    },
   }
+}
+
+const resigning = (cluster: Cluster) => async (body: unknown) => {
+  const parsed = LeaderResignBody.safeParse(body)
+  if (parsed.success) return { resigned: await cluster.resign(parsed.data.reason) }
+  throw new RejectedError('act_invalid', `the body is not what ${leaderResignName} takes`, {
+    httpStatus: 422,
+    hint: 'use the same version for the command and the gateway',
+  })
 }
 
 const readyPauseMs = 50

@@ -1,16 +1,12 @@
 /** How a served gateway stands: what the live status, the page and the metrics show. */
-import type { GatewayGauges } from '../protocol/call.js'
-import type { Vitals } from '../protocol/vitals.js'
+import type { GatewayStatus, Vitals } from '../protocol/vitals.js'
 import type { Activity, MinuteCounts, StatusChange } from './activity.js'
 import type { HostedGateway } from './gateway-host.js'
 
-export interface StatusSnapshot {
+export interface StatusSnapshot extends GatewayStatus {
   /** Where callers reach it; `undefined` until it listens. */
   readonly url: string | undefined
   readonly adminUrl: string | undefined
-  /** Why it is not ready; empty when it is. */
-  readonly reasons: readonly string[]
-  readonly gauges: GatewayGauges
   readonly vitals: Vitals
   readonly lastMinute: MinuteCounts
   /** The newest last. */

@@ -1,10 +1,10 @@
 /** How large a store is on disk. */
 import type { Files } from '../ports.js'
 import { joinPath } from '../storage/durable.js'
-import { errorCode } from '../storage/failures.js'
+import { errorCode, storageErrorOf } from '../storage/failures.js'
 
 /** Bytes in the files of `folder` whose names fit. Rejects as the files do. */
-export async function bytesIn(files: Files, folder: string, names: RegExp): Promise<number> {
+async function bytesIn(files: Files, folder: string, names: RegExp): Promise<number> {
   let bytes = 0
   for (const name of await files.list(folder)) if (names.test(name)) bytes += await sizeOf(name)
   return bytes
@@ -22,8 +22,10 @@ export async function bytesIn(files: Files, folder: string, names: RegExp): Prom
 }
 
 /**
- * Bytes in the records and snapshots of a store: they are what grows. `undefined` where the folder
- * cannot be read: a look at the metrics must not end the process.
+ * Bytes in the records and snapshots of a store in a folder: they are what grows. Rejects with
+ * StorageError.
  */
-export const folderBytes = (files: Files, folder: string): Promise<number | undefined> =>
-  bytesIn(files, folder, /^(log|snap|torn)-/).catch(() => undefined)
+export const folderBytes = (files: Files, folder: string): Promise<number> =>
+  bytesIn(files, folder, /^(log|snap|torn)-/).catch((error: unknown) => {
+    throw storageErrorOf(`${folder} cannot be measured`, error)
+  })

@@ -12,6 +12,7 @@ import { UnavailableError, UsageError } from '../protocol/errors.js'
 import { safeText } from '../protocol/node-words.js'
 import type { Address } from '../protocol/schema.js'
 import { type Conceal, concealing } from '../protocol/url-secrets.js'
+import { lowercase } from '../protocol/words.js'
 
 export interface OutsideWallet {
   /** Lowercase addresses that the wallet offers. Errors as below. */
@@ -48,10 +49,10 @@ const listingMethods = ['eth_accounts', 'account_list'] as const
 
 /**
  * A wallet at a URL: https, or http on a loopback name, without user name and fragment. UsageError
- * `invalid_signer_url`. Its calls reject with UsageError `signer_refused` (a person or a rule said
- * no, or the method is not known), UnavailableError `signer_timed_out`, `signer_lost` (it has the
- * call and did not answer: it may sign yet) and `signer_unreachable` (exit 75). No URL appears in a
- * message (R5).
+ * `invalid_signer_url`. Its calls reject with UsageError `signer_refused` where a person or a rule
+ * said no, or the method is not known. Else with UnavailableError (exit 75) `signer_timed_out`,
+ * `signer_unreachable` or `signer_lost`: it has the call, did not answer, and may sign yet. No URL
+ * appears in a message (R5).
  */
 export function openOutsideWallet(url: string, options: OutsideWalletOptions = {}): OutsideWallet {
   const target = requireSignerUrl(url)
@@ -94,7 +95,7 @@ export function openOutsideWallet(url: string, options: OutsideWalletOptions = {
         if (found === undefined) continue
         const list = Accounts.safeParse(found.result)
         if (!list.success) throw invalid('its list of accounts is none')
-        return list.data.map((address) => address.toLowerCase() as Address)
+        return list.data.map(lowercase)
       }
       return []
     },

@@ -140,7 +140,7 @@ export const systemFiles: Files = {
     } catch (error) {
       const code = errorCode(error)
       if (code === 'ENOENT' || code === 'ENOTDIR') return false
-      // A link that leads in circles is there; whoever opens it is told.
+      // A link that leads in circles is there; whoever opens it learns it.
       if (code === 'ELOOP') return true
       throw error
     }
@@ -158,7 +158,7 @@ const remoteTypes = new Map<number, string>([
 
 /**
  * Refuses a folder on NFS, SMB or FUSE with `StorageError` `remote_disk` (robustness §2: local disk
- * only); the nearest existing parent counts for a folder that does not exist yet. Known on Linux
+ * only). The nearest existing parent counts for a folder that does not exist yet. Known on Linux
  * only; elsewhere nothing is refused. Not called where the user forces it.
  */
 export async function requireLocalDisk(folder: string): Promise<void> {

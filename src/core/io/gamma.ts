@@ -1,7 +1,8 @@
 /** Gamma, Polymarket's public market API, asked for the question of a slug (domain §5.4). */
 import * as z from 'zod/mini'
-import { type Fetch, type Hex, type SlugLookUp, SlugLookUpError, TransportError } from '../ports.js'
+import { type Fetch, type SlugLookUp, SlugLookUpError, TransportError } from '../ports.js'
 import { jsonOf, readCapped } from '../protocol/capped.js'
+import { lowercase } from '../protocol/words.js'
 
 /** A market is some ten kilobytes, with all its events some hundred. */
 const maxAnswerBytes = 1024 * 1024
@@ -12,7 +13,7 @@ const retryAfterSeconds = 5
 /** Markets without a question of the oracle leave the ids out, or say `null` or `""`. */
 const Id = z.pipe(
   z.nullish(z.union([z.string().check(z.regex(/^0x[0-9a-fA-F]{64}$/)), z.literal('')])),
-  z.transform((text) => (text ? (text.toLowerCase() as Hex) : undefined)),
+  z.transform((text) => (text ? lowercase(text) : undefined)),
 )
 
 /** The little of a market that matters here; everything else may be as it likes. */

@@ -19,8 +19,8 @@ const maxHeaderBytes = 16 * 1024
 /**
  * A `fetch` that never follows a redirect, asks for no compression, takes no proxy from the
  * environment, and uses a fresh socket for every POST. Rejects with `TransportError`, whose phase
- * tells whether a byte of the request can have left, or with the reason of the caller's signal
- * where it fired before that. `close` lets go of idle sockets; they keep no process alive.
+ * tells whether a byte of the request can have left. Where the caller's signal fired before that,
+ * with its reason. `close` lets go of idle sockets; they keep no process alive.
  */
 export function createHttp({ caFile, attemptMs = 45_000 }: HttpOptions = {}): {
   readonly fetch: Fetch

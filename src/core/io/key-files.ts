@@ -76,16 +76,28 @@ export const readKeyFile = (path: string): Promise<Uint8Array> =>
 export const readPasswordFile = (path: string): Promise<string> =>
   readSecretFile(path, 'password file', (text) => text.replace(/\r?\n$/, ''))
 
+/**
+ * The URL in a store's file. UsageError `store_url_file_unreadable`, `store_url_file_mode`,
+ * `invalid_store_url` where it is none of PostgreSQL.
+ */
+export const readStoreUrl = (path: string): Promise<string> =>
+  readSecretFile(path, 'store URL file', (text) => {
+    if (/^postgres(ql)?:\/\//.test(text)) return text.trim()
+    throw new UsageError('invalid_store_url', `${path} holds no postgres:// URL`, {
+      hint: 'write the URL of the store into it, and nothing else',
+    })
+  })
+
 /** Far above any key or password; a wrong path must not fill the memory (R17). */
 const maxSecretBytes = 4_096
 
 /** The mode is read from the open file, so that it is that of what is read. */
 async function readSecretFile<T>(
   path: string,
-  what: 'key file' | 'password file',
+  what: 'key file' | 'password file' | 'store URL file',
   use: (text: string) => T,
 ): Promise<T> {
-  const name = what.replace(' ', '_')
+  const name = what.toLowerCase().replaceAll(' ', '_')
   const refuse = (kind: string, why: string, hint: string, cause?: unknown) =>
     new UsageError(`${name}_${kind}`, `the ${what} ${path} ${why}`, { hint, cause })
   const secret = await readNamed(path, maxSecretBytes, (stat) => {

@@ -45,7 +45,7 @@ const bindingOf = (): unknown => createRequire(import.meta.url)('secp256k1/bindi
 
 /**
  * libsecp256k1, or `undefined` where `load` fails or what it loaded does not do what is asked of
- * it: a signature of it is compared with the one that any sound curve makes before it is believed.
+ * it. A signature of it is compared with the one that any sound curve makes before it is believed.
  * Throws nothing.
  */
 export function nativeCurve(load: () => unknown = bindingOf): Curve | undefined {

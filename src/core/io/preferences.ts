@@ -18,8 +18,8 @@ export interface Preferences {
 }
 
 /**
- * Throws UsageError (exit 2) `config_damaged` for a file that is not a JSON object, for `conf` may
- * publish a cut file on a full disk, and `config_unreadable` for one that cannot be read.
+ * Throws UsageError (exit 2) `config_damaged` for a file that is not a JSON object,
+ * `config_unreadable` for one that cannot be read. `conf` may publish a cut file on a full disk.
  */
 export async function openPreferences(home: string): Promise<Preferences> {
   const path = homePaths.config(home)

@@ -16,9 +16,8 @@ export type FolderState =
   | { readonly kind: 'unusable'; readonly path: string; readonly code: string }
 
 /**
- * Whether this user may read and write the folder and the files in it (named by `list`), or make it
- * where it does not exist yet. Creates nothing; a full disk is not seen. Never rejects for what the
- * disk refuses.
+ * Whether this user may read and write the folder and the files in it (named by `list`), or make a
+ * missing one. Creates nothing; a full disk is not seen. Never rejects for what the disk refuses.
  */
 export async function probeFolder(
   folder: string,
@@ -63,7 +62,7 @@ async function newFolder(path: string): Promise<FolderState> {
 
 /**
  * Bytes that this user may still write on the disk of the folder, or of its nearest parent that is
- * there; `undefined` where it is not told.
+ * there. `undefined` where it is not reported.
  */
 export async function freeBytes(folder: string): Promise<number | undefined> {
   try {

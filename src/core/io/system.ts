@@ -25,6 +25,7 @@ export function systemEdges(): Pick<Ports, 'edges'> & { close(): Promise<void> }
       fetch: async () => kept((await import('./http.js')).createHttp()).fetch,
       chain: async (rpcUrls, expected) =>
         kept((await import('./rpc/rpc.js')).createChain(rpcUrls, expected)),
+      database: async (url) => kept((await import('./postgres.js')).postgresDatabase(url)),
     },
     async close() {
       for (const edge of opened.splice(0)) await edge.close()

@@ -63,9 +63,9 @@ export function createPageEvents(source: PageSource, everyMs = lookMs): PageEven
     else reader.write(text)
   }
   const tell = (channel: Channel, text: string) => {
-    for (const [reader, told] of readers) {
-      if (told[channel] === text) continue
-      told[channel] = text
+    for (const [reader, sent] of readers) {
+      if (sent[channel] === text) continue
+      sent[channel] = text
       quietLooks = 0
       write(reader, `event: ${channel}\ndata: ${text}\n\n`)
     }
@@ -74,7 +74,7 @@ export function createPageEvents(source: PageSource, everyMs = lookMs): PageEven
     try {
       return JSON.stringify(await source.candidates())
     } catch (error) {
-      // The store cannot be read now: figures say so, and the list stays as it was told.
+      // The store cannot be read now: figures say so, and the list stays as it was reported.
       if (error instanceof ProposerError) return undefined
       throw error
     }

@@ -1,7 +1,7 @@
 /**
  * The script of the operator's page: hears events, puts figures into their places. Outside text
  * becomes text nodes and nothing else. It is plain JavaScript that a browser takes as it is, and
- * ASCII: a raw string cannot be escaped where a bundle may hold nothing else.
+ * ASCII. A raw string cannot be escaped where a bundle may hold nothing else.
  */
 export const pageScript = String.raw`
 const byId = (id) => document.getElementById(id)
@@ -29,10 +29,13 @@ const short = (text, length) => (text.length > length ? text.slice(0, length) + 
 const coins = (wei) => String(Number((Number(BigInt(wei) / 10n ** 12n) / 1e6).toFixed(4)))
 /** About so many, in few digits: what it pays for is an estimate. */
 const about = (count) => (count < 100000 ? String(count) : count < 1e6 ? Math.floor(count / 1000) + ' k' : (count / 1e6).toFixed(1) + ' M')
+const clusterText = ({ leads, leader, epoch, lag_records: lag, gateways }) =>
+  (leads ? 'this gateway leads' : leader === null ? 'nobody leads' : short(leader, 8) + ' leads') +
+  ', epoch ' + epoch + ', ' + gateways + ' gateway' + (gateways === 1 ? '' : 's') + ', lag ' + lag
 const many = (count, word) => count + ' ' + word + (count === 1 ? '' : 's')
 
 function showFigures(now) {
-  const { queue, budget, last_minute: minute, chain, nodes, executor, store } = now
+  const { queue, budget, last_minute: minute, chain, nodes, executor, store, cluster } = now
   put(byId('ready'), now.ready ? 'ready' : 'not ready', 'badge ' + (now.ready ? 'good' : 'warn'))
   byId('admission').hidden = now.admission_enabled
   byId('admission').className = 'badge warn'
@@ -61,7 +64,8 @@ function showFigures(now) {
   put(byId('chain-head'), chain.head === null ? 'none read yet' : chain.head)
   put(byId('chain-age'), ageText(chain.head_age_seconds), isOld ? 'bad-text' : '')
   put(byId('chain-questions'), chain.questions_known + ' known' + (chain.questions_due > 0 ? ', ' + chain.questions_due + ' due' : ''))
-  put(byId('store'), store.failed ? 'takes no writes' : store.full ? 'disk full' : 'takes writes', store.failed || store.full ? 'bad-text' : '')
+  const shared = cluster ? ', ' + clusterText(cluster) : ''
+  put(byId('store'), (store.failed ? 'takes no writes' : store.full ? 'disk full' : 'takes writes') + shared, store.failed || store.full ? 'bad-text' : '')
   showNodes(nodes)
   put(byId('about'), 'Version ' + now.version + ', chain ' + chain.id + ', started ' + whenText(now.started_at) + '.' + (now.url === null ? '' : ' Serves ' + now.url + '.') + ' This page changes nothing.')
   const waiting = queue.received.count + queue.validated.count + queue.selected.count

@@ -1,5 +1,5 @@
 /**
- * The style of the operator's page: one column at 360 px, cards beside each other where there is
+ * The style of the operator's page. One column at 360 px, cards beside each other where there is
  * room; light or dark as the reader has it.
  */
 export const pageStyle = `

@@ -3,8 +3,8 @@ import type { WireCode } from './errors.js'
 import type { Refusal } from './refusal.js'
 
 /**
- * A call as it came: what was on the wire, nothing decoded, and a reader instead of the body, so
- * that 413 and 429 are decided before a byte of it is read (robustness §4, §5).
+ * A call as it came: what was on the wire, nothing decoded, and a reader instead of the body. So
+ * 413 and 429 are decided before a byte of it is read (robustness §4, §5).
  */
 export interface Call {
   readonly method: string

@@ -4,7 +4,8 @@
  */
 import type { Hex } from '../ports.js'
 import { outcomeOf } from './proposal.js'
-import type { Address, CandidateState, CandidateStatus } from './schema.js'
+import type { CandidateState, CandidateStatus } from './responses.js'
+import type { Address } from './schema.js'
 import { version } from './words.js'
 
 export type { CandidateState }
@@ -23,7 +24,7 @@ export type NextAction = (typeof nextActions)[number]
 
 /**
  * One row a failure code (contract §5). `retryable` says whether the same signed payload may still
- * execute later; `undefined` where it depends on the decoded cause (domain §7), which is then given
+ * execute later. `undefined` where it depends on the decoded cause (domain §7), which is then given
  * with the failure.
  */
 export const failures = {

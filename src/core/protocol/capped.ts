@@ -1,23 +1,36 @@
 /** Bodies of others, read as far as is allowed (R17). */
+import { type BodyLimits, joined } from './call.js'
 
-/**
- * The text of a body in UTF-8, or `undefined` where it is longer than `limitBytes`: its stream is
- * cancelled then. Rejects as the stream does.
- */
-export async function readCapped(
-  body: AsyncIterable<Uint8Array> | null,
-  limitBytes: number,
-): Promise<string | undefined> {
-  const decoder = new TextDecoder()
-  let text = ''
-  let size = 0
-  for await (const chunk of body ?? []) {
-    size += chunk.byteLength
-    // Leaving the loop cancels the stream.
-    if (size > limitBytes) return undefined
-    text += decoder.decode(chunk, { stream: true })
+type Body = ReadableStream<Uint8Array> | null
+
+/** The bytes of a body, or why its stream was cancelled. Rejects as the stream does. */
+export async function readBytes(
+  body: Body,
+  { limitBytes, reserve }: BodyLimits,
+): Promise<Uint8Array | 'too_large' | 'no_room'> {
+  const parts: Uint8Array[] = []
+  let length = 0
+  let fault: 'too_large' | 'no_room' | undefined
+  for await (const part of body?.values({ preventCancel: true }) ?? []) {
+    length += part.length
+    fault = length > limitBytes ? 'too_large' : reserve(part.length) ? undefined : 'no_room'
+    if (fault) break
+    parts.push(part)
   }
-  return text + decoder.decode()
+  if (fault === undefined) return joined(parts, length)
+  // Not waited for: a body that somebody else reads too is never done cancelling.
+  body?.cancel().catch(() => undefined)
+  return fault
+}
+
+/** The text of a body in UTF-8; `undefined` where it is too long. Rejects as the stream does. */
+export async function readCapped(
+  body: Body,
+  limitBytes: number,
+  decoder = new TextDecoder(),
+): Promise<string | undefined> {
+  const bytes = await readBytes(body, { limitBytes, reserve: () => true })
+  return typeof bytes === 'string' ? undefined : decoder.decode(bytes)
 }
 
 /** The JSON value of a text; `undefined`, which no schema takes, where it is none. */

@@ -78,7 +78,7 @@ export interface ErrorMeta {
   /** Whether the same call may succeed later without a change. */
   readonly retryable?: boolean
   /**
-   * Faults of the request's fields, as the gateway told them with a 422. Outside text: escape
+   * Faults of the request's fields, as the gateway reported them with a 422. Outside text: escape
    * before showing (R20).
    */
   readonly errors?: readonly FieldFault[]

@@ -61,9 +61,9 @@ const valueCodes: Readonly<Record<string, ValueCode>> = {
 }
 
 /**
- * The fault of a v1 body (§2.1). A version object with other values wins over everything; any fault
+ * The fault of a v1 body (§2.1). A version object with other values wins over everything. Any fault
  * of structure (a missing or extra field, another type, a malformed address) wins over malformed
- * values; of those the first in the order of the fields counts.
+ * values. Of those the first in the order of the fields counts.
  */
 export function singleFault(issues: readonly Issue[], input: unknown): ShapeFault {
   if (isOtherVersion(input)) {
@@ -93,7 +93,7 @@ export function schemaViolation(issues: readonly Issue[], input: unknown): Shape
 }
 
 /**
- * Whether any object of an admission body has a key that begins with `ancillary`: the gateway reads
+ * Whether any object of an admission body has a key that begins with `ancillary`. The gateway reads
  * ancillary data from the chain and takes none from callers (§4.1 rule 3). Depth is bounded by the
  * JSON reader.
  */

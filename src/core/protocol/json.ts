@@ -1,7 +1,7 @@
 /**
  * The strict reader of request bodies (robustness §4): one JSON text in UTF-8, small integers only,
- * no key twice. `JSON.parse` does the parsing; one scan over the text sees what a parsed value no
- * longer shows, and one walk over the value sees what the text hides behind escapes.
+ * no key twice. `JSON.parse` does the parsing. One scan over the text sees what a parsed value no
+ * longer shows. One walk over the value sees what the text hides behind escapes.
  */
 
 export type JsonRead =
@@ -27,9 +27,9 @@ const fail = (detail: string): JsonRead => ({
 
 /**
  * Reads one JSON text. `detail` is a sentence for a person and never repeats what was sent. Refused
- * are: an empty body, syntax errors, trailing bytes, a BOM, invalid UTF-8, lone surrogates, NUL, a
- * key twice in one object (however it is escaped), the keys `__proto__`, `constructor` and
- * `prototype`, more than 8 levels, more than 64 keys in an object, and any number that is not a
+ * are an empty body, syntax errors, trailing bytes, a BOM, invalid UTF-8, lone surrogates and NUL.
+ * So are a key twice in one object (however it is escaped) and the keys `__proto__`, `constructor`
+ * and `prototype`. So are more than 8 levels, 64 keys in an object, and any number that is not a
  * plain integer up to 2^53 − 1. Throws nothing.
  */
 export function readJson(bytes: Uint8Array): JsonRead {

@@ -7,9 +7,11 @@ import type { Hex } from '../ports.js'
 import type { WireCode } from './errors.js'
 import { toBatchItem, toSingle } from './proposal.js'
 import { refusalBody, refuse } from './refusal.js'
+import type * as responses from './responses.js'
 import type * as schema from './schema.js'
-import { type Address, version } from './schema.js'
+import type { Address } from './schema.js'
 import { primaryType, toHex, typedData, wireTypes } from './witness.js'
+import { version } from './words.js'
 
 const ancillaryText =
   'q: title: Will candidate A win?, description: Mutually exclusive group. market_id: 500001 res_data: p1: 0, p2: 1. Where p1 corresponds to No, p2 to Yes.,initializer:1e004205adad33ac1c574e26c27f5203fd9c05f8'
@@ -54,7 +56,7 @@ export const pathExamples: Readonly<Record<string, Readonly<Record<string, strin
 const signedProposal: schema.SignedProposal = toSingle(authorization)
 const { signature: _, ...signingDataRequest } = signedProposal
 
-const signingData: schema.SigningData = {
+const signingData: responses.SigningData = {
   version,
   question_id: questionId,
   request: { identifier, ...round },
@@ -98,7 +100,7 @@ const received = {
   status: 'received',
   received_at: receivedAt,
   status_url: `/v1/proposals/${questionId}/status/${candidateId}`,
-} as const satisfies schema.Acknowledgement
+} as const satisfies responses.Acknowledgement
 
 const submission = {
   status: 'indexed',
@@ -122,9 +124,9 @@ const executed = {
   selected_at: '2026-11-20T05:38:02.310Z',
   submission,
   failure: null,
-} as const satisfies schema.CandidateStatus
+} as const satisfies responses.CandidateStatus
 
-const failed: schema.CandidateStatus = {
+const failed: responses.CandidateStatus = {
   ...executed,
   status: 'failed',
   validated_at: null,

@@ -5,7 +5,9 @@
 import * as z from 'zod/mini'
 import { type WireCode, wireFailures } from './errors.js'
 import { answerExamples, errorExample, pathExamples, requestExamples } from './openapi-examples.js'
+import * as answer from './responses.js'
 import * as schema from './schema.js'
+import { version } from './words.js'
 
 interface Operation {
   readonly route: `${'get' | 'post'} ${string}`
@@ -62,7 +64,7 @@ const operations: readonly Operation[] = [
     id: 'eligibility',
     summary: 'Whether a wallet may propose now',
     tag: 'Proposals',
-    answers: { 200: [schema.Eligibility, 'The answer for this wallet'] },
+    answers: { 200: [answer.Eligibility, 'The answer for this wallet'] },
     // Of a path that is too long.
     codes: ['invalid_identifier', 'route_not_found'],
   },
@@ -74,7 +76,7 @@ const operations: readonly Operation[] = [
       'Checks outcome, amount, deadline and that the request is open, not eligibility. Sign what you have built and checked yourself.',
     tag: 'Proposals',
     request: schema.SigningDataRequest,
-    answers: { 200: [schema.SigningData, 'What to sign, and what it says'] },
+    answers: { 200: [answer.SigningData, 'What to sign, and what it says'] },
     codes: [
       'invalid_identifier',
       'question_not_found',
@@ -93,10 +95,10 @@ const operations: readonly Operation[] = [
     request: schema.SignedProposal,
     answers: {
       202: [
-        schema.Acknowledgement,
+        answer.Acknowledgement,
         'Admitted: durable and queued; `executed` is what means on chain',
       ],
-      200: [schema.Acknowledgement, 'An exact replay in the current round: the same candidate'],
+      200: [answer.Acknowledgement, 'An exact replay in the current round: the same candidate'],
     },
     codes: [
       'invalid_identifier',
@@ -120,7 +122,7 @@ const operations: readonly Operation[] = [
     id: 'status',
     summary: 'Where a candidate stands',
     tag: 'Proposals',
-    answers: { 200: [schema.CandidateStatus, 'The candidate; times that have not come are null'] },
+    answers: { 200: [answer.CandidateStatus, 'The candidate; times that have not come are null'] },
     codes: ['invalid_identifier', 'question_not_found', 'candidate_not_found', 'state_unavailable'],
   },
   {
@@ -131,7 +133,7 @@ const operations: readonly Operation[] = [
     request: schema.BatchSigningDataRequest,
     answers: {
       200: [
-        schema.BatchSigningDataAnswer,
+        answer.BatchSigningDataAnswer,
         'One result per identifier, in the order of the request',
       ],
     },
@@ -145,7 +147,7 @@ const operations: readonly Operation[] = [
     tag: 'Batch',
     request: schema.BatchSubmitRequest,
     answers: {
-      200: [schema.BatchSubmitAnswer, 'One result per proposal, in the order of the request'],
+      200: [answer.BatchSubmitAnswer, 'One result per proposal, in the order of the request'],
     },
     codes: ['ancillary_data_not_allowed'],
   },
@@ -156,7 +158,7 @@ const operations: readonly Operation[] = [
     tag: 'Batch',
     request: schema.BatchStatusRequest,
     answers: {
-      200: [schema.BatchStatusAnswer, 'One result per candidate id, in the order of the request'],
+      200: [answer.BatchStatusAnswer, 'One result per candidate id, in the order of the request'],
     },
   },
   {
@@ -329,7 +331,7 @@ export function openApiDocument(): {
     openapi: '3.1.0',
     info: {
       title: 'Proposer service',
-      version: schema.version.api,
+      version: version.api,
       description:
         'Submission of signed proposals to oracle questions, single (v1) and in batches. Paths are exact; nothing is decoded.',
       license: { name: 'MIT', identifier: 'MIT' },

@@ -51,12 +51,12 @@ export interface Authorization extends Terms {
 export function fromSingle(questionId: Hex, body: SignedProposal): Authorization {
   return {
     questionId,
-    proposer: body.proposer as Address,
+    proposer: body.proposer,
     price: priceOf[body.outcome],
     amount: body.permit.amount,
     nonce: body.permit.nonce,
     deadline: body.permit.deadline,
-    signature: body.signature as Hex,
+    signature: body.signature,
   }
 }
 
@@ -64,12 +64,12 @@ export function fromSingle(questionId: Hex, body: SignedProposal): Authorization
 export function fromBatchItem(questionId: Hex, item: BatchItem): Authorization {
   return {
     questionId,
-    proposer: item.proposer as Address,
+    proposer: item.proposer,
     price: item.proposed_price,
     amount: item.permit.amount,
     nonce: item.permit.nonce,
     deadline: String(item.permit.deadline),
-    signature: item.signature as Hex,
+    signature: item.signature,
   }
 }
 

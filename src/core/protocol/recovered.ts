@@ -23,7 +23,7 @@ export const addressOf = (publicKey: Uint8Array): Address =>
   toHex(keccak(publicKey.subarray(1)).subarray(12))
 
 /**
- * The address that signed `digest`, or `undefined` where the chain's recovery would yield none: 65
+ * The address that signed `digest`, or `undefined` where the chain's recovery would yield none. 65
  * bytes r‖s‖v with v 27 or 28, or 64 bytes r‖yParityAndS (EIP-2098). Any other length, or v 0 or 1,
  * is refused by Permit2 too.
  */

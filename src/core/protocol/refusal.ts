@@ -1,5 +1,5 @@
 /**
- * A refusal on the wire (§7, contract §2): the same for a whole call, for one item of a batch, and
+ * A refusal on the wire (§7, contract §2). The same for a whole call, for one item of a batch, and
  * for what a listener refuses itself.
  */
 import { type WireCode, wireFailures } from './errors.js'

@@ -1,11 +1,21 @@
 /**
- * Every shape of the wire, once (spec §2, contract §2-4). Requests are strict; responses let
- * additions through, because another gateway may add fields. Nothing is transformed, so that JSON
- * Schema can show it; `proposal.ts` makes normal forms. zod/mini, because `sign` waits for it.
+ * Every shape of the wire, once (spec §2, contract §2-4): fields, what is signed, and requests, which
+ * are strict; `responses.ts` has the rest. Nothing is transformed, so that JSON Schema can show it;
+ * `proposal.ts` makes normal forms. zod/mini, because `sign` waits for it.
  */
+
 import * as z from 'zod/mini'
 import type { Hex } from '../ports.js'
-import { failures, nextActions } from './candidate.js'
+import {
+  described,
+  fitting,
+  hex,
+  listOf,
+  matching,
+  named,
+  natural,
+  zeroPayment,
+} from './schema-building.js'
 import {
   fitsClientRef,
   fitsSignature,
@@ -16,25 +26,6 @@ import {
   version,
   zeroAddress,
 } from './words.js'
-
-export { isIdentifier, isQuestionId, limits, version } from './words.js'
-
-type About = Readonly<Record<string, unknown>>
-/** The schema under its name in the OpenAPI document. */
-const named = <S extends z.ZodMiniType>(id: string, schema: S, about: About = {}): S => {
-  z.globalRegistry.add(schema, { id, ...about })
-  return schema
-}
-const described = (id: string, description: string, text: z.ZodMiniString, about: About = {}) =>
-  named(id, text, { description, ...about })
-/** Hex for the types too. */
-const hex = (text: z.ZodMiniString) => text as unknown as z.ZodMiniType<Hex, Hex>
-const matching = (pattern: RegExp, abort = false) => z.string().check(z.regex(pattern, { abort }))
-const fitting = (code: string, fits: (text: string) => boolean) =>
-  z.refine<string>(fits, { params: { code } })
-const listOf = <S extends z.ZodMiniType>(item: S) =>
-  z.array(item).check(z.minLength(1), z.maxLength(limits.batchItems))
-const natural = () => z.int().check(z.minimum(0))
 
 // abort: without it the refinement would run on bad text too, and BigInt throws.
 export const Uint256 = described(
@@ -99,7 +90,6 @@ export const Version = named(
 )
 export const OutcomeKey = named('OutcomeKey', z.enum(['p1', 'p2', 'p3']))
 export type OutcomeKey = z.infer<typeof OutcomeKey>
-const zeroPayment = z.literal('0')
 
 export const WireError = named('WireError', z.object({ code: z.string(), detail: z.string() }))
 export type WireError = z.infer<typeof WireError>
@@ -233,176 +223,3 @@ export const BatchStatusRequest = named(
   'BatchStatusRequest',
   z.strictObject({ candidate_ids: listOf(Uuid) }),
 )
-
-// — responses —
-
-export const Eligibility = named(
-  'Eligibility',
-  z.object({ version: Version, address: Address, eligible: z.boolean() }),
-)
-export type Eligibility = z.infer<typeof Eligibility>
-
-export const SigningData = named(
-  'SigningData',
-  z.object({
-    version: Version,
-    question_id: Bytes32,
-    request: z.object({
-      oracle: Address,
-      requester: Address,
-      identifier: Bytes32,
-      timestamp: Uint256,
-      ancillary_data: Bytes,
-    }),
-    proposal: z.object({
-      outcome: OutcomeKey,
-      label: z.string(),
-      price: Uint256,
-      max_payment: zeroPayment,
-    }),
-    outcomes: z.array(Outcome),
-    permit: z.object({ amount: Uint256, nonce: Uint256, deadline: Uint256 }),
-    token: z.object({
-      address: Address,
-      symbol: z.string(),
-      decimals: z.int().check(z.minimum(0), z.maximum(255)),
-    }),
-    economics: z.object({ total_bond: Uint256, max_authorization: Uint256 }),
-    contracts,
-    typed_data: TypedData,
-  }),
-)
-export type SigningData = z.infer<typeof SigningData>
-
-export const CandidateState = named(
-  'CandidateState',
-  z.enum(['received', 'validated', 'selected', 'executed', 'failed']),
-)
-export type CandidateState = z.infer<typeof CandidateState>
-export const SubmissionState = named(
-  'SubmissionState',
-  z.enum(['prepared', 'submitted', 'confirmed', 'indexed', 'reverted', 'dropped']),
-)
-const admitted = { status: CandidateState, received_at: Instant }
-
-export const Acknowledgement = named(
-  'Acknowledgement',
-  z.object({ version: Version, candidate_id: Uuid, ...admitted, status_url: z.string() }),
-)
-export type Acknowledgement = z.infer<typeof Acknowledgement>
-
-export const Submission = named(
-  'Submission',
-  z.object({
-    status: SubmissionState,
-    transaction_hash: z.nullable(Bytes32),
-    submitted_at: z.nullable(Instant),
-    confirmed_at: z.nullable(Instant),
-    indexed_at: z.nullable(Instant),
-    proposal_event_index: z.nullable(natural()),
-  }),
-)
-
-/** Words of which later versions, and other gateways, may have more. */
-const openWords = (known: readonly string[]) => z.union([z.enum(known), z.string()])
-
-export const Failure = named(
-  'Failure',
-  z.object({
-    stage: z.enum(['validation', 'selection', 'submission', 'confirmation', 'indexing']),
-    code: openWords(Object.keys(failures)),
-    detail: z.string(),
-    retryable: z.boolean(),
-    can_resubmit: z.boolean(),
-    next_action: openWords(nextActions),
-  }),
-)
-
-export const CandidateStatus = named(
-  'CandidateStatus',
-  z.object({
-    version: Version,
-    candidate_id: Uuid,
-    question_id: Bytes32,
-    proposer: Address,
-    outcome: OutcomeKey,
-    price: Uint256,
-    ...admitted,
-    validated_at: z.nullable(Instant),
-    selected_at: z.nullable(Instant),
-    submission: z.nullable(Submission),
-    failure: z.nullable(Failure),
-  }),
-)
-export type CandidateStatus = z.infer<typeof CandidateStatus>
-
-const StatusCode = named('StatusCode', z.int().check(z.minimum(100), z.maximum(599)), {
-  description:
-    'What the single route would have answered; only 2xx items carry a result, all others an error',
-})
-const status_code = StatusCode
-const error = z.optional(WireError)
-
-// Results have names, so that generated clients have types for them.
-const BatchSigningDataResult = named(
-  'BatchSigningDataResult',
-  z.object({
-    identifier: z.string(),
-    status_code,
-    signing_data: z.optional(BatchSigningData),
-    error,
-  }),
-)
-export const BatchSigningDataAnswer = named(
-  'BatchSigningDataAnswer',
-  z.object({ results: z.array(BatchSigningDataResult) }),
-)
-export type BatchSigningDataAnswer = z.infer<typeof BatchSigningDataAnswer>
-
-export const BatchCandidate = named(
-  'BatchCandidate',
-  z.object({ candidate_id: Uuid, ...admitted, status_url: z.string() }),
-)
-const BatchSubmitResult = named(
-  'BatchSubmitResult',
-  z.object({
-    client_ref: z.nullable(z.string()),
-    status_code,
-    candidate: z.optional(BatchCandidate),
-    error,
-  }),
-)
-const BatchSummary = named(
-  'BatchSummary',
-  z.object({ accepted: natural(), replayed: natural(), rejected: natural() }),
-  { description: 'How many items were answered with 202, with 200 and with anything else' },
-)
-export const BatchSubmitAnswer = named(
-  'BatchSubmitAnswer',
-  z.object({ results: z.array(BatchSubmitResult), summary: BatchSummary }),
-)
-export type BatchSubmitAnswer = z.infer<typeof BatchSubmitAnswer>
-
-export const BatchCandidateStatus = named(
-  'BatchCandidateStatus',
-  z.object({
-    candidate_id: Uuid,
-    ...admitted,
-    submission: z.nullable(Submission),
-    failure: z.nullable(WireError),
-  }),
-)
-const BatchStatusResult = named(
-  'BatchStatusResult',
-  z.object({
-    candidate_id: z.string(),
-    status_code,
-    candidate: z.optional(BatchCandidateStatus),
-    error,
-  }),
-)
-export const BatchStatusAnswer = named(
-  'BatchStatusAnswer',
-  z.object({ results: z.array(BatchStatusResult) }),
-)
-export type BatchStatusAnswer = z.infer<typeof BatchStatusAnswer>

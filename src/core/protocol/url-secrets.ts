@@ -1,6 +1,6 @@
 /**
  * What is secret in a URL: everything but scheme, host and port may be a credential (R5). Whoever
- * is asked at one, a node, a wallet or a gateway, may repeat it in what it answers, so it is taken
+ * is asked at one, a node, a wallet or a gateway, may repeat it in what it answers. So it is taken
  * out of their words wherever those are shown.
  */
 
@@ -16,7 +16,7 @@ const segmentAtLeast = 6
 const anywhereAtLeast = 4
 
 /**
- * The secrets of the URLs, as they are and percent-decoded, the longest first: user, password, both
+ * The secrets of the URLs, as they are and percent-decoded, the longest first. User, password, both
  * as Basic credentials, path segments of six characters and more, values of the query, the fragment
  * (R5). What is no URL holds none. Throws nothing.
  */

@@ -3,6 +3,7 @@
  * address, signature or URL is part of it.
  */
 import type { Hex } from '../ports.js'
+import type { GatewayGauges } from './call.js'
 import type { FailureCode } from './candidate.js'
 
 /** Where a candidate stands, with the steps of its submission told apart (contract §5). */
@@ -36,14 +37,20 @@ export type Observation =
       readonly seconds: number
     }
   /**
-   * A transaction was signed: the first of its nonce, the same with a higher fee, with fewer
-   * proposals, afresh because no node took the one before, or giving the nonce back.
+   * A transaction was signed. The first of its nonce, the same with a higher fee, with fewer
+   * proposals, afresh because no node took it, or giving the nonce back.
    */
   | { readonly kind: 'signed'; readonly as: 'first' | 'fee_bump' | 'trim' | 'anew' | 'cancel' }
   /** An executor nonce came to its end in finalized state. */
   | { readonly kind: 'settled'; readonly end: 'executed' | 'reverted' | 'cancelled' | 'foreign' }
   | { readonly kind: 'synced'; readonly seconds: number }
   | { readonly kind: 'written'; readonly bytes: number }
+  /** Of a store in a database: a group of records was committed, a charge of the rate limit. */
+  | { readonly kind: 'appended'; readonly seconds: number }
+  | { readonly kind: 'charged'; readonly seconds: number }
+  /** A transaction was tried again; a write was refused because another gateway leads. */
+  | { readonly kind: 'retried' }
+  | { readonly kind: 'fenced' }
   | { readonly kind: 'rpc'; readonly method: string; readonly outcome: RpcOutcome }
 
 /** One line of the state log: what changed, by ids only (R5, robustness §5). */
@@ -71,7 +78,7 @@ export interface NodeVitals {
   readonly node: number
   readonly isHealthy: boolean
   readonly headNumber: bigint | undefined
-  /** Since it first told its newest block. */
+  /** Since it first reported its newest block. */
   readonly headAgeSeconds: number | undefined
   /** Requests to it since the start, by whether an answer came that could be read. */
   readonly requests: { readonly answered: number; readonly unanswered: number }
@@ -94,6 +101,26 @@ export interface ExecutorVitals {
   readonly newestHash: Hex | undefined
 }
 
+/** Of a store that several gateways share, as this one last heard. */
+export interface ClusterVitals {
+  /** Whether this gateway leads. */
+  readonly leads: boolean
+  /** The id of the gateway that does. */
+  readonly leader: string | undefined
+  readonly epoch: number
+  /** Records that this gateway has not read yet. */
+  readonly lagRecords: number
+  readonly gateways: number
+}
+
+/** A gateway at one moment; `vitals` where its process is around it. */
+export interface GatewayStatus {
+  /** Why it is not ready; empty when it is. */
+  readonly reasons: readonly string[]
+  readonly gauges: GatewayGauges
+  readonly vitals?: Vitals
+}
+
 /** A gateway at the moment of asking, beside its gauges. */
 export interface Vitals {
   /**
@@ -108,6 +135,8 @@ export interface Vitals {
   /** Absent where the executor is switched off. */
   readonly executor: ExecutorVitals | undefined
   readonly store: { readonly isFull: boolean; readonly isFailed: boolean }
+  /** Absent for a store of this gateway alone. */
+  readonly cluster?: ClusterVitals | undefined
   /** False while the operator, or the configuration, admits nobody. */
   readonly admissionEnabled: boolean
 }

@@ -41,6 +41,9 @@ export const fitsSignature = (hex: string): boolean =>
 export const fitsClientRef = (text: string): boolean =>
   new TextEncoder().encode(text).length <= limits.clientRefBytes
 
+/** Canonical spelling of hex: viem decodes addresses with a checksum in their letters. */
+export const lowercase = (hex: string): Hex => hex.toLowerCase() as Hex
+
 export const zeroAddress: Address = `0x${'0'.repeat(40)}`
 
 export const isUint256 = (text: string): boolean => patterns.uint256.test(text) && fitsUint256(text)

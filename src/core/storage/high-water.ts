@@ -1,6 +1,6 @@
 /**
  * The high-water mark: a small file beside the log that names a record of it. A log that was cut
- * between two lines, or put back from an older copy, is sound in itself; that it ends before the
+ * between two lines, or put back from an older copy, is sound in itself. That it ends before the
  * mark shows what is missing. Written about once a second, and only after the record is durable.
  * Missing, old or torn it says nothing: stores of earlier versions open, and those versions pass it
  * over.

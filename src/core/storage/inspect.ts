@@ -7,19 +7,11 @@ import { ProposerError, StorageError } from '../protocol/errors.js'
 import { namesIn } from './durable.js'
 import { damaged, messageOf } from './failures.js'
 import { type LogEnd, lossBefore, readHighWater } from './high-water.js'
+import { closeFiles, type LogFile, lengthOf, offsetOf } from './log-file.js'
 import { type Manifest, manifestNames, readFormat, refuseOldManifest } from './manifest.js'
 import { openInForce } from './reader.js'
 import type { LogOptions, LogPorts, StoredRecord } from './record-log.js'
-import {
-  closeFiles,
-  type LogFile,
-  lengthOf,
-  newWalk,
-  offsetOf,
-  type Walk,
-  walkFile,
-  walkSegment,
-} from './walk.js'
+import { newWalk, type Walk, walkFile, walkSegment } from './walk.js'
 
 export type InspectPorts = Pick<LogPorts, 'files' | 'hash'>
 export type InspectOptions = Pick<LogOptions, 'format' | 'knownKinds'>
@@ -76,9 +68,9 @@ export async function inspectLog(
   try {
     await refuseOldManifest(files, folder, manifest, listed)
     for (index = 0; index < names.length; index += 1) {
-      const part = { hash, manifest, file: opened[index], index, knownKinds, onRecord, told: 0 }
+      const part = { hash, manifest, file: opened[index], index, knownKinds, onRecord, passed: 0 }
       fault = await inspectFile(part, walk)
-      records += part.told
+      records += part.passed
       if (fault) break
     }
     const loss = fault === undefined ? lossBefore(highWater, walk) : undefined
@@ -111,7 +103,7 @@ interface Part {
   readonly knownKinds: (kind: string) => boolean
   readonly onRecord: (record: StoredRecord) => void
   /** Records handed to `onRecord`. */
-  told: number
+  passed: number
 }
 
 /** A record that its owner refuses. */
@@ -139,7 +131,7 @@ async function inspectFile(part: Part, walk: Walk): Promise<Fault | undefined> {
         refused = { offset, detail }
         throw damaged(file.path, offset, detail)
       }
-      part.told += 1
+      part.passed += 1
       toldUpTo = offset
     }
   }
@@ -160,7 +152,7 @@ async function inspectFile(part: Part, walk: Walk): Promise<Fault | undefined> {
       refused = undefined
     }
     const end = await soundEnd(part, file, start, limit)
-    // The walk stops at a fault with the sound lines before it untold; one of those may contradict
+    // The walk stops at a fault with the sound lines before it untold. One of those may contradict
     // what came before it: then the sound part ends there.
     const again = await damageIn(async () => {
       const options = { isLast: true, endBytes: end.offset, knownKinds }

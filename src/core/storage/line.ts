@@ -124,7 +124,7 @@ const opening = new TextEncoder().encode('{"c":"')
 /**
  * The line in `bytes` (without its newline), or `undefined` when it is not one: wrong start,
  * checksum, UTF-8, JSON or fields. The chain and the sequence are for the caller to compare.
- * `headsOnly`: `data` is left out of a long line with a head, and not looked at but for its
+ * `headsOnly`: `data` is left out of a long line with a head, and not examined but for its
  * checksum.
  */
 export function decodeLine(hash: Hash, bytes: Uint8Array, headsOnly = false): Line | undefined {

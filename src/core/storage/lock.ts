@@ -23,7 +23,7 @@ export interface LockHolder extends LockUse {
   readonly epoch: number
   readonly pid: number
   readonly host: string
-  /** `free`: released. `dead`: its process is gone. `unknown`: cannot be told. */
+  /** `free`: released. `dead`: its process is gone. `unknown`: cannot be known. */
   readonly state: 'free' | 'alive' | 'dead' | 'unknown'
 }
 
@@ -55,7 +55,7 @@ const keptEpochs = 1_000
 
 /**
  * Takes the folder's numbered lock (robustness §2, Lock; R12); creates the folder. The owner is the
- * highest `LOCK.<n>` without `LOCK.<n>.free`; a stale one (other boot, or nobody listens on its
+ * highest `LOCK.<n>` without `LOCK.<n>.free`. A stale one (other boot, or nobody listens on its
  * socket) is taken over, never judged by age. Rejects with `StorageError` `store_locked`, naming
  * the holder, at once: there is no waiting; `store_unavailable` when the disk refuses. `force`
  * takes over whatever the holder's state is (`--break-lock`): the old holder stops at its next
@@ -235,7 +235,7 @@ const topEpoch = (names: readonly string[]): number =>
   }, 0)
 
 /**
- * Removes the records of epochs more than a thousand back with the sockets of killed holders, and
+ * Removes the records of epochs more than a thousand back with the sockets of killed holders. Also
  * what processes left that were killed while they wrote a record. A writer listens before it
  * writes, so nobody else's is taken away.
  */

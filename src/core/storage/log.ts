@@ -1,10 +1,8 @@
-import pLimit, { type LimitFunction } from 'p-limit'
-import type { StorageError } from '../protocol/errors.js'
-import { fillTemporary, joinPath, writeAll } from './durable.js'
+import pLimit from 'p-limit'
+import { joinPath } from './durable.js'
 import {
   busy,
   errorCode,
-  failedForGood,
   isFull,
   isShortOfFiles,
   messageOf,
@@ -13,13 +11,22 @@ import {
   storageErrorOf,
   unavailable,
 } from './failures.js'
-import { highWaterName, type LogEnd, publishHighWater } from './high-water.js'
+import { highWaterName, publishHighWater } from './high-water.js'
 import { encodeData, encodeHead } from './line.js'
-import { type Append, groupBytes, newQueue, type Waiting } from './queue.js'
-import type { LogOptions, LogPorts, NewRecord, RecordLog, StoredRecord } from './record-log.js'
+import { recordPosition } from './log-file.js'
+import {
+  checkFence,
+  closeForSpace,
+  commitOwn,
+  failLog,
+  type LogState,
+  refusal,
+} from './log-state.js'
+import { type Append, newQueue, type Waiting } from './queue.js'
+import type { CompactableLog, LogOptions, LogPorts, NewRecord, StoredRecord } from './record-log.js'
 import { type RecoveredLog, recover } from './recovery.js'
 import { writeSnapshot } from './snapshot.js'
-import { internalKinds, recordPosition } from './walk.js'
+import { internalKinds } from './walk.js'
 import {
   closeAll,
   commit,
@@ -29,47 +36,12 @@ import {
   readAt,
   removeReplaced,
   scanAll,
-  type Writer,
 } from './writer.js'
 
-export type { LogOptions, LogPorts, RecordLog, StoredRecord } from './record-log.js'
-
 const idleMs = 1_000
-const probeMs = 5_000
 const sliceMs = 5
 /** What a decision is counted as while it waits, where its owner does not say. */
 const decisionBytes = 2_048
-
-/** An open log. */
-interface State {
-  readonly ports: LogPorts
-  readonly folder: string
-  readonly options: LogOptions
-  readonly writer: Writer
-  readonly queue: ReturnType<typeof newQueue>
-  /** One job at a time touches the folder: groups, rotations, cuts, publications. */
-  readonly exclusive: LimitFunction
-  readonly stop: AbortController
-  readonly listeners: ((error: Error) => void)[]
-  /** Codes of the failures of HIGHWATER that were told. */
-  readonly noted: Set<string>
-  failed: Error | undefined
-  isFull: boolean
-  /** `close` was called. */
-  isEnding: boolean
-  /** The files are closed. */
-  isShut: boolean
-  isCompacting: boolean
-  isDraining: boolean
-  /** `markWhenIdle` runs. */
-  isIdling: boolean
-  /** Records lie above the last mark. */
-  isUnmarked: boolean
-  groups: number
-  /** The last record of a caller, and the one that HIGHWATER names. */
-  reached: LogEnd
-  marked: LogEnd | undefined
-}
 
 /**
  * Opens a folder for writing, creating it if need be, and hands every record to `onRecord` in order
@@ -83,16 +55,16 @@ export async function openLog(
   folder: string,
   options: LogOptions,
   onRecord: (record: StoredRecord) => void,
-): Promise<RecordLog> {
+): Promise<CompactableLog> {
   const recovered = await recover(ports, folder, options, onRecord).catch((error: unknown) => {
     throw storageErrorOf(`${folder} cannot be opened`, error)
   })
-  const log: State = {
+  const log: LogState = {
     ports,
     folder,
     options,
     writer: newWriter(ports, folder, options, recovered, {
-      fail: (cause, detail) => fail(log, cause, detail),
+      fail: (cause, detail) => failLog(log, cause, detail),
       full: () => closeForSpace(log),
     }),
     queue: newQueue(options.queueBytes ?? 64 * 1024 * 1024),
@@ -169,7 +141,7 @@ const given = (append: Append & { readonly bytes: number }) => ({
 
 /** The texts of records, checked and counted. */
 function encoded(
-  { options }: State,
+  { options }: LogState,
   records: readonly NewRecord[],
 ): Append & { readonly bytes: number } {
   let bytes = 0
@@ -183,73 +155,7 @@ function encoded(
   return { records, texts, bytes }
 }
 
-/** R10: nothing is written any more; the listeners end the process. */
-function fail(log: State, cause: unknown, detail: string): StorageError {
-  const error = failedForGood(detail, cause)
-  if (log.failed !== undefined) return error
-  log.failed = error
-  log.stop.abort()
-  for (const each of log.queue.takeAll()) each.reject(notWritten(log, error))
-  for (const listener of log.listeners) listener(error)
-  return error
-}
-
-const notWritten = ({ folder }: State, cause: unknown) =>
-  unavailable(`${folder} is no longer written`, cause)
-
-function refusal(log: State): StorageError | undefined {
-  if (log.failed !== undefined) return notWritten(log, log.failed)
-  if (log.isEnding) return unavailable(`${log.folder} is closed`)
-  return log.isFull ? outOfSpace(log.folder) : undefined
-}
-
-async function checkFence(log: State): Promise<void> {
-  try {
-    await log.options.fence?.()
-  } catch (error) {
-    const dead = fail(log, error, `the lock of ${log.folder} could not be checked`)
-    throw dead.code === 'store_fenced' ? dead : notWritten(log, dead)
-  }
-}
-
-/** The disk is full: refuse appends and look every 5 s whether it still is. */
-function closeForSpace(log: State): StorageError {
-  if (!log.isFull) {
-    log.isFull = true
-    void probeSpace(log)
-  }
-  return outOfSpace(log.folder)
-}
-
-async function probeSpace(log: State): Promise<void> {
-  const { files, clock } = log.ports
-  while (log.isFull) {
-    try {
-      await clock.sleep(probeMs, log.stop.signal)
-    } catch {
-      return // closed or failed meanwhile
-    }
-    try {
-      await log.exclusive(async () => {
-        await fillTemporary(files, log.folder, 'probe', (handle) =>
-          writeAll(handle, new Uint8Array(groupBytes)),
-        )
-        await files.remove(joinPath(log.folder, 'probe.tmp'))
-      })
-      log.isFull = false
-    } catch (error) {
-      if (!isFull(error)) fail(log, error, `${log.folder} could not be probed for space`)
-    }
-  }
-}
-
-/** Writes a line of the log itself. */
-async function commitOwn(log: State, kind: string, data: unknown): Promise<void> {
-  await checkFence(log)
-  await commit(log.writer, [{ records: [{ kind, data }], texts: [encodeData(kind, data)] }])
-}
-
-async function drain(log: State): Promise<void> {
+async function drain(log: LogState): Promise<void> {
   log.isDraining = true
   while (!log.queue.isEmpty()) await log.exclusive(() => writeGroup(log))
   log.isDraining = false
@@ -257,7 +163,7 @@ async function drain(log: State): Promise<void> {
 
 type Decided = Append & { readonly each: Waiting }
 
-async function writeGroup(log: State): Promise<void> {
+async function writeGroup(log: LogState): Promise<void> {
   const group = log.queue.take()
   const refused = log.failed ?? (log.isFull ? outOfSpace(log.folder) : undefined)
   let decided: readonly Decided[]
@@ -284,7 +190,7 @@ async function writeGroup(log: State): Promise<void> {
       each.resolve(mine)
     } catch (error) {
       // A bug of the owner: its memory no longer agrees with the disk, so it must not go on.
-      each.reject(fail(log, error, 'a durable record could not be applied'))
+      each.reject(failLog(log, error, 'a durable record could not be applied'))
     }
   }
 }
@@ -303,7 +209,7 @@ function decisionOf(each: Waiting, group: number): Decided[] {
  * Every second with a group the high-water mark is raised. After 1 s without one, a mark covers
  * the last records, so that later damage there cannot pass for a torn tail.
  */
-async function markWhenIdle(log: State): Promise<void> {
+async function markWhenIdle(log: LogState): Promise<void> {
   log.isIdling = true
   try {
     while (log.isUnmarked && !log.isEnding) {
@@ -319,7 +225,7 @@ async function markWhenIdle(log: State): Promise<void> {
   }
 }
 
-async function mark(log: State): Promise<void> {
+async function mark(log: LogState): Promise<void> {
   if (!log.isUnmarked || log.failed !== undefined || log.isFull) return
   await commitOwn(log, 'mark', {})
   log.isUnmarked = false
@@ -329,7 +235,7 @@ async function mark(log: State): Promise<void> {
  * Names the last record of a caller, not a mark of ours: the next start may cut that one off. Only
  * the store has it: in a journal's run one more file to sync costs more than the run is worth.
  */
-async function raiseHighWater(log: State): Promise<void> {
+async function raiseHighWater(log: LogState): Promise<void> {
   const { ports, folder, options, reached } = log
   if (options.format.name !== 'store' || reached.sequence === 0) return
   if (reached.check === log.marked?.check || log.failed !== undefined || log.isFull) return
@@ -342,14 +248,14 @@ async function raiseHighWater(log: State): Promise<void> {
     const what = `${joinPath(folder, highWaterName)} could not be written`
     // Without room or a descriptor the one before stays, and is as true; a disk that fails is
     // another matter (R10).
-    if (!isFull(error) && !isShortOfFiles(error)) throw fail(log, error, what)
+    if (!isFull(error) && !isShortOfFiles(error)) throw failLog(log, error, what)
     const code = errorCode(error) ?? ''
     if (!log.noted.has(code)) options.onNote?.(`${what}: ${messageOf(error)}`)
     log.noted.add(code)
   }
 }
 
-async function compact(log: State, ...[keep, onPlaced]: Parameters<RecordLog['compact']>) {
+async function compact(log: LogState, ...[keep, onPlaced]: Parameters<CompactableLog['compact']>) {
   const { ports, folder, writer } = log
   const { clock } = ports
   const { end, old, kept } = await log.exclusive(async () => {
@@ -368,7 +274,7 @@ async function compact(log: State, ...[keep, onPlaced]: Parameters<RecordLog['co
         throw unavailable(`${folder} is closed`, log.failed)
     },
   }).catch((error: unknown) => {
-    throw errorCode(error) === 'store_failed' ? fail(log, error, 'a snapshot failed') : error
+    throw errorCode(error) === 'store_failed' ? failLog(log, error, 'a snapshot failed') : error
   })
   const index = await log.exclusive(async () => {
     // After `close` the unfinished snapshot is left to the next start.
@@ -386,7 +292,7 @@ async function compact(log: State, ...[keep, onPlaced]: Parameters<RecordLog['co
   try {
     await removeReplaced(writer, old, () => log.failed !== undefined || log.isShut)
   } catch (error) {
-    throw fail(log, error, `replaced files of ${folder} could not be removed`)
+    throw failLog(log, error, `replaced files of ${folder} could not be removed`)
   }
 }
 
@@ -394,7 +300,7 @@ async function compact(log: State, ...[keep, onPlaced]: Parameters<RecordLog['co
  * Ends the opening with a line that covers everything before it. On a full disk the log opens for
  * reading, closed for appends.
  */
-async function cover(log: State, { recovered }: RecoveredLog): Promise<void> {
+async function cover(log: LogState, { recovered }: RecoveredLog): Promise<void> {
   try {
     if (recovered !== undefined) await commitOwn(log, 'recovered', recovered)
     else if (log.writer.goodBytes > 0) await commitOwn(log, 'mark', {})
@@ -410,7 +316,7 @@ async function cover(log: State, { recovered }: RecoveredLog): Promise<void> {
   log.isUnmarked = recovered !== undefined
 }
 
-async function end(log: State): Promise<void> {
+async function end(log: LogState): Promise<void> {
   log.isEnding = true
   while (log.isDraining || !log.queue.isEmpty()) await log.exclusive(async () => undefined)
   log.stop.abort()
@@ -428,10 +334,10 @@ async function end(log: State): Promise<void> {
   })
 }
 
-async function closeFiles(log: State): Promise<void> {
+async function closeFiles(log: LogState): Promise<void> {
   const wasDead = log.failed !== undefined
   await closeAll(log.writer).catch((cause: unknown) => {
-    const error = fail(log, cause, `${log.folder} could not be closed`)
+    const error = failLog(log, cause, `${log.folder} could not be closed`)
     if (!wasDead) throw error
   })
 }

@@ -65,7 +65,7 @@ export async function readManifest(
 }
 
 /**
- * Whether a folder without MANIFEST may be taken for a new log: nothing of ours is in it but what a
+ * Whether a folder without MANIFEST may be taken for a new log. Nothing of ours is in it but what a
  * creation that a crash cut off leaves. Throws `store_damaged` naming what is there.
  */
 export async function refuseWithoutManifest(
@@ -100,9 +100,9 @@ export async function refuseOldManifest(
 }
 
 /**
- * MANIFEST as a reader takes it while a writer may be making the log: `undefined` for a folder that
- * is missing or holds no log yet. Throws `store_damaged` where MANIFEST is missing beside files of a
- * log, or FORMAT beside MANIFEST.
+ * MANIFEST as a reader takes it while a writer may be making the log. `undefined` for a folder that
+ * is missing or holds no log yet. Throws `store_damaged` where MANIFEST is missing beside files of
+ * a log, or FORMAT beside MANIFEST.
  */
 export async function readManifestToLook(
   files: Files,
@@ -142,7 +142,7 @@ export async function publishManifest(
 
 /**
  * The version on disk, or `undefined` without a FORMAT. Refuses with `store_too_new` what a later
- * version wrote (as a reader: when even reading needs a later one), `store_mismatch` for the other
+ * version wrote (as a reader: when even reading needs a later one). `store_mismatch` for the other
  * kind of folder, `store_damaged` otherwise.
  */
 export async function readFormat(
@@ -177,7 +177,7 @@ function formatOf(bytes: Uint8Array, path: string): z.infer<typeof Format> {
     // No version asks more of its readers than of itself.
     if (format.minReader <= format.format) return format
   } catch {
-    // Neither JSON nor of the form: told below.
+    // Neither JSON nor of the form: reported below.
   }
   throw damaged(path, 0, 'not a FORMAT')
 }

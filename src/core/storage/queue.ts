@@ -14,6 +14,8 @@ export interface Waiting {
   readonly lines: number
   /** The records, decided once their group is written. */
   readonly decide: (group: number) => Append
+  /** Of a log that several write: the epoch that must be in force. */
+  readonly epoch?: number | undefined
   readonly onDurable: ((stored: readonly StoredRecord[]) => void) | undefined
   readonly resolve: (stored: readonly StoredRecord[]) => void
   readonly reject: (error: unknown) => void

@@ -1,17 +1,10 @@
 import { joinPath } from './durable.js'
 import { damaged, storageErrorOf } from './failures.js'
 import { lossBefore, readHighWater } from './high-water.js'
+import { closeFiles, fileOf, type LogFile, openFiles } from './log-file.js'
 import { type Manifest, manifestNames, readFormat, readManifestToLook } from './manifest.js'
 import type { LogOptions, LogPorts, RecordLogReader, StoredRecord } from './record-log.js'
-import {
-  closeFiles,
-  fileOf,
-  type LogFile,
-  newWalk,
-  openFiles,
-  readRecordAt,
-  walkAll,
-} from './walk.js'
+import { newWalk, readRecordAt, walkAll } from './walk.js'
 
 /** A compaction may remove files between reading MANIFEST and opening them. */
 const mostLooks = 5

@@ -6,7 +6,7 @@ export type RecordHead = readonly (string | number | boolean)[]
 /**
  * What an owner hands over: `kind` like `candidate.received`, `data` JSON-serialisable and at most
  * ~384 KiB as text. `head` repeats what the owner needs of the record when its log is opened for
- * writing: it comes with `data` undefined there, and whole wherever else it is read. Versions
+ * writing. It comes with `data` undefined there, and whole wherever else it is read. Versions
  * before heads pass them over and hand out the data.
  */
 export interface NewRecord {
@@ -17,8 +17,8 @@ export interface NewRecord {
 
 /**
  * Where a record lies: file index × 2^36 + byte offset, below 2^53, so that a million fit in memory
- * cheaply. Valid for the life of one open log or reader, and until a compaction told the record's
- * new place; never to be written down.
+ * cheaply. Valid for the life of one open log or reader, and until a compaction reported the
+ * record's new place; never to be written down.
  */
 export type RecordPosition = number
 
@@ -34,10 +34,10 @@ export interface StoredRecord extends NewRecord {
 }
 
 /**
- * Decides what an append writes, on the state at the log's end: every earlier group is applied or
- * has failed, and of this `group` (a number that grows) only the decisions before this one were
- * made. Without records nothing is written, and the append still resolves no sooner than its group
- * is durable (R1). What it throws rejects this append alone.
+ * Decides what an append writes, on the state at the log's end. Every earlier group is applied or
+ * has failed. Of this `group` (a number that grows) only the decisions before this one were made.
+ * Without records nothing is written, and the append still resolves no sooner than its group is
+ * durable (R1). What it throws rejects this append alone.
  */
 export type Decide = (group: number) => readonly NewRecord[]
 
@@ -49,19 +49,30 @@ export interface RecordLog {
   /**
    * Resolves once every record is durable (R1): one group with consecutive sequence numbers that a
    * crash keeps whole or drops whole. `onDurable` is called at that moment, synchronously and in
-   * log order across calls, before any later record becomes durable: the place to apply records to
+   * log order across calls, before any later record becomes durable. The place to apply records to
    * memory. `aboutBytes`: what a decision will take, for the bounds of queue and group (R17). The
-   * `data` references are handed back as they are. Rejects with `StorageError`: `store_unavailable`
-   * or `server_busy` or `store_fenced`, 503: definitely not committed (the disk is full and the
-   * write was rolled back, the log is closed or dead, the queue is full, another process took
-   * over); `store_failed`, 500: unknown, and the log is dead (R10); `record_invalid`: not JSON, too
-   * large, or a kind this log does not know.
+   * `data` references are handed back as they are. `epoch`: written only while it is the one of the
+   * log; a log with a lock of its own has none. Rejects with `StorageError`.
+   * `store_unavailable`, `server_busy` or `store_fenced` (503): definitely not committed. The disk
+   * is full and the write was rolled back, the log is closed or dead, the queue is full, or another
+   * process took over. `store_failed` (500): unknown, and a log on disk is dead (R10).
+   * `record_invalid`: not JSON, too large, or a kind this log does not know.
    */
   append(
     records: readonly NewRecord[] | Decide,
     onDurable?: (stored: readonly StoredRecord[]) => void,
     aboutBytes?: number,
+    epoch?: number,
   ): Promise<readonly StoredRecord[]>
+  /**
+   * Only a log that several processes write: from now on `listener` is called with what others have
+   * written, in log order, before any later record of ours is decided on.
+   */
+  follow?(listener: (records: readonly StoredRecord[]) => void): void
+  /** Of such a log: applies what others have written, up to record `n`, or to the end as it is. */
+  readonly catchUp?: (n?: number) => Promise<void>
+  /** Why nothing can be written for now, and nothing is known to be broken. */
+  readonly down?: string | undefined
   /**
    * Rejects with `store_damaged` where no sound record lies, `position_retired` when a compaction
    * has moved it.
@@ -69,19 +80,6 @@ export interface RecordLog {
   read(position: RecordPosition): Promise<StoredRecord>
   /** Every record that is durable at the call, in order, verified. To be iterated at once. */
   scan(): AsyncIterable<StoredRecord>
-  /**
-   * Replaces everything up to a cut by the records the owner still needs, folded as it likes.
-   * `keep` is called at the cut: each `onDurable` of an earlier group has run and none of a later
-   * one, so an owner takes a shallow copy of its state there and may yield from it slowly while
-   * appends go on. Once the result is in force, `onPlaced(ordinal, position)` tells the place of
-   * the n-th yielded record (from 0), in slices; the owner replaces only positions it held at the
-   * cut. Old positions stay readable until the last call. A crash anywhere leaves the old or the
-   * new state whole. On a full disk: `store_unavailable`, nothing changed.
-   */
-  compact(
-    keep: () => AsyncIterable<NewRecord> | Iterable<NewRecord>,
-    onPlaced: (ordinal: number, position: RecordPosition) => void,
-  ): Promise<void>
   /** Set once a sync failed or the fence was passed: nothing will ever be written again. */
   readonly failed: Error | undefined
   /** Whether the disk is full: appends are refused until a probe, every 5 s, finds space. */
@@ -93,6 +91,23 @@ export interface RecordLog {
    * already dead.
    */
   close(): Promise<void>
+}
+
+/** A log in files, which are folded from time to time. */
+export interface CompactableLog extends RecordLog {
+  /**
+   * Replaces everything up to a cut by the records the owner still needs, folded as it likes.
+   * `keep` is called at the cut. Each `onDurable` of an earlier group has run and none of a later
+   * one. So an owner takes a shallow copy of its state there and may yield from it slowly while
+   * appends go on. Once the result is in force, `onPlaced(ordinal, position)` tells the place of
+   * the n-th yielded record (from 0), in slices. The owner replaces only positions it held at the
+   * cut. Old positions stay readable until the last call. A crash anywhere leaves the old or the
+   * new state whole. On a full disk: `store_unavailable`, nothing changed.
+   */
+  compact(
+    keep: () => AsyncIterable<NewRecord> | Iterable<NewRecord>,
+    onPlaced: (ordinal: number, position: RecordPosition) => void,
+  ): Promise<void>
 }
 
 /**

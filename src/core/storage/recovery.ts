@@ -9,6 +9,7 @@ import {
 } from './durable.js'
 import { damaged } from './failures.js'
 import { highWaterName, type LogEnd, lossBefore, readHighWater } from './high-water.js'
+import { closeFiles, type LogFile, lengthOf, openFiles } from './log-file.js'
 import {
   logName,
   type Manifest,
@@ -22,15 +23,7 @@ import {
   refuseWithoutManifest,
 } from './manifest.js'
 import type { LogOptions, LogPorts, StoredRecord } from './record-log.js'
-import {
-  closeFiles,
-  type LogFile,
-  lengthOf,
-  newWalk,
-  openFiles,
-  type Walk,
-  walkAll,
-} from './walk.js'
+import { newWalk, type Walk, walkAll } from './walk.js'
 
 /** A log that has been read to its end and whose end has been made sound. */
 export interface RecoveredLog {
@@ -59,7 +52,7 @@ interface CutOff {
 }
 
 /**
- * Opens for writing: FORMAT, MANIFEST, snapshot, segments, each record to `onRecord`; then, and
+ * Opens for writing: FORMAT, MANIFEST, snapshot, segments, each record to `onRecord`. Then, and
  * only if all of it was sound, clears leftovers and makes the end durable (R11). Changes nothing
  * before it rejects with `store_damaged` or `store_too_new`.
  */
@@ -157,7 +150,7 @@ async function create(
 
 /**
  * Makes the last segment end in lines that are durable without doubt. Sound lines above the highest
- * mark may be in the page cache only, and after a failed sync the kernel may hold them for clean: a
+ * mark may be in the page cache only. After a failed sync the kernel may hold them for clean: a
  * `datasync` now would promise what it does not do. So they are written again into a fresh file,
  * which then takes the name; a torn tail is saved aside first. A tail that is just our mark is cut
  * off instead.

@@ -1,6 +1,6 @@
 /**
- * Cuts a damaged log back to its sound part, by an operator's explicit word only (robustness §2):
- * what does not count any more is saved aside first, and the log ends with a record that says so. A
+ * Cuts a damaged log back to its sound part, by an operator's explicit word only (robustness §2).
+ * What does not count any more is saved aside first, and the log ends with a record that says so. A
  * crash in between leaves a log that is refused as before and can be repaired again.
  */
 import type { Files } from '../ports.js'
@@ -25,10 +25,11 @@ import {
   soundRecords,
 } from './inspect.js'
 import { decodeLine, singleLine } from './line.js'
+import { lengthOf, lineBatches } from './log-file.js'
 import { logName, type Manifest, manifestNames, publishManifest } from './manifest.js'
 import type { LogPorts, NewRecord } from './record-log.js'
 import { writeSnapshot } from './snapshot.js'
-import { internalKinds, lengthOf, lineBatches } from './walk.js'
+import { internalKinds } from './walk.js'
 
 /**
  * What is given up: records that are sound in themselves but stand behind the damage, by kind, and
@@ -42,7 +43,7 @@ export interface Loss {
 
 /**
  * What a repair would give up, with what an earlier one that was killed before its MANIFEST has set
- * aside already: MANIFEST still names those segments. Reads only.
+ * aside already. MANIFEST still names those segments. Reads only.
  */
 export async function lossOf(
   { files, hash }: InspectPorts,
@@ -101,7 +102,7 @@ function asideOf(names: readonly string[], name: string): string | undefined {
 }
 
 /**
- * The tail of the file before the damage, where a killed repair has saved and cut it: the damage
+ * The tail of the file before the damage, where a killed repair has saved and cut it. The damage
  * that is found now is then the absence of the segment behind it, which that repair has set aside.
  */
 function cutBefore(

@@ -13,7 +13,7 @@ const bufferBytes = 128 * 1024
 /**
  * Writes the snapshot of a cut, the log up to one line, under its temporary name, whole and
  * durable; the offset of each record. Rejects with the owner's error when `kept` fails or
- * `checkOpen` throws, `record_invalid` for a record the log would refuse, `store_unavailable` on a
+ * `checkOpen` throws. `record_invalid` for a record the log would refuse, `store_unavailable` on a
  * full disk (the temporary is gone), `store_failed` for anything else.
  */
 export async function writeSnapshot(

@@ -1,10 +1,18 @@
-import type { FileHandle, Files, Hash } from '../ports.js'
+import type { Hash } from '../ports.js'
 import { StorageError } from '../protocol/errors.js'
-import { ifThere, joinPath } from './durable.js'
-import { damaged, messageOf } from './failures.js'
+import { damaged } from './failures.js'
 import type { LogEnd } from './high-water.js'
 import { decodeLine, type Line, maxLineBytes, noCheck } from './line.js'
-import { type Manifest, manifestNames } from './manifest.js'
+import {
+  type LogFile,
+  lengthOf,
+  lineBatches,
+  offsetOf,
+  type RawLine,
+  readRange,
+  recordPosition,
+} from './log-file.js'
+import type { Manifest } from './manifest.js'
 import type { StoredRecord } from './record-log.js'
 
 /** Kinds that the log writes for itself; never handed to an owner. */
@@ -14,14 +22,6 @@ export const internalKinds: ReadonlySet<string> = new Set([
   'snap.end',
   'manifest',
 ])
-
-/** A snapshot or segment that is open for reading. */
-export interface LogFile {
-  /** Ours for this opening; the upper part of a position. */
-  readonly index: number
-  readonly path: string
-  readonly handle: FileHandle
-}
 
 /** How far a walk has come: `c` and `n` of the last line that counts, and where it ends. */
 export interface Walk {
@@ -49,129 +49,8 @@ export interface WalkOptions {
   /** Records with a head come with that alone. */
   readonly headsOnly?: boolean | undefined
 }
-
-/** Large reads keep the start-up scan at the speed of hashing and parsing. */
-const chunkBytes = 1024 * 1024
 /** Few records at a time: those alive during a read are copied by every garbage collection. */
 const batchRecords = 64
-/** 2^36: files up to 64 GiB, 2^17 of them in one opening. */
-const positionStride = 2 ** 36
-
-export const recordPosition = (file: number, offset: number): number =>
-  file * positionStride + offset
-export const fileOf = (position: number): number => Math.floor(position / positionStride)
-export const offsetOf = (position: number): number => position % positionStride
-
-/**
- * Opens what MANIFEST names, in order of reading; `undefined` for files that are missing. Opens
- * nothing where it rejects.
- */
-export async function openFiles(
-  files: Files,
-  folder: string,
-  manifest: Manifest,
-): Promise<(LogFile | undefined)[]> {
-  const opened: (LogFile | undefined)[] = []
-  try {
-    for (const [index, name] of manifestNames(manifest).entries()) {
-      const path = joinPath(folder, name)
-      const handle = await ifThere(files.open(path, 'read'))
-      opened.push(handle && { index, path, handle })
-    }
-    return opened
-  } catch (error) {
-    await closeFiles(opened)
-    throw error
-  }
-}
-
-/** Closes what `openFiles` has opened. */
-export async function closeFiles(opened: readonly (LogFile | undefined)[]): Promise<void> {
-  for (const file of opened) await file?.handle.close()
-}
-
-/** A line without its newline; no `bytes` for one that is too long, or has no newline yet. */
-export interface RawLine {
-  readonly bytes: Uint8Array | undefined
-  readonly offset: number
-}
-
-/** The lines of a file between two offsets, a batch per large read; the next read is under way. */
-export async function* lineBatches(
-  file: LogFile,
-  endBytes: number,
-  from = 0,
-): AsyncGenerator<RawLine[]> {
-  const readAt = (position: number) =>
-    readBytes(file, position, Math.max(0, Math.min(chunkBytes, endBytes - position)))
-  let offset = from // of `rest`
-  let rest = nothing // a line that goes on in the next chunk
-  let isTooLong = false // inside a line that is passed over
-  let position = from
-  let reading = readAt(position)
-  try {
-    for (;;) {
-      const chunk = await reading
-      if (chunk.length === 0) break
-      position += chunk.length
-      if (position < endBytes) {
-        reading = readAt(position)
-        // Reported when its turn comes, if it does.
-        reading.catch(() => undefined)
-      }
-      const data = concat(rest, chunk)
-      const lines: RawLine[] = []
-      let start = 0
-      for (let end = data.indexOf(10); end >= 0; end = data.indexOf(10, start)) {
-        if (!isTooLong) lines.push({ bytes: data.subarray(start, end), offset: offset + start })
-        isTooLong = false
-        start = end + 1
-      }
-      rest = data.subarray(start)
-      offset += start
-      if (rest.length > maxLineBytes && !isTooLong) {
-        lines.push({ bytes: undefined, offset })
-        isTooLong = true
-      }
-      if (isTooLong) {
-        offset += rest.length
-        rest = nothing
-      }
-      yield lines
-      if (position >= endBytes) break
-    }
-    if (rest.length > 0) yield [{ bytes: undefined, offset }]
-  } finally {
-    // Or whoever stops here would close the file under a read.
-    await reading.catch(() => undefined)
-  }
-}
-
-const nothing: Uint8Array = new Uint8Array(0)
-
-function concat(first: Uint8Array, second: Uint8Array): Uint8Array {
-  if (first.length === 0) return second
-  const all = new Uint8Array(first.length + second.length)
-  all.set(first)
-  all.set(second, first.length)
-  return all
-}
-
-const readBytes = (file: LogFile, position: number, length: number): Promise<Uint8Array> =>
-  readable(file, `at byte ${position}`, () => file.handle.read(position, length))
-
-/** The file's length. Throws `StorageError` `store_unreadable`. */
-export const lengthOf = (file: LogFile): Promise<number> =>
-  readable(file, 'for its length', () => file.handle.size())
-
-async function readable<T>(file: LogFile, what: string, job: () => Promise<T>): Promise<T> {
-  try {
-    return await job()
-  } catch (cause) {
-    const detail = `${file.path} cannot be read ${what}: ${messageOf(cause)}`
-    throw new StorageError('store_unreadable', detail, { httpStatus: 503, cause })
-  }
-}
 
 /** A file on its way through a walk. */
 interface Reading {
@@ -214,9 +93,10 @@ async function* taken(
 
 /**
  * Walks a segment from its start to `endBytes`, yielding owner's records in batches and moving
- * `walk` along. A bad line is damage (`store_damaged`), but for a torn tail: in the last segment
- * (`isLast`), where no line behind it was written above a durable mark. Then the walk ends there
- * with `torn` set. A sound line that does not continue the chain is damage wherever it lies.
+ * `walk` along. A bad line is damage (`store_damaged`), but for a torn tail. That stands in the
+ * last segment (`isLast`), and no line behind it was written above a durable mark. Then the walk
+ * ends there with `torn` set. A sound line that does not continue the chain is damage wherever it
+ * lies.
  */
 export async function* walkSegment(
   hash: Hash,
@@ -287,7 +167,7 @@ function tear(reading: SegmentReading, { bytes, offset }: RawLine): void {
 
 /**
  * Refuses a torn tail where a sound line behind it was written when the broken one was durable
- * already: that is damage, not a torn write.
+ * already. That is damage, not a torn write.
  */
 function refuseDurable(
   { file, chain }: SegmentReading,
@@ -417,9 +297,9 @@ export async function readRecordAt(
   position: number,
 ): Promise<StoredRecord> {
   const offset = offsetOf(position)
-  let bytes = await readBytes(file, offset, firstReadBytes)
+  let bytes = await readRange(file, offset, firstReadBytes)
   if (!bytes.includes(10) && bytes.length === firstReadBytes)
-    bytes = await readBytes(file, offset, maxLineBytes)
+    bytes = await readRange(file, offset, maxLineBytes)
   const end = bytes.indexOf(10)
   const line = end < 0 ? undefined : decodeLine(hash, bytes.subarray(0, end))
   if (line === undefined || internalKinds.has(line.kind))

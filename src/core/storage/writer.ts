@@ -4,11 +4,12 @@ import { joinPath, putInForce, removeIfThere, writeAll } from './durable.js'
 import { errorCode, failedForGood, isFull, outOfSpace } from './failures.js'
 import type { LogEnd } from './high-water.js'
 import { byteLength, encodeHead, encodeLine } from './line.js'
+import { fileOf, type LogFile, recordPosition } from './log-file.js'
 import { logName, type Manifest, publishManifest, snapshotName } from './manifest.js'
 import type { Append } from './queue.js'
 import type { LogOptions, LogPorts, RecordPosition, StoredRecord } from './record-log.js'
 import type { RecoveredLog } from './recovery.js'
-import { fileOf, type LogFile, newWalk, readRecordAt, recordPosition, walkAll } from './walk.js'
+import { newWalk, readRecordAt, walkAll } from './walk.js'
 
 /** A file of an open log. */
 export interface OpenFile extends LogFile {

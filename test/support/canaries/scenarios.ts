@@ -61,6 +61,14 @@ export function scenarios(world: World, left: Left): Readonly<Record<string, Sce
     argv: () => ['operator', '--config', config, ...words],
     bad: () => ['operator', '--config', join(folder, 'bad-gateway.json'), ...words],
   })
+  const shared = (...words: string[]): Scenario => ({
+    argv: () => ['operator', '--config', join(folder, 'store-shared.json'), ...words],
+    bad: () => ['operator', '--config', join(folder, 'bad-shared.json'), ...words],
+  })
+  const copy = (to: string) => [
+    ...['operator', '--config', config, 'store', 'copy'],
+    ...['--from', join(folder, 'old-store'), '--to-file', join(folder, to)],
+  ]
   const damaged = (...words: string[]): Scenario => ({
     argv: () => words,
     bad: () => [...words, '--home', damagedHome(world)],
@@ -325,6 +333,14 @@ export function scenarios(world: World, left: Left): Readonly<Record<string, Sce
     'operator store compact': operator('store', 'compact'),
     'operator store export': operator('store', 'export', '--csv'),
     'operator store repair': operator('store', 'repair'),
+    'operator store init': shared('store', 'init'),
+    'operator store upgrade': shared('store', 'upgrade'),
+    'operator gateways': shared('gateways'),
+    'operator leader resign': shared('leader', 'resign'),
+    'operator store copy': {
+      argv: () => copy('copy.url'),
+      bad: () => copy('bad.url'),
+    },
   }
 
   function lateOperator(words: (n: number) => readonly string[]): Scenario {

@@ -4,7 +4,7 @@
  * they can when they are told to refuse (R5, T12).
  */
 import { randomBytes } from 'node:crypto'
-import { mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
+import { cpSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
@@ -12,8 +12,10 @@ import { privateKeyToAccount } from 'viem/accounts'
 import { main } from '../../../src/commands/main.js'
 import type { Context } from '../../../src/commands/terminal/context.js'
 import { createHttp } from '../../../src/core/io/http.js'
+import { postgresDatabase } from '../../../src/core/io/postgres.js'
 import { createChain } from '../../../src/core/io/rpc/rpc.js'
 import { fakeContext } from '../cli.js'
+import { startPostgres } from '../postgres/server.js'
 import type { Running, Workshop } from '../processes.js'
 import type { ServeReady } from '../proposing.js'
 import { honestWallet, startWallet } from '../wallet-server.js'
@@ -83,6 +85,7 @@ export async function canaryWorld(shop: Workshop, questions: number): Promise<Wo
     signerQuery: canaryWord('signerquery'),
     password: canaryWord('password'),
     refusedUser: canaryWord('refuseduser'),
+    storePassword: canaryWord('storepassword'),
   }
   const canaries: Canary[] = [
     ...Object.entries(keys).map(([kind, key]) => ({ kind: `${kind} key`, text: key.slice(2) })),
@@ -148,6 +151,17 @@ export async function canaryWorld(shop: Workshop, questions: number): Promise<Wo
     }),
   )
   file('password', `${words.password}\n`)
+  // A store in PostgreSQL, whose URL holds a password; and one where nothing listens.
+  const postgres = await startPostgres()
+  const withPassword = (url: string) => url.replace('@', `:${words.storePassword}@`)
+  file('store.url', withPassword(await postgres.createDatabase()))
+  file('copy.url', withPassword(await postgres.createDatabase()))
+  file('bad.url', withPassword('postgres://postgres@127.0.0.1:1/store'))
+  const { store: _, ...unplaced } = gatewayJson
+  for (const name of ['store', 'bad'])
+    file(`${name}-shared.json`, JSON.stringify({ ...unplaced, store_file: `${name}.url` }))
+  const small = join(import.meta.dirname, '../../../fixtures/v0.1/stores/small/gateway-store')
+  cpSync(small, join(folder, 'old-store'), { recursive: true })
 
   // What comes before the gateway: it serves funds and grants, so that the executor is ready.
   const acts = [
@@ -215,6 +229,11 @@ export async function canaryWorld(shop: Workshop, questions: number): Promise<Wo
         edges: {
           ...made.context.edges,
           fetch: async () => http.fetch,
+          database: async (url) => {
+            const opened = postgresDatabase(url)
+            chains.push(opened)
+            return opened
+          },
           chain: async (urls, expected) => {
             const opened = createChain(urls, expected)
             chains.push(opened)
@@ -235,7 +254,7 @@ export async function canaryWorld(shop: Workshop, questions: number): Promise<Wo
       return { code, text }
     },
     async close() {
-      await Promise.all([node.close(), gateway.close(), wallet.close()])
+      await Promise.all([node.close(), gateway.close(), wallet.close(), postgres.close()])
     },
   }
 }

@@ -14,7 +14,9 @@ import {
   devRpc,
 } from '../../../src/core/devchain/dev-contracts.js'
 import type { Hex } from '../../../src/core/ports.js'
-import { type CandidateStatus, type TypedData, version } from '../../../src/core/protocol/schema.js'
+import type { CandidateStatus } from '../../../src/core/protocol/responses.js'
+import type { TypedData } from '../../../src/core/protocol/schema.js'
+import { version } from '../../../src/core/protocol/words.js'
 import type { Running } from '../processes.js'
 import { post, type ServeReady } from '../proposing.js'
 

@@ -4,7 +4,7 @@
  */
 import fc from 'fast-check'
 import { TransportError } from '../../../src/core/ports.js'
-import { version } from '../../../src/core/protocol/schema.js'
+import { version } from '../../../src/core/protocol/words.js'
 import { type Edit, edited, editedBytes, editedText, editsUpTo } from './mutate.js'
 
 export type Route =

@@ -7,7 +7,7 @@ import { isDeepStrictEqual } from 'node:util'
 import { systemHash } from '../../../src/core/io/clock.js'
 import { StorageError } from '../../../src/core/protocol/errors.js'
 import { openLog } from '../../../src/core/storage/log.js'
-import type { RecordLog } from '../../../src/core/storage/record-log.js'
+import type { CompactableLog } from '../../../src/core/storage/record-log.js'
 import { folder, idOf, options, recordsOf } from '../sample-store.js'
 import { type Fault, SimClock, SimFiles, seeded, settle, type Verb } from '../sim-files.js'
 
@@ -52,7 +52,7 @@ function holdStorageError(error: unknown): asserts error is StorageError {
 
 /** Works on the store until it is done or dead. */
 async function work(
-  log: RecordLog,
+  log: CompactableLog,
   clock: SimClock,
   model: Model,
   random: () => number,
@@ -169,7 +169,7 @@ export async function runLogSchedule(seed: number): Promise<LogFigures> {
     const ports = { files: sim.process(), clock, hash: systemHash }
     const live = async () => {
       const found: number[] = []
-      let log: RecordLog
+      let log: CompactableLog
       try {
         log = await openLog(ports, folder, { ...options, segmentBytes }, (record) =>
           found.push(idOf(record)),

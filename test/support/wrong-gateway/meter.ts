@@ -14,6 +14,8 @@ export interface Meter {
   readonly account: (call: Call) => string
   /** Whether a call of so many items is let through. */
   readonly lets: (items: number, left: number) => boolean
+  /** Whether time takes the window away around the first call that is over it. */
+  readonly ends: 'in time' | 'before the refusal' | 'after the refusal'
   /** What tells the client of its window. */
   readonly headers: (limit: number, left: number, resetSeconds: number) => Record<string, string>
   /** How a refused call is told when to come back. */
@@ -28,6 +30,7 @@ export const meter: Meter = {
   refusedCost: (items) => items,
   account: () => 'all',
   lets: (items, left) => items <= left,
+  ends: 'in time',
   headers: (limit, left, resetSeconds) => ({
     'ratelimit-limit': String(limit),
     'ratelimit-remaining': String(left),
@@ -53,16 +56,17 @@ function itemsOf({ path, method, body }: Call, status: number): number {
 
 /** Stands before a gateway that charges nothing itself. */
 export function metering(
-  { limit, windowMs, cost, refusedCost, account, lets, headers, refusal }: Meter,
+  { limit, windowMs, cost, refusedCost, account, lets, ends, headers, refusal }: Meter,
   clock: Clock,
 ): Wrong {
   const windows = new Map<string, { startMs: number; spent: number }>()
+  let hasEnded = ends === 'in time'
   return async (request, next) => {
     const call = await callOf(request)
     const name = account(call)
     const nowMs = clock.monotonicMs()
     const open = windows.get(name)
-    const window =
+    let window =
       open !== undefined && nowMs - open.startMs < windowMs ? open : { startMs: nowMs, spent: 0 }
     const expected = itemsOf(call, 200)
     const left = () => Math.max(0, limit - window.spent)
@@ -74,10 +78,17 @@ export function metering(
     }
     // What costs nothing is never refused.
     const isFree = cost(call, 0, expected) === 0
+    if (!isFree && !lets(expected, left()) && !hasEnded && ends === 'before the refusal') {
+      hasEnded = true
+      window = { startMs: nowMs, spent: 0 }
+    }
     if (!isFree && !lets(expected, left())) {
       windows.set(name, window)
       window.spent += refusedCost(expected)
-      return told(refusal(seconds(), clock.nowMs()))
+      const refused = told(refusal(seconds(), clock.nowMs()))
+      if (!hasEnded) windows.delete(name)
+      hasEnded = true
+      return refused
     }
     const response = await next(request)
     const charge = itemsOf(call, response.status) === 0 ? 0 : cost(call, response.status, expected)

@@ -655,6 +655,10 @@ const budgets: readonly Right[] = [
       'x-ratelimit-remaining': String(left),
     }),
   }),
+  metered('has a window that ends just before a call that is over it', {
+    ends: 'before the refusal',
+  }),
+  metered('has a window that ends right after it has refused', { ends: 'after the refusal' }),
   metered('charges unknown routes too', { cost: (_call, _status, items) => Math.max(1, items) }),
 ]
 const limited = (headers: Record<string, string>, detail = 'too many items') =>

@@ -8,8 +8,8 @@ import {
   type Unaccepted,
 } from '../gateway/answer.js'
 import type { CallOptions, GatewayClient } from '../gateway/gateway-client.js'
-import type { CallResult } from './model.js'
 import type { Planner, Reservation, ReserveOptions } from './planner.js'
+import type { CallResult } from './settlement.js'
 
 export interface BudgetedClient extends GatewayClient {
   /**

@@ -13,7 +13,7 @@ import { roomOf } from './window.js'
 
 /** What is known now, for people and for `plan`. */
 export interface BudgetView extends BudgetDefaults {
-  /** `false`: the documented default, because no response told a limit lately. */
+  /** `false`: the documented default, because no response reported a limit lately. */
   readonly learnt: boolean
   /** At most so much of the current window is spent. */
   readonly spentItems: number

@@ -1,23 +1,18 @@
 /**
- * The client's model of a gateway's item budget (§8, contract §2 Charging): what may be sent when,
+ * The client's model of a gateway's item budget (§8, contract §2 Charging). What may be sent when,
  * so that no call draws a 429 and no item is left unspent. Pure: time is passed in, in milliseconds
  * of this machine's wall clock, and nothing is thrown. All processes of a machine share one value
  * of `BudgetState`.
  */
 import * as z from 'zod/mini'
-import { maxRetryAfterMs, type RateLimit } from '../gateway/answer.js'
 import {
-  assumedView,
   type CallSeen,
   fitsAtMs,
   givenUp,
   marginMs,
   nextView,
-  openedView,
   roomOf,
   WindowView,
-  withCount,
-  withOtherCount,
 } from './window.js'
 
 /** §8: the budget of a gateway that tells none. */
@@ -32,7 +27,7 @@ const Count = z.int().check(z.minimum(0))
 const Ms = z.number()
 
 /** A granted call that has no response yet. */
-const CallInFlight = z.strictObject({
+export const CallInFlight = z.strictObject({
   id: z.string(),
   items: Count,
   sentMs: Ms,
@@ -41,7 +36,7 @@ const CallInFlight = z.strictObject({
   /** `settledItems` when it was granted: charged before it, or not in its window. */
   sureItems: Count,
 })
-type CallInFlight = z.infer<typeof CallInFlight>
+export type CallInFlight = z.infer<typeof CallInFlight>
 
 /** Also the shape on disk; whatever else is found there is damage. */
 export const BudgetState = z.strictObject({
@@ -68,15 +63,12 @@ export type BudgetState = z.infer<typeof BudgetState>
 
 /** A call has ended by then (robustness §6: 45 s an attempt). */
 const flightMs = 60_000
-/** A call that broke off may still be on its way to the gateway for so long. */
-const lingerMs = 5_000
 /** Whoever asks first while the limits are unknown has so long to learn them. */
 const learningMs = 5_000
 /** More calls at once than any machine has use for (R17). */
 const maxInFlight = 256
-const maxViews = 4
 /** A gateway that tells longer windows is not believed. */
-const longestWindowMs = 3_600_000
+export const longestWindowMs = 3_600_000
 /** Wall clocks are set by so much without anybody noticing; more is a jump. */
 const jumpMs = 250
 
@@ -178,9 +170,9 @@ export type BudgetDecision =
   | { readonly kind: 'never'; readonly limitItems: number }
 
 /**
- * Grants between `minItems` and `wantItems` (≥ 1), or says when to ask again. Where the limits are
- * not known, or somebody else was seen to spend, or a 429 came, the first call of a window is as
- * small as it can be and nobody else sends before its response.
+ * Grants between `minItems` and `wantItems` (≥ 1), or says when to ask again. Limits may be
+ * unknown, somebody else was seen to spend, or a 429 came. Then the first call of a window is as
+ * small as it can be, and nobody else sends before its response.
  */
 export function reserve(
   given: BudgetState,
@@ -259,109 +251,6 @@ function mustLearn({ views, windowMs, answeredMs, waryMs }: BudgetState, nowMs: 
   return views.some((view) => view.endsByMs === null && (isWary || view.foreignBeforeItems > 0))
 }
 
-/** What became of a call. */
-export interface CallResult {
-  /** Whether an HTTP response came; without one the call may still be on its way. */
-  readonly answered: boolean
-  /** It was a 429. */
-  readonly refused: boolean
-  readonly rateLimit?: RateLimit | undefined
-  readonly retryAfterMs?: number | undefined
-}
-
-/** A call has ended. `jitter` in [0, 1) spreads those who wait for the end of a 429 (§7). */
-export function settleCall(
-  given: BudgetState,
-  id: string,
-  result: CallResult,
-  nowMs: number,
-  jitter: number,
-  defaults: BudgetDefaults = defaultBudget,
-): BudgetState {
-  const state = { ...stateAt(given, nowMs), writtenMs: nowMs }
-  const call = state.calls.find((one) => one.id === id)
-  const refusal = result.refused ? afterRefusal(state, result, nowMs, jitter) : {}
-  // Expired long since, or of a state that was lost: what its response counts is not known.
-  if (call === undefined) return { ...state, ...refusal }
-  const others = state.calls.filter((one) => one !== call)
-  if (!result.answered) {
-    const expiresMs = Math.min(call.expiresMs, nowMs + lingerMs)
-    return { ...state, calls: [...others, { ...call, expiresMs }] }
-  }
-  const limit = plausible(result.rateLimit)
-  const windowMs = result.refused ? state.windowMs : windowOf(state, call, limit)
-  const seen = { ...seenOf(state, call, nowMs), windowMs }
-  const views = viewsAfter(state.views, limit, seen, defaults)
-  // A limit told for the first time, with more spent than we can have.
-  const isForeign =
-    limit !== undefined &&
-    !state.views.some((view) => view.limitItems === limit.limit) &&
-    limit.limit - limit.remaining > seen.items + seen.beyondItems
-  return {
-    ...state,
-    windowMs,
-    views: views.map((view) =>
-      result.refused && view.assumed ? spentView(view, seen, result.retryAfterMs) : view,
-    ),
-    calls: others,
-    settledItems: state.settledItems + call.items,
-    answeredMs: nowMs,
-    endedMs: nowMs,
-    refusals: 0,
-    waryMs: isForeign ? nowMs : state.waryMs,
-    ...refusal,
-  }
-}
-
-function viewsAfter(
-  views: readonly WindowView[],
-  limit: RateLimit | undefined,
-  seen: CallSeen,
-  defaults: BudgetDefaults,
-): WindowView[] {
-  if (limit === undefined && views.length === 0) return [assumedView(defaults.limitItems, seen)]
-  const known = limit === undefined ? views : views.filter((view) => !view.assumed)
-  const after = known.flatMap((view) =>
-    limit?.limit === view.limitItems
-      ? withCount(view, limit, seen)
-      : (withOtherCount(view, limit, seen) ?? []),
-  )
-  if (limit !== undefined && !known.some((view) => view.limitItems === limit.limit))
-    after.push(openedView(limit, seen))
-  // A limit that has not been told for long is none, or one that is never in the way.
-  return after
-    .filter((view) => view.assumed || seen.receivedMs - view.shownMs < 10 * seen.windowMs)
-    .sort((a, b) => b.shownMs - a.shownMs)
-    .slice(0, maxViews)
-}
-
-/** A 429 without RateLimit headers: the assumed window is spent, and ends when the gateway says. */
-function spentView(view: WindowView, seen: CallSeen, retryAfterMs?: number): WindowView {
-  const spent = { ...view, upperItems: Math.max(view.upperItems, view.limitItems) }
-  if (retryAfterMs === undefined) return spent
-  const endsAfterMs = seen.sentMs + retryAfterMs - 1_000
-  const endsByMs = seen.receivedMs + Math.min(retryAfterMs, longestWindowMs)
-  return { ...spent, endsAfterMs, endsByMs: Math.max(endsAfterMs, endsByMs) }
-}
-
-function afterRefusal(
-  { windowMs, refusals, blockedUntilMs }: BudgetState,
-  { retryAfterMs, rateLimit }: CallResult,
-  nowMs: number,
-  jitter: number,
-): Partial<BudgetState> {
-  const backoffMs = Math.min(windowMs, 1_000 * 2 ** refusals)
-  const wantedMs = retryAfterMs ?? (rateLimit ? rateLimit.resetSeconds * 1_000 : backoffMs)
-  // Longer is not waited for (robustness §6): the next 429 says so to the caller.
-  const waitMs = Math.min(Math.max(maxRetryAfterMs, windowMs), wantedMs)
-  const spreadMs = jitter * Math.min(1_000, windowMs / 20)
-  return {
-    blockedUntilMs: Math.max(blockedUntilMs, nowMs + waitMs + spreadMs),
-    waryMs: nowMs,
-    refusals: Math.min(16, refusals + 1),
-  }
-}
-
 /** A call turns out to need fewer items, or leaves only now; 0: it never left. */
 export function resizeCall(
   given: BudgetState,
@@ -396,24 +285,11 @@ export const itemsInFlight = (calls: readonly CallInFlight[]): number =>
 export const tightestOf = (views: readonly WindowView[]): WindowView | undefined =>
   [...views].sort((a, b) => a.limitItems - a.upperItems - (b.limitItems - b.upperItems))[0]
 
-const seenOf = (state: BudgetState, call: CallInFlight, receivedMs: number): CallSeen => ({
+/** A call as its windows see its end. */
+export const seenOf = (state: BudgetState, call: CallInFlight, receivedMs: number): CallSeen => ({
   items: call.items,
   sentMs: call.sentMs,
   receivedMs,
   beyondItems: Math.max(0, state.grantedItems - call.items - call.sureItems),
   windowMs: state.windowMs,
 })
-
-/** Headers that no budget can mean are none. */
-function plausible(limit: RateLimit | undefined): RateLimit | undefined {
-  if (limit === undefined || limit.limit < 1 || limit.remaining > limit.limit) return undefined
-  const resetSeconds = Math.min(Math.max(1, limit.resetSeconds), longestWindowMs / 1_000)
-  return { ...limit, resetSeconds }
-}
-
-/** A window is at least as long as what is left of it; exactly so where this call opened it. */
-function windowOf(state: BudgetState, call: CallInFlight, limit: RateLimit | undefined): number {
-  if (limit === undefined) return state.windowMs
-  const leftMs = limit.resetSeconds * 1_000
-  return limit.limit - limit.remaining === call.items ? leftMs : Math.max(state.windowMs, leftMs)
-}

@@ -1,18 +1,17 @@
 /**
- * Spends the budget that all processes of this machine share at one gateway (§8): whoever wants to
- * send asks here first, waits until it fits, and says afterwards what the response told.
+ * Spends the budget that all processes of this machine share at one gateway (§8). Whoever wants to
+ * send asks here first, waits until it fits, and says afterwards what the response reported.
  */
 import { UnavailableError, UsageError } from '../../protocol/errors.js'
 import { type BudgetView, type Forecast, forecast, viewOf } from './forecast.js'
 import {
   type BudgetDecision,
   type BudgetDefaults,
-  type CallResult,
   defaultBudget,
   reserve,
   resizeCall,
-  settleCall,
 } from './model.js'
+import { type CallResult, settleCall } from './settlement.js'
 import { type BudgetPorts, openBudgetStore } from './store.js'
 
 export interface ReserveOptions {
@@ -46,7 +45,7 @@ export interface Planner {
 }
 
 export interface PlannerOptions {
-  /** Taken until the gateway has told its own. */
+  /** Taken until the gateway has reported its own. */
   readonly defaults?: BudgetDefaults
   /** Called when a wait begins that is expected to last `ms`: the budget as words. */
   readonly onWait?: (ms: number, reason: string) => void

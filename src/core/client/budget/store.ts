@@ -64,7 +64,7 @@ interface Current {
 
 /**
  * Opens the state of one origin under `<home>/budget/`; nothing is created before the first change.
- * Never rejects for the disk: damage starts over, and a folder that cannot be written makes this
+ * Never rejects for the disk. Damage starts over, and a folder that cannot be written makes this
  * process count alone; `onNote` is called once of each.
  */
 export function openBudgetStore(
@@ -208,7 +208,7 @@ export function openBudgetStore(
 }
 
 /**
- * By how much the wall clock, which the processes share, was set since the last look; `undefined`
+ * By how much the wall clock, which the processes share, was set since the last look. `undefined`
  * where the process was held up between reading the two clocks.
  */
 function newJumpDetector(clock: Clock): () => number | undefined {

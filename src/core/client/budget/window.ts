@@ -5,7 +5,7 @@
  *
  *     spent = limit - remaining        the window ends in (a + (reset - 1) s, b + reset s]
  *
- * Limit 120, remaining 20, reset 30, sent at 10.0 s, received at 10.2 s: 100 items are spent, and
+ * Limit 120, remaining 20, reset 30, sent at 10.0 s, received at 10.2 s. 100 items are spent, and
  * the window ends after 39.0 s and by 40.2 s. With 5 items of ours in flight at most 105 are spent,
  * so 15 more fit now; for 16 the window's end is waited for.
  */

@@ -3,12 +3,12 @@
  * followed to their ends.
  */
 import { InterruptedError, ProposerError } from '../../protocol/errors.js'
-import { limits } from '../../protocol/schema.js'
+import { limits } from '../../protocol/words.js'
 import { answerError } from '../gateway/answer.js'
 import { isAborted, newPatience } from '../gateway/retry.js'
 import { journalEnds, knownTargets } from './ends.js'
-import { type PollOptions, type PollParts, pollCandidates } from './follow.js'
-import { askStatuses, type StatusReport, type StatusReports } from './look.js'
+import { type PollOptions, pollCandidates } from './follow.js'
+import { askStatuses, type PollParts, type StatusReport, type StatusReports } from './look.js'
 import { endOf, type PolledStatus, type PollTarget } from './status.js'
 
 /** One candidate's last known status, or why there is none. */
@@ -86,7 +86,7 @@ export async function lookOnce(
     const single = batch.filter(
       (target) => target.identifier !== undefined && isUnexplained(reports.get(target)),
     )
-    // What the single route does not tell stays as the batch route told it.
+    // What the single route does not tell stays as the batch route reported it.
     const explained = await askStatuses(gateway, { batch: [], single }, options)
     for (const [target, report] of explained.reports)
       if (report.kind === 'status') reports.set(target, report)
@@ -128,7 +128,7 @@ const isUnexplained = (report: StatusReport | undefined): boolean =>
   endOf(report.status) === 'failed' &&
   report.status.failure?.retryable === undefined
 
-/** A status as the batch route writes it, whichever route told it. */
+/** A status as the batch route writes it, whichever route reported it. */
 function polledOf(candidateId: string, report: StatusReport | undefined): PolledCandidate {
   if (report?.kind === 'refused')
     return { candidateId, statusCode: report.error.meta.httpStatus ?? null, error: report.error }

@@ -23,8 +23,8 @@ export async function knownTargets(
 }
 
 /**
- * Journals ends once each, for authorizations that this home knows. Two ends leave it open: a
- * failure that does not tell whether it may be retried (contract §4), and an execution in words of
+ * Journals ends once each, for authorizations that this home knows. Two ends leave it open. A
+ * failure that does not tell whether it may be retried (contract §4). An execution in words of
  * another gateway, which a node or the deadline has to confirm (R8). StorageError 74.
  */
 export async function journalEnds(

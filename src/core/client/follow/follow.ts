@@ -1,13 +1,18 @@
 /** Following candidates to their end (spec §4.1 rule 4, §4.2 rules 6 and 7, contract §5). */
-import { type ProposerError, UnavailableError, UsageError } from '../../protocol/errors.js'
+
+import type { ProposerError } from '../../protocol/errors.js'
 import { isQuestionId } from '../../protocol/words.js'
 import { answerError, gravest, maxRetryAfterMs } from '../gateway/answer.js'
-import type { GatewayClient } from '../gateway/gateway-client.js'
 import { backoffMs, isAborted, timeLimit } from '../gateway/retry.js'
-import type { Journal, JournalPorts } from '../journal/journal.js'
 import { journalEnds, knownTargets } from './ends.js'
 import { failuresError, interrupted, refusedError, timedOut } from './errors.js'
-import { askStatuses, type Routes, type StatusReports, type Trouble } from './look.js'
+import {
+  askStatuses,
+  type PollParts,
+  type Routes,
+  type StatusReports,
+  type Trouble,
+} from './look.js'
 import {
   afterResponse,
   lastLook,
@@ -28,13 +33,6 @@ import {
   type Stage,
   stageKey,
 } from './status.js'
-
-export interface PollParts {
-  readonly ports: Pick<JournalPorts, 'clock' | 'random'>
-  readonly gateway: GatewayClient
-  /** Ends of candidates it knows are journaled; it tells the question of those given by id. */
-  readonly journal?: Journal | undefined
-}
 
 export interface PollWait {
   /** `trouble`: said once until the gateway answers again. */
@@ -67,7 +65,7 @@ export interface PollOptions {
 export interface PollResult {
   /**
    * Last known statuses, in the order of the targets; a target never answered is absent. Whole
-   * where the single route told them: with `full`, and for a single target with an identifier.
+   * where the single route reported them: with `full`, and for a single target with an identifier.
    */
   readonly candidates: readonly PolledStatus[]
   /** Targets that did not come to their goal: still on their way, or refused. */
@@ -132,9 +130,9 @@ interface Stop {
 }
 
 /**
- * Polls until every target ended or reached `until`: many by the batch route, one by its own, not
+ * Polls until every target ended or reached `until`. Many by the batch route, one by its own, not
  * before an end can be expected, and within the budget that the responses tell. A gateway that
- * gives no answer of use is asked again, ever later, until the time is over; without a time, and
+ * gives no answer of use is asked again, ever later, until the time is over. Without a time, and
  * where it has never answered, 8 tries. Rejects for journal faults, bad arguments and a gateway
  * that answers about another candidate (ConflictError `candidate_mismatch`).
  */
@@ -303,7 +301,7 @@ function sightOf(
   const { at } = one
   const refusal = report?.kind === 'refused' ? report.error : batchRefused
   if (refusal !== undefined && (report !== undefined || one.target.identifier === undefined)) {
-    // A failure that the other route has told stays told.
+    // A failure that the other route has reported stays reported.
     if (!one.owed) one.refusal = refusal
     one.done = true
     return { at, done: true, reached: false, moved: true }
@@ -312,26 +310,29 @@ function sightOf(
   return report === undefined ? undefined : { at, done: false, reached: false, moved: false }
 }
 
-function takeStatus(following: Following, one: Followed, told: PolledStatus): Sight {
+function takeStatus(following: Following, one: Followed, reported: PolledStatus): Sight {
   const { until, onStatus } = following.options
   const before = one.status
   // The batch route does not repeat what never changes.
   const constants = (['question_id', 'proposer', 'outcome', 'price'] as const).filter(
     (name) => before?.[name] !== undefined,
   )
-  const status = { ...Object.fromEntries(constants.map((name) => [name, before?.[name]])), ...told }
+  const status = {
+    ...Object.fromEntries(constants.map((name) => [name, before?.[name]])),
+    ...reported,
+  }
   one.status = status
-  const moved = before === undefined || stageKey(before) !== stageKey(told)
+  const moved = before === undefined || stageKey(before) !== stageKey(reported)
   if (moved) onStatus?.(status)
   one.owed = hasFailed(one) && !one.owed && wantsMore(following, one)
-  one.done = !one.owed && hasReached(told, until)
+  one.done = !one.owed && hasReached(reported, until)
   return {
     at: one.at,
     done: one.done,
     reached: one.done && !hasFailed(one),
     moved,
     owed: one.owed,
-    lifeMs: one.done ? lifeMs(told, until) : undefined,
+    lifeMs: one.done ? lifeMs(reported, until) : undefined,
   }
 }
 
@@ -373,44 +374,3 @@ async function resultOf(following: Following, stopped?: ProposerError): Promise<
     ...(error && { error }),
   }
 }
-
-/**
- * One status now (`status`); journals an end. By the single route, whole; where nobody knows the
- * question by the batch route (§4.2). Throws the response's error; UsageError `question_unknown`
- * where the gateway has no batch route.
- */
-export async function statusOnce(
-  parts: PollParts,
-  target: PollTarget,
-  options: { readonly signal?: AbortSignal } = {},
-): Promise<PolledStatus> {
-  const isSingle = target.identifier !== undefined
-  const routes = { single: isSingle ? [target] : [], batch: isSingle ? [] : [target] }
-  const { reports, trouble, batchRefused } = await askStatuses(parts.gateway, routes, options)
-  if (trouble !== undefined) throw answerError(trouble, 'read')
-  const found = reports.get(target)
-  if (found?.kind === 'refused') throw found.error
-  if (batchRefused !== undefined)
-    throw new UsageError(
-      'question_unknown',
-      `the journal does not know the candidate ${target.candidateId}, and this gateway tells statuses by question only: ${batchRefused.detail}`,
-      { hint: 'add --question <id>' },
-    )
-  if (found?.kind !== 'status')
-    throw new UnavailableError('no_status', 'the gateway told no status', {
-      hint: 'run the same command again later',
-    })
-  await journalEnds(parts.journal, [found.status])
-  return found.status
-}
-
-export {
-  changedAt,
-  endOf,
-  hasReached,
-  type PolledStatus,
-  type PollTarget,
-  type Stage,
-  stages,
-  timeOf,
-} from './status.js'

@@ -1,9 +1,11 @@
 /** One call, or some, for the statuses of candidates: by the batch route, or by the single one. */
 import pLimit from 'p-limit'
-import type { ProposerError } from '../../protocol/errors.js'
+import { type ProposerError, UnavailableError, UsageError } from '../../protocol/errors.js'
 import { answerError, type RateLimit, type Unaccepted } from '../gateway/answer.js'
 import type { CallOptions, GatewayClient } from '../gateway/gateway-client.js'
-import type { StatusItemTold } from '../gateway/reading.js'
+import type { StatusItemRead } from '../gateway/reading.js'
+import type { Journal, JournalPorts } from '../journal/journal.js'
+import { journalEnds } from './ends.js'
 import { type PolledStatus, type PollTarget, polled } from './status.js'
 
 /** Single calls on their way at once. */
@@ -84,7 +86,7 @@ async function byBatch(
   return { ...asked, trouble: { kind: 'uncertain', code, detail } }
 }
 
-function itemReport(target: PollTarget, result: StatusItemTold | undefined): StatusReport {
+function itemReport(target: PollTarget, result: StatusItemRead | undefined): StatusReport {
   const { status_code: httpStatus, candidate, error } = result ?? {}
   if (httpStatus === 200 && candidate !== undefined)
     return { kind: 'status', status: polled(target, candidate) }
@@ -120,4 +122,42 @@ async function bySingle(
       })
   })
   return { reports, items, rateLimit, trouble }
+}
+
+/** What asking for statuses needs. */
+export interface PollParts {
+  readonly ports: Pick<JournalPorts, 'clock' | 'random'>
+  readonly gateway: GatewayClient
+  /** Ends of candidates it knows are journaled; it tells the question of those given by id. */
+  readonly journal?: Journal | undefined
+}
+
+/**
+ * One status now (`status`); journals an end. By the single route, whole; where nobody knows the
+ * question by the batch route (§4.2). Throws the response's error; UsageError `question_unknown`
+ * where the gateway has no batch route.
+ */
+export async function statusOnce(
+  parts: PollParts,
+  target: PollTarget,
+  options: { readonly signal?: AbortSignal } = {},
+): Promise<PolledStatus> {
+  const isSingle = target.identifier !== undefined
+  const routes = { single: isSingle ? [target] : [], batch: isSingle ? [] : [target] }
+  const { reports, trouble, batchRefused } = await askStatuses(parts.gateway, routes, options)
+  if (trouble !== undefined) throw answerError(trouble, 'read')
+  const found = reports.get(target)
+  if (found?.kind === 'refused') throw found.error
+  if (batchRefused !== undefined)
+    throw new UsageError(
+      'question_unknown',
+      `the journal does not know the candidate ${target.candidateId}, and this gateway tells statuses by question only: ${batchRefused.detail}`,
+      { hint: 'add --question <id>' },
+    )
+  if (found?.kind !== 'status')
+    throw new UnavailableError('no_status', 'the gateway told no status', {
+      hint: 'run the same command again later',
+    })
+  await journalEnds(parts.journal, [found.status])
+  return found.status
 }

@@ -2,12 +2,12 @@
  * Which candidates to ask for next, and when (§8: each costs an item of a shared budget). Pure:
  * times are milliseconds of one monotonic clock, passed in; nothing is thrown.
  *
- * Asking for a candidate that is not done is in vain, so such items draw from an allowance that
+ * Asking for a candidate that is not done is in vain. So such items draw from an allowance that
  * refills at a quarter of the budget. Asking where an end is likely is free of it: candidates
  * mostly end in the order of their admission. So one that ended vouches for those admitted before
  * it, which are asked for in groups that grow as long as they prove it right.
  */
-import { limits } from '../../protocol/schema.js'
+import { limits } from '../../protocol/words.js'
 import type { RateLimit } from '../gateway/answer.js'
 
 interface Tracked {
@@ -219,7 +219,7 @@ function trackedAfter(one: Tracked, sight: Sight, nowMs: number, longestMs: numb
   return { ...one, owed: false, looks, lookedMs: nowMs, dueMs: nowMs + retryMs }
 }
 
-/** The schedule after a response that told its window (contract §2). */
+/** The schedule after a response that reported its window (contract §2). */
 export function withRateLimit(
   plan: Schedule,
   { limit, remaining, resetSeconds }: RateLimit,
@@ -246,7 +246,7 @@ export const notBefore = (plan: Schedule, untilMs: number): Schedule => ({
 const pendingOf = ({ order, candidates }: Schedule) =>
   order.filter((at) => candidates[at]?.done === false)
 
-/** The window that the last response told, while it lasts. */
+/** The window that the last response reported, while it lasts. */
 function windowAt({ window, free }: Schedule, nowMs: number): Schedule['window'] {
   return window !== undefined && !free && nowMs < window.resetAtMs ? window : undefined
 }

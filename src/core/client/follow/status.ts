@@ -5,7 +5,7 @@
 import { failures } from '../../protocol/candidate.js'
 import { ConflictError } from '../../protocol/errors.js'
 import { isBytes32, isQuestionId } from '../../protocol/words.js'
-import type { FailureTold, StatusTold, SubmissionTold } from '../gateway/reading.js'
+import type { FailureRead, StatusRead, SubmissionRead } from '../gateway/reading.js'
 
 export const stages = ['validated', 'selected', 'submitted', 'confirmed', 'indexed'] as const
 export type Stage = (typeof stages)[number]
@@ -19,30 +19,33 @@ export interface PollTarget {
 }
 
 /** A status with what contract §5's table says of its failure, where the gateway does not say it. */
-export type PolledStatus = StatusTold
+export type PolledStatus = StatusRead
 
 /**
  * A status with what contract §5's table and the target add to it. ConflictError
  * `candidate_mismatch` where the response is about another candidate than the one asked for.
  */
-export function polled({ candidateId, identifier }: PollTarget, told: StatusTold): PolledStatus {
-  if (told.candidate_id.toLowerCase() !== candidateId.toLowerCase())
+export function polled(
+  { candidateId, identifier }: PollTarget,
+  reported: StatusRead,
+): PolledStatus {
+  if (reported.candidate_id.toLowerCase() !== candidateId.toLowerCase())
     throw new ConflictError(
       'candidate_mismatch',
-      `the gateway answered about candidate ${told.candidate_id} instead of ${candidateId}`,
+      `the gateway answered about candidate ${reported.candidate_id} instead of ${candidateId}`,
       { hint: 'do not trust this gateway until the operator has explained it' },
     )
-  const isQuestionKnown = told.question_id != null || !isQuestionId(identifier ?? '')
+  const isQuestionKnown = reported.question_id != null || !isQuestionId(identifier ?? '')
   return {
-    ...told,
+    ...reported,
     candidate_id: candidateId,
     ...(isQuestionKnown ? {} : { question_id: identifier as string }),
-    failure: told.failure && { ...meaningOf(told.failure.code), ...told.failure },
+    failure: reported.failure && { ...meaningOf(reported.failure.code), ...reported.failure },
   }
 }
 
 /** Contract §5: what a code alone tells; nothing for a code of another gateway. */
-function meaningOf(code: string): Pick<FailureTold, 'retryable' | 'next_action'> {
+function meaningOf(code: string): Pick<FailureRead, 'retryable' | 'next_action'> {
   if (!Object.hasOwn(failures, code)) return {}
   const { nextAction, retryable } = failures[code as keyof typeof failures]
   return { next_action: nextAction, ...(retryable === undefined ? {} : { retryable }) }
@@ -108,7 +111,7 @@ const submissionWords = [...submissionStages, 'prepared', 'reverted', 'dropped']
  * transaction and an event index too, for some gateways name an event before its block is final.
  */
 function stageOfSubmission(
-  submission: SubmissionTold | null,
+  submission: SubmissionRead | null,
 ): (typeof submissionStages)[number] | undefined {
   if (submission === null) return undefined
   const { status, proposal_event_index: index, transaction_hash: hash } = submission
@@ -162,7 +165,7 @@ export function stageKey({ status, submission, failure }: PolledStatus): string 
 
 /**
  * Milliseconds from admission to `until` (default: the end) by the gateway's own times, so that no
- * clock of ours counts; `undefined` where they tell nothing, or where it failed.
+ * clock of ours counts. `undefined` where they tell nothing, or where it failed.
  */
 export function lifeMs(status: PolledStatus, until: Stage | undefined): number | undefined {
   if (endOf(status) === 'failed') return undefined

@@ -38,9 +38,9 @@ export function claimOf(
 ): OpenClaim {
   return {
     id,
-    owner: terms.proposer as Address,
+    owner: terms.proposer,
     chainId,
-    token: token as Address | undefined,
+    token,
     round,
     amountRaw: BigInt(terms.amount),
     nonce: BigInt(terms.nonce),
@@ -116,7 +116,7 @@ export async function fundsOf(
   { except }: { readonly except?: string | undefined } = {},
 ): Promise<Funds> {
   const { latest, finalized } = await pinnedHeads(chain, trust)
-  const permit2 = trust.permit2 as Address
+  const permit2 = trust.permit2
   const at = latest.number
   const open = claimsOn(openClaims(view, Number(finalized.timestamp) * 1_000), {
     chainId: trust.chain_id,

@@ -3,6 +3,7 @@
  * `gateway-client.ts` the only place that maps gateway HTML and socket failures.
  */
 import { type Clock, TransportError } from '../../ports.js'
+import { readCapped } from '../../protocol/capped.js'
 import {
   ConflictError,
   type ExitCode,
@@ -71,19 +72,19 @@ export interface Expected<Value> {
 }
 
 /**
- * What an error's status means, for a whole call as for one item of a batch (§4.2 rule 5): 400,
+ * What an error's status means, for a whole call as for one item of a batch (§4.2 rule 5). 400,
  * 403, 404, 405, 413 and 422 are definite, 409 asks to reconcile, 429 and 503 are for later.
  */
 export function classifyRefusal(
   httpStatus: number,
-  { errors, ...told }: RefusalRead,
+  { errors, ...given }: RefusalRead,
   retryAfterMs?: number,
 ): Unaccepted {
   if ([400, 403, 404, 405, 413, 422].includes(httpStatus))
-    return { kind: 'refused', httpStatus, ...told, errors }
-  if (httpStatus === 409) return { kind: 'reconcile', httpStatus, ...told }
+    return { kind: 'refused', httpStatus, ...given, errors }
+  if (httpStatus === 409) return { kind: 'reconcile', httpStatus, ...given }
   const kind = httpStatus === 429 || httpStatus === 503 ? 'deferred' : 'uncertain'
-  return { kind, httpStatus, ...told, retryAfterMs }
+  return { kind, httpStatus, ...given, retryAfterMs }
 }
 
 /**
@@ -153,7 +154,7 @@ export function classifyFailure(error: unknown, signal: AbortSignal | undefined)
 
 /**
  * The error of a response to a call that admits nothing (`read`: exit 75 for what brought no
- * application answer, contract §6), or of one attempt to submit (`submit`: uncertain is exit 6).
+ * application answer, contract §6). Or of one attempt to submit (`submit`: uncertain is exit 6).
  * `question` is the identifier that the call was about, for the hint of a 409.
  */
 export function answerError(
@@ -276,7 +277,7 @@ const [countDigits, secondsDigits] = [20, 9]
 const mostItems = 1e12
 
 /**
- * A limit that is told and not read would leave the client at the documented 120 (§8), so the
+ * A limit that is reported and not read would leave the client at the documented 120 (§8), so the
  * largest are read as `mostItems`.
  */
 export function rateLimitOf(headers: Headers): RateLimit | undefined {
@@ -294,33 +295,18 @@ export function rateLimitOf(headers: Headers): RateLimit | undefined {
   return { limit, remaining, resetSeconds }
 }
 
-async function readText(response: Response, capBytes: number): Promise<string> {
-  if (response.body === null) return ''
-  const reader = response.body.getReader()
+async function readText({ body }: Response, capBytes: number): Promise<string> {
   const decoder = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
-  let text = ''
-  let length = 0
-  for (;;) {
-    const { done, value } = await reader.read()
-    if (done) return text + decoder.decode()
-    length += value.length
-    if (length > capBytes) {
-      reader.cancel().catch(ignored)
-      throw new RangeError(`over ${capBytes} bytes`)
-    }
-    text += decoder.decode(value, { stream: true })
-  }
+  const text = await readCapped(body, capBytes, decoder)
+  if (text === undefined) throw new RangeError(`over ${capBytes} bytes`)
+  return text
 }
 
-/** The connection is gone already, or nobody wants the rest of this body. */
-const ignored = () => undefined
-
 /**
- * Not waited for: a body whose other half somebody still reads is never done cancelling, and the
- * answer is known already.
+ * Not waited for: the answer is known already, and somebody may still read the body's other half.
  */
-function discard(response: Response): void {
-  response.body?.cancel().catch(ignored)
+function discard({ body }: Response): void {
+  body?.cancel().catch(() => undefined)
 }
 
 /** JSON no deeper than 16 (robustness §6) with its free texts concealed, else `undefined`. */

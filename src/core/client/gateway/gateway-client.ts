@@ -10,7 +10,7 @@ import { isAddress, isCandidateId, isIdentifier, limits } from '../../protocol/w
 import { type Answer, classifyFailure, classifyResponse } from './answer.js'
 import {
   type Acknowledged,
-  type ContextTold,
+  type ContextRead,
   type Json,
   type Reader,
   readAcknowledgement,
@@ -20,9 +20,9 @@ import {
   readEligibility,
   readSingleSigningData,
   readStatus,
-  type StatusItemTold,
-  type StatusTold,
-  type SubmitTold,
+  type StatusItemRead,
+  type StatusRead,
+  type SubmitRead,
 } from './reading.js'
 
 export interface CallOptions {
@@ -51,12 +51,12 @@ export interface GatewayClient {
   signingData: Call<[identifier: string, body: SigningDataRequest], Json>
   /** Sends exactly these bytes (R7). */
   submit: Call<[identifier: string, body: string], Acknowledged>
-  status: Call<[identifier: string, candidateId: string], StatusTold>
+  status: Call<[identifier: string, candidateId: string], StatusRead>
   /** Batch route; 1-100 identifiers. */
-  contexts: Call<[identifiers: readonly string[]], Results<ContextTold>>
+  contexts: Call<[identifiers: readonly string[]], Results<ContextRead>>
   /** Sends exactly these bytes. */
-  submitBatch: Call<[body: string], Results<SubmitTold>>
-  statuses: Call<[candidateIds: readonly string[]], Results<StatusItemTold>>
+  submitBatch: Call<[body: string], Results<SubmitRead>>
+  statuses: Call<[candidateIds: readonly string[]], Results<StatusItemRead>>
 }
 
 /** Caps on answers (robustness §6), in bytes. */

@@ -48,7 +48,7 @@ export function plainDetail(detail: string): string {
   return plain.length <= maxDetailLength ? plain : `${plain.slice(0, maxDetailLength)}…`
 }
 
-/** A code of the wire's form; anything else says only that the gateway told an error. */
+/** A code of the wire's form; anything else says only that the gateway reported an error. */
 export const plainCode = (code: string): string =>
   /^[a-z0-9_]{1,64}$/.test(code) ? code : 'gateway_error'
 
@@ -73,14 +73,14 @@ const shownObject = (json: Json): Json =>
     Object.entries(json).map(([name, inner]) => [plainFault(name), asShown(inner)]),
   )
 
-/** The members of these names as texts, where they are told; null stays null. */
+/** The members of these names as texts, where they are reported; null stays null. */
 function texts<Name extends string>(
   json: Json,
   ...names: readonly Name[]
 ): { readonly [K in Name]?: string | null } {
-  const told = names.filter((name) => json[name] !== undefined)
+  const given = names.filter((name) => json[name] !== undefined)
   return Object.fromEntries(
-    told.map((name) => [name, json[name] === null ? null : textOf(json[name])]),
+    given.map((name) => [name, json[name] === null ? null : textOf(json[name])]),
   ) as { [K in Name]?: string | null }
 }
 
@@ -131,8 +131,8 @@ export const readEligibility =
   (json) => {
     const answer = objectOf(json)
     if (answer === undefined || typeof answer.eligible !== 'boolean') return undefined
-    const told = answer.address
-    if (typeof told === 'string' && told.toLowerCase() !== address) return undefined
+    const given = answer.address
+    if (typeof given === 'string' && given.toLowerCase() !== address) return undefined
     return { ...shownObject(answer), eligible: answer.eligible }
   }
 
@@ -141,7 +141,7 @@ export const readEligibility =
 /** A candidate that was admitted (§2.5, §2.7). */
 export interface Acknowledged {
   readonly candidate_id: string
-  /** '' where none was told, as for `received_at`. */
+  /** '' where none was reported, as for `received_at`. */
   readonly status: string
   readonly received_at: string
   /** As it came, for the journal alone: it may hold anything. */
@@ -155,12 +155,12 @@ export const readAcknowledgement: Reader<Acknowledged> = (json) => {
   return { candidate_id: id, status: textOf(status), received_at: textOf(received_at), answer }
 }
 
-/** One item of a batch; what is absent was not told, or not in a form that tells anything. */
-export interface ItemTold {
+/** One item of a batch; what is absent was not reported, or not in a form that tells anything. */
+export interface ItemRead {
   readonly status_code?: number | undefined
   readonly error?: ToldError | undefined
 }
-export interface SubmitTold extends ItemTold {
+export interface SubmitRead extends ItemRead {
   readonly client_ref?: string | undefined
   readonly candidate?: Acknowledged | undefined
 }
@@ -173,12 +173,12 @@ const results =
     return list && { results: list.map((item) => read(objectOf(item) ?? {})) }
   }
 
-function itemOf({ status_code: status, error: told }: Json): ItemTold {
+function itemOf({ status_code: status, error: given }: Json): ItemRead {
   const status_code = typeof status === 'number' && Number.isInteger(status) ? status : undefined
-  return { status_code, error: errorOf(told) }
+  return { status_code, error: errorOf(given) }
 }
 
-export const readBatchSubmission = results((item): SubmitTold => {
+export const readBatchSubmission = results((item): SubmitRead => {
   // A reference of '' says as little as none.
   const client_ref = stringIn(item.client_ref) || undefined
   return { ...itemOf(item), client_ref, candidate: readAcknowledgement(item.candidate) }
@@ -186,16 +186,16 @@ export const readBatchSubmission = results((item): SubmitTold => {
 
 // — statuses —
 
-/** A candidate's transaction (§2.6); `status` is '' where none was told. */
-export interface SubmissionTold extends Json {
+/** A candidate's transaction (§2.6); `status` is '' where none was reported. */
+export interface SubmissionRead extends Json {
   readonly status: string
   readonly transaction_hash?: string | null
   readonly proposal_event_index?: number | null
 }
 
 /** Why a candidate failed (§2.6, §2.7): the batch route tells `code` and `detail` alone. */
-export interface FailureTold extends Json {
-  /** `failed` where none was told. */
+export interface FailureRead extends Json {
+  /** `failed` where none was reported. */
   readonly code: string
   readonly detail: string
   readonly stage?: string | null
@@ -204,42 +204,42 @@ export interface FailureTold extends Json {
 }
 
 /** A candidate's status as it came, with what we look at as text. */
-export interface StatusTold extends Json {
+export interface StatusRead extends Json {
   readonly candidate_id: string
-  /** Of any gateway's vocabulary: what it means says `endOf`. `unknown` where none was told. */
+  /** Of any gateway's vocabulary: what it means says `endOf`. `unknown` where none was reported. */
   readonly status: string
   readonly question_id?: string | null
   readonly proposer?: string | null
   readonly outcome?: string | null
   readonly price?: string | null
   readonly received_at?: string | null
-  readonly submission: SubmissionTold | null
-  readonly failure: FailureTold | null
+  readonly submission: SubmissionRead | null
+  readonly failure: FailureRead | null
 }
 
-export const readStatus: Reader<StatusTold> = (json) => {
-  const told = objectOf(json)
-  const id = told?.candidate_id
-  if (told === undefined || typeof id !== 'string' || !isCandidateId(id)) return undefined
-  const [submission, failure] = [objectOf(told.submission), objectOf(told.failure)]
-  if (typeof told.status !== 'string' && submission === undefined && failure === undefined)
+export const readStatus: Reader<StatusRead> = (json) => {
+  const given = objectOf(json)
+  const id = given?.candidate_id
+  if (given === undefined || typeof id !== 'string' || !isCandidateId(id)) return undefined
+  const [submission, failure] = [objectOf(given.submission), objectOf(given.failure)]
+  if (typeof given.status !== 'string' && submission === undefined && failure === undefined)
     return undefined
   return {
-    ...shownObject(told),
-    ...texts(told, 'question_id', 'proposer', 'outcome', 'price', 'received_at'),
+    ...shownObject(given),
+    ...texts(given, 'question_id', 'proposer', 'outcome', 'price', 'received_at'),
     candidate_id: id,
-    status: textOf(told.status) || 'unknown',
+    status: textOf(given.status) || 'unknown',
     submission: submission === undefined ? null : submissionOf(submission),
     failure: failure === undefined ? null : failureOf(failure),
   }
 }
 
-function submissionOf(told: Json): SubmissionTold {
-  const { status, proposal_event_index: index } = told
+function submissionOf(given: Json): SubmissionRead {
+  const { status, proposal_event_index: index } = given
   const digits = typeof index === 'string' && /^\d{1,9}$/.test(index) ? Number(index) : index
   return {
-    ...shownObject(told),
-    ...texts(told, 'transaction_hash'),
+    ...shownObject(given),
+    ...texts(given, 'transaction_hash'),
     status: textOf(status),
     ...(index === undefined
       ? {}
@@ -250,24 +250,24 @@ function submissionOf(told: Json): SubmissionTold {
   }
 }
 
-function failureOf(told: Json): FailureTold {
-  const { retryable, ...rest } = shownObject(told)
+function failureOf(given: Json): FailureRead {
+  const { retryable, ...rest } = shownObject(given)
   return {
     ...rest,
-    ...texts(told, 'stage', 'next_action'),
-    code: textOf(told.code) || 'failed',
-    detail: textOf(told.detail),
+    ...texts(given, 'stage', 'next_action'),
+    code: textOf(given.code) || 'failed',
+    detail: textOf(given.detail),
     ...(typeof retryable === 'boolean' ? { retryable } : {}),
   }
 }
 
-export interface StatusItemTold extends ItemTold {
+export interface StatusItemRead extends ItemRead {
   readonly candidate_id?: string | undefined
-  readonly candidate?: StatusTold | undefined
+  readonly candidate?: StatusRead | undefined
 }
 
 /** The result names the candidate (§2.7); inside it the id need not stand again. */
-export const readBatchStatuses = results((item): StatusItemTold => {
+export const readBatchStatuses = results((item): StatusItemRead => {
   const { candidate_id } = item
   const candidate = objectOf(item.candidate)
   const status = readStatus(candidate && { candidate_id, ...candidate })
@@ -276,12 +276,12 @@ export const readBatchStatuses = results((item): StatusItemTold => {
 
 // — signing data: which facts there must be says signing-data.ts —
 
-export interface ContextTold extends ItemTold {
+export interface ContextRead extends ItemRead {
   readonly identifier?: string | undefined
   readonly signing_data?: Json | undefined
 }
 
-export const readContexts = results((item): ContextTold => {
+export const readContexts = results((item): ContextRead => {
   const { identifier, signing_data } = item
   return {
     ...itemOf(item),

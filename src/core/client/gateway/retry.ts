@@ -18,9 +18,9 @@ export function backoffMs(random: Random, tries: number): number {
 export const isAborted = (signal: AbortSignal | undefined): boolean => signal?.aborted === true
 
 /**
- * How long to wait before each next try of one call, in milliseconds: what the gateway told, and
- * full jitter on top. `undefined` after 8 tries, after `limitMs` (default: 5 minutes), or where the
- * gateway told more than two minutes.
+ * How long to wait before each next try of one call, in milliseconds: what the gateway reported,
+ * and full jitter on top. `undefined` after 8 tries, after `limitMs` (default: 5 minutes), or where
+ * the gateway reported more than two minutes.
  */
 export function newPatience(
   ports: { readonly clock: Pick<Clock, 'monotonicMs'>; readonly random: Random },

@@ -18,8 +18,8 @@ export interface PlacedId extends Place {
 }
 
 /**
- * Ids of one kind, in order: bare ones a line, strings of a JSON array, a column of a CSV, or the
- * `field` (at the top, or in `candidate`) of objects; results of `batch submit` too, whose items
+ * Ids of one kind, in order. Bare ones a line, strings of a JSON array, a column of a CSV, or the
+ * `field` (at the top, or in `candidate`) of objects. Results of `batch submit` too, whose items
  * without an id are left out. UsageError as `readBatch`; what is not an id is the caller's to
  * refuse.
  */

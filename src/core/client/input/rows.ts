@@ -1,6 +1,6 @@
 /**
  * A batch input cut into rows: NDJSON lines, elements of a JSON array, CSV records (contract §6).
- * Lines and records are read in pieces, so that memory does not grow with the file; every limit of
+ * Lines and records are read in pieces, so that memory does not grow with the file. Every limit of
  * robustness §6 holds before a row is parsed (R17).
  */
 import { parse } from 'csv-parse/sync'
@@ -235,9 +235,9 @@ function cellsOf(
 const jsonTokens = /"[^"\\]*(?:\\[\s\S][^"\\]*)*"|[[\]{}:,\n]|[^\s[\]{}:,"]+|"/g
 
 /**
- * Elements of the JSON array that the file is, or of the one under the key `under` of the object
- * that it is, as they stand in the file: each is parsed by the caller. UsageError
- * `invalid_json_array`, `input_torn`.
+ * Elements, as they stand in the file, of the JSON array that the file is or that its object has
+ * under the key `under`. Each is parsed by the caller. UsageError `invalid_json_array`,
+ * `input_torn`.
  */
 export async function* arrayRows(source: BatchSource, under?: string): AsyncGenerator<TextRow[]> {
   const guard = newGuard(source)

@@ -67,7 +67,7 @@ const authorizes = {
 
 /**
  * Typed data that was given to a wallet outside (robustness §2, Journal). Whoever holds it may
- * sign, so it keeps its nonce and its question until its signature is here, it is abandoned, or it
+ * sign. So it keeps its nonce and its question until its signature is here, it is abandoned, or it
  * can no longer execute.
  */
 const offered = z.object({
@@ -82,7 +82,9 @@ const offered = z.object({
 })
 export type Offered = z.infer<typeof offered>
 
-/** The bytes that may be sent, exactly. What is optional is absent of a payload signed elsewhere. */
+/**
+ * The bytes that may be sent, exactly. What is optional is absent of a payload signed elsewhere.
+ */
 const signed = z.object({
   ...authorizes,
   /** Timestamp of the round that the witness names; decimal string of Unix seconds. */
@@ -129,9 +131,9 @@ const attemptEnd = z.object({
 export type AttemptEnd = z.infer<typeof attemptEnd>
 
 /**
- * `status` and `received_at` are the gateway's own words, '' where it told none; `answer` is the
- * candidate as it told it (contract §9). `candidate_id` is written in lower case, for version 0.1
- * reads no other.
+ * `status` and `received_at` are the gateway's own words, '' where it reported none; `answer` is
+ * the candidate as it reported it (contract §9). `candidate_id` is written in lower case, for
+ * version 0.1 reads no other.
  */
 const ack = z.object({
   id: journalId,
@@ -163,7 +165,7 @@ const terminal = z.object({
   transaction_hash: z.optional(z.nullable(Bytes32)),
   /** Log index of the ProposePrice in its block. */
   event_index: z.optional(z.nullable(z.int().check(z.minimum(0)))),
-  /** The status that told the end, where its own word did not. */
+  /** The status that reported the end, where its own word did not. */
   answer: z.optional(z.unknown()),
 })
 export type TerminalRecord = z.infer<typeof terminal>

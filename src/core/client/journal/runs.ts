@@ -92,8 +92,8 @@ async function stampOf(files: Files, path: string): Promise<string> {
 }
 
 /**
- * Views of a journal that grows under one process: other runs are folded again only where one has
- * changed, own records once each, so that a batch may look after every group of signatures.
+ * Views of a journal that grows under one process. Other runs are folded again only where one has
+ * changed, own records once each. So a batch may look after every group of signatures.
  */
 export function createViews(): (others: readonly Run[], own: Run) => JournalView {
   let folded: { readonly others: readonly Run[]; readonly fold: Fold; own: number } | undefined

@@ -68,7 +68,7 @@ export function otherGateway(
 }
 
 /**
- * What is told where the bytes of an open authorization went to another gateway than `here`: an
+ * What is reported where the bytes of an open authorization went to another gateway than `here`. An
  * UncertainError (exit 6) where the outcome is unknown, else an UnavailableError (75). Source:
  * contract §6, R7.
  */

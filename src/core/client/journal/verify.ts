@@ -17,7 +17,7 @@ export interface JournalProof {
   readonly runs: number
   readonly records: number
   readonly authorizations: number
-  /** Pairs of authorizations that no record orders, so that the rule cannot be told of them. */
+  /** Pairs of authorizations that no record orders, so that the rule cannot be known of them. */
   readonly unordered: Readonly<Record<'R7' | 'R8', number>>
   /** How often each rule was asked; none is seen broken. */
   readonly rules: Readonly<Record<'R4' | 'R6' | 'R7' | 'R8', number>>
@@ -163,7 +163,7 @@ function claimOf(record: Signed | Offered, atMs: number): Claim {
 
 /**
  * Fields that a payload of either form says otherwise than its record (spec §2.1, §2.7). What a
- * payload leaves out authorizes nothing, and is not looked at.
+ * payload leaves out authorizes nothing, and is not examined.
  */
 function differencesOf({ body, terms }: Pick<Signed, 'body' | 'terms'>): readonly string[] {
   const payload = objectOf(body)

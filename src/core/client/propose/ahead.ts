@@ -5,8 +5,8 @@ const groupsAtOnce = 2
 
 /**
  * What `work` makes of the groups, in order, two groups at a time. It goes on while the caller is
- * away, up to `most` results and the groups under way, and hands over all it has as soon as the
- * caller is back: how many are taken at once follows from how quick the two are. A failure comes
+ * away, up to `most` results and the groups under way. It hands over all it has as soon as the
+ * caller is back. How many are taken at once follows from how quick the two are. A failure comes
  * after all that was made before it. Once the caller has left, `left` fires, nothing more is begun,
  * and what was under way has ended.
  */

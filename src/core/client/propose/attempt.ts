@@ -4,7 +4,7 @@
  */
 import { type Answer, classifyRefusal, type Unaccepted } from '../gateway/answer.js'
 import type { CallOptions, GatewayClient, Results } from '../gateway/gateway-client.js'
-import { type Acknowledged, keptAnswer, type SubmitTold } from '../gateway/reading.js'
+import { type Acknowledged, keptAnswer, type SubmitRead } from '../gateway/reading.js'
 import type { JournaledAuthorization } from '../journal/authorizations.js'
 import type { Journal, JournalPorts } from '../journal/journal.js'
 import type { JournalEntry } from '../journal/records.js'
@@ -120,7 +120,7 @@ const noResult: Extract<Unaccepted, { kind: 'deferred' | 'uncertain' }> = {
 
 /** What a batch call's answer means for each of its items (§4.2 rules 1 to 5). */
 function readCall(
-  answer: Answer<Results<SubmitTold>>,
+  answer: Answer<Results<SubmitRead>>,
   authorizations: readonly JournaledAuthorization[],
 ): Attempted {
   if (answer.kind !== 'accepted') return wholeCall(answer, authorizations.length)
@@ -139,7 +139,7 @@ export function itemAnswer({
   status_code: httpStatus,
   candidate,
   error,
-}: SubmitTold): SubmitAnswer {
+}: SubmitRead): SubmitAnswer {
   if (httpStatus === undefined) return noResult
   if ((httpStatus === 200 || httpStatus === 202) && candidate !== undefined)
     return { kind: 'accepted', httpStatus, value: candidate }
@@ -147,7 +147,7 @@ export function itemAnswer({
 }
 
 /**
- * One answer for all items. A refusal of the whole call had no effect (R18): where it is for its
+ * One answer for all items. A refusal of the whole call had no effect (R18). Where it is for its
  * shape or size (413, 422), only the items that it names are refused, the others are sent again.
  */
 function wholeCall(answer: SubmitAnswer, count: number): Attempted {

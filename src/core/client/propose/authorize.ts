@@ -83,10 +83,10 @@ export function authorized(authorization: JournaledAuthorization, reused: boolea
 }
 
 /**
- * `sign`: reuses an open authorization of equal intent, refuses a differing one in the same round
- * (ConflictError `authorization_open`, exit 5) unless `supersede` names it, settles one of an
- * earlier round, else signs anew. Nothing is signed on UsageError (exit 2). Sources: R6-R9,
- * contract §6.
+ * `sign`: reuses an open authorization of equal intent, settles one of an earlier round, else signs
+ * again. One that differs in the same round is refused (ConflictError `authorization_open`, exit 5)
+ * unless `supersede` names it. Nothing is signed on UsageError (exit 2). Sources: R6-R9, contract
+ * §6.
  */
 export async function authorize(parts: AuthorizeParts, intent: Intent): Promise<Authorized> {
   const look = await lookUp(parts, intent)
@@ -159,7 +159,7 @@ function contextIn(context: QuestionContext | undefined): QuestionContext {
 
 /**
  * Contract §6: the journal comes before any context. Where the context costs nothing (offline file,
- * RPC) its round is looked at too.
+ * RPC) its round is examined too.
  */
 async function lookUp(parts: AuthorizeParts, intent: Intent): Promise<Look> {
   const view = await parts.journal.load()

@@ -1,15 +1,14 @@
 /**
- * `batch submit` and `batch sign` (contract §6): rows in order, the journal first, signatures just
- * before they are sent, so that their deadlines count from then. Memory holds some hundred rows at
- * a time, however many there are.
+ * `batch submit` (contract §6): rows in order, the journal first, signatures just before they are
+ * sent, so that their deadlines count from then. Memory holds some hundred rows at a time, however
+ * many there are.
  */
+
 import { ProposerError, UnavailableError } from '../../protocol/errors.js'
 import { limits } from '../../protocol/words.js'
 import { isAborted, timeLimit } from '../gateway/retry.js'
 import type { BatchRow } from '../input/input.js'
-import type { JournaledAuthorization } from '../journal/authorizations.js'
 import { otherGateway } from '../journal/saved.js'
-import { workingAhead } from './ahead.js'
 import type { SubmitParts } from './attempt.js'
 import type { SettledEarlier } from './earlier.js'
 import {
@@ -20,12 +19,9 @@ import {
   planRows,
   planSubmission,
   type Ready,
-  type ToImport,
-  type ToSign,
 } from './plan.js'
 import { foundOver, roundsOf } from './round-over.js'
 import {
-  asItemError,
   fromJournal,
   type RowOutcome,
   refusedHere,
@@ -34,7 +30,7 @@ import {
   unsentOutcome,
 } from './row-outcome.js'
 import { type OnRetry, type SendOptions, sendAll } from './send.js'
-import { signGroup } from './sign-batch.js'
+import { authorizePlans } from './sign-batch.js'
 import { inGroups, type Spending } from './spending.js'
 import { mayNameOtherRound } from './submission.js'
 
@@ -232,7 +228,7 @@ async function submitPlans(run: Run, plans: readonly Planned[]): Promise<readonl
   const items = new Set(
     toSend.flatMap(({ row, authorization }) => (row.kind === 'item' ? [authorization.id] : [])),
   )
-  // An intent's round is looked at where it is planned again, which signs for the new one.
+  // An intent's round is examined where it is planned again, which signs for the new one.
   const refused = results.filter(
     ({ journalId, statusCode }) => statusCode === 403 && items.has(journalId),
   )
@@ -246,14 +242,14 @@ async function submitPlans(run: Run, plans: readonly Planned[]): Promise<readonl
     items.has(journalId) ? round : undefined,
   )
   const byId = new Map(checked.map((one) => [one.journalId, sentOutcome(one)]))
-  const told = ready.map((one, at): RowResult => {
+  const reported = ready.map((one, at): RowResult => {
     const sent = one.kind === 'send' ? byId.get(one.authorization.id) : unsentReady(parts, one)
     if (sent === undefined) throw new Error('an item was left without an outcome')
     const plan = plans[at]
     const earlier = plan?.kind === 'sign' && plan.earlier.length > 0 ? plan.earlier : undefined
     return { row: one.row, ...sent, ...(earlier && { earlier }) }
   })
-  return retried(run, plans, told)
+  return retried(run, plans, reported)
 }
 
 /**
@@ -273,27 +269,6 @@ async function readyToSend(
     ready.push(result === undefined ? one : { kind: 'skipped', row: one.row, result })
   }
   return ready
-}
-
-async function authorizePlans(
-  parts: BatchParts,
-  plans: readonly Planned[],
-  spending: Spending,
-): Promise<readonly Ready[]> {
-  const waiting = plans.filter(
-    (plan): plan is ToSign | ToImport => plan.kind === 'sign' || plan.kind === 'import',
-  )
-  const signings = await signGroup(parts, spending, waiting)
-  const made = new Map(waiting.map((plan, at) => [plan.row, signings[at]]))
-  return plans.map((plan): Ready => {
-    if (plan.kind !== 'sign' && plan.kind !== 'import') return plan
-    const { row } = plan
-    const signing = made.get(row)
-    if (signing === undefined) throw new Error('an item was left unsigned')
-    return signing instanceof ProposerError
-      ? { kind: 'rejected', row, error: signing }
-      : { kind: 'send', row, authorization: signing }
-  })
 }
 
 /** What is told of a row that is refused here, skipped, or finished before. */
@@ -365,46 +340,4 @@ async function retried(
   if (signing.length > 0)
     for (const one of await submitPlans(run, signing)) changed.set(one.row, one)
   return results.map((one) => changed.get(one.row) ?? one)
-}
-
-/** How one row was signed. */
-export type RowSigned =
-  | {
-      readonly row: BatchRow
-      readonly authorization: JournaledAuthorization
-      readonly reused: boolean
-      readonly error?: undefined
-    }
-  | { readonly row: BatchRow; readonly error: ProposerError }
-
-/** As many are signed under one hold of the journal's lock, where contexts come quickly enough. */
-const signedAtOnce = 5 * limits.batchItems
-
-/**
- * `batch sign`: yields authorizations in input order, durable before they are yielded; an open one
- * of equal intent gives its saved bytes. Nothing is sent. While some are signed and synced, the
- * contexts of the next ones are learned; what is decided then is looked at again under the
- * journal's lock (`signGroup`). Rejects as `submitBatch`, with UnavailableError where no context
- * can be had, and with the signal's reason.
- */
-export async function* signBatch(
-  parts: BatchParts,
-  rows: AsyncIterable<readonly BatchRow[]>,
-  options: { readonly spending: Spending; readonly signal?: AbortSignal },
-): AsyncGenerator<readonly RowSigned[]> {
-  const plan = async (group: readonly BatchRow[], left: AbortSignal) => {
-    const signal = options.signal === undefined ? left : AbortSignal.any([options.signal, left])
-    signal.throwIfAborted()
-    return planRows(parts, group, { signal })
-  }
-  for await (const plans of workingAhead(inGroups(rows, limits.batchItems), plan, signedAtOnce)) {
-    options.signal?.throwIfAborted()
-    const signed = await authorizePlans(parts, plans, options.spending)
-    yield signed.map((one, at): RowSigned => {
-      const { row } = one
-      if (one.kind === 'rejected') return { row, error: asItemError(row, one.error) }
-      if (one.kind === 'skipped') throw new Error('nothing is skipped where nothing is sent')
-      return { row, authorization: one.authorization, reused: plans[at]?.kind === 'send' }
-    })
-  }
 }

@@ -1,5 +1,7 @@
 /** What becomes of an authorization whose round has ended (§3 rule 3, §7 rule 3, robustness §6). */
+
 import { ConflictError, InterruptedError } from '../../protocol/errors.js'
+import { endOf } from '../follow/status.js'
 import type { GatewayClient } from '../gateway/gateway-client.js'
 import type { JournaledAuthorization } from '../journal/authorizations.js'
 import type { Journal, JournalPorts } from '../journal/journal.js'
@@ -54,7 +56,7 @@ async function settledBy(
   })
   if (candidateId === undefined || gateway === undefined)
     return attempts.length > 0 ? unknown('') : undefined
-  const { endOf, pollCandidates } = await import('../follow/follow.js')
+  const { pollCandidates } = await import('../follow/follow.js')
   const target = { candidateId, identifier: signed.questionId }
   const options = { timeoutMs: settleMs, ...(signal === undefined ? {} : { signal }) }
   const polled = await pollCandidates({ ports, gateway, journal }, [target], options)

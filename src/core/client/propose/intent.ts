@@ -104,7 +104,7 @@ export function savedFor(
 }
 
 /**
- * Why an intent cannot be signed while its context cannot be had: `authorization_open` where a
+ * Why an intent cannot be signed while its context cannot be had. `authorization_open` where a
  * conflict may be about an authorization of ours that is open, else the error itself.
  */
 export function withoutContext(

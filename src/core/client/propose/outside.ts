@@ -1,7 +1,7 @@
 /**
  * Wallets outside this program: typed data is given out, its signature comes back later, perhaps to
- * another run. All the while the journal holds nonce and question for it (R6, R8), so that the
- * wallet is never asked for two answers to one question.
+ * another run. All the while the journal holds nonce and question for it (R6, R8). So the wallet is
+ * never asked for two answers to one question.
  */
 import type { Chain, Signer } from '../../ports.js'
 import { InterruptedError, ProposerError, UsageError } from '../../protocol/errors.js'
@@ -27,7 +27,7 @@ interface ImportParts {
 }
 
 /**
- * The EIP-712 document as wallets take it: `domain.chainId` is a JSON number here, because some
+ * The EIP-712 document as wallets take it. `domain.chainId` is a JSON number here, because some
  * leave a text out of the hash without a word (domain §3.1). Everything else stays as on the wire.
  */
 export function walletTypedData({ domain, ...rest }: TypedData): object {

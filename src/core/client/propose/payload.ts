@@ -1,6 +1,6 @@
 /**
- * Payloads that were signed elsewhere: what they say, whether the journal knows better what they
- * are for (R6, R7), and how they are taken over (R8).
+ * Payloads that were signed elsewhere: what they say, and how they are taken over (R8). The journal
+ * may know better what they are for (R6, R7).
  */
 import type { Hex } from '../../ports.js'
 import { UsageError } from '../../protocol/errors.js'
@@ -156,7 +156,7 @@ interface Holder {
 }
 
 /**
- * What refuses a payload that the journal does not hold as it is (R6): `payload_of_other_question`
+ * What refuses a payload that the journal does not hold as it is (R6). `payload_of_other_question`
  * where the journal holds these bytes or this signature for another one; `payload_changed` where
  * the nonce serves other fields. Indexed on first use, so that a batch may ask for each item.
  */
@@ -214,7 +214,7 @@ const recovers = (digest: string, { signature, proposer }: Proposal): boolean =>
 
 /**
  * Whether a payload is this authorization, sent to the wrong question. A signature alone does not
- * tell for a contract wallet, which may give the same one for everything; with the nonce, or where
+ * tell for a contract wallet, which may give the same one for everything. With the nonce, or where
  * it recovers over our digest, it does.
  */
 const isOf = (signed: Signed, body: string, proposal: Proposal): boolean =>

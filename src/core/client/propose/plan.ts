@@ -1,20 +1,13 @@
 /**
- * What is to be done with each row of a batch: the journal is looked at before any context is asked
+ * What is to be done with each row of a batch: the journal is examined before any context is asked
  * for (contract §6).
  */
 
 import type { Chain, Signer } from '../../ports.js'
-import {
-  ConflictError,
-  InterruptedError,
-  type ProposerError,
-  UnavailableError,
-  UsageError,
-} from '../../protocol/errors.js'
+import { ConflictError, type ProposerError, UsageError } from '../../protocol/errors.js'
 import type { RecoverPublicKey } from '../../protocol/recovered.js'
 import type { Address } from '../../protocol/schema.js'
 import type { GatewayClient } from '../gateway/gateway-client.js'
-import { isAborted, newPatience } from '../gateway/retry.js'
 import type { BatchRow, IntentRow, ItemRow } from '../input/input.js'
 import {
   closes,
@@ -37,6 +30,7 @@ import {
 } from './intent.js'
 import { importable, newMisplaced, type Payload, readItem } from './payload.js'
 import { roundsOf } from './round-over.js'
+import { contextsOf } from './row-contexts.js'
 import { type RowOutcome, skippedOutcome } from './row-outcome.js'
 import { checkTimeline, type HashedRound, hashedRound, type RoundFacts } from './terms.js'
 
@@ -46,7 +40,7 @@ export interface BatchParts {
   readonly trust: Trust
   /** Checked against trust by the source. */
   readonly contexts: ContextSource
-  /** Contexts cost no budget (RPC): then the round of saved bytes is looked at as well. */
+  /** Contexts cost no budget (RPC): then the round of saved bytes is examined as well. */
   readonly contextsAreFree: boolean
   /** Unlocks the key; asked for only where something will be signed. */
   readonly signer: () => Promise<Signer>
@@ -182,7 +176,9 @@ export async function planSubmission(
   return checked
 }
 
-/** What the journal holds for a row, as `planRows` with `resume` finds it without asking anybody. */
+/**
+ * What the journal holds for a row, as `planRows` with `resume` finds it without asking anybody.
+ */
 export async function journaledFor(
   parts: BatchParts,
   view: JournalView,
@@ -248,8 +244,8 @@ const isOfBatch = ({ attempts }: JournaledAuthorization, fingerprint: string | u
 
 /**
  * Signed elsewhere: by its identity the journal may know it (R22). Another open authorization of
- * the question stands in its way (R8), and so does what the journal has signed with its nonce or
- * its signature (R6).
+ * the question stands in its way (R8). So does what the journal has signed with its nonce or its
+ * signature (R6).
  */
 function planItem(
   parts: BatchParts,
@@ -343,62 +339,3 @@ function toSign(
   const whole = keepContexts === true ? context : undefined
   return { kind: 'sign', row, intent, context: facts, price, witness, ref, earlier, whole }
 }
-
-/**
- * The contexts in order, asked for again where the gateway was busy (robustness §6). Throws
- * UnavailableError, or the signal's reason.
- */
-async function contextsOf(
-  { contexts, ports }: BatchParts,
-  identifiers: readonly string[],
-  { signal, onRetry }: PlanOptions,
-): Promise<readonly ContextResult[]> {
-  const patience = newPatience(ports)
-  const results = new Map<string, ContextResult>()
-  let cause: string | undefined
-  const isStopped = () => signal?.reason instanceof InterruptedError
-  const missing = () =>
-    [...new Set(identifiers)].filter((one) => {
-      const result = results.get(one)
-      return result === undefined || result.error instanceof UnavailableError
-    })
-  for (let wanted = missing(); wanted.length > 0; wanted = missing()) {
-    let failure: UnavailableError | undefined
-    try {
-      for (const one of await contexts.contexts(wanted, signal === undefined ? {} : { signal }))
-        results.set(one.identifier, one)
-    } catch (error) {
-      if (!(error instanceof UnavailableError)) throw error
-      failure = error
-    }
-    const reason = failure ?? wanted.map((one) => results.get(one)?.error).find(isUnavailable)
-    if (reason === undefined) break
-    if (cause !== undefined && isAborted(signal) && !isStopped()) throw outOfTime(cause)
-    const waitMs = isAborted(signal) ? undefined : patience(reason.meta.retryAfterMs)
-    if (waitMs === undefined) {
-      if (failure !== undefined) throw failure
-      break
-    }
-    // A call that was cut short tells less than the one before it.
-    if (reason.code !== 'not_sent' || cause === undefined) cause = reason.detail
-    onRetry?.({ reason: reason.detail, waitMs })
-    try {
-      await ports.clock.sleep(waitMs, signal)
-    } catch (error) {
-      if (!isAborted(signal) || error instanceof InterruptedError) throw error
-      throw outOfTime(cause)
-    }
-  }
-  return identifiers.flatMap((one) => results.get(one) ?? [])
-}
-
-const isUnavailable = (error: ProposerError | undefined): error is UnavailableError =>
-  error instanceof UnavailableError
-
-/** Exit 75: no context until the time given ran out, with what kept it from us. */
-const outOfTime = (cause: string) =>
-  new UnavailableError(
-    'no_context',
-    `the time given ran out before a context was learned: ${cause}`,
-    { hint: 'check the gateway address and the network, or give it longer with --timeout' },
-  )

@@ -52,9 +52,9 @@ export async function replay(
 
 /**
  * What `replay` would send; sends nothing. One whose attempts went to another origin is only
- * listed, with the flag to use (exit 6, deferred: 75), unless `redirect`: the gateway was given as
- * a flag together with ids. Named ones may also be accepted. UsageError `unknown_journal_id`,
- * `authorization_closed`, `never_sent`; ConflictError `superseded` (R8).
+ * listed, with the flag to use (exit 6, deferred: 75). With `redirect` it is sent: the gateway was
+ * given as a flag together with ids. Named ones may also be accepted. UsageError
+ * `unknown_journal_id`, `authorization_closed`, `never_sent`; ConflictError `superseded` (R8).
  */
 export async function planReplay(
   { ports, journal, gateway }: SubmitParts,

@@ -1,5 +1,5 @@
 /**
- * Sending again what may be of a round that has ended: nothing that is sent can then tell what
+ * Sending again what may be of a round that has ended. Nothing that is sent can then tell what
  * became of it (§7 rule 3, robustness §6).
  */
 import { ConflictError, ProposerError, UncertainError } from '../../protocol/errors.js'
@@ -44,16 +44,18 @@ export async function knownOver(
 ): Promise<NotAccepted | undefined> {
   if (!isUnsettled(authorization)) return undefined
   const { attempts, signed } = authorization
-  const told = attempts.some(({ end }) => end?.code === 'round_advanced')
+  const isAdvanced = attempts.some(({ end }) => end?.code === 'round_advanced')
   const current = round?.isFree === true ? await round.timestamp(authorization) : undefined
   const isOver =
-    current === undefined || signed.timestamp === undefined ? told : current !== signed.timestamp
+    current === undefined || signed.timestamp === undefined
+      ? isAdvanced
+      : current !== signed.timestamp
   return isOver ? overOutcome(authorization, undefined) : undefined
 }
 
 /**
- * After the sending: what is told in place of a refusal of a still unsettled authorization whose
- * round is over, as 409 `round_advanced` says, or 403 while `roundOf` names another round, which is
+ * After the sending: what replaces the refusal of a still unsettled authorization whose round is
+ * over. 409 `round_advanced` says so, or 403 while `roundOf` names another round, which is
  * journaled. StorageError 74.
  */
 export async function foundOver<Result extends SubmissionResult>(
@@ -104,7 +106,7 @@ function overOutcome(
   authorization: JournaledAuthorization,
   httpStatus: number | undefined,
 ): NotAccepted {
-  const told = authorization.attempts.some(
+  const isAdvanced = authorization.attempts.some(
     ({ end }) => end?.class === 'reconcile' && end.code === 'round_advanced',
   )
   const line = outOfBandLine(authorization)
@@ -112,11 +114,11 @@ function overOutcome(
     hint: `see what is safe to do next with \`proposer reconcile ${authorization.signed.questionId}\``,
     ...(httpStatus === undefined ? {} : { httpStatus }),
   }
-  const error = told
+  const error = isAdvanced
     ? new ConflictError('round_over', line, meta)
     : new UncertainError('round_over', line, meta)
   return {
-    ...notAccepted(authorization, told ? 'conflict' : 'unknown', error, httpStatus),
+    ...notAccepted(authorization, isAdvanced ? 'conflict' : 'unknown', error, httpStatus),
     outOfBand: outOfBandOf(authorization),
   }
 }

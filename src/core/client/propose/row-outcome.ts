@@ -147,7 +147,7 @@ function unasked(authorization: JournaledAuthorization): RowOutcome {
 }
 
 /**
- * What is told in place of sending saved bytes: they were replaced (R8), went to another gateway
+ * What is told in place of sending saved bytes. They were replaced (R8), went to another gateway
  * (contract §6), or are of a round that is over (§7 rule 3). `undefined` where they may be sent.
  */
 export async function skippedOutcome(

@@ -65,10 +65,10 @@ export async function submitAuthorization(
 }
 
 /**
- * Sends saved bytes until each has an answer: again after 429, 503 and whatever is uncertain, after
- * 1, 2, 4 … 30 s with full jitter or by Retry-After, ≤ 8 tries or 5 min or `timeoutMs`. A refusal
- * does not settle an earlier uncertain attempt (exit 6 stays); a 409 does as far as the exit code
- * goes (5). Rejects for journal faults (StorageError 74) only.
+ * Sends saved bytes until each has an answer. 429, 503 and whatever is uncertain are tried again,
+ * after 1, 2, 4 … 30 s with full jitter or by Retry-After. That ends after 8 tries, 5 min or
+ * `timeoutMs`. A refusal does not settle an earlier uncertain attempt (exit 6 stays); a 409 does as
+ * far as the exit code goes (5). Rejects for journal faults (StorageError 74) only.
  */
 export async function sendAll(
   parts: SubmitParts,

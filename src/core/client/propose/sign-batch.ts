@@ -1,6 +1,7 @@
 /**
- * Signatures in groups (R6, R8): a whole group under one hold of the journal's lock, a hundred at a
- * time: their nonces durable in one append, then their signatures, then these durable in another.
+ * `batch sign`, and signatures in groups (R6, R8): a whole group under one hold of the journal's
+ * lock, a hundred at a time. Their nonces are durable in one append, then their signatures, then
+ * these in another.
  */
 
 import { onChain } from '../../chain/unavailable.js'
@@ -9,13 +10,24 @@ import { ProposerError, UsageError } from '../../protocol/errors.js'
 import { toHex } from '../../protocol/witness.js'
 import { limits } from '../../protocol/words.js'
 import { pinnedHeads, spentNonces } from '../funds/funds.js'
+import type { BatchRow } from '../input/input.js'
+import type { JournaledAuthorization } from '../journal/authorizations.js'
 import type { JournalView } from '../journal/journal.js'
 import { chainChecks, type JournalEntry, type Signed } from '../journal/records.js'
 import { chainNow, type QuestionContext } from '../trust/context.js'
+import { workingAhead } from './ahead.js'
 import { signInRound, wrongSigner } from './authorize.js'
 import { byRound, offerOpen } from './intent.js'
 import { importRecord, newMisplaced } from './payload.js'
-import type { BatchParts, ToImport, ToSign } from './plan.js'
+import {
+  type BatchParts,
+  type Planned,
+  planRows,
+  type Ready,
+  type ToImport,
+  type ToSign,
+} from './plan.js'
+import { asItemError } from './row-outcome.js'
 import {
   draftOf,
   isOwnFailure,
@@ -26,7 +38,7 @@ import {
   type Signing,
   signDrafts,
 } from './sign.js'
-import type { Spending } from './spending.js'
+import { inGroups, type Spending } from './spending.js'
 import { checkTerms, checkTimeline, cutNotes } from './terms.js'
 
 type Waiting = ToSign | ToImport
@@ -43,8 +55,8 @@ interface Taken {
 /**
  * Signs and imports a group, in order; each failure is its item's own (UsageError as `prepare` has
  * them, ConflictError `authorization_open`). A wallet outside, which may ask a person, signs one by
- * one without the lock. Rejects for StorageError 74, a key that cannot be unlocked, and a chain that
- * does not answer.
+ * one without the lock. Rejects for StorageError 74, a key that cannot be unlocked, and a chain
+ * that does not answer.
  */
 export async function signGroup(
   parts: BatchParts,
@@ -179,7 +191,7 @@ async function draftFor(
       deadline: String(deadlineSeconds),
     }),
   )
-  // Its context says whether it is the chain's; nonce and funds are looked at here.
+  // Its context says whether it is the chain's; nonce and funds are examined here.
   const unchecked =
     parts.chain === undefined
       ? chainChecks
@@ -272,3 +284,67 @@ const twin = () =>
     'the same question stands twice in this batch for the same proposer',
     { hint: 'leave one of them' },
   )
+
+/** Signs and imports the plans that want it; the others stay as they are. */
+export async function authorizePlans(
+  parts: BatchParts,
+  plans: readonly Planned[],
+  spending: Spending,
+): Promise<readonly Ready[]> {
+  const waiting = plans.filter(
+    (plan): plan is ToSign | ToImport => plan.kind === 'sign' || plan.kind === 'import',
+  )
+  const signings = await signGroup(parts, spending, waiting)
+  const made = new Map(waiting.map((plan, at) => [plan.row, signings[at]]))
+  return plans.map((plan): Ready => {
+    if (plan.kind !== 'sign' && plan.kind !== 'import') return plan
+    const { row } = plan
+    const signing = made.get(row)
+    if (signing === undefined) throw new Error('an item was left unsigned')
+    return signing instanceof ProposerError
+      ? { kind: 'rejected', row, error: signing }
+      : { kind: 'send', row, authorization: signing }
+  })
+}
+
+/** How one row was signed. */
+export type RowSigned =
+  | {
+      readonly row: BatchRow
+      readonly authorization: JournaledAuthorization
+      readonly reused: boolean
+      readonly error?: undefined
+    }
+  | { readonly row: BatchRow; readonly error: ProposerError }
+
+/** As many are signed under one hold of the journal's lock, where contexts come quickly enough. */
+const signedAtOnce = 5 * limits.batchItems
+
+/**
+ * `batch sign`: yields authorizations in input order, durable before they are yielded; an open one
+ * of equal intent gives its saved bytes. Nothing is sent. While some are signed and synced, the
+ * contexts of the next ones are learned. What is decided then is examined again under the
+ * journal's lock (`signGroup`). Rejects as `submitBatch`, with UnavailableError where no context
+ * can be had, and with the signal's reason.
+ */
+export async function* signBatch(
+  parts: BatchParts,
+  rows: AsyncIterable<readonly BatchRow[]>,
+  options: { readonly spending: Spending; readonly signal?: AbortSignal },
+): AsyncGenerator<readonly RowSigned[]> {
+  const plan = async (group: readonly BatchRow[], left: AbortSignal) => {
+    const signal = options.signal === undefined ? left : AbortSignal.any([options.signal, left])
+    signal.throwIfAborted()
+    return planRows(parts, group, { signal })
+  }
+  for await (const plans of workingAhead(inGroups(rows, limits.batchItems), plan, signedAtOnce)) {
+    options.signal?.throwIfAborted()
+    const signed = await authorizePlans(parts, plans, options.spending)
+    yield signed.map((one, at): RowSigned => {
+      const { row } = one
+      if (one.kind === 'rejected') return { row, error: asItemError(row, one.error) }
+      if (one.kind === 'skipped') throw new Error('nothing is skipped where nothing is sent')
+      return { row, authorization: one.authorization, reused: plans[at]?.kind === 'send' }
+    })
+  }
+}

@@ -138,10 +138,10 @@ interface SigningParts {
 }
 
 /**
- * Signs drafts whose nonces are durable, checks each signature as the chain will, and journals the
- * exact bytes of all at once, with the `imported` records. A failure that says what is wrong with one item is its result. After
- * any other one nothing is journaled as signed; the nonces stay reserved. StorageError 74, after
- * which nothing was or will be sent.
+ * Signs drafts whose nonces are durable, checks each signature as the chain will. Then it journals
+ * the exact bytes of all at once, with the `imported` records. A failure that says what is wrong
+ * with one item is its result. After any other one nothing is journaled as signed; the nonces stay
+ * reserved. StorageError 74, after which nothing was or will be sent.
  */
 export async function signDrafts(
   { ports, journal, chain, recover }: SigningParts,
@@ -202,7 +202,7 @@ export async function checkedSignature(
       `the signature does not authorize for ${proposer}: ${why}; nothing was sent`,
       { hint },
     )
-  const signature = given.trim().toLowerCase() as Hex
+  const signature = given.trim().toLowerCase()
   if (!isSignature(signature))
     throw bad(
       'it is not hex of 1 to 8,192 bytes',

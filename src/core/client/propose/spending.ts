@@ -1,6 +1,6 @@
 /**
- * What a batch may authorize in all: a limit that the user gave, and what the wallet holds where a
- * chain can be asked (spec §5).
+ * What a batch may authorize: a limit that the user gave, and what the wallet holds where a chain
+ * can be asked (spec §5).
  */
 
 import { UsageError } from '../../protocol/errors.js'
@@ -100,7 +100,8 @@ function insufficient(
  * Before anything is signed: whether the sum of what has to be signed fits the limit and the
  * wallet; UsageError `over_max_spend`, `insufficient_funds`, `insufficient_allowance` (exit 2).
  * Looks at every row, so it is asked only where there is a limit, or a chain, which costs no
- * budget; and not with `fit`, where each row is judged as it comes. The sums, where it looked.
+ * budget. It is not asked with `fit`, where each row is judged as it comes. The sums, where it
+ * looked.
  */
 export async function checkSpending(
   parts: BatchParts,

@@ -72,7 +72,7 @@ async function roundIsOver(
 
 /**
  * `submit <identifier> <payload>`: sends the file's exact bytes. A payload the journal holds goes
- * by its own record; another open authorization for the question: ConflictError
+ * by its own record. Another open authorization for the question: ConflictError
  * `authorization_open` unless `supersede` names it; `superseded` where it was replaced itself.
  * UsageError as `readPayload`, UncertainError `other_origin` as `submitIntent`.
  */

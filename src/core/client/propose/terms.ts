@@ -21,7 +21,7 @@ import {
 import type { Intent } from './intent.js'
 
 /**
- * Where no chain of ours confirms the bond, a lying gateway would name the whole balance: no more
+ * Where no chain of ours confirms the bond, a lying gateway would name the whole balance. No more
  * than this is authorized unless a cap is given. Raw units: 5,000 tokens of six decimals, where
  * bonds are about 750 (robustness §7, threat 1).
  */
@@ -70,7 +70,7 @@ export function requestOf({ request }: QuestionContext): WitnessRequest {
 }
 
 /**
- * UsageError `untrusted_timestamp`. Rounds of a question at one requester only go forward: an older
+ * UsageError `untrusted_timestamp`. Rounds of a question at one requester only go forward. An older
  * one than this journal has signed for is a lie or a stale file.
  */
 export function checkTimeline(trust: Trust, context: RoundFacts, view: JournalView): void {

@@ -7,20 +7,21 @@ import type { JournaledAuthorization, Offer } from '../journal/authorizations.js
 import type { JournalView } from '../journal/fold.js'
 import { attemptRow, journalRow } from '../journal/rows.js'
 
-/** Narrows what is told; both bounds hold together. */
+/** Narrows what is reported; both bounds hold together. */
 export interface BundleScope {
   /** A question id, or the identifier as it was asked for. */
   readonly question?: string
   readonly sinceMs?: number
 }
 
-/** The newest so many are told (R17); a question or a time narrows further. */
+/** The newest so many are reported (R17); a question or a time narrows further. */
 export const bundleLimit = 1_000
 /** Attempts of one authorization, the newest. */
 const attemptLimit = 20
 
 /**
- * Authorizations and offers as rows, newest last, as far as the scope goes. `left_out`: how many more are wanted and were too many.
+ * Authorizations and offers as rows, newest last, as far as the scope goes. `left_out`: how many
+ * more are wanted and were too many.
  */
 export function journalPart(
   { authorizations, offers }: Pick<JournalView, 'authorizations' | 'offers'>,

@@ -1,13 +1,13 @@
 /**
- * The last look at a document before it is given away (R5): it was put together from an allow-list,
+ * The last look at a document before it is given away (R5). It was put together from an allow-list,
  * and this proves that nothing secret got in by a field that was thought to be harmless. Findings
  * name the field and the kind, never the value.
  */
 
 /**
  * Something that must not appear. `text` is compared without regard to case, in its percent, base64
- * and hex forms, hex as a number and by its bytes too, and whatever stands between the pieces that
- * it was cut into.
+ * and hex forms, hex as a number and by its bytes too. So is whatever stands between the pieces
+ * that it was cut into.
  */
 export interface Secret {
   /** What it is, for people, such as `the RPC URL`. */
@@ -67,7 +67,7 @@ export function findSecrets(
       const before = found.length
       if (!Array.isArray(value) && !isOurs([...path, key], 'key'))
         look(key, [...path, `(key ${index + 1})`].join('.'))
-      // A key that is a secret itself must not be told as part of a path.
+      // A key that is a secret itself must not be reported as part of a path.
       walk(inner, [...path, found.length > before ? `(key ${index + 1})` : key])
     }
   }

@@ -1,6 +1,6 @@
 /**
  * What of a URL a support bundle must not hold. Narrower than what is taken out of other people's
- * words (`url-secrets`): a bundle that is refused for every `proposer` in it, because a gateway's
+ * words (`url-secrets`). A bundle that is refused for every `proposer` in it, because a gateway's
  * path is `/proposer`, helps nobody.
  */
 import { base64Of, decoded } from '../../protocol/url-secrets.js'

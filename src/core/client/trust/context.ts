@@ -5,7 +5,7 @@
 import type { RoundReader } from '../../chain/questions.js'
 import { batchSigningDataOf, type Round } from '../../chain/round.js'
 import { onChain } from '../../chain/unavailable.js'
-import type { Chain, Clock, Hex } from '../../ports.js'
+import type { Chain, Clock } from '../../ports.js'
 import {
   ConflictError,
   InterruptedError,
@@ -108,7 +108,7 @@ function ambiguity(rounds: readonly Round[]): readonly string[] {
 }
 
 /**
- * The chain first, then the gateway for what no requester on the chain can tell: the request of a
+ * The chain first, then the gateway for what no requester on the chain can tell. The request of a
  * question of kind `direct` stands in the gateway's registry alone. Only such a context is taken
  * from it, once the chain has confirmed that request.
  */
@@ -136,11 +136,11 @@ export function withDirect(
         .map(({ identifier }) => identifier)
       if (missing.length === 0) return results
       try {
-        const told = new Map(
+        const reported = new Map(
           (await (await gateway()).contexts(missing, options)).map((one) => [one.identifier, one]),
         )
         return await Promise.all(
-          results.map(async (one) => (await confirmed(told.get(one.identifier))) ?? one),
+          results.map(async (one) => (await confirmed(reported.get(one.identifier))) ?? one),
         )
       } catch (error) {
         if (
@@ -173,7 +173,7 @@ export const fromRound = (trust: Trust, round: Round): QuestionContext => ({
 })
 
 /**
- * Compares a context with the chain's own word (robustness §6): UsageError `untrusted_<field>` for
+ * Compares a context with the chain's own word (robustness §6). UsageError `untrusted_<field>` for
  * a difference, ConflictError `request_not_open`, RejectedError `question_not_found`,
  * UnavailableError where the chain does not answer or is another one. Of kind `direct` the oracle
  * is asked about the request that the context names; that the question id means it, no chain can
@@ -184,7 +184,7 @@ export async function confirmByChain(
   trust: Trust,
   context: QuestionContext,
 ): Promise<Round> {
-  const questionId = context.question_id as Hex
+  const questionId = context.question_id
   const { requester, oracle, identifier, timestamp, ancillary_data } = context.request
   const named = {
     oracle,
@@ -213,14 +213,14 @@ export async function confirmByChain(
     ['token', 'bond.token', context.bond.token, round.token.address],
     ['required_bond', 'bond.required_bond', context.bond.required_bond, String(round.totalBondRaw)],
   ] as const
-  for (const [field, path, told, own] of fields) {
-    if (told === own) continue
+  for (const [field, path, reported, own] of fields) {
+    if (reported === own) continue
     // Ancillary data is long; where it differs is not worth a page.
     throw untrusted(
       field,
       field === 'ancillary_data'
         ? `${path} is not what the chain holds`
-        : `${path} is ${told}, the chain says ${own}`,
+        : `${path} is ${reported}, the chain says ${own}`,
     )
   }
   if (round.state !== 'requested' || round.paused) throw notOpen(round)

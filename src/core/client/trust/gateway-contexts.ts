@@ -5,7 +5,7 @@ import type { Outcome } from '../../protocol/schema.js'
 import { limits } from '../../protocol/words.js'
 import { acceptedValue, answerError, classifyRefusal } from '../gateway/answer.js'
 import type { GatewayClient } from '../gateway/gateway-client.js'
-import type { ContextTold, ToldError } from '../gateway/reading.js'
+import type { ContextRead, ToldError } from '../gateway/reading.js'
 import {
   type ContextResult,
   type ContextSource,
@@ -45,7 +45,7 @@ export function gatewayContexts(
     },
   }
 
-  function fromItem(item: ContextTold | undefined, identifier: string): Promise<ContextResult> {
+  function fromItem(item: ContextRead | undefined, identifier: string): Promise<ContextResult> {
     return contextResult(identifier, async () => {
       if (item === undefined || (item.identifier ?? identifier) !== identifier)
         throw gatewayFault(

@@ -64,7 +64,7 @@ const valueAt = (data: Json, path: string): unknown =>
 const isText = (value: unknown): value is string => typeof value === 'string'
 
 /**
- * These are told as text or as a JSON number (contract §9); a bond never is a number, which may
+ * These are reported as text or as a JSON number (contract §9); a bond never is a number, which may
  * have been rounded.
  */
 const numbers = ['request.timestamp', 'signing.chain_id']
@@ -113,15 +113,15 @@ function allowedValues(data: Json): string[] {
  * say is as we build it.
  */
 function witnessOf(data: Json): Omit<BatchSigningData['signing'], 'chain_id'> {
-  const told = (name: string, isOne: (value: unknown) => boolean) => {
+  const memberOf = (name: string, isOne: (value: unknown) => boolean) => {
     const value = valueAt(data, `signing.${name}`) ?? undefined
     if (value !== undefined && !isOne(value)) throw new FactError(`signing.${name}`)
     return value
   }
   const witness = {
-    max_payment: told('max_payment', isText) ?? '0',
-    primary_type: told('primary_type', isText) ?? primaryType,
-    types: told('types', isTypes) ?? witnessTypes,
+    max_payment: memberOf('max_payment', isText) ?? '0',
+    primary_type: memberOf('primary_type', isText) ?? primaryType,
+    types: memberOf('types', isTypes) ?? witnessTypes,
   }
   // Whether they are the literals that the type says is for `checkContext`, which names both
   // values.

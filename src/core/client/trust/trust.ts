@@ -8,7 +8,7 @@ import { type Contracts, keccakHex, type RequesterKind, roundRef } from '../../c
 import type { Hex } from '../../ports.js'
 import { UsageError } from '../../protocol/errors.js'
 import { priceOf } from '../../protocol/proposal.js'
-import type { Outcome, OutcomeKey } from '../../protocol/schema.js'
+import type { Address, Outcome, OutcomeKey } from '../../protocol/schema.js'
 import { domainType, witnessTypes } from '../../protocol/witness.js'
 import { isQuestionId } from '../../protocol/words.js'
 import type { QuestionContext } from './context.js'
@@ -20,23 +20,23 @@ export type { Trust } from './trust-file.js'
 export function contractsOf(trust: Trust): Contracts {
   return {
     chainId: trust.chain_id,
-    permit2: trust.permit2 as Hex,
-    signedProposer: trust.signed_proposer as Hex,
-    oracles: trust.oracles as Hex[],
+    permit2: trust.permit2,
+    signedProposer: trust.signed_proposer,
+    oracles: trust.oracles,
     requesters: trust.requesters as Contracts['requesters'],
-    tokens: trust.tokens as Hex[],
+    tokens: trust.tokens,
   }
 }
 
 /** The question id of an identifier without asking anybody: itself, or the pinned one of a slug. */
 export function pinnedQuestionId(trust: Trust, identifier: string): Hex | undefined {
-  if (isQuestionId(identifier)) return identifier as Hex
-  return Object.hasOwn(trust.slugs, identifier) ? (trust.slugs[identifier] as Hex) : undefined
+  if (isQuestionId(identifier)) return identifier
+  return Object.hasOwn(trust.slugs, identifier) ? trust.slugs[identifier] : undefined
 }
 
 /**
- * UsageError `untrusted_<field>`: what was told is not what is pinned; exit 2, nothing is signed
- * and nothing sent (R9).
+ * UsageError `untrusted_<field>`: what was reported is not what is pinned; exit 2, nothing is
+ * signed and nothing sent (R9).
  */
 export function untrusted(field: string, detail: string, hint?: string): UsageError {
   return new UsageError(`untrusted_${field}`, detail, {
@@ -48,7 +48,7 @@ export function untrusted(field: string, detail: string, hint?: string): UsageEr
 
 /**
  * UsageError `untrusted_slug` for a slug that trust.json does not pin, where nobody was asked what
- * it means: a signature must not follow whatever somebody says a slug means (R9).
+ * it means. A signature must not follow whatever somebody says a slug means (R9).
  */
 export function unpinnedSlug(slug: string): UsageError {
   return untrusted('slug', `the slug ${slug} is not pinned in the trust file`, howToPin(slug))
@@ -77,7 +77,7 @@ const clockSlackSeconds = 900
 
 /**
  * Throws UsageError `untrusted_<field>` for the first field that differs from the pins, naming it
- * with both values: chain_id, permit2, signed_proposer, oracle, requester, token, question_id,
+ * with both values. Chain_id, permit2, signed_proposer, oracle, requester, token, question_id,
  * slug, identifier, ancillary_data, timestamp, max_payment, primary_type, types. Returns notes on
  * what could not be checked here. Sources: robustness §6 (before signing), domain §9.
  */
@@ -87,12 +87,13 @@ export function checkContext(
   asked: Asked,
 ): readonly string[] {
   const { request, signing, contracts } = context
-  const pin = (field: string, path: string, told: string | number, pinned: string | number) => {
-    if (told !== pinned) throw untrusted(field, `${path} is ${told}, the trust file pins ${pinned}`)
+  const pin = (field: string, path: string, reported: string | number, pinned: string | number) => {
+    if (reported !== pinned)
+      throw untrusted(field, `${path} is ${reported}, the trust file pins ${pinned}`)
   }
-  const among = (field: string, path: string, told: string, pinned: readonly string[]) => {
-    if (!pinned.includes(told))
-      throw untrusted(field, `${path} is ${told}, which the trust file does not list`)
+  const among = (field: string, path: string, reported: string, pinned: readonly string[]) => {
+    if (!pinned.includes(reported))
+      throw untrusted(field, `${path} is ${reported}, which the trust file does not list`)
   }
   pin('chain_id', 'signing.chain_id', signing.chain_id, trust.chain_id)
   pin('permit2', 'contracts.permit2', contracts.permit2, trust.permit2)
@@ -156,7 +157,7 @@ export const atRequester = (trust: Trust, requester: string): Trust => ({
 
 /** What a journaled authorization or offer tells of its round. */
 export interface JournaledRound {
-  readonly questionId: string
+  readonly questionId: Hex
   readonly timestamp?: string | undefined
   readonly round?: string | undefined
   readonly requester?: string | undefined
@@ -173,16 +174,10 @@ export function pinsOf(
 ): Trust {
   if (requester !== undefined) return atRequester(trust, requester)
   if (round === undefined || timestamp === undefined) return trust
-  const id = questionId as Hex
-  const hasKey = (address: string) =>
+  const hasKey = (requester: Address) =>
     trust.oracles.some((oracle) => {
-      const request = {
-        oracle: oracle as Hex,
-        requester: address as Hex,
-        identifier: yesOrNoQuery,
-        timestamp,
-      }
-      return roundRef({ chainId: trust.chain_id }, id, request, id).key === round
+      const request = { oracle, requester, identifier: yesOrNoQuery, timestamp }
+      return roundRef({ chainId: trust.chain_id }, questionId, request, questionId).key === round
     })
   return {
     ...trust,
@@ -236,7 +231,7 @@ export function checkOutcome(trust: Trust, context: QuestionContext, outcome: Ou
 
 /** p1, p2 and p3 with labels, as the request's own text gives them (contract §3). */
 export function outcomesByText(trust: Trust, context: QuestionContext): readonly Outcome[] {
-  return outcomesOf(context.request.ancillary_data as Hex, {
+  return outcomesOf(context.request.ancillary_data, {
     settlesHalf: kindOf(trust, context.request.requester) !== 'uma-ctf-adapter-negrisk',
     binary: context.identifier.raw === yesOrNoQuery,
   })
@@ -285,7 +280,7 @@ function checkRequest(context: QuestionContext, kind: RequesterKind, nowSeconds:
         `identifier.raw is ${request.identifier.raw}, an adapter's questions have ${yesOrNoQuery} (YES_OR_NO_QUERY)`,
       )
     }
-    const hashed = keccakHex(request.ancillary_data as Hex)
+    const hashed = keccakHex(request.ancillary_data)
     if (hashed !== context.question_id) {
       throw untrusted(
         'ancillary_data',
@@ -308,16 +303,16 @@ type Members = readonly { readonly name: string; readonly type: string }[]
 const ownTypes: Readonly<Record<string, Members>> = { ...witnessTypes, ...domainType }
 
 /**
- * What is told of the types must be what we build; what is not told need not be (contract §9).
+ * What is told of the types must be what we build; what is not reported need not be (contract §9).
  * Order of keys in `types` does not matter, order of members does (EIP-712).
  */
-function checkTypes(told: Record<string, Members>): void {
+function checkTypes(reported: Record<string, Members>): void {
   const same = (members: Members | undefined, own: Members | undefined) =>
     members !== undefined &&
     members.length === own?.length &&
     own.every(({ name, type }, at) => members[at]?.name === name && members[at]?.type === type)
-  for (const name of Object.keys(told)) {
-    if (!same(told[name], Object.hasOwn(ownTypes, name) ? ownTypes[name] : undefined)) {
+  for (const name of Object.keys(reported)) {
+    if (!same(reported[name], Object.hasOwn(ownTypes, name) ? ownTypes[name] : undefined)) {
       throw untrusted(
         'types',
         `signing.types.${/^\w{1,64}$/.test(name) ? name : 'one'} is not the type that Permit2 and SignedProposer hash`,

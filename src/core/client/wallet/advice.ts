@@ -1,7 +1,7 @@
 /** What is safe to do next about an authorization, in one or two sentences (contract §6). */
 import { amountText } from '../../protocol/amount.js'
 import { outcomeOf } from '../../protocol/proposal.js'
-import { endOf } from '../follow/follow.js'
+import { endOf } from '../follow/status.js'
 import type { ClosedReason } from '../journal/authorizations.js'
 import { outOfBandLine } from '../journal/saved.js'
 import { holdsProposal, type StakePosition } from './position.js'

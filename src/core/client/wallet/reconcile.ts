@@ -1,10 +1,11 @@
 /**
- * `reconcile`: journal, gateway and chain side by side, and what is safe to do next (contract §6;
+ * `reconcile`: journal, gateway and chain side by side. Then what is safe to do next (contract §6;
  * spec §3 rule 3, §7 rules 2 and 3).
  */
 import type { Chain, Hex } from '../../ports.js'
 import { ProposerError } from '../../protocol/errors.js'
-import { type PolledStatus, statusOnce } from '../follow/follow.js'
+import { statusOnce } from '../follow/look.js'
+import type { PolledStatus } from '../follow/status.js'
 import type { GatewayClient } from '../gateway/gateway-client.js'
 import {
   type AuthorizationState,
@@ -57,7 +58,7 @@ export interface Reconciled {
   readonly questionId: Hex
   readonly entries: readonly ReconciledEntry[]
   readonly chain: QuestionStanding | undefined
-  /** One sentence for each side that could not be looked at. */
+  /** One sentence for each side that could not be examined. */
   readonly notLookedAt: readonly string[]
 }
 
@@ -66,9 +67,9 @@ const maxStatuses = 20
 
 /**
  * Looks at one question from every side that is configured, journals what finalized chain state or
- * the gateway's terminal status settles, and advises on each authorization. UsageError
- * `untrusted_slug` for a slug that neither pins nor journal know, and `untrusted_chain_id`;
- * StorageError 74. A side that does not answer is named in `notLookedAt`.
+ * the gateway's terminal status settles. Advises on each authorization. UsageError `untrusted_slug`
+ * for a slug that neither pins nor journal know, and `untrusted_chain_id`; StorageError 74. A side
+ * that does not answer is named in `notLookedAt`.
  */
 export async function reconcile(parts: ReconcileParts, identifier: string): Promise<Reconciled> {
   const { journal, trust, ports } = parts

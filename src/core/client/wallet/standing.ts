@@ -222,7 +222,7 @@ async function proposalIn(
 }
 
 /**
- * The end that finalized state proves: executed where the round's final proposal says what it says
+ * The end that finalized state proves. Executed where the round's final proposal says what it says
  * and its nonce went with it; else its nonce used otherwise, or its deadline passed.
  */
 async function proofOf(

@@ -1,7 +1,7 @@
 /**
- * Small transactions of the wallet's own: an approval, a revocation. Shown and agreed to first; the
- * same signed bytes are sent until a node has them, and their receipt is waited for (robustness §3,
- * the node-answer table; domain §8 fees and gas).
+ * Small transactions of the wallet's own: an approval, a revocation. Shown and agreed to first. The
+ * same signed bytes are sent until a node has them. Their receipt is waited for (robustness §3, the
+ * node-answer table; domain §8 fees and gas).
  */
 
 import { encodeFunctionData, keccak256, maxUint256, serializeTransaction } from 'viem'

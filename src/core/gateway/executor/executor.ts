@@ -79,10 +79,10 @@ export function executorFaults({ ports, faults }: Executor): readonly string[] {
 
 /**
  * Nonces that nothing uses, below one that a slot of ours holds: no node mines what is above them.
- * A node that told a count too high makes them, and so does a chain that lost final blocks (R27).
- * The gap below the open slots, as far as these facts show one, with the nonces to be given back by
- * self-transfers now. It is filled once the head that first showed it is final, for a count that
- * lags or lies for a moment makes none. Source: R15, robustness §3 (nonce too high).
+ * A node that reported a count too high makes them, and so does a chain that lost final blocks
+ * (R27). The gap below the open slots, as far as these facts show one, with the nonces to be given
+ * back by self-transfers now. It is filled once the head that first showed it is final, for a count
+ * that lags or lies for a moment makes none. Source: R15, robustness §3 (nonce too high).
  */
 function findGap(
   executor: Executor,

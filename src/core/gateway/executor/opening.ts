@@ -97,7 +97,7 @@ function launch(executor: Executor, load: Load, { heads, nonceLatest }: Opening)
 }
 
 /**
- * Whether a nonce may be bound at this count of the head: what is bound above nonces that nothing
+ * Whether a nonce may be bound at this count of the head. What is bound above nonces that nothing
  * uses waits until they are filled, and a wide gap is left to the operator (R27). So they have to
  * be final, or few and there for so long that their first head is.
  */

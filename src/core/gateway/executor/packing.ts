@@ -1,7 +1,7 @@
 /**
  * Which proposals one transaction carries. `multicall` is atomic, and a revert does not say whose
- * it was: so each is judged alone, those that hold are tried together, and what does not hold
- * together is halved until it does (domain §2.2, §9).
+ * it was. So each is judged alone, those that hold are tried together. What does not hold together
+ * is halved until it does (domain §2.2, §9).
  */
 import { ChainError, type Hex } from '../../ports.js'
 import type { Candidate } from '../../protocol/candidate.js'
@@ -95,7 +95,7 @@ export function halves<T>(group: readonly T[]): readonly (readonly T[])[] {
 /**
  * Loads that hold at the head: a group that reverts together or needs too much gas is halved. A
  * single proposal that needs more gas than a transaction should have fails, for its nonce would jam
- * the queue; one that reverts now, though it was judged valid, waits. Rejects with `ChainError`
+ * the queue. One that reverts now, though it was judged valid, waits. Rejects with `ChainError`
  * where the node gives no answer.
  */
 export async function fitTogether(

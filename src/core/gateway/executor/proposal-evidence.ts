@@ -4,7 +4,7 @@
  */
 import { oracleAbi } from '../../chain/contracts.js'
 import { locateProposal } from '../../chain/propose.js'
-import { lowercase, readContract, told, zeroAddress } from '../../chain/reading.js'
+import { lowercase, readContract, unlessRefused, zeroAddress } from '../../chain/reading.js'
 import type { Candidate } from '../../protocol/candidate.js'
 import type { WitnessRequest } from '../../protocol/witness.js'
 import type { Slot } from '../ledger/ledger.js'
@@ -31,7 +31,9 @@ async function proposalOf(
   const request = requestOf(slot, candidate)
   if (request === undefined) return undefined
   // An oracle that does not answer as one shows nothing.
-  return told(locateProposal(chain, request, contracts.signedProposer, heads.finalized, expected))
+  return unlessRefused(
+    locateProposal(chain, request, contracts.signedProposer, heads.finalized, expected),
+  )
 }
 
 /** Whether the candidate's round holds, in final state, a proposal of the slot's own. */
@@ -121,6 +123,6 @@ async function isDoomedAt(
   if (isSpent) return true
   // The requester may be in another round, while the oracle would still take a proposal of this one.
   const { questionId, timestamp } = candidate.round
-  const current = await told(ports.readRound(questionId, blockNumber))
+  const current = await unlessRefused(ports.readRound(questionId, blockNumber))
   return current !== undefined && current.timestamp !== timestamp
 }

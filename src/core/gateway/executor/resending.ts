@@ -1,5 +1,5 @@
 /**
- * When stored bytes are handed over again, and when a higher fee is due. Kept in memory: after a
+ * When stored bytes are handed over again, and when a higher fee is due. Kept in memory. After a
  * restart everything is due at once, which is safe, because the same bytes can be sent any number
  * of times (R3). Times on the monotonic clock (R13).
  */

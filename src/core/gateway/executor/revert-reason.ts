@@ -5,7 +5,7 @@
 
 import { locateProposal } from '../../chain/propose.js'
 import { readTerms } from '../../chain/questions.js'
-import { told } from '../../chain/reading.js'
+import { unlessRefused } from '../../chain/reading.js'
 import { causeOf, type RevertCause } from '../../chain/reverts.js'
 import { type Chain, type ChainCall, ChainError, type ChainReceipt, type Hex } from '../../ports.js'
 import type { Candidate, FailureCode } from '../../protocol/candidate.js'
@@ -42,7 +42,7 @@ const failedWith = (code: FailureCode, detail: string, retryable?: boolean): Slo
 
 /**
  * Replays the candidate's own proposal at the block of the transaction and reads what the cause
- * depends on there: in a `multicall` one that would have passed alone is not to blame. Rejects with
+ * depends on there. In a `multicall` one that would have passed alone is not to blame. Rejects with
  * `ChainError`.
  */
 export async function explainRevert(
@@ -101,11 +101,11 @@ async function readCause(
   const { request, token, executor, gasExhausted } = call
   const { proposer } = candidate
   const [list, funds, terms, code, executorHasRole] = await Promise.all([
-    told(readWhitelist(ports, request, proposer, at)),
-    told(readFunds(ports, token, proposer, at)),
-    told(readTerms({ chain, contracts, at }, request)),
+    unlessRefused(readWhitelist(ports, request, proposer, at)),
+    unlessRefused(readFunds(ports, token, proposer, at)),
+    unlessRefused(readTerms({ chain, contracts, at }, request)),
     chain.code(proposer, at),
-    told(readRole(ports, executor, at)),
+    unlessRefused(readRole(ports, executor, at)),
   ])
   return causeOf(data, {
     stage: 'execution',
@@ -133,7 +133,7 @@ async function overtakenBy(
   const proposal = await locateProposal(chain, request, signedProposer, finalized, candidate)
   if (proposal && isOwn(candidate, proposal)) return { kind: 'executed', proposal }
   if (proposal) return { kind: 'failed', failure: supersededFailure(proposal, 'confirmation') }
-  const current = await told(readRound(candidate.round.questionId, finalized.number))
+  const current = await unlessRefused(readRound(candidate.round.questionId, finalized.number))
   const failure = current && advancedFailure(candidate, current, 'confirmation')
   return failure && { kind: 'failed', failure }
 }

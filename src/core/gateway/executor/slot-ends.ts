@@ -137,8 +137,8 @@ export async function closeTaken(look: SlotLook): Promise<false> {
   const { executor, slot, alive, heads } = look
   const since = executor.takenSince.get(slot.id)
   if (since === undefined) executor.takenSince.set(slot.id, heads.latest.number)
-  // The node that told the nonce may be ahead of the one that tells heads and receipts: what was
-  // its head has to be final here first.
+  // The node that reported the nonce may be ahead of the one that tells heads and receipts. What
+  // was its head has to be final here first.
   if (since === undefined || heads.finalized.number <= since) return false
   const newest = slot.attempts.at(-1)
   if (newest && !(await confirmsUsed(look, newest))) return false

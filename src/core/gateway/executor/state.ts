@@ -45,13 +45,13 @@ export interface Executor {
   readonly loads: Map<string, Load>
   /**
    * Those that go in a transaction of their own, because one with several proposals reverted
-   * (domain §2.2): its candidates, and the wallets whose own proposal was to blame.
+   * (domain §2.2). Its candidates, and the wallets whose own proposal was to blame.
    */
   readonly isolated: {
     readonly candidates: BoundedCache<string, true>
     readonly wallets: BoundedCache<Address, true>
   }
-  /** Candidates that can only revert, at the head that is looked at. */
+  /** Candidates that can only revert, at the head that is examined. */
   doomed: ReadonlySet<string>
   /** Head at which a slot's nonce was first seen taken, by slot. */
   readonly takenSince: Map<string, bigint>

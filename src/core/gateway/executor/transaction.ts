@@ -28,10 +28,10 @@ export interface Fees {
 /**
  * Fees for the next block and some after it, in wei: tip = max(node, chain's minimum), cap = twice
  * the base fee + tip, at most `ceilingWei`. `undefined` where the ceiling does not cover the next
- * block: the operator wants to wait then. With `replacing`, both are at least 12.5 % above
- * those of the attempt that is replaced (robustness §3). A proposal stays an eighth below the
- * ceiling, so that its cancellation can always replace it; a cancellation is wanted in the pool
- * even where the next block is too expensive for it.
+ * block: the operator wants to wait then. With `replacing`, both are at least 12.5 % above those of
+ * the attempt that is replaced (robustness §3). A proposal stays an eighth below the ceiling, so
+ * that its cancellation can always replace it. A cancellation is wanted in the pool even where the
+ * next block is too expensive for it.
  */
 export function feesFor(
   chainId: number,

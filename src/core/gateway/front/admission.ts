@@ -1,8 +1,8 @@
 /**
  * Admission of one signed authorization, single or batch item (§4.1 rule 3, contract §2). The order
- * is that of robustness §4: cheap before dear (R19), and the look-up of a replay before everything
- * that changes with time, so that an accepted payload keeps answering 200 although its deadline is
- * near or its proposer was taken off the list.
+ * is that of robustness §4: cheap before expensive (R19). The look-up of a replay comes before
+ * everything that changes with time. So an accepted payload keeps answering 200 although its
+ * deadline is near or its proposer was taken off the list.
  */
 import pLimit from 'p-limit'
 import type { Contracts } from '../../chain/round.js'
@@ -18,8 +18,9 @@ import {
 } from '../../protocol/proposal.js'
 import { signerLater } from '../../protocol/recovered.js'
 import { type Refusal, refuse } from '../../protocol/refusal.js'
-import { type Address, isQuestionId } from '../../protocol/schema.js'
+import type { Address } from '../../protocol/schema.js'
 import { toHex } from '../../protocol/witness.js'
+import { isQuestionId } from '../../protocol/words.js'
 import type { Ledger, NewCandidate } from '../ledger/ledger.js'
 import type { ChainView, Question } from '../view/chain-view.js'
 import { itemRefusal } from './answer.js'
@@ -269,7 +270,7 @@ async function isAuthorized(
 
 /**
  * Takes a place and commits, or finds out who has it. The place is taken before this returns its
- * promise: callers that need an order among items call it in that order and await later, so that
+ * promise. Callers that need an order among items call it in that order and await later, so that
  * their commits share one sync. Rejects with what the ledger rejects with.
  */
 function place(
@@ -333,9 +334,9 @@ export interface SubmittedItem {
 export const itemsAtOnce = 8
 
 /**
- * Judges and commits the authorizations of a call, one or many. Checks run side by side; places are
- * taken in input order, so that of two items for one question the first one wins (contract §4), and
- * without waiting for each new one's commit, so that they share few syncs. Never rejects.
+ * Judges and commits the authorizations of a call, one or many. Checks run side by side. Places are
+ * taken in input order, so that of two items for one question the first one wins (contract §4).
+ * They do not wait for each new one's commit, so that they share few syncs. Never rejects.
  */
 export async function submitAll(
   parts: AdmissionParts,

@@ -10,7 +10,7 @@ export interface BudgetLimits {
   readonly globalItems: number
 }
 
-/** What a charge came to, told for the tighter of the two windows. Seconds are rounded up. */
+/** What a charge came to, reported for the tighter of the two windows. Seconds are rounded up. */
 export interface Charge {
   readonly admitted: boolean
   readonly limitItems: number
@@ -18,15 +18,17 @@ export interface Charge {
   readonly resetSeconds: number
   /** Only when refused: whole seconds ≥ 1 until every window that refused has ended. */
   readonly retryAfterSeconds: number | undefined
+  /** Of a shared store: the end of its log, up to which the call has to know everything. */
+  readonly logEnd?: number
 }
 
 export interface Budget {
   /**
    * Spends `items` (≥ 1) from both windows of a client. A refused charge is spent too (§8 rule 4),
    * so that hammering never pays. A window opens with the first charged call after the last one
-   * ended.
+   * ended. Rejects with StorageError where the windows lie in a store that cannot be reached.
    */
-  charge(client: string, items: number, nowMs: number): Charge
+  charge(client: string, items: number, nowMs: number): Charge | Promise<Charge>
   /** Whether a charge of one item would be refused now; spends nothing. */
   spent(client: string, nowMs: number): boolean
   /** Items spent by all clients in the window that is open now, refused ones too; 0 without one. */
@@ -35,6 +37,11 @@ export interface Budget {
   endsInMs(nowMs: number): number
   /** Clients remembered, for tests and metrics. */
   readonly clients: number
+}
+
+/** A budget that answers at once. */
+export interface MemoryBudget extends Budget {
+  charge(client: string, items: number, nowMs: number): Charge
 }
 
 interface Window {
@@ -46,7 +53,7 @@ interface Window {
 export const rememberedClients = 65_536
 
 /** A budget with both windows unopened. Throws nothing. */
-export function createBudget(limits: BudgetLimits, maxClients = rememberedClients): Budget {
+export function createBudget(limits: BudgetLimits, maxClients = rememberedClients): MemoryBudget {
   const clients = new Map<string, Window>()
   let everyone: Window | undefined
 
@@ -56,8 +63,6 @@ export function createBudget(limits: BudgetLimits, maxClients = rememberedClient
     isOpen(window, nowMs)
       ? { startMs: window.startMs, spentItems: window.spentItems + items }
       : { startMs: nowMs, spentItems: items }
-  const secondsLeft = (window: Window, nowMs: number) =>
-    Math.max(1, Math.ceil((limits.windowMs - (nowMs - window.startMs)) / 1000))
 
   return {
     charge(client, items, nowMs) {
@@ -73,30 +78,11 @@ export function createBudget(limits: BudgetLimits, maxClients = rememberedClient
       }
       everyone = spend(everyone, items, nowMs)
 
-      const views = [
-        { limitItems: limits.perClientItems, window: own },
-        { limitItems: limits.globalItems, window: everyone },
-      ].map(({ limitItems, window }) => ({
-        limitItems,
-        remainingItems: Math.max(0, limitItems - window.spentItems),
-        refused: window.spentItems > limitItems,
-        resetSeconds: secondsLeft(window, nowMs),
-      }))
-      const refusing = views.filter((view) => view.refused)
-      const [tighter] = (refusing.length > 0 ? refusing : views).sort(
-        (a, b) => a.remainingItems - b.remainingItems || b.resetSeconds - a.resetSeconds,
-      )
-      if (!tighter) throw new RangeError('a budget has two windows')
-      return {
-        admitted: refusing.length === 0,
-        limitItems: tighter.limitItems,
-        remainingItems: tighter.remainingItems,
-        resetSeconds: tighter.resetSeconds,
-        retryAfterSeconds:
-          refusing.length === 0
-            ? undefined
-            : Math.max(...refusing.map((view) => view.resetSeconds)),
-      }
+      const windowOf = ({ spentItems, startMs }: Window): ChargedWindow => ({
+        spentItems,
+        endsInMs: limits.windowMs - (nowMs - startMs),
+      })
+      return chargeOf(limits, windowOf(own), windowOf(everyone))
     },
     spent(client, nowMs) {
       const own = clients.get(client)
@@ -111,6 +97,44 @@ export function createBudget(limits: BudgetLimits, maxClients = rememberedClient
     get clients() {
       return clients.size
     },
+  }
+}
+
+/** A window after a charge. */
+export interface ChargedWindow {
+  readonly spentItems: number
+  readonly endsInMs: number
+}
+
+/** What a charge came to, by the two windows it was spent from. */
+export function chargeOf(
+  limits: BudgetLimits,
+  own: ChargedWindow,
+  everyone: ChargedWindow,
+): Charge {
+  const views = [
+    { limitItems: limits.perClientItems, window: own },
+    { limitItems: limits.globalItems, window: everyone },
+  ].map(({ limitItems, window }) => ({
+    limitItems,
+    remainingItems: Math.max(0, limitItems - window.spentItems),
+    refused: window.spentItems > limitItems,
+    resetSeconds: Math.max(1, Math.ceil(window.endsInMs / 1000)),
+  }))
+  const refusing = views.filter((view) => view.refused)
+  const [tighter] = (refusing.length > 0 ? refusing : views).sort(
+    (a, b) => a.remainingItems - b.remainingItems || b.resetSeconds - a.resetSeconds,
+  )
+  if (!tighter) throw new RangeError('a budget has two windows')
+  const { limitItems, remainingItems, resetSeconds } = tighter
+  const admitted = refusing.length === 0
+  const retryAfterSeconds = Math.max(...refusing.map((view) => view.resetSeconds))
+  return {
+    admitted,
+    limitItems,
+    remainingItems,
+    resetSeconds,
+    retryAfterSeconds: admitted ? undefined : retryAfterSeconds,
   }
 }
 

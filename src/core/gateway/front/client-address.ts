@@ -56,7 +56,7 @@ export function parseCidr(text: string): Cidr | undefined {
 
 /**
  * The client a call is charged to. `socketAddress` is the peer of the connection, `forwardedFor`
- * the X-Forwarded-For header; the header counts only as far as the hops that wrote it are trusted:
+ * the X-Forwarded-For header. The header counts only as far as the hops that wrote it are trusted:
  * from the right, the first untrusted one is the client. A list that breaks off or runs out leaves
  * the last hop that was trusted. IPv6 counts per /64, which is what one subscriber has.
  */

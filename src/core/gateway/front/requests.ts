@@ -7,9 +7,9 @@ import {
   BodyError,
   type BodyLimits,
   type Call,
-  joined,
   type Peer,
 } from '../../protocol/call.js'
+import { readBytes } from '../../protocol/capped.js'
 
 /** The call that a `Request` is. What `peer` tells of it comes first. */
 export function callOf(request: Request, peer: Peer): Call {
@@ -35,28 +35,10 @@ function targetOf(request: Request): string {
   return start < 0 ? '/' : request.url.slice(start)
 }
 
-async function readBody(
-  request: Request,
-  { limitBytes, reserve }: BodyLimits,
-): Promise<Uint8Array> {
-  const parts: Uint8Array[] = []
-  let length = 0
-  if (request.body) {
-    const reader = request.body.getReader()
-    for (;;) {
-      const { done, value } = await reader.read().catch(() => {
-        throw new BodyError('lost')
-      })
-      if (done) break
-      length += value.length
-      const fault =
-        length > limitBytes ? 'too_large' : reserve(value.length) ? undefined : 'no_room'
-      if (fault) {
-        await reader.cancel()
-        throw new BodyError(fault)
-      }
-      parts.push(value)
-    }
-  }
-  return joined(parts, length)
+async function readBody({ body }: Request, limits: BodyLimits): Promise<Uint8Array> {
+  const read = await readBytes(body, limits).catch(() => {
+    throw new BodyError('lost')
+  })
+  if (typeof read === 'string') throw new BodyError(read)
+  return read
 }

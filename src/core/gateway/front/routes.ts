@@ -1,6 +1,6 @@
 /**
  * A call in, an answer out (§4). Every route goes through the same steps in the order of robustness
- * §4: route, method, path parameters, headers, body bytes, strict JSON, charge, schema; the rest is
+ * §4. Route, method, path parameters, headers, body bytes, strict JSON, charge, schema; the rest is
  * the route's own.
  */
 import { type Answered, BodyError } from '../../protocol/call.js'
@@ -15,6 +15,8 @@ import type { Route } from './route.js'
 /** What the steps need beside the routes. */
 export interface Steps {
   readonly budget: Budget
+  /** Of a shared store: see `Ledger.catchUp`. */
+  readonly catchUp?: ((logEnd: number | undefined) => Promise<void>) | undefined
   readonly nowMs: () => number
   /** Why no new call is taken now, or `undefined` (robustness §4: queue full, shutting down). */
   readonly shed: () => Refusal | undefined
@@ -137,14 +139,14 @@ async function charged(
   if (route.body) {
     // Nothing is read for a caller whose budget is spent; the charge that follows refuses.
     if (isSpent(steps, exchange))
-      return charge(steps, exchange, 1) ?? refusalAnswer(overBudget(exchange))
+      return (await charge(steps, exchange, 1)) ?? refusalAnswer(overBudget(exchange))
     const bytes = await readBody(steps, route.body.limitBytes, exchange)
     if (!(bytes instanceof Uint8Array)) return chargedRefusal(steps, exchange, bytes)
     const read = readJson(bytes)
     if (!read.ok) return chargedRefusal(steps, exchange, refuse('invalid_json', read.detail))
     body = read.value
   }
-  const refused = charge(steps, exchange, itemsOf(route, body))
+  const refused = await charge(steps, exchange, itemsOf(route, body))
   if (refused) return refused
   if (route.body?.admission && hasAncillaryKey(body)) {
     return refusalAnswer(
@@ -158,9 +160,13 @@ async function charged(
   return running ?? refusalAnswer(refuse('server_busy', 'too many calls are in flight'))
 }
 
-function chargedRefusal(steps: Steps, exchange: Exchange, refusal: Refusal): RouteAnswer {
+async function chargedRefusal(
+  steps: Steps,
+  exchange: Exchange,
+  refusal: Refusal,
+): Promise<RouteAnswer> {
   // The refusal stands whatever the budget says: it tells more than 429 would.
-  charge(steps, exchange, 1)
+  await charge(steps, exchange, 1)
   return refusalAnswer(refusal)
 }
 
@@ -168,11 +174,19 @@ function chargedRefusal(steps: Steps, exchange: Exchange, refusal: Refusal): Rou
  * Spends items; the 429 where the budget does not hold them. In process nothing is charged
  * (contract §6).
  */
-function charge(steps: Steps, exchange: Exchange, items: number): RouteAnswer | undefined {
+async function charge(
+  steps: Steps,
+  exchange: Exchange,
+  items: number,
+): Promise<RouteAnswer | undefined> {
   exchange.items = items
-  if (exchange.call.charged === false) return undefined
-  exchange.charge = steps.budget.charge(exchange.client, items, steps.nowMs())
-  return exchange.charge.admitted ? undefined : refusalAnswer(overBudget(exchange))
+  if (exchange.call.charged !== false) {
+    exchange.charge = await steps.budget.charge(exchange.client, items, steps.nowMs())
+    if (!exchange.charge.admitted) return refusalAnswer(overBudget(exchange))
+  }
+  // What any gateway on this store has answered is known before this one answers.
+  await steps.catchUp?.(exchange.charge?.logEnd)
+  return undefined
 }
 
 function isSpent(steps: Steps, exchange: Exchange): boolean {

@@ -5,18 +5,10 @@ import { UnavailableError } from '../../protocol/errors.js'
 import { singleFault } from '../../protocol/faults.js'
 import { fromSingle, priceOf } from '../../protocol/proposal.js'
 import { refuse } from '../../protocol/refusal.js'
-import {
-  type Address,
-  Address as AddressText,
-  isIdentifier,
-  isQuestionId,
-  SignedProposal,
-  type SigningData,
-  SigningDataRequest,
-  Uuid,
-  version,
-} from '../../protocol/schema.js'
+import type { SigningData } from '../../protocol/responses.js'
+import { SignedProposal, SigningDataRequest, Uuid } from '../../protocol/schema.js'
 import { typedData } from '../../protocol/witness.js'
+import { isAddress, isIdentifier, isQuestionId, version } from '../../protocol/words.js'
 import type { ChainView, Question } from '../view/chain-view.js'
 import {
   type AdmissionParts,
@@ -34,7 +26,6 @@ import { json, type RouteAnswer, refusalAnswer } from './answer.js'
 import { bodyLimits, type Route, withBody } from './route.js'
 
 const identifierShape = { identifier: isIdentifier }
-const isAddress = (text: string) => AddressText.safeParse(text).success
 const isUuid = (text: string) => Uuid.safeParse(text).success
 
 /** The routes. The more special template comes first. */
@@ -49,7 +40,7 @@ export function singleRoutes(parts: AdmissionParts): readonly Route[] {
         json(200, {
           version,
           address,
-          eligible: ledger.admissionEnabled && ledger.eligible(address as Address),
+          eligible: ledger.admissionEnabled && isAddress(address) && ledger.eligible(address),
         }),
     },
     {
@@ -182,7 +173,11 @@ async function prospects(
   if (question === undefined || question instanceof UnavailableError || !takesProposals(question))
     return { canResubmit: false, roundIsOpen: false }
   const isTaking =
-    ledger.admissionEnabled && ledger.eligible(proposer) && !ledger.failed && !ledger.isFull
+    ledger.admissionEnabled &&
+    ledger.eligible(proposer) &&
+    !ledger.failed &&
+    !ledger.isFull &&
+    !ledger.down
   return {
     canResubmit: isTaking && ledger.activeInRound(proposer, question.ref.key) === undefined,
     roundIsOpen: true,

@@ -3,7 +3,7 @@
  * times, as `past` records. No state follows from those; whoever asks what happened reads them as
  * if they still lay where they were.
  */
-import type { NewRecord, RecordLog, StoredRecord } from '../../storage/record-log.js'
+import type { CompactableLog, NewRecord, StoredRecord } from '../../storage/record-log.js'
 import type { Change } from './ledger.js'
 import { headOf, type LedgerRecord, type LedgerState, recordOf } from './state.js'
 import { readWhole, toRecord } from './whole.js'
@@ -49,6 +49,8 @@ function changeOf(event: LedgerRecord): Change | undefined {
     case 'candidate.received':
     case 'executor.nonce':
     case 'chain.finalized':
+    case 'leader.elected':
+    case 'leader.resigned':
     case 'past':
       return undefined
     case 'candidate.whole': {
@@ -68,8 +70,8 @@ function changeOf(event: LedgerRecord): Change | undefined {
 
 /**
  * The records of a log as `past` records, in their order: everything written at `keepSinceMs` or
- * later, whatever is about an active candidate or an open slot, the operator's last word on each
- * subject, and every loss that was accepted. Source: robustness §2, Snapshot/compaction.
+ * later, and every loss that was accepted. Also whatever is about an active candidate or an open
+ * slot, and the operator's last word on each subject. Source: robustness §2, Snapshot/compaction.
  */
 async function* pastOf(
   records: AsyncIterable<StoredRecord>,
@@ -101,7 +103,7 @@ function isAbout(change: Change, live: ReadonlySet<string>, open: ReadonlySet<st
 }
 
 /** What the state says but for its candidates. */
-function headRecords(state: LedgerState): readonly LedgerRecord[] {
+export function headRecords(state: LedgerState): readonly LedgerRecord[] {
   const { info, finalized } = state
   const folded = { reason: 'compaction', folded: true } as const
   const records: LedgerRecord[] = []
@@ -130,7 +132,7 @@ function headRecords(state: LedgerState): readonly LedgerRecord[] {
  * leaves the old or the new files whole.
  */
 export async function compactLedger(
-  log: RecordLog,
+  log: CompactableLog,
   state: LedgerState,
   keepSinceMs = 0,
 ): Promise<void> {

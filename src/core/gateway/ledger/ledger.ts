@@ -135,7 +135,21 @@ export interface StoreInfo {
   readonly genesisHash: Hex
 }
 
-/** What can be asked of a store without waiting, whether it is written or only looked at. */
+/** What configuration and chain say of a store. */
+export interface LedgerSettings {
+  readonly chainId: number
+  /** `undefined` where the node could not be asked; then the store has to exist. */
+  readonly genesisHash: Hex | undefined
+  /**
+   * gateway.json's allowlist: wallets the store has never heard of are allowed, those an operator
+   * took off stay off (contract §7).
+   */
+  readonly allowlist: readonly Address[]
+  /** gateway.json's `admission.enabled`; the operator's own switch lies in the store. */
+  readonly admissionEnabled: boolean
+}
+
+/** What can be asked of a store without waiting, whether it is written or only examined. */
 export interface LedgerFacts {
   /** `undefined` only for a store that does not exist yet, opened for looking. */
   readonly info: StoreInfo | undefined
@@ -177,15 +191,17 @@ export interface Ledger extends LedgerFacts {
   readonly failed: Error | undefined
   /** The disk is full: nothing is admitted until a probe finds space (robustness §2). */
   readonly isFull: boolean
+  /** Why nothing can be written for now: the database of the store is not reached. */
+  readonly down: string | undefined
   /**
-   * Commits a candidate. Copies and conflicts are looked for at the log's end, so that of eight
-   * copies exactly one is admitted and the others wait for its commit (R2). Calls are decided in
-   * their order. Resolves once durable (R1). Throws `store_unavailable` where nothing was committed
-   * and `store_failed` where that is not known (R10).
+   * Commits a candidate. Copies and conflicts are looked for at the log's end. So of eight copies
+   * exactly one is admitted and the others wait for its commit (R2). Calls are decided in their
+   * order. Resolves once durable (R1). Throws `store_unavailable` where nothing was committed and
+   * `store_failed` where that is not known (R10).
    */
   admit(candidate: NewCandidate): Promise<Admission>
   /**
-   * An exact replay: a failed, retryable candidate goes back to received unless its proposer has
+   * An exact replay. A failed, retryable candidate goes back to received unless its proposer has
    * another active payload in the round; anything else is returned as it is. Durable when it
    * resolves.
    */
@@ -195,9 +211,15 @@ export interface Ledger extends LedgerFacts {
   /**
    * One durable, atomic commit; applied to memory only after it is durable. `basis`: candidates on
    * whose status the changes rest; where one of them has moved on, nothing is written and the
-   * answer is false. Throws RangeError for a transition contract §5 does not know.
+   * answer is false. `epoch`: of a leader, which writes nothing once another leads (`store_fenced`).
+   * Throws RangeError for a transition contract §5 does not know.
    */
-  commit(changes: readonly Change[], basis?: readonly Candidate[]): Promise<boolean>
+  commit(changes: readonly Change[], basis?: readonly Candidate[], epoch?: number): Promise<boolean>
+  /**
+   * Where several gateways write: resolves once all is known that was written up to record `n`, or
+   * up to now. Rejects with `store_unavailable`.
+   */
+  readonly catchUp?: ((n?: number) => Promise<void>) | undefined
   /** Called after each admission and commit, with what changed. */
   onChange(listener: (changes: readonly LedgerEvent[]) => void): () => void
   close(): Promise<void>

@@ -1,12 +1,17 @@
 /** A store's log, the state folded from it, and the ledger on both. */
-import type { Clock, Files, Hash, Random } from '../../ports.js'
+import type { Clock, Files, Hash, Random, SqlDatabase } from '../../ports.js'
 import { openLog } from '../../storage/log.js'
+import { storeBytes } from '../../storage/postgres/inspect.js'
+import type { SharedLogParts } from '../../storage/postgres/log-state.js'
+import { openSharedLog, type SharedLog } from '../../storage/postgres/shared-log.js'
 import { openLogReader } from '../../storage/reader.js'
 import type { LogOptions, RecordLog, StoredRecord } from '../../storage/record-log.js'
 import { compactLedger } from './compaction.js'
-import type { Ledger } from './ledger.js'
+import { ledgerReader } from './facts.js'
+import type { Ledger, LedgerSettings } from './ledger.js'
+import { restoreLine, snapshotState } from './shared-snapshot.js'
 import { knownKind } from './state.js'
-import { foldLedger, type LedgerSettings, ledgerReader, openLedger, storeFormat } from './store.js'
+import { foldLedger, openLedger, storeFormat } from './store.js'
 
 /** What a store's log is opened with. */
 export const storeLog = { format: storeFormat, knownKinds: knownKind } as const
@@ -16,6 +21,12 @@ export interface OpenStore {
   readonly log: RecordLog
   /** Folds the store, as `compactLedger` does. */
   compact(keepSinceMs: number): Promise<void>
+}
+
+export interface SharedStore extends OpenStore {
+  readonly log: SharedLog
+  /** What records and snapshots take in the database. Rejects with StorageError. */
+  bytes(): Promise<number>
 }
 
 interface StorePorts {
@@ -55,6 +66,44 @@ export async function openStore(
 }
 
 /**
+ * Opens a store in a database whose tables are there, as one more of its writers. Folding it keeps
+ * every record, and writes what the next opening starts from. Rejects with StorageError, and leaves
+ * nothing open.
+ */
+export async function openSharedStore(
+  ports: Pick<StorePorts, 'clock' | 'random'>,
+  database: SqlDatabase,
+  {
+    settings,
+    onObservation,
+  }: Pick<OpenOptions, 'settings'> & Pick<SharedLogParts, 'onObservation'>,
+): Promise<SharedStore> {
+  const { state, onRecord } = foldLedger()
+  const onSnapshot = (line: string) => restoreLine(state, line)
+  const log = await openSharedLog({
+    ...ports,
+    database,
+    knownKinds: knownKind,
+    onRecord,
+    onSnapshot,
+    onObservation,
+  })
+  try {
+    const ledgerSettings = await settings(state.info === undefined)
+    const ledger = await openLedger(ports, log, state, ledgerSettings)
+    return {
+      log,
+      ledger,
+      compact: () => snapshotState(log, state),
+      bytes: () => storeBytes(log),
+    }
+  } catch (error) {
+    await log.close()
+    throw error
+  }
+}
+
+/**
  * Opens a store for looking only (R24); `onRecord` gets every record too. One that does not exist
  * yet reads as empty. Rejects with StorageError, and leaves nothing open.
  */
@@ -74,6 +123,31 @@ export async function readStore(
     return ledgerReader(reader, fold.state, settings)
   } catch (error) {
     await reader.close()
+    throw error
+  }
+}
+
+/** The same for looking only, of a store in a database: it joins nobody and writes nothing. */
+export async function readSharedStore(
+  ports: Pick<StorePorts, 'clock' | 'random'>,
+  database: SqlDatabase,
+  settings: LedgerSettings,
+  onRecord: (record: StoredRecord) => void = () => undefined,
+): Promise<Ledger> {
+  const fold = foldLedger()
+  const log = await openSharedLog({
+    ...ports,
+    database,
+    knownKinds: knownKind,
+    onRecord(record) {
+      fold.onRecord(record)
+      onRecord(record)
+    },
+  })
+  try {
+    return ledgerReader(log, fold.state, settings)
+  } catch (error) {
+    await log.close()
     throw error
   }
 }

@@ -42,7 +42,7 @@ export const attemptOf = (slot: Slot | undefined, hash: string | null): SlotAtte
   slot?.attempts.find((attempt) => attempt.hash === hash)
 
 /**
- * What a signed transaction is beside the one before it under its nonce: a trim leaves candidates
+ * What a signed transaction is beside the one before it under its nonce. A trim leaves candidates
  * out that could only revert, `anew` replaces one that no node has taken. Names are of the wire.
  */
 export type SignedAs = 'first' | 'fee_bump' | 'trim' | 'anew' | 'cancel'

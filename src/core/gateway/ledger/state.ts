@@ -26,6 +26,8 @@ interface Folded {
   readonly folded?: true
 }
 
+type Lead = { readonly gateway: string; readonly epoch: number }
+
 /** Every kind of record a store of this version holds. */
 export type LedgerRecord =
   | (Change & Folded)
@@ -37,6 +39,10 @@ export type LedgerRecord =
   | { readonly kind: 'past'; readonly atMs: number; readonly was: Change }
   /** The highest nonce ever bound, kept by a compaction that drops the closed slots. */
   | { readonly kind: 'executor.nonce'; readonly executor: Address; readonly nonce: number }
+  /** Of several gateways on one store, the one that executes from now on. */
+  | ({ readonly kind: 'leader.elected' } & Lead)
+  /** An operator has ended the lease of that gateway. */
+  | ({ readonly kind: 'leader.resigned'; readonly reason: string } & Lead)
 
 const kinds: Record<LedgerRecord['kind'], true> = {
   'store.opened': true,
@@ -56,6 +62,8 @@ const kinds: Record<LedgerRecord['kind'], true> = {
   'question.removed': true,
   'chain.finalized': true,
   'store.repaired': true,
+  'leader.elected': true,
+  'leader.resigned': true,
   past: true,
 }
 /** Whether this version understands a record kind. */
@@ -110,25 +118,33 @@ export const emptyState = (): LedgerState => ({
   nextSequence: 1,
 })
 
-export const roundSlot = (proposer: Address, roundKey: string) => `${proposer}|${roundKey}`
-export const nonceSlot = (proposer: Address, nonce: string) => `${proposer}|${nonce}`
+export const roundKeyOf = (proposer: Address, roundKey: string) => `${proposer}|${roundKey}`
+export const nonceKeyOf = (proposer: Address, nonce: string) => `${proposer}|${nonce}`
 
 /**
  * The live candidates that did not fail, in order of admission; the same list until something
  * changes.
  */
 export function activeOf(state: LedgerState): readonly Candidate[] {
-  // A replay puts a failed one at the end of `live`.
-  state.active ??= [...state.live]
-    .flatMap(({ live, status }) => (live && status !== 'failed' ? live : []))
-    .sort((one, other) => one.sequence - other.sequence)
-  return state.active
+  if (state.active !== undefined) return state.active
+  const active: Candidate[] = []
+  let isInOrder = true
+  for (const { live, status } of state.live) {
+    if (live === undefined || status === 'failed') continue
+    // A replay puts a failed one at the end of `live`.
+    isInOrder &&= live.sequence > (active.at(-1)?.sequence ?? 0)
+    active.push(live)
+  }
+  if (!isInOrder) active.sort((one, other) => one.sequence - other.sequence)
+  state.active = active
+  return active
 }
 
 const isRetryable = (progress: Progress) =>
   progress.status === 'failed' && progress.failure.retryable
 
-type Head = readonly [
+/** What stays in memory of an ended candidate, but for where it lies. */
+export type EndedHead = readonly [
   id: string,
   identity: string,
   roundKey: string,
@@ -138,7 +154,7 @@ type Head = readonly [
 ]
 
 /** The head of a `candidate.whole` record: what stays in memory of an ended one (T13). */
-export const headOf = ({ id, identity, round, sequence, progress }: Candidate): Head => [
+export const headOf = ({ id, identity, round, sequence, progress }: Candidate): EndedHead => [
   id,
   identity,
   round.key,
@@ -152,7 +168,7 @@ export const headOf = ({ id, identity, round, sequence, progress }: Candidate): 
  * finds ended.
  */
 function receiveEnded(state: LedgerState, head: RecordHead, receivedAt: RecordPosition): void {
-  const [id, identity, roundKey, sequence, status, retryable] = head as Head
+  const [id, identity, roundKey, sequence, status, retryable] = head as EndedHead
   const keys = { id, identity, roundKey, sequence, status, retryable }
   state.entries.putEnded({ ...keys, receivedAt, progressAt: -1, live: undefined })
   state.nextSequence = Math.max(state.nextSequence, sequence + 1)
@@ -207,6 +223,8 @@ function applyEvent(state: LedgerState, event: LedgerRecord, position: RecordPos
       return
     case 'candidate.checked':
     case 'store.repaired':
+    case 'leader.elected':
+    case 'leader.resigned':
     case 'past':
       // Reported by whoever reads the log; no state follows from it.
       return
@@ -265,13 +283,13 @@ function progress(
 }
 
 function index(state: LedgerState, entry: CandidateEntry, candidate: Candidate): void {
-  state.byRound.set(roundSlot(candidate.proposer, entry.roundKey), entry)
-  state.byNonce.set(nonceSlot(candidate.proposer, candidate.nonce), entry)
+  state.byRound.set(roundKeyOf(candidate.proposer, entry.roundKey), entry)
+  state.byNonce.set(nonceKeyOf(candidate.proposer, candidate.nonce), entry)
 }
 
 function unindex(state: LedgerState, entry: CandidateEntry, candidate: Candidate): void {
-  const round = roundSlot(candidate.proposer, entry.roundKey)
-  const nonce = nonceSlot(candidate.proposer, candidate.nonce)
+  const round = roundKeyOf(candidate.proposer, entry.roundKey)
+  const nonce = nonceKeyOf(candidate.proposer, candidate.nonce)
   if (state.byRound.get(round) === entry) state.byRound.delete(round)
   if (state.byNonce.get(nonce) === entry) state.byNonce.delete(nonce)
 }

@@ -4,49 +4,35 @@
  */
 
 import pLimit, { type LimitFunction } from 'p-limit'
-import type { Clock, Hex, Random } from '../../ports.js'
+import type { Clock, Random } from '../../ports.js'
 import type { Candidate } from '../../protocol/candidate.js'
 import { StorageError } from '../../protocol/errors.js'
-import type { Address } from '../../protocol/schema.js'
-import type { RecordLog, RecordLogReader, StoredRecord } from '../../storage/record-log.js'
+import type { RecordLog, StoredRecord } from '../../storage/record-log.js'
 import type { CandidateEntry } from './entries.js'
+import { ledgerFacts, ledgerOf, refuseOtherChain } from './facts.js'
 import type {
   Admission,
   Change,
   Ledger,
   LedgerEvent,
   LedgerFacts,
+  LedgerSettings,
   NewCandidate,
-  StoreInfo,
 } from './ledger.js'
 import {
-  activeOf,
   apply,
   changeFault,
   emptyState,
   type LedgerRecord,
   type LedgerState,
-  nonceSlot,
-  roundSlot,
+  nonceKeyOf,
+  recordOf,
+  roundKeyOf,
 } from './state.js'
 import { toRecord, wholeOf } from './whole.js'
 
 /** Version of the records below; a store of a higher one is refused (robustness §2, Versions). */
 export const storeFormat = { name: 'store', version: 1 } as const
-
-/** What configuration and chain say of a store. */
-export interface LedgerSettings {
-  readonly chainId: number
-  /** `undefined` where the node could not be asked; then the store has to exist. */
-  readonly genesisHash: Hex | undefined
-  /**
-   * gateway.json's allowlist: wallets the store has never heard of are allowed, those an operator
-   * took off stay off (contract §7).
-   */
-  readonly allowlist: readonly Address[]
-  /** gateway.json's `admission.enabled`; the operator's own switch lies in the store. */
-  readonly admissionEnabled: boolean
-}
 
 /**
  * Folds a log while it is being opened: hand `onRecord` to the opening, then `state` with what it
@@ -60,7 +46,7 @@ export function foldLedger(): {
   const state = emptyState()
   return {
     state,
-    facts: factsOf(state),
+    facts: ledgerFacts(state),
     onRecord(record) {
       try {
         apply(state, record)
@@ -112,21 +98,27 @@ export async function openLedger(
   const listeners: Open['listeners'] = new Set()
   const open: Open = { clock, random, log, state, listeners, inOrder, claims: noClaims(0) }
   const { chainId, genesisHash } = settings
+  log.follow?.((records) => {
+    for (const record of records) apply(state, record)
+    report(open, records.flatMap(eventOf))
+  })
   if (state.info === undefined) {
     if (genesisHash === undefined) throw new RangeError('a new store needs the genesis hash')
     const info = { storeId: random.uuid(), chainId, genesisHash }
-    await write(open, () => [{ kind: 'store.opened', info }])
+    await write(open, () => (state.info ? [] : [{ kind: 'store.opened', info }]))
   }
   refuseOtherChain(state.info, settings)
   const reason = 'listed in the configuration'
-  const listed = [...new Set(settings.allowlist)]
-    .filter((address) => !state.allowlist.has(address))
-    .map((address) => ({ kind: 'allowlist.set', address, allowed: true, reason }) as const)
-  if (listed.length > 0) await write(open, () => listed)
+  const listed = () =>
+    [...new Set(settings.allowlist)]
+      .filter((address) => !state.allowlist.has(address))
+      .map((address) => ({ kind: 'allowlist.set', address, allowed: true, reason }) as const)
+  if (listed().length > 0) await write(open, listed)
   return ledgerOf(log, state, settings, {
     admit: (candidate) => admit(open, candidate),
     replay: (id) => replay(open, id),
-    commit: (changes, basis) => inOrder(() => commit(open, changes, basis)),
+    catchUp: log.catchUp,
+    commit: (...args) => inOrder(() => commit(open, ...args)),
     onChange(listener) {
       listeners.add(listener)
       return () => {
@@ -144,6 +136,7 @@ function write(
   { log, state }: Open,
   decide: (group: number) => readonly LedgerRecord[],
   aboutBytes?: number,
+  epoch?: number,
 ): Promise<unknown> {
   return log.append(
     (group) => decide(group).map(toRecord),
@@ -151,7 +144,29 @@ function write(
       for (const record of stored) apply(state, record)
     },
     aboutBytes,
+    epoch,
   )
+}
+
+/** What a record of another gateway says to those who listen. */
+function eventOf(record: StoredRecord): LedgerEvent[] {
+  const event = recordOf(record)
+  switch (event.kind) {
+    case 'candidate.received':
+      return [{ ...event, candidate: { ...event.candidate, progress: { status: 'received' } } }]
+    case 'candidate.whole': {
+      const { id, progress } = event.candidate
+      return [{ kind: 'candidate.progress', id, progress }]
+    }
+    case 'store.opened':
+    case 'leader.elected':
+    case 'leader.resigned':
+    case 'executor.nonce':
+    case 'past':
+      return []
+    default:
+      return [event]
+  }
 }
 
 function report({ listeners }: Open, events: readonly LedgerEvent[]): void {
@@ -168,7 +183,7 @@ function claimsOf(open: Open, group: number): Claims {
 const bytesOf = ({ signature }: NewCandidate): number => signature.length + 1_536
 
 const keysOf = ({ proposer, round, nonce }: NewCandidate) =>
-  [roundSlot(proposer, round.key), nonceSlot(proposer, nonce)] as const
+  [roundKeyOf(proposer, round.key), nonceKeyOf(proposer, nonce)] as const
 
 /** What a new candidate meets: a copy in this group, one that is known, or a rival. */
 type Met =
@@ -201,6 +216,7 @@ async function admit(open: Open, candidate: NewCandidate): Promise<Admission> {
       open,
       (group) => {
         const claims = claimsOf(open, group)
+        admitted = undefined
         found = met(state, candidate, claims)
         if (found) return []
         const received = {
@@ -246,8 +262,8 @@ async function replay(open: Open, id: string): Promise<Candidate> {
       open,
       (group) => {
         const claims = claimsOf(open, group)
-        if (!mayRevive(state, candidate, claims)) return []
-        isRevived = true
+        isRevived = mayRevive(state, candidate, claims)
+        if (!isRevived) return []
         for (const key of keysOf(candidate)) claims.byKey.set(key, id)
         return [{ kind: 'candidate.whole', candidate: revived }]
       },
@@ -277,6 +293,7 @@ async function commit(
   open: Open,
   changes: readonly Change[],
   basis: readonly Candidate[] = [],
+  epoch?: number,
 ): Promise<boolean> {
   const { state } = open
   let stands = true
@@ -288,116 +305,7 @@ async function commit(
     return changes
   }
   if (changes.length === 0) decide()
-  else await write(open, decide, JSON.stringify(changes).length)
+  else await write(open, decide, JSON.stringify(changes).length, epoch)
   if (stands && changes.length > 0) report(open, changes)
   return stands
-}
-
-/**
- * The ledger of a store opened for looking only (R24); the configured allowlist stands in where the
- * store does not exist yet. Whatever would write rejects with StorageError `store_read_only`.
- */
-export function ledgerReader(
-  log: RecordLogReader,
-  state: LedgerState,
-  settings: LedgerSettings,
-): Ledger {
-  refuseOtherChain(state.info, settings)
-  for (const address of settings.allowlist)
-    if (!state.allowlist.has(address)) state.allowlist.set(address, true)
-  const readOnly = () =>
-    Promise.reject(
-      new StorageError('store_read_only', 'this store is open for looking only', {
-        httpStatus: 503,
-        hint: 'use a command that runs the gateway, or send to the one that serves',
-      }),
-    )
-  return ledgerOf(log, state, settings, {
-    admit: readOnly,
-    replay: (id) => {
-      const entry = state.entries.get(id)
-      return entry ? wholeOf(log, state, entry) : readOnly()
-    },
-    commit: readOnly,
-    onChange: () => () => undefined,
-    close: () => log.close(),
-  })
-}
-
-type Verbs = Pick<Ledger, 'admit' | 'replay' | 'commit' | 'onChange' | 'close'>
-
-function ledgerOf(
-  log: RecordLog | RecordLogReader,
-  state: LedgerState,
-  settings: LedgerSettings,
-  verbs: Verbs,
-): Ledger {
-  const own: Omit<Ledger, keyof Verbs | keyof LedgerFacts> = {
-    get failed() {
-      return 'failed' in log ? log.failed : undefined
-    },
-    get isFull() {
-      // A log that failed is closed too, and no room on the disk opens it again.
-      return 'closed' in log && log.closed && log.failed === undefined
-    },
-    get admissionEnabled() {
-      return state.admissionEnabled && settings.admissionEnabled
-    },
-    get allowlist() {
-      const allowed = [...state.allowlist].filter(([, isAllowed]) => isAllowed)
-      return new Set(allowed.map(([address]) => address))
-    },
-    get: async (id) => {
-      const entry = state.entries.get(id)
-      return entry && wholeOf(log, state, entry)
-    },
-  }
-  return withGetters(factsOf(state), own, verbs)
-}
-
-/** One object of several; getters stay getters. */
-function withGetters<A extends object, B extends object, C extends object>(
-  ...parts: readonly [A, B, C]
-): A & B & C {
-  return Object.defineProperties(
-    {} as A & B & C,
-    Object.assign({}, ...parts.map((part) => Object.getOwnPropertyDescriptors(part))),
-  )
-}
-
-const factsOf = (state: LedgerState): LedgerFacts => ({
-  get info() {
-    return state.info
-  },
-  get admissionSwitch() {
-    return state.admissionEnabled
-  },
-  get finalized() {
-    return state.finalized
-  },
-  questions: state.questions,
-  byIdentity: (identity) => state.entries.byIdentity(identity),
-  byId: (id) => state.entries.get(id),
-  activeInRound: (proposer, roundKey) => state.byRound.get(roundSlot(proposer, roundKey)),
-  activeWithNonce: (proposer, nonce) => state.byNonce.get(nonceSlot(proposer, nonce)),
-  eligible: (proposer) => state.allowlist.get(proposer) === true,
-  byRound: (roundKey) => state.entries.inRound(roundKey),
-  newest: (count) => state.entries.newest(count),
-  counts: () => state.entries.counts(),
-  active: () => activeOf(state),
-  slots: () => [...state.slots.values()].sort((a, b) => a.nonce - b.nonce),
-  slotOf: (candidateId) => state.slots.get(state.slotOf.get(candidateId) ?? ''),
-  highestNonce: (executor) => state.highestNonce.get(executor) ?? -1,
-})
-
-function refuseOtherChain(
-  info: StoreInfo | undefined,
-  { chainId, genesisHash = info?.genesisHash }: LedgerSettings,
-): void {
-  if (!info || (info.chainId === chainId && info.genesisHash === genesisHash)) return
-  throw new StorageError(
-    'store_other_chain',
-    `this store belongs to chain ${info.chainId} (genesis ${info.genesisHash}), the node is on chain ${chainId} (genesis ${genesisHash})`,
-    { hint: 'point chain.rpc_urls at the chain of the store, or name another store' },
-  )
 }

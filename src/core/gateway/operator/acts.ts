@@ -24,6 +24,11 @@ export const actBodies = {
   'candidates/reject': z.strictObject({ candidate_id: Uuid, reason }),
   'store/compact': z.strictObject({ reason }),
 } as const
+/** What only a gateway on a shared store takes: it gives up its lease. */
+export const leaderResignName = 'leader/resign'
+/** The body of that call. */
+export const LeaderResignBody = z.strictObject({ reason })
+
 export type ActName = keyof typeof actBodies
 export type ActBody<Name extends ActName> = z.infer<(typeof actBodies)[Name]>
 

@@ -1,5 +1,5 @@
 /**
- * What must hold of a store beyond its checksums (R1 to R3, R13): fed with every record, it names
+ * What must hold of a store beyond its checksums (R1 to R3, R13). Fed with every record, it names
  * the first after which it does not.
  */
 import { keccak256, parseTransaction, type TransactionSerializedEIP1559 } from 'viem'

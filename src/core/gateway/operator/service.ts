@@ -1,6 +1,6 @@
 /**
- * Carries out an operator's acts on an open ledger: each is judged on what the earlier ones of its
- * kind left, changes what is not as asked for, and is one durable commit with its reason, or
+ * Carries out an operator's acts on an open ledger. Each is judged on what the earlier ones of its
+ * kind left, and changes what is not as asked for. It is one durable commit with its reason, or
  * nothing (contract §6). The same service stands behind the admin listener and behind a command
  * that holds the store's lock itself.
  */
@@ -29,11 +29,6 @@ export interface OperatorParts {
    * it could not be found out.
    */
   isKnown(entry: RegistryEntry): Promise<boolean>
-  /**
-   * Called with durable changes of the registry: the entry as it is now, or the id of one that is
-   * gone.
-   */
-  onRegistry?(change: { readonly set: RegistryEntry } | { readonly removed: Hex }): void
   /** Folds the store; what its files take before and after. */
   compact(keepSinceMs: number): Promise<{ readonly before: number; readonly after: number }>
 }
@@ -42,8 +37,8 @@ export interface OperatorService {
   /**
    * Rejects with RejectedError where the act is refused, ConflictError where it is with 409:
    * `act_invalid`, `question_unknown`, `slug_taken`, `question_in_use`, `candidate_not_found`,
-   * `candidate_final`; with what the store or the chain rejects with. Then nothing was changed, but
-   * after `store_failed`, where that is not known (R10).
+   * `candidate_final`. Also with what the store or the chain rejects with. Then nothing was
+   * changed, but after `store_failed`, where that is not known (R10).
    */
   run(name: ActName, body: unknown): Promise<ActResult>
 }
@@ -167,7 +162,6 @@ async function addQuestions(
   if (twice) throw slugTaken(...twice)
   await refuseUnknown(parts, changed)
   await ledger.commit(changed.map((entry): Change => ({ kind: 'question.set', entry, reason })))
-  for (const entry of changed) parts.onRegistry?.({ set: entry })
   const idsOf = (some: readonly RegistryEntry[]) => some.map(({ questionId }) => questionId)
   const unchanged = idsOf(asked.filter((entry) => !changed.includes(entry)))
   return { act, changed: idsOf(changed), unchanged, reason, notes: [] }
@@ -230,7 +224,7 @@ function slugTaken(slug: string, one: Hex, other: Hex): ConflictError {
 }
 
 async function removeQuestion(
-  { ledger, configured, onRegistry }: OperatorParts,
+  { ledger, configured }: OperatorParts,
   { question_id: questionId, reason }: ActBody<'questions/remove'>,
   act: 'questions/remove',
 ): Promise<ActResult> {
@@ -257,7 +251,6 @@ async function removeQuestion(
       },
     )
   await ledger.commit([{ kind: 'question.removed', questionId, reason }])
-  onRegistry?.({ removed: questionId })
   const slug = entry.slug === undefined ? '' : `the slug ${entry.slug} names it no more; `
   const note =
     entry.request === undefined

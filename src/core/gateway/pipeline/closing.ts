@@ -20,7 +20,7 @@ import { ifAnswered, type Judging, waitingIn } from './settling.js'
  * in turn, so many a finalized block.
  */
 const sweptPerBlock = 64
-/** Rounds looked at in one step, and at once: slots are followed between steps. */
+/** Rounds examined in one step, and at once: slots are followed between steps. */
 const endedPerStep = 32
 const endedAtOnce = 8
 
@@ -74,22 +74,30 @@ async function findDead(
   const candidates = waitingIn(ledger)
   const inTurn = new Set(closing.sweeps.next(candidates, finalized.hash).turn)
   const bitmaps = new Map<string, Promise<bigint>>()
-  const isUsed = async (candidate: Candidate) => {
+  const found = new Map<string, CandidateFailure>()
+  const examine = (candidate: Candidate, isUsed: boolean) => {
+    const facts = { finalizedSeconds: finalized.timestamp, nonceUsed: isUsed }
+    const failure = deadFailure(candidate, facts)
+    if (failure) found.set(candidate.id, failure)
+  }
+  const readAndExamine = async (candidate: Candidate, nonce: bigint) => {
     const { proposer } = candidate
-    const nonce = BigInt(candidate.nonce)
-    if (!inTurn.has(candidate) && !view.nonceKnownUsed(proposer, nonce)) return false
     const { word } = nonceBit(nonce)
     const key = `${proposer}|${word}`
     const bitmap = bitmaps.get(key) ?? readBitmap(ports, proposer, word, finalized.number)
     bitmaps.set(key, bitmap)
-    return nonceUsed(nonce, await bitmap)
+    examine(candidate, nonceUsed(nonce, await bitmap))
   }
-  const found = candidates.map(async (candidate) => {
-    const facts = { finalizedSeconds: finalized.timestamp, nonceUsed: await isUsed(candidate) }
-    const failure = deadFailure(candidate, facts)
-    return failure ? [[candidate.id, failure] as const] : []
-  })
-  return new Map((await Promise.all(found)).flat())
+  const reading: Promise<void>[] = []
+  // Of most nothing has to be read, and there may be very many.
+  for (const candidate of candidates) {
+    const nonce = BigInt(candidate.nonce)
+    if (inTurn.has(candidate) || view.nonceKnownUsed(candidate.proposer, nonce))
+      reading.push(readAndExamine(candidate, nonce))
+    else examine(candidate, false)
+  }
+  await Promise.all(reading)
+  return found
 }
 
 /**

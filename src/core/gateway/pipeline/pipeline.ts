@@ -33,7 +33,7 @@ const validatedAtOnce = 8
 const freshPerStep = 48
 /** Without a new head or an admission the loop looks around this often, to send again. */
 const idleMs = 1_000
-/** The operator's part is looked at this often, and at every step while something is wrong. */
+/** The operator's part is examined this often, and at every step while something is wrong. */
 const preconditionsMs = 30_000
 /** The finalized mark is for a restart on a lagging node (R16): a record a minute is enough. */
 const finalizedMarkMs = 60_000
@@ -67,6 +67,8 @@ export interface Pipeline {
   stop(): Promise<void>
   /** What keeps candidates from moving on; one sentence each. Empty while switched off. */
   faults(): readonly string[]
+  /** Why it has ended by itself: the store takes no writes of it any more. */
+  readonly ended: string | undefined
   wake(): void
   /** One step; `start` repeats it. Rejects with what is no fault of the chain. */
   step(): Promise<void>
@@ -103,7 +105,8 @@ function newState(parts: PipelineParts) {
       failpoint,
       maybeOpen: (candidate) => maybeOpen(parts, candidate),
       maybeSpent: ({ proposer, nonce }) => view.nonceKnownUsed(proposer, BigInt(nonce)),
-      // A wallet that the node gets no answer from looks like a silent node: its stand-ins show which.
+      // A wallet that the node gets no answer from looks like a silent node: its stand-ins show
+      // which.
       async judge(candidate, heads) {
         const judgement = await judge(candidate, heads)
         if (judgement.kind === 'unknown') noteStuck(standIns, candidate, heads)
@@ -297,6 +300,9 @@ export function createPipeline(parts: PipelineParts): Pipeline {
       await loop
       loop = undefined
       state.isStopping = false
+    },
+    get ended() {
+      return stopped
     },
     faults() {
       if (stopped !== undefined) return [stopped]

@@ -14,9 +14,9 @@ export interface RoundRobin {
 }
 
 /**
- * Turns of at most `most`. A round goes up to the highest number there was when it began, so that
- * those who come in the meantime do not keep it from beginning again. `freshFirst`: so many of a
- * turn are candidates that never had one, as long as there are any.
+ * Turns of at most `most`. A round goes up to the highest number there was when it began. So those
+ * who come in the meantime do not keep it from beginning again. `freshFirst`: so many of a turn are
+ * candidates that never had one, as long as there are any.
  */
 export function createRoundRobin(most: number, freshFirst = 0): RoundRobin {
   let last = 0

@@ -2,7 +2,7 @@
 import type { Candidate } from '../../protocol/candidate.js'
 
 /**
- * The validated candidates that are to be selected now: per round the lowest sequence number, where
+ * The validated candidates that are to be selected now. Per round the lowest sequence number, where
  * the round has no selected candidate and no open slot. `busy`: keys of rounds with an open slot
  * (R3: never freed before finality). `replaced`: candidates that have just made room for another
  * one; they come after all others of their round.

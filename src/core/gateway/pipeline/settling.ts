@@ -60,7 +60,7 @@ export function waitingIn(ledger: Ledger): readonly Candidate[] {
 }
 
 /**
- * `undefined` where the chain did not answer: nothing is lost, the next step asks again, and one
+ * `undefined` where the chain did not answer. Nothing is lost, the next step asks again, and one
  * candidate that cannot be judged holds up no other. A chain that stays silent shows in the view's
  * faults (R16).
  */

@@ -62,7 +62,7 @@ export function noteStuck(
 }
 
 /**
- * Selected candidates in the order in which they are to be sent: those that were found to wait
+ * Selected candidates in the order in which they are to be sent. Those that were found to wait
  * before come last, a part of them at a time. `hasMore`: some have not had their turn at this head.
  */
 export function sendingOrder(
@@ -84,7 +84,7 @@ export function replacedAt({ replaced }: StandIns, { latest }: Heads): ReadonlyS
 
 /**
  * Stand-ins of stuck candidates are judged, and one that can be sent now takes the place, in one
- * commit: nobody is replaced by one that would only wait as well. True where the next step has to
+ * commit. Nobody is replaced by one that would only wait as well. True where the next step has to
  * go on at once.
  */
 export async function replaceStuck(

@@ -90,7 +90,7 @@ const timeOrNull = (ms: number | null | undefined) =>
 
 /**
  * A candidate as one flat row, for lists and accounting. Amounts in raw units, gas in wei, as
- * decimal strings. A transaction, and the cancellation of a nonce, may be shared with others: their
+ * decimal strings. A transaction, and the cancellation of a nonce, may be shared with others. Their
  * whole gas stands in the row of each, and `carried` says by how many to divide it.
  */
 export function candidateRow(

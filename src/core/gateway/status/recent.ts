@@ -139,7 +139,7 @@ const signings = {
 } as const
 
 /**
- * The steps of a candidate by its newest record, and by the open slot that carries it: `proposer
+ * The steps of a candidate by its newest record, and by the open slot that carries it. `proposer
  * operator candidates explain` reads the whole log for more, which a gateway that serves has no
  * time for.
  */

@@ -8,7 +8,7 @@ import {
   signedProposerAbi,
   whitelistAbi,
 } from '../../chain/contracts.js'
-import { lowercase, readContract, told, zeroAddress } from '../../chain/reading.js'
+import { lowercase, readContract, unlessRefused, zeroAddress } from '../../chain/reading.js'
 import type { Contracts, Round } from '../../chain/round.js'
 import type { Chain, Hex } from '../../ports.js'
 import type { Candidate } from '../../protocol/candidate.js'
@@ -64,11 +64,11 @@ export async function readWhitelist(
   const list = lowercase(isCustom ? custom : standard)
   // Anything may be set as a list: what does not answer as one lists nobody and has no owner.
   const isListed = (who: Address) =>
-    told(readContract(chain, at, list, whitelistAbi, 'isOnWhitelist', [who]))
+    unlessRefused(readContract(chain, at, list, whitelistAbi, 'isOnWhitelist', [who]))
   const [spenderListed, proposerListed, owner] = await Promise.all([
     isListed(contracts.signedProposer),
     isListed(proposer),
-    told(readContract(chain, at, list, whitelistAbi, 'owner', [])),
+    unlessRefused(readContract(chain, at, list, whitelistAbi, 'owner', [])),
   ])
   return {
     custom: isCustom,

@@ -1,11 +1,11 @@
 /**
- * Contract §5's validation: the chain is read again as of one block, cheap facts first, and at the
+ * Contract §5's validation. The chain is read again as of one block, cheap facts first, and at the
  * end the exact `propose` is run from the executor. What a later block could still undo fails
  * nobody: such a verdict has to hold at the finalized block too (R14).
  */
 
 import { proposeCalldata } from '../../chain/propose.js'
-import { told } from '../../chain/reading.js'
+import { unlessRefused } from '../../chain/reading.js'
 import { causeOf, decodeRevert } from '../../chain/reverts.js'
 import { type Round, requestStates } from '../../chain/round.js'
 import { type BlockHeader, ChainError, type Hex } from '../../ports.js'
@@ -94,7 +94,7 @@ export async function validate(
     return { kind: 'wait', detail: `${found.detail} Not final yet.`, read }
   } catch (error) {
     if (!(error instanceof ChainError)) throw error
-    // An invalid answer is looked at again with every block, and is the reason to wait meanwhile.
+    // An invalid answer is examined again with every block, and is the reason to wait meanwhile.
     return { kind: error.kind === 'unavailable' ? 'unknown' : 'wait', detail: error.message, read }
   }
 }
@@ -234,7 +234,7 @@ async function judgeCall(
     signatureAccepted(ports, candidate, code, at),
     readWhitelist(ports, round, candidate.proposer, at.number),
     // A trusted token that is none is a matter of configuration (domain §7, empty data).
-    told(readFunds(ports, token, candidate.proposer, at.number)),
+    unlessRefused(readFunds(ports, token, candidate.proposer, at.number)),
     simulate(ports, calldata, at),
   ])
   if (funds === undefined) {

@@ -1,5 +1,5 @@
 /**
- * The gateway's own view of the chain: what admission works from without waiting for an RPC round
+ * The gateway's own view of the chain. What admission works from without waiting for an RPC round
  * trip (contract §2), and what the pipeline re-reads (contract §5). Unknown or stale state fails
  * closed (R16).
  */

@@ -1,5 +1,5 @@
 /**
- * The heads looked at, and what the logs up to each of them named. It shows where a reorganisation
+ * The heads examined, and what the logs up to each of them named. It shows where a reorganisation
  * begins (R14), what the undone blocks had changed, and whether a read that took a while is still
  * true. Bounded (R17).
  */

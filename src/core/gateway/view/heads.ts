@@ -15,7 +15,7 @@ const noFinality =
   'the node tells no finalized block, which the gateway needs whatever chain.confirmations says: use a node that answers the block tag "finalized"'
 
 /**
- * What a new head brings: logs since a block that stays, or `lost` where what logs said before is
+ * What a new head brings. Logs since a block that stays, or `lost` where what logs said before is
  * not certain and cannot be made so.
  */
 type News = { readonly since: bigint; readonly meaning: LogMeaning } | 'lost'

@@ -46,7 +46,7 @@ export function followedAddresses({ oracles, requesters, permit2 }: Contracts): 
 }
 
 /**
- * Questions by the ID that a requester named, known to us or not, and requests without their
+ * Questions by the ID that a requester named, known to us or not. Also requests without their
  * timestamps that changed on the oracle (domain §4, managed id).
  */
 export interface NamedQuestions {

@@ -1,5 +1,5 @@
 /**
- * Reads questions so that what comes out is true at the head that is known when it comes out: a
+ * Reads questions so that what comes out is true at the head that is known when it comes out. A
  * block that names the question while it is read makes it be read again. One read a question at a
  * time, whoever asks (contract §2, R14, R16).
  */

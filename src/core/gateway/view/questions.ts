@@ -1,12 +1,12 @@
 /**
- * The view's memory of questions: by id, by slug, by what oracle logs name them, which of them are
+ * The view's memory of questions. By id, by slug, by what oracle logs name them, which of them are
  * due, and which are known to be missing. Bounded (R17).
  */
 import { managedRequestId, type RegistryEntry } from '../../chain/questions.js'
 import { type Contracts, domainOf, type Round, roundRef } from '../../chain/round.js'
 import type { Clock, Hex } from '../../ports.js'
-import { isQuestionId } from '../../protocol/schema.js'
 import { witnessRound } from '../../protocol/witness.js'
+import { isQuestionId } from '../../protocol/words.js'
 import { type BoundedCache, boundedCache } from './bounded-cache.js'
 import type { Question } from './chain-view.js'
 import type { NamedQuestions } from './logs.js'
@@ -99,7 +99,7 @@ function enter(book: QuestionBook, { questionId, slug, requester, request }: Reg
 
 /** The question id that an identifier means; `undefined` for a slug that no entry has. */
 export function questionIdOf({ slugs }: QuestionBook, identifier: string): Hex | undefined {
-  return isQuestionId(identifier) ? (identifier as Hex) : slugs.get(identifier)
+  return isQuestionId(identifier) ? identifier : slugs.get(identifier)
 }
 
 /** Replaces an entry; the question is read again, for its request may be another one. */

@@ -1,12 +1,12 @@
 /**
- * Slugs that no registry has, looked up outside (domain §5.4). The response is a hint: it only says
+ * Slugs that no registry has, looked up outside (domain §5.4). The response is a hint. It only says
  * which question id to look for, and the chain confirms or refuses that id as it does one that a
  * caller gave. Bounded in memory, rate and time (R17).
  */
 
 import { type Clock, type Hex, type SlugLookUp, SlugLookUpError } from '../../ports.js'
 import { UnavailableError } from '../../protocol/errors.js'
-import { isQuestionId } from '../../protocol/schema.js'
+import { isQuestionId } from '../../protocol/words.js'
 import { boundedCache } from './bounded-cache.js'
 import type { ChainView } from './chain-view.js'
 import { orUnavailable, singleFlight, within } from './time-limits.js'
@@ -34,7 +34,7 @@ export interface Slugs {
   /**
    * The same, looked up where memory does not have it. `undefined` where nobody knows the slug,
    * which is remembered ≤ 10 s. Rejects with UnavailableError `slug_unavailable` for a slug that is
-   * not known and cannot be looked up now; a known one keeps its meaning as long as that lasts.
+   * not known and cannot be looked up now. A known one keeps its meaning as long as that lasts.
    */
   idOf(slug: string): Promise<Hex | undefined>
   /** No trusted requester knows what the slug means: that is a miss and kept no longer than one. */

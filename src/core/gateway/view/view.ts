@@ -42,7 +42,9 @@ import {
   type Wallets,
 } from './wallets.js'
 
-/** Looks may fail for so long before that is told: one response that does not come is no news. */
+/**
+ * Looks may fail for so long before that is reported: one response that does not come is no news.
+ */
 const failingMs = 10_000
 const forgetEveryMs = 60_000
 const leastIntervalMs = 250
@@ -50,7 +52,9 @@ const usualIntervalMs = 500
 
 /** The view, alive. */
 export interface LiveView extends ChainView {
-  /** Looks once and then goes on until `stop`. Resolves after the first look, whatever came of it. */
+  /**
+   * Looks once and then goes on until `stop`. Resolves after the first look, whatever came of it.
+   */
   start(): Promise<void>
   stop(): Promise<void>
   /** One look at the chain. What goes wrong shows in `faults`. */
@@ -127,7 +131,7 @@ async function prefetch(state: ViewState): Promise<void> {
 }
 
 /**
- * The pause between looks: half a block time, so that a new block is seen soon; measured, because
+ * The pause between looks: half a block time, so that a new block is seen soon. Measured, because
  * chains differ and Polygon's will change (domain §8). Sooner while something is due: else more
  * logs a look than reads would leave ever more behind.
  */

@@ -5,6 +5,7 @@
 import { LRUCache } from 'lru-cache'
 import * as z from 'zod/mini'
 import { type BlockHeader, type Chain, ChainError, type ChainLog, type Hex } from '../../ports.js'
+import { lowercase } from '../../protocol/words.js'
 import { mayHold, mayMatch } from './bloom.js'
 import {
   healthOf,
@@ -174,10 +175,10 @@ async function headBlock(
   })
   if (result === null) return null
   if (at !== 'pending') {
-    const bloom = result.logsBloom?.toLowerCase() ?? ''
+    const bloom = lowercase(result.logsBloom ?? '')
     headers.set(result.number, {
       hash: result.hash,
-      bloom: /^0x[0-9a-f]{512}$/.test(bloom) ? (bloom as Hex) : undefined,
+      bloom: /^0x[0-9a-f]{512}$/.test(bloom) ? bloom : undefined,
     })
   }
   return at === 'latest' ? neverOlder(reader, headerOf(result), index) : headerOf(result)

@@ -1,7 +1,7 @@
 /**
  * What is known of each RPC node, and which of them may be believed (R16). A node on another chain,
- * behind the others, in the minority about a final block, or out of order is taken out of rotation
- * and looked at until it is sound again. Plain bookkeeping: asks nobody.
+ * behind the others, in the minority about a final block, or out of order is taken out of rotation.
+ * It is asked until it is sound again. Plain bookkeeping: asks nobody.
  */
 import type { Clock, Random } from '../../ports.js'
 
@@ -55,7 +55,7 @@ export interface NodeTable extends NodeTableOptions {
 
 /** Failures in a row that take a node out; the first already makes reads prefer another. */
 const failuresAtMost = 2
-/** First and longest pause before a node is looked at again; doubled each time, with jitter. */
+/** First and longest pause before a node is examined again; doubled each time, with jitter. */
 const firstPauseMs = 500
 const longestPauseMs = 10_000
 /** A node that falls out again sooner than this goes on with the pause it had. */
@@ -115,7 +115,7 @@ export function takeOut(table: NodeTable, index: number, fault: Fault, why: stri
   if (index === table.preferred) table.preferred = rotation(table)[0] ?? table.preferred
 }
 
-/** It was looked at and found sound. */
+/** It was examined and found sound. */
 export function comeBack(table: NodeTable, index: number): void {
   const node = nodeAt(table, index)
   if (node.out !== undefined) node.backAtMs = table.clock.monotonicMs()
@@ -180,7 +180,7 @@ export function takeOutIfBehind(table: NodeTable, index: number): boolean {
   return false
 }
 
-/** Nodes whose time to be looked at has come; their next time is set by this. */
+/** Nodes whose time to be examined has come; their next time is set by this. */
 export function takeDue(table: NodeTable): readonly number[] {
   const nowMs = table.clock.monotonicMs()
   const due = table.nodes.filter(({ out, probeAtMs }) => out !== undefined && probeAtMs <= nowMs)

@@ -1,6 +1,6 @@
 /**
  * Which node is asked what. Reads made at the same moment travel as one batch and fail over from
- * node to node; a node is believed only while its chain id is the expected one and the table holds
+ * node to node. A node is believed only while its chain id is the expected one and the table holds
  * nothing against it (R16).
  */
 import type * as z from 'zod/mini'
@@ -169,7 +169,7 @@ async function tryNodes(
     if (tried > 0) table.preferred = index
     return
   }
-  // A node's own words say more than that all noteFailure, where it is the only one.
+  // Where there is one node, its own words say more than that all failed.
   open.forEach((one, at) => {
     one.reject(errors[at] ?? new ChainError('unavailable', whyNone(table)))
   })

@@ -5,6 +5,7 @@
 import { ChainError, type ChainErrorKind, type Hex } from '../../ports.js'
 import { quoteWords, safeText } from '../../protocol/node-words.js'
 import type { Conceal } from '../../protocol/url-secrets.js'
+import { lowercase } from '../../protocol/words.js'
 
 export interface RpcErrorObject {
   readonly code?: number | undefined
@@ -74,11 +75,10 @@ const quotesContract =
   /^(?:err(?:or)?: )?(?:(?:vm )?execution reverted|vm exception while processing|vm execution error|transaction reverted|reverted\b)/i
 
 /**
- * Ends of a run that are no revert by instruction, so that they come without data: the EVM's own
+ * Ends of a run that are no revert by instruction, so that they come without data. The EVM's own
  * errors as geth, bor, erigon and nethermind name them, and what anvil and reth put before theirs.
- * Only what is known to be said of a run: an error that nobody knows stays the node's, because a
- * false revert would fail a candidate for good and a false refusal lets it wait, with the words to
- * read.
+ * Only what is known to be said of a run. An error that nobody knows stays the node's. A false
+ * revert would fail a candidate for good and a false refusal lets it wait, with the words to read.
  */
 const haltedRun =
   /^(?:err: )?evm error:? (?!fatal|database|custom)|(?:invalid|bad)[ _]?jump[ _]?dest|stack limit reached|stack[ _]?(?:under|over)flow|(?:gas|nonce) uint64 overflow|return data out of bounds|write protection|max (?:code|initcode) size exceeded|max call depth exceeded|contract address collision|contract creation code|invalid opcode|invalid code: must not begin|insufficient balance for transfer|static ?call ?violation/i
@@ -152,7 +152,7 @@ export function revertDataOf(error: RpcErrorObject): Hex {
 function hexIn(value: unknown, depth: number): Hex | undefined {
   if (typeof value === 'string') {
     const hex = /^(?:reverted\s+)?(0x(?:[0-9a-f]{2})*)$/i.exec(value)?.[1]
-    return hex?.toLowerCase() as Hex | undefined
+    return hex === undefined ? undefined : lowercase(hex)
   }
   if (typeof value !== 'object' || value === null || depth > 3) return undefined
   for (const name of ['data', 'result', 'output', 'originalError']) {

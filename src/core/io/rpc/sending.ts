@@ -8,7 +8,7 @@ import { HashHex } from './shapes.js'
 const ranks = ['already_known', 'replacement_underpriced', 'unavailable', 'nonce_too_low'] as const
 
 /**
- * Resolves with the hash. One node's acceptance is enough; else what says most about the
+ * Resolves with the hash. One node's acceptance is enough. Else what says most about the
  * transaction wins: a node that holds it, then a definite refusal, and only then "unknown". Nodes
  * out of rotation are handed it too, for its reach, but are not waited for. Of their refusals none
  * counts, nor does an acceptance of a nonce that the others say is used; those on another chain get

@@ -4,13 +4,10 @@
  */
 import * as z from 'zod/mini'
 import type { ChainCall, ChainReceipt, Hex } from '../../ports.js'
+import { lowercase } from '../../protocol/words.js'
 
 const matching = (pattern: RegExp) => z.string().check(z.regex(pattern))
-const hex = (pattern: RegExp) =>
-  z.pipe(
-    matching(pattern),
-    z.transform((text) => text.toLowerCase() as Hex),
-  )
+const hex = (pattern: RegExp) => z.pipe(matching(pattern), z.transform(lowercase))
 
 export const HexData = hex(/^0x([0-9a-fA-F]{2})*$/)
 export const HashHex = hex(/^0x[0-9a-fA-F]{64}$/)

@@ -1,5 +1,5 @@
 /**
- * A look at several nodes at once: the chain they are on, how far they are, and whether they tell
+ * A look at several nodes at once. The chain they are on, how far they are, and whether they tell
  * the same of a block that cannot change. What comes of it is in the node table.
  */
 import type { ChainError, Hex } from '../../ports.js'
@@ -42,8 +42,8 @@ export async function survey(
   indices: readonly number[],
   look: Look,
 ): Promise<void> {
-  const looked = await Promise.all(indices.map((index) => headsOf(table, index, look)))
-  const current = looked.filter((seen) => seen && !takeOutIfBehind(table, seen.index))
+  const surveyed = await Promise.all(indices.map((index) => headsOf(table, index, look)))
+  const current = surveyed.filter((seen) => seen && !takeOutIfBehind(table, seen.index))
   const comparable: { index: number; finalized: Header }[] = []
   for (const seen of current) {
     if (seen?.finalized) comparable.push({ index: seen.index, finalized: seen.finalized })

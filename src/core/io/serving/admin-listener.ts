@@ -1,6 +1,6 @@
 /**
- * The operator's listener: loopback only. Looking is free; what changes something needs the token
- * that lies beside the store, so that only who may read the store may act on it (contract §2, §6).
+ * The operator's listener: loopback only. Looking is free. What changes something needs the token
+ * beside the store, so that only who may read the store may act on it (contract §2, §6).
  */
 import { createHash, timingSafeEqual } from 'node:crypto'
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
@@ -40,7 +40,7 @@ export interface AdminOptions extends MetricsParts {
   readonly operator?: OperatorRoutes
   /** What the operator's page shows; without it there is none. */
   readonly page?: PageSource
-  /** How often the page's figures are looked at; default: once a second. */
+  /** How often the page's figures are examined; default: once a second. */
   readonly pageEveryMs?: number
 }
 
@@ -113,7 +113,7 @@ const json = (value: object, status = 200): AdminResponse => ({
   body: JSON.stringify(value),
 })
 
-/** What can be looked at, by path. */
+/** What can be read, by path. */
 function getRoutes(
   options: AdminOptions,
   events: PageEvents | undefined,
@@ -129,7 +129,7 @@ function getRoutes(
     [
       '/readyz',
       () => {
-        const reasons = options.readiness()
+        const { reasons } = options.snapshot()
         const ready = reasons.length === 0
         return json({ ready, reasons }, ready ? 200 : 503)
       },

@@ -6,7 +6,13 @@
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client'
 import type { GatewayGauges, RequestCount } from '../../protocol/call.js'
 import { failures } from '../../protocol/candidate.js'
-import type { ExecutorVitals, NodeVitals, Observation, Vitals } from '../../protocol/vitals.js'
+import type {
+  ExecutorVitals,
+  GatewayStatus,
+  NodeVitals,
+  Observation,
+} from '../../protocol/vitals.js'
+import { noSharedMeters, sharedGauges, sharedMeters } from './shared-metrics.js'
 
 /** Counts what happens, from before the gateway is open. */
 export interface Meters {
@@ -16,17 +22,17 @@ export interface Meters {
 
 /** The process around a gateway. */
 export interface HostFigures {
-  readonly vitals: () => Vitals
-  /** Size of the store's folder; `undefined` where it cannot be told. */
-  readonly storeBytes: () => Promise<number | undefined>
+  /** Size of the store. What it rejects with leaves the figure out: a look is no fault. */
+  readonly storeBytes: () => Promise<number>
   /** Log lines lost because the sink took none. */
   readonly droppedLines: () => number
+  /** Several gateways share the store. */
+  readonly isShared?: boolean
 }
 
 export interface MetricsParts {
-  readonly readiness: () => readonly string[]
+  readonly snapshot: () => GatewayStatus
   readonly requestCounts: () => readonly RequestCount[]
-  readonly gauges: () => GatewayGauges
   readonly host?: HostFigures
   readonly meters?: Meters
 }
@@ -39,10 +45,10 @@ const syncBucketsSeconds = [
 const weiPerEther = 1e18
 
 /**
- * A new registry with the figures of this process in it, and what feeds its counters. Throws
- * nothing.
+ * A new registry with the figures of this process in it, and what feeds its counters; `isShared`
+ * for a store of several gateways. Throws nothing.
  */
-export function createMeters(): Meters {
+export function createMeters({ isShared = false }: { isShared?: boolean } = {}): Meters {
   const registry = new Registry()
   collectDefaultMetrics({ register: registry, prefix: 'proposer_' })
   const histogram = (name: string, help: string, buckets: number[], labelNames: string[] = []) =>
@@ -106,6 +112,7 @@ export function createMeters(): Meters {
     synced: ({ seconds }) => syncs.observe(seconds),
     written: ({ bytes }) => written.inc(bytes),
     rpc: ({ method, outcome }) => calls.inc({ method, outcome }),
+    ...(isShared ? sharedMeters({ histogram, counter }) : noSharedMeters),
   }
   return {
     registry,
@@ -116,21 +123,18 @@ export function createMeters(): Meters {
 type Figure = number | undefined
 /** With a label the value is a list of figures by its values. What is not known is left out. */
 type GaugeValue = (
-  parts: MetricsParts,
+  status: GatewayStatus,
+  host: HostFigures | undefined,
 ) => Figure | Promise<Figure> | Iterable<readonly [string, Figure]>
 type GaugeRow = readonly [name: string, help: string, value: GaugeValue, label?: string]
 
 const budget =
   (value: (budget: GatewayGauges['budget']) => number): GaugeValue =>
   ({ gauges }) =>
-    value(gauges().budget)
+    value(gauges.budget)
 
 const gatewayGauges: readonly GaugeRow[] = [
-  [
-    'proposer_ready',
-    '1 while /readyz answers 200',
-    ({ readiness }) => Number(readiness().length === 0),
-  ],
+  ['proposer_ready', '1 while /readyz answers 200', ({ reasons }) => Number(reasons.length === 0)],
   [
     'proposer_budget_limit_items',
     'Items all clients together may spend in a window',
@@ -154,45 +158,42 @@ const gatewayGauges: readonly GaugeRow[] = [
   [
     'proposer_executor_open_slots',
     'Executor nonces whose end is not final yet',
-    ({ gauges }) => gauges().openSlots,
+    ({ gauges }) => gauges.openSlots,
   ],
   [
     'proposer_queue_candidates',
     'Active candidates by stage',
-    ({ gauges }) => Object.entries(gauges().queue),
+    ({ gauges }) => Object.entries(gauges.queue),
     'stage',
   ],
 ]
 
-const vitalsOf = ({ host }: MetricsParts) => host?.vitals()
 const nodes =
   (value: (node: NodeVitals) => Figure): GaugeValue =>
-  (parts) =>
-    vitalsOf(parts)?.nodes.map((node) => [String(node.node), value(node)] as const)
+  ({ vitals }) =>
+    vitals?.nodes.map((node) => [String(node.node), value(node)] as const)
 const executor =
   (value: (executor: ExecutorVitals) => Figure): GaugeValue =>
-  (parts) => {
-    const now = vitalsOf(parts)?.executor
-    return now && value(now)
-  }
+  ({ vitals }) =>
+    vitals?.executor && value(vitals.executor)
 const byPosition = 'by its place in chain.rpc_urls'
 
 const hostGauges: readonly GaugeRow[] = [
   [
     'proposer_queue_oldest_seconds',
     'Age of the longest stay in each stage of the queue; 0 where it is empty',
-    (parts) => Object.entries(vitalsOf(parts)?.oldestSeconds ?? {}),
+    ({ vitals }) => Object.entries(vitals?.oldestSeconds ?? {}),
     'stage',
   ],
   [
     'proposer_chain_head_number',
     'The newest block whose logs were followed',
-    (parts) => toNumber(vitalsOf(parts)?.head?.number),
+    ({ vitals }) => toNumber(vitals?.head?.number),
   ],
   [
     'proposer_chain_head_age_seconds',
     'Age of that block by its own time',
-    (parts) => vitalsOf(parts)?.head?.ageSeconds,
+    ({ vitals }) => vitals?.head?.ageSeconds,
   ],
   [
     'proposer_rpc_node_healthy',
@@ -215,13 +216,13 @@ const hostGauges: readonly GaugeRow[] = [
   [
     'proposer_view_questions',
     'Questions held in memory (known), and those of them that wait to be read again (due)',
-    (parts) => Object.entries(vitalsOf(parts)?.questions ?? {}),
+    ({ vitals }) => Object.entries(vitals?.questions ?? {}),
     'state',
   ],
   [
     'proposer_executor_nonce_gap',
     'Nonces bound and not used yet, at the head and in finalized state, as last read',
-    (parts) => Object.entries(vitalsOf(parts)?.executor?.nonceGap ?? {}),
+    ({ vitals }) => Object.entries(vitals?.executor?.nonceGap ?? {}),
     'at',
   ],
   [
@@ -240,18 +241,22 @@ const hostGauges: readonly GaugeRow[] = [
   [
     'proposer_admission_enabled',
     '0 while nobody is admitted, by `operator pause` or by admission.enabled',
-    (parts) => Number(vitalsOf(parts)?.admissionEnabled),
+    ({ vitals }) => Number(vitals?.admissionEnabled),
   ],
-  ['proposer_store_bytes', 'Size of the store on disk', ({ host }) => host?.storeBytes()],
+  [
+    'proposer_store_bytes',
+    'Size of the store on disk',
+    (_status, host) => host?.storeBytes().catch(() => undefined),
+  ],
   [
     'proposer_store_full',
     '1 while the disk of the store is full',
-    (parts) => Number(vitalsOf(parts)?.store.isFull),
+    ({ vitals }) => Number(vitals?.store.isFull),
   ],
   [
     'proposer_store_failed',
     '1 once the store takes no writes any more',
-    (parts) => Number(vitalsOf(parts)?.store.isFailed),
+    ({ vitals }) => Number(vitals?.store.isFailed),
   ],
 ]
 
@@ -259,7 +264,10 @@ interface CounterRow {
   readonly name: string
   readonly help: string
   readonly labels: readonly string[]
-  counts(parts: MetricsParts): readonly (readonly [Record<string, string | number>, number])[]
+  counts(
+    parts: MetricsParts,
+    status: GatewayStatus,
+  ): readonly (readonly [Record<string, string | number>, number])[]
 }
 
 const requestsCounter: CounterRow = {
@@ -273,8 +281,8 @@ const hostCounters: readonly CounterRow[] = [
     name: 'proposer_rpc_node_requests_total',
     help: `HTTP requests to an RPC node, a batch of calls being one, by whether it gave an answer that could be read, ${byPosition}`,
     labels: ['node', 'outcome'],
-    counts: (parts) =>
-      (vitalsOf(parts)?.nodes ?? []).flatMap(({ node, requests }) =>
+    counts: (_parts, { vitals }) =>
+      (vitals?.nodes ?? []).flatMap(({ node, requests }) =>
         Object.entries(requests).map(([outcome, count]) => [{ node, outcome }, count] as const),
       ),
   },
@@ -304,17 +312,22 @@ export function createMetrics(parts: MetricsParts): Registry {
       registers,
       collect() {
         this.reset()
-        for (const [values, count] of counts(parts)) this.inc(values, count)
+        for (const [values, count] of counts(parts, parts.snapshot())) this.inc(values, count)
       },
     })
-  for (const [name, help, value, label] of [...gatewayGauges, ...(parts.host ? hostGauges : [])])
+  const gauges: readonly GaugeRow[] = [
+    ...gatewayGauges,
+    ...(parts.host ? hostGauges : []),
+    ...(parts.host?.isShared ? sharedGauges : []),
+  ]
+  for (const [name, help, value, label] of gauges)
     new Gauge({
       name,
       help,
       labelNames: label === undefined ? [] : [label],
       registers,
       async collect() {
-        const now = await value(parts)
+        const now = await value(parts.snapshot(), parts.host)
         if (typeof now === 'number') return this.set(now)
         this.reset()
         if (now === undefined || label === undefined) return this.remove()

@@ -1,40 +1,32 @@
-/**
- * The token that acting on a served store takes (contract §6): `<store>/admin.token`, for its
- * owner's eyes only.
- */
+/** The token that acting on a served store takes (contract §6): a file for its owner's eyes only. */
 import { constants } from 'node:fs'
 import { open } from 'node:fs/promises'
-import { join } from 'node:path'
+import { basename, dirname } from 'node:path'
 import type { Files, Random } from '../../ports.js'
 import { StorageError } from '../../protocol/errors.js'
 import { hexOf, publishFile, writeAll } from '../../storage/durable.js'
 
-const fileName = 'admin.token'
 const tokenBytes = 32
 
-/**
- * The store's token, made where there is none. The caller holds the store's lock. StorageError as
- * `readAdminToken`.
- */
+/** The token in a file, made where there is none. StorageError as `readAdminToken`. */
 export async function ensureAdminToken(
   ports: { readonly files: Files; readonly random: Random },
-  store: string,
+  path: string,
 ): Promise<string> {
-  if (!(await ports.files.exists(join(store, fileName)))) {
+  if (!(await ports.files.exists(path))) {
     const text = `${hexOf(ports.random.bytes(tokenBytes))}\n`
-    await publishFile(ports.files, store, fileName, (handle) =>
+    await publishFile(ports.files, dirname(path), basename(path), (handle) =>
       writeAll(handle, new TextEncoder().encode(text)),
     )
   }
-  return readAdminToken(store)
+  return readAdminToken(path)
 }
 
 /**
  * Reads the token. StorageError `admin_token_unusable` (exit 74) where it cannot be read, is none,
  * or others may read the file; the token is never part of a message.
  */
-export async function readAdminToken(store: string): Promise<string> {
-  const path = join(store, fileName)
+export async function readAdminToken(path: string): Promise<string> {
   const unusable = (what: string, hint: string, cause?: unknown) =>
     new StorageError('admin_token_unusable', `${path} ${what}`, { hint, cause })
   try {

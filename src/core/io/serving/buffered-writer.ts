@@ -1,6 +1,6 @@
 /**
- * Text for a file descriptor that nobody waits for: node's own stream would stop the whole process
- * while a terminal is held (Ctrl-S), and a log library that flushes at exit would never let it end
+ * Text for a file descriptor that nobody waits for. Node's own stream would stop the whole process
+ * while a terminal is held (Ctrl-S). A log library that flushes at exit would never let it end
  * while a pipe is full (R23, robustness §5).
  */
 import { constants, openSync, write as writeFile } from 'node:fs'
@@ -30,7 +30,7 @@ const againMs = 20
 const triesAtEnd = 10
 
 /**
- * The terminal of stderr, opened once more so that a held one refuses text at once: a write that
+ * The terminal of stderr, opened once more so that a held one refuses text at once. A write that
  * sleeps in the kernel would keep the process from ending. Where it cannot be opened so, as on
  * Windows, it is file descriptor 2 itself. Never throws.
  */

@@ -49,7 +49,7 @@ const bodyBytes = 4 * 1024 * 1024
 
 /**
  * Puts the script before the handler. Every rule that a call meets is carried out, in the order of
- * the script, up to the first that takes the answer away; those `after` come once the gateway has
+ * the script, up to the first that takes the answer away. Those `after` come once the gateway has
  * answered. Calls that the listener refuses are not counted. Never rejects.
  */
 export function withFaults(

@@ -72,7 +72,7 @@ export function restIsLarge(incoming: IncomingMessage): boolean {
 
 /**
  * Reads a rest and throws it away, for a while. Closing on a caller that is still sending resets
- * the connection, and the reset can overtake the answer: the caller would take a refusal for an
+ * the connection, and the reset can overtake the answer. The caller would take a refusal for an
  * unknown outcome (robustness §6).
  */
 export function linger(incoming: IncomingMessage): Promise<void> {

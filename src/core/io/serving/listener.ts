@@ -44,7 +44,7 @@ export const socketSettings = {
   maxHeadersCount: 0,
   /**
    * Calls of one connection that wait for the answer to the one before. Node dispatches whatever a
-   * chunk of 64 KiB holds at once: 1,600 calls, each of whose answers is kept for a caller who
+   * chunk of 64 KiB holds at once. 1,600 calls, each of whose answers is kept for a caller who
    * reads none of them.
    */
   waitingCalls: 32,
@@ -168,7 +168,7 @@ function onClientError(
 ): void {
   const refuseCaller = () => {
     if (!socket.writable) {
-      // The parser refuses each further chunk anew: an answer that is on its way has its own end,
+      // The parser refuses each further chunk again: an answer that is on its way has its own end,
       // and a reset would overtake it.
       if (!socket.writableEnded) socket.destroy()
       return
@@ -255,7 +255,7 @@ function framingFault(incoming: IncomingMessage): Refusal | undefined {
   return undefined
 }
 
-/** What node's parser refused. Its message may quote the bytes, so only its code is looked at. */
+/** What node's parser refused. Its message may quote the bytes, so only its code is examined. */
 function parserRefusal(code: string | undefined): Refusal {
   if (code === 'ERR_HTTP_REQUEST_TIMEOUT')
     return refuse('request_timeout', 'the call did not arrive whole in time; send it again')

@@ -5,7 +5,7 @@
  * (robustness §5).
  */
 export const longestWaitMs = 200
-/** How often the event loop is looked at. */
+/** How often the event loop is examined. */
 const roundMs = 50
 
 export interface LoadMonitor {
@@ -16,7 +16,7 @@ export interface LoadMonitor {
 
 /**
  * Judges waits by the rounds of the event loop, which reads all calls that have come before it
- * looks again: `round` is called once after each reading, at least every 50 ms where nothing keeps
+ * looks again. `round` is called once after each reading, at least every 50 ms where nothing keeps
  * the loop. What is read when a round is overdue has waited since it was due. As with CoDel, one
  * late round refuses nobody: a pause that is over, or a burst, is worked off. Only from the second
  * on are calls shed, each by its own wait. Times in monotonic milliseconds (R13).

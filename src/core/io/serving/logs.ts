@@ -20,7 +20,7 @@ const loggerOn = (sink: Pick<LogSink, 'write'>) =>
 
 /**
  * A log of calls. The client is a salted hash, so that lines of one client can be told together and
- * no address is written; the salt lives as long as the process. No field holds what a caller sent,
+ * no address is written. The salt lives as long as the process. No field holds what a caller sent,
  * but the method.
  */
 export function createRequestLog({

@@ -1,0 +1,170 @@
+/** What a run of the checks works with: gateway, wallets, questions, and what it may do. */
+
+import { withBudget } from '../../core/client/budget/budgeted-client.js'
+import type { Planner } from '../../core/client/budget/planner.js'
+import { createGatewayClient, parseBaseUrl } from '../../core/client/gateway/gateway-client.js'
+import { pinnedQuestionId, type Trust, unpinnedSlug } from '../../core/client/trust/trust.js'
+import type { BenchParts, Bet } from '../../core/conformance/bench.js'
+import { createProbe } from '../../core/conformance/probe.js'
+import type { Signer } from '../../core/ports.js'
+import { UsageError } from '../../core/protocol/errors.js'
+import { confirm } from '../session/inputs.js'
+import { openPlanner, openTarget, type Session, type SessionFlags } from '../session/session.js'
+import { maxAmountRaw } from '../session/settings.js'
+import type { Context } from '../terminal/context.js'
+import { visible } from '../terminal/render.js'
+import type { ReadyLine } from './dev-ready.js'
+
+export interface ConformanceFlags extends SessionFlags {
+  readonly question: readonly string[]
+  readonly only: readonly string[]
+  readonly devReady?: string
+  readonly readOnly?: boolean
+  readonly allowExecution?: boolean
+  readonly overrunBudget?: boolean
+  readonly junit?: string
+  readonly list?: boolean
+}
+
+/** A development chain's money is nobody's. */
+export const betsOwnMoney = (flags: ConformanceFlags, ready: ReadyLine | undefined) =>
+  flags.allowExecution === true && ready === undefined
+
+/** What goes on chain, in words. */
+function betText({
+  context: { question_id, slug, bond },
+  proposer,
+  outcome,
+  label,
+  amountRaw,
+  bondIsConfirmed,
+}: Bet): string {
+  const question = slug === undefined ? question_id : `${visible(slug)} (${question_id})`
+  const source = bondIsConfirmed
+    ? 'the bond is as the node tells it'
+    : "the bond is the gateway's word: --rpc-url would confirm it"
+  return `goes on chain: ${outcome} (${visible(label)}) on ${question}, ${amountRaw} raw units of ${bond.token} from ${proposer}; ${source}`
+}
+
+export interface RunParts {
+  readonly bench: BenchParts
+  readonly planner: Planner
+  close(): Promise<void>
+}
+
+/** `quiet` ends what is drawn on the terminal, before anything is asked. */
+export async function openParts(
+  context: Context,
+  session: Session,
+  flags: ConformanceFlags,
+  ready: ReadyLine | undefined,
+  quiet: () => void,
+): Promise<RunParts> {
+  const { output, clock } = context
+  const { settings, signal } = session
+  const trust = ready?.dev.trust ?? (await session.trust())
+  const questions = questionsOf(trust, flags.question, ready)
+  const wallets = ready === undefined ? await ownWallets(session, flags) : await devWallets(ready)
+  const may = {
+    admit: flags.readOnly !== true,
+    execute: flags.readOnly !== true && (flags.allowExecution ?? ready !== undefined),
+    overrun: flags.overrunBudget ?? ready !== undefined,
+  }
+  const cap = maxAmountRaw(settings.maxAmount)
+  const isOwnMoney = betsOwnMoney(flags, ready)
+  // A node that is configured knows another chain than the development gateway's.
+  const url = ready?.dev.rpc_url
+  const devChain = async () => (url === undefined ? undefined : context.edges.chain([url]))
+  const chain = await (ready === undefined ? session.chain() : devChain())
+  const strangerWallet = may.admit ? await throwawayWallet(session) : undefined
+  const mode = flags.readOnly === true ? 'read' : 'run'
+  const target = await openTarget(context, settings, flags, mode)
+  const base = parseBaseUrl(target.baseUrl)
+  const planner = await openPlanner(context, settings, target.origin ?? base.origin)
+  const probe = createProbe({ fetch: target.fetch, base: base.href, clock, planner, signal })
+  const client = createGatewayClient({ ...target, fetch: probe.fetch, clock })
+  const gateway = withBudget(client, planner, { signal })
+  return {
+    planner,
+    bench: {
+      ports: session.ports,
+      journal: session.journal,
+      probe,
+      gateway,
+      trust,
+      wallets,
+      questions,
+      may,
+      isLocal: target.isLocal,
+      signal,
+      async confirmBet(bet) {
+        quiet()
+        if (isOwnMoney && !settings.yes) await confirm(context, `${betText(bet)}. Sign it?`, false)
+        else output.note(betText(bet))
+      },
+      chain,
+      strangerWallet,
+      maxAmountRaw: cap,
+    },
+    async close() {
+      await gateway.close()
+      await target.close()
+    },
+  }
+}
+
+/** The questions that are asked for, or all of the development gateway, with the slugs known. */
+function questionsOf(
+  trust: Trust,
+  asked: readonly string[],
+  ready: ReadyLine | undefined,
+): BenchParts['questions'] {
+  const known = ready?.dev.questions ?? []
+  const identifiers = asked.length > 0 ? asked : known.map(({ question_id }) => question_id)
+  return identifiers.map((identifier) => {
+    const dev = known.find(({ slug }) => slug === identifier)
+    const questionId = pinnedQuestionId(trust, identifier) ?? dev?.question_id
+    if (questionId === undefined) throw unpinnedSlug(identifier)
+    const named =
+      known.find(({ question_id }) => question_id === questionId)?.slug ??
+      Object.entries(trust.slugs).findLast(([, id]) => id === questionId)?.[0]
+    return { questionId, slug: named }
+  })
+}
+
+/**
+ * A key that is made for this run and forgotten with it: its wallet is on no list and holds
+ * nothing.
+ */
+async function throwawayWallet({ ports }: Session): Promise<Signer> {
+  const { signerFromKey } = await import('../../core/io/keys.js')
+  return signerFromKey(ports.random.bytes(32))
+}
+
+/** Throwaway keys of a development chain. */
+async function devWallets({ dev }: ReadyLine): Promise<readonly Signer[]> {
+  const { parseKey, signerFromKey } = await import('../../core/io/keys.js')
+  return dev.accounts
+    .filter(({ role }) => role === 'proposer')
+    .map(({ private_key }) => signerFromKey(parseKey(private_key, 'the ready line')))
+}
+
+/**
+ * The account that is configured; without one only what signs nothing can be examined, and that
+ * has to be said.
+ */
+async function ownWallets(session: Session, flags: ConformanceFlags): Promise<readonly Signer[]> {
+  try {
+    const signer = await session.account.signer()
+    if (signer.signTypedData === undefined) return [signer]
+  } catch (error) {
+    if (flags.readOnly === true && error instanceof UsageError && error.code === 'no_account')
+      return []
+    throw error
+  }
+  throw new UsageError(
+    'signer_outside',
+    'the checks sign many authorizations one after the other, which a wallet outside would ask about each time',
+    'give a key of its own with --account or PROPOSER_KEY_FILE, or --read-only',
+  )
+}

@@ -1,0 +1,122 @@
+/** What a ledger answers from its folded state, and the ledger that only answers (R24). */
+
+import { StorageError } from '../../protocol/errors.js'
+import type { RecordLog, RecordLogReader } from '../../storage/record-log.js'
+import type { Ledger, LedgerFacts, LedgerSettings, StoreInfo } from './ledger.js'
+import { activeOf, type LedgerState, nonceKeyOf, roundKeyOf } from './state.js'
+import { wholeOf } from './whole.js'
+
+/**
+ * The ledger of a store opened for looking only (R24); the configured allowlist stands in where the
+ * store does not exist yet. Whatever would write rejects with StorageError `store_read_only`.
+ */
+export function ledgerReader(
+  log: Pick<RecordLogReader, 'read' | 'close'>,
+  state: LedgerState,
+  settings: LedgerSettings,
+): Ledger {
+  refuseOtherChain(state.info, settings)
+  for (const address of settings.allowlist)
+    if (!state.allowlist.has(address)) state.allowlist.set(address, true)
+  const readOnly = () =>
+    Promise.reject(
+      new StorageError('store_read_only', 'this store is open for looking only', {
+        httpStatus: 503,
+        hint: 'use a command that runs the gateway, or send to the one that serves',
+      }),
+    )
+  return ledgerOf(log, state, settings, {
+    admit: readOnly,
+    replay: (id) => {
+      const entry = state.entries.get(id)
+      return entry ? wholeOf(log, state, entry) : readOnly()
+    },
+    commit: readOnly,
+    onChange: () => () => undefined,
+    close: () => log.close(),
+  })
+}
+
+type Verbs = Pick<Ledger, 'catchUp' | 'admit' | 'replay' | 'commit' | 'onChange' | 'close'>
+
+/** The ledger that answers from `state` and does what `verbs` say. */
+export function ledgerOf(
+  log: RecordLog | Pick<RecordLogReader, 'read'>,
+  state: LedgerState,
+  settings: LedgerSettings,
+  verbs: Verbs,
+): Ledger {
+  const own: Omit<Ledger, keyof Verbs | keyof LedgerFacts> = {
+    get failed() {
+      return 'failed' in log ? log.failed : undefined
+    },
+    get down() {
+      return 'down' in log ? log.down : undefined
+    },
+    get isFull() {
+      // A log that failed is closed too, and no room on the disk opens it again.
+      return 'closed' in log && log.closed && log.failed === undefined
+    },
+    get admissionEnabled() {
+      return state.admissionEnabled && settings.admissionEnabled
+    },
+    get allowlist() {
+      const allowed = [...state.allowlist].filter(([, isAllowed]) => isAllowed)
+      return new Set(allowed.map(([address]) => address))
+    },
+    get: async (id) => {
+      const entry = state.entries.get(id)
+      return entry && wholeOf(log, state, entry)
+    },
+  }
+  return withGetters(ledgerFacts(state), own, verbs)
+}
+
+/** One object of several; getters stay getters. */
+function withGetters<A extends object, B extends object, C extends object>(
+  ...parts: readonly [A, B, C]
+): A & B & C {
+  return Object.defineProperties(
+    {} as A & B & C,
+    Object.assign({}, ...parts.map((part) => Object.getOwnPropertyDescriptors(part))),
+  )
+}
+
+/** What the fold knows by now; each question reads the state as it is then. */
+export const ledgerFacts = (state: LedgerState): LedgerFacts => ({
+  get info() {
+    return state.info
+  },
+  get admissionSwitch() {
+    return state.admissionEnabled
+  },
+  get finalized() {
+    return state.finalized
+  },
+  questions: state.questions,
+  byIdentity: (identity) => state.entries.byIdentity(identity),
+  byId: (id) => state.entries.get(id),
+  activeInRound: (proposer, roundKey) => state.byRound.get(roundKeyOf(proposer, roundKey)),
+  activeWithNonce: (proposer, nonce) => state.byNonce.get(nonceKeyOf(proposer, nonce)),
+  eligible: (proposer) => state.allowlist.get(proposer) === true,
+  byRound: (roundKey) => state.entries.inRound(roundKey),
+  newest: (count) => state.entries.newest(count),
+  counts: () => state.entries.counts(),
+  active: () => activeOf(state),
+  slots: () => [...state.slots.values()].sort((a, b) => a.nonce - b.nonce),
+  slotOf: (candidateId) => state.slots.get(state.slotOf.get(candidateId) ?? ''),
+  highestNonce: (executor) => state.highestNonce.get(executor) ?? -1,
+})
+
+/** Throws StorageError `store_other_chain` where the store belongs to another chain. */
+export function refuseOtherChain(
+  info: StoreInfo | undefined,
+  { chainId, genesisHash = info?.genesisHash }: LedgerSettings,
+): void {
+  if (!info || (info.chainId === chainId && info.genesisHash === genesisHash)) return
+  throw new StorageError(
+    'store_other_chain',
+    `this store belongs to chain ${info.chainId} (genesis ${info.genesisHash}), the node is on chain ${chainId} (genesis ${genesisHash})`,
+    { hint: 'point chain.rpc_urls at the chain of the store, or name another store' },
+  )
+}

@@ -1,0 +1,56 @@
+/** What a gateway knows of the others on its store, without asking when somebody looks. */
+import type { Clock } from '../ports.js'
+import { StorageError } from '../protocol/errors.js'
+import type { ClusterVitals } from '../protocol/vitals.js'
+import { type Lease, leaseOf } from '../storage/postgres/leadership.js'
+import { membersOf } from '../storage/postgres/members.js'
+import type { SharedLog } from '../storage/postgres/shared-log.js'
+
+const everyMs = 3_000
+/** After so long without a sign of life a gateway is not counted. */
+const goneMs = 30_000
+
+export interface ClusterWatch {
+  /** As last heard; `undefined` while the database cannot be asked. Throws nothing. */
+  now(): ClusterVitals | undefined
+  /** Never rejects. */
+  stop(): Promise<void>
+}
+
+/** Asks the store every three seconds who leads and who is there. */
+export function watchCluster(
+  { clock, log }: { readonly clock: Clock; readonly log: SharedLog },
+  leads: () => boolean,
+): ClusterWatch {
+  let heard: { readonly lease: Lease; readonly gateways: number } | undefined
+  const stopping = new AbortController()
+  const look = async () => {
+    const members = await membersOf(log)
+    const gateways = members.filter(({ seenMsAgo }) => seenMsAgo <= goneMs).length
+    heard = { lease: await leaseOf(log), gateways }
+  }
+  const loop = (async () => {
+    while (!stopping.signal.aborted) {
+      await look().catch((error: unknown) => {
+        if (!(error instanceof StorageError)) throw error
+        heard = undefined
+      })
+      // Aborted by `stop`.
+      await clock.sleep(everyMs, stopping.signal).catch(() => undefined)
+    }
+  })()
+  return {
+    now: () =>
+      heard && {
+        leads: leads(),
+        leader: heard.lease.leader,
+        epoch: heard.lease.epoch,
+        lagRecords: Math.max(0, heard.lease.n - log.applied),
+        gateways: heard.gateways,
+      },
+    async stop() {
+      stopping.abort()
+      await loop
+    },
+  }
+}

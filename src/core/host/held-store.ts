@@ -1,0 +1,230 @@
+/**
+ * The store that a gateway writes, and who executes on it: in a folder the process that holds its
+ * lock, in a database the gateway that holds the lease.
+ */
+
+import type { Budget } from '../gateway/front/budget.js'
+import { sharedBudget } from '../gateway/front/shared-budget.js'
+import { budgetLimits } from '../gateway/gateway.js'
+import type { Ledger, LedgerSettings } from '../gateway/ledger/ledger.js'
+import {
+  type OpenStore,
+  openSharedStore,
+  openStore,
+  readSharedStore,
+  readStore,
+} from '../gateway/ledger/open-store.js'
+import type { Pipeline } from '../gateway/pipeline/pipeline.js'
+import type { Closers } from '../io/closers.js'
+import { requireLocalDisk } from '../io/files.js'
+import type { Machine, Signer } from '../ports.js'
+import { programVersion } from '../protocol/version.js'
+import type { ClusterVitals, Observation } from '../protocol/vitals.js'
+import { acquireLock, type LockUse } from '../storage/lock.js'
+import { type Leadership, startLeadership } from '../storage/postgres/leadership.js'
+import { joinStore, membersOf, type SeenMember } from '../storage/postgres/members.js'
+import { openStoreTables, requireTables } from '../storage/postgres/schema.js'
+import { openWindows, type SharedWindows } from '../storage/postgres/windows.js'
+import type { StoredRecord } from '../storage/record-log.js'
+import { watchCluster } from './cluster-watch.js'
+import type { LoadedConfig } from './config-file.js'
+import { instrumentedFiles } from './instrumented-ports.js'
+import { folderBytes } from './store-size.js'
+
+/** What moves candidates on, while this process may. */
+export type Execution = Pick<Pipeline, 'faults' | 'start' | 'stop'>
+
+/** Makes a pipeline that writes through `ledger`, and asks `fence` before each send. */
+export type MakePipeline = (ledger: Ledger, fence: () => Promise<void>) => Pipeline
+
+/** What only a store that several gateways share has. */
+export interface Cluster {
+  /** Of this gateway. */
+  readonly id: string
+  readonly leadership: () => Leadership | undefined
+  members(): Promise<readonly SeenMember[]>
+  /** From memory; `undefined` while the database cannot be asked. */
+  vitals(): ClusterVitals | undefined
+  /**
+   * Ends the lease of this gateway for a reason that is kept; `false` where another leads. Rejects
+   * with StorageError.
+   */
+  resign(reason: string): Promise<boolean>
+}
+
+export interface HeldStore extends OpenStore {
+  /** How it is called in messages. */
+  readonly name: string
+  /** What it takes in bytes. Rejects with StorageError. */
+  bytes(): Promise<number>
+  /** Replaces what others see of this process. */
+  setUse(use: LockUse): Promise<void>
+  /** The rate-limit windows; `undefined` where they are this process's own. */
+  readonly budget: Budget | undefined
+  readonly cluster: Cluster | undefined
+  execution(make: MakePipeline): Execution
+}
+
+export interface HoldOptions {
+  readonly signer: Signer | undefined
+  readonly onObservation: (observation: Observation) => void
+  readonly onNote: (text: string) => void
+  settings(isNew: boolean): Promise<LedgerSettings>
+}
+
+/**
+ * Takes the lock of a folder, and opens the store in it. Rejects with StorageError (exit 74); what
+ * was opened is with `closers`.
+ */
+export async function holdFolder(
+  machine: Machine,
+  folder: string,
+  { onObservation, onNote, settings }: HoldOptions,
+  closers: Closers,
+): Promise<HeldStore> {
+  await requireLocalDisk(folder)
+  const lock = await acquireLock(machine, folder, 'starting')
+  closers.add(lock.release)
+  const { files, clock } = machine
+  const watched = { ...machine, files: instrumentedFiles(files, clock, onObservation) }
+  const store = await openStore(watched, folder, { fence: lock.fence, onNote, settings })
+  closers.add(() => store.ledger.close())
+  return {
+    ...store,
+    name: folder,
+    bytes: () => folderBytes(files, folder),
+    setUse: lock.setUse,
+    budget: undefined,
+    cluster: undefined,
+    execution: (make) => make(store.ledger, lock.fence),
+  }
+}
+
+/**
+ * Joins the gateways of a database as one more. An empty database gets its tables first. Rejects
+ * with StorageError (exit 74); what was opened is with `closers`.
+ */
+export async function holdDatabase(
+  machine: Machine,
+  url: string,
+  { config }: LoadedConfig,
+  { signer, settings, onObservation }: HoldOptions,
+  closers: Closers,
+): Promise<HeldStore> {
+  const { clock, random } = machine
+  const database = await machine.edges.database(url)
+  await openStoreTables(database)
+  const store = await openSharedStore({ clock, random }, database, { settings, onObservation })
+  const { ledger, log } = store
+  closers.add(() => ledger.close())
+  const id = random.uuid()
+  const member = await joinStore(
+    { clock, log },
+    {
+      id,
+      version: programVersion,
+      host: machine.liveness.host,
+      adminUrl: undefined,
+      executor: signer?.address,
+    },
+  )
+  closers.add(member.stop)
+  const limits = budgetLimits(config)
+  const windows = openWindows(database, limits.windowMs)
+  closers.add(async () => windows.close())
+  let leadership: Leadership | undefined
+  const watch = watchCluster({ clock, log }, () => leadership?.epoch !== undefined)
+  closers.add(watch.stop)
+  return {
+    ...store,
+    name: database.name,
+    setUse: ({ adminUrl }) => member.setAdminUrl(adminUrl),
+    budget: sharedBudget(limits, timed(windows, clock, onObservation), clock.monotonicMs),
+    cluster: {
+      id,
+      leadership: () => leadership,
+      members: () => membersOf(log),
+      vitals: watch.now,
+      resign: async (reason) => (await leadership?.resign(reason)) ?? false,
+    },
+    execution: (make) => {
+      let pipeline: Pipeline | undefined
+      return {
+        start() {
+          leadership ??= startLeadership({
+            clock,
+            random,
+            log,
+            id,
+            standsBack: signer === undefined,
+            obstacle: () => otherExecutor(ledger, signer),
+            hasFailed: () => pipeline?.ended,
+            onGained(epoch) {
+              pipeline = make(underEpoch(ledger, epoch), () => fenceOf(leadership))
+              pipeline.start()
+            },
+            async onLost() {
+              await pipeline?.stop()
+              pipeline = undefined
+            },
+          })
+        },
+        faults() {
+          const obstacle = leadership?.obstacle
+          return obstacle === undefined ? (pipeline?.faults() ?? []) : [obstacle]
+        },
+        stop: async () => leadership?.stop(),
+      }
+    },
+  }
+}
+
+/**
+ * Opens the store of a configuration for looking only; `onRecord` gets every record. Rejects with
+ * StorageError.
+ */
+export async function readPlaced(
+  machine: Machine,
+  { place }: Pick<LoadedConfig, 'place'>,
+  settings: LedgerSettings,
+  onRecord?: (record: StoredRecord) => void,
+): Promise<Ledger> {
+  if (place.kind === 'folder') return readStore(machine, place.folder, settings, onRecord)
+  const database = await machine.edges.database(place.url)
+  await requireTables(database)
+  return readSharedStore(machine, database, settings, onRecord)
+}
+
+const timed = (
+  windows: SharedWindows,
+  { monotonicMs }: Machine['clock'],
+  onObservation: HoldOptions['onObservation'],
+): SharedWindows => ({
+  ...windows,
+  async charge(client, items) {
+    const startMs = monotonicMs()
+    const charged = await windows.charge(client, items)
+    onObservation({ kind: 'charged', seconds: (monotonicMs() - startMs) / 1_000 })
+    return charged
+  },
+})
+
+const fenceOf = (leadership: Leadership | undefined) => leadership?.fence() ?? Promise.resolve()
+
+/** The ledger of a leader: its commits are fenced off once another leads. */
+const underEpoch = (ledger: Ledger, epoch: number): Ledger =>
+  Object.create(ledger, {
+    commit: {
+      value: (...[changes, basis]: Parameters<Ledger['commit']>) =>
+        ledger.commit(changes, basis, epoch),
+    },
+  }) as Ledger
+
+/** Nonces of another key cannot be driven by this one (R3). */
+function otherExecutor(ledger: Ledger, signer: Signer | undefined): string | undefined {
+  const other = ledger.slots().find(({ executor }) => executor !== signer?.address)
+  return (
+    other &&
+    `transactions of the executor ${other.executor} are open, and this gateway has ${signer ? `the key of ${signer.address}` : 'no executor key'}`
+  )
+}

@@ -1,0 +1,112 @@
+/**
+ * Programs that cannot outlive us. A watcher between us and each of them reads a pipe that only we
+ * hold. It ends the program and removes its folder when the pipe closes, however we died.
+ */
+import { spawn } from 'node:child_process'
+
+/**
+ * What the watcher runs (`node -e`): its own session, so that Ctrl-C at a terminal reaches us alone
+ * and a drain still has its program. The first line it writes is the program's pid.
+ */
+const watcherSource = `
+const { spawn } = require('node:child_process')
+const { rmSync, writeSync } = require('node:fs')
+const [given, program, ...args] = process.argv.slice(1)
+const { cwd, account, end: signal, folder } = JSON.parse(given)
+const child = spawn(program, args, { cwd, ...account, stdio: ['ignore', 'inherit', 'inherit'] })
+const end = () => child.kill(signal)
+const leave = (code) => {
+  if (folder) rmSync(folder, { recursive: true, force: true, maxRetries: 3 })
+  process.exit(code)
+}
+child.on('error', (error) => { writeSync(2, 'cannot run: ' + error.message + '\\n'); leave(1) })
+child.on('exit', (code) => leave(code === null ? 1 : code))
+if (child.pid !== undefined) writeSync(1, 'process ' + child.pid + '\\n')
+for (const name of ['SIGTERM', 'SIGINT', 'SIGHUP']) process.on(name, end)
+process.stdin.on('end', end).on('close', end).on('error', end).resume()
+`
+
+export interface OwnedOptions {
+  readonly cwd: string
+  /** All that it finds in its environment. */
+  readonly env: Readonly<Record<string, string | undefined>>
+  /** What ends it. */
+  readonly end: 'SIGKILL' | 'SIGQUIT'
+  /** Removed once it has ended. */
+  readonly folder?: string
+  /** Whose it is; default: ours. */
+  readonly account?: { readonly uid?: number; readonly gid?: number }
+}
+
+/** A program that was started. */
+export interface OwnedProcess {
+  /** Of the process between us and it; `undefined` where that could not be started. */
+  readonly watcherPid: number | undefined
+  /** What both have written lately, the watcher's first line too. */
+  output(): string
+  /**
+   * Resolves with the first match of a pattern in the output; with `undefined` where the program has
+   * ended, or after so many milliseconds.
+   */
+  said(pattern: RegExp, withinMs: number): Promise<RegExpExecArray | undefined>
+  /** Resolves when it is gone, by itself too. */
+  readonly ended: Promise<void>
+  /** Ends it; again: the same. */
+  stop(): Promise<void>
+}
+
+/** Bytes of the output that are kept: what is left of it explains a failure. */
+const keptBytes = 8_192
+
+/** The watcher's first line. */
+export const pidLine = /^process (\d+)$/m
+
+/** Starts a program with its arguments. Throws nothing: `ended` says that it could not be started. */
+export function startOwned(
+  program: string,
+  args: readonly string[],
+  { env, ...options }: OwnedOptions,
+): OwnedProcess {
+  const watcher = spawn(
+    process.execPath,
+    ['-e', watcherSource, '--', JSON.stringify(options), program, ...args],
+    { detached: true, windowsHide: true, stdio: ['pipe', 'pipe', 'pipe'], env },
+  )
+  let output = ''
+  const listeners = new Set<() => void>()
+  const ended = new Promise<void>((resolve) => {
+    watcher.once('error', () => resolve())
+    watcher.once('close', () => resolve())
+  })
+  // The pipe breaks when the watcher goes first; `ended` says so already.
+  watcher.stdin.on('error', () => undefined)
+  // After the start this only keeps the pipes empty.
+  const read = (chunk: Buffer): void => {
+    output = (output + chunk.toString()).slice(-keptBytes)
+    for (const listener of listeners) listener()
+  }
+  watcher.stdout.on('data', read)
+  watcher.stderr.on('data', read)
+  return {
+    watcherPid: watcher.pid,
+    output: () => output,
+    said: (pattern, withinMs) =>
+      new Promise((resolve) => {
+        const look = () => {
+          const found = pattern.exec(output)
+          if (found === null) return
+          listeners.delete(look)
+          resolve(found)
+        }
+        listeners.add(look)
+        look()
+        void ended.then(() => resolve(undefined))
+        setTimeout(() => resolve(undefined), withinMs).unref()
+      }),
+    ended,
+    async stop() {
+      watcher.stdin.end()
+      await ended
+    },
+  }
+}

@@ -1,0 +1,208 @@
+/** PostgreSQL, by the driver `pg`; loaded only for a store that lies there. */
+import { readFileSync } from 'node:fs'
+import pg from 'pg'
+import { type SqlDatabase, SqlError, type SqlRow, type SqlSession } from '../ports.js'
+import { UsageError } from '../protocol/errors.js'
+
+/** A statement without an answer for so long is given up, and its session with it. */
+const answerMs = 5_000
+const connectMs = 5_000
+const keepAliveMs = 5_000
+
+/** What a `postgres:` URL says. Parts are percent-decoded. */
+export interface PostgresUrl {
+  readonly user: string | undefined
+  readonly password: string | undefined
+  readonly hosts: readonly { readonly host: string; readonly port: number }[]
+  readonly database: string
+  readonly parameters: ReadonlyMap<string, string>
+}
+
+const urlForm =
+  /^postgres(?:ql)?:\/\/(?:(?<user>[^:@/?]*)(?::(?<password>[^@/?]*))?@)?(?<hosts>[^@/?]+)\/(?<database>[^/?]+)(?:\?(?<query>.*))?$/
+const hostForm = /^(?<host>\[[0-9a-fA-F:.]+\]|[^:,[\]]+)(?::(?<port>\d{1,5}))?$/
+const known = ['sslmode', 'sslrootcert']
+const sslModes = ['disable', 'require', 'verify-full']
+
+/**
+ * Reads `postgres://user@host[:port][,host…]/database?sslmode=…`. Throws UsageError
+ * `invalid_store_url`, which never repeats the URL (R5).
+ */
+export function parsePostgresUrl(url: string): PostgresUrl {
+  const parts = urlForm.exec(url)?.groups
+  const hosts = parts?.hosts?.split(',').map((text) => hostForm.exec(text)?.groups)
+  if (!parts || !hosts?.every((one) => one !== undefined))
+    throw badUrl('it is not of the form postgres://user@host:5432,host:5432/database')
+  const parameters = new Map(new URLSearchParams(parts.query ?? ''))
+  for (const name of parameters.keys())
+    if (!known.includes(name))
+      throw badUrl(`"${name}" is not a parameter of it; known are ${known.join(' and ')}`)
+  const mode = parameters.get('sslmode')
+  if (mode !== undefined && !sslModes.includes(mode))
+    throw badUrl(`sslmode is one of ${sslModes.join(', ')}`)
+  const decoded = (text: string | undefined) => {
+    try {
+      return text === undefined || text === '' ? undefined : decodeURIComponent(text)
+    } catch {
+      throw badUrl('a % of it is not followed by two hexadecimal digits')
+    }
+  }
+  return {
+    user: decoded(parts.user),
+    password: decoded(parts.password),
+    hosts: hosts.map(({ host = '', port = '5432' }) => ({
+      host: host.replace(/^\[|\]$/g, ''),
+      port: Number(port),
+    })),
+    database: decoded(parts.database) ?? '',
+    parameters,
+  }
+}
+
+const badUrl = (what: string) =>
+  new UsageError('invalid_store_url', `the URL of the store cannot be read: ${what}`, {
+    hint: 'correct "store" of gateway.json, or the file that holds the URL',
+  })
+
+/** The database of a URL. Hosts are tried in order; one that takes no writes is passed over. */
+export function postgresDatabase(url: string): SqlDatabase & { close(): Promise<void> } {
+  const parsed = parsePostgresUrl(url)
+  const sessions = new Set<SqlSession>()
+  const { hosts, database } = parsed
+  return {
+    name: `${hosts.map(({ host, port }) => `${host}:${port}`).join(',')}/${database}`,
+    async connect() {
+      let failure = new SqlError('08006', 'no host takes writes', false)
+      for (const { host, port } of hosts) {
+        try {
+          const session = await connectTo(parsed, host, port)
+          for (const one of sessions) if (one.isLost) sessions.delete(one)
+          sessions.add(session)
+          return session
+        } catch (error) {
+          if (!(error instanceof SqlError)) throw error
+          failure = error
+        }
+      }
+      throw failure
+    },
+    async close() {
+      for (const session of sessions) session.destroy()
+    },
+  }
+}
+
+/** Without a word about TLS a database elsewhere has to prove who it is. */
+function tlsOf({ parameters }: PostgresUrl, host: string) {
+  const isHere = host === 'localhost' || host === '::1' || host.startsWith('127.')
+  const mode = parameters.get('sslmode') ?? (isHere ? 'disable' : 'verify-full')
+  if (mode === 'disable') return false
+  const root = parameters.get('sslrootcert')
+  return {
+    rejectUnauthorized: mode === 'verify-full',
+    ...(root === undefined ? {} : { ca: certificateIn(root) }),
+  }
+}
+
+/** Read at each connection: it may be replaced, and not be there for a moment. */
+function certificateIn(path: string): string {
+  try {
+    return readFileSync(path, 'utf8')
+  } catch (error) {
+    throw sqlErrorOf(error)
+  }
+}
+
+async function connectTo(parsed: PostgresUrl, host: string, port: number): Promise<SqlSession> {
+  const client = new pg.Client({
+    host,
+    port,
+    user: parsed.user,
+    password: parsed.password,
+    database: parsed.database,
+    ssl: tlsOf(parsed, host),
+    application_name: 'proposer',
+    // Statements are sent when they are asked for, not when the one before was answered.
+    pipeline: true,
+    connectionTimeoutMillis: connectMs,
+    keepAlive: true,
+    keepAliveInitialDelayMillis: keepAliveMs,
+  })
+  const session = sessionOf(client)
+  try {
+    await client.connect()
+    const [state] = await session.query(
+      "SELECT pg_is_in_recovery() OR current_setting('transaction_read_only') = 'on' AS read_only",
+    )
+    if (state?.read_only === true)
+      throw new SqlError('25006', `${host}:${port} takes no writes`, true)
+    return session
+  } catch (error) {
+    session.destroy()
+    throw sqlErrorOf(error)
+  }
+}
+
+function sessionOf(client: pg.Client): SqlSession {
+  let isLost = false
+  let notices: { code: string; message: string }[] = []
+  const destroy = () => {
+    isLost = true
+    // `end` waits for what is under way; this does not.
+    streamOf(client).destroy()
+  }
+  client.on('error', destroy)
+  client.on('end', () => {
+    isLost = true
+  })
+  client.on('notice', ({ code = '', message = '' }) => {
+    notices.push({ code, message })
+  })
+  const run = async (config: pg.QueryConfig) => {
+    const timer = setTimeout(destroy, answerMs)
+    notices = []
+    try {
+      return await client.query(config)
+    } catch (error) {
+      const failure = sqlErrorOf(error)
+      // A server that has become a standby keeps its connections: another one takes the writes.
+      if (!failure.isAnswered || failure.code === '25006') destroy()
+      throw failure
+    } finally {
+      clearTimeout(timer)
+    }
+  }
+  return {
+    query: async (text, values) => {
+      const result = await run({ text, values: values ? [...values] : [] })
+      return result.rows as SqlRow[]
+    },
+    script: async (text) => {
+      const results: unknown = await run({ text })
+      const last = Array.isArray(results) ? results.at(-1) : results
+      return (last as pg.QueryResult).rows as SqlRow[]
+    },
+    notices() {
+      const seen = notices
+      notices = []
+      return seen
+    },
+    get isLost() {
+      return isLost
+    },
+    destroy,
+  }
+}
+
+/** pg keeps its socket to itself, and its own `end` waits for answers that may never come. */
+const streamOf = (client: pg.Client) =>
+  (client as unknown as { connection: { stream: { destroy(): void } } }).connection.stream
+
+/** A message of PostgreSQL or of Node; neither holds the password. */
+function sqlErrorOf(error: unknown): SqlError {
+  if (error instanceof SqlError) return error
+  const { code, severity } = error as { code?: unknown; severity?: unknown }
+  const message = error instanceof Error && error.message !== '' ? error.message : String(code)
+  // FATAL and PANIC end the session.
+  return new SqlError(typeof code === 'string' ? code : '08006', message, severity === 'ERROR')
+}

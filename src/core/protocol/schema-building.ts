@@ -1,0 +1,28 @@
+/** How the schemas of the wire are built. */
+
+import * as z from 'zod/mini'
+import type { Hex } from '../ports.js'
+import { limits } from './words.js'
+
+type About = Readonly<Record<string, unknown>>
+/** The schema under its name in the OpenAPI document. */
+export const named = <S extends z.ZodMiniType>(id: string, schema: S, about: About = {}): S => {
+  z.globalRegistry.add(schema, { id, ...about })
+  return schema
+}
+export const described = (
+  id: string,
+  description: string,
+  text: z.ZodMiniString,
+  about: About = {},
+) => named(id, text, { description, ...about })
+/** Hex for the types too. */
+export const hex = (text: z.ZodMiniString) => text as unknown as z.ZodMiniType<Hex, Hex>
+export const matching = (pattern: RegExp, abort = false) =>
+  z.string().check(z.regex(pattern, { abort }))
+export const fitting = (code: string, fits: (text: string) => boolean) =>
+  z.refine<string>(fits, { params: { code } })
+export const listOf = <S extends z.ZodMiniType>(item: S) =>
+  z.array(item).check(z.minLength(1), z.maxLength(limits.batchItems))
+export const natural = () => z.int().check(z.minimum(0))
+export const zeroPayment = z.literal('0')

@@ -1,0 +1,237 @@
+/** Copying a store from one place to another, record by record, so that it can be taken up again. */
+import type { Clock, Files, Hash, Liveness, Random } from '../ports.js'
+import { StorageError } from '../protocol/errors.js'
+import { joinPath, makeDurableDir, namesIn } from './durable.js'
+import { encodeData } from './line.js'
+import { acquireLock } from './lock.js'
+import { openLog } from './log.js'
+import { openLogReader } from './reader.js'
+import type { CompactableLog, LogOptions, StoredRecord } from './record-log.js'
+
+/** What is copied of a record; its number follows from its place. */
+export type CopiedRecord = Pick<StoredRecord, 'kind' | 'data' | 'timeMs' | 'head'>
+
+export interface CopySource {
+  readonly name: string
+  /** Every record in order, whole. */
+  records(): AsyncIterable<CopiedRecord>
+}
+
+export interface CopyTarget extends CopySource {
+  /** Writes records behind those that are there. */
+  append(records: readonly CopiedRecord[]): Promise<void>
+  /** All is there and the same: makes it durable, and lets gateways open it. */
+  finish(): Promise<void>
+  /** Leaves what was copied, to be taken up again. */
+  close(): Promise<void>
+}
+
+export interface Copied {
+  /** Written by this run. */
+  readonly copied: number
+  /** Compared at the end: all that the source has. */
+  readonly records: number
+}
+
+const batchRecords = 500
+const batchBytes = 1024 * 1024
+
+/**
+ * Copies what the target has not yet, then compares everything. Rejects with StorageError
+ * `store_mismatch` where the target holds another store, or has gone on by itself; with the reason
+ * of `signal`.
+ */
+export async function copyRecords(
+  source: CopySource,
+  target: CopyTarget,
+  { signal, onProgress }: { signal: AbortSignal; onProgress(copied: number): void },
+): Promise<Copied> {
+  const from = source.records()[Symbol.asyncIterator]()
+  try {
+    const before = await comparePrefix(source, from, target)
+    const copied = await copyRest(from, target, (count) => {
+      onProgress(before + count)
+      signal.throwIfAborted()
+    })
+    const records = before + copied
+    if (records === 0)
+      throw new StorageError('store_missing', `${source.name} holds no records`, {
+        hint: 'name the store that has them',
+      })
+    if (copied > 0) await compareAll(source, target, records)
+    await target.finish()
+    return { copied, records }
+  } finally {
+    await from.return?.()
+  }
+}
+
+/** Writes what the source has left; `onBatch` gets the number so far. */
+async function copyRest(
+  from: AsyncIterator<CopiedRecord>,
+  target: CopyTarget,
+  onBatch: (copied: number) => void,
+): Promise<number> {
+  let copied = 0
+  let batch: CopiedRecord[] = []
+  let bytes = 0
+  const flush = async () => {
+    await target.append(batch)
+    copied += batch.length
+    batch = []
+    bytes = 0
+    onBatch(copied)
+  }
+  for (let next = await from.next(); !next.done; next = await from.next()) {
+    batch.push(next.value)
+    bytes += textOf(next.value).length
+    if (batch.length === batchRecords || bytes >= batchBytes) await flush()
+  }
+  if (batch.length > 0) await flush()
+  return copied
+}
+
+/** How many records the target has, each the same as the source's. */
+async function comparePrefix(
+  source: CopySource,
+  from: AsyncIterator<CopiedRecord>,
+  target: CopyTarget,
+): Promise<number> {
+  let count = 0
+  for await (const there of target.records()) {
+    const next = await from.next()
+    count += 1
+    if (next.done)
+      throw mismatch(`${target.name} has ${count} records or more, ${source.name} has ${count - 1}`)
+    if (!isSame(next.value, there))
+      throw mismatch(`record ${count} of ${target.name} is not that of ${source.name}`)
+  }
+  return count
+}
+
+async function compareAll(source: CopySource, target: CopyTarget, count: number): Promise<void> {
+  const from = source.records()[Symbol.asyncIterator]()
+  const compared = await comparePrefix(source, from, target).finally(() => from.return?.())
+  if (compared === count) return
+  throw mismatch(`${target.name} has ${compared} records after the copy of ${count}`)
+}
+
+const textOf = ({ kind, data }: CopiedRecord) => encodeData(kind, data)
+
+const isSame = (one: CopiedRecord, other: CopiedRecord) =>
+  one.kind === other.kind && one.timeMs === other.timeMs && textOf(one) === textOf(other)
+
+const mismatch = (detail: string) =>
+  new StorageError('store_mismatch', `${detail}: another store, or one that was served since`, {
+    hint: 'nothing of it was changed; name an empty place as the target',
+  })
+
+export interface CopyPorts {
+  readonly files: Files
+  readonly clock: Clock
+  readonly random: Random
+  readonly hash: Hash
+  readonly liveness: Liveness
+}
+
+type FolderOptions = Pick<LogOptions, 'format' | 'knownKinds'>
+
+/** A folder that nobody writes as long as it is copied from. Rejects as `acquireLock`. */
+export async function openFolderSource(
+  ports: CopyPorts,
+  folder: string,
+  options: FolderOptions,
+): Promise<CopySource & { close(): Promise<void> }> {
+  const lock = await acquireLock(ports, folder, 'operator')
+  return { name: folder, records: () => readAll(ports, folder, options), close: lock.release }
+}
+
+async function* readAll(
+  ports: CopyPorts,
+  folder: string,
+  options: FolderOptions,
+): AsyncGenerator<StoredRecord> {
+  const reader = await openLogReader(ports, folder, options)
+  try {
+    yield* reader.scan()
+  } finally {
+    await reader.close()
+  }
+}
+
+/**
+ * A folder to copy to. One that is not there yet appears whole: until then the copy lies beside it,
+ * under the name with `.copying`. Rejects as `acquireLock`, and with `store_mismatch` for a folder
+ * that holds something else.
+ */
+export async function openFolderTarget(
+  ports: CopyPorts,
+  folder: string,
+  options: FolderOptions,
+): Promise<CopyTarget> {
+  const names = await namesIn(ports.files, folder)
+  if (names.length > 0 && !names.includes('FORMAT'))
+    throw mismatch(`${folder} is not empty, and holds no store`)
+  const work = names.length > 0 ? folder : `${folder}.copying`
+  const lock = await acquireLock(ports, work, 'operator')
+  const end = { timeMs: 0, log: undefined as CompactableLog | undefined }
+  const writing = {
+    ...ports,
+    files: unsynced(ports.files),
+    // Records keep their times.
+    clock: { ...ports.clock, nowMs: () => end.timeMs },
+  }
+  const close = async () => {
+    await end.log?.close()
+    end.log = undefined
+    await lock.release()
+  }
+  return {
+    name: folder,
+    records: () => readAll(ports, work, options),
+    async append(records) {
+      end.log ??= await openLog(writing, work, { ...options, fence: lock.fence }, () => undefined)
+      for (const run of runsOf(records)) {
+        end.timeMs = run[0]?.timeMs ?? 0
+        await end.log.append(run)
+      }
+    },
+    async finish() {
+      await close()
+      await syncFolder(ports.files, work)
+      if (work === folder) return
+      await ports.files.rename(work, folder)
+      await makeDurableDir(ports.files, folder)
+    },
+    close,
+  }
+}
+
+/** Neighbours of one time, which one append can write. */
+function runsOf(records: readonly CopiedRecord[]): readonly (readonly CopiedRecord[])[] {
+  const runs: CopiedRecord[][] = []
+  for (const record of records) {
+    const last = runs.at(-1)
+    if (last?.[0]?.timeMs === record.timeMs) last.push(record)
+    else runs.push([record])
+  }
+  return runs
+}
+
+/** Nobody relies on a copy before it is finished, which syncs all of it at once. */
+const unsynced = (files: Files): Files => ({
+  ...files,
+  async open(path, mode) {
+    const handle = await files.open(path, mode)
+    return { ...handle, datasync: async () => undefined }
+  },
+})
+
+async function syncFolder(files: Files, folder: string): Promise<void> {
+  for (const name of await namesIn(files, folder)) {
+    if (!/^(log-|snap-|FORMAT|MANIFEST|HIGHWATER)/.test(name)) continue
+    const handle = await files.open(joinPath(folder, name), 'read')
+    await handle.datasync().finally(() => handle.close())
+  }
+  await files.syncDir(folder)
+}

@@ -1,0 +1,297 @@
+/** Writing to a shared log: groups of appends, each decided and written under the lock of `head`. */
+import { SqlError, type SqlSession } from '../../ports.js'
+import { StorageError } from '../../protocol/errors.js'
+import { failedForGood, notOurs } from '../failures.js'
+import { encodeData } from '../line.js'
+import type { Append, Waiting } from '../queue.js'
+import type { NewRecord, StoredRecord } from '../record-log.js'
+import {
+  applyRows,
+  applyUpTo,
+  breakOff,
+  downReason,
+  type Head,
+  leaseIsFree,
+  requireSameLog,
+  rowsAfter,
+  type State,
+  type Written,
+} from './log-state.js'
+import { isPassing, notReached } from './session.js'
+
+/** A group is tried for so long before it is refused; an unknown commit is settled for longer. */
+const tryMs = 4_000
+const settleMs = 15_000
+const retryMs = 50
+
+/** The texts of records, checked. */
+export function encoded({ knownKinds }: State, records: readonly NewRecord[]): Append {
+  const texts = records.map(({ kind, data }) => {
+    if (!knownKinds(kind)) throw notOurs(kind)
+    return encodeData(kind, data)
+  })
+  return { records, texts }
+}
+
+type Decided = Append & { readonly each: Waiting }
+
+/** A group whose transaction may have to be tried again. */
+interface Work {
+  readonly group: readonly Waiting[]
+  /** Those that were told no: a later try leaves them out. */
+  readonly refused: Set<Waiting>
+  /** Stands in every row of it. */
+  readonly id: string
+  readonly timeMs: number
+  /** What went with a COMMIT whose answer was lost. */
+  sent: readonly Decided[] | undefined
+}
+
+/** Writes what waits until nothing does. */
+export async function drain(log: State): Promise<void> {
+  log.isDraining = true
+  while (!log.queue.isEmpty()) await log.exclusive(() => writeGroup(log))
+  log.isDraining = false
+}
+
+async function writeGroup(log: State): Promise<void> {
+  const group = log.queue.take()
+  const timeMs = Math.trunc(log.clock.nowMs())
+  const work: Work = {
+    group,
+    refused: new Set(),
+    id: log.random.uuid(),
+    timeMs,
+    sent: undefined,
+  }
+  const startMs = log.clock.monotonicMs()
+  try {
+    await tried(log, work)
+    const seconds = (log.clock.monotonicMs() - startMs) / 1_000
+    log.onObservation?.({ kind: 'appended', seconds })
+  } catch (error) {
+    const isUnknown = error instanceof SqlError && work.sent !== undefined
+    const reason = isUnknown
+      ? failedForGood(`whether ${log.name} has taken a write is unknown`, error)
+      : notReached(log.name, error)
+    for (const each of group) each.reject(reason)
+    // What waits behind it has waited as long, and would wait as long again.
+    if (error instanceof SqlError && isPassing(error))
+      for (const each of log.queue.takeAll()) each.reject(notReached(log.name, error))
+  }
+}
+
+/** Tries until the group is done, or may not be tried any more; then the last error rejects. */
+async function tried(log: State, work: Work): Promise<void> {
+  const startMs = log.clock.monotonicMs()
+  for (;;) {
+    try {
+      await log.writer.use((session) => attempt(log, session, work))
+      log.down = undefined
+      return
+    } catch (error) {
+      if (!(error instanceof SqlError)) throw error
+      // Two of one identity, or of one nonce: the judgement above the tables has a fault.
+      if (error.code === '23505') throw breakOff(log, error, `${log.name} refused a record`)
+      const isUnknown = work.sent !== undefined
+      const isLate = log.clock.monotonicMs() - startMs > (isUnknown ? settleMs : tryMs)
+      if (isLate || log.failed || !(isUnknown || isPassing(error))) {
+        if (!error.isAnswered) log.down = downReason(log, error)
+        throw error
+      }
+      log.onObservation?.({ kind: 'retried' })
+      await log.clock.sleep(retryMs * (1 + (log.random.bytes(1)[0] ?? 0) / 128))
+    }
+  }
+}
+
+/** One try at a group. Rejects with SqlError; whether it may be written is then told by `sent`. */
+async function attempt(log: State, session: SqlSession, work: Work): Promise<void> {
+  try {
+    const head = await (work.sent === undefined ? lockEnd : lockHead)(log, session)
+    if (work.sent !== undefined) {
+      if (await settle(log, session, work, work.sent, head.n)) return
+      // Under the lock nothing of it is there: what was sent was not committed.
+      work.sent = undefined
+    }
+    const decisions = decide(log, work, head)
+    if (decisions.some(({ texts }) => texts.length > 0)) {
+      work.sent = decisions
+      const written = insert(session, head.n, work, decisions.flatMap(rowsOf))
+      await together([written, commit(log, session)]).catch((error: unknown) => {
+        // An error instead of the commit; one of an earlier statement says nothing about it.
+        if (error instanceof SqlError && error.isAnswered) work.sent = undefined
+        throw error
+      })
+    } else await session.script('ROLLBACK')
+    finish(log, work, decisions)
+  } catch (error) {
+    if (!session.isLost) await session.script('ROLLBACK')
+    throw error
+  }
+}
+
+/**
+ * Under the lock: whether the group whose COMMIT was not answered is there. Then it is done, with
+ * the rows before and behind it.
+ */
+async function settle(
+  log: State,
+  session: SqlSession,
+  work: Work,
+  sent: readonly Decided[],
+  n: number,
+): Promise<boolean> {
+  const rows = await rowsAfter(session, log.applied, n, n)
+  const first = rows.findIndex(({ grp }) => grp === work.id)
+  if (first < 0) {
+    applyRows(log, rows)
+    return false
+  }
+  // A server whose wait was cut off shows what no standby has: this commit waits for it, too.
+  await session.query('UPDATE proposer.head SET n = n WHERE id = 1')
+  await commit(log, session)
+  applyRows(log, rows.slice(0, first))
+  finish(log, work, sent)
+  applyRows(log, rows.slice(first + sent.flatMap(rowsOf).length))
+  return true
+}
+
+const rowsOf = ({ records, texts }: Append) =>
+  records.map(({ kind }, index) => ({ kind, text: texts[index] ?? 'null' }))
+
+/**
+ * Waits for statements that were sent at once: the server runs them in turn, and none after one
+ * that failed, whose error this rejects with.
+ */
+async function together<T extends readonly unknown[]>(
+  sent: readonly [...{ [K in keyof T]: Promise<T[K]> }],
+): Promise<T> {
+  await Promise.allSettled(sent)
+  return (await Promise.all(sent)) as unknown as T
+}
+
+/** Locks the end of the log, and applies what was written up to it. */
+async function lockEnd(log: State, session: SqlSession): Promise<Head> {
+  for (;;) {
+    // A statement of its own: its snapshot is taken when the lock is held.
+    const [head, rows] = await together([lockHead(log, session), rowsAfter(session, log.applied)])
+    if (head.n - log.applied === rows.length) {
+      applyRows(log, rows)
+      return head
+    }
+    // Others do not wait while much is read.
+    await session.script('ROLLBACK')
+    applyRows(log, rows)
+    await applyUpTo(log, session, head.n)
+  }
+}
+
+/** Begins a transaction and locks the end of the log, which must be as we know it, or longer. */
+async function lockHead(log: State, session: SqlSession): Promise<Head> {
+  const [row] = await session.script(
+    `BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = '2s';
+     SET LOCAL statement_timeout = '5s'; SET LOCAL idle_in_transaction_session_timeout = '2s';
+     SELECT h.n, h.epoch, h.holder, ${leaseIsFree} AS is_free,
+            (SELECT grp FROM proposer.record WHERE n = ${log.applied}) AS grp
+       FROM proposer.head h WHERE h.id = 1 FOR UPDATE OF h`,
+  )
+  const n = Number(row?.n)
+  requireSameLog(log, n, row?.grp)
+  const holder = typeof row?.holder === 'string' ? row.holder : null
+  return { n, epoch: Number(row?.epoch), holder, isFree: row?.is_free === true }
+}
+
+/** What each append writes; one that is fenced off or throws is out of the group. */
+function decide(log: State, { group, refused }: Work, { epoch }: Head): readonly Decided[] {
+  log.groups++
+  return group.flatMap((each) => {
+    if (refused.has(each)) return []
+    try {
+      if (each.epoch !== undefined && each.epoch !== epoch) {
+        log.onObservation?.({ kind: 'fenced' })
+        throw fenced(each.epoch, epoch)
+      }
+      return [{ each, ...each.decide(log.groups) }]
+    } catch (error) {
+      refused.add(each)
+      each.reject(error)
+      return []
+    }
+  })
+}
+
+const fenced = (own: number, epoch: number) =>
+  new StorageError('store_fenced', `another gateway leads: epoch ${epoch}, ours was ${own}`, {
+    httpStatus: 503,
+    hint: 'nothing was written; the other gateway goes on with it',
+  })
+
+async function insert(
+  session: SqlSession,
+  n: number,
+  { id, timeMs }: Pick<Work, 'id' | 'timeMs'>,
+  rows: readonly { readonly kind: string; readonly text: string }[],
+): Promise<void> {
+  await session.query(
+    `WITH written AS (
+       INSERT INTO proposer.record (n, grp, k, t, d)
+       SELECT $1::bigint + i, $2::uuid, k, $3::bigint, d::json
+         FROM unnest($4::text[], $5::text[]) WITH ORDINALITY AS r (k, d, i))
+     UPDATE proposer.head SET n = $6 WHERE id = 1`,
+    [n, id, timeMs, rows.map(({ kind }) => kind), rows.map(({ text }) => text), n + rows.length],
+  )
+}
+
+/** An SqlError that was not answered leaves it unknown. */
+async function commit(log: State, session: SqlSession): Promise<void> {
+  session.notices()
+  await session.query('COMMIT')
+  // Somebody has ended the wait for the standby: the record may be lost with this server.
+  const doubt = session.notices().find(({ code }) => code === '01000')
+  if (doubt) throw breakOff(log, new Error(doubt.message), `${log.name} did not keep a write safe`)
+}
+
+/** Hands each append its records, which are durable now. */
+function finish(log: State, work: Work, decisions: readonly Decided[]): void {
+  for (const { each, records } of decisions) {
+    const stored = records.map((record): StoredRecord => {
+      log.applied += 1
+      return { ...record, sequence: log.applied, timeMs: work.timeMs, position: log.applied }
+    })
+    if (stored.length > 0) log.appliedGroup = work.id
+    try {
+      each.onDurable?.(stored)
+      each.resolve(stored)
+    } catch (error) {
+      each.reject(breakOff(log, error, 'a durable record could not be applied'))
+    }
+  }
+}
+
+/** See `SharedLog.transact`. */
+export async function transact(
+  log: State,
+  decide: (head: Head) => Written | undefined,
+): Promise<Head> {
+  const work = { id: log.random.uuid(), timeMs: Math.trunc(log.clock.nowMs()) }
+  return log.exclusive(() =>
+    log.writer.use(async (session) => {
+      try {
+        const head = await lockEnd(log, session)
+        const written = decide(head)
+        if (written === undefined) {
+          await session.script('ROLLBACK')
+          return head
+        }
+        await insert(session, head.n, work, rowsOf(encoded(log, written.records)))
+        await session.query(`UPDATE proposer.head SET ${written.head} WHERE id = 1`)
+        await commit(log, session)
+        return head
+      } catch (error) {
+        if (!session.isLost) await session.script('ROLLBACK')
+        throw error
+      }
+    }),
+  )
+}

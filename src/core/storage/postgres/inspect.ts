@@ -1,0 +1,175 @@
+/** Reads a whole store in a database for what is wrong with it. Looks only; gateways go on. */
+import type { SqlDatabase } from '../../ports.js'
+import { ProposerError, StorageError } from '../../protocol/errors.js'
+import { messageOf } from '../failures.js'
+import type { StoredRecord } from '../record-log.js'
+import { columns, recordOfRow } from './log-state.js'
+import { requireTables } from './schema.js'
+import { openQueries, type Queries } from './session.js'
+import { type SnapshotHead, snapshotFormat } from './shared-log.js'
+
+const pageRows = 1_000
+
+/** What a whole store holds. */
+export interface SharedInspection {
+  readonly records: number
+  readonly epoch: number
+  readonly writeVersion: number
+  readonly bytes: number
+  /** The record that the snapshot stands for; `undefined` without one of this version's form. */
+  readonly snapshotAt: number | undefined
+  readonly damage: SharedDamage | undefined
+}
+
+/** The first thing that is wrong. */
+export interface SharedDamage {
+  readonly detail: string
+  /** The records are whole, and only what openings start from is not. */
+  readonly isOfSnapshot: boolean
+}
+
+export interface Inspector {
+  readonly knownKinds: (kind: string) => boolean
+  /** Called in order; what it throws as RangeError or StorageError is a fault of that record. */
+  onRecord(record: StoredRecord): void
+  /** Called once every record up to the snapshot was handed over: what it says otherwise. */
+  snapshotFault(lines: readonly string[]): string | undefined
+}
+
+/**
+ * Reads every record and the snapshot: numbers without a gap, no record above the head, indexes
+ * that keep identities and nonces apart. Rejects with StorageError where it cannot be read.
+ */
+export async function inspectSharedLog(
+  database: SqlDatabase,
+  inspector: Inspector,
+): Promise<SharedInspection> {
+  await requireTables(database)
+  const queries = openQueries(database)
+  try {
+    // Before the head, which is above it then.
+    const snapshot = await readLines(queries)
+    const [head] = await queries.ask(
+      `SELECT h.n, h.epoch, h.write_version, (SELECT max(n) FROM proposer.record) AS last
+         FROM proposer.head h WHERE h.id = 1`,
+    )
+    const end = Number(head?.n)
+    const last = Number(head?.last ?? 0)
+    const found = await readRecords(queries, database.name, end, snapshot, inspector)
+    const faults = [
+      found.damage,
+      last === end
+        ? undefined
+        : ofRecords(`the log ends at record ${end}, the last one is ${last}`),
+      await indexFault(queries),
+    ]
+    return {
+      records: found.records,
+      epoch: Number(head?.epoch),
+      writeVersion: Number(head?.write_version),
+      bytes: await storeBytes(queries),
+      snapshotAt: snapshot?.n,
+      damage: faults.find((fault) => fault !== undefined),
+    }
+  } finally {
+    queries.close()
+  }
+}
+
+/** What records and snapshots take. Rejects with StorageError. */
+export async function storeBytes({ ask }: Pick<Queries, 'ask'>): Promise<number> {
+  const [row] = await ask(
+    `SELECT pg_total_relation_size('proposer.record') +
+            pg_total_relation_size('proposer.snapshot') AS bytes`,
+  )
+  return Number(row?.bytes)
+}
+
+interface Snapshot {
+  readonly n: number
+  readonly lines: readonly string[]
+}
+
+/** The newest whole snapshot; one that is replaced meanwhile is read again. */
+async function readLines({ ask }: Queries): Promise<Snapshot | undefined> {
+  for (;;) {
+    const [last] = await ask(
+      `SELECT n, body FROM proposer.snapshot WHERE part = 0 AND format = ${snapshotFormat}
+        ORDER BY n DESC LIMIT 1`,
+    )
+    if (last === undefined) return undefined
+    const { first, parts } = JSON.parse(String(last.body)) as SnapshotHead
+    const texts: string[] = []
+    for (let part = first; part < first + parts; part++) {
+      const [row] = await ask('SELECT body FROM proposer.snapshot WHERE n = $1 AND part = $2', [
+        last.n,
+        part,
+      ])
+      if (row !== undefined) texts.push(String(row.body))
+    }
+    const n = Number(last.n)
+    if (texts.length === parts) return { n, lines: texts.flatMap((text) => text.split('\n')) }
+    const [still] = await ask(
+      'SELECT 1 FROM proposer.snapshot WHERE n = $1 AND part = 0 AND body = $2',
+      [n, last.body],
+    )
+    if (still !== undefined) return { n, lines: [] }
+  }
+}
+
+interface Read {
+  readonly records: number
+  readonly damage: SharedDamage | undefined
+}
+
+const ofRecords = (detail: string): SharedDamage => ({ detail, isOfSnapshot: false })
+const ofSnapshot = (detail: string): SharedDamage => ({ detail, isOfSnapshot: true })
+
+async function readRecords(
+  { ask }: Queries,
+  name: string,
+  end: number,
+  snapshot: Snapshot | undefined,
+  { knownKinds, onRecord, snapshotFault }: Inspector,
+): Promise<Read> {
+  let records = 0
+  const stop = (damage: SharedDamage): Read => ({ records, damage })
+  while (records < end) {
+    const rows = await ask(
+      `SELECT ${columns} FROM proposer.record WHERE n > $1 AND n <= $2 ORDER BY n LIMIT ${pageRows}`,
+      [records, end],
+    )
+    if (rows.length === 0) return stop(ofRecords(`record ${records + 1} is missing`))
+    for (const row of rows) {
+      const n = records + 1
+      if (Number(row.n) !== n) return stop(ofRecords(`record ${n} is missing`))
+      try {
+        onRecord(recordOfRow({ name, knownKinds }, row))
+      } catch (error) {
+        if (!(error instanceof RangeError) && !(error instanceof StorageError)) throw error
+        if (error instanceof StorageError && error.code === 'store_too_new') throw error
+        const why = error instanceof ProposerError ? error.detail : messageOf(error)
+        return stop(ofRecords(`record ${n}: ${why}`))
+      }
+      records = n
+      const fault = n === snapshot?.n ? snapshotFault(snapshot.lines) : undefined
+      if (fault !== undefined)
+        return stop(ofSnapshot(`the snapshot of record ${n} is not its fold: ${fault}`))
+    }
+  }
+  return snapshot !== undefined && snapshot.n > end
+    ? stop(ofSnapshot(`the snapshot is of record ${snapshot.n}, and the log ends at ${end}`))
+    : { records, damage: undefined }
+}
+
+/** Judged beside our own rules: a row that broke one would have been refused. */
+const guardingIndexes = ['record_pkey', 'record_identity', 'record_nonce']
+
+async function indexFault({ ask }: Queries): Promise<SharedDamage | undefined> {
+  const rows = await ask(
+    `SELECT c.relname AS name FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
+      WHERE i.indrelid = 'proposer.record'::regclass AND i.indisunique AND i.indisvalid`,
+  )
+  const gone = guardingIndexes.filter((name) => !rows.some((row) => row.name === name))
+  return gone.length === 0 ? undefined : ofRecords(`the unique index ${gone.join(', ')} is missing`)
+}

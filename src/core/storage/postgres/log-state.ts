@@ -1,0 +1,160 @@
+/** The state of an open shared log, and what reads and applies its records. */
+import type { Clock, Random, SqlDatabase, SqlError, SqlRow, SqlSession } from '../../ports.js'
+import { StorageError } from '../../protocol/errors.js'
+import type { Observation } from '../../protocol/vitals.js'
+import { failedForGood, unavailable } from '../failures.js'
+import type { newQueue } from '../queue.js'
+import type { NewRecord, StoredRecord } from '../record-log.js'
+import type { Connection } from './session.js'
+
+/** So many rows are read at once. */
+const pageRows = 2_000
+
+/** The end of the log, and who leads. */
+export interface Head {
+  readonly n: number
+  readonly epoch: number
+  readonly holder: string | null
+  /** No lease holds. */
+  readonly isFree: boolean
+}
+
+/** What a transaction on the log's end writes. */
+export interface Written {
+  readonly records: readonly NewRecord[]
+  /** Assignments to the row `head`, such as `epoch = epoch + 1`. */
+  readonly head: string
+}
+
+export interface SharedLogParts {
+  readonly clock: Clock
+  readonly random: Random
+  readonly database: SqlDatabase
+  readonly knownKinds: (kind: string) => boolean
+  /** Called with the snapshot's lines and their number before any record. */
+  readonly onSnapshot?: (line: string) => void
+  /** Called for what is to be counted. */
+  readonly onObservation?: ((observation: Observation) => void) | undefined
+  /** Called when the log is opened, with every record above the snapshot. */
+  readonly onRecord: (record: StoredRecord) => void
+}
+
+export interface State extends Omit<SharedLogParts, 'database' | 'onSnapshot'> {
+  readonly name: string
+  readonly writer: Connection
+  readonly reader: Connection
+  readonly queue: ReturnType<typeof newQueue>
+  /** One at a time applies records. */
+  readonly exclusive: <T>(job: () => Promise<T>) => Promise<T>
+  readonly stop: AbortController
+  readonly listeners: ((error: Error) => void)[]
+  follow: (records: readonly StoredRecord[]) => void
+  applied: number
+  /** The group of the record `applied`. */
+  appliedGroup: string | undefined
+  failed: StorageError | undefined
+  /** Why nothing can be written now. */
+  down: string | undefined
+  isEnding: boolean
+  isDraining: boolean
+  groups: number
+}
+
+/** R10: this process may not go on; the listeners end it. */
+export function breakOff(log: State, cause: unknown, detail: string): StorageError {
+  const error = failedForGood(detail, cause)
+  if (log.failed !== undefined) return error
+  log.failed = error
+  log.stop.abort()
+  for (const each of log.queue.takeAll())
+    each.reject(unavailable(`${log.name} is no longer written`, error))
+  for (const listener of log.listeners) listener(error)
+  return error
+}
+
+/** What to tell while the database is away. */
+export const downReason = ({ name }: State, { message }: SqlError) =>
+  `the database ${name} cannot be reached: ${message}`
+
+/** What a row of a record is read by. */
+export const columns = 'n, grp, k, t, d'
+
+/** The record in a row. Throws StorageError `store_too_new` for an unknown kind. */
+export function recordOfRow(
+  { name, knownKinds }: Pick<State, 'name' | 'knownKinds'>,
+  { n, k, t, d }: SqlRow,
+): StoredRecord {
+  const kind = String(k)
+  if (!knownKinds(kind))
+    throw new StorageError(
+      'store_too_new',
+      `record ${n} in ${name} is of the unknown kind ${kind}`,
+      {
+        httpStatus: 503,
+        hint: 'install the version that wrote it',
+      },
+    )
+  return { kind, data: d, sequence: Number(n), timeMs: Number(t), position: Number(n) }
+}
+
+/** At most `limit` rows above record `after`, up to record `upTo`, in their order. */
+export const rowsAfter = (
+  session: SqlSession,
+  after: number,
+  upTo = Number.MAX_SAFE_INTEGER,
+  limit = pageRows,
+) =>
+  session.query(
+    `SELECT ${columns} FROM proposer.record WHERE n > $1 AND n <= $2 ORDER BY n LIMIT $3`,
+    [after, upTo, limit],
+  )
+
+/** Applies rows of others, in log order. */
+export function applyRows(log: State, rows: readonly SqlRow[]): void {
+  const last = rows.at(-1)
+  if (last === undefined) return
+  const expected = log.applied + rows.length
+  if (Number(last.n) !== expected) throw gapAt(log, expected)
+  try {
+    log.follow(rows.map((row) => recordOfRow(log, row)))
+  } catch (error) {
+    throw breakOff(log, error, `a record of ${log.name} could not be applied`)
+  }
+  log.applied = expected
+  log.appliedGroup = String(last.grp)
+}
+
+/** Reads and applies what others have written, up to record `n`, which `head` says is there. */
+export async function applyUpTo(log: State, session: SqlSession, n: number): Promise<void> {
+  while (log.applied < n) {
+    const rows = await rowsAfter(session, log.applied, n)
+    if (rows.length === 0) throw gapAt(log, log.applied + 1)
+    applyRows(log, rows)
+  }
+}
+
+const gapAt = (log: State, n: number) =>
+  breakOff(log, new RangeError(`record ${n} is missing`), `${log.name} has a gap`)
+
+/**
+ * Requires that the log, which ends at `n`, still has the record that was applied last, of the group
+ * `grp`. Else a standby was promoted that had not got everything: what was acknowledged is gone,
+ * whatever has been written since.
+ */
+export function requireSameLog(log: State, n: number, grp: unknown): void {
+  const { applied, appliedGroup, name } = log
+  if (n >= applied && (applied === 0 || grp === appliedGroup)) return
+  const what = n < applied ? `it ends at record ${n}, and record ${applied} was there` : ''
+  throw breakOff(
+    log,
+    new Error(what || `record ${applied} is another than the one that was there`),
+    `${name} has lost records that it had acknowledged`,
+  )
+}
+
+/**
+ * Of a row of `head`: no lease holds. One that ends later than any lease can was given before the
+ * database's clock was put back.
+ */
+export const leaseIsFree = `(lease_until < clock_timestamp()
+  OR lease_until > clock_timestamp() + interval '20 s')`

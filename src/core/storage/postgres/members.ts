@@ -1,0 +1,108 @@
+/** The gateways of a shared store, as they report themselves. */
+import type { Clock } from '../../ports.js'
+import { schemaVersion } from './schema.js'
+import { unlessUnreachable } from './session.js'
+import type { SharedLog } from './shared-log.js'
+
+const beatMs = 3_000
+
+/** What a gateway says of itself. */
+export interface Member {
+  readonly id: string
+  readonly version: string
+  readonly host: string
+  readonly adminUrl: string | undefined
+  readonly executor: string | undefined
+}
+
+/** A gateway as the others see it. */
+export interface SeenMember extends Member {
+  /** The form of the tables that it knows. */
+  readonly format: number
+  readonly startedAtMs: number
+  /** Milliseconds since it was last heard of, by the database's clock. */
+  readonly seenMsAgo: number
+  /** Records that it had not applied yet when it was last heard of. */
+  readonly lag: number
+  readonly isLeader: boolean
+}
+
+export interface Membership {
+  setAdminUrl(url: string | undefined): Promise<void>
+  /** Leaves. Never rejects. */
+  stop(): Promise<void>
+}
+
+/** Reports a gateway every three seconds. */
+export async function joinStore(
+  { clock, log }: { readonly clock: Clock; readonly log: SharedLog },
+  member: Member,
+): Promise<Membership> {
+  let adminUrl = member.adminUrl
+  const stopping = new AbortController()
+  const beat = () =>
+    log.ask(
+      `INSERT INTO proposer.gateway AS g
+         (id, version, format, host, admin_url, executor, started_at, seen_at, applied_n)
+       VALUES ($1, $2, $3, $4, $5, $6, clock_timestamp(), clock_timestamp(), $7)
+       ON CONFLICT (id) DO UPDATE SET
+         admin_url = EXCLUDED.admin_url, seen_at = EXCLUDED.seen_at, applied_n = EXCLUDED.applied_n`,
+      [
+        member.id,
+        member.version,
+        schemaVersion,
+        member.host,
+        adminUrl ?? null,
+        member.executor ?? null,
+        log.applied,
+      ],
+    )
+  await log.ask(
+    "DELETE FROM proposer.gateway WHERE seen_at < clock_timestamp() - interval '1 hour'",
+  )
+  await beat()
+  const loop = (async () => {
+    while (!stopping.signal.aborted) {
+      // Aborted by `stop`.
+      await clock.sleep(beatMs, stopping.signal).catch(() => undefined)
+      if (!stopping.signal.aborted) await beat().catch(unlessUnreachable)
+    }
+  })()
+  return {
+    async setAdminUrl(url) {
+      adminUrl = url
+      await beat()
+    },
+    async stop() {
+      stopping.abort()
+      await loop
+      await log
+        .ask('DELETE FROM proposer.gateway WHERE id = $1', [member.id])
+        .catch(unlessUnreachable)
+    },
+  }
+}
+
+/** The gateways that were heard of within the last hour, the leader first. Rejects with StorageError. */
+export async function membersOf(log: Pick<SharedLog, 'ask'>): Promise<readonly SeenMember[]> {
+  const rows = await log.ask(
+    `SELECT g.*, extract(epoch FROM g.started_at) * 1000 AS started_ms,
+            extract(epoch FROM clock_timestamp() - g.seen_at) * 1000 AS seen_ms_ago,
+            greatest(h.n - g.applied_n, 0) AS lag,
+            coalesce(h.holder = g.id AND h.lease_until > clock_timestamp(), false) AS is_leader
+       FROM proposer.gateway g, proposer.head h ORDER BY is_leader DESC, g.started_at`,
+  )
+  const textOf = (value: unknown) => (typeof value === 'string' ? value : undefined)
+  return rows.map((row) => ({
+    id: String(row.id),
+    version: String(row.version),
+    format: Number(row.format),
+    host: String(row.host),
+    adminUrl: textOf(row.admin_url),
+    executor: textOf(row.executor),
+    startedAtMs: Math.trunc(Number(row.started_ms)),
+    seenMsAgo: Math.max(0, Math.trunc(Number(row.seen_ms_ago))),
+    lag: Number(row.lag),
+    isLeader: row.is_leader === true,
+  }))
+}

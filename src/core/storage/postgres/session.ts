@@ -1,0 +1,112 @@
+/** A session with the database that is opened again when it is lost. */
+import pLimit from 'p-limit'
+import { type SqlDatabase, SqlError, type SqlRow, type SqlSession } from '../../ports.js'
+import { StorageError } from '../../protocol/errors.js'
+import { unavailable } from '../failures.js'
+
+export interface Connection {
+  /** Runs one job at a time on an open session. Rejects with SqlError, or as the job does. */
+  use<T>(job: (session: SqlSession) => Promise<T>): Promise<T>
+  close(): void
+}
+
+/**
+ * A line to the database; nothing is connected before it is used. A new session is used once
+ * `prepare` resolves.
+ */
+export function openConnection(
+  database: SqlDatabase,
+  prepare: (session: SqlSession) => Promise<void> = async () => undefined,
+): Connection {
+  const oneAtATime = pLimit(1)
+  let session: SqlSession | undefined
+  let isClosed = false
+  return {
+    use: (job) =>
+      oneAtATime(async () => {
+        if (isClosed) throw new SqlError('08003', 'the store is closed', false)
+        if (session === undefined || session.isLost) {
+          const fresh = await database.connect()
+          await prepare(fresh).catch((error: unknown) => {
+            fresh.destroy()
+            throw error
+          })
+          session = fresh
+        }
+        return job(session)
+      }),
+    close() {
+      isClosed = true
+      session?.destroy()
+    },
+  }
+}
+
+/** Statements one at a time, beside any log. */
+export interface Queries {
+  /** Rejects with StorageError `store_unavailable`. */
+  ask(text: string, values?: readonly unknown[]): Promise<readonly SqlRow[]>
+  close(): void
+}
+
+/** For who only asks: no log is opened, and nothing is folded. */
+export function openQueries(database: SqlDatabase): Queries {
+  const { use, close } = openConnection(database)
+  return {
+    ask: (text, values) =>
+      use((session) => session.query(text, values)).catch((error: unknown) => {
+        throw notReached(database.name, error)
+      }),
+    close,
+  }
+}
+
+/**
+ * A session, before anything is asked. StorageError `store_unavailable` (74) says why there is none
+ * and what to do: no server, no such user or database, or no host that takes writes.
+ */
+export const connectTo = (database: SqlDatabase): Promise<SqlSession> =>
+  database.connect().catch((error: unknown) => {
+    if (!(error instanceof SqlError)) throw error
+    throw new StorageError(
+      'store_unavailable',
+      `the database ${database.name} cannot be used: ${error.message}`,
+      { httpStatus: 503, cause: error, hint: connectHint(error.code) },
+    )
+  })
+
+function connectHint(code: string): string {
+  if (code === '25006')
+    return 'name the primary in the URL of the store; with several hosts the one that takes writes is used'
+  if (code === '3D000') return 'make that database, or correct the URL of the store'
+  if (code.startsWith('28')) return 'look at user, password and pg_hba.conf'
+  return 'start the server, or correct the URL of the store'
+}
+
+/**
+ * Waits until a synchronous standby has everything that the session can see. A server that has been
+ * killed shows, once it is back, commits that had still waited for the standby: whoever told of them
+ * would acknowledge what a failover loses (R1). Rejects with SqlError.
+ */
+export async function awaitStandby(session: SqlSession): Promise<void> {
+  session.notices()
+  // A commit that writes, without a lock: it waits as every commit does.
+  await session.query("SELECT pg_logical_emit_message(true, 'proposer', ''::text)")
+  const doubt = session.notices().find(({ code }) => code === '01000')
+  if (doubt) throw new SqlError('08006', doubt.message, false)
+}
+
+/** Passes over a database that is away, where others see that by themselves; a bug is thrown. */
+export function unlessUnreachable(error: unknown): void {
+  if (!(error instanceof StorageError)) throw error
+}
+
+/** What a failed statement is to a caller of the store: nothing was committed. */
+export const notReached = (name: string, error: unknown): unknown =>
+  error instanceof SqlError ? unavailable(`the database ${name} failed`, error) : error
+
+/** Rolled back for certain: another try may succeed. Source: PostgreSQL, error codes. */
+export const isPassing = ({ code, isAnswered }: SqlError): boolean =>
+  !isAnswered ||
+  ['40001', '40P01', '55P03', '57014', '25P03', '25006'].includes(code) ||
+  code.startsWith('57P')

@@ -1,0 +1,300 @@
+/**
+ * A record log in PostgreSQL that several gateways write (docs/design/shared-store.md). The row
+ * `head` is order, lock and fence at once: a group is decided and written while it is locked, on
+ * the state that every record before it has left.
+ */
+import pLimit from 'p-limit'
+import { SqlError, type SqlRow, type SqlSession } from '../../ports.js'
+import { StorageError } from '../../protocol/errors.js'
+import { busy, unavailable } from '../failures.js'
+import { newQueue, type Waiting } from '../queue.js'
+import type { RecordLog, StoredRecord } from '../record-log.js'
+import { drain, encoded, transact } from './group-write.js'
+import {
+  applyUpTo,
+  columns,
+  downReason,
+  type Head,
+  recordOfRow,
+  requireSameLog,
+  rowsAfter,
+  type SharedLogParts,
+  type State,
+  type Written,
+} from './log-state.js'
+import { awaitStandby, notReached, openConnection } from './session.js'
+
+/** Others' records are looked for this often. */
+const pollMs = 250
+const decisionBytes = 2_048
+
+export interface SharedLog extends RecordLog {
+  follow(listener: (records: readonly StoredRecord[]) => void): void
+  /** The number of the record up to which everything has been applied. */
+  readonly applied: number
+  /** Rejects with `store_unavailable`. */
+  readonly catchUp: (n?: number) => Promise<void>
+  /**
+   * One transaction on the log's end that may also change `head`; `undefined` from `decide` writes
+   * nothing. Resolves with the head as it was found; what was written comes to `follow` like the
+   * records of others. Rejects with SqlError, also where the commit is unknown, or StorageError.
+   */
+  transact(decide: (head: Head) => Written | undefined): Promise<Head>
+  /**
+   * Keeps lines that stand for every record applied by now; the next opening starts from them. The
+   * lines are taken slowly, while appends go on. Rejects with StorageError.
+   */
+  putSnapshot(lines: Iterable<string>): Promise<void>
+  /** Runs a statement beside the log, on the session for reading. Rejects with StorageError. */
+  ask(text: string, values?: readonly unknown[]): Promise<readonly SqlRow[]>
+  readonly name: string
+}
+
+/**
+ * Opens the log of a store whose tables are there. Rejects with StorageError: `store_unavailable`,
+ * `store_too_new` for a kind of record that is not known, and with what `onRecord` throws.
+ */
+export async function openSharedLog(parts: SharedLogParts): Promise<SharedLog> {
+  const { database, onSnapshot, ...rest } = parts
+  const log: State = {
+    ...rest,
+    name: database.name,
+    writer: openConnection(database, awaitStandby),
+    reader: openConnection(database, awaitStandby),
+    queue: newQueue(64 * 1024 * 1024),
+    exclusive: pLimit(1),
+    stop: new AbortController(),
+    listeners: [],
+    follow: (records) => {
+      for (const record of records) parts.onRecord(record)
+    },
+    applied: 0,
+    appliedGroup: undefined,
+    failed: undefined,
+    down: undefined,
+    isEnding: false,
+    isDraining: false,
+    groups: 0,
+  }
+  try {
+    await readSnapshot(log, onSnapshot)
+    await catchUp(log)
+  } catch (error) {
+    closeLines(log)
+    throw notReached(log.name, error)
+  }
+  void poll(log)
+  return surfaceOf(log)
+}
+
+function surfaceOf(log: State): SharedLog {
+  let closing: Promise<void> | undefined
+  return {
+    name: log.name,
+    append: (what, onDurable, aboutBytes = decisionBytes, epoch) =>
+      typeof what !== 'function' && what.length === 0
+        ? Promise.resolve([])
+        : new Promise((resolve, reject) => {
+            const refused = refusal(log)
+            if (refused !== undefined) throw refused
+            const given = typeof what === 'function' ? undefined : encoded(log, what)
+            const decide = (group: number) => given ?? encoded(log, decided(what, group))
+            const sizes = { bytes: aboutBytes, lines: given?.records.length ?? 1 }
+            const waiting: Waiting = { ...sizes, decide, epoch, onDurable, resolve, reject }
+            if (!log.queue.add(waiting)) throw busy(log.name)
+            if (!log.isDraining) void drain(log)
+          }),
+    async read(position) {
+      const [row] = await ask(log, `SELECT ${columns} FROM proposer.record WHERE n = $1`, [
+        position,
+      ])
+      if (row === undefined)
+        throw new StorageError('store_damaged', `${log.name} has no record ${position}`, {
+          httpStatus: 500,
+        })
+      return recordOfRow(log, row)
+    },
+    scan: () => scan(log),
+    follow(listener) {
+      log.follow = listener
+    },
+    get applied() {
+      return log.applied
+    },
+    catchUp: async (n) => {
+      if (n === undefined || log.applied < n) await catchUp(log, n).catch(rethrow(log))
+    },
+    transact: (decide) => transact(log, decide),
+    putSnapshot: (lines) => putSnapshot(log, lines),
+    ask: (text, values) => ask(log, text, values),
+    get failed() {
+      return log.failed
+    },
+    get down() {
+      return log.down
+    },
+    get closed() {
+      return log.isEnding || log.failed !== undefined
+    },
+    onFailure(listener) {
+      if (log.failed === undefined) log.listeners.push(listener)
+      else listener(log.failed)
+    },
+    close() {
+      closing ??= end(log)
+      return closing
+    },
+  }
+}
+
+const decided = (what: Parameters<RecordLog['append']>[0], group: number) =>
+  typeof what === 'function' ? what(group) : what
+
+const rethrow = (log: State) => (error: unknown) => {
+  throw notReached(log.name, error)
+}
+
+const ask = (log: State, text: string, values?: readonly unknown[]) =>
+  log.reader.use((session) => session.query(text, values)).catch(rethrow(log))
+
+function refusal(log: State): StorageError | undefined {
+  if (log.failed !== undefined) return unavailable(`${log.name} is no longer written`, log.failed)
+  if (log.isEnding) return unavailable(`the store in ${log.name} is closed`)
+  return log.down === undefined ? undefined : unavailable(log.down)
+}
+
+/** The end of the log, on a session that must not have become one with a standby. */
+async function readHead(log: State, session: SqlSession): Promise<number> {
+  const [head] = await session.query(
+    `SELECT n, (SELECT grp FROM proposer.record WHERE n = $1) AS grp,
+            pg_is_in_recovery() OR current_setting('transaction_read_only') = 'on' AS is_read_only
+       FROM proposer.head WHERE id = 1`,
+    [log.applied],
+  )
+  if (head?.is_read_only === true) {
+    session.destroy()
+    throw new SqlError('25006', 'the server takes no writes any more', false)
+  }
+  const n = Number(head?.n)
+  requireSameLog(log, n, head?.grp)
+  return n
+}
+
+/**
+ * Applies what others have written, at least up to record `upTo`. Reads on a session of its own
+ * kind, so that an open transaction is not in the way.
+ */
+const catchUp = (log: State, upTo = Number.POSITIVE_INFINITY): Promise<void> =>
+  log.exclusive(async () => {
+    if (log.applied >= upTo) return
+    await log.reader.use(async (session) => {
+      const n = await readHead(log, session)
+      await applyUpTo(log, session, n)
+    })
+  })
+
+async function* scan(log: State): AsyncGenerator<StoredRecord> {
+  const end = log.applied
+  for (let after = 0; after < end; ) {
+    const from = after
+    const rows = await log.reader
+      .use((session) => rowsAfter(session, from, end))
+      .catch(rethrow(log))
+    for (const row of rows) yield recordOfRow(log, row)
+    after = Number(rows.at(-1)?.n ?? end)
+  }
+}
+
+async function readSnapshot(log: State, onSnapshot: SharedLogParts['onSnapshot']): Promise<void> {
+  if (onSnapshot === undefined) return
+  await log.reader.use(async (session) => {
+    const [last] = await session.query(
+      `SELECT s.n, s.body, r.grp FROM proposer.snapshot s JOIN proposer.record r ON r.n = s.n
+        WHERE s.part = 0 AND s.format = ${snapshotFormat} ORDER BY s.n DESC LIMIT 1`,
+    )
+    if (last === undefined) return
+    const { first, parts } = JSON.parse(String(last.body)) as SnapshotHead
+    for (let part = first; part < first + parts; part++) {
+      const [row] = await session.query(
+        'SELECT body FROM proposer.snapshot WHERE n = $1 AND part = $2',
+        [last.n, part],
+      )
+      if (row === undefined)
+        throw new StorageError('store_unavailable', 'the snapshot has just been replaced', {
+          httpStatus: 503,
+          hint: 'start again',
+        })
+      for (const line of String(row.body).split('\n')) onSnapshot(line)
+    }
+    log.applied = Number(last.n)
+    log.appliedGroup = String(last.grp)
+  })
+}
+
+/** Form of the lines of a snapshot; another one is passed over. */
+export const snapshotFormat = 1
+
+const partBytes = 512 * 1024
+
+/** Part 0: where the others begin, and how many there are. */
+export interface SnapshotHead {
+  readonly first: number
+  readonly parts: number
+}
+
+/**
+ * Part 0 comes last: without it a snapshot is not there. Two gateways may write one of the same
+ * record at the same time; their parts have numbers of their own.
+ */
+async function putSnapshot(log: State, lines: Iterable<string>): Promise<void> {
+  const n = log.applied
+  if (n === 0) return
+  const put = (part: number, body: string) =>
+    ask(
+      log,
+      `INSERT INTO proposer.snapshot (n, part, format, body) VALUES ($1, $2, ${snapshotFormat}, $3)
+       ON CONFLICT (n, part) DO UPDATE SET body = EXCLUDED.body`,
+      [n, part, body],
+    )
+  const [high = 0, low = 0] = log.random.bytes(2)
+  const first = 1 + ((high << 6) | (low >> 2)) * 65_536
+  let parts = 0
+  let text = ''
+  for (const line of lines) {
+    text += text === '' ? line : `\n${line}`
+    if (text.length < partBytes) continue
+    await put(first + parts++, text)
+    text = ''
+  }
+  if (text !== '') await put(first + parts++, text)
+  await put(0, JSON.stringify({ first, parts } satisfies SnapshotHead))
+  await ask(log, 'DELETE FROM proposer.snapshot WHERE n < $1', [n])
+}
+
+/** Looks for what others have written until the log is closed. */
+async function poll(log: State): Promise<void> {
+  while (!log.stop.signal.aborted) {
+    try {
+      await catchUp(log)
+      log.down = undefined
+    } catch (error) {
+      if (error instanceof SqlError) log.down = downReason(log, error)
+      else if (!(error instanceof StorageError)) throw error
+    }
+    // Aborted by `close`.
+    await log.clock.sleep(pollMs, log.stop.signal).catch(() => undefined)
+  }
+}
+
+function closeLines({ writer, reader }: State): void {
+  writer.close()
+  reader.close()
+}
+
+async function end(log: State): Promise<void> {
+  log.isEnding = true
+  while (log.isDraining || !log.queue.isEmpty()) await log.exclusive(async () => undefined)
+  log.stop.abort()
+  await log.exclusive(async () => undefined)
+  closeLines(log)
+}

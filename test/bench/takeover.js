@@ -1,0 +1,111 @@
+import { readFileSync } from 'node:fs'
+import { mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { performance } from 'node:perf_hooks'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { startServer } from './children.js'
+import { figure, median } from './measure.js'
+import { questionsOf, signAll } from './payloads.js'
+import { withPostgres } from './shared.js'
+
+const takeovers = 3
+const pollMs = 50
+/** Nothing here reaches it. */
+const budget = { per_ip_items: 1_000_000, global_items: 1_000_000 }
+/** Far more than a takeover may take. */
+const longestMs = 60_000
+
+/** Asks until `done` of the answer holds. */
+async function until(url, done) {
+  const start = performance.now()
+  while (performance.now() - start < longestMs) {
+    const answer = await fetch(url)
+    if (answer.status !== 200) throw new Error(`${url} answered ${answer.status}`)
+    if (done(await answer.json())) return
+    await sleep(pollMs)
+  }
+  throw new Error(`${url} did not come so far within ${longestMs} ms`)
+}
+
+/** Sends a proposal to a gateway, and waits for the end of its candidate there. */
+async function execute({ url }, { path, body }) {
+  const headers = { 'content-type': 'application/json' }
+  const answer = await fetch(`${url}${path}`, { method: 'POST', headers, body })
+  const { candidate_id: id, error } = await answer.json()
+  if (answer.status !== 202)
+    throw new Error(`the gateway answered ${answer.status}: ${error?.code}`)
+  await until(`${url}${path}/status/${id}`, ({ status, failure }) => {
+    if (failure) throw new Error(`the proposal failed: ${failure.code}`)
+    return status === 'executed'
+  })
+}
+
+/** A dev chain whose gateways serve one database: `start()` starts another of them. */
+async function startDevChain({ root, library }, folder, store) {
+  const bin = join(root, 'bin', 'proposer.js')
+  const questions = String(takeovers + 1)
+  const flags = ['--write', 'dev', '--port', '0', '--questions', questions, '--json']
+  const chain = await startServer(process.execPath, [bin, 'devchain', 'start', ...flags], {
+    cwd: folder,
+  })
+  const file = join(folder, 'dev', 'gateway.json')
+  const config = JSON.parse(readFileSync(file, 'utf8'))
+  await writeFile(file, JSON.stringify({ ...config, store, budget, admin: { port: 0 } }))
+  const { accounts, questions: asked } = chain.ready.dev
+  const wallets = accounts
+    .filter(({ role }) => role === 'proposer')
+    .map(({ address, private_key }) => ({ address, key: private_key.slice(2) }))
+  const start = async () => {
+    const serve = ['serve', '--config', file, '--json', '--no-log', '--port', '0']
+    const { ready, pid, stop } = await startServer(process.execPath, [bin, ...serve], {
+      cwd: folder,
+    })
+    return { url: ready.url, pid, stop }
+  }
+  const sign = async ({ url }) => {
+    const identifiers = asked.map(({ question_id }) => question_id)
+    const [wallet] = wallets
+    return signAll(await library(), await questionsOf(url, identifiers), [wallet])
+  }
+  return { start, sign, stop: chain.stop }
+}
+
+/**
+ * Row 24: seconds from SIGKILL of the gateway that executes until a proposal is executed that the
+ * other gateway admits at once; the lease's term of ten seconds is in it.
+ */
+export const takeoverRow = (setting) =>
+  withPostgres(
+    setting,
+    { id: 24, name: 'takeover after SIGKILL', must: '15', aim: '12' },
+    async (postgres) => {
+      const folder = await mkdtemp(join(tmpdir(), 'proposer-bench-'))
+      const chain = await startDevChain(setting, folder, await postgres.createDatabase())
+      const running = [await chain.start()]
+      try {
+        const payloads = await chain.sign(running[0])
+        await execute(running[0], payloads[0])
+        const seconds = []
+        for (const payload of payloads.slice(1)) {
+          running.push(await chain.start())
+          const [leader, other] = running
+          process.kill(leader.pid, 'SIGKILL')
+          const killed = performance.now()
+          await execute(other, payload)
+          seconds.push((performance.now() - killed) / 1000)
+          setting.note(`takeover ${seconds.length}: executed ${figure(seconds.at(-1))} s later`)
+          running.shift()
+        }
+        return {
+          value: median(seconds),
+          unit: 's',
+          detail: `${seconds.map(figure).join(', ')} s from the kill to executed, of which up to 10 s are the lease`,
+        }
+      } finally {
+        for (const { stop } of running) await stop()
+        await chain.stop()
+        await rm(folder, { recursive: true, force: true })
+      }
+    },
+  )

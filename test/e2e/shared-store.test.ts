@@ -1,0 +1,58 @@
+/** The suites of every log and ledger, on PostgreSQL; and what only a store of several has. */
+import { afterAll, beforeAll } from 'vitest'
+import { restoreLine, snapshotState } from '../../src/core/gateway/ledger/shared-snapshot.js'
+import { knownKind, type LedgerState } from '../../src/core/gateway/ledger/state.js'
+import { foldLedger, openLedger } from '../../src/core/gateway/ledger/store.js'
+import { systemClock, systemRandom } from '../../src/core/io/clock.js'
+import { postgresDatabase } from '../../src/core/io/postgres.js'
+import { upgradeStore } from '../../src/core/storage/postgres/schema.js'
+import { openSharedLog, type SharedLog } from '../../src/core/storage/postgres/shared-log.js'
+import { ledgerSuite, settings } from '../contract/ledger.js'
+import { recordLogSuite, suiteKinds } from '../contract/record-log.js'
+import { type PostgresServer, startPostgres } from '../support/postgres/server.js'
+
+let server: PostgresServer
+beforeAll(async () => {
+  server = await startPostgres()
+})
+afterAll(() => server.close())
+
+async function newStore() {
+  const database = postgresDatabase(await server.createDatabase())
+  await upgradeStore(await database.connect(), database.name)
+  return database
+}
+
+const ports = { clock: systemClock, random: systemRandom }
+
+recordLogSuite('PostgreSQL', async () => {
+  const database = await newStore()
+  return {
+    open: (onRecord) => openSharedLog({ ...ports, database, knownKinds: suiteKinds, onRecord }),
+    dispose: () => database.close(),
+  }
+})
+
+ledgerSuite('PostgreSQL', async () => {
+  const database = await newStore()
+  let log: SharedLog | undefined
+  let state: LedgerState | undefined
+  return {
+    async open() {
+      const fold = foldLedger()
+      state = fold.state
+      log = await openSharedLog({
+        ...ports,
+        database,
+        knownKinds: knownKind,
+        onRecord: fold.onRecord,
+        onSnapshot: (line) => restoreLine(fold.state, line),
+      })
+      return openLedger(ports, log, fold.state, settings)
+    },
+    async compact() {
+      if (log && state) await snapshotState(log, state)
+    },
+    remove: () => database.close(),
+  }
+})

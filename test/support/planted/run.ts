@@ -1,0 +1,45 @@
+/** A run of tests with planted bugs, in a process of its own. */
+import { spawn } from 'node:child_process'
+import { join } from 'node:path'
+import type { PlantedLine } from './lines.js'
+
+const root = join(import.meta.dirname, '../../..')
+
+/** Runs all of them in one process of its own, which ends with an error: that is what is wanted. */
+export async function runPlanted(list: 'own' | 'shared' = 'own'): Promise<{
+  readonly lines: readonly PlantedLine[]
+  readonly stderr: string
+}> {
+  const own = Object.entries(process.env).filter(
+    ([name]) => !/^(VITEST|TEST|NODE_OPTIONS|NODE_ENV|DEV|PROD|MODE|SSR|BASE_URL)/.test(name),
+  )
+  const child = spawn(
+    process.execPath,
+    [
+      join(root, 'node_modules/vitest/vitest.mjs'),
+      'run',
+      '--config',
+      join(root, 'test/support/planted-vitest.js'),
+    ],
+    {
+      cwd: root,
+      env: { ...Object.fromEntries(own), PLANTED_LIST: list },
+      stdio: ['ignore', 'pipe', 'pipe'],
+    },
+  )
+  const [stdout, stderr] = await Promise.all(
+    [child.stdout, child.stderr].map(async (stream) => {
+      let text = ''
+      for await (const chunk of stream.setEncoding('utf8')) text += chunk
+      return text
+    }),
+  )
+  const lines = (stdout ?? '').split('\n').filter((line) => line.startsWith('{'))
+  return { lines: lines.map((line) => JSON.parse(line) as PlantedLine), stderr: stderr ?? '' }
+}
+
+/**
+ * A test that says what is wrong: not one that could not be loaded, ran out of time or hit an error
+ * of ours.
+ */
+export const isAssertion = ({ name }: PlantedLine['errors'][number]) => name === 'AssertionError'

@@ -1,0 +1,112 @@
+/** Folders that servers run in, their processes, and their end. */
+import { type ChildProcess, spawn, spawnSync } from 'node:child_process'
+import { chownSync, mkdtempSync, readdirSync, readFileSync, readlinkSync, rmSync } from 'node:fs'
+import { dirname, join } from 'node:path'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { fileURLToPath } from 'node:url'
+import { account, temporary } from './binaries.js'
+
+const reaperProgram = join(dirname(fileURLToPath(import.meta.url)), 'reaper.js')
+let reaper: ChildProcess | undefined
+
+/** Ends what runs in the folder, and removes it, should this process end before `removeFolder`. */
+function tellReaper(line: string): void {
+  if (reaper === undefined) {
+    const started = spawn(process.execPath, [reaperProgram], {
+      detached: true,
+      cwd: '/',
+      stdio: ['pipe', 'ignore', 'inherit'],
+    })
+    started.unref()
+    reaper = started
+  }
+  reaper.stdin?.write(`${line}\n`)
+}
+
+/** A folder for one server, which belongs to its account. */
+export function makeFolder(inside = temporary): string {
+  const folder = mkdtempSync(join(inside, 'proposer-postgres-'))
+  tellReaper(`+${folder}`)
+  if (account.uid !== undefined) chownSync(folder, account.uid, account.gid)
+  return folder
+}
+
+/** Gives back what a killed server has left in the system, and removes the folder. */
+export function removeFolder(folder: string): void {
+  const memory = readLock(folder)?.[6]?.trim().split(/\s+/)[1]
+  if (memory !== undefined) spawnSync('ipcrm', ['-m', memory])
+  rmSync(folder, { recursive: true, force: true })
+  tellReaper(`-${folder}`)
+}
+
+/** Lines of postmaster.pid: process, data folder, …, key and id of the shared memory, status. */
+function readLock(folder: string): string[] | undefined {
+  try {
+    return readFileSync(join(folder, 'data', 'postmaster.pid'), 'utf8').split('\n')
+  } catch {
+    return undefined // it runs no more
+  }
+}
+
+/** All processes of the server in a folder: each of them works in it. */
+export function processesIn(folder: string): number[] {
+  const works = (pid: string) => {
+    try {
+      return `${readlinkSync(`/proc/${pid}/cwd`)}/`.startsWith(`${folder}/`)
+    } catch {
+      return false // ended meanwhile, or another user's
+    }
+  }
+  return readdirSync('/proc')
+    .filter((name) => /^\d+$/.test(name) && works(name))
+    .map(Number)
+}
+
+/** Sends a signal to each process; one that has ended meanwhile is well. */
+export function signalAll(pids: readonly number[], signal: NodeJS.Signals): void {
+  for (const pid of pids)
+    try {
+      process.kill(pid, signal)
+    } catch (error) {
+      if ((error as NodeJS.ErrnoException).code !== 'ESRCH') throw error
+    }
+}
+
+/** Stops everything in a folder, and what it starts meanwhile. */
+export async function stopProcesses(folder: string): Promise<void> {
+  await until(() => {
+    const moving = processesIn(folder).filter((pid) => !isStopped(pid))
+    signalAll(moving, 'SIGSTOP')
+    return moving.length === 0
+  }, `the processes in ${folder} do not stop`)
+}
+
+/** Kills everything in a folder and waits until nothing is left. */
+export async function killProcesses(folder: string): Promise<void> {
+  // Standing still they start no others.
+  await stopProcesses(folder)
+  signalAll(processesIn(folder), 'SIGKILL')
+  await until(() => processesIn(folder).length === 0, `processes are left in ${folder}`)
+}
+
+function isStopped(pid: number): boolean {
+  try {
+    // After the name in parentheses comes the state.
+    return /\) [TtZX]/.test(readFileSync(`/proc/${pid}/stat`, 'latin1'))
+  } catch {
+    return true // ended meanwhile
+  }
+}
+
+/** Waits for what no event tells. */
+export async function until(
+  holds: () => boolean | Promise<boolean>,
+  otherwise: string,
+  withinMs = 30_000,
+): Promise<void> {
+  const end = performance.now() + withinMs
+  while (!(await holds())) {
+    if (performance.now() > end) throw new Error(otherwise)
+    await sleep(5)
+  }
+}

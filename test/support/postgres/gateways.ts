@@ -1,0 +1,88 @@
+/** Ledgers of several gateways on one database, in this process, and candidates for them. */
+import type { Admission, Ledger, NewCandidate } from '../../../src/core/gateway/ledger/ledger.js'
+import { openSharedStore } from '../../../src/core/gateway/ledger/open-store.js'
+import { systemClock, systemRandom } from '../../../src/core/io/clock.js'
+import { postgresDatabase } from '../../../src/core/io/postgres.js'
+import type { Clock, Hex } from '../../../src/core/ports.js'
+import { ProposerError } from '../../../src/core/protocol/errors.js'
+import { openStoreTables } from '../../../src/core/storage/postgres/schema.js'
+import type { SharedLog } from '../../../src/core/storage/postgres/shared-log.js'
+
+export interface JoinedLedger {
+  readonly ledger: Ledger
+  readonly log: SharedLog
+  /** Cuts everything off at once, as the end of the process does. */
+  cut(): Promise<void>
+  close(): Promise<void>
+}
+
+const word = (n: number): Hex => `0x${n.toString(16).padStart(64, '0')}`
+const account = (n: number): Hex => `0x${n.toString(16).padStart(40, '0')}`
+
+/** Joins a store as one more gateway; an empty database gets its tables. */
+export async function joinLedger(url: string, clock: Clock = systemClock): Promise<JoinedLedger> {
+  const database = postgresDatabase(url)
+  await openStoreTables(database)
+  const ports = { clock, random: systemRandom }
+  const settings = async () => ({
+    chainId: 31337,
+    genesisHash: word(99),
+    allowlist: [],
+    admissionEnabled: true,
+  })
+  const { ledger, log } = await openSharedStore(ports, database, { settings })
+  return {
+    ledger,
+    log,
+    cut: () => database.close(),
+    async close() {
+      await ledger.close()
+      await database.close()
+    },
+  }
+}
+
+const hex = (n: number) => n.toString(16).padStart(32, '0')
+
+/** What a proposer signs for the `n`-th round: the same at each call. */
+export function numbered(n: number, proposer = 1): NewCandidate {
+  return {
+    identity: hex(n * 1_000 + proposer),
+    round: {
+      key: hex(n),
+      questionId: word(n),
+      oracle: account(50),
+      requester: account(51),
+      identifier: word(7),
+      timestamp: String(1_760_000_000 + n),
+      ancillaryHash: word(n),
+    },
+    proposer: account(proposer),
+    price: '0',
+    amount: '750000000',
+    nonce: String(n),
+    deadline: '1800000000',
+    signature: `0x${'ab'.repeat(65)}`,
+    digest: word(1_000_000 + n),
+  }
+}
+
+/** Identities in the log, in its order. */
+export const identitiesIn = async (log: SharedLog): Promise<readonly string[]> =>
+  (
+    await log.ask(
+      `SELECT d->'candidate'->>'identity' AS identity FROM proposer.record
+        WHERE k = 'candidate.received' ORDER BY n`,
+    )
+  ).map(({ identity }) => String(identity))
+
+/** How a call ended, as a client is told: 202, 200, 409, or the status of the error. */
+export const outcome = (call: Promise<Admission>): Promise<number> =>
+  call.then(({ kind }) => (kind === 'admitted' ? 202 : kind === 'replayed' ? 200 : 409), statusOf)
+
+/** The HTTP status that an error of ours is told with; another one is thrown. */
+export function statusOf(error: unknown): number {
+  const status = error instanceof ProposerError ? error.meta.httpStatus : undefined
+  if (status === undefined) throw error
+  return status
+}

@@ -1,0 +1,82 @@
+/** A connection pooler in front of a server, as many installations have one. */
+import { type ChildProcess, spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { inAccount, programOf } from './binaries.js'
+import { killProcesses, makeFolder, removeFolder } from './folders.js'
+import { freePort } from './server.js'
+
+export interface Pgbouncer {
+  readonly port: number
+  /** The given URL, through the pooler. */
+  readonly url: string
+  log(): string
+  close(): Promise<void>
+}
+
+export interface StartPgbouncerOptions {
+  /** When a connection to the server is given to another client: after each transaction, say. */
+  readonly mode: 'transaction' | 'session' | 'statement'
+  /** More of `pgbouncer.ini`, `default_pool_size` say. */
+  readonly settings?: Readonly<Record<string, string>>
+}
+
+/** Starts one before the server of the URL; any client may come, for any database. */
+export async function startPgbouncer(
+  target: string,
+  options: StartPgbouncerOptions,
+): Promise<Pgbouncer> {
+  const { program } = programOf('pgbouncer')
+  const { hostname, port: targetPort, username } = new URL(target)
+  const folder = makeFolder()
+  const port = await freePort()
+  const settings = {
+    listen_addr: '127.0.0.1',
+    listen_port: String(port),
+    unix_socket_dir: '',
+    auth_type: 'any',
+    pool_mode: options.mode,
+    ...options.settings,
+  }
+  const file = join(folder, 'pgbouncer.ini')
+  writeFileSync(
+    file,
+    [
+      '[databases]',
+      `* = host=${hostname} port=${targetPort} user=${username}`,
+      '[pgbouncer]',
+      ...Object.entries(settings).map(([name, value]) => `${name} = ${value}`),
+      '',
+    ].join('\n'),
+  )
+  let log = ''
+  const child: ChildProcess = spawn(program, [file], {
+    ...inAccount,
+    cwd: folder,
+    detached: true,
+    stdio: ['ignore', 'ignore', 'pipe'],
+  })
+  const close = async () => {
+    await killProcesses(folder)
+    if (child.exitCode === null && child.signalCode === null) await once(child, 'exit')
+    removeFolder(folder)
+  }
+  try {
+    await new Promise<void>((resolve, reject) => {
+      child.once('error', reject)
+      child.once('close', () => reject(new Error(`pgbouncer has ended: ${log}`)))
+      child.stderr?.setEncoding('utf8').on('data', (text: string) => {
+        log += text
+        if (/process up/.test(log)) resolve()
+      })
+    })
+  } catch (error) {
+    await close()
+    throw error
+  }
+  const url = new URL(target)
+  url.hostname = '127.0.0.1'
+  url.port = String(port)
+  return { port, url: url.href, log: () => log, close }
+}

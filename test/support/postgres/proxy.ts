@@ -1,0 +1,235 @@
+/**
+ * A proxy on loopback between clients and a PostgreSQL server. It hands everything through, message
+ * by message, until a test asks for a fault: a connection cut at one message, an answer lost or
+ * held back, a network that swallows everything.
+ */
+import { once } from 'node:events'
+import { type AddressInfo, connect, createServer, type Socket } from 'node:net'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { createReader, type Message, type Place } from './wire.js'
+
+/** A fault that waits for its message, which it meets once. */
+export interface Fault {
+  /** Resolves with the message once it has happened. */
+  readonly met: Promise<Message>
+  readonly isMet: boolean
+}
+
+export interface PostgresProxy {
+  readonly port: number
+  /** The given URL, through the proxy. */
+  readonly url: string
+  /** How many connections clients have opened. */
+  readonly connections: number
+  /**
+   * Both sides are cut in front of the message, and what came before arrives. `reset`: the client
+   * sees RST instead of FIN.
+   */
+  cut(place: Place, how?: 'reset'): Fault
+  /**
+   * The message and what belongs to it is lost, and the connection stays: an answer with its
+   * ReadyForQuery, a request with its Sync.
+   */
+  drop(place: Place): Fault
+  /** The message and all behind it in its direction wait until `release`. */
+  hold(place: Place): Fault & { release(): void }
+  /** Every such message comes later by so much. */
+  delay(place: Place, ms: number): void
+  /**
+   * From now on nothing arrives, not even the end of a connection; new ones stand and are never
+   * answered. `heal` lets through what was sent meanwhile, as TCP would.
+   */
+  blackHole(): void
+  heal(): void
+  /** Cuts all connections now. */
+  cutAll(): void
+  /** New connections go to the server of this URL. */
+  retarget(target: string): void
+  /** Takes back all faults; what is held goes on. */
+  clear(): void
+  close(): Promise<void>
+}
+
+/** What meets the message of a place. */
+interface Rule {
+  readonly place: Place
+  readonly act: 'cut' | 'reset' | 'drop' | 'hold' | 'delay'
+  /** Resolves when the message may go on. */
+  readonly wait: () => Promise<unknown>
+  /** Tells the test, and takes the rule away where it meets one message only. */
+  readonly meet: (message: Message) => void
+}
+
+/** Starts one before the server of the URL. */
+export async function openPostgresProxy(target: string): Promise<PostgresProxy> {
+  let { hostname, port: targetPort } = new URL(target)
+  const rules = new Set<Rule>()
+  const releases = new Set<() => void>()
+  const sockets = new Set<Socket>()
+  const network = createGate()
+  let connections = 0
+
+  const keep = (socket: Socket) => {
+    sockets.add(socket)
+    socket.setNoDelay(true)
+    socket.on('error', () => undefined) // either side may be cut at any moment: that is what this is for
+    socket.on('close', () => sockets.delete(socket))
+    return socket
+  }
+  const server = createServer((client) => {
+    keep(client)
+    const reader = createReader(++connections)
+    void network.opened().then(() => {
+      const upstream = keep(connect({ host: hostname, port: Number(targetPort) }))
+      void pump('client', client, upstream, reader)
+      void pump('server', upstream, client, reader)
+    })
+  })
+
+  /** Hands one direction of a connection through, and its end. */
+  async function pump(
+    from: 'client' | 'server',
+    source: Socket,
+    sink: Socket,
+    reader: ReturnType<typeof createReader>,
+  ): Promise<void> {
+    /** The last message of what is dropped, while something is. */
+    let droppedUntil: string | undefined
+    const write = async (parts: Buffer[]) => {
+      await network.opened()
+      const bytes = Buffer.concat(parts.splice(0))
+      if (bytes.length > 0 && !sink.destroyed)
+        await new Promise<void>((resolve) => sink.write(bytes, () => resolve()))
+    }
+    try {
+      for await (const chunk of source) {
+        const passing: Buffer[] = []
+        for (const message of reader.read(from, chunk)) {
+          const rule = [...rules].find(({ place }) => place(message))
+          if (rule !== undefined) {
+            await write(passing)
+            rule.meet(message)
+            await rule.wait()
+            if (rule.act === 'cut' || rule.act === 'reset') {
+              cut(from === 'server' ? sink : source, from === 'server' ? source : sink, rule.act)
+              return
+            }
+            if (rule.act === 'drop') droppedUntil = from === 'server' ? 'Z' : 'QS'
+          }
+          if (droppedUntil === undefined) passing.push(message.bytes)
+          else if (droppedUntil.includes(message.type)) droppedUntil = undefined
+        }
+        await write(passing)
+      }
+    } catch {
+      // The other side has reset it.
+    }
+    await network.opened()
+    sink.end()
+  }
+
+  function cut(client: Socket, upstream: Socket, how: 'cut' | 'reset'): void {
+    upstream.destroy()
+    if (how === 'reset') client.resetAndDestroy()
+    else client.end(() => client.destroy())
+  }
+
+  function arm(act: Rule['act'], place: Place, wait: Rule['wait'] = async () => undefined): Fault {
+    let isMet = false
+    const met = new Promise<Message>((resolve) => {
+      const rule: Rule = {
+        place,
+        act,
+        wait,
+        meet(message) {
+          rules.delete(rule)
+          isMet = true
+          resolve(message)
+        },
+      }
+      rules.add(rule)
+    })
+    return {
+      met,
+      get isMet() {
+        return isMet
+      },
+    }
+  }
+
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  const { port } = server.address() as AddressInfo
+  const url = new URL(target)
+  url.hostname = '127.0.0.1'
+  url.port = String(port)
+
+  const clear = () => {
+    rules.clear()
+    for (const release of releases) release()
+  }
+  const cutAll = () => {
+    for (const socket of sockets) socket.destroy()
+  }
+  return {
+    port,
+    url: url.href,
+    get connections() {
+      return connections
+    },
+    cut: (place, how) => arm(how ?? 'cut', place),
+    drop: (place) => arm('drop', place),
+    hold(place) {
+      const gate = createGate()
+      gate.close()
+      releases.add(gate.open)
+      const fault = arm('hold', place, gate.opened)
+      return {
+        met: fault.met,
+        get isMet() {
+          return fault.isMet
+        },
+        release() {
+          releases.delete(gate.open)
+          gate.open()
+        },
+      }
+    },
+    delay(place, ms) {
+      rules.add({ place, act: 'delay', wait: () => sleep(ms), meet: () => undefined })
+    },
+    blackHole: network.close,
+    heal: network.open,
+    cutAll,
+    retarget(next) {
+      ;({ hostname, port: targetPort } = new URL(next))
+    },
+    clear,
+    async close() {
+      clear()
+      cutAll()
+      network.open()
+      await new Promise((resolve) => server.close(resolve))
+    },
+  }
+}
+
+/** Something that is waited for while it is closed; it begins open. */
+function createGate(): { open(): void; close(): void; opened(): Promise<void> } {
+  let waiting: Promise<void> | undefined
+  let letThrough: (() => void) | undefined
+  return {
+    open() {
+      letThrough?.()
+      waiting = undefined
+    },
+    close() {
+      waiting ??= new Promise((resolve) => {
+        letThrough = resolve
+      })
+    },
+    async opened() {
+      while (waiting !== undefined) await waiting
+    },
+  }
+}

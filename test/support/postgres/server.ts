@@ -1,0 +1,247 @@
+/**
+ * Real PostgreSQL servers for tests, each on a data folder of its own, on loopback, with the
+ * defaults of its version but for what a test sets. What a test does not close ends with its
+ * process.
+ */
+import { type ChildProcess, spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { existsSync, renameSync } from 'node:fs'
+import { createServer } from 'node:net'
+import { dirname, join } from 'node:path'
+import pg from 'pg'
+import {
+  inAccount,
+  kept,
+  onDisk,
+  type PostgresVersion,
+  programOf,
+  runInAccount,
+  temporary,
+} from './binaries.js'
+import {
+  killProcesses,
+  makeFolder,
+  processesIn,
+  removeFolder,
+  signalAll,
+  stopProcesses,
+} from './folders.js'
+
+export type Settings = Readonly<Record<string, string>>
+
+export interface PostgresServer {
+  readonly version: PostgresVersion
+  /** With which it was started, beside the defaults. */
+  readonly settings: Settings
+  readonly port: number
+  readonly dataFolder: string
+  /** Of a database, `postgres` unless named; the user may do everything and has no password. */
+  url(database?: string): string
+  /** A new empty database; its URL. */
+  createDatabase(name?: string): Promise<string>
+  /** The rows of one statement, on a connection of its own to the database `postgres`. */
+  query<Row extends pg.QueryResultRow>(text: string, values?: readonly unknown[]): Promise<Row[]>
+  /**
+   * `fast` ends connections and transactions and writes everything down, `immediate` leaves that to
+   * the recovery.
+   */
+  stop(mode?: 'fast' | 'immediate'): Promise<void>
+  /** SIGKILL for all its processes. Once it resolves the port is free. */
+  kill(): Promise<void>
+  /** Starts it on the same port and folder; one that runs is stopped first, `fast`. */
+  restart(): Promise<void>
+  /** SIGSTOP for all its processes: connections stand, and nothing answers. */
+  pause(): Promise<void>
+  resume(): void
+  /** What it has written to its log so far. */
+  log(): string
+  /** Ends it and removes the folder. */
+  close(): Promise<void>
+}
+
+export interface StartPostgresOptions {
+  readonly version?: PostgresVersion
+  /** As in postgresql.conf. */
+  readonly settings?: Settings
+  /** The data folder lies on a disk, though there were a file system in memory. */
+  readonly isOnDisk?: boolean
+}
+
+/** Starts a new, empty server from a copied data folder. */
+export async function startPostgres(options: StartPostgresOptions = {}): Promise<PostgresServer> {
+  const version = options.version ?? 18
+  const template = await templateOf(version)
+  const fill = (data: string) => runInAccount('cp', ['-a', template, data])
+  return serve(version, options.settings ?? {}, fill, options.isOnDisk ? onDisk : temporary)
+}
+
+/**
+ * Starts a server on the data folder that `fill` makes, below a folder of the server's own that
+ * lies in `inside`; see `startPostgres` and `startStandby`.
+ */
+export async function serve(
+  version: PostgresVersion,
+  settings: Settings,
+  fill: (data: string) => Promise<unknown>,
+  inside = temporary,
+): Promise<PostgresServer> {
+  const { program } = programOf(version)
+  const folder = makeFolder(inside)
+  const data = join(folder, 'data')
+  let port = await freePort()
+  let child: ChildProcess | undefined
+  let log = ''
+
+  async function start(): Promise<void> {
+    const all = { ...defaults, port: String(port), ...settings }
+    const flags = Object.entries(all).flatMap(([name, value]) => ['-c', `${name}=${value}`])
+    child = spawn(program, ['-D', data, ...flags], {
+      ...inAccount,
+      cwd: folder,
+      detached: true,
+      stdio: ['ignore', 'ignore', 'pipe'],
+    })
+    const from = log.length
+    let late: NodeJS.Timeout | undefined
+    await new Promise<void>((resolve, reject) => {
+      const fail = (what: string) => reject(new Error(`PostgreSQL ${what}: ${log.slice(from)}`))
+      late = setTimeout(fail, startWithinMs, 'is not ready')
+      child?.once('error', reject)
+      child?.once('close', () => fail('has ended'))
+      child?.stderr?.setEncoding('utf8').on('data', (text: string) => {
+        log += text
+        if (/ready to accept (read-only )?connections/.test(log.slice(from))) resolve()
+      })
+    }).finally(() => clearTimeout(late))
+  }
+  async function ended(): Promise<void> {
+    if (child !== undefined && child.exitCode === null && child.signalCode === null)
+      await once(child, 'exit')
+    child = undefined
+  }
+  const resume = () => signalAll(processesIn(folder), 'SIGCONT')
+  async function stop(mode: 'fast' | 'immediate' = 'fast'): Promise<void> {
+    // One that stands still could not stop.
+    resume()
+    child?.kill(mode === 'fast' ? 'SIGINT' : 'SIGQUIT')
+    await ended()
+  }
+  async function kill(): Promise<void> {
+    await killProcesses(folder)
+    await ended()
+  }
+  const url = (database = 'postgres') => `postgres://postgres@127.0.0.1:${port}/${database}`
+  async function query<Row extends pg.QueryResultRow>(
+    text: string,
+    values: readonly unknown[] = [],
+  ): Promise<Row[]> {
+    const client = new pg.Client(url())
+    await client.connect()
+    try {
+      return (await client.query<Row>(text, [...values])).rows
+    } finally {
+      await client.end()
+    }
+  }
+
+  try {
+    await fill(data)
+    for (let tries = 5; ; tries--)
+      try {
+        await start()
+        break
+      } catch (error) {
+        // Somebody else took the port meanwhile.
+        if (tries === 0 || !/could not bind/.test(String(error))) throw error
+        port = await freePort()
+      }
+  } catch (error) {
+    await kill()
+    removeFolder(folder)
+    throw error
+  }
+  let databases = 0
+  return {
+    version,
+    settings,
+    port,
+    dataFolder: data,
+    url,
+    query,
+    stop,
+    kill,
+    async createDatabase(name = `database_${++databases}`) {
+      await query(`CREATE DATABASE ${pg.escapeIdentifier(name)}`)
+      return url(name)
+    },
+    async restart() {
+      await stop()
+      await start()
+    },
+    pause: () => stopProcesses(folder),
+    resume,
+    log: () => log,
+    async close() {
+      // `immediate`, so that the system gets its shared memory back.
+      await stop('immediate')
+      await kill()
+      removeFolder(folder)
+    },
+  }
+}
+
+/** Far more than a busy machine takes. */
+const startWithinMs = 60_000
+
+/** What every server is started with; a test may set each of them otherwise. */
+const defaults: Settings = {
+  listen_addresses: '127.0.0.1',
+  unix_socket_directories: '',
+  // In the data folder, where nothing outlives it.
+  dynamic_shared_memory_type: 'mmap',
+  shared_buffers: '32MB',
+  // No test cuts the power: what a killed server has written, the system still has.
+  fsync: 'off',
+  // What a standby needs that was away for a moment.
+  wal_keep_size: '128MB',
+  max_wal_size: '256MB',
+}
+
+/** A data folder just made, once on a machine and version. */
+async function templateOf(version: PostgresVersion): Promise<string> {
+  const { program, version: full } = programOf(version)
+  const template = join(kept(), `template-${full}`)
+  if (existsSync(template)) return template
+  const folder = makeFolder(kept())
+  const fresh = join(folder, 'data')
+  try {
+    await runInAccount(join(dirname(program), 'initdb'), [
+      ...['--pgdata', fresh, '--username=postgres', '--auth=trust'],
+      ...['--locale=C', '--encoding=UTF8', '--no-sync', '--no-instructions'],
+    ])
+    // It appears whole or not at all.
+    renameSync(fresh, template)
+  } catch (error) {
+    // Another worker may have been faster.
+    if (!existsSync(template)) throw error
+  } finally {
+    removeFolder(folder)
+  }
+  return template
+}
+
+/**
+ * A port where nobody listens, below those that the system gives to outgoing connections: a server
+ * that was killed finds it free again.
+ */
+export async function freePort(): Promise<number> {
+  for (;;) {
+    const port = 10_000 + Math.floor(Math.random() * 22_000)
+    const server = createServer()
+    const isFree = await new Promise<boolean>((resolve) => {
+      server.once('error', () => resolve(false))
+      server.listen(port, '127.0.0.1', () => server.close(() => resolve(true)))
+    })
+    if (isFree) return port
+  }
+}

@@ -1,0 +1,101 @@
+/** A second server that follows a first one by streaming, and can take its place. */
+import { readdirSync, rmSync } from 'node:fs'
+import { join } from 'node:path'
+import pg from 'pg'
+import { runInAccount, writeInAccount } from './binaries.js'
+import { until } from './folders.js'
+import { type PostgresServer, serve } from './server.js'
+
+export interface PostgresStandby extends PostgresServer {
+  /** As the primary knows it, in `synchronous_standby_names` and `pg_stat_replication`. */
+  readonly name: string
+  /** Resolves once it has applied everything that the primary has written until now. */
+  caughtUp(): Promise<void>
+  /** Makes it a primary; resolves once it takes writes. */
+  promote(): Promise<void>
+}
+
+export interface StartStandbyOptions {
+  /**
+   * Whether the primary's COMMIT waits for this standby. It goes on waiting when the standby is
+   * gone.
+   */
+  readonly synchronous: boolean
+  readonly name?: string
+}
+
+/** Starts one from a backup of the primary; resolves once it streams. */
+export async function startStandby(
+  primary: PostgresServer,
+  options: StartStandbyOptions,
+): Promise<PostgresStandby> {
+  const name = options.name ?? 'standby'
+  const server = await serve(
+    primary.version,
+    {
+      ...primary.settings,
+      primary_conninfo: `host=127.0.0.1 port=${primary.port} user=postgres application_name=${name}`,
+      // It looks again soon after a primary that was away.
+      wal_retrieve_retry_interval: '100ms',
+    },
+    (data) => backup(primary, data),
+  )
+  const streams = async (state: string) => {
+    const rows = await primary.query(
+      'SELECT FROM pg_stat_replication WHERE application_name = $1 AND $2 IN (state, sync_state)',
+      [name, state],
+    )
+    return rows.length > 0
+  }
+  try {
+    await until(() => streams('streaming'), `the standby does not stream: ${server.log()}`)
+    if (options.synchronous) {
+      const names = pg.escapeLiteral(pg.escapeIdentifier(name))
+      await primary.query(`ALTER SYSTEM SET synchronous_standby_names = ${names}`)
+      await primary.query('SELECT pg_reload_conf()')
+      await until(() => streams('sync'), 'the standby does not become synchronous')
+    }
+  } catch (error) {
+    await server.close()
+    throw error
+  }
+  return Object.assign(server, {
+    name,
+    async caughtUp() {
+      const [end] = await primary.query<{ lsn: string }>('SELECT pg_current_wal_lsn() AS lsn')
+      const reached = 'SELECT pg_last_wal_replay_lsn() >= $1::pg_lsn AS reached'
+      await until(
+        async () =>
+          (await server.query<{ reached: boolean }>(reached, [end?.lsn]))[0]?.reached === true,
+        'the standby does not catch up',
+      )
+    },
+    async promote() {
+      const [row] = await server.query<{ done: boolean }>('SELECT pg_promote(true, 60) AS done')
+      if (row?.done !== true) throw new Error(`the standby is not promoted: ${server.log()}`)
+    },
+  })
+}
+
+/** Copies a running primary's data folder, and makes the copy a standby's. */
+async function backup(primary: PostgresServer, data: string): Promise<void> {
+  const client = new pg.Client(primary.url())
+  await client.connect()
+  try {
+    // The backup is this session's: it must stand until the end.
+    await client.query("SELECT pg_backup_start('standby', true)")
+    // Files may go while they are copied; the log has what they were.
+    await runInAccount('cp', ['-a', primary.dataFolder, data], /No such file or directory/)
+    const { rows } = await client.query('SELECT labelfile FROM pg_backup_stop(false)')
+    writeInAccount(join(data, 'backup_label'), rows[0].labelfile)
+  } finally {
+    await client.end()
+  }
+  writeInAccount(join(data, 'standby.signal'), '')
+  // The primary's own: its process, what it was told at run time, and its half-written log.
+  for (const name of ['postmaster.pid', 'postmaster.opts']) rmSync(join(data, name))
+  writeInAccount(join(data, 'postgresql.auto.conf'), '')
+  const wal = join(data, 'pg_wal')
+  for (const entry of readdirSync(wal, { withFileTypes: true }))
+    if (entry.isFile()) rmSync(join(wal, entry.name))
+}

@@ -1,0 +1,124 @@
+/**
+ * What a gateway, or several that are one, may answer about payloads that exclude each other: those
+ * of one proposer with the same round or the same permit nonce. Admission, replay, conflict and
+ * status are calls; the executor's work happens between them, as the log tells it.
+ */
+import { isActive } from '../../../src/core/protocol/candidate.js'
+import type { CandidateState } from '../../../src/core/protocol/responses.js'
+import type { Model, Operation } from './linearizable.js'
+
+/** What a candidate was for a time; `detail` are the times and the transaction that status shows. */
+export interface Stage {
+  readonly status: CandidateState
+  readonly detail?: string
+}
+
+/** A payload, and what the log has of it. */
+export interface LoggedPayload {
+  readonly identity: string
+  readonly proposer: string
+  readonly round: string
+  readonly nonce: string
+  /** `undefined`: it was never admitted. */
+  readonly candidate: { readonly id: string; readonly stages: readonly Stage[] } | undefined
+}
+
+export type Call =
+  | { readonly kind: 'submit'; readonly identity: string }
+  | { readonly kind: 'status'; readonly identity: string; readonly id: string }
+
+export type Told =
+  /** 202, by `isNew`; 200 of a replay or of a status. */
+  | { readonly kind: 'held'; readonly id: string; readonly isNew: boolean; readonly stage: Stage }
+  /** 409, which names the candidate that is in the way. */
+  | { readonly kind: 'conflict'; readonly id: string }
+  /** Any other refusal of the payload itself; those of the moment (429, 503) tell nothing. */
+  | { readonly kind: 'refused' }
+  /** 404 of a status. */
+  | { readonly kind: 'missing' }
+
+/** For each payload the stage that it has reached; -1: not admitted. */
+type State = readonly number[]
+
+export type AdmissionCall = Operation<Call, Told>
+
+/** The model of payloads that may exclude each other. */
+export function admissionModel(payloads: readonly LoggedPayload[]): Model<State, Call, Told> {
+  const places = new Map(payloads.map(({ identity }, at) => [identity, at]))
+  const stagesOf = (at: number) => payloads[at]?.candidate?.stages ?? []
+  const with_ = (state: State, at: number, stage: number): State => state.with(at, stage)
+
+  /** The first stage from `from` on that fits; -1 where there is none. */
+  const later = (at: number, from: number, fits: (stage: Stage) => boolean) =>
+    stagesOf(at).findIndex((stage, index) => index >= from && fits(stage))
+
+  const rivalsOf = (at: number) =>
+    payloads.flatMap((other, index) =>
+      index !== at && exclude(payloads[at], other) ? [index] : [],
+    )
+
+  /** Takes the place: everything that excludes it must have ended. */
+  function admit(state: State, at: number, fits: (stage: Stage) => boolean): State | undefined {
+    const stage = later(at, 0, fits)
+    if (state[at] !== -1 || stage === -1) return undefined
+    let next: State | undefined = with_(state, at, stage)
+    for (const rival of rivalsOf(at)) {
+      const reached = state[rival] ?? -1
+      if (reached === -1) continue
+      const ended = later(rival, reached, ({ status }) => !isActive(status))
+      if (ended === -1) return undefined
+      next = with_(next, rival, ended)
+    }
+    return next
+  }
+
+  function conflict(state: State, at: number, id: string): State | undefined {
+    if (state[at] !== -1) return undefined
+    const rival = rivalsOf(at).find((index) => payloads[index]?.candidate?.id === id)
+    const reached = rival === undefined ? -1 : (state[rival] ?? -1)
+    if (rival === undefined || reached === -1) return undefined
+    const stage = later(rival, reached, ({ status }) => isActive(status))
+    return stage === -1 ? undefined : with_(state, rival, stage)
+  }
+
+  return {
+    initial: payloads.map(() => -1),
+    key: (state) => state.join(),
+    step(state, call, told) {
+      const at = places.get(call.identity)
+      if (at === undefined) throw new RangeError(`nobody knows the payload ${call.identity}`)
+      const reached = state[at] ?? -1
+      if (told === undefined) return call.kind === 'submit' ? admit(state, at, () => true) : state
+      if (told.kind === 'conflict') return conflict(state, at, told.id)
+      if (told.kind !== 'held') return reached === -1 ? state : undefined
+      const { id, isNew, stage } = told
+      if (payloads[at]?.candidate?.id !== id || (call.kind === 'status' && call.id !== id))
+        return undefined
+      const fits = (one: Stage) =>
+        one.status === stage.status && (stage.detail === undefined || one.detail === stage.detail)
+      if (isNew) return admit(state, at, fits)
+      const now = reached === -1 ? -1 : later(at, reached, fits)
+      return now === -1 ? undefined : with_(state, at, now)
+    },
+  }
+}
+
+const exclude = (one: LoggedPayload | undefined, other: LoggedPayload) =>
+  one?.proposer === other.proposer && (one.round === other.round || one.nonce === other.nonce)
+
+/** Payloads that exclude each other, directly or by way of others, together. */
+export function groupsOf(
+  payloads: readonly LoggedPayload[],
+): readonly (readonly LoggedPayload[])[] {
+  const groups = new Map<string, LoggedPayload[]>()
+  for (const payload of payloads) {
+    const keys = [`${payload.proposer} r${payload.round}`, `${payload.proposer} n${payload.nonce}`]
+    const joined = new Set(keys.flatMap((key) => groups.get(key) ?? []))
+    const group = [...joined, payload]
+    for (const { proposer, round, nonce } of group) {
+      groups.set(`${proposer} r${round}`, group)
+      groups.set(`${proposer} n${nonce}`, group)
+    }
+  }
+  return [...new Set(groups.values())]
+}
