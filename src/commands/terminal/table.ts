@@ -1,0 +1,140 @@
+/** The one renderer of lists: a row a line, in columns that fit the terminal. */
+import type { ChalkInstance } from 'chalk'
+import type { Output } from './output.js'
+import { visible } from './render.js'
+
+export interface Column<Row> {
+  readonly head: string
+  /** The cell's text, escaped here (R20). */
+  readonly cell: (row: Row) => string | null | undefined
+  /** May be cut to this many characters. Without it the column stays whole, to be copied. */
+  readonly least?: number
+  /** Left out where the line is too short, the highest first; without it never. */
+  readonly rank?: number
+  /** Shown with --wide only. */
+  readonly wide?: boolean
+  /** Numbers stand at the right. */
+  readonly right?: boolean
+  readonly colour?: (row: Row) => 'green' | 'red' | 'yellow' | 'cyan' | 'white'
+}
+
+export type TableScreen = Pick<Output, 'columns' | 'paint' | 'isTerminal'>
+
+/** `--wide` of every list. */
+export const wideOption = ['--wide', 'show all columns, and cut nothing'] as const
+
+const gap = '  '
+
+/**
+ * Rows under their heads, no line longer than the terminal. Columns are cut and left out by their
+ * rank. Where even the rest has no room, the first column gets a line of its own. In a pipe, and
+ * with `wide`, nothing is cut.
+ */
+export function tableText<Row>(
+  columns: readonly Column<Row>[],
+  rows: readonly Row[],
+  screen: TableScreen,
+  wide = false,
+): string {
+  const shown = columns
+    .filter((column) => wide || column.wide !== true)
+    .map((column) => measured(column, rows))
+    .filter(({ isEmpty }) => !isEmpty)
+  const { paint } = screen
+  if (wide || !screen.isTerminal) return lined(shown, paint).join('\n')
+  const fitted = fitting(shown, screen.columns)
+  if (lineWidth(fitted) <= screen.columns) return lined(fitted, paint).join('\n')
+  const [first, ...others] = shown
+  if (first === undefined) return ''
+  const below = lined(fitting(others, screen.columns - gap.length), paint)
+  return lined([first], paint)
+    .map((line, at) => [line, `${gap}${below[at] ?? ''}`.trimEnd()].filter(Boolean).join('\n'))
+    .join('\n')
+}
+
+interface Measured<Row> {
+  readonly column: Column<Row>
+  readonly rows: readonly Row[]
+  readonly cells: readonly string[]
+  readonly width: number
+  readonly isEmpty: boolean
+}
+
+function measured<Row>(column: Column<Row>, rows: readonly Row[]): Measured<Row> {
+  const cells = rows.map((row) => visible(column.cell(row) ?? ''))
+  const width = cells.reduce((most, cell) => Math.max(most, widthOf(cell)), column.head.length)
+  return { column, rows, cells, width, isEmpty: cells.every((cell) => cell === '') }
+}
+
+const lineWidth = (columns: readonly { readonly width: number }[]) =>
+  columns.reduce((sum, { width }) => sum + width + gap.length, -gap.length)
+
+/** Left out by rank, then the widest that may be is cut, a character at a time. */
+function fitting<Row>(all: readonly Measured<Row>[], room: number): readonly Measured<Row>[] {
+  const leastOf = ({ column, width }: Measured<Row>) => Math.min(width, column.least ?? width)
+  const isTooWide = (columns: readonly Measured<Row>[]) =>
+    lineWidth(columns.map((one) => ({ width: leastOf(one) }))) > room
+  let kept = all
+  while (isTooWide(kept)) {
+    const rank = Math.max(...kept.map(({ column }) => column.rank ?? 0))
+    if (rank <= 0) break
+    kept = kept.filter(({ column }) => column.rank !== rank)
+  }
+  const widths = kept.map(({ width }) => width)
+  for (let over = lineWidth(kept) - room; over > 0; over--) {
+    const spare = kept.map((one, at) => ((widths[at] ?? 0) > leastOf(one) ? (widths[at] ?? 0) : 0))
+    const widest = spare.indexOf(Math.max(...spare))
+    if ((spare[widest] ?? 0) === 0) break
+    widths[widest] = (widths[widest] ?? 0) - 1
+  }
+  return kept.map((one, at) => ({ ...one, width: widths[at] ?? one.width }))
+}
+
+function lined<Row>(columns: readonly Measured<Row>[], paint: ChalkInstance): readonly string[] {
+  const line = (textOf: (one: Measured<Row>) => string) => columns.map(textOf).join(gap).trimEnd()
+  const count = columns[0]?.rows.length ?? 0
+  return [
+    paint.dim(line(({ column, width }) => placed(cut(column.head, width), width, column.right))),
+    ...Array.from({ length: count }, (_, at) =>
+      line(({ column, rows, cells, width }) => {
+        const text = placed(cut(cells[at] ?? '', width), width, column.right)
+        const row = rows[at]
+        // Blanks have no colour: where they end the line they go.
+        return column.colour === undefined || row === undefined || text.trim() === ''
+          ? text
+          : text.replace(text.trim(), (word) => paint[column.colour?.(row) ?? 'white'](word))
+      }),
+    ),
+  ]
+}
+
+const placed = (text: string, width: number, right = false) => {
+  const blanks = ' '.repeat(Math.max(0, width - widthOf(text)))
+  return right ? `${blanks}${text}` : `${text}${blanks}`
+}
+
+/** Text cut to a width with `…` at its end; a character is never cut in two. */
+export function cut(text: string, width: number): string {
+  if (widthOf(text) <= width) return text
+  let [kept, used] = ['', 0]
+  for (const character of text) {
+    used += widthOf(character)
+    if (used > width - 1) break
+    kept += character
+  }
+  return `${kept}…`
+}
+
+/** Characters that a terminal draws two cells wide: East Asian ones and emoji. */
+const twoCells =
+  /[\u1100-\u115f\u2e80-\u303e\u3041-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff00-\uff60\uffe0-\uffe6]|[\u{20000}-\u{3fffd}]|\p{Emoji_Presentation}/u
+
+/** How many cells of a terminal a text takes. */
+export function widthOf(text: string): number {
+  // Most text is plain: it is as wide as it is long.
+  if (/^[\u0020-\u00ff]*$/.test(text)) return text.length
+  let width = 0
+  for (const character of text)
+    width += /\p{Mark}/u.test(character) ? 0 : twoCells.test(character) ? 2 : 1
+  return width
+}
