@@ -13,7 +13,7 @@ import {
 import { programVersion } from '../core/protocol/version.js'
 import type { Context } from './terminal/context.js'
 import { withFlags } from './terminal/hint-flags.js'
-import { createOutput, type Output } from './terminal/output.js'
+import { colorChoices, createOutput, type Output, type OutputOptions } from './terminal/output.js'
 import { foldAround, jsonText, visible } from './terminal/render.js'
 
 /** Runs one command line. Never throws; everything it has to say went to the context's streams. */
@@ -48,11 +48,29 @@ const outputFor = (argv: readonly string[], context: Context) =>
  * Looks for the output flags before commander does, so that its own complaints come in the form
  * that was asked for. `--` ends the flags.
  */
-function outputFlags(argv: readonly string[]): { mode: Output['mode']; quiet: boolean } {
+function outputFlags(argv: readonly string[]): Pick<OutputOptions, 'mode' | 'quiet' | 'color'> {
   const end = argv.indexOf('--')
   const flags = end < 0 ? argv : argv.slice(0, end)
   const mode = flags.includes('--ndjson') ? 'ndjson' : flags.includes('--json') ? 'json' : 'human'
-  return { mode, quiet: flags.some((flag) => flag === '--quiet' || /^-[qy]*q[qy]*$/.test(flag)) }
+  const color = colorChoices.find((choice) => choice === lastValue('--color', flags)) ?? 'auto'
+  return {
+    mode,
+    quiet: flags.some((flag) => flag === '--quiet' || /^-[qyv]*q[qyv]*$/.test(flag)),
+    color,
+  }
+}
+
+/** The last value given to a flag, in either of its spellings. */
+function lastValue(name: string, flags: readonly string[]): string | undefined {
+  return flags
+    .flatMap((flag, index) =>
+      flag === name
+        ? (flags[index + 1] ?? [])
+        : flag.startsWith(`${name}=`)
+          ? flag.slice(name.length + 1)
+          : [],
+    )
+    .at(-1)
 }
 
 function notWritten(failure: Error): StorageError {
@@ -156,7 +174,9 @@ function report(failure: ProposerError, output: Output, argv: readonly string[])
   const hint =
     exitCode === exit.usage && failure.code !== 'never_sent' ? advice : withFlags(advice, argv)
   if (output.mode === 'human') {
-    output.warn(`${forTerminal(failure.detail, output)}\n${forTerminal(`hint: ${hint}`, output)}`)
+    const { red, dim } = output.notePaint
+    const said = forTerminal(`error: ${failure.detail}`, output).replace('error:', red('error:'))
+    output.warn(`${said}\n${dim(forTerminal(`hint: ${hint}`, output))}`)
   } else {
     const error = {
       code: failure.code,

@@ -1,11 +1,12 @@
 /**
  * The commander tree: every verb by name and summary, of which only the one asked for is loaded.
  */
-import { Command, CommanderError } from 'commander'
+import { Command, CommanderError, Option } from 'commander'
 import { UsageError } from '../core/protocol/errors.js'
 import { programVersion } from '../core/protocol/version.js'
 import type { Context } from './terminal/context.js'
 import { foldHelp, helpLayout, termColumn } from './terminal/help-layout.js'
+import { colorChoices } from './terminal/output.js'
 
 type MakeCommand = (context: Context) => Command
 
@@ -138,6 +139,7 @@ const everywhere = [
   ['--ndjson', 'one JSON line per item as it settles'],
   ['-q, --quiet', 'no notes and no progress'],
   ['-y, --yes', 'answer yes where a terminal would be asked'],
+  ['--color <auto|always|never>', 'when to use colors; default: auto'],
 ] as const
 
 const takesValue = new Set(
@@ -278,7 +280,10 @@ function createProgram(): Command {
     .version(programVersion, '-V, --version', 'print the version')
     .helpCommand(false)
     .usage('<command> [arguments] [flags]')
-  for (const [flags, description] of everywhere) program.option(flags, description)
+  for (const [flags, description] of everywhere) {
+    const option = new Option(flags, description)
+    program.addOption(flags.startsWith('--color') ? option.choices(colorChoices) : option)
+  }
   return program.addHelpText('after', () => `\n${flagsText(program)}\n\n${nextText}`)
 }
 

@@ -319,18 +319,16 @@ async function openStatus({
   streams: { stderr },
 }: Context): Promise<{ status: LiveStatus; logSink: LogSink } | undefined> {
   if (!output.notesAreTerminal || env.TERM === 'dumb') return undefined
-  const [{ createLiveStatus }, { createBufferedWriter, terminalOfStderr }, { Chalk }] =
-    await Promise.all([
-      import('./hosting/live-status.js'),
-      import('../core/io/serving/buffered-writer.js'),
-      import('chalk'),
-    ])
+  const [{ createLiveStatus }, { createBufferedWriter, terminalOfStderr }] = await Promise.all([
+    import('./hosting/live-status.js'),
+    import('../core/io/serving/buffered-writer.js'),
+  ])
   const writer = createBufferedWriter(terminalOfStderr())
   const status = createLiveStatus({
     ...writer,
     size: () => terminalSize(stderr),
     written: () => writer.written(terminalMs),
-    paint: new Chalk({ level: (env.NO_COLOR ?? '') === '' ? 1 : 0 }),
+    paint: output.notePaint,
   })
   const write = (line: string) => status.above(line.trimEnd())
   return { status, logSink: { write, dropped: writer.dropped } }

@@ -30,8 +30,10 @@ export interface Output {
   /** stderr is a terminal: progress may redraw. */
   readonly notesAreTerminal: boolean
   readonly columns: number
-  /** Colours for stdout: plain where it is no terminal or NO_COLOR is set. */
+  /** Colours for stdout, as `--color` and the environment have it; else where it is a terminal. */
   readonly paint: ChalkInstance
+  /** The same for stderr. */
+  readonly notePaint: ChalkInstance
   /**
    * The one result: `data` with `"schema":"proposer.<kind>/1"` first with --json (one line with
    * --ndjson), else `human(data)`.
@@ -66,7 +68,12 @@ export interface OutputOptions {
   readonly env: Readonly<Record<string, string | undefined>>
   readonly mode: Output['mode']
   readonly quiet: boolean
+  /** `--color`. */
+  readonly color?: Color
 }
+
+export const colorChoices = ['auto', 'always', 'never'] as const
+export type Color = (typeof colorChoices)[number]
 
 /** A line of progress this often where stderr is no terminal. */
 const progressLineMs = 5000
@@ -104,7 +111,8 @@ export function createOutput(options: OutputOptions): Output {
     isTerminal,
     notesAreTerminal,
     columns,
-    paint: new Chalk({ level: isTerminal && !plain ? 1 : 0 }),
+    paint: new Chalk({ level: isColored(isTerminal, options) ? 1 : 0 }),
+    notePaint: new Chalk({ level: isColored(notesAreTerminal, options) ? 1 : 0 }),
     result(kind, data, human) {
       if (mode === 'human') write(`${human(data)}\n`)
       else
@@ -134,6 +142,13 @@ export function createOutput(options: OutputOptions): Output {
       return stdoutGuard.failure
     },
   }
+}
+
+/** The flag decides, then FORCE_COLOR, then NO_COLOR, as Node.js has it; then what the stream is. */
+function isColored(isTerminal: boolean, { color = 'auto', env }: OutputOptions): boolean {
+  if (color !== 'auto') return color === 'always'
+  if ((env.FORCE_COLOR ?? '') !== '') return !/^(0|false)$/.test(env.FORCE_COLOR ?? '')
+  return isTerminal && (env.NO_COLOR ?? '') === '' && env.TERM !== 'dumb'
 }
 
 /**
