@@ -148,6 +148,8 @@ function judgeLog(
   }
 }
 
+const nonceOf = ({ proposer, nonce }: Candidate) => `${proposer} ${nonce}`
+
 interface ChainLog {
   readonly logIndex: Hex
   readonly transactionHash: Hex
@@ -165,17 +167,31 @@ async function judgeChain(
   const filter = { address: trust.oracles, topics: [topics.proposePrice], fromBlock: '0x0' }
   const events = await rpc.request<ChainLog[]>('eth_getLogs', [{ ...filter, toBlock: 'latest' }])
   const executedAt = new Map<string, Candidate>()
-  const byRound = new Map<string, Candidate[]>()
-  for (const { candidate, progress } of candidates.values()) {
+  const byRound = new Map<string, LoggedCandidate[]>()
+  const spent = new Set<string>()
+  for (const one of candidates.values()) {
+    const { candidate, progress } = one
     const { key } = candidate.round
-    byRound.set(key, byRound.get(key) ?? [])
+    byRound.set(key, [...(byRound.get(key) ?? []), one])
     if (progress.status !== 'executed') continue
     const { transactionHash, proposalEventIndex } = progress.submission
     executedAt.set(`${transactionHash} ${proposalEventIndex}`, candidate)
-    byRound.get(key)?.push(candidate)
+    spent.add(nonceOf(candidate))
   }
-  for (const [round, executed] of byRound)
-    if (executed.length !== 1) faults.push(`R13: ${executed.length} were executed in ${round}`)
+  // A nonce that another round has spent is the one reason for a round without an execution.
+  const isSpent = ({ candidate, progress }: LoggedCandidate) =>
+    progress.status === 'failed' &&
+    progress.failure.code === 'permit_nonce_used' &&
+    spent.has(nonceOf(candidate))
+  let withoutNonce = 0
+  for (const [round, all] of byRound) {
+    const executed = all.filter(({ progress }) => progress.status === 'executed').length
+    if (executed === 0 && all.every(isSpent)) withoutNonce += 1
+    else if (executed !== 1) {
+      const ends = all.map(({ progress }) => progress)
+      faults.push(`R13: ${executed} were executed in ${round}: ${JSON.stringify(ends)}`)
+    }
+  }
   for (const { transactionHash, logIndex, topics: said } of events) {
     const at = `${transactionHash} ${Number(logIndex)}`
     const candidate = executedAt.get(at)
@@ -213,7 +229,13 @@ async function judgeChain(
   }
   for (let nonce = 0; nonce < sent; nonce += 1)
     if (!mined.has(nonce)) faults.push(`R3: the transaction of nonce ${nonce} is in no slot`)
-  return { rounds: byRound.size, events: events.length, transactions: sent, reverted }
+  return {
+    rounds: byRound.size,
+    'rounds whose nonce was spent': withoutNonce,
+    events: events.length,
+    transactions: sent,
+    reverted,
+  }
 }
 
 /** What clients were told, payload by payload, against the model. */

@@ -344,7 +344,11 @@ export async function submitAll(
   form: ProposalForm,
   items: readonly SubmittedItem[],
 ): Promise<readonly Submitted[]> {
-  const limit = pLimit(itemsAtOnce)
+  // Where no more than these can ask the chain there is nothing to limit.
+  const limit =
+    items.length > itemsAtOnce
+      ? pLimit(itemsAtOnce)
+      : (judged: () => Promise<JudgedItem>) => judged()
   const failedItem = (error: unknown) => refused(itemRefusal(exchange, error))
   const judging = items.map(async (item): Promise<JudgedItem> => {
     const judged = () => judge(parts, item.identifier, form, item.authorizationOf)

@@ -51,6 +51,7 @@ export async function sweepDead(
   if (closing.dead.at !== hash)
     closing.dead = { at: hash, failures: await findDead(judging, closing, heads) }
   const { failures } = closing.dead
+  if (failures.size === 0) return false
   const doomed = waitingIn(judging.ledger).filter(({ id }) => failures.has(id))
   const { turn } = closing.endings.next(doomed, hash)
   const limit = pLimit(endedAtOnce)

@@ -113,7 +113,8 @@ export function viewFaults(state: ViewState): readonly string[] {
   return found
 }
 
-const wordKey = (owner: Hex, word: bigint) => `${owner}|${word}`
+/** In hex: decimal digits of so large a number cost more than the look-up. */
+const wordKey = (owner: Hex, word: bigint) => `${owner}|${word.toString(16)}`
 
 /** The bits that are known to be spent in a word of an owner's bitmap. */
 export function spentBits({ spent }: ViewState, owner: Hex, word: bigint): bigint {
