@@ -67,9 +67,17 @@ export interface StartPostgresOptions {
   readonly isOnDisk?: boolean
 }
 
+/** `PROPOSER_TEST_POSTGRES_VERSION`, 18 where it is not set. */
+function versionAsked(): PostgresVersion {
+  const asked = process.env.PROPOSER_TEST_POSTGRES_VERSION ?? '18'
+  if (asked !== '18' && asked !== '15')
+    throw new RangeError(`PROPOSER_TEST_POSTGRES_VERSION is ${asked}; tests know 18 and 15`)
+  return asked === '18' ? 18 : 15
+}
+
 /** Starts a new, empty server from a copied data folder. */
 export async function startPostgres(options: StartPostgresOptions = {}): Promise<PostgresServer> {
-  const version = options.version ?? 18
+  const version = options.version ?? versionAsked()
   const template = await templateOf(version)
   const fill = (data: string) => runInAccount('cp', ['-a', template, data])
   return serve(version, options.settings ?? {}, fill, options.isOnDisk ? onDisk : temporary)
