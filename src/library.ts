@@ -4,10 +4,21 @@
  * exported here is public: it may grow, it does not change.
  */
 
+export {
+  type CallLimits,
+  openProposer,
+  type ProposalTerms,
+  type Proposer,
+  type ProposerOptions,
+  type Submitted,
+} from './core/bot/open-proposer.js'
+export type { ProposalRow, SubmitAllOptions } from './core/bot/submit-rows.js'
+export { signerFromViem, type ViemAccount } from './core/bot/viem-signer.js'
 export type { Contracts, Round } from './core/chain/round.js'
 export { type PollOptions, type PollResult, pollCandidates } from './core/client/follow/follow.js'
 export { statusOnce } from './core/client/follow/look.js'
 export type { PolledStatus, PollTarget, Stage } from './core/client/follow/status.js'
+export type { Funds, WalletFunds } from './core/client/funds/funds.js'
 export type { Answer, RateLimit } from './core/client/gateway/answer.js'
 export { createGatewayClient, type GatewayClient } from './core/client/gateway/gateway-client.js'
 export {
@@ -29,6 +40,8 @@ export {
   authorize,
   preview,
 } from './core/client/propose/authorize.js'
+export type { RowResult } from './core/client/propose/batch.js'
+export type { SettledEarlier } from './core/client/propose/earlier.js'
 export type { Intent } from './core/client/propose/intent.js'
 export type { SubmissionResult } from './core/client/propose/outcome.js'
 export type { Preview } from './core/client/propose/prepare.js'
@@ -43,6 +56,7 @@ export {
 } from './core/client/trust/context.js'
 export { gatewayContexts } from './core/client/trust/gateway-contexts.js'
 export { parseTrust, Trust } from './core/client/trust/trust-file.js'
+export type { Reconciled, ReconciledEntry } from './core/client/wallet/reconcile.js'
 export { applySet, type GatewayConfig, parseConfig } from './core/gateway/config.js'
 export { createGateway, type Gateway, type GatewayParts } from './core/gateway/gateway.js'
 export type { Ledger } from './core/gateway/ledger/ledger.js'

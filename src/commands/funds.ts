@@ -3,8 +3,7 @@
  * approval of Permit2 (contract §6).
  */
 import { Command } from 'commander'
-import { onChain } from '../core/chain/unavailable.js'
-import { type Funds, fundsOf } from '../core/client/funds/funds.js'
+import { type Funds, fundsOf, walletFunds } from '../core/client/funds/funds.js'
 import type { Trust } from '../core/client/trust/trust.js'
 import { approval, unlimitedRaw } from '../core/client/wallet/transactions.js'
 import { UsageError } from '../core/protocol/errors.js'
@@ -35,10 +34,7 @@ export const fundsCommand = (context: Context): Command =>
         const chain = await requireChain(session, 'funds')
         const owner = await session.account.address()
         const view = await session.journal.load()
-        const [gasWei, funds] = await Promise.all([
-          onChain(() => chain.balance(owner)),
-          Promise.all(trust.tokens.map((token) => fundsOf(chain, trust, view, owner, token))),
-        ])
+        const { gasWei, tokens: funds } = await walletFunds(chain, trust, view, owner)
         const { output } = context
         const result = {
           owner,

@@ -11,7 +11,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { compile, installLibrary } from '../support/library-package.js'
 import { workshop } from '../support/processes.js'
 import { proposals, questionOf, type ServeReady } from '../support/proposing.js'
-import { blocksIn, pageText } from '../support/readme.js'
+import { blocksIn, pageText, section } from '../support/readme.js'
 
 const shop = workshop()
 afterAll(() => shop.clean())
@@ -28,7 +28,7 @@ beforeAll(async () => {
 })
 
 const runs = promisify(execFile)
-const node = (file: string, ...args: string[]) =>
+const node = (file = '', ...args: string[]) =>
   runs(process.execPath, [file, ...args], {
     cwd: folder,
     env: { PATH: process.env.PATH ?? '', HOME: folder },
@@ -45,8 +45,8 @@ const values = `
   SigningDataRequest StorageError Submission SubmissionState TransportError Trust TypedData Uint256 UnauthorizedError UnavailableError
   UncertainError UsageError Uuid Version WireError applySet authorizationState authorize chainContexts createChain createGateway
   createGatewayClient createHttp domainSeparator exit fromBatchItem fromSingle gatewayContexts isIdentifier isQuestionId limits
-  openApiDocument openGateway openJournal outcomeOf parseConfig parseKey parseTrust pollCandidates preview priceOf proposalTypeHash
-  readKeyFile recoverSigner replay signerFromKey statusOnce submitAuthorization submitIntent submitPayload systemClock
+  openApiDocument openGateway openJournal openProposer outcomeOf parseConfig parseKey parseTrust pollCandidates preview priceOf proposalTypeHash
+  readKeyFile recoverSigner replay signerFromKey signerFromViem statusOnce submitAuthorization submitIntent submitPayload systemClock
   systemFiles systemHash systemLiveness systemPorts systemRandom toBatchItem toSingle typedData verifyJournal version witnessRound
   witnessTypeString witnessTypes`
   .trim()
@@ -67,19 +67,28 @@ describe('the library', () => {
     expect(await compile(wrong, ['wrong.ts'])).toMatch(/wrong\.ts\(2,\d+\): error TS2322/m)
   })
 
-  test('its first program proposes, run again it signs nothing anew, and its journal is the one of the command line', async () => {
+  test('its first program is a bot of at most 25 lines: it proposes, run again it signs nothing anew, and its journal is the one of the command line', async () => {
+    const [bot = ''] = blocksIn(page, 'ts')
+    expect(bot.trimEnd().split('\n').length).toBeLessThanOrEqual(25)
     const { url, dev } = await shop
       .start(['serve', '--dev', '--port', '0', '--questions', '2', '--json'])
       .line<ServeReady>()
     const account = dev.accounts.find(({ role }) => role === 'proposer')
     await writeFile(join(folder, 'trust.json'), JSON.stringify(dev.trust))
     await writeFile(join(folder, 'proposer.key'), `${account?.private_key}\n`, { mode: 0o600 })
-    const { slug } = questionOf(dev, 0)
-    expect((await node('propose.js', url, slug)).stdout).toBe('accepted executed\n')
-    await expect(node('propose.js', url, slug)).rejects.toThrow(
-      /ConflictError: this round .* is proposed/,
+    const questions = [questionOf(dev, 0), questionOf(dev, 1)]
+    const argv = ['propose.js', url, dev.rpc_url, ...questions.map(({ slug }) => slug)]
+    const first = await node(...argv)
+    expect(first.stdout).toBe(
+      [
+        ...questions.map(({ slug }) => `${slug} accepted \n`),
+        ...questions.map(({ question_id }) => `${question_id} executed\n`),
+      ].join(''),
     )
-    expect(await proposals(dev, account?.address ?? '')).toHaveLength(1)
+    expect((await node(...argv)).stdout).toBe(
+      questions.map(({ slug }) => `${slug} rejected request_not_open\n`).join(''),
+    )
+    expect(await proposals(dev, account?.address ?? '')).toHaveLength(2)
     const { code, stdout } = await shop.run([
       'journal',
       'list',
@@ -87,7 +96,7 @@ describe('the library', () => {
       '--home',
       join(folder, 'home'),
     ])
-    expect([code, JSON.parse(stdout).authorizations.length]).toEqual([0, 1])
+    expect([code, JSON.parse(stdout).authorizations.length]).toEqual([0, 2])
   })
 
   test('its second program has a whole gateway in it, and lets its store go at the end', async () => {
@@ -106,7 +115,7 @@ describe('the library', () => {
       ).href
     )) as object
     expect(Object.keys(library).sort()).toEqual([...values].sort())
-    const table = page.slice(page.indexOf('| What'))
+    const table = section('What is exported', 'docs/library.md')
     const named = [...table.matchAll(/`([A-Za-z]+)`/g)].map(([, name = '']) => name)
     expect(named.length).toBeGreaterThan(20)
     expect(named.filter((name) => !values.includes(name))).toEqual([])

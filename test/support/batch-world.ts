@@ -40,6 +40,8 @@ export interface BatchWorld {
   file(name: string, content: string | Uint8Array): string
   ndjson(name: string, rows: readonly object[]): string
   run(argv: readonly string[], options?: RunOptions): Promise<Ran>
+  /** What the command line reaches the gateway with. */
+  readonly fetch: Fetch
   close(): Promise<void>
 }
 
@@ -103,6 +105,7 @@ export async function openBatchWorld(options: FrontOptions = {}): Promise<BatchW
     ndjson: (name, rows) =>
       world.file(name, rows.map((row) => `${JSON.stringify(row)}\n`).join('')),
     clock,
+    fetch: (input, init) => fetch(input, init),
     run: (argv, more = {}) => run(home.path, argv, { env, fetch, clock, ...more }),
     close: () => home.remove(),
   }

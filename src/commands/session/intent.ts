@@ -8,6 +8,7 @@ import { type AuthorizeParts, preview } from '../../core/client/propose/authoriz
 import type { Intent } from '../../core/client/propose/intent.js'
 import type { Preview } from '../../core/client/propose/prepare.js'
 import { parseContext } from '../../core/client/trust/context.js'
+import { contextFrom } from '../../core/client/trust/sources.js'
 import { quickestCurve } from '../../core/io/native-curve.js'
 import type { Hex } from '../../core/ports.js'
 import { UsageError } from '../../core/protocol/errors.js'
@@ -174,13 +175,10 @@ export async function authorizeParts(
           parseJson(await readInput(context, flags.context), flags.context),
           identifier,
         )
-      const [result] = await (await contextSource(context, session)).contexts([identifier], {
+      return contextFrom(await contextSource(context, session), identifier, {
         signal: session.signal,
+        note: (text) => context.output.note(`note: ${visible(text)}`),
       })
-      if (result === undefined) throw new Error('a source answered no context for an identifier')
-      if (result.error) throw result.error
-      for (const note of result.notes) context.output.note(`note: ${visible(note)}`)
-      return result.context
     },
     signer: () => session.account.signer(),
     recovery: async () => (await quickestCurve()).recover,

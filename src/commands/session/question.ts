@@ -1,11 +1,7 @@
 /** What the verbs about a question share: its identifier, its context and how that is shown. */
 import { knownToken } from '../../core/chain/profiles.js'
-import {
-  type ContextSource,
-  chainContexts,
-  type QuestionContext,
-  withDirect,
-} from '../../core/client/trust/context.js'
+import type { ContextSource, QuestionContext } from '../../core/client/trust/context.js'
+import { contextsFrom } from '../../core/client/trust/sources.js'
 import type { Trust } from '../../core/client/trust/trust.js'
 import { UsageError } from '../../core/protocol/errors.js'
 import { fromHex } from '../../core/protocol/witness.js'
@@ -23,17 +19,16 @@ export async function contextSource(
   session: Session,
   pins?: Trust,
 ): Promise<ContextSource> {
-  const [trust, chain] = [pins ?? (await session.trust()), await session.chain()]
-  const fromGateway = async () => {
-    const { gatewayContexts } = await import('../../core/client/trust/gateway-contexts.js')
-    return gatewayContexts(await session.gateway('read'), trust, context.clock)
-  }
-  if (chain === undefined) return fromGateway()
-  const own = chainContexts(chain, trust, context.clock)
   const { gateway, local } = session.settings
-  return gateway === undefined && local === undefined
-    ? own
-    : withDirect(chain, trust, own, fromGateway)
+  const chain = await session.chain()
+  // Without a node a gateway is needed: `session.gateway` says so where none is configured.
+  const asksGateway = chain === undefined || gateway !== undefined || local !== undefined
+  return contextsFrom({
+    trust: pins ?? (await session.trust()),
+    clock: context.clock,
+    chain,
+    gateway: asksGateway ? () => session.gateway('read') : undefined,
+  })
 }
 
 /** Question id or slug. Throws UsageError `invalid_identifier`. */

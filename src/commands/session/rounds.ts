@@ -5,9 +5,11 @@
 
 import type { OutOfBand } from '../../core/client/journal/saved.js'
 import type { SettledEarlier } from '../../core/client/propose/earlier.js'
-import type { CurrentRound } from '../../core/client/propose/round-over.js'
+import {
+  type CurrentRound,
+  currentRound as roundNow,
+} from '../../core/client/propose/round-over.js'
 import type { OnRetry } from '../../core/client/propose/send.js'
-import { pinsOf } from '../../core/client/trust/trust.js'
 import { instant } from '../../core/protocol/candidate.js'
 import { ProposerError } from '../../core/protocol/errors.js'
 import type { Context } from '../terminal/context.js'
@@ -15,31 +17,14 @@ import { visible } from '../terminal/render.js'
 import { contextSource } from './question.js'
 import type { Session } from './session.js'
 
-/**
- * The round of a question as the node tells it where one is configured, else the gateway. What
- * cannot be learned is left open.
- */
-export function currentRound(context: Context, session: Session): CurrentRound {
-  return {
-    isFree: session.settings.rpcUrl !== undefined,
-    async timestamp({ signed }) {
-      try {
-        // Another requester may ask the same text, in rounds of its own (R3).
-        const pins = pinsOf(await session.trust(), signed)
-        if (pins.requesters.length === 0) return undefined
-        const [result] = await (await contextSource(context, session, pins)).contexts(
-          [signed.questionId],
-          { signal: session.signal },
-        )
-        return result?.context?.request.timestamp
-      } catch (error) {
-        // Nobody tells, or nothing is pinned that could check it: what is known without it stands.
-        if (error instanceof ProposerError) return undefined
-        throw error
-      }
-    },
-  }
-}
+/** The round of a question as the node tells it where one is configured, else the gateway. */
+export const currentRound = (context: Context, session: Session): CurrentRound =>
+  roundNow(
+    session.settings.rpcUrl !== undefined,
+    () => session.trust(),
+    (pins) => contextSource(context, session, pins),
+    session.signal,
+  )
 
 /** Notes each wait before the same bytes are sent again. */
 export const retryNote =

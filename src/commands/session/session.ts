@@ -3,6 +3,7 @@
  * on first use, all closed at the end.
  */
 import type { Command } from 'commander'
+import { requireRpcUrl } from '../../core/chain/unavailable.js'
 import type { BudgetedClient } from '../../core/client/budget/budgeted-client.js'
 import type { Planner } from '../../core/client/budget/planner.js'
 import { type Journal, type JournalPorts, openJournal } from '../../core/client/journal/journal.js'
@@ -16,13 +17,7 @@ import { visible } from '../terminal/render.js'
 import { executorKeyOf } from './executor-key.js'
 import { parseJson, readInput } from './inputs.js'
 import { type Account, openAccount } from './key-source.js'
-import {
-  type GlobalFlags,
-  requireTarget,
-  resolveSettings,
-  type Setting,
-  type Settings,
-} from './settings.js'
+import { type GlobalFlags, requireTarget, resolveSettings, type Settings } from './settings.js'
 
 export interface Session {
   readonly settings: Settings
@@ -126,7 +121,9 @@ export async function withSession<T>(
       return gateway
     }),
     chain: once(async () =>
-      settings.rpcUrl ? context.edges.chain([requireRpcUrl(settings.rpcUrl)]) : undefined,
+      settings.rpcUrl
+        ? context.edges.chain([requireRpcUrl(settings.rpcUrl.value, settings.rpcUrl.from)])
+        : undefined,
     ),
   }
   const [outcome] = await Promise.allSettled([use(session)])
@@ -137,16 +134,6 @@ export async function withSession<T>(
   // What the verb did is done; a journal or store that did not close well is still reported.
   for (const one of closed) if (one.status === 'rejected') throw one.reason
   return outcome.value
-}
-
-/** A node's URL is often a credential: what is wrong is reported without showing it (R5). */
-function requireRpcUrl({ value, from }: Setting): string {
-  if (URL.canParse(value) && /^https?:$/.test(new URL(value).protocol)) return value
-  throw new UsageError(
-    'invalid_rpc_url',
-    `${from} is not an http or https URL`,
-    'give the node as --rpc-url https://…',
-  )
 }
 
 /**

@@ -151,6 +151,27 @@ export async function fundsOf(
   }
 }
 
+/** A wallet as a whole: its coin for gas, and every pinned token. */
+export interface WalletFunds {
+  readonly owner: Address
+  readonly gasWei: bigint
+  readonly tokens: readonly Funds[]
+}
+
+/** `fundsOf` of each pinned token, and the balance that pays for gas. Errors as there. */
+export async function walletFunds(
+  chain: Chain,
+  trust: Trust,
+  view: Recorded,
+  owner: Address,
+): Promise<WalletFunds> {
+  const [gasWei, tokens] = await Promise.all([
+    onChain(() => chain.balance(owner)),
+    Promise.all(trust.tokens.map((token) => fundsOf(chain, trust, view, owner, token))),
+  ])
+  return { owner, gasWei, tokens }
+}
+
 /**
  * Latest and finalized header of the pinned chain; another one is refused (R16). UsageError
  * `untrusted_chain_id`, UnavailableError.

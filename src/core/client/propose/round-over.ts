@@ -7,7 +7,7 @@ import { isAborted } from '../gateway/retry.js'
 import { isUnsettled, type JournaledAuthorization } from '../journal/authorizations.js'
 import { outOfBandLine, outOfBandOf } from '../journal/saved.js'
 import type { ContextSource } from '../trust/context.js'
-import { atRequester, mayBeAt, type Trust } from '../trust/trust.js'
+import { atRequester, mayBeAt, pinsOf, type Trust } from '../trust/trust.js'
 import type { SubmitParts } from './attempt.js'
 import { type NotAccepted, notAccepted, type SubmissionResult } from './outcome.js'
 import { type SubmitOptions, submitAuthorization } from './send.js'
@@ -17,6 +17,34 @@ export interface CurrentRound {
   timestamp(authorization: JournaledAuthorization): Promise<string | undefined>
   /** Read from a node of ours: it costs no budget and overrules what a gateway once said. */
   readonly isFree: boolean
+}
+
+/**
+ * The round of a question as a node tells it (`isFree`), else the gateway. `contextsAt` asks with
+ * the pins of one requester. What cannot be learned is left open.
+ */
+export function currentRound(
+  isFree: boolean,
+  trust: () => Promise<Trust>,
+  contextsAt: (pins: Trust) => Promise<ContextSource>,
+  signal: AbortSignal,
+): CurrentRound {
+  return {
+    isFree,
+    async timestamp({ signed }) {
+      try {
+        // Another requester may ask the same text, in rounds of its own (R3).
+        const pins = pinsOf(await trust(), signed)
+        if (pins.requesters.length === 0) return undefined
+        const [result] = await (await contextsAt(pins)).contexts([signed.questionId], { signal })
+        return result?.context?.request.timestamp
+      } catch (error) {
+        // Nobody tells, or nothing is pinned that could check it: what is known without it stands.
+        if (error instanceof ProposerError) return undefined
+        throw error
+      }
+    },
+  }
 }
 
 /**

@@ -1,0 +1,279 @@
+/**
+ * A proposer in a program of somebody else: what the commands do, behind one object. The journal
+ * comes first, processes of one home share the rate limit, and saved bytes are sent again.
+ */
+import { requireRpcUrl } from '../chain/unavailable.js'
+import { withBudget } from '../client/budget/budgeted-client.js'
+import { createPlanner } from '../client/budget/planner.js'
+import { type PollOptions, type PollResult, pollCandidates } from '../client/follow/follow.js'
+import { type WalletFunds, walletFunds } from '../client/funds/funds.js'
+import { createGatewayClient } from '../client/gateway/gateway-client.js'
+import { openJournal } from '../client/journal/journal.js'
+import type { RowResult } from '../client/propose/batch.js'
+import type { SettledEarlier } from '../client/propose/earlier.js'
+import type { Intent } from '../client/propose/intent.js'
+import type { Accepted } from '../client/propose/outcome.js'
+import { type ReplayResult, replay } from '../client/propose/replay.js'
+import { currentRound } from '../client/propose/round-over.js'
+import { submitIntent } from '../client/propose/submission.js'
+import { contextFrom, contextsFrom } from '../client/trust/sources.js'
+import type { Trust } from '../client/trust/trust.js'
+import { parseTrust } from '../client/trust/trust-file.js'
+import { type Reconciled, reconcile } from '../client/wallet/reconcile.js'
+import { opening } from '../io/closers.js'
+import { createHttp } from '../io/http.js'
+import { readJsonFile } from '../io/json-file.js'
+import { createChain } from '../io/rpc/rpc.js'
+import { systemCurve } from '../io/secp256k1.js'
+import { systemPorts } from '../io/system.js'
+import type { Fetch, Signer } from '../ports.js'
+import { InterruptedError, UsageError } from '../protocol/errors.js'
+import { outcomeKeys } from '../protocol/proposal.js'
+import { isIdentifier } from '../protocol/words.js'
+import {
+  type BotParts,
+  type ProposalRow,
+  type SubmitAllOptions,
+  submitRows,
+} from './submit-rows.js'
+
+export interface ProposerOptions {
+  /** Folder of journal and rate limit; the command line shares it by `--home`. */
+  readonly home: string
+  /** URL of the gateway: https, or http on a loopback name. */
+  readonly gateway: string
+  /**
+   * URL of a node, or several in order of preference. With one, contexts come from the chain, free
+   * of the rate limit. Without one nothing confirms what the gateway says of a bond, so at most
+   * 5,000,000,000 raw units are signed unless `maxAmountRaw` says otherwise.
+   */
+  readonly rpcUrl?: string | readonly string[] | undefined
+  /** The pinned contracts as a trust.json holds them, or the path of one. */
+  readonly trust: Trust | string
+  /** Signs for one wallet: `signerFromKey`, `signerFromViem` or your own. Closing leaves it alone. */
+  readonly signer: Signer
+  /** Stops every call, as Ctrl-C stops a command. */
+  readonly signal?: AbortSignal | undefined
+  /** Told what a command would note on stderr: waits, retries, ends of earlier rounds. */
+  readonly onNote?: ((text: string) => void) | undefined
+  /** Sends requests to the gateway; default: `createHttp()`. */
+  readonly fetch?: Fetch | undefined
+}
+
+/** An answer to propose: the terms that are not given follow from the question's context. */
+export type ProposalTerms = Omit<Intent, 'proposer'>
+
+export interface CallLimits {
+  /** Milliseconds for the whole call, retries included; default: 8 tries or 5 minutes. */
+  readonly timeoutMs?: number | undefined
+  readonly signal?: AbortSignal | undefined
+}
+
+/** An admitted proposal. */
+export interface Submitted extends Accepted {
+  /** What became of this wallet's authorizations of the question's earlier rounds. */
+  readonly earlier: readonly SettledEarlier[]
+}
+
+export interface Proposer extends AsyncDisposable {
+  /** The signer's wallet, in lower case. */
+  readonly address: string
+  /**
+   * Signs and sends one proposal. An open authorization of the same answer is sent again as it was
+   * saved; nothing is signed twice. Throws the kind of ProposerError that says what to do next;
+   * after an UncertainError call it again, it sends the same bytes.
+   */
+  submit(terms: ProposalTerms, limits?: CallLimits): Promise<Submitted>
+  /**
+   * Signs and sends many, a hundred a call as the rate limit allows. One result a row, in order;
+   * what is wrong with one is its `error`. Throws where the rows, their sum or the journal are.
+   */
+  submitAll(
+    rows: Iterable<ProposalRow>,
+    options?: SubmitAllOptions,
+  ): AsyncGenerator<RowResult, void, undefined>
+  /**
+   * Polls candidates until they are executed or failed, and journals the ends. What went wrong is
+   * `error` of the result: FailedError, PendingError when the time is over, or why nobody answered.
+   */
+  follow(candidateIds: string | readonly string[], options?: PollOptions): Promise<PollResult>
+  /** Sends saved bytes of unknown or deferred outcome again; never signs. Default: all. */
+  replay(journalIds?: readonly string[], limits?: CallLimits): Promise<ReplayResult>
+  /** Balance, allowance and what open authorizations reserve. UsageError `no_rpc_url`. */
+  funds(): Promise<WalletFunds>
+  /** Journal, gateway and chain on one question, and what is safe to do next. */
+  reconcile(identifier: string): Promise<Reconciled>
+  /** Stops what is running, waits for it, and lets go of files and sockets. */
+  close(): Promise<void>
+}
+
+/**
+ * Opens the client of one wallet at one gateway. Nothing is written or sent before the first call.
+ * Throws UsageError: `invalid_base_url`, `invalid_rpc_url`, `invalid_trust`, `input_unreadable`.
+ */
+export const openProposer = (options: ProposerOptions): Promise<Proposer> =>
+  proposerOn(systemPorts(), options)
+
+/** `openProposer` on other ports. */
+export const proposerOn = (ports: BotParts['ports'], options: ProposerOptions): Promise<Proposer> =>
+  opening(async (closers) => {
+    const trust =
+      typeof options.trust === 'string'
+        ? parseTrust(
+            await readJsonFile({ files: ports.files, cwd: '' }, options.trust, trustHint),
+            options.trust,
+          )
+        : parseTrust(options.trust, 'trust')
+    const stop = new AbortController()
+    const signal = AbortSignal.any([stop.signal, ...(options.signal ? [options.signal] : [])])
+    const http = createHttp()
+    closers.add(http.close)
+    const { clock } = ports
+    const client = createGatewayClient({
+      fetch: options.fetch ?? http.fetch,
+      baseUrl: options.gateway,
+      clock,
+    })
+    const note = (text: string) => options.onNote?.(text)
+    const planner = createPlanner(ports, options.home, client.origin, {
+      onWait: (ms, reason) => note(`waiting ${Math.ceil(ms / 1_000)} s: ${reason}`),
+      onNote: note,
+    })
+    const gateway = withBudget(client, planner, { signal })
+    closers.add(gateway.close)
+    const urls = [options.rpcUrl ?? []].flat()
+    const chain =
+      urls.length === 0 ? undefined : createChain(urls.map((url) => requireRpcUrl(url, 'rpcUrl')))
+    if (chain !== undefined) closers.add(chain.close)
+    const journal = openJournal(ports, options.home)
+    closers.add(journal.close)
+    const parts: BotParts = {
+      ports,
+      journal,
+      trust,
+      gateway,
+      chain,
+      wallet: options.signer,
+      contexts: await contextsFrom({ trust, clock, chain, gateway: async () => gateway }),
+      note,
+      signal,
+    }
+    return proposerOf(parts, {
+      async close(running) {
+        stop.abort(new InterruptedError('interrupted', 'the proposer was closed'))
+        await Promise.allSettled(running)
+        await closers.close()
+      },
+    })
+  })
+
+const trustHint = 'give the path of a trust.json, or what it holds'
+
+/** The object over its parts; `close` is called once, with what is still running. */
+function proposerOf(
+  parts: BotParts,
+  { close }: { close(running: Iterable<Promise<unknown>>): Promise<void> },
+): Proposer {
+  const { ports, journal, trust, gateway, chain, wallet, contexts, note } = parts
+  const running = new Set<Promise<unknown>>()
+  let closing: Promise<void> | undefined
+
+  async function during<T>(work: () => Promise<T>): Promise<T> {
+    if (closing !== undefined)
+      throw new UsageError('proposer_closed', 'this proposer was closed', 'open another one')
+    const done = work()
+    running.add(done)
+    try {
+      return await done
+    } finally {
+      running.delete(done)
+    }
+  }
+
+  const stopping = (signal: AbortSignal | undefined) =>
+    signal === undefined ? parts.signal : AbortSignal.any([parts.signal, signal])
+  const limited = ({ timeoutMs, signal }: CallLimits) => ({ timeoutMs, signal: stopping(signal) })
+  const retryNote = ({ reason, waitMs }: { reason: string; waitMs: number }) =>
+    note(`${reason}; the same bytes again in ${Math.ceil(waitMs / 1_000)} s`)
+
+  const proposer: Proposer = {
+    address: wallet.address,
+    submit: (terms, limits = {}) =>
+      during(async () => {
+        requireTerms(terms)
+        const earlier: SettledEarlier[] = []
+        const options = limited(limits)
+        const result = await submitIntent(
+          {
+            ...parts,
+            signal: options.signal,
+            context: () =>
+              contextFrom(contexts, terms.identifier, { signal: options.signal, note }),
+            signer: async () => wallet,
+            recovery: async () => systemCurve().recover,
+            onSettled: (one) => earlier.push(one),
+          },
+          { ...terms, proposer: wallet.address },
+          { ...options, onRetry: retryNote },
+        )
+        if (result.error) throw result.error
+        return { ...result, earlier }
+      }),
+    async *submitAll(rows, options = {}) {
+      const results = submitRows(parts, rows, { ...options, ...limited(options) }, retryNote)
+      try {
+        for (;;) {
+          const { done, value } = await during(() => results.next())
+          if (done === true) return
+          yield* value
+        }
+      } finally {
+        await results.return(undefined)
+      }
+    },
+    follow: (candidateIds, options = {}) =>
+      during(() =>
+        pollCandidates(
+          { ports, gateway, journal },
+          [candidateIds].flat().map((candidateId) => ({ candidateId })),
+          { ...options, signal: stopping(options.signal) },
+        ),
+      ),
+    replay: (journalIds, limits = {}) =>
+      during(() => {
+        const options = limited(limits)
+        const round = currentRound(
+          chain !== undefined,
+          async () => trust,
+          (pins) =>
+            contextsFrom({ trust: pins, clock: ports.clock, chain, gateway: async () => gateway }),
+          options.signal,
+        )
+        return replay(parts, journalIds ?? 'all', { ...options, round, onRetry: retryNote })
+      }),
+    funds: () =>
+      during(async () => {
+        if (chain === undefined)
+          throw new UsageError('no_rpc_url', 'funds are read from a node', 'give rpcUrl')
+        return walletFunds(chain, trust, await journal.load(), wallet.address)
+      }),
+    reconcile: (identifier) => during(() => reconcile(parts, identifier)),
+    close() {
+      closing ??= close([...running])
+      return closing
+    },
+    [Symbol.asyncDispose]: () => proposer.close(),
+  }
+  return proposer
+}
+
+/** What the compiler holds for programs in TypeScript. */
+function requireTerms({ identifier, outcome }: ProposalTerms): void {
+  if (!isIdentifier(identifier))
+    throw new UsageError(
+      'invalid_identifier',
+      `"${identifier}" is neither a question id nor a slug`,
+    )
+  if (!outcomeKeys.includes(outcome))
+    throw new UsageError('bad_outcome', `outcome ${outcome} is none of ${outcomeKeys.join(', ')}`)
+}

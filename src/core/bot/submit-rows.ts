@@ -1,0 +1,127 @@
+/** Rows of a program as the input of a batch: checked, counted and sent as a file of them is. */
+import type { BudgetedClient } from '../client/budget/budgeted-client.js'
+import { checkBatch } from '../client/input/check.js'
+import { type IntentRow, readBatch } from '../client/input/input.js'
+import { nonceHolder } from '../client/input/nonces.js'
+import type { BatchSource } from '../client/input/rows.js'
+import type { Journal } from '../client/journal/journal.js'
+import { type BatchOptions, type RowResult, submitBatch } from '../client/propose/batch.js'
+import { knownQuestionId } from '../client/propose/intent.js'
+import type { BatchParts } from '../client/propose/plan.js'
+import {
+  checkSpending,
+  newSpending,
+  rememberingContexts,
+  type SpendingLimits,
+} from '../client/propose/spending.js'
+import type { ContextSource } from '../client/trust/context.js'
+import type { Trust } from '../client/trust/trust.js'
+import { systemCurve } from '../io/secp256k1.js'
+import type { systemPorts } from '../io/system.js'
+import type { Chain, Signer } from '../ports.js'
+
+/** What an opened proposer works with. */
+export interface BotParts {
+  readonly ports: ReturnType<typeof systemPorts>
+  readonly journal: Journal
+  readonly trust: Trust
+  readonly gateway: BudgetedClient
+  readonly chain: Chain | undefined
+  readonly wallet: Signer
+  readonly contexts: ContextSource
+  readonly note: (text: string) => void
+  /** Aborted where the whole proposer stops. */
+  readonly signal: AbortSignal
+}
+
+/** One row of a batch. Terms that are not given follow from the question's context. */
+export type ProposalRow = Pick<
+  IntentRow,
+  'identifier' | 'outcome' | 'clientRef' | 'amountRaw' | 'nonce' | 'deadlineSeconds'
+>
+
+export interface SubmitAllOptions extends Partial<SpendingLimits> {
+  /** Refuses to sign more than this for one row; raw token units. */
+  readonly maxAmountRaw?: bigint | undefined
+  /** Slack for a bond that is raised later, in hundredths of a percent; default 0. */
+  readonly headroomBasisPoints?: bigint | undefined
+  /** Finishes the same rows of an earlier run: what is accepted or closed already is left alone. */
+  readonly resume?: boolean | undefined
+  /** Milliseconds for the whole run. */
+  readonly timeoutMs?: number | undefined
+  readonly signal?: AbortSignal | undefined
+}
+
+/**
+ * Checks all rows before one is signed, then submits them; yields results in order, some at a time.
+ * UsageError as `checkBatch` and `checkSpending`; otherwise as `submitBatch`.
+ */
+export async function* submitRows(
+  bot: BotParts,
+  rows: Iterable<ProposalRow>,
+  options: SubmitAllOptions & { readonly signal: AbortSignal },
+  onRetry: NonNullable<BatchOptions['onRetry']>,
+): AsyncGenerator<readonly RowResult[], void, undefined> {
+  const { ports, journal, trust, gateway, chain, wallet } = bot
+  const { resume = false, fit = false, maxSpendRaw, signal, timeoutMs } = options
+  const source = sourceOf(rows)
+  const limits = { fit, maxSpendRaw }
+  const view = await journal.load()
+  const now = { chainId: trust.chain_id, nowMs: ports.clock.nowMs(), resume }
+  const proposer = async () => wallet.address
+  const { fingerprint } = await checkBatch(source, 'ndjson', {
+    hash: ports.hash,
+    proposer,
+    questionOf: (identifier) => knownQuestionId(trust, identifier, view),
+    nonceHolder: (row, questionId, owner) => nonceHolder(view, now, row, questionId, owner),
+  })
+  const parts: BatchParts & typeof bot = {
+    ...bot,
+    contexts: rememberingContexts(bot.contexts),
+    contextsAreFree: chain !== undefined,
+    keepContexts: wallet.signTypedData !== undefined,
+    signer: async () => wallet,
+    recover: systemCurve().recover,
+    proposer,
+    maxAmountRaw: options.maxAmountRaw,
+    headroomBasisPoints: options.headroomBasisPoints,
+  }
+  const read = () => readBatch(source, 'ndjson')
+  await checkSpending(parts, read(), limits, signal)
+  yield* submitBatch(parts, read(), {
+    fingerprint,
+    resume,
+    spending: newSpending(parts, limits),
+    timeoutMs,
+    signal,
+    chunkSize: (wantItems, call) => gateway.chunkSize(wantItems, call),
+    onRetry,
+  })
+}
+
+/** The rows as the lines of a file. */
+function sourceOf(rows: Iterable<ProposalRow>): BatchSource {
+  const text = Array.from(rows, lineOf).join('')
+  const bytes = new TextEncoder().encode(text)
+  return {
+    name: 'rows',
+    read: async (position, length) => bytes.subarray(position, position + length),
+  }
+}
+
+const lineOf = ({
+  identifier,
+  outcome,
+  clientRef,
+  amountRaw,
+  nonce,
+  deadlineSeconds,
+}: ProposalRow) =>
+  `${JSON.stringify({
+    identifier,
+    outcome,
+    client_ref: clientRef,
+    amount: amountRaw?.toString(),
+    nonce: nonce?.toString(),
+    deadline: deadlineSeconds?.toString(),
+  })}\n`

@@ -1,0 +1,48 @@
+/** Where the contexts of questions come from: a node, a gateway, or both. */
+import type { Chain, Clock } from '../../ports.js'
+import type { GatewayClient } from '../gateway/gateway-client.js'
+import { type ContextSource, chainContexts, type QuestionContext, withDirect } from './context.js'
+import type { Trust } from './trust.js'
+
+export interface SourceParts {
+  readonly trust: Trust
+  readonly clock: Clock
+  readonly chain: Chain | undefined
+  /** Opened only where it is asked; absent where none is configured. */
+  readonly gateway?: (() => Promise<GatewayClient>) | undefined
+}
+
+/**
+ * From the chain where there is a node, free of the rate limit; else, and for questions of kind
+ * `direct`, from the gateway. Rejects as `gateway` does where there is neither.
+ */
+export async function contextsFrom({
+  trust,
+  clock,
+  chain,
+  gateway,
+}: SourceParts): Promise<ContextSource> {
+  const fromGateway = async (open: () => Promise<GatewayClient>) => {
+    const { gatewayContexts } = await import('./gateway-contexts.js')
+    return gatewayContexts(await open(), trust, clock)
+  }
+  if (chain === undefined) {
+    if (gateway === undefined) throw new Error('contexts come from a node or a gateway')
+    return fromGateway(gateway)
+  }
+  const own = chainContexts(chain, trust, clock)
+  return gateway === undefined ? own : withDirect(chain, trust, own, () => fromGateway(gateway))
+}
+
+/** The context of one identifier. `note` is told what its source notes; throws its error. */
+export async function contextFrom(
+  source: ContextSource,
+  identifier: string,
+  { signal, note }: { readonly signal: AbortSignal; note(text: string): void },
+): Promise<QuestionContext> {
+  const [result] = await source.contexts([identifier], { signal })
+  if (result === undefined) throw new Error('a source answered no context for an identifier')
+  if (result.error) throw result.error
+  for (const text of result.notes) note(text)
+  return result.context
+}

@@ -1,0 +1,246 @@
+/** `openProposer` against the real gateway in this process: the flows of the commands, typed. */
+import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { privateKeyToAccount } from 'viem/accounts'
+import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import {
+  type Proposer,
+  type ProposerOptions,
+  proposerOn,
+} from '../../src/core/bot/open-proposer.js'
+import { signerFromViem } from '../../src/core/bot/viem-signer.js'
+import { systemPorts } from '../../src/core/io/system.js'
+import { TransportError } from '../../src/core/ports.js'
+import {
+  ConflictError,
+  FailedError,
+  InterruptedError,
+  UnauthorizedError,
+  UncertainError,
+  UsageError,
+} from '../../src/core/protocol/errors.js'
+import { type BatchWorld, executed, failed, openBatchWorld } from '../support/batch-world.js'
+import { makeWallet } from '../support/fake-view.js'
+
+let world: BatchWorld
+const opened: Proposer[] = []
+beforeEach(async () => {
+  world = await openBatchWorld()
+})
+afterEach(async () => {
+  for (const one of opened.splice(0)) await one.close()
+  await world.close()
+})
+
+const signer = () => signerFromViem(privateKeyToAccount(world.wallet.privateKey))
+
+/** A program with the home, the pins and the gateway of the world. */
+async function open(changes: Partial<ProposerOptions> = {}): Promise<Proposer> {
+  const one = await proposerOn(
+    { ...systemPorts(), clock: world.clock },
+    {
+      home: world.home,
+      gateway: 'http://127.0.0.1:8787',
+      trust: join(world.home, 'trust', 'default.json'),
+      signer: signer(),
+      fetch: world.fetch,
+      ...changes,
+    },
+  )
+  opened.push(one)
+  return one
+}
+
+const terms = (name = 'one') => ({ identifier: world.ask(name).questionId, outcome: 'p2' }) as const
+const isSubmission = (path: string) => /^\/v1\/proposals\/[^/]+$/.test(path)
+const signaturesIn = (calls: BatchWorld['calls']) =>
+  new Set(calls.flatMap(({ body }) => body.match(/"signature":"0x[0-9a-f]+"/g) ?? []))
+async function all<T>(results: AsyncIterable<T>): Promise<readonly T[]> {
+  const found: T[] = []
+  for await (const one of results) found.push(one)
+  return found
+}
+
+describe('one proposal', () => {
+  test('is signed, admitted and followed to its end; the command line finds it in its journal', async () => {
+    const proposer = await open()
+    const sent = await proposer.submit({ ...terms(), clientRef: 'mine' })
+    expect(sent).toMatchObject({ outcome: 'accepted', status: 'received', earlier: [] })
+    await world.become(sent.candidateId, { status: 'validated', validatedAtMs: 1 })
+    await world.become(sent.candidateId, {
+      status: 'selected',
+      validatedAtMs: 1,
+      selectedAtMs: 1,
+      submission: null,
+    })
+    await world.become(sent.candidateId, executed)
+    const { candidates, error } = await proposer.follow(sent.candidateId)
+    expect([candidates[0]?.status, error]).toEqual(['executed', undefined])
+    const { stdout } = await world.run(['journal', 'list', '--json'])
+    expect(JSON.parse(stdout).authorizations).toMatchObject([
+      { journal_id: sent.journalId, state: 'closed', client_ref: 'mine' },
+    ])
+  })
+
+  test('R7: a lost answer is an UncertainError; asked again, by another process too, it sends the same bytes and signs nothing', async () => {
+    const wanted = terms()
+    const notes: string[] = []
+    world.intercept.after = async (path, answer) => {
+      if (isSubmission(path))
+        throw new TransportError('exchange', 'ECONNRESET', 'the answer was lost')
+      return answer
+    }
+    const proposer = await open({ onNote: (text) => notes.push(text) })
+    await expect(proposer.submit(wanted)).rejects.toThrow(UncertainError)
+    expect(notes.join('\n')).toContain('the same bytes again in')
+    world.intercept = {}
+    const again = await (await open()).submit(wanted)
+    expect(again.outcome).toBe('replayed')
+    expect(new Set(world.calls.map(({ body }) => body)).size).toBe(1)
+  })
+
+  test('R8: asked for twice at once it is signed once; another answer is a ConflictError that names the first', async () => {
+    const proposer = await open()
+    const wanted = terms()
+    const [one, other] = await Promise.all([proposer.submit(wanted), proposer.submit(wanted)])
+    expect(one?.journalId).toBe(other?.journalId)
+    expect(signaturesIn(world.calls).size).toBe(1)
+    const error = await proposer.submit({ ...wanted, outcome: 'p1' }).catch((e: unknown) => e)
+    expect(error).toBeInstanceOf(ConflictError)
+    expect(error).toMatchObject({
+      code: 'authorization_open',
+      detail: expect.stringContaining(one.journalId),
+    })
+  })
+
+  test('a wallet that is not allowed is an UnauthorizedError, a failed candidate a FailedError', async () => {
+    const stranger = await open({
+      signer: signerFromViem(privateKeyToAccount(makeWallet().privateKey)),
+    })
+    await expect(stranger.submit(terms())).rejects.toThrow(UnauthorizedError)
+    const proposer = await open()
+    const { candidateId } = await proposer.submit(terms('other'))
+    await world.become(candidateId, failed('superseded', false))
+    const { error } = await proposer.follow([candidateId])
+    expect(error).toBeInstanceOf(FailedError)
+  })
+
+  test('an account that signs typed data only signs the same digest', async () => {
+    const account = privateKeyToAccount(world.wallet.privateKey)
+    const { address, signTypedData } = account
+    const proposer = await open({ signer: signerFromViem({ address, signTypedData }) })
+    expect(await proposer.submit(terms())).toMatchObject({ outcome: 'accepted' })
+    const rows = [terms('second'), terms('third')]
+    expect((await all(proposer.submitAll(rows))).map(({ outcome }) => outcome)).toEqual([
+      'accepted',
+      'accepted',
+    ])
+  })
+})
+
+describe('many proposals', () => {
+  const rows = (count: number) => Array.from({ length: count }, (_, n) => terms(`question ${n}`))
+
+  test('§8: 150 of them wait for the rate limit and meet no 429; run again, the same bytes', async () => {
+    const refused: number[] = []
+    world.intercept.after = async (_path, answer) => {
+      if (answer.status === 429) refused.push(answer.status)
+      return answer
+    }
+    const wanted = rows(150)
+    const proposer = await open()
+    const results = await all(proposer.submitAll(wanted))
+    expect(results.map(({ outcome }) => outcome)).toEqual(wanted.map(() => 'accepted'))
+    expect(results.map(({ row }) => row.identifier)).toEqual(wanted.map((one) => one.identifier))
+    const again = await all((await open()).submitAll(wanted, { resume: true }))
+    expect(again.map(({ outcome }) => outcome)).toEqual(wanted.map(() => 'accepted'))
+    expect([refused, signaturesIn(world.calls).size]).toEqual([[], 150])
+  })
+
+  test('each row has its own error; what is wrong with the input stops all of it before a signature', async () => {
+    const proposer = await open()
+    const gone = `0x${'77'.repeat(32)}` as const
+    const mixed = await all(
+      proposer.submitAll([terms('next'), { identifier: gone, outcome: 'p1', clientRef: 'gone' }]),
+    )
+    expect(mixed.map(({ outcome, error }) => [outcome, error?.code])).toEqual([
+      ['accepted', undefined],
+      ['rejected', 'question_not_found'],
+    ])
+    const before = world.calls.length
+    const twice = terms('twice')
+    for (const [input, code] of [
+      [[twice, twice], 'duplicate_row'],
+      [[], 'empty_input'],
+      [[{ ...twice, identifier: 'Not A Slug' }], 'invalid_row'],
+      [[{ ...twice, clientRef: 'a\u0000b' }], 'invalid_row'],
+    ] as const)
+      await expect(all(proposer.submitAll(input))).rejects.toMatchObject({ code })
+    await expect(all(proposer.submitAll([twice], { maxSpendRaw: 1n }))).rejects.toMatchObject({
+      code: 'over_max_spend',
+    })
+    expect(world.calls.length).toBe(before)
+  })
+
+  test('left early, nothing more is sent', async () => {
+    const proposer = await open()
+    for await (const one of proposer.submitAll(rows(101))) {
+      expect(one.outcome).toBe('accepted')
+      break
+    }
+    expect(world.calls.flatMap(({ items }) => items)).toHaveLength(100)
+  })
+})
+
+describe('closing', () => {
+  test('stops what is running with an InterruptedError, and what comes after is refused', async () => {
+    let answer = (_response: Response) => {}
+    const asked = new Promise<void>((resolve) => {
+      world.intercept.before = async (path) => {
+        if (!isSubmission(path)) return undefined
+        resolve()
+        return new Promise((respond) => {
+          answer = respond
+        })
+      }
+    })
+    const proposer = await open({
+      trust: JSON.parse(readFileSync(join(world.home, 'trust', 'default.json'), 'utf8')),
+    })
+    const running = proposer.submit(terms()).catch((error: unknown) => error)
+    await asked
+    const closed = proposer[Symbol.asyncDispose]()
+    const busy = { error: { code: 'server_busy', detail: 'busy' } }
+    answer(Response.json(busy, { status: 503, headers: { 'retry-after': '1' } }))
+    await closed
+    expect(await running).toBeInstanceOf(InterruptedError)
+    await expect(proposer.submit(terms())).rejects.toMatchObject({ code: 'proposer_closed' })
+    await proposer.close()
+  })
+})
+
+describe('what it refuses', () => {
+  test.each([
+    [{ gateway: 'ftp://gateway.example' }, 'invalid_base_url'],
+    [{ rpcUrl: 'ws://node.example/key' }, 'invalid_rpc_url'],
+    [{ trust: '/nowhere/trust.json' }, 'input_unreadable'],
+    [{ trust: {} as never }, 'invalid_trust'],
+  ])('%j: %s', async (changes, code) => {
+    const error = await open(changes).catch((e: unknown) => e)
+    expect(error).toBeInstanceOf(UsageError)
+    expect(error).toMatchObject({ code })
+    expect(String(error)).not.toContain('key')
+  })
+
+  test('terms that name nothing, and funds without a node', async () => {
+    const proposer = await open()
+    const wrong = [
+      [{ identifier: 'Not A Slug', outcome: 'p2' }, 'invalid_identifier'],
+      [{ ...terms(), outcome: 'P9' as 'p1' }, 'bad_outcome'],
+    ] as const
+    for (const [one, code] of wrong)
+      await expect(proposer.submit(one)).rejects.toMatchObject({ code, meta: { exitCode: 2 } })
+    await expect(proposer.funds()).rejects.toMatchObject({ code: 'no_rpc_url' })
+    expect(() => signerFromViem({ address: world.wallet.address })).toThrow(UsageError)
+  })
+})
