@@ -2,10 +2,13 @@
 import { execFileSync, spawnSync } from 'node:child_process'
 import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
-import { delimiter, join } from 'node:path'
+import { basename, delimiter, join } from 'node:path'
 import { parseYaml } from '@redocly/openapi-core'
 import { describe, expect, onTestFinished, test } from 'vitest'
 import { parseConfig } from '../../src/core/gateway/config.js'
+import { createMeters, createMetrics } from '../../src/core/io/serving/admin-metrics.js'
+import { fewProposals } from '../../src/core/protocol/vitals.js'
+import { run, temporaryHome } from '../support/cli.js'
 import { blocksIn, root, section } from '../support/readme.js'
 
 const folder = join(root, 'deploy')
@@ -104,27 +107,226 @@ describe('the image', () => {
     const { files } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8'))
     expect(files).not.toContain('deploy')
   })
+
+  test('what it starts, asks and opens is there: the verb and its flags, the port, the path of the configuration', async () => {
+    const { bin } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8'))
+    const listOf = (key: string) =>
+      JSON.parse(new RegExp(`^${key} (\\[.*\\])$`, 'm').exec(dockerfile)?.[1] ?? '[]')
+    expect(Object.keys(bin)).toEqual(listOf('ENTRYPOINT'))
+    const [verb, ...rest] = listOf('CMD')
+    const help = await serveFlags()
+    expect([verb, flagsOf(rest).filter((flag) => !help.includes(`${flag} `))]).toEqual([
+      'serve',
+      [],
+    ])
+    const path = rest[rest.indexOf('--config') + 1]
+    expect(compose.services['gateway-1']?.volumes).toContain(`./gateway.json:${path}:ro`)
+    const { port } = parseConfig(JSON.parse(read('gateway.json')), 'deploy').listen
+    expect(dockerfile).toMatch(new RegExp(`^EXPOSE ${port}`, 'm'))
+    expect(dockerfile).toContain(`http://127.0.0.1:${port}/readyz`)
+    expect(dockerfile.match(/^FROM (.*)$/gm)?.at(-1)).toMatch(/-slim$/)
+  })
 })
 
-/** nginx of this machine, if there is one. */
-const nginx = [...(process.env.PATH ?? '').split(delimiter), '/usr/sbin']
-  .map((path) => join(path, 'nginx'))
-  .find(existsSync)
-const left = nginx === undefined ? ' (left out: no nginx; Debian: apt install nginx)' : ''
-if (left !== '') process.stderr.write(`nginx.conf is read by nginx${left}\n`)
+/** A program of this machine, if there is one; without it the run says what was left out. */
+function tool(name: string, from: string, what: string) {
+  const path = [...(process.env.PATH ?? '').split(delimiter), '/usr/sbin']
+    .map((folder) => join(folder, name))
+    .find(existsSync)
+  const title = path === undefined ? `${what} (left out: no ${name}; Debian: ${from})` : what
+  if (path === undefined) process.stderr.write(`${title}\n`)
+  return { path: path ?? '', title, isMissing: path === undefined }
+}
 
-test.skipIf(nginx === undefined)(`nginx.conf is read by nginx${left}`, () => {
-  const place = mkdtempSync(join(tmpdir(), 'proposer-nginx-'))
-  onTestFinished(() => rmSync(place, { recursive: true }))
-  const path = join(place, 'nginx.conf')
-  // Names of the compose network mean nothing here.
-  writeFileSync(
-    path,
-    read('nginx.conf')
-      .replaceAll(/gateway-[12]:/g, '127.0.0.1:')
-      .replaceAll('/tmp/', `${place}/`),
-  )
-  expect(() =>
-    execFileSync(nginx ?? '', ['-t', '-q', '-e', 'stderr', '-p', place, '-c', path]),
-  ).not.toThrow()
+/** A folder that goes with the test. */
+function place(): string {
+  const folder = mkdtempSync(join(tmpdir(), 'proposer-deploy-'))
+  onTestFinished(() => rmSync(folder, { recursive: true }))
+  return folder
+}
+
+describe('nginx', () => {
+  const nginx = tool('nginx', 'apt install nginx', 'nginx reads both files')
+  const openssl = tool('openssl', 'apt install openssl', 'a certificate for it')
+  const reads = (folder: string, text: string) => {
+    const path = join(folder, 'nginx.conf')
+    // A test of nginx binds what it is to listen on: ports may be somebody's here.
+    let sockets = 0
+    writeFileSync(
+      path,
+      text.replaceAll(/listen [^ ;]+/g, () => `listen unix:${folder}/${sockets++}.sock`),
+    )
+    expect(() =>
+      execFileSync(nginx.path, ['-t', '-q', '-e', 'stderr', '-p', folder, '-c', path]),
+    ).not.toThrow()
+  }
+
+  test.skipIf(nginx.isMissing)(`${nginx.title}: the balancer`, () => {
+    const folder = place()
+    // Names of the compose network mean nothing here.
+    reads(
+      folder,
+      read('nginx.conf')
+        .replaceAll(/gateway-[12]:/g, '127.0.0.1:')
+        .replaceAll('/tmp/', `${folder}/`),
+    )
+  })
+
+  test.skipIf(nginx.isMissing || openssl.isMissing)(`${nginx.title}: one gateway with TLS`, () => {
+    const folder = place()
+    const key = join(folder, 'privkey.pem')
+    execFileSync(
+      openssl.path,
+      [
+        ...['req', '-x509', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:P-256', '-nodes'],
+        ...['-subj', '/CN=gateway.example', '-keyout', key, '-out', join(folder, 'fullchain.pem')],
+      ],
+      { stdio: 'ignore' },
+    )
+    const server = read('nginx/gateway.conf').replaceAll(
+      '/etc/letsencrypt/live/gateway.example/',
+      `${folder}/`,
+    )
+    reads(folder, `pid ${folder}/pid;\nevents {}\nhttp {\naccess_log off;\n${server}\n}\n`)
+  })
+
+  test('§9: the whole server block passes what the gateway needs, and its admin listener to nobody', () => {
+    const server = read('nginx/gateway.conf')
+    for (const line of [
+      'proxy_http_version 1.1;',
+      'proxy_set_header X-Forwarded-For $remote_addr;',
+      'client_max_body_size 2m;',
+    ]) {
+      expect(server).toContain(line)
+      expect(read('nginx.conf')).toContain(line)
+    }
+    expect(server).toContain('server 127.0.0.1:8787;')
+    expect(server).not.toContain('8788')
+  })
+})
+
+/** Flags that a command line has after the verb. */
+const flagsOf = (words: readonly string[]) => words.filter((word) => word.startsWith('--'))
+const serveFlags = async () => {
+  const home = await temporaryHome()
+  onTestFinished(home.remove)
+  return (await run(home.path, ['serve', '--help'])).stdout
+}
+
+describe('the service', () => {
+  const unit = read('systemd/proposer.service')
+  const [, command = ''] = /^ExecStart=(.*)$/m.exec(unit) ?? []
+  const systemd = tool('systemd-analyze', 'apt install systemd', 'systemd reads the unit')
+
+  test('robustness §5: writes no core files, gives the drain its ten seconds, and takes flags that serve has', async () => {
+    expect(unit).toMatch(/^LimitCORE=0$/m)
+    expect(Number(/^TimeoutStopSec=(\d+)$/m.exec(unit)?.[1])).toBeGreaterThan(10)
+    const [program = '', verb, ...rest] = command.split(' ')
+    const { bin } = JSON.parse(readFileSync(join(root, 'package.json'), 'utf8'))
+    expect([Object.keys(bin).includes(basename(program)), verb]).toEqual([true, 'serve'])
+    const help = await serveFlags()
+    expect(flagsOf(rest).length).toBeGreaterThan(2)
+    expect(flagsOf(rest).filter((flag) => !help.includes(`${flag} `))).toEqual([])
+  })
+
+  test('has one folder to write in, which is made for its user, as the user is', () => {
+    const value = (key: string) => new RegExp(`^${key}=(.*)$`, 'm').exec(unit)?.[1]
+    const folder = `/var/lib/${value('StateDirectory')}`
+    expect(value('WorkingDirectory')).toBe(folder)
+    expect(unit).toContain(`PROPOSER_HOME=${folder}/`)
+    expect(value('ProtectSystem')).toBe('strict')
+    const user = read('systemd/sysusers.conf').split('\n').at(-2)
+    expect(user).toBe(`u ${value('User')} - "proposer gateway" ${folder}`)
+  })
+
+  test.skipIf(systemd.isMissing)(systemd.title, () => {
+    const path = join(place(), 'proposer.service')
+    writeFileSync(path, unit.replace(/^ExecStart=\S+/m, `ExecStart=${process.execPath}`))
+    const { status, stderr } = spawnSync(systemd.path, ['verify', path], { encoding: 'utf8' })
+    expect([status, stderr]).toEqual([0, ''])
+  })
+})
+
+describe('Prometheus and Grafana', () => {
+  interface Rule {
+    readonly alert: string
+    readonly expr: string
+    readonly labels: { readonly severity: string }
+    readonly annotations: { readonly summary: string; readonly action: string }
+  }
+  const { groups } = parseYaml(read('prometheus/alerts.yml')) as {
+    groups: readonly { readonly name: string; readonly rules: readonly Rule[] }[]
+  }
+  const rules = groups.flatMap(({ rules }) => rules)
+  const dashboard = JSON.parse(read('grafana/dashboard.json'))
+  const queries: readonly string[] = [
+    ...dashboard.panels.flatMap(({ targets = [] }: { targets?: { expr: string }[] }) =>
+      targets.map(({ expr }) => expr),
+    ),
+    ...dashboard.templating.list.map(({ query }: { query: string }) => query),
+  ]
+
+  test.each([
+    ['the alerts', rules.map(({ expr }) => expr)],
+    ['the dashboard', queries],
+  ])('%s: every metric is one of /metrics, with the labels that it has there', (_, all) => {
+    const registry = createMetrics({
+      snapshot: () => ({ reasons: [], gauges: {} as never }),
+      requestCounts: () => [],
+      host: { storeBytes: async () => 0, droppedLines: () => 0, isShared: true },
+      meters: createMeters({ isShared: true, webhooks: 1 }),
+    })
+    const faults: string[] = []
+    let count = 0
+    for (const [, name = '', braces = ''] of all
+      .join('\n')
+      .matchAll(/\b(proposer_[a-z]\w*)(\{[^}]*\})?/g)) {
+      count += 1
+      const metric = registry.getSingleMetric(name.replace(/_(bucket|sum|count)$/, '')) as
+        | { readonly labelNames: readonly string[] }
+        | undefined
+      if (metric === undefined) faults.push(name)
+      const known = [...(metric?.labelNames ?? []), 'job', 'instance', 'le']
+      for (const [, label = ''] of braces.matchAll(/(\w+)\s*[=!]/g))
+        if (!known.includes(label)) faults.push(`${name}{${label}}`)
+    }
+    expect(count).toBeGreaterThan(20)
+    expect(faults).toEqual([])
+  })
+
+  test('each alert says how urgent it is and what to do, with commands that there are', () => {
+    for (const { alert, labels, annotations } of rules) {
+      expect([alert, labels.severity]).toEqual([alert, expect.stringMatching(/^(page|ticket)$/)])
+      expect(annotations.action).not.toBe('')
+    }
+    expect(new Set(rules.map(({ alert }) => alert)).size).toBe(rules.length)
+    expect(groups.map(({ name }) => name)).toEqual(['proposer', 'proposer-shared'])
+    const low = rules.find(({ alert }) => alert === 'ProposerLowBalance')?.expr
+    expect(low).toBe(`proposer_executor_paid_proposals < ${fewProposals}`)
+  })
+
+  test('the dashboard draws each panel in a place of its own', () => {
+    const { panels } = dashboard as {
+      panels: readonly { id: number; gridPos: { x: number; y: number; w: number; h: number } }[]
+    }
+    expect(new Set(panels.map(({ id }) => id)).size).toBe(panels.length)
+    const cells = panels.flatMap(({ gridPos: { x, y, w, h } }) =>
+      Array.from({ length: w * h }, (_, at) => `${x + (at % w)},${y + Math.floor(at / w)}`),
+    )
+    expect(new Set(cells).size).toBe(cells.length)
+    expect(panels.every(({ gridPos: { x, w } }) => x + w <= 24)).toBe(true)
+  })
+
+  const promtool = tool('promtool', 'apt install prometheus', 'promtool reads rules and settings')
+  test.skipIf(promtool.isMissing).each([
+    ['check', 'rules', 'alerts.yml'],
+    ['test', 'rules', 'alerts.test.yml'],
+    ['check', 'config', 'prometheus.yml'],
+  ])(`${promtool.title}: promtool %s %s %s`, (...words) => {
+    const { status, stderr } = spawnSync(promtool.path, words, {
+      cwd: join(folder, 'prometheus'),
+      encoding: 'utf8',
+    })
+    expect([status, stderr]).toEqual([0, expect.any(String)])
+  })
 })
