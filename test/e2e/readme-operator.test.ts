@@ -122,14 +122,4 @@ describe('docs: running a gateway', () => {
       id: 137,
     })
   })
-
-  test('robustness §5: its service writes no core files, and gives the drain its ten seconds', () => {
-    const [unit = '', ...more] = blocks('ini')
-    expect(more).toEqual([])
-    expect(unit).toMatch(
-      /^ExecStart=\S+ \S+\/bin\/proposer\.js serve --config \S+ --executor-password-file \S+$/m,
-    )
-    expect(unit).toMatch(/^LimitCORE=0$/m)
-    expect(Number(/^TimeoutStopSec=(\d+)$/m.exec(unit)?.[1])).toBeGreaterThan(10)
-  })
 })

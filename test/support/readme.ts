@@ -115,7 +115,13 @@ export const runners: readonly Runner[] = [
   { page: 'docs/operating.md', heading: 'Roles and rights', ...drill, languages: ['sql'] },
   {
     page: 'docs/operating.md',
-    languages: ['sh', 'json', 'ini'],
+    heading: 'Webhooks',
+    languages: ['js'],
+    file: 'test/contract/webhooks.test.ts',
+  },
+  {
+    page: 'docs/operating.md',
+    languages: ['sh', 'json'],
     file: 'test/e2e/readme-operator.test.ts',
   },
   {

@@ -47,6 +47,12 @@ export async function gatewayPart(context: Context, site: Site, wanted: BundleSc
         : '',
       keyFile === undefined ? '' : await contentOf(context, resolve(folder, keyFile)),
     ]),
+    ...secretsOf('a credential in a webhook', [
+      ...urlCredentials(config.webhooks.map(({ url }) => url)),
+      ...(await Promise.all(
+        config.webhooks.map((one) => contentOf(context, resolve(folder, one.secret_file))),
+      )),
+    ]),
     ...secretsOf('the admin token', [await contentOf(context, adminTokenFile(site.loaded))]),
     ...secretsOf('the password of the store', passwordsOf(site.loaded.place)),
     ...secretsOf('a signature or transaction of the store', signatures),
@@ -100,6 +106,7 @@ function publicConfig(config: GatewayConfig) {
     cors: { origins: cors.origins.length },
     proxy: { trusted_cidrs: proxy.trusted_cidrs.length },
     pipeline: pick(config.pipeline, 'enabled'),
+    webhooks: config.webhooks.map(({ url, events }) => ({ url: hostOf(url), events })),
     executor: {
       enabled: executor.enabled,
       key: key_file !== undefined ? 'key_file' : account !== undefined ? 'account' : 'none',

@@ -8,6 +8,7 @@ import { type Contracts, requesterKinds } from '../chain/round.js'
 import { UsageError } from '../protocol/errors.js'
 import { Address as AddressText, NonzeroAddress } from '../protocol/schema.js'
 import { parseCidr } from './front/client-address.js'
+import { WebhooksSection } from './webhooks.js'
 
 const port = z.int().min(0).max(65_535)
 const positive = z.int().min(1)
@@ -181,6 +182,7 @@ const Schema = z.strictObject({
   )
     .prefault({})
     .describe('an object with enabled, key_file or account, max_fee_gwei and batch'),
+  webhooks: WebhooksSection,
 })
 
 /**

@@ -22,6 +22,7 @@ import { yieldToEvents } from '../io/serving/load.js'
 import { type Chain, ChainError, type Fetch, type Hex, type Machine } from '../ports.js'
 import type { RequestRecord } from '../protocol/call.js'
 import { UsageError } from '../protocol/errors.js'
+import type { Address } from '../protocol/schema.js'
 import type { Observation, StateLine, Vitals } from '../protocol/vitals.js'
 import type { LockUse } from '../storage/lock.js'
 import {
@@ -65,6 +66,8 @@ export interface HostedGateway {
   readonly contracts: Contracts
   /** Where the operator's acts are carried out while this process holds the store. */
   readonly operator: OperatorService
+  /** Whose key signs transactions; `undefined` where the executor is switched off. */
+  readonly executor: Address | undefined
   /** Its health now; from memory. */
   vitals(): Vitals
   /** The newest candidates from now on, until they are stopped. */
@@ -161,6 +164,7 @@ export const openHostedGateway = (
       view,
       contracts,
       operator,
+      executor: signer?.address,
       broken,
       vitals: signs.now,
       followRecent: () => followRecent(ledger, (id) => view.entry(id)?.slug),

@@ -25,6 +25,7 @@ import {
   registryOf,
 } from './config-file.js'
 import { type ExecutorKeySource, namedKey, signerOfFile, signerOfKeystore } from './executor-key.js'
+import { webhooksOf } from './webhooks.js'
 
 export interface ServeCheckOptions extends ConfigChanges {
   /** A keystore is unlocked only where its password is in a file. */
@@ -86,6 +87,7 @@ const checks: readonly Check<Facts>[] = [
     },
     fix: 'correct the chain section of gateway.json',
   },
+  { id: 'webhooks', run: checkWebhooks, fix: 'correct webhooks in gateway.json' },
   { id: 'admission', run: async (facts) => admissionFindings(facts), fix: '' },
   { id: 'store', run: async ({ store }) => store?.findings ?? [], fix: '' },
   { id: 'listen', run: ({ loaded, store }) => checkPorts(loaded, store?.holder), fix: '' },
@@ -205,6 +207,14 @@ async function checkExecutorKey(facts: Facts): Promise<Finding> {
     `the keystore ${keystore}${of} is there; its password was not tried`,
     'give --executor-password-file <file>, which a gateway without a terminal needs',
   )
+}
+
+/** Nobody is called: a receiver takes a call for news. */
+async function checkWebhooks({ loaded }: Facts): Promise<readonly Finding[]> {
+  const webhooks = await webhooksOf(loaded)
+  if (webhooks.length === 0) return []
+  const detail = `${counted(webhooks.length, 'receiver')}, each with a secret; none was called`
+  return [pass('webhooks', detail)]
 }
 
 function admissionFindings({ loaded, store }: Facts): readonly Finding[] {

@@ -25,6 +25,7 @@ import { type HostedGateway, openHostedGateway } from './gateway-host.js'
 import type { Cluster } from './held-store.js'
 import { pageOf } from './page-source.js'
 import { type StatusSnapshot, snapshotOf } from './snapshot.js'
+import { tellWebhooks, webhooksOf } from './webhooks.js'
 
 export interface ServerOptions {
   readonly executorKey: ExecutorKeySource
@@ -72,7 +73,11 @@ export const startServer = (
   opening(async (closers) => {
     const { config } = loaded
     warnOfConfig(config, options)
-    const meters = createMeters({ isShared: loaded.place.kind === 'database' })
+    const webhooks = await webhooksOf(loaded)
+    const meters = createMeters({
+      isShared: loaded.place.kind === 'database',
+      webhooks: webhooks.length,
+    })
     const activity = createActivity(machine.clock)
     const logs = options.log && openLogs(machine, options.log)
     const load = watchLoad(machine.clock.monotonicMs)
@@ -94,6 +99,14 @@ export const startServer = (
     })
     closers.add(hosted.close)
     const { gateway } = hosted
+    closers.add(
+      tellWebhooks(webhooks, hosted, {
+        ...options,
+        machine,
+        chainId: config.chain.id,
+        onObservation: meters.observe,
+      }),
+    )
     const looking = setInterval(hosted.look, lookMs).unref()
     closers.add(() => clearInterval(looking))
     const token = await ensureAdminToken(machine, adminTokenFile(loaded))

@@ -5,6 +5,7 @@
 import type { Signer } from '../ports.js'
 import { UsageError } from '../protocol/errors.js'
 import { addressOf } from '../protocol/recovered.js'
+import { shellWord } from '../protocol/text.js'
 import { fromHex, toHex } from '../protocol/witness.js'
 import { readNamed } from './files.js'
 import type { Curve } from './native-curve.js'
@@ -88,13 +89,31 @@ export const readStoreUrl = (path: string): Promise<string> =>
     })
   })
 
+const leastSecretLength = 16
+
+/**
+ * The secret that signs a webhook's calls, without its closing newline. UsageError
+ * `webhook_secret_file_unreadable`, `webhook_secret_file_mode`, `invalid_webhook_secret` for less
+ * than 16 characters.
+ */
+export const readWebhookSecret = (path: string): Promise<string> =>
+  readSecretFile(path, 'webhook secret file', (text) => {
+    const secret = text.replace(/\r?\n$/, '')
+    if (secret.length >= leastSecretLength) return secret
+    throw new UsageError(
+      'invalid_webhook_secret',
+      `${path} holds fewer than ${leastSecretLength} characters`,
+      { hint: `make one: head -c 32 /dev/urandom | base64 >${shellWord(path)}` },
+    )
+  })
+
 /** Far above any key or password; a wrong path must not fill the memory (R17). */
 const maxSecretBytes = 4_096
 
 /** The mode is read from the open file, so that it is that of what is read. */
 async function readSecretFile<T>(
   path: string,
-  what: 'key file' | 'password file' | 'store URL file',
+  what: 'key file' | 'password file' | 'store URL file' | 'webhook secret file',
   use: (text: string) => T,
 ): Promise<T> {
   const name = what.toLowerCase().replaceAll(' ', '_')

@@ -52,6 +52,12 @@ export type Observation =
   | { readonly kind: 'retried' }
   | { readonly kind: 'fenced' }
   | { readonly kind: 'rpc'; readonly method: string; readonly outcome: RpcOutcome }
+  /** An event for a receiver came to its end. `webhook`: its place in `webhooks`, from 1. */
+  | {
+      readonly kind: 'webhook'
+      readonly webhook: number
+      readonly outcome: 'delivered' | 'given_up' | 'dropped'
+    }
 
 /** One line of the state log: what changed, by ids only (R5, robustness §5). */
 export interface StateLine {
@@ -83,6 +89,12 @@ export interface NodeVitals {
   /** Requests to it since the start, by whether an answer came that could be read. */
   readonly requests: { readonly answered: number; readonly unanswered: number }
 }
+
+/**
+ * Proposals that the executor's balance pays for: below the first it is low, and from the second
+ * on it is enough again, so that a price of gas that goes up and down is no news each time.
+ */
+export const [fewProposals, enoughProposals] = [50, 100]
 
 /** The executor as the pipeline last read it: nothing is asked for a look at this. */
 export interface ExecutorVitals {

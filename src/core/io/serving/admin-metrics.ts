@@ -46,9 +46,15 @@ const weiPerEther = 1e18
 
 /**
  * A new registry with the figures of this process in it, and what feeds its counters; `isShared`
- * for a store of several gateways. Throws nothing.
+ * for a store of several gateways, `webhooks` the number of receivers. Throws nothing.
  */
-export function createMeters({ isShared = false }: { isShared?: boolean } = {}): Meters {
+export function createMeters({
+  isShared = false,
+  webhooks = 0,
+}: {
+  isShared?: boolean
+  webhooks?: number
+} = {}): Meters {
   const registry = new Registry()
   collectDefaultMetrics({ register: registry, prefix: 'proposer_' })
   const histogram = (name: string, help: string, buckets: number[], labelNames: string[] = []) =>
@@ -92,7 +98,14 @@ export function createMeters({ isShared = false }: { isShared?: boolean } = {}):
     'Calls to the chain, over all nodes, by method and outcome',
     ['method', 'outcome'],
   )
+  const told = counter(
+    'proposer_webhook_events_total',
+    'Events for a receiver, by its place in webhooks, and whether it took them',
+    ['webhook', 'outcome'],
+  )
   // What has not happened yet is 0, not absent.
+  for (let webhook = 1; webhook <= webhooks; webhook += 1)
+    for (const outcome of ['delivered', 'given_up', 'dropped']) told.inc({ webhook, outcome }, 0)
   for (const stage of ['validated', 'selected', 'submitted', 'confirmed', 'executed'])
     stages.zero({ stage })
   ended.inc({ outcome: 'executed', code: 'none' }, 0)
@@ -112,6 +125,7 @@ export function createMeters({ isShared = false }: { isShared?: boolean } = {}):
     synced: ({ seconds }) => syncs.observe(seconds),
     written: ({ bytes }) => written.inc(bytes),
     rpc: ({ method, outcome }) => calls.inc({ method, outcome }),
+    webhook: ({ webhook, outcome }) => told.inc({ webhook, outcome }),
     ...(isShared ? sharedMeters({ histogram, counter }) : noSharedMeters),
   }
   return {
