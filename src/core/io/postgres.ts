@@ -203,6 +203,11 @@ function sqlErrorOf(error: unknown): SqlError {
   if (error instanceof SqlError) return error
   const { code, severity } = error as { code?: unknown; severity?: unknown }
   const message = error instanceof Error && error.message !== '' ? error.message : String(code)
-  // FATAL and PANIC end the session.
-  return new SqlError(typeof code === 'string' ? code : '08006', message, severity === 'ERROR')
+  const isSql = typeof code === 'string' && typeof severity === 'string'
+  const isAnswered =
+    isSql && severity !== 'FATAL' && severity !== 'PANIC' && !endsSession.test(code)
+  return new SqlError(typeof code === 'string' ? code : '08006', message, isAnswered)
 }
+
+/** Codes of FATAL errors: a server says the severity in its own language, never the code. */
+const endsSession = /^(?:08|28|3D000|53300|57P0|25P0[34]|XX)/
