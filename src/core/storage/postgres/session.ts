@@ -2,7 +2,6 @@
 import pLimit from 'p-limit'
 import { type SqlDatabase, SqlError, type SqlRow, type SqlSession } from '../../ports.js'
 import { StorageError } from '../../protocol/errors.js'
-import { unavailable } from '../failures.js'
 
 export interface Connection {
   /** Runs one job at a time on an open session. Rejects with SqlError, or as the job does. */
@@ -103,7 +102,13 @@ export function unlessUnreachable(error: unknown): void {
 
 /** What a failed statement is to a caller of the store: nothing was committed. */
 export const notReached = (name: string, error: unknown): unknown =>
-  error instanceof SqlError ? unavailable(`the database ${name} failed`, error) : error
+  error instanceof SqlError
+    ? new StorageError('store_unavailable', `the database ${name} failed: ${error.message}`, {
+        httpStatus: 503,
+        cause: error,
+        hint: 'retry once the database answers; `proposer serve --check` looks at it',
+      })
+    : error
 
 /** Rolled back for certain: another try may succeed. Source: PostgreSQL, error codes. */
 export const isPassing = ({ code, isAnswered }: SqlError): boolean =>
