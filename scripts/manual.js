@@ -1,4 +1,5 @@
-// Writes what is made from the commands' own help: man/proposer.1 and docs/reference/commands.md.
+// Writes what is made from the sources: man/proposer.1 and docs/reference/commands.md from the
+// commands' own help, schemas/ from what reads gateway.json.
 import { readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { build } from 'esbuild'
@@ -9,10 +10,14 @@ const contents = `
   import { createContext } from './src/commands/terminal/context.js'
   import { wholeProgram } from './src/commands/program.js'
   import { commandsPage, manualPage } from './src/commands/completion/manual.js'
+  import * as z from 'zod'
+  import { configSchemaText } from './scripts/config-schema.js'
+  import { ConfigFile } from './src/core/gateway/config.js'
   const program = await wholeProgram(createContext(process))
   export const pages = {
     'man/proposer.1': manualPage(program, '${version}'),
     'docs/reference/commands.md': commandsPage(program),
+    'schemas/gateway.schema.json': configSchemaText(z, ConfigFile),
   }`
 // Beside node_modules, because the bundle finds its packages from where it lies.
 const outdir = join(process.cwd(), 'node_modules', '.manual')

@@ -375,7 +375,7 @@ async function ownGuess(
   detail: string,
   { path, stray, subverbs }: Place,
 ): Promise<string> {
-  const { didYouMean, nearest } = await import('./terminal/guess.js')
+  const { didYouMean, nearest } = await import('../core/protocol/guess.js')
   const [, given, choices] =
     /'([^']*)' is invalid\b.*Allowed choices are (.+)\.$/.exec(detail) ?? []
   if (given !== undefined && choices !== undefined)

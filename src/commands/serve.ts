@@ -17,10 +17,11 @@ import { aborted, endsAsServer } from '../core/io/interruption.js'
 import type { FaultScript } from '../core/io/serving/fault-script.js'
 import type { LogSink } from '../core/io/serving/logs.js'
 import { exit, UnavailableError, UsageError } from '../core/protocol/errors.js'
+import type { LogLevel } from '../core/protocol/log-level.js'
 import { programVersion } from '../core/protocol/version.js'
 import { noteQuestions, portNumber, unlessStopped, wholeNumber } from './hosting/foreground.js'
 import type { LiveStatus } from './hosting/live-status.js'
-import { notesAsLog } from './hosting/log-notes.js'
+import { logLevelOf, notesAsLog } from './hosting/log-notes.js'
 import { executorKeyOf } from './session/executor-key.js'
 import { readOwnJson } from './session/inputs.js'
 import { type GlobalFlags, homeSetting } from './session/settings.js'
@@ -39,6 +40,7 @@ interface ServeFlags extends GlobalFlags {
   readonly set: readonly string[]
   readonly check?: boolean
   readonly log?: boolean
+  readonly logLevel?: string
   readonly faults?: string
 }
 
@@ -113,6 +115,10 @@ export const serveCommand = (context: Context): Command =>
       'one JSON line per request and change of state on stderr; on by itself where stderr is no terminal',
     )
     .option('--no-log', 'no such lines')
+    .option(
+      '--log-level <level>',
+      'debug, info, warn or error: leave out what is less grave; default: info',
+    )
     .addHelpText(
       'after',
       '\nExamples:\n  proposer serve --dev\n  proposer serve --config gateway.json --check\n  proposer serve --config gateway.json --set budget.per_ip_items=500\n  proposer serve --dev --faults script.json',
@@ -134,8 +140,7 @@ interface Served extends ServeCheckOptions {
   readonly quiet: boolean
   /** One JSON line per request and change of state. */
   readonly log: boolean
-  /** Called once the gateway runs. */
-  readonly onRunning: () => void
+  readonly logLevel: LogLevel
   readonly chain?: DevChain
   readonly faults?: FaultBench
 }
@@ -144,7 +149,9 @@ function servedBy(context: Context, flags: ServeFlags): Served {
   const { output } = context
   // For a terminal it would be noise, and for a log that somebody keeps its absence a loss.
   const log = flags.log ?? (!output.notesAreTerminal && flags.quiet !== true)
-  const isKept = log && !output.notesAreTerminal && flags.check !== true
+  const logLevel = logLevelOf(flags.logLevel ?? (context.env.PROPOSER_LOG_LEVEL || 'info'))
+  if (log && !output.notesAreTerminal && flags.check !== true)
+    notesAsLog(output, context.clock, logLevel)
   return {
     assignments: flags.set,
     port: flags.port === undefined ? undefined : portNumber('--port', flags.port),
@@ -152,7 +159,7 @@ function servedBy(context: Context, flags: ServeFlags): Served {
     executorKey: executorKeyOf(context, homeSetting(context, flags).value, flags),
     quiet: flags.quiet === true,
     log,
-    onRunning: isKept ? notesAsLog(output, context.clock) : () => undefined,
+    logLevel,
   }
 }
 
@@ -260,6 +267,7 @@ async function run(context: Context, path: string, served: Served): Promise<void
       executorKey: served.executorKey,
       version: programVersion,
       log: served.log ? (live?.logSink ?? 'stderr') : undefined,
+      logLevel: served.logLevel,
       onNote: (text) => output.note(visible(text)),
       onWarning: (code, detail) => output.warning(code, detail),
       onFault: live && ((line) => live.logSink.write(`${visible(line)}\n`)),
@@ -271,7 +279,6 @@ async function run(context: Context, path: string, served: Served): Promise<void
     throw error
   })
   if (!server) return
-  served.onRunning()
   const status = live?.status
   status?.start(server.snapshot)
   const over = Promise.race([
@@ -357,13 +364,15 @@ function leaveSoon(afterMs: number, code: number): void {
 
 function announce(context: Context, server: RunningServer, dev: DevDescription | undefined): void {
   const { output, liveness } = context
-  const { url, adminUrl } = server
+  const { url, adminUrl, metricsUrl: metrics_url } = server
   const { pid } = liveness
   if (output.mode !== 'human') {
-    output.line({ event: 'ready', url, admin_url: adminUrl, pid, ...(dev && { dev }) })
+    const urls = { url, admin_url: adminUrl, ...(metrics_url && { metrics_url }) }
+    output.line({ event: 'ready', ...urls, pid, ...(dev && { dev }) })
     return
   }
-  output.text(`ready ${url} (admin ${adminUrl}, pid ${pid})\n`)
+  const metrics = metrics_url === undefined ? '' : `, metrics ${metrics_url}`
+  output.text(`ready ${url} (admin ${adminUrl}${metrics}, pid ${pid})\n`)
   if (!dev) return
   const chain = `chain ${dev.chain_id} at ${dev.rpc_url}`
   const line = `${chain}; keys and pins of its accounts with --json. Open questions:`

@@ -10,6 +10,7 @@ import { describe, expect, test } from 'vitest'
 import { listenAdmin } from '../../src/core/io/serving/admin-listener.js'
 import { listen, socketSettings } from '../../src/core/io/serving/listener.js'
 import { createRequestLog } from '../../src/core/io/serving/logs.js'
+import { listenMetrics } from '../../src/core/io/serving/metrics-listener.js'
 import type { RequestRecord } from '../../src/core/protocol/call.js'
 import { makeQuestion, signedBody, signedItem } from '../support/fake-view.js'
 import {
@@ -253,6 +254,60 @@ describe('listener', () => {
   })
 })
 
+describe('metrics listener', () => {
+  test('contract §9: metrics, health and readiness under any name of the host, and nothing else', async () => {
+    const front = await openFront()
+    const admin = await listenAdmin({ ...statusParts(front.gateway), port: 0 })
+    const scraped = await listenMetrics({
+      host: '127.0.0.1',
+      port: 0,
+      reasons: front.gateway.readiness,
+      metrics: admin.metrics,
+    })
+    const port = Number(new URL(scraped.url).port)
+    const ask = (target: string, method = 'GET', more = '') =>
+      exchangeRaw(
+        port,
+        `${method} ${target} HTTP/1.1\r\nHost: gateway.internal:${port}\r\n${more}Connection: close\r\n\r\n`,
+      )
+    try {
+      const read = async (url: string) => {
+        const response = await fetch(url)
+        return [response.status, await response.text()]
+      }
+      const metrics = [200, expect.stringContaining('proposer_ready 1')]
+      expect(await read(`${scraped.url}/metrics`)).toEqual(metrics)
+      expect(await read(`${admin.url}/metrics`)).toEqual(metrics)
+      expect((await ask('/metrics')).status).toBe(200)
+      expect(await read(`${scraped.url}/healthz`)).toEqual([200, '{"status":"ok"}'])
+      front.view.faultList.push('head too old: “PLANTED”')
+      expect(await read(`${scraped.url}/readyz`)).toEqual([
+        503,
+        '{"ready":false,"reasons":["head too old"]}',
+      ])
+      for (const path of [
+        '/',
+        '/operator/events',
+        '/operator/budget',
+        '/operator/status',
+        '/operator/pause',
+        '/openapi.json',
+        '/v1/proposals/eligibility/0x',
+        '/metrics/',
+        '/metrics?x=1',
+      ])
+        expect((await ask(path)).status, path).toBe(404)
+      for (const method of ['POST', 'PUT', 'DELETE', 'HEAD'])
+        expect((await ask('/metrics', method, 'Content-Length: 0\r\n')).status, method).toBe(405)
+      expect((await ask('/operator/pause', 'POST', 'Content-Length: 9999999\r\n')).status).toBe(404)
+    } finally {
+      await scraped.close()
+      await admin.close()
+    }
+    await expect(fetch(scraped.url)).rejects.toThrow()
+  })
+})
+
 describe('admin listener', () => {
   test('contract §2, §6: health, readiness and metrics on loopback names only, and nothing else', async () => {
     const front = await openFront()
@@ -341,7 +396,9 @@ describe('request log', () => {
     const parsed = JSON.parse(line) as Record<string, unknown>
     expect(Object.keys(parsed)).toEqual([
       'level',
+      'severity',
       'time',
+      'message',
       'request_id',
       'method',
       'route',

@@ -447,12 +447,15 @@ describe('logs', () => {
     const [first, second] = lines.map((line) => JSON.parse(line) as Record<string, unknown>)
     expect(first).toEqual({
       level: 30,
+      severity: 'info',
       time: expect.stringMatching(/Z$/),
+      message: 'candidate failed x???[2J',
       candidate_id: 'an-id',
       code: 'x???[2J',
       event: 'candidate.failed',
     })
     expect(second).toMatchObject({
+      message: 'slot sent',
       nonce: 7,
       hash: '0xab',
       event: 'slot.sent',

@@ -363,7 +363,11 @@ describe('serve', () => {
       },
     )
     expect(second.code).toBe(2)
-    expect(second.stderr).toMatch(/listen\.port \d+ .*\n.*--port 0/)
+    expect(JSON.parse(second.stderr.trimEnd().split('\n').at(-1) ?? '')).toMatchObject({
+      severity: 'error',
+      message: expect.stringMatching(/^listen\.port \d+ cannot be listened on/),
+      detail: expect.stringContaining('--port 0'),
+    })
     await server.stop()
   })
 

@@ -7,9 +7,12 @@ import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import type { Command } from 'commander'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import * as z from 'zod'
+import { configSchemaText } from '../../scripts/config-schema.js'
 import { commandsPage, manualPage } from '../../src/commands/completion/manual.js'
 import { verbs, wholeProgram } from '../../src/commands/program.js'
-import { nearest } from '../../src/commands/terminal/guess.js'
+import { ConfigFile } from '../../src/core/gateway/config.js'
+import { nearest } from '../../src/core/protocol/guess.js'
 import { fakeContext, run, temporaryHome } from '../support/cli.js'
 import {
   candidates,
@@ -186,6 +189,12 @@ describe('what `npm run manual` writes is up to date', () => {
   test('so is the page of commands in the documents', async () => {
     expect(readFileSync(join(root, 'docs', 'reference', 'commands.md'), 'utf8')).toBe(
       commandsPage(await program()),
+    )
+  })
+
+  test('contract §9: so is the schema of gateway.json that is shipped for editors', () => {
+    expect(readFileSync(join(root, 'schemas', 'gateway.schema.json'), 'utf8')).toBe(
+      configSchemaText(z, ConfigFile),
     )
   })
 

@@ -120,7 +120,7 @@ describe('chain.profile of gateway.json', () => {
       '"lissten"',
       'budget.per_ip_items',
     ]) {
-      expect(faults.filter((fault) => fault.includes(key))).toHaveLength(1)
+      expect(faults.filter(({ detail }) => detail.includes(key))).toHaveLength(1)
     }
     expect(faults).toHaveLength(4)
     expect(configFaults({ chain: { profile: 'dev', rpc_urls } })).toEqual([])

@@ -1,21 +1,47 @@
 /** Where stderr is kept as a log, every line of it is JSON, whoever writes it (robustness §5). */
 import type { Clock } from '../../core/ports.js'
+import { UsageError } from '../../core/protocol/errors.js'
+import { type LogLevel, logFrame, logLevels } from '../../core/protocol/log-level.js'
 import type { Output } from '../terminal/output.js'
 import { jsonText } from '../terminal/render.js'
 
 /**
- * Turns notes and warnings of this output into lines of the log. What it returns does the same to
- * errors: until the gateway runs, the reason why it does not start is for whoever started it.
+ * Turns notes, warnings and errors of this output into lines of the log, from the first one on.
+ * What is less grave than `least` is left out, but never an error.
  */
-export function notesAsLog(output: Output, clock: Pick<Clock, 'nowMs'>): () => void {
-  const { note, warn } = output
-  const line = (event: string, detail: string) =>
-    jsonText({ time: new Date(clock.nowMs()).toISOString(), event, detail }, 0)
-  output.note = (text) => note(line('note', text))
-  if (output.mode !== 'human') return () => undefined
-  output.warning = (_code, detail) => warn(line('warning', detail))
-  return () => {
-    // A crash is told in JSON already.
-    output.warn = (text) => warn(text.startsWith('{') ? text : line('error', text))
+export function notesAsLog(output: Output, clock: Pick<Clock, 'nowMs'>, least: LogLevel): void {
+  const { note, warn, mode } = output
+  const line = (severity: LogLevel, event: string, message: string, more: object) =>
+    jsonText({ ...logFrame(severity, clock.nowMs(), event, message), ...more }, 0)
+  const isKept = (severity: LogLevel) => logLevels[severity] >= logLevels[least]
+  output.note = (detail) => {
+    if (isKept('info')) note(line('info', 'note', detail, { detail }))
   }
+  output.warning = (code, detail) => {
+    // Programs find it where they find it in every other command's errors, too.
+    const document = mode === 'human' ? {} : { warning: { code, detail } }
+    if (isKept('warn')) warn(line('warn', 'warning', detail, { detail, code, ...document }))
+  }
+  output.warn = (text) => {
+    const [first = ''] = text.split('\n')
+    const message = first.replace(/^error: /, '')
+    warn(
+      text.startsWith('{') ? documentLine(text) : line('error', 'error', message, { detail: text }),
+    )
+  }
+  /** An error as a document, or a crash, which is told in JSON already. */
+  const documentLine = (text: string) => {
+    const document = JSON.parse(text) as { event?: string; error?: { detail: string } }
+    const { event = 'error', error } = document
+    return line('error', event, error?.detail ?? 'this is a bug: the process ends', document)
+  }
+}
+
+/** A level by its name. Throws UsageError `bad_log_level` naming them all. */
+export function logLevelOf(text: string): LogLevel {
+  if (Object.hasOwn(logLevels, text)) return text as LogLevel
+  const names = Object.keys(logLevels).join(', ')
+  throw new UsageError('bad_log_level', `"${text.slice(0, 40)}" is not a log level`, {
+    hint: `give --log-level, or PROPOSER_LOG_LEVEL, one of ${names}`,
+  })
 }

@@ -13,9 +13,9 @@ import { dryRunOption } from '../terminal/dry-run.js'
 import { counted, fold } from '../terminal/render.js'
 import { type Acted, act, candidateIdOf, type Site, siteOf } from './access.js'
 import { requireStore } from './inspection.js'
+import { byOption, reasonOption, type SaidFlags, saidFlags } from './said.js'
 
-interface ActFlags {
-  readonly reason?: string
+interface ActFlags extends SaidFlags {
   readonly slug?: string
   readonly requester?: string
   readonly request?: string
@@ -38,20 +38,6 @@ interface ActVerb {
   lines?(name: string): readonly [changed: string, same: string]
   /** Where the outcome is printed otherwise. */
   print?(context: Context, acted: Acted, site: Site): void
-}
-
-export const reasonOption = [
-  '--reason <text>',
-  'why; it is kept with the change; default: by operator',
-] as const
-
-/** The reason as an act takes it; an empty one is refused before anything is opened. */
-export function reasonFlag({ reason }: Pick<ActFlags, 'reason'>): { reason?: string } {
-  if (reason === undefined) return {}
-  if (reason.trim() !== '' && reason.length <= 500) return { reason }
-  throw new UsageError('bad_reason', '--reason must be a text of 1 to 500 characters', {
-    hint: 'say in a sentence why',
-  })
 }
 
 const allowVerb = (
@@ -218,12 +204,14 @@ export function actCommand(context: Context, verb: ActVerb): Command {
   if (verb.reason === 'optional') command.option(...reasonOption)
   if (verb.reason === 'required')
     command.requiredOption(reasonOption[0], 'why, for the proposer to read')
+  if (verb.reason !== 'none') command.option(...byOption)
   return command
     .option(...dryRunOption)
     .addHelpText('after', `\nExample:\n  proposer operator ${verb.example}`)
     .action(async () => {
       const flags = command.opts<ActFlags>()
-      const body = { ...(await verb.body?.(command.args, flags, context)), ...reasonFlag(flags) }
+      const said = verb.reason === 'none' ? {} : saidFlags(context, flags)
+      const body = { ...(await verb.body?.(command.args, flags, context)), ...said }
       const site = await siteOf(context, command)
       await verb.before?.(context, site)
       const acted = await act(context, site, verb.act, body)

@@ -6,6 +6,7 @@ import type { ExplainedEvent, Explanation } from '../../core/gateway/status/expl
 import { colours } from '../terminal/candidate-text.js'
 import type { Output } from '../terminal/output.js'
 import { amountText, dateText, fields, fold, timeText, visible } from '../terminal/render.js'
+import { saidText } from './said.js'
 
 type Token = Explanation['token']
 
@@ -108,7 +109,11 @@ const sentences: Partial<Record<ExplainedEvent['event'], readonly string[]>> = {
 function linesOf(event: ExplainedEvent, token: Token): readonly string[] {
   const lines = sentences[event.event]
   if (lines)
-    return lines.map((line) => line.replace(/\{(\w+)\}/g, (_, key: string) => text(event[key])))
+    return lines.map((line) =>
+      line.replace(/\{(\w+)\}/g, (_, key: string) =>
+        key === 'reason' ? saidText(text(event.reason), byOf(event)) : text(event[key]),
+      ),
+    )
   switch (event.event) {
     case 'checked':
       return checkLines(part(event.check), token)
@@ -125,9 +130,14 @@ function linesOf(event: ExplainedEvent, token: Token): readonly string[] {
       return [`nonce ${text(event.nonce)} is settled for good: ${outcomes[outcome] ?? outcome}`]
     }
     default:
-      return failureLines(part(event.failure), text(event.next_action), event.event === 'rejected')
+      return [
+        ...failureLines(part(event.failure), text(event.next_action), event.event === 'rejected'),
+        ...(byOf(event) === undefined ? [] : [`by ${visible(text(event.by))}`]),
+      ]
   }
 }
+
+const byOf = ({ by }: ExplainedEvent) => (typeof by === 'string' ? by : undefined)
 
 const outcomes: Readonly<Record<string, string>> = {
   executed: 'executed by the transaction above',

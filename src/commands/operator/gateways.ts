@@ -1,5 +1,6 @@
 /** `operator gateways` and `operator leader resign`: the gateways of a store in PostgreSQL. */
 import { Command } from 'commander'
+import { defaultReason } from '../../core/gateway/operator/acts.js'
 import { adminTokenFile } from '../../core/host/config-file.js'
 import { instant } from '../../core/protocol/candidate.js'
 import { ProposerError } from '../../core/protocol/errors.js'
@@ -9,8 +10,8 @@ import type { Context } from '../terminal/context.js'
 import { type DryRunFlag, dryRunOption, showDryRun } from '../terminal/dry-run.js'
 import { ageText, counted, fold } from '../terminal/render.js'
 import { type Site, siteOf } from './access.js'
-import { reasonFlag, reasonOption } from './acts.js'
 import { postResign } from './remote.js'
+import { byOption, reasonOption, type SaidFlags, saidFlags } from './said.js'
 import { withQueries } from './shared-site.js'
 
 /** After so long without a sign of life a gateway is taken for gone. */
@@ -75,9 +76,7 @@ function gatewaysText({ output }: Context, lease: Lease, members: readonly SeenM
   return [fold(heading, columns, '  '), ...blocks].join('\n')
 }
 
-interface ResignFlags extends DryRunFlag {
-  readonly reason?: string
-}
+type ResignFlags = DryRunFlag & SaidFlags
 
 /** A listener that does not answer by then is passed by. */
 const listenerMs = 5_000
@@ -86,10 +85,12 @@ export const resignCommand = (context: Context) =>
   new Command('resign')
     .description('end the lease of the gateway that leads, so that another one executes')
     .option(...reasonOption)
+    .option(...byOption)
     .option(...dryRunOption)
     .addHelpText('after', '\nExample:\n  proposer operator leader resign --reason "node upgrade"')
     .action(async (own: ResignFlags, command: Command) => {
-      const { reason = 'by operator' } = reasonFlag(own)
+      const said = saidFlags(context, own)
+      const { reason = defaultReason, by } = said
       const site = await siteOf(context, command)
       const done = await withQueries(context, site, async (queries) => {
         const { leader, epoch } = await leaseOf(queries)
@@ -97,10 +98,10 @@ export const resignCommand = (context: Context) =>
         const members = await membersOf(queries)
         const led = members.find(({ id }) => id === leader)
         if (site.isDryRun) return { dryRun: leader }
-        const isByListener =
-          led !== undefined && (await askedByListener(context, site, led, reason))
+        const isByListener = led !== undefined && (await askedByListener(context, site, led, said))
         const { clock, random } = context
-        const isEnded = isByListener || (await endLease(queries, { leader, reason, clock, random }))
+        const isEnded =
+          isByListener || (await endLease(queries, { leader, reason, by, clock, random }))
         const others = members.filter((one) => one.id !== leader && one.seenMsAgo <= goneMs).length
         return {
           led: { id: leader, epoch, host: led?.host ?? null, admin_url: led?.adminUrl ?? null },
@@ -114,7 +115,7 @@ export const resignCommand = (context: Context) =>
         return
       }
       const { led, through, others } = done
-      const document = { store: site.store, led, through, reason, others }
+      const document = { store: site.store, led, through, reason, ...(by && { by }), others }
       context.output.result('operator-leader', document, () =>
         fold(resignText(document), context.output.columns, '  '),
       )
@@ -125,13 +126,13 @@ async function askedByListener(
   context: Context,
   { loaded, timeoutMs = listenerMs }: Site,
   { host, adminUrl }: SeenMember,
-  reason: string,
+  said: SaidFlags,
 ): Promise<boolean> {
   const tokenFile = adminTokenFile(loaded)
   const isHere = host === context.liveness.host && adminUrl !== undefined
   if (!isHere || !(await context.files.exists(tokenFile))) return false
   try {
-    const call = { url: adminUrl, tokenFile, body: { reason }, timeoutMs }
+    const call = { url: adminUrl, tokenFile, body: said, timeoutMs }
     return (await postResign(context, call)) === true
   } catch (error) {
     // Whatever keeps that listener from it: the store itself can end the lease.

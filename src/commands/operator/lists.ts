@@ -7,6 +7,7 @@ import type { Context } from '../terminal/context.js'
 import type { Output } from '../terminal/output.js'
 import { fold, timeText, visible } from '../terminal/render.js'
 import { look, siteOf } from './access.js'
+import { saidText } from './said.js'
 
 /** Rows as NDJSON with a summary, as one document, or as text. */
 export function printRows<Row extends object>(
@@ -26,6 +27,8 @@ export function printRows<Row extends object>(
 const decisionOf = <Otherwise>(decision: OperatorDecision | undefined, otherwise: Otherwise) => ({
   since: decision === undefined ? null : instant(decision.atMs),
   reason: decision?.reason ?? otherwise,
+  /** Who decided it, where the store knows. */
+  by: decision?.by ?? null,
 })
 
 export const walletsListCommand = (context: Context) =>
@@ -68,6 +71,7 @@ export const walletsListCommand = (context: Context) =>
 interface Reasoned {
   readonly since: string | null
   readonly reason: string
+  readonly by: string | null
 }
 
 function admissionText({
@@ -75,18 +79,19 @@ function admissionText({
   configured,
   since,
   reason,
+  by,
 }: Reasoned & { enabled: boolean; configured: boolean }): string {
   if (!configured) return 'admission is closed: admission.enabled is false in the configuration'
-  const why = since === null ? '' : ` since ${timeText(since)}: ${visible(reason)}`
+  const why = since === null ? '' : ` since ${timeText(since)}: ${visible(saidText(reason, by))}`
   return `admission is ${enabled ? 'open' : 'paused'}${why}`
 }
 
 function walletText(
-  { address, allowed, since, reason }: Reasoned & { address: string; allowed: boolean },
+  { address, allowed, since, reason, by }: Reasoned & { address: string; allowed: boolean },
   columns: number,
 ): string {
   const state = allowed ? '' : 'off the list, '
-  const why = `${state}${since === null ? '' : `since ${timeText(since)}: `}${reason}`
+  const why = `${state}${since === null ? '' : `since ${timeText(since)}: `}${saidText(reason, by)}`
   return `${address}\n  ${fold(why, columns - 2, '  ')}`
 }
 

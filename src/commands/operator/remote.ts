@@ -22,6 +22,7 @@ const Result = z.object({
   changed: Names,
   unchanged: Names,
   reason: z.string(),
+  by: z.optional(z.string()),
   notes: Names,
   bytes: z.optional(z.object({ before: z.number(), after: z.number() })),
 })

@@ -3,7 +3,9 @@
  * (robustness §2).
  */
 import { Command } from 'commander'
+import type { Decided } from '../../core/gateway/ledger/ledger.js'
 import { storeLog } from '../../core/gateway/ledger/open-store.js'
+import { defaultReason } from '../../core/gateway/operator/acts.js'
 import { storeFolder } from '../../core/host/config-file.js'
 import { StorageError, UsageError } from '../../core/protocol/errors.js'
 import { joinPath } from '../../core/storage/durable.js'
@@ -13,12 +15,11 @@ import type { Context } from '../terminal/context.js'
 import { type DryRunFlag, dryRunOption } from '../terminal/dry-run.js'
 import { counted, fold } from '../terminal/render.js'
 import { type Site, siteOf } from './access.js'
-import { reasonFlag, reasonOption } from './acts.js'
 import { inspectStore, requireStore } from './inspection.js'
+import { byOption, reasonOption, type SaidFlags, saidFlags } from './said.js'
 
-interface RepairFlags extends DryRunFlag {
+interface RepairFlags extends DryRunFlag, SaidFlags {
   readonly acceptLoss?: boolean
-  readonly reason?: string
 }
 
 export const repairCommand = (context: Context) =>
@@ -28,6 +29,7 @@ export const repairCommand = (context: Context) =>
     )
     .option('--accept-loss', 'give up what lies behind the damage; a backup is the better way')
     .option(...reasonOption)
+    .option(...byOption)
     .option(...dryRunOption)
     .addHelpText('after', '\nExample:\n  proposer operator store repair')
     .action(async (own: RepairFlags, command: Command) => {
@@ -35,10 +37,10 @@ export const repairCommand = (context: Context) =>
       // A database is mended with its own tools.
       storeFolder(site.loaded)
       await requireStore(context, site)
-      const { reason = 'by operator' } = reasonFlag(own)
+      const said = { reason: defaultReason, ...saidFlags(context, own) }
       const plan = await planOf(context, site)
       const isOnlyShown = own.acceptLoss !== true || own.dryRun === true
-      if (!isOnlyShown && plan.damage) return repairUnderLock(context, site, reason)
+      if (!isOnlyShown && plan.damage) return repairUnderLock(context, site, said)
       print(context, plan, isOnlyShown ? undefined : [])
       if (isOnlyShown && plan.damage && own.dryRun !== true)
         throw new UsageError('loss_not_accepted', 'nothing was changed', {
@@ -46,11 +48,11 @@ export const repairCommand = (context: Context) =>
         })
     })
 
-async function repairUnderLock(context: Context, site: Site, reason: string): Promise<void> {
+async function repairUnderLock(context: Context, site: Site, said: Decided): Promise<void> {
   const lock = await acquireLock(context, site.store, 'operator')
   try {
     const plan = await planOf(context, site)
-    print(context, plan, plan.damage ? await repair(context, site, reason) : [])
+    print(context, plan, plan.damage ? await repair(context, site, said) : [])
   } finally {
     await lock.release()
   }
@@ -110,7 +112,7 @@ function planText({ output: { columns } }: Context, { damage, kept_records, loss
     .join('\n')
 }
 
-async function repair(context: Context, site: Site, reason: string): Promise<readonly string[]> {
+async function repair(context: Context, site: Site, said: Decided): Promise<readonly string[]> {
   const { files, clock, hash } = context
   const { inspection } = await inspectStore(context, site)
   const { damage } = inspection
@@ -120,6 +122,6 @@ async function repair(context: Context, site: Site, reason: string): Promise<rea
     : { bytes: 0 }
   return repairLog({ files, clock, hash }, site.store, inspection, storeLog, (saved) => ({
     kind: 'store.repaired',
-    data: { file: damage.file, offset: damage.offset, lostBytes: bytes, saved, reason },
+    data: { file: damage.file, offset: damage.offset, lostBytes: bytes, saved, ...said },
   }))
 }

@@ -2,7 +2,7 @@
  * What a command may touch: the ports, the terminal, and what the environment says. Only
  * `createContext` reads the environment and the streams.
  */
-import { homedir } from 'node:os'
+import { homedir, userInfo } from 'node:os'
 import { defaultHome } from '../../core/io/home.js'
 import { type Ending, listenForEnd } from '../../core/io/interruption.js'
 import type { Preferences } from '../../core/io/preferences.js'
@@ -32,6 +32,8 @@ export interface Context extends Ports, Terminal {
   readonly defaultHome: string
   /** PROPOSER_PRIVATE_KEY, gone from the process's environment since the start (robustness §6). */
   readonly environmentKey: string | undefined
+  /** The system's user, whom an operator's act names. */
+  readonly user?: string | undefined
   /** PROPOSER_STORE_URL_FILE. */
   readonly storeUrlFile?: string | undefined
   /** Says how this run takes the end from now on; only a process of its own has it. */
@@ -63,6 +65,7 @@ export function createContext(process: NodeJS.Process): Context {
     output: createOutput({ stdout, stderr, env, mode: 'human', quiet: false }),
     defaultHome: defaultHome(process.platform, env, homedir()),
     environmentKey,
+    user: userName(),
     storeUrlFile: env.PROPOSER_STORE_URL_FILE || undefined,
     ...systemPorts(),
     ...listenForEnd(process),
@@ -72,6 +75,15 @@ export function createContext(process: NodeJS.Process): Context {
         (await import('../../core/io/preferences.js')).openPreferences(home),
     },
     close,
+  }
+}
+
+/** In a container the user may have a number and no name. */
+function userName(): string {
+  try {
+    return userInfo().username
+  } catch {
+    return `uid ${process.getuid?.() ?? 'unknown'}`
   }
 }
 

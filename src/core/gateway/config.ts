@@ -7,13 +7,15 @@ import { builtInProfile, profileNames } from '../chain/profiles.js'
 import { type Contracts, requesterKinds } from '../chain/round.js'
 import { UsageError } from '../protocol/errors.js'
 import { Address as AddressText, NonzeroAddress } from '../protocol/schema.js'
+import { type ConfigFault, faultsOf, isRecord } from './config-faults.js'
 import { parseCidr } from './front/client-address.js'
 import { WebhooksSection } from './webhooks.js'
 
 const port = z.int().min(0).max(65_535)
 const positive = z.int().min(1)
 const path = z.string().min(1)
-const address = z.string().pipe(NonzeroAddress)
+/** Patterns are for the JSON Schema: it shows what a pipe is given, not what it makes of that. */
+const address = z.string().pipe(NonzeroAddress).meta({ pattern: '^0x(?!0{40}$)[0-9a-fA-F]{40}$' })
 
 const listOf = <T extends z.ZodType>(entry: T) => z.array(entry)
 const unique = (list: readonly string[]) => new Set(list).size === list.length
@@ -24,7 +26,7 @@ const ChainContent = z.strictObject({
     .optional()
     .describe(`the name of a built-in profile: ${profileNames.join(' or ')}`),
   id: positive.default(137).describe('the chain id, an integer such as 137'),
-  rpc_urls: listOf(z.url({ protocol: /^https?$/ }))
+  rpc_urls: listOf(z.url({ protocol: /^https?$/ }).meta({ pattern: '^https?:' }))
     .min(1)
     .describe('a list of at least one http(s) URL of a node'),
   permit2: address
@@ -111,8 +113,10 @@ const defaultStore = './gateway-store'
 /** Configurations are copied about, and arguments are seen by everybody on the machine (R5). */
 const hasPassword = (text: string) => /^postgres(?:ql)?:\/\/[^/@]*:[^/@]*@/.test(text)
 
+/** The file, once the contracts of a profile are filled in. */
 // prefault, not default: the defaults of the keys inside come from one place.
-const Schema = z.strictObject({
+export const ConfigFile = z.strictObject({
+  $schema: z.string().optional().describe('the JSON Schema of this file, for editors'),
   listen: z
     .strictObject({
       host: z.string().min(1).default('127.0.0.1').describe('a host name or address'),
@@ -145,7 +149,7 @@ const Schema = z.strictObject({
   admission: z
     .strictObject({
       enabled: z.boolean().default(true).describe('true or false'),
-      allowlist: listOf(z.string().pipe(AddressText))
+      allowlist: listOf(z.string().pipe(AddressText).meta({ pattern: '^0x[0-9a-fA-F]{40}$' }))
         .default([])
         .describe('a list of lowercase wallet addresses'),
     })
@@ -171,6 +175,13 @@ const Schema = z.strictObject({
         .describe('a list of address blocks such as "10.0.0.0/8"'),
     })
     .prefault({}),
+  metrics: z
+    .strictObject({
+      host: z.string().min(1).describe('a host name or address'),
+      port: port.describe('a port, 0 to 65535'),
+    })
+    .optional()
+    .describe('{"host", "port"} of a listener for /metrics, /healthz and /readyz alone'),
   pipeline: z
     .strictObject({ enabled: z.boolean().default(true).describe('true or false') })
     .prefault({}),
@@ -188,7 +199,7 @@ const Schema = z.strictObject({
 /**
  * gateway.json with all defaults filled in. Keys and units as in the file; paths as written there.
  */
-export type GatewayConfig = z.infer<typeof Schema>
+export type GatewayConfig = z.infer<typeof ConfigFile>
 
 /** The pinned contracts of a configuration. */
 export function configuredContracts(config: GatewayConfig): Contracts {
@@ -206,40 +217,51 @@ export function configuredContracts(config: GatewayConfig): Contracts {
   }
 }
 
+/** How a part of the source is called in messages: by default, as the source is. */
+export type NamePart = (path: readonly PropertyKey[]) => string
+
 /**
- * The configuration from parsed JSON. `source` is how the file is called in messages. Throws
- * UsageError `config_invalid`, which names the key, what it must be, and the source; values are
- * never repeated, since URLs may carry credentials (R5).
+ * The configuration from parsed JSON. `source` is how the file is called in messages, `named` a
+ * part of it. Throws UsageError `config_invalid`, which names the key, what it must be, and the
+ * source; values are never repeated, since URLs may carry credentials (R5).
  */
-export function parseConfig(raw: unknown, source: string): GatewayConfig {
+export function parseConfig(
+  raw: unknown,
+  source: string,
+  named: NamePart = () => source,
+): GatewayConfig {
   const judged = judge(raw)
   if ('config' in judged) return judged.config
-  const [fault = 'is not a gateway configuration'] = judged.faults
-  throw new UsageError('config_invalid', `${source}: ${fault}`, {
+  const [fault = { path: [], detail: 'is not a gateway configuration' }] = judged.faults
+  throw new UsageError('config_invalid', `${named(fault.path)}: ${fault.detail}`, {
     hint: `correct ${source}; \`proposer serve --check\` tells whether it is right`,
   })
 }
 
 /**
- * Everything that is wrong with parsed JSON as a configuration, a sentence each, values never
- * repeated; empty where it is one.
+ * Everything that is wrong with parsed JSON as a configuration, values never repeated; empty where
+ * it is one.
  */
-export function configFaults(raw: unknown): readonly string[] {
+export function configFaults(raw: unknown): readonly ConfigFault[] {
   const judged = judge(raw)
   return 'faults' in judged ? judged.faults : []
 }
 
 function judge(
   raw: unknown,
-): { readonly config: GatewayConfig } | { readonly faults: readonly string[] } {
+): { readonly config: GatewayConfig } | { readonly faults: readonly ConfigFault[] } {
   // Even where one of the names is the default.
-  if (isRecord(raw) && raw.store !== undefined && raw.store_file !== undefined)
-    return { faults: ['store_file must be left out where "store" is given'] }
+  if (isRecord(raw) && raw.store !== undefined && raw.store_file !== undefined) {
+    const detail = 'store_file must be left out where "store" is given'
+    return { faults: [{ path: ['store_file'], detail }] }
+  }
   const whole = withProfile(raw)
-  const parsed = Schema.safeParse(whole)
-  return parsed.success
-    ? { config: parsed.data }
-    : { faults: parsed.error.issues.map((issue) => faultOf(issue, whole)) }
+  const parsed = ConfigFile.safeParse(whole)
+  if (parsed.success) return { config: parsed.data }
+  // A key with a slip comes before what is missing because of it.
+  const isUnknown = ({ code }: z.core.$ZodIssue) => Number(code === 'unrecognized_keys')
+  const issues = parsed.error.issues.toSorted((one, other) => isUnknown(other) - isUnknown(one))
+  return { faults: issues.flatMap((issue) => faultsOf(ConfigFile, issue, whole)) }
 }
 
 /** The contracts of `chain.profile` where the chain section does not name its own (domain §6). */
@@ -258,84 +280,6 @@ function withProfile(raw: unknown): unknown {
     ...(signedProposer ? { signed_proposer: signedProposer } : {}),
   }
   return { ...raw, chain: { ...pins, ...chain } }
-}
-
-function faultOf(issue: z.core.$ZodIssue, raw: unknown): string {
-  const key = issue.path.join('.')
-  if (issue.code === 'unrecognized_keys') {
-    const names = issue.keys
-      .map((name) => JSON.stringify(key === '' ? name : `${key}.${name}`))
-      .join(', ')
-    return `${names} ${issue.keys.length > 1 ? 'are keys' : 'is a key'} that no gateway configuration has; known here: ${knownKeys(issue.path).join(', ')}`
-  }
-  if (key === '') return 'it must be one JSON object'
-  const given = issue.path.reduce<unknown>(
-    (value, part) => (isRecord(value) ? value[String(part)] : undefined),
-    raw,
-  )
-  const own: unknown = issue.code === 'custom' ? issue.params?.expected : undefined
-  const expected =
-    typeof own === 'string' ? own : (describe(issue.path) ?? 'of the documented form')
-  if (
-    key === 'chain.signed_proposer' &&
-    given === undefined &&
-    isRecord(raw) &&
-    isRecord(raw.chain) &&
-    'profile' in raw.chain
-  ) {
-    return `${key} is missing; it must be ${expected}: no public source names the SignedProposer of this profile, so the operator of that contract has to`
-  }
-  return given === undefined
-    ? `${key} is missing; it must be ${expected}`
-    : `${key} must be ${expected}`
-}
-
-const isRecord = (value: unknown): value is Record<string, unknown> =>
-  typeof value === 'object' && value !== null
-
-/** The schema without its wrappers of defaults. */
-function bare(schema: unknown): unknown {
-  let inner = schema
-  while (
-    inner instanceof z.ZodDefault ||
-    inner instanceof z.ZodPrefault ||
-    inner instanceof z.ZodOptional ||
-    inner instanceof z.ZodNullable
-  ) {
-    inner = inner.unwrap()
-  }
-  return inner
-}
-
-/** The schemas along a path, as far as it is known; list entries stand for their list. */
-function schemasAlong(keys: readonly PropertyKey[]): readonly unknown[] {
-  const along: unknown[] = [Schema]
-  for (const key of keys) {
-    const inner = bare(along.at(-1))
-    if (inner instanceof z.ZodArray) along.push(inner.element)
-    else if (inner instanceof z.ZodObject && Object.hasOwn(inner.shape, key))
-      along.push((inner.shape as Record<PropertyKey, unknown>)[key])
-    else if (inner instanceof z.ZodDiscriminatedUnion) {
-      const shape = inner.options
-        .flatMap((option) => (option instanceof z.ZodObject ? option.shape : []))
-        .find((one) => Object.hasOwn(one, key))
-      if (shape === undefined) return along
-      along.push((shape as Record<PropertyKey, unknown>)[key])
-    } else return along
-  }
-  return along
-}
-
-/** What the innermost described part of the path must be. */
-function describe(keys: readonly PropertyKey[]): string | undefined {
-  return schemasAlong(keys)
-    .map((schema) => (schema instanceof z.ZodType ? schema.description : undefined))
-    .findLast((text) => text !== undefined)
-}
-
-function knownKeys(keys: readonly PropertyKey[]): readonly string[] {
-  const inner = bare(schemasAlong(keys).at(-1))
-  return inner instanceof z.ZodObject ? Object.keys(inner.shape) : ['source', 'url']
 }
 
 /**

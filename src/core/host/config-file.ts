@@ -2,10 +2,11 @@
 
 import { dirname, join, resolve } from 'node:path'
 import type { RegistryEntry } from '../chain/questions.js'
-import { applySet, type GatewayConfig, parseConfig } from '../gateway/config.js'
+import { applySet, type GatewayConfig, type NamePart, parseConfig } from '../gateway/config.js'
 import type { LedgerSettings } from '../gateway/ledger/ledger.js'
 import { parseRegistry } from '../gateway/operator/registry.js'
-import { readJsonFile } from '../io/json-file.js'
+import { parseCommentedJson } from '../io/commented-json.js'
+import { readInputFile, readJsonFile } from '../io/json-file.js'
 import { readStoreUrl } from '../io/key-files.js'
 import type { ExpectedChain, Hex, Machine } from '../ports.js'
 import { UsageError } from '../protocol/errors.js'
@@ -36,16 +37,26 @@ export interface ConfigChanges {
 
 type FileAccess = Pick<Machine, 'files' | 'cwd' | 'storeUrlFile'>
 
-/** gateway.json as JSON. Throws UsageError naming the file. */
-export const readConfigFile = (machine: FileAccess, path: string): Promise<unknown> =>
-  readJsonFile(machine, path, 'give --config with the path of a gateway.json')
+/**
+ * gateway.json as data, comments left out. `named` tells the line and column of a part of it.
+ * Throws UsageError naming the file, and where in it the fault is.
+ */
+export async function readConfigFile(
+  machine: FileAccess,
+  path: string,
+): Promise<{ readonly raw: unknown; readonly named: NamePart }> {
+  const missing = 'give --config with the path of a gateway.json'
+  const { value, placeOf } = parseCommentedJson(await readInputFile(machine, path, missing), path)
+  return { raw: value, named: (part) => `${path}:${placeOf(part)}` }
+}
 
 /**
  * Reads gateway.json. Throws UsageError naming the file and the key; `store_url_file_*` for a file
  * with the store's URL that cannot be read, or that others may read.
  */
 export async function loadConfig(machine: FileAccess, path: string): Promise<LoadedConfig> {
-  const config = parseConfig(await readConfigFile(machine, path), path)
+  const { raw, named } = await readConfigFile(machine, path)
+  const config = parseConfig(raw, path, named)
   const folder = dirname(resolve(machine.cwd, path))
   return { config, folder, path, place: await placeOf(machine, config, folder) }
 }
@@ -60,8 +71,9 @@ export async function configure(
   const set = assignments.length === 0 ? loaded.config : applySet(loaded.config, ...assignments)
   const listen = { host: host ?? set.listen.host, port: port ?? set.listen.port }
   const admin = port === 0 ? { ...set.admin, port } : set.admin
+  const metrics = port === 0 ? set.metrics && { ...set.metrics, port } : set.metrics
   const place = await placeOf(machine, set, loaded.folder)
-  return { ...loaded, place, config: { ...set, listen, admin } }
+  return { ...loaded, place, config: { ...set, listen, admin, ...(metrics && { metrics }) } }
 }
 
 /**

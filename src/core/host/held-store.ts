@@ -49,7 +49,7 @@ export interface Cluster {
    * Ends the lease of this gateway for a reason that is kept; `false` where another leads. Rejects
    * with StorageError.
    */
-  resign(reason: string): Promise<boolean>
+  resign(reason: string, by?: string): Promise<boolean>
 }
 
 export interface HeldStore extends OpenStore {
@@ -145,7 +145,7 @@ export async function holdDatabase(
       leadership: () => leadership,
       members: () => membersOf(log),
       vitals: watch.now,
-      resign: async (reason) => (await leadership?.resign(reason)) ?? false,
+      resign: async (reason, by) => (await leadership?.resign(reason, by)) ?? false,
     },
     execution: (make) => {
       let pipeline: Pipeline | undefined

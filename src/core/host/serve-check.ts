@@ -104,10 +104,12 @@ export async function checkGateway(
       {
         id: 'config',
         // Every key that is wrong is a finding of its own.
-        run: async () =>
-          configFaults(await readConfigFile(machine, path)).map((detail) =>
-            fail('config', `${path}: ${detail}`, `correct ${path}`),
-          ),
+        async run() {
+          const { raw, named } = await readConfigFile(machine, path)
+          return configFaults(raw).map((fault) =>
+            fail('config', `${named(fault.path)}: ${fault.detail}`, `correct ${path}`),
+          )
+        },
         fix: 'correct gateway.json',
       },
     ],
@@ -237,15 +239,22 @@ function admissionFindings({ loaded, store }: Facts): readonly Finding[] {
 
 /** What the process that has the store open listens on itself is no fault. */
 async function checkPorts(
-  { config: { listen, admin } }: LoadedConfig,
+  { config: { listen, admin, metrics } }: LoadedConfig,
   holder: LockHolder | undefined,
 ): Promise<readonly Finding[]> {
-  if (listen.port === admin.port && listen.port !== 0) {
-    const fix = 'give listen.port and admin.port two numbers'
-    return [fail('admin', `listen.port and admin.port are both ${admin.port}`, fix)]
+  const ports = [
+    ['listen', listen.host, listen.port, 'set listen.host and listen.port, or give --port'],
+    ['admin', '127.0.0.1', admin.port, 'set admin.port'],
+    ...(metrics ? [['metrics', metrics.host, metrics.port, 'set metrics.port'] as const] : []),
+  ] as const
+  for (const [at, [id, , port]] of ports.entries()) {
+    const [other] = ports.slice(0, at).find(([, , taken]) => taken === port && port !== 0) ?? []
+    if (other === undefined) continue
+    const fix = `give ${other}.port and ${id}.port two numbers`
+    return [fail(id, `${other}.port and ${id}.port are both ${port}`, fix)]
   }
   const isRunning = holder?.state === 'alive' && holder.adminUrl?.endsWith(`:${admin.port}`)
-  const look = async (id: 'listen' | 'admin', host: string, port: number, free: string) => {
+  const look = async ([id, host, port, free]: (typeof ports)[number]) => {
     const where = `${host}:${port}`
     const code = await probePort(host, port)
     if (code === undefined)
@@ -256,13 +265,7 @@ async function checkPorts(
     const fix = `end what listens there, or ${free}`
     return fail(id, `${where} cannot be listened on: ${why}`, fix)
   }
-  return [
-    await look(
-      'listen',
-      listen.host,
-      listen.port,
-      'set listen.host and listen.port, or give --port',
-    ),
-    await look('admin', '127.0.0.1', admin.port, 'set admin.port'),
-  ]
+  const findings: Finding[] = []
+  for (const port of ports) findings.push(await look(port))
+  return findings
 }

@@ -15,8 +15,10 @@ import { createBufferedWriter, logOfStderr } from '../io/serving/buffered-writer
 import { listen } from '../io/serving/listener.js'
 import { watchLoad } from '../io/serving/load.js'
 import { createRequestLog, createStateLog, type LogSink } from '../io/serving/logs.js'
+import { listenMetrics } from '../io/serving/metrics-listener.js'
 import type { Machine } from '../ports.js'
 import { ProposerError, RejectedError, StorageError, UsageError } from '../protocol/errors.js'
+import type { LogLevel } from '../protocol/log-level.js'
 import { createActivity } from './activity.js'
 import { adminTokenFile, type LoadedConfig } from './config-file.js'
 import type { ExecutorKeySource } from './executor-key.js'
@@ -33,6 +35,8 @@ export interface ServerOptions {
   readonly version: string
   /** One JSON line per request and per change of state; `stderr` is the process's own. */
   readonly log?: LogSink | 'stderr' | undefined
+  /** What is less grave has no line; default: info. */
+  readonly logLevel?: LogLevel | undefined
   readonly onNote: (text: string) => void
   readonly onWarning: (code: string, detail: string) => void
   /** Called with a line for each rule of `faults` that fires; default: `onNote`. */
@@ -44,6 +48,8 @@ export interface ServerOptions {
 export interface RunningServer {
   readonly url: string
   readonly adminUrl: string
+  /** Of the listener for metrics, where the configuration has one. */
+  readonly metricsUrl: string | undefined
   /**
    * Resolves once `/readyz` answers 200; until then each reason is noted once. Rejects with the
    * signal's reason.
@@ -79,7 +85,7 @@ export const startServer = (
       webhooks: webhooks.length,
     })
     const activity = createActivity(machine.clock)
-    const logs = options.log && openLogs(machine, options.log)
+    const logs = options.log && openLogs(machine, options.log, options.logLevel)
     const load = watchLoad(machine.clock.monotonicMs)
     closers.add(load.stop)
     const hosted = await openHostedGateway(machine, loaded, {
@@ -87,7 +93,10 @@ export const startServer = (
       overloaded: load.overloaded,
       onWait: (reason) => options.onNote(`waiting: ${reason}`),
       onWarning: options.onWarning,
-      onObservation: meters.observe,
+      onObservation(observation) {
+        meters.observe(observation)
+        logs?.states.observe(observation)
+      },
       onRequest(record) {
         activity.noteCall(record)
         logs?.requests.write(record)
@@ -139,6 +148,13 @@ export const startServer = (
       }),
     )
     closers.add(admin.close)
+    const { metrics: scraper } = config
+    const scraped =
+      scraper &&
+      (await bound('metrics', config, () =>
+        listenMetrics({ ...scraper, reasons: gateway.readiness, metrics: admin.metrics }),
+      ))
+    if (scraped) closers.add(scraped.close)
     const front = await bound('listen', config, () =>
       listen({
         ...config.listen,
@@ -153,6 +169,7 @@ export const startServer = (
     return running(machine, hosted, closers, {
       url: front.url,
       adminUrl: admin.url,
+      metricsUrl: scraped?.url,
       snapshot,
       onNote: options.onNote,
     })
@@ -165,7 +182,8 @@ function running(
   {
     onNote,
     ...rest
-  }: Pick<RunningServer, 'url' | 'adminUrl' | 'snapshot'> & Pick<ServerOptions, 'onNote'>,
+  }: Pick<RunningServer, 'url' | 'adminUrl' | 'metricsUrl' | 'snapshot'> &
+    Pick<ServerOptions, 'onNote'>,
 ): RunningServer {
   const failed = broken.then((reason) => Promise.reject(storeFailure(reason)))
   // Whoever waits for it hears of it; before that it is not lost, only unheard.
@@ -192,9 +210,10 @@ function warnOfConfig(
 }
 
 /** Both logs on one sink: a blocked one drops lines of either and counts them (robustness §5). */
-function openLogs({ hash, random }: Machine, to: LogSink | 'stderr') {
+function openLogs({ hash, random }: Machine, to: LogSink | 'stderr', level: LogLevel = 'info') {
   const sink = to === 'stderr' ? createBufferedWriter(logOfStderr()) : to
-  return { sink, requests: createRequestLog({ hash, random, sink }), states: createStateLog(sink) }
+  const requests = createRequestLog({ hash, random, sink, level })
+  return { sink, requests, states: createStateLog(sink, level) }
 }
 
 /** The operator's acts, and the budget, which lives in memory only. */
@@ -233,7 +252,10 @@ function operatorRoutes(
 
 const resigning = (cluster: Cluster) => async (body: unknown) => {
   const parsed = LeaderResignBody.safeParse(body)
-  if (parsed.success) return { resigned: await cluster.resign(parsed.data.reason) }
+  if (parsed.success) {
+    const { reason, by } = parsed.data
+    return { resigned: await cluster.resign(reason, by) }
+  }
   throw new RejectedError('act_invalid', `the body is not what ${leaderResignName} takes`, {
     httpStatus: 422,
     hint: 'use the same version for the command and the gateway',
@@ -275,6 +297,7 @@ const storeFailure = (reason: Error): ProposerError =>
 const portHints = {
   listen: 'give --port 0 for free ports',
   admin: 'give --set admin.port=0 for a free one',
+  metrics: 'set metrics.host to an address of this machine, and metrics.port to a free port',
 } as const
 
 /** Listening, or UsageError naming the key and the port that cannot be had. */
@@ -289,7 +312,7 @@ async function bound<T>(
     if (!(error instanceof Error && 'code' in error)) throw error
     throw new UsageError(
       'port_unavailable',
-      `${key}.port ${config[key].port} cannot be listened on (${String(error.code)})`,
+      `${key}.port ${config[key]?.port} cannot be listened on (${String(error.code)})`,
       { cause: error, hint: portHints[key] },
     )
   }

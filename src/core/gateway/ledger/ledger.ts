@@ -90,28 +90,41 @@ export type SlotChange =
   | ({ readonly kind: 'slot.mined'; readonly slotId: string } & MinedReceipt)
   | { readonly kind: 'slot.closed'; readonly slotId: string; readonly outcome: SlotOutcome }
 
-/** What an operator decides, with the reason. */
-export type OperatorChange = { readonly reason: string } & (
-  | { readonly kind: 'allowlist.set'; readonly address: Address; readonly allowed: boolean }
-  | { readonly kind: 'admission.set'; readonly enabled: boolean }
-  /** An addition to questions.json, or its removal. */
-  | { readonly kind: 'question.set'; readonly entry: RegistryEntry }
-  | { readonly kind: 'question.removed'; readonly questionId: Hex }
-  /** The loss of what was behind `offset` of `file` was accepted; it is kept in `saved`. */
-  | {
-      readonly kind: 'store.repaired'
-      readonly file: string
-      readonly offset: number
-      readonly lostBytes: number
-      readonly saved: readonly string[]
-    }
-)
+/** Why, and who; records of earlier versions do not tell who. */
+export interface Decided {
+  readonly reason: string
+  readonly by?: string | undefined
+}
+
+/** What an operator decides. */
+export type OperatorChange = Decided &
+  (
+    | { readonly kind: 'allowlist.set'; readonly address: Address; readonly allowed: boolean }
+    | { readonly kind: 'admission.set'; readonly enabled: boolean }
+    /** An addition to questions.json, or its removal. */
+    | { readonly kind: 'question.set'; readonly entry: RegistryEntry }
+    | { readonly kind: 'question.removed'; readonly questionId: Hex }
+    /** The loss of what was behind `offset` of `file` was accepted; it is kept in `saved`. */
+    | {
+        readonly kind: 'store.repaired'
+        readonly file: string
+        readonly offset: number
+        readonly lostBytes: number
+        readonly saved: readonly string[]
+      }
+  )
 
 /** Everything that may happen after admission. A commit is one durable, atomic record. */
 export type Change =
   | SlotChange
   | OperatorChange
-  | { readonly kind: 'candidate.progress'; readonly id: string; readonly progress: Progress }
+  | {
+      readonly kind: 'candidate.progress'
+      readonly id: string
+      readonly progress: Progress
+      /** The operator who has rejected it. */
+      readonly by?: string | undefined
+    }
   | { readonly kind: 'candidate.checked'; readonly id: string; readonly check: CandidateCheck }
   /** The newest finalized block seen: a node below it is on a wrong view (R16). */
   | { readonly kind: 'chain.finalized'; readonly number: string; readonly hash: Hex }

@@ -15,7 +15,7 @@ import {
 import type { Address } from '../../protocol/schema.js'
 import type { RecordHead, RecordPosition, StoredRecord } from '../../storage/record-log.js'
 import { type CandidateEntry, type Entries, newEntries } from './entries.js'
-import type { Change, Slot, StoreInfo } from './ledger.js'
+import type { Change, Decided, Slot, StoreInfo } from './ledger.js'
 import { foldSlot, isSlotChange, type OpenSlots } from './slots.js'
 
 /** A candidate as the log has it when it was admitted; its progress follows in other records. */
@@ -42,7 +42,7 @@ export type LedgerRecord =
   /** Of several gateways on one store, the one that executes from now on. */
   | ({ readonly kind: 'leader.elected' } & Lead)
   /** An operator has ended the lease of that gateway. */
-  | ({ readonly kind: 'leader.resigned'; readonly reason: string } & Lead)
+  | ({ readonly kind: 'leader.resigned' } & Decided & Lead)
 
 const kinds: Record<LedgerRecord['kind'], true> = {
   'store.opened': true,

@@ -5,7 +5,13 @@
 import * as z from 'zod'
 import { Bytes32, NonzeroAddress, Uuid } from '../../protocol/schema.js'
 
-const reason = z.string().trim().min(1).max(500).default('by operator')
+/** The reason where none is given. */
+export const defaultReason = 'by operator'
+/** Why, and who: `by` is what the command was told, or found out; nobody proves it. */
+const said = {
+  reason: z.string().trim().min(1).max(500).default(defaultReason),
+  by: z.string().trim().min(1).max(100).optional(),
+}
 /** So many wallets are taken in one act. */
 export const mostAddresses = 10_000
 const addresses = z.array(NonzeroAddress).min(1).max(mostAddresses)
@@ -15,19 +21,19 @@ const addresses = z.array(NonzeroAddress).min(1).max(mostAddresses)
  * those of questions.json.
  */
 export const actBodies = {
-  allow: z.strictObject({ addresses, reason }),
-  disallow: z.strictObject({ addresses, reason }),
-  pause: z.strictObject({ reason }),
-  resume: z.strictObject({ reason }),
-  'questions/add': z.strictObject({ entries: z.array(z.unknown()).min(1).max(20_000), reason }),
-  'questions/remove': z.strictObject({ question_id: Bytes32, reason }),
-  'candidates/reject': z.strictObject({ candidate_id: Uuid, reason }),
-  'store/compact': z.strictObject({ reason }),
+  allow: z.strictObject({ addresses, ...said }),
+  disallow: z.strictObject({ addresses, ...said }),
+  pause: z.strictObject(said),
+  resume: z.strictObject(said),
+  'questions/add': z.strictObject({ entries: z.array(z.unknown()).min(1).max(20_000), ...said }),
+  'questions/remove': z.strictObject({ question_id: Bytes32, ...said }),
+  'candidates/reject': z.strictObject({ candidate_id: Uuid, ...said }),
+  'store/compact': z.strictObject(said),
 } as const
 /** What only a gateway on a shared store takes: it gives up its lease. */
 export const leaderResignName = 'leader/resign'
 /** The body of that call. */
-export const LeaderResignBody = z.strictObject({ reason })
+export const LeaderResignBody = z.strictObject(said)
 
 export type ActName = keyof typeof actBodies
 export type ActBody<Name extends ActName> = z.infer<(typeof actBodies)[Name]>
@@ -43,6 +49,8 @@ export interface ActResult {
   readonly changed: readonly string[]
   readonly unchanged: readonly string[]
   readonly reason: string
+  /** Who decided it, where that was told. */
+  readonly by?: string | undefined
   /** What follows from it, a sentence each. */
   readonly notes: readonly string[]
   /** Of a compaction: what the files of the store take. */

@@ -75,9 +75,9 @@ const acts: {
   'questions/add': addQuestions,
   'questions/remove': removeQuestion,
   'candidates/reject': reject,
-  async 'store/compact'({ clock, compact }, { reason }, act) {
+  async 'store/compact'({ clock, compact }, body, act) {
     const bytes = await compact(clock.nowMs() - keptDays * 86_400_000)
-    return { act, changed: ['store'], unchanged: [], reason, notes: [], bytes }
+    return { act, changed: ['store'], unchanged: [], ...body, notes: [], bytes }
   },
 }
 
@@ -99,17 +99,18 @@ function bodyOf<Name extends ActName>(name: Name, body: unknown): ActBody<Name> 
 
 async function setAllowlist(
   { ledger }: OperatorParts,
-  { addresses, reason }: ActBody<'allow'>,
+  { addresses, ...body }: ActBody<'allow'>,
   act: 'allow' | 'disallow',
 ): Promise<ActResult> {
   const wallets = [...new Set(addresses)]
   const allowed = act === 'allow'
   const changed = wallets.filter((address) => ledger.eligible(address) !== allowed)
   await ledger.commit(
-    changed.map((address): Change => ({ kind: 'allowlist.set', address, allowed, reason })),
+    changed.map((address): Change => ({ kind: 'allowlist.set', address, allowed, ...body })),
   )
   const unchanged = wallets.filter((address) => !changed.includes(address))
-  return { act, changed, unchanged, reason, notes: allowed ? [] : stayingNotes(ledger, wallets) }
+  const notes = allowed ? [] : stayingNotes(ledger, wallets)
+  return { act, changed, unchanged, ...body, notes }
 }
 
 function stayingNotes(ledger: Ledger, addresses: readonly Address[]): readonly string[] {
@@ -128,25 +129,25 @@ const counted = (count: number) => `${count} active ${count === 1 ? 'candidate' 
 
 async function setAdmission(
   { ledger }: OperatorParts,
-  { reason }: ActBody<'pause'>,
+  body: ActBody<'pause'>,
   act: 'pause' | 'resume',
 ): Promise<ActResult> {
   const enabled = act === 'resume'
   const isAsAsked = ledger.admissionSwitch === enabled
-  if (!isAsAsked) await ledger.commit([{ kind: 'admission.set', enabled, reason }])
+  if (!isAsAsked) await ledger.commit([{ kind: 'admission.set', enabled, ...body }])
   const off = 'admission.enabled is false in the configuration, so nothing is admitted yet'
   return {
     act,
     changed: isAsAsked ? [] : ['admission'],
     unchanged: isAsAsked ? ['admission'] : [],
-    reason,
+    ...body,
     notes: enabled && !ledger.admissionEnabled ? [off] : [],
   }
 }
 
 async function addQuestions(
   parts: OperatorParts,
-  { entries, reason }: ActBody<'questions/add'>,
+  { entries, ...body }: ActBody<'questions/add'>,
   act: 'questions/add',
 ): Promise<ActResult> {
   const { ledger } = parts
@@ -161,10 +162,10 @@ async function addQuestions(
   const twice = slugTwice([...known.values()])
   if (twice) throw slugTaken(...twice)
   await refuseUnknown(parts, changed)
-  await ledger.commit(changed.map((entry): Change => ({ kind: 'question.set', entry, reason })))
+  await ledger.commit(changed.map((entry): Change => ({ kind: 'question.set', entry, ...body })))
   const idsOf = (some: readonly RegistryEntry[]) => some.map(({ questionId }) => questionId)
   const unchanged = idsOf(asked.filter((entry) => !changed.includes(entry)))
-  return { act, changed: idsOf(changed), unchanged, reason, notes: [] }
+  return { act, changed: idsOf(changed), unchanged, ...body, notes: [] }
 }
 
 function parseEntries(entries: readonly unknown[]): readonly RegistryEntry[] {
@@ -225,7 +226,7 @@ function slugTaken(slug: string, one: Hex, other: Hex): ConflictError {
 
 async function removeQuestion(
   { ledger, configured }: OperatorParts,
-  { question_id: questionId, reason }: ActBody<'questions/remove'>,
+  { question_id: questionId, ...body }: ActBody<'questions/remove'>,
   act: 'questions/remove',
 ): Promise<ActResult> {
   // Not by way of the merged registry: removing one of two is what puts a slug right that both
@@ -236,7 +237,7 @@ async function removeQuestion(
   if (!entry) {
     const note =
       'the registry does not have it; a question of a trusted adapter is served by its id all the same'
-    return { act, changed: [], unchanged: [questionId], reason, notes: [note] }
+    return { act, changed: [], unchanged: [questionId], ...body, notes: [note] }
   }
   const active = activeOf(ledger, ({ round }) => round.questionId === questionId)
   // Nothing but the entry says what the request of such a question is: its candidates would end
@@ -250,18 +251,18 @@ async function removeQuestion(
         hint: `wait for their end, or reject them first: \`proposer operator candidates list --question ${questionId}\``,
       },
     )
-  await ledger.commit([{ kind: 'question.removed', questionId, reason }])
+  await ledger.commit([{ kind: 'question.removed', questionId, ...body }])
   const slug = entry.slug === undefined ? '' : `the slug ${entry.slug} names it no more; `
   const note =
     entry.request === undefined
       ? `${slug}by its id it is served as long as a trusted adapter knows it`
       : 'it is not served any more'
-  return { act, changed: [questionId], unchanged: [], reason, notes: [note] }
+  return { act, changed: [questionId], unchanged: [], ...body, notes: [note] }
 }
 
 async function reject(
   { ledger }: OperatorParts,
-  { candidate_id: id, reason }: ActBody<'candidates/reject'>,
+  { candidate_id: id, ...body }: ActBody<'candidates/reject'>,
   act: 'candidates/reject',
 ): Promise<ActResult> {
   for (;;) {
@@ -276,12 +277,15 @@ async function reject(
     const status = submissionOf(progress)?.status
     const stage =
       status === 'submitted' || status === 'reverted' ? 'confirmation' : stageOf(progress)
-    const detail = `Rejected by the operator: ${reason}`
+    // The proposer reads why, and never who.
+    const detail = `Rejected by the operator: ${body.reason}`
     const end = failed(progress, failureOf(stage, 'operator_rejected', detail))
     const slot = ledger.slotOf(id)
     // It may have moved on while this was judged: then it is judged again.
-    if (!(await ledger.commit([progressChange(candidate, end)], [candidate]))) continue
-    return { act, changed: [id], unchanged: [], reason, notes: slot ? [slotNote(slot)] : [] }
+    const change = { ...progressChange(candidate, end), by: body.by }
+    if (!(await ledger.commit([change], [candidate]))) continue
+    const notes = slot ? [slotNote(slot)] : []
+    return { act, changed: [id], unchanged: [], ...body, notes }
   }
 }
 

@@ -9,7 +9,7 @@ import { outcomeOf } from '../../protocol/proposal.js'
 import type { Address } from '../../protocol/schema.js'
 import type { StoredRecord } from '../../storage/record-log.js'
 import { datedRecord } from '../ledger/compaction.js'
-import type { MinedReceipt } from '../ledger/ledger.js'
+import type { Decided, MinedReceipt } from '../ledger/ledger.js'
 import { attemptOf, foldSlot, isSlotChange, type OpenSlots } from '../ledger/slots.js'
 import { submissionOf } from '../validation/progress.js'
 
@@ -18,6 +18,7 @@ export interface OperatorDecision {
   readonly value: boolean
   readonly atMs: number
   readonly reason: string
+  readonly by: string | undefined
 }
 
 /** What operators decided, by what it is about: to be fed with every record in order. */
@@ -33,15 +34,15 @@ export function createDecisions() {
     },
     onRecord(record: StoredRecord) {
       const { atMs, event } = datedRecord(record)
+      const decision = (value: boolean, { reason, by }: Decided) => ({ value, atMs, reason, by })
       // A fold comes before what it was folded from, and knows neither time nor reason.
-      if (event.kind === 'allowlist.set')
-        wallets.set(event.address, { value: event.allowed, atMs, reason: event.reason })
+      if (event.kind === 'allowlist.set') wallets.set(event.address, decision(event.allowed, event))
       else if (event.kind === 'admission.set' && event.folded !== true)
-        admission = { value: event.enabled, atMs, reason: event.reason }
+        admission = decision(event.enabled, event)
       else if (event.kind === 'question.set')
-        questions.set(event.entry.questionId, { value: true, atMs, reason: event.reason })
+        questions.set(event.entry.questionId, decision(true, event))
       else if (event.kind === 'question.removed')
-        questions.set(event.questionId, { value: false, atMs, reason: event.reason })
+        questions.set(event.questionId, decision(false, event))
     },
   }
 }

@@ -12,6 +12,7 @@ import type { StoredRecord } from '../../storage/record-log.js'
 import { datedRecord } from '../ledger/compaction.js'
 import type {
   CandidateCheck,
+  Decided,
   MinedReceipt,
   Slot,
   SlotAttempt,
@@ -32,6 +33,8 @@ import { submissionOf } from '../validation/progress.js'
 export type ShownAttempt = Omit<SlotAttempt, 'raw' | 'sentAtMs' | 'preparedAtMs'>
 
 type Hash = SlotAttempt['hash']
+
+type DecisionKind = 'wallet_allowed' | 'wallet_disallowed' | 'question_set' | 'question_removed'
 
 type Happening = Readonly<
   | {
@@ -72,12 +75,11 @@ type Happening = Readonly<
       kind: 'failed' | 'rejected'
       failure: Extract<Progress, { status: 'failed' }>['failure']
       nextAction: string
+      /** Who has rejected it. */
+      by?: string | undefined
     }
-  | {
-      kind: 'wallet_allowed' | 'wallet_disallowed' | 'question_set' | 'question_removed'
-      reason: string
-    }
-  | { kind: 'store_repaired'; reason: string; lostBytes: number }
+  | ({ kind: DecisionKind } & Decided)
+  | ({ kind: 'store_repaired'; lostBytes: number } & Decided)
 >
 
 /**
@@ -165,7 +167,7 @@ function readCandidate(reading: Reading, atMs: number, event: LedgerRecord): voi
     reading.isFolded ||= isFold
     events.push({ atMs: candidate.receivedAtMs, kind: 'received' })
   } else if (event.kind === 'candidate.progress') {
-    if (event.id === id) step(reading, atMs, event.progress)
+    if (event.id === id) step(reading, atMs, event.progress, event.by)
   } else if (event.kind === 'candidate.checked' && event.id === id) {
     const { check } = event
     reading.check = check
@@ -175,7 +177,7 @@ function readCandidate(reading: Reading, atMs: number, event: LedgerRecord): voi
   }
 }
 
-function step(reading: Reading, atMs: number, next: Progress): void {
+function step(reading: Reading, atMs: number, next: Progress, by?: string): void {
   const { candidate, isFolded } = reading
   if (candidate === undefined) return
   reading.steps += 1
@@ -188,7 +190,7 @@ function step(reading: Reading, atMs: number, next: Progress): void {
     before.status === 'selected' && before.submission === null && reading.slots.size === 0
   if (found?.kind === 'stands_in_again' && wasUnbound)
     reading.events.push({ atMs, kind: 'made_room' })
-  else if (found) reading.events.push({ atMs, ...found })
+  else if (found) reading.events.push({ atMs, ...found, ...(by && { by }) })
   if (!isFolded) reading.candidate = { ...candidate, progress: next }
 }
 
@@ -251,23 +253,18 @@ function readDecision({ candidate, events }: Reading, atMs: number, event: Ledge
   if (candidate === undefined || atMs < candidate.receivedAtMs) return
   if ('folded' in event && event.folded === true) return
   const { questionId } = candidate.round
+  const tell = (kind: DecisionKind, { reason, by }: Decided) =>
+    events.push({ atMs, kind, reason, by })
   if (event.kind === 'allowlist.set' && event.address === candidate.proposer)
-    events.push({
-      atMs,
-      kind: event.allowed ? 'wallet_allowed' : 'wallet_disallowed',
-      reason: event.reason,
-    })
+    tell(event.allowed ? 'wallet_allowed' : 'wallet_disallowed', event)
   else if (event.kind === 'question.set' && event.entry.questionId === questionId)
-    events.push({ atMs, kind: 'question_set', reason: event.reason })
+    tell('question_set', event)
   else if (event.kind === 'question.removed' && event.questionId === questionId)
-    events.push({ atMs, kind: 'question_removed', reason: event.reason })
-  else if (event.kind === 'store.repaired')
-    events.push({
-      atMs,
-      kind: 'store_repaired',
-      reason: event.reason,
-      lostBytes: event.lostBytes,
-    })
+    tell('question_removed', event)
+  else if (event.kind === 'store.repaired') {
+    const { reason, by, lostBytes } = event
+    events.push({ atMs, kind: 'store_repaired', reason, by, lostBytes })
+  }
 }
 
 /** What a step from one progress to the next says that no record of its slot says better. */

@@ -5,6 +5,7 @@
 import { createHash, timingSafeEqual } from 'node:crypto'
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
+import type { Registry } from 'prom-client'
 import { pageFiles } from '../../page/admin-page.js'
 import {
   createPageEvents,
@@ -18,7 +19,16 @@ import { readJson } from '../../protocol/json.js'
 import { commonHeaders } from '../../protocol/refusal.js'
 import { createMetrics, type MetricsParts } from './admin-metrics.js'
 import { linger, readIncoming, restIsLarge } from './incoming-body.js'
-import { serverSettings, socketSettings } from './listener.js'
+import { serverSettings } from './listener.js'
+import {
+  bindServer,
+  closeServer,
+  healthLooks,
+  json,
+  type Look,
+  type LookListener,
+  refused,
+} from './looks.js'
 
 /** What there is beyond health, readiness and metrics. Bodies and responses are JSON. */
 export interface OperatorRoutes {
@@ -44,10 +54,10 @@ export interface AdminOptions extends MetricsParts {
   readonly pageEveryMs?: number
 }
 
-export interface AdminListener {
-  readonly url: string
+export interface AdminListener extends LookListener {
   readonly port: number
-  close(): Promise<void>
+  /** All that it shows at `/metrics`. */
+  readonly metrics: Registry
 }
 
 /**
@@ -57,22 +67,17 @@ const loopbackHost = /^(localhost|127(\.\d{1,3}){3}|\[::1\])(:\d{1,5})?$/i
 /** An import of some thousand questions; more go in parts. */
 const limitBytes = 1024 * 1024
 
-interface AdminResponse {
-  readonly status: number
-  readonly body: string
-  readonly headers?: Readonly<Record<string, string>>
-}
-
 /** One call of one route; a stream of events is written by the route itself. */
 type Route = (
   incoming: IncomingMessage,
   response: ServerResponse,
-) => Promise<AdminResponse | 'streaming'> | AdminResponse | 'streaming'
+) => Promise<Look | 'streaming'> | Look | 'streaming'
 
 /** Listens on 127.0.0.1. Rejects with node's error where the port cannot be had. */
 export async function listenAdmin(options: AdminOptions): Promise<AdminListener> {
   const events = options.page && createPageEvents(options.page, options.pageEveryMs)
-  const gets = getRoutes(options, events)
+  const metrics = createMetrics(options)
+  const gets = getRoutes(options, events, metrics)
   const { operator, page } = options
   const server = createServer({ ...serverSettings }, (incoming, response) => {
     // Whoever has gone needs no response.
@@ -82,24 +87,15 @@ export async function listenAdmin(options: AdminOptions): Promise<AdminListener>
       throw error
     })
   })
-  server.timeout = socketSettings.timeoutMs
-  await new Promise<void>((resolve, reject) => {
-    server.once('error', reject)
-    server.listen({ host: '127.0.0.1', port: options.port }, () => {
-      server.off('error', reject)
-      resolve()
-    })
-  })
+  await bindServer(server, '127.0.0.1', options.port)
   const { port } = server.address() as AddressInfo
   return {
     url: `http://127.0.0.1:${port}`,
     port,
+    metrics,
     async close() {
       await events?.end()
-      await new Promise<void>((resolve) => {
-        server.close(() => resolve())
-        server.closeAllConnections()
-      })
+      await closeServer(server)
     },
   }
 }
@@ -108,40 +104,19 @@ const eventsPath = '/operator/events'
 /** An id needs no escapes, so the path is not decoded; beside it stand the acts on candidates. */
 const candidatePath = /^\/operator\/candidates\/([0-9a-f-]{36})$/
 
-const json = (value: object, status = 200): AdminResponse => ({
-  status,
-  body: JSON.stringify(value),
-})
-
 /** What can be read, by path. */
 function getRoutes(
   options: AdminOptions,
   events: PageEvents | undefined,
+  metrics: Registry,
 ): ReadonlyMap<string, Route> {
-  const metrics = createMetrics(options)
   const page = events === undefined ? {} : pageFiles
   return new Map<string, Route>([
     ...Object.entries(page).map(
       ([path, file]) => [path, () => ({ status: 200, ...file })] as const,
     ),
     ...(events === undefined ? [] : [[eventsPath, streamOf(events)] as const]),
-    ['/healthz', () => json({ status: 'ok' })],
-    [
-      '/readyz',
-      () => {
-        const { reasons } = options.snapshot()
-        const ready = reasons.length === 0
-        return json({ ready, reasons }, ready ? 200 : 503)
-      },
-    ],
-    [
-      '/metrics',
-      async () => ({
-        status: 200,
-        body: await metrics.metrics(),
-        headers: { 'content-type': metrics.contentType },
-      }),
-    ],
+    ...healthLooks(() => options.snapshot().reasons, metrics),
     ...Object.entries(options.operator?.looks ?? {}).map(
       ([path, look]) => [path, () => json(look())] as const,
     ),
@@ -214,7 +189,7 @@ const streamOf =
   }
 
 /** The JSON of `work`, or the refusal that an error of ours stands for. */
-async function orRefusal(work: () => Promise<object | undefined>): Promise<AdminResponse> {
+async function orRefusal(work: () => Promise<object | undefined>): Promise<Look> {
   try {
     const value = await work()
     return value === undefined
@@ -234,7 +209,7 @@ async function acted(
   act: (body: unknown) => Promise<object>,
   incoming: IncomingMessage,
   response: ServerResponse,
-): Promise<AdminResponse> {
+): Promise<Look> {
   const { authorization, 'content-type': type, 'content-encoding': encoding } = incoming.headers
   if (!showsToken(authorization, token)) {
     const detail =
@@ -274,6 +249,3 @@ function showsToken(authorization: string | undefined, token: string): boolean {
   const digest = (text: string) => createHash('sha256').update(text).digest()
   return timingSafeEqual(digest(given), digest(token)) && given !== ''
 }
-
-const refused = (status: number, code: string, detail: string, hint?: string): AdminResponse =>
-  json({ error: { code, detail, hint } }, status)

@@ -5,8 +5,9 @@
 import { pino } from 'pino'
 import type { Hash, Random } from '../../ports.js'
 import type { RequestRecord } from '../../protocol/call.js'
+import type { LogLevel } from '../../protocol/log-level.js'
 import { pick } from '../../protocol/pick.js'
-import type { StateLine } from '../../protocol/vitals.js'
+import type { Observation, StateLine } from '../../protocol/vitals.js'
 
 /** Where log lines go; never waited for. */
 export interface LogSink {
@@ -15,8 +16,18 @@ export interface LogSink {
   dropped(): number
 }
 
-const loggerOn = (sink: Pick<LogSink, 'write'>) =>
-  pino({ base: null, timestamp: pino.stdTimeFunctions.isoTime, messageKey: 'event' }, sink)
+/** What is less grave than `level` is left out. */
+const loggerOn = (sink: Pick<LogSink, 'write'>, level: LogLevel = 'info') =>
+  pino(
+    {
+      base: null,
+      level,
+      timestamp: pino.stdTimeFunctions.isoTime,
+      messageKey: 'event',
+      formatters: { level: (severity, number) => ({ level: number, severity }) },
+    },
+    sink,
+  )
 
 /**
  * A log of calls. The client is a salted hash, so that lines of one client can be told together and
@@ -27,18 +38,22 @@ export function createRequestLog({
   hash,
   random,
   sink,
+  level,
 }: {
   readonly hash: Hash
   readonly random: Random
   readonly sink: Pick<LogSink, 'write'>
+  readonly level?: LogLevel
 }): { write(record: RequestRecord): void } {
   const salt = random.bytes(16).join('.')
-  const logger = loggerOn(sink)
+  const logger = loggerOn(sink, level)
   return {
     write({ requestId, method, route, status, code, durationMs, items, client, bug }) {
+      const verb = /^[A-Z]{1,16}$/.test(method) ? method : 'OTHER'
       const line = {
+        message: [verb, route, status, code].filter((part) => part).join(' '),
         request_id: requestId,
-        method: /^[A-Z]{1,16}$/.test(method) ? method : 'OTHER',
+        method: verb,
         route,
         status,
         code,
@@ -59,10 +74,21 @@ const longestText = 100
 /** Printable ASCII alone: ids hold nothing else, and anything else could act on a terminal (R20). */
 const plain = (text: string) => text.replace(/[^ -~]/g, '?').slice(0, longestText)
 
-/** A log of changes. It takes the fields that it knows, by ids only (R5). Throws nothing. */
-export function createStateLog(sink: Pick<LogSink, 'write'>): { write(line: StateLine): void } {
-  const logger = loggerOn(sink)
+/**
+ * A log of changes, and with level `debug` of what is counted for the metrics. It takes the fields
+ * that it knows, by ids only (R5). Throws nothing.
+ */
+export function createStateLog(
+  sink: Pick<LogSink, 'write'>,
+  level?: LogLevel,
+): { write(line: StateLine): void; observe(observation: Observation): void } {
+  const logger = loggerOn(sink, level)
   return {
+    observe({ kind, ...figures }) {
+      if (!logger.isLevelEnabled('debug')) return
+      const message = [kind, ...Object.values(figures)].join(' ')
+      logger.debug({ message, ...figures }, kind)
+    },
     write(line) {
       const { candidate_id, question_id, slot, hash, block, code, stage, kind } = line
       const texts = { candidate_id, question_id, slot, hash, block, code, stage, kind }
@@ -70,7 +96,12 @@ export function createStateLog(sink: Pick<LogSink, 'write'>): { write(line: Stat
         text === undefined ? [] : [[key, plain(text)] as const],
       )
       const figures = pick(line, 'nonce', 'candidates', 'enabled', 'node', 'reasons')
-      logger.info({ ...Object.fromEntries(shown), ...figures }, plain(line.event))
+      const said = [line.event.replace(/[._]/g, ' '), stage, kind, code, enabledText(line)]
+      const message = plain(said.filter((part) => part !== undefined).join(' '))
+      logger.info({ message, ...Object.fromEntries(shown), ...figures }, plain(line.event))
     },
   }
 }
+
+const enabledText = ({ enabled }: StateLine) =>
+  enabled === undefined ? undefined : enabled ? 'on' : 'off'

@@ -46,7 +46,7 @@ export interface Leadership {
    * Gives the lease up and lets others go first; the reason is kept as a record. `false` where this
    * gateway does not lead. Rejects with StorageError.
    */
-  resign(reason: string): Promise<boolean>
+  resign(reason: string, by?: string): Promise<boolean>
   /** Gives the lease up and ends. Never rejects. */
   stop(): Promise<void>
 }
@@ -85,11 +85,11 @@ export function startLeadership(parts: LeadershipParts): Leadership {
           hint: 'nothing was sent; the gateway that leads goes on with it',
         })
     },
-    async resign(reason) {
+    async resign(reason, by) {
       if (state.epoch === undefined) return false
       await lose(state, reason)
       const { id: leader, clock, random, log } = state
-      return endLease(log, { leader, reason, clock, random })
+      return endLease(log, { leader, reason, by, clock, random })
     },
     async stop() {
       state.stopping.abort()
@@ -231,6 +231,7 @@ export async function leaseOf({ ask }: Pick<Queries, 'ask'>): Promise<Lease> {
 export interface LeaseEnd {
   readonly leader: string
   readonly reason: string
+  readonly by: string | undefined
   readonly clock: Pick<Clock, 'nowMs'>
   readonly random: Pick<Random, 'uuid'>
 }
@@ -242,7 +243,7 @@ export interface LeaseEnd {
  */
 export async function endLease(
   { ask }: Pick<Queries, 'ask'>,
-  { leader, reason, clock, random }: LeaseEnd,
+  { leader, reason, by, clock, random }: LeaseEnd,
 ): Promise<boolean> {
   // One statement: the row is locked and looked at again before it is written.
   const [row] = await ask(
@@ -253,9 +254,10 @@ export async function endLease(
        RETURNING n, epoch)
      INSERT INTO proposer.record (n, grp, k, t, d)
      SELECT n, $2::uuid, 'leader.resigned', $3::bigint,
-            json_build_object('gateway', $4::text, 'epoch', epoch - 1, 'reason', $5::text)
+            json_strip_nulls(json_build_object(
+              'gateway', $4::text, 'epoch', epoch - 1, 'reason', $5::text, 'by', $6::text))
        FROM ended RETURNING n`,
-    [leader, random.uuid(), Math.trunc(clock.nowMs()), leader, reason],
+    [leader, random.uuid(), Math.trunc(clock.nowMs()), leader, reason, by ?? null],
   )
   return row !== undefined
 }

@@ -1,0 +1,101 @@
+/** What is wrong with a gateway.json, said by way of its schema. */
+import * as z from 'zod'
+import { didYouMean, nearest } from '../protocol/guess.js'
+
+/** What is wrong, and the part of the file that it is about, as far as it is there. */
+export interface ConfigFault {
+  readonly path: readonly PropertyKey[]
+  readonly detail: string
+}
+
+export const isRecord = (value: unknown): value is Record<string, unknown> =>
+  typeof value === 'object' && value !== null
+
+/** What an issue of the schema says: for unknown keys one fault each. Throws nothing. */
+export function faultsOf(
+  schema: z.ZodType,
+  issue: z.core.$ZodIssue,
+  raw: unknown,
+): readonly ConfigFault[] {
+  const { path } = issue
+  if (issue.code !== 'unrecognized_keys') return [{ path, detail: valueFault(schema, issue, raw) }]
+  const known = knownKeys(schema, path)
+  return issue.keys.map((name) => {
+    const named = JSON.stringify([...path, name].join('.'))
+    const near = nearest(name, known).map((one) => [...path, one].join('.'))
+    const meant = near.length === 0 ? `Known here: ${known.join(', ')}` : didYouMean(near)
+    return {
+      path: [...path, name],
+      detail: `${named} is a key that no gateway configuration has. ${meant}`,
+    }
+  })
+}
+
+function valueFault(schema: z.ZodType, issue: z.core.$ZodIssue, raw: unknown): string {
+  const key = issue.path.join('.')
+  if (key === '') return 'it must be one JSON object'
+  const given = issue.path.reduce<unknown>(
+    (value, part) => (isRecord(value) ? value[String(part)] : undefined),
+    raw,
+  )
+  const own: unknown = issue.code === 'custom' ? issue.params?.expected : undefined
+  const expected =
+    typeof own === 'string' ? own : (describe(schema, issue.path) ?? 'of the documented form')
+  if (
+    key === 'chain.signed_proposer' &&
+    given === undefined &&
+    isRecord(raw) &&
+    isRecord(raw.chain) &&
+    'profile' in raw.chain
+  ) {
+    return `${key} is missing; it must be ${expected}: no public source names the SignedProposer of this profile, so the operator of that contract has to`
+  }
+  return given === undefined
+    ? `${key} is missing; it must be ${expected}`
+    : `${key} must be ${expected}`
+}
+
+/** The schema without its wrappers of defaults. */
+function bare(schema: unknown): unknown {
+  let inner = schema
+  while (
+    inner instanceof z.ZodDefault ||
+    inner instanceof z.ZodPrefault ||
+    inner instanceof z.ZodOptional ||
+    inner instanceof z.ZodNullable
+  ) {
+    inner = inner.unwrap()
+  }
+  return inner
+}
+
+/** The schemas along a path, as far as it is known; list entries stand for their list. */
+function schemasAlong(schema: z.ZodType, keys: readonly PropertyKey[]): readonly unknown[] {
+  const along: unknown[] = [schema]
+  for (const key of keys) {
+    const inner = bare(along.at(-1))
+    if (inner instanceof z.ZodArray) along.push(inner.element)
+    else if (inner instanceof z.ZodObject && Object.hasOwn(inner.shape, key))
+      along.push((inner.shape as Record<PropertyKey, unknown>)[key])
+    else if (inner instanceof z.ZodDiscriminatedUnion) {
+      const shape = inner.options
+        .flatMap((option) => (option instanceof z.ZodObject ? option.shape : []))
+        .find((one) => Object.hasOwn(one, key))
+      if (shape === undefined) return along
+      along.push((shape as Record<PropertyKey, unknown>)[key])
+    } else return along
+  }
+  return along
+}
+
+/** What the innermost described part of the path must be. */
+function describe(schema: z.ZodType, keys: readonly PropertyKey[]): string | undefined {
+  return schemasAlong(schema, keys)
+    .map((one) => (one instanceof z.ZodType ? one.description : undefined))
+    .findLast((text) => text !== undefined)
+}
+
+function knownKeys(schema: z.ZodType, keys: readonly PropertyKey[]): readonly string[] {
+  const inner = bare(schemasAlong(schema, keys).at(-1))
+  return inner instanceof z.ZodObject ? Object.keys(inner.shape) : ['source', 'url']
+}

@@ -1,0 +1,78 @@
+/** JSON that people write by hand: comments, and a comma before a bracket, are allowed. */
+import {
+  findNodeAtLocation,
+  getNodeValue,
+  type Node,
+  type ParseError,
+  parseTree,
+  printParseErrorCode,
+} from 'jsonc-parser'
+import { UsageError } from '../protocol/errors.js'
+
+export interface CommentedJson {
+  readonly value: unknown
+  /** `line:column`, from 1, of a part by its keys; what is missing stands where its parent does. */
+  placeOf(path: readonly PropertyKey[]): string
+}
+
+/** Throws UsageError `input_not_json` naming the input and the place, never its content (R5). */
+export function parseCommentedJson(bytes: Uint8Array, name: string): CommentedJson {
+  const notJson = (where: string, why: string) =>
+    new UsageError('input_not_json', `${name}${where} is not JSON${why}`, {
+      hint: 'correct the file: JSON in UTF-8, in which // and /* */ comments are allowed',
+    })
+  const text = decoded(bytes)
+  if (text === undefined) throw notJson('', ' in UTF-8')
+  const errors: ParseError[] = []
+  const read = treeOf(text, errors)
+  const [error] = errors
+  if (error !== undefined)
+    throw notJson(
+      `:${placeAt(text, error.offset)}`,
+      `: ${wordsOf(printParseErrorCode(error.error))}`,
+    )
+  if (read === undefined) throw notJson('', ': it is nested too deep')
+  const { root, value } = read
+  return {
+    value,
+    placeOf(path) {
+      for (let length = path.length; ; length--) {
+        const keys = path
+          .slice(0, length)
+          .map((key) => (typeof key === 'number' ? key : String(key)))
+        const node: Node | undefined = findNodeAtLocation(root, keys)
+        // Of `"key": value` the key is what people look for.
+        if (node)
+          return placeAt(text, node.parent?.type === 'property' ? node.parent.offset : node.offset)
+      }
+    },
+  }
+}
+
+function decoded(bytes: Uint8Array): string | undefined {
+  try {
+    return new TextDecoder('utf-8', { fatal: true }).decode(bytes)
+  } catch {
+    // Told by the caller: the decoder's own words name no file.
+    return undefined
+  }
+}
+
+/** `undefined` where brackets stand in brackets deeper than the parser's stack goes. */
+function treeOf(text: string, errors: ParseError[]) {
+  try {
+    const root = parseTree(text, errors, { allowTrailingComma: true })
+    return root && { root, value: getNodeValue(root) as unknown }
+  } catch (error) {
+    if (error instanceof RangeError) return undefined
+    throw error
+  }
+}
+
+/** `CommaExpected` as `comma expected`. */
+const wordsOf = (code: string) => code.replace(/(?<=[a-z])(?=[A-Z])/g, ' ').toLowerCase()
+
+function placeAt(text: string, offset: number): string {
+  const before = text.slice(0, offset).split('\n')
+  return `${before.length}:${(before.at(-1) ?? '').length + 1}`
+}
