@@ -85,7 +85,7 @@ describe('contract §6: a hint says what helps', () => {
       hint: expect.stringContaining('--config'),
     })
     expect(missing.hint).not.toContain('stdin')
-    writeFileSync(config(), '{"chain": {},}')
+    writeFileSync(config(), '{"chain": {} "store": "x"}')
     expect(errorOf(await ask('operator', 'list', '--config', config()))).toMatchObject({
       code: 'input_not_json',
       hint: expect.stringContaining('correct the file'),

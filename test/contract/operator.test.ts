@@ -117,7 +117,10 @@ describe("contract §6: the operator's desk", () => {
   test('pauses admission, which the wire tells as 503 admission_disabled, and resumes it', async () => {
     const told = await openDesk()
     const { desk, front } = told
-    expect(await desk.run('pause', { reason: 'upgrade' })).toMatchObject({ changed: ['admission'] })
+    expect(await desk.run('pause', { reason: 'upgrade', by: 'alice' })).toMatchObject({
+      changed: ['admission'],
+      by: 'alice',
+    })
     expect(await desk.run('pause', {})).toMatchObject({ changed: [], unchanged: ['admission'] })
     const [proposer] = front.wallets
     const body = await signedBody(proposer, first)
