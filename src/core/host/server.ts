@@ -8,7 +8,11 @@ import {
   leaderResignName,
 } from '../gateway/operator/acts.js'
 import { type Closers, opening } from '../io/closers.js'
-import { listenAdmin, type OperatorRoutes } from '../io/serving/admin-listener.js'
+import {
+  type AdminListener,
+  listenAdmin,
+  type OperatorRoutes,
+} from '../io/serving/admin-listener.js'
 import { createMeters } from '../io/serving/admin-metrics.js'
 import { ensureAdminToken } from '../io/serving/admin-token.js'
 import { createBufferedWriter, logOfStderr } from '../io/serving/buffered-writer.js'
@@ -148,13 +152,7 @@ export const startServer = (
       }),
     )
     closers.add(admin.close)
-    const { metrics: scraper } = config
-    const scraped =
-      scraper &&
-      (await bound('metrics', config, () =>
-        listenMetrics({ ...scraper, reasons: gateway.readiness, metrics: admin.metrics }),
-      ))
-    if (scraped) closers.add(scraped.close)
+    const metricsUrl = await serveMetrics(config, gateway, admin, closers)
     const front = await bound('listen', config, () =>
       listen({
         ...config.listen,
@@ -169,7 +167,7 @@ export const startServer = (
     return running(machine, hosted, closers, {
       url: front.url,
       adminUrl: admin.url,
-      metricsUrl: scraped?.url,
+      metricsUrl,
       snapshot,
       onNote: options.onNote,
     })
@@ -194,6 +192,20 @@ function running(
     failed,
     close: closers.close,
   }
+}
+
+/** The URL of the listener for metrics, where the configuration has one. */
+async function serveMetrics(
+  config: GatewayConfig,
+  { readiness: reasons }: HostedGateway['gateway'],
+  { metrics }: AdminListener,
+  closers: Closers,
+): Promise<string | undefined> {
+  const { metrics: at } = config
+  if (at === undefined) return undefined
+  const scraped = await bound('metrics', config, () => listenMetrics({ ...at, reasons, metrics }))
+  closers.add(scraped.close)
+  return scraped.url
 }
 
 function warnOfConfig(
