@@ -1,8 +1,11 @@
 // Writes what is made from the sources: man/proposer.1 and docs/reference/commands.md from the
-// commands' own help, schemas/ from what reads gateway.json.
+// commands' own help, docs/reference/library.md from the declarations, schemas/ from what reads
+// gateway.json.
 import { readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { build } from 'esbuild'
+import { declarations } from './declarations.js'
+import { referencePage } from './reference.js'
 
 process.chdir(join(import.meta.dirname, '..'))
 const { version } = JSON.parse(readFileSync('package.json', 'utf8'))
@@ -26,5 +29,7 @@ const form = { bundle: true, format: 'esm', platform: 'node', packages: 'externa
 const parts = { splitting: true, outdir, outExtension: { '.js': '.mjs' } }
 await build({ stdin: { contents, resolveDir: '.' }, ...form, ...parts })
 const { pages } = await import(join(outdir, 'stdin.mjs'))
+declarations(join(outdir, 'types'))
+pages['docs/reference/library.md'] = referencePage(join(outdir, 'types'))
 for (const [file, text] of Object.entries(pages)) writeFileSync(file, text)
 rmSync(outdir, { recursive: true })

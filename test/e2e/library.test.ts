@@ -3,11 +3,12 @@
  * docs/library.md compile and run, and nothing else leaks.
  */
 import { execFile } from 'node:child_process'
-import { mkdir, writeFile } from 'node:fs/promises'
+import { mkdir, readdir, readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { pathToFileURL } from 'node:url'
 import { promisify } from 'node:util'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { referencePage } from '../../scripts/reference.js'
 import { compile, installLibrary } from '../support/library-package.js'
 import { workshop } from '../support/processes.js'
 import { proposals, questionOf, type ServeReady } from '../support/proposing.js'
@@ -55,6 +56,30 @@ const values = `
 describe('the library', () => {
   test('the programs of docs/library.md compile in a strict program elsewhere, declarations checked, with no package but those it depends on', async () => {
     expect(await compile(folder, ['propose.ts', 'serve.ts'])).toBe('')
+  })
+
+  test('its declarations name no document that is not in the package', async () => {
+    const types = join(folder, 'node_modules', 'proposer', 'dist', 'types')
+    const names = (await readdir(types, { recursive: true })).filter((name) =>
+      name.endsWith('.d.ts'),
+    )
+    expect(names.length).toBeGreaterThan(100)
+    const naming: string[] = []
+    for (const name of names) {
+      const comments =
+        (await readFile(join(types, name), 'utf8')).match(/\/\*\*[\s\S]*?\*\//g) ?? []
+      const text = comments.join('\n').replaceAll(/\n\s*\* ?/g, ' ')
+      for (const [found] of text.matchAll(
+        /.{0,30}(?:(?<!yellow paper )§|\b[RT]\d{1,2}\b(?!\w)|docs\/).{0,20}/g,
+      ))
+        naming.push(`${name}: ${found}`)
+    }
+    expect(naming).toEqual([])
+  })
+
+  test('docs/reference/library.md is made of them: run `npm run manual` where it is not', () => {
+    const types = join(folder, 'node_modules', 'proposer', 'dist', 'types')
+    expect(pageText('docs/reference/library.md')).toBe(referencePage(types))
   })
 
   test('the types are types: a wrong field of an intent does not compile', async () => {

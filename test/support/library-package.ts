@@ -7,6 +7,7 @@ import { cp, mkdir, readFile, symlink, writeFile } from 'node:fs/promises'
 import { createRequire } from 'node:module'
 import { dirname, join } from 'node:path'
 import { promisify } from 'node:util'
+import { declarations } from '../../scripts/declarations.js'
 
 const root = join(import.meta.dirname, '..', '..')
 const compiler = join(
@@ -26,13 +27,7 @@ export async function installLibrary(folder: string): Promise<void> {
   for (const name of ['library.js', 'parts'])
     await cp(join(root, 'dist', name), join(dist, name), { recursive: true })
   await cp(join(root, 'package.json'), join(modules, 'proposer', 'package.json'))
-  await inFolder(process.execPath, [
-    compiler,
-    '-p',
-    join(root, 'tsconfig.build.json'),
-    '--outDir',
-    join(dist, 'types'),
-  ])
+  declarations(join(dist, 'types'))
   const { dependencies } = JSON.parse(await readFile(join(root, 'package.json'), 'utf8')) as {
     dependencies: Record<string, string>
   }

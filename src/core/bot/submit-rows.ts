@@ -1,7 +1,7 @@
 /** Rows of a program as the input of a batch: checked, counted and sent as a file of them is. */
 import type { BudgetedClient } from '../client/budget/budgeted-client.js'
 import { checkBatch } from '../client/input/check.js'
-import { type IntentRow, readBatch } from '../client/input/input.js'
+import { readBatch } from '../client/input/input.js'
 import { nonceHolder } from '../client/input/nonces.js'
 import type { BatchSource } from '../client/input/rows.js'
 import type { Journal } from '../client/journal/journal.js'
@@ -19,6 +19,7 @@ import type { Trust } from '../client/trust/trust.js'
 import { systemCurve } from '../io/secp256k1.js'
 import type { systemPorts } from '../io/system.js'
 import type { Chain, Signer } from '../ports.js'
+import type { OutcomeKey } from '../protocol/schema.js'
 
 /** What an opened proposer works with. */
 export interface BotParts {
@@ -35,10 +36,19 @@ export interface BotParts {
 }
 
 /** One row of a batch. Terms that are not given follow from the question's context. */
-export type ProposalRow = Pick<
-  IntentRow,
-  'identifier' | 'outcome' | 'clientRef' | 'amountRaw' | 'nonce' | 'deadlineSeconds'
->
+export interface ProposalRow {
+  /** Question id or slug. */
+  readonly identifier: string
+  readonly outcome: OutcomeKey
+  /** Your own reference, kept in the journal. */
+  readonly clientRef?: string | undefined
+  /** Raw token units; default: the required bond and the headroom on it. */
+  readonly amountRaw?: bigint | undefined
+  /** Permit2 nonce; default: a fresh one. */
+  readonly nonce?: bigint | undefined
+  /** Unix seconds; default: an hour from now. */
+  readonly deadlineSeconds?: bigint | undefined
+}
 
 export interface SubmitAllOptions extends Partial<SpendingLimits> {
   /** Refuses to sign more than this for one row; raw token units. */

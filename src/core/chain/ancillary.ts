@@ -25,9 +25,9 @@ const expectedValue: Record<OutcomeKey, RegExp> = {
 /**
  * Labels and permission of p1, p2, p3, in that order. The *last* `res_data:` counts. p3 needs `p3:
  * 0.5` there and a requester that can settle it. The outcomes p1 and p2 are allowed unless the text
- * gives them another value than §2.2, because then the key would mean something else. `binary` is
- * false for identifiers whose prices are not of this kind: nothing is allowed then. Throws nothing
- * for bytes of any content.
+ * gives them another value than its own (§2.2), because then the key would mean something else.
+ * `binary` is false for identifiers whose prices are not of this kind: nothing is allowed then.
+ * Throws nothing for bytes of any content.
  */
 export function outcomesOf(
   ancillaryData: Hex,

@@ -10,7 +10,9 @@ import type { Address } from '../protocol/schema.js'
 import { plainText } from './ancillary.js'
 import { roles, roundStates } from './contracts.js'
 
-/** Every error of SignedProposer, Permit2, the managed oracle, its whitelists, adapter and tokens. */
+/**
+ * Every error of SignedProposer, Permit2, the managed oracle, its whitelists, adapter and tokens.
+ */
 export const revertAbi = parseAbi([
   'error Error(string message)',
   'error Panic(uint256 code)',
@@ -119,7 +121,7 @@ function unknownReason(raw: Hex): RevertReason {
   return { name: 'unknown', args: [raw.slice(0, 10).toLowerCase()], text: `unknown error ${shown}` }
 }
 
-/** The part of contract §5's failure codes that a revert can lead to. */
+/** The failure codes that a revert can lead to (contract §5). */
 export type RevertFailureCode = Extract<
   FailureCode,
   | 'insufficient_balance'
@@ -142,7 +144,9 @@ export type OperatorFaultCode =
   | 'payment_not_zero'
   | 'out_of_gas'
 
-/** What the caller knows about the call that reverted, at its block. Amounts are raw token units. */
+/**
+ * What the caller knows about the call that reverted, at its block. Amounts are raw token units.
+ */
 export interface RevertContext {
   /** Decides between `simulation_reverted` and `execution_reverted`. */
   readonly stage: 'simulation' | 'execution'

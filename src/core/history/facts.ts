@@ -90,7 +90,10 @@ export interface SignedTransaction {
  */
 export interface Claim {
   readonly id: string
-  /** Of this chain and question by this proposer: what R8 is about, together with the round. */
+  /**
+   * Of this chain and question by this proposer: with the round, what takes one signature at a time
+   * (R8).
+   */
   readonly question: string
   readonly round: string | undefined
   /** `<proposer> <nonce>`. */

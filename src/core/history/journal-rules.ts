@@ -1,4 +1,7 @@
-/** R4, R6 and R7 over what a client's journal holds durably; R8 has a judge of its own. */
+/**
+ * What a client's journal holds durably, judged (R4, R6, R7); one signature a round has a judge of
+ * its own (R8).
+ */
 import type { Claim, JournalFact, RuleReport } from './facts.js'
 
 /** Pairs of authorizations for one question and round that no record orders. */

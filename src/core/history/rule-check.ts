@@ -36,8 +36,8 @@ const isJournalFact = (fact: StoreFact | JournalFact): fact is JournalFact =>
 
 /**
  * A check that has seen nothing; each log is read by itself, and logs in any order. `judgeOf` makes
- * another judge of R8 where all logs are read as it happened. Time and memory grow with the
- * facts, no faster. Throws nothing. Sources: robustness R1-R4, R6-R8.
+ * another judge of signatures (R8) where all logs are read as it happened. Time and memory grow
+ * with the facts, no faster. Throws nothing. Sources: robustness R1-R4, R6-R8.
  */
 export function createRuleCheck(judgeOf?: (report: RuleReport) => RivalJudge) {
   const checked = Object.fromEntries(historyRules.map((rule) => [rule, 0])) as Record<

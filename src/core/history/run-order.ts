@@ -1,8 +1,9 @@
 /**
- * R8 where each run of a journal is read by itself, and runs come in any order. Within a run the
- * order of records is known; between runs one thing came before another only where a record of the
- * other names it. A pair of authorizations is broken where no order that is left explains it, and
- * holds where every one does. What lies between cannot be known, and is counted.
+ * One signature a round (R8), where each run of a journal is read by itself, and runs come in any
+ * order. Within a run the order of records is known; between runs one thing came before another
+ * only where a record of the other names it. A pair of authorizations is broken where no order that
+ * is left explains it, and holds where every one does. What lies between cannot be known, and is
+ * counted.
  */
 import type { RuleReport } from './facts.js'
 import { type RivalJudge, reportPair, type Unordered } from './journal-rules.js'

@@ -1,4 +1,4 @@
-/** R1 to R3 over what a gateway's store holds durably. Each fact costs its own size. */
+/** What a gateway's store holds durably, judged (R1 to R3). Each fact costs its own size. */
 import type { CandidateStanding, RuleReport, SignedTransaction, StoreFact } from './facts.js'
 
 interface SlotRecord {

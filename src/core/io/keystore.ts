@@ -1,6 +1,6 @@
 /**
  * Encrypted keystores: Web3 Secret Storage v3, readable by Foundry's `cast` and others, and theirs
- * by us (contract §6 `account`).
+ * by us (contract §6).
  */
 
 import {
@@ -95,7 +95,9 @@ export async function createKeystore(
   return { name, address, path }
 }
 
-/** Whole and durable, or not at all. A link, unlike a rename, never replaces a key that is there. */
+/**
+ * Whole and durable, or not at all. A link, unlike a rename, never replaces a key that is there.
+ */
 async function publish(files: Files, folder: string, path: string, text: string): Promise<void> {
   const temporary = `${path}.${randomUUID()}.tmp`
   await makeDurableDir(files, folder)

@@ -85,7 +85,10 @@ export interface RequestCount {
   readonly count: number
 }
 
-/** What a gateway measures at the moment of asking, for its metrics. Items as §8 counts them. */
+/**
+ * What a gateway measures at the moment of asking, for its metrics. Items as the rate limit counts
+ * them (§8).
+ */
 export interface GatewayGauges {
   readonly budget: {
     readonly limitItems: number

@@ -4,7 +4,7 @@
  * service spec itself names; the others are ours.
  */
 
-/** Exit codes of contract §6. */
+/** Exit codes of the command line (contract §6). */
 export const exit = {
   done: 0,
   bug: 1,

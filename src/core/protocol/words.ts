@@ -50,7 +50,7 @@ export const isUint256 = (text: string): boolean => patterns.uint256.test(text) 
 export const isAddress = (text: string): text is Address => patterns.address.test(text)
 export const isBytes32 = (text: string): text is Hex => patterns.bytes32.test(text)
 export const isBytes = (text: string): text is Hex => patterns.bytes.test(text)
-/** As any gateway may write it: §1 asks for a hyphenated UUID, and not for lower case. */
+/** As any gateway may write it: a hyphenated UUID, not always in lower case (§1). */
 export const isCandidateId = (text: string): boolean => patterns.uuid.test(text.toLowerCase())
 export const isSignature = (text: string): text is Hex =>
   patterns.signature.test(text) && fitsSignature(text)

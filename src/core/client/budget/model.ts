@@ -1,5 +1,5 @@
 /**
- * The client's model of a gateway's item budget (§8, contract §2 Charging). What may be sent when,
+ * The client's model of a gateway's item budget (§8, contract §2). What may be sent when,
  * so that no call draws a 429 and no item is left unspent. Pure: time is passed in, in milliseconds
  * of this machine's wall clock, and nothing is thrown. All processes of a machine share one value
  * of `BudgetState`.

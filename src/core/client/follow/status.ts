@@ -18,11 +18,11 @@ export interface PollTarget {
   readonly sentAtMs?: number | undefined
 }
 
-/** A status with what contract §5's table says of its failure, where the gateway does not say it. */
+/** A status with what its failure means (contract §5), where the gateway does not say it. */
 export type PolledStatus = StatusRead
 
 /**
- * A status with what contract §5's table and the target add to it. ConflictError
+ * A status with what its failure means (contract §5) and what the target adds. ConflictError
  * `candidate_mismatch` where the response is about another candidate than the one asked for.
  */
 export function polled(
@@ -82,8 +82,8 @@ export function endOf({
 }
 
 /**
- * Whether an execution is told in words of contract §5. What other words seem to say closes no
- * authorization (R8): another answer could be signed while the first may still execute.
+ * Whether an execution is told in words of ours (contract §5). What other words seem to say closes
+ * no authorization (R8): another answer could be signed while the first may still execute.
  */
 export const isCertain = ({ status, submission }: Progress): boolean =>
   status === 'executed' || submission?.status === 'indexed'

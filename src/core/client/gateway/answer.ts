@@ -223,7 +223,7 @@ function faultsOf({ code, errors = [] }: Extract<Unaccepted, { kind: 'refused' }
   return { errors, hint: `${hint} (${[...named, ...more].join('; ')})` }
 }
 
-/** Contract §6's order of exit codes, gravest first; 130 and 2 beside 1. */
+/** Exit codes, gravest first (contract §6); 130 and 2 beside 1. */
 export const gravity: readonly ExitCode[] = [1, 130, 2, 74, 6, 75, 5, 4, 3, 7, 8]
 
 /** The gravest of several errors, or `undefined`. */

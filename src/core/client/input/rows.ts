@@ -39,7 +39,7 @@ export interface CsvRow {
   readonly cells: readonly string[]
 }
 
-/** Robustness §6: what a batch input may hold. */
+/** What a batch input may hold (robustness §6). */
 export const inputLimits = {
   bytes: 64 * 1024 * 1024,
   rows: 1_000_000,

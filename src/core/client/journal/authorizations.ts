@@ -47,7 +47,7 @@ export interface Offer {
   readonly supersededBy?: string | undefined
 }
 
-/** Contract §1: everything but `closed` is open. */
+/** Everything but `closed` is open (contract §1). */
 export type AuthorizationState =
   /** Signed, never sent. */
   | { readonly kind: 'signed' }
@@ -66,7 +66,9 @@ export type AuthorizationState =
 
 export type ClosedReason = 'refused' | 'executed' | 'failed' | 'nonce_used' | 'expired'
 
-/** Without an RPC a deadline counts as passed this long after it by the wall clock (contract §1). */
+/**
+ * Without an RPC a deadline counts as passed this long after it by the wall clock (contract §1).
+ */
 export const expiryMarginSeconds = 3600
 
 const isExpired = ({ terms }: Signed | Offered, nowMs: number): boolean =>
@@ -90,7 +92,7 @@ export function stateOf(authorization: JournaledAuthorization, nowMs: number): A
     : { kind: 'conflict', code: conflict.end?.code ?? 'conflict' }
 }
 
-/** Contract §1, *open*. */
+/** Whether it may still be executed (contract §1). */
 export const isOpen = (authorization: JournaledAuthorization, nowMs: number): boolean =>
   stateOf(authorization, nowMs).kind !== 'closed'
 
@@ -109,7 +111,9 @@ export const classOf = (attempt: Attempt): AttemptClass => attempt.end?.class ??
 export const closes = ({ outcome, retryable }: TerminalRecord): boolean =>
   outcome !== 'failed' || retryable === false
 
-/** The question and proposer that R8 is about, and what makes two intents equal (contract §6). */
+/**
+ * What takes one open authorization a round (R8), and what makes two intents equal (contract §6).
+ */
 export interface Wanted {
   readonly questionId: Hex
   readonly proposer: Address
@@ -165,7 +169,7 @@ export function otherTerms(signed: Pick<Signed, 'terms'>, wanted: Wanted): strin
   return fields.length === 0 ? '' : `, with ${fields.join(' and ')}`
 }
 
-/** Contract §6: same question, proposer and price, and no other explicit term. */
+/** Same question, proposer and price, and no other explicit term (contract §6). */
 export function equalIntent(
   { signed }: { readonly signed: Pick<Signed, 'terms' | 'questionId'> },
   wanted: Wanted,

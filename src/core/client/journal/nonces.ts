@@ -1,4 +1,4 @@
-/** Permit2 nonces that never collide (R6; robustness §2 Nonces; domain §3.2). */
+/** Permit2 nonces that never collide (R6; robustness §2; domain §3.2). */
 import type { Random } from '../../ports.js'
 
 /**

@@ -48,7 +48,7 @@ export interface AuthorizeParts {
   readonly confirmSlug?: (slug: string, questionId: string) => Promise<boolean>
   /** Shows and may ask; throws to stop. Called before anything is reserved or signed. */
   readonly confirm?: (preview: Preview) => Promise<void>
-  /** Notes for stderr, such as the out-of-band line of robustness §6. */
+  /** Notes for stderr, such as the out-of-band line (robustness §6). */
   readonly note?: ((text: string) => void) | undefined
   /** Told what became of each authorization of an earlier round. */
   readonly onSettled?: (settled: SettledEarlier) => void

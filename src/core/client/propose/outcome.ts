@@ -154,7 +154,7 @@ export function conflictOutcome(
   return notAccepted(authorization, 'conflict', error, 409)
 }
 
-/** Contract §6: 6 where an attempt is uncertain, else 130. `why` is the signal's reason. */
+/** Exit 6 where an attempt is uncertain, else 130 (contract §6). `why` is the signal's reason. */
 export function stoppedOutcome(
   authorization: JournaledAuthorization,
   uncertain: boolean,

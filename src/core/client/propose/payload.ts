@@ -43,7 +43,7 @@ export interface Payload {
   readonly clientRef?: string | undefined
   /** Journal id of what it replaces. */
   readonly supersede?: string | undefined
-  /** R22. */
+  /** Payload identity (R22). */
   readonly identity: string
   /** The journal holds this very payload for this question. */
   readonly same: JournaledAuthorization | undefined
@@ -120,7 +120,9 @@ export function importable(
   return answered
 }
 
-/** The record that takes a payload over. Errors as `importable`; UsageError `unknown_journal_id`. */
+/**
+ * The record that takes a payload over. Errors as `importable`; UsageError `unknown_journal_id`.
+ */
 export function importRecord(
   parts: PayloadParts & { readonly journal: Journal },
   view: JournalView,

@@ -31,7 +31,7 @@ import {
 } from './trust.js'
 
 /**
- * `signing_data` of contract §4 plus what we know beside it. `slug` is the one that was asked for.
+ * `signing_data` (contract §4) and what we know beside it. `slug` is the one that was asked for.
  */
 export interface QuestionContext extends BatchSigningData {
   /** `file`: given by the user. What it says of where it came from proves nothing. */
@@ -249,7 +249,7 @@ export async function chainNow(
 
 /**
  * The context in what `context --json` printed (the one for `identifier`, or the only one), or one
- * `signing_data` object of contract §4. Not yet checked against trust. UsageError
+ * `signing_data` object (contract §4). Not yet checked against trust. UsageError
  * `invalid_context`, or `untrusted_<field>` where a field has a value that none may have.
  */
 export function parseContext(json: unknown, identifier: string): QuestionContext {

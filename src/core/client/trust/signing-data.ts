@@ -25,9 +25,9 @@ const oracleIdentifier = [
 const ancillaryBytes = ['request.ancillary_data', 'request.ancillary_bytes', 'request.ancillary']
 
 /**
- * Signing data of the batch route, or of the single one, as contract §4 writes it. Of what our own
- * gateway writes twice, both are kept, for `checkContext` to compare. Throws FactError with the
- * place where a fact was looked for first.
+ * Signing data of the batch route, or of the single one, as a gateway of ours writes it (contract
+ * §4). Of what our own gateway writes twice, both are kept, for `checkContext` to compare. Throws
+ * FactError with the place where a fact was looked for first.
  */
 export function signingDataOf(json: unknown): BatchSigningData {
   const data = objectOf(json) ?? {}

@@ -1,6 +1,6 @@
 /**
  * What became of a proposal after it was executed: money on the oracle, at risk until it is settled
- * (contract §9 `positions`; domain §4, §10).
+ * (contract §9; domain §4, §10).
  */
 
 import { oracleAbi } from '../../chain/contracts.js'

@@ -1,6 +1,6 @@
 /**
- * Why one of our mined transactions reverted, and what follows for its candidate (domain §7, §9
- * After sending; contract §5).
+ * Why one of our mined transactions reverted, and what follows for its candidate (domain §7, §9;
+ * contract §5).
  */
 
 import { locateProposal } from '../../chain/propose.js'
@@ -85,7 +85,9 @@ export async function explainRevert(
   return failedWith(cause.code, cause.detail, cause.retryable)
 }
 
-/** What the cause depends on may have changed within the block too: it is read where it reverted. */
+/**
+ * What the cause depends on may have changed within the block too: it is read where it reverted.
+ */
 async function readCause(
   ports: QuestionChain,
   candidate: Candidate,

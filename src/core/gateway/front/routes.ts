@@ -1,7 +1,7 @@
 /**
- * A call in, an answer out (§4). Every route goes through the same steps in the order of robustness
- * §4. Route, method, path parameters, headers, body bytes, strict JSON, charge, schema; the rest is
- * the route's own.
+ * A call in, an answer out (§4). Every route goes through the same steps in one order (robustness
+ * §4). Route, method, path parameters, headers, body bytes, strict JSON, charge, schema; the rest
+ * is the route's own.
  */
 import { type Answered, BodyError } from '../../protocol/call.js'
 import { hasAncillaryKey } from '../../protocol/faults.js'

@@ -224,8 +224,8 @@ export interface Ledger extends LedgerFacts {
   /**
    * One durable, atomic commit; applied to memory only after it is durable. `basis`: candidates on
    * whose status the changes rest; where one of them has moved on, nothing is written and the
-   * answer is false. `epoch`: of a leader, which writes nothing once another leads (`store_fenced`).
-   * Throws RangeError for a transition contract §5 does not know.
+   * answer is false. `epoch`: of a leader, which writes nothing once another leads
+   * (`store_fenced`). Throws RangeError for a transition that there is not (contract §5).
    */
   commit(changes: readonly Change[], basis?: readonly Candidate[], epoch?: number): Promise<boolean>
   /**

@@ -71,7 +71,7 @@ export const knownKind = (kind: string): boolean => Object.hasOwn(kinds, kind)
 
 /**
  * What a stored record says. Records are written by this program alone and carry checksums; their
- * shape is trusted here (R11 guards the bytes).
+ * shape is trusted here (R11).
  */
 export const recordOf = ({ kind, data }: Pick<StoredRecord, 'kind' | 'data'>): LedgerRecord =>
   ({ kind, ...(data as object) }) as LedgerRecord

@@ -14,7 +14,7 @@ import {
 } from '../../protocol/candidate.js'
 import type { Change } from '../ledger/ledger.js'
 
-/** A failure. `retryable` counts where contract §5's table leaves it to the cause. */
+/** A failure. `retryable` counts where its code leaves it to the cause (contract §5). */
 export function failureOf(
   stage: FailureStage,
   code: FailureCode,

@@ -1,7 +1,7 @@
 /**
- * Contract §5's validation. The chain is read again as of one block, cheap facts first, and at the
- * end the exact `propose` is run from the executor. What a later block could still undo fails
- * nobody: such a verdict has to hold at the finalized block too (R14).
+ * What must hold before a slot is opened (contract §5). The chain is read again as of one block,
+ * cheap facts first, and at the end the exact `propose` is run from the executor. What a later
+ * block could still undo fails nobody: such a verdict has to hold at the finalized block too (R14).
  */
 
 import { proposeCalldata } from '../../chain/propose.js'
