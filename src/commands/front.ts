@@ -167,7 +167,7 @@ const forTerminal = (text: string, { notesAreTerminal, columns }: Output): strin
   notesAreTerminal ? foldAround(text, columns, '  ') : visible(text)
 
 function report(failure: ProposerError, output: Output, argv: readonly string[]): ExitCode {
-  const { exitCode, retryable, errors } = failure.meta
+  const { exitCode, retryable, errors, lines = [] } = failure.meta
   const advice = failure.meta.hint ?? hintOf[exitCode]
   // A wrong usage is corrected where it was made; anything else goes on with another command, for
   // the same gateway and journal.
@@ -176,11 +176,12 @@ function report(failure: ProposerError, output: Output, argv: readonly string[])
   if (output.mode === 'human') {
     const { red, dim } = output.notePaint
     const said = forTerminal(`error: ${failure.detail}`, output).replace('error:', red('error:'))
-    output.warn(`${said}\n${dim(forTerminal(`hint: ${hint}`, output))}`)
+    const more = lines.map((line) => `  ${forTerminal(line, output)}`)
+    output.warn([said, ...more, dim(forTerminal(`hint: ${hint}`, output))].join('\n'))
   } else {
     const error = {
       code: failure.code,
-      detail: failure.detail,
+      detail: [failure.detail, ...lines].join('; '),
       hint,
       retryable: retryable ?? false,
       exit_code: exitCode,

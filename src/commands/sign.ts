@@ -5,6 +5,7 @@
 
 import { basename, dirname } from 'node:path'
 import { Command } from 'commander'
+import { answerOf, labelOf } from '../core/client/journal/authorizations.js'
 import { uncheckedOf } from '../core/client/journal/records.js'
 import {
   type Authorized,
@@ -16,7 +17,7 @@ import type { SettledEarlier } from '../core/client/propose/earlier.js'
 import { importSignature, walletTypedData } from '../core/client/propose/outside.js'
 import { fromCwd } from '../core/io/home-paths.js'
 import { UsageError } from '../core/protocol/errors.js'
-import { outcomeKeys } from '../core/protocol/proposal.js'
+import { outcomeOf } from '../core/protocol/proposal.js'
 import type { Address, TypedData } from '../core/protocol/schema.js'
 import { publishFile, writeAll } from '../core/storage/durable.js'
 import { readInput } from './session/inputs.js'
@@ -25,6 +26,7 @@ import {
   authorizeParts,
   type IntentFlags,
   parseIntent,
+  requireOutcome,
   showPreview,
   signingFlags,
 } from './session/intent.js'
@@ -75,14 +77,7 @@ export const signCommand = (context: Context): Command =>
         if (flags.dryRun === true) return showPreview(context, parts, intent)
         if (flags.typedData === true)
           return giveTypedData(context, flags, identifier, await offerTypedData(parts, intent))
-        await showSigned(
-          context,
-          flags,
-          identifier,
-          await authorize(parts, intent),
-          intent.outcome,
-          settled,
-        )
+        await showSigned(context, flags, identifier, await authorize(parts, intent), settled)
       })
       await signing.catch((error: unknown) => {
         throw context.output.mode === 'human' ? error : withSettled(error, settled)
@@ -94,7 +89,6 @@ async function showSigned(
   flags: SignFlags,
   identifier: string,
   signed: Authorized,
-  outcome: string | undefined,
   settled: readonly SettledEarlier[] = [],
 ): Promise<void> {
   const { output } = context
@@ -106,16 +100,17 @@ async function showSigned(
   }
   const file = flags.output === undefined ? undefined : fromCwd(context.cwd, flags.output)
   if (file !== undefined) await writeSecret(context, file, signed.body)
-  const payload = JSON.parse(signed.body) as { outcome?: string }
+  const record = signed.authorization.signed
   const result = {
     journal_id: signed.journalId,
     question_id: signed.questionId,
     identifier,
     digest: signed.digest ?? null,
     signer: signed.signer,
-    payload,
+    payload: JSON.parse(signed.body) as object,
+    label: labelOf(record),
     reused: signed.reused,
-    unchecked: uncheckedOf(signed.authorization.signed),
+    unchecked: uncheckedOf(record),
     ...(settled.length === 0 ? {} : { settled: settledData(settled) }),
   }
   output.result('signed', result, () =>
@@ -123,13 +118,14 @@ async function showSigned(
       [
         [signed.reused ? 'signed before' : 'signed', signed.journalId],
         ['question', signed.questionId],
+        ['answer', answerOf(record)],
         ['signer', signed.signer],
         ['digest', signed.digest],
         ['payload', file],
         [
           'next',
           file === undefined
-            ? `proposer submit ${identifier} --outcome ${outcome ?? payload.outcome}`
+            ? `proposer submit ${identifier} --outcome ${outcomeOf(record.terms.price)}`
             : `proposer submit ${identifier} ${flags.output}`,
         ],
       ],
@@ -209,11 +205,7 @@ async function bringBack(
       },
     )
   }
-  const outcome = outcomeKeys.find((key) => key === flags.outcome)
-  if (outcome !== flags.outcome)
-    throw new UsageError('bad_outcome', `--outcome ${flags.outcome} is none of p1, p2, p3`, {
-      hint: 'leave it out',
-    })
+  const outcome = flags.outcome === undefined ? undefined : requireOutcome(flags.outcome)
   const text = given === '-' ? new TextDecoder().decode(await readInput(context, '-')) : given
   await withSession(context, flags, async (session) => {
     const [trust, chain] = [await session.trust(), await session.chain()]
@@ -228,7 +220,7 @@ async function bringBack(
       // Wallets and their tools like to print it as a JSON string.
       text.trim().replace(/^"(.*)"$/, '$1'),
     )
-    await showSigned(context, flags, identifier, authorized(authorization, reused), undefined)
+    await showSigned(context, flags, identifier, authorized(authorization, reused))
   })
 }
 

@@ -475,7 +475,8 @@ describe('inputs', () => {
 
   test.each([
     ['rows.ndjson', `{"identifier":"0x${'11'.repeat(32)}","outcome":"p1"}\n{"ident`, 'input_torn'],
-    ['rows.csv', 'identifier,outcome,typo\n', 'invalid_csv'],
+    ['rows.csv', 'identifier,outcome,amuont\n', 'invalid_csv'],
+    ['rows.csv', 'identifier,outcome,note\n', 'empty_input'],
     ['rows.json', '[{"identifier":"x"', 'input_torn'],
     [
       'rows.ndjson',
@@ -516,14 +517,14 @@ describe('inputs', () => {
     const [one, two] = questions(2)
     world.file(
       'rows.csv',
-      `identifier,proposed_price,client_ref\n${one?.questionId},${priceOf.p1},=1+1\n`,
+      `identifier,proposed_price,client_ref\n${one?.questionId},${priceOf.p1},1+1\n`,
     )
     world.file(
       'rows.json',
       JSON.stringify([{ identifier: two?.questionId, outcome: 'p1' }], undefined, 2),
     )
     const csv = await world.run(['batch', 'submit', 'rows.csv', '--json'])
-    expect(documentOf(csv).results).toMatchObject([{ client_ref: '=1+1', outcome: 'accepted' }])
+    expect(documentOf(csv).results).toMatchObject([{ client_ref: '1+1', outcome: 'accepted' }])
     expect(outcomes(await world.run(['batch', 'submit', 'rows.json', '--json']))).toEqual([
       'accepted',
     ])

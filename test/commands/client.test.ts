@@ -112,7 +112,7 @@ describe('sign', () => {
     const { stderr } = await ask(['sign', 'will-it-hold', '--outcome', 'p2'])
     for (const shown of [
       'Will it hold?',
-      'p2 Yes',
+      'Yes (p2)',
       bondRaw,
       proposer,
       pins.signed_proposer,

@@ -214,7 +214,7 @@ describe('contract §6: prompts', () => {
   test('sign and submit show what is signed and ask nobody, on a terminal either', async () => {
     const signed = await ask(['sign', 'will-it-hold', '--outcome', 'p2'], { interactive: true })
     expect(signed.code).toBe(0)
-    expect(signed.stderr).toContain('p2 Yes')
+    expect(signed.stderr).toContain('Yes (p2)')
     expect(signed.stderr).not.toContain('[y/N]')
     const sent = await ask(['submit', 'will-it-hold', '--outcome', 'p2'], { interactive: true })
     expect(sent.code).toBe(0)

@@ -134,6 +134,7 @@ describe('what is in it', () => {
         'round',
         'proposer',
         'outcome',
+        'label',
       ],
       ...[
         'amount',

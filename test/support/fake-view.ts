@@ -36,11 +36,15 @@ export const testNowSeconds = 1_800_000_000n
 /** A question whose text is `name`, open, with p1 and p2 allowed. */
 export function makeQuestion(
   name: string,
-  changes: Partial<Round> & { readonly slug?: string } = {},
+  changes: Partial<Round> & {
+    readonly slug?: string
+    /** Of p1 and p2, as the text has them. */
+    readonly labels?: readonly [string, string]
+  } = {},
 ): Question {
-  const { slug, ...round } = changes
+  const { slug, labels = ['No', 'Yes'], ...round } = changes
   const ancillaryData = textToHex(
-    `q: title: ${name}, res_data: p1: 0, p2: 1. Where p1 corresponds to No, p2 to Yes.`,
+    `q: title: ${name}, res_data: p1: 0, p2: 1. Where p1 corresponds to ${labels[0]}, p2 to ${labels[1]}.`,
   )
   const questionId = keccak256(ancillaryData)
   const [oracle = address('a')] = testContracts.oracles
@@ -57,8 +61,8 @@ export function makeQuestion(
     token: { address: address('c'), symbol: 'USDC.e', decimals: 6 },
     totalBondRaw: testBondRaw,
     outcomes: [
-      { outcome: 'p1', label: 'No', price: priceOf.p1, allowed: true },
-      { outcome: 'p2', label: 'Yes', price: priceOf.p2, allowed: true },
+      { outcome: 'p1', label: labels[0], price: priceOf.p1, allowed: true },
+      { outcome: 'p2', label: labels[1], price: priceOf.p2, allowed: true },
       { outcome: 'p3', label: 'Unknown', price: priceOf.p3, allowed: false },
     ],
     blockNumber: 100n,

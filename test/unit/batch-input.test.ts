@@ -117,11 +117,11 @@ describe('contract §6, batch input', () => {
     }
   })
 
-  test('a byte order mark, CRLF, quoted commas, quotes and line ends are read; a formula cell is taken as it stands', async () => {
-    const csv = `\ufeffclient_ref,identifier,outcome\r\n"a, ""b""",${id(1)},p1\r\n=SUM(A1),${id(2)},p2\r\n`
+  test('a byte order mark, CRLF, quoted commas, quotes and line ends are read', async () => {
+    const csv = `\ufeffclient_ref,identifier,outcome\r\n"a, ""b""",${id(1)},p1\r\n-1 + 1,${id(2)},p2\r\n`
     expect(await rowsOf(csv)).toMatchObject([
       { clientRef: 'a, "b"', line: 2 },
-      { clientRef: '=SUM(A1)', line: 3 },
+      { clientRef: '-1 + 1', line: 3 },
     ])
     expect(await rowsOf(`\ufeff{"identifier":"x","outcome":"p1"}\r\n`)).toMatchObject([
       { identifier: 'x', line: 1 },
@@ -218,7 +218,44 @@ describe('contract §6, batch input', () => {
       'invalid_csv',
       'line 1: the header has the column identifier twice',
     ],
-    ['identifier,out\n', 'rows.csv', 'invalid_csv', 'a column "out" that no row has'],
+    ['identifier,out\n', 'rows.csv', 'invalid_csv', 'the header has no column outcome'],
+    ['title,outcome\n', 'rows.csv', 'invalid_csv', 'the header has no column identifier'],
+    [
+      'identifier,outcome,ammount\n',
+      'rows.csv',
+      'invalid_csv',
+      'a column "ammount": Did you mean amount?',
+    ],
+    [
+      'identifier,outcome,Client Ref\n',
+      'rows.csv',
+      'invalid_csv',
+      'a column "Client Ref": Did you mean client_ref?',
+    ],
+    [
+      'identifier,outcome,note,note\n',
+      'rows.csv',
+      'invalid_csv',
+      'the header has the column note twice',
+    ],
+    [
+      'client_ref,identifier,outcome\n=SUM(A1),x,p1\n',
+      'rows.csv',
+      'invalid_row',
+      'line 2: client_ref holds a formula',
+    ],
+    [
+      'identifier,outcome,title\nx,p1, =1+1\n',
+      'rows.csv',
+      'invalid_row',
+      'line 2: title holds a formula',
+    ],
+    [
+      'identifier,outcome,title\nx,p1,a\0b\n',
+      'rows.csv',
+      'invalid_row',
+      'line 2: title holds a NUL',
+    ],
     [
       'identifier,outcome\nx\n',
       'rows.csv',

@@ -240,7 +240,6 @@ describe('contract §6: a mistyped word is guessed, exit 2', () => {
     [['operator', 'candidates', 'list', '--status', 'execued'], 'executed'],
     [['batch', 'sign', 'f', '--format', 'cvs'], 'csv'],
     [['completion', 'bsah'], 'bash'],
-    [['sign', 'x', '--outcome', 'P1'], 'p1'],
   ])('%j: did you mean %s?', async (argv, meant) => {
     const ran = await run(home.path, [...argv, '--gateway', 'http://127.0.0.1:9', '--json'])
     expect([ran.code, ran.stdout]).toEqual([2, ''])

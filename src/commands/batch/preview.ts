@@ -12,6 +12,7 @@ import { checkSpending, inGroups } from '../../core/client/propose/spending.js'
 import { checkTerms } from '../../core/client/propose/terms.js'
 import { chainNow } from '../../core/client/trust/context.js'
 import { UsageError } from '../../core/protocol/errors.js'
+import { keyNamed } from '../../core/protocol/outcome-words.js'
 import { outcomeOf, priceOf } from '../../core/protocol/proposal.js'
 import type { Address } from '../../core/protocol/schema.js'
 import type { Context } from '../terminal/context.js'
@@ -32,7 +33,8 @@ type Planned = Awaited<ReturnType<typeof planSubmission>>[number]
 
 /** What a row says or would say; `amount` in raw units, null where it is not known. */
 interface Terms {
-  readonly price: string
+  /** null for an answer in words whose meaning is not known. */
+  readonly price: string | null
   readonly amount: string | null
   readonly token: Address | null
 }
@@ -135,8 +137,9 @@ function termsOf(plan: Planned): Terms {
   const { row } = plan
   if (row.kind === 'item')
     return { price: row.item.proposed_price, amount: row.item.permit.amount, token: null }
+  const key = keyNamed(row.outcome)
   return {
-    price: priceOf[row.outcome],
+    price: key === undefined ? null : priceOf[key],
     amount: row.amountRaw === undefined ? null : String(row.amountRaw),
     token: null,
   }
@@ -158,7 +161,7 @@ function cellsOf(
   return [
     wouldBe[plan.kind].padEnd(13),
     name,
-    outcomeOf(price) ?? price,
+    price === null ? '' : (outcomeOf(price) ?? price),
     authorizes,
     errorOf(plan)?.detail ?? '',
   ]
@@ -172,7 +175,7 @@ function previewOf(plan: Planned, { price, amount, token }: Terms): object {
     line: plan.row.line,
     ...(plan.row.element === undefined ? {} : { element: plan.row.element }),
     action: wouldBe[plan.kind].replaceAll(' ', '_'),
-    outcome: outcomeOf(price) ?? null,
+    outcome: (price && outcomeOf(price)) ?? null,
     price,
     amount,
     token,

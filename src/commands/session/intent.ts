@@ -5,7 +5,7 @@
 
 import type { Command } from 'commander'
 import { type AuthorizeParts, preview } from '../../core/client/propose/authorize.js'
-import type { Intent } from '../../core/client/propose/intent.js'
+import type { IntentInWords } from '../../core/client/propose/intent.js'
 import type { Preview } from '../../core/client/propose/prepare.js'
 import { parseContext } from '../../core/client/trust/context.js'
 import { contextFrom } from '../../core/client/trust/sources.js'
@@ -13,6 +13,7 @@ import { quickestCurve } from '../../core/io/native-curve.js'
 import type { Hex } from '../../core/ports.js'
 import { UsageError } from '../../core/protocol/errors.js'
 import { didYouMean, nearest } from '../../core/protocol/guess.js'
+import { answerText, wordFault } from '../../core/protocol/outcome-words.js'
 import { outcomeKeys } from '../../core/protocol/proposal.js'
 import type { Address } from '../../core/protocol/schema.js'
 import { isClientRef, isUint256 } from '../../core/protocol/words.js'
@@ -51,7 +52,10 @@ export const signingFlags = [
 
 export function addIntentFlags(command: Command): Command {
   return addRequesterFlag(addSignerFlags(command))
-    .option('--outcome <p1|p2|p3>', 'the answer to propose')
+    .option(
+      '--outcome <answer>',
+      'answer to propose: yes, no, a label such as Porto, or p1, p2, p3',
+    )
     .option('--amount <raw>', 'authorize this many raw token units; default: the bond')
     .option(
       '--headroom <percent>',
@@ -79,20 +83,9 @@ export function parseIntent(
   flags: IntentFlags,
   proposer: Address,
   settings?: Pick<Settings, 'headroom' | 'maxAmount'>,
-): Intent {
+): IntentInWords {
   requireIdentifier(identifier)
-  const outcome = outcomeKeys.find((key) => key === flags.outcome)
-  if (outcome === undefined) {
-    const said =
-      flags.outcome === undefined
-        ? '--outcome is missing'
-        : `--outcome ${flags.outcome} is none of p1, p2, p3`
-    const near = nearest(flags.outcome ?? '', outcomeKeys)
-    const guess = near.length === 1 ? `${didYouMean(near)} ` : ''
-    throw new UsageError('bad_outcome', said, {
-      hint: `${guess}give --outcome p1 (usually No), p2 (Yes) or p3 (Unknown)`,
-    })
-  }
+  const outcome = requireOutcome(flags.outcome)
   if (flags.clientRef !== undefined && !isClientRef(flags.clientRef)) {
     throw new UsageError(
       'bad_client_ref',
@@ -116,6 +109,20 @@ export function parseIntent(
     supersede: flags.supersede,
     clientRef: flags.clientRef,
   }
+}
+
+/**
+ * A word that may be an answer: what it means, the question's labels tell. UsageError
+ * `bad_outcome`.
+ */
+export function requireOutcome(word: string | undefined): string {
+  const wrong = word === undefined ? 'is missing' : wordFault(word)
+  if (word !== undefined && wrong === undefined) return word
+  const near = nearest(word ?? '', outcomeKeys)
+  const guess = near.length === 1 ? `${didYouMean(near)} ` : ''
+  throw new UsageError('bad_outcome', `--outcome ${word === undefined ? '' : `${word} `}${wrong}`, {
+    hint: `${guess}give --outcome yes, no, a label of the question, or p1, p2, p3`,
+  })
 }
 
 const given = (from: string, value: string | undefined) =>
@@ -197,7 +204,7 @@ export async function authorizeParts(
 export async function showPreview(
   context: Context,
   parts: AuthorizeParts,
-  intent: Intent,
+  intent: IntentInWords,
 ): Promise<void> {
   const shown = await preview(parts, intent)
   const { identifier } = intent
@@ -257,7 +264,7 @@ function previewText(shown: Preview, identifier: string, columns: number): strin
   const units = unitsOf(shown.context)
   const rows = fields(
     [
-      ['answer', `${shown.outcome} ${shown.label} (price ${shown.price})`],
+      ['answer', answerText(shown.outcome, shown.label)],
       ['authorizes', amountWithRaw(String(shown.amountRaw), units)],
       ['bond now', amountWithRaw(String(shown.requiredBondRaw), units)],
       ['proposer', shown.proposer],

@@ -4,6 +4,7 @@ import type { ContextSource, QuestionContext } from '../../core/client/trust/con
 import { contextsFrom } from '../../core/client/trust/sources.js'
 import type { Trust } from '../../core/client/trust/trust.js'
 import { UsageError } from '../../core/protocol/errors.js'
+import { answerText } from '../../core/protocol/outcome-words.js'
 import { fromHex } from '../../core/protocol/witness.js'
 import { isIdentifier } from '../../core/protocol/words.js'
 import type { Context } from '../terminal/context.js'
@@ -64,9 +65,7 @@ export function contextRows(
   const { request, bond, contracts, signing, outcomes, price } = context
   const answers = outcomes
     ? outcomes
-        .map(
-          ({ outcome, label, allowed }) => `${outcome} ${label}${allowed ? '' : ' (not allowed)'}`,
-        )
+        .map((one) => `${answerText(one.outcome, one.label)}${one.allowed ? '' : ' (not allowed)'}`)
         .join(', ')
     : `prices ${price.allowed_values.join(', ')}`
   return [

@@ -52,6 +52,24 @@ export function outcomesOf(
   })
 }
 
+const longestTitle = 200
+/** In bytes: a title stands at the beginning of its text. */
+const readForTitle = 2_048
+
+/**
+ * The question's title as the request's text gives it, on one line of at most 200 characters;
+ * `undefined` where it gives none. Outside text (R20). Throws nothing for bytes of any content.
+ */
+export function titleOf(ancillaryData: Hex): string | undefined {
+  const beginning = ancillaryData.slice(0, 2 + 2 * readForTitle) as Hex
+  const text = new TextDecoder().decode(fromHex(beginning))
+  const [, raw = ''] =
+    /^\s*(?:q:\s*)?title:([\s\S]*?)(?:,\s*(?:description|res_data):|$)/.exec(text) ?? []
+  const title = plainText(raw)
+  if (title.length <= longestTitle) return title === '' ? undefined : title
+  return `${cutText(title, longestTitle - 1).trimEnd()}…`
+}
+
 /**
  * `p1: 0, p2: 1, p3: 0.5` → key to number as written. Only the list counts, not the sentence that
  * explains it.

@@ -82,6 +82,8 @@ export interface ErrorMeta {
    * before showing (R20).
    */
   readonly errors?: readonly FieldFault[]
+  /** What more there is to the detail, a line each for people. */
+  readonly lines?: readonly string[]
   readonly cause?: unknown
 }
 

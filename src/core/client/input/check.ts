@@ -2,8 +2,11 @@
 
 import type { Hash, Hex } from '../../ports.js'
 import { UsageError } from '../../protocol/errors.js'
+import { keyNamed } from '../../protocol/outcome-words.js'
 import type { Address } from '../../protocol/schema.js'
+import { isSlug } from '../../protocol/words.js'
 import { howToPin } from '../trust/trust.js'
+import { newFaults } from './faults.js'
 import { type BatchRow, type IntentRow, readBatch } from './input.js'
 import { type BatchFormat, type BatchSource, inputFault, type Place } from './rows.js'
 
@@ -14,6 +17,10 @@ import { type BatchFormat, type BatchSource, inputFault, type Place } from './ro
 export interface BatchCount {
   readonly rows: number
   readonly intents: number
+  /** Intents whose answer is a word: only the questions' labels tell what it means. */
+  readonly inWords: number
+  /** Lines of a sheet in which no answer was filled in; they are no rows. */
+  readonly unanswered: readonly number[]
   readonly fingerprint: string
 }
 
@@ -31,63 +38,104 @@ export interface BatchChecks {
 }
 
 /**
- * Reads the whole input once before anything is signed or sent, and checks every row's shape. No
- * client_ref and no question of one proposer may come twice (UsageError `duplicate_row`, both lines
- * named). No nonce of one proposer may, or be held by something else (`nonce_reserved`, R6). A
- * proposer other than the account's: `wrong_signer`. A slug that is not pinned: `untrusted_slug`.
- * An empty input: `empty_input`.
+ * Reads the whole input once before anything is signed or sent, checks every row's shape, and tells
+ * all faults at once. No client_ref and no question of one proposer may come twice (UsageError
+ * `duplicate_row`, both lines named). No nonce of one proposer may, or be held by something else
+ * (`nonce_reserved`, R6). A proposer other than the account's: `wrong_signer`. A slug that is not
+ * pinned, or is another question's: `untrusted_slug`. An empty input: `empty_input`.
  */
 export async function checkBatch(
   source: BatchSource,
   format: BatchFormat | undefined,
   checks: BatchChecks,
 ): Promise<BatchCount> {
-  const { hash, questionOf, nonceHolder } = checks
-  const [refs, questions, nonces] = [newLineTable(hash), newLineTable(hash), newLineTable(hash)]
-  let [rows, intents, fingerprint] = [0, 0, '']
-  for await (const some of readBatch(source, format)) {
-    for (const row of some) {
-      rows++
-      if (row.kind === 'intent') intents++
-      const { identifier, clientRef } = row
-      const proposer = row.kind === 'item' ? row.item.proposer : await signerOf(source, row, checks)
-      const questionId = questionOf(identifier)
-      if (questionId === undefined) {
-        const detail = `the slug ${identifier} is not pinned in the trust file`
-        throw inputFault(source, row, 'untrusted_slug', detail, howToPin(identifier))
-      }
-      /** No two rows may have the same of what a key says. */
-      const once = (table: LineTable, key: string, what: string, hint: string, code?: string) => {
-        const earlier = table(key, row.element ?? row.line)
-        if (earlier !== undefined) throw twice(source, earlier, row, what, hint, code)
-      }
-      if (clientRef !== undefined)
-        once(refs, clientRef, 'have the same client_ref', 'give every row a client_ref of its own')
-      once(
-        questions,
-        `${questionId} ${proposer}`,
-        'are the same question for the same proposer',
-        'leave one of them: a round takes one answer of a wallet',
-      )
-      const nonce = row.kind === 'item' ? row.item.permit.nonce : row.nonce
-      if (nonce !== undefined) {
-        const what = `have the same nonce ${nonce} of ${proposer}`
-        once(nonces, `${proposer} ${nonce}`, what, nonceHint, 'nonce_reserved')
-      }
-      const holder =
-        row.kind === 'intent' && nonce !== undefined
-          ? nonceHolder?.(row, questionId, proposer)
-          : undefined
-      if (holder !== undefined) {
-        const detail = `nonce ${nonce} of ${proposer} is taken already, by ${holder}`
-        throw inputFault(source, row, 'nonce_reserved', detail, nonceHint)
-      }
-      fingerprint = hash.sha256(`${fingerprint} ${keyOf(row)}`)
-    }
+  const faults = newFaults(source)
+  const unanswered: number[] = []
+  const told = {
+    fault: faults.add,
+    unanswered: ({ line }: Place) => unanswered.push(line),
   }
-  if (rows > 0) return { rows, intents, fingerprint }
-  const hint = 'give one proposal per line'
-  throw inputFault(source, undefined, 'empty_input', 'it holds no rows', hint)
+  const check = newRowCheck(source, checks)
+  let [rows, intents, inWords, fingerprint] = [0, 0, 0, '']
+  try {
+    for await (const some of readBatch(source, format, told)) {
+      for (const row of some) {
+        rows++
+        if (row.kind === 'intent') intents++
+        if (row.kind === 'intent' && keyNamed(row.outcome) === undefined) inWords++
+        fingerprint = checks.hash.sha256(`${fingerprint} ${keyOf(row)}`)
+        const own = row.kind === 'intent' ? await checks.proposer?.() : undefined
+        try {
+          check(row, own)
+        } catch (error) {
+          if (!(error instanceof UsageError)) throw error
+          faults.add(error)
+        }
+      }
+    }
+  } catch (error) {
+    // Nothing can be read beyond it.
+    if (!(error instanceof UsageError)) throw error
+    faults.add(error)
+  }
+  faults.throwAny()
+  if (rows > 0) return { rows, intents, inWords, unanswered, fingerprint }
+  const [what, hint] =
+    unanswered.length > 0
+      ? ['no outcome is filled in', 'fill in the outcome of the questions to propose on']
+      : ['it holds no rows', 'give one proposal per line']
+  throw inputFault(source, undefined, 'empty_input', what, hint)
+}
+
+/** What one row must be beside those before it. The check throws UsageError. */
+function newRowCheck(source: BatchSource, { hash, questionOf, nonceHolder }: BatchChecks) {
+  const [refs, questions, nonces] = [newLineTable(hash), newLineTable(hash), newLineTable(hash)]
+  return (row: BatchRow, own: Address | undefined): void => {
+    const { identifier, clientRef } = row
+    const proposer = row.kind === 'item' ? row.item.proposer : signerOf(source, row, own)
+    const questionId = questionOf(identifier)
+    if (questionId === undefined) {
+      const detail = `the slug ${identifier} is not pinned in the trust file`
+      throw inputFault(source, row, 'untrusted_slug', detail, howToPin(identifier))
+    }
+    checkSlug(source, row, questionId, questionOf)
+    /** No two rows may have the same of what a key says. */
+    const once = (table: LineTable, key: string, what: string, hint: string, code?: string) => {
+      const earlier = table(key, row.element ?? row.line)
+      if (earlier !== undefined) throw twice(source, earlier, row, what, hint, code)
+    }
+    if (clientRef !== undefined)
+      once(refs, clientRef, 'have the same client_ref', 'give every row a client_ref of its own')
+    once(
+      questions,
+      `${questionId} ${proposer}`,
+      'are the same question for the same proposer',
+      'leave one of them: a round takes one answer of a wallet',
+    )
+    const nonce = row.kind === 'item' ? row.item.permit.nonce : row.nonce
+    if (nonce === undefined) return
+    const what = `have the same nonce ${nonce} of ${proposer}`
+    once(nonces, `${proposer} ${nonce}`, what, nonceHint, 'nonce_reserved')
+    const holder = row.kind === 'intent' ? nonceHolder?.(row, questionId, proposer) : undefined
+    if (holder === undefined) return
+    const detail = `nonce ${nonce} of ${proposer} is taken already, by ${holder}`
+    throw inputFault(source, row, 'nonce_reserved', detail, nonceHint)
+  }
+}
+
+/** A sheet that was sorted by some of its columns has slugs beside identifiers of others. */
+function checkSlug(
+  source: BatchSource,
+  row: BatchRow,
+  questionId: Hex,
+  questionOf: BatchChecks['questionOf'],
+): void {
+  const slug = row.columns?.slug ?? ''
+  const meant = isSlug(slug) ? questionOf(slug) : undefined
+  if (meant === undefined || meant === questionId) return
+  const detail = `the slug ${slug} is pinned to ${meant}, and the identifier is ${questionId}`
+  const hint = 'make the sheet again: its columns no longer belong together'
+  throw inputFault(source, row, 'untrusted_slug', detail, hint)
 }
 
 const nonceHint = 'leave the nonce out: a fresh one is chosen; of signed items send only one'
@@ -105,12 +153,7 @@ const twice = (
   return new UsageError(code, detail, { hint })
 }
 
-async function signerOf(
-  source: BatchSource,
-  row: IntentRow,
-  { proposer }: BatchChecks,
-): Promise<Address> {
-  const own = await proposer?.()
+function signerOf(source: BatchSource, row: IntentRow, own: Address | undefined): Address {
   if (row.proposer === undefined) return own ?? '0x'
   if (own === undefined || row.proposer === own) return row.proposer
   throw inputFault(

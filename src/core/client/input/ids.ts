@@ -43,7 +43,8 @@ export async function* readIds(
 async function* fromColumn(source: BatchSource, field: string): AsyncGenerator<PlacedId[]> {
   let column: number | undefined
   for await (const records of csvRows(source)) {
-    yield records.flatMap(({ line, cells }) => {
+    yield records.flatMap(({ line, cells, fault }) => {
+      if (fault !== undefined) throw fault
       if (column === undefined) {
         const named = cells.map((cell) => cell.trim()).indexOf(field)
         if (named < 0 && cells.length > 1) {

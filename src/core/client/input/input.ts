@@ -1,8 +1,9 @@
 /** Rows of a batch input as intents to sign or complete items to send (contract §6, Batch input). */
 
 import * as z from 'zod/mini'
-import type { UsageError } from '../../protocol/errors.js'
+import { UsageError } from '../../protocol/errors.js'
 import { readJson } from '../../protocol/json.js'
+import { keyNamed, wordFault } from '../../protocol/outcome-words.js'
 import { outcomeKeys, outcomeOf, priceOf } from '../../protocol/proposal.js'
 import {
   type Address,
@@ -10,14 +11,12 @@ import {
   ClientRef,
   Identifier,
   NonzeroAddress,
-  OutcomeKey,
   Uint256,
 } from '../../protocol/schema.js'
 import {
   arrayRows,
   type BatchFormat,
   type BatchSource,
-  csvRows,
   documentSchema,
   formatOf,
   inputFault,
@@ -25,17 +24,21 @@ import {
   type Place,
   type TextRow,
 } from './rows.js'
+import { type Columns, type SheetRow, sheetRows } from './sheet.js'
 
 interface RowBase extends Place {
   /** Question id or slug. */
   readonly identifier: string
   readonly clientRef?: string | undefined
+  /** Columns of a sheet that are not ours: carried through to the results. */
+  readonly columns?: Columns | undefined
 }
 
 /** To be signed. Terms only where the row gives them: they make intents differ (contract §6). */
 export interface IntentRow extends RowBase {
   readonly kind: 'intent'
-  readonly outcome: OutcomeKey
+  /** A key, or a word for an answer that only the question's labels can tell (contract §9). */
+  readonly outcome: string
   readonly proposer?: Address | undefined
   readonly amountRaw?: bigint | undefined
   readonly nonce?: bigint | undefined
@@ -53,18 +56,38 @@ export interface ItemRow extends RowBase {
 
 export type BatchRow = IntentRow | ItemRow
 
+/** Who is told what no row comes of. */
+export interface Told {
+  /** What is wrong with one row: the reading goes on. */
+  fault(error: UsageError): void
+  /** A row of a sheet in which no answer was filled in. */
+  unanswered(place: Place): void
+}
+
 /**
  * The rows in order, some at a time; `format` overrides extension and first byte. Each row's shape
- * is checked. UsageError (exit 2) naming file, line and field: `invalid_row`, `invalid_csv`,
+ * is checked; with `told` the faults of rows go there. UsageError (exit 2) naming file, line and field: `invalid_row`, `invalid_csv`,
  * `invalid_json_array`, `input_torn`, `row_too_long`, `too_many_rows`, `input_too_large`.
  */
 export async function* readBatch(
   source: BatchSource,
   format?: BatchFormat,
+  told?: Told,
 ): AsyncGenerator<BatchRow[]> {
   const chosen = format ?? (await formatOf(source))
+  /** None where something is wrong with the row. */
+  const orTold = (read: () => BatchRow | undefined): BatchRow[] => {
+    try {
+      return [read() ?? []].flat()
+    } catch (error) {
+      if (told === undefined || !(error instanceof UsageError)) throw error
+      told.fault(error)
+      return []
+    }
+  }
   if (chosen === 'csv') {
-    yield* fromCsv(source)
+    for await (const rows of sheetRows(source, sheetFields))
+      yield rows.flatMap((row) => orTold(() => fromSheet(source, row, told)))
     return
   }
   const schema = await documentSchema(source)
@@ -82,7 +105,7 @@ export async function* readBatch(
       : chosen === 'json'
         ? arrayRows(source)
         : lineRows(source)
-  for await (const rows of texts) yield rows.flatMap((row) => fromJson(source, row) ?? [])
+  for await (const rows of texts) yield rows.flatMap((row) => orTold(() => fromJson(source, row)))
 }
 
 /** What `batch sign --json` prints. */
@@ -130,56 +153,22 @@ const objectIn = (value: unknown): Fields | undefined =>
     ? (value as Fields)
     : undefined
 
-const signedFields = [
-  'max_payment',
-  'permit.amount',
-  'permit.nonce',
-  'permit.deadline',
-  'signature',
-]
-
-async function* fromCsv(source: BatchSource): AsyncGenerator<BatchRow[]> {
-  let names: readonly string[] | undefined
-  for await (const records of csvRows(source)) {
-    const rows: BatchRow[] = []
-    for (const { line, cells } of records) {
-      if (names === undefined) {
-        names = headerOf(source, line, cells)
-        continue
-      }
-      const fault = faultAt(source, { line })
-      if (cells.length !== names.length)
-        throw fault(`the row has ${cells.length} cells, the header has ${names.length}`)
-      rows.push(rowOf(fieldsOf(names, cells), { line }, undefined, fault))
-    }
-    yield rows
+function fromSheet(source: BatchSource, row: SheetRow, told?: Told): BatchRow | undefined {
+  if (row.fault !== undefined) throw row.fault
+  const { line, columns, fields } = row
+  if (
+    fields.outcome === undefined &&
+    fields.proposed_price === undefined &&
+    !('signature' in fields)
+  ) {
+    told?.unanswered({ line })
+    return undefined
   }
-}
-
-function headerOf(source: BatchSource, line: number, cells: readonly string[]): readonly string[] {
-  const hint = `the columns are ${intentFields.join(', ')}; of signed items ${signedFields.join(', ')}`
-  const wrong = (detail: string) => inputFault(source, { line }, 'invalid_csv', detail, hint)
-  const names = cells.map((cell) => cell.trim())
-  for (const [index, name] of names.entries()) {
-    if (![...intentFields, ...signedFields].includes(name))
-      throw wrong(`the header has a column ${short(name)} that no row has`)
-    if (names.indexOf(name) !== index) throw wrong(`the header has the column ${name} twice`)
-  }
-  return names
-}
-
-/** An empty cell is a field that is not given. A permit's deadline is a number in the item (§2.7). */
-function fieldsOf(names: readonly string[], cells: readonly string[]): Fields {
-  const row: Record<string, unknown> = {}
-  const permit: Record<string, unknown> = {}
-  for (const [index, name] of names.entries()) {
-    const cell = cells[index] ?? ''
-    const isNumber = name === 'permit.deadline' && /^\d{1,15}$/.test(cell)
-    if (cell === '') continue
-    if (name.startsWith('permit.')) permit[name.slice(7)] = isNumber ? Number(cell) : cell
-    else row[name] = cell
-  }
-  return Object.keys(permit).length === 0 ? row : { ...row, permit }
+  // A worksheet without identifiers is one of slugs.
+  const identifier = fields.identifier ?? columns.slug
+  const named = identifier === undefined ? fields : { ...fields, identifier }
+  const read = rowOf(named, { line }, undefined, faultAt(source, { line }))
+  return Object.keys(columns).length === 0 ? read : { ...read, columns }
 }
 
 const rowHint =
@@ -194,7 +183,7 @@ const Whole = z.optional(
 )
 const IntentInput = z.strictObject({
   identifier: Identifier,
-  outcome: z.optional(OutcomeKey),
+  outcome: z.optional(z.string()),
   proposed_price: z.optional(z.unknown()),
   client_ref: z.optional(ClientRef),
   proposer: z.optional(NonzeroAddress),
@@ -203,6 +192,10 @@ const IntentInput = z.strictObject({
   deadline: Whole,
 })
 const intentFields = Object.keys(IntentInput.shape)
+const sheetFields = {
+  intent: intentFields,
+  signed: ['max_payment', 'permit.amount', 'permit.nonce', 'permit.deadline', 'signature'],
+}
 
 /** What is wrong with a field of an intent. */
 const fieldFaults: Readonly<Record<string, string>> = {
@@ -222,10 +215,7 @@ function rowOf(value: Fields, place: Place, text: string | undefined, fault: Fau
     if (other?.code === 'unrecognized_keys')
       throw fault(`${short(other.keys[0] ?? '')} is not a field of a row`)
     const field = String(issues[0]?.path[0])
-    if (field === 'outcome')
-      throw fault(
-        `outcome ${JSON.stringify(value.outcome)?.slice(0, longestShown)} is none of p1, p2, p3`,
-      )
+    if (field === 'outcome') throw fault('outcome is not a text')
     throw fault(fieldFaults[field] ?? `${field} is not a whole number below 2^256 in digits`)
   }
   const { identifier, client_ref: clientRef, proposer, amount, nonce, deadline } = parsed.data
@@ -243,12 +233,16 @@ function rowOf(value: Fields, place: Place, text: string | undefined, fault: Fau
   }
 }
 
-function outcomeIn(key: OutcomeKey | undefined, price: unknown, fault: Fault): OutcomeKey {
-  const outcome = price === undefined ? key : outcomeOf(String(price))
+function outcomeIn(word: string | undefined, price: unknown, fault: Fault): string {
+  const wrong = word === undefined ? undefined : wordFault(word)
+  if (wrong !== undefined) throw fault(`outcome ${short(word ?? '')} ${wrong}`)
+  const said = word === undefined ? undefined : (keyNamed(word) ?? word.trim())
+  const outcome = price === undefined ? said : outcomeOf(String(price))
   if (price !== undefined && outcome === undefined)
     throw fault(`proposed_price is none of ${outcomeKeys.map((each) => priceOf[each]).join(', ')}`)
-  if (outcome === undefined) throw fault('outcome is missing (p1, p2 or p3; or proposed_price)')
-  if (key !== undefined && key !== outcome)
+  if (outcome === undefined)
+    throw fault('outcome is missing (p1, p2, p3 or the answer in words; or proposed_price)')
+  if (said !== undefined && said !== outcome)
     throw fault('outcome and proposed_price say different things')
   return outcome
 }

@@ -1,7 +1,8 @@
 /** Nonces that rows name for themselves: each serves one authorization (R6). */
 
 import type { Hex } from '../../ports.js'
-import { priceOf } from '../../protocol/proposal.js'
+import { outcomeNamed } from '../../protocol/outcome-words.js'
+import { outcomeOf } from '../../protocol/proposal.js'
 import type { Address } from '../../protocol/schema.js'
 import { isOpen } from '../journal/authorizations.js'
 import type { JournalView } from '../journal/journal.js'
@@ -30,7 +31,8 @@ export function nonceHolder(
       (one) =>
         one.signed.chainId === of.chainId &&
         holds(one.signed) &&
-        (one.signed.terms.price === priceOf[row.outcome] || isOpen(one, of.nowMs)),
+        (outcomeNamed(row.outcome, one.signed.labels) === outcomeOf(one.signed.terms.price) ||
+          isOpen(one, of.nowMs)),
     )
   if (isOwn) return undefined
   const signed = view.authorizations.find((one) => holds(one.signed))

@@ -33,10 +33,11 @@ export interface TextRow extends Place {
   readonly whole: boolean
 }
 
-/** One CSV record; `line` is where it begins. */
+/** One CSV record; `line` is where it begins. A malformed one has a fault and no cells. */
 export interface CsvRow {
   readonly line: number
   readonly cells: readonly string[]
+  readonly fault?: UsageError
 }
 
 /** What a batch input may hold (robustness §6). */
@@ -179,13 +180,22 @@ const csvFaults: Readonly<Record<string, string>> = {
   CSV_INVALID_CLOSING_QUOTE: 'text follows a closing quote',
 }
 
+/** What stands between the cells: a comma, or what a spreadsheet of another country writes. */
+function delimiterOf(header: string): string {
+  const bare = header.replace(/"[^"]*"/g, '')
+  const cells = (delimiter: string) => bare.split(delimiter).length
+  return [',', ';', '\t'].reduce((best, each) => (cells(each) > cells(best) ? each : best))
+}
+
 /**
- * Records of a CSV file (RFC 4180), the first one the header's. Either line end; blank lines are
- * skipped; cells are taken as they are, formulas too. UsageError `invalid_csv`.
+ * Records of a CSV file (RFC 4180), the first one the header's, which tells the delimiter. Either
+ * line end; blank lines are skipped; cells are taken as they are. UsageError `invalid_csv` for a quote
+ * that is never closed.
  */
 export async function* csvRows(source: BatchSource): AsyncGenerator<CsvRow[]> {
   const guard = newGuard(source)
   let open: { readonly line: number; text: string } | undefined
+  let delimiter: string | undefined
   for await (const lines of linesOf(source, guard)) {
     const records: { readonly line: number; readonly text: string }[] = []
     for (const { line, text } of lines) {
@@ -195,9 +205,10 @@ export async function* csvRows(source: BatchSource): AsyncGenerator<CsvRow[]> {
       open = record.text.split('"').length % 2 === 0 ? record : undefined
       if (open !== undefined || record.text.trim() === '') continue
       guard.count(record)
+      delimiter ??= delimiterOf(record.text)
       records.push({ line: record.line, text: record.text.replace(/\r$/, '') })
     }
-    yield cellsOf(source, records)
+    yield cellsOf(source, records, delimiter ?? ',')
   }
   if (open === undefined) return
   const hint = 'close it; a quote inside quotes is doubled'
@@ -207,24 +218,25 @@ export async function* csvRows(source: BatchSource): AsyncGenerator<CsvRow[]> {
 function cellsOf(
   source: BatchSource,
   records: readonly { readonly line: number; readonly text: string }[],
+  delimiter: string,
 ): CsvRow[] {
   const cells = (texts: readonly string[]) =>
-    parse(texts.join('\n'), { relax_column_count: true, record_delimiter: '\n' })
+    parse(texts.join('\n'), { delimiter, relax_column_count: true, record_delimiter: '\n' })
   try {
     const all = cells(records.map(({ text }) => text))
     return records.map(({ line }, at) => ({ line, cells: all[at] ?? [] }))
-  } catch (error) {
-    for (const record of records) {
+  } catch {
+    // One of them is malformed: each by itself tells which.
+    return records.map(({ line, text }) => {
       try {
-        cells([record.text])
+        return { line, cells: cells([text])[0] ?? [] }
       } catch (cause) {
         const code = cause instanceof Error && 'code' in cause ? String(cause.code) : ''
         const detail = csvFaults[code] ?? 'the record is malformed'
         const hint = 'quote the whole cell and double the quotes inside it'
-        throw inputFault(source, record, 'invalid_csv', detail, hint)
+        return { line, cells: [], fault: inputFault(source, { line }, 'invalid_csv', detail, hint) }
       }
-    }
-    throw error
+    })
   }
 }
 

@@ -1,6 +1,8 @@
 /** Where each authorization of the journal stands, and what it is for (contract §1). */
 
 import type { Hex } from '../../ports.js'
+import { answerText } from '../../protocol/outcome-words.js'
+import { outcomeOf } from '../../protocol/proposal.js'
 import type { Address } from '../../protocol/schema.js'
 import type {
   AttemptClass,
@@ -153,6 +155,18 @@ export function offersFor(offers: readonly Offer[], whose: Whose, nowMs: number)
     (one) => one.supersededBy === undefined && isFor(one.offered, whose) && isOfferOpen(one, nowMs),
   )
 }
+
+type Answered = Pick<Signed, 'terms' | 'labels'>
+
+/** What the question called the outcome that a record is for; null where that is not known. */
+export function labelOf({ terms, labels }: Answered): string | null {
+  const outcome = outcomeOf(terms.price)
+  return (outcome && labels?.[outcome]) ?? null
+}
+
+/** A record's answer for people: `No (p1)`, or what is known of that. */
+export const answerOf = (record: Answered): string =>
+  answerText(outcomeOf(record.terms.price) ?? `price ${record.terms.price}`, labelOf(record))
 
 /** Explicit terms of an intent that an authorization has otherwise. */
 const differing = ({ terms }: Pick<Signed, 'terms'>, wanted: Wanted) =>

@@ -61,6 +61,8 @@ const authorizes = {
   requester: z.optional(Address),
   clientRef: z.optional(z.string()),
   terms,
+  /** What the question called its outcomes; absent in records of 0.1, and as `requester`. */
+  labels: z.optional(z.object({ p1: z.string(), p2: z.string(), p3: z.string() })),
   supersedes: z.optional(journalId),
   unchecked,
 }

@@ -8,6 +8,7 @@ import {
   classOf,
   isOfferOpen,
   type JournaledAuthorization,
+  labelOf,
   type Offer,
   stateOf,
 } from './authorizations.js'
@@ -32,6 +33,7 @@ export function journalRow(one: JournaledAuthorization | Offer, nowMs: number) {
     round: record.timestamp ?? null,
     proposer,
     outcome: outcomeOf(price) ?? null,
+    label: labelOf(record),
     price,
     amount,
     token: record.token ?? null,

@@ -16,6 +16,9 @@ import {
   byRound,
   type InJournal,
   type Intent,
+  type IntentInWords,
+  meantBy,
+  meantIn,
   offerOpen,
   savedFor,
   withoutContext,
@@ -88,7 +91,7 @@ export function authorized(authorization: JournaledAuthorization, reused: boolea
  * unless `supersede` names it. Nothing is signed on UsageError (exit 2). Sources: R6-R9, contract
  * §6.
  */
-export async function authorize(parts: AuthorizeParts, intent: Intent): Promise<Authorized> {
+export async function authorize(parts: AuthorizeParts, intent: IntentInWords): Promise<Authorized> {
   const look = await lookUp(parts, intent)
   return look.same.kind === 'reuse' ? authorized(look.same.authorization, true) : sign(parts, look)
 }
@@ -98,7 +101,10 @@ export async function authorize(parts: AuthorizeParts, intent: Intent): Promise<
  * first (§3 rule 3). Where an equal one is open in this very round, its bytes are used. Errors as
  * `authorize`.
  */
-export async function signInRound(parts: AuthorizeParts, intent: Intent): Promise<Authorized> {
+export async function signInRound(
+  parts: AuthorizeParts,
+  intent: IntentInWords,
+): Promise<Authorized> {
   return sign(parts, await inRound(parts, intent, await parts.journal.load(), undefined))
 }
 
@@ -108,12 +114,12 @@ export async function signInRound(parts: AuthorizeParts, intent: Intent): Promis
  */
 export async function preview(
   parts: AuthorizeParts,
-  intent: Intent,
+  intent: IntentInWords,
 ): Promise<Preview | { readonly reused: JournaledAuthorization } | { readonly resumed: Offer }> {
-  const { same, context, view } = await lookUp(parts, intent)
+  const { same, context, view, intent: meant } = await lookUp(parts, intent)
   if (same.kind === 'reuse') return { reused: same.authorization }
   if (same.kind === 'resume') return { resumed: same.offer }
-  const prepared = await prepare(parts, intent, contextIn(context), view)
+  const prepared = await prepare(parts, meant, contextIn(context), view)
   if (same.kind === 'refuse') throw same.error
   return prepared
 }
@@ -126,7 +132,7 @@ export async function preview(
  */
 export async function offerTypedData(
   parts: AuthorizeParts,
-  intent: Intent,
+  intent: IntentInWords,
 ): Promise<{ readonly offer: Offer; readonly reused: boolean }> {
   const look = await inRound(parts, intent, await parts.journal.load(), undefined)
   const known = (same: InJournal) => {
@@ -138,9 +144,9 @@ export async function offerTypedData(
   if (before !== undefined) return before
   const prepared = await settleAndPrepare(parts, look)
   return parts.journal.exclusive(async (view) => {
-    const meanwhile = known(byRound(parts, intent, view, prepared.context).same)
+    const meanwhile = known(byRound(parts, look.intent, view, prepared.context).same)
     if (meanwhile !== undefined) return meanwhile
-    return { offer: await giveOut(parts, intent, prepared, view), reused: false }
+    return { offer: await giveOut(parts, look.intent, prepared, view), reused: false }
   })
 }
 
@@ -161,7 +167,7 @@ function contextIn(context: QuestionContext | undefined): QuestionContext {
  * Contract §6: the journal comes before any context. Where the context costs nothing (offline file,
  * RPC) its round is examined too.
  */
-async function lookUp(parts: AuthorizeParts, intent: Intent): Promise<Look> {
+async function lookUp(parts: AuthorizeParts, intent: IntentInWords): Promise<Look> {
   const view = await parts.journal.load()
   const saved = savedFor(parts, view, intent)
   return saved !== undefined && parts.gateway !== undefined && parts.chain === undefined
@@ -169,32 +175,33 @@ async function lookUp(parts: AuthorizeParts, intent: Intent): Promise<Look> {
     : inRound(parts, intent, view, saved)
 }
 
-const reusing = (
-  intent: Intent,
+function reusing(
+  intent: IntentInWords,
   view: JournalView,
   authorization: JournaledAuthorization,
-): Look => ({
-  same: { kind: 'reuse', authorization },
-  earlier: [],
-  intent,
-  view,
-})
+): Look {
+  const meant = meantBy(intent, authorization.signed)
+  if (meant === undefined) throw new Error('saved bytes were found for an answer they do not have')
+  return { same: { kind: 'reuse', authorization }, earlier: [], intent: meant, view }
+}
 
 /** A context that cannot be had is no reason to sign again: bytes that are `saved` are used. */
 async function inRound(
   parts: AuthorizeParts,
-  intent: Intent,
+  wanted: IntentInWords,
   view: JournalView,
   saved: JournaledAuthorization | undefined,
 ): Promise<Look> {
+  let context: QuestionContext
   try {
-    const context = await parts.context()
-    return { ...byRound(parts, intent, view, context), intent, view, context }
+    context = await parts.context()
   } catch (error) {
     if (!(error instanceof ProposerError)) throw error
-    if (saved !== undefined) return reusing(intent, view, saved)
-    throw withoutContext(parts, view, intent, error)
+    if (saved !== undefined) return reusing(wanted, view, saved)
+    throw withoutContext(parts, view, wanted, error)
   }
+  const intent = meantIn(parts, wanted, context)
+  return { ...byRound(parts, intent, view, context), intent, view, context }
 }
 
 async function settleAndPrepare(parts: AuthorizeParts, look: Look): Promise<Preview> {

@@ -1,10 +1,12 @@
 /** What a user wants signed, and what the journal holds for it (R8, contract §6). */
 import type { Hex } from '../../ports.js'
 import { ConflictError, type ProposerError, UsageError } from '../../protocol/errors.js'
+import { keyNamed, type Labels, outcomeNamed } from '../../protocol/outcome-words.js'
 import { minimumDeadlineSeconds } from '../../protocol/permit.js'
 import { outcomeOf, priceOf } from '../../protocol/proposal.js'
 import type { Address, OutcomeKey } from '../../protocol/schema.js'
 import {
+  answerOf,
   equalIntent,
   isOpen,
   type JournaledAuthorization,
@@ -16,7 +18,14 @@ import {
 } from '../journal/authorizations.js'
 import type { JournalPorts, JournalView } from '../journal/journal.js'
 import type { QuestionContext } from '../trust/context.js'
-import { atRequester, mayBeAt, pinnedQuestionId, type Trust } from '../trust/trust.js'
+import {
+  atRequester,
+  checkContext,
+  mayBeAt,
+  outcomeMeant,
+  pinnedQuestionId,
+  type Trust,
+} from '../trust/trust.js'
 
 /** Optional terms only where the user gave them: they make intents differ (contract §6). */
 export interface Intent {
@@ -39,6 +48,38 @@ export interface Intent {
   /** Journal id of the open authorization this one replaces (R8). */
   readonly supersede?: string | undefined
   readonly clientRef?: string | undefined
+}
+
+/**
+ * As a user gives it: `outcome` is a key or a word for an answer, which only the question's labels
+ * can tell (contract §9).
+ */
+export interface IntentInWords extends Omit<Intent, 'outcome'> {
+  readonly outcome: string
+}
+
+/** An intent by the labels of a record, or of none; `undefined` where its word means nothing. */
+export function meantBy(
+  intent: IntentInWords,
+  { labels }: { readonly labels?: Labels | undefined },
+): Intent | undefined {
+  const outcome = outcomeNamed(intent.outcome, labels)
+  return outcome && { ...intent, outcome }
+}
+
+/**
+ * An intent by the labels of a context. A file's text is checked before it is believed. UsageError
+ * as `outcomeMeant` and `checkContext`.
+ */
+export function meantIn(
+  { ports, trust }: LookParts,
+  intent: IntentInWords,
+  context: QuestionContext,
+): Intent {
+  const { identifier, outcome } = intent
+  if (context.source === 'file' && keyNamed(outcome) === undefined)
+    checkContext(trust, context, { identifier, nowSeconds: ports.clock.nowMs() / 1_000 })
+  return { ...intent, outcome: outcomeMeant(trust, context, outcome) }
 }
 
 /** What looking into the journal takes. */
@@ -74,18 +115,35 @@ export function knownQuestionId(
   return pinnedQuestionId(trust, identifier) ?? before()?.signed.questionId
 }
 
+/** Whose authorizations of which question stand in an intent's way. */
+const whoseOf = (trust: Trust, { proposer }: IntentInWords, questionId: Hex) => ({
+  questionId,
+  proposer,
+  chainId: trust.chain_id,
+  mayBeAt: (record: Parameters<typeof mayBeAt>[1]) => mayBeAt(trust, record),
+})
+
 /** What of an intent makes it equal to another (contract §6). */
 export function wantedOf(trust: Trust, intent: Intent, questionId: Hex): Wanted {
   const { amountRaw, nonce, deadlineSeconds } = intent
   return {
-    questionId,
-    proposer: intent.proposer,
-    chainId: trust.chain_id,
+    ...whoseOf(trust, intent, questionId),
     price: priceOf[intent.outcome],
-    mayBeAt: (record) => mayBeAt(trust, record),
     ...(amountRaw === undefined ? {} : { amount: String(amountRaw) }),
     ...(nonce === undefined ? {} : { nonce: String(nonce) }),
     ...(deadlineSeconds === undefined ? {} : { deadline: String(deadlineSeconds) }),
+  }
+}
+
+/** Whether an authorization is of equal intent, by the labels that were journaled with it. */
+export function isEqualTo(
+  trust: Trust,
+  intent: IntentInWords,
+  questionId: Hex,
+): (one: JournaledAuthorization) => boolean {
+  return (one) => {
+    const meant = meantBy(intent, one.signed)
+    return meant !== undefined && equalIntent(one, wantedOf(trust, meant, questionId))
   }
 }
 
@@ -93,13 +151,13 @@ export function wantedOf(trust: Trust, intent: Intent, questionId: Hex): Wanted 
 export function savedFor(
   { ports, trust }: LookParts,
   view: JournalView,
-  intent: Intent,
+  intent: IntentInWords,
 ): JournaledAuthorization | undefined {
   const questionId = knownQuestionId(trust, intent.identifier, view)
   if (questionId === undefined || intent.supersede !== undefined) return undefined
-  const wanted = wantedOf(trust, intent, questionId)
-  return openFor(view.byQuestion(questionId), wanted, ports.clock.nowMs()).findLast((one) =>
-    equalIntent(one, wanted),
+  const whose = whoseOf(trust, intent, questionId)
+  return openFor(view.byQuestion(questionId), whose, ports.clock.nowMs()).findLast(
+    isEqualTo(trust, intent, questionId),
   )
 }
 
@@ -110,13 +168,13 @@ export function savedFor(
 export function withoutContext(
   { ports, trust }: LookParts,
   view: JournalView,
-  intent: Intent,
+  intent: IntentInWords,
   error: ProposerError,
 ): ProposerError {
   const questionId = knownQuestionId(trust, intent.identifier, view)
   if (!(error instanceof ConflictError) || questionId === undefined) return error
-  const wanted = wantedOf(trust, intent, questionId)
-  const open = openFor(view.byQuestion(questionId), wanted, ports.clock.nowMs()).at(-1)
+  const whose = whoseOf(trust, intent, questionId)
+  const open = openFor(view.byQuestion(questionId), whose, ports.clock.nowMs()).at(-1)
   return open === undefined || open.id === intent.supersede
     ? error
     : authorizationOpen(open, error.detail)
@@ -218,7 +276,7 @@ export function authorizationOpen(
   const terms = wanted === undefined ? '' : otherTerms(signed, wanted)
   return new ConflictError(
     'authorization_open',
-    `${id} is an open authorization by ${signed.terms.proposer} for question ${signed.questionId}, signed for ${outcome ?? `price ${signed.terms.price}`}${terms}${why}`,
+    `${id} is an open authorization by ${signed.terms.proposer} for question ${signed.questionId}, signed for ${answerOf(signed)}${terms}${why}`,
     { hint: `${settles}, or replace it with --supersede ${id}` },
   )
 }
@@ -231,7 +289,7 @@ export function offerOpen({ id, offered }: Offer, wanted?: Wanted): ConflictErro
   const terms = wanted === undefined ? '' : otherTerms(offered, wanted)
   return new ConflictError(
     'authorization_open',
-    `${id} was given out as typed data to be signed by ${offered.terms.proposer} for question ${offered.questionId}, price ${offered.terms.price}${terms}`,
+    `${id} was given out as typed data to be signed by ${offered.terms.proposer} for question ${offered.questionId}, ${answerOf(offered)}${terms}`,
     {
       hint: `bring its signature with \`proposer sign ${offered.identifier} --signature <hex>\`, or replace it with --supersede ${id}`,
     },

@@ -5,8 +5,9 @@
  */
 import type { Chain, Signer } from '../../ports.js'
 import { InterruptedError, ProposerError, UsageError } from '../../protocol/errors.js'
+import { outcomeNamed } from '../../protocol/outcome-words.js'
 import { outcomeOf } from '../../protocol/proposal.js'
-import type { Address, OutcomeKey, TypedData } from '../../protocol/schema.js'
+import type { Address, TypedData } from '../../protocol/schema.js'
 import {
   isOfferOpen,
   isOpen,
@@ -120,7 +121,8 @@ export async function importSignature(
   wanted: {
     readonly identifier: string
     readonly proposer?: Address | undefined
-    readonly outcome?: OutcomeKey | undefined
+    /** A key, or a word by the labels of what was given out. */
+    readonly outcome?: string | undefined
   },
   given: string,
 ): Promise<{ readonly authorization: JournaledAuthorization; readonly reused: boolean }> {
@@ -133,7 +135,7 @@ export async function importSignature(
     (one.questionId === questionId || one.identifier === identifier) &&
     one.chainId === trust.chain_id &&
     (proposer === undefined || one.terms.proposer === proposer) &&
-    (outcome === undefined || outcomeOf(one.terms.price) === outcome)
+    (outcome === undefined || outcomeNamed(outcome, one.labels) === outcomeOf(one.terms.price))
   const before = view.authorizations.findLast(
     (one) =>
       isWanted(one.signed) &&
@@ -162,7 +164,7 @@ export async function importSignature(
 }
 
 /** What names the question, proposer and answer, in an offer as in an authorization. */
-type Asked = Pick<Offer['offered'], 'questionId' | 'identifier' | 'chainId'> & {
+type Asked = Pick<Offer['offered'], 'questionId' | 'identifier' | 'chainId' | 'labels'> & {
   readonly terms: Pick<Offer['offered']['terms'], 'proposer' | 'price'>
 }
 

@@ -3,29 +3,28 @@
  * for (contract §6).
  */
 
+import { titleOf } from '../../chain/ancillary.js'
 import type { Chain, Signer } from '../../ports.js'
 import { ConflictError, type ProposerError, UsageError } from '../../protocol/errors.js'
+import { type Labels, labelsOf } from '../../protocol/outcome-words.js'
 import type { RecoverPublicKey } from '../../protocol/recovered.js'
 import type { Address } from '../../protocol/schema.js'
 import type { GatewayClient } from '../gateway/gateway-client.js'
 import type { BatchRow, IntentRow, ItemRow } from '../input/input.js'
-import {
-  closes,
-  equalIntent,
-  isOpen,
-  type JournaledAuthorization,
-} from '../journal/authorizations.js'
+import { closes, isOpen, type JournaledAuthorization } from '../journal/authorizations.js'
 import type { Journal, JournalPorts, JournalView } from '../journal/journal.js'
 import type { ContextResult, ContextSource, QuestionContext } from '../trust/context.js'
-import { checkAsked, checkOutcome, mayBeAt, type Trust } from '../trust/trust.js'
+import { checkAsked, checkOutcome, mayBeAt, outcomesByText, type Trust } from '../trust/trust.js'
 import type { SubmitParts } from './attempt.js'
 import { type SettledEarlier, settleEarlier } from './earlier.js'
 import {
   byRound,
   type Intent,
+  type IntentInWords,
+  isEqualTo,
   knownQuestionId,
+  meantIn,
   savedFor,
-  wantedOf,
   withoutContext,
 } from './intent.js'
 import { importable, newMisplaced, type Payload, readItem } from './payload.js'
@@ -69,6 +68,9 @@ export interface ToSign extends Pick<HashedRound, 'witness' | 'ref'> {
   readonly intent: Intent
   readonly context: RoundFacts
   readonly price: string
+  readonly labels: Labels
+  /** For people; outside text. Absent where the question's text names none. */
+  readonly title?: string | undefined
   /** Only with `keepContexts`. */
   readonly whole?: QuestionContext | undefined
   /** What became of the question's authorizations of earlier rounds. */
@@ -127,12 +129,12 @@ export async function planRows(
 ): Promise<readonly Planned[]> {
   const view = await parts.journal.load()
   const misplaced = newMisplaced(parts.trust.chain_id, view)
-  const planning: { row: BatchRow; intent?: Intent; known?: Planned | undefined }[] = []
+  const planning: { row: BatchRow; intent?: IntentInWords; known?: Planned | undefined }[] = []
   for (const row of rows) {
     const intent = row.kind === 'intent' ? await intentOf(parts, row) : undefined
     const known =
       row.kind === 'item'
-        ? planItem(parts, view, row, options, misplaced)
+        ? await planItem(parts, view, row, options, misplaced)
         : options.isRetry === true || intent === undefined
           ? undefined
           : fromSaved(parts, view, row, intent, options)
@@ -187,7 +189,7 @@ export async function journaledFor(
 ): Promise<JournaledAuthorization | undefined> {
   const plan =
     row.kind === 'item'
-      ? planItem(parts, view, row, { resume }, () => undefined)
+      ? await planItem(parts, view, row, { resume }, () => undefined)
       : fromSaved(parts, view, row, await intentOf(parts, row), { resume })
   return plan !== undefined && 'authorization' in plan ? plan.authorization : undefined
 }
@@ -195,8 +197,8 @@ export async function journaledFor(
 /** The intent that a row stands for. */
 async function intentOf(
   { proposer, maxAmountRaw, headroomBasisPoints }: BatchParts,
-  { kind: _kind, line: _line, element: _element, ...wanted }: IntentRow,
-): Promise<Intent> {
+  { kind: _kind, line: _line, element: _element, columns: _columns, ...wanted }: IntentRow,
+): Promise<IntentInWords> {
   const owner = wanted.proposer ?? (await proposer())
   return { ...wanted, proposer: owner, maxAmountRaw, headroomBasisPoints }
 }
@@ -206,7 +208,7 @@ function fromSaved(
   parts: BatchParts,
   view: JournalView,
   row: IntentRow,
-  intent: Intent,
+  intent: IntentInWords,
   options: PlanOptions,
 ): Ready | undefined {
   const { trust } = parts
@@ -214,14 +216,14 @@ function fromSaved(
   if (open !== undefined) return savedOrDone(row, open, options)
   const questionId = knownQuestionId(trust, row.identifier, view)
   if (questionId === undefined || options.resume === undefined) return undefined
-  const wanted = wantedOf(trust, intent, questionId)
+  const isEqual = isEqualTo(trust, intent, questionId)
   const closed = view
     .byQuestion(questionId)
     .findLast(
       (one) =>
         isOfBatch(one, options.resume) &&
-        equalIntent(one, wanted) &&
-        one.signed.chainId === wanted.chainId &&
+        isEqual(one) &&
+        one.signed.chainId === trust.chain_id &&
         mayBeAt(trust, one.signed),
     )
   return closed && { kind: 'done', row, authorization: closed }
@@ -247,13 +249,13 @@ const isOfBatch = ({ attempts }: JournaledAuthorization, fingerprint: string | u
  * the question stands in its way (R8). So does what the journal has signed with its nonce or its
  * signature (R6).
  */
-function planItem(
+async function planItem(
   parts: BatchParts,
   view: JournalView,
   row: ItemRow,
   options: PlanOptions,
   misplaced: ReturnType<typeof newMisplaced>,
-): Planned {
+): Promise<Planned> {
   const payload = readItem(parts, row, view)
   const { same } = payload
   if (same !== undefined)
@@ -267,9 +269,10 @@ function planItem(
   })
 }
 
-function orRejected(row: BatchRow, plan: () => Planned): Planned {
+/** What `plan` makes, or the row's rejection where it throws what is wrong with the row. */
+async function orRejected(row: BatchRow, plan: () => Planned | Promise<Planned>): Promise<Planned> {
   try {
-    return plan()
+    return await plan()
   } catch (error) {
     if (error instanceof UsageError || error instanceof ConflictError)
       return { kind: 'rejected', row, error }
@@ -279,7 +282,7 @@ function orRejected(row: BatchRow, plan: () => Planned): Planned {
 
 interface WithContext {
   readonly row: IntentRow
-  readonly intent: Intent
+  readonly intent: IntentInWords
   readonly context: ContextResult
   /** What the journal alone says. */
   readonly known: Planned | undefined
@@ -288,31 +291,32 @@ interface WithContext {
 async function withContext(
   parts: BatchParts,
   view: JournalView,
-  { row, intent, context, known }: WithContext,
+  { row, intent: wanted, context, known }: WithContext,
   options: PlanOptions,
 ): Promise<Planned> {
   if (context.error !== undefined) {
     const { error } = context
     // A round that is not open, or cannot be read, is no reason to sign again.
     if (known !== undefined) return known
-    const why = options.isRetry === true ? error : withoutContext(parts, view, intent, error)
+    const why = options.isRetry === true ? error : withoutContext(parts, view, wanted, error)
     return { kind: 'rejected', row, error: why }
   }
-  const { same, earlier } = byRound(parts, intent, view, context.context)
-  if (same.kind === 'refuse') return { kind: 'rejected', row, error: same.error }
-  if (same.kind === 'reuse') return savedOrDone(row, same.authorization, options)
-  const settled: SettledEarlier[] = []
-  if (options.look !== true) {
-    const onSettled = (one: SettledEarlier) => settled.push(one)
-    try {
+  return orRejected(row, async () => {
+    const intent = meantIn(parts, wanted, context.context)
+    const { same, earlier } = byRound(parts, intent, view, context.context)
+    if (same.kind === 'refuse') return { kind: 'rejected', row, error: same.error }
+    if (same.kind === 'reuse') return savedOrDone(row, same.authorization, options)
+    const settled: SettledEarlier[] = []
+    if (options.look !== true) {
+      const onSettled = (one: SettledEarlier) => settled.push(one)
       await settleEarlier({ ...parts, onSettled, signal: options.signal }, earlier)
-    } catch (error) {
-      if (error instanceof ConflictError) return { kind: 'rejected', row, error }
-      throw error
+      for (const note of context.notes) parts.note?.(note)
     }
-    for (const note of context.notes) parts.note?.(note)
-  }
-  return orRejected(row, () => toSign(parts, view, row, intent, context.context, settled))
+    // Only who looks reads it.
+    const title =
+      options.look === true ? titleOf(context.context.request.ancillary_data) : undefined
+    return toSign(parts, view, row, intent, context.context, { earlier: settled, title })
+  })
 }
 
 /** Checks what the source of a context has not: slug (R9), answer, position among the rounds. */
@@ -322,7 +326,7 @@ function toSign(
   row: IntentRow,
   intent: Intent,
   context: QuestionContext,
-  earlier: readonly SettledEarlier[],
+  { earlier, title }: Pick<ToSign, 'earlier' | 'title'>,
 ): ToSign {
   checkAsked(trust, context, { identifier: intent.identifier, requireSlugPin: true })
   const { price } = checkOutcome(trust, context, intent.outcome)
@@ -337,5 +341,17 @@ function toSign(
     source,
   }
   const whole = keepContexts === true ? context : undefined
-  return { kind: 'sign', row, intent, context: facts, price, witness, ref, earlier, whole }
+  return {
+    kind: 'sign',
+    row,
+    intent,
+    context: facts,
+    price,
+    labels: labelsOf(context.outcomes ?? outcomesByText(trust, context)),
+    title,
+    witness,
+    ref,
+    earlier,
+    whole,
+  }
 }

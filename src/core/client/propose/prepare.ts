@@ -4,6 +4,7 @@ import { onChain } from '../../chain/unavailable.js'
 import type { Chain, Hex } from '../../ports.js'
 import type { RoundRef } from '../../protocol/candidate.js'
 import { UsageError } from '../../protocol/errors.js'
+import { type Labels, labelsOf } from '../../protocol/outcome-words.js'
 import type { Address, OutcomeKey, TypedData } from '../../protocol/schema.js'
 import { toHex, typedData, witnessRound } from '../../protocol/witness.js'
 import type { JournalView } from '../journal/journal.js'
@@ -14,6 +15,7 @@ import {
   checkOutcome,
   contractsOf,
   kindOf,
+  outcomesByText,
   pinnedQuestionId,
   type Trust,
   untrusted,
@@ -29,6 +31,7 @@ export interface Preview extends Omit<CheckedTerms, 'cutFromRaw'> {
   readonly outcome: OutcomeKey
   /** Outside text: escape before showing (R20). */
   readonly label: string
+  readonly labels: Labels
   readonly price: string
   readonly proposer: Address
   readonly nonce: bigint
@@ -84,6 +87,7 @@ export async function prepare(
     context,
     outcome: intent.outcome,
     label,
+    labels: labelsOf(context.outcomes ?? outcomesByText(trust, context)),
     price,
     proposer: intent.proposer,
     amountRaw,

@@ -8,6 +8,7 @@ import {
   UncertainError,
 } from '../../protocol/errors.js'
 import { outcomeOf } from '../../protocol/proposal.js'
+import { shellWord } from '../../protocol/text.js'
 import type { BatchRow } from '../input/input.js'
 import { isUnsettled, type JournaledAuthorization, stateOf } from '../journal/authorizations.js'
 import {
@@ -189,7 +190,7 @@ export function asItemError(row: BatchRow, error: ProposerError): ProposerError 
 function inBatch(row: BatchRow, hint: string): string {
   const outcome =
     row.kind === 'intent' ? row.outcome : (outcomeOf(row.item.proposed_price) ?? '<p1|p2|p3>')
-  const replace = `\`proposer submit ${row.identifier} --outcome ${outcome} --supersede $1\``
+  const replace = `\`proposer submit ${row.identifier} --outcome ${shellWord(outcome)} --supersede $1\``
   const outside = (text: string) =>
     text
       .replace(/--supersede ([0-9a-f]{12}-\d+)/, replace)

@@ -169,7 +169,7 @@ async function make(
 async function draftFor(
   parts: BatchParts,
   spending: Spending,
-  { intent, context, price, witness, ref }: ToSign,
+  { intent, context, price, labels, witness, ref }: ToSign,
   { view, signer, nowSeconds }: Making,
 ): Promise<Made> {
   if (signer?.address !== intent.proposer) throw wrongSigner(signer, intent)
@@ -198,8 +198,8 @@ async function draftFor(
       : context.source === 'chain'
         ? []
         : (['round', 'bond'] as const)
-  const terms = { context, price, amountRaw, nonce, deadlineSeconds, round: ref, digest, unchecked }
-  return draftOf(parts, intent, terms, view)
+  const terms = { context, price, labels, amountRaw, nonce, deadlineSeconds, digest, unchecked }
+  return draftOf(parts, intent, { ...terms, round: ref }, view)
 }
 
 /** The record of an item that was signed elsewhere, unless the journal knows it by now. */

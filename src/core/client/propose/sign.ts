@@ -7,6 +7,7 @@ import { eip1271MagicValue } from '../../chain/constants.js'
 import { onChain } from '../../chain/unavailable.js'
 import { type Chain, ChainError, type Hex, type Signer } from '../../ports.js'
 import { ProposerError, StorageError, UsageError } from '../../protocol/errors.js'
+import type { Labels } from '../../protocol/outcome-words.js'
 import { identityOf, toBatchItem, toSingle } from '../../protocol/proposal.js'
 import { type RecoverPublicKey, signerBy } from '../../protocol/recovered.js'
 import type { Address } from '../../protocol/schema.js'
@@ -27,7 +28,7 @@ export type Draft = Omit<Offered, 'typedData' | 'offeredAtMs'>
 export type Prepared = Pick<
   Preview,
   'price' | 'amountRaw' | 'nonce' | 'deadlineSeconds' | 'round' | 'digest' | 'unchecked'
-> & { readonly context: RoundFacts }
+> & { readonly context: RoundFacts; readonly labels?: Labels | undefined }
 
 /** The draft, and the entries that reserve it: intent and nonce, durable before anything is signed. */
 export interface Reserved {
@@ -80,6 +81,7 @@ export function draftOf(
     spender: trust.signed_proposer,
     ...(clientRef === undefined ? {} : { clientRef }),
     terms,
+    ...(prepared.labels === undefined ? {} : { labels: prepared.labels }),
     ...supersedes,
     unchecked: [...prepared.unchecked],
   }

@@ -5,7 +5,7 @@ import { sentElsewhere, supersededError } from '../journal/saved.js'
 import { atRequester, mayBeAt, type Trust } from '../trust/trust.js'
 import type { SubmitParts } from './attempt.js'
 import { type AuthorizeParts, authorize, signInRound } from './authorize.js'
-import type { Intent } from './intent.js'
+import type { IntentInWords } from './intent.js'
 import type { SubmissionResult } from './outcome.js'
 import { importRecord, readPayload } from './payload.js'
 import { type CurrentRound, sendInRound } from './round-over.js'
@@ -20,7 +20,7 @@ import { newAuthorization } from './sign.js'
  */
 export async function submitIntent(
   parts: SubmitParts & AuthorizeParts,
-  intent: Intent,
+  intent: IntentInWords,
   options: SubmitOptions = {},
 ): Promise<SubmissionResult> {
   const first = await authorize(parts, intent)

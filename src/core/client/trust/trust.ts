@@ -7,6 +7,7 @@ import { yesOrNoQuery } from '../../chain/constants.js'
 import { type Contracts, keccakHex, type RequesterKind, roundRef } from '../../chain/round.js'
 import type { Hex } from '../../ports.js'
 import { UsageError } from '../../protocol/errors.js'
+import { answersText, answerText, labelsOf, outcomesNamed } from '../../protocol/outcome-words.js'
 import { priceOf } from '../../protocol/proposal.js'
 import type { Address, Outcome, OutcomeKey } from '../../protocol/schema.js'
 import { domainType, witnessTypes } from '../../protocol/witness.js'
@@ -228,6 +229,40 @@ export function checkOutcome(trust: Trust, context: QuestionContext, outcome: Ou
   }
   return read
 }
+
+/**
+ * The outcome that a word means for this question, never a guess. UsageError `bad_outcome` for a
+ * word that means none, `ambiguous_outcome` for one that means several, both with the answers.
+ * Source: contract §9.
+ */
+export function outcomeMeant(trust: Trust, context: QuestionContext, word: string): OutcomeKey {
+  const outcomes = context.outcomes ?? outcomesByText(trust, context)
+  const [found, ...others] = outcomesNamed(word, labelsOf(outcomes))
+  if (found !== undefined && others.length === 0) return found
+  const said = JSON.stringify(word.slice(0, longestWordShown))
+  const fitting = outcomes.filter(({ outcome }) => [found, ...others].includes(outcome))
+  const answers = outcomes.filter(({ allowed }) => allowed)
+  const shown = fitting.length > 0 ? fitting : answers
+  const example =
+    shown[0] && `, such as ${JSON.stringify(answerText(shown[0].outcome, shown[0].label))}`
+  const hint = `give the answer as it is shown${example ?? ''}`
+  if (fitting.length > 0)
+    throw new UsageError(
+      'ambiguous_outcome',
+      `the outcome ${said} fits ${fitting.length} answers: ${answersText(shown)}`,
+      { hint },
+    )
+  const why = /^\s*(yes|no)\s*$/i.test(word)
+    ? 'is taken only where the answers are Yes and No'
+    : 'is no answer to this question'
+  throw new UsageError(
+    'bad_outcome',
+    `the outcome ${said} ${why}; the answers are ${answersText(shown) || 'none'}`,
+    { hint: `${hint}, or its key` },
+  )
+}
+
+const longestWordShown = 80
 
 /** p1, p2 and p3 with labels, as the request's own text gives them (contract §3). */
 export function outcomesByText(trust: Trust, context: QuestionContext): readonly Outcome[] {

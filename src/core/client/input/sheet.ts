@@ -1,0 +1,128 @@
+/** Batch input as a sheet: CSV whose header names our fields, and columns of whoever filled it in. */
+
+import type { UsageError } from '../../protocol/errors.js'
+import { didYouMean, nearest } from '../../protocol/guess.js'
+import { type BatchSource, csvRows, inputFault } from './rows.js'
+
+/** Cells by the names of their columns. */
+export type Columns = Readonly<Record<string, string>>
+
+/** Fields as a row of JSON has them, the other columns as they stand, or what is wrong. */
+export interface SheetRow {
+  readonly line: number
+  readonly fields: Readonly<Record<string, unknown>>
+  readonly columns: Columns
+  readonly fault?: UsageError
+}
+
+/** Names of the columns that are ours: of rows to be signed, and what signed items have beside. */
+export interface SheetFields {
+  readonly intent: readonly string[]
+  readonly signed: readonly string[]
+}
+
+/**
+ * Records under their header. Ours are found in any case. A column that is spelled nearly like one
+ * of ours is refused: carried along, it would say nothing. So are formulas and NUL in any cell.
+ * UsageError `invalid_csv` for the header; faults of a record stand in its row.
+ */
+export async function* sheetRows(
+  source: BatchSource,
+  ours: SheetFields,
+): AsyncGenerator<SheetRow[]> {
+  let names: readonly string[] | undefined
+  for await (const records of csvRows(source)) {
+    const rows: SheetRow[] = []
+    for (const { line, cells, fault } of records) {
+      if (names === undefined) {
+        if (fault !== undefined) throw fault
+        names = headerOf(source, line, cells, ours)
+        continue
+      }
+      // Spreadsheets end a sheet with rows of nothing.
+      if (fault === undefined && cells.every((cell) => cell.trim() === '')) continue
+      rows.push(
+        fault
+          ? { line, fields: {}, columns: {}, fault }
+          : rowOf(source, names, { line, cells }, ours),
+      )
+    }
+    yield rows
+  }
+}
+
+function headerOf(
+  source: BatchSource,
+  line: number,
+  cells: readonly string[],
+  ours: SheetFields,
+): readonly string[] {
+  const known = [...ours.intent, ...ours.signed]
+  const wrong = (detail: string) => {
+    const hint = `our columns are ${ours.intent.join(', ')}; of signed items ${ours.signed.join(', ')}; any other is carried along`
+    return inputFault(source, { line }, 'invalid_csv', detail, hint)
+  }
+  const names = cells.map((cell, at) => {
+    const name = cell.trim()
+    const own = known.find((each) => each === name.toLowerCase())
+    if (own !== undefined) return own
+    const meant = nearest(name.replace(/[ -]/g, '_'), known)
+    if (meant.length > 0)
+      throw wrong(
+        `the header has a column ${JSON.stringify(name.slice(0, 40))}: ${didYouMean(meant)}`,
+      )
+    return name === '' ? `column_${at + 1}` : name
+  })
+  const twice = names.find((name, at) => names.indexOf(name) !== at)
+  if (twice !== undefined) throw wrong(`the header has the column ${twice} twice`)
+  const has = (name: string) => names.includes(name)
+  if (!has('identifier') && !has('slug')) throw wrong('the header has no column identifier')
+  if (!has('outcome') && !has('proposed_price'))
+    throw wrong('the header has no column outcome (or proposed_price)')
+  return names
+}
+
+/** An empty cell is a field that is not given. A permit's deadline is a number in the item (§2.7). */
+function rowOf(
+  source: BatchSource,
+  names: readonly string[],
+  { line, cells }: { readonly line: number; readonly cells: readonly string[] },
+  ours: SheetFields,
+): SheetRow {
+  const wrong = (detail: string, hint: string): SheetRow => ({
+    line,
+    fields: {},
+    columns: {},
+    fault: inputFault(source, { line }, 'invalid_row', detail, hint),
+  })
+  if (cells.length !== names.length)
+    return wrong(
+      `the row has ${cells.length} cells, the header has ${names.length}`,
+      'give every row as many cells as the header has; quote a cell that holds the delimiter',
+    )
+  const fields: Record<string, unknown> = {}
+  const permit: Record<string, unknown> = {}
+  const columns: [string, string][] = []
+  for (const [at, name] of names.entries()) {
+    const cell = cells[at] ?? ''
+    if (cell.includes('\0')) return wrong(`${name} holds a NUL`, 'save the sheet as CSV in UTF-8')
+    if (/^\s*=/.test(cell))
+      return wrong(`${name} holds a formula`, 'save the values of the sheet, not its formulas')
+    const isOurs = ours.intent.includes(name) || ours.signed.includes(name)
+    // A reference is the user's own, blanks and all.
+    const value = name === 'client_ref' ? cell : cell.trim()
+    if (!isOurs) columns.push([name, cell])
+    else if (value !== '') {
+      const isNumber = name === 'permit.deadline' && /^\d{1,15}$/.test(value)
+      if (name.startsWith('permit.')) permit[name.slice(7)] = isNumber ? Number(value) : value
+      else fields[name] = value
+    }
+  }
+  const isSigned = Object.keys(permit).length > 0
+  return {
+    line,
+    fields: isSigned ? { ...fields, permit } : fields,
+    // Whatever the names are: none of them is that of a prototype.
+    columns: Object.fromEntries(columns),
+  }
+}

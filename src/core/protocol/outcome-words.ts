@@ -1,0 +1,62 @@
+/** Answers in words (contract §9): what people call an outcome, and how screens name it. */
+
+import { outcomeKeys } from './proposal.js'
+import type { Outcome, OutcomeKey } from './schema.js'
+
+/** The word of each outcome in one question. Outside text: escape before showing (R20). */
+export type Labels = Readonly<Record<OutcomeKey, string>>
+
+/** Of outcomes as a request's text gives them. Throws RangeError where one is left out. */
+export function labelsOf(outcomes: readonly Pick<Outcome, 'outcome' | 'label'>[]): Labels {
+  const of = (key: OutcomeKey) => {
+    const found = outcomes.find(({ outcome }) => outcome === key)
+    if (found === undefined) throw new RangeError(`${key} has no label`)
+    return found.label
+  }
+  return { p1: of('p1'), p2: of('p2'), p3: of('p3') }
+}
+
+/** `No (p1)`; the key alone where no label is known. */
+export const answerText = (outcome: string, label: string | null | undefined): string =>
+  label == null ? outcome : `${label} (${outcome})`
+
+/** Every answer of a question: `No (p1), Yes (p2)`. */
+export const answersText = (outcomes: readonly Pick<Outcome, 'outcome' | 'label'>[]): string =>
+  outcomes.map(({ outcome, label }) => answerText(outcome, label)).join(', ')
+
+const folded = (text: string): string =>
+  text.normalize('NFC').replace(/\s+/g, ' ').trim().toLowerCase()
+
+/**
+ * All outcomes that a word may mean, without regard to case: a key, a label, or both as a screen
+ * shows them. Only where there is exactly one has the word a meaning; nothing is ever guessed.
+ * `yes` and `no` name nothing unless p1 and p2 are labelled so, in either order. Without labels
+ * only a key means anything. Source: contract §9.
+ */
+export function outcomesNamed(word: string, labels?: Labels): readonly OutcomeKey[] {
+  const said = folded(word)
+  if (labels === undefined) return outcomeKeys.filter((key) => key === said)
+  const isBinary = [folded(labels.p1), folded(labels.p2)].sort().join() === 'no,yes'
+  const isLabel = isBinary || (said !== 'yes' && said !== 'no')
+  return outcomeKeys.filter((key) => {
+    const label = folded(labels[key])
+    return said === key || said === `${label} (${key})` || (isLabel && said === label)
+  })
+}
+
+/** The one outcome that a word means, if any. */
+export function outcomeNamed(word: string, labels?: Labels): OutcomeKey | undefined {
+  const [found, ...others] = outcomesNamed(word, labels)
+  return others.length === 0 ? found : undefined
+}
+
+/** The key that a word is, whatever the labels are. */
+export const keyNamed = (word: string): OutcomeKey | undefined => outcomeNamed(word)
+
+/** Why no question can have such a word as its answer; `undefined`: one may. */
+export function wordFault(word: string): string | undefined {
+  const said = folded(word)
+  if (said === '') return 'is empty'
+  // p4 is the oracle's word for "too early", which nobody can propose (§2.2).
+  return /^p\d+$/.test(said) && keyNamed(said) === undefined ? 'is none of p1, p2, p3' : undefined
+}
