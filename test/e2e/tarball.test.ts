@@ -11,6 +11,7 @@ import manifest from '../../package.json' with { type: 'json' }
 import lock from '../../package-lock.json' with { type: 'json' }
 import { install, installGlobally, newestNode, type Packed, pack } from '../support/packed.js'
 import { workshop } from '../support/processes.js'
+import { questionOf, type ServeReady } from '../support/proposing.js'
 
 const shop = workshop()
 afterAll(() => shop.clean())
@@ -24,6 +25,21 @@ interface Sbom {
     readonly licenses: readonly { readonly expression?: string }[]
   }[]
 }
+
+/** A program of somebody else, in JavaScript as Node.js 20 reads it. */
+const bot = `
+import { openProposer, readKeyFile, signerFromKey } from 'proposer'
+const [gateway, rpcUrl, identifier] = process.argv.slice(2)
+const signer = signerFromKey(await readKeyFile('key'))
+const proposer = await openProposer({ home: 'home', gateway, rpcUrl, trust: 'trust.json', signer })
+try {
+  const { outcome, candidateId } = await proposer.submit({ identifier, outcome: 'p2' })
+  const { candidates } = await proposer.follow(candidateId)
+  console.log(outcome, candidates[0].status)
+} finally {
+  await proposer.close()
+}
+`
 
 let packed: Packed
 /** Where it is installed. */
@@ -63,6 +79,7 @@ describe('the tarball', () => {
       /^(package\.json|README\.md|CHANGELOG\.md|SECURITY\.md|LICENSE)$/,
       /^bin\/proposer\.js$/,
       /^man\/[\w-]+\.1$/,
+      /^schemas\/[\w.-]+\.schema\.json$/,
       /^dist\/(main|library)\.js(\.LEGAL\.txt)?$/,
       /^dist\/sbom\.cdx\.json$/,
       /^dist\/parts\/[\w.-]+\.js(\.LEGAL\.txt)?$/,
@@ -137,6 +154,35 @@ describe('the tarball', () => {
       expect.arrayContaining(['node_modules', 'package.json']),
     )
     await works(process.execPath)
+  })
+
+  test('installed without the optional packages the library proposes, and what needs anvil says what to install', async () => {
+    const bare = await shop.folder()
+    await install(packed, bare, { optional: false })
+    const modules = await readdir(join(bare, 'node_modules'))
+    expect(modules.filter((name) => ['@foundry-rs', 'secp256k1'].includes(name))).toEqual([])
+    const { dev, url } = await shop
+      .start(['serve', '--dev', '--port', '0', '--questions', '1', '--json'])
+      .line<ServeReady>()
+    const key = dev.accounts.find(({ role }) => role === 'proposer')?.private_key
+    await writeFile(join(bare, 'key'), `${key}\n`, { mode: 0o600 })
+    await writeFile(join(bare, 'trust.json'), JSON.stringify(dev.trust))
+    await writeFile(join(bare, 'bot.js'), bot)
+    const env = { PATH: process.env.PATH ?? '', HOME: bare, TMPDIR: bare }
+    const args = ['bot.js', url, dev.rpc_url, questionOf(dev, 0).slug]
+    const { stdout } = await runs(process.execPath, args, { cwd: bare, env })
+    expect(stdout).toBe('accepted executed\n')
+    const program = join(bare, 'node_modules', '.bin', 'proposer')
+    for (const command of [['serve', '--dev'], ['devchain'], ['demo']])
+      await expect(
+        runs(process.execPath, [program, ...command], { cwd: bare, env }),
+      ).rejects.toMatchObject({
+        code: 2,
+        stderr: expect.stringContaining('npm install @foundry-rs/anvil@'),
+      })
+    expect((await runs(process.execPath, [program, '--version'], { env })).stdout).toBe(
+      `${manifest.version}\n`,
+    )
   })
 
   test('installed globally it brings the manual page', async ({ skip }) => {

@@ -59,14 +59,27 @@ const isOffline = (error: unknown) =>
   )
 
 /**
- * Installs the tarball in an empty folder. Where no registry answers, a notice on stderr says so,
+ * Installs the tarball in an empty folder, with the optional packages or without. Where no registry answers, a notice on stderr says so,
  * and it is unpacked beside the packages that this project has.
  */
-export async function install({ path }: Packed, folder: string): Promise<void> {
+export async function install(
+  { path }: Packed,
+  folder: string,
+  { optional = true } = {},
+): Promise<void> {
   await writeFile(join(folder, 'package.json'), JSON.stringify({ private: true, type: 'module' }))
   try {
     await npm(
-      ['install', '--prefix', folder, '--prefer-offline', '--no-audit', '--no-fund', path],
+      [
+        'install',
+        '--prefix',
+        folder,
+        '--prefer-offline',
+        '--no-audit',
+        '--no-fund',
+        ...(optional ? [] : ['--omit=optional']),
+        path,
+      ],
       folder,
       120_000,
     )
@@ -75,7 +88,7 @@ export async function install({ path }: Packed, folder: string): Promise<void> {
     process.stderr.write(
       'no registry answers: the tarball is unpacked beside the packages of this project\n',
     )
-    await unpack(path, folder)
+    await unpack(path, folder, optional ? optionalPackages : [])
   }
 }
 
@@ -107,13 +120,15 @@ export async function installGlobally({ path }: Packed, prefix: string): Promise
   }
 }
 
-async function unpack(path: string, folder: string): Promise<void> {
+const optionalPackages = ['@foundry-rs', 'secp256k1']
+
+async function unpack(path: string, folder: string, more: readonly string[]): Promise<void> {
   const modules = join(folder, 'node_modules')
   await mkdir(join(modules, 'proposer'), { recursive: true })
   await mkdir(join(modules, '.bin'))
   await runs('tar', ['-xzf', path, '--strip-components=1', '-C', join(modules, 'proposer')])
   await symlink(join('..', 'proposer', 'bin', 'proposer.js'), join(modules, '.bin', 'proposer'))
-  for (const name of ['zod', '@foundry-rs', 'secp256k1'])
+  for (const name of ['zod', ...more])
     await symlink(join(root, 'node_modules', name), join(modules, name))
 }
 

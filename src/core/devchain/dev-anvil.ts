@@ -59,7 +59,7 @@ export function anvilBinary(
 
 function missing(detail: string, cause: unknown): UsageError {
   return new UsageError('anvil_missing', detail, {
-    hint: 'npm install @foundry-rs/anvil@1.7.1',
+    hint: 'install it: `npm install @foundry-rs/anvil@1.7.1`, with --global where proposer was installed so',
     cause,
   })
 }
