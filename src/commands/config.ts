@@ -12,6 +12,7 @@ import {
   preferenceTree,
   profileKeys,
   profileSetting,
+  requireGammaUrl,
   requireKnownProfile,
   requireProfileName,
   resolveSettings,
@@ -187,6 +188,7 @@ async function requireValue(key: string, value: string): Promise<void> {
     const { parseBaseUrl } = await import('../core/client/gateway/gateway-client.js')
     parseBaseUrl(value)
   }
+  if (key === 'gamma-url') requireGammaUrl({ value, from: key })
   if (key === 'headroom-percent') headroomBasisPoints({ value, from: key })
   if (key === 'max-amount') maxAmountRaw({ value, from: key })
   if (key === 'rpc-url' && !URL.canParse(value)) {

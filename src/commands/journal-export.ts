@@ -11,7 +11,8 @@ import {
 import type { JournalView } from '../core/client/journal/fold.js'
 import { instantOf, journalRow, originsOf } from '../core/client/journal/rows.js'
 import type { Context } from './terminal/context.js'
-import { jsonText, visible } from './terminal/render.js'
+import { csvText } from './terminal/csv.js'
+import { jsonText } from './terminal/render.js'
 
 export const exportCommand = (
   context: Context,
@@ -34,7 +35,7 @@ export const exportCommand = (
       )
       const { output } = context
       if (own.csv === true)
-        return output.text(csvOf(rows, isRevealed ? [...columns, 'payload'] : columns))
+        return output.text(csvText(isRevealed ? [...columns, 'payload'] : columns, rows))
       if (output.mode === 'json')
         return output.result('journal-export', { authorizations: rows }, () => '')
       for (const row of rows) output.text(`${jsonText(row, 0)}\n`)
@@ -71,21 +72,3 @@ function rowOf(one: JournaledAuthorization | Offer, nowMs: number): Row {
 
 const payloadOf = (one: JournaledAuthorization | Offer): object =>
   'signed' in one ? (JSON.parse(one.signed.body) as object) : {}
-
-/** RFC 4180, lines ended by CRLF. */
-const csvOf = (rows: readonly Row[], names: readonly string[]): string =>
-  [names, ...rows.map((row) => names.map((name) => cell(row[name])))]
-    .map((cells) => `${cells.join(',')}\r\n`)
-    .join('')
-
-function cell(value: Row[string] | undefined): string {
-  if (value === null || value === undefined) return ''
-  const isObject = typeof value === 'object' && !Array.isArray(value)
-  const text = visible(
-    Array.isArray(value) ? value.join(' ') : isObject ? JSON.stringify(value) : String(value),
-  )
-  // A spreadsheet would run what begins like a formula (robustness §6, CSV out); a tab is spelled
-  // out already.
-  const guarded = /^[=+\-@]/.test(text) ? `'${text}` : text
-  return /[",\r\n]/.test(guarded) ? `"${guarded.replaceAll('"', '""')}"` : guarded
-}

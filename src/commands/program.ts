@@ -33,6 +33,10 @@ export const verbs: Readonly<Record<string, Verb>> = {
     summary: 'ask whether a wallet may propose',
     load: async () => (await import('./eligibility.js')).eligibilityCommand,
   },
+  questions: {
+    summary: 'list questions that can be proposed on',
+    load: async () => (await import('./questions.js')).questionsCommand,
+  },
   context: {
     summary: 'show what a question needs, checked against trust',
     load: async () => (await import('./context-verb.js')).contextCommand,

@@ -218,6 +218,40 @@ export class TransportError extends Error {
  */
 export type SlugLookUp = (slug: string, signal: AbortSignal) => Promise<Hex | undefined>
 
+/** A market as Gamma tells it. All of it is a hint: the chain has to confirm it (domain §5.4). */
+export interface Market {
+  readonly slug: string
+  readonly title: string
+  /** The requester's; absent for a market that the oracle does not settle. */
+  readonly questionId: Hex | undefined
+  /** When the event ends, RFC 3339. */
+  readonly endsAt: string | undefined
+  /** What the oracle was last known to say: `requested`, `proposed` and so on. */
+  readonly status: string | undefined
+  /** What it has said so far. */
+  readonly statuses: readonly string[]
+}
+
+/** Markets that are not closed, soonest end first. Times are RFC 3339. */
+export interface MarketPage {
+  readonly endsAfter: string
+  readonly endsBefore?: string | undefined
+  readonly offset: number
+  readonly limit: number
+}
+
+/** Polymarket's public market API. Rejects with `SlugLookUpError`, also where the signal ended it. */
+export interface Markets {
+  /** `isLast`: nothing comes behind this page. */
+  page(
+    asked: MarketPage,
+    signal: AbortSignal,
+  ): Promise<{ readonly markets: readonly Market[]; readonly isLast: boolean }>
+  /** The markets of an event; `undefined` where nobody there knows it. */
+  event(slug: string, signal: AbortSignal): Promise<readonly Market[] | undefined>
+  market(slug: string, signal: AbortSignal): Promise<Market | undefined>
+}
+
 /** A slug could not be looked up. The message names no address (R5). */
 export class SlugLookUpError extends Error {
   constructor(

@@ -76,6 +76,7 @@ describe('config', () => {
       'trust',
       'headroom-percent',
       'max-amount',
+      'gamma-url',
     ]
     for (const name of names) expect(stdout).toMatch(new RegExp(`^${name}( |$)`, 'm'))
     expect(stdout).toMatch(/^gateway +not set$/m)
@@ -84,7 +85,7 @@ describe('config', () => {
       (await run(home.path, ['config', 'list', '--json', '--rpc-url', 'http://127.0.0.1:1']))
         .stdout,
     )
-    expect(told.unset).toEqual(['gateway', 'local', 'account', 'max-amount'])
+    expect(told.unset).toEqual(['gateway', 'local', 'account', 'max-amount', 'gamma-url'])
     expect(told.settings.map(({ key }: { key: string }) => key)).toEqual([
       'home',
       'profile',

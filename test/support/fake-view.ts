@@ -60,6 +60,8 @@ export function makeQuestion(
     paused: false,
     token: { address: address('c'), symbol: 'USDC.e', decimals: 6 },
     totalBondRaw: testBondRaw,
+    rewardRaw: 0n,
+    isReopened: false,
     outcomes: [
       { outcome: 'p1', label: labels[0], price: priceOf.p1, allowed: true },
       { outcome: 'p2', label: labels[1], price: priceOf.p2, allowed: true },

@@ -1,7 +1,7 @@
 import { createServer, type Server, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { gammaLookUp } from '../../src/core/io/gamma.js'
+import { gammaLookUp, gammaMarkets } from '../../src/core/io/gamma.js'
 import { createHttp } from '../../src/core/io/http.js'
 import { SlugLookUpError } from '../../src/core/ports.js'
 
@@ -202,5 +202,44 @@ describe('what is no answer is a failure and never a miss, and no message names 
       else patience.abort()
     }
     expect((await failure(patience.signal)).message).toContain('in time')
+  })
+})
+
+describe('domain §5.4: markets by end, and of an event', () => {
+  const signal = new AbortController().signal
+  const asked = { endsAfter: '2026-01-01T00:00:00Z', offset: 100, limit: 3 }
+
+  test('a page: open markets by their end; an odd market hides no other', async () => {
+    const disputed = { umaResolutionStatuses: '["proposed", "disputed"]', endDate: '2026-01-02' }
+    says(200, JSON.stringify([market(disputed), { slug: 7 }, market({ endDate: null })]))
+    const { markets, isLast } = await gammaMarkets(http.fetch, base).page(asked, signal)
+    expect(isLast).toBe(false)
+    expect(markets).toMatchObject([
+      { slug, questionId, endsAt: '2026-01-02', statuses: ['proposed', 'disputed'] },
+      { slug, endsAt: undefined },
+    ])
+    const url = new URL(requests.at(-1)?.url ?? '', base)
+    expect(url.pathname).toBe('/canary-path/markets')
+    expect(Object.fromEntries(url.searchParams)).toEqual({
+      ...{ closed: 'false', order: 'endDate', ascending: 'true', offset: '100', limit: '3' },
+      end_date_min: asked.endsAfter,
+    })
+    says(200, '[]')
+    expect(await gammaMarkets(http.fetch, base).page(asked, signal)).toEqual({
+      ...{ markets: [], isLast: true },
+    })
+    says(200, '{}')
+    await expect(gammaMarkets(http.fetch, base).page(asked, signal)).rejects.toThrow(
+      SlugLookUpError,
+    )
+  })
+
+  test('an event: its markets; unknown to Gamma it is no event', async () => {
+    says(200, JSON.stringify({ slug: 'event', markets: [market(), market({ slug: 'other' })] }))
+    const found = await gammaMarkets(http.fetch, base).event('event', signal)
+    expect(found?.map((one) => one.slug)).toEqual([slug, 'other'])
+    expect(requests.at(-1)?.url).toBe('/canary-path/events/slug/event')
+    says(404, '')
+    expect(await gammaMarkets(http.fetch, base).event('event', signal)).toBeUndefined()
   })
 })

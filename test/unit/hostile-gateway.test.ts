@@ -382,6 +382,8 @@ test("a round that a chain showed makes the same signing data as the gateway's",
     ancillaryData: question.request.ancillary_data as Hex,
     token: { address: question.bond.token as Hex, symbol: 'T', decimals: 6 },
     totalBondRaw: 750_000_000n,
+    rewardRaw: 0n,
+    isReopened: false,
     outcomes: [
       { outcome: 'p1', label: 'No', price: '0', allowed: true },
       { outcome: 'p2', label: 'Yes', price: '1000000000000000000', allowed: true },

@@ -55,6 +55,9 @@ describe('CTF adapter questions (domain §5.1)', () => {
       paused: false,
       token: { address: token, symbol: 'USDC.e', decimals: 6 },
       totalBondRaw: bondRaw + finalFeeRaw,
+      rewardRaw: 0n,
+      proposer: undefined,
+      isReopened: false,
       outcomes: [
         { outcome: 'p1', label: 'No', price: '0', allowed: true },
         { outcome: 'p2', label: 'Yes', price: '1000000000000000000', allowed: true },

@@ -10,14 +10,20 @@ import { type Journal, type JournalPorts, openJournal } from '../../core/client/
 import { type ProfilePins, profilePins, wholePins } from '../../core/client/trust/profile-pins.js'
 import { onlyRequester, type Trust } from '../../core/client/trust/trust.js'
 import { parseTrust } from '../../core/client/trust/trust-file.js'
-import type { Chain, Fetch } from '../../core/ports.js'
+import type { Chain, Fetch, Markets } from '../../core/ports.js'
 import { exit, ProposerError, UnavailableError, UsageError } from '../../core/protocol/errors.js'
 import type { Context } from '../terminal/context.js'
 import { visible } from '../terminal/render.js'
 import { executorKeyOf } from './executor-key.js'
 import { parseJson, readInput } from './inputs.js'
 import { type Account, openAccount } from './key-source.js'
-import { type GlobalFlags, requireTarget, resolveSettings, type Settings } from './settings.js'
+import {
+  type GlobalFlags,
+  requireGammaUrl,
+  requireTarget,
+  resolveSettings,
+  type Settings,
+} from './settings.js'
 
 export interface Session {
   readonly settings: Settings
@@ -35,6 +41,8 @@ export interface Session {
   gateway(mode: 'run' | 'read'): Promise<BudgetedClient>
   /** The chain's node, where one is configured. */
   chain(): Promise<Chain | undefined>
+  /** Polymarket's market API, where the settings or the profile name one. */
+  markets(): Promise<Markets | undefined>
   /** Aborted by Ctrl-C, or when --timeout has run out. */
   readonly signal: AbortSignal
 }
@@ -125,6 +133,12 @@ export async function withSession<T>(
         ? context.edges.chain([requireRpcUrl(settings.rpcUrl.value, settings.rpcUrl.from)])
         : undefined,
     ),
+    markets: once(async () => {
+      if (settings.gammaUrl === undefined) return undefined
+      const url = requireGammaUrl(settings.gammaUrl)
+      const { gammaMarkets } = await import('../../core/io/gamma.js')
+      return gammaMarkets(await context.edges.fetch(), url)
+    }),
   }
   const [outcome] = await Promise.allSettled([use(session)])
   account.dispose()

@@ -2,7 +2,7 @@
  * Where each setting comes from: flag, then environment, then profile, then default (contract §6).
  */
 import { dirname } from 'node:path'
-import { profileNames } from '../../core/chain/profiles.js'
+import { builtInProfile, profileNames } from '../../core/chain/profiles.js'
 import { fromCwd, homePaths } from '../../core/io/home-paths.js'
 import type { PreferenceTree } from '../../core/io/preferences.js'
 import { UsageError } from '../../core/protocol/errors.js'
@@ -20,6 +20,8 @@ export interface GlobalFlags {
   /** Of the verbs that sign. */
   readonly headroom?: string
   readonly maxAmount?: string
+  /** Of the verbs that look for questions. */
+  readonly gammaUrl?: string
   readonly timeout?: string
   readonly json?: boolean
   readonly ndjson?: boolean
@@ -50,6 +52,7 @@ export const profileKeys = {
   trust: { flag: 'trust', variable: 'PROPOSER_TRUST' },
   'headroom-percent': { flag: 'headroom', variable: 'PROPOSER_HEADROOM_PERCENT' },
   'max-amount': { flag: 'maxAmount', variable: 'PROPOSER_MAX_AMOUNT' },
+  'gamma-url': { flag: 'gammaUrl', variable: 'PROPOSER_GAMMA_URL' },
 } as const satisfies Record<string, { flag: keyof GlobalFlags; variable: string }>
 export type ProfileKey = keyof typeof profileKeys
 /** What a profile holds, as `config set` writes it. */
@@ -74,6 +77,8 @@ export interface Settings {
   readonly headroom: Setting | undefined
   /** Cap on an amount in raw units; read it by `maxAmountRaw`. */
   readonly maxAmount: Setting | undefined
+  /** Polymarket's market API: what is named, else what the built-in profile of this name has. */
+  readonly gammaUrl: Setting | undefined
   readonly timeoutMs: number | undefined
   readonly yes: boolean
 }
@@ -133,6 +138,7 @@ export async function resolveSettings(context: Context, flags: GlobalFlags): Pro
     trust: pick('trust') ?? byDefault(trustPath, 'trust/<profile>.json'),
     headroom: pick('headroom-percent'),
     maxAmount: pick('max-amount'),
+    gammaUrl: pick('gamma-url') ?? gammaOf(profile.value),
     timeoutMs: timeoutMs(flags.timeout),
     yes: flags.yes === true,
   }
@@ -142,6 +148,11 @@ export async function resolveSettings(context: Context, flags: GlobalFlags): Pro
 const rank = ({ origin }: Setting) => ['flag', 'environment', 'profile', 'default'].indexOf(origin)
 
 const byDefault = (value: string, from: string): Setting => ({ value, origin: 'default', from })
+
+function gammaOf(profile: string): Setting | undefined {
+  const url = builtInProfile(profile)?.gammaUrl
+  return url === undefined ? undefined : byDefault(url, `profile ${profile}`)
+}
 
 /** What the flag gives, else the variable; an empty one counts as unset, as in a shell. */
 function named(
@@ -301,6 +312,22 @@ export function maxAmountRaw(setting: Given | undefined): bigint | undefined {
     'bad_number',
     `${from} ${value} is not a whole number below 2^256`,
     'give raw token units in digits, such as --max-amount 750000000',
+  )
+}
+
+/**
+ * A market API's URL, whose answers decide what is looked at: nobody on the way may change them.
+ * UsageError `invalid_gamma_url`.
+ */
+export function requireGammaUrl({ value, from }: Given): string {
+  const url = URL.canParse(value) ? new URL(value) : undefined
+  const isLoopback = /^(localhost|\[::1\]|127(\.\d{1,3}){3})$/.test(url?.hostname ?? '')
+  const isSafe = url?.protocol === 'https:' || (url?.protocol === 'http:' && isLoopback)
+  if (isSafe && url.search === '' && url.hash === '' && url.username === '') return value
+  throw new UsageError(
+    'invalid_gamma_url',
+    `${from} is not an https URL without user name, query and fragment`,
+    'give the market API as https://gamma-api.polymarket.com',
   )
 }
 

@@ -19,6 +19,8 @@ export interface Profile {
   readonly tokens: readonly Address[]
   /** Of all its tokens. */
   readonly tokenUnits: { readonly symbol: string; readonly decimals: number }
+  /** Public API of the markets, where there is one (domain §5.4). */
+  readonly gammaUrl?: string
   /** Addresses that rest on one source, and what is known of them. */
   readonly unconfirmed: readonly { readonly address: Address; readonly why: string }[]
 }
@@ -56,6 +58,7 @@ const profiles: Readonly<Record<ProfileName, Profile>> = {
       '0x2791bca1f2de4661ed88a30c99a7a9449aa84174',
     ],
     tokenUnits: { symbol: 'USDC.e', decimals: 6 },
+    gammaUrl: 'https://gamma-api.polymarket.com',
     unconfirmed: [
       {
         address: polygonReporter,

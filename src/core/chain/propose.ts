@@ -233,7 +233,7 @@ export function addressTopic(address: Address): Hex {
 }
 
 /** Number of the first block whose time is at least `timestamp`, up to a known block. */
-async function firstBlockFrom(
+export async function firstBlockFrom(
   chain: Chain,
   timestamp: bigint,
   last: BlockHeader,

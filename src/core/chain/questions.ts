@@ -43,6 +43,7 @@ interface Located {
   readonly resolved: boolean
   /** Whether the requester can settle p3 (domain §5.1 Neg-risk, §5.3). */
   readonly settlesHalf: boolean
+  readonly isReopened: boolean
 }
 
 interface Reading {
@@ -70,7 +71,7 @@ const resolvers: Readonly<Record<RequesterKind, Resolver>> = {
     const request = entry?.request
     if (request?.requester !== requester || !contracts.oracles.includes(request.oracle))
       return undefined
-    return { request, paused: false, resolved: false, settlesHalf: true }
+    return { request, paused: false, resolved: false, settlesHalf: true, isReopened: false }
   },
 }
 
@@ -84,7 +85,7 @@ async function ctfQuestion(
     readContract(chain, at, requester, ctfAdapterAbi, 'isFlagged', [questionId]),
     readContract(chain, at, requester, ctfAdapterAbi, 'optimisticOracle', []),
   ])
-  const { requestTimestamp, ancillaryData, paused, resolved } = question
+  const { requestTimestamp, ancillaryData, paused, resolved, reset } = question
   const oracle = lowercase(oracleAddress)
   if (requestTimestamp === 0n || !contracts.oracles.includes(oracle)) return undefined
   // An adapter's question is its text; anything else under this id is another question.
@@ -95,6 +96,7 @@ async function ctfQuestion(
     paused: paused || isFlagged,
     resolved,
     settlesHalf: true,
+    isReopened: reset,
   }
 }
 
@@ -117,6 +119,7 @@ async function reportedRequest(
     paused: false,
     resolved: found.resolved,
     settlesHalf: true,
+    isReopened: found.automaticDisputeRerequestUsed,
   }
 }
 
@@ -194,7 +197,7 @@ async function roundAt(
   if (located === undefined) return undefined
   const terms = await readTerms(reading, located.request)
   if (terms === undefined) return undefined
-  const { request, paused, resolved, settlesHalf } = located
+  const { request, paused, resolved, settlesHalf, isReopened } = located
   const state = requestStates[terms.state] ?? 'invalid'
   if (state === 'invalid') return undefined
   const binary = request.identifier === yesOrNoQuery
@@ -206,6 +209,9 @@ async function roundAt(
     paused,
     token: await tokenOf(terms.token, reading.at),
     totalBondRaw: terms.totalBondRaw,
+    rewardRaw: terms.rewardRaw,
+    proposer: terms.proposer,
+    isReopened,
     outcomes: outcomesOf(request.ancillaryData, { settlesHalf, binary }),
     blockNumber: reading.at,
   }
@@ -247,7 +253,8 @@ export async function readTerms({ chain, contracts, at }: Reading, request: Witn
     ),
   ])
   // Only a proposal brings a request beyond requested (domain §4).
-  if (state > roundStates.requested !== (lowercase(found.proposer) !== zeroAddress)) {
+  const proposer = lowercase(found.proposer)
+  if (state > roundStates.requested !== (proposer !== zeroAddress)) {
     throw new ChainError(
       'unavailable',
       `the node contradicts itself about a request: its state is ${state}, its proposer ${found.proposer}`,
@@ -257,7 +264,13 @@ export async function readTerms({ chain, contracts, at }: Reading, request: Witn
   const index = contracts.tokens.indexOf(token)
   if (token === zeroAddress || index < 0) return undefined
   const bondRaw = bonds[index]?.[0] || found.requestSettings.bond
-  return { state, token, totalBondRaw: bondRaw + found.finalFee }
+  return {
+    state,
+    token,
+    totalBondRaw: bondRaw + found.finalFee,
+    rewardRaw: found.reward,
+    proposer: proposer === zeroAddress ? undefined : proposer,
+  }
 }
 
 async function readToken(chain: Chain, address: Address, at: bigint): Promise<Round['token']> {

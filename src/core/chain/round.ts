@@ -74,6 +74,12 @@ export interface Round extends WitnessRequest {
   readonly token: { readonly address: Address; readonly symbol: string; readonly decimals: number }
   /** What a proposal would be charged now: custom or own bond plus final fee (domain §4). */
   readonly totalBondRaw: bigint
+  /** What an undisputed proposal earns, in raw units of the token. */
+  readonly rewardRaw: bigint
+  /** Who has proposed in this round, if anybody. */
+  readonly proposer?: Address | undefined
+  /** An earlier round of the question ended without an answer: it is asked again (domain §5). */
+  readonly isReopened: boolean
   /** p1, p2, p3 in order, with labels and permission. */
   readonly outcomes: readonly Outcome[]
   /** Block that these facts were read at. */

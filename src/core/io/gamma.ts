@@ -1,11 +1,20 @@
-/** Gamma, Polymarket's public market API, asked for the question of a slug (domain §5.4). */
+/** Gamma, Polymarket's public market API: questions of slugs, and markets by end (domain §5.4). */
 import * as z from 'zod/mini'
-import { type Fetch, type SlugLookUp, SlugLookUpError, TransportError } from '../ports.js'
+import {
+  type Fetch,
+  type Market,
+  type Markets,
+  type SlugLookUp,
+  SlugLookUpError,
+  TransportError,
+} from '../ports.js'
 import { jsonOf, readCapped } from '../protocol/capped.js'
 import { lowercase } from '../protocol/words.js'
 
 /** A market is some ten kilobytes, with all its events some hundred. */
 const maxAnswerBytes = 1024 * 1024
+/** Of a page of markets, or of an event with all of its own. */
+const maxListBytes = 16 * maxAnswerBytes
 /** How long a 429 is respected: what it says up to a minute, else this. */
 const maxRetryAfterSeconds = 60
 const retryAfterSeconds = 5
@@ -16,13 +25,27 @@ const Id = z.pipe(
   z.transform((text) => (text ? lowercase(text) : undefined)),
 )
 
+/** Text that Gamma leaves out, or says as `null` or `""`. */
+const MaybeText = z.pipe(
+  z.nullish(z.string()),
+  z.transform((text) => text || undefined),
+)
+
 /** The little of a market that matters here; everything else may be as it likes. */
-const Market = z.object({
+const GammaMarket = z.object({
   slug: z.string(),
+  question: MaybeText,
   negRisk: z.nullish(z.boolean()),
   questionID: Id,
   negRiskRequestID: Id,
+  endDate: MaybeText,
+  umaResolutionStatus: MaybeText,
+  umaResolutionStatuses: MaybeText,
 })
+const GammaList = z.array(z.unknown())
+const GammaEvent = z.object({ markets: GammaList })
+
+const badMarket = 'the answer is not the market of this slug'
 
 /**
  * Look-ups by `GET <url>/markets/slug/<slug>`. `url`: base URL without query; where it may point is
@@ -31,19 +54,71 @@ const Market = z.object({
  * slug, over 1 MiB, or with another status than 200 and 404 are failures, not misses.
  */
 export function gammaLookUp(fetch: Fetch, url: string): SlugLookUp {
+  const { market } = gammaMarkets(fetch, url)
+  return async (slug, signal) => (await market(slug, signal))?.questionId
+}
+
+/** Markets by slug, by event and by end, at the same place and under the same rules. */
+export function gammaMarkets(fetch: Fetch, url: string): Markets {
   const base = url.replace(/\/+$/, '')
-  return async (slug, signal) => {
-    const text = await textAt(fetch, `${base}/markets/slug/${encodeURIComponent(slug)}`, signal)
-    if (text === undefined) return undefined
-    const market = Market.safeParse(jsonOf(text))
-    if (!market.success || market.data.slug !== slug)
-      throw new SlugLookUpError('the answer is not the market of this slug')
-    return market.data.negRisk === true ? market.data.negRiskRequestID : market.data.questionID
+  return {
+    async market(slug, signal) {
+      const text = await textAt(fetch, `${base}/markets/slug/${encodeURIComponent(slug)}`, signal)
+      if (text === undefined) return undefined
+      const market = marketOf(jsonOf(text))
+      if (market?.slug !== slug) throw new SlugLookUpError(badMarket)
+      return market
+    },
+    async event(slug, signal) {
+      const path = `${base}/events/slug/${encodeURIComponent(slug)}`
+      const text = await textAt(fetch, path, signal, maxListBytes)
+      if (text === undefined) return undefined
+      const event = GammaEvent.safeParse(jsonOf(text))
+      if (!event.success) throw new SlugLookUpError('the answer is not the event of this slug')
+      return event.data.markets.flatMap((one) => marketOf(one) ?? [])
+    },
+    async page({ endsAfter, endsBefore, offset, limit }, signal) {
+      const query = new URLSearchParams({
+        closed: 'false',
+        order: 'endDate',
+        ascending: 'true',
+        end_date_min: endsAfter,
+        ...(endsBefore === undefined ? {} : { end_date_max: endsBefore }),
+        offset: String(offset),
+        limit: String(limit),
+      })
+      const text = await textAt(fetch, `${base}/markets?${query}`, signal, maxListBytes)
+      const list = GammaList.safeParse(text === undefined ? undefined : jsonOf(text))
+      if (!list.success) throw new SlugLookUpError('the answer is not a list of markets')
+      const markets = list.data.flatMap((one) => marketOf(one) ?? [])
+      return { markets, isLast: list.data.length < limit }
+    },
+  }
+}
+
+/** `undefined` for what has another shape: one odd market must not hide the others. */
+function marketOf(json: unknown): Market | undefined {
+  const market = GammaMarket.safeParse(json)
+  if (!market.success) return undefined
+  const { slug, question, negRisk, questionID, negRiskRequestID, endDate, ...status } = market.data
+  const statuses = z.array(z.string()).safeParse(jsonOf(status.umaResolutionStatuses ?? ''))
+  return {
+    slug,
+    title: question ?? slug,
+    questionId: negRisk === true ? negRiskRequestID : questionID,
+    endsAt: endDate,
+    status: status.umaResolutionStatus,
+    statuses: statuses.success ? statuses.data : [],
   }
 }
 
 /** `undefined` for 404. */
-async function textAt(fetch: Fetch, url: string, signal: AbortSignal): Promise<string | undefined> {
+async function textAt(
+  fetch: Fetch,
+  url: string,
+  signal: AbortSignal,
+  maxBytes = maxAnswerBytes,
+): Promise<string | undefined> {
   try {
     const { status, body, headers } = await fetch(url, {
       headers: { accept: 'application/json' },
@@ -52,9 +127,9 @@ async function textAt(fetch: Fetch, url: string, signal: AbortSignal): Promise<s
       signal,
     })
     if (status === 200) {
-      const text = await readCapped(body, maxAnswerBytes)
+      const text = await readCapped(body, maxBytes)
       if (text !== undefined) return text
-      throw new SlugLookUpError(`the answer is over ${maxAnswerBytes} bytes`)
+      throw new SlugLookUpError(`the answer is over ${maxBytes} bytes`)
     }
     // The connection may be gone already, and nobody wants this body.
     body?.cancel().catch(() => undefined)

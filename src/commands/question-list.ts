@@ -1,0 +1,400 @@
+/** Where `proposer questions list` looks, and what each source cannot know (contract §6). */
+import { aggregating } from '../core/chain/aggregate.js'
+import { createRoundReader, type RegistryEntry } from '../core/chain/questions.js'
+import type { Contracts } from '../core/chain/round.js'
+import { onChain } from '../core/chain/unavailable.js'
+import { roundsOf } from '../core/client/questions/facts.js'
+import {
+  byGateway,
+  type Candidate,
+  fromLogs,
+  fromMarkets,
+  type ListedQuestion,
+  onlyWanted,
+  type QuestionSource,
+  unconfirmed,
+} from '../core/client/questions/listing.js'
+import { scanFacts } from '../core/client/questions/scan.js'
+import { chainNow } from '../core/client/trust/context.js'
+import { contractsOf, type Trust } from '../core/client/trust/trust.js'
+import { yieldToEvents } from '../core/io/serving/load.js'
+import { type Chain, type Hex, type Markets, SlugLookUpError } from '../core/ports.js'
+import { UnavailableError, UsageError } from '../core/protocol/errors.js'
+import { limits, zeroAddress } from '../core/protocol/words.js'
+import { contextSource } from './session/question.js'
+import { builtInPins, type Session } from './session/session.js'
+import type { Context } from './terminal/context.js'
+import { counted, timeText } from './terminal/render.js'
+
+export interface Asked {
+  readonly source: QuestionSource | undefined
+  readonly questionsFile: string | undefined
+  readonly isMine: boolean
+  readonly isAll: boolean
+  readonly closingMs: number | undefined
+  readonly since: { readonly spanMs: number } | { readonly atMs: number }
+  readonly limit: number
+}
+
+export interface Found {
+  readonly questions: readonly ListedQuestion[]
+  readonly source: QuestionSource
+  /** How far was looked back, RFC 3339; null where the source has no such bound. */
+  readonly since: string | null
+  /** Candidates behind the limit; null where nobody knows how many there are. */
+  readonly leftOut: number | null
+  /** What the source cannot know, for people. */
+  readonly notes: readonly string[]
+}
+
+interface Search {
+  readonly context: Context
+  readonly session: Session
+  readonly asked: Asked
+  readonly trust: Trust
+  /** Reads are folded; absent without a node. */
+  readonly chain: Chain | undefined
+  readonly nowMs: number
+  readonly sinceMs: number
+  readonly signed: Signed
+  isWanted(question: ListedQuestion): boolean
+}
+
+/** What this home has signed for, and with which wallets. */
+interface Signed {
+  readonly ids: ReadonlySet<string>
+  readonly wallets: ReadonlySet<string>
+}
+
+/**
+ * UsageError `no_source`, `two_sources`, `closing_unknown`; UnavailableError where chain, gateway
+ * or Gamma does not answer.
+ */
+export async function findQuestions(
+  context: Context,
+  session: Session,
+  asked: Asked,
+): Promise<Found> {
+  const { local } = session.settings
+  const isFile = asked.questionsFile !== undefined
+  if (isFile && (asked.source ?? 'registry') !== 'registry')
+    throw new UsageError(
+      'two_sources',
+      `--questions is a registry, and --source is ${asked.source}`,
+      'leave out one of them',
+    )
+  if (local !== undefined && !isFile && (asked.source ?? 'registry') === 'registry')
+    return fromLocal(context, session, asked, local.value)
+  const builtIn = await builtInPins(context, session.settings)
+  // Looking needs no spender.
+  const trust =
+    builtIn === undefined
+      ? await session.trust()
+      : { ...builtIn, signed_proposer: builtIn.signed_proposer ?? zeroAddress }
+  const chain = await session.chain()
+  const nowMs =
+    chain === undefined
+      ? context.clock.nowMs()
+      : 1000 * (await chainNow(chain, trust, context.clock))
+  const search = await searchOf(context, session, asked, { trust, chain, nowMs })
+  const markets = await session.markets()
+  const source = asked.source ?? defaultSource(search, markets !== undefined)
+  if (source !== 'gamma') refuseClosing(asked, source)
+  if (source === 'gamma') return fromGamma(search, markets)
+  if (source === 'chain') return fromChain(search)
+  const { readQuestionsFile } = await import('../core/host/local-registry.js')
+  const entries =
+    asked.questionsFile === undefined
+      ? Object.entries(trust.slugs).map(([slug, questionId]) => ({ slug, questionId }))
+      : await readQuestionsFile(context, asked.questionsFile)
+  return fromRegistry(search, entries)
+}
+
+function defaultSource({ trust, chain, asked }: Search, hasMarkets: boolean): QuestionSource {
+  if (asked.questionsFile !== undefined) return 'registry'
+  if (hasMarkets) return 'gamma'
+  if (chain !== undefined) return 'chain'
+  // What `serve --dev` and `devchain` print names all of their questions.
+  if (Object.keys(trust.slugs).length > 0) return 'registry'
+  throw new UsageError(
+    'no_source',
+    'no node, no market API and no pinned slug tells of questions',
+    'give --rpc-url <url>, --local <gateway.json> or --questions <file>',
+  )
+}
+
+/** Only Gamma knows when an event ends. */
+function refuseClosing({ closingMs }: Asked, source: QuestionSource): void {
+  if (closingMs === undefined) return
+  throw new UsageError(
+    'closing_unknown',
+    `--closing is not known to the source ${source}: only gamma tells when an event ends`,
+    'add --source gamma, or leave out --closing',
+  )
+}
+
+async function searchOf(
+  context: Context,
+  session: Session,
+  asked: Asked,
+  { trust, chain, nowMs }: Pick<Search, 'trust' | 'chain' | 'nowMs'>,
+): Promise<Search> {
+  const authorizations = asked.isMine ? (await session.journal.load()).authorizations : []
+  const signed: Signed = {
+    ids: new Set(authorizations.map((one) => one.signed.questionId)),
+    wallets: new Set(authorizations.map((one) => one.signed.terms.proposer)),
+  }
+  const isMine = ({ question_id, proposed_by }: ListedQuestion) =>
+    signed.ids.has(question_id) || signed.wallets.has(proposed_by ?? '')
+  const untilMs = asked.closingMs === undefined ? undefined : nowMs + asked.closingMs
+  const endsInTime = ({ ends_at }: ListedQuestion) =>
+    untilMs === undefined || (ends_at !== null && Date.parse(ends_at) <= untilMs)
+  const isOpen = ({ state }: ListedQuestion) => state === null || state === 'requested'
+  return {
+    context,
+    session,
+    asked,
+    trust,
+    chain: chain && aggregating(chain, yieldToEvents),
+    nowMs,
+    sinceMs: 'atMs' in asked.since ? asked.since.atMs : nowMs - asked.since.spanMs,
+    signed,
+    isWanted: (one) => endsInTime(one) && (asked.isMine ? isMine(one) : asked.isAll || isOpen(one)),
+  }
+}
+
+/** Candidates that a node knows. `since`, `notes` and the rest are their source's. */
+async function confirm(
+  { context, session, asked, isWanted }: Search,
+  chain: Chain,
+  contracts: Contracts,
+  candidates: readonly Candidate[],
+  source: QuestionSource,
+  limit = asked.limit,
+) {
+  const progress = context.output.progress(`asking for ${counted(candidates.length, 'question')}`)
+  try {
+    return await onlyWanted(createRoundReader(chain, contracts), candidates, {
+      source,
+      limit,
+      isWanted,
+      signal: session.signal,
+      onProgress: (done) => progress.update(`asked for ${done} of ${candidates.length} questions`),
+    })
+  } finally {
+    progress.stop()
+  }
+}
+
+const moreNote = (count: number) =>
+  count === 0 ? [] : [`${counted(count, 'candidate')} behind the limit: raise --limit to see more`]
+
+async function fromChain(search: Search): Promise<Found> {
+  const { context, session, asked, trust, chain, sinceMs, signed } = search
+  if (chain === undefined)
+    throw new UsageError(
+      'no_rpc_url',
+      '--source chain needs a node, and none is configured',
+      'give --rpc-url <url>, or set PROPOSER_RPC_URL',
+    )
+  const contracts = contractsOf(trust)
+  const notes: string[] = []
+  const progress = context.output.progress('reading the logs of the oracle')
+  const { facts, from } = await onChain(() =>
+    scanFacts(
+      {
+        ...{ chain, contracts, files: context.files, hash: context.hash },
+        home: session.settings.home.value,
+        signal: session.signal,
+        onProgress: (block, head) => progress.update(`reading logs: block ${block} of ${head}`),
+        onNote: (text) => notes.push(text),
+      },
+      BigInt(Math.floor(Math.max(0, sinceMs) / 1000)),
+    ),
+  ).finally(progress.stop)
+  const { rounds, unnamed } = roundsOf(facts, contracts)
+  const slugs = new Map(Object.entries(trust.slugs).map(([slug, id]) => [id, slug]))
+  const wanted = rounds.filter(({ questionId, state, proposer, openedAt }) => {
+    if (asked.isMine) return signed.ids.has(questionId) || signed.wallets.has(proposer ?? '')
+    return asked.isAll || (state === 'requested' && (openedAt ?? 0) >= Number(from))
+  })
+  const seen = new Set(wanted.map(({ questionId }) => questionId))
+  const older = [...signed.ids].filter((id) => !seen.has(id as Hex))
+  const { questions, unseen } = await confirm(
+    search,
+    chain,
+    contracts,
+    [...fromLogs(wanted, slugs), ...older.map((id) => candidateOf(id as Hex, slugs))],
+    'chain',
+  )
+  const since = instant(sinceMs)
+  return {
+    ...{ questions, source: 'chain', since, leftOut: unseen },
+    notes: [
+      `the chain was looked at since ${timeText(since)}; it tells neither when an event ends nor slugs that are not pinned`,
+      ...(unnamed === 0
+        ? []
+        : [`${counted(unnamed, 'open round')} of requesters whose logs tell no question id`]),
+      ...notes,
+      ...moreNote(unseen),
+    ],
+  }
+}
+
+const candidateOf = (questionId: Hex, slugs: ReadonlyMap<Hex, string>): Candidate => ({
+  questionId,
+  slug: slugs.get(questionId),
+})
+
+const instant = (ms: number) => new Date(Math.max(0, Math.floor(ms / 1000)) * 1000).toISOString()
+
+/** The registry of a gateway's configuration, read as that gateway would. */
+async function fromLocal(
+  context: Context,
+  session: Session,
+  asked: Asked,
+  path: string,
+): Promise<Found> {
+  refuseClosing(asked, 'registry')
+  const { readRegistry } = await import('../core/host/local-registry.js')
+  const { entries, contracts, chain } = await readRegistry(context, path)
+  const trust = {} as Trust
+  const nowMs = context.clock.nowMs()
+  const search = await searchOf(context, session, asked, { trust, chain, nowMs })
+  return registryOnChain(search, chain, contracts, entries)
+}
+
+async function fromRegistry(search: Search, entries: readonly RegistryEntry[]): Promise<Found> {
+  const { context, session, asked, trust, chain, isWanted } = search
+  if (chain !== undefined) return registryOnChain(search, chain, contractsOf(trust), entries)
+  const source = await contextSource(context, session)
+  const questions: ListedQuestion[] = []
+  let next = 0
+  while (next < entries.length && questions.length < asked.limit) {
+    const some = entries.slice(next, next + limits.batchItems)
+    const ids = some.map(({ questionId }) => questionId)
+    const results = await source.contexts(ids, { signal: session.signal })
+    for (const [index, result] of results.entries()) {
+      const entry = some[index]
+      if (entry === undefined) continue
+      if (result.error instanceof UnavailableError) throw result.error
+      const question = result.context && byGateway(entry, result.context)
+      if (question !== undefined && isWanted(question)) questions.push(question)
+    }
+    next += some.length
+  }
+  const shown = questions.slice(0, asked.limit)
+  const leftOut = entries.length - next + questions.length - shown.length
+  return {
+    ...{ questions: shown, source: 'registry', since: null, leftOut },
+    notes: [
+      'the gateway was asked about the pinned slugs: it tells open questions alone, without reward and earlier rounds; a node (--rpc-url) tells all',
+      ...moreNote(leftOut),
+    ],
+  }
+}
+
+async function registryOnChain(
+  search: Search,
+  chain: Chain,
+  contracts: Contracts,
+  entries: readonly RegistryEntry[],
+): Promise<Found> {
+  const candidates = entries.map((entry) => ({
+    ...{ questionId: entry.questionId, slug: entry.slug, entry },
+  }))
+  // A registry is short, and only the chain knows which rounds were opened again.
+  const all = await confirm(search, chain, contracts, candidates, 'registry', candidates.length)
+  const questions = all.questions.slice(0, search.asked.limit)
+  const leftOut = all.questions.length - questions.length
+  return {
+    ...{ questions, source: 'registry', since: null, leftOut },
+    notes: [
+      'the registry alone was looked at: what it does not name is not listed',
+      ...moreNote(leftOut),
+    ],
+  }
+}
+
+/** Markets of one call, and how many calls at most. */
+const marketsAtOnce = 100
+const mostPages = 30
+const gammaLimitMs = 20_000
+
+async function fromGamma(search: Search, markets: Markets | undefined): Promise<Found> {
+  const { session, asked, trust, chain, nowMs, sinceMs, isWanted } = search
+  if (markets === undefined)
+    throw new UsageError(
+      'no_gamma_url',
+      '--source gamma needs the address of a market API, and none is configured',
+      'give --gamma-url https://gamma-api.polymarket.com, or `proposer config set gamma-url` with it',
+    )
+  const found: ListedQuestion[] = []
+  const since = instant(sinceMs)
+  const endsBefore = asked.closingMs === undefined ? undefined : instant(nowMs + asked.closingMs)
+  let isLast = false
+  let page = 0
+  for (; page < mostPages && !isLast && found.length < asked.limit; page++) {
+    const offset = page * marketsAtOnce
+    const query = { endsAfter: since, endsBefore, offset, limit: marketsAtOnce }
+    const read = await orGammaDown(session.signal, (signal) => markets.page(query, signal))
+    isLast = read.isLast
+    const left = asked.limit - found.length
+    if (chain === undefined) {
+      const open = read.markets.filter(
+        ({ status }) => asked.isAll || asked.isMine || (status ?? 'requested') === 'requested',
+      )
+      const rows = fromMarkets(open).map((one) => unconfirmed(one, 'gamma'))
+      found.push(...rows.filter(isWanted).slice(0, left))
+      continue
+    }
+    const candidates = fromMarkets(read.markets)
+    const { questions } = await confirm(
+      search,
+      chain,
+      contractsOf(trust),
+      candidates,
+      'gamma',
+      left,
+    )
+    found.push(...questions)
+  }
+  const questions = [
+    ...found.filter(({ reopened }) => reopened === true),
+    ...found.filter(({ reopened }) => reopened !== true),
+  ]
+  return {
+    ...{
+      questions,
+      source: 'gamma',
+      since,
+      leftOut: isLast && found.length < asked.limit ? 0 : null,
+    },
+    notes: [
+      `Gamma was asked for events that end after ${timeText(since)}`,
+      ...(chain === undefined
+        ? [
+            'without a node (--rpc-url) nothing of it is confirmed: bond, reward and state are not known',
+          ]
+        : []),
+      ...(isLast ? [] : ['Gamma has more: raise --limit, or narrow it with --closing and --since']),
+    ],
+  }
+}
+
+/** UnavailableError `gamma_unavailable` where nothing came in time. */
+export async function orGammaDown<T>(
+  outer: AbortSignal,
+  ask: (signal: AbortSignal) => Promise<T>,
+): Promise<T> {
+  const signal = AbortSignal.any([outer, AbortSignal.timeout(gammaLimitMs)])
+  try {
+    return await ask(signal)
+  } catch (error) {
+    outer.throwIfAborted()
+    if (!(error instanceof SlugLookUpError)) throw error
+    throw new UnavailableError('gamma_unavailable', `Gamma does not answer: ${error.message}`, {
+      hint: 'try again later, or look on the chain: --source chain --rpc-url <url>',
+    })
+  }
+}

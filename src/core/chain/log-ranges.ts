@@ -1,0 +1,57 @@
+/** Many blocks of logs from a node that answers only so many at once (domain §10). */
+import { type Chain, ChainError, type ChainLog } from '../ports.js'
+
+/** Blocks of the first question: most public nodes answer as many. */
+const firstSpan = 2_000n
+const largestSpan = 100_000n
+/** Answers in a row before a span that was refused is tried again. */
+const answersBeforeGrowth = 8
+/** How often a node that does not answer is asked for less, one after the other. */
+const silencesAllowed = 3
+
+export type LogFilter = Omit<Parameters<Chain['logs']>[0], 'fromBlock' | 'toBlock'>
+
+/** Logs of the blocks `from` to `to`, both included. */
+export interface LogRange {
+  readonly from: bigint
+  readonly to: bigint
+  readonly logs: readonly ChainLog[]
+}
+
+/**
+ * The logs of the blocks `from` to `to` in order, in ranges that follow on one another: no block is
+ * left out, none comes twice. A refused range is halved, an answered one doubled. Rejects with
+ * `ChainError` where a node refuses a single block, or is silent several times in a row, and with
+ * the signal's reason.
+ */
+export async function* logRanges(
+  chain: Pick<Chain, 'logs'>,
+  filter: LogFilter,
+  { from, to }: { readonly from: bigint; readonly to: bigint },
+  signal?: AbortSignal,
+): AsyncGenerator<LogRange> {
+  let [at, span, most] = [from, firstSpan, largestSpan]
+  let [answers, silences] = [0, 0]
+  while (at <= to) {
+    signal?.throwIfAborted()
+    const end = at + span - 1n < to ? at + span - 1n : to
+    let logs: readonly ChainLog[]
+    try {
+      logs = await chain.logs({ ...filter, fromBlock: at, toBlock: end })
+    } catch (error) {
+      if (!(error instanceof ChainError) || end === at) throw error
+      // Too much to answer in time looks like silence.
+      if (error.kind === 'unavailable' ? ++silences > silencesAllowed : error.kind !== 'refused')
+        throw error
+      span = (end - at + 1n) / 2n
+      most = span
+      answers = 0
+      continue
+    }
+    yield { from: at, to: end, logs }
+    at = end + 1n
+    silences = 0
+    if (++answers % answersBeforeGrowth === 0) most = largestSpan
+    span = span * 2n < most ? span * 2n : most
+  }
+}

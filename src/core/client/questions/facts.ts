@@ -1,0 +1,204 @@
+/** What the chain's logs tell about rounds: when they opened, and how they ended (domain §4, §5). */
+import { decodeEventLog } from 'viem'
+import * as z from 'zod/mini'
+import { oracleAbi, topics } from '../../chain/contracts.js'
+import { type Contracts, keccakHex } from '../../chain/round.js'
+import type { ChainLog, Hex } from '../../ports.js'
+import { Address, Bytes32, Uint256 } from '../../protocol/schema.js'
+import { lowercase } from '../../protocol/words.js'
+
+const oracleKinds = {
+  [topics.requestPrice]: 'RequestPrice',
+  [topics.proposePrice]: 'ProposePrice',
+  [topics.disputePrice]: 'DisputePrice',
+  [topics.settle]: 'Settle',
+} as const
+
+/** Topic 0 of every log that is read. */
+const followed: readonly Hex[] = [
+  topics.requestPrice,
+  topics.proposePrice,
+  topics.disputePrice,
+  topics.settle,
+  topics.questionReset,
+  topics.requestInitialized,
+  topics.requestRerequested,
+]
+
+/** Where a log stands, and what it says. Plain data: facts are kept in a file. */
+const place = { block: z.int(), index: z.int() }
+export const Fact = z.union([
+  /** Of a round: `text` is the hash of its ancillary data. */
+  z.object({
+    ...place,
+    kind: z.enum(['RequestPrice', 'ProposePrice', 'DisputePrice', 'Settle']),
+    oracle: Address,
+    requester: Address,
+    identifier: Bytes32,
+    text: Bytes32,
+    timestamp: Uint256,
+    proposer: z.optional(Address),
+  }),
+  /** Of a question at its requester; `timestamp`: the round that it means, where it says so. */
+  z.object({
+    ...place,
+    kind: z.enum(['reset', 'named']),
+    requester: Address,
+    questionId: Bytes32,
+    timestamp: z.optional(Uint256),
+  }),
+])
+export type Fact = z.infer<typeof Fact>
+
+/** The filter of all logs that make facts. */
+export const factFilter = ({ oracles, requesters }: Contracts) => ({
+  addresses: [...new Set([...oracles, ...requesters.map(({ address }) => address)])],
+  topics: [followed],
+})
+
+/** The fact of a log; `undefined` for one of a requester that is not pinned, or of another form. */
+export function factOf(log: ChainLog, { oracles, requesters }: Contracts): Fact | undefined {
+  const [kind, first, second] = log.topics
+  if (kind === undefined || first === undefined) return undefined
+  const at = { block: Number(log.blockNumber), index: log.logIndex }
+  const isPinned = (requester: string) => requesters.some(({ address }) => address === requester)
+  if (!oracles.includes(log.address)) {
+    if (!isPinned(log.address)) return undefined
+    const named = { ...at, requester: log.address, questionId: first }
+    if (kind === topics.questionReset) return { ...named, kind: 'reset' }
+    if (second === undefined) return undefined
+    const timestamp = String(BigInt(second))
+    return { ...named, kind: kind === topics.requestRerequested ? 'reset' : 'named', timestamp }
+  }
+  const eventName = oracleKinds[kind as keyof typeof oracleKinds]
+  if (eventName === undefined) return undefined
+  const args = argsOf(log, eventName)
+  if (args === undefined || !isPinned(lowercase(args.requester))) return undefined
+  return {
+    ...at,
+    kind: eventName,
+    oracle: log.address,
+    requester: lowercase(args.requester),
+    identifier: args.identifier,
+    text: keccakHex(args.ancillaryData),
+    timestamp: String(args.timestamp),
+    ...('proposer' in args ? { proposer: lowercase(args.proposer) } : {}),
+  }
+}
+
+function argsOf(
+  { data, topics: found }: ChainLog,
+  eventName: (typeof oracleKinds)[keyof typeof oracleKinds],
+) {
+  try {
+    return decodeEventLog({ abi: oracleAbi, eventName, data, topics: found as [Hex, ...Hex[]] })
+      .args
+  } catch {
+    // Any contract may log a topic with other data.
+    return undefined
+  }
+}
+
+/** A question's newest round as the logs tell it; the chain has to be asked what holds now. */
+export interface SeenRound {
+  readonly questionId: Hex
+  readonly requester: Address
+  readonly timestamp: string
+  readonly state: 'requested' | 'proposed' | 'disputed' | 'settled'
+  readonly proposer?: Address | undefined
+  /** An earlier round of the question is known to have ended. */
+  readonly isReopened: boolean
+  /** Block of the request; `undefined` where it lies before the facts. */
+  readonly openedAt: number | undefined
+}
+
+type RoundFact = Extract<Fact, { readonly text: Hex }>
+const isRoundFact = (fact: Fact): fact is RoundFact => 'text' in fact
+const ends = { ProposePrice: 'proposed', DisputePrice: 'disputed', Settle: 'settled' } as const
+
+/**
+ * The newest round of every question that the facts name, in the order of their requests. Facts may
+ * come in any order, and more than once. `unnamed`: rounds whose question id no log tells, as those
+ * of kind `direct`.
+ */
+export function roundsOf(
+  facts: readonly Fact[],
+  { requesters }: Contracts,
+): { readonly rounds: readonly SeenRound[]; readonly unnamed: number } {
+  const ordered = [...facts].sort((a, b) => a.block - b.block || a.index - b.index)
+  const kinds = new Map(requesters.map(({ address, kind }) => [address, kind]))
+  const groups = grouped(ordered)
+  const names = new Map<string, Set<Hex>>()
+  const resets = new Map<string, number>()
+  for (const fact of ordered) {
+    if (isRoundFact(fact)) continue
+    const { requester, questionId, timestamp, kind, block } = fact
+    if (kind === 'reset') resets.set(`${requester} ${questionId}`, block)
+    if (timestamp === undefined) continue
+    const key = `${requester} ${timestamp}`
+    names.set(key, (names.get(key) ?? new Set()).add(questionId))
+  }
+  const found = new Map<string, SeenRound>()
+  let unnamed = 0
+  for (const group of groups.values()) {
+    const newest = newestOf(group)
+    const { requester, timestamp, text, state } = newest
+    const kind = kinds.get(requester)
+    const ids =
+      kind === 'oo-reporter'
+        ? [...(names.get(`${requester} ${timestamp}`) ?? [])]
+        : kind === 'direct'
+          ? []
+          : [text]
+    if (ids.length === 0 && state === 'requested') unnamed++
+    for (const questionId of ids) {
+      const key = `${requester} ${questionId}`
+      const isReopened = newest.isReopened || resets.has(key)
+      const { openedAt, proposer } = newest
+      const seen = { questionId, requester, timestamp, state, proposer, isReopened, openedAt }
+      const other = found.get(key)
+      // Reporter rounds of one second share their names; an open one is worth a look at the chain.
+      if (other === undefined || isNewer(seen, other)) found.set(key, seen)
+    }
+  }
+  const rounds = [...found.values()].sort((a, b) => (a.openedAt ?? 0) - (b.openedAt ?? 0))
+  return { rounds, unnamed }
+}
+
+const isNewer = (one: SeenRound, other: SeenRound) =>
+  BigInt(one.timestamp) > BigInt(other.timestamp) ||
+  (one.timestamp === other.timestamp && one.state === 'requested')
+
+const groupOf = ({ oracle, requester, identifier, text }: RoundFact) =>
+  `${oracle} ${requester} ${identifier} ${text}`
+
+function grouped(facts: readonly Fact[]): Map<string, RoundFact[]> {
+  const groups = new Map<string, RoundFact[]>()
+  for (const fact of facts) {
+    if (!isRoundFact(fact)) continue
+    const group = groups.get(groupOf(fact))
+    if (group === undefined) groups.set(groupOf(fact), [fact])
+    else group.push(fact)
+  }
+  return groups
+}
+
+/** Facts of one question in order: its round with the latest timestamp. */
+function newestOf(group: readonly RoundFact[]) {
+  const timestamp = String(
+    group.reduce((most, one) => (BigInt(one.timestamp) > most ? BigInt(one.timestamp) : most), 0n),
+  )
+  const own = group.filter((one) => one.timestamp === timestamp)
+  const end = own.findLast(({ kind }) => kind !== 'RequestPrice')
+  const [{ requester, text } = {} as RoundFact] = own
+  return {
+    requester,
+    text,
+    timestamp,
+    state:
+      end === undefined || end.kind === 'RequestPrice' ? ('requested' as const) : ends[end.kind],
+    proposer: end?.proposer,
+    isReopened: own.length < group.length,
+    openedAt: own.find(({ kind }) => kind === 'RequestPrice')?.block,
+  }
+}

@@ -1,0 +1,190 @@
+/** Questions as `proposer questions list` shows them (contract §6): found somewhere, then asked on the chain. */
+import { titleOf } from '../../chain/ancillary.js'
+import { knownToken } from '../../chain/profiles.js'
+import type { RegistryEntry, RoundReader } from '../../chain/questions.js'
+import type { Round } from '../../chain/round.js'
+import { onChain } from '../../chain/unavailable.js'
+import type { Hex, Market } from '../../ports.js'
+import type { Address } from '../../protocol/schema.js'
+import type { QuestionContext } from '../trust/context.js'
+import type { SeenRound } from './facts.js'
+
+export type QuestionSource = 'registry' | 'chain' | 'gamma'
+
+/** A question that may be open, and what its source knows of it. */
+export interface Candidate {
+  readonly questionId: Hex
+  readonly slug?: string | undefined
+  readonly title?: string | undefined
+  /** RFC 3339. */
+  readonly endsAt?: string | undefined
+  readonly isReopened?: boolean
+  /** Where the source names the requester, or the request itself. */
+  readonly entry?: RegistryEntry | undefined
+}
+
+/**
+ * Amounts in raw token units. What the source cannot know is null. Titles and labels are outside
+ * text (R20).
+ */
+export interface ListedQuestion {
+  readonly question_id: Hex
+  readonly slug: string | null
+  readonly title: string | null
+  readonly outcomes: readonly { readonly outcome: string; readonly label: string }[]
+  readonly bond: string | null
+  readonly reward: string | null
+  /** Of the round on the oracle, or `paused`. */
+  readonly state: string | null
+  readonly proposed_by: Address | null
+  readonly ends_at: string | null
+  readonly round_timestamp: string | null
+  readonly source: QuestionSource
+  readonly reopened: boolean | null
+  readonly requester: string | null
+  readonly token: Round['token'] | null
+  /** Who says what the source alone cannot: `null` where nobody was asked. */
+  readonly confirmed_by: 'chain' | 'gateway' | null
+}
+
+/** Candidates of the logs. `slugs`: the pinned ones, by question id. */
+export const fromLogs = (
+  rounds: readonly SeenRound[],
+  slugs: ReadonlyMap<Hex, string>,
+): readonly Candidate[] =>
+  rounds.map(({ questionId, requester, isReopened }) => ({
+    questionId,
+    slug: slugs.get(questionId),
+    isReopened,
+    entry: { questionId, requester },
+  }))
+
+/** Candidates of Gamma's markets; those without a question of the oracle are none. */
+export const fromMarkets = (markets: readonly Market[]): readonly Candidate[] =>
+  markets.flatMap(({ questionId, slug, title, endsAt, statuses }) =>
+    questionId === undefined
+      ? []
+      : [{ questionId, slug, title, endsAt, isReopened: statuses.includes('disputed') }],
+  )
+
+/** A question as the chain shows it, with what only its source knows. */
+export const byChain = (
+  { slug, title, endsAt, isReopened }: Candidate,
+  round: Round,
+  source: QuestionSource,
+): ListedQuestion => ({
+  question_id: round.questionId,
+  slug: slug ?? null,
+  title: titleOf(round.ancillaryData) ?? title ?? null,
+  outcomes: labelled(round.outcomes),
+  bond: String(round.totalBondRaw),
+  reward: String(round.rewardRaw),
+  state: round.paused && round.state === 'requested' ? 'paused' : round.state,
+  proposed_by: round.proposer ?? null,
+  ends_at: endsAt ?? null,
+  round_timestamp: round.timestamp,
+  source,
+  reopened: round.isReopened || isReopened === true,
+  requester: round.requester,
+  token: round.token,
+  confirmed_by: 'chain',
+})
+
+/** An open question as a gateway tells it, which knows neither reward nor earlier rounds. */
+export const byGateway = (candidate: Candidate, context: QuestionContext): ListedQuestion => ({
+  ...unconfirmed(candidate, 'registry'),
+  title: titleOf(context.request.ancillary_data as Hex) ?? null,
+  outcomes: labelled(context.outcomes ?? []),
+  bond: context.bond.required_bond,
+  state: 'requested',
+  round_timestamp: context.request.timestamp,
+  requester: context.request.requester,
+  token: tokenOf(context),
+  confirmed_by: 'gateway',
+})
+
+function tokenOf({ token, signing, bond }: QuestionContext): Round['token'] | null {
+  const address = bond.token as Address
+  const units = knownToken(signing.chain_id, address) ?? token
+  return units === undefined ? null : { ...units, address }
+}
+
+/** A question as its source alone tells it. */
+export const unconfirmed = (
+  { questionId, slug, title, endsAt }: Candidate,
+  source: QuestionSource,
+): ListedQuestion => ({
+  question_id: questionId,
+  slug: slug ?? null,
+  title: title ?? null,
+  outcomes: [],
+  bond: null,
+  reward: null,
+  state: null,
+  proposed_by: null,
+  ends_at: endsAt ?? null,
+  round_timestamp: null,
+  source,
+  reopened: null,
+  requester: null,
+  token: null,
+  confirmed_by: null,
+})
+
+const labelled = (outcomes: Round['outcomes']): ListedQuestion['outcomes'] =>
+  outcomes.filter(({ allowed }) => allowed).map(({ outcome, label }) => ({ outcome, label }))
+
+/** Re-opened rounds first: they are soonest answered by another. Then as the source has them. */
+export const reopenedFirst = <T extends { readonly isReopened?: boolean }>(
+  candidates: readonly T[],
+): readonly T[] => [
+  ...candidates.filter(({ isReopened }) => isReopened === true),
+  ...candidates.filter(({ isReopened }) => isReopened !== true),
+]
+
+/** Questions asked on the chain at a time. */
+const askedAtOnce = 50
+
+/**
+ * The questions that the chain knows, as far as they are wanted, up to `limit`; re-opened ones
+ * first. `unseen`: candidates that were not asked about, because there were enough. UnavailableError
+ * where the chain does not answer.
+ */
+export async function onlyWanted(
+  reader: RoundReader,
+  candidates: readonly Candidate[],
+  wanted: {
+    readonly source: QuestionSource
+    readonly limit: number
+    readonly isWanted: (question: ListedQuestion) => boolean
+    readonly signal?: AbortSignal
+    readonly onProgress?: (asked: number) => void
+  },
+): Promise<{ readonly questions: readonly ListedQuestion[]; readonly unseen: number }> {
+  const found: ListedQuestion[] = []
+  const ordered = reopenedFirst(candidates)
+  let asked = 0
+  while (asked < ordered.length && found.length < wanted.limit) {
+    wanted.signal?.throwIfAborted()
+    const some = ordered.slice(asked, asked + askedAtOnce)
+    const rounds = await onChain(() =>
+      Promise.all(some.map(({ questionId, entry }) => reader.read(questionId, entry))),
+    )
+    for (const [index, round] of rounds.entries()) {
+      const candidate = some[index]
+      if (round === undefined || candidate === undefined) continue
+      const question = byChain(candidate, round, wanted.source)
+      if (wanted.isWanted(question)) found.push(question)
+    }
+    asked += some.length
+    wanted.onProgress?.(asked)
+  }
+  const [questions, over] = [found.slice(0, wanted.limit), Math.max(0, found.length - wanted.limit)]
+  return {
+    questions: [
+      ...questions.filter(({ reopened }) => reopened === true),
+      ...questions.filter(({ reopened }) => reopened !== true),
+    ],
+    unseen: ordered.length - asked + over,
+  }
+}

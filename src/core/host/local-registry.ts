@@ -1,0 +1,41 @@
+/** The question registry of a configuration, for commands that list it (contract §6, --local). */
+import type { RegistryEntry } from '../chain/questions.js'
+import type { Contracts } from '../chain/round.js'
+import { configuredContracts } from '../gateway/config.js'
+import { mergedRegistry, parseRegistry } from '../gateway/operator/registry.js'
+import { readJsonFile } from '../io/json-file.js'
+import type { Chain, Machine } from '../ports.js'
+import { expectedChain, loadConfig, pastedCommand, registryOf, settingsOf } from './config-file.js'
+import { readPlaced } from './held-store.js'
+
+/** What a gateway's registry names, and how its configuration reads the chain. */
+export interface LocalRegistry {
+  readonly entries: readonly RegistryEntry[]
+  readonly contracts: Contracts
+  readonly chain: Chain
+}
+
+/**
+ * The questions of a configuration and its store, for looking only (R24). UsageError for files that
+ * cannot be read.
+ */
+export async function readRegistry(machine: Machine, path: string): Promise<LocalRegistry> {
+  const loaded = await loadConfig(machine, path)
+  const { config } = loaded
+  const configured = await registryOf(machine, loaded)
+  const ledger = await readPlaced(machine, loaded, settingsOf(config, undefined))
+  try {
+    const entries = mergedRegistry(configured, ledger.questions, pastedCommand(loaded))
+    const chain = await machine.edges.chain(config.chain.rpc_urls, expectedChain(config))
+    return { entries, contracts: configuredContracts(config), chain }
+  } finally {
+    await ledger.close()
+  }
+}
+
+/** The entries of a questions.json by itself. UsageError as `parseRegistry`, or for the file. */
+export const readQuestionsFile = async (
+  machine: Machine,
+  path: string,
+): Promise<readonly RegistryEntry[]> =>
+  parseRegistry(await readJsonFile(machine, path, 'give the path of a questions.json'), path)
