@@ -42,7 +42,7 @@ export {
 } from './core/client/propose/authorize.js'
 export type { RowResult } from './core/client/propose/batch.js'
 export type { SettledEarlier } from './core/client/propose/earlier.js'
-export type { Intent } from './core/client/propose/intent.js'
+export type { Intent, IntentInWords } from './core/client/propose/intent.js'
 export type { Accepted, NotAccepted, SubmissionResult } from './core/client/propose/outcome.js'
 export type { Preview } from './core/client/propose/prepare.js'
 export { type ReplayResult, replay } from './core/client/propose/replay.js'

@@ -64,7 +64,7 @@ async function all<T>(results: AsyncIterable<T>): Promise<readonly T[]> {
 describe('one proposal', () => {
   test('is signed, admitted and followed to its end; the command line finds it in its journal', async () => {
     const proposer = await open()
-    const sent = await proposer.submit({ ...terms(), clientRef: 'mine' })
+    const sent = await proposer.submit({ ...terms(), outcome: 'yes', clientRef: 'mine' })
     expect(sent).toMatchObject({ outcome: 'accepted', status: 'received', earlier: [] })
     await world.become(sent.candidateId, { status: 'validated', validatedAtMs: 1 })
     await world.become(sent.candidateId, {
@@ -236,7 +236,8 @@ describe('what it refuses', () => {
     const proposer = await open()
     const wrong = [
       [{ identifier: 'Not A Slug', outcome: 'p2' }, 'invalid_identifier'],
-      [{ ...terms(), outcome: 'P9' as 'p1' }, 'bad_outcome'],
+      [{ ...terms('other'), outcome: '' }, 'bad_outcome'],
+      [{ ...terms(), outcome: 'Nobody' }, 'bad_outcome'],
     ] as const
     for (const [one, code] of wrong)
       await expect(proposer.submit(one)).rejects.toMatchObject({ code, meta: { exitCode: 2 } })

@@ -11,7 +11,7 @@ import { createGatewayClient } from '../client/gateway/gateway-client.js'
 import { openJournal } from '../client/journal/journal.js'
 import type { RowResult } from '../client/propose/batch.js'
 import type { SettledEarlier } from '../client/propose/earlier.js'
-import type { Intent } from '../client/propose/intent.js'
+import type { IntentInWords } from '../client/propose/intent.js'
 import type { Accepted } from '../client/propose/outcome.js'
 import { type ReplayResult, replay } from '../client/propose/replay.js'
 import { currentRound } from '../client/propose/round-over.js'
@@ -28,7 +28,7 @@ import { systemCurve } from '../io/secp256k1.js'
 import { systemPorts } from '../io/system.js'
 import type { Fetch, Signer } from '../ports.js'
 import { InterruptedError, UsageError } from '../protocol/errors.js'
-import { outcomeKeys } from '../protocol/proposal.js'
+import { wordFault } from '../protocol/outcome-words.js'
 import { isIdentifier } from '../protocol/words.js'
 import {
   type BotParts,
@@ -60,8 +60,11 @@ export interface ProposerOptions {
   readonly fetch?: Fetch | undefined
 }
 
-/** An answer to propose: the terms that are not given follow from the question's context. */
-export type ProposalTerms = Omit<Intent, 'proposer'>
+/**
+ * An answer to propose: `outcome` is p1 to p3, yes, no or a label of the question. Terms that are
+ * not given follow from its context.
+ */
+export type ProposalTerms = Omit<IntentInWords, 'proposer'>
 
 export interface CallLimits {
   /** Milliseconds for the whole call, retries included; default: 8 tries or 5 minutes. */
@@ -274,6 +277,6 @@ function requireTerms({ identifier, outcome }: ProposalTerms): void {
       'invalid_identifier',
       `"${identifier}" is neither a question id nor a slug`,
     )
-  if (!outcomeKeys.includes(outcome))
-    throw new UsageError('bad_outcome', `outcome ${outcome} is none of ${outcomeKeys.join(', ')}`)
+  const wrong = typeof outcome === 'string' ? wordFault(outcome) : 'is missing'
+  if (wrong !== undefined) throw new UsageError('bad_outcome', `outcome ${outcome} ${wrong}`)
 }

@@ -19,7 +19,6 @@ import type { Trust } from '../client/trust/trust.js'
 import { systemCurve } from '../io/secp256k1.js'
 import type { systemPorts } from '../io/system.js'
 import type { Chain, Signer } from '../ports.js'
-import type { OutcomeKey } from '../protocol/schema.js'
 
 /** What an opened proposer works with. */
 export interface BotParts {
@@ -39,7 +38,8 @@ export interface BotParts {
 export interface ProposalRow {
   /** Question id or slug. */
   readonly identifier: string
-  readonly outcome: OutcomeKey
+  /** p1, p2, p3, yes, no or a label of the question. */
+  readonly outcome: string
   /** Your own reference, kept in the journal. */
   readonly clientRef?: string | undefined
   /** Raw token units; default: the required bond and the headroom on it. */
