@@ -1,6 +1,7 @@
 /** `config`: preferences of the user, and where every setting comes from (contract §6, §7). */
 import { Command } from 'commander'
 import { fromCwd, homePaths } from '../core/io/home-paths.js'
+import { parseAmount } from '../core/protocol/amount.js'
 import { UsageError } from '../core/protocol/errors.js'
 import {
   type GlobalFlags,
@@ -8,7 +9,6 @@ import {
   homeSetting,
   isPathKey,
   isProfileKey,
-  maxAmountRaw,
   preferenceTree,
   profileKeys,
   profileSetting,
@@ -190,7 +190,7 @@ async function requireValue(key: string, value: string): Promise<void> {
   }
   if (key === 'gamma-url') requireGammaUrl({ value, from: key })
   if (key === 'headroom-percent') headroomBasisPoints({ value, from: key })
-  if (key === 'max-amount') maxAmountRaw({ value, from: key })
+  if (key === 'max-amount') parseAmount(value, key, true)
   if (key === 'rpc-url' && !URL.canParse(value)) {
     throw new UsageError(
       'bad_value',

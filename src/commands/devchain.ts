@@ -3,14 +3,17 @@
  * act on a running one (contract §6, §8).
  */
 import { Command } from 'commander'
+import { builtInProfile } from '../core/chain/profiles.js'
 import type { DevDescription } from '../core/devchain/dev-chain.js'
 import type { AdapterVerb, DevRound, DevWhitelist } from '../core/devchain/dev-verbs.js'
 import { fromCwd } from '../core/io/home-paths.js'
 import { aborted, endsAsServer } from '../core/io/interruption.js'
 import { ChainError } from '../core/ports.js'
+import { givenAddress } from '../core/protocol/address.js'
+import { parseAmount, toRaw } from '../core/protocol/amount.js'
 import { UnavailableError, UsageError } from '../core/protocol/errors.js'
 import { priceOf } from '../core/protocol/proposal.js'
-import type { Address, OutcomeKey } from '../core/protocol/schema.js'
+import type { OutcomeKey } from '../core/protocol/schema.js'
 import { isIdentifier } from '../core/protocol/words.js'
 import { noteQuestions, portNumber, unlessStopped, wholeNumber } from './hosting/foreground.js'
 import { type GlobalFlags, resolveSettings } from './session/settings.js'
@@ -163,12 +166,6 @@ const matching =
   }
 
 /** Operands and flags as the gateway or the chain would take them. Each throws UsageError. */
-const requireAddress = matching<Address>(
-  /^0x[0-9a-f]{40}$/,
-  new UsageError('bad_address', 'the address is not 0x and 40 lowercase hex digits', {
-    hint: 'give 0x and 40 hex digits, letters in lowercase; `proposer account list` shows yours',
-  }),
-)
 const requireOutcome = matching(
   /^p[123]$/,
   new UsageError('bad_outcome', '--outcome is none of p1, p2, p3', { hint: 'give p1, p2 or p3' }),
@@ -176,14 +173,14 @@ const requireOutcome = matching(
 const requireWhitelist = matching<DevWhitelist>(
   /^(default|nobody|everybody|0x[0-9a-f]{40})$/,
   new UsageError('bad_whitelist', 'no such whitelist', {
-    hint: 'give default, nobody, everybody or a lowercase address',
+    hint: 'give default, nobody, everybody or an address',
   }),
 )
-function requireRaw(name: string, text: string): bigint {
-  if (/^\d{1,30}$/.test(text)) return BigInt(text)
-  throw new UsageError('bad_amount', `${name} is not an amount in raw token units`, {
-    hint: 'six decimals: 1000000 is one token',
-  })
+/** In the dev chain's own token; a bare number is raw units but in a flag. */
+function requireAmount(name: string, text: string): bigint {
+  const units = builtInProfile('dev')?.tokenUnits
+  return toRaw(parseAmount(text, name, !name.startsWith('--')), units === undefined ? [] : [units])
+    .raw
 }
 
 function requireIdentifier(text: string): string {
@@ -241,14 +238,14 @@ const verbs: readonly Verb[] = [
     arguments: [['[slug]']],
     options: [
       ['--text <text>', "the question's text, with its res_data"],
-      ['--bond <raw>', 'its bond in raw token units, without the final fee'],
+      ['--bond <amount>', 'its bond, such as 500usdc, without the final fee'],
     ],
     example: 'will-it-rain',
     run([slug], { text, bond }, { output }) {
       const asked = {
         ...(slug !== undefined && { slug: requireIdentifier(slug) }),
         ...(text !== undefined && { text }),
-        ...(bond !== undefined && { bondRaw: requireRaw('--bond', bond) }),
+        ...(bond !== undefined && { bondRaw: requireAmount('--bond', bond) }),
       }
       return async ({ askDevQuestion }, url) =>
         output.result(
@@ -291,11 +288,11 @@ const verbs: readonly Verb[] = [
   },
   {
     name: 'set-bond',
-    description: 'set the bond of a question in raw token units, without the final fee',
-    arguments: [identifier, ['<raw>', 'from 100000000 to 100000000000']],
-    example: 'will-it-rain 600000000',
+    description: 'set the bond of a question, without the final fee',
+    arguments: [identifier, ['<amount>', 'from 100usdc to 100000usdc; a bare number is raw units']],
+    example: 'will-it-rain 600usdc',
     run([question = '', raw = ''], _flags, context) {
-      const bondRaw = requireRaw('the bond', raw)
+      const bondRaw = requireAmount('the bond', raw)
       requireIdentifier(question)
       return async ({ setBond }, url) => showRound(context, await setBond(url, question, bondRaw))
     },
@@ -310,7 +307,11 @@ const verbs: readonly Verb[] = [
     ],
     example: 'will-it-rain nobody',
     run([question = '', whitelist = ''], _flags, context) {
-      const setting = requireWhitelist(whitelist)
+      const setting = requireWhitelist(
+        whitelist.startsWith('0x')
+          ? givenAddress(whitelist, 'the whitelist', 'bad_whitelist')
+          : whitelist,
+      )
       requireIdentifier(question)
       return async ({ setWhitelist }, url) =>
         showRound(context, await setWhitelist(url, question, setting))
@@ -320,13 +321,13 @@ const verbs: readonly Verb[] = [
     name: 'fund',
     description: 'give an address tokens, and a coin for gas',
     arguments: [
-      ['<address>', 'lowercase address'],
-      ['[raw]', 'raw token units', '1000000000000'],
+      ['<address>', 'wallet address'],
+      ['[amount]', 'such as 5000usdc; a bare number is raw units', '1000000usdc'],
     ],
-    example: '0x8ba1f109551bd432803012645ac136ddd64dba72 5000000000',
+    example: '0x8ba1f109551bd432803012645ac136ddd64dba72 5000usdc',
     run([to = '', raw = ''], _flags, { output }) {
-      const address = requireAddress(to)
-      const amountRaw = requireRaw('the amount', raw)
+      const address = givenAddress(to, 'the address', 'bad_address')
+      const amountRaw = requireAmount('the amount', raw)
       return async ({ fund }, url) => {
         const balance = String(await fund(url, address, amountRaw))
         const text = () => `${address} holds ${balance} raw units`
@@ -337,10 +338,10 @@ const verbs: readonly Verb[] = [
   {
     name: 'grant',
     description: 'make an address an executor: the role to propose for others, and a coin for gas',
-    arguments: [['<address>', 'lowercase address']],
+    arguments: [['<address>', 'wallet address']],
     example: '0x8ba1f109551bd432803012645ac136ddd64dba72',
     run([to = ''], _flags, { output }) {
-      const address = requireAddress(to)
+      const address = givenAddress(to, 'the address', 'bad_address')
       return async ({ grantExecutor }, url) => {
         await grantExecutor(url, address)
         const text = () => `${address} may propose for others`

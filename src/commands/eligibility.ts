@@ -1,8 +1,9 @@
 /** `eligibility`: asks the gateway whether a wallet may propose (spec §2.3, §4.1 rule 1). */
+
 import { Command } from 'commander'
 import { acceptedValue } from '../core/client/gateway/answer.js'
+import { givenAddress } from '../core/protocol/address.js'
 import { UnauthorizedError } from '../core/protocol/errors.js'
-import { requireAddress } from './session/inputs.js'
 import { type SessionFlags, withSession } from './session/session.js'
 import type { Context } from './terminal/context.js'
 
@@ -21,7 +22,7 @@ export const eligibilityCommand = (context: Context): Command =>
     .action(async (address: string | undefined, _own: unknown, command: Command) => {
       await withSession(context, command.optsWithGlobals<SessionFlags>(), async (session) => {
         const wallet =
-          address === undefined ? await session.account.address() : requireAddress(address)
+          address === undefined ? await session.account.address() : givenAddress(address)
         const gateway = await session.gateway('read')
         const answer = acceptedValue(await gateway.eligibility(wallet, { signal: session.signal }))
         context.output.result(

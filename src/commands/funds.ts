@@ -3,19 +3,21 @@
  * approval of Permit2 (contract §6).
  */
 import { Command } from 'commander'
+import { coinText } from '../core/chain/profiles.js'
 import { type Funds, fundsOf, walletFunds } from '../core/client/funds/funds.js'
 import type { Trust } from '../core/client/trust/trust.js'
 import { approval, unlimitedRaw } from '../core/client/wallet/transactions.js'
+import { givenAddress } from '../core/protocol/address.js'
 import { UsageError } from '../core/protocol/errors.js'
-import { type Address, Uint256 } from '../core/protocol/schema.js'
+import type { Address } from '../core/protocol/schema.js'
 import {
   addTransactionFlags,
-  coinText,
   printTransactions,
   requireChain,
   sendAfterAsking,
   type TransactionFlags,
 } from './own-transactions.js'
+import { flagged, givenAmount, pinnedUnits } from './session/amounts.js'
 import { addSignerFlags, type SessionFlags, withSession } from './session/session.js'
 import type { Context } from './terminal/context.js'
 import { amountText, fields, visible } from './terminal/render.js'
@@ -25,7 +27,7 @@ export const fundsCommand = (context: Context): Command =>
     .description('balance, Permit2 allowance, what open authorizations reserve, and what is free')
     .addHelpText(
       'after',
-      '\nExamples:\n  proposer funds --rpc-url http://127.0.0.1:8545\n  proposer funds approve --amount 750000000',
+      '\nExamples:\n  proposer funds --rpc-url http://127.0.0.1:8545\n  proposer funds approve --amount 750usdc',
     )
     .addCommand(approveCommand(context))
     .action(async (_own: unknown, command: Command) => {
@@ -48,7 +50,7 @@ export const fundsCommand = (context: Context): Command =>
             fields(
               [
                 ['wallet', owner],
-                ['gas', coinText(gasWei)],
+                ['gas', coinText(gasWei, trust.chain_id)],
               ],
               output.columns,
             ),
@@ -125,20 +127,29 @@ const approveCommand = (context: Context) =>
       'let Permit2 move the token, once per wallet and token; each use still needs a signature',
     )
     .option(
-      '--amount <raw|unlimited>',
-      'raw token units; default: unlimited, as wallets commonly give it',
+      '--amount <amount|unlimited>',
+      'such as 15000usdc; default: unlimited, as wallets commonly give it',
     )
     .option('--token <address>', 'which pinned token, where there are several')
     .addHelpText(
       'after',
-      '\nExamples:\n  proposer funds approve --amount 750000000\n  proposer funds approve --amount 750000000 --print\n  proposer funds approve --amount unlimited',
+      '\nExamples:\n  proposer funds approve --amount 750usdc\n  proposer funds approve --amount 750usdc --print\n  proposer funds approve --amount unlimited',
     )
     .action(async (_own: unknown, command: Command) => {
       const flags = command.optsWithGlobals<ApproveFlags>()
-      const amountRaw = parseAmount(flags.amount)
+      const isUnlimited =
+        flags.amount === undefined || flags.amount === 'unlimited' || flags.amount === 'max'
+      // `max` is the older word for it.
+      const asked = isUnlimited ? undefined : flagged('--amount', flags.amount)
+      await givenAmount(asked)
       await withSession(context, flags, async (session) => {
         const trust = await session.trust()
         const token = tokenOf(trust, flags.token)
+        const given = await givenAmount(asked, async () => {
+          const units = await pinnedUnits(context, session)
+          return units.filter(({ address }) => address === token)
+        })
+        const amountRaw = given?.raw ?? unlimitedRaw
         const owner = await session.account.address()
         const transaction = approval(trust, token, amountRaw)
         if (flags.print === true)
@@ -146,13 +157,17 @@ const approveCommand = (context: Context) =>
         const chain = await requireChain(session, 'funds approve')
         const before = await fundsOf(chain, trust, await session.journal.load(), owner, token)
         const { output } = context
-        const asked = { owner, token, spender: trust.permit2, amount: String(amountRaw) }
+        const wanted = { owner, token, spender: trust.permit2, amount: String(amountRaw) }
         const isThere =
           amountRaw === unlimitedRaw
             ? before.allowanceRaw >= practicallyUnlimited
             : before.allowanceRaw === amountRaw
         if (isThere) {
-          const there = { ...asked, allowance: String(before.allowanceRaw), transaction_hash: null }
+          const there = {
+            ...wanted,
+            allowance: String(before.allowanceRaw),
+            transaction_hash: null,
+          }
           output.result(
             'approval',
             there,
@@ -167,7 +182,7 @@ const approveCommand = (context: Context) =>
         if (one === undefined) return
         const after = await fundsOf(chain, trust, await session.journal.load(), owner, token)
         const done = {
-          ...asked,
+          ...wanted,
           allowance: String(after.allowanceRaw),
           transaction_hash: one.hash,
           block_number: String(one.receipt.blockNumber),
@@ -202,23 +217,11 @@ function lowersText(amountRaw: bigint, before: Funds): string {
   )
 }
 
-function parseAmount(text: string | undefined): bigint {
-  // `max` is the older word for it.
-  if (text === undefined || text === 'unlimited' || text === 'max') return unlimitedRaw
-  if (Uint256.safeParse(text).success) return BigInt(text)
-  throw new UsageError(
-    'bad_number',
-    `--amount ${text} is neither "unlimited" nor a whole number below 2^256`,
-    {
-      hint: 'give raw token units, such as --amount 750000000, or --amount unlimited',
-    },
-  )
-}
-
 function tokenOf(trust: Trust, named: string | undefined): Address {
   const [first] = trust.tokens
   if (named === undefined && first !== undefined && trust.tokens.length === 1) return first
-  const found = trust.tokens.find((token) => token === named?.toLowerCase())
+  const address = named === undefined ? undefined : givenAddress(named, '--token')
+  const found = trust.tokens.find((token) => token === address)
   if (found !== undefined) return found
   const why = named === undefined ? 'several tokens are pinned' : `${named} is not a pinned token`
   throw new UsageError('token_needed', `${why}: ${trust.tokens.join(', ')}`, {

@@ -4,6 +4,7 @@
  */
 
 import type { Command } from 'commander'
+import { coinText } from '../core/chain/profiles.js'
 import {
   type OwnTransaction,
   type PlannedTransaction,
@@ -166,19 +167,10 @@ function planText(planned: readonly PlannedTransaction[], columns: number): stri
           ['from', one.from],
           ['to', one.to],
           ['data', one.data],
-          ['costs at most', `${coinText(one.gas * one.maxFeePerGas)} for gas`],
+          ['costs at most', `${coinText(one.gas * one.maxFeePerGas, one.chainId)} (gas)`],
         ],
         columns,
       ),
     )
     .join('\n\n')
-}
-
-/** Wei as the chain's own coin, to six decimals, rounded up. */
-export function coinText(wei: bigint): string {
-  const micro = (wei + 10n ** 12n - 1n) / 10n ** 12n
-  const fraction = String(micro % 1_000_000n)
-    .padStart(6, '0')
-    .replace(/0+$/, '')
-  return `${micro / 1_000_000n}${fraction === '' ? '' : `.${fraction}`} of the chain's coin`
 }

@@ -13,6 +13,7 @@ import { parseBaseUrl } from '../core/client/gateway/gateway-client.js'
 import { readBatch } from '../core/client/input/input.js'
 import { type BatchFormat, inputLimits } from '../core/client/input/rows.js'
 import { fromCwd } from '../core/io/home-paths.js'
+import { durationMs } from '../core/protocol/duration.js'
 import { UsageError } from '../core/protocol/errors.js'
 import { addFormatFlag, type FormatFlags, withSource } from './batch/source.js'
 import {
@@ -44,8 +45,8 @@ export const planCommand = (context: Context): Command =>
     .option('--no-wait', 'without the polling pass after submission')
     .option('--limit <items>', 'items per window; default: what the gateway last told, else 120')
     .option(
-      '--window <seconds>',
-      'length of a window; default: what the gateway last told, else 60',
+      '--window <duration>',
+      'length of a window, such as 60 or 1m; default: what the gateway last told, else 60',
     )
     .addHelpText(
       'after',
@@ -54,7 +55,10 @@ export const planCommand = (context: Context): Command =>
     .action(async (given: string, _own: unknown, command: Command) => {
       const flags = command.optsWithGlobals<PlanFlags>()
       const limit = wholeNumber(flags.limit, '--limit')
-      const window = wholeNumber(flags.window, '--window')
+      const window = wholeNumber(
+        flags.window && String((durationMs(flags.window) ?? 0) / 1000),
+        '--window',
+      )
       const settings = await resolveSettings(context, flags)
       const rows = await rowsOf(context, settings.home.value, given, flags.format)
       const budget = await budgetOf(context, settings, limit, window)

@@ -138,7 +138,7 @@ const everywhere = [
   ['--account <name>', 'keystore of the proposer'],
   ['--rpc-url <url>', 'a JSON-RPC node of the chain'],
   ['--trust <file>', 'the pinned contracts'],
-  ['--timeout <seconds>', 'give up waiting after this long'],
+  ['--timeout <duration>', 'give up waiting after this long: 120, 90m or 2h30m'],
   ['--json', 'one JSON document on stdout'],
   ['--ndjson', 'one JSON line per item as it settles'],
   ['-q, --quiet', 'no notes and no progress'],

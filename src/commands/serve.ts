@@ -6,6 +6,7 @@ import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { Command } from 'commander'
+import { coinOf } from '../core/chain/profiles.js'
 import type { DevChain, DevDescription } from '../core/devchain/dev-chain.js'
 import { configure, refuseBadAssignments } from '../core/host/config-file.js'
 import type { FaultBench } from '../core/host/fault-bench.js'
@@ -260,27 +261,24 @@ async function run(context: Context, path: string, served: Served): Promise<void
   const { chain, faults } = served
   const live = served.quiet ? undefined : await openStatus(context)
   const { startServer } = await import('../core/host/server.js')
-  const server = await startServer(
-    faults?.machine ?? context,
-    await configure(context, path, served),
-    {
-      executorKey: served.executorKey,
-      version: programVersion,
-      log: served.log ? (live?.logSink ?? 'stderr') : undefined,
-      logLevel: served.logLevel,
-      onNote: (text) => output.note(visible(text)),
-      onWarning: (code, detail) => output.warning(code, detail),
-      onFault: live && ((line) => live.logSink.write(`${visible(line)}\n`)),
-      faults,
-    },
-  ).catch((error: unknown) => {
+  const loaded = await configure(context, path, served)
+  const server = await startServer(faults?.machine ?? context, loaded, {
+    executorKey: served.executorKey,
+    version: programVersion,
+    log: served.log ? (live?.logSink ?? 'stderr') : undefined,
+    logLevel: served.logLevel,
+    onNote: (text) => output.note(visible(text)),
+    onWarning: (code, detail) => output.warning(code, detail),
+    onFault: live && ((line) => live.logSink.write(`${visible(line)}\n`)),
+    faults,
+  }).catch((error: unknown) => {
     // It was told to end while it waited for the chain.
     if (signal.aborted && error === signal.reason) return undefined
     throw error
   })
   if (!server) return
   const status = live?.status
-  status?.start(server.snapshot)
+  status?.start(server.snapshot, coinOf(loaded.config.chain.id))
   const over = Promise.race([
     aborted(signal),
     server.failed.catch((error: unknown) => {

@@ -56,23 +56,23 @@ export const signCommand = (context: Context): Command =>
   )
     .addHelpText(
       'after',
-      '\nThe same call again prints the same saved payload while it is open.\n\nExamples:\n  proposer sign some-slug --outcome p2 --max-amount 750000000\n  proposer sign some-slug --outcome p2 --context context.json -o payload.json\n  proposer sign some-slug --outcome p2 --signer http://127.0.0.1:1248\n  proposer sign some-slug --outcome p2 --proposer 0x8ba1f109551bd432803012645ac136ddd64dba72 --typed-data > typed.json\n  proposer sign some-slug --signature "$(cat signature.txt)"',
+      '\nThe same call again prints the same saved payload while it is open.\n\nExamples:\n  proposer sign some-slug --outcome p2 --max-amount 750usdc\n  proposer sign some-slug --outcome p2 --context context.json -o payload.json\n  proposer sign some-slug --outcome p2 --signer http://127.0.0.1:1248\n  proposer sign some-slug --outcome p2 --proposer 0x8ba1f109551bd432803012645ac136ddd64dba72 --typed-data > typed.json\n  proposer sign some-slug --signature "$(cat signature.txt)"',
     )
     .action(async (identifier: string, _own: unknown, command: Command) => {
       const flags = command.optsWithGlobals<SignFlags>()
       if (flags.signature !== undefined)
         return bringBack(context, identifier, flags, flags.signature)
-      parseIntent(context, identifier, flags, '0x')
+      await parseIntent(context, identifier, flags, '0x')
       const settled: SettledEarlier[] = []
       const signing = withSession(context, flags, async (session) => {
         const made = await authorizeParts(context, session, flags, identifier)
         const parts = { ...made, onSettled: collector(context, flags.quiet === true, settled) }
-        const intent = parseIntent(
+        const intent = await parseIntent(
           context,
           identifier,
           flags,
           await session.account.address(),
-          session.settings,
+          session,
         )
         if (flags.dryRun === true) return showPreview(context, parts, intent)
         if (flags.typedData === true)

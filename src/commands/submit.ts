@@ -50,7 +50,7 @@ export const submitCommand = (context: Context): Command =>
       async (identifier: string, payload: string | undefined, _own: unknown, command: Command) => {
         const flags = command.optsWithGlobals<SubmitFlags>()
         requireIdentifier(identifier)
-        if (payload === undefined) parseIntent(context, identifier, flags, '0x')
+        if (payload === undefined) await parseIntent(context, identifier, flags, '0x')
         else refuseSigningFlags(flags)
         const settled: SettledEarlier[] = []
         try {
@@ -91,7 +91,7 @@ async function submit(
   const body = payload === undefined ? undefined : await payloadText(context, payload)
   const intent =
     body === undefined
-      ? parseIntent(context, identifier, flags, await session.account.address(), session.settings)
+      ? await parseIntent(context, identifier, flags, await session.account.address(), session)
       : undefined
   if (flags.dryRun === true) {
     if (intent)

@@ -13,6 +13,7 @@ import { contractsOf, pinnedQuestionId, unpinnedSlug } from '../core/client/trus
 import { parseTrust, type Trust } from '../core/client/trust/trust-file.js'
 import { mergePins } from '../core/client/trust/trust-merge.js'
 import type { Chain } from '../core/ports.js'
+import { givenAddress } from '../core/protocol/address.js'
 import { UsageError } from '../core/protocol/errors.js'
 import type { BatchSigningData } from '../core/protocol/schema.js'
 import { readInput } from './session/inputs.js'
@@ -130,7 +131,9 @@ const initCommand = (context: Context) =>
           throw trustSource(
             'either --from <file>, a question to ask the gateway about, or a built-in profile',
           )
-        const trust = wholePins(name, pins, signedProposer)
+        const address =
+          signedProposer && givenAddress(signedProposer, '--signed-proposer', 'bad_address')
+        const trust = wholePins(name, pins, address)
         await writeAs(trust, warnUnconfirmed(context, name, trust))
       })
     })

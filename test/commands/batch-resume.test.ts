@@ -184,10 +184,10 @@ describe('--resume', () => {
       "it's rows.ndjson",
       '--json',
       '--max-amount',
-      '5000000000',
+      '5000000000raw',
       ...flags,
     ])
-    const command = `proposer batch submit 'it'\\''s rows.ndjson' --resume --max-amount 5000000000 --gateway http://127.0.0.1:8787 --home ${world.home} --profile default`
+    const command = `proposer batch submit 'it'\\''s rows.ndjson' --resume --max-amount 5000000000raw --gateway http://127.0.0.1:8787 --home ${world.home} --profile default`
     expect(errorOf(ran).hint).toContain(`\`${command}\``)
     const secret = await world.run([
       'batch',
@@ -234,7 +234,7 @@ describe('--resume', () => {
 
   test('--fit is not offered to who has given it', async () => {
     world.ndjson('rows.ndjson', intents(2))
-    const most = ['--max-spend', String(testBondRaw)]
+    const most = ['--max-spend', `${testBondRaw}raw`]
     expect(
       errorOf(await world.run(['batch', 'sign', 'rows.ndjson', '--json', ...most])).hint,
     ).toContain('--fit')

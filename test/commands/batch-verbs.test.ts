@@ -124,7 +124,7 @@ describe('batch sign', () => {
 
   test('--max-spend refuses the whole batch before anything is signed; with --fit the first rows that fit are signed', async () => {
     world.ndjson('rows.ndjson', intents(4))
-    const most = String(testBondRaw * 2n + 1n)
+    const most = `${testBondRaw * 2n + 1n}raw`
     const refused = await world.run(['batch', 'sign', 'rows.ndjson', '--max-spend', most, '--json'])
     expect(refused.code).toBe(2)
     expect(errorOf(refused)).toMatchObject({
@@ -150,7 +150,7 @@ describe('batch sign', () => {
       'sign',
       'rows.ndjson',
       '--max-spend',
-      String(testBondRaw * 2n),
+      `${testBondRaw * 2n}raw`,
       '--json',
     ])
     // Two are signed already and reserve nothing anew.
@@ -164,7 +164,7 @@ describe('batch sign', () => {
       'sign',
       'rows.ndjson',
       '--max-amount',
-      String(testBondRaw - 1n),
+      `${testBondRaw - 1n}raw`,
       '--json',
     ])
     expect(JSON.parse(capped.stdout).results[0]).toMatchObject({

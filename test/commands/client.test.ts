@@ -197,7 +197,7 @@ describe('sign', () => {
   })
 
   test('contract §6: --max-amount below the bond exits 2 and signs nothing', async () => {
-    const ran = await ask([...sign, '--max-amount', '1'])
+    const ran = await ask([...sign, '--max-amount', '1raw'])
     expect(ran.code).toBe(2)
     expect(ran.stdout).toBe('')
   })

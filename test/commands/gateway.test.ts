@@ -1,6 +1,6 @@
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { type Abi, decodeFunctionData, encodeFunctionResult } from 'viem'
+import { type Abi, decodeFunctionData, encodeFunctionResult, getAddress } from 'viem'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { main } from '../../src/commands/main.js'
 import {
@@ -39,11 +39,11 @@ afterEach(() => home.remove())
 const ask = (argv: string[], more: { columns?: number } = {}) =>
   run(home.path, argv, { env, fetch: gateway.fetch, ...more })
 const errorOf = (stderr: string): Record<string, unknown> => JSON.parse(stderr).error
-const wallet = `0x${'ab'.repeat(20)}`
+const wallet = `0x${'ab'.repeat(20)}` as const
 
 describe('eligibility', () => {
   test('spec §2.3: the wire answer with its schema first, exit 0; a checksummed address is asked for in lowercase', async () => {
-    const ran = await ask(['eligibility', `0x${'Ab'.repeat(20)}`, '--json'])
+    const ran = await ask(['eligibility', getAddress(wallet), '--json'])
     expect(ran.code).toBe(0)
     const answer = JSON.parse(ran.stdout)
     expect(Object.keys(answer)).toEqual(['schema', 'version', 'address', 'eligible'])

@@ -84,7 +84,7 @@ describe('robustness §7: a bond that no RPC confirms', () => {
   })
 
   test.each([
-    ['--max-amount', ['--max-amount', '6000000000'], {}, undefined],
+    ['--max-amount', ['--max-amount', '6000000000raw'], {}, undefined],
     ['PROPOSER_MAX_AMOUNT', [], { PROPOSER_MAX_AMOUNT: '6000000000' }, undefined],
     ['max-amount of the profile', [], {}, '6000000000'],
   ])(
@@ -109,7 +109,7 @@ describe('robustness §7: a bond that no RPC confirms', () => {
     expect(errorOf(await ask(sign))).toMatchObject({ code: 'amount_above_cap' })
     env = { ...env, PROPOSER_MAX_AMOUNT: '2' }
     expect(errorOf(await ask(sign)).detail).toContain('the cap is 2')
-    expect((await ask([...sign, '--max-amount', bondRaw])).code).toBe(0)
+    expect((await ask([...sign, '--max-amount', `${bondRaw}raw`])).code).toBe(0)
   })
 
   test.each(['1.5', '-1', 'much', `${2n ** 256n}`])(
@@ -194,7 +194,7 @@ describe('contract §6: what no chain has checked', () => {
       sleep: async () => undefined,
     }
     const argv = ['sign', question, '--outcome', 'p2', '--json']
-    const large = ['--amount', '6000000000']
+    const large = ['--amount', '6000000000raw']
     expect(answerOf(await ask([...argv, ...large, '--dry-run'], { chain, clock }))).toMatchObject({
       amount: '6000000000',
       unchecked: [],
@@ -343,7 +343,7 @@ describe('R7: a payload that belongs elsewhere', () => {
 
 describe('R8: authorization_open', () => {
   test.each([
-    ['amount', ['--amount', '750000001'], '750000001'],
+    ['amount', ['--amount', '750000001raw'], '750000001'],
     ['nonce', ['--nonce', '5'], '5'],
     ['deadline', ['--deadline', '9999999999'], '9999999999'],
   ])(
@@ -362,7 +362,7 @@ describe('R8: authorization_open', () => {
     env = { PROPOSER_GATEWAY: gateway.url }
     const given = [...sign, '--proposer', proposer, '--typed-data']
     answerOf(await ask(given))
-    const ran = await ask([...given, '--amount', '750000001'])
+    const ran = await ask([...given, '--amount', '750000001raw'])
     expect(errorOf(ran)).toMatchObject({ code: 'authorization_open', exit_code: 5 })
     expect(errorOf(ran).detail).toContain(`amount ${bondRaw}, not 750000001`)
   })

@@ -60,7 +60,7 @@ describe('batch submit --dry-run', () => {
   test.each([
     ['an answer that is not allowed', { outcome: 'p3' }, []],
     ['an amount below the bond', { amount: '1' }, []],
-    ['more than the cap', {}, ['--max-amount', '1']],
+    ['more than the cap', {}, ['--max-amount', '1raw']],
   ])('§6: %s ends as the run itself would, with the same code', async (_name, change, flags) => {
     const [row] = rows(1)
     world.ndjson('rows.ndjson', [{ ...row, ...change }])
@@ -76,13 +76,13 @@ describe('batch submit --dry-run', () => {
 
   test('§6: a sum above --max-spend is exit 2 here too, after the rows were shown', async () => {
     world.ndjson('rows.ndjson', rows(2))
-    const looked = await world.run([...submit, '--max-spend', String(bond), '--dry-run', '--json'])
+    const looked = await world.run([...submit, '--max-spend', `${bond}raw`, '--dry-run', '--json'])
     expect(JSON.parse(looked.stdout).summary).toMatchObject({ would_sign: 2 })
     expect(errorOf(looked)).toMatchObject({ code: 'over_max_spend', exit_code: 2 })
     const fitting = await world.run([
       ...submit,
       '--max-spend',
-      String(bond),
+      `${bond}raw`,
       '--fit',
       '--dry-run',
       '--json',
@@ -94,7 +94,7 @@ describe('batch submit --dry-run', () => {
 
 test('before the first signature the whole sum is told where it is known', async () => {
   world.ndjson('rows.ndjson', rows(2))
-  const { stderr } = await world.run([...submit, '--max-spend', String(bond * 5n)])
+  const { stderr } = await world.run([...submit, '--max-spend', `${bond * 5n}raw`])
   expect(stderr).toMatch(
     new RegExp(
       `signing up to 2 proposals as 0x[0-9a-f]{40} for ${bond * 2n} \\(raw units\\) in all and sending 2`,

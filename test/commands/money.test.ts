@@ -160,7 +160,7 @@ describe('headroom and the cap', () => {
   test.each([
     [
       '--max-amount',
-      ['--headroom', '900', '--max-amount', '1000000000'],
+      ['--headroom', '900', '--max-amount', '1000000000raw'],
       'from 7500000000 to 1000000000',
       '--max-amount',
     ],
@@ -281,8 +281,8 @@ describe('hints say what to change', () => {
     errorOf(await ask([...argv, '--json'], more)).hint
 
   test('an amount below the bond: the amount, and nothing of the deadline', async () => {
-    expect(await hintOf([...sign, '--amount', '1'])).toBe(
-      `give --amount ${bondRaw} or more, or leave it out`,
+    expect(await hintOf([...sign, '--amount', '1raw'])).toBe(
+      `give --amount ${bondRaw}raw or more, or leave it out`,
     )
   })
 

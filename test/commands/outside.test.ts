@@ -332,7 +332,7 @@ describe('contract §6: sign --typed-data and --signature', () => {
 
   test.each([
     [['sign', 'will-it-hold', '--signature', '0x12'], 'no_offer'],
-    [['sign', 'will-it-hold', '--signature', '0x12', '--amount', '5'], 'flag_without_meaning'],
+    [['sign', 'will-it-hold', '--signature', '0x12', '--amount', '5raw'], 'flag_without_meaning'],
     [['sign', 'will-it-hold', '--signature', '0x12', '--typed-data'], 'flag_without_meaning'],
     [['sign', 'will-it-hold', '--outcome', 'p2', '--typed-data'], 'no_account'],
   ])('contract §6: %j exits 2 with %s', async (argv, code) => {
@@ -348,17 +348,17 @@ describe('the amount', () => {
       answerOf(await ask([...sign, '--dry-run', ...more])).amount
     expect(await amount()).toBe('750000000')
     expect(await amount('--headroom', '0.01')).toBe('750075000')
-    expect(await amount('--headroom', '10', '--max-amount', '760000000')).toBe('760000000')
+    expect(await amount('--headroom', '10', '--max-amount', '760000000raw')).toBe('760000000')
     await ask(['config', 'set', 'headroom-percent', '5'])
     expect(await amount()).toBe('787500000')
-    expect(await amount('--amount', '750000001')).toBe('750000001')
+    expect(await amount('--amount', '750000001raw')).toBe('750000001')
     expect(await amount('--headroom', '0')).toBe('750000000')
     expect(errorOf(await ask([...sign, '--headroom', 'much']))).toMatchObject({
       code: 'bad_headroom',
       exit_code: 2,
     })
     expect((await ask(['config', 'set', 'headroom-percent', '5%'])).code).toBe(2)
-    expect(errorOf(await ask([...sign, '--max-amount', '1', '--headroom', '5']))).toMatchObject({
+    expect(errorOf(await ask([...sign, '--max-amount', '1raw', '--headroom', '5']))).toMatchObject({
       code: 'amount_above_cap',
     })
   })

@@ -176,7 +176,9 @@ describe('contract §6: funds', () => {
   })
 
   test('contract §6: approve sends the approval once it is agreed to; --print and --dry-run send nothing', async () => {
-    const printed = answerOf(await ask(['funds', 'approve', '--amount', '5', '--print', '--json']))
+    const printed = answerOf(
+      await ask(['funds', 'approve', '--amount', '5raw', '--print', '--json']),
+    )
     expect(printed).toMatchObject({
       schema: 'proposer.calldata/1',
       chain_id: dev.chainId,
@@ -186,20 +188,20 @@ describe('contract §6: funds', () => {
       ],
     })
     expect(
-      answerOf(await ask(['funds', 'approve', '--amount', '5', '--dry-run', '--json'])),
+      answerOf(await ask(['funds', 'approve', '--amount', '5raw', '--dry-run', '--json'])),
     ).toMatchObject({
       dry_run: true,
       transactions: [
         { gas: expect.stringMatching(/^\d+$/), max_cost_wei: expect.stringMatching(/^\d+$/) },
       ],
     })
-    const unasked = await ask(['funds', 'approve', '--amount', '5', '--json'])
+    const unasked = await ask(['funds', 'approve', '--amount', '5raw', '--json'])
     expect(errorOf(unasked)).toMatchObject({
       code: 'confirmation_needed',
       exit_code: 2,
       hint: expect.stringContaining('--yes'),
     })
-    const declined = await ask(['funds', 'approve', '--amount', '5'], {
+    const declined = await ask(['funds', 'approve', '--amount', '5raw'], {
       interactive: true,
       stdin: 'n\n',
     })
@@ -208,7 +210,9 @@ describe('contract §6: funds', () => {
     expect(declined.stderr).toContain('warning: this lowers the allowance, which is unlimited now')
     expect(await allowance()).toBe(2n ** 256n - 1n)
 
-    const approved = answerOf(await ask(['funds', 'approve', '--amount', '5', '--yes', '--json']))
+    const approved = answerOf(
+      await ask(['funds', 'approve', '--amount', '5raw', '--yes', '--json']),
+    )
     expect(approved).toMatchObject({
       schema: 'proposer.approval/1',
       amount: '5',
@@ -216,7 +220,7 @@ describe('contract §6: funds', () => {
       transaction_hash: expect.stringMatching(/^0x/),
     })
     expect(await allowance()).toBe(5n)
-    expect(answerOf(await ask(['funds', 'approve', '--amount', '5', '--json']))).toMatchObject({
+    expect(answerOf(await ask(['funds', 'approve', '--amount', '5raw', '--json']))).toMatchObject({
       transaction_hash: null,
     })
     expect(await funds()).toMatchObject({ allowance: '5', spendable: '5' })

@@ -197,7 +197,7 @@ describe('contract §6, batch input', () => {
       '{"identifier":"x","outcome":"p1","proposer":"0xAB"}',
       'rows',
       'invalid_row',
-      'proposer is not a lowercase address',
+      'proposer is not an address',
     ],
     ['{"version":{},"signature":"0xab"}', 'rows', 'invalid_row', 'v1 payload'],
     [

@@ -70,7 +70,7 @@ describe('gateway.json', () => {
     [
       'an upper-case address',
       { chain: { ...chain, signed_proposer: a('A') } },
-      'chain.signed_proposer must be a lowercase contract address',
+      'chain.signed_proposer must be a contract address (EIP-55 or lowercase)',
     ],
     ['no oracle', { chain: { ...chain, oracles: [] } }, 'chain.oracles must be'],
     [

@@ -43,6 +43,7 @@ describe('built-in profiles', () => {
       requesters: [{ address: devAddresses.adapter, kind: 'uma-ctf-adapter' }],
       tokens: [devAddresses.token],
       tokenUnits: { symbol: 'USDC.e', decimals: 6 },
+      coin: 'POL',
       unconfirmed: [],
     })
   })
@@ -85,7 +86,7 @@ describe('chain.profile of gateway.json', () => {
   test.each([
     [
       { profile: 'polygon', rpc_urls },
-      'chain.signed_proposer is missing; it must be a lowercase contract address: no public source',
+      'chain.signed_proposer is missing; it must be a contract address (EIP-55 or lowercase): no public source',
     ],
     [
       { profile: 'mumbai', rpc_urls, signed_proposer: signedProposer },

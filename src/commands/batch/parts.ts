@@ -3,7 +3,6 @@
  * core needs.
  */
 import type { Command } from 'commander'
-import { knownToken } from '../../core/chain/profiles.js'
 import { type BatchCount, checkBatch } from '../../core/client/input/check.js'
 import { type BatchRow, readBatch } from '../../core/client/input/input.js'
 import { nonceHolder } from '../../core/client/input/nonces.js'
@@ -26,8 +25,8 @@ import {
 import { checkContext, type Trust } from '../../core/client/trust/trust.js'
 import { systemCurve } from '../../core/io/secp256k1.js'
 import type { Chain } from '../../core/ports.js'
+import { flagged, givenAmount, pinnedToken, pinnedUnits, tokensOf } from '../session/amounts.js'
 import { parseJson, readInput } from '../session/inputs.js'
-import { whole } from '../session/intent.js'
 import { contextSource } from '../session/question.js'
 import {
   addRequesterFlag,
@@ -35,7 +34,7 @@ import {
   type Session,
   type SessionFlags,
 } from '../session/session.js'
-import { headroomBasisPoints, maxAmountRaw } from '../session/settings.js'
+import { headroomBasisPoints } from '../session/settings.js'
 import type { Context } from '../terminal/context.js'
 import { amountWithRaw, visible } from '../terminal/render.js'
 import { addFormatFlag, type FormatFlags } from './source.js'
@@ -58,10 +57,10 @@ export function addBatchFlags(command: Command): Command {
       'authorize this much more than the bond, in case it is raised; default: 0',
     )
     .option(
-      '--max-amount <raw>',
+      '--max-amount <amount>',
       'refuse to authorize more than this for one row; headroom is cut to it',
     )
-    .option('--max-spend <raw>', 'refuse to authorize more than this for all rows together')
+    .option('--max-spend <amount>', 'refuse to authorize more than this for all rows together')
     .option('--fit', 'sign the first rows that the limit and the wallet cover, instead of none')
     .option('--context <file>', 'contexts to sign for, as `batch context --json` printed them')
     .option('--dry-run', 'show what would happen; sign and send nothing')
@@ -88,8 +87,10 @@ export async function openBatch(
   source: BatchSource,
   tell: (count: BatchCount, proposer: string, sum: string) => string,
 ): Promise<Opened> {
-  const maxSpendRaw = whole('--max-spend', flags.maxSpend)
-  const limits = { fit: flags.fit === true, maxSpendRaw }
+  const units = () => pinnedUnits(context, session, flags.context)
+  const maxSpend = await givenAmount(flagged('--max-spend', flags.maxSpend), units)
+  const maxAmount = await givenAmount(session.settings.maxAmount, units)
+  const limits = { fit: flags.fit === true, maxSpendRaw: maxSpend?.raw }
   const [trust, chain] = [await session.trust(), await session.chain()]
   const proposer = once(() => session.account.address())
   const view = await session.journal.load()
@@ -133,7 +134,8 @@ export async function openBatch(
     }),
     chain,
     ...(asksGateway ? { gateway: await session.gateway('read') } : {}),
-    maxAmountRaw: maxAmountRaw(session.settings.maxAmount),
+    maxAmountRaw: maxAmount?.raw,
+    amountTokens: tokensOf([maxSpend, maxAmount]),
     headroomBasisPoints: headroomBasisPoints(session.settings.headroom),
     note: (text) => {
       // A thousand questions of one kind have the same thing to say.
@@ -146,9 +148,9 @@ export async function openBatch(
 }
 
 /** Sums by token as people read them; one that is known by its address has a name. */
-export const totalsText = ({ chain_id: chainId }: Trust, totals: Totals): string =>
+export const totalsText = (trust: Trust, totals: Totals): string =>
   [...totals]
-    .map(([token, raw]) => amountWithRaw(String(raw), knownToken(chainId, token)))
+    .map(([token, raw]) => amountWithRaw(String(raw), pinnedToken(trust, token)))
     .join(' and ')
 
 function once<T>(make: () => Promise<T>): () => Promise<T> {

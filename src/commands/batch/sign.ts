@@ -33,7 +33,7 @@ export const batchSignCommand = (context: Context): Command =>
   )
     .addHelpText(
       'after',
-      '\nExample:\n  proposer batch sign rows.csv --max-spend 7500000000 -o signed.ndjson',
+      '\nExample:\n  proposer batch sign rows.csv --max-spend 7500usdc -o signed.ndjson',
     )
     .action(async (path: string, _own: unknown, command: Command) => {
       const flags = command.optsWithGlobals<SignFlags>()

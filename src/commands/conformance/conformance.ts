@@ -48,7 +48,7 @@ export const conformanceCommand = (context: Context): Command =>
         .option('--read-only', 'only what sends nothing that could be admitted')
         .option('--allow-execution', 'also what executes a proposal on chain')
         .option('--overrun-budget', 'also what overruns the budget; the window is waited out')
-        .option('--max-amount <raw>', 'cap on the amount of the proposal that executes')
+        .option('--max-amount <amount>', 'cap on the amount of the proposal that executes')
         .option(
           '--only <id|family>',
           'only these checks, or all of a section, such as 2.7; may be repeated',

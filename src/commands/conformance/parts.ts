@@ -8,9 +8,9 @@ import type { BenchParts, Bet } from '../../core/conformance/bench.js'
 import { createProbe } from '../../core/conformance/probe.js'
 import type { Signer } from '../../core/ports.js'
 import { UsageError } from '../../core/protocol/errors.js'
+import { givenAmount, pinnedUnits } from '../session/amounts.js'
 import { confirm } from '../session/inputs.js'
 import { openPlanner, openTarget, type Session, type SessionFlags } from '../session/session.js'
-import { maxAmountRaw } from '../session/settings.js'
 import type { Context } from '../terminal/context.js'
 import { visible } from '../terminal/render.js'
 import type { ReadyLine } from './dev-ready.js'
@@ -70,7 +70,9 @@ export async function openParts(
     execute: flags.readOnly !== true && (flags.allowExecution ?? ready !== undefined),
     overrun: flags.overrunBudget ?? ready !== undefined,
   }
-  const cap = maxAmountRaw(settings.maxAmount)
+  const cap = await givenAmount(settings.maxAmount, () =>
+    pinnedUnits(context, session, undefined, trust),
+  )
   const isOwnMoney = betsOwnMoney(flags, ready)
   // A node that is configured knows another chain than the development gateway's.
   const url = ready?.dev.rpc_url
@@ -104,7 +106,7 @@ export async function openParts(
       },
       chain,
       strangerWallet,
-      maxAmountRaw: cap,
+      maxAmountRaw: cap?.raw,
     },
     async close() {
       await gateway.close()

@@ -12,6 +12,8 @@ export interface StatusScreen {
   readonly columns: number
   readonly rows: number
   readonly paint: ChalkInstance
+  /** Symbol of the coin that gas is paid in, where it is known. */
+  readonly coin?: string | undefined
 }
 
 const labelWidth = 10
@@ -23,7 +25,8 @@ const aboutText = (count: number): string =>
       ? `${Math.floor(count / 1_000)} k`
       : `${(count / 1e6).toFixed(1)} M`
 /** The chain's own coin has eighteen decimals; four are enough to look at. */
-const coins = (wei: bigint): string => String(Number((Number(wei / 10n ** 12n) / 1e6).toFixed(4)))
+const coins = (wei: bigint): string =>
+  (Number(wei / 10n ** 12n) / 1e6).toLocaleString('en-US', { maximumFractionDigits: 4 })
 
 /**
  * The block: at most `rows - 1` lines of at most `columns` characters, colours aside. What has no
@@ -31,7 +34,7 @@ const coins = (wei: bigint): string => String(Number((Number(wei / 10n ** 12n) /
  */
 export function statusLines(
   figures: StatusSnapshot,
-  { columns, rows, paint }: StatusScreen,
+  { columns, rows, paint, coin = '' }: StatusScreen,
 ): readonly string[] {
   const { url, adminUrl, reasons, gauges, vitals, lastMinute } = figures
   const { oldestSeconds, head, executor, cluster } = vitals
@@ -68,7 +71,7 @@ export function statusLines(
       `${gauges.budget.clients} ${gauges.budget.clients === 1 ? 'client' : 'clients'}`,
     ]),
     ...(cluster === undefined ? [] : row('store', clusterText(cluster))),
-    ...row('executor', executor === undefined ? ['off'] : executorText(executor)),
+    ...row('executor', executor === undefined ? ['off'] : executorText(executor, coin)),
   ]
   const room = Math.max(1, rows - 1)
   const changes = figures.changes.slice(-Math.max(0, Math.min(changesKept, room - lines.length)))
@@ -91,17 +94,20 @@ const clusterText = ({ leads, leader, epoch, lagRecords, gateways }: ClusterVita
   `lag ${lagRecords}`,
 ]
 
-function executorText({
-  highestNonce,
-  openSlots,
-  balanceWei,
-  paidProposals,
-  newestHash,
-}: NonNullable<Vitals['executor']>) {
+function executorText(
+  {
+    highestNonce,
+    openSlots,
+    balanceWei,
+    paidProposals,
+    newestHash,
+  }: NonNullable<Vitals['executor']>,
+  coin: string,
+) {
   return [
     highestNonce < 0 ? 'no nonce yet' : `nonce ${highestNonce}`,
     `${openSlots} open`,
-    ...(balanceWei === undefined ? [] : [`${coins(balanceWei)} for gas`]),
+    ...(balanceWei === undefined ? [] : [`${coins(balanceWei)} ${coin} (gas)`.replace('  ', ' ')]),
     ...(paidProposals === undefined ? [] : [`about ${aboutText(paidProposals)} proposals`]),
     ...(newestHash === undefined ? [] : [`last ${newestHash.slice(0, 10)}…`]),
   ]
@@ -179,8 +185,8 @@ function changeText({ atMs, line }: StatusChange, columns: number, paint: ChalkI
 }
 
 export interface LiveStatus {
-  /** Draws from now on, once a second. */
-  start(figures: () => StatusSnapshot): void
+  /** Draws from now on, once a second; `coin` as of a screen. */
+  start(figures: () => StatusSnapshot, coin?: string): void
   /** One line that stays, above the block. */
   above(line: string): void
   /** Takes the block away for as long as something else writes on the terminal. */
@@ -215,6 +221,7 @@ export function createLiveStatus({
 }: StatusTerminal): LiveStatus {
   let shown: readonly string[] = []
   let figures: (() => StatusSnapshot) | undefined
+  let coin: string | undefined
   let timer: ReturnType<typeof setInterval> | undefined
 
   /** A terminal that became narrower has folded what stood on it. */
@@ -229,13 +236,14 @@ export function createLiveStatus({
   const framed = (lines: readonly string[]) => lines.map((line) => `${line}\u001b[K\n`).join('')
   const draw = () => {
     if (figures === undefined || !isIdle()) return
-    const lines = statusLines(figures(), { ...size(), paint })
+    const lines = statusLines(figures(), { ...size(), paint, coin })
     write(`${back()}${framed(lines)}\u001b[J`)
     shown = lines
   }
   return {
-    start(source) {
+    start(source, symbol) {
       figures = source
+      coin = symbol
       draw()
       timer = setInterval(draw, drawEveryMs)
       timer.unref()

@@ -2,12 +2,14 @@
  * The verbs of `operator` that change something, as a table: allow, disallow, pause, resume,
  * questions add|import|remove, candidates reject, store compact (contract §6, §7).
  */
+
 import { Command } from 'commander'
 import { type ActName, type ActResult, mostAddresses } from '../../core/gateway/operator/acts.js'
 import { keptDays } from '../../core/gateway/operator/service.js'
+import { givenAddress } from '../../core/protocol/address.js'
 import { UsageError } from '../../core/protocol/errors.js'
 import { isQuestionId, isSlug } from '../../core/protocol/words.js'
-import { readOwnJson, requireAddress } from '../session/inputs.js'
+import { readOwnJson } from '../session/inputs.js'
 import type { Context } from '../terminal/context.js'
 import { dryRunOption } from '../terminal/dry-run.js'
 import { counted, fold } from '../terminal/render.js'
@@ -111,7 +113,7 @@ export const actVerbs = {
       const entry = {
         question_id: requireQuestionId(given),
         slug,
-        requester: requester === undefined ? undefined : requireAddress(requester),
+        requester: requester === undefined ? undefined : givenAddress(requester, '--requester'),
         request: request === undefined ? undefined : await readOwnJson(context, request),
       }
       // Through JSON, what is not given is not there.
@@ -241,7 +243,7 @@ function printActed(
 }
 
 function requireWallet(text: string): string {
-  const address = requireAddress(text)
+  const address = givenAddress(text)
   if (/[1-9a-f]/.test(address.slice(2))) return address
   throw new UsageError('invalid_address', 'the zero address is no wallet', {
     hint: 'give the address of a wallet',

@@ -2,17 +2,18 @@
  * `operator candidates`: what the store holds of proposals (contract §6). Signatures and raw
  * transactions are never shown (R5).
  */
+
 import { Command, Option } from 'commander'
 import {
   type CandidateRow,
   candidateRow,
   createReceipts,
 } from '../../core/gateway/status/listing.js'
+import { givenAddress } from '../../core/protocol/address.js'
 import type { Candidate } from '../../core/protocol/candidate.js'
 import { UsageError } from '../../core/protocol/errors.js'
 import { isQuestionId } from '../../core/protocol/words.js'
 import { wholeNumber } from '../hosting/foreground.js'
-import { requireAddress } from '../session/inputs.js'
 import { colours } from '../terminal/candidate-text.js'
 import type { Context } from '../terminal/context.js'
 import type { Output } from '../terminal/output.js'
@@ -56,7 +57,8 @@ export const candidatesListCommand = (context: Context) =>
     .action(async (own: ListFlags, command: Command) => {
       const site = await siteOf(context, command)
       const limit = wholeNumber('--limit', own.limit, 1, 1_000_000)
-      const proposer = own.proposer === undefined ? undefined : requireAddress(own.proposer)
+      const proposer =
+        own.proposer === undefined ? undefined : givenAddress(own.proposer, '--proposer')
       const receipts = createReceipts()
       const { output } = context
       await look(context, site, [receipts], async (view) => {

@@ -9,11 +9,17 @@ import { amountText, dateText, fields, fold, timeText, visible } from '../termin
 import { saidText } from './said.js'
 
 type Token = Explanation['token']
+interface Money {
+  readonly token: Token
+  /** Symbol of the coin that gas is paid in. */
+  readonly coin: string
+}
 
 /** At most `columns` wide but for hashes and ids, which stay whole. */
 export function explanationText(
   explanation: Explanation,
   { columns, paint }: Pick<Output, 'columns' | 'paint'>,
+  coin = "of the chain's coin",
 ): string {
   const { token, slug, question_id, outcome, price, status, next } = explanation
   const seconds = explanation.deadline_in_seconds
@@ -40,7 +46,9 @@ export function explanationText(
     `${explanation.candidate_id}  ${paint[colours[status]](status)}`,
     head,
     '',
-    ...explanation.events.map((event) => eventText(event as ExplainedEvent, token, columns)),
+    ...explanation.events.map((event) =>
+      eventText(event as ExplainedEvent, { token, coin }, columns),
+    ),
     '',
     ...says.flatMap(([who, text]) =>
       text === null ? [] : [fold(`${who}: ${text}`, columns, '  ')],
@@ -65,8 +73,8 @@ function rivalsText({ rivals }: Explanation): string | null {
   return rivals.length === 0 ? null : `nobody; ${rivals.length} more came later in this round`
 }
 
-function eventText(event: ExplainedEvent, token: Token, columns: number): string {
-  const lines = linesOf(event, token)
+function eventText(event: ExplainedEvent, money: Money, columns: number): string {
+  const lines = linesOf(event, money)
   const at = event.at === null ? '(time not kept)     ' : timeText(event.at)
   // The time takes a column of its own where there is room for one.
   const room = columns - at.length - 2
@@ -106,7 +114,7 @@ const sentences: Partial<Record<ExplainedEvent['event'], readonly string[]>> = {
   store_repaired: ['operator: the store was repaired, {lost_bytes} bytes given up: {reason}'],
 }
 
-function linesOf(event: ExplainedEvent, token: Token): readonly string[] {
+function linesOf(event: ExplainedEvent, { token, coin }: Money): readonly string[] {
   const lines = sentences[event.event]
   if (lines)
     return lines.map((line) =>
@@ -124,7 +132,7 @@ function linesOf(event: ExplainedEvent, token: Token): readonly string[] {
     case 'signed':
       return signedLines(event)
     case 'mined':
-      return minedLines(event)
+      return minedLines(event, coin)
     case 'nonce_settled': {
       const outcome = text(event.outcome)
       return [`nonce ${text(event.nonce)} is settled for good: ${outcomes[outcome] ?? outcome}`]
@@ -226,12 +234,12 @@ function signedLines(event: ExplainedEvent): readonly string[] {
   ]
 }
 
-function minedLines(event: ExplainedEvent): readonly string[] {
+function minedLines(event: ExplainedEvent, coin: string): readonly string[] {
   const { gas_used: gas, gas_price_wei: price, carried } = event
   const cost =
     price === undefined
       ? ''
-      : ` × ${gwei(price)} gwei = ${decimal(BigInt(text(gas)) * BigInt(text(price)), 18)} of the chain's coin`
+      : ` × ${gwei(price)} gwei = ${decimal(BigInt(text(gas)) * BigInt(text(price)), 18)} ${coin}`
   const what = event.transaction === 'cancel' ? 'the cancellation is mined' : 'mined'
   const shared = Number(carried) > 1 ? `, for ${text(carried)} proposals` : ''
   return [

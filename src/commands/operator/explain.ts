@@ -1,6 +1,7 @@
 /** `operator candidates explain`: one answer to "what happened to my proposal?" (contract §6). */
 import { Command } from 'commander'
 import * as z from 'zod/mini'
+import { coinOf } from '../../core/chain/profiles.js'
 import { createRoundReader, type RegistryEntry } from '../../core/chain/questions.js'
 import type { Round } from '../../core/chain/round.js'
 import { configuredContracts } from '../../core/gateway/config.js'
@@ -52,7 +53,9 @@ export const explainCommand = (context: Context) =>
           executorEnabled: config.executor.enabled,
           token: own.offline === true ? undefined : await tokenOf(context, site, candidate, entry),
         })
-        output.result('candidate-explanation', document, (shown) => explanationText(shown, output))
+        output.result('candidate-explanation', document, (shown) =>
+          explanationText(shown, output, coinOf(config.chain.id)),
+        )
       })
     })
 

@@ -187,11 +187,3 @@ function unanswered(): UsageError {
     'run the command again and answer',
   )
 }
-
-/** A wallet as the wire writes it (spec §1): lowercase, whatever checksum spelling was typed. */
-export function requireAddress(text: string): string {
-  if (/^0x[0-9a-f]{40}$/i.test(text)) return text.toLowerCase()
-  throw new UsageError('invalid_address', `"${text}" is not an address`, {
-    hint: 'give 0x and 40 hex digits',
-  })
-}

@@ -11,6 +11,7 @@ import { parseContext } from '../../core/client/trust/context.js'
 import { contextFrom } from '../../core/client/trust/sources.js'
 import { quickestCurve } from '../../core/io/native-curve.js'
 import type { Hex } from '../../core/ports.js'
+import { spanMs } from '../../core/protocol/duration.js'
 import { UsageError } from '../../core/protocol/errors.js'
 import { didYouMean, nearest } from '../../core/protocol/guess.js'
 import { answerText, wordFault } from '../../core/protocol/outcome-words.js'
@@ -20,10 +21,11 @@ import { isClientRef, isUint256 } from '../../core/protocol/words.js'
 import type { Context } from '../terminal/context.js'
 import { questionText, textInShort } from '../terminal/question-text.js'
 import { amountWithRaw, dateText, fields, fold, visible } from '../terminal/render.js'
+import { flagged, givenAmount, pinnedUnits, tokensOf } from './amounts.js'
 import { parseJson, readInput } from './inputs.js'
 import { contextRows, contextSource, requireIdentifier, unitsOf } from './question.js'
 import { addRequesterFlag, addSignerFlags, type Session, type SessionFlags } from './session.js'
-import { headroomBasisPoints, maxAmountRaw, type Settings } from './settings.js'
+import { headroomBasisPoints } from './settings.js'
 
 export interface IntentFlags extends SessionFlags {
   readonly outcome?: string
@@ -56,17 +58,17 @@ export function addIntentFlags(command: Command): Command {
       '--outcome <answer>',
       'answer to propose: yes, no, a label such as Porto, or p1, p2, p3',
     )
-    .option('--amount <raw>', 'authorize this many raw token units; default: the bond')
+    .option('--amount <amount>', 'authorize this much, such as 750usdc; default: the bond')
     .option(
       '--headroom <percent>',
       'authorize this much more than the bond, in case it is raised; default: 0',
     )
     .option(
-      '--max-amount <raw>',
-      'refuse to authorize more than this; headroom is cut to it; default: 5000000000 (5000 USDC.e) where no --rpc-url confirms the bond',
+      '--max-amount <amount>',
+      'refuse to authorize more than this; headroom is cut to it; default: 5000usdc (5000000000raw) where no --rpc-url confirms the bond',
     )
     .option('--nonce <n>', 'Permit2 nonce; default: a fresh one of this run')
-    .option('--deadline <time>', 'unix seconds, or from now such as 90m; default: 1h')
+    .option('--deadline <time>', 'Unix seconds, or from now such as 90m or 2h30m; default: 1h')
     .option('--context <file>', 'the context to sign for, as `context --json` printed it')
     .option('--client-ref <text>', 'your own reference, kept in the journal')
     .option('--supersede <journal-id>', 'replace this open authorization')
@@ -74,16 +76,16 @@ export function addIntentFlags(command: Command): Command {
 }
 
 /**
- * Throws UsageError (exit 2) naming the flag that is missing or malformed. `settings` give what the
- * flags leave to the profile.
+ * Throws UsageError (exit 2) naming the flag that is missing or malformed. `session` gives what the
+ * flags leave to the profile, and what a unit is; without it only the form of amounts is judged.
  */
-export function parseIntent(
+export async function parseIntent(
   context: Context,
   identifier: string,
   flags: IntentFlags,
   proposer: Address,
-  settings?: Pick<Settings, 'headroom' | 'maxAmount'>,
-): IntentInWords {
+  session?: Session,
+): Promise<IntentInWords> {
   requireIdentifier(identifier)
   const outcome = requireOutcome(flags.outcome)
   if (flags.clientRef !== undefined && !isClientRef(flags.clientRef)) {
@@ -95,14 +97,20 @@ export function parseIntent(
       },
     )
   }
+  const { settings } = session ?? {}
+  const units = session && (() => pinnedUnits(context, session, flags.context))
+  const amount = await givenAmount(flagged('--amount', flags.amount), units)
+  const cap = settings?.maxAmount ?? flagged('--max-amount', flags.maxAmount)
+  const maxAmount = await givenAmount(cap, units)
   return {
     identifier,
     proposer,
     outcome,
-    amountRaw: whole('--amount', flags.amount),
-    maxAmountRaw: maxAmountRaw(settings?.maxAmount ?? given('--max-amount', flags.maxAmount)),
+    amountRaw: amount?.raw,
+    maxAmountRaw: maxAmount?.raw,
+    amountTokens: tokensOf([amount, maxAmount]),
     headroomBasisPoints: headroomBasisPoints(
-      settings?.headroom ?? given('--headroom', flags.headroom),
+      settings?.headroom ?? flagged('--headroom', flags.headroom),
     ),
     nonce: whole('--nonce', flags.nonce),
     deadlineSeconds: parseDeadline(flags.deadline, context.clock.nowMs()),
@@ -125,34 +133,24 @@ export function requireOutcome(word: string | undefined): string {
   })
 }
 
-const given = (from: string, value: string | undefined) =>
-  value === undefined ? undefined : { value, from }
-
 /** A flag's whole number, in digits. Throws UsageError `bad_number`. */
-export function whole(flag: string, text: string | undefined): bigint | undefined {
+function whole(flag: string, text: string | undefined): bigint | undefined {
   if (text === undefined) return undefined
   if (isUint256(text)) return BigInt(text)
   throw new UsageError('bad_number', `${flag} ${text} is not a whole number below 2^256`, {
-    hint: `give ${flag} in digits, such as ${flag} 750000000`,
+    hint: `give ${flag} in digits`,
   })
 }
 
-const unitSeconds = { s: 1n, m: 60n, h: 3600n, d: 86_400n } as const
-
-/** Unix seconds as they are, or a span such as `90m` from now. Throws UsageError `bad_deadline`. */
+/** Unix seconds as they are, or a span such as `2h30m` from now. Throws UsageError `bad_deadline`. */
 export function parseDeadline(text: string | undefined, nowMs: number): bigint | undefined {
   if (text === undefined) return undefined
-  const [, digits, unit] = /^(\d{1,12})([smhd]?)$/.exec(text) ?? []
-  if (digits === undefined) {
-    throw new UsageError('bad_deadline', `--deadline ${text} is neither unix seconds nor a span`, {
-      hint: 'give --deadline 90m (s, m, h and d are known) or unix seconds',
-    })
-  }
-  if (unit === undefined || unit === '') return BigInt(digits)
-  return (
-    BigInt(Math.floor(nowMs / 1000)) +
-    BigInt(digits) * unitSeconds[unit as keyof typeof unitSeconds]
-  )
+  if (/^\d{1,12}$/.test(text)) return BigInt(text)
+  const ms = spanMs(text)
+  if (ms !== undefined) return BigInt(Math.floor(nowMs / 1000) + Math.floor(ms / 1000))
+  throw new UsageError('bad_deadline', `--deadline ${text} is neither Unix seconds nor a span`, {
+    hint: 'give --deadline 90m or 2h30m (d, h, m and s are known), or Unix seconds',
+  })
 }
 
 /**

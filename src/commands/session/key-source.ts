@@ -7,9 +7,9 @@ import type { OutsideWallet } from '../../core/io/external-signer.js'
 import { fromCwd } from '../../core/io/home-paths.js'
 import type { KeySigner } from '../../core/io/key-files.js'
 import type { Signer } from '../../core/ports.js'
+import { givenAddress } from '../../core/protocol/address.js'
 import { UsageError } from '../../core/protocol/errors.js'
 import type { Address } from '../../core/protocol/schema.js'
-import { lowercase } from '../../core/protocol/words.js'
 import type { Context } from '../terminal/context.js'
 import { publicUrl } from '../terminal/render.js'
 import { askHidden, readInput } from './inputs.js'
@@ -79,13 +79,7 @@ export function openAccount(context: Context, settings: Settings, flags: Account
 }
 
 function namedProposer(text: string | undefined): Address | undefined {
-  if (text === undefined) return undefined
-  if (/^0x[0-9a-fA-F]{40}$/.test(text)) return lowercase(text)
-  throw new UsageError(
-    'bad_proposer',
-    `--proposer ${text} is not an address`,
-    'give 0x and 40 hex digits',
-  )
+  return text === undefined ? undefined : givenAddress(text, '--proposer', 'bad_proposer')
 }
 
 /**

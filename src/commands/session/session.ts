@@ -11,6 +11,7 @@ import { type ProfilePins, profilePins, wholePins } from '../../core/client/trus
 import { onlyRequester, type Trust } from '../../core/client/trust/trust.js'
 import { parseTrust } from '../../core/client/trust/trust-file.js'
 import type { Chain, Fetch, Markets } from '../../core/ports.js'
+import { givenAddress } from '../../core/protocol/address.js'
 import { exit, ProposerError, UnavailableError, UsageError } from '../../core/protocol/errors.js'
 import type { Context } from '../terminal/context.js'
 import { visible } from '../terminal/render.js'
@@ -110,7 +111,9 @@ export async function withSession<T>(
     signal,
     trust: once(async () => {
       const trust = await loadTrust(context, settings)
-      return flags.requester === undefined ? trust : onlyRequester(trust, flags.requester)
+      return flags.requester === undefined
+        ? trust
+        : onlyRequester(trust, givenAddress(flags.requester, '--requester'))
     }),
     gateway: once(async (mode: 'run' | 'read') => {
       const target = await openTarget(context, settings, flags, mode)

@@ -5,6 +5,7 @@ import { dirname } from 'node:path'
 import { builtInProfile, profileNames } from '../../core/chain/profiles.js'
 import { fromCwd, homePaths } from '../../core/io/home-paths.js'
 import type { PreferenceTree } from '../../core/io/preferences.js'
+import { durationMs } from '../../core/protocol/duration.js'
 import { UsageError } from '../../core/protocol/errors.js'
 import type { Context } from '../terminal/context.js'
 
@@ -75,7 +76,7 @@ export interface Settings {
    * Slack on the bond in percent, for amounts that are not given; read it by `headroomBasisPoints`.
    */
   readonly headroom: Setting | undefined
-  /** Cap on an amount in raw units; read it by `maxAmountRaw`. */
+  /** Cap on an amount; read it by `givenAmount`. */
   readonly maxAmount: Setting | undefined
   /** Polymarket's market API: what is named, else what the built-in profile of this name has. */
   readonly gammaUrl: Setting | undefined
@@ -301,21 +302,6 @@ export function headroomBasisPoints(setting: Given | undefined): bigint {
 }
 
 /**
- * The cap in raw units; `undefined` where none is set. UsageError `bad_number` for what is no
- * uint256 in digits, naming where it came from.
- */
-export function maxAmountRaw(setting: Given | undefined): bigint | undefined {
-  if (setting === undefined) return undefined
-  const { value, from } = setting
-  if (/^(0|[1-9]\d{0,77})$/.test(value) && BigInt(value) < 2n ** 256n) return BigInt(value)
-  throw new UsageError(
-    'bad_number',
-    `${from} ${value} is not a whole number below 2^256`,
-    'give raw token units in digits, such as --max-amount 750000000',
-  )
-}
-
-/**
  * A market API's URL, whose answers decide what is looked at: nobody on the way may change them.
  * UsageError `invalid_gamma_url`.
  */
@@ -334,11 +320,11 @@ export function requireGammaUrl({ value, from }: Given): string {
 /** What --timeout gives, in milliseconds. Throws UsageError `bad_timeout`. */
 export function timeoutMs(text: string | undefined): number | undefined {
   if (text === undefined) return undefined
-  const seconds = /^\d+(\.\d{1,3})?$/.test(text) ? Number(text) : 0
-  if (seconds > 0 && seconds <= 7 * 86_400) return Math.round(seconds * 1000)
+  const ms = durationMs(text) ?? 0
+  if (ms > 0 && ms <= 7 * 86_400_000) return ms
   throw new UsageError(
     'bad_timeout',
-    `--timeout ${text} is not a number of seconds above 0 and at most a week`,
-    'give seconds, such as --timeout 120',
+    `--timeout ${text} is not a duration above 0 and at most a week`,
+    'give seconds or units, such as --timeout 120, 90m or 2h30m',
   )
 }

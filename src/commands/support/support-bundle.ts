@@ -24,6 +24,7 @@ import {
 } from '../../core/client/support/secret-scan.js'
 import { fromCwd } from '../../core/io/home-paths.js'
 import { instant } from '../../core/protocol/candidate.js'
+import { spanMs } from '../../core/protocol/duration.js'
 import { ProposerError, UsageError } from '../../core/protocol/errors.js'
 import { programVersion } from '../../core/protocol/version.js'
 import { isIdentifier } from '../../core/protocol/words.js'
@@ -349,16 +350,15 @@ function wantedOf({ question, since }: BundleFlags, nowMs: number): BundleScope 
   }
 }
 
-const spans = { m: 60_000, h: 3_600_000, d: 86_400_000 } as const
-
 function sinceMsOf(text: string, nowMs: number): number {
-  const [, count, unit] = /^(\d{1,6})([mhd])$/.exec(text) ?? []
-  if (count !== undefined) return nowMs - Number(count) * spans[unit as keyof typeof spans]
+  const span = spanMs(text)
+  if (span !== undefined) return nowMs - span
+  if (/^\d{1,12}$/.test(text)) return Number(text) * 1000
   const at = /^\d{4}-\d{2}-\d{2}(T[\d:.]+(Z|[+-]\d{2}:\d{2}))?$/.test(text)
     ? Date.parse(text)
     : Number.NaN
   if (!Number.isNaN(at)) return at
   throw new UsageError('bad_since', `--since ${text} is neither a time nor a span`, {
-    hint: 'give --since 2026-11-20T05:38:00Z, a date, or a span: 90m, 24h, 7d',
+    hint: 'give --since 2026-11-20T05:38:00Z, a date, Unix seconds, or a span: 90m, 2h30m, 7d',
   })
 }

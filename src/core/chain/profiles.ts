@@ -5,6 +5,7 @@
  * is used, and nothing without a source is here at all. What a getter gives is read from the chain
  * again (`trust verify`, `serve --check`).
  */
+import { amountText } from '../protocol/amount.js'
 import type { Address } from '../protocol/schema.js'
 import { canonicalPermit2 } from './constants.js'
 import type { RequesterKind } from './round.js'
@@ -21,6 +22,8 @@ export interface Profile {
   readonly tokenUnits: { readonly symbol: string; readonly decimals: number }
   /** Public API of the markets, where there is one (domain §5.4). */
   readonly gammaUrl?: string
+  /** Symbol of the coin that gas is paid in. */
+  readonly coin: string
   /** Addresses that rest on one source, and what is known of them. */
   readonly unconfirmed: readonly { readonly address: Address; readonly why: string }[]
 }
@@ -59,6 +62,7 @@ const profiles: Readonly<Record<ProfileName, Profile>> = {
     ],
     tokenUnits: { symbol: 'USDC.e', decimals: 6 },
     gammaUrl: 'https://gamma-api.polymarket.com',
+    coin: 'POL',
     unconfirmed: [
       {
         address: polygonReporter,
@@ -77,6 +81,8 @@ const profiles: Readonly<Record<ProfileName, Profile>> = {
     ],
     tokens: ['0xf69283549d79299a297b8db39158be50a945f556'],
     tokenUnits: { symbol: 'USDC.e', decimals: 6 },
+    // As on the chain it stands for.
+    coin: 'POL',
     unconfirmed: [],
   },
 }
@@ -94,6 +100,17 @@ export const knownToken = (chainId: number, address: string): Profile['tokenUnit
   Object.values(profiles).find(
     (one) => one.chainId === chainId && one.tokens.some((token) => token === address),
   )?.tokenUnits
+
+/** Symbol of the coin of a chain, where a profile knows the chain. */
+export const coinOf = (chainId: number): string | undefined =>
+  Object.values(profiles).find((one) => one.chainId === chainId)?.coin
+
+/** Wei as people read them, to six decimals, rounded up: `9,999.9999 POL`. */
+export const coinText = (wei: bigint, chainId: number): string =>
+  amountText(String((wei + 10n ** 12n - 1n) / 10n ** 12n), {
+    symbol: coinOf(chainId) ?? "of the chain's coin",
+    decimals: 6,
+  })
 
 /**
  * The addresses among these that rest on one source alone, a sentence each, for telling whoever

@@ -273,7 +273,12 @@ export async function readTerms({ chain, contracts, at }: Reading, request: Witn
   }
 }
 
-async function readToken(chain: Chain, address: Address, at: bigint): Promise<Round['token']> {
+/** Symbol, printable, and decimals as of a block. Rejects with `ChainError`. */
+export async function readToken(
+  chain: Chain,
+  address: Address,
+  at: bigint,
+): Promise<Round['token']> {
   const [symbol, decimals] = await Promise.all([
     readContract(chain, at, address, erc20Abi, 'symbol', []),
     readContract(chain, at, address, erc20Abi, 'decimals', []),

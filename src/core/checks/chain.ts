@@ -4,6 +4,7 @@
  */
 
 import { oracleAbi, roles, signedProposerAbi, whitelistAbi } from '../chain/contracts.js'
+import { coinOf, coinText } from '../chain/profiles.js'
 import { lowercase, readContract, unlessRefused } from '../chain/reading.js'
 import { Trust } from '../client/trust/trust-file.js'
 import type { GatewayConfig } from '../gateway/config.js'
@@ -268,7 +269,7 @@ async function balanceFinding(
   executor: Address,
 ): Promise<Finding> {
   const [balanceWei, tipWei] = await Promise.all([chain.balance(executor), chain.tip()])
-  const fix = `send the coin of chain ${id} to ${executor}`
+  const fix = `send ${coinOf(id) ?? 'the coin'} on chain ${id} to ${executor}`
   if (balanceWei === 0n)
     return fail('balance', `the executor ${executor} holds nothing to pay gas with`, fix)
   const ceilingWei = BigInt(Math.round(max_fee_gwei * 1e9))
@@ -281,7 +282,7 @@ async function balanceFinding(
     )
   const priceWei = head.baseFeePerGas + fees.maxPriorityFeePerGas
   const proposals = balanceWei / (gasUsed * priceWei)
-  const detail = `the executor ${executor} holds ${coins(balanceWei)} of the chain's coin, which pays for about ${counted(proposals, 'proposal')} at ${gwei(priceWei)} gwei`
+  const detail = `the executor ${executor} holds ${coinText(balanceWei, id)}, which pays for about ${counted(proposals, 'proposal')} at ${gwei(priceWei)} gwei`
   // A node takes a transaction only where the whole limit could be paid at the highest price it
   // allows.
   if (balanceWei < gasNeeded * fees.maxFeePerGas)
@@ -298,4 +299,3 @@ function unread(error: unknown): Finding {
 const decimals = (value: bigint, unit: bigint): string =>
   String(Number((value * 1_000_000n) / unit) / 1_000_000)
 const gwei = (wei: bigint): string => decimals(wei, 10n ** 9n)
-const coins = (wei: bigint): string => decimals(wei, 10n ** 18n)

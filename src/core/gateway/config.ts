@@ -5,6 +5,7 @@
 import * as z from 'zod'
 import { builtInProfile, profileNames } from '../chain/profiles.js'
 import { type Contracts, requesterKinds } from '../chain/round.js'
+import { lowercaseAddresses } from '../protocol/address.js'
 import { UsageError } from '../protocol/errors.js'
 import { Address as AddressText, NonzeroAddress } from '../protocol/schema.js'
 import { type ConfigFault, faultsOf, isRecord } from './config-faults.js'
@@ -31,15 +32,15 @@ const ChainContent = z.strictObject({
     .describe('a list of at least one http(s) URL of a node'),
   permit2: address
     .default('0x000000000022d473030f116ddee9f6b43ac78ba3')
-    .describe('a lowercase contract address'),
-  signed_proposer: address.describe('a lowercase contract address'),
+    .describe('a contract address (EIP-55 or lowercase)'),
+  signed_proposer: address.describe('a contract address (EIP-55 or lowercase)'),
   oracles: listOf(address)
     .min(1)
     .refine(unique)
-    .describe('a list of at least one lowercase contract address, none twice'),
+    .describe('a list of at least one contract address (EIP-55 or lowercase), none twice'),
   requesters: listOf(
     z.strictObject({
-      address: address.describe('a lowercase contract address'),
+      address: address.describe('a contract address (EIP-55 or lowercase)'),
       kind: z
         .enum(requesterKinds)
         .describe('uma-ctf-adapter, uma-ctf-adapter-negrisk, oo-reporter or direct'),
@@ -50,7 +51,7 @@ const ChainContent = z.strictObject({
   tokens: listOf(address)
     .min(1)
     .refine(unique)
-    .describe('a list of at least one lowercase token address, none twice'),
+    .describe('a list of at least one token address (EIP-55 or lowercase), none twice'),
   confirmations: z
     .union([z.literal('finalized'), z.int().min(0).max(100_000)])
     .default('finalized')
@@ -151,7 +152,7 @@ export const ConfigFile = z.strictObject({
       enabled: z.boolean().default(true).describe('true or false'),
       allowlist: listOf(z.string().pipe(AddressText).meta({ pattern: '^0x[0-9a-fA-F]{40}$' }))
         .default([])
-        .describe('a list of lowercase wallet addresses'),
+        .describe('a list of wallet addresses (EIP-55 or lowercase)'),
     })
     .prefault({}),
   budget: z
@@ -255,7 +256,7 @@ function judge(
     const detail = 'store_file must be left out where "store" is given'
     return { faults: [{ path: ['store_file'], detail }] }
   }
-  const whole = withProfile(raw)
+  const whole = withProfile(lowercaseAddresses(raw))
   const parsed = ConfigFile.safeParse(whole)
   if (parsed.success) return { config: parsed.data }
   // A key with a slip comes before what is missing because of it.

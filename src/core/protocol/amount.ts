@@ -1,4 +1,5 @@
-/** Amounts of a token for people. They are signed and sent in raw units (§2.1). */
+/** Amounts of a token as people write and read them. They are signed and sent in raw units (§2.1). */
+import { UsageError } from './errors.js'
 
 /** How the amounts of a token are written. */
 export interface TokenUnits {
@@ -7,7 +8,7 @@ export interface TokenUnits {
 }
 
 /**
- * Raw token units as people read them: `750.5 USDC.e`, or the raw number where the token is
+ * Raw token units as people read them: `15,750.5 USDC.e`, or the raw number where the token is
  * unknown.
  */
 export function amountText(raw: string, token?: TokenUnits): string {
@@ -15,7 +16,8 @@ export function amountText(raw: string, token?: TokenUnits): string {
   const digits = raw.padStart(token.decimals + 1, '0')
   const whole = digits.slice(0, digits.length - token.decimals)
   const fraction = digits.slice(digits.length - token.decimals).replace(/0+$/, '')
-  return `${whole}${fraction === '' ? '' : `.${fraction}`} ${token.symbol}`
+  const grouped = whole.replace(/\B(?=(\d{3})+$)/g, ',')
+  return `${grouped}${fraction === '' ? '' : `.${fraction}`} ${token.symbol}`
 }
 
 /**
@@ -24,3 +26,87 @@ export function amountText(raw: string, token?: TokenUnits): string {
  */
 export const amountWithRaw = (raw: string, token?: TokenUnits): string =>
   token === undefined ? amountText(raw) : `${amountText(raw, token)} (${raw} raw)`
+
+/** What a token is called behind a number: its symbol in lower case up to a dot (contract §9). */
+export const unitOf = ({ symbol }: TokenUnits): string => (symbol.split('.')[0] ?? '').toLowerCase()
+
+/** An amount as it was written, not yet known to fit a token. */
+export interface WrittenAmount {
+  readonly text: string
+  /** The flag, variable or key that gave it. */
+  readonly from: string
+  readonly whole: string
+  readonly fraction: string
+  /** `raw`, or a token's, in lower case. */
+  readonly unit: string
+}
+
+/**
+ * Reads `750usdc`, `0.5usdc` or `750000000raw`; a bare number only where it counts as raw units
+ * (contract §9). Throws UsageError `bad_number`, `unit_missing`.
+ */
+export function parseAmount(text: string, from: string, bareIsRaw = false): WrittenAmount {
+  const [, whole, fraction = '', word = ''] =
+    /^(0|[1-9]\d{0,77})(?:\.(\d{1,77}))?([a-z]\w{0,31})?$/i.exec(text) ?? []
+  const isBare = word === ''
+  if (whole === undefined || (isBare && (fraction !== '' || isTooLarge(BigInt(whole)))))
+    throw badNumber(from, text)
+  if (isBare && !bareIsRaw) {
+    throw new UsageError(
+      'unit_missing',
+      `${from} ${text} has no unit: it could mean ${text} tokens or ${text} raw units`,
+      `give the token behind the number, such as ${text}usdc, or ${text}raw for raw units`,
+    )
+  }
+  return { text, from, whole, fraction, unit: word.toLowerCase() || 'raw' }
+}
+
+/**
+ * The amount in raw units, and those of `tokens` that its unit names; all of them for raw units.
+ * Throws UsageError: `unknown_unit` where none is named, or several of different decimals;
+ * `too_many_decimals`; `bad_number` from 2^256 on.
+ */
+export function toRaw<T extends TokenUnits>(
+  { text, from, whole, fraction, unit }: WrittenAmount,
+  tokens: readonly T[],
+): { readonly raw: bigint; readonly tokens: readonly T[] } {
+  const named = unit === 'raw' ? tokens : tokens.filter((token) => unitOf(token) === unit)
+  const [{ decimals, symbol } = { decimals: 0, symbol: 'a raw amount' }] =
+    unit === 'raw' ? [] : named
+  if (unit !== 'raw' && named.length === 0) throw unknownUnit(from, text, tokens)
+  if (unit !== 'raw' && named.some((token) => token.decimals !== decimals))
+    throw new UsageError(
+      'unknown_unit',
+      `${from} ${text}: tokens of this name have different decimals`,
+      'give raw units, such as 750000000raw',
+    )
+  if (fraction.length > decimals)
+    throw new UsageError(
+      'too_many_decimals',
+      `${from} ${text} has ${fraction.length} decimals, ${symbol} has ${decimals}`,
+      decimals === 0 ? 'give a whole number' : `give at most ${decimals} decimals`,
+    )
+  const raw = BigInt(whole + fraction.padEnd(decimals, '0'))
+  if (isTooLarge(raw)) throw badNumber(from, text)
+  return { raw, tokens: named }
+}
+
+const isTooLarge = (raw: bigint) => raw >= 2n ** 256n
+
+const badNumber = (from: string, text: string) =>
+  new UsageError(
+    'bad_number',
+    `${from} ${text} is not an amount below 2^256 raw units`,
+    'give a number and its unit, such as 750usdc, 0.5usdc or 750000000raw',
+  )
+
+function unknownUnit(from: string, text: string, tokens: readonly TokenUnits[]): UsageError {
+  const units = [...new Set(tokens.map(unitOf))]
+  return new UsageError(
+    'unknown_unit',
+    `${from} ${text}: ${units.length === 0 ? 'the decimals of the token are not known' : `the token is ${units.join(' or ')}`}`,
+    units.length === 0
+      ? 'give raw units, such as 750000000raw, name a node with --rpc-url, or put the token into token_info of the trust file'
+      : `give the amount in ${units.join(' or ')}, or in raw units, such as 750000000raw`,
+  )
+}

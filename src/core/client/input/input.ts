@@ -1,6 +1,7 @@
 /** Rows of a batch input as intents to sign or complete items to send (contract §6, Batch input). */
 
 import * as z from 'zod/mini'
+import { lowercased } from '../../protocol/address.js'
 import { UsageError } from '../../protocol/errors.js'
 import { readJson } from '../../protocol/json.js'
 import { keyNamed, wordFault } from '../../protocol/outcome-words.js'
@@ -201,14 +202,14 @@ const sheetFields = {
 const fieldFaults: Readonly<Record<string, string>> = {
   identifier: 'identifier is neither a question id nor a slug',
   client_ref: 'client_ref is not a text of at most 256 bytes without control characters',
-  proposer: 'proposer is not a lowercase address',
+  proposer: 'proposer is not an address, or its checksum (EIP-55) is wrong',
 }
 
 function rowOf(value: Fields, place: Place, text: string | undefined, fault: Fault): BatchRow {
   if ('version' in value)
     throw fault('it is a v1 payload, which no batch takes (§9): send it with `proposer submit`')
   if ('signature' in value) return itemOf(value, place, text, fault)
-  const parsed = IntentInput.safeParse(value)
+  const parsed = IntentInput.safeParse({ ...value, proposer: lowercased(value.proposer) })
   if (!parsed.success) {
     const { issues } = parsed.error
     const other = issues.find(({ code }) => code === 'unrecognized_keys')

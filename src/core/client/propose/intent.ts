@@ -42,6 +42,8 @@ export interface Intent {
   readonly headroomBasisPoints?: bigint | undefined
   /** Refuses above it; raw token units. */
   readonly maxAmountRaw?: bigint | undefined
+  /** Tokens that amount and cap are of, where they were given in a token's unit; absent: any. */
+  readonly amountTokens?: readonly Address[] | undefined
   readonly nonce?: bigint | undefined
   /** Unix seconds; default: an hour from now. */
   readonly deadlineSeconds?: bigint | undefined

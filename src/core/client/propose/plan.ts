@@ -50,6 +50,8 @@ export interface BatchParts {
   readonly chain?: Chain | undefined
   /** Refuses to sign for more, raw token units. */
   readonly maxAmountRaw?: bigint | undefined
+  /** As of an intent. */
+  readonly amountTokens?: readonly Address[] | undefined
   readonly headroomBasisPoints?: bigint | undefined
   /** For a signer that takes typed data: it is asked with the whole context. */
   readonly keepContexts?: boolean
@@ -196,11 +198,11 @@ export async function journaledFor(
 
 /** The intent that a row stands for. */
 async function intentOf(
-  { proposer, maxAmountRaw, headroomBasisPoints }: BatchParts,
+  { proposer, maxAmountRaw, amountTokens, headroomBasisPoints }: BatchParts,
   { kind: _kind, line: _line, element: _element, columns: _columns, ...wanted }: IntentRow,
 ): Promise<IntentInWords> {
   const owner = wanted.proposer ?? (await proposer())
-  return { ...wanted, proposer: owner, maxAmountRaw, headroomBasisPoints }
+  return { ...wanted, proposer: owner, maxAmountRaw, amountTokens, headroomBasisPoints }
 }
 
 /** What the journal alone says; `undefined`: a context is needed. */

@@ -111,16 +111,26 @@ export function cutNotes(
 }
 
 /**
- * Amount and deadline as they will be signed. UsageError `invalid_amount`, `amount_above_cap`,
+ * Amount and deadline as they will be signed. UsageError `other_token`, `invalid_amount`, `amount_above_cap`,
  * `permit_amount_below_required_bond`, `permit_deadline_too_soon`, `invalid_deadline`. `nowSeconds`:
  * the later of wall clock and, where known, head time. `bondIsConfirmed`: by a chain of ours.
  */
 export function checkTerms(
-  intent: Pick<Intent, 'amountRaw' | 'maxAmountRaw' | 'headroomBasisPoints' | 'deadlineSeconds'>,
+  intent: Pick<
+    Intent,
+    'amountRaw' | 'maxAmountRaw' | 'amountTokens' | 'headroomBasisPoints' | 'deadlineSeconds'
+  >,
   context: Pick<RoundFacts, 'bond' | 'source'>,
   nowSeconds: number,
   bondIsConfirmed: boolean = context.source === 'chain',
 ): CheckedTerms {
+  const { token } = context.bond
+  if (intent.amountTokens?.includes(token) === false)
+    throw new UsageError(
+      'other_token',
+      `the bond is paid in the token ${token}, and the amount was given in another`,
+      'give the amount in raw units of that token, such as 750000000raw',
+    )
   const requiredBondRaw = BigInt(context.bond.required_bond)
   const maxAmountRaw = intent.maxAmountRaw ?? (bondIsConfirmed ? undefined : unconfirmedCapRaw)
   const { headroomBasisPoints = 0n } = intent
@@ -140,7 +150,7 @@ export function checkTerms(
     throw new UsageError(
       'permit_amount_below_required_bond',
       `permit.amount is ${amountRaw}, the current total bond is ${requiredBondRaw}; sign again with an amount of at least ${requiredBondRaw}`,
-      { hint: `give --amount ${requiredBondRaw} or more, or leave it out` },
+      { hint: `give --amount ${requiredBondRaw}raw or more, or leave it out` },
     )
   return { requiredBondRaw, amountRaw, deadlineSeconds, cutFromRaw: isCut ? wantedRaw : undefined }
 }
@@ -162,7 +172,7 @@ function checkAmount(
       ? [said, 'raise --max-amount if that bond is right']
       : [
           `${said} where no RPC confirms the bond`,
-          'give --max-amount <raw> if that amount is right, or --rpc-url so that the bond is read from the chain',
+          'give --max-amount <amount> if that amount is right, or --rpc-url so that the bond is read from the chain',
         ]
   throw new UsageError('amount_above_cap', detail, { hint })
 }

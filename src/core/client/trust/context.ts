@@ -14,7 +14,7 @@ import {
   StorageError,
   UsageError,
 } from '../../protocol/errors.js'
-import type { BatchSigningData, Outcome } from '../../protocol/schema.js'
+import type { Address, BatchSigningData, Outcome } from '../../protocol/schema.js'
 import type { WitnessRequest } from '../../protocol/witness.js'
 import { isSlug } from '../../protocol/words.js'
 import type { CallOptions } from '../gateway/gateway-client.js'
@@ -255,17 +255,34 @@ export async function chainNow(
 export function parseContext(json: unknown, identifier: string): QuestionContext {
   const picked = pick(json, identifier)
   const data = orBadField(() => signingDataOf(picked))
-  const { slug, token, typed_data } = objectOf(picked) ?? {}
-  const { address, symbol, decimals } = objectOf(token) ?? {}
-  const isToken =
-    typeof address === 'string' && typeof symbol === 'string' && Number.isSafeInteger(decimals)
+  const { slug, token: told, typed_data } = objectOf(picked) ?? {}
+  const token = tokenOf(told)
   return {
     ...data,
     source: 'file',
     ...(typeof slug === 'string' ? { slug } : {}),
-    ...(isToken ? { token: { address, symbol, decimals: Number(decimals) } } : {}),
+    ...(token === undefined ? {} : { token }),
     ...(typed_data === undefined ? {} : { typed_data }),
   }
+}
+
+/** How a context in the file writes the amounts of this token; `undefined` where none tells. */
+export function tokenIn(json: unknown, token: Address): QuestionContext['token'] {
+  const { questions = [json] } = objectOf(json) ?? {}
+  return (Array.isArray(questions) ? questions : [])
+    .map((one) => tokenOf(objectOf(one)?.token))
+    .find((one) => one?.address === token)
+}
+
+function tokenOf(token: unknown): QuestionContext['token'] {
+  const { address, symbol, decimals } = objectOf(token) ?? {}
+  return typeof address === 'string' &&
+    typeof symbol === 'string' &&
+    Number.isSafeInteger(decimals) &&
+    Number(decimals) >= 0 &&
+    Number(decimals) <= 255
+    ? { address, symbol, decimals: Number(decimals) }
+    : undefined
 }
 
 function pick(json: unknown, identifier: string): unknown {

@@ -40,7 +40,7 @@ export function wholePins(name: string, pins: ProfilePins, signedProposer?: stri
     (!isAddress(signedProposer) || signedProposer === zeroAddress)
   ) {
     throw new UsageError('bad_address', '--signed-proposer is not a contract address', {
-      hint: 'give it as 0x and 40 lowercase hex digits',
+      hint: 'give it as 0x and 40 hex digits, not all zero',
     })
   }
   const known = pins.signed_proposer

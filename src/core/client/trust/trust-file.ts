@@ -3,6 +3,7 @@
 import * as z from 'zod/mini'
 import en from 'zod/v4/locales/en.js'
 import { requesterKinds } from '../../chain/round.js'
+import { lowercaseAddresses } from '../../protocol/address.js'
 import { UsageError } from '../../protocol/errors.js'
 import { Address, Bytes32 } from '../../protocol/schema.js'
 
@@ -19,6 +20,16 @@ export const Trust = z
       .check(z.minLength(1)),
     tokens: addresses,
     slugs: z._default(z.record(z.string(), Bytes32), {}),
+    /** How amounts of tokens that no profile knows are written. */
+    token_info: z.optional(
+      z.record(
+        Address,
+        z.strictObject({
+          symbol: z.string().check(z.regex(/^[\x21-\x7e]{1,32}$/)),
+          decimals: z.int().check(z.minimum(0), z.maximum(255)),
+        }),
+      ),
+    ),
   })
   .register(z.globalRegistry, { id: 'Trust' })
 export type Trust = z.infer<typeof Trust>
@@ -28,7 +39,14 @@ export type Trust = z.infer<typeof Trust>
  * for the message.
  */
 export function parseTrust(json: unknown, where: string): Trust {
-  const parsed = Trust.safeParse(json, { error: en().localeError })
+  const lower = lowercaseAddresses(json, (path, address) => {
+    throw new UsageError(
+      'invalid_trust',
+      `${where}: ${path}: ${address} has a wrong checksum (EIP-55)`,
+      { hint: 'a character is mistyped: copy the address again' },
+    )
+  })
+  const parsed = Trust.safeParse(lower, { error: en().localeError })
   if (parsed.success) return parsed.data
   const issue = parsed.error.issues[0]
   const field =
@@ -37,7 +55,7 @@ export function parseTrust(json: unknown, where: string): Trust {
     'invalid_trust',
     `${where}: ${field} is not as a trust file must have it (${issue?.message ?? 'malformed'})`,
     {
-      hint: 'make one with `proposer trust init`; addresses are lowercase',
+      hint: 'make one with `proposer trust init`',
     },
   )
 }

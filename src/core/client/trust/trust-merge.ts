@@ -1,4 +1,6 @@
 /** Adding to pins without losing any (contract §7, trust.json; R9). */
+import type { TokenUnits } from '../../protocol/amount.js'
+import type { Address } from '../../protocol/schema.js'
 import type { Trust } from './trust-file.js'
 
 /**
@@ -41,6 +43,11 @@ export function mergePins(current: Trust, more: Trust): MergedPins {
     if (Object.hasOwn(more.slugs, slug) && more.slugs[slug] !== id)
       changed.push(`slug ${slug}: ${id} becomes ${more.slugs[slug]}`)
   }
+  for (const [token, now] of Object.entries(more.token_info ?? {})) {
+    const was = current.token_info?.[token as Address]
+    if (was !== undefined && infoText(was) !== infoText(now))
+      changed.push(`token_info ${token}: ${infoText(was)} becomes ${infoText(now)}`)
+  }
   const before = new Set(lines(current))
   const trust: Trust = {
     ...current,
@@ -54,6 +61,9 @@ export function mergePins(current: Trust, more: Trust): MergedPins {
       ),
     ],
     slugs: { ...current.slugs, ...more.slugs },
+    ...((current.token_info ?? more.token_info) && {
+      token_info: { ...current.token_info, ...more.token_info },
+    }),
   }
   return { trust, changed, added: [...lines(more)].filter((line) => !before.has(line)) }
 }
@@ -61,9 +71,12 @@ export function mergePins(current: Trust, more: Trust): MergedPins {
 /**
  * What may be added to pins, one a line; a kind or an id that differs is a change, not an addition.
  */
-function* lines({ oracles, requesters, tokens, slugs }: Trust): Generator<string> {
+function* lines({ oracles, requesters, tokens, slugs, token_info = {} }: Trust): Generator<string> {
   for (const address of oracles) yield `oracle ${address}`
   for (const { address } of requesters) yield `requester ${address}`
   for (const address of tokens) yield `token ${address}`
   for (const slug of Object.keys(slugs)) yield `slug ${slug}`
+  for (const token of Object.keys(token_info)) yield `token_info ${token}`
 }
+
+const infoText = ({ symbol, decimals }: TokenUnits) => `${symbol} with ${decimals} decimals`

@@ -146,7 +146,7 @@ export function onlyRequester(trust: Trust, requester: string): Trust {
   throw untrusted(
     'requester',
     `--requester is ${requester}, which the trust file does not list`,
-    'give one that `proposer trust show` lists, in lowercase',
+    'give one that `proposer trust show` lists',
   )
 }
 

@@ -5,6 +5,7 @@
 import * as z from 'zod'
 import type { RegistryEntry } from '../../chain/questions.js'
 import type { Hex } from '../../ports.js'
+import { lowercaseAddresses } from '../../protocol/address.js'
 import { UsageError } from '../../protocol/errors.js'
 import { Bytes, Bytes32, NonzeroAddress, Uint256 } from '../../protocol/schema.js'
 import { isSlug } from '../../protocol/words.js'
@@ -30,7 +31,7 @@ const Entry = z.strictObject({
  * that stands there twice.
  */
 export function parseRegistry(raw: unknown, source: string): readonly RegistryEntry[] {
-  const parsed = z.array(Entry).safeParse(raw)
+  const parsed = z.array(Entry).safeParse(lowercaseAddresses(raw))
   if (!parsed.success) {
     const path = parsed.error.issues[0]?.path.join('.') ?? ''
     const where = path === '' ? 'the file' : `entry ${path}`

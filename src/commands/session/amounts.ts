@@ -1,0 +1,106 @@
+/** Amounts of flags, variables and profiles in raw units (contract §9). */
+import { knownToken } from '../../core/chain/profiles.js'
+import { tokenIn } from '../../core/client/trust/context.js'
+import type { Trust } from '../../core/client/trust/trust.js'
+import type { Chain } from '../../core/ports.js'
+import { parseAmount, type TokenUnits, toRaw } from '../../core/protocol/amount.js'
+import type { Address } from '../../core/protocol/schema.js'
+import type { Context } from '../terminal/context.js'
+import { parseJson, readInput } from './inputs.js'
+import type { Session } from './session.js'
+import type { Setting } from './settings.js'
+
+/** How the amounts of a pinned token are written. */
+export interface PinnedUnits extends TokenUnits {
+  readonly address: Address
+}
+
+/** An amount in raw units, and the tokens that it may be of: all where it was given raw. */
+export interface GivenAmount {
+  readonly raw: bigint
+  readonly tokens: readonly Address[] | undefined
+}
+
+/** What gave an amount; without an origin, a flag. */
+export type AmountSetting = Pick<Setting, 'value' | 'from'> & Partial<Pick<Setting, 'origin'>>
+
+/** What a flag gives, where it was given. */
+export const flagged = (from: string, value: string | undefined): AmountSetting | undefined =>
+  value === undefined ? undefined : { value, from }
+
+/**
+ * The amount of a setting; a bare number is raw units but in a flag. `units` is asked only where
+ * the unit is a token's; without it only the form is judged. Throws UsageError as `parseAmount` and
+ * `toRaw`.
+ */
+export async function givenAmount(
+  setting: AmountSetting | undefined,
+  units?: () => Promise<readonly PinnedUnits[]>,
+): Promise<GivenAmount | undefined> {
+  if (setting === undefined) return undefined
+  const { value, from, origin = 'flag' } = setting
+  const written = parseAmount(value, from, origin !== 'flag')
+  if (written.unit === 'raw') return { raw: toRaw(written, []).raw, tokens: undefined }
+  if (units === undefined) return undefined
+  const { raw, tokens } = toRaw(written, await units())
+  return { raw, tokens: tokens.map(({ address }) => address) }
+}
+
+/** The tokens that all of these amounts may be of; `undefined`: any. */
+export function tokensOf(
+  amounts: readonly (GivenAmount | undefined)[],
+): readonly Address[] | undefined {
+  const lists = amounts.flatMap((one) => (one?.tokens === undefined ? [] : [one.tokens]))
+  return lists.length === 0
+    ? undefined
+    : lists.reduce((left, right) => left.filter((address) => right.includes(address)))
+}
+
+/** How a pinned token is written where no node is asked: by a built-in profile or the trust file. */
+export const pinnedToken = (
+  { chain_id: chainId, token_info: info }: Pick<Trust, 'chain_id' | 'token_info'>,
+  token: Address,
+): TokenUnits | undefined => knownToken(chainId, token) ?? info?.[token]
+
+/**
+ * Of the pinned tokens those that are known: by `pinnedToken`, the file of `--context`, or the
+ * session's node. `pins` stand in for the session's. UnavailableError where the node does not answer.
+ */
+export async function pinnedUnits(
+  context: Context,
+  session: Session,
+  contextFile?: string,
+  pins?: Trust,
+): Promise<readonly PinnedUnits[]> {
+  const trust = pins ?? (await session.trust())
+  const known = trust.tokens.map((address) => ({ address, units: pinnedToken(trust, address) }))
+  if (known.every(({ units }) => units !== undefined)) return known.flatMap(withAddress)
+  const chain = await session.chain()
+  const others = chain === undefined ? fileTokens : await chainTokens(chain, trust)
+  return Promise.all(
+    known.map(async (one) => ({ ...one, units: one.units ?? (await others(one.address)) })),
+  ).then((all) => all.flatMap(withAddress))
+
+  async function fileTokens(address: Address): Promise<TokenUnits | undefined> {
+    // stdin is read once, for the signature.
+    if (contextFile === undefined || contextFile === '-') return undefined
+    const json = parseJson(await readInput(context, contextFile), contextFile)
+    return tokenIn(json, address)
+  }
+}
+
+const withAddress = ({ address, units }: { address: Address; units: TokenUnits | undefined }) =>
+  units === undefined ? [] : [{ address, symbol: units.symbol, decimals: units.decimals }]
+
+async function chainTokens(
+  chain: Chain,
+  trust: Trust,
+): Promise<(address: Address) => Promise<TokenUnits>> {
+  const [{ pinnedHeads }, { readToken }, { onChain }] = await Promise.all([
+    import('../../core/client/funds/funds.js'),
+    import('../../core/chain/questions.js'),
+    import('../../core/chain/unavailable.js'),
+  ])
+  const { latest } = await pinnedHeads(chain, trust)
+  return (address) => onChain(() => readToken(chain, address, latest.number))
+}
