@@ -4,10 +4,9 @@
 import { Command, Option } from 'commander'
 import type { PollResult } from '../core/client/follow/follow.js'
 import { endOf, type PollTarget, type Stage, stages } from '../core/client/follow/status.js'
-import { stateOf } from '../core/client/journal/authorizations.js'
+import { answerOf, labelOf, stateOf } from '../core/client/journal/authorizations.js'
 import type { JournalView } from '../core/client/journal/journal.js'
 import { UsageError } from '../core/protocol/errors.js'
-import { outcomeOf } from '../core/protocol/proposal.js'
 import { isCandidateId } from '../core/protocol/words.js'
 import { follow } from './follow.js'
 import { requireIdentifier } from './session/question.js'
@@ -17,6 +16,7 @@ import {
   type SessionFlags,
   withSession,
 } from './session/session.js'
+import type { Own } from './terminal/candidate-text.js'
 import type { Context } from './terminal/context.js'
 import { type Live, openLive } from './terminal/live.js'
 import { finalText } from './terminal/poll-table.js'
@@ -90,21 +90,29 @@ async function poll(
     },
   )
   const { candidates, error, refusals } = result
+  const labelled = (status: (typeof candidates)[number]) => ({
+    ...status,
+    label: ownOf(view, status.candidate_id)?.label ?? null,
+  })
   if (output.mode === 'ndjson') output.result('status', { summary: summaryOf(result) }, () => '')
   else
-    output.result('status', { candidates }, () =>
+    output.result('status', { candidates: candidates.map(labelled) }, () =>
       targets.length === 0
         ? nothingText
-        : finalText(targets, candidates, output, (id) => view.byCandidate(id)?.id, refusals),
+        : finalText(targets, candidates, output, (id) => ownOf(view, id), refusals),
     )
   if (error) throw error
 }
 
+/** What the journal has of a candidate, for screens and documents. */
+export function ownOf(view: JournalView, candidateId: string): Own | undefined {
+  const own = view.byCandidate(candidateId)
+  return own && { journalId: own.id, label: labelOf(own.signed) }
+}
+
 function aboutText(view: JournalView, candidateId: string): string {
   const signed = view.byCandidate(candidateId)?.signed
-  return signed === undefined
-    ? ''
-    : `${outcomeOf(signed.terms.price) ?? signed.terms.price}  ${signed.identifier}`
+  return signed === undefined ? '' : `${answerOf(signed)}  ${signed.identifier}`
 }
 
 function summaryOf({ candidates, missing, items }: PollResult) {

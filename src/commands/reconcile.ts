@@ -2,6 +2,7 @@
  * `reconcile`: journal, gateway and chain side by side, and what is safe to do next (contract §6).
  */
 import { Command } from 'commander'
+import { answerOf, labelOf } from '../core/client/journal/authorizations.js'
 import type { StakePosition } from '../core/client/wallet/position.js'
 import {
   type GatewayWord,
@@ -10,7 +11,9 @@ import {
   reconcile,
 } from '../core/client/wallet/reconcile.js'
 import type { RoundStanding } from '../core/client/wallet/standing.js'
+import { answerText } from '../core/protocol/outcome-words.js'
 import { outcomeOf } from '../core/protocol/proposal.js'
+import type { Outcome } from '../core/protocol/schema.js'
 import { requireIdentifier } from './session/question.js'
 import { type SessionFlags, withSession } from './session/session.js'
 import type { Context } from './terminal/context.js'
@@ -136,6 +139,7 @@ function entryData(entry: ReconciledEntry) {
       code: 'code' in state ? (state.code ?? null) : null,
       proposer,
       outcome: outcomeOf(price) ?? null,
+      label: labelOf(record),
       price,
       amount,
       nonce,
@@ -184,7 +188,7 @@ function textOf(found: Reconciled, { identifier, gateway, columns }: Shown): str
       ['question', found.questionId],
       ['round', chain?.round && dateText(chain.round.timestamp)],
       ['state', chain?.current && `${chain.current.state}${paused}`],
-      ['proposed', proposal && proposalText(proposal)],
+      ['proposed', proposal && proposalText(proposal, chain?.round?.outcomes)],
       [
         'by',
         proposal && `${proposal.proposer}${proposal.bySignature ? ' through SignedProposer' : ''}`,
@@ -216,12 +220,19 @@ function textOf(found: Reconciled, { identifier, gateway, columns }: Shown): str
   ].join('\n\n')
 }
 
-const proposalText = ({ price, isFinal }: { price: string; isFinal: boolean }) =>
-  `${outcomeOf(price) ?? 'price'} ${price}${isFinal ? '' : ' (not final yet)'}`
+function proposalText(
+  { price, isFinal }: { readonly price: string; readonly isFinal: boolean },
+  outcomes: readonly Outcome[] = [],
+): string {
+  const outcome = outcomeOf(price)
+  const label = outcomes.find((one) => one.outcome === outcome)?.label
+  const answer = outcome === undefined ? `price ${price}` : answerText(outcome, label)
+  return `${answer}${isFinal ? '' : ', not final yet'}`
+}
 
 function entryText(entry: ReconciledEntry, columns: number): string {
   const { id, state, record, authorization, gateway, standing, settled, position, next } = entry
-  const { price, proposer } = record.terms
+  const { proposer } = record.terms
   const why = 'reason' in state ? ` (${state.reason})` : ''
   const nonce = standing?.nonceSpentFinal
     ? 'spent'
@@ -231,7 +242,7 @@ function entryText(entry: ReconciledEntry, columns: number): string {
   const rows = fields(
     [
       [id, `${state.kind}${why}${settled === undefined ? '' : ', journaled now'}`],
-      ['answer', `${outcomeOf(price) ?? price} by ${proposer}`],
+      ['answer', `${answerOf(record)} by ${proposer}`],
       ['candidate', authorization?.candidateId],
       ['gateway', gateway && gatewayText(gateway)],
       [

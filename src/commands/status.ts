@@ -3,7 +3,7 @@ import { Command } from 'commander'
 import { failedError } from '../core/client/follow/errors.js'
 import { statusOnce } from '../core/client/follow/look.js'
 import { endOf } from '../core/client/follow/status.js'
-import { targetOf } from './poll.js'
+import { ownOf, targetOf } from './poll.js'
 import { type SessionFlags, withSession } from './session/session.js'
 import { candidateText } from './terminal/candidate-text.js'
 import type { Context } from './terminal/context.js'
@@ -18,7 +18,7 @@ export const statusCommand = (context: Context): Command =>
       const flags = command.optsWithGlobals<SessionFlags & { question?: string }>()
       await withSession(context, flags, async (session) => {
         const view = await session.journal.load()
-        const journalId = view.byCandidate(candidateId)?.id
+        const own = ownOf(view, candidateId)
         const target = targetOf(view, candidateId, flags.question)
         const gateway = await session.gateway('read')
         const status = await statusOnce(
@@ -26,9 +26,10 @@ export const statusCommand = (context: Context): Command =>
           target,
           { signal: session.signal },
         )
-        context.output.result('status', { candidates: [status] }, () =>
-          candidateText(status, context.output, journalId),
+        const labelled = { ...status, label: own?.label ?? null }
+        context.output.result('status', { candidates: [labelled] }, () =>
+          candidateText(status, context.output, own),
         )
-        if (endOf(status) === 'failed') throw failedError(status, journalId)
+        if (endOf(status) === 'failed') throw failedError(status, own?.journalId)
       })
     })

@@ -4,6 +4,7 @@
  */
 import { Command } from 'commander'
 import { knownToken } from '../core/chain/profiles.js'
+import { labelOf } from '../core/client/journal/authorizations.js'
 import { uncheckedOf } from '../core/client/journal/records.js'
 import type { SettledEarlier } from '../core/client/propose/earlier.js'
 import type { SubmissionResult } from '../core/client/propose/outcome.js'
@@ -166,7 +167,12 @@ async function submit(
           ],
           output.columns,
         ),
-        ...polled.candidates.map((one) => candidateText(one, output, accepted.journal_id)),
+        ...polled.candidates.map((one) =>
+          candidateText(one, output, {
+            journalId: accepted.journal_id,
+            label: labelOf(result.authorization.signed),
+          }),
+        ),
       ].join('\n'),
   )
   if (polled.error) throw stillPending(polled.error, accepted)

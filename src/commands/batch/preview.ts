@@ -5,18 +5,21 @@
 
 import { knownToken } from '../../core/chain/profiles.js'
 import type { GatewayClient } from '../../core/client/gateway/gateway-client.js'
+import type { BatchRow } from '../../core/client/input/input.js'
 import { placeText } from '../../core/client/input/rows.js'
+import { labelOf } from '../../core/client/journal/authorizations.js'
 import { planRows, planSubmission } from '../../core/client/propose/plan.js'
 import { asItemError } from '../../core/client/propose/row-outcome.js'
 import { checkSpending, inGroups } from '../../core/client/propose/spending.js'
 import { checkTerms } from '../../core/client/propose/terms.js'
 import { chainNow } from '../../core/client/trust/context.js'
-import { UsageError } from '../../core/protocol/errors.js'
-import { keyNamed } from '../../core/protocol/outcome-words.js'
+import { type ProposerError, UsageError } from '../../core/protocol/errors.js'
+import { answerText, keyNamed } from '../../core/protocol/outcome-words.js'
 import { outcomeOf, priceOf } from '../../core/protocol/proposal.js'
-import type { Address } from '../../core/protocol/schema.js'
+import type { Address, OutcomeKey } from '../../core/protocol/schema.js'
 import type { Context } from '../terminal/context.js'
-import { amountText } from '../terminal/render.js'
+import { amountText, fold } from '../terminal/render.js'
+import { type Column, tableText } from '../terminal/table.js'
 import { type Opened, totalsText } from './parts.js'
 import { newResultStream, newTally } from './text.js'
 import { failedBefore } from './wait.js'
@@ -31,13 +34,25 @@ const wouldBe = {
 } as const
 type Planned = Awaited<ReturnType<typeof planSubmission>>[number]
 
-/** What a row says or would say; `amount` in raw units, null where it is not known. */
+/** What a row says or would say, null where it is not known; `amount` in raw units. */
 interface Terms {
-  /** null for an answer in words whose meaning is not known. */
+  readonly outcome: OutcomeKey | null
+  readonly label: string | null
+  readonly title: string | null
   readonly price: string | null
   readonly amount: string | null
   readonly token: Address | null
 }
+
+/** A row as a person reviews it, of as many as are shown under one head. */
+interface Reviewed {
+  readonly row: BatchRow
+  readonly action: string
+  readonly question: string
+  readonly answer: string
+  readonly amount: string
+}
+const shownAtOnce = 1_000
 
 /**
  * Shows each row; with the `gateway` that it would be sent to, also what would be held back. Throws
@@ -60,6 +75,8 @@ export async function showBatchPlan(
   const counts = new Map<string, number>()
   const totals = new Map<Address, bigint>()
   const tally = newTally()
+  const isHuman = context.output.mode === 'human'
+  const table = newTable(context)
   for await (const group of inGroups(rows(), 100)) {
     const looking = { ...options, look: true }
     const plans =
@@ -74,9 +91,11 @@ export async function showBatchPlan(
         totals.set(terms.token, (totals.get(terms.token) ?? 0n) + BigInt(terms.amount ?? 0))
       const error = errorOf(plan)
       if (error !== undefined) tally.add(placeText(plan.row), asItemError(plan.row, error))
-      stream.item(previewOf(plan, terms), () => cellsOf(plan, terms, parts.trust.chain_id))
+      if (isHuman) table.add(reviewed(plan, terms, parts.trust.chain_id), error)
+      else stream.item(previewOf(plan, terms), () => [])
     }
   }
+  table.end()
   const summary = Object.fromEntries(
     [...counts].map(([action, count]) => [action.replaceAll(' ', '_'), count]),
   )
@@ -103,19 +122,25 @@ async function judged(
   const { intent, context, row } = plan
   const { chain, trust, ports } = parts
   const token = context.bond.token
+  const { outcome } = intent
+  const said: Terms = {
+    outcome,
+    label: plan.labels[outcome],
+    title: plan.title ?? null,
+    price: plan.price,
+    amount: null,
+    token,
+  }
   try {
     const nowSeconds =
       chain === undefined ? ports.clock.nowMs() / 1_000 : await chainNow(chain, trust, ports.clock)
     const { amountRaw } = checkTerms(intent, context, nowSeconds)
     // Without `fit` the sum is judged as a whole.
     if (spending.limits.fit) await spending.take(token, intent.proposer, amountRaw)
-    return { plan, terms: { price: plan.price, amount: String(amountRaw), token } }
+    return { plan, terms: { ...said, amount: String(amountRaw) } }
   } catch (error) {
     if (!(error instanceof UsageError)) throw error
-    return {
-      plan: { kind: 'rejected', row, error },
-      terms: { price: plan.price, amount: null, token },
-    }
+    return { plan: { kind: 'rejected', row, error }, terms: said }
   }
 }
 
@@ -127,21 +152,22 @@ const savedOf = (plan: Planned) =>
       : undefined
 
 function termsOf(plan: Planned): Terms {
-  const saved = savedOf(plan)
-  if (saved !== undefined)
-    return {
-      price: saved.signed.terms.price,
-      amount: saved.signed.terms.amount,
-      token: saved.signed.token ?? null,
-    }
   const { row } = plan
-  if (row.kind === 'item')
-    return { price: row.item.proposed_price, amount: row.item.permit.amount, token: null }
-  const key = keyNamed(row.outcome)
+  const signed = savedOf(plan)?.signed
+  const key = row.kind === 'intent' ? keyNamed(row.outcome) : undefined
+  const [price, amount] =
+    signed !== undefined
+      ? [signed.terms.price, signed.terms.amount]
+      : row.kind === 'item'
+        ? [row.item.proposed_price, row.item.permit.amount]
+        : [key && priceOf[key], row.amountRaw === undefined ? null : String(row.amountRaw)]
   return {
-    price: key === undefined ? null : priceOf[key],
-    amount: row.amountRaw === undefined ? null : String(row.amountRaw),
-    token: null,
+    outcome: (price && outcomeOf(price)) || null,
+    label: signed === undefined ? null : labelOf(signed),
+    title: plan.title ?? null,
+    price: price ?? null,
+    amount,
+    token: signed?.token ?? null,
   }
 }
 
@@ -151,23 +177,52 @@ function errorOf(plan: Planned) {
   return plan.kind === 'done' ? failedBefore(plan.authorization) : undefined
 }
 
-function cellsOf(
-  plan: Planned,
-  { price, amount, token }: Terms,
-  chainId: number,
-): readonly string[] {
-  const authorizes = amount === null ? '' : amountText(amount, knownToken(chainId, token ?? ''))
-  const name = plan.row.clientRef ?? plan.row.identifier
-  return [
-    wouldBe[plan.kind].padEnd(13),
-    name,
-    price === null ? '' : (outcomeOf(price) ?? price),
-    authorizes,
-    errorOf(plan)?.detail ?? '',
-  ]
+function reviewed(plan: Planned, terms: Terms, chainId: number): Reviewed {
+  const { row } = plan
+  const { outcome, label, title, price, amount, token } = terms
+  // What is not understood is shown as it was written.
+  const written = row.kind === 'intent' ? row.outcome : (price ?? '')
+  return {
+    row,
+    // What is to be signed is the rule; what is not stands out.
+    action: plan.kind === 'sign' ? '' : wouldBe[plan.kind],
+    question: title ?? row.columns?.slug ?? row.identifier,
+    answer: outcome === null ? written : answerText(outcome, label),
+    amount: amount === null ? '' : amountText(amount, knownToken(chainId, token ?? '')),
+  }
 }
 
-function previewOf(plan: Planned, { price, amount, token }: Terms): object {
+const columns: readonly Column<Reviewed>[] = [
+  { head: 'ROW', right: true, cell: ({ row }) => String(row.element ?? row.line) },
+  { head: 'REFERENCE', rank: 2, least: 8, cell: ({ row }) => row.clientRef },
+  { head: 'QUESTION', least: 10, cell: ({ question }) => question },
+  { head: 'ANSWER', least: 10, cell: ({ answer }) => answer },
+  { head: 'AMOUNT', right: true, cell: ({ amount }) => amount },
+  { head: 'WHAT', rank: 1, cell: ({ action }) => action },
+]
+
+/** Rows under one head, and below them what is wrong with some; a part at a time (R17). */
+function newTable({ output }: Context) {
+  let rows: Reviewed[] = []
+  let faults: string[] = []
+  const end = () => {
+    if (rows.length > 0)
+      output.text(`${[tableText(columns, rows, output), ...faults].join('\n')}\n\n`)
+    rows = []
+    faults = []
+  }
+  return {
+    add(row: Reviewed, error: ProposerError | undefined) {
+      rows.push(row)
+      if (error) faults.push(fold(`${placeText(row.row)}: ${error.detail}`, output.columns, '  '))
+      if (rows.length === shownAtOnce) end()
+    },
+    end,
+  }
+}
+
+function previewOf(plan: Planned, terms: Terms): object {
+  const { outcome, label, title, price, amount, token } = terms
   const error = errorOf(plan)
   return {
     client_ref: plan.row.clientRef ?? null,
@@ -175,7 +230,9 @@ function previewOf(plan: Planned, { price, amount, token }: Terms): object {
     line: plan.row.line,
     ...(plan.row.element === undefined ? {} : { element: plan.row.element }),
     action: wouldBe[plan.kind].replaceAll(' ', '_'),
-    outcome: (price && outcomeOf(price)) ?? null,
+    outcome,
+    label,
+    title,
     price,
     amount,
     token,
@@ -184,5 +241,6 @@ function previewOf(plan: Planned, { price, amount, token }: Terms): object {
     ...(plan.kind === 'skipped' && plan.result.elsewhere !== undefined
       ? { elsewhere: plan.result.elsewhere }
       : {}),
+    ...(plan.row.columns === undefined ? {} : { columns: plan.row.columns }),
   }
 }

@@ -2,6 +2,7 @@
 
 import { remedyOf } from '../../core/client/follow/errors.js'
 import { endOf, type PolledStatus, timeOf } from '../../core/client/follow/status.js'
+import { answerText } from '../../core/protocol/outcome-words.js'
 import type { Output } from './output.js'
 import { fields, fold, timeText, visible } from './render.js'
 
@@ -19,11 +20,17 @@ export const colourOf = (status: PolledStatus): (typeof colours)[keyof typeof co
 
 type Screen = Pick<Output, 'columns' | 'paint'>
 
+/** What the journal has of a candidate: no gateway tells it. */
+export interface Own {
+  readonly journalId: string
+  readonly label: string | null
+}
+
 /**
  * One block: what was proposed, how far it came, and where it failed what to do next. What the
  * batch route does not tell is left out.
  */
-export function candidateText(status: PolledStatus, output: Screen, journalId?: string): string {
+export function candidateText(status: PolledStatus, output: Screen, own?: Own): string {
   const { submission, outcome, price } = status
   const sent = submission && [submission.status, submission.transaction_hash ?? ''].join(' ').trim()
   const at = (stage: Parameters<typeof timeOf>[1]) =>
@@ -32,7 +39,7 @@ export function candidateText(status: PolledStatus, output: Screen, journalId?: 
     [
       ['question', status.question_id],
       ['proposer', status.proposer],
-      ['answer', outcome && `${outcome} (price ${price ?? 'not told'})`],
+      ['answer', outcome ? answerText(outcome, own?.label) : price && `price ${price}`],
       ['received', at('received')],
       ['validated', at('validated')],
       ['selected', at('selected')],
@@ -45,7 +52,7 @@ export function candidateText(status: PolledStatus, output: Screen, journalId?: 
     output.columns,
   )
   const head = `${visible(status.candidate_id)}  ${output.paint[colourOf(status)](visible(status.status))}`
-  return [head, rows, ...failureLines(status, output, journalId)].join('\n')
+  return [head, rows, ...failureLines(status, output, own?.journalId)].join('\n')
 }
 
 /** Why it failed and what to do next; nothing where it did not. */

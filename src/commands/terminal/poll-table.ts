@@ -5,7 +5,7 @@
 import { Chalk } from 'chalk'
 import { endOf, type PolledStatus, type PollTarget } from '../../core/client/follow/status.js'
 import type { ProposerError } from '../../core/protocol/errors.js'
-import { candidateText, colourOf, failureLines } from './candidate-text.js'
+import { candidateText, colourOf, failureLines, type Own } from './candidate-text.js'
 import type { Output } from './output.js'
 import { counted, fold, visible } from './render.js'
 
@@ -126,12 +126,12 @@ export function finalText(
   targets: readonly PollTarget[],
   statuses: readonly PolledStatus[],
   output: Screen,
-  journalIdOf: (candidateId: string) => string | undefined = () => undefined,
+  ownOf: (candidateId: string) => Own | undefined = () => undefined,
   refusals: Refusals = new Map(),
 ): string {
   const [first] = statuses
   if (targets.length === 1 && first !== undefined)
-    return candidateText(first, output, journalIdOf(first.candidate_id))
+    return candidateText(first, output, ownOf(first.candidate_id))
   const { columns, paint } = output
   const latest = new Map(statuses.map((status) => [status.candidate_id, status]))
   const isWide = columns >= wideColumns
@@ -142,7 +142,7 @@ export function finalText(
   const failed = statuses.filter((status) => endOf(status) === 'failed')
   const failures = failed.slice(0, shownFailures).map((status) => {
     const id = status.candidate_id
-    return [visible(id), ...failureLines(status, output, journalIdOf(id))].join('\n')
+    return [visible(id), ...failureLines(status, output, ownOf(id)?.journalId)].join('\n')
   })
   const left = failed.length - shownFailures
   const counts = fold(countsText(targets, latest, refusals), columns, '  ')

@@ -71,8 +71,6 @@ export interface ToSign extends Pick<HashedRound, 'witness' | 'ref'> {
   readonly context: RoundFacts
   readonly price: string
   readonly labels: Labels
-  /** For people; outside text. Absent where the question's text names none. */
-  readonly title?: string | undefined
   /** Only with `keepContexts`. */
   readonly whole?: QuestionContext | undefined
   /** What became of the question's authorizations of earlier rounds. */
@@ -104,7 +102,10 @@ export type Ready =
   | { readonly kind: 'skipped'; readonly row: BatchRow; readonly result: RowOutcome }
 
 /** One row and what becomes of it. */
-export type Planned = Ready | ToSign | ToImport
+export type Planned = (Ready | ToSign | ToImport) & {
+  /** For people who only look, where a context was asked for and its text has one. */
+  readonly title?: string | undefined
+}
 
 export interface PlanOptions {
   /**
@@ -303,7 +304,7 @@ async function withContext(
     const why = options.isRetry === true ? error : withoutContext(parts, view, wanted, error)
     return { kind: 'rejected', row, error: why }
   }
-  return orRejected(row, async () => {
+  const plan = await orRejected(row, async () => {
     const intent = meantIn(parts, wanted, context.context)
     const { same, earlier } = byRound(parts, intent, view, context.context)
     if (same.kind === 'refuse') return { kind: 'rejected', row, error: same.error }
@@ -314,11 +315,10 @@ async function withContext(
       await settleEarlier({ ...parts, onSettled, signal: options.signal }, earlier)
       for (const note of context.notes) parts.note?.(note)
     }
-    // Only who looks reads it.
-    const title =
-      options.look === true ? titleOf(context.context.request.ancillary_data) : undefined
-    return toSign(parts, view, row, intent, context.context, { earlier: settled, title })
+    return toSign(parts, view, row, intent, context.context, settled)
   })
+  if (options.look !== true) return plan
+  return { ...plan, title: titleOf(context.context.request.ancillary_data) }
 }
 
 /** Checks what the source of a context has not: slug (R9), answer, position among the rounds. */
@@ -328,7 +328,7 @@ function toSign(
   row: IntentRow,
   intent: Intent,
   context: QuestionContext,
-  { earlier, title }: Pick<ToSign, 'earlier' | 'title'>,
+  earlier: readonly SettledEarlier[],
 ): ToSign {
   checkAsked(trust, context, { identifier: intent.identifier, requireSlugPin: true })
   const { price } = checkOutcome(trust, context, intent.outcome)
@@ -350,7 +350,6 @@ function toSign(
     context: facts,
     price,
     labels: labelsOf(context.outcomes ?? outcomesByText(trust, context)),
-    title,
     witness,
     ref,
     earlier,
