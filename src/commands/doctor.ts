@@ -68,7 +68,7 @@ const words = { pass: 'ok  ', note: 'note', warn: 'WARN', fail: 'FAIL', skip: 's
 /**
  * What was skipped for one reason is reported once, and a fix that stands above is not repeated.
  */
-function checksText(checks: readonly Finding[], output: Output): string {
+export function checksText(checks: readonly Finding[], output: Output): string {
   const shown: Finding[] = []
   for (const check of checks) {
     const last = shown.at(-1)
@@ -189,7 +189,8 @@ const checks: readonly Omit<Check<Facts>, 'fix'>[] = [
   },
 ]
 
-async function examine(context: Context, session: Session): Promise<readonly Finding[]> {
+/** Every check of `doctor`, in its order; changes nothing. */
+export async function examine(context: Context, session: Session): Promise<readonly Finding[]> {
   const facts: Facts = { context, session, findings: [] }
   for (const { id, run } of checks)
     facts.findings.push(...(await guarded(id, async () => run(facts))))

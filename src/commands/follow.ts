@@ -11,8 +11,9 @@ import {
 import { instant } from '../core/protocol/candidate.js'
 import type { Context } from './terminal/context.js'
 import type { Live } from './terminal/live.js'
+import { waitText } from './terminal/output.js'
 import { countsText, liveLines } from './terminal/poll-table.js'
-import { ageText, counted, visible } from './terminal/render.js'
+import { ageText, counted } from './terminal/render.js'
 
 export interface FollowOptions {
   readonly timeoutMs?: number | undefined
@@ -38,7 +39,7 @@ export async function follow(
   const { clock } = context
   const output = live?.output ?? context.output
   const latest = new Map<string, PolledStatus>()
-  let note = ''
+  let note = () => ''
   let isBudgetTold = false
   const progress = output.progress(countsText(targets, latest))
   const show = () => {
@@ -55,7 +56,12 @@ export async function follow(
       ].join('  ')
     }
     live.draw(
-      liveLines(targets, latest, { ...live.size(), paint: output.paint, note, aboutOf: about }),
+      liveLines(targets, latest, {
+        ...live.size(),
+        paint: output.paint,
+        note: note(),
+        aboutOf: about,
+      }),
     )
   }
   const options: PollOptions = {
@@ -68,21 +74,26 @@ export async function follow(
       if (output.mode === 'ndjson') output.line(changeOf(status, clock.nowMs()))
     },
     onLook: ({ items }) => {
-      note = `${counted(items, 'candidate')} looked at just now`
+      note = () => `${counted(items, 'candidate')} looked at just now`
       show()
     },
     onWait: ({ kind, reason, waitMs }) => {
-      const text = `${visible(reason)}; asking again in ${Math.ceil(waitMs / 1000)} s`
-      note = text
+      const wait = { nowMs: clock.nowMs(), waitMs }
+      const what = `${reason}; next request`
+      const begunMs = clock.monotonicMs()
+      note = () => waitText(what, wait, clock.monotonicMs() - begunMs)
       show()
-      if (kind === 'trouble' || !isBudgetTold) output.note(text)
+      if (kind === 'trouble' || !isBudgetTold || output.notesAreTerminal)
+        output.countdown(what, wait)
       isBudgetTold ||= kind === 'budget'
     },
   }
+  const redraws = live && setInterval(show, 1_000).unref()
   try {
     show()
     return await pollCandidates(parts, targets, options)
   } finally {
+    clearInterval(redraws)
     progress.stop()
     live?.clear()
   }

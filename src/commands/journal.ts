@@ -14,11 +14,23 @@ import { openJournal } from '../core/client/journal/journal.js'
 import { attemptRow, journalRow, originsOf } from '../core/client/journal/rows.js'
 import { verifyJournal } from '../core/client/journal/verify.js'
 import { UsageError } from '../core/protocol/errors.js'
+import { wholeNumber } from './hosting/foreground.js'
 import { exportCommand } from './journal-export.js'
+import { addListFlags, type ListFlags, sinceMs } from './session/list-flags.js'
 import { type GlobalFlags, homeSetting } from './session/settings.js'
 import type { Context } from './terminal/context.js'
-import { amountWithRaw, counted, dateText, fields, fold, timeText } from './terminal/render.js'
+import {
+  ageText,
+  amountText,
+  amountWithRaw,
+  counted,
+  dateText,
+  fields,
+  fold,
+  timeText,
+} from './terminal/render.js'
 import { ruleLines } from './terminal/rules.js'
+import { type Column, tableText } from './terminal/table.js'
 
 export const journalCommand = (context: Context): Command =>
   new Command('journal')
@@ -32,30 +44,87 @@ export const journalCommand = (context: Context): Command =>
     .addCommand(verifyCommand(context))
     .addCommand(exportCommand(context, (command) => loadJournal(context, command)))
 
+/** The states of an authorization, and how a closed one ended. */
+const states = [
+  ...['signed', 'offered', 'deferred', 'unknown', 'conflict', 'accepted', 'closed'],
+  ...['executed', 'failed', 'refused', 'nonce_used', 'expired'],
+]
+
 const listCommand = (context: Context) =>
-  new Command('list')
-    .description('every authorization and its state, oldest first')
+  addListFlags(new Command('list'), states)
+    .description('list authorizations and their states, oldest first')
     .option('--open', 'only what may still execute or be sent')
-    .addHelpText('after', '\nExample:\n  proposer journal list --open --json')
-    .action(async (own: { open?: boolean }, command: Command) => {
+    .addHelpText(
+      'after',
+      '\nExamples:\n  proposer journal list --open --json\n  proposer journal list --state failed --since 24h',
+    )
+    .action(async (own: ListFlags & { open?: boolean }, command: Command) => {
       const nowMs = context.clock.nowMs()
+      const since = sinceMs(own.since, nowMs)
+      const limit =
+        own.limit === undefined ? undefined : wholeNumber('--limit', own.limit, 1, 1_000_000)
       const { authorizations, offers } = await loadJournal(context, command)
-      const shown = [
+      const isAsked = ({ state, reason, identifier, question_id: id, signed_at }: Entry) =>
+        (own.state === undefined || own.state === state || own.state === reason) &&
+        (own.question === undefined || [identifier, id].includes(own.question)) &&
+        (signed_at === null || Date.parse(signed_at) >= since)
+      const found = [
         ...authorizations.filter((one) => own.open !== true || isOpen(one, nowMs)),
         ...offers.filter((one) => isOfferOpen(one, nowMs)),
-      ].map((one) => entryOf(one, nowMs))
+      ]
+        .map((one) => entryOf(one, nowMs))
+        .filter(isAsked)
+      const shown = limit === undefined ? found : found.slice(-limit)
       const { output } = context
       if (output.mode === 'ndjson') {
         for (const one of shown) output.line(one)
         output.result('journal', { summary: { authorizations: shown.length } }, () => '')
         return
       }
-      output.result('journal', { authorizations: shown }, () =>
-        shown.length === 0
-          ? emptyText(authorizations.length)
-          : shown.map((one) => entryText(one, output.columns)).join('\n\n'),
-      )
+      output.result('journal', { authorizations: shown }, () => {
+        if (shown.length === 0) return emptyText(authorizations.length, own)
+        const older = found.length - shown.length
+        return [
+          tableText(listColumns(nowMs), shown, output, own.wide),
+          ...(older === 0 ? [] : [`and ${older} older; --limit ${found.length} shows them`]),
+        ].join('\n')
+      })
     })
+
+type Entry = ReturnType<typeof entryOf>
+
+const listColumns = (nowMs: number): readonly Column<Entry>[] => [
+  { head: 'journal id', cell: (one) => one.journal_id },
+  { head: 'state', cell: stateText, least: 7, colour: stateColour },
+  { head: 'answer', cell: (one) => one.outcome ?? one.price, least: 3 },
+  { head: 'question', cell: (one) => one.identifier, least: 8 },
+  { head: 'amount', cell: entryAmount, right: true, rank: 1 },
+  {
+    head: 'signed',
+    cell: ({ signed_at: at }) => at && `${ageText((nowMs - Date.parse(at)) / 1_000)} ago`,
+    rank: 2,
+  },
+  { head: 'candidate', cell: (one) => one.candidate_id, wide: true },
+  { head: 'proposer', cell: (one) => one.proposer, wide: true },
+  { head: 'deadline', cell: (one) => dateText(one.deadline), wide: true },
+  { head: 'sent to', cell: (one) => one.origins.join(', '), wide: true },
+  { head: 'question id', cell: (one) => one.question_id, wide: true },
+]
+
+/** A closed one is told by how it ended, with the cause of a failure. */
+function stateText({ state, reason, code }: Entry): string {
+  const word = (reason ?? state).replaceAll('_', ' ')
+  return code === null || code === reason ? word : `${word}: ${code}`
+}
+
+function stateColour({ state, reason }: Entry): 'green' | 'red' | 'yellow' | 'cyan' | 'white' {
+  if (reason !== null) return reason === 'executed' ? 'green' : 'red'
+  if (state === 'unknown' || state === 'conflict') return 'yellow'
+  return state === 'accepted' ? 'cyan' : 'white'
+}
+
+const entryAmount = ({ amount, chain_id: chainId, token }: Entry) =>
+  amountText(amount, knownToken(chainId, token ?? ''))
 
 const showCommand = (context: Context) =>
   new Command('show')
@@ -133,10 +202,12 @@ async function loadJournal(context: Context, command: Command) {
   }
 }
 
-const emptyText = (closed: number): string =>
-  closed === 0
-    ? 'the journal is empty'
-    : `nothing is open; ${closed} ${closed === 1 ? 'is' : 'are'} closed: \`proposer journal list\``
+function emptyText(held: number, { open, state, since, question }: ListFlags & { open?: boolean }) {
+  if (held === 0) return 'the journal is empty'
+  if (open === true && (state ?? since ?? question) === undefined)
+    return `nothing is open; ${held} ${held === 1 ? 'is' : 'are'} closed: \`proposer journal list\``
+  return `nothing matches; the journal holds ${counted(held, 'authorization')}`
+}
 
 /** As it is listed. An offer that has expired unsigned is shown as what it was. */
 function entryOf(one: JournaledAuthorization | Offer, nowMs: number) {

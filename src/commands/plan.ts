@@ -1,6 +1,7 @@
 /** `plan`: what a batch costs in items, windows and time, without a network (§8, contract §6). */
 import { Command } from 'commander'
 import {
+  type BatchCost,
   type BatchPlan,
   type BudgetView,
   type PlannedCall,
@@ -74,6 +75,26 @@ export const planCommand = (context: Context): Command =>
       const { output } = context
       output.result('plan', wireOf(plan, rows, budget), () => planText(plan, budget, output))
     })
+
+/**
+ * What so many items of calls cost from now, by the rate limit that is known: as `proposer.plan/1`
+ * has it, and as a sentence.
+ */
+export async function forecast(
+  context: Context,
+  settings: Settings,
+  items: BatchCost,
+  rows: number,
+): Promise<{ readonly wire: ReturnType<typeof wireOf>; readonly text: string }> {
+  const budget = await budgetOf(context, settings, undefined, undefined)
+  const plan = planBatch(items, budget)
+  const end = new Date(context.clock.nowMs() + plan.seconds * 1_000).toISOString().slice(11, 19)
+  const { items: all, windows, seconds } = plan
+  return {
+    wire: wireOf(plan, { intents: rows, signed: 0 }, budget),
+    text: `${counted(all, 'request')} in ${counted(windows.length, 'window')}, about ${timeText(seconds)}, until ${end}Z`,
+  }
+}
 
 interface Rows {
   readonly intents: number

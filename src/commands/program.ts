@@ -53,6 +53,10 @@ export const verbs: Readonly<Record<string, Verb>> = {
     summary: 'sign, send and follow many proposals from a file',
     load: async () => (await import('./batch/batch.js')).batchCommand,
   },
+  run: {
+    summary: 'check, plan, sign, submit and follow a file; safe to run again',
+    load: async () => (await import('./run.js')).runCommand,
+  },
   poll: {
     summary: 'follow candidates until they are done',
     load: async () => (await import('./poll.js')).pollCommand,
@@ -222,7 +226,15 @@ function forPrograms(context: Context): Context {
   const { output } = context
   if (output.mode === 'human' || output.notesAreTerminal) return context
   const silent = { update: () => undefined, stop: () => undefined }
-  return { ...context, output: { ...output, note: () => undefined, progress: () => silent } }
+  return {
+    ...context,
+    output: {
+      ...output,
+      note: () => undefined,
+      countdown: () => undefined,
+      progress: () => silent,
+    },
+  }
 }
 
 /** The first operand; a flag's value is none. */

@@ -245,7 +245,10 @@ describe('amounts', () => {
   test('submit says what it authorizes, and the journal says it afterwards', async () => {
     inKnownToken()
     expect((await ask(submit)).stderr).toMatch(/authorizes\s+750 USDC\.e \(750000000 raw\)/)
-    expect((await ask(['journal', 'list'])).stdout).toMatch(
+    const listed = (await ask(['journal', 'list'])).stdout
+    expect(listed).toMatch(/ 750 USDC\.e /)
+    const [id = ''] = /[0-9a-f]{12}-1/.exec(listed) ?? []
+    expect((await ask(['journal', 'show', id])).stdout).toMatch(
       /authorizes\s+750 USDC\.e \(750000000 raw\)/,
     )
   })

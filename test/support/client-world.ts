@@ -68,8 +68,9 @@ export function eventClock(startMs = 1_760_000_100_000): EventClock {
         // Whatever can go on without time goes on first.
         for (let turn = 0; turn < 40 && !done; turn++)
           await new Promise((resolve) => setImmediate(resolve))
-        const next = sleepers.sort((a, b) => a.atMs - b.atMs).shift()
-        if (done || next === undefined) continue
+        // Whoever sleeps at the end sleeps on into the next drive.
+        const next = done ? undefined : sleepers.sort((a, b) => a.atMs - b.atMs).shift()
+        if (next === undefined) continue
         timeMs = Math.max(timeMs, next.atMs)
         next.wake()
       }

@@ -36,6 +36,8 @@ export interface DayOptions {
   readonly windowSeconds?: number
   /** From admission to execution. */
   readonly lifeMs?: readonly [least: number, most: number]
+  /** Without a node the gateway tells the contexts. */
+  readonly hasNode?: boolean
   /** Each way. */
   readonly latencyMs?: readonly [least: number, most: number]
 }
@@ -243,7 +245,7 @@ export async function openDay(options: DayOptions): Promise<DayWorld> {
       const own = recorder.client(wrap(fetch))
       const env = {
         PROPOSER_GATEWAY: 'http://127.0.0.1:8787',
-        PROPOSER_RPC_URL: 'http://127.0.0.1:8545',
+        ...(options.hasNode === false ? {} : { PROPOSER_RPC_URL: 'http://127.0.0.1:8545' }),
       }
       const { context, stdout, stderr } = fakeContext(home, {
         env,

@@ -2,10 +2,12 @@
 import { Chalk } from 'chalk'
 import { describe, expect, test } from 'vitest'
 import { budgetText } from '../../src/commands/operator/budget.js'
-import { headText, rowText } from '../../src/commands/operator/candidates.js'
+import { candidateColumns } from '../../src/commands/operator/candidates.js'
+import { tableText } from '../../src/commands/terminal/table.js'
 import { type CandidateRow, candidateRow } from '../../src/core/gateway/status/listing.js'
 import { oneCandidate } from '../support/pipeline-world.js'
 
+const nowMs = Date.parse('2027-03-01T00:00:00Z')
 const plain = new Chalk({ level: 0 })
 const painted = new Chalk({ level: 1 })
 const withoutColour = (text: string) => text.replace(/\u001b\[[0-9;]*m/g, '')
@@ -19,6 +21,9 @@ describe('contract §6: the list of candidates', () => {
     }
   }
 
+  const shownAs = (rows: readonly CandidateRow[], columns: number, paint = plain, wide = false) =>
+    tableText(candidateColumns(nowMs), rows, { columns, paint, isTerminal: true }, wide)
+
   test.each([40, 60, 80, 100, 120, 140, 200])(
     'is no wider than %i columns, and an id is never cut',
     async (columns) => {
@@ -28,49 +33,32 @@ describe('contract §6: the list of candidates', () => {
         { status: 'validated', submission: null },
       ] as const) {
         const row = await rowOf(more)
-        const text = rowText(row, { columns, paint: painted })
+        const text = shownAs([row], columns, painted)
         for (const line of withoutColour(text).split('\n'))
           expect(line.length).toBeLessThanOrEqual(columns)
         expect(text).toContain(row.candidate_id)
+        if (columns >= 80) expect(text.split('\n')).toHaveLength(2)
       }
     },
   )
 
-  test('takes two lines a candidate at 80 columns and one where there is room', async () => {
+  test('has names above its columns, and with --wide everything whole', async () => {
     const row = await rowOf({ status: 'executed', submission: 'indexed' })
-    const [first, second, ...rest] = rowText(row, { columns: 80, paint: plain }).split('\n')
-    expect(first).toBe(`${row.candidate_id}  executed   indexed`)
-    expect(second).toMatch(
-      /^ {2}\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ {2}p\d {6}0x[0-9a-f]{8}… {2}a-question$/,
-    )
-    expect(rest).toEqual([])
-    expect(rowText(row, { columns: 144, paint: plain })).toMatch(
-      /^\S+ {2}executed {3}indexed {19}\d.* {2}a-question$/,
-    )
+    const [heads, line] = shownAs([row], 80).split('\n')
+    const placesOf = (pairs: readonly (readonly [string, string])[]) =>
+      pairs.map(([head, value]) => [heads?.indexOf(head), line?.indexOf(value)])
+    for (const [head, value] of placesOf([
+      ['candidate', row.candidate_id],
+      ['status', 'executed'],
+      ['answer', 'p2'],
+      ['question', 'a-question'],
+      ['cause', 'indexed'],
+    ]))
+      expect(head).toBe(value)
+    const whole = shownAs([row], 40, plain, true)
+    for (const value of [row.proposer, row.question_id, row.received_at.slice(0, 10)])
+      expect(whole).toContain(value)
   })
-
-  test.each([40, 80, 144])(
-    'has names above its columns, which stand where they do, at %i columns',
-    async (columns) => {
-      const row = await rowOf({ status: 'executed', submission: 'indexed' })
-      const screen = { columns, paint: plain }
-      const [heads, rows] = [headText(screen), rowText(row, screen)].map((text) => text.split('\n'))
-      expect(heads?.every((line) => line.length <= columns)).toBe(true)
-      const placeOf = (lines: readonly string[] | undefined, word: string) => {
-        const line = lines?.findIndex((one) => one.includes(word)) ?? -1
-        return [line, lines?.[line]?.indexOf(word)]
-      }
-      const named = [
-        ['candidate', row.candidate_id],
-        ['status', 'executed'],
-        ['received', '2027-'],
-        ['answer', 'p2'],
-      ] as const
-      for (const [name, value] of named)
-        expect([name, placeOf(heads, name)]).toEqual([name, placeOf(rows, value)])
-      if (columns >= 80) expect(placeOf(heads, 'question')).toEqual(placeOf(rows, 'a-question'))
-    },
-  )
 
   test('has colours for what a status means, and escapes outside text (R20)', async () => {
     const failed = await rowOf({
@@ -78,10 +66,8 @@ describe('contract §6: the list of candidates', () => {
       failure_code: 'operator_rejected',
       slug: 'a\u001b[2Jb',
     })
-    expect(rowText(failed, { columns: 80, paint: painted })).toContain(
-      '\u001b[31mfailed   \u001b[39m',
-    )
-    expect(rowText(failed, { columns: 80, paint: plain })).toContain('a\\u001b[2Jb')
+    expect(shownAs([failed], 80, painted)).toContain('\u001b[31mfailed\u001b[39m')
+    expect(shownAs([failed], 120)).toContain('a\\u001b[2Jb')
   })
 })
 

@@ -53,11 +53,18 @@ function words(given: Readonly<Record<string, unknown>>, flags: readonly Flag[])
 }
 
 /**
- * What finishes this input, for a hint: gateway, home and their like are added to every hint where
- * it is printed.
+ * What finishes this input, for a hint, in backticks: gateway, home and their like are added to
+ * every hint where it is printed.
  */
-export const resumeCommandText = (path: string, flags: BatchFlags): string =>
-  `proposer batch submit ${fileWord(path)} --resume${words({ ...flags }, ofBatch)}`
+export const goOnCommand = (
+  verb: 'batch submit' | 'run',
+  path: string,
+  flags: BatchFlags,
+): string => {
+  const resume = verb === 'run' ? '' : ' --resume'
+  const text = `proposer ${verb} ${fileWord(path)}${resume}${words({ ...flags }, ofBatch)}`
+  return `\`${text}\`${path === '-' ? ' and the same rows on stdin' : ''}`
+}
 
 /** What sends a file of signed items from the same home to the same gateway. */
 export const submitCommandText = (path: string, flags: BatchFlags): string =>

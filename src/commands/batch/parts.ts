@@ -14,6 +14,7 @@ import {
   newSpending,
   rememberingContexts,
   type Spending,
+  type Sums,
   type Totals,
 } from '../../core/client/propose/spending.js'
 import {
@@ -26,7 +27,7 @@ import { checkContext, type Trust } from '../../core/client/trust/trust.js'
 import { systemCurve } from '../../core/io/secp256k1.js'
 import type { Chain } from '../../core/ports.js'
 import { flagged, givenAmount, pinnedToken, pinnedUnits, tokensOf } from '../session/amounts.js'
-import { parseJson, readInput } from '../session/inputs.js'
+import { confirm, parseJson, readInput } from '../session/inputs.js'
 import { contextSource } from '../session/question.js'
 import {
   addRequesterFlag,
@@ -36,7 +37,7 @@ import {
 } from '../session/session.js'
 import { headroomBasisPoints } from '../session/settings.js'
 import type { Context } from '../terminal/context.js'
-import { amountWithRaw, visible } from '../terminal/render.js'
+import { amountWithRaw, counted, foldAround, visible } from '../terminal/render.js'
 import { addFormatFlag, type FormatFlags } from './source.js'
 
 export interface BatchFlags extends SessionFlags, FormatFlags {
@@ -71,21 +72,32 @@ export interface Opened {
   readonly parts: BatchParts
   readonly count: BatchCount
   readonly spending: Spending
+  /**
+   * What will be signed, checked against the limit and the wallet; `undefined` where nothing asks
+   * for it. Throws as `checkSpending`.
+   */
+  checkedSums(): Promise<Sums | undefined>
   /** The rows once more. */
   rows(): AsyncIterable<readonly BatchRow[]>
 }
 
+export interface Opening {
+  /** What is noted before the first signature, as `sign` shows what it signs. */
+  readonly tell?: (count: BatchCount, proposer: string, sum: string) => string
+  /** Whether to count what will be signed, although nothing limits it. */
+  readonly sums?: (count: BatchCount, hasChain: boolean) => boolean
+}
+
 /**
  * Reads the whole input and checks it before anything is signed (exit 2 where something is wrong
- * with it), then whether its sum fits. `tell`: what is noted before the first signature, as `sign`
- * shows what it signs.
+ * with it). Whether its sum fits is for `checkedSums` to say.
  */
 export async function openBatch(
   context: Context,
   session: Session,
   flags: BatchFlags,
   source: BatchSource,
-  tell: (count: BatchCount, proposer: string, sum: string) => string,
+  opening: Opening,
 ): Promise<Opened> {
   const units = () => pinnedUnits(context, session, flags.context)
   const maxSpend = await givenAmount(flagged('--max-spend', flags.maxSpend), units)
@@ -111,8 +123,9 @@ export async function openBatch(
     flags.context === undefined &&
     (chain === undefined || remote !== undefined || local !== undefined)
   const notes = new Set<string>()
-  let totals: Totals = new Map()
-  const counting = limits.maxSpendRaw !== undefined && !limits.fit
+  let sums: Sums | undefined
+  const counting = opening.sums?.(count, chain !== undefined) === true
+  const looksTwice = counting || (limits.maxSpendRaw !== undefined && !limits.fit)
   const contexts =
     flags.context === undefined
       ? await contextSource(context, session)
@@ -121,15 +134,18 @@ export async function openBatch(
     ports: session.ports,
     journal: session.journal,
     trust,
-    contexts: counting || chain !== undefined ? rememberingContexts(contexts) : contexts,
+    contexts: looksTwice || chain !== undefined ? rememberingContexts(contexts) : contexts,
     recover: systemCurve().recover,
     keepContexts: flags.signer !== undefined,
     contextsAreFree: flags.context !== undefined || chain !== undefined,
     proposer,
     signer: once(async () => {
       const signer = await session.account.signer()
-      const sum = totals.size === 0 ? '' : ` for ${totalsText(trust, totals)} in all`
-      context.output.note(tell(count, signer.address, sum))
+      const sum =
+        sums === undefined || sums.totals.size === 0
+          ? ''
+          : ` for ${totalsText(trust, sums.totals)} in all`
+      if (opening.tell) context.output.note(opening.tell(count, signer.address, sum))
       return signer
     }),
     chain,
@@ -143,9 +159,48 @@ export async function openBatch(
       notes.add(text)
     },
   }
-  if (flags.dryRun !== true) totals = await checkSpending(parts, rows(), limits, session.signal)
-  return { parts, count, spending: newSpending(parts, limits), rows }
+  const checkedSums = async () => {
+    sums = await checkSpending(parts, rows(), limits, {
+      signal: session.signal,
+      resume: flags.resume === true ? count.fingerprint : undefined,
+      always: counting,
+    })
+    return sums
+  }
+  return { parts, count, spending: newSpending(parts, limits), checkedSums, rows }
 }
+
+/**
+ * Whether a person is to be asked for the sum: on a terminal, unless the output is for programs
+ * (contract §9, Confirmation).
+ */
+export const asksForSum = (
+  { isInteractive, output }: Context,
+  flags: Pick<BatchFlags, 'quiet' | 'yes' | 'dryRun'>,
+): boolean =>
+  isInteractive &&
+  output.mode === 'human' &&
+  flags.quiet !== true &&
+  flags.yes !== true &&
+  flags.dryRun !== true
+
+/** Shows what is not signed yet and asks. UsageError `declined` (exit 2). */
+export async function confirmSums(
+  context: Context,
+  { parts }: Opened,
+  sums: Sums | undefined,
+  origin: string,
+): Promise<void> {
+  if (sums === undefined || sums.rows === 0) return
+  const what = `Sign ${counted(sums.rows, 'proposal')} as ${await parts.proposer()} for ${totalsText(parts.trust, sums.totals)} in all, and send to ${origin}?`
+  await confirm(context, foldAround(what, context.output.columns), false)
+}
+
+/** What is noted before the first signature of rows that are sent to `origin`. */
+export const signingText =
+  (origin: string): NonNullable<Opening['tell']> =>
+  ({ rows, intents }, signer, sum) =>
+    `signing up to ${intents} proposals as ${signer}${sum} and sending ${rows} to ${origin}`
 
 /** Sums by token as people read them; one that is known by its address has a name. */
 export const totalsText = (trust: Trust, totals: Totals): string =>

@@ -106,7 +106,7 @@ export async function showBatchPlan(
       ...(totals.size === 0 ? [] : [`would authorize ${totalsText(parts.trust, totals)} in all`]),
     ].join('\n'),
   )
-  await checkSpending(parts, rows(), spending.limits, options.signal)
+  await checkSpending(parts, rows(), spending.limits, { signal: options.signal })
   const error = tally.error({ total: count.rows, goOn: 'run the same command again later' })
   if (error) throw error
 }

@@ -39,15 +39,13 @@ export const batchSignCommand = (context: Context): Command =>
       const flags = command.optsWithGlobals<SignFlags>()
       await withSession(context, flags, (session) =>
         withSource(context, session.settings.home.value, path, async (source) => {
-          const opened = await openBatch(
-            context,
-            session,
-            flags,
-            source,
-            ({ intents }, signer, sum) => `signing up to ${intents} proposals as ${signer}${sum}`,
-          )
+          const opened = await openBatch(context, session, flags, source, {
+            tell: ({ intents }, signer, sum) =>
+              `signing up to ${intents} proposals as ${signer}${sum}`,
+          })
           if (flags.dryRun === true)
             return showBatchPlan(context, opened, { signal: session.signal })
+          await opened.checkedSums()
           await sign(context, session, flags, opened)
         }),
       )

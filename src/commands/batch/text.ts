@@ -16,14 +16,20 @@ export interface ResultStream {
 }
 
 /**
- * A document `{"schema":"proposer.<kind>/1","<list>":[…],…}` written piece by piece with --json; a
- * line an item and the rest last with --ndjson; for people a line an item.
+ * A document `{"schema":"proposer.<kind>/1",…head,"<list>":[…],…}` written piece by piece with
+ * --json; a line an item and the rest last with --ndjson; for people a line an item.
  */
-export function newResultStream(output: Output, kind: string, list: string): ResultStream {
+export function newResultStream(
+  output: Output,
+  kind: string,
+  list: string,
+  head: object = {},
+): ResultStream {
   const schema = `proposer.${kind}/1`
   let begun = false
   const open = () => {
-    if (!begun) output.text(`{\n  "schema": "${schema}",\n  "${list}": [`)
+    const before = membersOf(head).map((member) => `  ${member},\n`)
+    if (!begun) output.text(`{\n  "schema": "${schema}",\n${before.join('')}  "${list}": [`)
     begun = true
   }
   let items = 0
@@ -36,17 +42,20 @@ export function newResultStream(output: Output, kind: string, list: string): Res
       output.text(`${items === 1 ? '' : ','}\n    ${jsonText(data, 0)}`)
     },
     end(rest, human) {
-      if (output.mode === 'ndjson') return output.line({ schema, ...rest })
+      if (output.mode === 'ndjson') return output.line({ schema, ...head, ...rest })
       if (output.mode === 'human') return output.text(`${human()}\n`)
       open()
-      const members = Object.entries(rest).map(
-        ([name, value]) =>
-          `,\n  ${JSON.stringify(name)}: ${jsonText({ value }, 0).slice('{"value":'.length, -1)}`,
-      )
+      const members = membersOf(rest).map((member) => `,\n  ${member}`)
       output.text(`${items === 0 ? ']' : '\n  ]'}${members.join('')}\n}\n`)
     },
   }
 }
+
+const membersOf = (data: object): readonly string[] =>
+  Object.entries(data).map(
+    ([name, value]) =>
+      `${JSON.stringify(name)}: ${jsonText({ value }, 0).slice('{"value":'.length, -1)}`,
+  )
 
 /** Cells on as few lines as they fit; an id is never broken, so that it can be copied. */
 function rowText(cells: readonly string[], columns: number): string {

@@ -14,7 +14,6 @@ import type { PollParts } from '../../core/client/follow/look.js'
 import type { JournaledAuthorization } from '../../core/client/journal/authorizations.js'
 import { FailedError, PendingError } from '../../core/protocol/errors.js'
 import type { Context } from '../terminal/context.js'
-import { visible } from '../terminal/render.js'
 import { progressText } from './text.js'
 
 /** Follows the ids to their ends. Rejects as `followBatch`. */
@@ -83,7 +82,7 @@ export const pendingError = ({ candidate }: PolledCandidate, hint: string): Pend
   })
 
 async function shown(
-  { output }: Context,
+  { output, clock }: Context,
   total: number,
   ask: (shows: Pick<BatchFollowOptions, 'onLook' | 'onWait'>) => Promise<BatchPolled>,
 ): Promise<BatchPolled> {
@@ -94,9 +93,9 @@ async function shown(
     return await ask({
       onLook: ({ done, total: of }) => progress.update(text(done, of)),
       onWait: ({ kind, reason, waitMs }) => {
-        // A long list waits for one window after another.
-        if (kind === 'trouble' || !isBudgetTold)
-          output.note(`${visible(reason)}; asking again in ${Math.ceil(waitMs / 1000)} s`)
+        // A long list waits for one window after another: in a log the first of them is enough.
+        if (kind === 'trouble' || !isBudgetTold || output.notesAreTerminal)
+          output.countdown(`${reason}; next request`, { nowMs: clock.nowMs(), waitMs })
         isBudgetTold ||= kind === 'budget'
       },
     })

@@ -14,10 +14,11 @@ import type { Candidate } from '../../core/protocol/candidate.js'
 import { UsageError } from '../../core/protocol/errors.js'
 import { isQuestionId } from '../../core/protocol/words.js'
 import { wholeNumber } from '../hosting/foreground.js'
+import { addListFlags, type ListFlags, sinceMs } from '../session/list-flags.js'
 import { colours } from '../terminal/candidate-text.js'
 import type { Context } from '../terminal/context.js'
-import type { Output } from '../terminal/output.js'
-import { fields, timeText, visible } from '../terminal/render.js'
+import { ageText, fields, timeText } from '../terminal/render.js'
+import { type Column, tableText } from '../terminal/table.js'
 import {
   candidateIdOf,
   look,
@@ -28,42 +29,31 @@ import {
 } from './access.js'
 import { printRows } from './lists.js'
 
-interface ListFlags {
+interface CandidateFlags extends ListFlags {
   readonly status?: string
   readonly proposer?: string
-  readonly question?: string
-  readonly limit: string
 }
 
+const statuses = Object.keys(colours)
+
 export const candidatesListCommand = (context: Context) =>
-  new Command('list')
-    .description('the newest candidates first')
-    .addOption(
-      new Option('--status <status>', 'only those').choices([
-        'received',
-        'validated',
-        'selected',
-        'executed',
-        'failed',
-      ]),
-    )
+  addListFlags(new Command('list'), statuses, '50')
+    .description('list candidates, the newest first')
+    // The older word for --state.
+    .addOption(new Option('--status <status>').choices(statuses).hideHelp())
     .option('--proposer <address>', 'only those of this wallet')
-    .option('--question <id|slug>', 'only those of this question')
-    .option('--limit <number>', 'so many at most', '50')
     .addHelpText(
       'after',
-      '\nExample:\n  proposer operator candidates list --status failed --limit 10',
+      '\nExample:\n  proposer operator candidates list --state failed --since 24h',
     )
-    .action(async (own: ListFlags, command: Command) => {
+    .action(async (own: CandidateFlags, command: Command) => {
       const site = await siteOf(context, command)
-      const limit = wholeNumber('--limit', own.limit, 1, 1_000_000)
-      const proposer =
-        own.proposer === undefined ? undefined : givenAddress(own.proposer, '--proposer')
+import { addListFlags, type ListFlags, sinceMs } from '../session/list-flags.js'
       const receipts = createReceipts()
       const { output } = context
       await look(context, site, [receipts], async (view) => {
         const questionId = questionIdOf(site, view, own.question?.toLowerCase())
-        const wanted = { status: own.status, proposer, questionId }
+        const wanted = { status: own.state ?? own.status, proposer, questionId, since }
         const { found, more } = await newest(view, wanted, limit)
         const slugs = slugsOf(view)
         const rows = found.map((one) =>
@@ -75,16 +65,34 @@ export const candidatesListCommand = (context: Context) =>
           rows,
           { shown: rows.length, more },
           { candidates: rows, more },
-          () => {
-            if (rows.length === 0) return 'no such candidates'
-            const rest = more === 0 ? [] : [`and ${more} more; --limit shows them`]
-            return [headText(output), ...rows.map((row) => rowText(row, output)), ...rest].join(
-              '\n',
-            )
-          },
+          () =>
+            rows.length === 0
+              ? 'no such candidates'
+              : [
+                  tableText(candidateColumns(nowMs), rows, output, own.wide),
+                  ...(more === 0 ? [] : [`and ${more} more; --limit shows them`]),
+                ].join('\n'),
         )
       })
     })
+
+/** Which and how far, then what, when and by whom; a failure is told by its cause. */
+export const candidateColumns = (nowMs: number): readonly Column<CandidateRow>[] => [
+  { head: 'candidate', cell: (row) => row.candidate_id },
+  { head: 'status', cell: (row) => row.status, colour: (row) => colours[row.status] },
+  { head: 'answer', cell: (row) => row.outcome ?? row.price, least: 3 },
+  { head: 'question', cell: (row) => row.slug ?? row.question_id, least: 8 },
+  { head: 'cause or stage', cell: (row) => row.failure_code ?? row.submission, least: 8 },
+  {
+    head: 'received',
+    cell: (row) => `${ageText((nowMs - Date.parse(row.received_at)) / 1_000)} ago`,
+    rank: 1,
+  },
+  { head: 'proposer', cell: (row) => row.proposer, wide: true },
+  { head: 'received at', cell: (row) => timeText(row.received_at), wide: true },
+  { head: 'question id', cell: (row) => row.question_id, wide: true },
+  { head: 'transaction', cell: (row) => row.transaction_hash, wide: true },
+]
 
 /** The slugs of the registry, by question. */
 export const slugsOf = ({ registry }: Pick<StoreView, 'registry'>) =>
@@ -102,11 +110,11 @@ function questionIdOf(site: Site, { registry }: StoreView, name: string | undefi
 /** The newest candidates that fit, and how many more there are. */
 async function newest(
   { ledger }: StoreView,
-  wanted: Record<'status' | 'proposer' | 'questionId', string | undefined>,
+  wanted: Record<'status' | 'proposer' | 'questionId', string | undefined> & { since: number },
   limit: number,
 ) {
-  const { status, proposer, questionId } = wanted
-  const isFiltered = proposer !== undefined || questionId !== undefined
+  const { status, proposer, questionId, since } = wanted
+  const isFiltered = proposer !== undefined || questionId !== undefined || since > 0
   const found: Candidate[] = []
   let more = 0
   for (const entry of ledger.newest()) {
@@ -119,66 +127,12 @@ async function newest(
     const candidate = await ledger.get(entry.id)
     if (!candidate || candidate.proposer !== (proposer ?? candidate.proposer)) continue
     if (questionId !== undefined && candidate.round.questionId !== questionId) continue
+    if (candidate.receivedAtMs < since) continue
     if (found.length < limit) found.push(candidate)
     else more += 1
   }
   return { found, more }
 }
-
-/**
- * Which and how far, then when, what and by whom. One line where all of it fits, and the id stays
- * whole on a narrow terminal too.
- */
-export function rowText(
-  row: CandidateRow,
-  { columns, paint }: Pick<Output, 'columns' | 'paint'>,
-): string {
-  const status = row.status.padEnd(statusWidth)
-  const painted = paint[colours[row.status]](status)
-  const note = row.failure_code ?? row.submission ?? ''
-  const received = timeText(row.received_at)
-  const question = visible(row.slug ?? `${row.question_id.slice(0, 10)}…`)
-  const more = `${received}  ${(row.outcome ?? row.price).padEnd('answer'.length)}  ${row.proposer.slice(0, 10)}…  `
-  const lead = `${row.candidate_id}  ${status}  `.length
-  if (columns >= wideColumns) {
-    const facts = `${cut(note, noteWidth).padEnd(noteWidth)}  ${more}`
-    return `${row.candidate_id}  ${painted}  ${facts}${cut(question, columns - lead - facts.length)}`
-  }
-  const below = cut(`  ${more}${question}`, columns)
-  if (lead + note.length <= columns)
-    return `${row.candidate_id}  ${painted}  ${note}`.trimEnd().concat('\n', below)
-  return [
-    row.candidate_id,
-    `  ${painted}  ${cut(note, columns - statusWidth - 4)}`.trimEnd(),
-    below,
-  ].join('\n')
-}
-
-/** Names of the columns, where `rowText` puts them. */
-export function headText({ columns, paint }: Pick<Output, 'columns' | 'paint'>): string {
-  const first = `${'candidate'.padEnd(idWidth)}  ${'status'.padEnd(statusWidth)}  `
-  const facts = `${'received'.padEnd(timeWidth)}  answer  ${'proposer'.padEnd(walletWidth)}  question`
-  if (columns >= wideColumns)
-    return paint.dim(`${first}${'cause or stage'.padEnd(noteWidth)}  ${facts}`)
-  const lines =
-    columns >= first.length + noteWidth
-      ? [`${first}cause or stage`]
-      : ['candidate', '  status     cause or stage']
-  return [...lines, cut(`  ${facts}`, columns)].map((line) => paint.dim(line)).join('\n')
-}
-
-const idWidth = 36
-const timeWidth = '2026-11-20 17:01:30Z'.length
-const walletWidth = '0x12345678…'.length
-/** The longest status. */
-const statusWidth = 'validated'.length
-/** The longest failure code. */
-const noteWidth = 24
-/** An id, a status, a note, a time, an answer, a wallet, and room for a question to be known by. */
-const wideColumns = 144
-
-const cut = (text: string, columns: number) =>
-  text.length <= columns ? text : `${text.slice(0, Math.max(0, columns - 1))}…`
 
 export const showCommand = (context: Context) =>
   new Command('show')

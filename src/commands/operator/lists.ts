@@ -3,9 +3,12 @@ import { Command } from 'commander'
 import { createDecisions, type OperatorDecision } from '../../core/gateway/status/listing.js'
 import { registryOf } from '../../core/host/config-file.js'
 import { instant } from '../../core/protocol/candidate.js'
+import { wholeNumber } from '../hosting/foreground.js'
+import { addListFlags, type ListFlags, sinceMs } from '../session/list-flags.js'
 import type { Context } from '../terminal/context.js'
 import type { Output } from '../terminal/output.js'
 import { fold, timeText, visible } from '../terminal/render.js'
+import { type Column, tableText } from '../terminal/table.js'
 import { look, siteOf } from './access.js'
 import { saidText } from './said.js'
 
@@ -95,14 +98,20 @@ function walletText(
   return `${address}\n  ${fold(why, columns - 2, '  ')}`
 }
 
+const sources = { file: 'questions file', operator: 'operator', removed: 'removed by operator' }
+
 export const questionsListCommand = (context: Context) =>
-  new Command('list')
-    .description('every entry in force and where it comes from')
-    .addHelpText('after', '\nExample:\n  proposer operator questions list')
-    .action(async (_own: unknown, command: Command) => {
+  addListFlags(new Command('list'), Object.keys(sources))
+    .description('list entries in force and where they come from')
+    .addHelpText('after', '\nExample:\n  proposer operator questions list --state removed')
+    .action(async (own: ListFlags, command: Command) => {
       const site = await siteOf(context, command)
       const decisions = createDecisions()
       const { output } = context
+      const nowMs = context.clock.nowMs()
+      const since = sinceMs(own.since, nowMs)
+      const limit =
+        own.limit === undefined ? undefined : wholeNumber('--limit', own.limit, 1, 1_000_000)
       await look(context, site, [decisions], async ({ registry, ledger }) => {
         const configured = new Set(
           (await registryOf(context, site.loaded)).map(({ questionId }) => questionId),
@@ -110,7 +119,7 @@ export const questionsListCommand = (context: Context) =>
         const removed = [...ledger.questions].filter(
           ([questionId, entry]) => entry === null && configured.has(questionId),
         )
-        const rows = [
+        const all = [
           ...registry.map(({ questionId, slug, requester, request }) => {
             const isOurs = ledger.questions.has(questionId)
             const decision = isOurs ? decisions.questions.get(questionId) : undefined
@@ -119,7 +128,7 @@ export const questionsListCommand = (context: Context) =>
               slug: slug ?? null,
               requester: requester ?? request?.requester ?? null,
               has_request: request !== undefined,
-              source: decision === undefined ? 'questions file' : 'operator',
+              source: decision === undefined ? sources.file : sources.operator,
               ...decisionOf(decision, null),
             }
           }),
@@ -128,10 +137,19 @@ export const questionsListCommand = (context: Context) =>
             slug: null,
             requester: null,
             has_request: false,
-            source: 'removed by operator',
+            source: sources.removed,
             ...decisionOf(decisions.questions.get(questionId), null),
           })),
         ]
+        const source = Object.entries(sources).find(([state]) => state === own.state)?.[1]
+        const found = all.filter(
+          (row) =>
+            (source === undefined || row.source === source) &&
+            (own.question === undefined || [row.slug, row.question_id].includes(own.question)) &&
+            (since === 0 || Date.parse(row.since ?? '') >= since),
+        )
+        const rows = limit === undefined ? found : found.slice(-limit)
+        const older = found.length - rows.length
         printRows(
           output,
           'operator-questions',
@@ -139,30 +157,28 @@ export const questionsListCommand = (context: Context) =>
           { questions: registry.length, removed: removed.length },
           { questions: rows },
           () =>
-            rows.length === 0
+            all.length === 0
               ? 'the registry is empty; questions of trusted adapters are served by their ids all the same'
-              : rows.map((row) => questionText(row, output.columns)).join('\n'),
+              : rows.length === 0
+                ? `nothing matches; the registry holds ${all.length}`
+                : [
+                    tableText(questionColumns, rows, output, own.wide),
+                    ...(older === 0
+                      ? []
+                      : [`and ${older} more; --limit ${found.length} shows them`]),
+                  ].join('\n'),
         )
       })
     })
 
-function questionText(
-  {
-    question_id,
-    slug,
-    requester,
-    source,
-    since,
-    reason,
-  }: Record<'slug' | 'requester' | 'since' | 'reason', string | null> &
-    Record<'question_id' | 'source', string>,
-  columns: number,
-): string {
-  const lines = [
-    ...(slug === null ? [] : [question_id]),
-    ...(requester === null ? [] : [`requester ${requester}`]),
-    `from ${source}${since === null ? '' : ` since ${timeText(since)}: ${reason ?? ''}`}`,
-  ]
-  const folded = lines.map((line) => `  ${fold(line, columns - 2, '    ')}`)
-  return [visible(slug ?? question_id), ...folded].join('\n')
-}
+type QuestionRow = Record<'slug' | 'requester' | 'since' | 'reason', string | null> &
+  Record<'question_id' | 'source', string>
+
+const questionColumns: readonly Column<QuestionRow>[] = [
+  { head: 'question', cell: (row) => row.slug ?? row.question_id, least: 12 },
+  { head: 'from', cell: (row) => row.source, least: 8 },
+  { head: 'since', cell: (row) => row.since && timeText(row.since), rank: 2 },
+  { head: 'reason', cell: (row) => row.reason, least: 8, rank: 1 },
+  { head: 'requester', cell: (row) => row.requester, wide: true },
+  { head: 'question id', cell: (row) => row.question_id, wide: true },
+]

@@ -222,8 +222,11 @@ export async function openPlanner(
 ): Promise<Planner> {
   const { createPlanner } = await import('../../core/client/budget/planner.js')
   return createPlanner(context, home.value, origin, {
-    onWait: (ms, reason) =>
-      context.output.note(`waiting ${Math.round(ms / 1000)} s for the gateway's budget: ${reason}`),
+    onWait: (waitMs, reason) =>
+      context.output.countdown(`Rate limit reached (${reason}); next request`, {
+        nowMs: context.clock.nowMs(),
+        waitMs,
+      }),
     onNote: (text) => context.output.note(`note: ${text}`),
   })
 }

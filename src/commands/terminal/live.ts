@@ -60,6 +60,10 @@ export function openLive({ output, streams: { stdout }, env }: Context): Live | 
       ...output,
       note: above(output.note),
       warn: above(output.warn),
+      // Whoever draws the lines counts down in them.
+      countdown: (what, wait) => {
+        if (!output.notesAreTerminal) output.countdown(what, wait)
+      },
       progress: () => ({ update: () => undefined, stop: () => undefined }),
     },
     size,

@@ -13,6 +13,12 @@ export interface TextSink {
   on?(event: 'error', listener: (error: Error) => void): unknown
 }
 
+/** A wait that begins now; Unix milliseconds and milliseconds. */
+export interface Wait {
+  readonly nowMs: number
+  readonly waitMs: number
+}
+
 /**
  * Something that takes a while. On a terminal one line that redraws, otherwise a line every few
  * seconds.
@@ -56,6 +62,11 @@ export interface Output {
    * Progress on stderr, unless --quiet. Text is escaped line by line, so that a table may be shown.
    */
   progress(text: string): ProgressLine
+  /**
+   * Tells of a wait; `what` names what comes after it. Below the progress of a terminal it counts
+   * down and goes; else it is a note, with the time of its end.
+   */
+  countdown(what: string, wait: Wait): void
   /**
    * Waits until stdout has taken all; its first failure, if any, but for a reader who left (EPIPE).
    */
@@ -133,6 +144,11 @@ export function createOutput(options: OutputOptions): Output {
       spinning = spinner(tellAsIs, () => terminalSize(stderr).columns, text)
       return spinning
     },
+    countdown: (what, wait) => {
+      if (quiet) return
+      if (spinning?.isShown() === true) spinning.countdown(what, wait)
+      else tell(waitText(what, wait))
+    },
     async written() {
       // A stream tells its failure after the call that failed, and keeps in memory what a slow
       // reader has not taken.
@@ -189,7 +205,20 @@ function guard(sink: TextSink) {
 /** Line ends of ours stay, everything else that could act on a terminal is spelled out (R20). */
 const escaped = (text: string) => text.split('\n').map(visible).join('\n')
 
+/**
+ * `Rate limit reached; next request in 42 s, at 02:04:05Z`, where `passedMs` of the wait are over.
+ * Outside text is escaped here.
+ */
+export function waitText(what: string, { nowMs, waitMs }: Wait, passedMs = 0): string {
+  const seconds = Math.max(0, Math.ceil((waitMs - passedMs) / 1_000))
+  const left = seconds < 120 ? `${seconds} s` : `${Math.floor(seconds / 60)} min ${seconds % 60} s`
+  const end = new Date(nowMs + waitMs).toISOString().slice(11, 19)
+  return `${visible(what)} in ${left}, at ${end}Z`
+}
+
 interface Spinner extends ProgressLine {
+  isShown(): boolean
+  countdown(what: string, wait: Wait): void
   /** Takes the line away until it is drawn again: something else is to be written. */
   clear(): void
 }
@@ -205,12 +234,17 @@ function spinner(write: (text: string) => void, columns: () => number, first: st
   let text = first
   let drawn = 0
   let turn = 0
+  let isOver = false
+  let waiting: ((passedMs: number) => string) | undefined
+  let [begunMs, endsMs] = [0, 0]
   const clear = () => {
     if (drawn > 0) write(`\r${drawn > 1 ? `\u001b[${drawn - 1}A` : ''}\u001b[J`)
     drawn = 0
   }
   const draw = () => {
-    const lines = `${frames[turn++ % frames.length]} ${escaped(text)}`
+    const nowMs = performance.now()
+    const below = nowMs < endsMs && waiting ? `\n  ${waiting(nowMs - begunMs)}` : ''
+    const lines = `${frames[turn++ % frames.length]} ${escaped(text)}${below}`
       .split('\n')
       .map((line) => line.slice(0, columns() - 1))
     clear()
@@ -223,8 +257,15 @@ function spinner(write: (text: string) => void, columns: () => number, first: st
     update(next) {
       text = next
     },
+    isShown: () => !isOver,
+    countdown(what, wait) {
+      begunMs = performance.now()
+      endsMs = begunMs + wait.waitMs
+      waiting = (passedMs) => waitText(what, wait, passedMs)
+    },
     clear,
     stop() {
+      isOver = true
       clearInterval(timer)
       clear()
     },

@@ -215,7 +215,7 @@ async function pause(
   const waitMs = untilMs - nowMs
   if (reason === 'budget' && trouble === undefined && untilMs !== following.budgetNotedMs) {
     following.budgetNotedMs = untilMs
-    options.onWait?.({ kind: 'budget', reason: 'the budget is spent', waitMs })
+    options.onWait?.({ kind: 'budget', reason: 'Rate limit reached', waitMs })
   }
   try {
     await parts.ports.clock.sleep(Math.min(waitMs, endMs - nowMs), options.signal)

@@ -9,7 +9,7 @@ import { limits } from '../../protocol/words.js'
 import { type Funds, fundsOf } from '../funds/funds.js'
 import type { BatchRow } from '../input/input.js'
 import { type ContextResult, type ContextSource, chainNow } from '../trust/context.js'
-import { type BatchParts, planRows } from './plan.js'
+import { type BatchParts, type PlanOptions, planRows } from './plan.js'
 import { checkTerms } from './terms.js'
 
 export interface SpendingLimits {
@@ -21,6 +21,17 @@ export interface SpendingLimits {
 
 /** Raw units by token. */
 export type Totals = ReadonlyMap<Address, bigint>
+
+/** What is still to be signed: rows, and raw units by token. */
+export interface Sums {
+  readonly rows: number
+  readonly totals: Totals
+}
+
+/** Adds an amount to the sum of its token. */
+export function addTotal(totals: Map<Address, bigint>, token: Address, raw: bigint): void {
+  totals.set(token, (totals.get(token) ?? 0n) + raw)
+}
 
 /** Keeps the account of one run. */
 export interface Spending {
@@ -100,47 +111,57 @@ function insufficient(
  * Before anything is signed: whether the sum of what has to be signed fits the limit and the
  * wallet; UsageError `over_max_spend`, `insufficient_funds`, `insufficient_allowance` (exit 2).
  * Looks at every row, so it is asked only where there is a limit, or a chain, which costs no
- * budget. It is not asked with `fit`, where each row is judged as it comes. The sums, where it
- * looked.
+ * budget, or `always`. With `fit` each row is judged as it comes, and counts only where it fits.
+ * The sums, where it looked. `resume` as of `planRows`.
  */
 export async function checkSpending(
   parts: BatchParts,
   rows: AsyncIterable<readonly BatchRow[]>,
   spendingLimits: SpendingLimits,
-  signal?: AbortSignal,
-): Promise<Totals> {
+  options: Pick<PlanOptions, 'signal' | 'resume'> & { readonly always?: boolean } = {},
+): Promise<Sums | undefined> {
   const { chain, trust, ports } = parts
   const { fit, maxSpendRaw } = spendingLimits
+  const { always, ...planning } = options
+  if (always !== true && (fit || (maxSpendRaw === undefined && chain === undefined)))
+    return undefined
+  const fitting = fit ? newSpending(parts, spendingLimits) : undefined
   const totals = new Map<Address, bigint>()
-  if (fit || (maxSpendRaw === undefined && chain === undefined)) return totals
+  let count = 0
   const nowSeconds =
     chain === undefined ? ports.clock.nowMs() / 1_000 : await chainNow(chain, trust, ports.clock)
   const needed = new Map<string, { owner: Address; token: Address; raw: bigint }>()
   let totalRaw = 0n
   for await (const some of inGroups(rows, limits.batchItems)) {
-    for (const plan of await planRows(parts, some, { look: true, signal })) {
+    for (const plan of await planRows(parts, some, { ...planning, look: true })) {
       if (plan.kind !== 'sign') continue
-      const raw = amountOf(plan.intent, plan.context, nowSeconds)
       const [owner, { token }] = [plan.intent.proposer, plan.context.bond]
+      const raw = await orNothing(async () => {
+        const { amountRaw } = checkTerms(plan.intent, plan.context, nowSeconds)
+        await fitting?.take(token, owner, amountRaw)
+        return amountRaw
+      })
+      if (raw > 0n) count++
       const before = needed.get(`${owner} ${token}`)?.raw ?? 0n
       needed.set(`${owner} ${token}`, { owner, token, raw: before + raw })
-      if (raw > 0n) totals.set(token, (totals.get(token) ?? 0n) + raw)
+      if (raw > 0n) addTotal(totals, token, raw)
       totalRaw += raw
     }
   }
+  if (fit) return { rows: count, totals }
   if (maxSpendRaw !== undefined && totalRaw > maxSpendRaw) throw overSpend(spendingLimits, totalRaw)
   for (const { owner, token, raw } of needed.values()) {
     const funds = await readFunds(parts, owner, token)
     if (funds !== undefined && raw > funds.spendableRaw)
       throw insufficient(spendingLimits, funds, raw, funds.spendableRaw)
   }
-  return totals
+  return { rows: count, totals }
 }
 
 /** What cannot be signed counts nothing and is told when its turn comes. */
-function amountOf(...terms: Parameters<typeof checkTerms>): bigint {
+async function orNothing(amount: () => Promise<bigint>): Promise<bigint> {
   try {
-    return checkTerms(...terms).amountRaw
+    return await amount()
   } catch (error) {
     if (error instanceof UsageError) return 0n
     throw error
@@ -165,7 +186,7 @@ export async function* inGroups<T>(
 }
 
 /** So many contexts are kept between the look at the funds and the signing. */
-const keptContexts = 2_000
+export const keptContexts = 2_000
 
 /**
  * A source that hands each context out twice: once to count, once to sign, for the budget of one.

@@ -1,0 +1,87 @@
+/** What became of a row of a batch, for programs and for people. */
+import type { PolledCandidate } from '../../core/client/follow/batch.js'
+import type { BatchRow } from '../../core/client/input/input.js'
+import type { RowResult } from '../../core/client/propose/batch.js'
+import { UnavailableError } from '../../core/protocol/errors.js'
+import { outOfBandData, settledData } from '../session/rounds.js'
+import { failedBefore } from './wait.js'
+
+/** How its owner knows a row. */
+export const nameOf = ({ clientRef, identifier }: Pick<BatchRow, 'clientRef' | 'identifier'>) =>
+  clientRef ?? identifier
+
+/** Of a row whose candidate is known to have failed. */
+export const failureOf = ({ authorization, candidate }: RowResult) =>
+  authorization === undefined || candidate === undefined
+    ? undefined
+    : failedBefore(authorization, candidate.status)
+
+/** UnavailableError (exit 75) of a candidate that only another gateway can be asked for. */
+export const notFollowed = ({ candidate, elsewhere }: RowResult) =>
+  new UnavailableError(
+    'other_origin',
+    `candidate ${candidate?.candidateId} is held by ${elsewhere?.origin}, which is not the configured gateway`,
+    {
+      hint: `\`proposer poll ${candidate?.candidateId} ${elsewhere?.flag}\``,
+    },
+  )
+
+/** As it stands in the document. */
+export function resultOf(result: RowResult, polled: PolledCandidate | undefined): object {
+  const {
+    row,
+    outcome,
+    statusCode,
+    authorization,
+    candidate,
+    error,
+    elsewhere,
+    outOfBand,
+    earlier,
+  } = result
+  const known = candidate && {
+    candidate_id: candidate.candidateId,
+    status: candidate.status || null,
+    received_at: candidate.receivedAt || null,
+    as_of: candidate.asOf,
+  }
+  return {
+    client_ref: row.clientRef ?? null,
+    identifier: row.identifier,
+    outcome,
+    status_code: statusCode,
+    candidate: polled?.candidate ?? known ?? null,
+    error: error === undefined ? null : { code: error.code, detail: error.detail },
+    journal_id: authorization?.id ?? null,
+    ...(elsewhere === undefined ? {} : { elsewhere }),
+    ...(outOfBand === undefined ? {} : { out_of_band: outOfBandData(outOfBand) }),
+    ...(earlier === undefined ? {} : { settled: settledData(earlier) }),
+  }
+}
+
+/** As `--details` shows it. */
+export function cellsOf(
+  { row, outcome, candidate, error }: RowResult,
+  polled: PolledCandidate | undefined,
+): readonly string[] {
+  // Without an answer to this run a status is what was last heard.
+  const known =
+    candidate === undefined
+      ? ''
+      : `${candidate.status}${candidate.asOf === 'journal' ? ' when last heard of' : ''}`
+  const status = polled?.candidate?.status ?? known
+  const failure = polled?.candidate?.failure
+  return [
+    outcome.padEnd(8),
+    nameOf(row),
+    candidate?.candidateId ?? '',
+    status,
+    error?.detail ?? failure?.detail ?? '',
+  ]
+}
+
+/** `7 rows: 5 accepted, 2 rejected`. */
+export function summaryText({ rows, ...counts }: Readonly<Record<string, number>>): string {
+  const parts = Object.entries(counts).filter(([, count]) => count > 0)
+  return `${rows} rows: ${parts.map(([name, count]) => `${count} ${name}`).join(', ')}`
+}

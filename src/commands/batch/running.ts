@@ -1,0 +1,271 @@
+/**
+ * The flow of `batch submit` and `run`: sends an input, sends once more what stays unknown, follows,
+ * and tells what became of it (contract §6, §9).
+ */
+import type { BatchPolled, PolledCandidate } from '../../core/client/follow/batch.js'
+import { gravest } from '../../core/client/gateway/answer.js'
+import type { BatchRow } from '../../core/client/input/input.js'
+import { placeText } from '../../core/client/input/rows.js'
+import { type RowResult, submitBatch } from '../../core/client/propose/batch.js'
+import { addTotal } from '../../core/client/propose/spending.js'
+import { InterruptedError, PendingError, ProposerError } from '../../core/protocol/errors.js'
+import type { Address } from '../../core/protocol/schema.js'
+import { collector } from '../session/rounds.js'
+import type { Session } from '../session/session.js'
+import type { Context } from '../terminal/context.js'
+import { counted, visible } from '../terminal/render.js'
+import { newCauses } from './causes.js'
+import { type Opened, totalsText } from './parts.js'
+import { cellsOf, failureOf, nameOf, notFollowed, resultOf, summaryText } from './row-text.js'
+import { newResultStream, newTally, progressText } from './text.js'
+import { pendingError, rowFailedError, waitForBatch } from './wait.js'
+
+export interface Running {
+  readonly kind: 'batch' | 'run'
+  readonly resume: boolean
+  /** Follow the candidates to their ends. */
+  readonly wait: boolean
+  /** Every row is shown to people, not only what went wrong. */
+  readonly details: boolean
+  readonly quiet: boolean
+  /** The command that goes on, for a hint. */
+  readonly command: string
+  /** Members of the document before its results, and behind its summary. */
+  readonly head?: object
+  readonly rest?: object
+}
+
+/**
+ * Sends the rows and prints `proposer.<kind>/1`. Throws the gravest of what went wrong; what was
+ * signed is in the journal, so that the same input goes on where it stopped.
+ */
+export async function submitAndReport(
+  context: Context,
+  session: Session,
+  opened: Opened,
+  running: Running,
+): Promise<void> {
+  const { output, clock } = context
+  const startedMs = clock.monotonicMs()
+  const gateway = await session.gateway('run')
+  const { timeoutMs } = session.settings
+  const leftMs = () =>
+    timeoutMs === undefined ? undefined : Math.max(1, timeoutMs - (clock.monotonicMs() - startedMs))
+  const { count, parts } = opened
+  const report = newReport(context, opened, running)
+  const held: RowResult[] = []
+  const tellEarlier = collector(context, running.quiet, [])
+  const send = (rows: AsyncIterable<readonly BatchRow[]>) =>
+    submitBatch({ ...parts, gateway }, rows, {
+      fingerprint: count.fingerprint,
+      resume: running.resume,
+      spending: opened.spending,
+      timeoutMs: leftMs(),
+      signal: context.signal,
+      chunkSize: (wantItems, options) => gateway.chunkSize(wantItems, options),
+      onRetry: ({ reason, waitMs }) =>
+        output.countdown(`${reason}; the same bytes again`, { nowMs: clock.nowMs(), waitMs }),
+    })
+  const progress = output.progress(progressText(0, count.rows, []))
+  try {
+    for await (const some of send(opened.rows())) {
+      for (const one of some) {
+        report.count(one)
+        for (const earlier of one.earlier ?? []) tellEarlier(earlier)
+        // With `wait` a document tells the end of each row; lines tell it as it comes.
+        if (running.wait) held.push(one)
+        else report.judge(one)
+        if (!running.wait || output.mode === 'ndjson') report.tell(one)
+      }
+      const { counts } = report
+      const done = Object.values(counts).reduce((sum, each) => sum + each, 0)
+      progress.update(progressText(done, count.rows, Object.entries(counts)))
+    }
+    // Their bytes are saved: sent again they settle what they are (R7).
+    if (running.kind === 'run') await replayUnknown(context, held, send, report)
+  } finally {
+    progress.stop()
+  }
+  for (const one of held) report.judge(one)
+  const ends = running.wait ? await followHeld(context, session, held, leftMs(), report) : undefined
+  if (ends !== undefined) {
+    const byId = new Map(ends.polled.candidates.map((one) => [one.candidateId, one]))
+    for (const one of held) {
+      const polled = one.candidate === undefined ? undefined : byId.get(one.candidate.candidateId)
+      if (output.mode !== 'ndjson') report.tell(one, polled)
+      else if (polled?.candidate !== undefined)
+        output.line({
+          client_ref: one.row.clientRef ?? null,
+          identifier: one.row.identifier,
+          candidate: polled.candidate,
+        })
+    }
+  }
+  report.end(ends)
+}
+
+/** One more pass over the rows of unknown outcome, whose results take the place of the first. */
+async function replayUnknown(
+  context: Context,
+  held: RowResult[],
+  send: (rows: AsyncIterable<readonly BatchRow[]>) => AsyncIterable<readonly RowResult[]>,
+  report: Report,
+): Promise<void> {
+  const places = new Map(
+    held.flatMap((one, at) =>
+      one.outcome === 'unknown' && one.elsewhere === undefined && one.outOfBand === undefined
+        ? [[one.row, at] as const]
+        : [],
+    ),
+  )
+  if (places.size === 0 || context.signal.aborted) return
+  context.output.note(
+    `replaying ${counted(places.size, 'payload')} whose outcome is unknown; nothing is signed`,
+  )
+  for await (const some of send(inOne([...places.keys()]))) {
+    for (const one of some) {
+      const at = places.get(one.row)
+      const before = at === undefined ? undefined : held[at]
+      if (at === undefined || before === undefined) continue
+      held[at] = one
+      report.count(before, -1)
+      report.count(one)
+      if (context.output.mode === 'ndjson') report.tell(one)
+    }
+  }
+}
+
+async function* inOne<T>(rows: readonly T[]): AsyncGenerator<readonly T[]> {
+  yield rows
+}
+
+interface Ends {
+  readonly polled: BatchPolled
+  readonly counts: { executed: number; failed: number; pending: number }
+}
+
+type Report = ReturnType<typeof newReport>
+
+/** Counts, groups and prints; holds no row (R17). */
+function newReport(context: Context, { parts, count }: Opened, running: Running) {
+  const { output } = context
+  const counts = { accepted: 0, replayed: 0, rejected: 0, unknown: 0, deferred: 0 }
+  const tally = newTally()
+  const causes = newCauses()
+  const totals = new Map<Address, bigint>()
+  const stream = newResultStream(output, running.kind, 'results', running.head)
+  let isSigned = false
+  let failed = 0
+  const wrong = (word: string, place: string, name: string, error: ProposerError) => {
+    tally.add(place, error)
+    causes.add(word, name, error)
+  }
+  return {
+    counts,
+    wrong,
+    count(one: RowResult, by: 1 | -1 = 1) {
+      counts[one.outcome] += by
+    },
+    /** Counts what is wrong with a row, and what it may cost. */
+    judge(one: RowResult) {
+      const place = placeText(one.row)
+      const { authorization, candidate } = one
+      isSigned ||= authorization !== undefined
+      if (one.error) wrong(one.outcome, place, nameOf(one.row), one.error)
+      const failure = running.wait ? undefined : failureOf(one)
+      if (failure !== undefined) {
+        failed++
+        wrong('failed', place, nameOf(one.row), failure)
+      }
+      const token = authorization?.signed.token
+      if (candidate !== undefined && token !== undefined)
+        addTotal(totals, token, BigInt(authorization?.signed.terms.amount ?? 0))
+    },
+    tell(one: RowResult, polled?: PolledCandidate) {
+      if (output.mode === 'human' && !running.details) return
+      stream.item(resultOf(one, polled), () => cellsOf(one, polled))
+    },
+    /** The rest of the document; throws the gravest fault. */
+    end(ends: Ends | undefined) {
+      const summary = {
+        rows: count.rows,
+        ...counts,
+        ...(ends === undefined ? { failed } : ends.counts),
+      }
+      stream.end({ summary, ...running.rest }, () =>
+        [
+          summaryText(summary),
+          ...(totals.size === 0
+            ? []
+            : [`authorized ${visible(totalsText(parts.trust, totals))} in all`]),
+          causes.text(output.columns),
+        ]
+          .filter((text) => text !== '')
+          .join('\n'),
+      )
+      const error = tally.error({
+        total: count.rows,
+        goOn: isSigned
+          ? `go on with ${running.command}: saved bytes are sent again, nothing is signed twice`
+          : `nothing was signed or sent; begin again with ${running.command}`,
+        stopped: context.signal.aborted ? context.signal.reason : undefined,
+      })
+      const stopped = ends?.polled.stopped
+      // Whoever is still on the way, and a Ctrl-C, is in the tally's error.
+      const isTold = stopped instanceof PendingError || stopped instanceof InterruptedError
+      const worst = gravest([error, isTold ? undefined : stopped]) ?? stopped
+      if (worst) throw worst
+    },
+  }
+}
+
+async function followHeld(
+  context: Context,
+  session: Session,
+  held: readonly RowResult[],
+  timeoutMs: number | undefined,
+  report: Report,
+): Promise<Ends> {
+  // A candidate of another gateway can only be asked for there.
+  const [away, here] = [
+    held.filter(({ elsewhere }) => elsewhere !== undefined),
+    held.filter(({ elsewhere }) => elsewhere === undefined),
+  ]
+  const isDone = ({ candidate }: RowResult) => candidate?.status === 'executed'
+  const gone = away.filter((one) => one.error === undefined && failureOf(one) !== undefined)
+  const left = away.filter(
+    (one) => one.candidate !== undefined && !isDone(one) && one.candidate.status !== 'failed',
+  )
+  const placed = (word: string, one: RowResult, error: ProposerError) =>
+    report.wrong(word, placeText(one.row), nameOf(one.row), error)
+  for (const one of left) if (one.error === undefined) placed('pending', one, notFollowed(one))
+  const ids = here.flatMap(({ candidate }) =>
+    candidate === undefined ? [] : [candidate.candidateId],
+  )
+  const names = new Map(here.map((one) => [one.candidate?.candidateId, nameOf(one.row)]))
+  const gateway = await session.gateway('run')
+  const { ports, journal } = session
+  const polled = await waitForBatch(context, { ports, gateway, journal }, ids, timeoutMs).catch(
+    (error: unknown): BatchPolled => {
+      // What was admitted is reported whatever becomes of the polling.
+      if (!(error instanceof ProposerError)) throw error
+      return {
+        candidates: ids.map((candidateId) => ({ candidateId, statusCode: null })),
+        stopped: error,
+      }
+    },
+  )
+  for (const one of gone) placed('failed', one, failureOf(one) ?? notFollowed(one))
+  const counts = { executed: away.filter(isDone).length, failed: gone.length, pending: left.length }
+  for (const one of polled.candidates) {
+    const { candidateId: id } = one
+    const wrong = (word: 'failed' | 'pending', error: ProposerError) => {
+      counts[word]++
+      report.wrong(word, `candidate ${id}`, names.get(id) ?? id, error)
+    }
+    if (one.end === 'executed') counts.executed++
+    else if (one.end === 'failed') wrong('failed', rowFailedError(one))
+    else wrong('pending', one.error ?? pendingError(one, 'ask again with `proposer poll --all`'))
+  }
+  return { polled, counts }
+}

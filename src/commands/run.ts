@@ -1,0 +1,207 @@
+/**
+ * `run`: a morning in one command (contract §9): checks, plan, one confirmation, and then the flow
+ * of `batch submit --resume --wait`, whose journal makes it safe to run again after any crash.
+ */
+import { Command } from 'commander'
+import type { Finding } from '../core/checks/finding.js'
+import { isUnsettled, stateOf } from '../core/client/journal/authorizations.js'
+import { journaledFor } from '../core/client/propose/plan.js'
+import { keptContexts, type Sums } from '../core/client/propose/spending.js'
+import { ProposerError, UncertainError, UsageError } from '../core/protocol/errors.js'
+import { goOnCommand } from './batch/hints.js'
+import {
+  addBatchFlags,
+  asksForSum,
+  type BatchFlags,
+  confirmSums,
+  type Opened,
+  openBatch,
+  signingText,
+  totalsText,
+} from './batch/parts.js'
+import { showBatchPlan } from './batch/preview.js'
+import { submitAndReport } from './batch/running.js'
+import { withSource } from './batch/source.js'
+import { checksText, examine } from './doctor.js'
+import { forecast } from './plan.js'
+import { addExecutorFlags, type Session, withSession } from './session/session.js'
+import type { Context } from './terminal/context.js'
+import { counted, fields } from './terminal/render.js'
+
+interface RunFlags extends BatchFlags {
+  readonly details?: boolean
+}
+
+export const runCommand = (context: Context): Command =>
+  addExecutorFlags(
+    addBatchFlags(
+      new Command('run')
+        .description('check, plan, sign, submit and follow a file of proposals; safe to run again')
+        .argument('<file>', 'rows to sign and send, or signed items; - for stdin')
+        .option('--details', 'show every row, not only what went wrong'),
+    ),
+  )
+    .addHelpText(
+      'after',
+      '\nOn a terminal it shows the sum and asks once. In scripts, give --yes and --max-spend.\nAfter a crash or Ctrl-C run it again: saved payloads are sent again, nothing is signed twice.\n\nExamples:\n  proposer run today.csv\n  proposer run today.csv --yes --max-spend 112500000000 --json',
+    )
+    .action(async (path: string, _own: unknown, command: Command) => {
+      const flags = { ...command.optsWithGlobals<RunFlags>(), resume: true }
+      await withSession(context, flags, (session) =>
+        withSource(context, session.settings.home.value, path, async (source) => {
+          // Opened for running before anything opens it for reading: a command has one gateway.
+          const gateway = await session.gateway('run')
+          const asks = asksForSum(context, flags)
+          const opened = await openBatch(context, session, flags, source, {
+            ...(asks ? {} : { tell: signingText(gateway.origin) }),
+            // More than are kept would be paid for twice.
+            sums: ({ intents }, hasChain) => asks || hasChain || intents <= keptContexts,
+          })
+          const { fingerprint } = opened.count
+          if (flags.dryRun === true)
+            return showBatchPlan(context, opened, {
+              signal: session.signal,
+              gateway,
+              resume: fingerprint,
+            })
+          const ready = await prepared(context, session, opened, asks && gateway.origin)
+          await submitAndReport(context, session, opened, {
+            kind: 'run',
+            resume: true,
+            wait: true,
+            details: flags.details === true,
+            quiet: flags.quiet === true,
+            command: goOnCommand('run', path, flags),
+            head: { plan: ready.plan },
+            rest: { checks: ready.checks },
+          })
+        }),
+      )
+    })
+
+/**
+ * Checks, plan and confirmation, before anything is signed. What keeps it from signing is thrown;
+ * where payloads of the input are of unknown outcome, that is said first (contract §6: exit 6).
+ */
+async function prepared(
+  context: Context,
+  session: Session,
+  opened: Opened,
+  asksFor: string | false,
+) {
+  const saved = await savedRows(context, opened)
+  const { output } = context
+  try {
+    const progress = output.progress('checking')
+    const checks = await examine(context, session).finally(() => progress.stop())
+    const faulty = checks.filter(({ result }) => result === 'warn' || result === 'fail')
+    if (faulty.length > 0) output.note(checksText(faulty, output))
+    if (saved.toSign > 0) refuseFaults(checks)
+    const planning = output.progress('planning')
+    const isNeeded = () => asksFor !== false || context.signal.aborted
+    const sums = await sumsOf(opened, isNeeded).finally(() => planning.stop())
+    const plan = await planOf(context, session, opened, { saved, sums })
+    output.note(plan.text)
+    if (asksFor !== false) await confirmSums(context, opened, sums, asksFor)
+    return { plan: plan.data, checks }
+  } catch (error) {
+    if (saved.unsettled === 0 || !(error instanceof ProposerError)) throw error
+    throw new UncertainError(
+      'outcome_unknown',
+      `${counted(saved.unsettled, 'payload')} of this input may have been admitted by an earlier run; before they were sent again: ${error.detail}`,
+      {
+        hint: `\`proposer replay --all\` sends the saved bytes again and signs nothing; ${error.meta.hint ?? ''}`,
+        retryable: true,
+      },
+    )
+  }
+}
+
+interface Saved {
+  /** Nothing of them is in the journal. */
+  readonly toSign: number
+  /** In the journal, or signed elsewhere: still to be sent. */
+  readonly toSend: number
+  readonly signedBefore: number
+  readonly unsettled: number
+}
+
+/** What the journal has of the input; asks nobody. */
+async function savedRows({ clock }: Context, { parts, rows, count }: Opened): Promise<Saved> {
+  const view = await parts.journal.load()
+  const found = { toSign: 0, toSend: 0, signedBefore: 0, unsettled: 0 }
+  for await (const some of rows()) {
+    for (const row of some) {
+      const saved = await journaledFor(parts, view, row, count.fingerprint)
+      if (saved === undefined) found[row.kind === 'item' ? 'toSend' : 'toSign']++
+      else {
+        const { kind } = stateOf(saved, clock.nowMs())
+        found.signedBefore++
+        if (kind !== 'accepted' && kind !== 'closed') found.toSend++
+        if (kind === 'unknown' && isUnsettled(saved)) found.unsettled++
+      }
+    }
+  }
+  return found
+}
+
+/**
+ * Nothing is signed while a check fails, but for gateway and node that do not answer: without them
+ * nothing can be signed, and rows say so themselves. UsageError `doctor_found_faults`.
+ */
+function refuseFaults(checks: readonly Finding[]): void {
+  const failed = checks.filter(
+    ({ id, result }) => result === 'fail' && id !== 'gateway' && id !== 'rpc',
+  )
+  const [first] = failed
+  if (first === undefined) return
+  const ids = [...new Set(failed.map(({ id }) => id))].join(', ')
+  throw new UsageError(
+    'doctor_found_faults',
+    `nothing was signed: ${counted(failed.length, 'check')} failed (${ids}): ${first.detail}`,
+    `${first.fix}; \`proposer doctor\` runs the checks alone`,
+  )
+}
+
+/** Without a person who is to agree to it, a sum that cannot be had keeps nobody from sending. */
+async function sumsOf(opened: Opened, isNeeded: () => boolean): Promise<Sums | undefined> {
+  try {
+    return await opened.checkedSums()
+  } catch (error) {
+    const isLimit = error instanceof UsageError
+    if (isNeeded() || isLimit || !(error instanceof ProposerError)) throw error
+    return undefined
+  }
+}
+
+async function planOf(
+  context: Context,
+  session: Session,
+  { parts, count }: Opened,
+  { saved, sums }: { readonly saved: Saved; readonly sums: Sums | undefined },
+) {
+  const { toSign, toSend, signedBefore } = saved
+  const items = {
+    contextItems: parts.contextsAreFree ? 0 : toSign,
+    submitItems: toSign + toSend,
+    statusItems: count.rows,
+  }
+  const { wire, text } = await forecast(context, session.settings, items, count.rows)
+  const totals = sums && [...sums.totals].map(([token, raw]) => ({ token, amount: String(raw) }))
+  return {
+    data: { ...wire, to_sign: toSign, signed_before: signedBefore, totals: totals ?? null },
+    text: fields(
+      [
+        ['plan', `${counted(count.rows, 'row')}: ${toSign} to sign, ${signedBefore} signed before`],
+        [
+          'bonds',
+          sums === undefined || sums.totals.size === 0
+            ? undefined
+            : `${totalsText(parts.trust, sums.totals)} in all`,
+        ],
+        ['rate limit', text],
+      ],
+      context.output.columns,
+    ),
+  }
+}
