@@ -4,8 +4,8 @@ import { parseSync, Visitor } from 'oxc-parser'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { reportCrash } from '../../src/commands/front.js'
 import { main } from '../../src/commands/main.js'
-import { verbs } from '../../src/commands/program.js'
 import { createOutput } from '../../src/commands/terminal/output.js'
+import { verbs } from '../../src/commands/verbs.js'
 import { fakeContext, run, temporaryHome } from '../support/cli.js'
 
 let home: Awaited<ReturnType<typeof temporaryHome>>

@@ -8,8 +8,8 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { scripts, shells } from '../../src/commands/completion/scripts.js'
-import { verbs } from '../../src/commands/program.js'
 import { profileKeys } from '../../src/commands/session/settings.js'
+import { verbs } from '../../src/commands/verbs.js'
 import { run, temporaryHome } from '../support/cli.js'
 import {
   candidates,

@@ -1,8 +1,8 @@
 import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
-import { verbs } from '../../src/commands/program.js'
 import { profileKeys } from '../../src/commands/session/settings.js'
+import { verbs } from '../../src/commands/verbs.js'
 import { limits } from '../../src/core/protocol/words.js'
 import { pages, pageText, root, section } from '../support/readme.js'
 

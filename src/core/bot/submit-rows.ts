@@ -97,7 +97,7 @@ export async function* submitRows(
     headroomBasisPoints: options.headroomBasisPoints,
   }
   const read = () => readBatch(source, 'ndjson')
-  await checkSpending(parts, read(), limits, signal)
+  await checkSpending(parts, read(), limits, { signal })
   yield* submitBatch(parts, read(), {
     fingerprint,
     resume,

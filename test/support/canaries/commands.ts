@@ -2,7 +2,7 @@
  * Every command of the program, found in the commander tree itself, so that none can be forgotten.
  */
 import type { Command } from 'commander'
-import { verbs } from '../../../src/commands/program.js'
+import { verbs } from '../../../src/commands/verbs.js'
 import { fakeContext } from '../cli.js'
 
 /**

@@ -1,0 +1,122 @@
+/** Every verb by name and summary; its file is loaded where it is asked for. */
+import type { Command } from 'commander'
+import type { Context } from './terminal/context.js'
+
+type MakeCommand = (context: Context) => Command
+
+interface Verb {
+  readonly summary: string
+  load(): Promise<MakeCommand>
+}
+
+/** In the order of a first day: see it work, run it, use it, look after it. */
+export const verbs: Readonly<Record<string, Verb>> = {
+  demo: {
+    summary: 'show the whole life of a proposal on a throwaway chain',
+    load: async () => (await import('./demo.js')).demoCommand,
+  },
+  serve: {
+    summary: 'run the gateway',
+    load: async () => (await import('./serve.js')).serveCommand,
+  },
+  devchain: {
+    summary: 'run a development chain, or act on a running one',
+    load: async () => (await import('./devchain.js')).devchainCommand,
+  },
+  eligibility: {
+    summary: 'ask whether a wallet may propose',
+    load: async () => (await import('./eligibility.js')).eligibilityCommand,
+  },
+  questions: {
+    summary: 'list questions that can be proposed on',
+    load: async () => (await import('./questions.js')).questionsCommand,
+  },
+  context: {
+    summary: 'show what a question needs, checked against trust',
+    load: async () => (await import('./context-verb.js')).contextCommand,
+  },
+  sign: {
+    summary: 'sign a proposal and save it in the journal',
+    load: async () => (await import('./sign.js')).signCommand,
+  },
+  submit: {
+    summary: 'send a proposal, signing it first where needed',
+    load: async () => (await import('./submit.js')).submitCommand,
+  },
+  batch: {
+    summary: 'sign, send and follow many proposals from a file',
+    load: async () => (await import('./batch/batch.js')).batchCommand,
+  },
+  run: {
+    summary: 'check, plan, sign, submit and follow a file; safe to run again',
+    load: async () => (await import('./run.js')).runCommand,
+  },
+  poll: {
+    summary: 'follow candidates until they are done',
+    load: async () => (await import('./poll.js')).pollCommand,
+  },
+  status: {
+    summary: 'show one candidate',
+    load: async () => (await import('./status.js')).statusCommand,
+  },
+  replay: {
+    summary: 'send saved payloads again whose outcome is unknown',
+    load: async () => (await import('./replay.js')).replayCommand,
+  },
+  reconcile: {
+    summary: 'set journal, gateway and chain side by side',
+    load: async () => (await import('./reconcile.js')).reconcileCommand,
+  },
+  journal: {
+    summary: 'look at what this machine has signed and sent',
+    load: async () => (await import('./journal.js')).journalCommand,
+  },
+  plan: {
+    summary: 'show what a batch costs in items, windows and time',
+    load: async () => (await import('./plan.js')).planCommand,
+  },
+  funds: {
+    summary: 'show what a wallet holds, reserves and has free',
+    load: async () => (await import('./funds.js')).fundsCommand,
+  },
+  revoke: {
+    summary: 'cancel signed authorizations on the chain',
+    load: async () => (await import('./revoke.js')).revokeCommand,
+  },
+  account: {
+    summary: 'make and list encrypted keys',
+    load: async () => (await import('./account.js')).accountCommand,
+  },
+  trust: {
+    summary: 'pin the contracts and verify them on the chain',
+    load: async () => (await import('./trust.js')).trustCommand,
+  },
+  config: {
+    summary: 'read and set preferences',
+    load: async () => (await import('./config.js')).configCommand,
+  },
+  operator: {
+    summary: "look after a gateway's store: wallets, questions, candidates",
+    load: async () => (await import('./operator/operator.js')).operatorCommand,
+  },
+  conformance: {
+    summary: 'check a gateway against the service spec, rule by rule',
+    load: async () => (await import('./conformance/conformance.js')).conformanceCommand,
+  },
+  doctor: {
+    summary: 'check every precondition, with a fix for each fault',
+    load: async () => (await import('./doctor.js')).doctorCommand,
+  },
+  'support-bundle': {
+    summary: 'write what support needs into one file, without secrets',
+    load: async () => (await import('./support/support-bundle.js')).supportBundleCommand,
+  },
+  version: {
+    summary: 'print the version',
+    load: async () => (await import('./version-verb.js')).versionCommand,
+  },
+  completion: {
+    summary: 'teach bash, zsh or fish to complete all of these',
+    load: async () => (await import('./completion/completion.js')).completionCommand,
+  },
+}
