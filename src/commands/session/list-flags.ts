@@ -24,7 +24,7 @@ export function addListFlags(command: Command, states: readonly string[], limit?
 const unitMs = { s: 1_000, m: 60_000, h: 3_600_000, d: 86_400_000 } as const
 
 /**
- * The instant that --since names, Unix milliseconds; 0 without one. UsageError `bad_time` (exit 2).
+ * The instant that --since names, Unix milliseconds; 0 without one. UsageError `bad_since` (exit 2).
  */
 export function sinceMs(text: string | undefined, nowMs: number): number {
   if (text === undefined) return 0
@@ -36,7 +36,7 @@ export function sinceMs(text: string | undefined, nowMs: number): number {
       nowMs,
     )
   }
-  throw new UsageError('bad_time', `--since ${text} is neither an age nor Unix seconds`, {
+  throw new UsageError('bad_since', `--since ${text} is neither an age nor Unix seconds`, {
     hint: 'give an age such as --since 24h or --since 2h30m, or Unix seconds',
   })
 }
