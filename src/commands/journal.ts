@@ -14,6 +14,7 @@ import { openJournal } from '../core/client/journal/journal.js'
 import { attemptRow, journalRow, originsOf } from '../core/client/journal/rows.js'
 import { verifyJournal } from '../core/client/journal/verify.js'
 import { UsageError } from '../core/protocol/errors.js'
+import { answerText } from '../core/protocol/outcome-words.js'
 import { wholeNumber } from './hosting/foreground.js'
 import { exportCommand } from './journal-export.js'
 import { addListFlags, type ListFlags, sinceMs } from './session/list-flags.js'
@@ -96,7 +97,7 @@ type Entry = ReturnType<typeof entryOf>
 const listColumns = (nowMs: number): readonly Column<Entry>[] => [
   { head: 'journal id', cell: (one) => one.journal_id },
   { head: 'state', cell: stateText, least: 7, colour: stateColour },
-  { head: 'answer', cell: (one) => one.outcome ?? one.price, least: 3 },
+  { head: 'answer', cell: answerOf, least: 3 },
   { head: 'question', cell: (one) => one.identifier, least: 8 },
   { head: 'amount', cell: entryAmount, right: true, rank: 1 },
   {
@@ -122,6 +123,8 @@ function stateColour({ state, reason }: Entry): 'green' | 'red' | 'yellow' | 'cy
   if (state === 'unknown' || state === 'conflict') return 'yellow'
   return state === 'accepted' ? 'cyan' : 'white'
 }
+
+const answerOf = ({ outcome, label, price }: Entry) => answerText(outcome ?? price, label)
 
 const entryAmount = ({ amount, chain_id: chainId, token }: Entry) =>
   amountText(amount, knownToken(chainId, token ?? ''))
@@ -236,7 +239,7 @@ function entryText(entry: ReturnType<typeof entryOf>, columns: number): string {
           ? entry.question_id
           : `${entry.identifier} ${entry.question_id}`,
       ],
-      ['answer', entry.outcome ?? entry.price],
+      ['answer', answerOf(entry)],
       ['authorizes', amountWithRaw(entry.amount, knownToken(entry.chain_id, entry.token ?? ''))],
       ['deadline', dateText(entry.deadline)],
       ['proposer', entry.proposer],

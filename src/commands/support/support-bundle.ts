@@ -24,12 +24,12 @@ import {
 } from '../../core/client/support/secret-scan.js'
 import { fromCwd } from '../../core/io/home-paths.js'
 import { instant } from '../../core/protocol/candidate.js'
-import { spanMs } from '../../core/protocol/duration.js'
 import { ProposerError, UsageError } from '../../core/protocol/errors.js'
 import { programVersion } from '../../core/protocol/version.js'
 import { isIdentifier } from '../../core/protocol/words.js'
 import { publishFile, writeAll } from '../../core/storage/durable.js'
 import { confirm } from '../session/inputs.js'
+import { sinceMs } from '../session/list-flags.js'
 import { secretChecks } from '../session/secret-checks.js'
 import { type Session, type SessionFlags, withSession } from '../session/session.js'
 import type { Context } from '../terminal/context.js'
@@ -346,19 +346,6 @@ function wantedOf({ question, since }: BundleFlags, nowMs: number): BundleScope 
   }
   return {
     ...(question === undefined ? {} : { question: question.toLowerCase() }),
-    ...(since === undefined ? {} : { sinceMs: sinceMsOf(since, nowMs) }),
+    ...(since === undefined ? {} : { sinceMs: sinceMs(since, nowMs) }),
   }
-}
-
-function sinceMsOf(text: string, nowMs: number): number {
-  const span = spanMs(text)
-  if (span !== undefined) return nowMs - span
-  if (/^\d{1,12}$/.test(text)) return Number(text) * 1000
-  const at = /^\d{4}-\d{2}-\d{2}(T[\d:.]+(Z|[+-]\d{2}:\d{2}))?$/.test(text)
-    ? Date.parse(text)
-    : Number.NaN
-  if (!Number.isNaN(at)) return at
-  throw new UsageError('bad_since', `--since ${text} is neither a time nor a span`, {
-    hint: 'give --since 2026-11-20T05:38:00Z, a date, Unix seconds, or a span: 90m, 2h30m, 7d',
-  })
 }
