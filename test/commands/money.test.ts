@@ -274,7 +274,7 @@ describe('answers in the words of the flags', () => {
     answerOf(await ask([...sign, '--json', '--quiet']))
     const ran = await ask(['sign', 'will-it-hold', '--outcome', 'p1', '--json'])
     expect(errorOf(ran)).toMatchObject({ code: 'authorization_open', exit_code: 5 })
-    expect(errorOf(ran).detail).toContain('signed for p2')
+    expect(errorOf(ran).detail).toContain('(p2)')
     expect(errorOf(ran).detail).not.toContain('1000000000000000000')
   })
 })
