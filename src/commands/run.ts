@@ -43,7 +43,7 @@ export const runCommand = (context: Context): Command =>
   )
     .addHelpText(
       'after',
-      '\nOn a terminal it shows the sum and asks once. In scripts, give --yes and --max-spend.\nAfter a crash or Ctrl-C run it again: saved payloads are sent again, nothing is signed twice.\n\nExamples:\n  proposer run today.csv\n  proposer run today.csv --yes --max-spend 112500000000 --json',
+      '\nOn a terminal it shows the sum and asks once. In scripts, give --yes and --max-spend.\nAfter a crash or Ctrl-C run it again: saved payloads are sent again, nothing is signed twice.\n\nExamples:\n  proposer run today.csv\n  proposer run today.csv --yes --max-spend 112500usdc --json',
     )
     .action(async (path: string, _own: unknown, command: Command) => {
       const flags = { ...command.optsWithGlobals<RunFlags>(), resume: true }

@@ -71,7 +71,7 @@ describe('batch submit', () => {
 
   test('§6: with --fit the sum is of the rows that fit', async () => {
     world.ndjson('rows.ndjson', rows(3))
-    const limit = String(BigInt(testBondRaw) * 2n)
+    const limit = `${BigInt(testBondRaw) * 2n}raw`
     const flags = ['--fit', '--max-spend', limit]
     const ran = await world.run([...submit, ...flags], terminal('y\n'))
     expect(ran.stderr).toContain('Sign 2 proposals as')

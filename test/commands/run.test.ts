@@ -70,7 +70,7 @@ describe('run', () => {
 
   test('§6: more than --max-spend is refused before anything is signed', async () => {
     const day = await openDay({ questions: 2, hasNode: false })
-    const ran = await run(day, '--max-spend', '1', '--json')
+    const ran = await run(day, '--max-spend', '1raw', '--json')
     expect(ran.code).toBe(2)
     expect(errorOf(ran)).toMatchObject({ code: 'over_max_spend' })
     expect(day.submitted).toEqual([])

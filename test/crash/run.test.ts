@@ -18,7 +18,7 @@ async function openWorld(seed: number) {
     'rows.ndjson',
     day.questionIds.map((identifier, n) => ({ identifier, outcome: 'p2', client_ref: `ref ${n}` })),
   )
-  return { day, argv: ['run', file, '--json', '--max-spend', '3000000000'] }
+  return { day, argv: ['run', file, '--json', '--max-spend', '3000000000raw'] }
 }
 
 /** Runs until its end, or until the planned one; `undefined`: it was killed. */

@@ -48,7 +48,11 @@ export const candidatesListCommand = (context: Context) =>
     )
     .action(async (own: CandidateFlags, command: Command) => {
       const site = await siteOf(context, command)
-import { addListFlags, type ListFlags, sinceMs } from '../session/list-flags.js'
+      const nowMs = context.clock.nowMs()
+      const limit = wholeNumber('--limit', own.limit ?? '50', 1, 1_000_000)
+      const proposer =
+        own.proposer === undefined ? undefined : givenAddress(own.proposer, '--proposer')
+      const since = sinceMs(own.since, nowMs)
       const receipts = createReceipts()
       const { output } = context
       await look(context, site, [receipts], async (view) => {
