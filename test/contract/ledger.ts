@@ -250,6 +250,8 @@ export function ledgerSuite(name: string, make: () => Promise<LedgerStore>): voi
           { kind: 'chain.finalized', number: '12', hash: word(12) },
         ])
         const storeId = ledger.info?.storeId
+        const decision = ledger.admissionDecision
+        expect(decision).toMatchObject({ reason: 'test', atMs: expect.any(Number) })
         expect([
           ledger.finalized?.number,
           ledger.admissionEnabled,
@@ -265,6 +267,7 @@ export function ledgerSuite(name: string, make: () => Promise<LedgerStore>): voi
         // the seed names the second wallet again, the operator's word stays
         expect([...again.allowlist]).toEqual([account(1)])
         expect(again.admissionEnabled).toBe(false)
+        expect(again.admissionDecision).toEqual(decision)
         expect(again.finalized).toEqual({ number: 12n, hash: word(12) })
         expect(await again.admit(candidate({ question: 1, nonce: 1 }))).toMatchObject({
           kind: 'replayed',
@@ -278,7 +281,10 @@ export function ledgerSuite(name: string, make: () => Promise<LedgerStore>): voi
       'a candidate at its end leaves the round free and is read from the log',
       async (store, ledger) => {
         const id = await admitted(ledger)
+        expect(await ledger.progressedAtMs(id)).toBeUndefined()
         await ledger.commit([{ kind: 'candidate.progress', id, progress: failed(false) }])
+        const atMs = await ledger.progressedAtMs(id)
+        expect(atMs).toEqual(expect.any(Number))
         expect(ledger.active()).toEqual([])
         expect(ledger.activeInRound(account(1), candidate().round.key)).toBeUndefined()
         expect(await ledger.get(id)).toMatchObject({
@@ -289,6 +295,7 @@ export function ledgerSuite(name: string, make: () => Promise<LedgerStore>): voi
         expect(await ledger.admit(candidate({ nonce: 2 }))).toMatchObject({ kind: 'admitted' })
         await ledger.close()
         const again = await store.open()
+        expect(await again.progressedAtMs(id)).toBe(atMs)
         expect(await again.get(id)).toMatchObject({
           id,
           signature: candidate().signature,
@@ -445,6 +452,7 @@ export function ledgerSuite(name: string, make: () => Promise<LedgerStore>): voi
             { kind: 'candidate.progress', id: at(n), progress: failed(n % 2 === 0) },
           ])
         }
+        await ledger.commit([{ kind: 'admission.set', enabled: false, reason: 'test', by: 'me' }])
         await ledger.commit([{ kind: 'candidate.progress', id: at(10), progress: validated }])
         await ledger.commit([
           { kind: 'slot.opened', slot: slot(1, at(10)) },
@@ -457,6 +465,7 @@ export function ledgerSuite(name: string, make: () => Promise<LedgerStore>): voi
           allowlist: [...from.allowlist],
           info: from.info,
           nonce: from.highestNonce(account(80)),
+          decision: from.admissionDecision,
         })
         const before = await picture(ledger)
         await store.compact()

@@ -107,7 +107,10 @@ describe.skipIf(executablePath === undefined)(
       expect(await page.locator('#candidates > li').count()).toBe(0)
       expect(await text('budget-spent')).toBe('0')
       expect(await text('executor-nonce')).toBe('none yet')
-      await says('executor-balance', / for gas$/)
+      await says('executor-balance', /^[\d,.]+ POL$/)
+      expect(await text('failed-count')).toBe('0')
+      expect(await page.locator('#failures-section').isVisible()).toBe(false)
+      expect(await page.locator('#cluster').isVisible()).toBe(false)
       await says('chain-age', /^\d+ s$/)
       expect(await page.locator('#nodes li').allTextContents()).toEqual([
         expect.stringMatching(/^node 1 healthyblock \d+/),
@@ -117,20 +120,20 @@ describe.skipIf(executablePath === undefined)(
       await submit(slug, 'p1')
       await row(0).waitFor()
       await says('budget-spent', /^[1-9]\d*$/)
-      await says('budget-end', /^ends at \d\d:\d\d:\d\dZ$/)
+      await says('budget-end', /^\d\d:\d\d:\d\dZ$/)
       await says('minute-admitted', /^1$/)
       await says('candidates', /executed indexed/)
       await says('executor-nonce', /^0$/)
       await says('executor-open', /^0$/)
       expect(await row(0).locator('.question').textContent()).toBe(slug)
-      expect(await row(0).locator('.answer').textContent()).toBe('p1')
+      expect(await row(0).locator('.answer').textContent()).toBe('No (p1)')
       expect(await row(0).locator('.id').textContent()).toMatch(/^[0-9a-f]{8}\u2026$/)
       // The window may have ended meanwhile; the next call opens another one.
       expect((await fetch(`${ready.url}/v1/proposals/eligibility/${client.proposer}`)).status).toBe(
         200,
       )
-      await says('budget-end', /^ends at /)
-      for (const width of [1280, 1024, 360]) {
+      await says('budget-end', /Z$/)
+      for (const width of [1280, 1024, 390, 360]) {
         await page.setViewportSize({ width, height: 800 })
         expect([width, await cutOff()]).toEqual([width, []])
       }
@@ -152,6 +155,11 @@ describe.skipIf(executablePath === undefined)(
       ])
       const content = await page.content()
       expect(content).toContain(client.proposer)
+      const facts = await row(0).locator('.way dl').innerText()
+      expect(facts).toMatch(/Authorizes\s+[\d,.]+ USDC\.e\s/)
+      expect(facts).toMatch(/Deadline\s+\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ, in /)
+      // The practice chain has no explorer.
+      expect(await page.locator('a').count()).toBe(0)
       expect(content).not.toMatch(/0x[0-9a-f]{130}/)
       expect(content).not.toContain(
         (await readFile(join(folder, 'gateway-store', 'admin.token'), 'utf8')).trim(),
@@ -192,6 +200,11 @@ describe.skipIf(executablePath === undefined)(
       ])
       expect([rejected.code, rejected.stderr]).toEqual([0, ''])
       await says('candidates', /operator_rejected/)
+      await says('failed-count', /^1$/)
+      expect(await page.locator('#failed-codes').textContent()).toBe('1 operator_rejected')
+      const failure = page.locator('#failures > li')
+      await failure.waitFor({ state: 'visible' })
+      expect(await failure.locator('.received').getAttribute('title')).toMatch(/^\d{4}-.*Z$/)
       await row(0).locator('summary').click()
       await row(0).locator('.way li').nth(1).waitFor()
       expect(await row(0).locator('.way').textContent()).toContain(markup)
@@ -224,10 +237,64 @@ describe.skipIf(executablePath === undefined)(
       expect(await page.title()).toMatch(/proposer gateway$/)
     })
 
+    test('ux: search and status hide what does not match; a whole id finds what no list has', async () => {
+      const shown = () => page.locator('#candidates > li:visible').count()
+      const [executed, rejected] = [questionOf(dev, 0).slug, questionOf(dev, 1).slug]
+      expect(await shown()).toBe(2)
+      await page.fill('#search', executed.toUpperCase())
+      expect([await shown(), await page.locator('#failures-section').isVisible()]).toEqual([
+        1,
+        false,
+      ])
+      await page.fill('#search', 'rejected')
+      expect([await shown(), await page.locator('#failures-section').isVisible()]).toEqual([
+        1,
+        true,
+      ])
+      expect(await page.locator('#candidates > li:visible .question').textContent()).toBe(rejected)
+      await page.fill('#search', 'nothing of the kind')
+      expect([await shown(), await text('none')]).toEqual([0, 'none of the newest 2'])
+      await page.fill('#search', '')
+      await page.selectOption('#state', 'executed')
+      expect(await shown()).toBe(1)
+      await page.selectOption('#state', '')
+      expect(await shown()).toBe(2)
+      await page.fill('#search', '00000000-0000-4000-8000-000000000001')
+      await says('found-note', /no candidate of this id/)
+      await page.fill('#search', '')
+      await says('found-note', /^$/)
+    })
+
+    test('ux: who paused admission and why stands in the header; a gateway that is not ready is red', async () => {
+      const config = join(folder, 'gateway.json')
+      // Those of the tests before were asked for.
+      errors.length = 0
+      const pause = ['--reason', markup, '--by', 'ann', '--config', config, '--yes']
+      expect((await shop.run(['operator', 'pause', ...pause])).code).toBe(0)
+      await says('paused', /^Admission is paused since .*: by ann: <img/)
+      expect(await page.locator('#paused').isVisible()).toBe(true)
+      const resume = ['--reason', 'back', '--config', config, '--yes']
+      expect((await shop.run(['operator', 'resume', ...resume])).code).toBe(0)
+      await page.locator('#paused').waitFor({ state: 'hidden' })
+      const red = await page.evaluate(`(() => {
+        const badge = document.getElementById('ready')
+        const before = badge.className
+        badge.className = 'badge bad'
+        const colour = getComputedStyle(badge).color
+        badge.className = before
+        return colour.match(/[0-9]+/g).map(Number)
+      })()`)
+      const [r = 0, g = 255, b = 255] = red as readonly number[]
+      expect(r > 2 * g && r > 2 * b).toBe(true)
+      // The first point comes after fifteen seconds.
+      await page.locator('#trend-queue path[d^="M"]').waitFor({ state: 'attached' })
+      expect(errors).toEqual([])
+    })
+
     test.each([
       ['light', 360],
-      ['dark', 360],
-      ['light', 1400],
+      ['dark', 390],
+      ['light', 1280],
       ['dark', 1400],
     ] as const)(
       'the page is whole in %s at %i pixels: nothing is wider than the window, and text stands out',
@@ -242,9 +309,9 @@ describe.skipIf(executablePath === undefined)(
         }>(`(() => {
         const { color, backgroundColor } = getComputedStyle(document.body)
         const light = (value) => value.match(/[0-9]+/g).slice(0, 3).reduce((sum, each) => sum + Number(each), 0)
-        const clipped = [...document.querySelectorAll('dd, .stages b')].filter((node) => node.scrollWidth > node.clientWidth)
+        const clipped = [...document.querySelectorAll('dd, .stages b, .codes li, .trends .note, summary .status')].filter((node) => node.scrollWidth > node.clientWidth)
         const overflow = document.documentElement.scrollWidth - innerWidth
-        return { overflow, clipped: clipped.map(({ id }) => id), ink: light(color), ground: light(backgroundColor) }
+        return { overflow, clipped: clipped.map(({ textContent }) => textContent), ink: light(color), ground: light(backgroundColor) }
       })()`)
         expect(seen).toMatchObject({ overflow: 0, clipped: [] })
         expect(seen.ink > seen.ground).toBe(colorScheme === 'dark')

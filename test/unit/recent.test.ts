@@ -6,10 +6,15 @@ import {
   type RecentDetail,
   recentKept,
 } from '../../src/core/gateway/status/recent.js'
+import { type FailureCode, instant } from '../../src/core/protocol/candidate.js'
 import { createPipelineWorld, oneCandidate, type PipelineWorld } from '../support/pipeline-world.js'
 
-const following = (world: PipelineWorld) =>
-  followRecent(world.ledger, (id) => `slug-${id.slice(2, 6)}`)
+const following = (world: PipelineWorld, ledger: PipelineWorld['ledger'] = world.ledger) =>
+  followRecent(ledger, world.clock, (id) => ({
+    slug: `slug-${id.slice(2, 6)}`,
+    outcomes: [{ outcome: 'p2', label: 'Yes' }],
+    token: { symbol: 'USDC.e', decimals: 6 },
+  }))
 const told = (detail: RecentDetail | undefined) => detail?.steps.map(({ what }) => what)
 
 describe('the list', () => {
@@ -20,7 +25,7 @@ describe('the list', () => {
     await world.submit(await world.question())
     const before = await recent.rows()
     expect(before).toMatchObject([
-      { status: 'received', submission: null, failure_code: null, outcome: 'p2' },
+      { status: 'received', submission: null, failure_code: null, outcome: 'p2', label: 'Yes' },
     ])
     expect(before[0]?.slug).toMatch(/^slug-/)
     expect(await recent.rows()).toBe(before)
@@ -46,9 +51,80 @@ describe('the list', () => {
       },
       slotOf: () => undefined,
       onChange: () => () => undefined,
+      progressedAtMs: async () => undefined,
     }
-    await followRecent(ledger, () => undefined).rows()
+    await followRecent(ledger, { nowMs: () => 0 }, () => ({})).rows()
     expect(asked).toEqual(Array.from({ length: recentKept }, (_, index) => String(99 - index)))
+  })
+})
+
+describe('the failures of the last day', () => {
+  const fail = async (world: PipelineWorld, code: FailureCode = 'operator_rejected') => {
+    const { id } = await world.submit(await world.question())
+    const failure = { stage: 'validation', code, detail: 'no', retryable: true } as const
+    const none = { validatedAtMs: null, selectedAtMs: null, submission: null }
+    await world.ledger.commit([
+      { kind: 'candidate.progress', id, progress: { status: 'failed', ...none, failure } },
+    ])
+    return id
+  }
+
+  test('are listed with the newest failure first and counted by code; a replay takes one out, a day all', async () => {
+    const world = await createPipelineWorld()
+    let nowMs = world.clock.nowMs()
+    const clock = { nowMs: () => nowMs }
+    const recent = followRecent(world.ledger, clock, () => ({}))
+    expect(await recent.failures()).toEqual({ count: 0, is_more: false, codes: [], rows: [] })
+    const first = await fail(world)
+    nowMs += 3_600_000
+    const second = await fail(world, 'permit_expired')
+    const third = await fail(world)
+    expect(await recent.failures()).toMatchObject({
+      count: 3,
+      codes: [
+        ['operator_rejected', 2],
+        ['permit_expired', 1],
+      ],
+      rows: [
+        { candidate_id: third, failed_at: instant(nowMs), failure_code: 'operator_rejected' },
+        { candidate_id: second },
+        { candidate_id: first, failed_at: instant(nowMs - 3_600_000) },
+      ],
+    })
+    await world.ledger.replay(second)
+    expect((await recent.failures()).rows.map((row) => row.candidate_id)).toEqual([third, first])
+    nowMs += 23 * 3_600_000
+    expect((await recent.failures()).rows.map((row) => row.candidate_id)).toEqual([third])
+    nowMs += 3_600_000
+    expect((await recent.failures()).count).toBe(0)
+  })
+
+  test('of before the start are there too, with the time that the store has', async () => {
+    const world = await createPipelineWorld()
+    const id = await fail(world)
+    const failedAtMs = world.clock.nowMs() + 1
+    const ledger = Object.create(world.ledger, {
+      progressedAtMs: { value: async () => failedAtMs },
+    })
+    const recent = following(world, ledger)
+    world.clock.monotonic += 500
+    const later = await fail(world)
+    const { rows } = await recent.failures()
+    expect(rows.map((row) => row.candidate_id)).toEqual([later, id])
+    expect(rows[1]?.failed_at).toBe(instant(failedAtMs))
+    const detail = await recent.detail(id)
+    expect(detail?.steps.at(-1)).toMatchObject({
+      at: instant(failedAtMs),
+      what: 'failed in validation: operator_rejected',
+    })
+  })
+
+  test('R17: the newest 500 are counted, and 50 of them listed', async () => {
+    const world = await createPipelineWorld()
+    const recent = following(world)
+    for (let n = 0; n < 501; n += 1) await fail(world)
+    const { count, is_more, rows } = await recent.failures()
+    expect([count, is_more, rows.length]).toEqual([500, true, 50])
   })
 })
 
@@ -66,6 +142,7 @@ describe('the way of a candidate', () => {
       'submitted',
     ])
     expect(open?.steps.every(({ at }) => at !== null)).toBe(true)
+    expect(open?.amount_text).toMatch(/^[\d,.]+ USDC\.e$/)
     await world.pass(4)
     const done = await recent.detail(candidate.id)
     expect(told(done)).toEqual([

@@ -12,6 +12,8 @@ import type { RequesterKind } from './round.js'
 
 export interface Profile {
   readonly chainId: number
+  /** Where transactions and addresses can be looked up; absent for a chain of one's own. */
+  readonly explorer?: string
   readonly permit2: Address
   /** Absent where no public source names it: then it has to be configured. */
   readonly signedProposer?: Address
@@ -37,6 +39,7 @@ const polygonReporter: Address = '0x53703dd6129d723066b6362510e5ae2fecd48218'
 const profiles: Readonly<Record<ProfileName, Profile>> = {
   polygon: {
     chainId: 137,
+    explorer: 'https://polygonscan.com',
     // High confidence: Uniswap, UMA's deploy script; SignedProposer.permit2() is compared with it.
     permit2: canonicalPermit2,
     // SignedProposer itself: no public source names a deployment (domain §6, "?").
@@ -86,6 +89,10 @@ const profiles: Readonly<Record<ProfileName, Profile>> = {
     unconfirmed: [],
   },
 }
+
+/** The explorer of a chain, where a profile has one: `<it>/tx/<hash>`, `<it>/address/<address>`. */
+export const explorerOf = (chainId: number): string | undefined =>
+  Object.values(profiles).find((one) => one.chainId === chainId)?.explorer
 
 /** The built-in profile of this name; `undefined` for any other, which is the user's own. */
 export function builtInProfile(name: string | undefined): Profile | undefined {

@@ -3,6 +3,7 @@
  * says (contract §7). `serve` puts a listener before it; `--local` and the library call its handler.
  */
 import { aggregating } from '../chain/aggregate.js'
+import { knownToken } from '../chain/profiles.js'
 import type { RegistryEntry } from '../chain/questions.js'
 import type { Contracts } from '../chain/round.js'
 import { configuredContracts, type GatewayConfig } from '../gateway/config.js'
@@ -12,7 +13,7 @@ import { mergedRegistry } from '../gateway/operator/registry.js'
 import type { OperatorService } from '../gateway/operator/service.js'
 import { createPipeline } from '../gateway/pipeline/pipeline.js'
 import { followLedger } from '../gateway/status/health.js'
-import { followRecent, type Recent } from '../gateway/status/recent.js'
+import { followRecent, type KnownQuestion, type Recent } from '../gateway/status/recent.js'
 import type { ChainView } from '../gateway/view/chain-view.js'
 import { createSlugs, namedBySlugs } from '../gateway/view/slugs.js'
 import { createChainView, type LiveView } from '../gateway/view/view.js'
@@ -167,7 +168,7 @@ export const openHostedGateway = (
       executor: signer?.address,
       broken,
       vitals: signs.now,
-      followRecent: () => followRecent(ledger, (id) => view.entry(id)?.slug),
+      followRecent: () => followRecent(ledger, clock, (id) => knownQuestion(config, view, id)),
       look: () => signs.look(gateway.readiness()),
       store: { name: store.name, bytes: store.bytes, cluster: store.cluster },
       setUse: store.setUse,
@@ -175,6 +176,13 @@ export const openHostedGateway = (
       close: closers.close,
     }
   })
+
+/** A token that the view has not read is one of those that the configuration names. */
+function knownQuestion({ chain }: GatewayConfig, view: LiveView, id: Hex): KnownQuestion {
+  const round = view.peek(id)?.round
+  const token = round?.token ?? knownToken(chain.id, chain.tokens[0] ?? '')
+  return { slug: view.entry(id)?.slug, outcomes: round?.outcomes, token }
+}
 
 /** Key, node and store. */
 async function openEdges(

@@ -2,6 +2,7 @@
  * What the operator's page shows of a hosted gateway, as plain JSON data: no address but those of
  * candidates, no RPC URL, no secret (R5).
  */
+import { coinText, explorerOf } from '../chain/profiles.js'
 import type { GatewayConfig } from '../gateway/config.js'
 import type { PageSource } from '../page/admin-page-events.js'
 import type { Clock } from '../ports.js'
@@ -9,23 +10,44 @@ import { instant } from '../protocol/candidate.js'
 import type { ClusterVitals, ExecutorVitals, QueueStage } from '../protocol/vitals.js'
 import type { HostedGateway } from './gateway-host.js'
 import type { StatusSnapshot } from './snapshot.js'
+import type { Trend } from './trend.js'
 
 /** The page's content from now on, until it is stopped. Throws nothing. */
 export function pageOf(
   clock: Clock,
   config: GatewayConfig,
   version: string,
-  { followRecent }: Pick<HostedGateway, 'followRecent'>,
+  { followRecent, executor, ledger }: Pick<HostedGateway, 'followRecent' | 'executor' | 'ledger'>,
   snapshot: () => StatusSnapshot,
+  trend: Pick<Trend, 'data'>,
 ): PageSource & { stop(): void } {
   const started_at = instant(clock.nowMs())
-  const { rows, detail, stop } = followRecent()
+  const { rows, failures, detail, stop } = followRecent()
   return {
-    figures: () => ({ version, started_at, ...figures(config, clock.nowMs(), snapshot()) }),
+    figures: () => ({
+      version,
+      started_at,
+      explorer: explorerOf(config.chain.id) ?? null,
+      executor_address: executor ?? null,
+      paused: pausedBy(config, ledger),
+      ...figures(config, clock.nowMs(), snapshot()),
+    }),
+    trend: trend.data,
     candidates: rows,
+    failures,
     candidate: detail,
     stop,
   }
+}
+
+/** Why nobody is admitted; null while somebody may be. */
+function pausedBy({ admission }: GatewayConfig, ledger: HostedGateway['ledger']) {
+  if (!admission.enabled) return { since: null, why: 'admission.enabled is false in gateway.json' }
+  const decision = ledger.admissionDecision
+  if (ledger.admissionSwitch) return null
+  const { atMs, reason, by } = decision ?? {}
+  const why = [...(by === undefined ? [] : [`by ${by}`]), ...(reason ? [reason] : [])].join(': ')
+  return { since: atMs === undefined ? null : instant(atMs), why }
 }
 
 function figures(
@@ -75,7 +97,7 @@ function figures(
       head_age_seconds: wholeSeconds(headAgeSeconds),
       unanswered: requests.unanswered,
     })),
-    executor: vitals.executor === undefined ? null : executorJson(vitals.executor),
+    executor: vitals.executor === undefined ? null : executorJson(chain.id, vitals.executor),
     store: { full: store.isFull, failed: store.isFailed },
     ...(cluster && { cluster: clusterJson(cluster) }),
   }
@@ -93,8 +115,9 @@ const digits = (value: bigint | undefined) => (value === undefined ? null : Stri
 const wholeSeconds = (seconds: number | undefined) =>
   seconds === undefined ? null : Math.floor(seconds)
 
-const executorJson = (executor: ExecutorVitals) => ({
+const executorJson = (chainId: number, executor: ExecutorVitals) => ({
   balance_wei: digits(executor.balanceWei),
+  balance_text: executor.balanceWei === undefined ? null : coinText(executor.balanceWei, chainId),
   pays_for: executor.paidProposals ?? null,
   highest_nonce: executor.highestNonce,
   gap_latest: executor.nonceGap.latest ?? null,

@@ -31,6 +31,7 @@ import { type HostedGateway, openHostedGateway } from './gateway-host.js'
 import type { Cluster } from './held-store.js'
 import { pageOf } from './page-source.js'
 import { type StatusSnapshot, snapshotOf } from './snapshot.js'
+import { createTrend } from './trend.js'
 import { tellWebhooks, webhooksOf } from './webhooks.js'
 
 export interface ServerOptions {
@@ -90,6 +91,7 @@ export const startServer = (
     })
     const activity = createActivity(machine.clock)
     const logs = options.log && openLogs(machine, options.log, options.logLevel)
+    const trend = createTrend(machine.clock)
     const load = watchLoad(machine.clock.monotonicMs)
     closers.add(load.stop)
     const hosted = await openHostedGateway(machine, loaded, {
@@ -100,6 +102,7 @@ export const startServer = (
       onObservation(observation) {
         meters.observe(observation)
         logs?.states.observe(observation)
+        trend.note(observation)
       },
       onRequest(record) {
         activity.noteCall(record)
@@ -120,7 +123,10 @@ export const startServer = (
         onObservation: meters.observe,
       }),
     )
-    const looking = setInterval(hosted.look, lookMs).unref()
+    const looking = setInterval(() => {
+      hosted.look()
+      trend.look(snapshot())
+    }, lookMs).unref()
     closers.add(() => clearInterval(looking))
     const token = await ensureAdminToken(machine, adminTokenFile(loaded))
     const faulty = options.faults?.before(hosted, options.onFault ?? options.onNote)
@@ -129,7 +135,7 @@ export const startServer = (
       adminUrl: undefined,
     }
     const snapshot = () => snapshotOf(hosted, activity, urls)
-    const page = pageOf(machine.clock, config, options.version, hosted, snapshot)
+    const page = pageOf(machine.clock, config, options.version, hosted, snapshot, trend)
     closers.add(page.stop)
     const admin = await bound('admin', config, () =>
       listenAdmin({

@@ -8,13 +8,16 @@ import { ProposerError } from '../protocol/errors.js'
 
 /** Where a page's content comes from. All of it is plain JSON data without secrets (R5). */
 export interface PageSource {
-  /** From memory. */
+  /** From memory, as is `trend`: what was the case up to now. */
   figures(): object
+  trend(): object
   /**
    * The newest candidates first; the same array as before where nothing has changed. A
    * ProposerError: they cannot be read now.
    */
   candidates(): Promise<readonly object[]>
+  /** Those that failed of late, and how many. A ProposerError as above. */
+  failures(): Promise<object>
   /**
    * One of them with its way, by its id; `undefined` where there is none. A ProposerError as above.
    */
@@ -47,7 +50,7 @@ const farewellMs = 500
 /** Browsers come again after so long. */
 const retryMs = 2_000
 
-type Channel = 'figures' | 'candidates'
+type Channel = 'figures' | 'trend' | 'candidates' | 'failures'
 
 /** No timer runs while nobody reads. `everyMs`: how often is looked, for tests. */
 export function createPageEvents(source: PageSource, everyMs = lookMs): PageEvents {
@@ -70,24 +73,25 @@ export function createPageEvents(source: PageSource, everyMs = lookMs): PageEven
       write(reader, `event: ${channel}\ndata: ${text}\n\n`)
     }
   }
-  const candidatesText = async () => {
+  const tellLists = async () => {
     try {
-      return JSON.stringify(await source.candidates())
+      const [candidates, failures] = await Promise.all([source.candidates(), source.failures()])
+      tell('failures', JSON.stringify(failures))
+      tell('candidates', JSON.stringify(candidates))
     } catch (error) {
-      // The store cannot be read now: figures say so, and the list stays as it was reported.
-      if (error instanceof ProposerError) return undefined
-      throw error
+      // The store cannot be read now: figures say so, and the lists stay as they were reported.
+      if (!(error instanceof ProposerError)) throw error
     }
   }
   const look = async () => {
     tell('figures', JSON.stringify(source.figures()))
+    tell('trend', JSON.stringify(source.trend()))
     // A disk that takes longer than a look is not asked twice.
     if (isReading) return
     isReading = true
-    const text = await candidatesText().finally(() => {
+    await tellLists().finally(() => {
       isReading = false
     })
-    if (text !== undefined) tell('candidates', text)
   }
   const beat = () => {
     quietLooks += 1
@@ -105,7 +109,7 @@ export function createPageEvents(source: PageSource, everyMs = lookMs): PageEven
       if (isOver || readers.size >= mostReaders) return false
       begin()
       reader.once('close', () => remove(reader))
-      readers.set(reader, { figures: '', candidates: '' })
+      readers.set(reader, { figures: '', trend: '', candidates: '', failures: '' })
       write(reader, `retry: ${retryMs}\n\n`)
       if (readers.size === 1) {
         timer = setInterval(() => {

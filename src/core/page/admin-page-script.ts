@@ -1,9 +1,11 @@
 /**
- * The script of the operator's page: hears events, puts figures into their places. Outside text
- * becomes text nodes and nothing else. It is plain JavaScript that a browser takes as it is, and
- * ASCII. A raw string cannot be escaped where a bundle may hold nothing else.
+ * The script of the operator's page: its tools, and what puts figures into their places. Outside
+ * text becomes text nodes and nothing else. It is plain JavaScript that a browser takes as it is,
+ * and ASCII. A raw string cannot be escaped where a bundle may hold nothing else.
  */
-export const pageScript = String.raw`
+import { enoughProposals, fewProposals } from '../protocol/vitals.js'
+
+export const figuresScript = String.raw`
 const byId = (id) => document.getElementById(id)
 /** Only what has changed is written, so that a reader's selection and a screen reader's place stay. */
 const put = (node, text, name) => {
@@ -25,20 +27,37 @@ const whenText = (iso) => {
   const day = new Date(iso).toISOString().slice(0, 10)
   return day === new Date().toISOString().slice(0, 10) ? clockText(iso) : day.slice(5) + ' ' + clockText(iso)
 }
-const short = (text, length) => (text.length > length ? text.slice(0, length) + '\u2026' : text)
-const coins = (wei) => String(Number((Number(BigInt(wei) / 10n ** 12n) / 1e6).toFixed(4)))
+const dateText = (when) => new Date(when).toISOString().slice(0, 10) + ' ' + clockText(when)
+/** Both ends of an address or hash, as explorers have them. */
+const short = (text) => (text.length > 14 ? text.slice(0, 6) + '\u2026' + text.slice(-4) : text)
+const shortId = (id) => id.slice(0, 8) + '\u2026'
+const amount = (value, digits) => value.toLocaleString('en-US', { maximumFractionDigits: digits })
+let explorer = null
+/** A hash or an address, and where it can be looked up. */
+const linked = (kind, value, text = value) => {
+  const node = make(explorer === null ? 'span' : 'a', 'hash', text)
+  node.title = value
+  if (explorer !== null) Object.assign(node, { href: explorer + '/' + kind + '/' + value, target: '_blank', rel: 'noreferrer' })
+  return node
+}
+const putLinked = (node, kind, value, none) => {
+  const key = explorer + ' ' + value
+  if (node.dataset.shown === key) return
+  node.dataset.shown = key
+  node.replaceChildren(value === null ? none : linked(kind, value, short(value)))
+}
 /** About so many, in few digits: what it pays for is an estimate. */
 const about = (count) => (count < 100000 ? String(count) : count < 1e6 ? Math.floor(count / 1000) + ' k' : (count / 1e6).toFixed(1) + ' M')
-const clusterText = ({ leads, leader, epoch, lag_records: lag, gateways }) =>
-  (leads ? 'this gateway leads' : leader === null ? 'nobody leads' : short(leader, 8) + ' leads') +
-  ', epoch ' + epoch + ', ' + gateways + ' gateway' + (gateways === 1 ? '' : 's') + ', lag ' + lag
 const many = (count, word) => count + ' ' + word + (count === 1 ? '' : 's')
 
 function showFigures(now) {
   const { queue, budget, last_minute: minute, chain, nodes, executor, store, cluster } = now
-  put(byId('ready'), now.ready ? 'ready' : 'not ready', 'badge ' + (now.ready ? 'good' : 'warn'))
+  explorer = now.explorer
+  put(byId('ready'), now.ready ? 'ready' : 'not ready', 'badge ' + (now.ready ? 'good' : 'bad'))
   byId('admission').hidden = now.admission_enabled
-  byId('admission').className = 'badge warn'
+  const { paused } = now
+  byId('paused').hidden = paused === null
+  if (paused !== null) put(byId('paused'), 'Admission is paused' + (paused.since === null ? ': ' : ' since ' + whenText(paused.since) + ': ') + paused.why)
   const reasons = byId('reasons')
   const told = [...reasons.children].map((one) => one.textContent)
   if (told.join('\n') !== now.reasons.join('\n')) reasons.replaceChildren(...now.reasons.map((reason) => make('li', '', reason)))
@@ -54,18 +73,18 @@ function showFigures(now) {
   bar.value = Math.min(budget.spent_items, budget.global_items)
   bar.className = left === 0 ? 'warn' : ''
   put(byId('budget-left'), String(left), left === 0 ? 'warn-text' : '')
-  put(byId('budget-end'), budget.window_ends_at === null ? 'none is open' : 'ends at ' + clockText(budget.window_ends_at))
-  put(byId('budget-client'), 'at most ' + budget.per_ip_items)
+  put(byId('budget-end'), budget.window_ends_at === null ? 'none is open' : clockText(budget.window_ends_at))
+  put(byId('budget-client'), String(budget.per_ip_items))
   put(byId('budget-clients'), String(budget.clients))
   for (const kind of ['admitted', 'fine', 'refused', 'limited']) put(byId('minute-' + kind), String(minute[kind]))
   put(byId('minute-failed'), String(minute.failed), minute.failed > 0 ? 'bad-text' : '')
-  showExecutor(executor)
+  showExecutor(executor, now.executor_address)
   const isOld = chain.head_age_seconds === null || chain.head_age_seconds > chain.max_head_age_seconds
   put(byId('chain-head'), chain.head === null ? 'none read yet' : chain.head)
   put(byId('chain-age'), ageText(chain.head_age_seconds), isOld ? 'bad-text' : '')
-  put(byId('chain-questions'), chain.questions_known + ' known' + (chain.questions_due > 0 ? ', ' + chain.questions_due + ' due' : ''))
-  const shared = cluster ? ', ' + clusterText(cluster) : ''
-  put(byId('store'), (store.failed ? 'takes no writes' : store.full ? 'disk full' : 'takes writes') + shared, store.failed || store.full ? 'bad-text' : '')
+  put(byId('chain-questions'), chain.questions_known + (chain.questions_due > 0 ? ', ' + chain.questions_due + ' due' : ''))
+  put(byId('store'), store.failed ? 'takes no writes' : store.full ? 'disk full' : 'takes writes', store.failed || store.full ? 'bad-text' : '')
+  showCluster(cluster)
   showNodes(nodes)
   put(byId('about'), 'Version ' + now.version + ', chain ' + chain.id + ', started ' + whenText(now.started_at) + '.' + (now.url === null ? '' : ' Serves ' + now.url + '.') + ' This page changes nothing.')
   const waiting = queue.received.count + queue.validated.count + queue.selected.count
@@ -73,22 +92,36 @@ function showFigures(now) {
   if (document.title !== title) document.title = title
 }
 
-function showExecutor(executor) {
-  const places = ['balance', 'pays', 'nonce', 'gap', 'gap-final', 'open', 'hash']
+function showExecutor(executor, address) {
+  putLinked(byId('executor-address'), 'address', address, '\u2013')
+  const places = ['balance', 'pays', 'nonce', 'gap', 'gap-final', 'open']
   if (executor === null) {
     for (const place of places) put(byId('executor-' + place), place === 'balance' ? 'switched off' : '\u2013', '')
+    putLinked(byId('executor-hash'), 'tx', null, '\u2013')
     return
   }
   const unread = 'not read yet'
-  const { balance_wei: wei, pays_for: pays, gap_latest: gap, gap_finalized: gapFinal } = executor
-  put(byId('executor-balance'), wei === null ? unread : coins(wei) + ' for gas')
-  put(byId('executor-pays'), pays === null ? '\u2013' : about(pays) + ' proposals', pays !== null && pays < 10 ? 'bad-text' : pays !== null && pays < 100 ? 'warn-text' : '')
+  const { pays_for: pays, gap_latest: gap, gap_finalized: gapFinal } = executor
+  put(byId('executor-balance'), executor.balance_text ?? unread)
+  put(byId('executor-pays'), pays === null ? '\u2013' : about(pays), pays === null || pays >= ${enoughProposals} ? '' : pays < ${fewProposals} ? 'bad-text' : 'warn-text')
   put(byId('executor-nonce'), executor.highest_nonce < 0 ? 'none yet' : String(executor.highest_nonce))
   put(byId('executor-gap'), gap === null ? unread : String(gap))
   put(byId('executor-gap-final'), gapFinal === null ? unread : String(gapFinal))
   put(byId('executor-open'), String(executor.open_slots))
-  put(byId('executor-hash'), executor.newest_hash === null ? 'none yet' : short(executor.newest_hash, 10), 'hash')
-  byId('executor-hash').title = executor.newest_hash ?? ''
+  putLinked(byId('executor-hash'), 'tx', executor.newest_hash, 'none yet')
+}
+
+/** Only a store that several gateways share has them. */
+function showCluster(cluster) {
+  byId('cluster').hidden = byId('leads').hidden = !cluster
+  if (!cluster) return
+  const { leads, leader, epoch, lag_records: lag, gateways } = cluster
+  put(byId('leads'), leads ? 'leads' : leader === null ? 'nobody leads' : 'follows', 'badge ' + (leader === null ? 'bad' : ''))
+  put(byId('cluster-role'), leads ? 'leads' : 'follows')
+  put(byId('cluster-leader'), leader === null ? 'nobody' : leads ? 'this one' : shortId(leader), leader === null ? 'bad-text' : '')
+  put(byId('cluster-gateways'), String(gateways))
+  put(byId('cluster-lag'), String(lag), lag > 0 ? 'warn-text' : '')
+  put(byId('cluster-epoch'), String(epoch))
 }
 
 function showNodes(nodes) {
@@ -107,161 +140,26 @@ function showNodes(nodes) {
   })
 }
 
-const items = new Map()
-
-function showCandidates(rows) {
-  const list = byId('candidates')
-  byId('none').hidden = rows.length > 0
-  const shown = new Set(rows.map((row) => row.candidate_id))
-  for (const [id, item] of items) {
-    // What somebody is reading stays until it is closed.
-    if (shown.has(id) || item.node.firstChild.open) continue
-    item.node.remove()
-    items.delete(id)
+/** Columns of points into lines. What is not known is left out. */
+function showTrend({ step_seconds: step, ends_at: end, queue, latency, balance }) {
+  const draw = (id, values, said) => {
+    const known = values.flatMap((value, at) => (value === null ? [] : [[at, value]]))
+    const figures = known.map(([, value]) => value)
+    const low = id === 'balance' ? Math.min(...figures) : 0
+    const high = Math.max(...figures)
+    const x = (at) => (values.length < 2 ? 236 : 4 + (232 * at) / (values.length - 1)).toFixed(1)
+    const y = (value) => (high === low ? 16 : 28 - (24 * (value - low)) / (high - low)).toFixed(1)
+    // A lone point is a line of no length, which its round ends make a dot.
+    const path = known.map(([at, value], n) => (n === 0 ? 'M' : 'L') + x(at) + ' ' + y(value)).join('') + (known.length === 1 ? 'h0' : '')
+    byId('trend-' + id).firstElementChild.setAttribute('d', path)
+    const text = known.length === 0 ? 'nothing yet' : said(figures.at(-1), high, figures[0])
+    put(byId('trend-' + id + '-said'), text)
+    byId('trend-' + id).setAttribute('aria-label', id + ': ' + text)
   }
-  rows.forEach((row, index) => {
-    const item = items.get(row.candidate_id) ?? makeItem(row.candidate_id)
-    const text = JSON.stringify(row)
-    if (item.text !== text) {
-      item.text = text
-      fillItem(item, row)
-      if (item.node.firstChild.open) void showWay(item, row.candidate_id)
-    }
-    if (list.children[index] !== item.node) list.insertBefore(item.node, list.children[index] ?? null)
-  })
+  const seconds = (value) => amount(value, value < 10 ? 1 : 0) + ' s'
+  draw('queue', queue, (last, most) => last + ', at most ' + most)
+  draw('latency', latency, (last, most) => seconds(last) + ', at most ' + seconds(most))
+  draw('balance', balance, (last, _, first) => amount(last, 4) + (last === first ? '' : ', ' + (last > first ? '+' : '\u2212') + amount(Math.abs(last - first), 4)))
+  put(byId('trend-since'), end === null ? 'points come every ' + step + ' s' : 'from ' + whenText(Date.parse(end) - queue.length * step * 1000) + ' to ' + clockText(end))
 }
-
-function makeItem(id) {
-  const node = make('li')
-  const details = make('details')
-  const summary = make('summary')
-  const parts = {}
-  for (const name of ['received', 'status', 'question', 'answer', 'proposer', 'id']) {
-    parts[name] = make('span', name)
-    summary.append(parts[name])
-  }
-  parts.badge = make('span', 'badge')
-  parts.more = make('span', 'more')
-  parts.status.append(parts.badge, ' ', parts.more)
-  const way = make('div', 'way')
-  details.append(summary, way)
-  node.append(details)
-  const item = { node, parts, way, text: '' }
-  details.addEventListener('toggle', () => {
-    if (details.open) void showWay(item, id)
-  })
-  items.set(id, item)
-  return item
-}
-
-function fillItem({ parts }, row) {
-  put(parts.received, whenText(row.received_at))
-  parts.received.title = row.received_at
-  put(parts.badge, row.status, 'badge status-' + row.status)
-  put(parts.more, row.failure_code ?? row.submission ?? '')
-  put(parts.question, row.slug ?? short(row.question_id, 10))
-  parts.question.title = row.slug === null ? row.question_id : row.slug + ' ' + row.question_id
-  put(parts.answer, row.outcome)
-  put(parts.proposer, short(row.proposer, 10), 'proposer hash')
-  parts.proposer.title = row.proposer
-  put(parts.id, short(row.candidate_id, 8))
-  parts.id.title = row.candidate_id
-}
-
-async function showWay(item, id) {
-  let told
-  try {
-    const answer = await fetch('/operator/candidates/' + encodeURIComponent(id))
-    told = await answer.json()
-    if (!answer.ok) throw new Error(told.error.detail)
-  } catch (error) {
-    item.way.replaceChildren(make('p', 'note', 'It cannot be read now: ' + error.message))
-    return
-  }
-  const steps = make('ol')
-  for (const { at, what, detail } of told.steps) {
-    const step = make('li')
-    const time = make('time', 'note', at === null ? '' : whenText(at))
-    if (at !== null) time.dateTime = at
-    step.append(time, make('span', '', what))
-    if (detail !== null) step.append(make('span', detail.startsWith('0x') ? 'detail hash' : 'detail', detail))
-    steps.append(step)
-  }
-  const facts = make('dl')
-  for (const [label, value] of [
-    ['Candidate', told.candidate_id],
-    ['Question', told.question_id],
-    ['Proposer', told.proposer],
-    ['Authorizes', told.amount + ' raw token units'],
-    ['Deadline', whenText(Number(told.deadline) * 1000)],
-    ['Transaction', told.transaction_hash],
-  ]) {
-    if (value === null) continue
-    const fact = make('div')
-    fact.append(make('dt', '', label), make('dd', 'hash', value))
-    facts.append(fact)
-  }
-  item.way.replaceChildren(steps, facts)
-}
-
-let source
-let lostAt
-let startedAt
-let version
-let heardAt = Date.now()
-let again
-
-function connected(now) {
-  put(byId('link'), 'live', 'link')
-  document.body.className = ''
-  if (version !== undefined && version !== now.version) location.reload()
-  const notice = byId('notice')
-  if (startedAt !== undefined && startedAt !== now.started_at) {
-    put(notice, 'The gateway was restarted at ' + clockText(now.started_at) + '; this page follows the new one.', 'notice good')
-    notice.hidden = false
-  } else if (lostAt !== undefined) {
-    put(notice, 'The connection was lost from ' + clockText(lostAt) + ' to ' + clockText(Date.now()) + '.', 'notice good')
-    notice.hidden = false
-  }
-  lostAt = undefined
-  ;[startedAt, version] = [now.started_at, now.version]
-}
-
-function lost(why) {
-  lostAt ??= Date.now()
-  put(byId('ready'), 'unknown', 'badge')
-  document.body.className = 'lost'
-  put(byId('link'), why + ' Trying again since ' + clockText(lostAt) + '; the figures are old.', 'link lost')
-}
-
-function connect() {
-  clearTimeout(again)
-  source?.close()
-  heardAt = Date.now()
-  source = new EventSource('/operator/events')
-  const on = (kind, hear) =>
-    source.addEventListener(kind, ({ data }) => {
-      heardAt = Date.now()
-      hear(JSON.parse(data))
-    })
-  on('figures', (now) => {
-    if (lostAt !== undefined || startedAt === undefined) connected(now)
-    showFigures(now)
-  })
-  on('candidates', showCandidates)
-  on('beat', () => {})
-  on('end', () => lost('The gateway is stopping.'))
-  source.addEventListener('error', () => {
-    lost('No connection to the gateway.')
-    // A refusal ends an event source for good; a lost connection it takes up by itself.
-    if (source.readyState === EventSource.CLOSED) again = setTimeout(connect, 3000)
-  })
-}
-
-setInterval(() => {
-  if (Date.now() - heardAt < 15000 || source.readyState !== EventSource.OPEN) return
-  lost('The gateway says nothing.')
-  connect()
-}, 1000)
-connect()
 `

@@ -38,9 +38,14 @@ header { display: flex; flex-wrap: wrap; align-items: center; gap: 0.375rem 0.75
 .status-validated, .status-selected { color: var(--move); background: var(--move-ground); }
 [hidden] { display: none !important; }
 .notice, .reasons li { margin-top: 0.5rem; padding: 0.375rem 0.75rem; border-radius: 0.375rem; background: var(--warn-ground); color: var(--warn); overflow-wrap: anywhere; }
+.reasons li { background: var(--bad-ground); color: var(--bad); }
+main { display: flex; flex-direction: column; }
+.rest { order: 1; }
+.lists { order: 2; }
 .notice.good { background: var(--good-ground); color: var(--good); }
-.cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 15rem), 1fr)); gap: 0.75rem; margin: 0.75rem 0 1.25rem; }
-.card { padding: 0.75rem 1rem; border: 1px solid var(--line); border-radius: 0.5rem; background: var(--card); }
+.cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(100%, 15rem), 1fr)); gap: 0.75rem; margin: 0.75rem 0 0; }
+.rest { margin-bottom: 1.25rem; }
+.card { min-width: 0; padding: 0.75rem 1rem; border: 1px solid var(--line); border-radius: 0.5rem; background: var(--card); }
 .stages { display: grid; grid-template-columns: repeat(3, 1fr); gap: 0.5rem; }
 .stages li { display: flex; flex-direction: column; min-width: 0; }
 .stages .name { font-size: 0.8125rem; }
@@ -51,13 +56,31 @@ progress::-webkit-progress-value { background: var(--move); }
 progress::-moz-progress-bar { background: var(--move); }
 progress.warn::-webkit-progress-value { background: var(--warn); }
 progress.warn::-moz-progress-bar { background: var(--warn); }
+.codes li { font-size: 0.8125rem; overflow-wrap: anywhere; }
+.first { grid-template-columns: minmax(11rem, 1fr) minmax(16rem, 1.5fr) minmax(0, 3fr); }
+.trends { display: grid; gap: 0.25rem; }
+.trends li { display: grid; grid-template-columns: 4rem minmax(4rem, 1fr) minmax(9rem, auto); gap: 0.75rem; align-items: center; }
+.trends .name { font-size: 0.8125rem; }
+.trends svg { width: 100%; height: 1.75rem; }
+.trends path { fill: none; stroke: var(--move); stroke-width: 1.5; stroke-linejoin: round; stroke-linecap: round; vector-effect: non-scaling-stroke; }
+.trends .note { text-align: right; }
+.tools { display: flex; flex-wrap: wrap; gap: 0.5rem 0.75rem; align-items: center; margin-bottom: 0.75rem; }
+input, select, button { font: inherit; color: inherit; background: var(--card); border: 1px solid var(--line); border-radius: 0.375rem; padding: 0.25rem 0.5rem; }
+#search { flex: 1 1 16rem; max-width: 28rem; min-width: 0; }
+button { cursor: pointer; }
+.copy { padding: 0 0.375rem; margin-left: 0.5rem; font-size: 0.75rem; color: var(--soft); }
+input:focus-visible, select:focus-visible, button:focus-visible, a:focus-visible { outline: 2px solid var(--focus); outline-offset: 1px; }
+a { color: var(--move); }
+.lists section { margin-bottom: 1.25rem; }
+#more { margin-top: 0.5rem; }
+#found:not(:empty) { margin-bottom: 1.25rem; }
 dl div { display: flex; justify-content: space-between; gap: 0.75rem; }
 dt { color: var(--soft); white-space: nowrap; }
 dd { text-align: right; min-width: 0; overflow-wrap: anywhere; }
 .good-text { color: var(--good); } .warn-text { color: var(--warn); } .bad-text { color: var(--bad); }
 .nodes { margin-top: 0.375rem; border-top: 1px solid var(--line); padding-top: 0.375rem; }
 .nodes li { display: flex; justify-content: space-between; gap: 0.75rem; font-size: 0.8125rem; }
-.columns, summary { display: grid; grid-template-columns: 7.5rem 13rem minmax(8rem, 1fr) 3.5rem 8rem 6.5rem; gap: 0.75rem; align-items: baseline; padding: 0.375rem 1rem; }
+.columns, summary { display: grid; grid-template-columns: 9.5rem minmax(12rem, 16.5rem) minmax(8rem, 1fr) minmax(5rem, 8.5rem) 7.5rem 6rem; gap: 0.75rem; align-items: baseline; padding: 0.375rem 1rem; }
 .columns { color: var(--soft); font-size: 0.75rem; }
 .candidates { border: 1px solid var(--line); border-radius: 0.5rem; background: var(--card); overflow: hidden; }
 .candidates:empty { display: none; }
@@ -72,7 +95,7 @@ summary > * { min-width: 0; overflow: hidden; text-overflow: ellipsis; white-spa
 summary .more { color: var(--soft); font-size: 0.8125rem; }
 .way { padding: 0.25rem 1rem 0.875rem; min-height: 6rem; background: var(--ground); }
 .way ol { margin: 0.5rem 0 0.75rem; border-left: 2px solid var(--line); padding-left: 0.75rem; }
-.way li { display: grid; grid-template-columns: 6.5rem 1fr; gap: 0 0.75rem; padding: 0.125rem 0; }
+.way li { display: grid; grid-template-columns: 10rem 1fr; gap: 0 0.75rem; padding: 0.125rem 0; }
 .way li > * { min-width: 0; overflow-wrap: anywhere; }
 .way .detail { grid-column: 2; color: var(--soft); font-size: 0.8125rem; }
 .way dl { display: grid; gap: 0.125rem; }
@@ -83,11 +106,14 @@ summary .more { color: var(--soft); font-size: 0.8125rem; }
 #none { padding: 0.25rem 1rem; }
 footer { margin-top: 1rem; }
 @media (max-width: 56rem) {
+  .first { grid-template-columns: 1fr 1.5fr; }
+  .wide { grid-column: 1 / -1; }
   .columns { display: none; }
   .received::before, [open] .received::before { content: ""; width: 0; }
   .status::before { content: "\\25b8"; display: inline-block; width: 1rem; color: var(--soft); }
   [open] .status::before { content: "\\25be"; }
   summary { grid-template-columns: 1fr auto; gap: 0.125rem 0.75rem; }
+  summary .status, summary .question { white-space: normal; overflow-wrap: anywhere; }
   summary .status { grid-row: 1; grid-column: 1; }
   summary .received { grid-row: 1; grid-column: 2; }
   summary .question { grid-row: 2; grid-column: 1; }
@@ -97,6 +123,10 @@ footer { margin-top: 1rem; }
 }
 @media (max-width: 30rem) {
   body { padding: 0.75rem; }
+  .first { grid-template-columns: minmax(0, 1fr); }
+  .lists { order: 0; margin-top: 1.25rem; }
+  #search { flex-basis: 100%; max-width: none; }
+  .trends li { grid-template-columns: 4rem minmax(3rem, 1fr) auto; }
   .link { margin-left: 0; flex-basis: 100%; }
   .way li { grid-template-columns: 1fr; padding: 0.25rem 0; }
   .way .detail { grid-column: 1; }

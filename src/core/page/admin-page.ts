@@ -2,8 +2,10 @@
  * The operator's page as files: one document, one style sheet, one script, all from this listener
  * and nothing from anywhere else. Strings, so that a bundle needs no folder beside it.
  */
+import { listsScript } from './admin-page-lists.js'
+import { liveScript } from './admin-page-live.js'
 import { pageMarkup } from './admin-page-markup.js'
-import { pageScript } from './admin-page-script.js'
+import { figuresScript } from './admin-page-script.js'
 import { pageStyle } from './admin-page-style.js'
 
 /** No inline script or style, no frame around it, no form, no other origin (contract §6). */
@@ -30,7 +32,7 @@ export const pageFiles: Readonly<Record<string, PageFile>> = {
     headers: { ...headers, 'content-type': 'text/css; charset=utf-8' },
   },
   '/page.js': {
-    body: pageScript,
+    body: figuresScript + listsScript + liveScript,
     headers: { ...headers, 'content-type': 'text/javascript; charset=utf-8' },
   },
 }

@@ -1,6 +1,6 @@
 /** What a ledger answers from its folded state, and the ledger that only answers (R24). */
 
-import { StorageError } from '../../protocol/errors.js'
+import { ProposerError, StorageError } from '../../protocol/errors.js'
 import type { RecordLog, RecordLogReader } from '../../storage/record-log.js'
 import type { Ledger, LedgerFacts, LedgerSettings, StoreInfo } from './ledger.js'
 import { activeOf, type LedgerState, nonceKeyOf, roundKeyOf } from './state.js'
@@ -68,6 +68,17 @@ export function ledgerOf(
       const entry = state.entries.get(id)
       return entry && wholeOf(log, state, entry)
     },
+    async progressedAtMs(id) {
+      const at = state.entries.get(id)?.progressAt ?? -1
+      if (at < 0) return undefined
+      try {
+        return (await log.read(at)).timeMs
+      } catch (error) {
+        // A compaction has folded it meanwhile.
+        if (error instanceof ProposerError && error.code === 'position_retired') return undefined
+        throw error
+      }
+    },
   }
   return withGetters(ledgerFacts(state), own, verbs)
 }
@@ -89,6 +100,9 @@ export const ledgerFacts = (state: LedgerState): LedgerFacts => ({
   },
   get admissionSwitch() {
     return state.admissionEnabled
+  },
+  get admissionDecision() {
+    return state.admissionDecision
   },
   get finalized() {
     return state.finalized

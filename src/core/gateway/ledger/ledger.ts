@@ -162,12 +162,19 @@ export interface LedgerSettings {
   readonly admissionEnabled: boolean
 }
 
+/** An operator's last word on admission. */
+export interface AdmissionDecision extends Decided {
+  readonly atMs: number
+}
+
 /** What can be asked of a store without waiting, whether it is written or only examined. */
 export interface LedgerFacts {
   /** `undefined` only for a store that does not exist yet, opened for looking. */
   readonly info: StoreInfo | undefined
   /** The operator's own admission switch; the configuration has another, and both must be on. */
   readonly admissionSwitch: boolean
+  /** Who set it, when and why; `undefined` while nobody has. */
+  readonly admissionDecision: AdmissionDecision | undefined
   /** What operators added to questions.json; `null` for what they took from it. */
   readonly questions: ReadonlyMap<Hex, RegistryEntry | null>
   readonly finalized: { readonly number: bigint; readonly hash: Hex } | undefined
@@ -221,6 +228,11 @@ export interface Ledger extends LedgerFacts {
   replay(id: string): Promise<Candidate>
   /** A candidate whole, read from the log where it is no longer active. */
   get(id: string): Promise<Candidate | undefined>
+  /**
+   * When the newest progress of a candidate was written, in Unix milliseconds; `undefined` where
+   * there is none, or a compaction has folded it.
+   */
+  progressedAtMs(id: string): Promise<number | undefined>
   /**
    * One durable, atomic commit; applied to memory only after it is durable. `basis`: candidates on
    * whose status the changes rest; where one of them has moved on, nothing is written and the

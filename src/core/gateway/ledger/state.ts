@@ -15,7 +15,7 @@ import {
 import type { Address } from '../../protocol/schema.js'
 import type { RecordHead, RecordPosition, StoredRecord } from '../../storage/record-log.js'
 import { type CandidateEntry, type Entries, newEntries } from './entries.js'
-import type { Change, Decided, Slot, StoreInfo } from './ledger.js'
+import type { AdmissionDecision, Change, Decided, Slot, StoreInfo } from './ledger.js'
 import { foldSlot, isSlotChange, type OpenSlots } from './slots.js'
 
 /** A candidate as the log has it when it was admitted; its progress follows in other records. */
@@ -80,6 +80,7 @@ export const recordOf = ({ kind, data }: Pick<StoredRecord, 'kind' | 'data'>): L
 export interface LedgerState {
   info: StoreInfo | undefined
   admissionEnabled: boolean
+  admissionDecision: AdmissionDecision | undefined
   finalized: { readonly number: bigint; readonly hash: Hex } | undefined
   /** False for a wallet that was once allowed and is not any more. */
   readonly allowlist: Map<Address, boolean>
@@ -104,6 +105,7 @@ export interface LedgerState {
 export const emptyState = (): LedgerState => ({
   info: undefined,
   admissionEnabled: true,
+  admissionDecision: undefined,
   finalized: undefined,
   allowlist: new Map(),
   questions: new Map(),
@@ -182,7 +184,18 @@ export function apply(state: LedgerState, record: StoredRecord): void {
   const { position } = record
   if (record.kind === 'candidate.whole' && record.head !== undefined)
     receiveEnded(state, record.head, position)
-  else applyEvent(state, recordOf(record), position)
+  else {
+    const event = recordOf(record)
+    applyEvent(state, event, position)
+    decide(state, event, record.timeMs)
+  }
+}
+
+/** A fold comes before what it was folded from, and knows neither time nor reason. */
+function decide(state: LedgerState, event: LedgerRecord, timeMs: number): void {
+  const { was, atMs } = event.kind === 'past' ? event : { was: event, atMs: timeMs }
+  if (was.kind === 'admission.set' && !('folded' in was))
+    state.admissionDecision = { atMs, reason: was.reason, by: was.by }
 }
 
 function applyEvent(state: LedgerState, event: LedgerRecord, position: RecordPosition): void {
@@ -317,83 +330,4 @@ function entryOf(state: LedgerState, id: string): CandidateEntry {
   const entry = state.entries.get(id)
   if (!entry) throw new RangeError(`no candidate ${id}`)
   return entry
-}
-
-/**
- * Why a set of changes must not be committed on this state, or `undefined`. Judged before anything
- * is written, since a record that `apply` refuses would make the log unreadable.
- */
-export function changeFault(state: LedgerState, changes: readonly Change[]): string | undefined {
-  const statuses = new Map<string, CandidateState>()
-  const slots: OpenSlots = new Map(state.slots)
-  for (const change of changes) {
-    const fault = isSlotChange(change)
-      ? slotFault(state, slots, change)
-      : change.kind === 'candidate.progress'
-        ? progressFault(state, statuses, change)
-        : change.kind === 'candidate.checked'
-          ? endedFault(state, change.id)
-          : undefined
-    if (fault !== undefined) return fault
-  }
-  return undefined
-}
-
-const endedFault = (state: LedgerState, id: string) =>
-  state.entries.get(id)?.live ? undefined : `candidate ${id} is unknown or at its end`
-
-function progressFault(
-  state: LedgerState,
-  statuses: Map<string, CandidateState>,
-  { id, progress }: Extract<Change, { kind: 'candidate.progress' }>,
-): string | undefined {
-  const entry = state.entries.get(id)
-  if (!entry?.live) return endedFault(state, id)
-  const from = statuses.get(id) ?? entry.status
-  if (!mayBecome(from, progress.status))
-    return `candidate ${id} cannot go from ${from} to ${progress.status}`
-  statuses.set(id, progress.status)
-  return undefined
-}
-
-/** The fault of a change of a slot; without one it is applied to `slots`. */
-function slotFault(
-  state: LedgerState,
-  slots: OpenSlots,
-  change: Parameters<typeof foldSlot>[1],
-): string | undefined {
-  if (change.kind === 'slot.opened') {
-    const fault = openingFault(state, slots, change.slot)
-    if (fault !== undefined) return fault
-  } else {
-    const slot = slots.get(change.slotId)
-    if (change.kind === 'slot.sent' || change.kind === 'slot.mined') {
-      if (!slot?.attempts.some(({ hash }) => hash === change.hash))
-        return `slot ${change.slotId} has no attempt ${change.hash}`
-    } else if (slot === undefined) return `slot ${change.slotId} is not open`
-  }
-  foldSlot(slots, change)
-  return undefined
-}
-
-function openingFault(
-  state: LedgerState,
-  slots: OpenSlots,
-  { id, executor, nonce, candidateIds }: Slot,
-): string | undefined {
-  if (slots.has(id)) return `slot ${id} is open already`
-  const isBound = [...state.slots.values()].some(
-    (slot) => slot.executor === executor && slot.nonce === nonce,
-  )
-  // What carries no proposal may fill a gap below; a proposal never gets a nonce that may have
-  // served another one (R3).
-  const isFiller = candidateIds.length === 0 && !isBound
-  if (!isFiller && nonce <= (state.highestNonce.get(executor) ?? -1))
-    return `nonce ${nonce} was bound before`
-  for (const candidateId of candidateIds) {
-    const fault = endedFault(state, candidateId)
-    if (fault !== undefined) return fault
-    if (state.slotOf.has(candidateId)) return `candidate ${candidateId} has an open slot`
-  }
-  return undefined
 }

@@ -8,6 +8,7 @@ import type { Clock, Random } from '../../ports.js'
 import type { Candidate } from '../../protocol/candidate.js'
 import { StorageError } from '../../protocol/errors.js'
 import type { RecordLog, StoredRecord } from '../../storage/record-log.js'
+import { changeFault } from './change-faults.js'
 import type { CandidateEntry } from './entries.js'
 import { ledgerFacts, ledgerOf, refuseOtherChain } from './facts.js'
 import type {
@@ -21,7 +22,6 @@ import type {
 } from './ledger.js'
 import {
   apply,
-  changeFault,
   emptyState,
   type LedgerRecord,
   type LedgerState,

@@ -2,8 +2,11 @@
  * The newest candidates of a running gateway, and the steps of each, from memory and the store's
  * own records. No signature, no raw bytes (R5).
  */
-import type { Hex } from '../../ports.js'
+import type { Clock, Hex } from '../../ports.js'
+import { amountText, type TokenUnits } from '../../protocol/amount.js'
 import { type Candidate, instant } from '../../protocol/candidate.js'
+import { pick } from '../../protocol/pick.js'
+import type { Outcome } from '../../protocol/schema.js'
 import type { CandidateCheck, Ledger, Slot } from '../ledger/ledger.js'
 import { signedAs } from '../ledger/slots.js'
 import { type CandidateRow, candidateRow } from './listing.js'
@@ -20,7 +23,12 @@ export type RecentRow = Pick<
   | 'question_id'
   | 'slug'
   | 'proposer'
-> & { readonly outcome: string }
+> & {
+  readonly outcome: string
+  /** What the question's text calls it; null where the question is not in memory. */
+  readonly label: string | null
+  readonly failed_at: string | null
+}
 
 /** One thing that happened. `at` is null where the store does not keep when. */
 export interface RecentStep {
@@ -32,8 +40,28 @@ export interface RecentStep {
 
 export type RecentDetail = RecentRow &
   Pick<CandidateRow, 'amount' | 'permit_nonce' | 'deadline' | 'transaction_hash'> & {
+    /** The amount in tokens. */
+    readonly amount_text: string
     readonly steps: readonly RecentStep[]
   }
+
+/** The failures of the last day. */
+export interface RecentFailures {
+  readonly count: number
+  /** There were more than are kept. */
+  readonly is_more: boolean
+  /** How many by code, the most frequent first. */
+  readonly codes: readonly (readonly [code: string, count: number])[]
+  /** The newest failure first. */
+  readonly rows: readonly RecentRow[]
+}
+
+/** What is known of a question without asking anybody. */
+export interface KnownQuestion {
+  readonly slug?: string | undefined
+  readonly outcomes?: readonly Pick<Outcome, 'outcome' | 'label'>[] | undefined
+  readonly token?: TokenUnits | undefined
+}
 
 export interface Recent {
   /**
@@ -41,6 +69,8 @@ export interface Recent {
    * where the store cannot be read.
    */
   rows(): Promise<readonly RecentRow[]>
+  /** Rejects as `rows` does. */
+  failures(): Promise<RecentFailures>
   /**
    * Any candidate of the store; `undefined` where it has none of this id. Rejects as `rows` does.
    */
@@ -48,28 +78,56 @@ export interface Recent {
   stop(): void
 }
 
-/** As many as a page shows, so that memory does not grow with the store (R17). */
-export const recentKept = 25
+/** As many as a page lists and searches, so that memory does not grow with the store (R17). */
+export const recentKept = 100
+/** Failures that are kept, the newest; so many of them are listed. */
+const failuresKept = 500
+const failuresListed = 50
+/** At the start failures are looked for among so many candidates. */
+const lookedBack = 2_000
+const dayMs = 86_400_000
 
 /** Follows the ledger from now on. Source: contract §5, robustness R5, R17. */
 export function followRecent(
-  ledger: Pick<Ledger, 'get' | 'newest' | 'slotOf' | 'onChange'>,
-  slugOf: (questionId: Hex) => string | undefined,
+  ledger: Pick<Ledger, 'get' | 'newest' | 'slotOf' | 'onChange' | 'progressedAtMs'>,
+  clock: Pick<Clock, 'nowMs'>,
+  questionOf: (questionId: Hex) => KnownQuestion,
 ): Recent {
-  let newest = [...ledger.newest(recentKept)].map(({ id }) => id)
+  const before = [...ledger.newest(lookedBack)]
+  let newest = before.slice(0, recentKept).map(({ id }) => id)
   const rows = new Map<string, RecentRow>()
   const checks = new Map<string, CandidateCheck>()
+  /** When each has failed, in that order. */
+  const failedAt = new Map<string, number>()
+  /** Those that had failed before, until they are asked for. */
+  let unread = before.filter(({ status }) => status === 'failed').slice(0, failuresKept)
   let listed: readonly RecentRow[] | undefined
+  let isMore = false
 
+  const noteFailure = (id: string, atMs: number) => {
+    failedAt.delete(id)
+    failedAt.set(id, atMs)
+    const [oldest] = failedAt.keys()
+    if (failedAt.size <= failuresKept || oldest === undefined) return
+    failedAt.delete(oldest)
+    isMore = true
+  }
   const stop = ledger.onChange((events) => {
     for (const event of events) {
       if (event.kind === 'candidate.received') {
         newest = [event.candidate.id, ...newest].slice(0, recentKept)
         listed = undefined
-      } else if ('id' in event && newest.includes(event.id)) {
-        if (event.kind === 'candidate.checked') checks.set(event.id, event.check)
+        continue
+      }
+      if (event.kind === 'candidate.progress') {
+        if (event.progress.status === 'failed') noteFailure(event.id, clock.nowMs())
+        else failedAt.delete(event.id)
+      }
+      if ('id' in event) {
+        if (event.kind === 'candidate.checked' && newest.includes(event.id))
+          checks.set(event.id, event.check)
         rows.delete(event.id)
-        listed = undefined
+        if (newest.includes(event.id)) listed = undefined
       }
     }
   })
@@ -79,9 +137,45 @@ export function followRecent(
     if (known) return [known]
     const candidate = await ledger.get(id)
     if (!candidate) return []
-    const row = recentRow(candidateRow(candidate, slugOf(candidate.round.questionId)))
+    const row = await recentRow(candidate)
     rows.set(id, row)
     return [row]
+  }
+  const recentRow = async (candidate: Candidate): Promise<RecentRow> => {
+    const { id, progress, receivedAtMs, round } = candidate
+    const { slug, outcomes } = questionOf(round.questionId)
+    const row = candidateRow(candidate, slug)
+    const outcome = row.outcome ?? row.price
+    const atMs =
+      progress.status === 'failed'
+        ? (failedAt.get(id) ?? (await ledger.progressedAtMs(id)) ?? receivedAtMs)
+        : undefined
+    return {
+      ...pick(row, 'candidate_id', 'received_at', 'status', 'submission', 'failure_code'),
+      ...pick(row, 'question_id', 'slug', 'proposer'),
+      outcome,
+      label: outcomes?.find((one) => one.outcome === outcome)?.label ?? null,
+      failed_at: atMs === undefined ? null : instant(atMs),
+    }
+  }
+  const takeOver = async () => {
+    const found = await Promise.all(unread.map(({ id }) => rowOf(id)))
+    if (unread.length === 0) return
+    unread = []
+    const earlier = found
+      .flat()
+      .flatMap((row) =>
+        row.failed_at === null ? [] : [[row.candidate_id, row.failed_at] as const],
+      )
+      .map(([id, at]) => [id, Date.parse(at)] as const)
+    const all = [...earlier, ...failedAt].sort(([, one], [, other]) => one - other)
+    failedAt.clear()
+    for (const [id, atMs] of all) noteFailure(id, atMs)
+  }
+  /** What nothing shows any more is forgotten. */
+  const forget = () => {
+    const kept = new Set([...newest, ...failedAt.keys()])
+    for (const one of [rows, checks]) for (const id of one.keys()) if (!kept.has(id)) one.delete(id)
   }
 
   return {
@@ -89,46 +183,41 @@ export function followRecent(
       if (listed) return listed
       const ids = newest
       const now = (await Promise.all(ids.map(rowOf))).flat()
-      for (const kept of [rows, checks])
-        for (const id of kept.keys()) if (!newest.includes(id)) kept.delete(id)
+      forget()
       // A change that came meanwhile is for the next look.
       if (ids === newest && now.every((row) => rows.get(row.candidate_id) === row)) listed = now
       return now
     },
+    async failures() {
+      await takeOver()
+      for (const [id, atMs] of failedAt) if (atMs <= clock.nowMs() - dayMs) failedAt.delete(id)
+      const found = (await Promise.all([...failedAt.keys()].reverse().map(rowOf))).flat()
+      const counts = new Map<string, number>()
+      for (const { failure_code: code } of found)
+        if (code !== null) counts.set(code, (counts.get(code) ?? 0) + 1)
+      return {
+        count: found.length,
+        is_more: isMore && failedAt.size === failuresKept,
+        codes: [...counts].sort(([, one], [, other]) => other - one),
+        rows: found.slice(0, failuresListed),
+      }
+    },
     async detail(id) {
       const candidate = await ledger.get(id)
       if (!candidate) return undefined
-      const row = candidateRow(candidate, slugOf(candidate.round.questionId))
-      const { amount, permit_nonce, deadline, transaction_hash } = row
-      const steps = stepsOf(candidate, ledger.slotOf(id), checks.get(id))
-      return { ...recentRow(row), amount, permit_nonce, deadline, transaction_hash, steps }
+      const { token } = questionOf(candidate.round.questionId)
+      const row = await recentRow(candidate)
+      const more = candidateRow(candidate, undefined)
+      return {
+        ...row,
+        ...pick(more, 'amount', 'permit_nonce', 'deadline', 'transaction_hash'),
+        amount_text: amountText(candidate.amount, token),
+        steps: stepsOf(candidate, ledger.slotOf(id), checks.get(id), row.failed_at),
+      }
     },
     stop,
   }
 }
-
-const recentRow = ({
-  candidate_id,
-  received_at,
-  status,
-  submission,
-  failure_code,
-  question_id,
-  slug,
-  outcome,
-  price,
-  proposer,
-}: CandidateRow): RecentRow => ({
-  candidate_id,
-  received_at,
-  status,
-  submission,
-  failure_code,
-  question_id,
-  slug,
-  outcome: outcome ?? price,
-  proposer,
-})
 
 const signings = {
   first: 'signed',
@@ -147,6 +236,7 @@ function stepsOf(
   { receivedAtMs, progress }: Candidate,
   slot: Slot | undefined,
   check: CandidateCheck | undefined,
+  failed_at: string | null,
 ): readonly RecentStep[] {
   const signed = (slot?.attempts ?? []).map((attempt) => ({
     atMs: attempt.preparedAtMs,
@@ -155,7 +245,11 @@ function stepsOf(
   }))
   const events = progressEvents(progress)
   const early = events.filter(({ kind }) => kind === 'validated' || kind === 'selected').length
-  const texts = events.map((event) => ({ atMs: event.atMs, ...textOf(event) }))
+  const endedAtMs = failed_at === null ? undefined : Date.parse(failed_at)
+  const texts = events.map((event) => ({
+    atMs: event.kind === 'failed' || event.kind === 'rejected' ? endedAtMs : event.atMs,
+    ...textOf(event),
+  }))
   // By time, and as written where times are equal or a wall clock went back by less than it can
   // tell (R13).
   const steps = [

@@ -9,7 +9,7 @@ import type { Contracts } from '../../chain/round.js'
 import { type BlockHeader, ChainError, type Hex } from '../../ports.js'
 import { nonceBit } from '../../protocol/permit.js'
 import type { Address } from '../../protocol/schema.js'
-import type { ChainView } from './chain-view.js'
+import type { ChainView, Question } from './chain-view.js'
 import { lookAtHead } from './heads.js'
 import { readFirst, readSome } from './question-reads.js'
 import {
@@ -71,6 +71,8 @@ export interface LiveView extends ChainView {
   onHead(listener: () => void): () => void
   readonly rounds: RoundReader
   entry(questionId: Hex): RegistryEntry | undefined
+  /** The question as it was last read, from memory, also while it may have changed. */
+  peek(questionId: Hex): Question | undefined
   /** An operator's change of the registry holds from now on. */
   setEntry(entry: RegistryEntry): void
   removeEntry(questionId: Hex): void
@@ -225,6 +227,7 @@ export function createChainView(
     },
     rounds: state.rounds,
     entry: (questionId) => book.entries.get(questionId),
+    peek: (questionId) => book.held.peek(questionId)?.question,
     setEntry(entry) {
       setEntry(book, entry)
       state.unread.add(entry.questionId)
