@@ -1,23 +1,41 @@
 /** The token that acting on a served store takes (contract §6): a file for its owner's eyes only. */
 import { constants } from 'node:fs'
 import { open } from 'node:fs/promises'
-import { basename, dirname } from 'node:path'
+import { basename, dirname, join } from 'node:path'
 import type { Files, Random } from '../../ports.js'
 import { StorageError } from '../../protocol/errors.js'
-import { hexOf, publishFile, writeAll } from '../../storage/durable.js'
+import { fillTemporary, hexOf, writeAll } from '../../storage/durable.js'
+import { errorCode } from '../../storage/failures.js'
 
 const tokenBytes = 32
 
-/** The token in a file, made where there is none. StorageError as `readAdminToken`. */
+/**
+ * The token in a file, made where there is none. Gateways of one shared store may start in one
+ * folder at the same moment: the first one's token is everybody's. StorageError as
+ * `readAdminToken`.
+ */
 export async function ensureAdminToken(
   ports: { readonly files: Files; readonly random: Random },
   path: string,
 ): Promise<string> {
   if (!(await ports.files.exists(path))) {
-    const text = `${hexOf(ports.random.bytes(tokenBytes))}\n`
-    await publishFile(ports.files, dirname(path), basename(path), (handle) =>
+    const { files, random } = ports
+    const text = `${hexOf(random.bytes(tokenBytes))}\n`
+    const folder = dirname(path)
+    const name = `${basename(path)}.${hexOf(random.bytes(8))}`
+    await fillTemporary(files, folder, name, (handle) =>
       writeAll(handle, new TextEncoder().encode(text)),
     )
+    const temporary = join(folder, `${name}.tmp`)
+    try {
+      // A link, unlike a rename, never replaces the token that another one answers to already.
+      await files.link(temporary, path)
+    } catch (error) {
+      if (errorCode(error) !== 'EEXIST') throw error
+    } finally {
+      await files.remove(temporary)
+    }
+    await files.syncDir(folder)
   }
   return readAdminToken(path)
 }

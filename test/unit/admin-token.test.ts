@@ -1,0 +1,26 @@
+import { mkdtempSync, readdirSync, readFileSync, rmSync, statSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterEach, beforeEach, expect, test } from 'vitest'
+import { systemRandom } from '../../src/core/io/clock.js'
+import { systemFiles } from '../../src/core/io/files.js'
+import { ensureAdminToken } from '../../src/core/io/serving/admin-token.js'
+
+let folder: string
+beforeEach(() => {
+  folder = mkdtempSync(join(tmpdir(), 'proposer-token-'))
+})
+afterEach(() => rmSync(folder, { recursive: true, force: true }))
+
+test('contract §9: gateways that start in one folder at the same moment have one token', async () => {
+  const path = join(folder, 'admin.token')
+  const ports = { files: systemFiles, random: systemRandom }
+  for (let round = 0; round < 20; round++) {
+    const tokens = await Promise.all(Array.from({ length: 8 }, () => ensureAdminToken(ports, path)))
+    expect(new Set(tokens)).toEqual(new Set([readFileSync(path, 'utf8').trim()]))
+    expect(await ensureAdminToken(ports, path)).toBe(tokens[0])
+    expect(readdirSync(folder)).toEqual(['admin.token'])
+    expect(statSync(path).mode & 0o777).toBe(0o600)
+    rmSync(path)
+  }
+})
