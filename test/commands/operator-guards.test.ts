@@ -2,7 +2,7 @@
  * What an operator's command refuses by itself, with exit 2, before any store, gateway or chain is
  * opened (contract §6).
  */
-import { chmodSync, mkdirSync, writeFileSync } from 'node:fs'
+import { chmodSync, existsSync, mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { readAdminToken } from '../../src/core/io/serving/admin-token.js'
@@ -73,6 +73,40 @@ describe('contract §6: arguments of an operator', () => {
 
   test('a fold takes no reason, since it changes nothing that one could ask after', async () => {
     expect((await ask('operator', 'store', 'compact', '--reason', 'x')).code).toBe(2)
+  })
+})
+
+describe('contract §9, R5: a URL of a store', () => {
+  const url = (scheme: string) => `${scheme}://ops:canary-word@127.0.0.1:1/proposer`
+
+  test.each([
+    ['as a flag that there is not', ['operator', 'list', `--store=${url('postgres')}`]],
+    ['in place of gateway.json', ['operator', 'list', '--config', url('postgres')]],
+    [
+      'in place of its file',
+      ['operator', 'store', 'copy', '--from-file', url('postgres'), '--to', 'new'],
+    ],
+    ['to copy from', ['operator', 'store', 'copy', '--from', url('POSTGRES'), '--to', 'new']],
+    ['to copy to', ['operator', 'store', 'copy', '--from', 'old', '--to', url('mysql')]],
+  ])('with a password, %s, is exit 2 and not printed', async (_, argv) => {
+    for (const mode of [[], ['--json']]) {
+      const ran = await run(home.path, [...argv, ...mode])
+      expect(ran.code).toBe(2)
+      expect(ran.stdout + ran.stderr).not.toContain('canary-word')
+    }
+    expect(existsSync(join(home.path, 'new'))).toBe(false)
+  })
+
+  test('in the variable that names its file is exit 2 and not printed', async () => {
+    const one = `0x${'11'.repeat(20)}`
+    const requesters = [{ address: one, kind: 'uma-ctf-adapter' }]
+    const chain = { rpc_urls: ['http://127.0.0.1:1'], signed_proposer: one, oracles: [one] }
+    const config = join(home.path, 'gateway.json')
+    writeFileSync(config, JSON.stringify({ chain: { ...chain, requesters, tokens: [one] } }))
+    const env = { PROPOSER_STORE_URL_FILE: url('postgres') }
+    const ran = await run(home.path, ['operator', 'gateways', '--config', config], { env })
+    expect(ran.code).toBe(2)
+    expect(ran.stderr).not.toContain('canary-word')
   })
 })
 

@@ -65,6 +65,21 @@ describe('gateway.json', () => {
       { chain, store: './gateway-store', store_file: './url' },
       'store_file must be left out where "store" is given',
     ],
+    [
+      'a store whose scheme is in capitals',
+      { chain, store: 'POSTGRES://db/proposer' },
+      'store must be a folder, or a postgres:// URL',
+    ],
+    [
+      'a store after a space',
+      { chain, store: ' postgres://db/proposer' },
+      'store must be a folder, or a postgres:// URL',
+    ],
+    [
+      'a store in another database',
+      { chain, store: 'mysql://db/proposer' },
+      'store must be a folder, or a postgres:// URL',
+    ],
     ['a wrong type', { chain, listen: { port: '8787' } }, 'listen.port must be a port'],
     ['a port out of range', { chain, listen: { port: 65536 } }, 'listen.port must be a port'],
     [

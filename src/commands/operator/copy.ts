@@ -6,6 +6,7 @@ import { requireLocalDisk } from '../../core/io/files.js'
 import { fromCwd } from '../../core/io/home-paths.js'
 import { readStoreUrl } from '../../core/io/key-files.js'
 import { UsageError } from '../../core/protocol/errors.js'
+import { hasPassword, isDatabaseUrl, isStorePlace } from '../../core/protocol/url-secrets.js'
 import {
   type CopySource,
   copyRecords,
@@ -89,6 +90,8 @@ function print({ output }: Context, { from, to, copied, records, live }: Done): 
 
 const usage = (detail: string, hint: string) => new UsageError('usage', detail, { hint })
 
+const placesHint = 'name a folder, a postgres:// URL without a password, or a gateway.json'
+
 /** What a flag names. UsageError for a URL with a password: others see arguments (R5). */
 async function placeOf(
   context: Context,
@@ -102,17 +105,14 @@ async function placeOf(
   const urlFile = file ?? (named === undefined ? fallback : undefined)
   if (urlFile !== undefined)
     return { kind: 'database', url: await readStoreUrl(fromCwd(context.cwd, urlFile)) }
-  if (named === undefined || named === '')
-    throw usage(
-      `--${side} is missing`,
-      'name a folder, a postgres:// URL without a password, or a gateway.json',
-    )
-  if (/^postgres(ql)?:/.test(named)) {
-    if (!/^postgres(?:ql)?:\/\/[^/@]*:[^/@]*@/.test(named)) return { kind: 'database', url: named }
+  if (named === undefined || named === '') throw usage(`--${side} is missing`, placesHint)
+  if (hasPassword(named))
     throw new UsageError('password_in_url', `--${side} holds a password, which others can read`, {
       hint: `write the URL into a file of mode 0600, and give --${side}-file or PROPOSER_STORE_URL_FILE; change the password`,
     })
-  }
+  if (isDatabaseUrl(named)) return { kind: 'database', url: named }
+  if (!isStorePlace(named))
+    throw usage(`--${side} is neither a folder nor a postgres:// URL`, placesHint)
   // The variable stands before gateway.json for a gateway: here the file is meant itself.
   if (/\.jsonc?$/.test(named))
     return (await loadConfig({ ...context, storeUrlFile: undefined }, named)).place

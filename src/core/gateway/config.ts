@@ -8,6 +8,7 @@ import { type Contracts, requesterKinds } from '../chain/round.js'
 import { lowercaseAddresses } from '../protocol/address.js'
 import { UsageError } from '../protocol/errors.js'
 import { Address as AddressText, NonzeroAddress } from '../protocol/schema.js'
+import { isStorePlace } from '../protocol/url-secrets.js'
 import { type ConfigFault, faultsOf, isRecord } from './config-faults.js'
 import { parseCidr } from './front/client-address.js'
 import { WebhooksSection } from './webhooks.js'
@@ -111,9 +112,6 @@ const exactOrigin = (text: string) =>
 
 const defaultStore = './gateway-store'
 
-/** Configurations are copied about, and arguments are seen by everybody on the machine (R5). */
-const hasPassword = (text: string) => /^postgres(?:ql)?:\/\/[^/@]*:[^/@]*@/.test(text)
-
 /** The file, once the contracts of a profile are filled in. */
 // prefault, not default: the defaults of the keys inside come from one place.
 export const ConfigFile = z.strictObject({
@@ -131,7 +129,7 @@ export const ConfigFile = z.strictObject({
     })
     .prefault({}),
   store: path
-    .refine((text) => !hasPassword(text), {
+    .refine(isStorePlace, {
       params: {
         expected:
           'a folder, or a postgres:// URL without a password; one with a password stands in a file of mode 0600 that "store_file" names',

@@ -11,6 +11,7 @@ import { readStoreUrl } from '../io/key-files.js'
 import type { ExpectedChain, Hex, Machine } from '../ports.js'
 import { UsageError } from '../protocol/errors.js'
 import { shellWord } from '../protocol/text.js'
+import { isDatabaseUrl } from '../protocol/url-secrets.js'
 
 /** A configuration, and the folder that its paths are relative to. */
 export interface LoadedConfig {
@@ -110,7 +111,7 @@ async function placeOf(
 ): Promise<StorePlace> {
   if (named !== undefined) return databaseIn(resolve(cwd, named))
   if (file !== undefined) return databaseIn(resolve(folder, file))
-  return /^postgres(ql)?:/.test(store)
+  return isDatabaseUrl(store)
     ? { kind: 'database', url: store }
     : { kind: 'folder', folder: resolve(folder, store) }
 }

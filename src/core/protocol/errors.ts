@@ -3,6 +3,7 @@
  * answers with it, one HTTP status (contract §2, robustness §4). `named` marks the codes that the
  * service spec itself names; the others are ours.
  */
+import { withoutPasswords } from './url-secrets.js'
 
 /** Exit codes of the command line (contract §6). */
 export const exit = {
@@ -95,15 +96,17 @@ export interface FieldFault {
 
 /**
  * A failure with a stable `code`, a sentence for a person in `detail`, and what follows from it in
- * `meta`.
+ * `meta`. The sentence holds no password of a URL.
  */
 export class ProposerError extends Error {
+  readonly detail: string
   constructor(
     readonly code: string,
-    readonly detail: string,
+    detail: string,
     readonly meta: ErrorMeta,
   ) {
-    super(detail, meta.cause === undefined ? undefined : { cause: meta.cause })
+    super(withoutPasswords(detail), meta.cause === undefined ? undefined : { cause: meta.cause })
+    this.detail = this.message
     this.name = new.target.name
   }
 }

@@ -50,6 +50,26 @@ export function concealing(urls: readonly string[]): Conceal {
   return (text) => text.replace(pattern, '[hidden]')
 }
 
+/**
+ * A text without the passwords of URLs, wherever somebody put one: among the arguments, or in place
+ * of a file, where a path has one slash left of two (R5). Throws nothing.
+ */
+export const withoutPasswords = (text: string): string =>
+  text.replace(/(:\/{1,2}[^\s/:@]*):[^\s@]*@/g, '$1:[hidden]@')
+
+/** Configurations are copied about, and arguments are seen by everybody on the machine (R5). */
+export const hasPassword = (url: string): boolean => /^[^:]*:\/\/[^/@]*:[^/@]*@/.test(url)
+
+/**
+ * Whether a store may lie there: in a folder, or at a `postgres:` URL without a password (contract
+ * §9). Another URL is a slip: a folder of that name would be a second store, with none of the first
+ * one's candidates.
+ */
+export const isStorePlace = (text: string): boolean =>
+  isDatabaseUrl(text) ? !hasPassword(text) : !/^\s*[a-z][\w+.-]*:\/\//i.test(text)
+
+export const isDatabaseUrl = (text: string): boolean => /^postgres(ql)?:/.test(text)
+
 const queryValues = (pair: string) => {
   const split = pair.indexOf('=')
   return [pair.slice(split + 1), pair.slice(split + 1).replaceAll('+', ' ')]
