@@ -32,7 +32,7 @@ interface AccountFlags extends GlobalFlags, DryRunFlag {
 
 export const accountCommand = (context: Context): Command =>
   new Command('account')
-    .description('make and list encrypted keys of proposers')
+    .description('manage encrypted proposer keys')
     .addHelpText(
       'after',
       '\nExamples:\n  proposer account new hot\n  proposer account import cold --key-file ./key\n  proposer account list',
@@ -44,9 +44,9 @@ export const accountCommand = (context: Context): Command =>
 
 const newCommand = (context: Context) =>
   new Command('new')
-    .description('a fresh key in an encrypted keystore')
+    .description('create a key in an encrypted keystore')
     .argument('<name>')
-    .option('--password-file <file>', 'password of the keystore; asked for on a terminal')
+    .option('--password-file <file>', 'file with the keystore password; default: prompt')
     .option(...dryRunOption)
     .addHelpText('after', '\nExample:\n  proposer account new hot --password-file ./password')
     .action(async (name: string, _own: unknown, command: Command) => {
@@ -60,14 +60,12 @@ const newCommand = (context: Context) =>
 
 const importCommand = (context: Context) =>
   new Command('import')
-    .description(
-      'put a key you have into an encrypted keystore; asked for on a terminal where no file is named',
-    )
+    .description('import a key into an encrypted keystore; prompts for it unless a file is given')
     .argument('<name>')
-    .option('--key-file <file>', 'a file (0600) with 0x and 64 hex digits')
-    .option('--keystore <file>', 'a Web3 v3 keystore of another program')
-    .option('--keystore-password-file <file>', 'its password')
-    .option('--password-file <file>', 'password of the new keystore')
+    .option('--key-file <file>', 'key file (mode 0600): 0x and 64 hex digits')
+    .option('--keystore <file>', 'Web3 v3 keystore to import')
+    .option('--keystore-password-file <file>', 'file with its password')
+    .option('--password-file <file>', 'file with the password of the new keystore')
     .option(...dryRunOption)
     .addHelpText(
       'after',
@@ -134,7 +132,7 @@ async function newPassword(context: Context, passwordFile: string | undefined): 
     throw new UsageError('password_empty', 'the password is empty', {
       hint: 'run the command again with a password',
     })
-  if (password === (await askHidden(context, 'The same again: ', '--password-file <file>')))
+  if (password === (await askHidden(context, 'Repeat password: ', '--password-file <file>')))
     return password
   throw new UsageError('password_differs', 'the two passwords differ; nothing was written', {
     hint: 'run the command again',
@@ -161,7 +159,7 @@ const listCommand = (context: Context) =>
 
 const showCommand = (context: Context) =>
   new Command('show')
-    .description('the address of an account')
+    .description('show the address of an account')
     .argument('<name>')
     .addHelpText('after', '\nExample:\n  proposer account show hot')
     .action(async (name: string, _own: unknown, command: Command) => {

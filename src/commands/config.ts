@@ -40,7 +40,7 @@ export const configCommand = (context: Context): Command =>
 
 const getCommand = (context: Context) =>
   new Command('get')
-    .description('the value in force, wherever it comes from')
+    .description('show the effective value of a key')
     .argument('<key>', `one of ${keyNames.join(', ')}`)
     .addHelpText('after', '\nExample:\n  proposer config get gateway')
     .action(async (key: string, _own: unknown, command: Command) => {
@@ -61,7 +61,7 @@ const getCommand = (context: Context) =>
 
 const setCommand = (context: Context) =>
   new Command('set')
-    .description('keep a value in the selected profile; a new name of a profile makes one')
+    .description('set a value in the selected profile; creates the profile if needed')
     .argument('<key>', `one of ${keyNames.join(', ')}`)
     .argument('<value>')
     .option(...dryRunOption)
@@ -85,7 +85,7 @@ const setCommand = (context: Context) =>
 
 const unsetCommand = (context: Context) =>
   new Command('unset')
-    .description('forget a value of the selected profile')
+    .description('unset a value of the selected profile')
     .argument('<key>', `one of ${keyNames.join(', ')}`)
     .option(...dryRunOption)
     .addHelpText('after', '\nExample:\n  proposer config unset rpc-url')
@@ -129,8 +129,8 @@ async function change(
 
 const listCommand = (context: Context) =>
   new Command('list')
-    .description('every setting, as it is in force')
-    .option('--origin', 'tell where each value comes from')
+    .description('list effective settings')
+    .option('--origin', 'show where each value comes from')
     .addHelpText('after', '\nExample:\n  proposer config list --origin')
     .action(async (own: { origin?: boolean }, command: Command) => {
       const settings = await resolveSettings(context, command.optsWithGlobals<GlobalFlags>())
@@ -171,7 +171,7 @@ const unsetText = (key: string) =>
 
 const pathCommand = (context: Context) =>
   new Command('path')
-    .description('where the file is')
+    .description('print the path of config.json')
     .addHelpText('after', '\nExample:\n  proposer config path')
     .action(async (_own: unknown, command: Command) => {
       const home = homeSetting(context, command.optsWithGlobals<GlobalFlags>()).value

@@ -37,11 +37,11 @@ export const demoCommand = (context: Context): Command =>
     )
     .option(
       '--gateways <number>',
-      '2: two gateways on one PostgreSQL, of which the leader is killed in the middle; default: 1',
+      'number of gateways; 2 share one PostgreSQL, and the leader is killed midway; default: 1',
     )
     .option(
       '--store-url <postgres://…>',
-      'with two gateways: an empty database, in place of a server of its own; no password in it',
+      'with two gateways: use this empty database instead of a server of its own; no password in the URL',
     )
     .addHelpText(
       'after',

@@ -24,7 +24,7 @@ import { dateText, publicUrl, visible } from './terminal/render.js'
 export const devchainCommand = (context: Context): Command => {
   const devchain = new Command('devchain')
     .description(
-      'a development chain with contracts, funded accounts and open questions; or an act on a running one',
+      'run a development chain with contracts, funded accounts and open questions, or control a running one',
     )
     .addCommand(startCommand(context), { isDefault: true })
     .addHelpText(
@@ -45,11 +45,14 @@ interface StartFlags {
 
 const startCommand = (context: Context) =>
   new Command('start')
-    .description('start a chain and keep it until SIGINT, SIGTERM or SIGHUP')
-    .option('--port <number>', 'where it listens on the loopback address; 0: a free port', '8545')
-    .option('--questions <number>', 'how many example questions are open', '12')
-    .option('--chain-id <number>', 'the id of the chain', '31337')
-    .option('--write <folder>', 'put gateway.json, trust.json, questions.json and key files there')
+    .description('run a chain until SIGINT, SIGTERM or SIGHUP')
+    .option('--port <number>', 'port to listen on; 0 picks a free port', '8545')
+    .option('--questions <number>', 'number of example questions', '12')
+    .option('--chain-id <number>', 'chain id', '31337')
+    .option(
+      '--write <folder>',
+      'write gateway.json, trust.json, questions.json and key files to this folder',
+    )
     .addHelpText('after', '\nExample:\n  proposer devchain start --port 0 --write ./dev --json')
     .action(async ({ port, questions, chainId, write }: StartFlags, command: Command) => {
       const options = {

@@ -32,9 +32,7 @@ import { counted, fold, visible } from './terminal/render.js'
 
 export const doctorCommand = (context: Context): Command =>
   addSignerFlags(new Command('doctor'))
-    .description(
-      'check everything a proposal needs, and say how to mend what fails; exit 2 where something does',
-    )
+    .description('check everything a proposal needs, and suggest fixes; exit 2 if a check fails')
     .addHelpText(
       'after',
       "\nChanges nothing, and costs one item of the gateway's budget.\n\nExample:\n  proposer doctor --rpc-url http://127.0.0.1:8545",
@@ -57,7 +55,7 @@ export const doctorCommand = (context: Context): Command =>
         throw new UsageError(
           'doctor_found_faults',
           `${failed.length} of ${checks.length} checks failed: ${[...new Set(failed)].join(', ')}`,
-          { hint: 'mend what fails from the top down, then run `proposer doctor` again' },
+          { hint: 'fix the failures above in order, then rerun `proposer doctor`' },
         )
       })
     })

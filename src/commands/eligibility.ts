@@ -9,11 +9,11 @@ import type { Context } from './terminal/context.js'
 
 export const eligibilityCommand = (context: Context): Command =>
   new Command('eligibility')
-    .description('ask the gateway whether a wallet may propose; exit 4 when it may not')
-    .argument('[address]', 'the wallet; default: the selected account')
+    .description('ask the gateway whether a wallet may propose; exit 4 if it may not')
+    .argument('[address]', 'wallet address; default: the selected account')
     .option(
       '--password-file <file>',
-      'password of the keystore, where its file does not tell the address',
+      'file with the keystore password, if its file does not name the address',
     )
     .addHelpText(
       'after',

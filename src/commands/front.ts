@@ -95,14 +95,14 @@ function failureOf(error: unknown, { aborted, reason }: AbortSignal): ProposerEr
       `the chain's node did not answer as needed: ${error.message}`,
       {
         retryable: error.kind === 'unavailable',
-        hint: 'look at --rpc-url, wait, and run the same command again',
+        hint: 'check --rpc-url and retry later',
       },
     )
   if (error instanceof TransportError)
     return new UnavailableError(
       'gateway_unreachable',
       `no answer from the gateway (${error.code})`,
-      'look at --gateway, wait, and run the same command again',
+      'check --gateway and retry later',
     )
   const code = codeOf(error)
   if (code === undefined || !diskCodes.has(code)) return unforeseen(error)
@@ -110,7 +110,7 @@ function failureOf(error: unknown, { aborted, reason }: AbortSignal): ProposerEr
   return new StorageError(
     'storage_failed',
     `${typeof path === 'string' ? path : 'a file'} cannot be used (${code})`,
-    'look at the permissions and the room on the disk, then run the same command again',
+    'check permissions and free disk space, then retry',
   )
 }
 
@@ -156,9 +156,8 @@ const hintOf: Readonly<Record<ExitCode, string>> = {
   [exit.unknown]: 'send the saved payload again with `proposer replay`; do not sign again',
   [exit.failed]: 'look at `proposer status` for what to do next',
   [exit.pending]: 'poll again with `proposer poll`, or give it longer with --timeout',
-  [exit.storage]:
-    'look at the permissions and the room on the disk, then run the same command again',
-  [exit.deferred]: 'wait, then run the same command again: it sends the same saved bytes',
+  [exit.storage]: 'check permissions and free disk space, then retry',
+  [exit.deferred]: 'retry later: it sends the same saved bytes',
   [exit.interrupted]: 'run the same command again to go on',
 }
 

@@ -24,7 +24,7 @@ import { amountText, fields, visible } from './terminal/render.js'
 
 export const fundsCommand = (context: Context): Command =>
   addSignerFlags(new Command('funds'))
-    .description('balance, Permit2 allowance, what open authorizations reserve, and what is free')
+    .description('show balance, Permit2 allowance, reserved and free amounts')
     .addHelpText(
       'after',
       '\nExamples:\n  proposer funds --rpc-url http://127.0.0.1:8545\n  proposer funds approve --amount 750usdc',
@@ -124,13 +124,13 @@ interface ApproveFlags extends TransactionFlags {
 const approveCommand = (context: Context) =>
   addTransactionFlags(new Command('approve'))
     .description(
-      'let Permit2 move the token, once per wallet and token; each use still needs a signature',
+      'allow Permit2 to move the token, once per wallet and token; each use still needs a signature',
     )
     .option(
       '--amount <amount|unlimited>',
       'such as 15000usdc; default: unlimited, as wallets commonly give it',
     )
-    .option('--token <address>', 'which pinned token, where there are several')
+    .option('--token <address>', 'pinned token, if there are several')
     .addHelpText(
       'after',
       '\nExamples:\n  proposer funds approve --amount 750usdc\n  proposer funds approve --amount 750usdc --print\n  proposer funds approve --amount unlimited',

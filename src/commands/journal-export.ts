@@ -19,9 +19,9 @@ export const exportCommand = (
   load: (command: Command) => Promise<JournalView>,
 ): Command =>
   new Command('export')
-    .description('one line of JSON an authorization, or CSV, oldest first')
-    .option('--csv', 'comma-separated values (RFC 4180) with a header')
-    .option('--reveal-signature', 'the payloads too, with their signatures')
+    .description('export authorizations as NDJSON or CSV, oldest first')
+    .option('--csv', 'print CSV (RFC 4180) with a header')
+    .option('--reveal-signature', 'include payloads and their signatures')
     .addHelpText(
       'after',
       '\nAmounts are raw token units, times UTC.\n\nExamples:\n  proposer journal export > journal.ndjson\n  proposer journal export --csv > journal.csv',

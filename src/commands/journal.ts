@@ -131,9 +131,9 @@ const entryAmount = ({ amount, chain_id: chainId, token }: Entry) =>
 
 const showCommand = (context: Context) =>
   new Command('show')
-    .description('one authorization with its attempts')
+    .description('show one authorization with its attempts')
     .argument('<id>', 'journal id or candidate id')
-    .option('--reveal-signature', 'the payload too, with its signature')
+    .option('--reveal-signature', 'include the payload and its signature')
     .addHelpText(
       'after',
       '\nExample:\n  proposer journal show 6208acd7ce14-1 --reveal-signature --json',
@@ -178,7 +178,7 @@ const showCommand = (context: Context) =>
 const verifyCommand = (context: Context) =>
   new Command('verify')
     .description(
-      'prove every checksum, and that no rule of signing and sending was broken; exit 74 names the damaged file, or rule and ids',
+      'verify checksums and the rules of signing and sending; exit 74 names the damaged file, or rule and ids',
     )
     .addHelpText('after', '\nExample:\n  proposer journal verify')
     .action(async (_own: unknown, command: Command) => {

@@ -28,7 +28,7 @@ export interface TransactionFlags extends SessionFlags {
 /** Flags of the verbs that send a transaction, beside those of signing. */
 export function addTransactionFlags(command: Command): Command {
   return command
-    .option('--print', 'print the calldata for a wallet outside instead of sending')
+    .option('--print', 'print the calldata for an external wallet instead of sending')
     .option('--dry-run', 'show what would be sent and what it may cost; send nothing')
 }
 

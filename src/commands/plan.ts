@@ -37,17 +37,17 @@ interface PlanFlags extends GlobalFlags, FormatFlags {
 
 export const planCommand = (context: Context): Command =>
   addFormatFlag(new Command('plan'))
-    .description('show what a batch costs in items, windows and time; asks no network')
-    .argument('<file|count>', 'the batch input (- for stdin), or how many proposals there will be')
+    .description('estimate rate-limit use and time of a batch; no network access')
+    .argument('<file|count>', 'batch input (- for stdin), or number of proposals')
     .option(
       '--no-context',
-      'contexts come from a chain or a file, which costs nothing (as with --rpc-url)',
+      'do not count contexts: they come from a node or a file (as with --rpc-url)',
     )
-    .option('--no-wait', 'without the polling pass after submission')
-    .option('--limit <items>', 'items per window; default: what the gateway last told, else 120')
+    .option('--no-wait', 'do not count polling after submission')
+    .option('--limit <items>', 'items per window; default: last reported by the gateway, else 120')
     .option(
       '--window <duration>',
-      'length of a window, such as 60 or 1m; default: what the gateway last told, else 60',
+      'length of a window, such as 60 or 1m; default: last reported by the gateway, else 60',
     )
     .addHelpText(
       'after',

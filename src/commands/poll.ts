@@ -30,20 +30,17 @@ interface PollFlags extends SessionFlags {
 export const pollCommand = (context: Context): Command =>
   addExecutorFlags(new Command('poll'))
     .description(
-      'follow candidates until they are executed or failed; exit 7 where one failed, 8 where the time ran out',
+      'follow candidates until they are executed or failed; exit 7 if one failed, 8 on timeout',
     )
-    .argument('[candidate-id...]', 'default: every accepted one in the journal')
-    .option('--all', 'every candidate the journal knows to be accepted and not done')
+    .argument('[candidate-id...]', 'candidate ids; default: every accepted one in the journal')
+    .option('--all', 'every accepted candidate in the journal that is not done')
     // Its own refusal, with its own code, is older than the choices.
     .addOption(
-      new Option('--until <stage>', 'stop as soon as all have come this far')
+      new Option('--until <stage>', 'stop when all have reached this stage')
         .choices(stages)
         .argParser((text) => text),
     )
-    .option(
-      '--question <id>',
-      'the question of candidates that the journal does not know, where it is wanted in the answer',
-    )
+    .option('--question <id>', 'question of candidates that are not in the journal')
     .addHelpText(
       'after',
       '\nExamples:\n  proposer poll --all --timeout 300\n  proposer poll 3f2b8c1e-8d5a-4a52-9c3d-0a1b2c3d4e5f --until confirmed',

@@ -17,14 +17,14 @@ const foregroundVerbs = new Set(['demo', 'serve', 'devchain'])
  * `takesValue`.
  */
 const everywhere = [
-  ['--gateway <url>', 'the gateway to talk to'],
-  ['--local <gateway.json>', 'run the gateway of this configuration in this process instead'],
-  ['--profile <name>', 'which profile of the configuration to use'],
-  ['--home <dir>', 'folder of journal, keystores, trust and configuration'],
+  ['--gateway <url>', 'gateway URL'],
+  ['--local <gateway.json>', 'run the gateway of this configuration in-process instead'],
+  ['--profile <name>', 'configuration profile to use'],
+  ['--home <dir>', 'folder for journal, keystores, trust and configuration'],
   ['--account <name>', 'keystore of the proposer'],
-  ['--rpc-url <url>', 'a JSON-RPC node of the chain'],
-  ['--trust <file>', 'the pinned contracts'],
-  ['--timeout <duration>', 'give up waiting after this long: 120, 90m or 2h30m'],
+  ['--rpc-url <url>', 'JSON-RPC URL of a node'],
+  ['--trust <file>', 'file of the pinned contracts'],
+  ['--timeout <duration>', 'stop waiting after this time: 120, 90m or 2h30m'],
   ['--json', 'one JSON document on stdout'],
   ['--ndjson', 'one JSON line per item as it settles'],
   ['-q, --quiet', 'no notes and no progress'],

@@ -15,9 +15,9 @@ import { fields } from './terminal/render.js'
 
 export const replayCommand = (context: Context): Command =>
   addExecutorFlags(new Command('replay'))
-    .description('send the saved payloads again whose outcome is unknown or deferred; never signs')
-    .argument('[journal-id...]', 'default: all of them')
-    .option('--all', 'every unknown or deferred one')
+    .description('resend saved payloads with unknown or deferred outcome; never signs')
+    .argument('[journal-id...]', 'journal ids; default: all')
+    .option('--all', 'every one with unknown or deferred outcome')
     .option(...dryRunOption)
     .addHelpText('after', '\nExample:\n  proposer replay --all')
     .action(async (ids: string[], _own: unknown, command: Command) => {

@@ -23,9 +23,12 @@ import { fields } from './terminal/render.js'
 export const revokeCommand = (context: Context): Command =>
   addSignerFlags(addTransactionFlags(new Command('revoke')))
     .description(
-      'cancel the nonces of authorizations on the chain, so that their signatures are worth nothing',
+      'cancel the nonces of authorizations on chain, so that their signatures become invalid',
     )
-    .argument('<journal-id...>', 'of one account; `proposer journal list --open` shows them')
+    .argument(
+      '<journal-id...>',
+      'journal ids of one account; `proposer journal list --open` shows them',
+    )
     .addHelpText(
       'after',
       '\nA proposal that is executed first is executed all the same: what became of each is read again in finalized state and journaled. Only then sign anew: `proposer submit <identifier> --outcome <p1|p2|p3>`, or at once with --supersede <journal-id>.\n\nExamples:\n  proposer revoke 6208acd7ce14-1 --rpc-url http://127.0.0.1:8545\n  proposer revoke 6208acd7ce14-1 6208acd7ce14-2 --print',

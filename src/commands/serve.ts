@@ -82,20 +82,11 @@ export const serveCommand = (context: Context): Command =>
   new Command('serve')
     .description('run the gateway until SIGINT, SIGTERM or SIGHUP')
     .option('--config <gateway.json>', 'its configuration', undefined)
-    .option(
-      '--dev',
-      'a chain of its own, funded accounts, example questions and a temporary store instead',
-    )
-    .option('--port <number>', 'where it listens; 0: free ports, for the admin listener too')
-    .option(
-      '--host <address>',
-      'which address it listens on; beyond loopback put a TLS proxy before it',
-    )
-    .option('--questions <number>', 'with --dev: how many example questions are open; default: 12')
-    .option(
-      '--faults <script.json>',
-      'with --dev: calls that go wrong as the script says, to test a client of yours against',
-    )
+    .option('--dev', 'run against a throwaway dev chain with funded accounts')
+    .option('--port <number>', 'port to listen on; 0 picks free ports')
+    .option('--host <address>', 'address to listen on; beyond loopback put a TLS proxy in front')
+    .option('--questions <number>', 'with --dev: number of example questions; default: 12')
+    .option('--faults <script.json>', 'with --dev: inject the faults of a script, to test a client')
     .option(
       '--set <key=value>',
       'override a dotted key of gateway.json; may be repeated',
@@ -104,22 +95,19 @@ export const serveCommand = (context: Context): Command =>
     )
     .option(
       '--check',
-      'look at configuration, key, chain, store and ports, tell each fault with its fix, and serve nothing',
+      'check configuration, key, chain, store and ports, report each fault with its fix, and exit',
     )
     .option(
       '--executor-account <name>',
-      'keystore of the executor, in place of the key that gateway.json names',
+      'keystore of the executor, instead of the key in gateway.json',
     )
-    .option('--executor-password-file <file>', 'its password')
+    .option('--executor-password-file <file>', 'file with its password')
     .option(
       '--log',
-      'one JSON line per request and change of state on stderr; on by itself where stderr is no terminal',
+      'log one JSON line per request and state change to stderr; default unless stderr is a terminal',
     )
-    .option('--no-log', 'no such lines')
-    .option(
-      '--log-level <level>',
-      'debug, info, warn or error: leave out what is less grave; default: info',
-    )
+    .option('--no-log', 'do not log')
+    .option('--log-level <level>', 'minimum level: debug, info, warn or error; default: info')
     .addHelpText(
       'after',
       '\nExamples:\n  proposer serve --dev\n  proposer serve --config gateway.json --check\n  proposer serve --config gateway.json --set budget.per_ip_items=500\n  proposer serve --dev --faults script.json',

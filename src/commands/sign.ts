@@ -50,9 +50,12 @@ export const signCommand = (context: Context): Command =>
       .option('-o, --output <file>', 'write the payload there; - prints the payload alone')
       .option(
         '--typed-data',
-        'print EIP-712 JSON for a wallet outside; its nonce is reserved and its question held',
+        'print EIP-712 JSON for an external wallet; reserves its nonce and question',
       )
-      .option('--signature <hex>', 'bring back what that wallet answered; - reads it from stdin'),
+      .option(
+        '--signature <hex>',
+        'attach the signature the wallet returned; - reads it from stdin',
+      ),
   )
     .addHelpText(
       'after',

@@ -10,9 +10,9 @@ import type { Context } from './terminal/context.js'
 
 export const statusCommand = (context: Context): Command =>
   new Command('status')
-    .description('show one candidate; exit 7 where it failed')
-    .argument('<candidate-id>', 'as the acknowledgement gave it')
-    .option('--question <id>', 'its question, where the journal does not know the candidate')
+    .description('show one candidate; exit 7 if it failed')
+    .argument('<candidate-id>', 'id from the acknowledgement')
+    .option('--question <id>', 'its question, if the candidate is not in the journal')
     .addHelpText('after', '\nExample:\n  proposer status 3f2b8c1e-8d5a-4a52-9c3d-0a1b2c3d4e5f')
     .action(async (candidateId: string, _own: unknown, command: Command) => {
       const flags = command.optsWithGlobals<SessionFlags & { question?: string }>()

@@ -39,7 +39,7 @@ export const trustCommand = (context: Context): Command =>
 
 const showCommand = (context: Context) =>
   new Command('show')
-    .description('what is pinned, and in which file')
+    .description('show the pins, and their file')
     .addHelpText('after', '\nExample:\n  proposer trust show')
     .action(async (_own: unknown, command: Command) => {
       await withSession(context, command.optsWithGlobals<SessionFlags>(), async (session) => {
@@ -92,8 +92,8 @@ interface InitFlags extends SessionFlags, DryRunFlag {
 
 const initCommand = (context: Context) =>
   new Command('init')
-    .description('write the pins of the selected profile; what is pinned there already stays')
-    .argument('[identifier]', 'pin what the gateway names for this question, after you have agreed')
+    .description('write the pins of the selected profile; existing pins stay')
+    .argument('[identifier]', 'pin what the gateway names for this question, after confirmation')
     .option(
       '--from <file>',
       'a trust.json, the ready line of a development chain, or its dev object; - for stdin',
@@ -345,9 +345,7 @@ function kindOf(data: BatchSigningData): string {
 
 const verifyCommand = (context: Context) =>
   new Command('verify')
-    .description(
-      'ask the chain whether the pinned contracts are what they should be; exit 2 where they are not',
-    )
+    .description('verify the pinned contracts on chain; exit 2 if one differs')
     .addHelpText('after', '\nExample:\n  proposer trust verify --rpc-url http://127.0.0.1:8545')
     .action(async (_own: unknown, command: Command) => {
       await withSession(context, command.optsWithGlobals<SessionFlags>(), async (session) => {

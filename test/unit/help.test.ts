@@ -115,7 +115,7 @@ describe('contract §6: help', () => {
       )
     }
     expect((await run(home.path, ['poll', '--help'])).stdout.replace(/\s+/g, ' ')).toContain(
-      '--until <stage> stop as soon as all have come this far; one of validated, selected, submitted, confirmed, indexed',
+      '--until <stage> stop when all have reached this stage; one of validated, selected, submitted, confirmed, indexed',
     )
   })
 
@@ -219,7 +219,7 @@ describe('what `npm run manual` writes is up to date', () => {
         'proposer operator allow 0x8ba1f109551bd432803012645ac136ddd64dba72 \\\n',
       )
       expect(made.stdout).toMatch(
-        /--until <stage>\s+stop as soon as all have come this far; one of validated/,
+        /--until <stage>\s+stop when all have reached this stage; one of validated/,
       )
       expect(made.stdout).toMatch(/EXIT STATUS[\s\S]* {3}6 +The outcome is unknown/)
       expect(made.stdout).not.toMatch(/\\\(|\\\[u/)

@@ -8,7 +8,7 @@ import { batchSubmitCommand } from './submit.js'
 
 export const batchCommand = (context: Context): Command =>
   new Command('batch')
-    .description('many proposals from one file: NDJSON, a JSON array or CSV')
+    .description('sign, send and follow many proposals from a file: NDJSON, a JSON array or CSV')
     .addCommand(batchContextCommand(context))
     .addCommand(batchSignCommand(context))
     .addCommand(batchSubmitCommand(context))

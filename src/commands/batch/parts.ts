@@ -55,15 +55,15 @@ export function addBatchFlags(command: Command): Command {
   return addRequesterFlag(addSignerFlags(addFormatFlag(command)))
     .option(
       '--headroom <percent>',
-      'authorize this much more than the bond, in case it is raised; default: 0',
+      'authorize this much above the bond, in case it is raised; default: 0',
     )
     .option(
       '--max-amount <amount>',
       'refuse to authorize more than this for one row; headroom is cut to it',
     )
     .option('--max-spend <amount>', 'refuse to authorize more than this for all rows together')
-    .option('--fit', 'sign the first rows that the limit and the wallet cover, instead of none')
-    .option('--context <file>', 'contexts to sign for, as `batch context --json` printed them')
+    .option('--fit', 'sign the first rows that limit and wallet cover, instead of none')
+    .option('--context <file>', 'contexts to sign, from `batch context --json`')
     .option('--dry-run', 'show what would happen; sign and send nothing')
 }
 

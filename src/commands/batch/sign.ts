@@ -27,9 +27,12 @@ interface SignFlags extends BatchFlags {
 export const batchSignCommand = (context: Context): Command =>
   addBatchFlags(
     new Command('sign')
-      .description('sign many proposals and save them in the journal; nothing is sent')
+      .description('sign many proposals and save them in the journal; send nothing')
       .argument('<file>', 'rows to sign; - for stdin')
-      .option('-o, --output <file>', 'write the signed items there, one a line; default: stdout'),
+      .option(
+        '-o, --output <file>',
+        'write signed items to this file, one per line; default: stdout',
+      ),
   )
     .addHelpText(
       'after',

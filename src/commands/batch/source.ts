@@ -21,10 +21,9 @@ export interface FormatFlags {
 /** `--format`, for inputs that neither name nor first byte tell about. */
 export function addFormatFlag(command: Command): Command {
   return command.addOption(
-    new Option(
-      '--format <format>',
-      'of the input; default: by its extension or first byte',
-    ).choices(batchFormats),
+    new Option('--format <format>', 'input format; default: from extension or first byte').choices(
+      batchFormats,
+    ),
   )
 }
 

@@ -18,8 +18,8 @@ interface StatusFlags extends SessionFlags, FormatFlags {
 
 export const batchStatusCommand = (context: Context): Command =>
   addExecutorFlags(addFormatFlag(new Command('status')))
-    .description('show many candidates; exit 7 where one failed')
-    .argument('<file>', 'candidate ids one a line, or results of `batch submit`; - for stdin')
+    .description('show many candidates; exit 7 if one failed')
+    .argument('<file>', 'candidate ids, one per line, or results of `batch submit`; - for stdin')
     .option('--wait', 'poll until every candidate is executed or failed')
     .addHelpText(
       'after',

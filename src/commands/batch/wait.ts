@@ -86,7 +86,7 @@ async function shown(
   total: number,
   ask: (shows: Pick<BatchFollowOptions, 'onLook' | 'onWait'>) => Promise<BatchPolled>,
 ): Promise<BatchPolled> {
-  const text = (done: number, of: number) => `waiting for the end: ${progressText(done, of, [])}`
+  const text = (done: number, of: number) => `waiting for execution: ${progressText(done, of, [])}`
   const progress = output.progress(text(0, total))
   let isBudgetTold = false
   try {

@@ -9,7 +9,7 @@ import { type Shell, scripts, shells } from './scripts.js'
 export const completionCommand = (context: Context): Command =>
   new Command('completion')
     .description(
-      'print what teaches a shell the commands, flags, accounts and ids; it reads them from this machine and asks no network',
+      'generate a completion script for commands, flags, accounts and ids; reads this machine only, no network',
     )
     .addArgument(new Argument('<shell>', 'which shell').choices(shells))
     .addHelpText(

@@ -17,7 +17,7 @@ const exitTexts: Readonly<Record<ExitCode, string>> = {
   [exit.reconcile]: 'A conflict, or another open authorization: reconcile.',
   [exit.unknown]: 'The outcome is unknown: replay the saved payload, never sign again.',
   [exit.failed]: 'The candidate failed.',
-  [exit.pending]: 'Still pending when the time given ran out.',
+  [exit.pending]: 'Still pending when the time limit was reached.',
   [exit.storage]: 'Store or journal damaged, locked or not writable.',
   [exit.deferred]: 'Not admitted, or no answer: the same command later sends the same bytes.',
   [exit.interrupted]: 'Interrupted; nothing is unknown.',

@@ -32,31 +32,26 @@ export const conformanceCommand = (context: Context): Command =>
     addSignerFlags(
       new Command('conformance')
         .description(
-          'check a gateway against the service spec, rule by rule; exit 3 where it breaks one',
+          'check a gateway against the service spec, rule by rule; exit 3 if it breaks one',
         )
         .argument('[url]', 'base URL of the gateway; or --gateway, --local, --dev-ready')
-        .option(
-          '--question <id|slug>',
-          'an open question that may be proposed on; may be repeated',
-          gather,
-          [],
-        )
+        .option('--question <id|slug>', 'open question to propose on; may be repeated', gather, [])
         .option(
           '--dev-ready <file>',
-          'all of it from the ready line of `serve --dev --json` (- for stdin); allows execution and overrun',
+          'take everything from the ready line of `serve --dev --json` (- for stdin); allows execution and overrun',
         )
-        .option('--read-only', 'only what sends nothing that could be admitted')
-        .option('--allow-execution', 'also what executes a proposal on chain')
-        .option('--overrun-budget', 'also what overruns the budget; the window is waited out')
-        .option('--max-amount <amount>', 'cap on the amount of the proposal that executes')
+        .option('--read-only', 'run only checks that submit nothing')
+        .option('--allow-execution', 'also run checks that execute a proposal on chain')
+        .option('--overrun-budget', 'also exceed the rate limit; waits for its window to end')
+        .option('--max-amount <amount>', 'maximum amount of the executed proposal')
         .option(
           '--only <id|family>',
-          'only these checks, or all of a section, such as 2.7; may be repeated',
+          'run only these checks or sections, such as 2.7; may be repeated',
           gather,
           [],
         )
-        .option('--list', 'print the checks and what each is about, and check nothing')
-        .option('--junit <file>', 'write JUnit XML too; - for stdout instead of TAP'),
+        .option('--list', 'list the checks with what each is about, and exit')
+        .option('--junit <file>', 'also write JUnit XML; - for stdout instead of TAP'),
     ),
   )
     .addHelpText(

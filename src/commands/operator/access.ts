@@ -180,7 +180,7 @@ export async function act(
       throw inUse(
         store,
         holder === undefined ? 'another process' : holderText(holder),
-        'wait until it is done, then run the same command again',
+        'wait until it is done, then retry',
       )
     await clock.sleep(pauseMs, signal)
   }
@@ -304,7 +304,7 @@ function unreachable(reason: string): never {
   throw new UnavailableError(
     'state_unavailable',
     `this store is new, and which chain it is for cannot be found out: ${reason}`,
-    { hint: 'look at chain.rpc_urls, then run the same command again; nothing was changed' },
+    { hint: 'check chain.rpc_urls, then retry; nothing was changed' },
   )
 }
 

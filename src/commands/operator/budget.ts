@@ -24,7 +24,7 @@ type Budget = z.infer<typeof Budget>
 
 export const budgetCommand = (context: Context) =>
   new Command('budget')
-    .description('items spent in the window that is open, and the limits')
+    .description('show rate-limit use of the open window, and the limits')
     .addHelpText('after', '\nExample:\n  proposer operator budget')
     .action(async (_own: unknown, command: Command) => {
       const { store, timeoutMs, loaded } = await siteOf(context, command)

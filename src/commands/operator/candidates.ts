@@ -140,7 +140,7 @@ async function newest(
 
 export const showCommand = (context: Context) =>
   new Command('show')
-    .description('one candidate as the store holds it')
+    .description('show one candidate as stored')
     .argument('<candidate-id>')
     .addHelpText(
       'after',

@@ -27,11 +27,11 @@ interface CopyFlags {
 export const copyCommand = (context: Context) =>
   new Command('copy')
     .description(
-      'copy a store that no gateway serves to another place, and compare it record by record; a copy that was cut off goes on',
+      'copy a store that no gateway serves, and compare it record by record; resumes an interrupted copy',
     )
     .option('--from <place>', 'a folder, a postgres:// URL, or a gateway.json that names one')
-    .option('--to <place>', 'the same, for the target: an empty place, or one this copy has begun')
-    .option('--from-file <file>', 'a file of mode 0600 with the URL, where it has a password')
+    .option('--to <place>', 'the same for the target: empty, or an interrupted copy')
+    .option('--from-file <file>', 'file (mode 0600) with the URL, if it has a password')
     .option('--to-file <file>', 'the same for the target; default: PROPOSER_STORE_URL_FILE')
     .addHelpText(
       'after',

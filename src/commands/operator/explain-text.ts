@@ -108,7 +108,7 @@ const sentences: Partial<Record<ExplainedEvent['event'], readonly string[]>> = {
   fell_back: ['a reorganisation took back "{from}": submitted again by', '{hash}'],
   indexed: ['on the chain: ProposePrice is log {event_index} of its block'],
   wallet_allowed: ['operator: its wallet may propose: {reason}'],
-  wallet_disallowed: ['operator: its wallet may not propose any more: {reason}'],
+  wallet_disallowed: ['operator: its wallet was removed from the allowlist: {reason}'],
   question_set: ['operator: the entry of its question was set: {reason}'],
   question_removed: ['operator: the entry of its question was removed: {reason}'],
   store_repaired: ['operator: the store was repaired, {lost_bytes} bytes given up: {reason}'],

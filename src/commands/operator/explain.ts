@@ -25,12 +25,9 @@ const tokenMs = 3_000
 
 export const explainCommand = (context: Context) =>
   new Command('explain')
-    .description('the whole way of one candidate, and what comes next')
+    .description('explain the history of a candidate, and what comes next')
     .argument('<candidate-id>')
-    .option(
-      '--offline',
-      'ask no node how the token writes its amounts; they are told in raw units then',
-    )
+    .option('--offline', 'do not ask a node for token units; show amounts in raw units')
     .addHelpText(
       'after',
       '\nExample:\n  proposer operator candidates explain 3f2b8c1e-8d5a-4a52-9c3d-0a1b2c3d4e5f',

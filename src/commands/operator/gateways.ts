@@ -20,7 +20,7 @@ const goneMs = 30_000
 export const gatewaysCommand = (context: Context) =>
   new Command('gateways')
     .description(
-      'the gateways of a store in PostgreSQL: who is there, who leads, how far each has read',
+      'list the gateways of a PostgreSQL store: which run, which leads, how far each has read',
     )
     .addHelpText('after', '\nExample:\n  proposer operator gateways --json')
     .action(async (_own: unknown, command: Command) => {
@@ -83,7 +83,7 @@ const listenerMs = 5_000
 
 export const resignCommand = (context: Context) =>
   new Command('resign')
-    .description('end the lease of the gateway that leads, so that another one executes')
+    .description('end the lease of the leading gateway, so that another one executes')
     .option(...reasonOption)
     .option(...byOption)
     .option(...dryRunOption)

@@ -36,8 +36,8 @@ const decisionOf = <Otherwise>(decision: OperatorDecision | undefined, otherwise
 
 export const walletsListCommand = (context: Context) =>
   new Command('list')
-    .description('who may propose since when and why, and whether admission is open')
-    .option('--all', 'wallets too that were taken off the list')
+    .description('list who may propose, since when and why, and whether admission is open')
+    .option('--all', 'include removed wallets')
     .addHelpText('after', '\nExample:\n  proposer operator list --all')
     .action(async (own: { all?: boolean }, command: Command) => {
       const site = await siteOf(context, command)

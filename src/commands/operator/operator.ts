@@ -88,8 +88,5 @@ export function operatorCommand(context: Context): Command {
         [resignCommand(context)],
       ),
     ],
-  ).option(
-    '--config <gateway.json>',
-    'the configuration whose store is meant; default: gateway.json',
-  )
+  ).option('--config <gateway.json>', 'path of the configuration; default: gateway.json')
 }

@@ -119,7 +119,7 @@ function unanswered(detail: string, cause?: unknown): UnavailableError {
   return new UnavailableError('gateway_unanswered', detail, {
     cause,
     retryable: true,
-    hint: "look at the gateway's process and its log, then run the same command again, or give it longer with --timeout",
+    hint: "check the gateway's process and log, then retry, or raise --timeout",
   })
 }
 

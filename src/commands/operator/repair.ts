@@ -25,9 +25,12 @@ interface RepairFlags extends DryRunFlag, SaidFlags {
 export const repairCommand = (context: Context) =>
   new Command('repair')
     .description(
-      'without --accept-loss: what would be given up. With it: cut the store back to its sound part, the rest saved aside',
+      'show what a repair would lose; with --accept-loss, cut the store back to its sound part and save the rest aside',
     )
-    .option('--accept-loss', 'give up what lies behind the damage; a backup is the better way')
+    .option(
+      '--accept-loss',
+      'accept the loss of everything behind the damage; restoring a backup is better',
+    )
     .option(...reasonOption)
     .option(...byOption)
     .option(...dryRunOption)

@@ -16,7 +16,7 @@ import { sharedDatabase } from './shared-site.js'
 
 export const initCommand = (context: Context) =>
   new Command('init')
-    .description('make the tables of a store in an empty PostgreSQL database')
+    .description('create the tables of a store in an empty PostgreSQL database')
     .addHelpText(
       'after',
       '\nA database with tables of another program is refused. `proposer serve` makes them too, where its user may.\n\nExample:\n  proposer operator store init --config gateway.json',
@@ -41,7 +41,7 @@ export const initCommand = (context: Context) =>
 export const upgradeCommand = (context: Context) =>
   new Command('upgrade')
     .description(
-      'bring the tables of a store in PostgreSQL to the form of this version, while gateways of the version before go on',
+      'upgrade the tables of a PostgreSQL store to this version; gateways of the previous version keep running',
     )
     .addHelpText(
       'after',

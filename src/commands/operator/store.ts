@@ -20,7 +20,7 @@ import { proveShared } from './shared-store.js'
 export const verifyCommand = (context: Context) =>
   new Command('verify')
     .description(
-      'read everything: checksums, the chain of lines, what must hold of payloads, slots, nonces and rounds (R1 to R3); exit 74 names file and byte',
+      'verify checksums, payloads, slots, nonces and rounds (R1 to R3); exit 74 names file and byte',
     )
     .addHelpText('after', '\nExample:\n  proposer operator store verify')
     .action(async (_own: unknown, command: Command) => {
@@ -105,8 +105,8 @@ function proofLines(proof: Proof, isHighWaterUnreadable: boolean): readonly stri
 
 export const storeExportCommand = (context: Context) =>
   new Command('export')
-    .description('one line of JSON a candidate, or CSV, in order of admission; no signatures')
-    .option('--csv', 'comma-separated values (RFC 4180) with a header')
+    .description('export candidates as NDJSON or CSV, in order of admission; no signatures')
+    .option('--csv', 'print CSV (RFC 4180) with a header')
     .addHelpText(
       'after',
       '\nAmounts are raw token units, gas prices wei, times UTC.\n\nExample:\n  proposer operator store export --csv > candidates.csv',

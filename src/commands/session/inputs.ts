@@ -183,7 +183,7 @@ function stoppedAtPrompt(): InterruptedError {
 function unanswered(): UsageError {
   return new UsageError(
     'declined',
-    'nothing was answered at the prompt; nothing was done',
+    'no answer at the prompt; nothing was done',
     'run the command again and answer',
   )
 }

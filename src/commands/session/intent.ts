@@ -61,7 +61,7 @@ export function addIntentFlags(command: Command): Command {
     .option('--amount <amount>', 'authorize this much, such as 750usdc; default: the bond')
     .option(
       '--headroom <percent>',
-      'authorize this much more than the bond, in case it is raised; default: 0',
+      'authorize this much above the bond, in case it is raised; default: 0',
     )
     .option(
       '--max-amount <amount>',
@@ -69,7 +69,7 @@ export function addIntentFlags(command: Command): Command {
     )
     .option('--nonce <n>', 'Permit2 nonce; default: a fresh one of this run')
     .option('--deadline <time>', 'Unix seconds, or from now such as 90m or 2h30m; default: 1h')
-    .option('--context <file>', 'the context to sign for, as `context --json` printed it')
+    .option('--context <file>', 'context to sign, from `context --json`')
     .option('--client-ref <text>', 'your own reference, kept in the journal')
     .option('--supersede <journal-id>', 'replace this open authorization')
     .option('--dry-run', 'show what would happen; sign and send nothing')

@@ -184,7 +184,7 @@ async function unlockSource(
         : 'give --account <name> (`proposer account list` shows them)'
   throw new UsageError(
     'no_account',
-    'no key of a proposer is named',
+    'no proposer account selected',
     `${keystore}, set PROPOSER_KEY_FILE to a key file, or give --signer <url>`,
   )
 }

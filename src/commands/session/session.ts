@@ -61,7 +61,7 @@ export interface SessionFlags extends GlobalFlags {
 export function addRequesterFlag(command: Command): Command {
   return command.option(
     '--requester <address>',
-    'the one pinned requester whose question is meant, where two ask the same text',
+    'requester of the question, if two pinned ones ask the same text',
   )
 }
 
@@ -71,9 +71,9 @@ export function addRequesterFlag(command: Command): Command {
  */
 export function addSignerFlags(command: Command): Command {
   return command
-    .option('--password-file <file>', 'password of the keystore')
-    .option('--signer <url>', 'a wallet that signs over JSON-RPC (eth_signTypedData_v4)')
-    .option('--proposer <address>', 'the proposing account, where its key is not here')
+    .option('--password-file <file>', 'file with the keystore password')
+    .option('--signer <url>', 'URL of a wallet that signs over JSON-RPC (eth_signTypedData_v4)')
+    .option('--proposer <address>', 'proposer address, if its key is held elsewhere')
 }
 
 /**
@@ -83,7 +83,7 @@ export function addSignerFlags(command: Command): Command {
 export function addExecutorFlags(command: Command): Command {
   return command
     .option('--executor-account <name>', 'with --local: keystore of the executor')
-    .option('--executor-password-file <file>', 'with --local: its password')
+    .option('--executor-password-file <file>', 'with --local: file with its password')
 }
 
 /** Runs a verb over a session and closes it whatever comes. */
@@ -161,14 +161,8 @@ function timeLimit(timeoutMs: number | undefined): { readonly signal: AbortSigna
   const controller = new AbortController()
   if (timeoutMs === undefined) return { signal: controller.signal, stop: () => undefined }
   const timer = setTimeout(() => {
-    const detail = `nothing came back within ${timeoutMs / 1000} s`
-    controller.abort(
-      new UnavailableError(
-        'timed_out',
-        detail,
-        'give it longer with --timeout, or run the same command again later',
-      ),
-    )
+    const detail = `no response within ${timeoutMs / 1000} s`
+    controller.abort(new UnavailableError('timed_out', detail, 'raise --timeout, or retry later'))
   }, timeoutMs)
   return { signal: controller.signal, stop: () => clearTimeout(timer) }
 }

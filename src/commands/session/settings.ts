@@ -179,7 +179,7 @@ export function requireTarget({ gateway, local }: Settings): Target {
   if (local) return { kind: 'local', setting: local }
   throw new UsageError(
     'no_gateway',
-    'this command must ask a gateway, and none is named',
+    'no gateway configured',
     'give --gateway <url> or --local <gateway.json>, set PROPOSER_GATEWAY, or keep one with `proposer config set gateway <url>`',
   )
 }

@@ -48,19 +48,22 @@ interface BundleFlags extends SessionFlags, DryRunFlag {
 export const supportBundleCommand = (context: Context): Command =>
   new Command('support-bundle')
     .description(
-      "write what support needs into one file without secrets: versions, settings, journal, budget, and the gateway's side",
+      'collect diagnostics in one file without secrets: versions, settings, journal, rate limit, gateway',
     )
     .option(
       '-o, --output <file>',
-      'write it there; - for stdout; default: proposer-support-<time>.json in this folder',
+      'output file; - for stdout; default: proposer-support-<time>.json in this folder',
     )
     .option(
       '--config <gateway.json>',
-      "an operator's part too: configuration, store, queue, health of the gateway that serves",
+      "add an operator's part: configuration, store, queue, health of the running gateway",
     )
     .option(...dryRunOption)
-    .option('--question <id|slug>', 'only what is about this question')
-    .option('--since <time>', 'only what is younger: 2026-11-20T05:38:00Z, or a span such as 24h')
+    .option('--question <id|slug>', 'only entries about this question')
+    .option(
+      '--since <time>',
+      'only entries since this time: 2026-11-20T05:38:00Z, or a span such as 24h',
+    )
     .addHelpText(
       'after',
       "\nNo key, password, signature, payload, token, nor path, query or user of a URL is put in it. Before it is written it is searched for every secret that this machine's settings name; what nobody has named cannot be found, so read it before you send it.\n\nExamples:\n  proposer support-bundle --question some-slug\n  proposer support-bundle --config gateway.json --since 24h -o bundle.json",

@@ -7,7 +7,7 @@ export const chainUnavailable = ({ kind }: ChainError): UnavailableError =>
   new UnavailableError(
     'chain_unavailable',
     `the chain could not be read (${kind})`,
-    'check --rpc-url, then run the same command again',
+    'check --rpc-url, then retry',
   )
 
 /** Runs reads of a chain; ChainError becomes UnavailableError `chain_unavailable`. */

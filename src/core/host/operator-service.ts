@@ -97,6 +97,6 @@ const chainSilent = (cause: ChainError) =>
     {
       httpStatus: 503,
       cause,
-      hint: 'nothing was changed; look at chain.rpc_urls, wait, and run the same command again',
+      hint: 'nothing was changed; look at chain.rpc_urls, wait, and retry',
     },
   )

@@ -139,7 +139,7 @@ function resultOf(text: string, conceal: Conceal): { readonly result: unknown } 
   throw new UsageError(
     'signer_refused',
     `the wallet does not sign: ${words === '' ? `code ${error.code}` : words}`,
-    "agree in the wallet, and check that it holds the proposer's account; then run the same command again",
+    "agree in the wallet, and check that it holds the proposer's account; then retry",
   )
 }
 
@@ -193,6 +193,6 @@ function unreachable(error: unknown): UnavailableError {
   return new UnavailableError(
     'signer_lost',
     `the connection to the wallet broke before it answered${code}; it may sign yet`,
-    'look at the wallet, then run the same command again: it asks for the same document',
+    'look at the wallet, then retry: it asks for the same document',
   )
 }

@@ -134,7 +134,7 @@ export class ConflictError extends endingWith(exit.reconcile) {}
 export class UncertainError extends endingWith(exit.unknown) {}
 /** The candidate ended in `failed`. Exit 7. */
 export class FailedError extends endingWith(exit.failed) {}
-/** Still pending when the time given ran out. Exit 8. */
+/** Still pending when the time limit was reached. Exit 8. */
 export class PendingError extends endingWith(exit.pending) {}
 /** Store or journal damaged, locked or not writable. Exit 74. */
 export class StorageError extends endingWith(exit.storage) {}

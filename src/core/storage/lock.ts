@@ -214,8 +214,8 @@ function locked(folder: string, holder: LockHolder): StorageError {
       },
     )
   const hint = holder.role.startsWith('serve')
-    ? 'send to that gateway instead: give the address it listens on as --gateway; or stop the process, then run the same command again'
-    : 'wait until that process is done, or stop it, then run the same command again'
+    ? 'send to that gateway instead: give the address it listens on as --gateway; or stop the process, then retry'
+    : 'wait until that process is done, or stop it, then retry'
   return new StorageError('store_locked', `${folder} is in use by ${who}`, { hint })
 }
 

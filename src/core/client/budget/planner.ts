@@ -170,7 +170,7 @@ function budgetSpent(reason: string, waitMs: number): UnavailableError {
     `the gateway's budget is spent (${reason}); it has room again in ${seconds} seconds`,
     {
       retryAfterMs: seconds * 1_000,
-      hint: 'run the same command again then, or give it longer with --timeout',
+      hint: 'retry then, or raise --timeout',
     },
   )
 }

@@ -124,7 +124,7 @@ export function timedOut(waiting: readonly Waiting[], trouble: Trouble | undefin
     return new UnavailableError(
       'no_status',
       `the time ran out before any status was learned: ${trouble.detail}`,
-      { hint: known ?? 'check the gateway address, then run the same command again' },
+      { hint: known ?? 'check the gateway address, then retry' },
     )
   }
   const last = trouble === undefined ? '' : `; the last answer: ${trouble.detail}`

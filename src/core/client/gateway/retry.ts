@@ -48,7 +48,7 @@ export function timeLimit(
   const done = new AbortController()
   if (timeoutMs !== undefined) {
     ports.clock.sleep(timeoutMs, done.signal).then(
-      () => over.abort(new DOMException('the time given ran out', 'TimeoutError')),
+      () => over.abort(new DOMException('the time limit was reached', 'TimeoutError')),
       () => undefined, // cleared: the call ended in time
     )
   }

@@ -146,8 +146,8 @@ function whyOver({ stopped, options: { signal } }: Run): ProposerError {
   if (isAborted(signal) && signal?.reason instanceof ProposerError) return signal.reason
   return (
     stopped ??
-    new UnavailableError('timed_out', 'the time given ran out', {
-      hint: 'give it longer with --timeout, or go on with --resume',
+    new UnavailableError('timed_out', 'the time limit was reached', {
+      hint: 'raise --timeout, or go on with --resume',
     })
   )
 }

@@ -73,7 +73,7 @@ async function settledBy(
       'authorization_open',
       `${id}, of an earlier round, is still ${status.status} as candidate ${candidateId}`,
       {
-        hint: `wait for its end with \`proposer poll ${candidateId}\`, then run the same command again`,
+        hint: `wait for its end with \`proposer poll ${candidateId}\`, then retry`,
         retryable: true,
       },
     )

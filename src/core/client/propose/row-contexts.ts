@@ -64,10 +64,10 @@ export async function contextsOf(
 const isUnavailable = (error: ProposerError | undefined): error is UnavailableError =>
   error instanceof UnavailableError
 
-/** Exit 75: no context until the time given ran out, with what kept it from us. */
+/** Exit 75: no context until the time limit was reached, with what kept it from us. */
 const outOfTime = (cause: string) =>
   new UnavailableError(
     'no_context',
-    `the time given ran out before a context was learned: ${cause}`,
+    `the time limit was reached before a context was learned: ${cause}`,
     { hint: 'check the gateway address and the network, or give it longer with --timeout' },
   )

@@ -189,7 +189,7 @@ function giveUp(sendings: readonly Sending[], reached: boolean): Sent {
 const unsent: Unaccepted = {
   kind: 'deferred',
   code: 'not_sent',
-  detail: 'the time ran out before it was sent',
+  detail: 'the time limit was reached before it was sent',
 }
 
 const resultsOf = (sendings: readonly Sending[]) => sendings.flatMap(({ result }) => result ?? [])

@@ -160,7 +160,7 @@ async function sendOne(
       throw new UsageError(
         'transaction_reverted',
         `transaction ${hash} was mined and reverted: it did not ${planned.what}`,
-        { hint: 'look at it in a block explorer, then run the same command again' },
+        { hint: 'look at it in a block explorer, then retry' },
       )
     // Only a node that says for certain that it is not mined lets a refusal stand.
     if (refusal !== undefined && receipt === null) throw refusal
@@ -209,7 +209,7 @@ async function handOver(chain: Chain, raw: Hex): Promise<ProposerError | undefin
         return new UnavailableError(
           'account_busy',
           `another transaction of the account is on its way (${kind})`,
-          { hint: 'wait until it is mined, then run the same command again' },
+          { hint: 'wait until it is mined, then retry' },
         )
       default:
         return new UnavailableError(
