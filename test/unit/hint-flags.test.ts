@@ -34,6 +34,21 @@ describe('contract §6: commands in hints can be pasted', () => {
     )
   })
 
+  test("a command of a gateway's owner is for the same gateway.json, which others take as --local", () => {
+    const hint = 'run `proposer operator store init`, or `proposer serve`'
+    const pasted =
+      'run `proposer operator store init --config g.json`, or `proposer serve --config g.json`'
+    expect(withFlags(hint, ['operator', 'gateways', '--config', 'g.json'])).toBe(pasted)
+    expect(withFlags(hint, ['eligibility', '--local=g.json'])).toBe(pasted)
+    expect(withFlags(hint, ['eligibility', '--gateway', 'https://g.example'])).toBe(hint)
+    const argv = ['eligibility', '--local', 'g.json']
+    for (const own of ['`proposer serve --config h.json`', '`proposer serve --dev`'])
+      expect(withFlags(own, argv)).toBe(own)
+    expect(withFlags('`proposer poll x`', ['serve', '--config', 'g.json'])).toBe(
+      '`proposer poll x`',
+    )
+  })
+
   test('R5: a URL that may hold a credential is not repeated', () => {
     const argv = [
       'poll',

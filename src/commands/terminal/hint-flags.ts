@@ -5,11 +5,23 @@
 import { publicUrl, shellWord } from './render.js'
 
 /** Without them a pasted command would act on another gateway, journal, account, chain or trust. */
-const kept = ['gateway', 'local', 'home', 'profile', 'account', 'rpc-url', 'trust'] as const
+const kept = [
+  'gateway',
+  'local',
+  'config',
+  'home',
+  'profile',
+  'account',
+  'rpc-url',
+  'trust',
+] as const
 type Kept = (typeof kept)[number]
 
 /** Verbs that ask nobody: only what tells whose journal they read matters. */
 const localVerbs = new Set(['journal', 'plan', 'config', 'account', 'trust'])
+
+/** Verbs of a gateway's owner: what others take as --local is --config for them. */
+const ownersVerbs = new Set(['operator', 'serve'])
 
 /** A hint with the flags of this command line in its commands, which stand between backticks. */
 export const withFlags = (hint: string, argv: readonly string[]): string =>
@@ -23,6 +35,9 @@ export function commandWithFlags(command: string, argv: readonly string[]): stri
   const [program, verb = ''] = command.split(' ', 2)
   if (program !== 'proposer' || !/^[a-z]/.test(verb)) return command
   const given = givenFlags(argv)
+  const isOwners = ownersVerbs.has(verb)
+  const config = given.get('config') ?? given.get('local')
+  if (isOwners && config !== undefined) given.set('config', config)
   const named = new Set(command.match(/--[a-z-]+/g) ?? [])
   const isLocal = localVerbs.has(verb)
   const namesGateway = named.has('--gateway') || named.has('--local')
@@ -31,13 +46,15 @@ export function commandWithFlags(command: string, argv: readonly string[]): stri
     const value = given.get(flag)
     if (value === undefined || named.has(`--${flag}`)) continue
     if (namesGateway && (flag === 'gateway' || flag === 'local')) continue
+    if (flag === 'config' && (!isOwners || named.has('--dev'))) continue
+    if (isOwners && (flag === 'gateway' || flag === 'local')) continue
     if (isLocal && flag !== 'home' && flag !== 'profile') continue
     text += ` --${flag} ${shown(flag, value)}`
   }
   return text
 }
 
-function givenFlags(argv: readonly string[]): ReadonlyMap<Kept, string> {
+function givenFlags(argv: readonly string[]): Map<Kept, string> {
   const found = new Map<Kept, string>()
   for (let index = 0; index < argv.length; index++) {
     const argument = argv[index] ?? ''
