@@ -294,7 +294,21 @@ describe('Prometheus and Grafana', () => {
     expect(faults).toEqual([])
   })
 
-  test('each alert says how urgent it is and what to do, with commands that there are', () => {
+  test('what is scraped is the port that the gateways of the set open for it', () => {
+    const { metrics } = parseConfig(JSON.parse(read('gateway.json')), 'deploy/gateway.json')
+    expect(metrics?.host).toBe('0.0.0.0')
+    const { scrape_configs } = parseYaml(read('prometheus/prometheus.yml')) as {
+      scrape_configs: readonly { static_configs: readonly { targets: readonly string[] }[] }[]
+    }
+    expect(scrape_configs[0]?.static_configs[0]?.targets).toEqual(
+      ['gateway-1', 'gateway-2'].map((name) => `${name}:${metrics?.port}`),
+    )
+    expect(Object.keys(compose.services)).toEqual(
+      expect.arrayContaining(['gateway-1', 'gateway-2']),
+    )
+  })
+
+  test('each alert says how urgent it is and what to do', () => {
     for (const { alert, labels, annotations } of rules) {
       expect([alert, labels.severity]).toEqual([alert, expect.stringMatching(/^(page|ticket)$/)])
       expect(annotations.action).not.toBe('')

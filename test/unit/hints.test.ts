@@ -16,6 +16,7 @@ import { fakeContext } from '../support/cli.js'
 import { makeWorld } from '../support/client-world.js'
 
 const source = join(import.meta.dirname, '../../src')
+const alerts = join(import.meta.dirname, '../../deploy/prometheus/alerts.yml')
 
 /**
  * A command as a hint or a help names it: in backticks, on a line of an example, behind a word that
@@ -41,6 +42,7 @@ function commandsIn(place: string, text: string): Named[] {
 const named = readdirSync(source, { recursive: true, encoding: 'utf8' })
   .filter((name) => name.endsWith('.ts'))
   .flatMap((name) => commandsIn(name, readFileSync(join(source, name), 'utf8')))
+  .concat(commandsIn('deploy/prometheus/alerts.yml', readFileSync(alerts, 'utf8')))
   // Seeds of the dev chain's keys and addresses.
   .filter(({ words }) => words[0] !== 'dev' || words[1] !== 'chain')
 
