@@ -4,6 +4,7 @@
  */
 
 import { Command } from 'commander'
+import { coinText } from '../core/chain/profiles.js'
 import { fromCwd, homePaths } from '../core/io/home-paths.js'
 import { parseKey, readKeyFile, signerFromKey } from '../core/io/keys.js'
 import {
@@ -13,15 +14,18 @@ import {
   type KeystoreEntry,
   listKeystores,
   readKeystore,
+  removeKeystore,
+  renameKeystore,
 } from '../core/io/keystore.js'
-import { UsageError } from '../core/protocol/errors.js'
+import { ProposerError, UsageError } from '../core/protocol/errors.js'
 import type { Address } from '../core/protocol/schema.js'
-import { askHidden, readInput } from './session/inputs.js'
-import { readPassword } from './session/key-source.js'
-import { type GlobalFlags, homeSetting } from './session/settings.js'
+import { askHidden, confirm, readInput } from './session/inputs.js'
+import { namedPasswordFile, readPassword } from './session/key-source.js'
+import { type Session, withSession } from './session/session.js'
+import { type GlobalFlags, homeSetting, preferenceTree } from './session/settings.js'
 import type { Context } from './terminal/context.js'
 import { type DryRunFlag, dryRunOption, showDryRun } from './terminal/dry-run.js'
-import { fields, visible } from './terminal/render.js'
+import { amountText, fields, visible } from './terminal/render.js'
 
 interface AccountFlags extends GlobalFlags, DryRunFlag {
   readonly passwordFile?: string
@@ -41,6 +45,8 @@ export const accountCommand = (context: Context): Command =>
     .addCommand(importCommand(context))
     .addCommand(listCommand(context))
     .addCommand(showCommand(context))
+    .addCommand(renameCommand(context))
+    .addCommand(removeCommand(context))
 
 const newCommand = (context: Context) =>
   new Command('new')
@@ -127,7 +133,7 @@ async function store(
 
 async function newPassword(context: Context, passwordFile: string | undefined): Promise<string> {
   const password = await readPassword(context, passwordFile, 'New password: ')
-  if (passwordFile !== undefined) return password
+  if ((passwordFile ?? namedPasswordFile(context)) !== undefined) return password
   if (password === '')
     throw new UsageError('password_empty', 'the password is empty', {
       hint: 'run the command again with a password',
@@ -141,20 +147,137 @@ async function newPassword(context: Context, passwordFile: string | undefined): 
 
 const listCommand = (context: Context) =>
   new Command('list')
-    .description('every account')
-    .addHelpText('after', '\nExample:\n  proposer account list')
+    .description('list accounts with addresses, and balances where a node is set')
+    .addHelpText(
+      'after',
+      '\nExamples:\n  proposer account list\n  proposer account list --rpc-url http://127.0.0.1:8545',
+    )
     .action(async (_own: unknown, command: Command) => {
-      const home = homeSetting(context, command.optsWithGlobals<GlobalFlags>()).value
-      const accounts = (await listKeystores(context.files, home)).map(shownEntry)
-      const { output } = context
-      output.result('accounts', { accounts }, () =>
-        accounts.length === 0
-          ? 'no accounts; make one with `proposer account new <name>`'
-          : fields(
-              accounts.map(({ name, address }) => [name, address ?? '(the file does not tell)']),
-              output.columns,
-            ),
-      )
+      await withSession(context, command.optsWithGlobals<GlobalFlags>(), async (session) => {
+        const { account, home } = session.settings
+        const kept = (await listKeystores(context.files, home.value)).map(shownEntry)
+        const balancesOf = await balanceReader(context, session)
+        const accounts = await Promise.all(
+          kept.map(async (entry) => ({
+            ...entry,
+            default: entry.name === account?.value,
+            ...(await balancesOf?.(entry.address)),
+          })),
+        )
+        context.output.result('accounts', { accounts }, () =>
+          accounts.length === 0
+            ? 'no accounts; make one with `proposer account new <name>`'
+            : fields(accounts.map(accountRow), context.output.columns),
+        )
+      })
+    })
+
+interface Balances {
+  /** Wei. */
+  readonly gas_balance: string
+  readonly balances: readonly {
+    readonly token: Address
+    readonly symbol: string
+    readonly decimals: number
+    readonly balance: string
+  }[]
+  readonly chain_id: number
+}
+
+const accountRow = ({
+  name,
+  address,
+  default: isDefault,
+  ...held
+}: ReturnType<typeof shownEntry> & { default: boolean } & Partial<Balances>) => {
+  const gas =
+    held.gas_balance === undefined || held.chain_id === undefined
+      ? []
+      : [coinText(BigInt(held.gas_balance), held.chain_id)]
+  const tokens = (held.balances ?? []).map((one) => amountText(one.balance, one))
+  const parts = [address ?? '(the file does not tell)', ...tokens, ...gas]
+  return [name, `${parts.join('  ')}${isDefault ? '  (default)' : ''}`] as const
+}
+
+/** Reads what an address holds; `undefined` without a node or pins. What does not answer is noted. */
+async function balanceReader(
+  context: Context,
+  session: Session,
+): Promise<((address: Address | null) => Promise<Balances | undefined>) | undefined> {
+  const chain = await session.chain()
+  if (chain === undefined) return undefined
+  const { walletFunds } = await import('../core/client/funds/funds.js')
+  const nothing = { authorizations: [], offers: [] }
+  let isNoted = false
+  return async (address) => {
+    if (address === null) return undefined
+    try {
+      const trust = await session.trust()
+      const { gasWei, tokens } = await walletFunds(chain, trust, nothing, address)
+      const balances = tokens.map(({ token, symbol, decimals, balanceRaw }) => ({
+        ...{ token, symbol, decimals },
+        balance: String(balanceRaw),
+      }))
+      return { gas_balance: String(gasWei), balances, chain_id: trust.chain_id }
+    } catch (error) {
+      if (!(error instanceof ProposerError)) throw error
+      if (!isNoted) context.output.note(`note: no balances: ${visible(error.detail)}`)
+      isNoted = true
+      return undefined
+    }
+  }
+}
+
+const removeCommand = (context: Context) =>
+  new Command('remove')
+    .description('delete an account and its key for good')
+    .argument('<name>')
+    .option(...dryRunOption)
+    .addHelpText('after', '\nExample:\n  proposer account remove hot --yes')
+    .action(async (name: string, _own: unknown, command: Command) => {
+      const flags = command.optsWithGlobals<AccountFlags>()
+      const home = homeSetting(context, flags).value
+      const { address = null } = await readKeystore(context.files, home, name).catch((error) => {
+        // A damaged one can be removed too.
+        if (error instanceof UsageError && error.code === 'invalid_keystore')
+          return { address: undefined }
+        throw error
+      })
+      const key = `the key of ${address ?? name}`
+      const asked = { name, address }
+      if (flags.dryRun === true) return showDryRun(context, `delete ${key}`, asked)
+      await confirm(context, `Delete ${key}? Without a copy it is lost.`, flags.yes === true)
+      const path = await removeKeystore(context.files, home, name)
+      const removed = { ...asked, path, removed: true }
+      context.output.result('account', removed, () => `Removed account ${name}`)
+    })
+
+const renameCommand = (context: Context) =>
+  new Command('rename')
+    .description('rename an account, also in the profiles that name it')
+    .argument('<name>')
+    .argument('<new-name>')
+    .option(...dryRunOption)
+    .addHelpText('after', '\nExample:\n  proposer account rename hot spare')
+    .action(async (name: string, next: string, _own: unknown, command: Command) => {
+      const flags = command.optsWithGlobals<AccountFlags>()
+      const home = homeSetting(context, flags).value
+      const { address = null } = await readKeystore(context.files, home, name)
+      const { profiles: held = {} } = await preferenceTree(context, home)
+      const profiles = Object.entries(held as Record<string, { account?: unknown } | null>)
+        .filter(([, profile]) => profile?.account === name)
+        .map(([profile]) => profile)
+      const renamed = { name: next, address, renamed_from: name, profiles }
+      if (flags.dryRun === true) {
+        await freeKeystorePath(context.files, home, next)
+        return showDryRun(context, `rename ${name} to ${next}`, renamed)
+      }
+      await renameKeystore(context.files, home, name, next)
+      if (profiles.length > 0) {
+        const preferences = await context.edges.preferences(home)
+        for (const profile of profiles) preferences.set(`profiles.${profile}.account`, next)
+      }
+      context.output.result('account', renamed, () => `Renamed account ${name} to ${next}`)
     })
 
 const showCommand = (context: Context) =>

@@ -48,15 +48,20 @@ const outputFor = (argv: readonly string[], context: Context) =>
  * Looks for the output flags before commander does, so that its own complaints come in the form
  * that was asked for. `--` ends the flags.
  */
-function outputFlags(argv: readonly string[]): Pick<OutputOptions, 'mode' | 'quiet' | 'color'> {
+function outputFlags(
+  argv: readonly string[],
+): Pick<OutputOptions, 'mode' | 'quiet' | 'color' | 'field'> {
   const end = argv.indexOf('--')
   const flags = end < 0 ? argv : argv.slice(0, end)
-  const mode = flags.includes('--ndjson') ? 'ndjson' : flags.includes('--json') ? 'json' : 'human'
+  const field = lastValue('--field', flags)
+  const isJson = flags.includes('--json') || field !== undefined
+  const mode = flags.includes('--ndjson') ? 'ndjson' : isJson ? 'json' : 'human'
   const color = colorChoices.find((choice) => choice === lastValue('--color', flags)) ?? 'auto'
   return {
     mode,
     quiet: flags.some((flag) => flag === '--quiet' || /^-[qyv]*q[qyv]*$/.test(flag)),
     color,
+    field,
   }
 }
 
@@ -172,7 +177,7 @@ function report(failure: ProposerError, output: Output, argv: readonly string[])
   // the same gateway and journal.
   const hint =
     exitCode === exit.usage && failure.code !== 'never_sent' ? advice : withFlags(advice, argv)
-  if (output.mode === 'human') {
+  if (!output.jsonErrors) {
     const { red, dim } = output.notePaint
     const said = forTerminal(`error: ${failure.detail}`, output).replace('error:', red('error:'))
     const more = lines.map((line) => `  ${forTerminal(line, output)}`)

@@ -1,40 +1,16 @@
 /**
  * The commander tree: every verb by name and summary, of which only the one asked for is loaded.
  */
-import { Command, CommanderError, Option } from 'commander'
+import { Command, CommanderError } from 'commander'
 import { UsageError } from '../core/protocol/errors.js'
 import { programVersion } from '../core/protocol/version.js'
 import type { Context } from './terminal/context.js'
+import { addGlobalFlags, takesValue } from './terminal/global-flags.js'
 import { foldHelp, helpLayout, termColumn } from './terminal/help-layout.js'
-import { colorChoices } from './terminal/output.js'
 import { verbs } from './verbs.js'
 
 /** They stay running: what they tell meanwhile is for logs, also beside JSON. */
 const foregroundVerbs = new Set(['demo', 'serve', 'devchain'])
-
-/**
- * Flags of every command (contract §6). Those that take a value are told apart from verbs by
- * `takesValue`.
- */
-const everywhere = [
-  ['--gateway <url>', 'gateway URL'],
-  ['--local <gateway.json>', 'run the gateway of this configuration in-process instead'],
-  ['--profile <name>', 'configuration profile to use'],
-  ['--home <dir>', 'folder for journal, keystores, trust and configuration'],
-  ['--account <name>', 'keystore of the proposer'],
-  ['--rpc-url <url>', 'JSON-RPC URL of a node'],
-  ['--trust <file>', 'file of the pinned contracts'],
-  ['--timeout <duration>', 'stop waiting after this time: 120, 90m or 2h30m'],
-  ['--json', 'one JSON document on stdout'],
-  ['--ndjson', 'one JSON line per item as it settles'],
-  ['-q, --quiet', 'no notes and no progress'],
-  ['-y, --yes', 'answer yes where a terminal would be asked'],
-  ['--color <auto|always|never>', 'when to use colors; default: auto'],
-] as const
-
-const takesValue = new Set(
-  everywhere.flatMap(([flags]) => (flags.includes('<') ? (flags.split(' ')[0] ?? []) : [])),
-)
 
 /**
  * Parses argv and runs the verb. Throws what the verb throws, and UsageError for what commander
@@ -178,10 +154,7 @@ function createProgram(): Command {
     .version(programVersion, '-V, --version', 'print the version')
     .helpCommand(false)
     .usage('<command> [arguments] [flags]')
-  for (const [flags, description] of everywhere) {
-    const option = new Option(flags, description)
-    program.addOption(flags.startsWith('--color') ? option.choices(colorChoices) : option)
-  }
+  addGlobalFlags(program)
   return program.addHelpText('after', () => `\n${flagsText(program)}\n\n${nextText}`)
 }
 
@@ -250,6 +223,8 @@ async function usage(
       : `run \`proposer ${place.path} --help\``
   // Without a subcommand commander prints its help as the error.
   const missing = error.code === 'commander.help'
+  if (missing && !context.output.jsonErrors)
+    context.output.warn(foldHelp(refusals.join(''), columnsOf(context)))
   const said = missing
     ? `${place.path === '' ? 'proposer' : place.path} needs a subcommand`
     : (refusals[0] ?? error.message)

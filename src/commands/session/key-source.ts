@@ -189,6 +189,10 @@ async function unlockSource(
   )
 }
 
+/** PROPOSER_PASSWORD_FILE: what --password-file names, where it is not given. */
+export const namedPasswordFile = ({ env }: Context): string | undefined =>
+  env.PROPOSER_PASSWORD_FILE || undefined
+
 /**
  * The password in the file that `flag` named, `-` for stdin, or typed without echo on a terminal.
  * One line end at the end of a file does not count. A file that others may read is refused like a
@@ -196,10 +200,12 @@ async function unlockSource(
  */
 export async function readPassword(
   context: Context,
-  passwordFile: string | undefined,
+  given: string | undefined,
   question: string,
   flag = '--password-file',
 ): Promise<string> {
+  const passwordFile =
+    given ?? (flag === '--password-file' ? namedPasswordFile(context) : undefined)
   if (passwordFile === undefined) return askHidden(context, question, `${flag} <file>`)
   const { readPasswordFile } = await import('../../core/io/key-files.js')
   const password =

@@ -2,6 +2,7 @@
  * stdout is the result and nothing else; progress, prompts and notes go to stderr (contract §6).
  */
 import { Chalk, type ChalkInstance } from 'chalk'
+import { UsageError } from '../../core/protocol/errors.js'
 import { foldAround, jsonText, visible } from './render.js'
 
 export interface TextSink {
@@ -31,6 +32,8 @@ export interface ProgressLine {
 
 export interface Output {
   readonly mode: 'human' | 'json' | 'ndjson'
+  /** Errors are JSON: not where --field asks for one value. */
+  readonly jsonErrors: boolean
   /** stdout is a terminal. */
   readonly isTerminal: boolean
   /** stderr is a terminal: progress may redraw. */
@@ -81,6 +84,8 @@ export interface OutputOptions {
   readonly quiet: boolean
   /** `--color`. */
   readonly color?: Color
+  /** `--field`: of the one document only this value, raw. */
+  readonly field?: string | undefined
 }
 
 export const colorChoices = ['auto', 'always', 'never'] as const
@@ -119,6 +124,7 @@ export function createOutput(options: OutputOptions): Output {
       : `warning: ${visible(detail)}`
   return {
     mode,
+    jsonErrors: mode !== 'human' && options.field === undefined,
     isTerminal,
     notesAreTerminal,
     columns,
@@ -126,6 +132,10 @@ export function createOutput(options: OutputOptions): Output {
     notePaint: new Chalk({ level: isColored(notesAreTerminal, options) ? 1 : 0 }),
     result(kind, data, human) {
       if (mode === 'human') write(`${human(data)}\n`)
+      else if (options.field !== undefined)
+        write(
+          `${fieldText({ schema: `proposer.${kind}/1`, ...data }, options.field, isTerminal)}\n`,
+        )
       else
         write(`${jsonText({ schema: `proposer.${kind}/1`, ...data }, mode === 'json' ? 2 : 0)}\n`)
     },
@@ -158,6 +168,30 @@ export function createOutput(options: OutputOptions): Output {
       return stdoutGuard.failure
     },
   }
+}
+
+/** The value at a dotted path, numbers naming places in lists. Throws UsageError `unknown_field`. */
+function fieldText(document: object, path: string, isTerminal: boolean): string {
+  let value: unknown = document
+  let holder = document
+  for (const key of path.split('.')) {
+    const isThere =
+      typeof value === 'object' &&
+      value !== null &&
+      Object.hasOwn(value, key) &&
+      !(Array.isArray(value) && key === 'length')
+    const next: unknown = isThere ? Reflect.get(value as object, key) : undefined
+    if (next === undefined)
+      throw new UsageError(
+        'unknown_field',
+        `the result has no field "${path}"; the command itself is done`,
+        `there is ${Object.keys(holder).slice(0, 20).join(', ')}`,
+      )
+    if (typeof next === 'object' && next !== null) holder = next
+    value = next
+  }
+  if (typeof value === 'object' && value !== null) return jsonText(value, 0)
+  return isTerminal ? visible(String(value)) : String(value)
 }
 
 /** The flag decides, then FORCE_COLOR, then NO_COLOR, as Node.js has it; then what the stream is. */

@@ -116,12 +116,54 @@ async function publish(files: Files, folder: string, path: string, text: string)
   await files.syncDir(folder)
 }
 
+/**
+ * Deletes a keystore for good, whatever it holds. UsageError `account_not_found`,
+ * `invalid_account_name`.
+ */
+export async function removeKeystore(files: Files, home: string, name: string): Promise<string> {
+  const path = pathOf(home, name)
+  if (!(await files.exists(path))) throw accountNotFound(name)
+  await files.remove(path)
+  await files.syncDir(joinPath(home, 'keystores'))
+  return path
+}
+
+/**
+ * Gives a keystore another name, never that of another. A crash between the two steps leaves both
+ * names. UsageError `account_not_found`, `account_exists`, `invalid_account_name`.
+ */
+export async function renameKeystore(
+  files: Files,
+  home: string,
+  from: string,
+  to: string,
+): Promise<string> {
+  const [path, next] = [pathOf(home, from), pathOf(home, to)]
+  if (!(await files.exists(path))) throw accountNotFound(from)
+  try {
+    await files.link(path, next)
+  } catch (cause) {
+    if (errorCode(cause) === 'EEXIST') throw accountExists(to)
+    throw cause
+  }
+  await files.syncDir(joinPath(home, 'keystores'))
+  await removeKeystore(files, home, from)
+  return next
+}
+
 /** Where `createKeystore` would write. UsageError `account_exists`, `invalid_account_name`. */
 export async function freeKeystorePath(files: Files, home: string, name: string): Promise<string> {
   const path = pathOf(home, name)
   if (await files.exists(path)) throw accountExists(name)
   return path
 }
+
+const accountNotFound = (name: string) =>
+  new UsageError(
+    'account_not_found',
+    `there is no account ${name}`,
+    'see `proposer account list`, or make one with `proposer account new`',
+  )
 
 const accountExists = (name: string) =>
   new UsageError('account_exists', `there is an account ${name} already`, 'choose another name')
@@ -294,12 +336,7 @@ async function readText(files: Files, home: string, name: string): Promise<strin
     return new TextDecoder().decode(await files.read(path))
   } catch (cause) {
     const code = errorCode(cause) ?? 'unknown'
-    if (code === 'ENOENT')
-      throw new UsageError(
-        'account_not_found',
-        `there is no account ${name}`,
-        'see `proposer account list`, or make one with `proposer account new`',
-      )
+    if (code === 'ENOENT') throw accountNotFound(name)
     throw new UsageError('keystore_unreadable', `the keystore ${path} cannot be read (${code})`, {
       hint: 'check the path and its rights',
       cause,

@@ -159,6 +159,14 @@ export function scenarios(world: World, left: Left): Readonly<Record<string, Sce
       argv: () => ['account', 'list'],
       bad: () => ['account', 'list', '--no-such-flag'],
     },
+    'account rename': {
+      argv: (n) => ['account', 'rename', `new${n}`, `renamed${n}`],
+      bad: () => ['account', 'rename', 'own0', 'own1'],
+    },
+    'account remove': {
+      argv: (n) => ['account', 'remove', `renamed${n}`, '--yes'],
+      bad: () => ['account', 'remove', 'nobody', '--yes'],
+    },
     'account show': {
       argv: () => ['account', 'show', 'own0'],
       bad: () => ['account', 'show', 'own0', '--home', damagedHome(world)],
