@@ -43,9 +43,7 @@ describe('batch submit --dry-run', () => {
     expect(json.summary).toMatchObject({ would_sign: 3 })
     expect(json.totals).toEqual([{ token, amount: String(bond * 4n) }])
     const { stdout } = await world.run([...submit, '--dry-run'])
-    expect(stdout).toMatch(
-      new RegExp(` 1  row-0 +question 0 +No \\(p1\\) +${bond} \\(raw units\\)\n`),
-    )
+    expect(stdout).toMatch(new RegExp(` 1  row-0 +question 0 +No \\(p1\\) +${bond}raw\n`))
     expect(stdout).toContain('3 would sign')
     expect(stdout).toContain(`would authorize ${bond * 4n} (raw units) in all`)
   })

@@ -176,7 +176,7 @@ describe('contract §9: questions list from the chain', () => {
     const ran = await list(['--csv'])
     expect(ran.stdout.split('\r\n')).toEqual([
       'identifier,slug,title,labels,bond,reward,ends_at,outcome',
-      `${id},rain,"'=Rain, or sun?",No (p1); Yes (p2); unknown/50-50 (p3),750 USDC.e,0 USDC.e,,`,
+      `${id},rain,"'=Rain, or sun?","No (p1); Yes (p2); unknown/50-50 (p3)",750 USDC.e,0 USDC.e,,`,
       '',
     ])
   })

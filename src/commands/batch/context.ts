@@ -1,6 +1,8 @@
 /** `batch context`: the contexts of many questions, as `context` shows one (contract §6). */
 import { Command } from 'commander'
-import { readIds } from '../../core/client/input/ids.js'
+import { titleOf } from '../../core/chain/ancillary.js'
+import { newFaults } from '../../core/client/input/faults.js'
+import { type PlacedId, readIds } from '../../core/client/input/ids.js'
 import {
   type BatchSource,
   inputFault,
@@ -8,79 +10,150 @@ import {
   placeText,
 } from '../../core/client/input/rows.js'
 import { inGroups } from '../../core/client/propose/spending.js'
+import type { ContextResult } from '../../core/client/trust/context.js'
+import type { Trust } from '../../core/client/trust/trust.js'
+import { answersText } from '../../core/protocol/outcome-words.js'
 import { isIdentifier, limits } from '../../core/protocol/words.js'
 import { contextSource, unitsOf } from '../session/question.js'
-import { addRequesterFlag, type SessionFlags, withSession } from '../session/session.js'
+import {
+  addRequesterFlag,
+  type Session,
+  type SessionFlags,
+  withSession,
+} from '../session/session.js'
+import { worksheetHead, worksheetLine } from '../session/worksheet.js'
 import type { Context } from '../terminal/context.js'
+import type { Output } from '../terminal/output.js'
 import { amountText, visible } from '../terminal/render.js'
 import { addFormatFlag, type FormatFlags, withSource } from './source.js'
 import { newResultStream, newTally } from './text.js'
+
+interface ContextFlags extends SessionFlags, FormatFlags {
+  readonly csv?: boolean
+}
 
 export const batchContextCommand = (context: Context): Command =>
   addRequesterFlag(addFormatFlag(new Command('context')))
     .description('show request, bond and outcomes of many questions, checked against trust')
     .argument('<file>', 'identifiers one a line, or rows that have one; - for stdin')
-    .addHelpText('after', '\nExample:\n  proposer batch context questions.txt --ndjson')
+    .option('--csv', 'print a worksheet: fill in outcome, then hand it to batch submit')
+    .addHelpText(
+      'after',
+      '\nExamples:\n  proposer batch context questions.txt --ndjson\n  proposer batch context questions.txt --csv > today.csv',
+    )
     .action(async (path: string, _own: unknown, command: Command) => {
-      const flags = command.optsWithGlobals<SessionFlags & FormatFlags>()
-      await withSession(context, flags, async (session) => {
-        const { output } = context
-        await withSource(context, session.settings.home.value, path, async (source) => {
-          const rows = () => readIds(source, 'identifier', flags.format)
-          let total = 0
-          for await (const some of rows()) {
-            for (const one of some) if (!isIdentifier(one.id)) throw badIdentifier(source, one)
-            total += some.length
-          }
-          const contexts = await contextSource(context, session)
-          const stream = newResultStream(output, 'context', 'questions')
-          const tally = newTally()
-          const notes = new Set<string>()
-          let errors = 0
-          const progress = output.progress(`asking for ${total} questions`)
-          try {
-            for await (const group of inGroups(rows(), limits.batchItems)) {
-              const found = await contexts.contexts(
-                group.map(({ id }) => id),
-                { signal: session.signal },
-              )
-              for (const [index, one] of found.entries()) {
-                const place = group[index]
-                if (one.error) {
-                  errors++
-                  tally.add(place === undefined ? one.identifier : placeText(place), one.error)
-                  const { code, detail } = one.error
-                  stream.item({ identifier: one.identifier, error: { code, detail } }, () => [
-                    one.identifier,
-                    detail,
-                  ])
-                  continue
-                }
-                for (const note of one.notes) notes.add(note)
-                const { bond, outcomes, price } = one.context
-                const answers = outcomes
-                  ?.filter(({ allowed }) => allowed)
-                  .map(({ outcome, label }) => `${outcome} ${label}`)
-                stream.item(one.context, () => [
-                  one.identifier,
-                  `bond ${amountText(bond.required_bond, unitsOf(one.context))}`,
-                  (answers ?? price.allowed_values).join(', '),
-                ])
-              }
-            }
-          } finally {
-            progress.stop()
-          }
-          for (const note of notes) output.note(`note: ${visible(note)}`)
-          stream.end(
-            { summary: { questions: total - errors, errors } },
-            () => `${total - errors} questions, ${errors} errors`,
-          )
-          const error = tally.error({ total, goOn: 'run the same command again later' })
-          if (error) throw error
-        })
-      })
+      const flags = command.optsWithGlobals<ContextFlags>()
+      await withSession(context, flags, (session) =>
+        withSource(context, session.settings.home.value, path, (source) =>
+          showContexts(context, session, flags, source),
+        ),
+      )
     })
+
+async function showContexts(
+  context: Context,
+  session: Session,
+  flags: ContextFlags,
+  source: BatchSource,
+): Promise<void> {
+  const { output } = context
+  const rows = () => readIds(source, 'identifier', flags.format)
+  const total = await checkIds(source, rows())
+  const contexts = await contextSource(context, session)
+  const printer = flags.csv === true ? newSheet(context, await session.trust()) : newList(output)
+  const tally = newTally()
+  const notes = new Set<string>()
+  let errors = 0
+  const progress = output.progress(`asking for ${total} questions`)
+  try {
+    for await (const group of inGroups(rows(), limits.batchItems)) {
+      const found = await contexts.contexts(
+        group.map(({ id }) => id),
+        { signal: session.signal },
+      )
+      for (const [index, one] of found.entries()) {
+        printer.item(one)
+        if (one.error) {
+          errors++
+          const place = group[index]
+          tally.add(place === undefined ? one.identifier : placeText(place), one.error)
+        } else for (const note of one.notes) notes.add(note)
+      }
+    }
+  } finally {
+    progress.stop()
+  }
+  for (const note of notes) output.note(`note: ${visible(note)}`)
+  printer.end({ questions: total - errors, errors })
+  const error = tally.error({ total, goOn: 'run the same command again later' })
+  if (error) throw error
+}
+
+/** How many there are. UsageError `invalid_identifier` with all that are none. */
+async function checkIds(
+  source: BatchSource,
+  rows: AsyncIterable<readonly PlacedId[]>,
+): Promise<number> {
+  const faults = newFaults(source)
+  let total = 0
+  for await (const some of rows) {
+    for (const one of some) if (!isIdentifier(one.id)) faults.add(badIdentifier(source, one))
+    total += some.length
+  }
+  faults.throwAny()
+  return total
+}
+
+interface Printer {
+  item(one: ContextResult): void
+  end(summary: { readonly questions: number; readonly errors: number }): void
+}
+
+function newList(output: Output): Printer {
+  const stream = newResultStream(output, 'context', 'questions')
+  return {
+    item({ identifier, context, error }) {
+      if (error !== undefined) {
+        const { code, detail } = error
+        return stream.item({ identifier, error: { code, detail } }, () => [identifier, detail])
+      }
+      const { bond, outcomes, price } = context
+      const answers = outcomes?.filter(({ allowed }) => allowed)
+      stream.item(context, () => [
+        identifier,
+        `bond ${amountText(bond.required_bond, unitsOf(context))}`,
+        answers === undefined ? price.allowed_values.join(', ') : answersText(answers),
+      ])
+    },
+    end: (summary) =>
+      stream.end({ summary }, () => `${summary.questions} questions, ${summary.errors} errors`),
+  }
+}
+
+/** A question that cannot be proposed on gets no row. */
+function newSheet({ output }: Context, { slugs }: Trust): Printer {
+  const slugOf = new Map(Object.entries(slugs).map(([slug, id]) => [id, slug]))
+  output.text(worksheetHead)
+  return {
+    item({ context, error, identifier }) {
+      if (error !== undefined)
+        return output.note(`left out ${identifier}: ${visible(error.detail)}`)
+      const { question_id, slug, outcomes = [], bond, reward, request } = context
+      output.text(
+        worksheetLine({
+          identifier: question_id,
+          slug: slug ?? slugOf.get(question_id) ?? null,
+          title: titleOf(request.ancillary_data) ?? null,
+          outcomes: outcomes.filter(({ allowed }) => allowed),
+          bond: bond.required_bond,
+          reward: reward ?? null,
+          units: unitsOf(context),
+        }),
+      )
+    },
+    end: () => undefined,
+  }
+}
 
 const badIdentifier = (source: BatchSource, place: Place) =>
   inputFault(

@@ -104,7 +104,9 @@ export async function showBatchPlan(
     [
       [...counts].map(([action, count]) => `${count} ${action}`).join(', '),
       ...(totals.size === 0 ? [] : [`would authorize ${totalsText(parts.trust, totals)} in all`]),
-    ].join('\n'),
+    ]
+      .map((line) => fold(line, context.output.columns, '  '))
+      .join('\n'),
   )
   await checkSpending(parts, rows(), spending.limits, { signal: options.signal })
   const error = tally.error({ total: count.rows, goOn: 'run the same command again later' })
@@ -180,6 +182,7 @@ function errorOf(plan: Planned) {
 function reviewed(plan: Planned, terms: Terms, chainId: number): Reviewed {
   const { row } = plan
   const { outcome, label, title, price, amount, token } = terms
+  const units = knownToken(chainId, token ?? '')
   // What is not understood is shown as it was written.
   const written = row.kind === 'intent' ? row.outcome : (price ?? '')
   return {
@@ -188,7 +191,7 @@ function reviewed(plan: Planned, terms: Terms, chainId: number): Reviewed {
     action: plan.kind === 'sign' ? '' : wouldBe[plan.kind],
     question: title ?? row.columns?.slug ?? row.identifier,
     answer: outcome === null ? written : answerText(outcome, label),
-    amount: amount === null ? '' : amountText(amount, knownToken(chainId, token ?? '')),
+    amount: amount === null ? '' : units === undefined ? `${amount}raw` : amountText(amount, units),
   }
 }
 

@@ -10,7 +10,8 @@ import {
 import { StorageError } from '../../core/protocol/errors.js'
 import { joinPath } from '../../core/storage/durable.js'
 import type { Context } from '../terminal/context.js'
-import { counted, fold, jsonText, visible } from '../terminal/render.js'
+import { csvLine } from '../terminal/csv.js'
+import { counted, fold, jsonText } from '../terminal/render.js'
 import { ruleLines } from '../terminal/rules.js'
 import { look, type Site, siteOf } from './access.js'
 import { slugsOf } from './candidates.js'
@@ -125,8 +126,8 @@ export const storeExportCommand = (context: Context) =>
           if (!candidate) continue
           const row = candidateRow(candidate, slugs.get(candidate.round.questionId), receipts)
           if (own.csv === true) {
-            if (count === 0) output.text(`${Object.keys(row).join(',')}\r\n`)
-            output.text(`${Object.values(row).map(cell).join(',')}\r\n`)
+            if (count === 0) output.text(csvLine(Object.keys(row)))
+            output.text(csvLine(Object.values(row)))
           } else if (output.mode === 'json') rows.push(row)
           else output.text(`${jsonText(row, 0)}\n`)
           count += 1
@@ -137,12 +138,3 @@ export const storeExportCommand = (context: Context) =>
         output.result('operator-store-export', document, () => '')
       })
     })
-
-function cell(value: string | number | boolean | null): string {
-  if (value === null) return ''
-  const text = visible(String(value))
-  // A spreadsheet would run what begins like a formula (robustness §6, CSV out); a tab is spelled
-  // out already.
-  const guarded = /^[=+\-@]/.test(text) ? `'${text}` : text
-  return /[",\r\n]/.test(guarded) ? `"${guarded.replaceAll('"', '""')}"` : guarded
-}

@@ -1,5 +1,6 @@
 /** A worksheet: questions to be answered by hand, which is batch input once it is filled in. */
-import { csvText } from '../terminal/csv.js'
+import { answerText } from '../../core/protocol/outcome-words.js'
+import { csvLine } from '../terminal/csv.js'
 import { amountText, type TokenUnits } from '../terminal/render.js'
 
 /** A question of a worksheet. Amounts in raw token units; what is not known is null. */
@@ -18,14 +19,16 @@ export interface WorksheetRow {
 /** Of every worksheet, in this order; `outcome` is left empty, to be filled in. */
 const columns = ['identifier', 'slug', 'title', 'labels', 'bond', 'reward', 'ends_at', 'outcome']
 
-/** The sheet as CSV. Titles and labels are outside text; they are escaped (R20). */
+/** Rows of a sheet as CSV, with the head. Titles and labels are outside text, escaped here (R20). */
 export const worksheetText = (rows: readonly WorksheetRow[]): string =>
-  csvText(
-    columns,
-    rows.map(({ outcomes, bond, reward, units, ...row }) => ({
-      ...row,
-      labels: outcomes.map(({ outcome, label }) => `${label} (${outcome})`).join('; '),
-      bond: bond && amountText(bond, units),
-      reward: reward && amountText(reward, units),
-    })),
-  )
+  worksheetHead + rows.map(worksheetLine).join('')
+
+/** The first line of every sheet. */
+export const worksheetHead = csvLine(columns)
+
+/** One question of a sheet, with its line end. */
+export function worksheetLine({ outcomes, bond, reward, units, ...row }: WorksheetRow): string {
+  const labels = outcomes.map(({ outcome, label }) => answerText(outcome, label)).join('; ')
+  const amounts = [bond, reward].map((raw) => raw && amountText(raw, units))
+  return csvLine([row.identifier, row.slug, row.title, labels, ...amounts, row.ends_at, ''])
+}

@@ -1,16 +1,16 @@
 /** CSV as RFC 4180 has it: comma-separated, lines ended by CRLF. Whatever goes out, goes through here. */
 import { visible } from './render.js'
 
-export type CsvValue = string | number | object | null | undefined
+export type CsvValue = string | number | boolean | object | null | undefined
 
 /** A header, then a line a row; lists are joined by blanks, `null` is an empty cell. */
 export const csvText = (
   names: readonly string[],
   rows: readonly Readonly<Record<string, CsvValue>>[],
-): string =>
-  [names, ...rows.map((row) => names.map((name) => cell(row[name])))]
-    .map((cells) => `${cells.join(',')}\r\n`)
-    .join('')
+): string => csvLine(names) + rows.map((row) => csvLine(names.map((name) => row[name]))).join('')
+
+/** One record, with its line end. */
+export const csvLine = (values: readonly CsvValue[]): string => `${values.map(cell).join(',')}\r\n`
 
 function cell(value: CsvValue): string {
   if (value === null || value === undefined) return ''
@@ -20,6 +20,6 @@ function cell(value: CsvValue): string {
   )
   // A spreadsheet would run what begins like a formula (robustness §6, CSV out); a tab is spelled
   // out already.
-  const guarded = /^[=+\-@]/.test(text) ? `'${text}` : text
-  return /[",\r\n]/.test(guarded) ? `"${guarded.replaceAll('"', '""')}"` : guarded
+  const guarded = /^\s*[=+\-@＝＋－＠]/.test(text) ? `'${text}` : text
+  return /[",;\r\n]/.test(guarded) ? `"${guarded.replaceAll('"', '""')}"` : guarded
 }

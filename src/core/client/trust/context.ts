@@ -39,6 +39,8 @@ export interface QuestionContext extends BatchSigningData {
   readonly slug?: string
   /** p1, p2, p3 with labels and permission by the request's text. */
   readonly outcomes?: readonly Outcome[]
+  /** What an undisputed proposer earns, raw token units. Known where a chain was read. */
+  readonly reward?: string
   /** Known where a chain was read. */
   readonly token?: { readonly address: string; readonly symbol: string; readonly decimals: number }
   /** Only in a file that carries a server's `typed_data`: compared, never signed (R9). */
@@ -169,6 +171,7 @@ export const fromRound = (trust: Trust, round: Round): QuestionContext => ({
   ...batchSigningDataOf(round, contractsOf(trust)),
   source: 'chain',
   outcomes: round.outcomes,
+  reward: String(round.rewardRaw),
   token: round.token,
 })
 

@@ -1,0 +1,347 @@
+/** The worksheet's way: printed, filled in, reviewed, sent (contract §9; contract §6, Batch input). */
+import { existsSync, readFileSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import fc from 'fast-check'
+import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import { readBatch } from '../../src/core/client/input/input.js'
+import { priceOf } from '../../src/core/protocol/proposal.js'
+import {
+  type BatchWorld,
+  documentOf,
+  errorOf,
+  linesOf,
+  openBatchWorld,
+} from '../support/batch-world.js'
+
+let world: BatchWorld
+beforeEach(async () => {
+  world = await openBatchWorld()
+})
+afterEach(() => world.close())
+
+const teams = ['Porto', 'Benfica'] as const
+const pin = (slugs: object) => {
+  const path = join(world.home, 'trust', 'default.json')
+  writeFileSync(path, JSON.stringify({ ...JSON.parse(readFileSync(path, 'utf8')), slugs }))
+}
+
+/** A sheet of three questions; `answers` stand in its column outcome. */
+async function sheetOf(answers: readonly string[]): Promise<string> {
+  const asked = [
+    world.ask('Who wins, A or B?', { slug: 'who-wins', labels: teams }),
+    world.ask('=HYPERLINK("http://x")', { labels: ['No', 'Yes'] }),
+    world.ask('Will it rain?'),
+  ]
+  pin({ 'who-wins': asked[0]?.questionId })
+  world.file('list.txt', ['who-wins', asked[1]?.questionId, asked[2]?.questionId].join('\n'))
+  const { stdout, stderr, code } = await world.run(['batch', 'context', 'list.txt', '--csv'])
+  expect(code, stderr).toBe(0)
+  const [head, ...lines] = stdout.trimEnd().split('\r\n')
+  return [head, ...lines.map((line, at) => `${line}${answers[at] ?? ''}`), ''].join('\r\n')
+}
+const neverSigned = () => !existsSync(join(world.home, 'journal'))
+
+describe('batch context --csv', () => {
+  test('gives slug, title, labels, bond, reward and an empty outcome; what looks like a formula is guarded', async () => {
+    const [head, first = '', second = ''] = (await sheetOf([])).split('\r\n')
+    expect(head).toBe('identifier,slug,title,labels,bond,reward,ends_at,outcome')
+    expect(first).toMatch(
+      /^0x[0-9a-f]{64},who-wins,"Who wins, A or B\?","Porto \(p1\); Benfica \(p2\)",.*,$/,
+    )
+    expect(second).toContain(`,"'=HYPERLINK(""http://x"")",`)
+    expect(first.endsWith(',')).toBe(true)
+  })
+
+  test('a question that cannot be proposed on is left out with its reason, and is an error', async () => {
+    const { questionId } = world.ask('Will it rain?')
+    world.file('list.txt', `${questionId}\n0x${'77'.repeat(32)}\n`)
+    const ran = await world.run(['batch', 'context', 'list.txt', '--csv'])
+    expect(ran.code).toBe(3)
+    expect(ran.stdout.trim().split('\r\n')).toHaveLength(2)
+    expect(ran.stderr).toContain(`left out 0x${'77'.repeat(32)}`)
+  })
+
+  test('every line of the list that is no identifier is told', async () => {
+    world.file('list.txt', 'good-slug\nBad Slug\nother-slug\nnot/this\n')
+    const ran = await world.run(['batch', 'context', 'list.txt', '--csv'])
+    expect(ran.code).toBe(2)
+    expect(ran.stdout).toBe('')
+    expect(ran.stderr).toMatch(/line 2: .*\n.*line 4: /)
+  })
+})
+
+describe('filled in, it is batch input', () => {
+  const european = (text: string) =>
+    `\ufeff${text
+      .replace(/"[^"]*(?:""[^"]*)*"/g, (cell) => cell.replaceAll(',', '\u0000'))
+      .replaceAll(',', ';')
+      .replaceAll('\u0000', ',')}`
+
+  test.each([
+    ['as it is', (text: string) => text],
+    ['as a spreadsheet of another country writes it', european],
+    [
+      'with tabs',
+      (text: string) => european(text).replaceAll(';', '\t').replaceAll('\t Benfica', '; Benfica'),
+    ],
+    ['with blank rows below', (text: string) => `${text},,,,,,,\r\n`],
+  ])(
+    '%s: answers in words are signed, other columns are carried to the results',
+    async (_name, edit) => {
+      world.file('today.csv', edit(await sheetOf(['porto', 'NO', 'Yes (p2)'])))
+      const ran = await world.run(['batch', 'submit', 'today.csv', '--json'])
+      expect(ran.code, ran.stderr).toBe(0)
+      expect(world.calls[0]?.items.map((one) => one.proposed_price)).toEqual([
+        priceOf.p1,
+        priceOf.p1,
+        priceOf.p2,
+      ])
+      const { results } = documentOf(ran) as unknown as {
+        results: { columns: Record<string, string> }[]
+      }
+      expect(results[0]?.columns).toMatchObject({
+        slug: 'who-wins',
+        title: 'Who wins, A or B?',
+        reward: '',
+      })
+      expect(results[1]?.columns.title).toBe(`'=HYPERLINK("http://x")`)
+      const again = linesOf(
+        (await world.run(['batch', 'sign', 'today.csv', '--ndjson'])).stdout,
+      ) as { outcome: string; columns?: { slug: string } }[]
+      expect(again[0]).toMatchObject({ outcome: 'reused', columns: { slug: 'who-wins' } })
+    },
+  )
+
+  test('rows without an answer are left out and told; a sheet without any is exit 2', async () => {
+    world.file('today.csv', await sheetOf(['Benfica', '', '']))
+    const ran = await world.run(['batch', 'submit', 'today.csv', '--json'])
+    expect(ran.code, ran.stderr).toBe(0)
+    expect(documentOf(ran).results).toHaveLength(1)
+    expect(ran.stderr).toContain('2 rows have no outcome and are left out: lines 3 and 4')
+    world.file('empty.csv', await sheetOf([]))
+    const empty = await world.run(['batch', 'submit', 'empty.csv', '--json'])
+    expect([empty.code, errorOf(empty).code]).toEqual([2, 'empty_input'])
+  })
+
+  test('a slug alone names its question where the sheet has no identifiers', async () => {
+    await sheetOf([])
+    world.file('today.csv', 'slug;outcome\nwho-wins;benfica\n')
+    const ran = await world.run(['batch', 'submit', 'today.csv', '--json'])
+    expect(ran.code, ran.stderr).toBe(0)
+    expect(documentOf(ran).results[0]).toMatchObject({ identifier: 'who-wins' })
+  })
+})
+
+describe('a bad sheet: a clear error, nothing signed, nothing sent', () => {
+  test('all bad lines are told at once, with number and reason', async () => {
+    const sheet = await sheetOf(['p1', 'p1', 'p1'])
+    const id = (n: number) => `0x${String(n).repeat(64)}`
+    world.file(
+      'today.csv',
+      `${sheet}${id(1)},,t,l,b,r,e,=1+1\n${id(2)},,a\u0000b,l,b,r,e,p1\n${id(3)},,t,l,b,r,e,p7\nnot an id,,t,l,b,r,e,yes\n${id(4)},,t\n${id(5)},"a"b,t,l,b,r,e,no\nwho-wins,,t,l,b,r,e,no\n`,
+    )
+    const ran = await world.run(['batch', 'submit', 'today.csv'])
+    expect(ran.code).toBe(2)
+    const lines = ran.stderr.split('\n').filter((line) => line.startsWith('  line'))
+    expect(lines.map((line) => line.trim().replace(/\s+/g, ' '))).toEqual([
+      'line 5: outcome holds a formula',
+      'line 6: title holds a NUL',
+      'line 7: outcome "p7" is none of p1, p2, p3',
+      'line 8: identifier is neither a question id nor a slug',
+      'line 9: the row has 3 cells, the header has 8',
+      'line 10: text follows a closing quote',
+      'lines 2 and 11 are the same question for the same proposer',
+    ])
+    const json = errorOf(await world.run(['batch', 'submit', 'today.csv', '--json']))
+    for (const line of ['line 5: ', 'line 10: ', 'lines 2 and 11 '])
+      expect(json.detail).toContain(line)
+    const plan = await world.run(['plan', 'today.csv'])
+    expect(plan.code).toBe(2)
+    expect(plan.stderr).toContain('line 9: ')
+    expect(neverSigned()).toBe(true)
+    expect(world.calls).toEqual([])
+  })
+
+  test('a thousand faults are counted, and the first told', async () => {
+    world.file('today.csv', `identifier,outcome\n${'nobody,=1\n'.repeat(1_000)}`)
+    const ran = await world.run(['batch', 'submit', 'today.csv'])
+    expect(ran.code).toBe(2)
+    expect(ran.stderr).toContain('1000 faults')
+    expect(ran.stderr).toContain('and 980 more')
+  })
+
+  test('words that mean nothing, or two things, are told of all rows before anything is signed', async () => {
+    const sheet = await sheetOf(['Sporting', 'maybe', 'Yes'])
+    const draw = world.ask('Draw?', { labels: ['Draw', 'draw'] })
+    world.file('today.csv', `${sheet}${draw.questionId},,t,l,b,r,e,draw\n`)
+    for (const argv of [[], ['--dry-run'], ['--fit']]) {
+      const ran = await world.run(['batch', 'submit', 'today.csv', '--json', ...argv])
+      expect(ran.code).toBe(2)
+      expect(errorOf(ran)).toMatchObject({ code: 'bad_outcome' })
+      const { detail } = errorOf(ran)
+      expect(detail).toContain('line 2: the outcome "Sporting" is no answer to this question')
+      expect(detail).toContain('line 3: the outcome "maybe"')
+      expect(detail).toContain('line 5: the outcome "draw" fits 2 answers: Draw (p1), draw (p2)')
+    }
+    expect(world.calls).toEqual([])
+    expect((await world.run(['journal', 'list', '--json'])).stdout).not.toContain('"journal_id"')
+  })
+
+  test('a sheet whose columns were sorted apart is refused by its pinned slugs', async () => {
+    const sheet = await sheetOf(['p1', 'p1', 'p1'])
+    world.file(
+      'today.csv',
+      sheet.replace(',who-wins,', ',,').replace(/\r\n(0x\w+),,"'=/, '\r\n$1,who-wins,"\'='),
+    )
+    const ran = await world.run(['batch', 'submit', 'today.csv', '--json'])
+    expect([ran.code, errorOf(ran).code]).toEqual([2, 'untrusted_slug'])
+    expect(errorOf(ran).detail).toContain('line 3: the slug who-wins is pinned to')
+  })
+})
+
+describe('--dry-run', () => {
+  test.each([120, 80, 40])(
+    'at %i columns: row, title, answer in words, amount, and the sums',
+    async (columns) => {
+      world.file('today.csv', await sheetOf(['porto', 'no', 'yes']))
+      const { stdout, code } = await world.run(['batch', 'submit', 'today.csv', '--dry-run'], {
+        columns,
+      })
+      expect(code).toBe(0)
+      const text = stdout.replace(/\s+/g, ' ')
+      for (const shown of [
+        'ROW',
+        'QUESTION',
+        'ANSWER',
+        'AMOUNT',
+        'Porto (p1)',
+        'No (p1)',
+        'Yes (p2)',
+      ])
+        expect(text).toContain(shown)
+      expect(text).toMatch(columns === 40 ? /Who wins/ : /Who wins, A or B\?/)
+      expect(text).toContain('3 would sign')
+      expect(text).toMatch(/would authorize .* in all/)
+      for (const line of stdout.split('\n')) expect(line.length).toBeLessThanOrEqual(columns)
+      expect(neverSigned()).toBe(true)
+    },
+  )
+
+  test('what is not to be signed says why; JSON has title, label and the other columns', async () => {
+    const sheet = await sheetOf(['porto', 'no', 'yes'])
+    world.file('today.csv', sheet)
+    expect((await world.run(['sign', 'who-wins', '--outcome', 'Benfica'])).code).toBe(0)
+    const ran = await world.run(['batch', 'submit', 'today.csv', '--dry-run', '--json'])
+    const { results } = JSON.parse(ran.stdout) as { results: object[] }
+    expect(results).toMatchObject([
+      { action: 'rejected', title: 'Who wins, A or B?', columns: { slug: 'who-wins' } },
+      { action: 'would_sign', outcome: 'p1', label: 'No' },
+      { action: 'would_sign', outcome: 'p2', label: 'Yes', title: 'Will it rain?' },
+    ])
+    const { stdout } = await world.run(['batch', 'submit', 'today.csv', '--dry-run'])
+    expect(stdout).toMatch(/2 +Who wins, A or B\? +porto +rejected\n/)
+    expect(stdout).toContain('line 2: ')
+    expect(stdout).toContain('Benfica (p2)')
+  })
+})
+
+describe('property: columns of others are carried as they stand', () => {
+  const ours =
+    /^(identifier|outcome|proposed_price|client_ref|proposer|amount|nonce|deadline|max_payment|signature|permit\..*)$/i
+  const cell = (text: string, delimiter: string) =>
+    /["\r\n]/.test(text) || text.includes(delimiter) ? `"${text.replaceAll('"', '""')}"` : text
+  const text = fc
+    .string({
+      unit: fc.constantFrom('a', 'É', '"', ',', ';', '\n', ' ', '🦀', "'", '+', '_'),
+      maxLength: 8,
+    })
+    .filter((value) => !value.trim().startsWith('='))
+
+  test('whatever their names, values and delimiter are', async () => {
+    const name = fc
+      .string({
+        unit: fc.constantFrom('x', 'y', 'Z', ' ', '9', 'ü', '$'),
+        minLength: 1,
+        maxLength: 6,
+      })
+      .map((value) => `col ${value}`.trim())
+      .filter((value) => !ours.test(value))
+    await fc.assert(
+      fc.asyncProperty(
+        fc.uniqueArray(name, { minLength: 1, maxLength: 4 }),
+        fc.array(fc.array(text, { minLength: 4, maxLength: 4 }), { minLength: 1, maxLength: 4 }),
+        fc.constantFrom(',', ';', '\t'),
+        fc.constantFrom('\n', '\r\n'),
+        async (names, values, delimiter, end) => {
+          const id = (n: number) => `0x${String(n).padStart(64, '0')}`
+          const line = (cells: readonly string[]) =>
+            cells.map((one) => cell(one, delimiter)).join(delimiter)
+          const sheet = [
+            line(['identifier', ...names, 'outcome']),
+            ...values.map((row, at) =>
+              line([id(at), ...names.map((_, of) => row[of] ?? ''), 'p1']),
+            ),
+          ].join(end)
+          const bytes = new TextEncoder().encode(sheet)
+          const source = {
+            name: 'rows.csv',
+            read: async (from: number, length: number) => bytes.subarray(from, from + length),
+          }
+          const rows = []
+          for await (const some of readBatch(source)) rows.push(...some)
+          // A line end inside a cell is the file's own.
+          const kept = (value: string) => value.replaceAll('\n', end === '\r\n' ? '\n' : '\n')
+          expect(rows.map((row) => row.columns)).toEqual(
+            values.map((row) =>
+              Object.fromEntries(names.map((key, of) => [key, kept(row[of] ?? '')])),
+            ),
+          )
+        },
+      ),
+    )
+  })
+
+  test('no bytes make a reader fail in another way than exit 2, nor a formula pass', async () => {
+    const junk = fc.array(
+      fc.constantFrom(
+        ...[
+          'identifier',
+          'outcome',
+          'slug',
+          'signature',
+          ',',
+          ';',
+          '\t',
+          '\n',
+          '\r\n',
+          '"',
+          '=1',
+          '\0',
+          'p1',
+          'yes',
+          ' ',
+        ],
+        `0x${'1'.repeat(64)}`,
+        '\ufeff',
+        '__proto__',
+      ),
+      { maxLength: 30 },
+    )
+    await fc.assert(
+      fc.asyncProperty(junk, async (parts) => {
+        const bytes = new TextEncoder().encode(`identifier,outcome,note\n${parts.join('')}`)
+        const source = {
+          name: 'rows.csv',
+          read: async (from: number, length: number) => bytes.subarray(from, from + length),
+        }
+        try {
+          for await (const rows of readBatch(source))
+            for (const row of rows)
+              expect(Object.values(row.columns ?? {}).join()).not.toMatch(/^\s*=|\0/)
+        } catch (error) {
+          expect(error).toMatchObject({ meta: { exitCode: 2 } })
+        }
+      }),
+    )
+  })
+})
