@@ -11,6 +11,7 @@ import {
 import { defaultBudget } from '../core/client/budget/model.js'
 import { createPlanner } from '../core/client/budget/planner.js'
 import { parseBaseUrl } from '../core/client/gateway/gateway-client.js'
+import { newFaults } from '../core/client/input/faults.js'
 import { readBatch } from '../core/client/input/input.js'
 import { type BatchFormat, inputLimits } from '../core/client/input/rows.js'
 import { fromCwd } from '../core/io/home-paths.js'
@@ -118,11 +119,14 @@ async function rowsOf(
     wholeNumber(given, 'the count')
   return withSource(context, home, given, async (source) => {
     let [intents, signed] = [0, 0]
-    for await (const some of readBatch(source, format)) {
+    const faults = newFaults(source)
+    const told = { fault: faults.add, unanswered: () => undefined }
+    for await (const some of readBatch(source, format, told)) {
       const items = some.filter(({ kind }) => kind === 'item').length
       signed += items
       intents += some.length - items
     }
+    faults.throwAny()
     if (intents + signed > 0) return { intents, signed }
     throw new UsageError('empty_input', `${source.name} holds no rows`, {
       hint: 'give one proposal per line, or a count',

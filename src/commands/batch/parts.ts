@@ -9,10 +9,11 @@ import { nonceHolder } from '../../core/client/input/nonces.js'
 import type { BatchSource } from '../../core/client/input/rows.js'
 import { knownQuestionId } from '../../core/client/propose/intent.js'
 import type { BatchParts } from '../../core/client/propose/plan.js'
+import { checkWords } from '../../core/client/propose/row-words.js'
 import {
   checkSpending,
   newSpending,
-  rememberingContexts,
+  rememberedContexts,
   type Spending,
   type Sums,
   type Totals,
@@ -70,11 +71,13 @@ export function addBatchFlags(command: Command): Command {
 /** A checked input and everything that works on it. */
 export interface Opened {
   readonly parts: BatchParts
+  /** The same for whoever only looks: the contexts are kept for the signing. */
+  readonly looking: BatchParts
   readonly count: BatchCount
   readonly spending: Spending
   /**
    * What will be signed, checked against the limit and the wallet; `undefined` where nothing asks
-   * for it. Throws as `checkSpending`.
+   * for it. Throws as `checkWords` and `checkSpending`.
    */
   checkedSums(): Promise<Sums | undefined>
   /** The rows once more. */
@@ -125,16 +128,16 @@ export async function openBatch(
   const notes = new Set<string>()
   let sums: Sums | undefined
   const counting = opening.sums?.(count, chain !== undefined) === true
-  const looksTwice = counting || (limits.maxSpendRaw !== undefined && !limits.fit)
-  const contexts =
+  const contexts = rememberedContexts(
     flags.context === undefined
       ? await contextSource(context, session)
-      : await fileContexts(context, flags.context, trust, chain)
+      : await fileContexts(context, flags.context, trust, chain),
+  )
   const parts: BatchParts = {
     ports: session.ports,
     journal: session.journal,
     trust,
-    contexts: looksTwice || chain !== undefined ? rememberingContexts(contexts) : contexts,
+    contexts: contexts.taking,
     recover: systemCurve().recover,
     keepContexts: flags.signer !== undefined,
     contextsAreFree: flags.context !== undefined || chain !== undefined,
@@ -159,15 +162,29 @@ export async function openBatch(
       notes.add(text)
     },
   }
+  const looking = { ...parts, contexts: contexts.looking }
   const checkedSums = async () => {
-    sums = await checkSpending(parts, rows(), limits, {
+    const planning = {
       signal: session.signal,
       resume: flags.resume === true ? count.fingerprint : undefined,
-      always: counting,
-    })
+    }
+    if (count.inWords > 0) await checkWords(looking, rows(), source, planning)
+    sums = await checkSpending(looking, rows(), limits, { ...planning, always: counting })
     return sums
   }
-  return { parts, count, spending: newSpending(parts, limits), checkedSums, rows }
+  noteUnanswered(context, count)
+  return { parts, looking, count, spending: newSpending(parts, limits), checkedSums, rows }
+}
+
+/** A worksheet need not be filled in to its end. */
+function noteUnanswered({ output }: Context, { unanswered }: BatchCount): void {
+  if (unanswered.length === 0) return
+  const shown = unanswered.slice(0, 10)
+  const more =
+    unanswered.length > shown.length ? ` and ${unanswered.length - shown.length} more` : ''
+  output.note(
+    `note: left out for want of an outcome: ${counted(unanswered.length, 'row')}, line ${shown.join(', ')}${more}`,
+  )
 }
 
 /**

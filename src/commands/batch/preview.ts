@@ -10,7 +10,7 @@ import { placeText } from '../../core/client/input/rows.js'
 import { labelOf } from '../../core/client/journal/authorizations.js'
 import { planRows, planSubmission } from '../../core/client/propose/plan.js'
 import { asItemError } from '../../core/client/propose/row-outcome.js'
-import { checkSpending, inGroups } from '../../core/client/propose/spending.js'
+import { inGroups } from '../../core/client/propose/spending.js'
 import { checkTerms } from '../../core/client/propose/terms.js'
 import { chainNow } from '../../core/client/trust/context.js'
 import { type ProposerError, UsageError } from '../../core/protocol/errors.js'
@@ -70,7 +70,7 @@ export async function showBatchPlan(
     readonly gateway?: GatewayClient
   },
 ): Promise<void> {
-  const { parts, rows, count, spending } = opened
+  const { parts, looking, rows, count } = opened
   const stream = newResultStream(context.output, 'batch-preview', 'results')
   const counts = new Map<string, number>()
   const totals = new Map<Address, bigint>()
@@ -78,11 +78,11 @@ export async function showBatchPlan(
   const isHuman = context.output.mode === 'human'
   const table = newTable(context)
   for await (const group of inGroups(rows(), 100)) {
-    const looking = { ...options, look: true }
+    const only = { ...options, look: true }
     const plans =
       gateway === undefined
-        ? await planRows(parts, group, looking)
-        : await planSubmission({ ...parts, gateway }, group, looking)
+        ? await planRows(looking, group, only)
+        : await planSubmission({ ...looking, gateway }, group, only)
     for (const planned of plans) {
       const { plan, terms } = await judged(opened, planned)
       const action = wouldBe[plan.kind]
@@ -108,7 +108,7 @@ export async function showBatchPlan(
       .map((line) => fold(line, context.output.columns, '  '))
       .join('\n'),
   )
-  await checkSpending(parts, rows(), spending.limits, { signal: options.signal })
+  await opened.checkedSums()
   const error = tally.error({ total: count.rows, goOn: 'run the same command again later' })
   if (error) throw error
 }

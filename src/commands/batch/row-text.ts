@@ -56,6 +56,7 @@ export function resultOf(result: RowResult, polled: PolledCandidate | undefined)
     ...(elsewhere === undefined ? {} : { elsewhere }),
     ...(outOfBand === undefined ? {} : { out_of_band: outOfBandData(outOfBand) }),
     ...(earlier === undefined ? {} : { settled: settledData(earlier) }),
+    ...(row.columns === undefined ? {} : { columns: row.columns }),
   }
 }
 

@@ -151,5 +151,6 @@ function resultOf(one: RowSigned, item: string | undefined): object {
     journal_id: one.error === undefined ? one.authorization.id : null,
     payload: item === undefined ? null : (JSON.parse(item) as object),
     error: one.error === undefined ? null : { code: one.error.code, detail: one.error.detail },
+    ...(row.columns === undefined ? {} : { columns: row.columns }),
   }
 }

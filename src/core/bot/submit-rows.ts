@@ -8,10 +8,11 @@ import type { Journal } from '../client/journal/journal.js'
 import { type BatchOptions, type RowResult, submitBatch } from '../client/propose/batch.js'
 import { knownQuestionId } from '../client/propose/intent.js'
 import type { BatchParts } from '../client/propose/plan.js'
+import { checkWords } from '../client/propose/row-words.js'
 import {
   checkSpending,
   newSpending,
-  rememberingContexts,
+  rememberedContexts,
   type SpendingLimits,
 } from '../client/propose/spending.js'
 import type { ContextSource } from '../client/trust/context.js'
@@ -64,7 +65,7 @@ export interface SubmitAllOptions extends Partial<SpendingLimits> {
 
 /**
  * Checks all rows before one is signed, then submits them; yields results in order, some at a time.
- * UsageError as `checkBatch` and `checkSpending`; otherwise as `submitBatch`.
+ * UsageError as `checkBatch`, `checkWords` and `checkSpending`; otherwise as `submitBatch`.
  */
 export async function* submitRows(
   bot: BotParts,
@@ -79,15 +80,16 @@ export async function* submitRows(
   const view = await journal.load()
   const now = { chainId: trust.chain_id, nowMs: ports.clock.nowMs(), resume }
   const proposer = async () => wallet.address
-  const { fingerprint } = await checkBatch(source, 'ndjson', {
+  const { fingerprint, inWords } = await checkBatch(source, 'ndjson', {
     hash: ports.hash,
     proposer,
     questionOf: (identifier) => knownQuestionId(trust, identifier, view),
     nonceHolder: (row, questionId, owner) => nonceHolder(view, now, row, questionId, owner),
   })
+  const contexts = rememberedContexts(bot.contexts)
   const parts: BatchParts & typeof bot = {
     ...bot,
-    contexts: rememberingContexts(bot.contexts),
+    contexts: contexts.taking,
     contextsAreFree: chain !== undefined,
     keepContexts: wallet.signTypedData !== undefined,
     signer: async () => wallet,
@@ -97,7 +99,9 @@ export async function* submitRows(
     headroomBasisPoints: options.headroomBasisPoints,
   }
   const read = () => readBatch(source, 'ndjson')
-  await checkSpending(parts, read(), limits, { signal })
+  const looking = { ...parts, contexts: contexts.looking }
+  if (inWords > 0) await checkWords(looking, read(), source, { signal })
+  await checkSpending(looking, read(), limits, { signal })
   yield* submitBatch(parts, read(), {
     fingerprint,
     resume,

@@ -185,28 +185,34 @@ export async function* inGroups<T>(
   if (group.length > 0) yield group
 }
 
-/** So many contexts are kept between the look at the funds and the signing. */
+/** So many contexts are kept between the looks at an input and its signing. */
 export const keptContexts = 2_000
 
+/** One source for the looks at an input, which keeps contexts, and one for the signing. */
+export interface RememberedContexts {
+  readonly looking: ContextSource
+  readonly taking: ContextSource
+}
+
 /**
- * A source that hands each context out twice: once to count, once to sign, for the budget of one.
- * Errors, and what is not kept, are asked for again.
+ * A context that was looked at is taken once without asking again: the budget of one. Errors, and
+ * what is not kept, are asked for again.
  */
-export function rememberingContexts(source: ContextSource): ContextSource {
+export function rememberedContexts(source: ContextSource): RememberedContexts {
   const kept = new Map<string, ContextResult>()
-  return {
+  const from = (keeps: boolean): ContextSource => ({
     async contexts(identifiers, options) {
       const asked = identifiers.filter((one) => !kept.has(one))
       const results = asked.length === 0 ? [] : await source.contexts(asked, options)
       const fresh = new Map(results.map((one) => [one.identifier, one]))
       return identifiers.flatMap((identifier) => {
-        const before = kept.get(identifier)
-        kept.delete(identifier)
-        if (before !== undefined) return before
-        const result = fresh.get(identifier)
-        if (result?.context !== undefined && kept.size < keptContexts) kept.set(identifier, result)
+        const result = kept.get(identifier) ?? fresh.get(identifier)
+        if (!keeps) kept.delete(identifier)
+        else if (result?.context !== undefined && kept.size < keptContexts)
+          kept.set(identifier, result)
         return result ?? []
       })
     },
-  }
+  })
+  return { looking: from(true), taking: from(false) }
 }
