@@ -4,7 +4,7 @@
  */
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
-import { join } from 'node:path'
+import { dirname, join } from 'node:path'
 import { Command } from 'commander'
 import { coinOf } from '../core/chain/profiles.js'
 import type { DevChain, DevDescription } from '../core/devchain/dev-chain.js'
@@ -20,7 +20,7 @@ import type { LogSink } from '../core/io/serving/logs.js'
 import { exit, UnavailableError, UsageError } from '../core/protocol/errors.js'
 import type { LogLevel } from '../core/protocol/log-level.js'
 import { programVersion } from '../core/protocol/version.js'
-import { noteQuestions, portNumber, unlessStopped, wholeNumber } from './hosting/foreground.js'
+import { noteDevSession, portNumber, unlessStopped, wholeNumber } from './hosting/foreground.js'
 import type { LiveStatus } from './hosting/live-status.js'
 import { logLevelOf, notesAsLog } from './hosting/log-notes.js'
 import { executorKeyOf } from './session/executor-key.js'
@@ -28,7 +28,7 @@ import { readOwnJson } from './session/inputs.js'
 import { type GlobalFlags, homeSetting } from './session/settings.js'
 import type { Context } from './terminal/context.js'
 import { terminalSize } from './terminal/output.js'
-import { fold, visible } from './terminal/render.js'
+import { visible } from './terminal/render.js'
 
 interface ServeFlags extends GlobalFlags {
   readonly executorAccount?: string
@@ -283,7 +283,7 @@ async function run(context: Context, path: string, served: Served): Promise<void
       return 'signal' as const
     })
     if ((await Promise.race([ready, over])) === 'ready') {
-      const print = () => announce(context, server, chain?.description)
+      const print = () => announce(context, server, chain?.description, dirname(path))
       if (status) await status.around(print)
       else print()
     }
@@ -348,7 +348,12 @@ function leaveSoon(afterMs: number, code: number): void {
   setTimeout(() => process.exit(code), afterMs).unref()
 }
 
-function announce(context: Context, server: RunningServer, dev: DevDescription | undefined): void {
+function announce(
+  context: Context,
+  server: RunningServer,
+  dev: DevDescription | undefined,
+  folder: string,
+): void {
   const { output, liveness } = context
   const { url, adminUrl, metricsUrl: metrics_url } = server
   const { pid } = liveness
@@ -359,11 +364,7 @@ function announce(context: Context, server: RunningServer, dev: DevDescription |
   }
   const metrics = metrics_url === undefined ? '' : `, metrics ${metrics_url}`
   output.text(`ready ${url} (admin ${adminUrl}${metrics}, pid ${pid})\n`)
-  if (!dev) return
-  const chain = `chain ${dev.chain_id} at ${dev.rpc_url}`
-  const line = `${chain}; keys and pins of its accounts with --json. Open questions:`
-  output.note(fold(line, output.columns))
-  noteQuestions(output, dev.questions)
+  if (dev) noteDevSession(output, folder, url, dev)
 }
 
 async function check(context: Context, path: string, served: Served): Promise<void> {

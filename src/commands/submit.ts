@@ -4,7 +4,7 @@
  */
 import { Command } from 'commander'
 import { knownToken } from '../core/chain/profiles.js'
-import { labelOf } from '../core/client/journal/authorizations.js'
+import { answerOf, labelOf } from '../core/client/journal/authorizations.js'
 import { uncheckedOf } from '../core/client/journal/records.js'
 import type { SettledEarlier } from '../core/client/propose/earlier.js'
 import type { SubmissionResult } from '../core/client/propose/outcome.js'
@@ -25,9 +25,16 @@ import {
 import { requireIdentifier } from './session/question.js'
 import { collector, currentRound, retryNote, settledData, withSettled } from './session/rounds.js'
 import { addExecutorFlags, type Session, withSession } from './session/session.js'
-import { candidateText } from './terminal/candidate-text.js'
+import { candidateText, failureLines } from './terminal/candidate-text.js'
 import type { Context } from './terminal/context.js'
-import { amountWithRaw, fields, type TokenUnits, timeText } from './terminal/render.js'
+import {
+  amountText,
+  amountWithRaw,
+  fields,
+  fold,
+  type TokenUnits,
+  timeText,
+} from './terminal/render.js'
 
 interface SubmitFlags extends IntentFlags {
   readonly wait?: boolean
@@ -40,7 +47,8 @@ export const submitCommand = (context: Context): Command =>
         .description('send a proposal; without a payload it is signed first')
         .argument('<identifier>', 'question id or slug')
         .argument('[payload]', 'a signed payload, - for stdin')
-        .option('--wait', 'poll until the candidate is executed or failed'),
+        .option('--wait', 'poll until the candidate is executed or failed')
+        .option('--details', 'show all that is signed and all that is answered'),
     ),
   )
     .addHelpText(
@@ -115,10 +123,19 @@ async function submit(
     onSettled: collector(context, flags.quiet === true, settled),
   }
   let result: SubmissionResult
+  let isShown = false
+  const beforeSigning = () => {
+    progress.stop()
+    isShown = true
+  }
+  const shown = { ...flags, details: flags.details === true }
   try {
     result = intent
       ? await submitIntent(
-          { ...parts, ...(await quietWhileSigning(context, session, flags, identifier, progress)) },
+          {
+            ...parts,
+            ...(await quietWhileSigning(context, session, shown, identifier, beforeSigning)),
+          },
           intent,
           options,
         )
@@ -142,7 +159,11 @@ async function submit(
     ...(settled.length === 0 ? {} : { settled: settledData(settled) }),
   }
   if (flags.wait !== true) {
-    output.result('submitted', accepted, () => submittedText(accepted, output.columns))
+    output.result('submitted', accepted, () =>
+      flags.details === true
+        ? submittedText(accepted, output.columns)
+        : briefText(result, accepted.outcome, output.columns, isShown),
+    )
     return
   }
   if (output.mode === 'ndjson') output.line({ schema: 'proposer.submitted/1', ...accepted })
@@ -158,8 +179,17 @@ async function submit(
   output.result(
     'submitted',
     { ...accepted, status: last?.status ?? accepted.status, candidate: last ?? null },
-    () =>
-      [
+    () => {
+      if (flags.details !== true) {
+        const { submission } = last ?? {}
+        const state = last?.status ?? accepted.outcome
+        const where = submission?.transaction_hash
+        return [
+          briefText(result, state, output.columns, isShown, where),
+          ...(last === undefined ? [] : failureLines(last, output, accepted.journal_id)),
+        ].join('\n')
+      }
+      return [
         fields(
           [
             [accepted.outcome, accepted.candidate_id],
@@ -173,7 +203,8 @@ async function submit(
             label: labelOf(result.authorization.signed),
           }),
         ),
-      ].join('\n'),
+      ].join('\n')
+    },
   )
   if (polled.error) throw stillPending(polled.error, accepted)
 }
@@ -203,18 +234,18 @@ async function quietWhileSigning(
   session: Session,
   flags: SubmitFlags,
   identifier: string,
-  progress: { stop(): void },
+  makeRoom: () => void,
 ) {
   const parts = await authorizeParts(context, session, flags, identifier)
   const { confirm, signer } = parts
   return {
     ...parts,
     confirm: async (shown: Parameters<NonNullable<typeof confirm>>[0]) => {
-      progress.stop()
+      makeRoom()
       await confirm?.(shown)
     },
     signer: () => {
-      progress.stop()
+      makeRoom()
       return signer()
     },
   }
@@ -279,6 +310,32 @@ interface Accepted {
   readonly status: string | null
   readonly question_id: string
   readonly received_at: string | null
+}
+
+/**
+ * State and where it stands; before that question, answer and amount, unless they have been shown
+ * before signing.
+ */
+function briefText(
+  {
+    authorization: { id, signed },
+    candidateId,
+  }: Extract<SubmissionResult, { candidateId: string }>,
+  state: string,
+  columns: number,
+  isShown: boolean,
+  transaction?: string | null,
+): string {
+  const units = knownToken(signed.chainId, signed.token ?? '')
+  const where = transaction == null ? '' : ` in transaction ${transaction}`
+  return [
+    ...(isShown
+      ? []
+      : [signed.identifier, `${answerOf(signed)}, ${amountText(signed.terms.amount, units)}`]),
+    `${state} ${candidateId} (journal ${id})${where}`,
+  ]
+    .map((line) => fold(line, columns, '  '))
+    .join('\n')
 }
 
 function submittedText(accepted: Accepted, columns: number): string {

@@ -116,15 +116,41 @@ describe('contract §6: the acknowledgement for people', () => {
   test.each([
     ['submit', []],
     ['submit --wait', ['--wait']],
-  ])('%s names the candidate first, then the journal id', async (_name, more) => {
+  ])('%s --details names the candidate first, then the journal id', async (_name, more) => {
     gateway.steps.push({ status: 'executed' })
-    const ran = await ask([...submit, ...more])
+    const ran = await ask([...submit, ...more, '--details'])
     const { authorizations } = answerOf(await ask(['journal', 'list', '--json'])) as {
       authorizations: { journal_id: string }[]
     }
     expect(ran.code).toBe(0)
     expect(ran.stdout).toMatch(new RegExp(`^accepted\\s+${candidate}$`, 'm'))
     expect(ran.stdout).toMatch(new RegExp(`^journal\\s+${authorizations[0]?.journal_id}$`, 'm'))
+  })
+
+  test.each([
+    ['accepted', []],
+    ['executed', ['--wait']],
+  ])(
+    'contract §9: submit says three lines: title, answer and amount, where it stands (%s)',
+    async (state, more) => {
+      gateway.steps.push({ status: 'executed' })
+      const ran = await ask([...submit, ...more])
+      const lines = ran.stderr.split('\n').filter((line) => !/^note:|^ {2}/.test(line))
+      expect(lines[0]).toBe('Will it hold?')
+      expect(lines[1]).toMatch(/^Yes \(p2\), [\d,]+ \(raw units\)$/)
+      const third = `${state} ${candidate} \\(journal [0-9a-f]{12}-1\\)`
+      expect(ran.stdout.replace(/\n {2}/, ' ')).toMatch(
+        new RegExp(`^${third}( in transaction \\S+)?\n$`),
+      )
+    },
+  )
+
+  test('contract §9: saved bytes that are sent again are told by question, answer and amount, too', async () => {
+    await ask(submit)
+    const again = await ask(submit)
+    expect(again.stdout).toMatch(
+      new RegExp(`^will-it-hold\nYes \\(p2\\), [\\d,]+ \\(raw units\\)\nreplayed ${candidate} `),
+    )
   })
 
   test('replay too', async () => {
@@ -244,7 +270,9 @@ describe('amounts', () => {
 
   test('submit says what it authorizes, and the journal says it afterwards', async () => {
     inKnownToken()
-    expect((await ask(submit)).stderr).toMatch(/authorizes\s+750 USDC\.e \(750000000 raw\)/)
+    expect((await ask([...submit, '--details'])).stderr).toMatch(
+      /authorizes\s+750 USDC\.e \(750000000 raw\)/,
+    )
     const listed = (await ask(['journal', 'list'])).stdout
     expect(listed).toMatch(/ 750 USDC\.e /)
     const [id = ''] = /[0-9a-f]{12}-1/.exec(listed) ?? []

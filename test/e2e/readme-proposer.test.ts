@@ -75,7 +75,7 @@ describe('README: a first session', () => {
         )
         expect(code, stderr).toBe(0)
         expect(stdout).toMatch(/executed/)
-        expect(stdout).toContain(`sent to     ${url}`)
+        expect(stdout).toMatch(/^[0-9a-f]{12}-1 +executed +Yes \(p2\)/m)
       } finally {
         await terminal.end()
       }
@@ -103,7 +103,7 @@ describe("docs: set up once, and a day's work", () => {
     const setUp = blocksIn(section('Set up once', 'docs/proposing.md'), 'sh').join('\n')
     const ready = await patiently(() => shell(folder, pointed(setUp, gateway), { env }))
     expect(ready.code, ready.stdout + ready.stderr).toBe(0)
-    expect(ready.stdout).toMatch(/^approved +15000 USDC\.e$/m)
+    expect(ready.stdout).toMatch(/^approved +15,000 USDC\.e$/m)
 
     const script = blocksIn(section("A day's work", 'docs/proposing.md'), 'sh').join('\n')
     const rows = [0, 1].map((n) => ({

@@ -1,7 +1,7 @@
 /** What `serve`, `devchain` and `demo` share: they stay in the foreground until told to end. */
 import { UsageError } from '../../core/protocol/errors.js'
 import type { Output } from '../terminal/output.js'
-import { visible } from '../terminal/render.js'
+import { shellWord, visible } from '../terminal/render.js'
 
 /**
  * For a chain that did not start: `undefined` where the run was told to end meanwhile, else the
@@ -43,4 +43,37 @@ export function noteQuestions(
     output.note(line.length <= output.columns ? line : `  ${visible(slug)}\n    ${question_id}`)
   }
   if (questions.length > 3) output.note(`  and ${questions.length - 3} more${rest}`)
+}
+
+/**
+ * Notes chain, questions, and what is pasted into another terminal to propose at a development
+ * gateway: its throwaway files are in `folder`, and go with it.
+ */
+export function noteDevSession(
+  output: Pick<Output, 'note' | 'columns' | 'notesAreTerminal'>,
+  folder: string,
+  gateway: string,
+  dev: {
+    readonly chain_id: number
+    readonly rpc_url: string
+    readonly questions: readonly { slug: string; question_id: string }[]
+  },
+): void {
+  const exports = {
+    HOME: `${folder}/home`,
+    TRUST: `${folder}/trust.json`,
+    KEY_FILE: `${folder}/proposer-1.key`,
+    GATEWAY: gateway,
+    RPC_URL: dev.rpc_url,
+  }
+  const [first] = dev.questions
+  output.note(`chain ${dev.chain_id} at ${dev.rpc_url}. Open questions:`)
+  noteQuestions(output, dev.questions)
+  // A log is pasted nowhere.
+  if (!output.notesAreTerminal) return
+  output.note('To propose here, paste into another terminal:\n')
+  for (const [name, value] of Object.entries(exports))
+    output.note(`export PROPOSER_${name}=${shellWord(value)}`)
+  if (first !== undefined)
+    output.note(`proposer submit ${shellWord(first.slug)} --outcome p2 --wait`)
 }

@@ -4,6 +4,7 @@
  */
 
 import type { Command } from 'commander'
+import { titleOf } from '../../core/chain/ancillary.js'
 import { type AuthorizeParts, preview } from '../../core/client/propose/authorize.js'
 import type { IntentInWords } from '../../core/client/propose/intent.js'
 import type { Preview } from '../../core/client/propose/prepare.js'
@@ -20,7 +21,7 @@ import type { Address } from '../../core/protocol/schema.js'
 import { isClientRef, isUint256 } from '../../core/protocol/words.js'
 import type { Context } from '../terminal/context.js'
 import { questionText, textInShort } from '../terminal/question-text.js'
-import { amountWithRaw, dateText, fields, fold, visible } from '../terminal/render.js'
+import { amountText, amountWithRaw, dateText, fields, fold, visible } from '../terminal/render.js'
 import { flagged, givenAmount, pinnedUnits, tokensOf } from './amounts.js'
 import { parseJson, readInput } from './inputs.js'
 import { contextRows, contextSource, requireIdentifier, unitsOf } from './question.js'
@@ -38,6 +39,8 @@ export interface IntentFlags extends SessionFlags {
   readonly clientRef?: string
   readonly context?: string
   readonly dryRun?: boolean
+  /** False: only what a person decides on is shown before signing. */
+  readonly details?: boolean
 }
 
 /** Flags that say what is to be signed; with a ready payload none of them has a meaning. */
@@ -191,8 +194,10 @@ export async function authorizeParts(
     ...(asksGateway ? { gateway: await session.gateway('read') } : {}),
     // Shown, not asked (contract §6): the command itself is the word to sign, and --dry-run is the
     // way to look first.
-    confirm: async (shown) =>
-      context.output.note(previewText(shown, identifier, context.output.columns)),
+    confirm: async (shown) => {
+      const text = flags.details === false ? briefText : previewText
+      context.output.note(text(shown, identifier, context.output.columns))
+    },
     note: (text) => context.output.note(`note: ${visible(text)}`),
     signal: session.signal,
   }
@@ -256,6 +261,19 @@ function previewData(
     notes: shown.notes,
     unchecked: shown.unchecked,
   }
+}
+
+/** Title, answer in words and amount: what a person decides on; the rest is behind --details. */
+function briefText(shown: Preview, identifier: string, columns: number): string {
+  const { context, outcome, label, amountRaw, notes } = shown
+  const amount = amountText(String(amountRaw), unitsOf(context))
+  return [
+    titleOf(context.request.ancillary_data) ?? identifier,
+    `${answerText(outcome, label)}, ${amount}`,
+    ...notes.map((note) => `note: ${note}`),
+  ]
+    .map((line) => fold(line, columns, '  '))
+    .join('\n')
 }
 
 function previewText(shown: Preview, identifier: string, columns: number): string {
