@@ -64,7 +64,11 @@ async function read(registry: {
 }
 
 /** The figures of a world's gateway, read over watched edges. */
-function signsOf(world: PipelineWorld, nodes: () => readonly NodeHealth[] = () => []) {
+function signsOf(
+  world: PipelineWorld,
+  nodes: () => readonly NodeHealth[] = () => [],
+  ledEpoch?: () => number | undefined,
+) {
   const observations: Observation[] = []
   const lines: StateLine[] = []
   const watched = instrumentedChain(world.chain, world.executor.address, (one) =>
@@ -81,6 +85,7 @@ function signsOf(world: PipelineWorld, nodes: () => readonly NodeHealth[] = () =
     readings: watched.readings,
     executor: world.executor.address,
     nodes,
+    ledEpoch,
     onState: (line) => lines.push(line),
   })
   return { signs, observations, lines, ...watched }
@@ -349,6 +354,19 @@ describe('what the figures rest on', () => {
       { event: 'ready', reasons: 0 },
     ])
     expect(nodesOf(world.chain)()).toEqual([])
+  })
+
+  test('contract §9: a lease that this gateway took, and its end, are a line each', async () => {
+    const world = await createPipelineWorld()
+    let epoch: number | undefined
+    const { signs, lines } = signsOf(world, undefined, () => epoch)
+    for (epoch of [undefined, 3, 3, undefined, 5, 7]) signs.look([])
+    expect(lines.filter(({ event }) => event.startsWith('lease.'))).toEqual([
+      { event: 'lease.taken', epoch: 3 },
+      { event: 'lease.ended', epoch: 3 },
+      { event: 'lease.taken', epoch: 5 },
+      { event: 'lease.taken', epoch: 7 },
+    ])
   })
 
   test('R16: one node aside leaves the gateway ready, all of them do not', async () => {

@@ -167,7 +167,7 @@ function changeText({ atMs, line }: StatusChange, columns: number, paint: ChalkI
   const id =
     line.candidate_id ??
     line.question_id ??
-    (line.nonce === undefined ? line.node : `nonce ${line.nonce}`)
+    (line.nonce === undefined ? (line.node ?? line.epoch) : `nonce ${line.nonce}`)
   const short =
     typeof id === 'string' && id.length > 10 && !id.startsWith('nonce')
       ? `${id.slice(0, 8)}…`

@@ -154,6 +154,7 @@ export const openHostedGateway = (
       nodes,
       onState: options.onState,
       cluster: store.cluster?.vitals,
+      ledEpoch: () => store.cluster?.leadership()?.epoch,
     })
     const operator = operatorServiceOfView(machine, { ...store, configured }, view)
     closers.add(followRegistry(ledger, view, registered))

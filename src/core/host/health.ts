@@ -32,14 +32,16 @@ export interface HealthParts {
   readonly nodes: () => readonly NodeHealth[]
   /** Of a shared store. */
   readonly cluster?: (() => ClusterVitals | undefined) | undefined
+  /** The epoch under which this gateway leads a shared store. */
+  readonly ledEpoch?: (() => number | undefined) | undefined
   readonly onState?: ((line: StateLine) => void) | undefined
 }
 
 export interface Health {
   now(): Vitals
   /**
-   * Looks at nodes and readiness, to be called every second or so: a change of theirs becomes a
-   * line of the state log.
+   * Looks at nodes, lease and readiness, to be called every second or so: a change of theirs
+   * becomes a line of the state log.
    */
   look(reasons: readonly string[]): void
 }
@@ -64,6 +66,7 @@ export function createHealth(parts: HealthParts): Health {
     }
   >()
   let wasReady: boolean | undefined
+  let led: number | undefined
 
   const nodes = (): readonly NodeVitals[] =>
     parts.nodes().map(({ index, state, headNumber, requests }) => {
@@ -129,6 +132,12 @@ export function createHealth(parts: HealthParts): Health {
     },
     look(reasons) {
       nodes()
+      const leads = parts.ledEpoch?.()
+      if (leads !== undefined && leads !== led)
+        parts.onState?.({ event: 'lease.taken', epoch: leads })
+      else if (led !== undefined && leads !== led)
+        parts.onState?.({ event: 'lease.ended', epoch: led })
+      led = leads
       const isReady = reasons.length === 0
       if (isReady === wasReady) return
       // Before the first readiness the gateway is starting, which is no change.

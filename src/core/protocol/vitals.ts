@@ -76,6 +76,8 @@ export interface StateLine {
   readonly enabled?: boolean
   /** Its place in `chain.rpc_urls`, from 1. */
   readonly node?: number
+  /** Of a lease: the epoch that it began. */
+  readonly epoch?: number
   readonly reasons?: number
 }
 
