@@ -6,6 +6,7 @@ import { Command } from 'commander'
 import { gravest } from '../core/client/gateway/answer.js'
 import type { ContextResult } from '../core/client/trust/context.js'
 import { limits } from '../core/protocol/words.js'
+import { identify } from './session/identify.js'
 import { contextRows, contextSource, requireIdentifier } from './session/question.js'
 import {
   addRequesterFlag,
@@ -20,15 +21,15 @@ import { fields, visible } from './terminal/render.js'
 export const contextCommand = (context: Context): Command =>
   addRequesterFlag(new Command('context'))
     .description('show request, bond, outcomes and contracts of questions, checked against trust')
-    .argument('<identifier...>', 'question ids or slugs')
+    .argument('<identifier...>', 'question ids, slugs or Polymarket URLs')
     .addHelpText(
       'after',
       '\nFrom the gateway, or with --rpc-url straight from the chain, which costs no budget.\n\nExample:\n  proposer context some-slug --json > context.json',
     )
     .action(async (identifiers: string[], _own: unknown, command: Command) => {
       for (const identifier of identifiers) requireIdentifier(identifier)
-      await withSession(context, command.optsWithGlobals<SessionFlags>(), (session) =>
-        show(context, session, identifiers),
+      await withSession(context, command.optsWithGlobals<SessionFlags>(), async (session) =>
+        show(context, session, await identify(context, session, identifiers)),
       )
     })
 

@@ -12,6 +12,7 @@ import { ChainError } from '../core/ports.js'
 import { givenAddress } from '../core/protocol/address.js'
 import { parseAmount, toRaw } from '../core/protocol/amount.js'
 import { UnavailableError, UsageError } from '../core/protocol/errors.js'
+import { plainIdentifier } from '../core/protocol/market-url.js'
 import { priceOf } from '../core/protocol/proposal.js'
 import type { OutcomeKey } from '../core/protocol/schema.js'
 import { isIdentifier } from '../core/protocol/words.js'
@@ -363,7 +364,8 @@ function verbCommand(context: Context, verb: Verb): Command {
   return command
     .addHelpText('after', `\nExample:\n  ${example} --rpc-url http://127.0.0.1:8545`)
     .action(async () => {
-      const operands = command.processedArgs.filter((one) => one !== undefined) as string[]
+      const given = command.processedArgs.filter((one) => one !== undefined) as string[]
+      const operands = given.map(plainIdentifier)
       const flags = command.optsWithGlobals<VerbFlags & GlobalFlags & DryRunFlag>()
       const act = verb.run(operands, flags, context)
       const { rpcUrl } = await resolveSettings(context, flags)

@@ -155,11 +155,10 @@ export function targetOf(
       hint: 'give the candidate_id of the acknowledgement; `proposer journal list` shows them',
     })
   }
-  if (question !== undefined) requireIdentifier(question)
   const known = view.byCandidate(candidateId)
   return {
     candidateId: known?.candidateId ?? candidateId,
-    identifier: question ?? known?.signed.questionId,
+    identifier: question === undefined ? known?.signed.questionId : requireIdentifier(question),
   }
 }
 

@@ -18,9 +18,10 @@ import { scanFacts } from '../core/client/questions/scan.js'
 import { chainNow } from '../core/client/trust/context.js'
 import { contractsOf, type Trust } from '../core/client/trust/trust.js'
 import { yieldToEvents } from '../core/io/serving/load.js'
-import { type Chain, type Hex, type Markets, SlugLookUpError } from '../core/ports.js'
+import type { Chain, Hex, Markets } from '../core/ports.js'
 import { UnavailableError, UsageError } from '../core/protocol/errors.js'
 import { limits, zeroAddress } from '../core/protocol/words.js'
+import { orGammaDown } from './session/identify.js'
 import { contextSource } from './session/question.js'
 import { builtInPins, type Session } from './session/session.js'
 import type { Context } from './terminal/context.js'
@@ -32,7 +33,8 @@ export interface Asked {
   readonly isMine: boolean
   readonly isAll: boolean
   readonly closingMs: number | undefined
-  readonly since: { readonly spanMs: number } | { readonly atMs: number }
+  /** The instant to look back to, by now; both Unix milliseconds. */
+  readonly since: (nowMs: number) => number
   readonly limit: number
 }
 
@@ -157,7 +159,7 @@ async function searchOf(
     trust,
     chain: chain && aggregating(chain, yieldToEvents),
     nowMs,
-    sinceMs: 'atMs' in asked.since ? asked.since.atMs : nowMs - asked.since.spanMs,
+    sinceMs: asked.since(nowMs),
     signed,
     isWanted: (one) => endsInTime(one) && (asked.isMine ? isMine(one) : asked.isAll || isOpen(one)),
   }
@@ -319,7 +321,6 @@ async function registryOnChain(
 /** Markets of one call, and how many calls at most. */
 const marketsAtOnce = 100
 const mostPages = 30
-const gammaLimitMs = 20_000
 
 async function fromGamma(search: Search, markets: Markets | undefined): Promise<Found> {
   const { session, asked, trust, chain, nowMs, sinceMs, isWanted } = search
@@ -337,7 +338,7 @@ async function fromGamma(search: Search, markets: Markets | undefined): Promise<
   for (; page < mostPages && !isLast && found.length < asked.limit; page++) {
     const offset = page * marketsAtOnce
     const query = { endsAfter: since, endsBefore, offset, limit: marketsAtOnce }
-    const read = await orGammaDown(session.signal, (signal) => markets.page(query, signal))
+    const read = await orGammaDown(session, (signal) => markets.page(query, signal))
     isLast = read.isLast
     const left = asked.limit - found.length
     if (chain === undefined) {
@@ -379,22 +380,5 @@ async function fromGamma(search: Search, markets: Markets | undefined): Promise<
         : []),
       ...(isLast ? [] : ['Gamma has more: raise --limit, or narrow it with --closing and --since']),
     ],
-  }
-}
-
-/** UnavailableError `gamma_unavailable` where nothing came in time. */
-export async function orGammaDown<T>(
-  outer: AbortSignal,
-  ask: (signal: AbortSignal) => Promise<T>,
-): Promise<T> {
-  const signal = AbortSignal.any([outer, AbortSignal.timeout(gammaLimitMs)])
-  try {
-    return await ask(signal)
-  } catch (error) {
-    outer.throwIfAborted()
-    if (!(error instanceof SlugLookUpError)) throw error
-    throw new UnavailableError('gamma_unavailable', `Gamma does not answer: ${error.message}`, {
-      hint: 'try again later, or look on the chain: --source chain --rpc-url <url>',
-    })
   }
 }

@@ -3,8 +3,10 @@ import { Command, Option } from 'commander'
 import type { ListedQuestion, QuestionSource } from '../core/client/questions/listing.js'
 import { spanMs } from '../core/protocol/duration.js'
 import { UsageError } from '../core/protocol/errors.js'
+import { answersText } from '../core/protocol/outcome-words.js'
 import { wholeNumber } from './hosting/foreground.js'
 import { type Found, findQuestions } from './question-list.js'
+import { sinceMs } from './session/list-flags.js'
 import { type SessionFlags, withSession } from './session/session.js'
 import { worksheetText } from './session/worksheet.js'
 import type { Context } from './terminal/context.js'
@@ -42,7 +44,7 @@ const listCommand = (context: Context) =>
     .option('--mine', 'list questions that this home has signed for, in any state')
     .option('--all', 'list answered and paused questions too')
     .option('--closing <duration>', 'list events that end within this time, such as 2h')
-    .option('--since <time>', 'look back this far: a duration or Unix seconds', '7d')
+    .option('--since <time>', 'look back this far: an age, or a time', '7d')
     .option('--limit <n>', 'maximum number of rows', '50')
     .option('--csv', 'print a worksheet: fill in outcome, then hand it to batch submit')
     .option(...wideOption)
@@ -54,7 +56,8 @@ const listCommand = (context: Context) =>
     .action(async (_own: unknown, command: Command) => {
       const flags = command.optsWithGlobals<ListFlags>()
       const limit = wholeNumber('--limit', flags.limit, 1, 10_000)
-      const since = sinceOf(flags.since)
+      const since = (nowMs: number) => sinceMs(flags.since, nowMs)
+      since(0)
       const closingMs = flags.closing === undefined ? undefined : closingOf(flags.closing)
       await withSession(context, flags, async (session) => {
         const found = await findQuestions(context, session, {
@@ -69,18 +72,6 @@ const listCommand = (context: Context) =>
         show(context, found, flags)
       })
     })
-
-/** A span back from now, or an instant. UsageError `bad_since`. */
-function sinceOf(text: string): { readonly spanMs: number } | { readonly atMs: number } {
-  const span = spanMs(text)
-  if (span !== undefined && span > 0) return { spanMs: span }
-  if (/^\d{1,11}$/.test(text)) return { atMs: Number(text) * 1000 }
-  throw new UsageError(
-    'bad_since',
-    `--since ${text} is neither a duration nor Unix seconds`,
-    'give a duration such as --since 7d, or Unix seconds',
-  )
-}
 
 function closingOf(text: string): number {
   const span = spanMs(/^\d+$/.test(text) ? `${text}s` : text)
@@ -133,7 +124,7 @@ const columns: readonly Column<ListedQuestion>[] = [
     head: 'ANSWERS',
     least: 10,
     rank: 3,
-    cell: (one) => one.outcomes.map(({ outcome, label }) => `${label} (${outcome})`).join(', '),
+    cell: (one) => answersText(one.outcomes),
   },
   {
     head: 'BOND',

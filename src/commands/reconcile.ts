@@ -14,6 +14,7 @@ import type { RoundStanding } from '../core/client/wallet/standing.js'
 import { answerText } from '../core/protocol/outcome-words.js'
 import { outcomeOf } from '../core/protocol/proposal.js'
 import type { Outcome } from '../core/protocol/schema.js'
+import { identify } from './session/identify.js'
 import { requireIdentifier } from './session/question.js'
 import { type SessionFlags, withSession } from './session/session.js'
 import type { Context } from './terminal/context.js'
@@ -24,17 +25,18 @@ export const reconcileCommand = (context: Context): Command =>
     .description(
       'set journal, gateway and chain side by side for a question, and say what is safe to do next',
     )
-    .argument('<identifier>', 'question id or slug')
+    .argument('<identifier>', 'question id, slug or Polymarket URL')
     .option('--dry-run', 'journal nothing of what finalized chain state proves')
     .addHelpText(
       'after',
       '\nWorks with whatever is configured and says what it could not look at. Sends and signs nothing.\n\nExample:\n  proposer reconcile some-slug --rpc-url http://127.0.0.1:8545',
     )
-    .action(async (identifier: string, _own: unknown, command: Command) => {
-      requireIdentifier(identifier)
+    .action(async (given: string, _own: unknown, command: Command) => {
+      requireIdentifier(given)
       const flags = command.optsWithGlobals<SessionFlags & { dryRun?: boolean }>()
       await withSession(context, flags, async (session) => {
         const { output } = context
+        const [identifier = given] = await identify(context, session, [given])
         const trust = await session.trust()
         const chain = await session.chain()
         const { gateway, local } = session.settings

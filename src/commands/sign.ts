@@ -20,6 +20,7 @@ import { UsageError } from '../core/protocol/errors.js'
 import { outcomeOf } from '../core/protocol/proposal.js'
 import type { Address, TypedData } from '../core/protocol/schema.js'
 import { publishFile, writeAll } from '../core/storage/durable.js'
+import { identify } from './session/identify.js'
 import { readInput } from './session/inputs.js'
 import {
   addIntentFlags,
@@ -46,7 +47,7 @@ export const signCommand = (context: Context): Command =>
   addIntentFlags(
     new Command('sign')
       .description('sign a proposal and save it in the journal; nothing is sent')
-      .argument('<identifier>', 'question id or slug')
+      .argument('<identifier>', 'question id, slug or Polymarket URL')
       .option('-o, --output <file>', 'write the payload there; - prints the payload alone')
       .option(
         '--typed-data',
@@ -61,13 +62,13 @@ export const signCommand = (context: Context): Command =>
       'after',
       '\nThe same call again prints the same saved payload while it is open.\n\nExamples:\n  proposer sign some-slug --outcome p2 --max-amount 750usdc\n  proposer sign some-slug --outcome p2 --context context.json -o payload.json\n  proposer sign some-slug --outcome p2 --signer http://127.0.0.1:1248\n  proposer sign some-slug --outcome p2 --proposer 0x8ba1f109551bd432803012645ac136ddd64dba72 --typed-data > typed.json\n  proposer sign some-slug --signature "$(cat signature.txt)"',
     )
-    .action(async (identifier: string, _own: unknown, command: Command) => {
+    .action(async (given: string, _own: unknown, command: Command) => {
       const flags = command.optsWithGlobals<SignFlags>()
-      if (flags.signature !== undefined)
-        return bringBack(context, identifier, flags, flags.signature)
-      await parseIntent(context, identifier, flags, '0x')
+      if (flags.signature !== undefined) return bringBack(context, given, flags, flags.signature)
+      await parseIntent(context, given, flags, '0x')
       const settled: SettledEarlier[] = []
       const signing = withSession(context, flags, async (session) => {
+        const [identifier = given] = await identify(context, session, [given])
         const made = await authorizeParts(context, session, flags, identifier)
         const parts = { ...made, onSettled: collector(context, flags.quiet === true, settled) }
         const intent = await parseIntent(
@@ -188,11 +189,11 @@ async function giveTypedData(
 /** `--signature`: the answer of the wallet that has the typed data. */
 async function bringBack(
   context: Context,
-  identifier: string,
+  named: string,
   flags: SignFlags,
   given: string,
 ): Promise<void> {
-  requireIdentifier(identifier)
+  requireIdentifier(named)
   const without = signingFlags.find((flag) => flag !== 'outcome' && flags[flag] !== undefined)
   if (
     without !== undefined ||
@@ -211,6 +212,7 @@ async function bringBack(
   const outcome = flags.outcome === undefined ? undefined : requireOutcome(flags.outcome)
   const text = given === '-' ? new TextDecoder().decode(await readInput(context, '-')) : given
   await withSession(context, flags, async (session) => {
+    const [identifier = named] = await identify(context, session, [named])
     const [trust, chain] = [await session.trust(), await session.chain()]
     const { authorization, reused } = await importSignature(
       {

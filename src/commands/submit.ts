@@ -13,6 +13,7 @@ import { submitIntent, submitPayload } from '../core/client/propose/submission.j
 import type { Trust } from '../core/client/trust/trust.js'
 import { PendingError, type ProposerError, UsageError } from '../core/protocol/errors.js'
 import { follow } from './follow.js'
+import { identify } from './session/identify.js'
 import { parseJson, readInput } from './session/inputs.js'
 import {
   addIntentFlags,
@@ -45,7 +46,7 @@ export const submitCommand = (context: Context): Command =>
     addIntentFlags(
       new Command('submit')
         .description('send a proposal; without a payload it is signed first')
-        .argument('<identifier>', 'question id or slug')
+        .argument('<identifier>', 'question id, slug or Polymarket URL')
         .argument('[payload]', 'a signed payload, - for stdin')
         .option('--wait', 'poll until the candidate is executed or failed')
         .option('--details', 'show all that is signed and all that is answered'),
@@ -55,22 +56,21 @@ export const submitCommand = (context: Context): Command =>
       'after',
       '\nExit 6 says the outcome is unknown: run `proposer replay`, never sign again.\n\nExamples:\n  proposer submit some-slug --outcome p2 --wait\n  proposer submit some-slug payload.json',
     )
-    .action(
-      async (identifier: string, payload: string | undefined, _own: unknown, command: Command) => {
-        const flags = command.optsWithGlobals<SubmitFlags>()
-        requireIdentifier(identifier)
-        if (payload === undefined) await parseIntent(context, identifier, flags, '0x')
-        else refuseSigningFlags(flags)
-        const settled: SettledEarlier[] = []
-        try {
-          await withSession(context, flags, (session) =>
-            submit(context, session, flags, { identifier, payload, settled }),
-          )
-        } catch (error) {
-          throw context.output.mode === 'human' ? error : withSettled(error, settled)
-        }
-      },
-    )
+    .action(async (given: string, payload: string | undefined, _own: unknown, command: Command) => {
+      const flags = command.optsWithGlobals<SubmitFlags>()
+      requireIdentifier(given)
+      if (payload === undefined) await parseIntent(context, given, flags, '0x')
+      else refuseSigningFlags(flags)
+      const settled: SettledEarlier[] = []
+      try {
+        await withSession(context, flags, async (session) => {
+          const [identifier = given] = await identify(context, session, [given])
+          await submit(context, session, flags, { identifier, payload, settled })
+        })
+      } catch (error) {
+        throw context.output.mode === 'human' ? error : withSettled(error, settled)
+      }
+    })
 
 function refuseSigningFlags(flags: SubmitFlags): void {
   const given = signingFlags.find((flag) => flags[flag] !== undefined)

@@ -1,28 +1,21 @@
 /** `trust`: the pinned contracts that every signature is checked against (contract §7; R9). */
 import { Command, Option } from 'commander'
 import { unconfirmedAmong } from '../core/chain/profiles.js'
-import { createRoundReader } from '../core/chain/questions.js'
-import { keccakHex, requesterKinds } from '../core/chain/round.js'
-import { onChain } from '../core/chain/unavailable.js'
+import { requesterKinds } from '../core/chain/round.js'
 import { type TrustFinding, verifyTrust } from '../core/checks/trust.js'
-import { acceptedValue } from '../core/client/gateway/answer.js'
-import { chainNow, confirmByChain } from '../core/client/trust/context.js'
+import { chainNow } from '../core/client/trust/context.js'
 import { type ProfilePins, profilePins, wholePins } from '../core/client/trust/profile-pins.js'
-import { FactError, signingDataOf } from '../core/client/trust/signing-data.js'
-import { contractsOf, pinnedQuestionId, unpinnedSlug } from '../core/client/trust/trust.js'
 import { parseTrust, type Trust } from '../core/client/trust/trust-file.js'
 import { mergePins } from '../core/client/trust/trust-merge.js'
-import type { Chain } from '../core/ports.js'
 import { givenAddress } from '../core/protocol/address.js'
 import { UsageError } from '../core/protocol/errors.js'
-import type { BatchSigningData } from '../core/protocol/schema.js'
 import { readInput } from './session/inputs.js'
-import { requireIdentifier } from './session/question.js'
 import { builtInPins, type Session, type SessionFlags, withSession } from './session/session.js'
 import type { Context } from './terminal/context.js'
 import { type DryRunFlag, dryRunOption } from './terminal/dry-run.js'
 import type { Output } from './terminal/output.js'
 import { fields, fold } from './terminal/render.js'
+import { pinsOfQuestion, showQuestion } from './trust-question.js'
 import { firstJson, refuseChanges, trustText, write } from './trust-write.js'
 
 export const trustCommand = (context: Context): Command =>
@@ -124,7 +117,7 @@ const initCommand = (context: Context) =>
           write(context, session, pins, { fromOutside, isDryRun })
         if (from !== undefined) return writeAs(await fromFile(context, from), false)
         if (identifier !== undefined)
-          return writeAs(await fromQuestion(session, identifier, kind), true)
+          return writeAs((await pinsOfQuestion(session, identifier, kind)).pins, true)
         const name = session.settings.profile.value
         const pins = profilePins(name)
         if (pins === undefined)
@@ -148,11 +141,15 @@ interface PinFlags extends SessionFlags, DryRunFlag {
 const pinCommand = (context: Context) =>
   new Command('pin')
     .description('add to the pins: what a question needs, or a requester, an oracle or a token')
-    .argument('[identifier]', 'pin what this question needs, and its slug')
+    .argument(
+      '[identifier]',
+      'pin what this question needs, and its slug; a Polymarket URL will do',
+    )
     .option('--requester <address>', 'a contract that asks questions; with its --kind')
     .addOption(kindOption('of the requester'))
     .option('--oracle <address>', 'an oracle that it asks')
     .option('--token <address>', 'a token that bonds are paid in')
+    .option('--gamma-url <url>', "Polymarket's market API, which knows slugs")
     .option(...dryRunOption)
     .addHelpText(
       'after',
@@ -176,8 +173,10 @@ const pinCommand = (context: Context) =>
         )
       await withSession(context, flags, async (session) => {
         const current = await session.trust()
-        const base =
-          identifier === undefined ? current : await fromQuestion(session, identifier, kind)
+        const asked =
+          identifier === undefined ? undefined : await pinsOfQuestion(session, identifier, kind)
+        if (asked !== undefined) await showQuestion(context, session, asked)
+        const base = asked?.pins ?? current
         const more = {
           ...base,
           requesters: [
@@ -240,108 +239,6 @@ const member = (json: unknown, key: string): unknown =>
   typeof json === 'object' && json !== null && Object.hasOwn(json, key)
     ? (json as Record<string, unknown>)[key]
     : undefined
-
-/**
- * The contracts of one question, as the gateway names them. Of a question that is closed the
- * gateway names none, and a node tells them where the requester is pinned, or built in, already.
- * With a node the chain confirms the question first. Not trusted before a person has agreed (R9).
- */
-async function fromQuestion(
-  session: Session,
-  identifier: string,
-  kind: string | undefined,
-): Promise<Trust> {
-  requireIdentifier(identifier)
-  const { gateway: url, local } = session.settings
-  const chain = await session.chain()
-  if (chain !== undefined && url === undefined && local === undefined)
-    return fromChain(session, chain, identifier)
-  const gateway = await session.gateway('read')
-  const { results } = acceptedValue(
-    await gateway.contexts([identifier], { signal: session.signal }),
-  )
-  const answered = results[0]
-  if (!answered || answered.error) {
-    if (answered?.error?.code === 'request_not_open' && chain !== undefined)
-      return fromChain(session, chain, identifier)
-    throw new UsageError(
-      'no_context',
-      `the gateway gave no context for ${identifier}: ${answered?.error?.detail ?? 'no answer'}`,
-      'name a question that is open now, or add --rpc-url <url> where its requester is pinned or built in',
-    )
-  }
-  const data = signingData(identifier, answered.signing_data)
-  const pins = parseTrust(
-    {
-      chain_id: data.signing.chain_id,
-      permit2: data.contracts.permit2,
-      signed_proposer: data.contracts.signed_proposer,
-      oracles: [data.request.oracle],
-      requesters: [{ address: data.request.requester, kind: kind ?? kindOf(data) }],
-      tokens: [data.bond.token],
-      slugs: identifier === data.question_id ? {} : { [identifier]: data.question_id },
-    },
-    'the answer of the gateway',
-  )
-  if (chain !== undefined) {
-    await chainNow(chain, pins, session.ports.clock)
-    await confirmByChain(chain, pins, { ...data, source: 'gateway' })
-  }
-  return pins
-}
-
-/**
- * A question in whatever state, at the requesters that are pinned or built in. UsageError
- * `no_context`, `untrusted_slug`, `no_trust`.
- */
-async function fromChain(session: Session, chain: Chain, identifier: string): Promise<Trust> {
-  const trust = await session.trust()
-  const questionId = pinnedQuestionId(trust, identifier)
-  if (questionId === undefined) throw unpinnedSlug(identifier)
-  await chainNow(chain, trust, session.ports.clock)
-  const rounds = await onChain(() =>
-    createRoundReader(chain, contractsOf(trust)).readAll(questionId),
-  )
-  if (rounds.length === 0) {
-    throw new UsageError(
-      'no_context',
-      `no pinned requester on the chain knows ${identifier}`,
-      'pin its requester first: `proposer trust pin --requester 0x… --kind <kind>`',
-    )
-  }
-  return {
-    ...trust,
-    oracles: rounds.map(({ oracle }) => oracle),
-    requesters: rounds.map(({ requester, kind }) => ({ address: requester, kind })),
-    tokens: rounds.map(({ token }) => token.address),
-  }
-}
-
-function signingData(identifier: string, answered: unknown): BatchSigningData {
-  try {
-    return signingDataOf(answered)
-  } catch (error) {
-    if (!(error instanceof FactError)) throw error
-    throw new UsageError(
-      'no_context',
-      `the gateway's context for ${identifier} cannot be used: ${error.message}`,
-      'make sure that --gateway is a proposer gateway',
-    )
-  }
-}
-
-/**
- * Only the ids of CTF adapter questions are the hash of their text (domain §5.1); other kinds must
- * be named.
- */
-function kindOf(data: BatchSigningData): string {
-  if (keccakHex(data.request.ancillary_data) === data.question_id) return 'uma-ctf-adapter'
-  throw new UsageError(
-    'kind_needed',
-    'the question id is not the hash of its text, so the kind of its requester must be named',
-    `add --kind ${requesterKinds.slice(2).join(' or --kind ')}`,
-  )
-}
 
 const verifyCommand = (context: Context) =>
   new Command('verify')

@@ -12,8 +12,10 @@ import {
 import { inGroups } from '../../core/client/propose/spending.js'
 import type { ContextResult } from '../../core/client/trust/context.js'
 import type { Trust } from '../../core/client/trust/trust.js'
+import { namedQuestion } from '../../core/protocol/market-url.js'
 import { answersText } from '../../core/protocol/outcome-words.js'
-import { isIdentifier, limits } from '../../core/protocol/words.js'
+import { limits } from '../../core/protocol/words.js'
+import { identify } from '../session/identify.js'
 import { contextSource, unitsOf } from '../session/question.js'
 import {
   addRequesterFlag,
@@ -67,10 +69,9 @@ async function showContexts(
   const progress = output.progress(`asking for ${total} questions`)
   try {
     for await (const group of inGroups(rows(), limits.batchItems)) {
-      const found = await contexts.contexts(
-        group.map(({ id }) => id),
-        { signal: session.signal },
-      )
+      const ids = group.map(({ id }) => id)
+      const asked = await identify(context, session, ids)
+      const found = await contexts.contexts(asked, { signal: session.signal })
       for (const [index, one] of found.entries()) {
         printer.item(one)
         if (one.error) {
@@ -97,7 +98,8 @@ async function checkIds(
   const faults = newFaults(source)
   let total = 0
   for await (const some of rows) {
-    for (const one of some) if (!isIdentifier(one.id)) faults.add(badIdentifier(source, one))
+    for (const one of some)
+      if (namedQuestion(one.id) === undefined) faults.add(badIdentifier(source, one))
     total += some.length
   }
   faults.throwAny()
@@ -160,6 +162,6 @@ const badIdentifier = (source: BatchSource, place: Place) =>
     source,
     place,
     'invalid_identifier',
-    'it is neither a question id nor a slug',
+    'it is neither a question id nor a slug nor a URL of Polymarket',
     'a question id is 0x and 64 lowercase hex digits; a slug has lowercase letters, digits and hyphens',
   )

@@ -27,7 +27,9 @@ import {
 import { checkContext, type Trust } from '../../core/client/trust/trust.js'
 import { systemCurve } from '../../core/io/secp256k1.js'
 import type { Chain } from '../../core/ports.js'
+import { eventUrl } from '../../core/protocol/market-url.js'
 import { flagged, givenAmount, pinnedToken, pinnedUnits, tokensOf } from '../session/amounts.js'
+import { identify } from '../session/identify.js'
 import { confirm, parseJson, readInput } from '../session/inputs.js'
 import { contextSource } from '../session/question.js'
 import {
@@ -114,6 +116,7 @@ export async function openBatch(
     nowMs: context.clock.nowMs(),
     resume: flags.resume === true,
   }
+  await identifyRows(context, session, source, flags.format)
   const count = await checkBatch(source, flags.format, {
     hash: context.hash,
     proposer,
@@ -218,6 +221,30 @@ export const signingText =
   (origin: string): NonNullable<Opening['tell']> =>
   ({ rows, intents }, signer, sum) =>
     `signing up to ${intents} proposals as ${signer}${sum} and sending ${rows} to ${origin}`
+
+/** Slugs that are not pinned, looked up before anything is signed. See `identify`. */
+async function identifyRows(
+  context: Context,
+  session: Session,
+  source: BatchSource,
+  format: FormatFlags['format'],
+): Promise<void> {
+  if (session.settings.gammaUrl === undefined) return
+  const { slugs } = await session.trust()
+  // What is wrong with a row is said by the reading that checks all of them.
+  const told = { fault: () => undefined, unanswered: () => undefined }
+  for await (const rows of readBatch(source, format, told)) {
+    const intents = rows.filter((row) => row.kind === 'intent')
+    const named = intents.map(({ identifier, isEvent }) =>
+      isEvent ? eventUrl(identifier) : identifier,
+    )
+    for (const [index, slug] of (await identify(context, session, named)).entries()) {
+      const event = intents[index]?.isEvent === true ? intents[index]?.identifier : undefined
+      const questionId = slugs[slug]
+      if (event !== undefined && questionId !== undefined) slugs[event] = questionId
+    }
+  }
+}
 
 /** Sums by token as people read them; one that is known by its address has a name. */
 export const totalsText = (trust: Trust, totals: Totals): string =>

@@ -12,6 +12,7 @@ import {
 import { givenAddress } from '../../core/protocol/address.js'
 import type { Candidate } from '../../core/protocol/candidate.js'
 import { UsageError } from '../../core/protocol/errors.js'
+import { plainIdentifier } from '../../core/protocol/market-url.js'
 import { isQuestionId } from '../../core/protocol/words.js'
 import { wholeNumber } from '../hosting/foreground.js'
 import { addListFlags, type ListFlags, sinceMs } from '../session/list-flags.js'
@@ -102,7 +103,8 @@ export const candidateColumns = (nowMs: number): readonly Column<CandidateRow>[]
 export const slugsOf = ({ registry }: Pick<StoreView, 'registry'>) =>
   new Map(registry.map(({ questionId, slug }) => [questionId, slug]))
 
-function questionIdOf(site: Site, { registry }: StoreView, name: string | undefined) {
+function questionIdOf(site: Site, { registry }: StoreView, given: string | undefined) {
+  const name = given && plainIdentifier(given)
   if (name === undefined || isQuestionId(name)) return name
   const found = registry.find(({ slug }) => slug === name)
   if (found) return found.questionId

@@ -84,12 +84,12 @@ export function addIntentFlags(command: Command): Command {
  */
 export async function parseIntent(
   context: Context,
-  identifier: string,
+  named: string,
   flags: IntentFlags,
   proposer: Address,
   session?: Session,
 ): Promise<IntentInWords> {
-  requireIdentifier(identifier)
+  const identifier = requireIdentifier(named)
   const outcome = requireOutcome(flags.outcome)
   if (flags.clientRef !== undefined && !isClientRef(flags.clientRef)) {
     throw new UsageError(

@@ -4,9 +4,9 @@ import type { ContextSource, QuestionContext } from '../../core/client/trust/con
 import { contextsFrom } from '../../core/client/trust/sources.js'
 import type { Trust } from '../../core/client/trust/trust.js'
 import { UsageError } from '../../core/protocol/errors.js'
+import { namedQuestion } from '../../core/protocol/market-url.js'
 import { answerText } from '../../core/protocol/outcome-words.js'
 import { fromHex } from '../../core/protocol/witness.js'
-import { isIdentifier } from '../../core/protocol/words.js'
 import type { Context } from '../terminal/context.js'
 import { amountWithRaw, dateText, type TokenUnits } from '../terminal/render.js'
 import type { Session } from './session.js'
@@ -32,12 +32,16 @@ export async function contextSource(
   })
 }
 
-/** Question id or slug. Throws UsageError `invalid_identifier`. */
-export function requireIdentifier(text: string): void {
-  if (isIdentifier(text)) return
+/**
+ * The question id or slug that a text names; of an event's URL the event's slug. Throws UsageError
+ * `invalid_identifier`.
+ */
+export function requireIdentifier(text: string): string {
+  const named = namedQuestion(text)
+  if (named !== undefined) return named.identifier
   throw new UsageError(
     'invalid_identifier',
-    `"${text}" is neither a question id nor a slug`,
+    `"${text}" is neither a question id, nor a slug, nor a URL of Polymarket`,
     'a question id is 0x and 64 lowercase hex digits; a slug has lowercase letters, digits and hyphens',
   )
 }

@@ -1,5 +1,5 @@
 /** A worksheet: questions to be answered by hand, which is batch input once it is filled in. */
-import { answerText } from '../../core/protocol/outcome-words.js'
+import { type answersText, answerText } from '../../core/protocol/outcome-words.js'
 import { csvLine } from '../terminal/csv.js'
 import { amountText, type TokenUnits } from '../terminal/render.js'
 
@@ -9,7 +9,7 @@ export interface WorksheetRow {
   readonly identifier: string
   readonly slug: string | null
   readonly title: string | null
-  readonly outcomes: readonly { readonly outcome: string; readonly label: string }[]
+  readonly outcomes: Parameters<typeof answersText>[0]
   readonly bond: string | null
   readonly reward: string | null
   readonly ends_at?: string | null

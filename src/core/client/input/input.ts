@@ -4,6 +4,7 @@ import * as z from 'zod/mini'
 import { lowercased } from '../../protocol/address.js'
 import { UsageError } from '../../protocol/errors.js'
 import { readJson } from '../../protocol/json.js'
+import { namedQuestion } from '../../protocol/market-url.js'
 import { keyNamed, wordFault } from '../../protocol/outcome-words.js'
 import { outcomeKeys, outcomeOf, priceOf } from '../../protocol/proposal.js'
 import {
@@ -38,6 +39,8 @@ interface RowBase extends Place {
 /** To be signed. Terms only where the row gives them: they make intents differ (contract §6). */
 export interface IntentRow extends RowBase {
   readonly kind: 'intent'
+  /** The identifier is the slug of an event, not of a market: it came as the event's URL. */
+  readonly isEvent?: true
   /** A key, or a word for an answer that only the question's labels can tell (contract §9). */
   readonly outcome: string
   readonly proposer?: Address | undefined
@@ -200,7 +203,7 @@ const sheetFields = {
 
 /** What is wrong with a field of an intent. */
 const fieldFaults: Readonly<Record<string, string>> = {
-  identifier: 'identifier is neither a question id nor a slug',
+  identifier: 'identifier is neither a question id nor a slug nor a URL of Polymarket',
   client_ref: 'client_ref is not a text of at most 256 bytes without control characters',
   proposer: 'proposer is not an address, or its checksum (EIP-55) is wrong',
 }
@@ -209,7 +212,12 @@ function rowOf(value: Fields, place: Place, text: string | undefined, fault: Fau
   if ('version' in value)
     throw fault('it is a v1 payload, which no batch takes (§9): send it with `proposer submit`')
   if ('signature' in value) return itemOf(value, place, text, fault)
-  const parsed = IntentInput.safeParse({ ...value, proposer: lowercased(value.proposer) })
+  const named = namedQuestion(String(value.identifier))
+  const parsed = IntentInput.safeParse({
+    ...value,
+    ...(named && { identifier: named.identifier }),
+    proposer: lowercased(value.proposer),
+  })
   if (!parsed.success) {
     const { issues } = parsed.error
     const other = issues.find(({ code }) => code === 'unrecognized_keys')
@@ -225,6 +233,7 @@ function rowOf(value: Fields, place: Place, text: string | undefined, fault: Fau
     kind: 'intent',
     ...place,
     identifier,
+    ...(named?.isEvent === true && { isEvent: true }),
     outcome: outcomeIn(parsed.data.outcome, parsed.data.proposed_price, fault),
     clientRef,
     proposer,

@@ -5,7 +5,7 @@ import type { RegistryEntry, RoundReader } from '../../chain/questions.js'
 import type { Round } from '../../chain/round.js'
 import { onChain } from '../../chain/unavailable.js'
 import type { Hex, Market } from '../../ports.js'
-import type { Address } from '../../protocol/schema.js'
+import type { Address, Outcome } from '../../protocol/schema.js'
 import type { QuestionContext } from '../trust/context.js'
 import type { SeenRound } from './facts.js'
 
@@ -31,7 +31,7 @@ export interface ListedQuestion {
   readonly question_id: Hex
   readonly slug: string | null
   readonly title: string | null
-  readonly outcomes: readonly { readonly outcome: string; readonly label: string }[]
+  readonly outcomes: readonly Pick<Outcome, 'outcome' | 'label'>[]
   readonly bond: string | null
   readonly reward: string | null
   /** Of the round on the oracle, or `paused`. */

@@ -57,7 +57,7 @@ export function unpinnedSlug(slug: string): UsageError {
 
 /** The hint of a slug that is not pinned. */
 export function howToPin(slug: string): string {
-  return `\`proposer context ${slug}\` without a node (--rpc-url) asks the gateway which question it means; compare that with a source of your own, then give the question id itself, or add "${slug}": "0x…" to \`slugs\` of the trust file (\`proposer trust init\` makes one)`
+  return `\`proposer context ${slug}\` without a node (--rpc-url) asks the gateway which question it means; compare that with a source of your own, then give the question id itself, pin the slug with \`proposer trust pin ${slug}\`, or add "${slug}": "0x…" to \`slugs\` of the trust file (\`proposer trust init\` makes one)`
 }
 
 export interface Asked {

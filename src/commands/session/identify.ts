@@ -1,0 +1,143 @@
+/** What users call questions, as the rest of a command takes it (contract §9, Identifiers). */
+import { titleOf } from '../../core/chain/ancillary.js'
+import type { Round } from '../../core/chain/round.js'
+import { onChain } from '../../core/chain/unavailable.js'
+import { knownQuestionId } from '../../core/client/propose/intent.js'
+import { contractsOf, type Trust } from '../../core/client/trust/trust.js'
+import { type Chain, type Hex, type Market, SlugLookUpError } from '../../core/ports.js'
+import { RejectedError, UnavailableError, UsageError } from '../../core/protocol/errors.js'
+import { namedQuestion } from '../../core/protocol/market-url.js'
+import { isQuestionId } from '../../core/protocol/words.js'
+import type { Context } from '../terminal/context.js'
+import { publicUrl, visible } from '../terminal/render.js'
+import { requireIdentifier } from './question.js'
+import type { Session } from './session.js'
+
+const gammaLimitMs = 20_000
+/** Slugs that are looked up at the same time. */
+const askedAtOnce = 10
+
+/**
+ * Question ids and slugs of what was typed, in order. An event's URL becomes its one market. A slug
+ * that is not pinned is looked up at Gamma, and holds for this run where the chain confirms it (R9).
+ * Without Gamma or a node it stays, for the gateway to read. UsageError `several_markets`,
+ * `invalid_identifier`; RejectedError `question_not_found`; UnavailableError.
+ */
+export async function identify(
+  context: Context,
+  session: Session,
+  texts: readonly string[],
+): Promise<readonly string[]> {
+  const found: string[] = []
+  const isKnown = knownHere(session)
+  for (let at = 0; at < texts.length; at += askedAtOnce) {
+    const some = texts.slice(at, at + askedAtOnce)
+    found.push(
+      ...(await Promise.all(some.map((one) => identifyOne(context, session, one, isKnown)))),
+    )
+  }
+  return found
+}
+
+/** Whether pins or journal tell what a slug means. */
+function knownHere(session: Session): (slug: string) => Promise<boolean> {
+  let loading: ReturnType<Session['journal']['load']> | undefined
+  return async (slug) => {
+    loading ??= session.journal.load()
+    return knownQuestionId(await session.trust(), slug, await loading) !== undefined
+  }
+}
+
+async function identifyOne(
+  context: Context,
+  session: Session,
+  text: string,
+  isKnown: (slug: string) => Promise<boolean>,
+): Promise<string> {
+  const identifier = requireIdentifier(text)
+  if (isQuestionId(identifier)) return identifier
+  if (namedQuestion(text)?.isEvent === true) {
+    const market = await onlyMarket(session, identifier)
+    if (market !== undefined) return learn(context, session, market)
+  }
+  if (await isKnown(identifier)) return identifier
+  const market = (await session.chain()) && (await marketOf(session, identifier))
+  return market === undefined ? identifier : learn(context, session, market)
+}
+
+/** The market of a slug; `undefined` where Gamma is not configured, or knows none. */
+export const marketOf = async (session: Session, slug: string): Promise<Market | undefined> =>
+  orGammaDown(session, async (signal) => (await session.markets())?.market(slug, signal))
+
+/** The one market of an event; `undefined` where Gamma is not configured, or knows no such event. */
+export async function onlyMarket(session: Session, slug: string): Promise<Market | undefined> {
+  const markets = await orGammaDown(session, async (signal) =>
+    (await session.markets())?.event(slug, signal),
+  )
+  if (markets === undefined || markets.length === 1) return markets?.[0]
+  const shown = markets.map((one) => `${one.slug} (${one.title})`)
+  throw new UsageError(
+    'several_markets',
+    `the event ${slug} has ${markets.length} markets: ${shown.join('; ')}`,
+    'name one of them by its slug',
+  )
+}
+
+/** A market's slug: pinned already, or from now on by the chain's word. */
+async function learn(context: Context, session: Session, market: Market): Promise<string> {
+  const trust = await session.trust()
+  const { slug } = market
+  if (Object.hasOwn(trust.slugs, slug)) return slug
+  const chain = await session.chain()
+  if (chain === undefined) return slug
+  const { questionId, round } = await confirmedMarket(chain, trust, market)
+  // In memory alone: only `trust pin` writes pins.
+  trust.slugs[slug] = questionId
+  const { gammaUrl } = session.settings
+  const from = gammaUrl === undefined ? 'Gamma' : publicUrl(gammaUrl.value)
+  const title = titleOf(round.ancillaryData) ?? 'a question without a title'
+  context.output.note(
+    `note: ${visible(`${slug} is ${questionId} (${title}), says ${from}; the chain has that question. Keep it with \`proposer trust pin ${slug}\``)}`,
+  )
+  return slug
+}
+
+/**
+ * The round of a market's question at a pinned requester. RejectedError `question_not_found`;
+ * UnavailableError where the chain does not answer.
+ */
+export async function confirmedMarket(
+  chain: Chain,
+  trust: Trust,
+  { slug, questionId }: Market,
+): Promise<{ readonly questionId: Hex; readonly round: Round }> {
+  const { createRoundReader } = await import('../../core/chain/questions.js')
+  const round =
+    questionId &&
+    (await onChain(() => createRoundReader(chain, contractsOf(trust)).read(questionId)))
+  if (questionId !== undefined && round !== undefined) return { questionId, round }
+  throw new RejectedError(
+    'question_not_found',
+    questionId === undefined
+      ? `the market ${slug} has no question of the oracle`
+      : `Gamma says that ${slug} is ${questionId}, and no pinned requester on the chain knows it`,
+    { hint: 'check the slug, the requesters in the trust file and the --rpc-url' },
+  )
+}
+
+/** UnavailableError `gamma_unavailable` where nothing came in time. */
+export async function orGammaDown<T>(
+  { signal: outer }: Pick<Session, 'signal'>,
+  ask: (signal: AbortSignal) => Promise<T>,
+): Promise<T> {
+  const signal = AbortSignal.any([outer, AbortSignal.timeout(gammaLimitMs)])
+  try {
+    return await ask(signal)
+  } catch (error) {
+    outer.throwIfAborted()
+    if (!(error instanceof SlugLookUpError)) throw error
+    throw new UnavailableError('gamma_unavailable', `Gamma does not answer: ${error.message}`, {
+      hint: 'try again later, or do without: question ids and pinned slugs need no Gamma, nor does --source chain',
+    })
+  }
+}

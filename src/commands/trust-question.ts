@@ -1,0 +1,171 @@
+/** The pins of one question: as the gateway names them, or Gamma and the chain (contract §7; R9). */
+import { titleOf } from '../core/chain/ancillary.js'
+import { createRoundReader } from '../core/chain/questions.js'
+import { keccakHex, requesterKinds } from '../core/chain/round.js'
+import { onChain } from '../core/chain/unavailable.js'
+import { acceptedValue } from '../core/client/gateway/answer.js'
+import { chainNow, confirmByChain } from '../core/client/trust/context.js'
+import { FactError, signingDataOf } from '../core/client/trust/signing-data.js'
+import { contractsOf, pinnedQuestionId, unpinnedSlug } from '../core/client/trust/trust.js'
+import { parseTrust, type Trust } from '../core/client/trust/trust-file.js'
+import type { Chain, Hex } from '../core/ports.js'
+import { UsageError } from '../core/protocol/errors.js'
+import { namedQuestion } from '../core/protocol/market-url.js'
+import { answersText } from '../core/protocol/outcome-words.js'
+import type { BatchSigningData } from '../core/protocol/schema.js'
+import { isQuestionId } from '../core/protocol/words.js'
+import { confirmedMarket, marketOf, onlyMarket } from './session/identify.js'
+import { requireIdentifier } from './session/question.js'
+import type { Session } from './session/session.js'
+import type { Context } from './terminal/context.js'
+import { amountText, dateText, fields } from './terminal/render.js'
+
+/** What is to be pinned, and the question that it is for. */
+export interface PinnedQuestion {
+  readonly pins: Trust
+  readonly questionId: Hex
+}
+
+/** What the chain says of the question that is to be pinned, for whoever is asked. */
+export async function showQuestion(
+  { output }: Context,
+  session: Session,
+  { pins, questionId }: PinnedQuestion,
+): Promise<void> {
+  const chain = await session.chain()
+  if (chain === undefined || output.mode !== 'human') return
+  const round = await onChain(() => createRoundReader(chain, contractsOf(pins)).read(questionId))
+  if (round === undefined) return
+  const rows = [
+    ['the chain says', titleOf(round.ancillaryData) ?? 'a question without a title'],
+    ['question', questionId],
+    ['answers', answersText(round.outcomes.filter(({ allowed }) => allowed))],
+    ['bond', amountText(String(round.totalBondRaw), round.token)],
+    ['state', round.state],
+    ['round', dateText(round.timestamp)],
+    ['requester', `${round.requester} (${round.kind})`],
+  ] as const
+  output.warn(fields(rows, output.columns))
+}
+
+/**
+ * The contracts of one question, as the gateway names them. Of a question that is closed the
+ * gateway names none, and a node tells them where the requester is pinned, or built in, already.
+ * With a node the chain confirms the question first. Not trusted before a person has agreed (R9).
+ */
+export async function pinsOfQuestion(
+  session: Session,
+  named: string,
+  kind: string | undefined,
+): Promise<PinnedQuestion> {
+  const plain = requireIdentifier(named)
+  const event =
+    namedQuestion(named)?.isEvent === true ? await onlyMarket(session, plain) : undefined
+  const identifier = event?.slug ?? plain
+  const { gateway: url, local } = session.settings
+  const chain = await session.chain()
+  if (chain !== undefined && !isQuestionId(identifier)) {
+    const market = event ?? (await marketOf(session, identifier))
+    if (market !== undefined) {
+      const { questionId } = await confirmedMarket(chain, await session.trust(), market)
+      const pins = await fromChain(session, chain, questionId)
+      const slugs = { ...pins.slugs, [identifier]: questionId }
+      return { pins: { ...pins, slugs }, questionId }
+    }
+  }
+  if (chain !== undefined && url === undefined && local === undefined)
+    return byChain(session, chain, identifier)
+  const gateway = await session.gateway('read')
+  const { results } = acceptedValue(
+    await gateway.contexts([identifier], { signal: session.signal }),
+  )
+  const answered = results[0]
+  if (!answered || answered.error) {
+    if (answered?.error?.code === 'request_not_open' && chain !== undefined)
+      return byChain(session, chain, identifier)
+    throw new UsageError(
+      'no_context',
+      `the gateway gave no context for ${identifier}: ${answered?.error?.detail ?? 'no answer'}`,
+      'name a question that is open now, or add --rpc-url <url> where its requester is pinned or built in',
+    )
+  }
+  const data = signingData(identifier, answered.signing_data)
+  const pins = parseTrust(
+    {
+      chain_id: data.signing.chain_id,
+      permit2: data.contracts.permit2,
+      signed_proposer: data.contracts.signed_proposer,
+      oracles: [data.request.oracle],
+      requesters: [{ address: data.request.requester, kind: kind ?? kindOf(data) }],
+      tokens: [data.bond.token],
+      slugs: identifier === data.question_id ? {} : { [identifier]: data.question_id },
+    },
+    'the answer of the gateway',
+  )
+  if (chain !== undefined) {
+    await chainNow(chain, pins, session.ports.clock)
+    await confirmByChain(chain, pins, { ...data, source: 'gateway' })
+  }
+  return { pins, questionId: data.question_id as Hex }
+}
+
+/**
+ * A question in whatever state, at the requesters that are pinned or built in. UsageError
+ * `no_context`, `untrusted_slug`, `no_trust`.
+ */
+async function byChain(
+  session: Session,
+  chain: Chain,
+  identifier: string,
+): Promise<PinnedQuestion> {
+  const questionId = pinnedQuestionId(await session.trust(), identifier)
+  if (questionId === undefined) throw unpinnedSlug(identifier)
+  return { pins: await fromChain(session, chain, questionId), questionId }
+}
+
+async function fromChain(session: Session, chain: Chain, questionId: Hex): Promise<Trust> {
+  const trust = await session.trust()
+  await chainNow(chain, trust, session.ports.clock)
+  const rounds = await onChain(() =>
+    createRoundReader(chain, contractsOf(trust)).readAll(questionId),
+  )
+  if (rounds.length === 0) {
+    throw new UsageError(
+      'no_context',
+      `no pinned requester on the chain knows ${questionId}`,
+      'pin its requester first: `proposer trust pin --requester 0x… --kind <kind>`',
+    )
+  }
+  return {
+    ...trust,
+    oracles: rounds.map(({ oracle }) => oracle),
+    requesters: rounds.map(({ requester, kind }) => ({ address: requester, kind })),
+    tokens: rounds.map(({ token }) => token.address),
+  }
+}
+
+function signingData(identifier: string, answered: unknown): BatchSigningData {
+  try {
+    return signingDataOf(answered)
+  } catch (error) {
+    if (!(error instanceof FactError)) throw error
+    throw new UsageError(
+      'no_context',
+      `the gateway's context for ${identifier} cannot be used: ${error.message}`,
+      'make sure that --gateway is a proposer gateway',
+    )
+  }
+}
+
+/**
+ * Only the ids of CTF adapter questions are the hash of their text (domain §5.1); other kinds must
+ * be named.
+ */
+function kindOf(data: BatchSigningData): string {
+  if (keccakHex(data.request.ancillary_data) === data.question_id) return 'uma-ctf-adapter'
+  throw new UsageError(
+    'kind_needed',
+    'the question id is not the hash of its text, so the kind of its requester must be named',
+    `add --kind ${requesterKinds.slice(2).join(' or --kind ')}`,
+  )
+}

@@ -1,0 +1,38 @@
+/** Polymarket's URLs as names of questions (contract §9). */
+import { isIdentifier, isSlug } from './words.js'
+
+/** What a text names: an identifier, or an event, which may have several markets. */
+export interface NamedQuestion {
+  /** A question id or a slug; of an event its own slug. */
+  readonly identifier: string
+  readonly isEvent: boolean
+}
+
+const hosts = ['polymarket.com', 'www.polymarket.com']
+
+/**
+ * A question id, a slug, or a URL of Polymarket: `/event/<event>/<market>` and `/market/<market>`
+ * name a market, `/event/<event>` an event; a language may stand before. `undefined` for anything
+ * else. Asks nobody.
+ */
+export function namedQuestion(text: string): NamedQuestion | undefined {
+  if (isIdentifier(text)) return { identifier: text, isEvent: false }
+  const whole = /^(www\.)?polymarket\.com\//i.test(text) ? `https://${text}` : text
+  const url = /^https?:/i.test(whole) && URL.canParse(whole) ? new URL(whole) : undefined
+  if (url === undefined || !hosts.includes(url.host)) return undefined
+  const [kind, first = '', second, ...rest] = url.pathname
+    .replace(/^\/[a-z]{2}(-[a-z]{2,4})?(?=\/(event|market)\/)/i, '')
+    .split('/')
+    .filter((part) => part !== '')
+  const slug = second ?? first
+  if (rest.length > 0 || !isSlug(slug)) return undefined
+  if (kind === 'market')
+    return second === undefined ? { identifier: slug, isEvent: false } : undefined
+  return kind === 'event' ? { identifier: slug, isEvent: second === undefined } : undefined
+}
+
+/** The URL of an event's page. */
+export const eventUrl = (slug: string): string => `https://polymarket.com/event/${slug}`
+
+/** The identifier that a text names, or the text itself where it names none. */
+export const plainIdentifier = (text: string): string => namedQuestion(text)?.identifier ?? text

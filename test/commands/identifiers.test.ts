@@ -1,0 +1,195 @@
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import { signerFromKey } from '../../src/core/io/keys.js'
+import type { Fetch } from '../../src/core/ports.js'
+import { type RunOptions, run, temporaryHome } from '../support/cli.js'
+import {
+  ask,
+  createFakeChain,
+  createFakeClock,
+  endow,
+  type FakeChain,
+  questionText,
+} from '../support/fake-chain.js'
+import { adapter, fakeContracts } from '../support/fake-world.js'
+
+const { chainId: chain_id, permit2, signedProposer: signed_proposer } = fakeContracts
+const { oracles, tokens } = fakeContracts
+const requesters = [{ address: adapter, kind: 'uma-ctf-adapter' }]
+const pins = { chain_id, permit2, signed_proposer, oracles, requesters, tokens, slugs: {} }
+const node = { PROPOSER_RPC_URL: 'http://127.0.0.1:8545' }
+const gamma = { PROPOSER_GAMMA_URL: 'https://gamma.example' }
+const key = `0x${'07'.repeat(32)}`
+const wallet = signerFromKey(new Uint8Array(32).fill(7)).address
+
+let home: Awaited<ReturnType<typeof temporaryHome>>
+let chain: FakeChain
+let question: `0x${string}`
+beforeEach(async () => {
+  home = await temporaryHome()
+  mkdirSync(join(home.path, 'trust'))
+  writeFileSync(path(), JSON.stringify(pins))
+  chain = createFakeChain()
+  question = ask(chain, questionText('Will Porto win?'))
+  chain.mine()
+})
+afterEach(() => home.remove())
+
+const path = () => join(home.path, 'trust', 'default.json')
+const pinned = () => JSON.parse(readFileSync(path(), 'utf8'))
+const errorOf = (stderr: string) => JSON.parse(stderr.trim().split('\n').at(-1) ?? '').error
+
+/** Gamma with these markets, and events of them; `asked` are the paths of its calls. */
+function markets(known: Record<string, string>, events: Record<string, string[]> = {}) {
+  const asked: string[] = []
+  const market = (slug: string) => ({ slug, question: `Title of ${slug}`, questionID: known[slug] })
+  const fetch: Fetch = async (input) => {
+    const { pathname } = new URL(String(input))
+    asked.push(pathname)
+    const [, kind, , slug = ''] = pathname.split('/')
+    if (kind === 'markets' && known[slug] !== undefined) return Response.json(market(slug))
+    const event = kind === 'events' ? events[slug] : undefined
+    if (event !== undefined) return Response.json({ slug, markets: event.map(market) })
+    return new Response('', { status: 404 })
+  }
+  return { asked, fetch }
+}
+const go = (argv: readonly string[], options: RunOptions = {}) =>
+  run(home.path, argv, {
+    ...{ chain, clock: createFakeClock(chain), environmentKey: key },
+    ...options,
+    env: { ...node, ...options.env },
+  })
+const url = 'https://polymarket.com/event/cup-final'
+
+describe('contract §9: slugs and URLs name questions', () => {
+  test('reading: an unpinned slug is looked up, and confirmed on the chain', async () => {
+    const { fetch } = markets({ 'will-porto-win': question })
+    for (const named of ['will-porto-win', `${url}/will-porto-win`]) {
+      const ran = await go(['context', named, '--json'], { env: gamma, fetch })
+      expect(ran).toMatchObject({ code: 0 })
+      expect(JSON.parse(ran.stdout).questions[0]).toMatchObject({
+        ...{ question_id: question, slug: 'will-porto-win', source: 'chain' },
+      })
+    }
+    const shown = await go(['context', 'will-porto-win'], { env: gamma, fetch })
+    expect(shown.stderr).toContain('Will Porto win?')
+    expect(shown.stderr).toContain('proposer trust pin will-porto-win')
+    // For this run alone.
+    expect(pinned()).toEqual(pins)
+  })
+
+  test('an event with one market is that market; with several the list is told, exit 2', async () => {
+    const known = { 'porto-wins': question, 'bergen-wins': `0x${'b'.repeat(64)}` }
+    const one = markets(known, { 'cup-final': ['porto-wins'] })
+    const ran = await go(['context', url, '--json'], { env: gamma, fetch: one.fetch })
+    expect(JSON.parse(ran.stdout).questions[0]).toMatchObject({ slug: 'porto-wins' })
+    const both = markets(known, { 'cup-final': ['porto-wins', 'bergen-wins'] })
+    for (const argv of [['context'], ['reconcile'], ['sign', '--outcome', 'p1']]) {
+      const several = await go([...argv, url, '--json'], { env: gamma, fetch: both.fetch })
+      expect(several.code).toBe(2)
+      expect(errorOf(several.stderr)).toMatchObject({
+        code: 'several_markets',
+        detail: expect.stringMatching(/porto-wins .*bergen-wins/),
+      })
+    }
+  })
+
+  test('signing: what Gamma says counts only where the chain has that question (R9)', async () => {
+    const sign = ['sign', 'will-porto-win', '--outcome', 'yes', '--json']
+    const unknown = markets({ 'will-porto-win': `0x${'e'.repeat(64)}` })
+    const refused = await go(sign, { env: gamma, fetch: unknown.fetch })
+    expect(refused.code).toBe(3)
+    expect(errorOf(refused.stderr)).toMatchObject({ code: 'question_not_found' })
+    // Without Gamma, or without a node, nobody's word is enough.
+    const nobody = await go(sign)
+    expect(errorOf(nobody.stderr)).toMatchObject({ code: 'untrusted_slug' })
+    const { fetch } = markets({ 'will-porto-win': question })
+    endow(chain, wallet, 2_000_000_000n)
+    chain.mine()
+    const signed = await go(sign, { env: gamma, fetch })
+    expect(signed).toMatchObject({ code: 0 })
+    expect(JSON.parse(signed.stdout)).toMatchObject({
+      ...{ question_id: question, identifier: 'will-porto-win' },
+    })
+    // Saved bytes need no Gamma any more.
+    const again = await go(sign, {
+      env: gamma,
+      fetch: async () => new Response('', { status: 503 }),
+    })
+    expect(again).toMatchObject({ code: 0 })
+    expect(JSON.parse(again.stdout).digest).toBe(JSON.parse(signed.stdout).digest)
+  })
+
+  test('rows of a batch may name slugs and URLs too', async () => {
+    const { fetch, asked } = markets(
+      { 'porto-wins': question },
+      { 'cup-final': ['porto-wins'], many: ['porto-wins', 'porto-wins'] },
+    )
+    endow(chain, wallet, 2_000_000_000n)
+    chain.mine()
+    const batch = (rows: string) => [
+      'batch',
+      'sign',
+      '-',
+      '--dry-run',
+      '--json',
+      ...rows.split('|'),
+    ]
+    for (const named of ['porto-wins', url, `${url}/porto-wins`]) {
+      const stdin = `identifier,outcome\n${named},no\n`
+      const ran = await go(batch('--format|csv'), { env: gamma, fetch, stdin })
+      expect(ran).toMatchObject({ code: 0 })
+    }
+    expect(asked.length).toBeGreaterThan(2)
+    const stdin = 'identifier,outcome\nhttps://polymarket.com/event/many,no\n'
+    const several = await go(batch('--format|csv'), { env: gamma, fetch, stdin })
+    expect(errorOf(several.stderr)).toMatchObject({ code: 'several_markets' })
+    const list = await go(['batch', 'context', '-', '--json'], {
+      env: gamma,
+      fetch,
+      stdin: `${url}\n`,
+    })
+    expect(JSON.parse(list.stdout).questions[0]).toMatchObject({ slug: 'porto-wins' })
+  })
+
+  test('what names no question is exit 2', async () => {
+    for (const text of ['https://example.org/event/cup-final', 'Not A Slug'])
+      expect(await go(['context', text])).toMatchObject({ code: 2 })
+  })
+
+  test('Gamma that does not answer is exit 75, and pinned slugs do without it', async () => {
+    const fetch: Fetch = async () => new Response('', { status: 500 })
+    const ran = await go(['context', 'will-porto-win', '--json'], { env: gamma, fetch })
+    expect(ran.code).toBe(75)
+    writeFileSync(path(), JSON.stringify({ ...pins, slugs: { 'will-porto-win': question } }))
+    expect(await go(['context', 'will-porto-win'], { env: gamma, fetch })).toMatchObject({
+      code: 0,
+    })
+  })
+})
+
+describe('contract §9: trust pin <slug|url|question id>', () => {
+  test('shows what the chain says, asks, and writes the slug', async () => {
+    const { fetch } = markets({ 'will-porto-win': question }, { 'cup-final': ['will-porto-win'] })
+    const unasked = await go(['trust', 'pin', 'will-porto-win'], { env: gamma, fetch })
+    expect(unasked.code).toBe(2)
+    expect(pinned()).toEqual(pins)
+    const ran = await go(['trust', 'pin', url], {
+      ...{ env: gamma, fetch, interactive: true, stdin: 'y\n', columns: 120 },
+    })
+    expect(ran).toMatchObject({ code: 0 })
+    expect(ran.stderr).toMatch(/the chain says +Will Porto win\?/)
+    expect(ran.stderr).toMatch(/answers +No \(p1\), Yes \(p2\), unknown\/50-50 \(p3\)/)
+    expect(ran.stderr).toMatch(/bond +750 USDC\.e/)
+    expect(pinned().slugs).toEqual({ 'will-porto-win': question })
+  })
+
+  test('a slug whose question the chain does not have is not pinned, with --yes too', async () => {
+    const { fetch } = markets({ 'will-porto-win': `0x${'e'.repeat(64)}` })
+    const ran = await go(['trust', 'pin', 'will-porto-win', '--yes'], { env: gamma, fetch })
+    expect(ran.code).toBe(3)
+    expect(pinned()).toEqual(pins)
+  })
+})
