@@ -1,5 +1,5 @@
 /** The script's end: events of the gateway, and what is shown while it is away. */
-export const liveScript = String.raw`
+export const liveScript = `
 let source
 let lostAt
 let startedAt

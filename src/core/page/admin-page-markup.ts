@@ -69,7 +69,7 @@ ${card(
 ${card(
   'minute',
   'Last minute',
-  `<dl>${field('Admitted', 'minute-admitted')}${field('2xx answers', 'minute-fine')}${field('4xx answers', 'minute-refused')}${field('429 answers', 'minute-limited')}${field('5xx answers', 'minute-failed')}</dl>`,
+  `<dl>${field('Admitted', 'minute-admitted')}${field('2xx responses', 'minute-fine')}${field('4xx responses', 'minute-refused')}${field('429 responses', 'minute-limited')}${field('5xx responses', 'minute-failed')}</dl>`,
 )}
 ${card(
   'executor',
