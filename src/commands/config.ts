@@ -123,7 +123,7 @@ async function change(
     ;(await context.edges.preferences(home)).set(name, value)
   }
   context.output.result('config', changed, () =>
-    value === undefined ? `${name} is forgotten` : `${name} is set in ${visible(path)}`,
+    value === undefined ? `unset ${name}` : `${name} is set in ${visible(path)}`,
   )
 }
 

@@ -278,7 +278,7 @@ const verbs: readonly Verb[] = [
   adapterVerb('reset', 'open a new round, as the administrator of the adapter may'),
   {
     name: 'propose',
-    description: 'propose straight at the oracle, as a rival of the gateway would',
+    description: 'propose at the oracle directly, as a rival of the gateway',
     arguments: [identifier],
     required: ['--outcome <key>', 'p1, p2 or p3'],
     example: 'will-it-rain --outcome p2',
@@ -323,7 +323,7 @@ const verbs: readonly Verb[] = [
   },
   {
     name: 'fund',
-    description: 'give an address tokens, and a coin for gas',
+    description: 'send tokens and gas money to an address',
     arguments: [
       ['<address>', 'wallet address'],
       ['[amount]', 'such as 5000usdc; a bare number is raw units', '1000000usdc'],
@@ -341,7 +341,7 @@ const verbs: readonly Verb[] = [
   },
   {
     name: 'grant',
-    description: 'make an address an executor: the role to propose for others, and a coin for gas',
+    description: 'grant an address the executor role, and send it gas money',
     arguments: [['<address>', 'wallet address']],
     example: '0x8ba1f109551bd432803012645ac136ddd64dba72',
     run([to = ''], _flags, { output }) {

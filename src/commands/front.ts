@@ -97,7 +97,7 @@ function failureOf(error: unknown, { aborted, reason }: AbortSignal): ProposerEr
   if (error instanceof ChainError)
     return new UnavailableError(
       'chain_unavailable',
-      `the chain's node did not answer as needed: ${error.message}`,
+      `the RPC node did not answer as needed: ${error.message}`,
       {
         retryable: error.kind === 'unavailable',
         hint: 'check --rpc-url and retry later',
@@ -160,10 +160,10 @@ const hintOf: Readonly<Record<ExitCode, string>> = {
   [exit.reconcile]: 'look at `proposer journal list` and poll the candidate that is already there',
   [exit.unknown]: 'send the saved payload again with `proposer replay`; do not sign again',
   [exit.failed]: 'look at `proposer status` for what to do next',
-  [exit.pending]: 'poll again with `proposer poll`, or give it longer with --timeout',
+  [exit.pending]: 'poll again with `proposer poll`, or raise --timeout',
   [exit.storage]: 'check permissions and free disk space, then retry',
   [exit.deferred]: 'retry later: it sends the same saved bytes',
-  [exit.interrupted]: 'run the same command again to go on',
+  [exit.interrupted]: 'rerun the command to go on',
 }
 
 /** Breaks between words where somebody looks at it. */

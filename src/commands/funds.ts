@@ -171,7 +171,8 @@ const approveCommand = (context: Context) =>
           output.result(
             'approval',
             there,
-            () => `nothing to do: the allowance of ${visible(before.symbol)} is that already`,
+            () =>
+              `the allowance of ${visible(before.symbol)} already has this value; nothing to do`,
           )
           return
         }

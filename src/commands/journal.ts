@@ -35,7 +35,7 @@ import { type Column, tableText } from './terminal/table.js'
 
 export const journalCommand = (context: Context): Command =>
   new Command('journal')
-    .description('look at what this machine has signed and sent')
+    .description('list, show, verify and export what was signed and sent')
     .addHelpText(
       'after',
       '\nExamples:\n  proposer journal list --open\n  proposer journal show 6208acd7ce14-1\n  proposer journal verify',

@@ -36,7 +36,7 @@ export function addTransactionFlags(command: Command): Command {
 export async function requireChain(session: Session, what: string): Promise<Chain> {
   const chain = await session.chain()
   if (chain) return chain
-  throw new UsageError('no_rpc_url', `${what} asks the chain, and no node is named`, {
+  throw new UsageError('no_rpc_url', `${what} needs a node, and none is configured`, {
     hint: 'give --rpc-url <url>, or set PROPOSER_RPC_URL',
   })
 }

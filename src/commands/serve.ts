@@ -81,7 +81,7 @@ Each rule that fires is a line on stderr; GET /operator/faults on the admin list
 export const serveCommand = (context: Context): Command =>
   new Command('serve')
     .description('run the gateway until SIGINT, SIGTERM or SIGHUP')
-    .option('--config <gateway.json>', 'its configuration', undefined)
+    .option('--config <gateway.json>', 'path of gateway.json', undefined)
     .option('--dev', 'run against a throwaway dev chain with funded accounts')
     .option('--port <number>', 'port to listen on; 0 picks free ports')
     .option('--host <address>', 'address to listen on; beyond loopback put a TLS proxy in front')

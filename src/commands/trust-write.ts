@@ -100,7 +100,7 @@ const trustChanged = (path: string) =>
   new UsageError(
     'trust_changed',
     `${path} was changed by another process meanwhile; nothing was written`,
-    'run the same command again: it adds to what is pinned there now',
+    'rerun the command: it adds to the present pins',
   )
 
 const bytesOf = async (context: Context, path: string): Promise<Uint8Array | undefined> =>

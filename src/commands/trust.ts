@@ -251,7 +251,7 @@ const verifyCommand = (context: Context) =>
         if (!chain) {
           throw new UsageError(
             'no_rpc_url',
-            'trust verify asks the chain, and no node is named',
+            'trust verify needs a node, and none is configured',
             'give --rpc-url <url>, or set PROPOSER_RPC_URL',
           )
         }

@@ -20,11 +20,11 @@ export const verbs: Readonly<Record<string, Verb>> = {
     load: async () => (await import('./serve.js')).serveCommand,
   },
   devchain: {
-    summary: 'run a development chain, or act on a running one',
+    summary: 'run a development chain, or control a running one',
     load: async () => (await import('./devchain.js')).devchainCommand,
   },
   eligibility: {
-    summary: 'ask whether a wallet may propose',
+    summary: 'check whether a wallet may propose',
     load: async () => (await import('./eligibility.js')).eligibilityCommand,
   },
   questions: {
@@ -60,7 +60,7 @@ export const verbs: Readonly<Record<string, Verb>> = {
     load: async () => (await import('./status.js')).statusCommand,
   },
   replay: {
-    summary: 'send saved payloads again whose outcome is unknown',
+    summary: 'resend saved payloads with unknown outcome',
     load: async () => (await import('./replay.js')).replayCommand,
   },
   reconcile: {
@@ -68,11 +68,11 @@ export const verbs: Readonly<Record<string, Verb>> = {
     load: async () => (await import('./reconcile.js')).reconcileCommand,
   },
   journal: {
-    summary: 'look at what this machine has signed and sent',
+    summary: 'list, show, verify and export what was signed and sent',
     load: async () => (await import('./journal.js')).journalCommand,
   },
   plan: {
-    summary: 'show what a batch costs in items, windows and time',
+    summary: 'estimate rate-limit use and time of a batch',
     load: async () => (await import('./plan.js')).planCommand,
   },
   funds: {
@@ -84,11 +84,11 @@ export const verbs: Readonly<Record<string, Verb>> = {
     load: async () => (await import('./revoke.js')).revokeCommand,
   },
   account: {
-    summary: 'make and list encrypted keys',
+    summary: 'manage encrypted keys',
     load: async () => (await import('./account.js')).accountCommand,
   },
   trust: {
-    summary: 'pin the contracts and verify them on the chain',
+    summary: 'pin trusted contracts and verify them on chain',
     load: async () => (await import('./trust.js')).trustCommand,
   },
   config: {
@@ -96,7 +96,7 @@ export const verbs: Readonly<Record<string, Verb>> = {
     load: async () => (await import('./config.js')).configCommand,
   },
   operator: {
-    summary: "look after a gateway's store: wallets, questions, candidates",
+    summary: 'manage a gateway: allowlist, questions, candidates, store',
     load: async () => (await import('./operator/operator.js')).operatorCommand,
   },
   conformance: {
@@ -104,11 +104,11 @@ export const verbs: Readonly<Record<string, Verb>> = {
     load: async () => (await import('./conformance/conformance.js')).conformanceCommand,
   },
   doctor: {
-    summary: 'check every precondition, with a fix for each fault',
+    summary: 'check the set-up and suggest fixes',
     load: async () => (await import('./doctor.js')).doctorCommand,
   },
   'support-bundle': {
-    summary: 'write what support needs into one file, without secrets',
+    summary: 'collect diagnostics for support in one file, without secrets',
     load: async () => (await import('./support/support-bundle.js')).supportBundleCommand,
   },
   version: {
@@ -116,7 +116,7 @@ export const verbs: Readonly<Record<string, Verb>> = {
     load: async () => (await import('./version-verb.js')).versionCommand,
   },
   completion: {
-    summary: 'teach bash, zsh or fish to complete all of these',
+    summary: 'generate shell completion scripts',
     load: async () => (await import('./completion/completion.js')).completionCommand,
   },
 }

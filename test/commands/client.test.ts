@@ -406,7 +406,7 @@ describe('submit', () => {
       code: 'still_pending',
       exit_code: 8,
       detail: expect.stringContaining(
-        'was received when it was admitted; the time ran out before any status was learned',
+        'was received when it was admitted; the time limit was reached before any status was known',
       ),
       hint: expect.stringContaining('proposer poll'),
     })

@@ -465,7 +465,7 @@ describe('contract §6: doctor', () => {
       eligibility: {
         result: 'skip',
         detail: 'not known: the gateway is behind with its work',
-        fix: 'run the same command again in 2 seconds',
+        fix: 'retry in 2 seconds',
       },
     })
   })

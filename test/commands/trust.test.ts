@@ -176,7 +176,7 @@ describe('contract §7: the file is never lost', () => {
     )
     const argv = ['trust', 'pin', '--token', elsewhere]
     expect(await main(argv, { ...context, stdin: Object.assign(answers, { isTTY: true }) })).toBe(2)
-    expect(stderr.written.join('').replace(/\s+/g, ' ')).toContain('run the same command again')
+    expect(stderr.written.join('').replace(/\s+/g, ' ')).toContain('rerun the command')
     expect(pinned()).toEqual(other)
   })
 })

@@ -255,7 +255,7 @@ describe('Retry-After (§7, robustness §6)', () => {
     expect(hint('7')).toBe(7_000)
     expect(hint('Fri, 20 Nov 2026 05:38:20 GMT')).toBe(20_000)
     expect(hint('Fri, 20 Nov 2026 05:37:20 GMT')).toBe(0)
-    expect(hint(undefined, 'the budget is spent; retry in 12 seconds')).toBe(12_000)
+    expect(hint(undefined, 'rate limit reached; retry in 12 seconds')).toBe(12_000)
     expect(hint('soon', 'retry in 1 second')).toBe(1_000)
     for (const bad of ['-1', '1.5', '0x10', '1e3', '', 'tomorrow'])
       expect(hint(bad)).toBeUndefined()

@@ -50,7 +50,7 @@ describe('the live table', () => {
         columns,
         paint: plain,
         rows: 24,
-        note: 'asking again in 37 s, for the budget is spent',
+        note: 'asking again in 37 s, for rate limit reached',
       })
       expect(lines).toHaveLength(6)
       for (const line of lines) expect(line.length).toBeLessThanOrEqual(columns)

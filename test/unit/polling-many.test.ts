@@ -268,7 +268,7 @@ describe('a gateway in trouble', () => {
     gateway.faults.push(() => busy(600))
     expect((await poll([target(gateway.admit())], { timeoutMs: 60_000 })).error).toMatchObject({
       code: 'no_status',
-      meta: { exitCode: 75, hint: 'run the same command again in 600 seconds' },
+      meta: { exitCode: 75, hint: 'retry in 600 seconds' },
     })
   })
 

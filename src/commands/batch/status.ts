@@ -20,7 +20,7 @@ export const batchStatusCommand = (context: Context): Command =>
   addExecutorFlags(addFormatFlag(new Command('status')))
     .description('show many candidates; exit 7 if one failed')
     .argument('<file>', 'candidate ids, one per line, or results of `batch submit`; - for stdin')
-    .option('--wait', 'poll until every candidate is executed or failed')
+    .option('--wait', 'wait until every candidate is executed or failed')
     .addHelpText(
       'after',
       '\nExample:\n  proposer batch submit rows.csv --ndjson | proposer batch status - --wait',
@@ -84,7 +84,7 @@ function errorOf(one: PolledCandidate, isOutOfTime: boolean) {
   if (error !== undefined) return error
   if (end === 'failed') return rowFailedError(one)
   if (end === 'executed') return undefined
-  if (isOutOfTime) return pendingError(one, 'run the same command again')
+  if (isOutOfTime) return pendingError(one, 'retry')
   if (candidate !== undefined) return undefined
   return new UnavailableError(
     'no_status',

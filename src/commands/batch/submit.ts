@@ -29,9 +29,9 @@ export const batchSubmitCommand = (context: Context): Command =>
       new Command('submit')
         .description('send many proposals, signing them first where needed')
         .argument('<file>', 'rows to sign and send, or signed items; - for stdin')
-        .option('--wait', 'poll until every candidate is executed or failed')
+        .option('--wait', 'wait until every candidate is executed or failed')
         .option('--details', 'show every row, not only what went wrong')
-        .option('--resume', 'finish this input: what is accepted or closed already is left alone'),
+        .option('--resume', 'finish this input; skip what is already accepted or closed'),
     ),
   )
     .addHelpText(

@@ -250,7 +250,7 @@ async function actOnStore(
     throw inUse(
       store,
       `${holderText(holder)}: it takes acts once it has read its chain`,
-      'run the same command again when `serve` has printed its URL, or give --timeout with the seconds to wait for it; if it stays so, look at chain.rpc_urls',
+      'retry when `serve` has printed its URL, or set --timeout to wait for it; if that does not help, check chain.rpc_urls',
     )
   } finally {
     await closers.close()

@@ -76,22 +76,22 @@ const switchVerb = (name: 'pause' | 'resume', description: string, state: string
 })
 
 export const actVerbs = {
-  allow: allowVerb('allow', 'let wallets propose', 'contract signed', [
+  allow: allowVerb('allow', 'add wallets to the allowlist', 'contract signed', [
     'may propose now',
-    'could propose already',
+    'is already allowed',
   ]),
   disallow: allowVerb(
     'disallow',
-    'take wallets off the list; what they have under way stays',
+    'remove wallets from the allowlist; their candidates in progress go on',
     'contract ended',
-    ['may not propose any more', 'could not propose'],
+    ['removed from the allowlist', 'is not on the allowlist'],
   ),
   pause: switchVerb(
     'pause',
-    'admit nothing new (503 admission_disabled); what is admitted goes on',
+    'stop admission (503 admission_disabled); admitted candidates go on',
     'paused',
   ),
-  resume: switchVerb('resume', 'admit again', 'open'),
+  resume: switchVerb('resume', 'resume admission', 'open'),
   add: {
     name: 'add',
     description: 'add one question, or change its entry; the chain confirms it first',

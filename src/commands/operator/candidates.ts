@@ -42,7 +42,7 @@ export const candidatesListCommand = (context: Context) =>
     .description('list candidates, the newest first')
     // The older word for --state.
     .addOption(new Option('--status <status>').choices(statuses).hideHelp())
-    .option('--proposer <address>', 'only those of this wallet')
+    .option('--proposer <address>', 'only candidates of this wallet')
     .addHelpText(
       'after',
       '\nExample:\n  proposer operator candidates list --state failed --since 24h',

@@ -41,13 +41,13 @@ export function operatorCommand(context: Context): Command {
       ...(['pause', 'resume'] as const).map(act),
       group(
         'questions',
-        'the question registry: slugs, requesters and requests beyond what trusted adapters know by id',
+        'manage the question registry: slugs, requesters, requests',
         ['questions list', actVerbs.add.example, actVerbs.import.example],
         [questionsListCommand(context), ...(['add', 'import', 'remove'] as const).map(act)],
       ),
       group(
         'candidates',
-        'what became of proposals, and ending one',
+        'list, explain and reject candidates',
         [
           'candidates list --status failed',
           'candidates explain 3f2b8c1e-8d5a-4a52-9c3d-0a1b2c3d4e5f',

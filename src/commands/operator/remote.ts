@@ -179,7 +179,7 @@ function refusalOf({ status, body }: Answer): ProposerError {
     })
   if (status === 503)
     return new UnavailableError(code, detail, {
-      hint: hint ?? 'run the same command again in a moment',
+      hint: hint ?? 'retry in a moment',
     })
   if (status >= 500)
     return new StorageError(code, detail, {
@@ -197,5 +197,5 @@ function refusalOf({ status, body }: Answer): ProposerError {
 const uncertain = (detail: string, cause?: unknown) =>
   new UncertainError('act_unknown', `${detail}: the act may have been done`, {
     cause,
-    hint: 'run the same command again: what is done already is told as unchanged',
+    hint: 'rerun the command: what is done already stays unchanged',
   })

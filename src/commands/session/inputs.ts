@@ -68,11 +68,7 @@ export async function confirm(
   }
   const answer = await ask(context, `${question} [y/N] `, false)
   if (/^\s*y(es)?\s*$/i.test(answer)) return
-  throw new UsageError(
-    'declined',
-    'declined at the prompt; nothing was done',
-    'run the command again and answer y',
-  )
+  throw new UsageError('declined', 'declined; nothing was done', 'rerun the command and answer y')
 }
 
 /**
@@ -176,7 +172,7 @@ function stoppedAtPrompt(): InterruptedError {
   return new InterruptedError(
     'interrupted',
     'stopped at the prompt; nothing was done',
-    'run the command again and answer',
+    'rerun the command and answer',
   )
 }
 
@@ -184,6 +180,6 @@ function unanswered(): UsageError {
   return new UsageError(
     'declined',
     'no answer at the prompt; nothing was done',
-    'run the command again and answer',
+    'rerun the command and answer',
   )
 }

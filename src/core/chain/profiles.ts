@@ -69,7 +69,7 @@ const profiles: Readonly<Record<ProfileName, Profile>> = {
     unconfirmed: [
       {
         address: polygonReporter,
-        why: 'the reporter (oo-reporter) rests on one public monitoring record, and no getter names its oracle',
+        why: 'this reporter could not be verified on chain: it exposes no oracle address',
       },
     ],
   },

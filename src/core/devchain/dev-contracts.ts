@@ -194,7 +194,7 @@ async function post(rpcUrl: string, body: readonly object[]): Promise<RpcRespons
     return (await (await fetch(rpcUrl, init)).json()) as RpcResponse[]
   } catch (cause) {
     throw new UnavailableError('dev_chain_unreachable', 'No dev chain answers at the RPC URL.', {
-      hint: 'look at --rpc-url, or start one with `proposer devchain`',
+      hint: 'check --rpc-url, or start one with `proposer devchain`',
       cause,
     })
   }

@@ -49,7 +49,7 @@ async function connect(rpcUrl: string): Promise<DevRpc> {
   throw new UsageError(
     'not_a_dev_chain',
     'The chain at the RPC URL is not a dev chain of this version.',
-    { hint: 'look at --rpc-url, or start one with `proposer devchain`' },
+    { hint: 'check --rpc-url, or start one with `proposer devchain`' },
   )
 }
 

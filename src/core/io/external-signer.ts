@@ -172,7 +172,7 @@ const timedOut = (timeoutMs: number) =>
   new UnavailableError(
     'signer_timed_out',
     `the wallet did not answer within ${Math.ceil(timeoutMs / 1_000)} s; it may sign yet`,
-    'look at the wallet: it may be waiting for you. Then run the same command again: it asks for the same document',
+    'look at the wallet: it may be waiting for you. Then retry: it asks for the same document',
   )
 
 /** Failures before the wallet can have seen the call (robustness §6, Definite), TLS's among them. */

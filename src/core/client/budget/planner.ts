@@ -167,7 +167,7 @@ function budgetSpent(reason: string, waitMs: number): UnavailableError {
   const seconds = Math.max(1, Math.ceil(waitMs / 1_000))
   return new UnavailableError(
     'budget_spent',
-    `the gateway's budget is spent (${reason}); it has room again in ${seconds} seconds`,
+    `rate limit reached (${reason}); next request in ${seconds} seconds`,
     {
       retryAfterMs: seconds * 1_000,
       hint: 'retry then, or raise --timeout',

@@ -27,7 +27,7 @@ export interface PolledCandidate {
 export interface BatchPolled {
   /** In the order of the ids, each once. */
   readonly candidates: readonly PolledCandidate[]
-  /** What kept us from the rest: exit 130, 8 where the time ran out, 75 where nobody answered. */
+  /** What kept us from the rest: exit 130, 8 at the time limit, 75 where nobody answered. */
   readonly stopped?: ProposerError | undefined
 }
 

@@ -123,7 +123,7 @@ export function timedOut(waiting: readonly Waiting[], trouble: Trouble | undefin
     const known = trouble.kind === 'deferred' ? answerError(trouble, 'read').meta.hint : undefined
     return new UnavailableError(
       'no_status',
-      `the time ran out before any status was learned: ${trouble.detail}`,
+      `the time limit was reached before any status was known: ${trouble.detail}`,
       { hint: known ?? 'check the gateway address, then retry' },
     )
   }
@@ -132,7 +132,7 @@ export function timedOut(waiting: readonly Waiting[], trouble: Trouble | undefin
     waiting.length === 1
       ? `candidate ${namesOf(waiting)}`
       : `${waiting.length} candidates are still on their way: ${namesOf(waiting)}`
-  return new PendingError('still_pending', `the time ran out: ${what}${last}`, {
+  return new PendingError('still_pending', `the time limit was reached: ${what}${last}`, {
     hint: goOn(waiting),
     retryable: true,
   })
@@ -143,7 +143,7 @@ export function interrupted(waiting: readonly Waiting[], reason: unknown): Propo
   const detail = reason instanceof ProposerError ? reason.detail : 'stopped while polling'
   if (waiting.length === 0)
     return new InterruptedError('interrupted', detail, {
-      hint: 'run the same command again to go on',
+      hint: 'rerun the command to go on',
       retryable: true,
     })
   const left = waiting.length === 1 ? '1 candidate is' : `${waiting.length} candidates are`

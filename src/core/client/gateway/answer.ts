@@ -145,7 +145,7 @@ export function classifyFailure(error: unknown, signal: AbortSignal | undefined)
       : { kind: 'uncertain', code: 'connection_lost', detail }
   }
   if (signal?.aborted === true && error === signal.reason) {
-    const detail = 'the time ran out, or the call was stopped, before anything was sent'
+    const detail = 'the time limit was reached, or the call was stopped, before anything was sent'
     return { kind: 'deferred', code: 'not_sent', detail }
   }
   const detail = `the exchange with the gateway failed (${reasonOf(error)})`
@@ -266,7 +266,7 @@ export function retryHintMs(
 function laterHint(code: string, retryAfterMs: number | undefined): string {
   if (code === 'no_connection') return 'check the gateway address and the network, then retry'
   if (retryAfterMs === undefined) return 'run the same command again later'
-  return `run the same command again in ${Math.ceil(retryAfterMs / 1_000)} seconds`
+  return `retry in ${Math.ceil(retryAfterMs / 1_000)} seconds`
 }
 
 /** 2^64 - 1 has so many digits: what some gateways mean by no limit at all. */

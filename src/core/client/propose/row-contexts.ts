@@ -69,5 +69,5 @@ const outOfTime = (cause: string) =>
   new UnavailableError(
     'no_context',
     `the time limit was reached before a context was learned: ${cause}`,
-    { hint: 'check the gateway address and the network, or give it longer with --timeout' },
+    { hint: 'check the gateway address and the network, or raise --timeout' },
   )

@@ -215,7 +215,7 @@ async function handOver(chain: Chain, raw: Hex): Promise<ProposerError | undefin
         return new UnavailableError(
           'transaction_refused',
           `the node does not take the transaction (${kind})`,
-          { hint: 'run the same command again later, or with another --rpc-url' },
+          { hint: 'retry later, or with another --rpc-url' },
         )
     }
   }
@@ -233,7 +233,7 @@ async function receiptOf(chain: Chain, hash: Hex): Promise<ChainReceipt | null |
 
 const pending = (hash: Hex) =>
   new PendingError('transaction_pending', `transaction ${hash} is sent and not mined yet`, {
-    hint: 'look for it in a block explorer, or run the same command again: what is done already is not done twice',
+    hint: 'look for it in a block explorer, or rerun the command: nothing is done twice',
     retryable: true,
   })
 

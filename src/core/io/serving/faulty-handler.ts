@@ -158,7 +158,7 @@ function answerOf({
   }
   const [code, what] =
     status === 429
-      ? ['rate_limited', 'the budget is spent']
+      ? ['rate_limited', 'rate limit reached']
       : ['server_busy', 'too many calls are in flight']
   const detail = `${what}, says the fault script${seconds === undefined ? '' : `; retry in ${seconds} seconds`}`
   return {
