@@ -180,3 +180,40 @@ describe('rows of a batch', () => {
     expect(rows.slice(0, 2).map(({ outcome }) => outcome)).toEqual(['reused', 'reused'])
   })
 })
+
+describe('other ways to sign', () => {
+  test('offline the labels are those of a file that hashes to its question, and of no other', async () => {
+    const { questionId } = world.ask('Who wins?', { labels: teams })
+    const { stdout } = await world.run(['context', questionId, '--json'])
+    world.file('context.json', stdout)
+    const hex = (text: string) => Buffer.from(text).toString('hex')
+    const swapped = stdout.replace(
+      hex('p1 corresponds to Porto, p2 to Benfica'),
+      hex('p1 corresponds to Benfica, p2 to Porto'),
+    )
+    expect(swapped).not.toBe(stdout)
+    world.file('forged.json', swapped)
+    const forged = await sign(questionId, 'Porto', '--context', 'forged.json', '--json')
+    expect([forged.code, errorOf(forged).code]).toEqual([2, 'untrusted_ancillary_data'])
+    const ran = await sign(questionId, 'Porto', '--context', 'context.json', '--json')
+    expect(ran.code, ran.stderr).toBe(0)
+    expect(JSON.parse(ran.stdout)).toMatchObject({ payload: { outcome: 'p1' }, label: 'Porto' })
+    // Saved bytes are not given for a word that a forged file explains.
+    const again = await sign(questionId, 'Benfica', '--context', 'forged.json', '--json')
+    expect([again.code, errorOf(again).code]).toEqual([2, 'untrusted_ancillary_data'])
+  })
+
+  test('typed data that was given out is found by the word of its answer', async () => {
+    const { questionId } = world.ask('Who wins?', { labels: teams })
+    const given = await sign(questionId, 'Benfica', '--typed-data', '--json')
+    expect(given.code, given.stderr).toBe(0)
+    const document = JSON.parse(given.stdout) as { typed_data: { message: object } }
+    expect(JSON.stringify(document.typed_data.message)).toContain(priceOf.p2)
+    expect(journal()).toContain('"labels":{"p1":"Porto","p2":"Benfica","p3":"Unknown"}')
+    const signature = `0x${'11'.repeat(65)}`
+    const wrong = await sign(questionId, 'Porto', '--signature', signature, '--json')
+    expect([wrong.code, errorOf(wrong).code]).toEqual([2, 'no_offer'])
+    const right = await sign(questionId, 'benfica', '--signature', signature, '--json')
+    expect([right.code, errorOf(right).code]).toEqual([2, 'bad_signature'])
+  })
+})

@@ -73,7 +73,7 @@ describe('contract §6: a tab key', () => {
   })
 
   test('offers what a flag may be', async () => {
-    expect(await offered(['sign', 'x', '--outcome', ''])).toEqual(['p1', 'p2', 'p3'])
+    expect(await offered(['sign', 'x', '--outcome', ''])).toEqual(['yes', 'no', 'p1', 'p2', 'p3'])
     expect(await offered(['poll', '--until=co'])).toEqual(['--until=confirmed'])
     expect(await offered(['batch', 'sign', '--format', ''])).toEqual(['ndjson', 'json', 'csv'])
     expect(await offered(['funds', 'approve', '--amount', ''])).toEqual(['unlimited'])

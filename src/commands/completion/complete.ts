@@ -198,11 +198,12 @@ async function valuesAt(
     .map((part) => kindByPath[`${of} ${part}`] ?? kindByWord[part])
     .find((one) => one !== undefined)
   if (kind !== undefined) return valuesOf(kind, context, settings, typed)
-  // `p1|p2|p3` spells out its values; a word alone, or an amount, stands for something.
-  const spelled = parts.length > 1 ? parts.filter((part) => part !== 'raw') : []
+  // `p1|p2|label` spells out its values; a word alone, or an amount, stands for something.
+  const spelled = parts.length > 1 ? parts.filter((part) => !standIns.has(part)) : []
   return spelled.map((value) => ({ value, about: of }))
 }
 
+const standIns = new Set(['raw', 'amount', 'label'])
 const fileWords = new Set(['file', 'file.json', 'script.json', 'gateway.json', 'payload'])
 const folderWords = new Set(['dir', 'folder'])
 const kindByWord: Readonly<Record<string, Kind>> = {

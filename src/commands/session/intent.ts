@@ -57,10 +57,7 @@ export const signingFlags = [
 
 export function addIntentFlags(command: Command): Command {
   return addRequesterFlag(addSignerFlags(command))
-    .option(
-      '--outcome <answer>',
-      'answer to propose: yes, no, a label such as Porto, or p1, p2, p3',
-    )
+    .option('--outcome <yes|no|p1|p2|p3|label>', 'answer to propose; a label such as Porto')
     .option('--amount <amount>', 'authorize this much, such as 750usdc; default: the bond')
     .option(
       '--headroom <percent>',
