@@ -16,18 +16,16 @@ import { createClosers } from '../core/io/closers.js'
 import { fromCwd } from '../core/io/home-paths.js'
 import { aborted, endsAsServer } from '../core/io/interruption.js'
 import type { FaultScript } from '../core/io/serving/fault-script.js'
-import type { LogSink } from '../core/io/serving/logs.js'
 import { exit, UnavailableError, UsageError } from '../core/protocol/errors.js'
 import type { LogLevel } from '../core/protocol/log-level.js'
 import { programVersion } from '../core/protocol/version.js'
 import { noteDevSession, portNumber, unlessStopped, wholeNumber } from './hosting/foreground.js'
-import type { LiveStatus } from './hosting/live-status.js'
 import { logLevelOf, notesAsLog } from './hosting/log-notes.js'
+import { openStatus } from './hosting/terminal-status.js'
 import { executorKeyOf } from './session/executor-key.js'
 import { readOwnJson } from './session/inputs.js'
 import { type GlobalFlags, homeSetting } from './session/settings.js'
 import type { Context } from './terminal/context.js'
-import { terminalSize } from './terminal/output.js'
 import { visible } from './terminal/render.js'
 
 interface ServeFlags extends GlobalFlags {
@@ -300,38 +298,6 @@ async function run(context: Context, path: string, served: Served): Promise<void
     await server.close()
   }
 }
-
-/**
- * The live status, where stderr is a terminal that can be drawn on; log lines then appear above it.
- * Everything goes through a writer that waits for nobody: a terminal that is held must not hold the
- * gateway (robustness §5).
- */
-async function openStatus({
-  env,
-  output,
-  streams: { stderr },
-}: Context): Promise<{ status: LiveStatus; logSink: LogSink } | undefined> {
-  if (!output.notesAreTerminal || env.TERM === 'dumb') return undefined
-  const [{ createLiveStatus }, { createBufferedWriter, terminalOfStderr }] = await Promise.all([
-    import('./hosting/live-status.js'),
-    import('../core/io/serving/buffered-writer.js'),
-  ])
-  const writer = createBufferedWriter(terminalOfStderr())
-  const status = createLiveStatus({
-    ...writer,
-    size: () => terminalSize(stderr),
-    written: () => writer.written(terminalMs),
-    paint: output.notePaint,
-  })
-  const write = (line: string) => status.above(line.trimEnd())
-  return { status, logSink: { write, dropped: writer.dropped } }
-}
-
-/**
- * What is to be read before the ready line or at the end is waited for, but not for a terminal that
- * is held (Ctrl-S).
- */
-const terminalMs = 500
 
 /**
  * After a failed store the process ends within two seconds (R10), after a signal within ten (R23),

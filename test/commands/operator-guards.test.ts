@@ -2,7 +2,7 @@
  * What an operator's command refuses by itself, with exit 2, before any store, gateway or chain is
  * opened (contract §6).
  */
-import { chmodSync, existsSync, mkdirSync, writeFileSync } from 'node:fs'
+import { chmodSync, existsSync, mkdirSync, readdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { readAdminToken } from '../../src/core/io/serving/admin-token.js'
@@ -107,6 +107,72 @@ describe('contract §9, R5: a URL of a store', () => {
     const ran = await run(home.path, ['operator', 'gateways', '--config', config], { env })
     expect(ran.code).toBe(2)
     expect(ran.stderr).not.toContain('canary-word')
+  })
+})
+
+describe('contract §9: what is asked of a gateway, and backups', () => {
+  const one = `0x${'11'.repeat(20)}`
+  const chain = {
+    rpc_urls: ['http://127.0.0.1:1'],
+    signed_proposer: one,
+    oracles: [one],
+    requesters: [{ address: one, kind: 'uma-ctf-adapter' }],
+    tokens: [one],
+  }
+  const write = (more: object) =>
+    writeFileSync(join(home.path, 'gateway.json'), JSON.stringify({ chain, ...more }))
+
+  test('a backup of a store in PostgreSQL is refused and names the tools of the database', async () => {
+    write({ store: 'postgres://proposer@127.0.0.1:1/proposer' })
+    expect(errorOf(await ask('operator', 'store', 'backup', 'copy'))).toMatchObject({
+      code: 'shared_store',
+      exit_code: 2,
+      hint: expect.stringMatching(/pg_basebackup.*pg_dump/),
+    })
+  })
+
+  test('a backup goes into an empty folder outside the store', async () => {
+    write({})
+    mkdirSync(join(home.path, 'gateway-store'))
+    mkdirSync(join(home.path, 'full'))
+    writeFileSync(join(home.path, 'full', 'precious'), 'x')
+    for (const [folder, code] of [
+      ['full', 'store_not_empty'],
+      ['gateway-store', 'usage'],
+      ['./gateway-store/backup', 'usage'],
+    ] as const)
+      expect(errorOf(await ask('operator', 'store', 'backup', folder))).toMatchObject({
+        code,
+        exit_code: 2,
+      })
+    expect(errorOf(await ask('operator', 'store', 'backup', 'copy'))).toMatchObject({
+      code: 'store_missing',
+      exit_code: 74,
+    })
+    expect(readdirSync(join(home.path, 'full'))).toEqual(['precious'])
+    expect(readdirSync(join(home.path, 'copy'))).toEqual([])
+  })
+
+  test('without a gateway there is no status: exit 75; the live view needs a terminal: exit 2', async () => {
+    write({})
+    expect(errorOf(await ask('operator', 'status'))).toMatchObject({
+      code: 'gateway_not_running',
+      exit_code: 75,
+      hint: expect.stringContaining('`proposer serve --config gateway.json`'),
+    })
+    for (const flags of [[], ['--json']])
+      expect((await run(home.path, ['operator', 'top', ...flags])).stderr).toContain(
+        'operator status',
+      )
+    expect((await ask('operator', 'top')).code).toBe(2)
+  })
+
+  test('who acts is a short text', async () => {
+    for (const by of ['', '  ', 'x'.repeat(101)])
+      expect(errorOf(await ask('operator', 'pause', '--by', by))).toMatchObject({
+        code: 'bad_value',
+        exit_code: 2,
+      })
   })
 })
 

@@ -10,8 +10,11 @@ import { parseConfig } from '../../src/core/gateway/config.js'
 import { blocksIn, freePorts, pageText, section, shell } from '../support/readme.js'
 
 const root = join(import.meta.dirname, '..', '..')
-/** Two gateways have a test of their own: test/e2e/failover-drill.test.ts. */
-const text = pageText('docs/operating.md').replace(section('Two gateways', 'docs/operating.md'), '')
+/** These have tests of their own: failover-drill.test.ts and restore-drill.test.ts. */
+const text = ['Two gateways', 'Restore drill'].reduce(
+  (page, title) => page.replace(section(title, 'docs/operating.md'), ''),
+  pageText('docs/operating.md'),
+)
 let folder: string
 
 beforeAll(async () => {

@@ -121,6 +121,12 @@ export const runners: readonly Runner[] = [
   },
   {
     page: 'docs/operating.md',
+    heading: 'Restore drill',
+    languages: ['sh'],
+    file: 'test/e2e/restore-drill.test.ts',
+  },
+  {
+    page: 'docs/operating.md',
     languages: ['sh', 'json'],
     file: 'test/e2e/readme-operator.test.ts',
   },

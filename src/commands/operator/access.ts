@@ -190,6 +190,19 @@ export async function act(
 export const adminUrlHere = ({ config }: LoadedConfig): string =>
   `http://127.0.0.1:${config.admin.port}`
 
+/**
+ * Where looks are answered: by the gateway that serves the store, else `undefined`. Gateways on one
+ * database are asked on this machine alone.
+ */
+export async function servingUrl(
+  context: Context,
+  { store, loaded }: Site,
+): Promise<{ readonly url: string | undefined; readonly holder: LockHolder | undefined }> {
+  if (loaded.place.kind === 'database') return { url: adminUrlHere(loaded), holder: undefined }
+  const holder = await readHolder(context, store)
+  return { url: adminUrlOf(holder), holder }
+}
+
 /** By the admin listener of this machine where there is one, else by the store itself. */
 async function actOnShared(
   context: Context,

@@ -4,11 +4,11 @@
  */
 import { Command } from 'commander'
 import * as z from 'zod/mini'
-import { holderText, type LockHolder, readHolder } from '../../core/storage/lock.js'
+import { holderText, type LockHolder } from '../../core/storage/lock.js'
 import type { Context } from '../terminal/context.js'
 import type { Output } from '../terminal/output.js'
 import { counted, fields, fold } from '../terminal/render.js'
-import { adminUrlHere, adminUrlOf, siteOf } from './access.js'
+import { adminUrlOf, servingUrl, siteOf } from './access.js'
 import { getAdmin } from './remote.js'
 
 const Budget = z.object({
@@ -27,12 +27,10 @@ export const budgetCommand = (context: Context) =>
     .description('show rate-limit use of the open window, and the limits')
     .addHelpText('after', '\nExample:\n  proposer operator budget')
     .action(async (_own: unknown, command: Command) => {
-      const { store, timeoutMs, loaded } = await siteOf(context, command)
+      const site = await siteOf(context, command)
+      const { timeoutMs, loaded } = site
       const { output } = context
-      const isFolder = loaded.place.kind === 'folder'
-      const holder = isFolder ? await readHolder(context, store) : undefined
-      // Gateways of one store have the same windows: the one of this machine tells of them.
-      const url = isFolder ? adminUrlOf(holder) : adminUrlHere(loaded)
+      const { url, holder } = await servingUrl(context, site)
       const body = url && (await getAdmin(context, `${url}/operator/budget`, { timeoutMs }))
       const read = Budget.safeParse(body)
       const { window_seconds, global_items, per_ip_items } = read.data ?? loaded.config.budget

@@ -4,6 +4,7 @@ import { foldLedger } from '../../core/gateway/ledger/store.js'
 import { createAudit } from '../../core/gateway/operator/audit.js'
 import { UsageError } from '../../core/protocol/errors.js'
 import { inspectLog } from '../../core/storage/inspect.js'
+import type { StoredRecord } from '../../core/storage/record-log.js'
 import type { Context } from '../terminal/context.js'
 import type { Site } from './access.js'
 
@@ -18,13 +19,24 @@ export async function requireStore({ files }: Context, { store, loaded }: Site):
   })
 }
 
+/** What records come to, and whether they keep the rules: to be fed with each in order. */
+export function storeJudge() {
+  const { onRecord, facts } = foldLedger()
+  const audit = createAudit()
+  return {
+    facts,
+    counts: audit.counts,
+    proven: audit.proven,
+    onRecord(record: StoredRecord) {
+      onRecord(record)
+      audit.onRecord(record)
+    },
+  }
+}
+
 /** The whole store read and judged; looks only. */
 export async function inspectStore({ files, hash }: Context, { store }: Site) {
-  const fold = foldLedger()
-  const audit = createAudit()
-  const inspection = await inspectLog({ files, hash }, store, storeLog, (record) => {
-    fold.onRecord(record)
-    audit.onRecord(record)
-  })
-  return { inspection, facts: fold.facts, counts: audit.counts, proven: audit.proven }
+  const judge = storeJudge()
+  const inspection = await inspectLog({ files, hash }, store, storeLog, judge.onRecord)
+  return { inspection, ...judge }
 }

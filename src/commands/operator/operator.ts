@@ -2,6 +2,7 @@
 import { Command } from 'commander'
 import type { Context } from '../terminal/context.js'
 import { actCommand, actVerbs } from './acts.js'
+import { backupCommand } from './backup.js'
 import { budgetCommand } from './budget.js'
 import { candidatesListCommand, showCommand } from './candidates.js'
 import { copyCommand } from './copy.js'
@@ -10,6 +11,7 @@ import { gatewaysCommand, resignCommand } from './gateways.js'
 import { questionsListCommand, walletsListCommand } from './lists.js'
 import { repairCommand } from './repair.js'
 import { initCommand, upgradeCommand } from './shared-store.js'
+import { statusCommand, topCommand } from './status.js'
 import { storeExportCommand, verifyCommand } from './store.js'
 
 export function operatorCommand(context: Context): Command {
@@ -31,11 +33,14 @@ export function operatorCommand(context: Context): Command {
     'operator',
     "look after a gateway's store: who may propose, which questions, what became of candidates. Works while it serves and while it does not",
     [
+      'status',
       'allow 0x8ba1f109551bd432803012645ac136ddd64dba72 --reason "contract signed"',
       'candidates explain 3f2b8c1e-8d5a-4a52-9c3d-0a1b2c3d4e5f',
       'pause --reason "node upgrade"',
     ],
     [
+      statusCommand(context),
+      topCommand(context),
       ...(['allow', 'disallow'] as const).map(act),
       walletsListCommand(context),
       ...(['pause', 'resume'] as const).map(act),
@@ -62,9 +67,10 @@ export function operatorCommand(context: Context): Command {
       ),
       group(
         'store',
-        'prove, fold, export, repair and copy the store',
+        'prove, back up, fold, export, repair and copy the store',
         [
           'store verify',
+          'store backup /backup/monday',
           'store compact',
           'store export --csv > candidates.csv',
           'store copy --from ./gateway-store --to postgres://proposer@db.internal/proposer',
@@ -73,6 +79,7 @@ export function operatorCommand(context: Context): Command {
           initCommand(context),
           upgradeCommand(context),
           verifyCommand(context),
+          backupCommand(context),
           act('compact'),
           storeExportCommand(context),
           copyCommand(context),

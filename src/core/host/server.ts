@@ -31,6 +31,7 @@ import { type HostedGateway, openHostedGateway } from './gateway-host.js'
 import type { Cluster } from './held-store.js'
 import { pageOf } from './page-source.js'
 import { type StatusSnapshot, snapshotOf } from './snapshot.js'
+import { statusDocument } from './status-document.js'
 import { createTrend } from './trend.js'
 import { tellWebhooks, webhooksOf } from './webhooks.js'
 
@@ -148,12 +149,10 @@ export const startServer = (
         },
         meters,
         port: config.admin.port,
-        operator: operatorRoutes(
-          config,
-          hosted,
-          token,
-          faulty && { '/operator/faults': faulty.counts },
-        ),
+        operator: operatorRoutes(config, hosted, token, {
+          '/operator/status': () => statusDocument(page.figures(), snapshot()),
+          ...(faulty && { '/operator/faults': faulty.counts }),
+        }),
         page,
       }),
     )
@@ -239,7 +238,7 @@ function operatorRoutes(
   { budget: { window_seconds } }: GatewayConfig,
   { operator, gateway, store }: HostedGateway,
   token: string,
-  more: OperatorRoutes['looks'] | undefined,
+  more: OperatorRoutes['looks'],
 ): OperatorRoutes {
   return {
     token,

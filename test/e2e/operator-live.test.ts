@@ -1,0 +1,212 @@
+/**
+ * A running gateway from its operator's shell: status and the live view, who acted, and backups
+ * under load (contract §9).
+ */
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { type Ended, type Running, workshop } from '../support/processes.js'
+import { type Client, makeClient, questionOf, type ServeReady } from '../support/proposing.js'
+import { hasTerminals, onTerminal } from '../support/terminal.js'
+
+const shop = workshop()
+let folder = ''
+let dev: ServeReady['dev']
+let client: Client
+let server: Running
+let ready: ServeReady
+
+const config = () => join(folder, 'gateway.json')
+const operator = (args: readonly string[], env: Record<string, string> = {}): Promise<Ended> =>
+  shop.run(['operator', '--config', config(), ...args], { env: { ...client.env, ...env } })
+async function asked(args: readonly string[], env?: Record<string, string>) {
+  const { code, stdout, stderr } = await operator([...args, '--json'], env)
+  expect({ code, stderr }).toMatchObject({ code: 0 })
+  return JSON.parse(stdout)
+}
+async function serve(): Promise<void> {
+  server = shop.start(['serve', '--config', config(), '--port', '0', '--json'])
+  ready = await server.line<ServeReady>()
+}
+
+beforeAll(async () => {
+  folder = join(await shop.folder(), 'dev')
+  const chain = shop.start([
+    'devchain',
+    '--port',
+    '0',
+    '--questions',
+    '80',
+    '--write',
+    folder,
+    '--json',
+  ])
+  dev = (await chain.line<ServeReady>()).dev
+  await serve()
+  client = await makeClient(shop, dev, { PROPOSER_GATEWAY: ready.url })
+})
+afterAll(() => shop.clean())
+
+describe('contract §9: operator status and top', () => {
+  test('status is what the live view shows, in words and as a document', async () => {
+    const document = await asked(['status'])
+    expect(Object.keys(document)[0]).toBe('schema')
+    expect(document).toMatchObject({
+      schema: 'proposer.operator-status/1',
+      store: join(folder, 'gateway-store'),
+      url: ready.url,
+      admin_url: ready.admin_url,
+      ready: true,
+      reasons: [],
+      admission_enabled: true,
+      queue: { received: { count: 0 } },
+      nodes: [{ node: 1, healthy: true }],
+      changes: expect.any(Array),
+    })
+    const { stdout } = await operator(['status'])
+    for (const part of [/^gateway +ready · http/m, /^chain +block \d+/m, /^queue +received 0/m])
+      expect(stdout).toMatch(part)
+    for (const line of stdout.split('\n')) expect(line.length).toBeLessThanOrEqual(80)
+  })
+
+  test.runIf(hasTerminals).each([80, 40])(
+    'top redraws it on a terminal of %i columns, finds a gateway that was started anew, and Ctrl-C leaves the gateway running',
+    async (columns) => {
+      const terminal = await onTerminal(['operator', '--config', config(), 'top'], client.env, {
+        columns,
+      })
+      await terminal.said(/gateway +ready/)
+      expect((await operator(['pause', '--reason', 'look'])).code).toBe(0)
+      await terminal.said(/paused/)
+      await server.stop('SIGKILL')
+      await terminal.said(/nothing serves/)
+      await serve()
+      client = { ...client, env: { ...client.env, PROPOSER_GATEWAY: ready.url } }
+      const { port } = new URL(ready.url)
+      await terminal.said(new RegExp(`:${port}`))
+      expect((await operator(['resume'])).code).toBe(0)
+      terminal.type('\u0003')
+      const { code, text } = await terminal.ended
+      expect(code).toBe(0)
+      expect(text).toContain('the gateway goes on')
+      for (const line of text.replaceAll(/\u001b\[[\d;]*[A-Za-z]/g, '').split(/\r?\n/))
+        expect(line.replaceAll('\r', '').length).toBeLessThanOrEqual(columns)
+      expect((await fetch(`${ready.url}/readyz`)).status).toBe(200)
+    },
+  )
+})
+
+describe('contract §9: acts record who', () => {
+  interface Row {
+    readonly address: string
+    readonly by: string | null
+    readonly reason: string
+  }
+  const wallet = (n: number) => `0x${n.toString(16).padStart(40, '0')}`
+  const rowOf = async (n: number): Promise<Row | undefined> =>
+    (await asked(['list'])).wallets.find(({ address }: Row) => address === wallet(n))
+
+  test('by --by, else SUDO_USER, else the user of the system; nobody where none was told', async () => {
+    await asked(['allow', wallet(1), '--by', 'alice', '--reason', 'contract signed'], {
+      SUDO_USER: 'bob',
+    })
+    await asked(['allow', wallet(2)], { SUDO_USER: 'bob' })
+    await asked(['allow', wallet(3)])
+    const token = readFileSync(join(folder, 'gateway-store', 'admin.token'), 'utf8').trim()
+    const old = await fetch(`${ready.admin_url}/operator/allow`, {
+      method: 'POST',
+      headers: { authorization: `Bearer ${token}`, 'content-type': 'application/json' },
+      body: JSON.stringify({ addresses: [wallet(4)] }),
+    })
+    expect(old.status).toBe(200)
+    const { username } = await import('node:os').then(({ userInfo }) => userInfo())
+    expect(await rowOf(1)).toMatchObject({ by: 'alice', reason: 'contract signed' })
+    expect(await rowOf(2)).toMatchObject({ by: 'bob', reason: 'by operator' })
+    expect(await rowOf(3)).toMatchObject({ by: username })
+    expect(await rowOf(4)).toMatchObject({ by: null, reason: 'by operator' })
+    await asked(['pause', '--by', 'carol', '--reason', 'upgrade'])
+    const { stdout } = await operator(['list'])
+    expect(stdout.replaceAll(/\s+/g, ' ')).toMatch(
+      /admission is paused since \S+( \S+)*?: upgrade \(by carol\).*contract signed \(by alice\).*: by bob /,
+    )
+    await asked(['resume'])
+  })
+
+  test('of a rejection the store keeps who; its proposer reads only why', async () => {
+    const { slug } = questionOf(dev, 79)
+    await asked(['pause'])
+    await asked(['resume'])
+    const { answer } = await client.ask('submit', slug, '--outcome', 'p2')
+    const id = String(answer.candidate_id)
+    const rejected = await operator([
+      ...['candidates', 'reject', id, '--reason', 'asked for', '--by', 'alice', '--json'],
+    ])
+    // On this chain it may be quicker than the operator.
+    if (rejected.code === 5) return
+    expect(JSON.parse(rejected.stdout)).toMatchObject({ by: 'alice' })
+    const explained = await asked(['candidates', 'explain', id])
+    expect(JSON.stringify(explained.events)).toContain('"by":"alice"')
+    expect((await operator(['candidates', 'explain', id])).stdout).toContain('by alice')
+    const status = await client.ask('status', id)
+    expect(JSON.stringify(status.answer)).toContain('asked for')
+    expect(JSON.stringify(status.answer)).not.toContain('alice')
+  })
+})
+
+describe('contract §9: operator store backup', () => {
+  test('R1: a copy that is taken while proposals are admitted opens, is sound, and holds all that was acknowledged before it began', async () => {
+    const rows = dev.questions
+      .slice(0, 70)
+      .map(({ slug }) => JSON.stringify({ identifier: slug, outcome: 'p2' }))
+    const input = join(folder, 'rows.ndjson')
+    writeFileSync(input, `${rows.join('\n')}\n`)
+    const acknowledged = new Set<string>()
+    const submitted: Promise<Ended>[] = []
+    // In parts, so that admission goes on for a while.
+    const submitting = (async () => {
+      for (let at = 0; at < rows.length; at += 7) {
+        const part = join(folder, `rows-${at}.ndjson`)
+        writeFileSync(part, `${rows.slice(at, at + 7).join('\n')}\n`)
+        const running = shop.run(['batch', 'submit', part, '--ndjson', '--yes'], {
+          env: client.env,
+        })
+        submitted.push(running)
+        const { code, stdout, stderr } = await running
+        expect({ code, stdout, stderr }).toMatchObject({ code: 0 })
+        for (const [, id = ''] of stdout.matchAll(/"candidate_id":"([0-9a-f-]{36})"/g))
+          acknowledged.add(id)
+      }
+    })()
+    const copies: { readonly to: string; readonly before: readonly string[] }[] = []
+    for (let round = 0; round < 4; round++) {
+      const before = [...acknowledged]
+      const to = join(folder, `copy-${round}`)
+      const document = await asked(['store', 'backup', to])
+      expect(document).toMatchObject({ schema: 'proposer.operator-store-backup/1', folder: to })
+      copies.push({ to, before })
+    }
+    await submitting
+    expect(acknowledged.size).toBe(70)
+    const last = join(folder, 'copy-last')
+    await asked(['store', 'backup', last])
+    copies.push({ to: last, before: [...acknowledged] })
+    for (const { to, before } of copies) {
+      mkdirSync(`${to}-site`)
+      const site = join(`${to}-site`, 'gateway.json')
+      const file = JSON.parse(readFileSync(config(), 'utf8'))
+      delete file.questions
+      writeFileSync(site, JSON.stringify({ ...file, store: to }))
+      const look = (...args: string[]) =>
+        shop.run(['operator', '--config', site, ...args], { env: client.env })
+      expect(await look('store', 'verify')).toMatchObject({ code: 0 })
+      const { stdout } = await look('store', 'export')
+      const held = new Set(
+        [...stdout.matchAll(/"candidate_id":"([0-9a-f-]{36})"/g)].map(([, id]) => id),
+      )
+      expect(before.filter((id) => !held.has(id))).toEqual([])
+    }
+    expect(copies.some(({ before }) => before.length > 0 && before.length < 70)).toBe(true)
+    // Nothing is copied over a backup.
+    expect(await operator(['store', 'backup', last])).toMatchObject({ code: 2 })
+  })
+})
