@@ -14,7 +14,7 @@ import { requireStore, storeJudge } from './inspection.js'
 export const backupCommand = (context: Context) =>
   new Command('backup')
     .description(
-      'Copy the store into an empty folder while the gateway goes on, and prove the copy as `store verify` does',
+      'Copy the store into an empty folder while the gateway goes on, and prove the copy as `operator store verify` does',
     )
     .argument('<folder>', 'where to: a folder that is empty, or not there yet')
     .addHelpText(
