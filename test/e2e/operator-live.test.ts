@@ -53,7 +53,7 @@ describe('contract §9: operator status and top', () => {
     expect(Object.keys(document)[0]).toBe('schema')
     expect(document).toMatchObject({
       schema: 'proposer.operator-status/1',
-      store: join(folder, 'gateway-store'),
+      store_place: join(folder, 'gateway-store'),
       url: ready.url,
       admin_url: ready.admin_url,
       ready: true,
@@ -75,11 +75,11 @@ describe('contract §9: operator status and top', () => {
       const terminal = await onTerminal(['operator', '--config', config(), 'top'], client.env, {
         columns,
       })
-      await terminal.said(/gateway +ready/)
+      await terminal.said(/ready/)
       expect((await operator(['pause', '--reason', 'look'])).code).toBe(0)
       await terminal.said(/paused/)
       await server.stop('SIGKILL')
-      await terminal.said(/nothing serves/)
+      await terminal.said(/s ago: no/)
       await serve()
       client = { ...client, env: { ...client.env, PROPOSER_GATEWAY: ready.url } }
       const { port } = new URL(ready.url)

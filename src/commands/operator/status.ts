@@ -25,7 +25,7 @@ export const statusCommand = (context: Context) =>
       const { output } = context
       const { statusLines } = await import('../hosting/live-status.js')
       const { columns, paint } = output
-      output.result('operator-status', { store: site.store, ...document }, () =>
+      output.result('operator-status', { ...document, store_place: site.store }, () =>
         statusLines(figures, { columns, rows: mostLines, paint }).join('\n'),
       )
     })
@@ -68,7 +68,7 @@ async function watch(
   status.start(() => {
     if (lost === undefined) return figures
     const seconds = Math.round((clock.monotonicMs() - heardMs) / 1_000)
-    return { ...figures, reasons: [`${lost}; the figures below are ${seconds} s old`] }
+    return { ...figures, reasons: [`as of ${seconds} s ago: ${lost}`] }
   })
   for (;;) {
     // Aborted by Ctrl-C, which is looked at next.
