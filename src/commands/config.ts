@@ -4,6 +4,7 @@ import { fromCwd, homePaths } from '../core/io/home-paths.js'
 import { parseAmount } from '../core/protocol/amount.js'
 import { UsageError } from '../core/protocol/errors.js'
 import {
+  allowedHttp,
   type GlobalFlags,
   headroomBasisPoints,
   homeSetting,
@@ -79,7 +80,7 @@ const setCommand = (context: Context) =>
           `\`proposer config unset ${key}\` forgets it`,
         )
       }
-      await requireValue(key, value)
+      await requireValue(context, command.optsWithGlobals<GlobalFlags>(), key, value)
       await change(context, command, key, isPathKey(key) ? fromCwd(context.cwd, value) : value)
     })
 
@@ -183,12 +184,21 @@ const pathCommand = (context: Context) =>
  * A gateway's address by the client's own rules (robustness §6), a node's as any URL, numbers as
  * they are read. Throws UsageError.
  */
-async function requireValue(key: string, value: string): Promise<void> {
+async function requireValue(
+  context: Context,
+  flags: GlobalFlags,
+  key: string,
+  value: string,
+): Promise<void> {
   if (key === 'gateway') {
     const { parseBaseUrl } = await import('../core/client/gateway/gateway-client.js')
-    parseBaseUrl(value)
+    // Nothing else of the configuration is read where nothing else decides.
+    const isPlain = /^http:/i.test(value)
+    const settings = isPlain && (await resolveSettings(context, { ...flags, makesProfile: true }))
+    parseBaseUrl(value, settings ? allowedHttp(settings.allowHttp) : undefined)
   }
   if (key === 'gamma-url') requireGammaUrl({ value, from: key })
+  if (key === 'allow-http') allowedHttp({ value, from: key })
   if (key === 'headroom-percent') headroomBasisPoints({ value, from: key })
   if (key === 'max-amount') parseAmount(value, key, true)
   if (key === 'rpc-url' && !URL.canParse(value)) {

@@ -77,6 +77,7 @@ describe('config', () => {
       'headroom-percent',
       'max-amount',
       'gamma-url',
+      'allow-http',
     ]
     for (const name of names) expect(stdout).toMatch(new RegExp(`^${name}( |$)`, 'm'))
     expect(stdout).toMatch(/^gateway +not set$/m)
@@ -85,7 +86,14 @@ describe('config', () => {
       (await run(home.path, ['config', 'list', '--json', '--rpc-url', 'http://127.0.0.1:1']))
         .stdout,
     )
-    expect(told.unset).toEqual(['gateway', 'local', 'account', 'max-amount', 'gamma-url'])
+    expect(told.unset).toEqual([
+      'gateway',
+      'local',
+      'account',
+      'max-amount',
+      'gamma-url',
+      'allow-http',
+    ])
     expect(told.settings.map(({ key }: { key: string }) => key)).toEqual([
       'home',
       'profile',

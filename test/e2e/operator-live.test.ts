@@ -90,7 +90,7 @@ describe('contract §9: operator status and top', () => {
       expect(code).toBe(0)
       expect(text).toContain('the gateway goes on')
       for (const line of text.replaceAll(/\u001b\[[\d;]*[A-Za-z]/g, '').split(/\r?\n/))
-        expect(line.replaceAll('\r', '').length).toBeLessThanOrEqual(columns)
+        expect(line.replaceAll(/\r|\^C/g, '').length).toBeLessThanOrEqual(columns)
       expect((await fetch(`${ready.url}/readyz`)).status).toBe(200)
     },
   )

@@ -81,7 +81,7 @@ export async function openParts(
   const strangerWallet = may.admit ? await throwawayWallet(session) : undefined
   const mode = flags.readOnly === true ? 'read' : 'run'
   const target = await openTarget(context, settings, flags, mode)
-  const base = parseBaseUrl(target.baseUrl)
+  const base = parseBaseUrl(target.baseUrl, target.allowHttp)
   const planner = await openPlanner(context, settings, target.origin ?? base.origin)
   const probe = createProbe({ fetch: target.fetch, base: base.href, clock, planner, signal })
   const client = createGatewayClient({ ...target, fetch: probe.fetch, clock })

@@ -13,7 +13,7 @@ import type { Address } from '../../core/protocol/schema.js'
 import type { Context } from '../terminal/context.js'
 import { publicUrl } from '../terminal/render.js'
 import { askHidden, readInput } from './inputs.js'
-import type { Settings } from './settings.js'
+import { allowedHttp, type Settings } from './settings.js'
 
 /**
  * The selected proposer. Nothing is read before it is asked for, and a key is unlocked at most
@@ -88,7 +88,7 @@ function namedProposer(text: string | undefined): Address | undefined {
  */
 function outsideAccount(
   context: Context,
-  settings: Pick<Settings, 'timeoutMs'>,
+  settings: Pick<Settings, 'timeoutMs' | 'allowHttp'>,
   url: string,
   named: Address | undefined,
 ): Account {
@@ -100,6 +100,7 @@ function outsideAccount(
         // A person gets a minute to look and agree, but no longer than the whole command has.
         timeoutMs: Math.min(60_000, Math.max(1, Math.ceil(settings.timeoutMs ?? 60_000))),
         signal: context.signal,
+        allowHttp: allowedHttp(settings.allowHttp),
         onAsk: () =>
           context.output.note(
             `the wallet at ${publicUrl(url)} is asked to sign: look at it and agree there`,

@@ -19,6 +19,7 @@ import { executorKeyOf } from './executor-key.js'
 import { parseJson, readInput } from './inputs.js'
 import { type Account, openAccount } from './key-source.js'
 import {
+  allowedHttp,
   type GlobalFlags,
   requireGammaUrl,
   requireTarget,
@@ -182,6 +183,8 @@ export interface OpenTarget {
   readonly baseUrl: string
   /** Only of a gateway in this process. */
   readonly origin?: string
+  /** Hosts for which http is taken. */
+  readonly allowHttp?: readonly string[] | undefined
   readonly isLocal: boolean
   close(): Promise<void>
 }
@@ -196,7 +199,9 @@ export async function openTarget(
   const { kind, setting } = requireTarget(settings)
   if (kind === 'gateway') {
     const fetch = await context.edges.fetch()
-    return { fetch, baseUrl: setting.value, isLocal: false, close: async () => undefined }
+    const allowHttp = allowedHttp(settings.allowHttp)
+    const close = async () => undefined
+    return { fetch, baseUrl: setting.value, allowHttp, isLocal: false, close }
   }
   const { openLocalGateway } = await import('../../core/host/gateway-host.js')
   const { fetch, origin, close } = await openLocalGateway(context, setting.value, mode, {

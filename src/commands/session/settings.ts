@@ -7,6 +7,7 @@ import { fromCwd, homePaths } from '../../core/io/home-paths.js'
 import type { PreferenceTree } from '../../core/io/preferences.js'
 import { durationMs } from '../../core/protocol/duration.js'
 import { UsageError } from '../../core/protocol/errors.js'
+import { plainHttpHosts } from '../../core/protocol/plain-http.js'
 import type { Context } from '../terminal/context.js'
 
 /** The flags of every command as commander hands them over. */
@@ -28,6 +29,8 @@ export interface GlobalFlags {
   readonly ndjson?: boolean
   readonly quiet?: boolean
   readonly yes?: boolean
+  /** No flag, but a setting and a variable. */
+  readonly allowHttp?: string
   /** No flag: the verb makes the profile that it is given. */
   readonly makesProfile?: true
 }
@@ -54,6 +57,7 @@ export const profileKeys = {
   'headroom-percent': { flag: 'headroom', variable: 'PROPOSER_HEADROOM_PERCENT' },
   'max-amount': { flag: 'maxAmount', variable: 'PROPOSER_MAX_AMOUNT' },
   'gamma-url': { flag: 'gammaUrl', variable: 'PROPOSER_GAMMA_URL' },
+  'allow-http': { flag: 'allowHttp', variable: 'PROPOSER_ALLOW_HTTP' },
 } as const satisfies Record<string, { flag: keyof GlobalFlags; variable: string }>
 export type ProfileKey = keyof typeof profileKeys
 /** What a profile holds, as `config set` writes it. */
@@ -80,6 +84,8 @@ export interface Settings {
   readonly maxAmount: Setting | undefined
   /** Polymarket's market API: what is named, else what the built-in profile of this name has. */
   readonly gammaUrl: Setting | undefined
+  /** Hosts for which http is taken; read it by `allowedHttp`. */
+  readonly allowHttp: Setting | undefined
   readonly timeoutMs: number | undefined
   readonly yes: boolean
 }
@@ -140,6 +146,7 @@ export async function resolveSettings(context: Context, flags: GlobalFlags): Pro
     headroom: pick('headroom-percent'),
     maxAmount: pick('max-amount'),
     gammaUrl: pick('gamma-url') ?? gammaOf(profile.value),
+    allowHttp: pick('allow-http'),
     timeoutMs: timeoutMs(flags.timeout),
     yes: flags.yes === true,
   }
@@ -314,6 +321,17 @@ export function requireGammaUrl({ value, from }: Given): string {
     'invalid_gamma_url',
     `${from} is not an https URL without user name, query and fragment`,
     'give the market API as https://gamma-api.polymarket.com',
+  )
+}
+
+/** Hosts for which http is taken. UsageError `bad_value` where one is no host[:port]. */
+export function allowedHttp(setting: Given | undefined): readonly string[] | undefined {
+  const hosts = setting && plainHttpHosts(setting.value)
+  if (setting === undefined || hosts !== undefined) return hosts
+  throw new UsageError(
+    'bad_value',
+    `${setting.from} is not a list of host[:port]`,
+    'name hosts of your own network, parted by commas, such as gateway.internal:8787; no URL and no *',
   )
 }
 

@@ -10,6 +10,7 @@ import type { Signer } from '../ports.js'
 import { jsonOf, readCapped } from '../protocol/capped.js'
 import { UnavailableError, UsageError } from '../protocol/errors.js'
 import { safeText } from '../protocol/node-words.js'
+import { mayBePlain } from '../protocol/plain-http.js'
 import type { Address } from '../protocol/schema.js'
 import { type Conceal, concealing } from '../protocol/url-secrets.js'
 import { lowercase } from '../protocol/words.js'
@@ -26,6 +27,8 @@ export interface OutsideWalletOptions {
   /** Default 60 s: a person has to look and agree. */
   readonly timeoutMs?: number
   readonly signal?: AbortSignal
+  /** Hosts for which http is taken too. */
+  readonly allowHttp?: readonly string[] | undefined
   /** Called when the wallet is asked to sign. */
   readonly onAsk?: () => void
 }
@@ -48,14 +51,14 @@ const signingMethods = [
 const listingMethods = ['eth_accounts', 'account_list'] as const
 
 /**
- * A wallet at a URL: https, or http on a loopback name, without user name and fragment. UsageError
+ * A wallet at a URL: https, or http on a loopback name or an allowed host, without user name and fragment. UsageError
  * `invalid_signer_url`. Its calls reject with UsageError `signer_refused` where a person or a rule
  * said no, or the method is not known. Else with UnavailableError (exit 75) `signer_timed_out`,
  * `signer_unreachable` or `signer_lost`: it has the call, did not answer, and may sign yet. No URL
  * appears in a message (R5).
  */
 export function openOutsideWallet(url: string, options: OutsideWalletOptions = {}): OutsideWallet {
-  const target = requireSignerUrl(url)
+  const target = requireSignerUrl(url, options.allowHttp)
   const { timeoutMs = 60_000, signal, onAsk } = options
   const agent = new Agent({
     connect: { timeout: 5_000 },
@@ -144,7 +147,7 @@ function resultOf(text: string, conceal: Conceal): { readonly result: unknown } 
 }
 
 /** A signer's URL by the rules for a gateway's (robustness §6). UsageError `invalid_signer_url`. */
-export function requireSignerUrl(text: string): string {
+export function requireSignerUrl(text: string, allowHttp?: readonly string[]): string {
   const refuse = (why: string) =>
     new UsageError(
       'invalid_signer_url',
@@ -152,12 +155,12 @@ export function requireSignerUrl(text: string): string {
       'give --signer https://host[:port][/path], or http:// for localhost, 127.0.0.0/8 or [::1]',
     )
   if (!URL.canParse(text)) throw refuse('is not a URL')
-  const { protocol, hostname, username, password, hash } = new URL(text)
+  const { protocol, hostname, port, username, password, hash } = new URL(text)
   if (protocol !== 'https:' && protocol !== 'http:') throw refuse('must begin with https://')
   if (username !== '' || password !== '') throw refuse('must not hold a user name or password')
   if (hash !== '') throw refuse('must not hold a fragment')
-  if (protocol === 'http:' && !/^(localhost|\[::1\]|127(\.\d{1,3}){3})$/.test(hostname))
-    throw refuse('must be https: http is for loopback addresses only')
+  if (protocol === 'http:' && !mayBePlain({ hostname, port }, allowHttp))
+    throw refuse('must be https: http is for loopback addresses and hosts in allow-http')
   return text
 }
 

@@ -4,6 +4,7 @@
  */
 import type { Clock, Fetch } from '../../ports.js'
 import { UsageError } from '../../protocol/errors.js'
+import { mayBePlain } from '../../protocol/plain-http.js'
 import type { SigningDataRequest } from '../../protocol/schema.js'
 import { concealing } from '../../protocol/url-secrets.js'
 import { isAddress, isCandidateId, isIdentifier, limits } from '../../protocol/words.js'
@@ -63,7 +64,7 @@ export interface GatewayClient {
 const [singleCap, contextCap, batchCap] = [64 * 1024, 1024 * 1024, 4096 * 1024]
 
 /**
- * `baseUrl`: https, or http for loopback names only; no userinfo, query or fragment (robustness
+ * `baseUrl`: https, or http for loopback names and `allowHttp`; no userinfo, query or fragment (robustness
  * §6), else UsageError `invalid_base_url`. For an in-process gateway give `origin` (`local:<store
  * id>`) and any loopback base URL. The times of an attempt are kept by `fetch`.
  */
@@ -72,9 +73,11 @@ export function createGatewayClient(parts: {
   baseUrl: string
   clock: Clock
   origin?: string
+  /** Hosts (`host` or `host:port`) for which http is taken too. */
+  allowHttp?: readonly string[] | undefined
 }): GatewayClient {
   const { fetch, clock } = parts
-  const base = parseBaseUrl(parts.baseUrl)
+  const base = parseBaseUrl(parts.baseUrl, parts.allowHttp)
   // What stands before a gateway may repeat the path it was asked at, which may be a key (R5).
   const conceal = concealing([base.href])
 
@@ -135,19 +138,21 @@ export function createGatewayClient(parts: {
  * The URL without its closing slash, and its origin. Throws UsageError `invalid_base_url`; the URL
  * itself is not shown (R5).
  */
-export function parseBaseUrl(text: string): { readonly href: string; readonly origin: string } {
+export function parseBaseUrl(
+  text: string,
+  allowHttp?: readonly string[],
+): { readonly href: string; readonly origin: string } {
   const refuse = (why: string) =>
     new UsageError('invalid_base_url', `the gateway URL ${why}`, {
-      hint: 'give it as https://host[:port][/path]; http:// is for localhost, 127.0.0.0/8 and [::1]',
+      hint: 'give it as https://host[:port][/path]; http:// is for localhost, 127.0.0.0/8 and [::1], and for hosts that `proposer config set allow-http <host[:port],…>` names',
     })
   if (!URL.canParse(text)) throw refuse('is not a URL')
-  const { protocol, username, password, hostname, href, origin } = new URL(text)
+  const { protocol, username, password, hostname, port, href, origin } = new URL(text)
   if (protocol !== 'https:' && protocol !== 'http:') throw refuse('must begin with https://')
   if (username !== '' || password !== '') throw refuse('must not hold a user name or password')
   if (/[?#]/.test(text)) throw refuse('must not hold a query or fragment')
-  const isLoopback = /^(localhost|\[::1\]|127(\.\d{1,3}){3})$/.test(hostname)
-  if (protocol === 'http:' && !isLoopback)
-    throw refuse('must be https: http is for loopback addresses only')
+  if (protocol === 'http:' && !mayBePlain({ hostname, port }, allowHttp))
+    throw refuse('must be https: http is for loopback addresses and hosts in allow-http')
   return { href: href.replace(/\/+$/, ''), origin }
 }
 

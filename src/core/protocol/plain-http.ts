@@ -1,0 +1,25 @@
+/** Where http is taken instead of https (robustness §6, contract §9). */
+
+const loopback = /^(localhost|\[::1\]|127(\.\d{1,3}){3})$/
+const hostOrPort = /^(\[[0-9a-f:]+\]|[a-z0-9]([a-z0-9.-]*[a-z0-9])?)(:\d{1,5})?$/
+
+/** Hosts of a list that commas or spaces part, lowercase; `undefined` where one is no host[:port]. */
+export function plainHttpHosts(text: string): readonly string[] | undefined {
+  const hosts = text
+    .toLowerCase()
+    .split(/[\s,]+/)
+    .filter((one) => one !== '')
+  return hosts.length > 0 && hosts.every((one) => hostOrPort.test(one)) ? hosts : undefined
+}
+
+/**
+ * Whether a URL with http may be used: on loopback names, and for the hosts named. Without a port a
+ * name stands for every port of that host.
+ */
+export const mayBePlain = (
+  { hostname, port }: Pick<URL, 'hostname' | 'port'>,
+  hosts: readonly string[] = [],
+): boolean =>
+  loopback.test(hostname) ||
+  hosts.includes(hostname) ||
+  hosts.includes(`${hostname}:${port || '80'}`)
