@@ -115,3 +115,18 @@ test('a pattern keeps the letters beyond ASCII that it looks for', () => {
   const texts = readdirSync(folder).map((name) => readFileSync(join(folder, name), 'utf8'))
   expect(texts.find((each) => /withoutNodeWords =/.test(each))).toContain('“[^”]*')
 })
+
+test('a gateway starts on a disk that takes seconds for the token of its admin listener', async () => {
+  const slow = asUrl(`import fs from 'node:fs'
+import { syncBuiltinESMExports } from 'node:module'
+const { open } = fs.promises
+fs.promises.open = async (path, ...rest) => {
+  if (String(path).endsWith('admin.token')) await new Promise((wake) => setTimeout(wake, 2_500))
+  return open(path, ...rest)
+}
+syncBuiltinESMExports()`)
+  const serving = shop.start(['serve', '--dev', '--port', '0', '--questions', '1', '--json'], {
+    env: { NODE_OPTIONS: `--import=${slow}` },
+  })
+  expect(await serving.line()).toMatchObject({ event: 'ready' })
+})

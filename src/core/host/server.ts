@@ -124,6 +124,11 @@ export const startServer = (
         onObservation: meters.observe,
       }),
     )
+    const urls: { url: string | undefined; adminUrl: string | undefined } = {
+      url: undefined,
+      adminUrl: undefined,
+    }
+    const snapshot = () => snapshotOf(hosted, activity, urls)
     const looking = setInterval(() => {
       hosted.look()
       trend.look(snapshot())
@@ -131,11 +136,6 @@ export const startServer = (
     closers.add(() => clearInterval(looking))
     const token = await ensureAdminToken(machine, adminTokenFile(loaded))
     const faulty = options.faults?.before(hosted, options.onFault ?? options.onNote)
-    const urls: { url: string | undefined; adminUrl: string | undefined } = {
-      url: undefined,
-      adminUrl: undefined,
-    }
-    const snapshot = () => snapshotOf(hosted, activity, urls)
     const page = pageOf(machine.clock, config, options.version, hosted, snapshot, trend)
     closers.add(page.stop)
     const admin = await bound('admin', config, () =>
