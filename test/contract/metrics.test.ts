@@ -456,6 +456,8 @@ describe('logs', () => {
     }
     log.write(planted)
     log.write({ event: 'slot.sent', slot: 'y'.repeat(10_000), nonce: 7, hash: '0xab' })
+    log.write({ event: 'lease.taken', epoch: 4 })
+    expect(JSON.parse(lines.at(-1) ?? '')).toMatchObject({ event: 'lease.taken', epoch: 4 })
     for (const line of lines)
       expect([line.endsWith('\n'), line.split('\n').length, line.length <= 4096]).toEqual([
         true,

@@ -95,7 +95,7 @@ export function createStateLog(
       const shown = Object.entries(texts).flatMap(([key, text]) =>
         text === undefined ? [] : [[key, plain(text)] as const],
       )
-      const figures = pick(line, 'nonce', 'candidates', 'enabled', 'node', 'reasons')
+      const figures = pick(line, 'nonce', 'candidates', 'enabled', 'node', 'epoch', 'reasons')
       const said = [line.event.replace(/[._]/g, ' '), stage, kind, code, enabledText(line)]
       const message = plain(said.filter((part) => part !== undefined).join(' '))
       logger.info({ message, ...Object.fromEntries(shown), ...figures }, plain(line.event))
