@@ -23,10 +23,10 @@ import { dateText, fields, fold, shellWord, visible } from './terminal/render.js
 export const reconcileCommand = (context: Context): Command =>
   new Command('reconcile')
     .description(
-      'set journal, gateway and chain side by side for a question, and say what is safe to do next',
+      'compare journal, gateway and chain for a question, and show what is safe to do next',
     )
     .argument('<identifier>', 'question id, slug or Polymarket URL')
-    .option('--dry-run', 'journal nothing of what finalized chain state proves')
+    .option('--dry-run', 'do not journal what finalized chain state proves')
     .addHelpText(
       'after',
       '\nWorks with whatever is configured and says what it could not look at. Sends and signs nothing.\n\nExample:\n  proposer reconcile some-slug --rpc-url http://127.0.0.1:8545',

@@ -46,9 +46,9 @@ interface SignFlags extends IntentFlags {
 export const signCommand = (context: Context): Command =>
   addIntentFlags(
     new Command('sign')
-      .description('sign a proposal and save it in the journal; nothing is sent')
+      .description('sign a proposal and save it in the journal; send nothing')
       .argument('<identifier>', 'question id, slug or Polymarket URL')
-      .option('-o, --output <file>', 'write the payload there; - prints the payload alone')
+      .option('-o, --output <file>', 'write the payload to this file; - prints only the payload')
       .option(
         '--typed-data',
         'print EIP-712 JSON for an external wallet; reserves its nonce and question',

@@ -45,10 +45,10 @@ export const submitCommand = (context: Context): Command =>
   addExecutorFlags(
     addIntentFlags(
       new Command('submit')
-        .description('send a proposal; without a payload it is signed first')
+        .description('send a proposal; sign it first unless a payload is given')
         .argument('<identifier>', 'question id, slug or Polymarket URL')
         .argument('[payload]', 'a signed payload, - for stdin')
-        .option('--wait', 'poll until the candidate is executed or failed')
+        .option('--wait', 'wait until the candidate is executed or failed')
         .option('--details', 'show all that is signed and all that is answered'),
     ),
   )

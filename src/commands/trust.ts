@@ -140,7 +140,7 @@ interface PinFlags extends SessionFlags, DryRunFlag {
 
 const pinCommand = (context: Context) =>
   new Command('pin')
-    .description('add to the pins: what a question needs, or a requester, an oracle or a token')
+    .description('add pins: what a question needs, or a requester, an oracle or a token')
     .argument(
       '[identifier]',
       'pin what this question needs, and its slug; a Polymarket URL will do',

@@ -64,7 +64,7 @@ export const verbs: Readonly<Record<string, Verb>> = {
     load: async () => (await import('./replay.js')).replayCommand,
   },
   reconcile: {
-    summary: 'set journal, gateway and chain side by side',
+    summary: 'compare journal, gateway and chain for a question',
     load: async () => (await import('./reconcile.js')).reconcileCommand,
   },
   journal: {

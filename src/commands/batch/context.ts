@@ -37,7 +37,7 @@ interface ContextFlags extends SessionFlags, FormatFlags {
 export const batchContextCommand = (context: Context): Command =>
   addRequesterFlag(addFormatFlag(new Command('context')))
     .description('show request, bond and outcomes of many questions, checked against trust')
-    .argument('<file>', 'identifiers one a line, or rows that have one; - for stdin')
+    .argument('<file>', 'identifiers, one per line, or rows that have one; - for stdin')
     .option('--csv', 'print a worksheet: fill in outcome, then hand it to batch submit')
     .addHelpText(
       'after',
@@ -86,7 +86,7 @@ async function showContexts(
   }
   for (const note of notes) output.note(`note: ${visible(note)}`)
   printer.end({ questions: total - errors, errors })
-  const error = tally.error({ total, goOn: 'run the same command again later' })
+  const error = tally.error({ total, goOn: 'retry later' })
   if (error) throw error
 }
 

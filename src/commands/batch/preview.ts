@@ -109,7 +109,7 @@ export async function showBatchPlan(
       .join('\n'),
   )
   await opened.checkedSums()
-  const error = tally.error({ total: count.rows, goOn: 'run the same command again later' })
+  const error = tally.error({ total: count.rows, goOn: 'retry later' })
   if (error) throw error
 }
 

@@ -122,7 +122,7 @@ async function sign(
       `${summaryText}\nwritten to ${visible(flags.output ?? '')}\nnext: ${visible(submitCommandText(flags.output ?? '', flags))}\n`,
     )
   else if (stream === undefined) output.note(summaryText)
-  const error = tally.error({ total: count.rows, goOn: 'run the same command again later' })
+  const error = tally.error({ total: count.rows, goOn: 'retry later' })
   if (error) throw error
 }
 

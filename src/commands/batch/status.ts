@@ -67,7 +67,7 @@ export const batchStatusCommand = (context: Context): Command =>
           )
           const error = tally.error({
             total: candidates.length,
-            goOn: 'run the same command again later',
+            goOn: 'retry later',
           })
           // Whoever is still on the way is in the tally's error.
           const worst = gravest([isOutOfTime ? undefined : stopped, error]) ?? stopped
@@ -90,7 +90,7 @@ function errorOf(one: PolledCandidate, isOutOfTime: boolean) {
     'no_status',
     `the gateway told no status${statusCode === null ? '' : ` (${statusCode})`}`,
     {
-      hint: 'run the same command again later',
+      hint: 'retry later',
     },
   )
 }

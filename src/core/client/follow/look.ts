@@ -156,7 +156,7 @@ export async function statusOnce(
     )
   if (found?.kind !== 'status')
     throw new UnavailableError('no_status', 'the gateway told no status', {
-      hint: 'run the same command again later',
+      hint: 'retry later',
     })
   await journalEnds(parts.journal, [found.status])
   return found.status

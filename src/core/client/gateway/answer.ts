@@ -265,7 +265,7 @@ export function retryHintMs(
 
 function laterHint(code: string, retryAfterMs: number | undefined): string {
   if (code === 'no_connection') return 'check the gateway address and the network, then retry'
-  if (retryAfterMs === undefined) return 'run the same command again later'
+  if (retryAfterMs === undefined) return 'retry later'
   return `retry in ${Math.ceil(retryAfterMs / 1_000)} seconds`
 }
 

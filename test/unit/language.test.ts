@@ -1,0 +1,92 @@
+/** The words of the program: standard ones, and none of the sentences that had to be read twice. */
+import { readdirSync, readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { describe, expect, test } from 'vitest'
+import { wholeProgram } from '../../src/commands/program.js'
+import { fakeContext } from '../support/cli.js'
+import { pages, root } from '../support/readme.js'
+
+/** Sentences and turns of phrase that a reader stumbled over, with what stands in their place. */
+const banned: readonly (readonly [RegExp, string])[] = [
+  [/teach bash, zsh or fish/, 'generate shell completion scripts'],
+  [/set journal, gateway and chain side by side/, 'compare journal, gateway and chain'],
+  [/'its configuration'/, 'path of gateway.json'],
+  [/of the input; default: by its extension/, 'input format'],
+  [/a chain of its own, funded accounts/, 'run against a throwaway dev chain'],
+  [/'where it listens/, 'port to listen on'],
+  [/so many at most/, 'maximum number of rows'],
+  [/where its key is not here/, 'if its key is held elsewhere'],
+  [/bring back what that wallet/, 'attach the signature the wallet returned'],
+  [/\} is forgotten`/, 'unset <key>'],
+  [/mend what fails/, 'fix the failures above in order'],
+  [/the chain's node did not answer/, 'the RPC node did not answer'],
+  [/'look at --\w/, 'check --<flag>'],
+  [/must ask a gateway, and none is named/, 'no gateway configured'],
+  [/no key of a proposer is named/, 'no proposer account selected'],
+  [/the allowance of .{0,40} is that already/, 'already has this value; nothing to do'],
+  [
+    /could propose already|may not propose any more/,
+    'is already allowed, removed from the allowlist',
+  ],
+  [/['`]the (?:gateway's )?budget is spent/, 'rate limit reached'],
+  [/waiting for the end:/, 'waiting for execution:'],
+  [/rests on one public monitoring record/, 'could not be verified on chain'],
+  [/The same again:/, 'Repeat password:'],
+  [/what is as wished already/, 'commands are idempotent'],
+  [/reader (?:that|who) takes no lines/, 'logging never blocks'],
+  [/answers on loopback to loopback names only/, 'listens on loopback only'],
+  [/look at it and run the same command again/, 'check it and retry'],
+  [/run the same command again/, 'retry'],
+  [/give it longer with --timeout/, 'raise --timeout'],
+  [/, and no node is named/, 'needs a node, and none is configured'],
+  [/the time (?:given )?ran out[,:`]/, 'the time limit was reached'],
+  [/nothing came back within/, 'no response within'],
+  [/must be Lowercase/, 'invalid address'],
+]
+
+const files = [
+  ...readdirSync(join(root, 'src'), { recursive: true, encoding: 'utf8' })
+    .filter((name) => name.endsWith('.ts'))
+    .map((name) => `src/${name}`),
+  ...pages,
+  'man/proposer.1',
+  'SECURITY.md',
+]
+
+describe('what the program says', () => {
+  test('the sentences that had to be read twice are gone', () => {
+    const left = files.flatMap((file) => {
+      const text = readFileSync(join(root, file), 'utf8').replaceAll('\\(aq', "'")
+      return banned
+        .filter(([pattern]) => pattern.test(text))
+        .map(([pattern, better]) => `${file}: ${pattern.source}, better: ${better}`)
+    })
+    expect(left).toEqual([])
+  })
+
+  test('the list finds what it looks for', () => {
+    const found = (text: string) => banned.some(([pattern]) => pattern.test(text))
+    expect(found("hint: 'run the same command again later'")).toBe(true)
+    expect(found("hint: 'retry later'")).toBe(false)
+  })
+
+  test('every summary begins with a verb', async () => {
+    const program = await wholeProgram(fakeContext(root).context)
+    const nouns: string[] = []
+    const visit = (command: typeof program, path: string) => {
+      for (const child of command.commands) {
+        const name = `${path} ${child.name()}`.trim()
+        // A clause or a noun with its article is no verb.
+        if (
+          /^(?:an?|the|its|all|every|one|what|where|which|who|how|with(?:out)?|many|items|only)\b/i.test(
+            child.description(),
+          )
+        )
+          nouns.push(`${name}: ${child.description()}`)
+        visit(child, name)
+      }
+    }
+    visit(program, '')
+    expect(nouns).toEqual([])
+  })
+})
