@@ -23,6 +23,10 @@ export const verbs: Readonly<Record<string, Verb>> = {
     summary: 'run a development chain, or control a running one',
     load: async () => (await import('./devchain.js')).devchainCommand,
   },
+  init: {
+    summary: 'set up profile, gateway, node, key, trust and approval',
+    load: async () => (await import('./init.js')).initCommand,
+  },
   eligibility: {
     summary: 'check whether a wallet may propose',
     load: async () => (await import('./eligibility.js')).eligibilityCommand,

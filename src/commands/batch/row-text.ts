@@ -84,5 +84,5 @@ export function cellsOf(
 /** `7 rows: 5 accepted, 2 rejected`. */
 export function summaryText({ rows, ...counts }: Readonly<Record<string, number>>): string {
   const parts = Object.entries(counts).filter(([, count]) => count > 0)
-  return `${rows} rows: ${parts.map(([name, count]) => `${count} ${name}`).join(', ')}`
+  return `${counted(rows ?? 0, 'row')}: ${parts.map(([name, count]) => `${count} ${name}`).join(', ')}`
 }

@@ -86,6 +86,19 @@ export async function askHidden(context: Context, question: string, flag: string
   return ask(context, question, true)
 }
 
+/**
+ * A line typed by the person, without blanks around it; empty where only Enter was pressed.
+ * UsageError `answer_needed` naming `flag` where there is no terminal (exit 2).
+ */
+export async function askLine(context: Context, question: string, flag: string): Promise<string> {
+  if (context.isInteractive) return (await ask(context, question, false)).trim()
+  throw new UsageError(
+    'answer_needed',
+    `${question.replace(/:?\s*$/, '')} is needed, and there is no terminal to ask on`,
+    `give ${flag}`,
+  )
+}
+
 /** What came with the line that answered a prompt: pasted text, or the answer to the next one. */
 const leftover = new WeakMap<InputStream, string>()
 

@@ -1,0 +1,67 @@
+/** contract §9, Confirmation, on a terminal of its own: the sum is asked before anything is signed. */
+import { afterEach, expect, test } from 'vitest'
+import { type BatchWorld, openBatchWorld } from '../support/batch-world.js'
+import { type HeldGateway, holdGateway } from '../support/held-gateway.js'
+import { workshop } from '../support/processes.js'
+import { hasTerminals, onTerminal } from '../support/terminal.js'
+
+// Builds dist/ where it is old.
+workshop()
+let world: BatchWorld
+let gateway: HeldGateway
+afterEach(async () => {
+  await gateway?.close()
+  await world?.close()
+})
+
+test.skipIf(!hasTerminals)(
+  'contract §9: run shows the sum and asks; n signs nothing, y goes on',
+  async () => {
+    world = await openBatchWorld()
+    const { questionId } = world.ask('asked on a terminal')
+    const file = world.ndjson('rows.ndjson', [{ identifier: questionId, outcome: 'p2' }])
+    gateway = await holdGateway(world, { kind: 'status', at: 'answered' })
+    const env = {
+      PROPOSER_HOME: world.home,
+      PROPOSER_GATEWAY: gateway.url,
+      PROPOSER_KEY_FILE: `${world.home}/key`,
+    }
+    const declined = await onTerminal(['run', file], env)
+    await declined.said(/Sign 1 proposal as [\s\S]*\[y\/N\]/)
+    declined.type('n\n')
+    expect((await declined.ended).code).toBe(2)
+    const listed = await world.run(['journal', 'list', '--json'])
+    expect(JSON.parse(listed.stdout)).toMatchObject({ authorizations: [] })
+
+    const agreed = await onTerminal(['run', file], env)
+    await agreed.said(/\[y\/N\]/)
+    agreed.type('y\n')
+    await gateway.reached
+    agreed.type('\u0003')
+    const { code, text } = await agreed.ended
+    expect(code).toBe(130)
+    expect(text).toContain('1 row: 1 accepted')
+  },
+)
+
+test.skipIf(!hasTerminals)(
+  'contract §9: init asks on a terminal, and keeps what was answered before Ctrl-C',
+  async () => {
+    world = await openBatchWorld()
+    const env = { PROPOSER_HOME: world.home }
+    const first = await onTerminal(['init'], env)
+    await first.said(/Profile: /)
+    first.type('mine\n')
+    await first.said(/Gateway URL: /)
+    first.type('https://gateway.example\n')
+    await first.said(/or Enter to go without: /)
+    first.type('\u0003')
+    expect((await first.ended).code).toBe(130)
+    const again = await onTerminal(['init', '--profile', 'mine'], env)
+    await again.said(/kept +gateway: in profile mine/)
+    await again.said(/or Enter to go without: /)
+    again.type('\u0003')
+    expect((await again.ended).code).toBe(130)
+    expect(again.screen()).not.toContain('Gateway URL')
+  },
+)
