@@ -18,7 +18,7 @@ test.skipIf(!hasTerminals)(
   'contract §9: run shows the sum and asks; n signs nothing, y goes on',
   async () => {
     world = await openBatchWorld()
-    const { questionId } = world.ask('asked on a terminal')
+    const { questionId } = world.ask('asked on a terminal', { timestamp: '1760000000' })
     const file = world.ndjson('rows.ndjson', [{ identifier: questionId, outcome: 'p2' }])
     gateway = await holdGateway(world, { kind: 'status', at: 'answered' })
     const env = {

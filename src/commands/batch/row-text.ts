@@ -4,6 +4,7 @@ import type { BatchRow } from '../../core/client/input/input.js'
 import type { RowResult } from '../../core/client/propose/batch.js'
 import { UnavailableError } from '../../core/protocol/errors.js'
 import { outOfBandData, settledData } from '../session/rounds.js'
+import { counted } from '../terminal/render.js'
 import { failedBefore } from './wait.js'
 
 /** How its owner knows a row. */
