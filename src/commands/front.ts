@@ -22,7 +22,7 @@ export async function runFront(argv: readonly string[], context: Context): Promi
   try {
     try {
       const { runCommand } = await import('./program.js')
-      await runCommand(argv, { ...context, output })
+      await runCommand(argv, await traced({ ...context, output }))
     } finally {
       await context.close()
     }
@@ -36,13 +36,20 @@ export async function runFront(argv: readonly string[], context: Context): Promi
   }
 }
 
+/** With -v, or PROPOSER_DEBUG, the edges tell what they are asked and answer. */
+async function traced(context: Context): Promise<Context> {
+  if (!context.output.isVerbose) return context
+  const { tracedEdges } = await import('./terminal/trace.js')
+  return { ...context, edges: tracedEdges(context.edges, context.clock, context.output.warn) }
+}
+
 /** Reports what nobody awaited, in the form that was asked for; the exit code of our bug. */
 export function reportCrash(argv: readonly string[], context: Context, error: unknown): ExitCode {
   return report(unforeseen(error), outputFor(argv, context), argv)
 }
 
 const outputFor = (argv: readonly string[], context: Context) =>
-  createOutput({ ...context.streams, env: context.env, ...outputFlags(argv) })
+  createOutput({ ...context.streams, env: context.env, ...outputFlags(argv, context.env) })
 
 /**
  * Looks for the output flags before commander does, so that its own complaints come in the form
@@ -50,7 +57,8 @@ const outputFor = (argv: readonly string[], context: Context) =>
  */
 function outputFlags(
   argv: readonly string[],
-): Pick<OutputOptions, 'mode' | 'quiet' | 'color' | 'field'> {
+  { PROPOSER_DEBUG: debug = '' }: Context['env'],
+): Omit<OutputOptions, 'stdout' | 'stderr' | 'env'> {
   const end = argv.indexOf('--')
   const flags = end < 0 ? argv : argv.slice(0, end)
   const field = lastValue('--field', flags)
@@ -62,6 +70,9 @@ function outputFlags(
     quiet: flags.some((flag) => flag === '--quiet' || /^-[qyv]*q[qyv]*$/.test(flag)),
     color,
     field,
+    verbose:
+      !/^(0|false)?$/.test(debug) ||
+      flags.some((flag) => flag === '--verbose' || /^-[qyv]*v[qyv]*$/.test(flag)),
   }
 }
 

@@ -49,8 +49,9 @@ const seen = {
   reported: new Set<string>(),
 }
 
-/** Ids that later commands look at. */
-function keep(text: string): void {
+/** Ids that later commands look at; those that were only asked for or answered are not of them. */
+function keep(printed: string): void {
+  const text = printed.replace(/^[<>] .*$/gm, '')
   for (const [, id = ''] of text.matchAll(/"journal_id": ?"([0-9a-f]{12}-\d+)"/g))
     if (!left.journalIds.includes(id)) left.journalIds.push(id)
   for (const [, id = ''] of text.matchAll(/"candidate_id": ?"([0-9a-f-]{36})"/g))
@@ -267,6 +268,10 @@ test('R5: the gateway that served it all has told no secret in log, metrics, hea
 })
 
 test('R5: no canary in anything that was printed, in any run', () => {
+  const traces = world.printed.flatMap(({ text }) => text.match(/^[<>] .*$/gm) ?? [])
+  expect(traces.length).toBeGreaterThan(200)
+  expect(traces.some((line) => line.startsWith('> POST'))).toBe(true)
+  expect(traces.some((line) => line.startsWith('> RPC'))).toBe(true)
   const { outputs, bytes, secrets } = search(world.printed)
   figures('secrets', {
     commands: Object.keys(table).length,

@@ -33,6 +33,7 @@ const variables: readonly (readonly [string, string])[] = [
   ['PROPOSER_PRIVATE_KEY', 'The same key itself; warned about.'],
   ['PROPOSER_PASSWORD_FILE', 'As --password-file: password of the keystore, mode 0600.'],
   ['PROPOSER_EXECUTOR_KEY_FILE', "File of the executor's key of a gateway."],
+  ['PROPOSER_DEBUG', 'As --verbose: requests and responses on stderr, without secrets.'],
   ['FORCE_COLOR', 'Colors, also where the output is no terminal; 0 for none.'],
   ['NO_COLOR', 'No colors.'],
 ]

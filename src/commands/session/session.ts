@@ -18,6 +18,7 @@ import { visible } from '../terminal/render.js'
 import { executorKeyOf } from './executor-key.js'
 import { parseJson, readInput } from './inputs.js'
 import { type Account, openAccount } from './key-source.js'
+import { withHost } from './network-faults.js'
 import {
   allowedHttp,
   type GlobalFlags,
@@ -148,7 +149,7 @@ export async function withSession<T>(
   account.dispose()
   const closed: PromiseSettledResult<void>[] = []
   for (const close of closers.reverse()) closed.push(...(await Promise.allSettled([close()])))
-  if (outcome.status === 'rejected') throw stoppedOr(context, outcome.reason)
+  if (outcome.status === 'rejected') throw stoppedOr(context, withHost(outcome.reason, settings))
   // What the verb did is done; a journal or store that did not close well is still reported.
   for (const one of closed) if (one.status === 'rejected') throw one.reason
   return outcome.value

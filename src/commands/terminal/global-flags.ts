@@ -21,6 +21,7 @@ const everywhere = [
   ['--field <path>', 'one value of the JSON document, raw, such as candidate_id'],
   ['-q, --quiet', 'no notes and no progress'],
   ['-y, --yes', 'answer yes where a terminal would be asked'],
+  ['-v, --verbose', 'show requests and responses on stderr, without secrets'],
   ['--color <auto|always|never>', 'when to use colors; default: auto'],
 ] as const
 

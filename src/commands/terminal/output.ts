@@ -34,6 +34,8 @@ export interface Output {
   readonly mode: 'human' | 'json' | 'ndjson'
   /** Errors are JSON: not where --field asks for one value. */
   readonly jsonErrors: boolean
+  /** More is told: requests and responses, and what a screen leaves out else. */
+  readonly isVerbose: boolean
   /** stdout is a terminal. */
   readonly isTerminal: boolean
   /** stderr is a terminal: progress may redraw. */
@@ -86,6 +88,8 @@ export interface OutputOptions {
   readonly color?: Color
   /** `--field`: of the one document only this value, raw. */
   readonly field?: string | undefined
+  /** `--verbose`. */
+  readonly verbose?: boolean
 }
 
 export const colorChoices = ['auto', 'always', 'never'] as const
@@ -124,6 +128,7 @@ export function createOutput(options: OutputOptions): Output {
       : `warning: ${visible(detail)}`
   return {
     mode,
+    isVerbose: options.verbose === true,
     jsonErrors: mode !== 'human' && options.field === undefined,
     isTerminal,
     notesAreTerminal,

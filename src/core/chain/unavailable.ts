@@ -3,12 +3,11 @@ import { ChainError } from '../ports.js'
 import { UnavailableError, UsageError } from '../protocol/errors.js'
 
 /** UnavailableError `chain_unavailable` (exit 75) of what a read of the chain met. */
-export const chainUnavailable = ({ kind }: ChainError): UnavailableError =>
-  new UnavailableError(
-    'chain_unavailable',
-    `the chain could not be read (${kind})`,
-    'check --rpc-url, then retry',
-  )
+export const chainUnavailable = (cause: ChainError): UnavailableError =>
+  new UnavailableError('chain_unavailable', `the chain could not be read (${cause.kind})`, {
+    hint: 'check --rpc-url, then retry',
+    cause,
+  })
 
 /** Runs reads of a chain; ChainError becomes UnavailableError `chain_unavailable`. */
 export async function onChain<T>(read: () => Promise<T>): Promise<T> {

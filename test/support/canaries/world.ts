@@ -244,7 +244,8 @@ export async function canaryWorld(shop: Workshop, questions: number): Promise<Wo
           for (const one of chains) await one.close()
         },
       }
-      const code = await main(mode === 'text' ? argv : [...argv, `--${mode}`], context)
+      // Requests and responses are told, too.
+      const code = await main(mode === 'text' ? argv : [...argv, `--${mode}`, '-v'], context)
       const text = `${made.stdout.written.join('')}\n${made.stderr.written.join('')}`
       printed.push({
         label: `${argv.join(' ')} (${mode}${refused === 'all' ? ', refused' : ''})`,

@@ -1,0 +1,134 @@
+/** Failures of the network, and what -v tells (contract §9; R5). */
+import { mkdirSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import { ChainError, type Fetch, TransportError } from '../../src/core/ports.js'
+import { type RunOptions, run, temporaryHome } from '../support/cli.js'
+import { createFakeChain } from '../support/fake-chain.js'
+import { pins, type ScriptedGateway, scriptedGateway } from '../support/scripted-gateway.js'
+
+let home: Awaited<ReturnType<typeof temporaryHome>>
+let gateway: ScriptedGateway
+beforeEach(async () => {
+  home = await temporaryHome()
+  gateway = scriptedGateway()
+  mkdirSync(join(home.path, 'trust'))
+  const slugs = { 'will-it-hold': gateway.question.question_id }
+  writeFileSync(join(home.path, 'trust', 'default.json'), JSON.stringify({ ...pins, slugs }))
+  writeFileSync(join(home.path, 'key'), `0x${'11'.repeat(32)}\n`, { mode: 0o600 })
+})
+afterEach(() => home.remove())
+
+const rpcUrl = 'https://user:secretword@polygon.example/v2/secretpath?key=secretquery'
+const wallet = `0x${'ab'.repeat(20)}`
+const ask = (argv: readonly string[], more: RunOptions = {}) =>
+  run(home.path, argv, {
+    fetch: gateway.fetch,
+    ...more,
+    env: { PROPOSER_KEY_FILE: join(home.path, 'key'), ...more.env },
+  })
+
+/** A chain whose every read fails so. */
+function deadChain(message: string) {
+  const fail = async () => {
+    throw new ChainError('unavailable', message)
+  }
+  return Object.assign(createFakeChain(), { chainId: fail, block: fail, call: fail, balance: fail })
+}
+
+describe('a node', () => {
+  test.each([
+    ['--rpc-url', ['--rpc-url', rpcUrl], {}],
+    ['PROPOSER_RPC_URL', [], { PROPOSER_RPC_URL: rpcUrl }],
+  ])('that is not there is named with its setting, %s', async (from, flags, env) => {
+    const chain = deadChain(
+      'no RPC node of 1 can be believed (1: the connection failed with ENOTFOUND)',
+    )
+    const { code, stderr } = await ask(['funds', ...flags], {
+      env: env as Record<string, string>,
+      chain,
+    })
+    expect([code, stderr]).toEqual([
+      75,
+      `error: RPC node polygon.example: host not found (ENOTFOUND)\nhint: check ${from}, then retry\n`,
+    ])
+  })
+
+  test('that answers nothing of use says what it said', async () => {
+    const { code, stderr } = await ask(['funds', '--rpc-url', rpcUrl], {
+      chain: deadChain('HTTP 401'),
+    })
+    expect([code, stderr]).toEqual([75, expect.stringContaining('polygon.example: HTTP 401')])
+    expect(stderr).not.toContain('secret')
+  })
+})
+
+test('a gateway that refuses connections is named with its setting, and no path of it', async () => {
+  const fetch: Fetch = async () => {
+    throw new TransportError(
+      'connect',
+      'ECONNREFUSED',
+      'no connection to the gateway (ECONNREFUSED)',
+    )
+  }
+  const { code, stderr } = await ask(
+    ['eligibility', wallet, '--gateway', 'https://gateway.example/secretpath'],
+    { fetch },
+  )
+  expect([code, stderr]).toEqual([
+    75,
+    expect.stringMatching(
+      /^error: gateway gateway\.example: connection refused \(ECONNREFUSED\)\nhint: check --gateway/,
+    ),
+  ])
+  expect(stderr).not.toContain('secret')
+})
+
+describe('-v', () => {
+  const submit = ['submit', 'will-it-hold', '--outcome', 'p2', '--json']
+  const traces = (stderr: string) => stderr.split('\n').filter((line) => /^[<>] /.test(line))
+
+  test.each([
+    ['-v', ['-v'], {}],
+    ['--verbose', ['--verbose'], {}],
+    ['PROPOSER_DEBUG', [], { PROPOSER_DEBUG: '1' }],
+  ])('%s: requests and responses, and no signature', async (_name, flags, env) => {
+    const { code, stdout, stderr } = await ask([...submit, ...flags, '--gateway', gateway.url], {
+      env: env as Record<string, string>,
+    })
+    expect([code, JSON.parse(stdout)]).toEqual([
+      0,
+      expect.objectContaining({ outcome: 'accepted' }),
+    ])
+    const lines = traces(stderr)
+    expect(lines.some((line) => /^> POST .*\/v1\/proposals\//.test(line))).toBe(true)
+    expect(lines.some((line) => /^< 202 in \d+ ms \{/.test(line))).toBe(true)
+    const { signature = '' } = JSON.parse(gateway.received[0] ?? '{}') as { signature?: string }
+    expect(signature).toMatch(/^0x[0-9a-f]{130}$/)
+    expect(stderr).toContain(`${signature.slice(0, 10)}…(65 bytes)`)
+    expect(stderr).not.toContain(signature.slice(2, 34))
+  })
+
+  test('without it nothing is told', async () => {
+    const env = { PROPOSER_DEBUG: '0' }
+    const { stderr } = await ask([...submit, '--gateway', gateway.url], { env })
+    expect(traces(stderr)).toEqual([])
+  })
+
+  test('reads of a node: host, method and result, and nothing else of its URL', async () => {
+    const { stderr } = await ask(['funds', '--rpc-url', rpcUrl, '-v'], { chain: createFakeChain() })
+    expect(stderr).toContain('> RPC https://polygon.example/… chainId []\n')
+    expect(stderr).not.toContain('secret')
+  })
+
+  test('a gateway that repeats its own path in a refusal does not get it onto the screen', async () => {
+    const fetch: Fetch = async (input, init) => {
+      const detail = `refused: ${String(input)} ${init?.method}`
+      return Response.json({ error: { code: 'schema_violation', detail } }, { status: 422 })
+    }
+    const url = `${gateway.url}/secretpath`
+    const { stderr } = await ask(['eligibility', wallet, '--gateway', url, '-v'], { fetch })
+    expect(traces(stderr).join('\n')).toContain('[hidden]')
+    expect(stderr).not.toContain('secret')
+  })
+})
