@@ -706,7 +706,9 @@ describeWith([18], 'gateways on PostgreSQL 18, as processes', () => {
     await server.stop()
     const reasons = async () =>
       ((await (await fetch(`${north}/readyz`)).json()) as { reasons: string[] }).reasons.join()
-    await expect.poll(reasons, { timeout: 15_000 }).toMatch(/the database .* cannot be reached/)
+    await expect
+      .poll(reasons, { timeout: 15_000 })
+      .toMatch(/the database of the store cannot be reached/)
     await expect
       .poll(() => metric(north, 'proposer_store_leader'), { timeout: 15_000 })
       .toBeUndefined()

@@ -198,7 +198,8 @@ const readinessOf = (
   ...(isDraining ? ['the gateway is shutting down'] : []),
   ...(ledger.failed ? ['the store takes no writes any more'] : []),
   ...(ledger.isFull ? ['the disk of the store is full'] : []),
-  ...(ledger.down === undefined ? [] : [ledger.down]),
+  // Whoever asks may read it: the server's address is for the operator (`serve --check`).
+  ...(ledger.down === undefined ? [] : ['the database of the store cannot be reached']),
   ...view.faults(),
   ...nodesFault(nodes?.() ?? []),
   ...(pipeline?.faults() ?? []),
