@@ -113,6 +113,8 @@ describe('contract §9: slugs and URLs name questions', () => {
     expect(JSON.parse(signed.stdout)).toMatchObject({
       ...{ question_id: question, identifier: 'will-porto-win' },
     })
+    const listed = await go(['journal', 'list', '--question', `${url}/will-porto-win`, '--json'])
+    expect(JSON.parse(listed.stdout).authorizations).toHaveLength(1)
     // Saved bytes need no Gamma any more.
     const again = await go(sign, {
       env: gamma,

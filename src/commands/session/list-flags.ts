@@ -2,6 +2,7 @@
 import { type Command, Option } from 'commander'
 import { spanMs } from '../../core/protocol/duration.js'
 import { UsageError } from '../../core/protocol/errors.js'
+import { plainIdentifier } from '../../core/protocol/market-url.js'
 import { wideOption } from '../terminal/table.js'
 
 export interface ListFlags {
@@ -17,7 +18,9 @@ export function addListFlags(command: Command, states: readonly string[], limit?
   return command
     .addOption(new Option('--state <state>', 'only rows in this state').choices(states))
     .option('--since <time>', 'only rows since then: an age such as 24h, or a time')
-    .option('--question <id|slug>', 'only rows of this question')
+    .option('--question <id|slug>', 'only rows of this question', (text: string) =>
+      plainIdentifier(text),
+    )
     .option('--limit <number>', 'maximum number of rows, the newest', limit)
     .option(...wideOption)
 }

@@ -25,6 +25,7 @@ import {
 import { fromCwd } from '../../core/io/home-paths.js'
 import { instant } from '../../core/protocol/candidate.js'
 import { ProposerError, UsageError } from '../../core/protocol/errors.js'
+import { plainIdentifier } from '../../core/protocol/market-url.js'
 import { programVersion } from '../../core/protocol/version.js'
 import { isIdentifier } from '../../core/protocol/words.js'
 import { publishFile, writeAll } from '../../core/storage/durable.js'
@@ -59,7 +60,9 @@ export const supportBundleCommand = (context: Context): Command =>
       "add an operator's part: configuration, store, queue, health of the running gateway",
     )
     .option(...dryRunOption)
-    .option('--question <id|slug>', 'only entries about this question')
+    .option('--question <id|slug>', 'only entries about this question', (text: string) =>
+      plainIdentifier(text),
+    )
     .option(
       '--since <time>',
       'only entries since this time: 2026-11-20T05:38:00Z, or a span such as 24h',
