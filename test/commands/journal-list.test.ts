@@ -1,0 +1,45 @@
+/** contract §9: `journal list` as a table that fits the terminal, and its filters. */
+import { afterEach, beforeEach, expect, test } from 'vitest'
+import { type BatchWorld, openBatchWorld } from '../support/batch-world.js'
+
+let world: BatchWorld
+beforeEach(async () => {
+  world = await openBatchWorld()
+  const rows = [0, 1, 2].map((n) => ({
+    identifier: world.ask(`question ${n}`).questionId,
+    outcome: 'p2',
+  }))
+  expect((await world.run(['batch', 'submit', world.ndjson('rows.ndjson', rows)])).code).toBe(0)
+})
+afterEach(() => world.close())
+
+const list = async (columns: number, ...flags: string[]) =>
+  (await world.run(['journal', 'list', ...flags], { columns })).stdout.trimEnd().split('\n')
+
+test.each([40, 80])('is one line each below its heads, and fits %i columns', async (columns) => {
+  const [heads, ...rows] = await list(columns)
+  expect(heads).toMatch(/^journal id +state +answ\S+ +question/)
+  expect(rows).toHaveLength(3)
+  for (const row of rows) {
+    expect(row.length).toBeLessThanOrEqual(columns)
+    expect(row).toMatch(/^[0-9a-f]{12}-\d {2}accept/)
+  }
+})
+
+test('--limit keeps the newest and counts the others; --state, --question and --since choose', async () => {
+  const limited = await list(80, '--limit', '1')
+  expect(limited[1]).toMatch(/^[0-9a-f]{12}-3 /)
+  expect(limited[2]).toBe('and 2 older; --limit 3 shows them')
+  expect(await list(80, '--state', 'failed')).toEqual([
+    'nothing matches; the journal holds 3 authorizations',
+  ])
+  expect(await list(80, '--since', '24h')).toHaveLength(4)
+  const { authorizations } = JSON.parse(
+    (await world.run(['journal', 'list', '--json', '--limit', '1'])).stdout,
+  ) as { authorizations: { question_id: string; candidate_id: string }[] }
+  const [one] = authorizations
+  expect(await list(80, '--question', one?.question_id ?? '')).toHaveLength(2)
+  expect((await list(40, '--wide')).join('\n')).toContain(one?.candidate_id)
+  const wrong = await world.run(['journal', 'list', '--since', 'yesterday'])
+  expect(wrong.code).toBe(2)
+})
