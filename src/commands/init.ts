@@ -31,7 +31,7 @@ export const initCommand = (context: Context): Command =>
   new Command('init')
     .description('set up profile, gateway, node, key, trust and approval; safe to run again')
     .option('--key-file <file>', 'import this key; without it a new key is made')
-    .option('--password-file <file>', 'password of the keystore; asked for on a terminal')
+    .option('--password-file <file>', 'file with the keystore password; default: prompt')
     .option('--signed-proposer <address>', 'SignedProposer of your operator')
     .option('--from <file>', 'pins: a trust.json, or the ready line of a development chain')
     .option('--approve <amount>', 'let Permit2 move this much, such as 15000usdc, or unlimited')

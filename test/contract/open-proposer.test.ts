@@ -82,6 +82,18 @@ describe('one proposal', () => {
     ])
   })
 
+  test('a Polymarket URL names a question as its slug does', async () => {
+    const { questionId } = world.ask('one')
+    const trust = JSON.parse(readFileSync(join(world.home, 'trust', 'default.json'), 'utf8'))
+    const proposer = await open({ trust: { ...trust, slugs: { 'one-market': questionId } } })
+    const identifier = 'https://polymarket.com/event/some-event/one-market'
+    // Asked by the slug, which this gateway does not know.
+    await expect(proposer.submit({ identifier, outcome: 'p2' })).rejects.toMatchObject({
+      code: 'question_not_found',
+    })
+    expect((await proposer.reconcile(identifier)).questionId).toBe(questionId)
+  })
+
   test('R7: a lost answer is an UncertainError; asked again, by another process too, it sends the same bytes and signs nothing', async () => {
     const wanted = terms()
     const notes: string[] = []

@@ -10,6 +10,8 @@ import { pages, root } from '../support/readme.js'
 const banned: readonly (readonly [RegExp, string])[] = [
   [/teach bash, zsh or fish/, 'generate shell completion scripts'],
   [/set journal, gateway and chain side by side/, 'compare journal, gateway and chain'],
+  [/look after a gateway/, 'manage a gateway'],
+  [/answer yes where a terminal/, 'skip confirmation prompts'],
   [/'its configuration'/, 'path of gateway.json'],
   [/of the input; default: by its extension/, 'input format'],
   [/a chain of its own, funded accounts/, 'run against a throwaway dev chain'],

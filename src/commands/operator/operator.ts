@@ -31,7 +31,7 @@ export function operatorCommand(context: Context): Command {
   }
   return group(
     'operator',
-    "look after a gateway's store: who may propose, which questions, what became of candidates. Works while it serves and while it does not",
+    'manage a gateway: allowlist, questions, candidates, store. Works while the gateway runs and while it is stopped',
     [
       'status',
       'allow 0x8ba1f109551bd432803012645ac136ddd64dba72 --reason "contract signed"',

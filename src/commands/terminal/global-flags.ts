@@ -19,8 +19,8 @@ const everywhere = [
   ['--json', 'print one JSON document'],
   ['--ndjson', 'print one JSON line per item as it settles'],
   ['--field <path>', 'one value of the JSON document, raw, such as candidate_id'],
-  ['-q, --quiet', 'no notes and no progress'],
-  ['-y, --yes', 'answer yes where a terminal would be asked'],
+  ['-q, --quiet', 'suppress notes and progress'],
+  ['-y, --yes', 'skip confirmation prompts'],
   ['-v, --verbose', 'show requests and responses on stderr, without secrets'],
   ['--color <auto|always|never>', 'when to use colors; default: auto'],
 ] as const

@@ -28,8 +28,8 @@ import { systemCurve } from '../io/secp256k1.js'
 import { systemPorts } from '../io/system.js'
 import type { Fetch, Signer } from '../ports.js'
 import { InterruptedError, UsageError } from '../protocol/errors.js'
+import { namedQuestion, plainIdentifier } from '../protocol/market-url.js'
 import { wordFault } from '../protocol/outcome-words.js'
-import { isIdentifier } from '../protocol/words.js'
 import {
   type BotParts,
   type ProposalRow,
@@ -203,20 +203,19 @@ function proposerOf(
     address: wallet.address,
     submit: (terms, limits = {}) =>
       during(async () => {
-        requireTerms(terms)
+        const { identifier } = requireTerms(terms)
         const earlier: SettledEarlier[] = []
         const options = limited(limits)
         const result = await submitIntent(
           {
             ...parts,
             signal: options.signal,
-            context: () =>
-              contextFrom(contexts, terms.identifier, { signal: options.signal, note }),
+            context: () => contextFrom(contexts, identifier, { signal: options.signal, note }),
             signer: async () => wallet,
             recovery: async () => systemCurve().recover,
             onSettled: (one) => earlier.push(one),
           },
-          { ...terms, proposer: wallet.address },
+          { ...terms, identifier, proposer: wallet.address },
           { ...options, onRetry: retryNote },
         )
         if (result.error) throw result.error
@@ -260,7 +259,7 @@ function proposerOf(
           throw new UsageError('no_rpc_url', 'funds are read from a node', 'give rpcUrl')
         return walletFunds(chain, trust, await journal.load(), wallet.address)
       }),
-    reconcile: (identifier) => during(() => reconcile(parts, identifier)),
+    reconcile: (identifier) => during(() => reconcile(parts, plainIdentifier(identifier))),
     close() {
       closing ??= close([...running])
       return closing
@@ -270,13 +269,15 @@ function proposerOf(
   return proposer
 }
 
-/** What the compiler holds for programs in TypeScript. */
-function requireTerms({ identifier, outcome }: ProposalTerms): void {
-  if (!isIdentifier(identifier))
+/** The question that the terms name, by an id, a slug or a URL of Polymarket. */
+function requireTerms({ identifier, outcome }: ProposalTerms): { readonly identifier: string } {
+  const named = namedQuestion(identifier)
+  if (named === undefined)
     throw new UsageError(
       'invalid_identifier',
-      `"${identifier}" is neither a question id nor a slug`,
+      `"${identifier}" is neither a question id, a slug nor a Polymarket URL`,
     )
   const wrong = typeof outcome === 'string' ? wordFault(outcome) : 'is missing'
   if (wrong !== undefined) throw new UsageError('bad_outcome', `outcome ${outcome} ${wrong}`)
+  return named
 }
