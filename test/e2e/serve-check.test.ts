@@ -203,7 +203,7 @@ describe('serve --check', () => {
     ]
     expect(names(found.right)).toEqual([...looked, ...own].sort())
     expect(detailOf(found.right, 'balance')).toMatch(
-      /holds 10000 of the chain's coin, which pays for about \d+ proposals at [\d.]+ gwei/,
+      /holds 10,000 POL, which pays for about \d+ proposals at [\d.]+ gwei/,
     )
     expect((await readdir(folder)).sort()).toEqual(before)
   })
@@ -479,12 +479,12 @@ describe('serve --check on the executor', () => {
     [
       10n ** 13n,
       'faults',
-      /holds 0\.00001 of the chain's coin, which pays for about 0 proposals at [\d.]+ gwei, too few to send one/,
+      /holds 0\.00001 POL, which pays for about 0 proposals at [\d.]+ gwei, too few to send one/,
     ],
     [
       2n * 10n ** 16n,
       'warnings',
-      /holds 0\.02 of the chain's coin, which pays for about [1-9]\d? proposals at [\d.]+ gwei/,
+      /holds 0\.02 POL, which pays for about [1-9]\d? proposals at [\d.]+ gwei/,
     ],
   ] as const)(
     'domain §8: an executor with %d wei is told among the %s, with how many proposals that pays for',

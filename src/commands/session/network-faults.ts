@@ -21,7 +21,10 @@ export function withHost(error: unknown, { rpcUrl, gateway }: Settings): unknown
   const cause = error instanceof UnavailableError ? error.meta.cause : error
   if (cause instanceof ChainError && cause.kind === 'unavailable' && rpcUrl !== undefined)
     return named(error, 'chain_unavailable', 'RPC node', rpcUrl, cause.message)
-  if (error instanceof UnavailableError && error.code === 'no_connection' && gateway !== undefined)
+  // What says more, as of a payload that was admitted before, keeps its words and its hint.
+  const isPlain =
+    error instanceof UnavailableError && error.detail.startsWith('no connection to the gateway')
+  if (isPlain && gateway !== undefined)
     return named(error, error.code, 'gateway', gateway, error.detail)
   return error
 }
