@@ -101,13 +101,14 @@ describe('the library', () => {
     const account = dev.accounts.find(({ role }) => role === 'proposer')
     await writeFile(join(folder, 'trust.json'), JSON.stringify(dev.trust))
     await writeFile(join(folder, 'proposer.key'), `${account?.private_key}\n`, { mode: 0o600 })
-    // The second asks which of two teams wins: Yes means nothing there, and is not guessed.
     const [rain, teams, tram] = [questionOf(dev, 0), questionOf(dev, 1), questionOf(dev, 2)]
-    const argv = ['propose.js', url, dev.rpc_url, rain.slug, teams.slug, tram.slug]
-    const told = (outcome: string) =>
-      `${rain.slug} ${outcome}\n${teams.slug} rejected bad_outcome\n${tram.slug} ${outcome}\n`
-    const first = await node(...argv)
-    expect(first.stdout).toBe(
+    const told = (outcome: string) => `${rain.slug} ${outcome}\n${tram.slug} ${outcome}\n`
+    // Which of two teams wins: Yes means nothing there, is not guessed, and stops the whole input.
+    await expect(node('propose.js', url, dev.rpc_url, rain.slug, teams.slug)).rejects.toThrow(
+      /UsageError: rows, line 2: the outcome "yes"/,
+    )
+    const argv = ['propose.js', url, dev.rpc_url, rain.slug, tram.slug]
+    expect((await node(...argv)).stdout).toBe(
       `${told('accepted ')}${rain.question_id} executed\n${tram.question_id} executed\n`,
     )
     expect((await node(...argv)).stdout).toBe(told('rejected request_not_open'))
