@@ -72,6 +72,7 @@ async function pageLines(context: Context, flags: GlobalFlags): Promise<readonly
       'Practise with it:    proposer serve --dev',
       '',
       'To propose:',
+      { label: '  all of it, guided  ', command: 'proposer init' },
       ...needs.map(({ name, command }) => ({ label: `  ${name.padEnd(19)}`, command })),
       { label: '  check it all       ', command: 'proposer doctor' },
     ]
@@ -181,7 +182,8 @@ async function openSteps(context: Context, home: string): Promise<readonly Line[
   if (steps.length === 0)
     return [
       'Nothing is open in the journal. Propose:',
-      { label: '  ', command: 'proposer submit <identifier> --outcome <p1|p2|p3> --wait' },
+      { label: '  ', command: 'proposer questions list' },
+      { label: '  ', command: 'proposer submit <question> --outcome <answer> --wait' },
     ]
   return ['Open in the journal:', ...steps]
 }

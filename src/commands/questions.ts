@@ -118,37 +118,37 @@ const sheetRow = ({ question_id: identifier, token, ...row }: ListedQuestion) =>
 })
 
 const columns: readonly Column<ListedQuestion>[] = [
-  { head: 'QUESTION', cell: (one) => one.slug ?? one.question_id },
-  { head: 'TITLE', least: 12, cell: (one) => one.title },
+  { head: 'question', cell: (one) => one.slug ?? one.question_id },
+  { head: 'title', least: 12, cell: (one) => one.title },
   {
-    head: 'ANSWERS',
+    head: 'answers',
     least: 10,
     rank: 3,
     cell: (one) => answersText(one.outcomes),
   },
   {
-    head: 'BOND',
+    head: 'bond',
     right: true,
     cell: (one) => one.bond && amountText(one.bond, one.token ?? undefined),
   },
   {
-    head: 'REWARD',
+    head: 'reward',
     right: true,
     rank: 4,
     cell: (one) => one.reward && amountText(one.reward, one.token ?? undefined),
   },
   {
-    head: 'STATE',
+    head: 'state',
     cell: (one) => (one.reopened ? `${one.state} again` : (one.state ?? 'not confirmed')),
     colour: (one) => (one.reopened ? 'yellow' : 'white'),
   },
-  { head: 'PROPOSED BY', rank: 5, cell: (one) => one.proposed_by },
-  { head: 'ENDS', rank: 1, cell: (one) => one.ends_at && timeText(one.ends_at) },
+  { head: 'proposed by', rank: 5, cell: (one) => one.proposed_by },
+  { head: 'ends', rank: 1, cell: (one) => one.ends_at && timeText(one.ends_at) },
   {
-    head: 'ROUND',
+    head: 'round',
     rank: 2,
     cell: (one) => one.round_timestamp && dateText(one.round_timestamp).split(' (')[0],
   },
-  { head: 'QUESTION ID', wide: true, cell: (one) => one.question_id },
-  { head: 'CONFIRMED BY', wide: true, cell: (one) => one.confirmed_by ?? 'nobody' },
+  { head: 'question id', wide: true, cell: (one) => one.question_id },
+  { head: 'confirmed by', wide: true, cell: (one) => one.confirmed_by ?? 'nobody' },
 ]

@@ -148,7 +148,7 @@ describe('a bad sheet: a clear error, nothing signed, nothing sent', () => {
       'line 5: outcome holds a formula',
       'line 6: title holds a NUL',
       'line 7: outcome "p7" is none of p1, p2, p3',
-      'line 8: identifier is neither a question id nor a slug',
+      'line 8: identifier is neither a question id nor a slug nor a URL of Polymarket',
       'line 9: the row has 3 cells, the header has 8',
       'line 10: text follows a closing quote',
       'lines 2 and 11 are the same question for the same proposer',

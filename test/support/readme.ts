@@ -187,7 +187,7 @@ export interface ShellEnded {
   readonly stderr: string
 }
 
-export interface Shell {
+interface Shell {
   /** Resolves with the script's exit code, though what it started may go on. */
   readonly exited: Promise<number | null>
   /** Ends the script and all it started; all that was printed. */
@@ -200,7 +200,7 @@ const itself = `exec '${process.execPath}' '${join(root, 'bin', 'proposer.js')}'
  * Starts a script in `folder`, in a shell whose `proposer` is this program, or another script;
  * failing lines end it.
  */
-export async function startShell(
+async function startShell(
   folder: string,
   script: string,
   {

@@ -283,6 +283,7 @@ describe('contract §6: `proposer` alone tells what to do next, exit 0', () => {
     const text = await page()
     expect(text).toContain('See it work first:   proposer demo')
     for (const command of [
+      'init',
       'account new <name>',
       'trust init --from <file>',
       'config set gateway <url>',
@@ -305,7 +306,8 @@ describe('contract §6: `proposer` alone tells what to do next, exit 0', () => {
     expect(text).toMatch(/ok {7}the gateway +https:\/\/gateway\.example/)
     expect(text).not.toContain(urlSecret)
     expect(text).toContain('Nothing is open in the journal')
-    expect(text).toContain('proposer submit <identifier> --outcome <p1|p2|p3> --wait')
+    expect(text).toContain('\n  proposer questions list')
+    expect(text).toContain('\n  proposer submit <question> --outcome <answer> --wait')
     expect(await page({ PROPOSER_ACCOUNT: 'cold', PROPOSER_PROFILE: 'polygon' })).toMatch(
       /a key +proposer account new cold\n.*the contracts +proposer trust init --profile polygon --signed-proposer <address>/,
     )

@@ -87,7 +87,7 @@ describe('the block', () => {
       'chain     block 123, 1 s old · 1 of 2 nodes · aside: 2',
       'queue     received 3 (2 s) · validated 0 · selected 2 (2 min)',
       'minute    2xx 120 · 4xx 3 · 429 1 · 5xx 2 · admitted 12',
-      'budget    133 of 1000 items · window ends in 35 s · 120 a client · 4 clients',
+      'limit     133 of 1000 items · window ends in 35 s · 120 a client · 4 clients',
       'executor  nonce 17 · 1 open · 1.5 POL (gas) · about 88 proposals',
       '          last 0x79846260…',
       '00:00:00Z candidate 77a05293… selected',

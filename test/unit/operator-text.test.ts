@@ -48,11 +48,11 @@ describe('contract §6: the list of candidates', () => {
     const placesOf = (pairs: readonly (readonly [string, string])[]) =>
       pairs.map(([head, value]) => [heads?.indexOf(head), line?.indexOf(value)])
     for (const [head, value] of placesOf([
-      ['candidate', row.candidate_id],
-      ['status', 'executed'],
-      ['answer', 'p2'],
-      ['question', 'a-question'],
-      ['cause', 'indexed'],
+      ['CANDIDATE', row.candidate_id],
+      ['STATUS', 'executed'],
+      ['ANSWER', 'p2'],
+      ['QUESTION', 'a-question'],
+      ['CAUSE', 'indexed'],
     ]))
       expect(head).toBe(value)
     const whole = shownAs([row], 40, plain, true)

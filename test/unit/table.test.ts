@@ -32,9 +32,9 @@ const screen = (width: number, isTerminal = true) => ({
 })
 
 describe('a table of a terminal', () => {
-  test('contract §6: cells stand below their heads, numbers at the right', () => {
+  test('contract §6: cells stand below their heads in upper case, numbers at the right', () => {
     expect(tableText(columns, rows, screen(80)).split('\n')).toEqual([
-      'id              state     question                                  bond',
+      'ID              STATE     QUESTION                                  BOND',
       '6208acd7ce14-1  accepted  Will it rain in Porto on Friday?    750 USDC.e',
       '6208acd7ce14-2  closed    Short?                            1,500 USDC.e',
     ])
@@ -45,7 +45,7 @@ describe('a table of a terminal', () => {
       '6208acd7ce14-1  accepted  Will it rain in Por…    750 USDC.e',
     )
     expect(tableText(columns, rows, screen(40)).split('\n')).toEqual([
-      'id              state     question',
+      'ID              STATE     QUESTION',
       '6208acd7ce14-1  accepted  Will it rain …',
       '6208acd7ce14-2  closed    Short?',
     ])
@@ -53,8 +53,8 @@ describe('a table of a terminal', () => {
 
   test('contract §6: where nothing fits beside the first column, it has a line of its own', () => {
     expect(tableText(columns, rows, screen(30)).split('\n').slice(0, 4)).toEqual([
-      'id',
-      '  state     question',
+      'ID',
+      '  STATE     QUESTION',
       '6208acd7ce14-1',
       '  accepted  Will it rain in P…',
     ])
@@ -66,13 +66,13 @@ describe('a table of a terminal', () => {
     )
     const piped = tableText(columns, rows, screen(40, false)).split('\n')
     expect(piped[0]).toBe(
-      'id              state     question                                  bond',
+      'ID              STATE     QUESTION                                  BOND',
     )
   })
 
   test('contract §6: a column that no row has anything for is left out', () => {
     const bare = rows.map((row) => ({ ...row, amount: '' }))
-    expect(tableText(columns, bare, screen(80))).not.toContain('bond')
+    expect(tableText(columns, bare, screen(80))).not.toContain('BOND')
   })
 
   test('R20: no line is wider than the terminal, whatever stands in a cell', () => {

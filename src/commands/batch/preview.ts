@@ -196,12 +196,12 @@ function reviewed(plan: Planned, terms: Terms, chainId: number): Reviewed {
 }
 
 const columns: readonly Column<Reviewed>[] = [
-  { head: 'ROW', right: true, cell: ({ row }) => String(row.element ?? row.line) },
-  { head: 'REFERENCE', rank: 2, least: 8, cell: ({ row }) => row.clientRef },
-  { head: 'QUESTION', least: 10, cell: ({ question }) => question },
-  { head: 'ANSWER', least: 10, cell: ({ answer }) => answer },
-  { head: 'AMOUNT', right: true, cell: ({ amount }) => amount },
-  { head: 'WHAT', rank: 1, cell: ({ action }) => action },
+  { head: 'row', right: true, cell: ({ row }) => String(row.element ?? row.line) },
+  { head: 'reference', rank: 2, least: 8, cell: ({ row }) => row.clientRef },
+  { head: 'question', least: 10, cell: ({ question }) => question },
+  { head: 'answer', least: 10, cell: ({ answer }) => answer },
+  { head: 'amount', right: true, cell: ({ amount }) => amount },
+  { head: 'what', rank: 1, cell: ({ action }) => action },
 ]
 
 /** Rows under one head, and below them what is wrong with some; a part at a time (R17). */

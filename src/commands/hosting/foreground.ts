@@ -46,8 +46,8 @@ export function noteQuestions(
 }
 
 /**
- * Notes chain, questions, and what is pasted into another terminal to propose at a development
- * gateway: its throwaway files are in `folder`, and go with it.
+ * Notes chain and questions, what is pasted into another terminal to propose at a development
+ * gateway, and what to type there: its throwaway files are in `folder`, and go with it.
  */
 export function noteDevSession(
   output: Pick<Output, 'note' | 'columns' | 'notesAreTerminal'>,
@@ -74,6 +74,7 @@ export function noteDevSession(
   output.note('To propose here, paste into another terminal:\n')
   for (const [name, value] of Object.entries(exports))
     output.note(`export PROPOSER_${name}=${shellWord(value)}`)
+  output.note('\nThen:\n  proposer questions list')
   if (first !== undefined)
-    output.note(`proposer submit ${shellWord(first.slug)} --outcome p2 --wait`)
+    output.note(`  proposer submit ${shellWord(first.slug)} --outcome yes --wait`)
 }

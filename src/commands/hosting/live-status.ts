@@ -62,7 +62,7 @@ export function statusLines(
       lastMinute.failed === 0 ? '5xx 0' : paint.red(`5xx ${lastMinute.failed}`),
       `admitted ${lastMinute.admitted}`,
     ]),
-    ...row('budget', [
+    ...row('limit', [
       `${gauges.budget.spentItems} of ${gauges.budget.limitItems} items`,
       ...(gauges.budget.endsInMs > 0
         ? [`window ends in ${Math.ceil(gauges.budget.endsInMs / 1_000)} s`]

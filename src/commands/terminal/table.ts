@@ -4,6 +4,7 @@ import type { Output } from './output.js'
 import { visible } from './render.js'
 
 export interface Column<Row> {
+  /** In lower case here; the table prints all heads in upper case. */
   readonly head: string
   /** The cell's text, escaped here (R20). */
   readonly cell: (row: Row) => string | null | undefined
@@ -94,7 +95,11 @@ function lined<Row>(columns: readonly Measured<Row>[], paint: ChalkInstance): re
   const line = (textOf: (one: Measured<Row>) => string) => columns.map(textOf).join(gap).trimEnd()
   const count = columns[0]?.rows.length ?? 0
   return [
-    paint.dim(line(({ column, width }) => placed(cut(column.head, width), width, column.right))),
+    paint.dim(
+      line(({ column, width }) =>
+        placed(cut(column.head.toUpperCase(), width), width, column.right),
+      ),
+    ),
     ...Array.from({ length: count }, (_, at) =>
       line(({ column, rows, cells, width }) => {
         const text = placed(cut(cells[at] ?? '', width), width, column.right)

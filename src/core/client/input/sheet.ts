@@ -59,7 +59,7 @@ function headerOf(
 ): readonly string[] {
   const known = [...ours.intent, ...ours.signed]
   const wrong = (detail: string) => {
-    const hint = `our columns are ${ours.intent.join(', ')}; of signed items ${ours.signed.join(', ')}; any other is carried along`
+    const hint = `a header identifier,outcome is enough; our columns are ${ours.intent.join(', ')}; of signed items ${ours.signed.join(', ')}; any other is carried along`
     return inputFault(source, { line }, 'invalid_csv', detail, hint)
   }
   const names = cells.map((cell, at) => {
