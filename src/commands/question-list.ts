@@ -233,7 +233,7 @@ async function fromChain(search: Search): Promise<Found> {
   return {
     ...{ questions, source: 'chain', since, leftOut: unseen },
     notes: [
-      `questions asked since ${timeText(since)}, read from the chain; it tells neither when an event ends nor slugs that are not pinned`,
+      `read from the chain since ${timeText(since)}; it tells neither when an event ends nor slugs that are not pinned`,
       ...(unnamed === 0
         ? []
         : [`${counted(unnamed, 'open round')} of requesters whose logs tell no question id`]),
