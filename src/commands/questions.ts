@@ -10,7 +10,7 @@ import { sinceMs } from './session/list-flags.js'
 import { type SessionFlags, withSession } from './session/session.js'
 import { worksheetText } from './session/worksheet.js'
 import type { Context } from './terminal/context.js'
-import { amountText, dateText, fold, timeText, visible } from './terminal/render.js'
+import { amountText, dateText, fold, timeText } from './terminal/render.js'
 import { type Column, tableText, wideOption } from './terminal/table.js'
 
 export const questionsCommand = (context: Context): Command =>
@@ -86,7 +86,8 @@ function closingOf(text: string): number {
 function show(context: Context, found: Found, flags: ListFlags): void {
   const { output } = context
   const { questions, source, notes, leftOut } = found
-  for (const note of notes) output.note(`note: ${visible(note)}`)
+  const width = output.notesAreTerminal ? output.columns : Number.POSITIVE_INFINITY
+  for (const note of notes) output.note(fold(`note: ${note}`, width, '  '))
   if (flags.csv === true) {
     output.text(worksheetText(questions.map(sheetRow)))
     return

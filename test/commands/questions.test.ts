@@ -58,6 +58,17 @@ const titles = (document: { questions: { title: string }[] }) =>
 const errorOf = (stderr: string) => JSON.parse(stderr.trim().split('\n').at(-1) ?? '').error
 
 describe('contract §9: questions list from the chain', () => {
+  test('its notes are folded at blanks on a terminal, and whole in a file', async () => {
+    opened('Open')
+    const noted = async (options: RunOptions) =>
+      (await list([], options)).stderr.split('\n').filter((line) => line !== '')
+    expect(await noted({})).toEqual([expect.stringMatching(/^note: .* that are not pinned$/)])
+    const folded = await noted({ interactive: true, columns: 60 })
+    expect(folded[0]).toMatch(/^note: read from the chain since/)
+    expect(folded.length).toBeGreaterThan(1)
+    expect(folded.filter((line) => line.length > 60)).toEqual([])
+  })
+
   test('RequestPrice less ProposePrice: open rounds, re-opened ones first', async () => {
     opened('Open')
     const answered = opened('Answered')

@@ -358,7 +358,7 @@ function notOpen(round: Round): ConflictError {
   const state = round.paused ? 'paused' : round.state
   return new ConflictError(
     'request_not_open',
-    `the request of ${round.questionId} cannot be proposed on: it is ${state}`,
+    `the request of ${round.questionId} is not open for a proposal: its state is ${state}`,
     {
       hint: `${round.paused ? 'wait until the question is unpaused' : 'wait for a new round'}; \`proposer reconcile ${round.questionId}\` shows what happened`,
     },
