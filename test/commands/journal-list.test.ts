@@ -18,7 +18,7 @@ const list = async (columns: number, ...flags: string[]) =>
 
 test.each([40, 80])('is one line each below its heads, and fits %i columns', async (columns) => {
   const [heads, ...rows] = await list(columns)
-  expect(heads).toMatch(/^journal id +state +answ\S+ +question/)
+  expect(heads).toMatch(/^JOURNAL ID +STATE +ANSW\S+ +QUESTION/)
   expect(rows).toHaveLength(3)
   for (const row of rows) {
     expect(row.length).toBeLessThanOrEqual(columns)
