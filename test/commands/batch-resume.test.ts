@@ -277,7 +277,11 @@ test('contract §6: a gateway that is not there is named, and nobody talks of sa
     )
     expect(ran.code).toBe(75)
     const { detail, hint } = errorOf(ran)
-    expect(detail).toContain('gateway 127.0.0.1:8787: connection refused (ECONNREFUSED)')
+    expect(detail).toContain(
+      verb === 'submit'
+        ? 'no connection to the gateway (ECONNREFUSED)'
+        : 'gateway 127.0.0.1:8787: connection refused (ECONNREFUSED)',
+    )
     expect(hint).not.toContain('saved bytes')
     if (verb === 'submit') expect(hint).toContain('proposer batch submit rows.ndjson --resume')
   }
