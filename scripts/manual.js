@@ -1,5 +1,5 @@
 // Writes what is made from the sources: man/proposer.1 and docs/reference/commands.md from the
-// commands' own help, docs/reference/library.md from the declarations, schemas/ from what reads
+// commands' own help, docs/reference/library.md from the declarations, gateway.schema.json from what reads
 // gateway.json.
 import { readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -20,7 +20,7 @@ const contents = `
   export const pages = {
     'man/proposer.1': manualPage(program, '${version}'),
     'docs/reference/commands.md': commandsPage(program),
-    'schemas/gateway.schema.json': configSchemaText(z, ConfigFile),
+    'docs/reference/gateway.schema.json': configSchemaText(z, ConfigFile),
   }`
 // Beside node_modules, because the bundle finds its packages from where it lies.
 const outdir = join(process.cwd(), 'node_modules', '.manual')

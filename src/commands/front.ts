@@ -21,8 +21,8 @@ export async function runFront(argv: readonly string[], context: Context): Promi
   const output = outputFor(argv, context)
   try {
     try {
-      const { runCommand } = await import('./program.js')
-      await runCommand(argv, await traced({ ...context, output }))
+      const { runVerb } = await import('./program.js')
+      await runVerb(argv, await traced({ ...context, output }))
     } finally {
       await context.close()
     }

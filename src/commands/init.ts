@@ -7,7 +7,7 @@ import { fundsOf } from '../core/client/funds/funds.js'
 import { homePaths } from '../core/io/home-paths.js'
 import { listKeystores } from '../core/io/keystore.js'
 import { ProposerError } from '../core/protocol/errors.js'
-import { runCommand } from './program.js'
+import { runVerb } from './program.js'
 import { askLine } from './session/inputs.js'
 import { builtInPins, type SessionFlags, withSession } from './session/session.js'
 import { resolveSettings, type Setting } from './session/settings.js'
@@ -74,8 +74,7 @@ async function chosenProfile(context: Context, flags: InitFlags, tell: Tell): Pr
     : ''
   const name = asked || profile.value
   const isNew = asked !== '' || profile.origin === 'flag'
-  if (isNew)
-    await runCommand(['config', 'set', 'profile', name, '--home', home.value], inner(context))
+  if (isNew) await runVerb(['config', 'set', 'profile', name, '--home', home.value], inner(context))
   tell('profile', isNew ? 'done' : 'kept', name)
   return name
 }
@@ -97,7 +96,7 @@ function settingUp(context: Context, flags: InitFlags & { readonly profile: stri
   const verb = async (...argv: readonly string[]) => {
     const home = (await settings()).home.value
     const yes = flags.yes === true ? ['--yes'] : []
-    await runCommand([...argv, '--profile', flags.profile, '--home', home, ...yes], inner(context))
+    await runVerb([...argv, '--profile', flags.profile, '--home', home, ...yes], inner(context))
   }
   const set = async (key: string, value: string, shown: string) => {
     await verb('config', 'set', key, value)

@@ -81,7 +81,7 @@ export const planCommand = (context: Context): Command =>
  * What so many items of calls cost from now, by the rate limit that is known: as `proposer.plan/1`
  * has it, and as a sentence.
  */
-export async function forecast(
+export async function forecastText(
   context: Context,
   settings: Settings,
   items: BatchCost,

@@ -16,7 +16,7 @@ const foregroundVerbs = new Set(['demo', 'serve', 'devchain'])
  * Parses argv and runs the verb. Throws what the verb throws, and UsageError for what commander
  * refuses.
  */
-export async function runCommand(given: readonly string[], context: Context): Promise<void> {
+export async function runVerb(given: readonly string[], context: Context): Promise<void> {
   if (given.length === 0) return (await import('./next-steps.js')).showNextSteps(context, {}, given)
   const asked = given[0] === 'help' ? [...given.slice(1), '--help'] : given
   const name = verbIn(asked)

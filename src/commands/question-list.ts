@@ -3,14 +3,14 @@ import { aggregating } from '../core/chain/aggregate.js'
 import { createRoundReader, type RegistryEntry } from '../core/chain/questions.js'
 import type { Contracts } from '../core/chain/round.js'
 import { onChain } from '../core/chain/unavailable.js'
-import { roundsOf } from '../core/client/questions/facts.js'
+import { roundFactsOf } from '../core/client/questions/facts.js'
 import {
   byGateway,
-  type Candidate,
   fromLogs,
   fromMarkets,
   type ListedQuestion,
   onlyWanted,
+  type QuestionSeen,
   type QuestionSource,
   unconfirmed,
 } from '../core/client/questions/listing.js'
@@ -27,7 +27,7 @@ import { builtInPins, type Session } from './session/session.js'
 import type { Context } from './terminal/context.js'
 import { counted, timeText } from './terminal/render.js'
 
-export interface Asked {
+export interface QuestionsAsked {
   readonly source: QuestionSource | undefined
   readonly questionsFile: string | undefined
   readonly isMine: boolean
@@ -52,7 +52,7 @@ export interface Found {
 interface Search {
   readonly context: Context
   readonly session: Session
-  readonly asked: Asked
+  readonly asked: QuestionsAsked
   readonly trust: Trust
   /** Reads are folded; absent without a node. */
   readonly chain: Chain | undefined
@@ -75,7 +75,7 @@ interface Signed {
 export async function findQuestions(
   context: Context,
   session: Session,
-  asked: Asked,
+  asked: QuestionsAsked,
 ): Promise<Found> {
   const { local } = session.settings
   const isFile = asked.questionsFile !== undefined
@@ -126,7 +126,7 @@ function defaultSource({ trust, chain, asked }: Search, hasMarkets: boolean): Qu
 }
 
 /** Only Gamma knows when an event ends. */
-function refuseClosing({ closingMs }: Asked, source: QuestionSource): void {
+function refuseClosing({ closingMs }: QuestionsAsked, source: QuestionSource): void {
   if (closingMs === undefined) return
   throw new UsageError(
     'closing_unknown',
@@ -138,7 +138,7 @@ function refuseClosing({ closingMs }: Asked, source: QuestionSource): void {
 async function searchOf(
   context: Context,
   session: Session,
-  asked: Asked,
+  asked: QuestionsAsked,
   { trust, chain, nowMs }: Pick<Search, 'trust' | 'chain' | 'nowMs'>,
 ): Promise<Search> {
   const authorizations = asked.isMine ? (await session.journal.load()).authorizations : []
@@ -170,7 +170,7 @@ async function confirm(
   { context, session, asked, isWanted }: Search,
   chain: Chain,
   contracts: Contracts,
-  candidates: readonly Candidate[],
+  candidates: readonly QuestionSeen[],
   source: QuestionSource,
   limit = asked.limit,
 ) {
@@ -214,7 +214,7 @@ async function fromChain(search: Search): Promise<Found> {
       BigInt(Math.floor(Math.max(0, sinceMs) / 1000)),
     ),
   ).finally(progress.stop)
-  const { rounds, unnamed } = roundsOf(facts, contracts)
+  const { rounds, unnamed } = roundFactsOf(facts, contracts)
   const slugs = new Map(Object.entries(trust.slugs).map(([slug, id]) => [id, slug]))
   const wanted = rounds.filter(({ questionId, state, proposer, openedAt }) => {
     if (asked.isMine) return signed.ids.has(questionId) || signed.wallets.has(proposer ?? '')
@@ -243,7 +243,7 @@ async function fromChain(search: Search): Promise<Found> {
   }
 }
 
-const candidateOf = (questionId: Hex, slugs: ReadonlyMap<Hex, string>): Candidate => ({
+const candidateOf = (questionId: Hex, slugs: ReadonlyMap<Hex, string>): QuestionSeen => ({
   questionId,
   slug: slugs.get(questionId),
 })
@@ -254,7 +254,7 @@ const instant = (ms: number) => new Date(Math.max(0, Math.floor(ms / 1000)) * 10
 async function fromLocal(
   context: Context,
   session: Session,
-  asked: Asked,
+  asked: QuestionsAsked,
   path: string,
 ): Promise<Found> {
   refuseClosing(asked, 'registry')

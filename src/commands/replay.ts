@@ -7,7 +7,7 @@ import type { Elsewhere } from '../core/client/journal/saved.js'
 import type { SubmissionResult } from '../core/client/propose/outcome.js'
 import { planReplay, type ReplayPlan, replay, type Skipped } from '../core/client/propose/replay.js'
 import { UsageError } from '../core/protocol/errors.js'
-import { currentRound, outOfBandData, retryNote } from './session/rounds.js'
+import { outOfBandData, retryNote, roundNow } from './session/rounds.js'
 import { addExecutorFlags, type SessionFlags, withSession } from './session/session.js'
 import type { Context } from './terminal/context.js'
 import { type DryRunFlag, dryRunOption, showDryRun } from './terminal/dry-run.js'
@@ -44,7 +44,7 @@ export const replayCommand = (context: Context): Command =>
           timeoutMs,
           signal: context.signal,
           redirect,
-          round: currentRound(context, session),
+          round: roundNow(context, session),
           onRetry: retryNote(context),
         }).finally(() => progress.stop())
         const sent = results.map(resultOf)

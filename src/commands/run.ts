@@ -23,7 +23,7 @@ import { showBatchPlan } from './batch/preview.js'
 import { submitAndReport } from './batch/running.js'
 import { withSource } from './batch/source.js'
 import { checksText, examine } from './doctor.js'
-import { forecast } from './plan.js'
+import { forecastText } from './plan.js'
 import { addExecutorFlags, type Session, withSession } from './session/session.js'
 import type { Context } from './terminal/context.js'
 import { counted, fields } from './terminal/render.js'
@@ -186,7 +186,7 @@ async function planOf(
     submitItems: toSign + toSend,
     statusItems: count.rows,
   }
-  const { wire, text } = await forecast(context, session.settings, items, count.rows)
+  const { wire, text } = await forecastText(context, session.settings, items, count.rows)
   const totals = sums && [...sums.totals].map(([token, raw]) => ({ token, amount: String(raw) }))
   return {
     data: { ...wire, to_sign: toSign, signed_before: signedBefore, totals: totals ?? null },

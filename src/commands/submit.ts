@@ -24,7 +24,7 @@ import {
   signingFlags,
 } from './session/intent.js'
 import { requireIdentifier } from './session/question.js'
-import { collector, currentRound, retryNote, settledData, withSettled } from './session/rounds.js'
+import { collector, retryNote, roundNow, settledData, withSettled } from './session/rounds.js'
 import { addExecutorFlags, type Session, withSession } from './session/session.js'
 import { candidateText, failureLines } from './terminal/candidate-text.js'
 import type { Context } from './terminal/context.js'
@@ -141,23 +141,14 @@ async function submit(
         )
       : await submitPayload({ ...parts, trust }, identifier, body ?? '', {
           ...options,
-          round: currentRound(context, session),
+          round: roundNow(context, session),
           supersede: flags.supersede,
         })
   } finally {
     progress.stop()
   }
   if (result.error) throw result.error
-  const accepted = {
-    journal_id: result.journalId,
-    outcome: result.outcome,
-    candidate_id: result.candidateId,
-    status: result.status || null,
-    question_id: result.questionId,
-    received_at: result.receivedAt || null,
-    unchecked: uncheckedOf(result.authorization.signed),
-    ...(settled.length === 0 ? {} : { settled: settledData(settled) }),
-  }
+  const accepted = acceptedOf(result, settled)
   if (flags.wait !== true) {
     output.result('submitted', accepted, () =>
       flags.details === true
@@ -179,34 +170,59 @@ async function submit(
   output.result(
     'submitted',
     { ...accepted, status: last?.status ?? accepted.status, candidate: last ?? null },
-    () => {
-      if (flags.details !== true) {
-        const { submission } = last ?? {}
-        const state = last?.status ?? accepted.outcome
-        const where = submission?.transaction_hash
-        return [
-          briefText(result, state, output.columns, isShown, where),
-          ...(last === undefined ? [] : failureLines(last, output, accepted.journal_id)),
-        ].join('\n')
-      }
-      return [
-        fields(
-          [
-            [accepted.outcome, accepted.candidate_id],
-            ['journal', accepted.journal_id],
-          ],
-          output.columns,
-        ),
-        ...polled.candidates.map((one) =>
-          candidateText(one, output, {
-            journalId: accepted.journal_id,
-            label: labelOf(result.authorization.signed),
-          }),
-        ),
-      ].join('\n')
-    },
+    () =>
+      followedText(context, result, accepted, polled.candidates, flags.details === true, isShown),
   )
   if (polled.error) throw stillPending(polled.error, accepted)
+}
+
+type Admitted = Extract<SubmissionResult, { candidateId: string }>
+
+const acceptedOf = (result: Admitted, settled: SettledEarlier[]) => ({
+  journal_id: result.journalId,
+  outcome: result.outcome,
+  candidate_id: result.candidateId,
+  status: result.status || null,
+  question_id: result.questionId,
+  received_at: result.receivedAt || null,
+  unchecked: uncheckedOf(result.authorization.signed),
+  ...(settled.length === 0 ? {} : { settled: settledData(settled) }),
+})
+
+/** What `submit --wait` says at the end. */
+function followedText(
+  { output }: Context,
+  result: Admitted,
+  accepted: ReturnType<typeof acceptedOf>,
+  candidates: Awaited<ReturnType<typeof follow>>['candidates'],
+  hasDetails: boolean,
+  isShown: boolean,
+): string {
+  const [last] = candidates
+  if (!hasDetails) {
+    const { submission } = last ?? {}
+    const state = last?.status ?? accepted.outcome
+    const where = submission?.transaction_hash
+    return [
+      briefText(result, state, output.columns, isShown, where),
+      ...(last === undefined ? [] : failureLines(last, output, accepted.journal_id)),
+    ].join('\n')
+  }
+  return [
+    fields(
+      [
+        [accepted.outcome, accepted.candidate_id],
+        ['journal', accepted.journal_id],
+      ],
+      output.columns,
+    ),
+    ...candidates.map((one) =>
+      candidateText(one, output, {
+        journalId: accepted.journal_id,
+        label: labelOf(result.authorization.signed),
+      }),
+    ),
+  ].join('\n')
 }
 
 /**

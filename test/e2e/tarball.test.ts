@@ -79,7 +79,7 @@ describe('the tarball', () => {
       /^(package\.json|README\.md|CHANGELOG\.md|SECURITY\.md|LICENSE)$/,
       /^bin\/proposer\.js$/,
       /^man\/[\w-]+\.1$/,
-      /^schemas\/[\w.-]+\.schema\.json$/,
+      /^docs\/reference\/gateway\.schema\.json$/,
       /^dist\/(main|library)\.js(\.LEGAL\.txt)?$/,
       /^dist\/sbom\.cdx\.json$/,
       /^dist\/parts\/[\w.-]+\.js(\.LEGAL\.txt)?$/,

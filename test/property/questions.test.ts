@@ -1,7 +1,7 @@
 import fc from 'fast-check'
 import { expect, test } from 'vitest'
 import { logRanges } from '../../src/core/chain/log-ranges.js'
-import { type Fact, roundsOf } from '../../src/core/client/questions/facts.js'
+import { type Fact, roundFactsOf } from '../../src/core/client/questions/facts.js'
 import { scanFacts } from '../../src/core/client/questions/scan.js'
 import { ChainError } from '../../src/core/ports.js'
 import { sha256 } from '../support/client-world.js'
@@ -74,7 +74,7 @@ test('facts in any order, and twice, tell the same rounds', () => {
         })) as Fact[]
         const at = facts.length === 0 ? 0 : Math.abs(turn) % facts.length
         const turned = [...facts.slice(at), ...facts.slice(0, at), ...facts.slice(0, 3)]
-        expect(roundsOf(turned, fakeContracts)).toEqual(roundsOf(facts, fakeContracts))
+        expect(roundFactsOf(turned, fakeContracts)).toEqual(roundFactsOf(facts, fakeContracts))
       },
     ),
   )
@@ -141,7 +141,7 @@ async function compare(
     { chain, contracts: fakeContracts, files, hash: sha256, home: '/home' },
     since < 0n ? 0n : since,
   )
-  const { rounds } = roundsOf(facts, fakeContracts)
+  const { rounds } = roundFactsOf(facts, fakeContracts)
   const listed = rounds
     .filter(({ state, openedAt }) => state === 'requested' && (openedAt ?? 0) >= Number(from))
     .map(({ questionId, timestamp }) => `${questionId} ${timestamp}`)

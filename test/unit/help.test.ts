@@ -194,7 +194,7 @@ describe('what `npm run manual` writes is up to date', () => {
   })
 
   test('contract §9: so is the schema of gateway.json that is shipped for editors', () => {
-    expect(readFileSync(join(root, 'schemas', 'gateway.schema.json'), 'utf8')).toBe(
+    expect(readFileSync(join(root, 'docs/reference', 'gateway.schema.json'), 'utf8')).toBe(
       configSchemaText(z, ConfigFile),
     )
   })

@@ -12,7 +12,7 @@ export const nameOf = ({ clientRef, identifier }: Pick<BatchRow, 'clientRef' | '
   clientRef ?? identifier
 
 /** Of a row whose candidate is known to have failed. */
-export const failureOf = ({ authorization, candidate }: RowResult) =>
+export const rowFailureOf = ({ authorization, candidate }: RowResult) =>
   authorization === undefined || candidate === undefined
     ? undefined
     : failedBefore(authorization, candidate.status)
@@ -83,7 +83,7 @@ export function cellsOf(
 }
 
 /** `7 rows: 5 accepted, 2 rejected`. */
-export function summaryText({ rows, ...counts }: Readonly<Record<string, number>>): string {
+export function batchSummaryText({ rows, ...counts }: Readonly<Record<string, number>>): string {
   const parts = Object.entries(counts).filter(([, count]) => count > 0)
   return `${counted(rows ?? 0, 'row')}: ${parts.map(([name, count]) => `${count} ${name}`).join(', ')}`
 }

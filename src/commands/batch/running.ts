@@ -16,7 +16,14 @@ import type { Context } from '../terminal/context.js'
 import { counted, visible } from '../terminal/render.js'
 import { newCauses } from './causes.js'
 import { type Opened, totalsText } from './parts.js'
-import { cellsOf, failureOf, nameOf, notFollowed, resultOf, summaryText } from './row-text.js'
+import {
+  batchSummaryText,
+  cellsOf,
+  nameOf,
+  notFollowed,
+  resultOf,
+  rowFailureOf,
+} from './row-text.js'
 import { newResultStream, newTally, progressText } from './text.js'
 import { pendingError, rowFailedError, waitForBatch } from './wait.js'
 
@@ -172,7 +179,7 @@ function newReport(context: Context, { parts, count }: Opened, running: Running)
       const { authorization, candidate } = one
       isSigned ||= authorization !== undefined
       if (one.error) wrong(one.outcome, place, nameOf(one.row), one.error)
-      const failure = running.wait ? undefined : failureOf(one)
+      const failure = running.wait ? undefined : rowFailureOf(one)
       if (failure !== undefined) {
         failed++
         wrong('failed', place, nameOf(one.row), failure)
@@ -194,7 +201,7 @@ function newReport(context: Context, { parts, count }: Opened, running: Running)
       }
       stream.end({ summary, ...running.rest }, () =>
         [
-          summaryText(summary),
+          batchSummaryText(summary),
           ...(totals.size === 0
             ? []
             : [`authorized ${visible(totalsText(parts.trust, totals))} in all`]),
@@ -232,7 +239,7 @@ async function followHeld(
     held.filter(({ elsewhere }) => elsewhere === undefined),
   ]
   const isDone = ({ candidate }: RowResult) => candidate?.status === 'executed'
-  const gone = away.filter((one) => one.error === undefined && failureOf(one) !== undefined)
+  const gone = away.filter((one) => one.error === undefined && rowFailureOf(one) !== undefined)
   const left = away.filter(
     (one) => one.candidate !== undefined && !isDone(one) && one.candidate.status !== 'failed',
   )
@@ -255,7 +262,7 @@ async function followHeld(
       }
     },
   )
-  for (const one of gone) placed('failed', one, failureOf(one) ?? notFollowed(one))
+  for (const one of gone) placed('failed', one, rowFailureOf(one) ?? notFollowed(one))
   const counts = { executed: away.filter(isDone).length, failed: gone.length, pending: left.length }
   for (const one of polled.candidates) {
     const { candidateId: id } = one

@@ -10,8 +10,8 @@ import { explainCommand } from './explain.js'
 import { gatewaysCommand, resignCommand } from './gateways.js'
 import { questionsListCommand, walletsListCommand } from './lists.js'
 import { repairCommand } from './repair.js'
-import { initCommand, upgradeCommand } from './shared-store.js'
-import { statusCommand, topCommand } from './status.js'
+import { storeInitCommand, upgradeCommand } from './shared-store.js'
+import { operatorStatusCommand, topCommand } from './status.js'
 import { storeExportCommand, verifyCommand } from './store.js'
 
 export function operatorCommand(context: Context): Command {
@@ -39,7 +39,7 @@ export function operatorCommand(context: Context): Command {
       'pause --reason "node upgrade"',
     ],
     [
-      statusCommand(context),
+      operatorStatusCommand(context),
       topCommand(context),
       ...(['allow', 'disallow'] as const).map(act),
       walletsListCommand(context),
@@ -76,7 +76,7 @@ export function operatorCommand(context: Context): Command {
           'store copy --from ./gateway-store --to postgres://proposer@db.internal/proposer',
         ],
         [
-          initCommand(context),
+          storeInitCommand(context),
           upgradeCommand(context),
           verifyCommand(context),
           backupCommand(context),

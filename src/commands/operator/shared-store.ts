@@ -14,7 +14,7 @@ import { ruleLines } from '../terminal/rules.js'
 import { type Site, siteOf } from './access.js'
 import { sharedDatabase } from './shared-site.js'
 
-export const initCommand = (context: Context) =>
+export const storeInitCommand = (context: Context) =>
   new Command('init')
     .description('create the tables of a store in an empty PostgreSQL database')
     .addHelpText(

@@ -1,7 +1,7 @@
 /** `operator status` and `operator top`: the live view of `serve`, from its admin listener. */
 import { Command } from 'commander'
 import type { StatusSnapshot } from '../../core/host/snapshot.js'
-import { readStatus } from '../../core/host/status-document.js'
+import { readStatusDocument } from '../../core/host/status-document.js'
 import { exit, ProposerError, UnavailableError, UsageError } from '../../core/protocol/errors.js'
 import { holderText } from '../../core/storage/lock.js'
 import { openStatus } from '../hosting/terminal-status.js'
@@ -10,7 +10,7 @@ import { shellWord } from '../terminal/render.js'
 import { type Site, servingUrl, siteOf } from './access.js'
 import { getAdmin } from './remote.js'
 
-export const statusCommand = (context: Context) =>
+export const operatorStatusCommand = (context: Context) =>
   new Command('status')
     .description(
       'Show how the gateway stands: readiness, nodes, queue, calls, rate limit, executor, last changes',
@@ -106,7 +106,7 @@ async function askStatus(
       hint: `start it with \`proposer serve --config ${shellWord(site.loaded.path)}\``,
     })
   }
-  const figures = readStatus(document, context.clock.nowMs())
+  const figures = readStatusDocument(document, context.clock.nowMs())
   if (figures !== undefined) return { document: document as object, figures }
   throw new UnavailableError('gateway_unanswered', 'the gateway does not tell its status', {
     hint: 'use the same version for the command and the gateway',

@@ -5,10 +5,7 @@
 
 import type { OutOfBand } from '../../core/client/journal/saved.js'
 import type { SettledEarlier } from '../../core/client/propose/earlier.js'
-import {
-  type CurrentRound,
-  currentRound as roundNow,
-} from '../../core/client/propose/round-over.js'
+import { type CurrentRound, currentRound } from '../../core/client/propose/round-over.js'
 import type { OnRetry } from '../../core/client/propose/send.js'
 import { instant } from '../../core/protocol/candidate.js'
 import { ProposerError } from '../../core/protocol/errors.js'
@@ -18,8 +15,8 @@ import { contextSource } from './question.js'
 import type { Session } from './session.js'
 
 /** The round of a question as the node tells it where one is configured, else the gateway. */
-export const currentRound = (context: Context, session: Session): CurrentRound =>
-  roundNow(
+export const roundNow = (context: Context, session: Session): CurrentRound =>
+  currentRound(
     session.settings.rpcUrl !== undefined,
     () => session.trust(),
     (pins) => contextSource(context, session, pins),

@@ -74,7 +74,7 @@ const Status = z.object({
 })
 
 /** The document as `serve` itself has it; `undefined` for what is none. `nowMs` by this clock. */
-export function readStatus(document: unknown, nowMs: number): StatusSnapshot | undefined {
+export function readStatusDocument(document: unknown, nowMs: number): StatusSnapshot | undefined {
   const { data } = Status.safeParse(document)
   if (data === undefined) return undefined
   const { queue, budget, chain, executor, cluster, store } = data

@@ -3,7 +3,7 @@
 import { UsageError } from '../../protocol/errors.js'
 import type { BatchSource } from './rows.js'
 
-export interface Faults {
+export interface InputFaults {
   add(fault: UsageError): void
   /** UsageError (exit 2): the only fault as it is, or all with their places. */
   throwAny(): void
@@ -13,7 +13,7 @@ export interface Faults {
 const mostTold = 20
 
 /** No faults yet. The details of those that are added begin with the name of the source. */
-export function newFaults({ name }: Pick<BatchSource, 'name'>): Faults {
+export function newFaults({ name }: Pick<BatchSource, 'name'>): InputFaults {
   const told: UsageError[] = []
   let count = 0
   return {

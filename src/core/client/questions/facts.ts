@@ -121,7 +121,7 @@ const ends = { ProposePrice: 'proposed', DisputePrice: 'disputed', Settle: 'sett
  * come in any order, and more than once. `unnamed`: rounds whose question id no log tells, as those
  * of kind `direct`.
  */
-export function roundsOf(
+export function roundFactsOf(
   facts: readonly Fact[],
   { requesters }: Contracts,
 ): { readonly rounds: readonly SeenRound[]; readonly unnamed: number } {

@@ -12,7 +12,7 @@ import type { SeenRound } from './facts.js'
 export type QuestionSource = 'registry' | 'chain' | 'gamma'
 
 /** A question that may be open, and what its source knows of it. */
-export interface Candidate {
+export interface QuestionSeen {
   readonly questionId: Hex
   readonly slug?: string | undefined
   readonly title?: string | undefined
@@ -51,7 +51,7 @@ export interface ListedQuestion {
 export const fromLogs = (
   rounds: readonly SeenRound[],
   slugs: ReadonlyMap<Hex, string>,
-): readonly Candidate[] =>
+): readonly QuestionSeen[] =>
   rounds.map(({ questionId, requester, isReopened }) => ({
     questionId,
     slug: slugs.get(questionId),
@@ -60,7 +60,7 @@ export const fromLogs = (
   }))
 
 /** Candidates of Gamma's markets; those without a question of the oracle are none. */
-export const fromMarkets = (markets: readonly Market[]): readonly Candidate[] =>
+export const fromMarkets = (markets: readonly Market[]): readonly QuestionSeen[] =>
   markets.flatMap(({ questionId, slug, title, endsAt, statuses }) =>
     questionId === undefined
       ? []
@@ -69,7 +69,7 @@ export const fromMarkets = (markets: readonly Market[]): readonly Candidate[] =>
 
 /** A question as the chain shows it, with what only its source knows. */
 export const byChain = (
-  { slug, title, endsAt, isReopened }: Candidate,
+  { slug, title, endsAt, isReopened }: QuestionSeen,
   round: Round,
   source: QuestionSource,
 ): ListedQuestion => ({
@@ -91,7 +91,7 @@ export const byChain = (
 })
 
 /** An open question as a gateway tells it, which knows neither reward nor earlier rounds. */
-export const byGateway = (candidate: Candidate, context: QuestionContext): ListedQuestion => ({
+export const byGateway = (candidate: QuestionSeen, context: QuestionContext): ListedQuestion => ({
   ...unconfirmed(candidate, 'registry'),
   title: titleOf(context.request.ancillary_data as Hex) ?? null,
   outcomes: labelled(context.outcomes ?? []),
@@ -111,7 +111,7 @@ function tokenOf({ token, signing, bond }: QuestionContext): Round['token'] | nu
 
 /** A question as its source alone tells it. */
 export const unconfirmed = (
-  { questionId, slug, title, endsAt }: Candidate,
+  { questionId, slug, title, endsAt }: QuestionSeen,
   source: QuestionSource,
 ): ListedQuestion => ({
   question_id: questionId,
@@ -152,7 +152,7 @@ const askedAtOnce = 50
  */
 export async function onlyWanted(
   reader: RoundReader,
-  candidates: readonly Candidate[],
+  candidates: readonly QuestionSeen[],
   wanted: {
     readonly source: QuestionSource
     readonly limit: number

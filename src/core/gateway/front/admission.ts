@@ -36,7 +36,7 @@ export interface AdmissionParts {
 }
 
 /** How a submission ended: 202, 200, or a refusal. */
-export type Submitted =
+export type Judgment =
   | { readonly kind: 'admitted'; readonly candidate: Candidate }
   | { readonly kind: 'replayed'; readonly candidate: Candidate }
   | { readonly kind: 'refused'; readonly refusal: Refusal }
@@ -276,7 +276,7 @@ async function isAuthorized(
 function place(
   { ledger, view }: AdmissionParts,
   judged: Exclude<JudgedItem, { kind: 'refused' }>,
-): Promise<Submitted> {
+): Promise<Judgment> {
   if (judged.kind === 'known')
     return ledger.replay(judged.id).then((candidate) => ({ kind: 'replayed', candidate }))
   const { candidate } = judged
@@ -293,7 +293,7 @@ function place(
       ),
     )
   }
-  return ledger.admit(candidate).then((admission): Submitted => {
+  return ledger.admit(candidate).then((admission): Judgment => {
     if (admission.kind === 'conflict') {
       const where =
         admission.reason === 'round'
@@ -343,7 +343,7 @@ export async function submitAll(
   exchange: Exchange,
   form: ProposalForm,
   items: readonly SubmittedItem[],
-): Promise<readonly Submitted[]> {
+): Promise<readonly Judgment[]> {
   // Where no more than these can ask the chain there is nothing to limit.
   const limit =
     items.length > itemsAtOnce
@@ -359,7 +359,7 @@ export async function submitAll(
       return failedItem(error)
     }
   })
-  const placed: Promise<Submitted>[] = []
+  const placed: Promise<Judgment>[] = []
   for (const one of judging) {
     const judged = await one
     const placing =

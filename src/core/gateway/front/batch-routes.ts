@@ -19,8 +19,8 @@ import {
   findQuestion,
   isQuestion,
   itemsAtOnce,
+  type Judgment,
   notOpen,
-  type Submitted,
   stateFault,
   submitAll,
   takesProposals,
@@ -61,7 +61,7 @@ export function batchRoutes(parts: AdmissionParts): readonly Route[] {
             authorizationOf: (id) => fromBatchItem(id, item),
           })),
         )
-        const count = (kind: Submitted['kind']) =>
+        const count = (kind: Judgment['kind']) =>
           submitted.filter((one) => one.kind === kind).length
         return json(200, {
           results: submitted.map((one, at) => submitResult(proposals[at]?.client_ref ?? null, one)),
@@ -133,7 +133,7 @@ async function status({ ledger }: AdmissionParts, candidate_id: string) {
   return { found: { candidate: { candidate_id, status, received_at, submission, failure } } }
 }
 
-function submitResult(client_ref: string | null, submitted: Submitted) {
+function submitResult(client_ref: string | null, submitted: Judgment) {
   if (submitted.kind === 'refused') return { client_ref, ...refusedItem(submitted.refusal) }
   const { id, progress, receivedAtMs } = submitted.candidate
   return {

@@ -24,7 +24,7 @@ import {
   bindServer,
   closeServer,
   healthLooks,
-  json,
+  jsonLook,
   type Look,
   type LookListener,
   refused,
@@ -118,7 +118,7 @@ function getRoutes(
     ...(events === undefined ? [] : [[eventsPath, streamOf(events)] as const]),
     ...healthLooks(() => options.snapshot().reasons, metrics),
     ...Object.entries(options.operator?.looks ?? {}).map(
-      ([path, look]) => [path, () => json(look())] as const,
+      ([path, look]) => [path, () => jsonLook(look())] as const,
     ),
   ])
 }
@@ -194,7 +194,7 @@ async function orRefusal(work: () => Promise<object | undefined>): Promise<Look>
     const value = await work()
     return value === undefined
       ? refused(404, 'candidate_not_found', 'the store has no candidate of this id')
-      : json(value)
+      : jsonLook(value)
   } catch (error) {
     if (!(error instanceof ProposerError)) throw error
     const { httpStatus = 500, hint } = error.meta
@@ -216,7 +216,7 @@ async function acted(
       'acting needs the token of this store: send Authorization: Bearer with the content of its admin.token'
     return { ...refused(401, 'unauthorized', detail), headers: { 'www-authenticate': 'Bearer' } }
   }
-  if (!/^application\/json\s*(;\s*charset="?utf-8"?\s*)?$/i.test(type ?? '') || encoding)
+  if (!/^application\/jsonLook\s*(;\s*charset="?utf-8"?\s*)?$/i.test(type ?? '') || encoding)
     return refused(
       400,
       'unsupported_media_type',

@@ -11,7 +11,7 @@ export interface Look {
 }
 
 /** A look with a body of JSON. */
-export const json = (value: object, status = 200): Look => ({
+export const jsonLook = (value: object, status = 200): Look => ({
   status,
   body: JSON.stringify(value),
 })
@@ -21,13 +21,13 @@ export const healthLooks = (
   reasons: () => readonly string[],
   metrics: Registry,
 ): readonly (readonly [path: string, look: () => Look | Promise<Look>])[] => [
-  ['/healthz', () => json({ status: 'ok' })],
+  ['/healthz', () => jsonLook({ status: 'ok' })],
   [
     '/readyz',
     () => {
       const now = reasons()
       const ready = now.length === 0
-      return json({ ready, reasons: now }, ready ? 200 : 503)
+      return jsonLook({ ready, reasons: now }, ready ? 200 : 503)
     },
   ],
   [
@@ -47,7 +47,7 @@ export interface LookListener {
 
 /** A refusal that names its code and why. */
 export const refused = (status: number, code: string, detail: string, hint?: string): Look =>
-  json({ error: { code, detail, hint } }, status)
+  jsonLook({ error: { code, detail, hint } }, status)
 
 /** Slow readers are cut off. Rejects with node's error where the port cannot be had. */
 export async function bindServer(server: Server, host: string, port: number): Promise<void> {
