@@ -151,7 +151,7 @@ describe('contract §6: conformance', () => {
       ...parts,
       confirmBet: async (bet) => {
         shown.push(bet)
-        throw new UsageError('declined', 'declined at the prompt', { hint: 'answer y' })
+        throw new UsageError('declined', 'declined', { hint: 'answer y' })
       },
     })
     const checks = await runRules(
@@ -160,7 +160,7 @@ describe('contract §6: conformance', () => {
       () => undefined,
     )
     expect(new Set(checks.map(({ result, detail }) => `${result} ${detail}`))).toEqual(
-      new Set(['skip declined at the prompt']),
+      new Set(['skip declined']),
     )
     const last = (await declined.open()).at(-1)
     expect(shown).toEqual([

@@ -368,7 +368,7 @@ describe('conformance without a process', () => {
       const ended = await bet(world, [], { interactive: true, stdin: 'n\n' })
       expect(ended.stderr).toMatch(bond)
       expect(ended.stderr).toContain("the bond is the gateway's word")
-      expect(ended.stdout).toContain('ok 1 - 2.6-stages # SKIP declined at the prompt')
+      expect(ended.stdout).toContain('ok 1 - 2.6-stages # SKIP declined; nothing was done')
       expect(world.ledger.active()).toEqual([])
     })
 

@@ -31,4 +31,4 @@ proposer submit "$question" --outcome p2 --yes || code=$?
 test "$code" -eq 6 # unknown: the gateway may hold it, so the same bytes are sent again
 proposer replay --all
 proposer poll --all --timeout 60
-grep -o 'fault: [^"]*' "$work/serve.log"
+grep -o '"message":"fault: [^"]*' "$work/serve.log" | cut -d '"' -f 4

@@ -242,7 +242,7 @@ describe('contract §6: serve --dev --faults', () => {
     // Nothing was signed twice but where the round had ended under way.
     expect(answer.authorizations).toHaveLength(cases.length + 5)
     expect(
-      server.stderr().match(/^{.*"event":"note","detail":"fault: rule \d+, call \d+ of .*"}$/gm),
+      server.stderr().match(/^{.*"event":"note","message":"fault: rule \d+, call \d+ of .*}$/gm),
     ).toHaveLength(script.rules.length)
     const { rules } = (await (await fetch(`${ready.admin_url}/operator/faults`)).json()) as {
       rules: { fired: number }[]

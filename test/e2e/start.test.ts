@@ -46,7 +46,7 @@ const marks: Readonly<Record<string, RegExp>> = {
   zod: /"ZodType"/,
   viem: /AbiFunctionNotFoundError/,
   '@noble/curves': /weierstrass|ProjectivePoint/,
-  undici: /UndiciError|UND_ERR/,
+  undici: /UndiciError/,
   conf: /clearInvalidConfig:/,
 }
 

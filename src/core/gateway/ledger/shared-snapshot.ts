@@ -44,7 +44,7 @@ const isEnded = (line: Line): line is EndedLine => Array.isArray(line)
 
 /** Lines of the state as it is now; to be taken in this order. */
 export function linesOf(state: LedgerState): { lines(): Generator<string> } {
-  const head = headRecords(state)
+  const head = [...headRecords(state), ...lastDecision(state)]
   const candidates = state.entries.cut()
   return {
     *lines() {
@@ -59,6 +59,14 @@ export function linesOf(state: LedgerState): { lines(): Generator<string> } {
       }
     },
   }
+}
+
+/** When and why admission was switched last, which the fold of it does not say. */
+function lastDecision({ admissionEnabled, admissionDecision }: LedgerState): LedgerRecord[] {
+  if (admissionDecision === undefined) return []
+  const { atMs, ...words } = admissionDecision
+  const was = { kind: 'admission.set', enabled: admissionEnabled, ...words } as const
+  return [{ kind: 'past', atMs, was }]
 }
 
 /** Writes a snapshot of the state as it is now. Rejects with StorageError. */

@@ -216,7 +216,7 @@ async function acted(
       'acting needs the token of this store: send Authorization: Bearer with the content of its admin.token'
     return { ...refused(401, 'unauthorized', detail), headers: { 'www-authenticate': 'Bearer' } }
   }
-  if (!/^application\/jsonLook\s*(;\s*charset="?utf-8"?\s*)?$/i.test(type ?? '') || encoding)
+  if (!/^application\/json\s*(;\s*charset="?utf-8"?\s*)?$/i.test(type ?? '') || encoding)
     return refused(
       400,
       'unsupported_media_type',
