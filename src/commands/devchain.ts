@@ -183,8 +183,14 @@ const requireWhitelist = matching<DevWhitelist>(
 /** In the dev chain's own token; a bare number is raw units but in a flag. */
 function requireAmount(name: string, text: string): bigint {
   const units = builtInProfile('dev')?.tokenUnits
-  return toRaw(parseAmount(text, name, !name.startsWith('--')), units === undefined ? [] : [units])
-    .raw
+  const isOperand = !name.startsWith('--')
+  try {
+    return toRaw(parseAmount(text, name, isOperand), units === undefined ? [] : [units]).raw
+  } catch (error) {
+    if (!isOperand || !(error instanceof UsageError) || error.code !== 'bad_number') throw error
+    // An operand has a code of its own, from before there were units.
+    throw new UsageError('bad_amount', error.message, { ...error.meta })
+  }
 }
 
 function requireIdentifier(text: string): string {

@@ -25,6 +25,7 @@ import {
 } from '../support/canaries/world.js'
 import { workshop } from '../support/processes.js'
 import { questionOf } from '../support/proposing.js'
+import { hasTerminals, onTerminal } from '../support/terminal.js'
 
 const shop = workshop()
 const modes: readonly Mode[] = ['text', 'json', 'ndjson']
@@ -95,6 +96,19 @@ describe('R5: no secret leaves', () => {
     const { code, text } = await world.run(table[name]?.argv(0) ?? [], 'json')
     world.refuse('nothing')
     expect([submitted.code, code], text).toEqual([0, 0])
+    seen.success.add(name)
+  })
+
+  test('the one that wants a terminal', async () => {
+    const name = 'operator top'
+    if (hasTerminals) {
+      const terminal = await onTerminal(table[name]?.argv(0) ?? [], world.env)
+      await terminal.said(/executor/i)
+      terminal.type('\u0003')
+      const { code, text } = await terminal.ended
+      expect(code, text).toBe(0)
+      world.printed.push({ label: `${name} (terminal)`, text, holdsPayload: false })
+    }
     seen.success.add(name)
   })
 
@@ -329,13 +343,14 @@ function keptAt(path: string): ReadonlySet<string> {
     (first === 'home' && second === 'journal') ||
     inside.includes('gateway-store') ||
     inside.includes('second-store') ||
-    inside.includes('old-store')
+    inside.includes('old-store') ||
+    first.startsWith('backup-')
   ) {
     return new Set(['signature', ...(inside.at(-1) === 'admin.token' ? ['admin token'] : [])])
   }
-  // A profile may hold a node's URL (contract §7); the file is its owner's alone.
+  // A profile may hold the URLs of node and gateway (contract §7); the file is its owner's alone.
   if (first === 'home' && second === 'config.json')
-    return new Set(['rpcUser', 'rpcPassword', 'rpcPath', 'rpcQuery'])
+    return new Set(['basePath', 'rpcUser', 'rpcPassword', 'rpcPath', 'rpcQuery'])
   return new Set()
 }
 

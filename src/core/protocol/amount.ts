@@ -43,15 +43,14 @@ export interface WrittenAmount {
 
 /**
  * Reads `750usdc`, `0.5usdc` or `750000000raw`; a bare number only where it counts as raw units
- * (contract §9). Throws UsageError `unit_missing`, `bad_number`; where bare numbers count
- * `bad_amount`.
+ * (contract §9). Throws UsageError `bad_number`, `unit_missing`.
  */
 export function parseAmount(text: string, from: string, bareIsRaw = false): WrittenAmount {
   const [, whole, fraction = '', word = ''] =
     /^(0|[1-9]\d{0,77})(?:\.(\d{1,77}))?([a-z]\w{0,31})?$/i.exec(text) ?? []
   const isBare = word === ''
   if (whole === undefined || (isBare && (fraction !== '' || isTooLarge(BigInt(whole)))))
-    throw badNumber(from, text, bareIsRaw ? 'bad_amount' : 'bad_number')
+    throw badNumber(from, text)
   if (isBare && !bareIsRaw) {
     throw new UsageError(
       'unit_missing',
@@ -94,9 +93,9 @@ export function toRaw<T extends TokenUnits>(
 
 const isTooLarge = (raw: bigint) => raw >= 2n ** 256n
 
-const badNumber = (from: string, text: string, code = 'bad_number') =>
+const badNumber = (from: string, text: string) =>
   new UsageError(
-    code,
+    'bad_number',
     `${from} ${text} is not an amount below 2^256 raw units`,
     'give a number and its unit, such as 750usdc, 0.5usdc or 750000000raw',
   )

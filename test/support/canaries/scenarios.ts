@@ -26,7 +26,7 @@ export interface Scenario {
 
 /** Questions that the calls of a command may use: enough for three forms, a failure and a crash. */
 const perCommand = 5
-const withQuestions = ['sign', 'submit', 'batch sign', 'batch submit'] as const
+const withQuestions = ['sign', 'submit', 'batch sign', 'batch submit', 'run'] as const
 /**
  * Questions of the dev chain that the scenarios need; the last is that of the dev chain's verbs.
  */
@@ -49,10 +49,10 @@ export function scenarios(world: World, left: Left): Readonly<Record<string, Sce
     writeFileSync(join(folder, name), content, { mode: 0o600 })
     return join(folder, name)
   }
-  const rows = (command: 'batch sign' | 'batch submit') => (n: number) => [
+  const rows = (command: 'batch sign' | 'batch submit' | 'run') => (n: number) => [
     ...command.split(' '),
     file(
-      `rows-${command.slice(6)}-${n}.ndjson`,
+      `rows-${command.split(' ').at(-1)}-${n}.ndjson`,
       `${JSON.stringify({ identifier: own(command, n), outcome: 'p1' })}\n`,
     ),
   ]
@@ -228,6 +228,9 @@ export function scenarios(world: World, left: Left): Readonly<Record<string, Sce
     },
     'batch sign': { argv: rows('batch sign'), holdsPayload: true },
     'batch submit': { argv: rows('batch submit') },
+    run: { argv: rows('run') },
+    'questions list': { argv: () => ['questions', 'list'] },
+    init: { argv: () => ['init', '--yes'] },
     conformance: {
       argv: (n) => [
         'conformance',
@@ -303,6 +306,8 @@ export function scenarios(world: World, left: Left): Readonly<Record<string, Sce
       bad: () => ['support-bundle', '--config', join(folder, 'bad-gateway.json')],
     },
     'operator list': operator('list'),
+    'operator status': operator('status'),
+    'operator top': { ...operator('top'), late: true },
     'operator allow': operator('allow', wallet(1)),
     'operator disallow': operator('disallow', wallet(1)),
     'operator pause': operator('pause'),
@@ -338,6 +343,10 @@ export function scenarios(world: World, left: Left): Readonly<Record<string, Sce
       late: true,
     },
     'operator store verify': operator('store', 'verify'),
+    'operator store backup': {
+      argv: (n) => ['operator', '--config', config, 'store', 'backup', join(folder, `backup-${n}`)],
+      bad: () => ['operator', '--config', config, 'store', 'backup', folder],
+    },
     'operator store compact': operator('store', 'compact'),
     'operator store export': operator('store', 'export', '--csv'),
     'operator store repair': operator('store', 'repair'),
