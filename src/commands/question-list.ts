@@ -43,7 +43,7 @@ export interface Found {
   readonly source: QuestionSource
   /** How far was looked back, RFC 3339; null where the source has no such bound. */
   readonly since: string | null
-  /** Candidates behind the limit; null where nobody knows how many there are. */
+  /** Questions beyond the limit; null where nobody knows how many there are. */
   readonly leftOut: number | null
   /** What the source cannot know, for people. */
   readonly notes: readonly string[]
@@ -189,7 +189,7 @@ async function confirm(
 }
 
 const moreNote = (count: number) =>
-  count === 0 ? [] : [`${counted(count, 'candidate')} behind the limit: raise --limit to see more`]
+  count === 0 ? [] : [`${counted(count, 'question')} more than --limit`]
 
 async function fromChain(search: Search): Promise<Found> {
   const { context, session, asked, trust, chain, sinceMs, signed } = search

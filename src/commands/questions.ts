@@ -147,7 +147,7 @@ const columns: readonly Column<ListedQuestion>[] = [
   { head: 'ends', rank: 1, cell: (one) => one.ends_at && timeText(one.ends_at) },
   {
     head: 'round',
-    rank: 2,
+    wide: true,
     cell: (one) => one.round_timestamp && dateText(one.round_timestamp).split(' (')[0],
   },
   { head: 'question id', wide: true, cell: (one) => one.question_id },
