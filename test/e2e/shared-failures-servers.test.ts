@@ -33,6 +33,27 @@ afterEach(async () => {
 async function awaitStandby(server: PostgresServer, name: string): Promise<void> {
   await server.query(`ALTER SYSTEM SET synchronous_standby_names = '${name}'`)
   await server.query('SELECT pg_reload_conf()')
+  // Its processes learn of it one after the other: it is in force once a commit waits.
+  if (name !== '') await until(() => probeWaits(server))
+}
+
+/** Whether a commit of ours waits; then that wait is ended. */
+async function probeWaits(server: PostgresServer): Promise<boolean> {
+  let isOver = false
+  const probe = server.query("SELECT pg_logical_emit_message(true, 'probe', '')").finally(() => {
+    isOver = true
+  })
+  while (!isOver) {
+    const waiting = await server.query(
+      `SELECT pg_cancel_backend(pid) FROM pg_stat_activity
+        WHERE wait_event = 'SyncRep' AND query LIKE '%emit_message(true, ''probe''%'`,
+    )
+    if (waiting.length === 0) continue
+    await probe
+    return true
+  }
+  await probe
+  return false
 }
 
 /** Ends, in its way, what waits for the standby; resolves once something did. */
