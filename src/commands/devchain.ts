@@ -189,7 +189,7 @@ function requireAmount(name: string, text: string): bigint {
   } catch (error) {
     if (!isOperand || !(error instanceof UsageError) || error.code !== 'bad_number') throw error
     // An operand has a code of its own, from before there were units.
-    throw new UsageError('bad_amount', error.message, { ...error.meta })
+    throw new UsageError('bad_amount', error.message, { hint: error.meta.hint ?? 'give raw units' })
   }
 }
 
