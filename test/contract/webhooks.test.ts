@@ -350,15 +350,15 @@ describe('contract §9: a receiver that fails', () => {
         { url: silent.url, events },
         { url: quick.url, events: ['ready', 'candidate_failed'] },
       ],
-      { tryMs: 50 },
+      // Long enough for a busy receiver to read each of them.
+      { tryMs: 500 },
     )
     await quick.until(1)
     await told.fail()
     await quick.until(2)
     await told.until(3)
     expect([...told.outcomes()].sort()).toEqual(['delivered', 'delivered', 'given_up'])
-    // A try that is given up before the receiver has read it is none to the receiver.
-    expect([0, 1, 2, 3, 4, 5].indexOf(silent.calls.length)).toBeGreaterThan(0)
+    expect(silent.calls).toHaveLength(5)
     expect(told.warnings).toHaveLength(1)
     expect(told.warnings.join()).not.toMatch(/private|secret/)
   })
