@@ -15,6 +15,7 @@ export {
 export type { ProposalRow, SubmitAllOptions } from './core/bot/submit-rows.js'
 export { signerFromViem, type ViemAccount } from './core/bot/viem-signer.js'
 export type { Contracts, Round } from './core/chain/round.js'
+export type { Rules, RulesUpdate } from './core/chain/rules.js'
 export { type PollOptions, type PollResult, pollCandidates } from './core/client/follow/follow.js'
 export { statusOnce } from './core/client/follow/look.js'
 export type { PolledStatus, PollTarget, Stage } from './core/client/follow/status.js'
@@ -33,6 +34,8 @@ export {
   openJournal,
 } from './core/client/journal/journal.js'
 export { verifyJournal } from './core/client/journal/verify.js'
+export type { Positions, PositionTotals } from './core/client/positions/positions.js'
+export type { Position } from './core/client/positions/rows.js'
 export type { SubmitParts } from './core/client/propose/attempt.js'
 export {
   type Authorized,
@@ -47,6 +50,11 @@ export type { Accepted, NotAccepted, SubmissionResult } from './core/client/prop
 export type { Preview } from './core/client/propose/prepare.js'
 export { type ReplayResult, replay } from './core/client/propose/replay.js'
 export type { RowOutcome } from './core/client/propose/row-outcome.js'
+export {
+  type AskRules,
+  RulesChangedError,
+  type RulesStanding,
+} from './core/client/propose/rules.js'
 export { type SubmitOptions, submitAuthorization } from './core/client/propose/send.js'
 export type { SpendingLimits } from './core/client/propose/spending.js'
 export { submitIntent, submitPayload } from './core/client/propose/submission.js'

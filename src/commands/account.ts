@@ -25,7 +25,7 @@ import { type Session, withSession } from './session/session.js'
 import { type GlobalFlags, homeSetting, preferenceTree } from './session/settings.js'
 import type { Context } from './terminal/context.js'
 import { type DryRunFlag, dryRunOption, showDryRun } from './terminal/dry-run.js'
-import { amountText, fields, visible } from './terminal/render.js'
+import { amountText, fields, foldAround, visible } from './terminal/render.js'
 
 interface AccountFlags extends GlobalFlags, DryRunFlag {
   readonly passwordFile?: string
@@ -80,7 +80,7 @@ const importCommand = (context: Context) =>
     .action(async (name: string, _own: unknown, command: Command) => {
       const flags = command.optsWithGlobals<AccountFlags>()
       if (flags.keyFile !== undefined && flags.keystore !== undefined) {
-        throw new UsageError('two_keys', '--key-file and --keystore name two keys', {
+        throw new UsageError('two_keys', '--key-file and --keystore cannot be used together', {
           hint: 'leave out one of them',
         })
       }
@@ -140,14 +140,14 @@ async function newPassword(context: Context, passwordFile: string | undefined): 
     })
   if (password === (await askHidden(context, 'Repeat password: ', '--password-file <file>')))
     return password
-  throw new UsageError('password_differs', 'the two passwords differ; nothing was written', {
+  throw new UsageError('password_differs', 'the passwords do not match; nothing was written', {
     hint: 'run the command again',
   })
 }
 
 const listCommand = (context: Context) =>
   new Command('list')
-    .description('list accounts with addresses, and balances where a node is set')
+    .description('list accounts and addresses, with balances if a node is configured')
     .addHelpText(
       'after',
       '\nExamples:\n  proposer account list\n  proposer account list --rpc-url http://127.0.0.1:8545',
@@ -166,7 +166,11 @@ const listCommand = (context: Context) =>
         )
         context.output.result('accounts', { accounts }, () =>
           accounts.length === 0
-            ? 'no accounts; make one with `proposer account new <name>`'
+            ? foldAround(
+                'no accounts; make one with `proposer account new <name>`',
+                context.output.columns,
+                '  ',
+              )
             : fields(accounts.map(accountRow), context.output.columns),
         )
       })
@@ -195,7 +199,7 @@ const accountRow = ({
       ? []
       : [coinText(BigInt(held.gas_balance), held.chain_id)]
   const tokens = (held.balances ?? []).map((one) => amountText(one.balance, one))
-  const parts = [address ?? '(the file does not tell)', ...tokens, ...gas]
+  const parts = [address ?? '(no address in the file)', ...tokens, ...gas]
   return [name, `${parts.join('  ')}${isDefault ? '  (default)' : ''}`] as const
 }
 
@@ -230,7 +234,7 @@ async function balanceReader(
 
 const removeCommand = (context: Context) =>
   new Command('remove')
-    .description('delete an account and its key for good')
+    .description('delete an account and its key permanently')
     .argument('<name>')
     .option(...dryRunOption)
     .addHelpText('after', '\nExample:\n  proposer account remove hot --yes')
@@ -254,7 +258,7 @@ const removeCommand = (context: Context) =>
 
 const renameCommand = (context: Context) =>
   new Command('rename')
-    .description('rename an account, also in the profiles that name it')
+    .description('rename an account, including in profiles that use it')
     .argument('<name>')
     .argument('<new-name>')
     .option(...dryRunOption)
@@ -297,9 +301,8 @@ const shownEntry = ({
 
 function show(context: Context, home: string, entry: KeystoreEntry): void {
   const shown = { ...shownEntry(entry), folder: homePaths.keystores(home) }
-  context.output.result(
-    'account',
-    shown,
-    () => `${visible(shown.name)}  ${shown.address ?? '(the file does not tell its address)'}`,
+  const address = shown.address ?? '(no address in the file)'
+  context.output.result('account', shown, () =>
+    fields([[visible(shown.name), address]], context.output.columns),
   )
 }

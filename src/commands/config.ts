@@ -3,6 +3,7 @@ import { Command } from 'commander'
 import { fromCwd, homePaths } from '../core/io/home-paths.js'
 import { parseAmount } from '../core/protocol/amount.js'
 import { UsageError } from '../core/protocol/errors.js'
+import { percentOf, secondsOf } from './session/checks.js'
 import {
   allowedHttp,
   type GlobalFlags,
@@ -22,7 +23,7 @@ import {
 } from './session/settings.js'
 import type { Context } from './terminal/context.js'
 import { type DryRunFlag, dryRunOption, showDryRun } from './terminal/dry-run.js'
-import { fields, publicUrl, visible } from './terminal/render.js'
+import { fields, fold, publicUrl, visible } from './terminal/render.js'
 
 const keyNames = ['profile', ...Object.keys(profileKeys)]
 
@@ -77,7 +78,7 @@ const setCommand = (context: Context) =>
         throw new UsageError(
           'bad_value',
           `the value of ${key} is empty`,
-          `\`proposer config unset ${key}\` forgets it`,
+          `to remove it, run \`proposer config unset ${key}\``,
         )
       }
       await requireValue(context, command.optsWithGlobals<GlobalFlags>(), key, value)
@@ -116,15 +117,16 @@ async function change(
   const name = profile === undefined ? 'profile' : `profiles.${profile.value}.${key}`
   const changed = { key: name, set: value !== undefined, path }
   if (flags.dryRun === true) {
-    showDryRun(context, `${value === undefined ? 'forget' : 'set'} ${name} in ${path}`, changed)
+    showDryRun(context, `${value === undefined ? 'unset' : 'set'} ${name} in ${path}`, changed)
     return
   }
   if (value !== undefined || (await context.files.exists(path))) {
     await context.files.makeDir(home)
     ;(await context.edges.preferences(home)).set(name, value)
   }
-  context.output.result('config', changed, () =>
-    value === undefined ? `unset ${name}` : `${name} is set in ${visible(path)}`,
+  const { output } = context
+  output.result('config', changed, () =>
+    fold(value === undefined ? `unset ${name}` : `${name} is set in ${path}`, output.columns, '  '),
   )
 }
 
@@ -199,6 +201,10 @@ async function requireValue(
   }
   if (key === 'gamma-url') requireGammaUrl({ value, from: key })
   if (key === 'allow-http') allowedHttp({ value, from: key })
+  if (key === 'check-price-percent' || key === 'check-reward-percent')
+    percentOf({ value, from: key })
+  if (key === 'check-game' || key === 'check-liveness' || key === 'check-rules')
+    secondsOf({ value, from: key })
   if (key === 'headroom-percent') headroomBasisPoints({ value, from: key })
   if (key === 'max-amount') parseAmount(value, key, true)
   if (key === 'rpc-url' && !URL.canParse(value)) {
@@ -214,8 +220,8 @@ function requireKey(key: string): void {
   if (keyNames.includes(key)) return
   throw new UsageError(
     'unknown_key',
-    `there is no setting "${key}"`,
-    `the settings are ${keyNames.join(', ')}`,
+    `unknown setting "${key}"`,
+    `the known settings are ${keyNames.join(', ')}`,
   )
 }
 

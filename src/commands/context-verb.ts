@@ -8,6 +8,7 @@ import type { ContextResult } from '../core/client/trust/context.js'
 import { limits } from '../core/protocol/words.js'
 import { identify } from './session/identify.js'
 import { contextRows, contextSource, requireIdentifier } from './session/question.js'
+import { clarificationTexts } from './session/rules.js'
 import {
   addRequesterFlag,
   type Session,
@@ -24,7 +25,7 @@ export const contextCommand = (context: Context): Command =>
     .argument('<identifier...>', 'question ids, slugs or Polymarket URLs')
     .addHelpText(
       'after',
-      '\nFrom the gateway, or with --rpc-url straight from the chain, which costs no budget.\n\nExample:\n  proposer context some-slug --json > context.json',
+      '\nAsks the gateway, or with --rpc-url the chain, which uses no rate limit.\n\nExample:\n  proposer context some-slug --json > context.json',
     )
     .action(async (identifiers: string[], _own: unknown, command: Command) => {
       for (const identifier of identifiers) requireIdentifier(identifier)
@@ -86,8 +87,9 @@ function block(one: ContextResult, columns: number): string {
       ],
       columns,
     )
-  return fields(
-    [...contextRows(one.context), ['text', questionText(one.context.request.ancillary_data)]],
-    columns,
-  )
+  const { rules, request } = one.context
+  return [
+    fields([...contextRows(one.context), ['text', questionText(request.ancillary_data)]], columns),
+    ...clarificationTexts(rules?.updates ?? [], columns),
+  ].join('\n')
 }

@@ -67,12 +67,13 @@ export async function liveWithGateways(
   const closers = createClosers()
   closers.add(() => rm(folder, { recursive: true, force: true }))
   try {
-    const { startDevChain, writeDevFolder } = await import('../core/devchain/dev-chain.js')
+    const { startDevChain } = await import('../core/devchain/dev-chain.js')
+    const { writeDevFolder } = await import('../core/devchain/dev-folder.js')
     const { description: dev, stop } = await step(
       'chain',
       () => startDevChain({ questions: questionCount }),
       ({ description: { questions } }) =>
-        `a chain of its own with contracts, funded accounts and ${questions.length} open questions`,
+        `a throwaway chain with contracts, funded accounts and ${questions.length} open questions`,
     )
     closers.add(stop)
     const { url, session } = await openDatabase(context, step, storeUrl, closers)
@@ -103,7 +104,6 @@ async function openDatabase(
   return step(
     'database',
     async () => {
-      if (storeUrl !== undefined) await refusePassword(storeUrl)
       const server = storeUrl === undefined ? await startLocalPostgres(context.env.PATH) : undefined
       if (server) closers.add(server.stop)
       const url = server?.url ?? storeUrl ?? ''
@@ -113,12 +113,12 @@ async function openDatabase(
       })
       closers.add(session.destroy)
       if ((await lookAtStore(session, database.name)).kind !== 'empty')
-        throw new UsageError('store_not_empty', `${database.name} holds a store already`, {
+        throw new UsageError('store_not_empty', `${database.name} already holds a store`, {
           hint: 'give --store-url with an empty database, or leave it out',
         })
       // Only in a database where there was none.
       if (!server) closers.add(() => session.script('DROP SCHEMA IF EXISTS proposer CASCADE'))
-      const what = server ? `PostgreSQL ${server.version}, its own` : database.name
+      const what = server ? `PostgreSQL ${server.version}, started for this demo` : database.name
       return { url, session, what }
     },
     ({ what }) => `${what}: the one log that all gateways write`,
@@ -126,7 +126,7 @@ async function openDatabase(
 }
 
 /** Throws UsageError `invalid_store_url`. Arguments are visible to every user. */
-async function refusePassword(url: string): Promise<void> {
+export async function refusePassword(url: string): Promise<void> {
   const { parsePostgresUrl } = await import('../core/io/postgres.js')
   if (parsePostgresUrl(url).password !== undefined)
     throw new UsageError('invalid_store_url', 'the URL in --store-url holds a password', {
@@ -197,9 +197,9 @@ async function propose(
   await step(
     'select',
     followTo(client, target, 'selected'),
-    () => 'gateway 1 chose it for the one execution slot of this round, and 2 tells so',
+    () => 'gateway 1 selected it for this round; gateway 2 reports it too',
   )
-  await step('kill', leader.process.stop, () => 'gateway 1 is gone, by SIGKILL')
+  await step('kill', leader.process.stop, () => 'gateway 1 is killed with SIGKILL')
   await step(
     'takeover',
     () => untilLeads(scene, other),

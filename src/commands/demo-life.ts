@@ -5,6 +5,7 @@
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { knownToken } from '../core/chain/profiles.js'
 import { pollCandidates } from '../core/client/follow/follow.js'
 import { statusOnce } from '../core/client/follow/look.js'
 import type { PolledStatus, Stage } from '../core/client/follow/status.js'
@@ -26,7 +27,7 @@ import type { OutcomeKey } from '../core/protocol/schema.js'
 import { programVersion } from '../core/protocol/version.js'
 import { unitsOf } from './session/question.js'
 import type { Context } from './terminal/context.js'
-import { amountWithRaw } from './terminal/render.js'
+import { amountText, amountWithRaw } from './terminal/render.js'
 
 export interface DemoStep {
   readonly name: string
@@ -72,6 +73,9 @@ export function steps(context: Context, report: (step: DemoStep) => void): RunSt
  */
 export const questionCount = 3
 
+/** The oracle's default liveness (domain §4). */
+const livenessSeconds = 7_200
+
 /**
  * Lives through every step. Everything it makes is gone when it settles, whatever happened. Rejects
  * with the first step's failure.
@@ -83,12 +87,13 @@ export async function liveOnce(context: Context, report: (step: DemoStep) => voi
   const closers = createClosers()
   closers.add(() => rm(folder, { recursive: true, force: true }))
   try {
-    const { startDevChain, writeDevFolder } = await import('../core/devchain/dev-chain.js')
+    const { startDevChain } = await import('../core/devchain/dev-chain.js')
+    const { writeDevFolder } = await import('../core/devchain/dev-folder.js')
     const { description, stop } = await step(
       'chain',
       () => startDevChain({ questions: questionCount }),
       (chain) =>
-        `a chain of its own with contracts, funded accounts and ${chain.description.questions.length} open questions`,
+        `a throwaway chain with contracts, funded accounts and ${chain.description.questions.length} open questions`,
     )
     closers.add(stop)
     const { url } = await step(
@@ -97,7 +102,9 @@ export async function liveOnce(context: Context, report: (step: DemoStep) => voi
         const files = join(folder, 'gateway')
         await writeDevFolder(files, description)
         const config = { assignments: [], port: 0 }
-        const loaded = await configure(context, join(files, 'gateway.json'), config)
+        // The store that the environment names is not one for a chain that is thrown away.
+        const machine = { ...context, storeUrlFile: undefined }
+        const loaded = await configure(machine, join(files, 'gateway.json'), config)
         const opened = await startServer(context, loaded, {
           executorKey: { home, password: async () => '' },
           version: programVersion,
@@ -218,7 +225,35 @@ async function propose(
     },
     ({ status, candidate_id }) => `${candidate_id} is ${status}`,
   )
+  await settleStep(context, step, client, setting)
 }
+
+/** Past its liveness the oracle settles the proposal, and pays bond and reward (domain §10). */
+const settleStep = (
+  { files, hash }: Context,
+  step: RunStep,
+  { chain, trust, journal, signal, signer, question }: Client,
+  { dev, home }: Setting,
+): Promise<unknown> =>
+  step(
+    'settle',
+    async () => {
+      const { settleRound, warp } = await import('../core/devchain/dev-life.js')
+      const { readPositions } = await import('../core/client/positions/positions.js')
+      await warp(dev.rpc_url, livenessSeconds)
+      await settleRound(dev.rpc_url, question.slug)
+      const reading = { chain, trust, files, hash, home, signal, view: await journal.load() }
+      const { positions } = await readPositions(reading, [signer.address])
+      const [position] = positions
+      if (position?.result === 'undisputed') return position
+      throw differs('the proposal is not settled as undisputed')
+    },
+    ({ payout, reward, token }) => {
+      const amount = (raw: string | null) =>
+        amountText(raw ?? '0', knownToken(dev.chain_id, token ?? ''))
+      return `two hours later on the chain nobody had disputed it: ${amount(payout)} came back, ${amount(reward)} of it the reward`
+    },
+  )
 
 interface Target {
   readonly candidateId: string
@@ -232,7 +267,7 @@ export const followTo =
     const { candidates, error } = await pollCandidates(client, [target], options)
     if (error) throw error
     const [status] = candidates
-    if (!status) throw new RangeError('no status of the candidate')
+    if (!status) throw new RangeError('no status for the candidate')
     return status
   }
 
@@ -241,12 +276,12 @@ async function followToEnd(client: Client, step: RunStep, target: Target): Promi
   await step(
     'validate',
     followTo(client, target, 'validated'),
-    () => 'the gateway read the chain again and tried the exact call',
+    () => 'the gateway read the chain again and simulated the exact call',
   )
   await step(
     'select',
     followTo(client, target, 'selected'),
-    () => 'chosen for the one execution slot of this round',
+    () => 'selected for the one execution slot of this round',
   )
   await step(
     'execute',
@@ -267,7 +302,7 @@ export const hashOf = (status: Pick<PolledStatus, 'submission'>) =>
 /** What the demo shows is not so. */
 export function differs(detail: string): FailedError {
   return new FailedError('demo_failed', detail, {
-    hint: 'run `proposer demo` again; if it stays so, please report it with this line',
+    hint: 'rerun `proposer demo`; if it fails again, please report it with this line',
   })
 }
 
@@ -292,12 +327,13 @@ export const replayStep = (
     'replay',
     async () => {
       const again = admittedAs(await send(), 200)
-      if (again.candidateId !== candidateId) throw differs('the replay gave another candidate')
+      if (again.candidateId !== candidateId)
+        throw differs('the replay returned a different candidate')
     },
     () => 'the same bytes again: 200, the same candidate, nothing new',
   )
 
 function refusal(result: SubmissionResult): string {
   if (result.outcome === 'conflict') return result.error.code
-  throw result.error ?? differs('a second answer for the same round was let in')
+  throw result.error ?? differs('a second answer for the same round was admitted')
 }

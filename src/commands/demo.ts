@@ -17,17 +17,16 @@ interface DemoFlags {
 type Life = (context: Context, report: (step: DemoStep) => void) => Promise<void>
 
 /** The life that the flags ask for. Throws UsageError. */
-function lifeOf({ gateways = '1', storeUrl }: DemoFlags): Life {
+async function lifeOf({ gateways = '1', storeUrl }: DemoFlags): Promise<Life> {
   const isShared = wholeNumber('--gateways', gateways, 1, 2) === 2
   if (!isShared && storeUrl !== undefined)
-    throw new UsageError('flag_without_meaning', '--store-url has no meaning for one gateway', {
+    throw new UsageError('flag_without_meaning', '--store-url requires --gateways 2', {
       hint: 'add --gateways 2, or leave it out',
     })
-  return async (context, report) => {
-    if (!isShared) return liveOnce(context, report)
-    const { liveWithGateways } = await import('./demo-gateways.js')
-    return liveWithGateways(context, report, storeUrl)
-  }
+  if (!isShared) return liveOnce
+  const { liveWithGateways, refusePassword } = await import('./demo-gateways.js')
+  if (storeUrl !== undefined) await refusePassword(storeUrl)
+  return (context, report) => liveWithGateways(context, report, storeUrl)
 }
 
 export const demoCommand = (context: Context): Command =>
@@ -49,7 +48,7 @@ export const demoCommand = (context: Context): Command =>
     )
     .action(async (flags: DemoFlags) => {
       const { output } = context
-      const live = lifeOf(flags)
+      const live = await lifeOf(flags)
       const steps: DemoStep[] = []
       const report = (step: DemoStep) => {
         steps.push(step)
@@ -71,7 +70,7 @@ export const demoCommand = (context: Context): Command =>
       if (!ok) throw failure
       if (output.mode !== 'human') return
       output.note(
-        '\nDone, and nothing is left running. Next:\n  proposer devchain --write ./dev\n  proposer serve --config ./dev/gateway.json',
+        '\nDone; nothing is left running. Next:\n  proposer devchain --write ./dev\n  proposer serve --config ./dev/gateway.json',
       )
     })
 

@@ -1,6 +1,7 @@
 /** `doctor`: every precondition with a fix for each failure (contract §6). Read-only (R24). */
 
 import { Command } from 'commander'
+import { onChain } from '../core/chain/unavailable.js'
 import {
   clockCheck,
   codeCheck,
@@ -9,15 +10,27 @@ import {
   openCheck,
   rpcCheck,
 } from '../core/checks/doctor.js'
-import { type Check, type Finding, fail, guarded, pass, skip } from '../core/checks/finding.js'
+import {
+  type Check,
+  type Finding,
+  fail,
+  guarded,
+  note,
+  pass,
+  skip,
+} from '../core/checks/finding.js'
 import { verifyTrust } from '../core/checks/trust.js'
 import type { GatewayClient } from '../core/client/gateway/gateway-client.js'
 import type { JournalView } from '../core/client/journal/journal.js'
 import { verifyJournal } from '../core/client/journal/verify.js'
+import { howToRepin, nothingPinned } from '../core/client/trust/implementations.js'
 import type { Trust } from '../core/client/trust/trust.js'
-import { type Chain, ChainError } from '../core/ports.js'
+import type { Chain } from '../core/ports.js'
 import { UsageError } from '../core/protocol/errors.js'
+import { networkFault } from '../core/protocol/network-words.js'
 import type { Address } from '../core/protocol/schema.js'
+import { withPastedFixes } from './hosting/findings-text.js'
+import { withHost } from './session/network-faults.js'
 import { secretChecks } from './session/secret-checks.js'
 import {
   addSignerFlags,
@@ -35,7 +48,7 @@ export const doctorCommand = (context: Context): Command =>
     .description('check everything a proposal needs, and suggest fixes; exit 2 if a check fails')
     .addHelpText(
       'after',
-      "\nChanges nothing, and costs one item of the gateway's budget.\n\nExample:\n  proposer doctor --rpc-url http://127.0.0.1:8545",
+      "\nChanges nothing; uses one item of the gateway's rate limit.\n\nExample:\n  proposer doctor --rpc-url http://127.0.0.1:8545",
     )
     .action(async (_own: unknown, command: Command) => {
       await withSession(context, command.optsWithGlobals<SessionFlags>(), async (session) => {
@@ -190,9 +203,10 @@ const checks: readonly Omit<Check<Facts>, 'fix'>[] = [
 /** Every check of `doctor`, in its order; changes nothing. */
 export async function examine(context: Context, session: Session): Promise<readonly Finding[]> {
   const facts: Facts = { context, session, findings: [] }
+  const named = (error: unknown) => Promise.reject(withHost(error, session.settings))
   for (const { id, run } of checks)
-    facts.findings.push(...(await guarded(id, async () => run(facts))))
-  return facts.findings
+    facts.findings.push(...(await guarded(id, () => Promise.resolve(run(facts)).catch(named))))
+  return withPastedFixes(context, facts.findings)
 }
 
 const findingOf = ({ findings }: Facts, wanted: string) => findings.find(({ id }) => id === wanted)
@@ -200,7 +214,7 @@ const findingOf = ({ findings }: Facts, wanted: string) => findings.find(({ id }
 function withoutGateway({ session: { settings } }: Facts, id: string): Finding {
   return settings.gateway === undefined && settings.local === undefined
     ? skip(id, 'no gateway is configured', noGateway)
-    : skip(id, 'no gateway can be asked', 'see the check gateway')
+    : skip(id, 'the gateway cannot be used', 'see the check gateway')
 }
 
 type Found = Finding | readonly Finding[]
@@ -215,7 +229,7 @@ async function onNode(
 ): Promise<Found> {
   const { chain, trust } = facts
   const fix = findingOf(facts, 'rpc')?.fix || noNode
-  if (chain === undefined) return skipAll(ids, 'no node of the chain can be asked', fix)
+  if (chain === undefined) return skipAll(ids, 'the node cannot be used', fix)
   if (trust === undefined) return skipAll(ids, 'nothing is pinned', 'see the check trust')
   return check(chain, trust)
 }
@@ -243,7 +257,7 @@ async function gatewayCheck(facts: Facts): Promise<Finding> {
   facts.gateway = await session.gateway('read')
   const { origin } = facts.gateway
   if (setting === undefined) {
-    facts.clock = skip('clock', 'a gateway in this process has this clock', '')
+    facts.clock = skip('clock', 'the gateway runs in this process', '')
     return pass('gateway', origin)
   }
   const sentMs = context.clock.nowMs()
@@ -255,31 +269,38 @@ async function gatewayCheck(facts: Facts): Promise<Finding> {
     await body?.cancel()
     facts.clock = clockCheck(headers.get('date'), sentMs, context.clock.nowMs())
     if (status < 300 || (status >= 400 && status < 500)) return pass('gateway', `${origin} answers`)
-    const what = status < 400 ? 'redirects, which is never followed' : `answers ${status}`
-    return fail('gateway', `${origin} ${what}`, 'check the address; ask the operator')
+    const what = status < 400 ? 'redirects, and redirects are not followed' : `answers ${status}`
+    return fail('gateway', `${origin} ${what}`, 'check the address, or ask the operator')
   } catch (error) {
     if (context.signal.aborted) throw context.signal.reason
     facts.clock = skip('clock', 'the gateway was not reached', 'see the check gateway')
-    // Whatever a connection fails with: its code, never an address (R5).
-    const code = error instanceof Error && 'code' in error ? ` (${String(error.code)})` : ''
-    const fix = 'check --gateway and the network'
-    return fail('gateway', `${origin} cannot be reached${code}`, fix)
+    const detail = `gateway ${new URL(setting.value).host}: ${networkFault(error)}`
+    return fail('gateway', detail, `check ${setting.from}, then retry`)
   }
 }
 
-async function trustOnChain(chain: Chain, trust: Trust): Promise<Finding> {
+async function trustOnChain(chain: Chain, trust: Trust): Promise<Found> {
   const id = 'trust_on_chain'
-  try {
-    const facts = await verifyTrust(chain, trust)
-    const failed = facts.filter(({ result }) => result === 'fail')
-    if (failed.length === 0) return pass(id, `${facts.length} facts of the pinned contracts hold`)
-    return fail(
-      id,
-      failed.map(({ name, detail }) => `${name}: ${visible(detail)}`).join('; '),
-      'sign nothing with these pins before you know why: `proposer trust verify`',
-    )
-  } catch (error) {
-    if (!(error instanceof ChainError)) throw error
-    return fail(id, `the node does not answer (${error.kind})`, 'use another --rpc-url')
+  const facts = await onChain(() => verifyTrust(chain, trust))
+  const isCode = (fact: Finding) => fact.id === 'implementation'
+  const allFailed = facts.filter(({ result }) => result === 'fail')
+  const upgrades = allFailed
+    .filter(isCode)
+    .map(({ detail }) => fail('implementation', visible(detail), howToRepin))
+  const failed = allFailed.filter((fact) => !isCode(fact))
+  if (failed.length === 0 && upgrades.length > 0) return upgrades
+  const confirmed = `${facts.length} facts of the pinned contracts confirmed`
+  const versions = facts.filter(({ name }) => name.endsWith(' version'))
+  if (failed.length === 0) {
+    const all = [confirmed, ...versions.map(({ detail }) => detail)].join('; ')
+    return trust.implementations === undefined
+      ? note(id, `${all}; ${nothingPinned}`)
+      : pass(id, all)
   }
+  const other = fail(
+    id,
+    failed.map(({ name, detail }) => `${name}: ${visible(detail)}`).join('; '),
+    'do not sign with these pins until you know why: `proposer trust verify`',
+  )
+  return [other, ...upgrades]
 }

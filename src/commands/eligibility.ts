@@ -6,10 +6,11 @@ import { givenAddress } from '../core/protocol/address.js'
 import { UnauthorizedError } from '../core/protocol/errors.js'
 import { type SessionFlags, withSession } from './session/session.js'
 import type { Context } from './terminal/context.js'
+import { fold } from './terminal/render.js'
 
 export const eligibilityCommand = (context: Context): Command =>
   new Command('eligibility')
-    .description('ask the gateway whether a wallet may propose; exit 4 if it may not')
+    .description('check whether a wallet may propose; exit 4 if it may not')
     .argument('[address]', 'wallet address; default: the selected account')
     .option(
       '--password-file <file>',
@@ -25,10 +26,9 @@ export const eligibilityCommand = (context: Context): Command =>
           address === undefined ? await session.account.address() : givenAddress(address)
         const gateway = await session.gateway('read')
         const answer = acceptedValue(await gateway.eligibility(wallet, { signal: session.signal }))
-        context.output.result(
-          'eligibility',
-          answer,
-          ({ eligible }) => `${wallet} ${eligible ? 'may propose' : 'may not propose'}`,
+        const { output } = context
+        output.result('eligibility', answer, ({ eligible }) =>
+          fold(`${wallet} ${eligible ? 'may propose' : 'may not propose'}`, output.columns, '  '),
         )
         if (answer.eligible) return
         throw new UnauthorizedError(

@@ -74,7 +74,7 @@ export async function follow(
       if (output.mode === 'ndjson') output.line(changeOf(status, clock.nowMs()))
     },
     onLook: ({ items }) => {
-      note = () => `${counted(items, 'candidate')} looked at just now`
+      note = () => `${counted(items, 'candidate')} checked just now`
       show()
     },
     onWait: ({ kind, reason, waitMs }) => {

@@ -10,6 +10,7 @@ import {
   StorageError,
   UnavailableError,
 } from '../core/protocol/errors.js'
+import { networkFault } from '../core/protocol/network-words.js'
 import { programVersion } from '../core/protocol/version.js'
 import type { Context } from './terminal/context.js'
 import { withFlags } from './terminal/hint-flags.js'
@@ -22,7 +23,10 @@ export async function runFront(argv: readonly string[], context: Context): Promi
   try {
     try {
       const { runVerb } = await import('./program.js')
-      await runVerb(argv, await traced({ ...context, output }))
+      await runVerb(
+        argv,
+        await traced({ ...context, output, pasted: (text) => withFlags(text, argv) }),
+      )
     } finally {
       await context.close()
     }
@@ -36,11 +40,17 @@ export async function runFront(argv: readonly string[], context: Context): Promi
   }
 }
 
-/** With -v, or PROPOSER_DEBUG, the edges tell what they are asked and answer. */
+/** With -v, or PROPOSER_DEBUG, whatever is asked and answered is told. */
 async function traced(context: Context): Promise<Context> {
   if (!context.output.isVerbose) return context
-  const { tracedEdges } = await import('./terminal/trace.js')
-  return { ...context, edges: tracedEdges(context.edges, context.clock, context.output.warn) }
+  const { tracedEdges, tracedFetch } = await import('./terminal/trace.js')
+  const { edges, clock, output, env } = context
+  const others = [env.PROPOSER_RPC_URL ?? []].flat()
+  return {
+    ...context,
+    edges: tracedEdges(edges, clock, output.warn),
+    traced: (fetch) => tracedFetch(fetch, clock, output.warn, others),
+  }
 }
 
 /** Reports what nobody awaited, in the form that was asked for; the exit code of our bug. */
@@ -93,7 +103,7 @@ function notWritten(failure: Error): StorageError {
   return new StorageError(
     'output_not_written',
     `the result could not be written to standard output (${codeOf(failure) ?? failure.name})`,
-    'what the command did is done; make room, then ask for the result again with `proposer journal list` or `proposer status`',
+    'the command itself is done; free some space, then show its result with `proposer journal list` or `proposer status`',
   )
 }
 
@@ -106,18 +116,14 @@ function failureOf(error: unknown, { aborted, reason }: AbortSignal): ProposerEr
   const isStopped = aborted && (error === reason || isAbort(error))
   if (isStopped && reason instanceof ProposerError) return reason
   if (error instanceof ChainError)
-    return new UnavailableError(
-      'chain_unavailable',
-      `the RPC node did not answer as needed: ${error.message}`,
-      {
-        retryable: error.kind === 'unavailable',
-        hint: 'check --rpc-url and retry later',
-      },
-    )
+    return new UnavailableError('chain_unavailable', `the RPC node failed: ${error.message}`, {
+      retryable: error.kind === 'unavailable',
+      hint: 'check --rpc-url and retry later',
+    })
   if (error instanceof TransportError)
     return new UnavailableError(
       'gateway_unreachable',
-      `no answer from the gateway (${error.code})`,
+      `gateway: ${networkFault(error)}`,
       'check --gateway and retry later',
     )
   const code = codeOf(error)
@@ -165,16 +171,16 @@ const hintOf: Readonly<Record<ExitCode, string>> = {
   [exit.done]: 'nothing is left to do',
   [exit.bug]: 'this is a bug; please report it with this line',
   [exit.usage]: 'run the command with --help',
-  [exit.refused]: 'correct what the gateway names, then run the command again',
+  [exit.refused]: 'correct what the gateway reports, then retry',
   [exit.unauthorized]:
-    'look at the wallet with `proposer eligibility`, and ask the operator of the gateway to allow it',
-  [exit.reconcile]: 'look at `proposer journal list` and poll the candidate that is already there',
+    'check the wallet with `proposer eligibility`, and ask the operator to allow it',
+  [exit.reconcile]: 'find the existing candidate with `proposer journal list`, and poll it',
   [exit.unknown]: 'send the saved payload again with `proposer replay`; do not sign again',
-  [exit.failed]: 'look at `proposer status` for what to do next',
+  [exit.failed]: 'see `proposer status` for what to do next',
   [exit.pending]: 'poll again with `proposer poll`, or raise --timeout',
   [exit.storage]: 'check permissions and free disk space, then retry',
-  [exit.deferred]: 'retry later: it sends the same saved bytes',
-  [exit.interrupted]: 'rerun the command to go on',
+  [exit.deferred]: 'retry later: the same saved bytes are sent',
+  [exit.interrupted]: 'rerun the command to continue',
 }
 
 /** Breaks between words where somebody looks at it. */

@@ -5,10 +5,16 @@
 import { Command } from 'commander'
 import { coinText } from '../core/chain/profiles.js'
 import { type Funds, fundsOf, walletFunds } from '../core/client/funds/funds.js'
+import {
+  type LastPosition,
+  type LastPositions,
+  lastPositions,
+} from '../core/client/positions/last-known.js'
 import type { Trust } from '../core/client/trust/trust.js'
+import { type DeferredPayout, deferredPayouts } from '../core/client/wallet/payouts.js'
 import { approval, unlimitedRaw } from '../core/client/wallet/transactions.js'
 import { givenAddress } from '../core/protocol/address.js'
-import { UsageError } from '../core/protocol/errors.js'
+import { UnavailableError, UsageError } from '../core/protocol/errors.js'
 import type { Address } from '../core/protocol/schema.js'
 import {
   addTransactionFlags,
@@ -20,7 +26,8 @@ import {
 import { flagged, givenAmount, pinnedUnits } from './session/amounts.js'
 import { addSignerFlags, type SessionFlags, withSession } from './session/session.js'
 import type { Context } from './terminal/context.js'
-import { amountText, fields, visible } from './terminal/render.js'
+import { contestedLines } from './terminal/position-text.js'
+import { amountText, fields, timeText, visible } from './terminal/render.js'
 
 export const fundsCommand = (context: Context): Command =>
   addSignerFlags(new Command('funds'))
@@ -38,15 +45,26 @@ export const fundsCommand = (context: Context): Command =>
         const view = await session.journal.load()
         const { gasWei, tokens: funds } = await walletFunds(chain, trust, view, owner)
         const { output } = context
+        const last = await lastPositions({
+          files: context.files,
+          home: session.settings.home.value,
+        })
+        // An oracle that does not tell what it owes keeps nothing else back.
+        const deferred = await deferredPayouts(chain, trust, [owner]).catch((error: unknown) => {
+          if (error instanceof UnavailableError) return undefined
+          throw error
+        })
+        const stakesOf = ({ token }: Funds) => stakeSums(last, deferred, owner, token)
         const result = {
           owner,
           chain_id: trust.chain_id,
           permit2: trust.permit2,
           gas_balance: String(gasWei),
-          tokens: funds.map(fundsData),
+          tokens: funds.map((one) => ({ ...fundsData(one), ...stakesOf(one) })),
         }
         output.result('funds', result, () =>
           [
+            ...contestedLines(last, output.columns),
             fields(
               [
                 ['wallet', owner],
@@ -54,7 +72,7 @@ export const fundsCommand = (context: Context): Command =>
               ],
               output.columns,
             ),
-            ...funds.map((one) => fundsText(one, output.columns)),
+            ...funds.map((one) => fundsText(one, stakesOf(one), output.columns)),
           ].join('\n\n'),
         )
       })
@@ -81,18 +99,52 @@ function fundsData(funds: Funds) {
 /** Nobody counts what wallets mean as "unlimited". */
 const practicallyUnlimited = 2n ** 160n
 
-function fundsText(funds: Funds, columns: number): string {
+/** Raw units at the oracle: as the chain was last read, but for what it owes now. */
+interface StakeSums {
+  readonly bonded: string | null
+  readonly disputed: string | null
+  readonly claimable: string | null
+  /** RFC 3339: the oldest reading that these sums stand on. */
+  readonly positions_as_of: string | null
+}
+
+function stakeSums(
+  last: LastPositions,
+  payouts: readonly DeferredPayout[] | undefined,
+  owner: Address,
+  token: Address,
+): StakeSums {
+  const own = [...last.values()].filter((one) => one.wallet === owner && one.token === token)
+  const sum = (...states: readonly LastPosition['state'][]) =>
+    own
+      .filter(({ state }) => states.includes(state))
+      .reduce((raw, { bond, final_fee }) => raw + BigInt(bond ?? 0) + BigInt(final_fee ?? 0), 0n)
+  const [first = null] = own.map(({ as_of }) => as_of).sort()
+  const claimable = payouts?.reduce(
+    (raw, one) => (one.token === token ? raw + one.amountRaw : raw),
+    0n,
+  )
+  return {
+    bonded: first === null ? null : String(sum('open', 'awaiting_settlement')),
+    disputed: first === null ? null : String(sum('disputed', 'voting')),
+    claimable: claimable === undefined ? null : String(claimable),
+    positions_as_of: first,
+  }
+}
+
+function fundsText(funds: Funds, stakes: StakeSums, columns: number): string {
   const amount = (raw: bigint) =>
     amountText(String(raw), { symbol: funds.symbol, decimals: funds.decimals })
   const { claims, allowanceRaw, reservedRaw, balanceRaw } = funds
   const short =
     reservedRaw > balanceRaw
-      ? `short of ${amount(reservedRaw - balanceRaw)} for what is open`
+      ? `short of ${amount(reservedRaw - balanceRaw)} for open authorizations`
       : undefined
   const lacking =
     allowanceRaw < reservedRaw
-      ? 'the allowance does not cover what is open: `proposer funds approve`'
+      ? 'the allowance does not cover open authorizations: `proposer funds approve`'
       : undefined
+  const asOf = stakes.positions_as_of === null ? '' : ` (${timeText(stakes.positions_as_of)})`
   return fields(
     [
       ['token', `${funds.symbol} ${funds.token}`],
@@ -108,6 +160,16 @@ function fundsText(funds: Funds, columns: number): string {
         funds.spendableRaw === funds.freeRaw
           ? undefined
           : `${amount(funds.spendableRaw)} (within the allowance)`,
+      ],
+      ['bonded', stakes.bonded && `${amount(BigInt(stakes.bonded))} at the oracle${asOf}`],
+      ['disputed', stakes.disputed && `${amount(BigInt(stakes.disputed))}${asOf}`],
+      [
+        'claimable',
+        stakes.claimable === '0'
+          ? undefined
+          : stakes.claimable === null
+            ? 'not known: the node does not say what the oracle owes'
+            : `${amount(BigInt(stakes.claimable))}: \`proposer payouts claim\``,
       ],
       ['warning', short],
       ['warning', lacking],
@@ -226,6 +288,6 @@ function tokenOf(trust: Trust, named: string | undefined): Address {
   if (found !== undefined) return found
   const why = named === undefined ? 'several tokens are pinned' : `${named} is not a pinned token`
   throw new UsageError('token_needed', `${why}: ${trust.tokens.join(', ')}`, {
-    hint: 'name one of them with --token',
+    hint: 'choose one with --token',
   })
 }

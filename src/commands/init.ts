@@ -37,7 +37,7 @@ export const initCommand = (context: Context): Command =>
     .option('--approve <amount>', 'let Permit2 move this much, such as 15000usdc, or unlimited')
     .addHelpText(
       'after',
-      '\nAsks on a terminal for what no flag gives, and keeps what is there. The profile, gateway, node\nand account are those of --profile, --gateway, --rpc-url and --account.\n\nExamples:\n  proposer init\n  proposer init --profile polygon --gateway https://gateway.example --rpc-url https://polygon.example --account main --key-file ./key --password-file ./password --signed-proposer 0x1111111111111111111111111111111111111111 --approve 15000usdc --yes',
+      '\nPrompts for what no flag gives, and keeps what is already set. The profile, gateway, node\nand account are those of --profile, --gateway, --rpc-url and --account.\n\nExamples:\n  proposer init\n  proposer init --profile polygon --gateway https://gateway.example --rpc-url https://polygon.example --account main --key-file ./key --password-file ./password --signed-proposer 0x1111111111111111111111111111111111111111 --approve 15000usdc --yes',
     )
     .action(async (_own: unknown, command: Command) => {
       const flags = command.optsWithGlobals<InitFlags>()
@@ -50,7 +50,7 @@ export const initCommand = (context: Context): Command =>
       const profile = await chosenProfile(context, flags, tell)
       const setUp = settingUp(context, { ...flags, profile }, tell)
       await setUp.keep('gateway', 'Gateway URL: ', '--gateway <url>')
-      await setUp.keep('rpc-url', 'URL of a node of the chain, or Enter to go without: ')
+      await setUp.keep('rpc-url', 'URL of an RPC node (Enter to skip): ')
       await setUp.key()
       await setUp.trust()
       await setUp.approval()
@@ -115,7 +115,7 @@ function settingUp(context: Context, flags: InitFlags & { readonly profile: stri
           ? await askLine(context, question, flag ?? `--${key} <url>`)
           : ''
       if (value === '') return tell(key, 'skipped', 'not given')
-      await set(key, value, `kept in profile ${flags.profile}`)
+      await set(key, value, `saved in profile ${flags.profile}`)
     },
 
     async key() {

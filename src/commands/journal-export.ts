@@ -10,6 +10,7 @@ import {
 } from '../core/client/journal/authorizations.js'
 import type { JournalView } from '../core/client/journal/fold.js'
 import { instantOf, journalRow, originsOf } from '../core/client/journal/rows.js'
+import type { LastPosition, LastPositions } from '../core/client/positions/last-known.js'
 import type { Context } from './terminal/context.js'
 import { csvText } from './terminal/csv.js'
 import { jsonText } from './terminal/render.js'
@@ -17,6 +18,7 @@ import { jsonText } from './terminal/render.js'
 export const exportCommand = (
   context: Context,
   load: (command: Command) => Promise<JournalView>,
+  lastOf: (command: Command) => Promise<LastPositions>,
 ): Command =>
   new Command('export')
     .description('export authorizations as NDJSON or CSV, oldest first')
@@ -24,16 +26,26 @@ export const exportCommand = (
     .option('--reveal-signature', 'include payloads and their signatures')
     .addHelpText(
       'after',
-      '\nAmounts are raw token units, times UTC.\n\nExamples:\n  proposer journal export > journal.ndjson\n  proposer journal export --csv > journal.csv',
+      '\nAmounts are raw token units, times UTC. What became of executed proposals is as `proposer positions` last read it.\n\nExamples:\n  proposer journal export > journal.ndjson\n  proposer journal export --csv > journal.csv',
     )
     .action(async (own: { csv?: boolean; revealSignature?: boolean }, command: Command) => {
       const nowMs = context.clock.nowMs()
       const { authorizations, offers } = await load(command)
       const isRevealed = own.revealSignature === true
-      const rows = [...authorizations, ...offers].map((one) =>
-        isRevealed ? { ...rowOf(one, nowMs), payload: payloadOf(one) } : rowOf(one, nowMs),
+      const last = await lastOf(command)
+      const rows = [...authorizations, ...offers].map((one) => {
+        const row = rowOf(one, nowMs, last)
+        return isRevealed ? { ...row, payload: payloadOf(one) } : row
+      })
+      const unread = authorizations.filter(
+        ({ id, terminals }) =>
+          terminals.some(({ outcome }) => outcome === 'executed') && !isOver(last.get(id)),
       )
       const { output } = context
+      if (unread.length > 0)
+        output.note(
+          `note: ${unread.length} executed ${unread.length === 1 ? 'proposal has' : 'proposals have'} no settlement here; \`proposer positions\` reads the chain`,
+        )
       if (own.csv === true)
         return output.text(csvText(isRevealed ? [...columns, 'payload'] : columns, rows))
       if (output.mode === 'json')
@@ -48,17 +60,30 @@ const columns = (
   'journal_id signed_at question_id identifier client_ref proposer outcome price amount token ' +
   'nonce deadline round chain_id digest state reason code candidate_id received_at ' +
   'first_sent_at last_sent_at attempts last_class origins closed_at transaction_hash ' +
-  'event_index supersedes superseded_by'
+  'event_index supersedes superseded_by ' +
+  'position result disputed_at disputed_by settled_at payout reward position_as_of'
 ).split(' ')
 type Row = Readonly<Record<string, string | number | object | null>>
 
-function rowOf(one: JournaledAuthorization | Offer, nowMs: number): Row {
+/** Nothing of it changes any more. */
+const isOver = (position: LastPosition | undefined) => position?.state === 'settled'
+
+function rowOf(one: JournaledAuthorization | Offer, nowMs: number, positions: LastPositions): Row {
+  const {
+    state: position = null,
+    as_of: position_as_of = null,
+    new_round: _newRound,
+    ...settlement
+  } = positions.get(one.id) ?? {}
   const attempts = 'signed' in one ? one.attempts : []
   const [first, last] = [attempts[0], attempts.at(-1)]
   const { ended_at, ...row } = journalRow(one, nowMs)
   const executed = one.terminals.find(({ outcome }) => outcome === 'executed')
   const all: Row = {
+    ...settlement,
     ...row,
+    position,
+    position_as_of,
     first_sent_at: instantOf(first?.startedAtMs),
     last_sent_at: instantOf(last?.startedAtMs),
     attempts: attempts.length,

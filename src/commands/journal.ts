@@ -13,6 +13,11 @@ import {
 import { openJournal } from '../core/client/journal/journal.js'
 import { attemptRow, journalRow, originsOf } from '../core/client/journal/rows.js'
 import { verifyJournal } from '../core/client/journal/verify.js'
+import {
+  isContestedState,
+  type LastPositions,
+  lastPositions,
+} from '../core/client/positions/last-known.js'
 import { UsageError } from '../core/protocol/errors.js'
 import { answerText } from '../core/protocol/outcome-words.js'
 import { wholeNumber } from './hosting/foreground.js'
@@ -20,6 +25,7 @@ import { exportCommand } from './journal-export.js'
 import { addListFlags, type ListFlags, sinceMs } from './session/list-flags.js'
 import { type GlobalFlags, homeSetting } from './session/settings.js'
 import type { Context } from './terminal/context.js'
+import { contestedLines, positionText } from './terminal/position-text.js'
 import {
   ageText,
   amountText,
@@ -43,7 +49,13 @@ export const journalCommand = (context: Context): Command =>
     .addCommand(listCommand(context))
     .addCommand(showCommand(context))
     .addCommand(verifyCommand(context))
-    .addCommand(exportCommand(context, (command) => loadJournal(context, command)))
+    .addCommand(
+      exportCommand(
+        context,
+        (command) => loadJournal(context, command),
+        (command) => lastOf(context, command),
+      ),
+    )
 
 /** The states of an authorization, and how a closed one ended. */
 const states = [
@@ -65,6 +77,7 @@ const listCommand = (context: Context) =>
       const limit =
         own.limit === undefined ? undefined : wholeNumber('--limit', own.limit, 1, 1_000_000)
       const { authorizations, offers } = await loadJournal(context, command)
+      const last = await lastOf(context, command)
       const isAsked = ({ state, reason, identifier, question_id: id, signed_at }: Entry) =>
         (own.state === undefined || own.state === state || own.state === reason) &&
         (own.question === undefined || [identifier, id].includes(own.question)) &&
@@ -73,7 +86,7 @@ const listCommand = (context: Context) =>
         ...authorizations.filter((one) => own.open !== true || isOpen(one, nowMs)),
         ...offers.filter((one) => isOfferOpen(one, nowMs)),
       ]
-        .map((one) => entryOf(one, nowMs))
+        .map((one) => entryOf(one, nowMs, last))
         .filter(isAsked)
       const shown = limit === undefined ? found : found.slice(-limit)
       const { output } = context
@@ -86,7 +99,8 @@ const listCommand = (context: Context) =>
         if (shown.length === 0) return emptyText(authorizations.length, own)
         const older = found.length - shown.length
         return [
-          tableText(listColumns(nowMs), shown, output, own.wide),
+          ...contestedLines(last, output.columns),
+          tableText(listColumns(nowMs), shown, output, own.wide === true),
           ...(older === 0 ? [] : [`and ${older} older; --limit ${found.length} shows them`]),
         ].join('\n')
       })
@@ -96,9 +110,9 @@ type Entry = ReturnType<typeof entryOf>
 
 const listColumns = (nowMs: number): readonly Column<Entry>[] => [
   { head: 'journal id', cell: (one) => one.journal_id },
-  { head: 'state', cell: stateText, least: 7, colour: stateColour },
-  { head: 'answer', cell: answerOf, least: 3 },
-  { head: 'question', cell: (one) => one.identifier, least: 8 },
+  { head: 'state', cell: stateText, least: 8, colour: stateColour },
+  { head: 'answer', cell: answerOf, least: 8 },
+  { head: 'question', cell: (one) => one.identifier, least: 12 },
   { head: 'amount', cell: entryAmount, right: true, rank: 1 },
   {
     head: 'signed',
@@ -112,13 +126,22 @@ const listColumns = (nowMs: number): readonly Column<Entry>[] => [
   { head: 'question id', cell: (one) => one.question_id, wide: true },
 ]
 
-/** A closed one is told by how it ended, with the cause of a failure. */
-function stateText({ state, reason, code }: Entry): string {
+/** A closed one is told by how it ended, with the cause of a failure, or what became of its bond. */
+function stateText({ state, reason, code, position }: Entry): string {
   const word = (reason ?? state).replaceAll('_', ' ')
+  if (position !== null) {
+    const { state: standing, result } = position
+    // A bond that waits is no news, and "open" says something else in this list.
+    const told = isContestedState(standing) || standing === 'deferred' ? standing : result
+    return told ?? word
+  }
   return code === null || code === reason ? word : `${word}: ${code}`
 }
 
-function stateColour({ state, reason }: Entry): 'green' | 'red' | 'yellow' | 'cyan' | 'white' {
+function stateColour(entry: Entry): 'green' | 'red' | 'yellow' | 'cyan' | 'white' {
+  const { state, reason, position } = entry
+  if (position !== null && (isContestedState(position.state) || position.result === 'lost'))
+    return 'red'
   if (reason !== null) return reason === 'executed' ? 'green' : 'red'
   if (state === 'unknown' || state === 'conflict') return 'yellow'
   return state === 'accepted' ? 'cyan' : 'white'
@@ -143,14 +166,14 @@ const showCommand = (context: Context) =>
       const found =
         view.find(id) ?? view.byCandidate(id) ?? view.offers.find((one) => one.id === id)
       if (!found)
-        throw new UsageError('unknown_journal_id', `the journal holds no "${id}"`, {
-          hint: 'list what it holds with `proposer journal list`',
+        throw new UsageError('unknown_journal_id', `journal entry "${id}" not found`, {
+          hint: 'list the entries with `proposer journal list`',
         })
       const [attempts, body] =
         'signed' in found ? [found.attempts, found.signed.body] : [[], undefined]
       const revealed = own.revealSignature === true ? body : undefined
       const entry = {
-        ...entryOf(found, context.clock.nowMs()),
+        ...entryOf(found, context.clock.nowMs(), await lastOf(context, command)),
         attempts: attempts.map((one) => ({ ...attemptRow(one), sha256: one.start.sha256 })),
       }
       const shown =
@@ -177,9 +200,7 @@ const showCommand = (context: Context) =>
 
 const verifyCommand = (context: Context) =>
   new Command('verify')
-    .description(
-      'verify checksums and the rules of signing and sending; exit 74 names the damaged file, or rule and ids',
-    )
+    .description('verify checksums and the rules of signing and sending; exit 74 on damage')
     .addHelpText('after', '\nExample:\n  proposer journal verify')
     .action(async (_own: unknown, command: Command) => {
       const proof = await verifyJournal(context, homeOf(context, command))
@@ -205,6 +226,9 @@ async function loadJournal(context: Context, command: Command) {
   }
 }
 
+const lastOf = (context: Context, command: Command) =>
+  lastPositions({ files: context.files, home: homeOf(context, command) })
+
 function emptyText(held: number, { open, state, since, question }: ListFlags & { open?: boolean }) {
   if (held === 0) return 'the journal is empty'
   if (open === true && (state ?? since ?? question) === undefined)
@@ -213,7 +237,7 @@ function emptyText(held: number, { open, state, since, question }: ListFlags & {
 }
 
 /** As it is listed. An offer that has expired unsigned is shown as what it was. */
-function entryOf(one: JournaledAuthorization | Offer, nowMs: number) {
+function entryOf(one: JournaledAuthorization | Offer, nowMs: number, last: LastPositions) {
   const {
     supersedes: _supersedes,
     ended_at: _endedAt,
@@ -225,6 +249,7 @@ function entryOf(one: JournaledAuthorization | Offer, nowMs: number) {
     ...('signed' in one ? {} : { state: 'offered' as const, reason: null }),
     sent: 'signed' in one ? one.attempts.length : 0,
     origins: originsOf(one),
+    position: last.get(one.id) ?? null,
   }
 }
 
@@ -247,6 +272,7 @@ function entryText(entry: ReturnType<typeof entryOf>, columns: number): string {
       ['candidate', entry.candidate_id],
       ['sent to', entry.origins.length === 0 ? 'never sent' : entry.origins.join(', ')],
       ['replaced by', entry.superseded_by],
+      ['position', entry.position && positionText(entry.position)],
     ],
     columns,
   )

@@ -9,13 +9,14 @@ import {
   stateOf,
 } from '../core/client/journal/authorizations.js'
 import { openJournal } from '../core/client/journal/journal.js'
+import { isContestedState, lastPositions } from '../core/client/positions/last-known.js'
 import { homePaths } from '../core/io/home-paths.js'
 import { ProposerError } from '../core/protocol/errors.js'
 import { outcomeOf } from '../core/protocol/proposal.js'
 import { type GlobalFlags, resolveSettings, type Settings } from './session/settings.js'
 import type { Context } from './terminal/context.js'
 import { commandWithFlags, withFlags } from './terminal/hint-flags.js'
-import { publicUrl, shellWord, visible } from './terminal/render.js'
+import { fold, publicUrl, shellWord, visible } from './terminal/render.js'
 
 /** What is needed before a proposal can be made: how it is there, or the command that makes it. */
 interface Need {
@@ -42,7 +43,6 @@ export async function showNextSteps(
     const { hint } = error.meta
     return [visible(error.detail), ...(hint === undefined ? [] : [visible(withFlags(hint, argv))])]
   })
-  // Not folded: a command stays whole, to be pasted.
   const page = [
     'Propose answers to oracle questions, and run the gateway that executes them.',
     '',
@@ -51,10 +51,22 @@ export async function showNextSteps(
     'All commands:        proposer --help',
     'Flags and examples:  proposer <command> --help',
   ]
+  const columns = output.isTerminal ? output.columns : Number.POSITIVE_INFINITY
   const texts = page.map((line) =>
-    typeof line === 'string' ? line : line.label + commandWithFlags(line.command, argv),
+    typeof line === 'string'
+      ? fitted(line, columns)
+      : fitted(line.label + commandWithFlags(line.command, argv), columns, true),
   )
   output.text(`${texts.join('\n')}\n`)
+}
+
+/** Folded before its last column, else at blanks; a command stays whole, to be pasted. */
+function fitted(line: string, columns: number, isCommand = false): string {
+  if (line.length <= columns) return line
+  const [, label, last] = /^(.*\S) {2,}(\S.*)$/.exec(line) ?? []
+  if (label !== undefined) return `${label}\n    ${last}`
+  const [indent = ''] = /^ */.exec(line) ?? []
+  return isCommand ? line : indent + fold(line.trimStart(), columns - indent.length, indent)
 }
 
 async function pageLines(context: Context, flags: GlobalFlags): Promise<readonly Line[]> {
@@ -161,6 +173,11 @@ async function openSteps(context: Context, home: string): Promise<readonly Line[
   const steps: Line[] = []
   const step = (command: string, why: string) =>
     steps.push({ label: '  ', command }, `      ${why}`)
+  const contested = [...(await lastPositions({ files: context.files, home })).values()].filter(
+    ({ state }) => isContestedState(state),
+  )
+  if (contested.length > 0)
+    step('proposer positions --open', counted(contested, 'executed and disputed'))
   const unsent = of('unknown', 'deferred')
   if (unsent.length > 0)
     step(
@@ -178,7 +195,7 @@ async function openSteps(context: Context, home: string): Promise<readonly Line[
   if (accepted.length > 0)
     step('proposer poll --all', `${counted(accepted, 'admitted')}: follow to the end`)
   if (waiting.length > 0)
-    step('proposer journal list --open', counted(waiting, 'waiting for an outside signature'))
+    step('proposer journal list --open', counted(waiting, 'waiting for an external signature'))
   if (steps.length === 0)
     return [
       'Nothing is open in the journal. Propose:',

@@ -208,10 +208,10 @@ function wireOf(plan: BatchPlan, rows: Rows, budget: PlanBudget) {
 }
 
 const sourceText: Record<PlanBudget['source'], string> = {
-  flags: 'as the flags say',
-  learnt: 'as the gateway told',
-  default: 'the default; this gateway has not told its own',
-  local: 'in this process nothing is charged',
+  flags: 'from the flags',
+  learnt: 'reported by the gateway',
+  default: 'the default; this gateway has not reported its own',
+  local: 'an in-process gateway has no rate limit',
 }
 
 /**

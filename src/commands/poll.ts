@@ -33,7 +33,7 @@ export const pollCommand = (context: Context): Command =>
       'follow candidates until they are executed or failed; exit 7 if one failed, 8 on timeout',
     )
     .argument('[candidate-id...]', 'candidate ids; default: every accepted one in the journal')
-    .option('--all', 'every accepted candidate in the journal that is not done')
+    .option('--all', 'every unfinished candidate in the journal')
     // Its own refusal, with its own code, is older than the choices.
     .addOption(
       new Option('--until <stage>', 'stop when all have reached this stage')
@@ -123,11 +123,10 @@ function summaryOf({ candidates, missing, items }: PollResult) {
   }
 }
 
-const nothingText =
-  'nothing to poll: the journal holds no accepted candidate of this gateway that is not done'
+const nothingText = 'nothing to poll: the journal has no unfinished candidate of this gateway'
 
 function bothGiven(): UsageError {
-  return new UsageError('ids_and_all', '--all and candidate ids were both given', {
+  return new UsageError('ids_and_all', '--all and candidate ids cannot be used together', {
     hint: 'leave out --all or the ids',
   })
 }
@@ -136,7 +135,7 @@ function requireStage(text: string | undefined): Stage | undefined {
   if (text === undefined) return undefined
   const stage = stages.find((one) => one === text)
   if (stage !== undefined) return stage
-  throw new UsageError('bad_stage', `--until ${text} is no stage`, {
+  throw new UsageError('bad_stage', `--until ${text} is not a stage`, {
     hint: `give one of ${stages.join(', ')}`,
   })
 }

@@ -238,6 +238,16 @@ async function usage(
   return new UsageError('usage', detail, { hint })
 }
 
+/** What other tools call it. */
+const meant: Readonly<Record<string, string>> = {
+  propose: 'submit',
+  wallet: 'account',
+  setup: 'init',
+  login: 'init',
+  list: 'questions list',
+  ls: 'questions list',
+}
+
 /**
  * What commander does not see: a subverb without its verb, a subverb where there is a default one,
  * a value that is no choice.
@@ -256,6 +266,7 @@ async function ownGuess(
   if (stray === undefined) return ''
   if (code === 'commander.excessArguments') return didYouMean(nearest(stray, subverbs))
   if (code !== 'commander.unknownCommand' || path !== '') return ''
+  if (Object.hasOwn(meant, stray)) return didYouMean([meant[stray] ?? ''])
   return didYouMean(pathsTo(stray, await wholeProgram(context)))
 }
 

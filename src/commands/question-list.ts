@@ -1,7 +1,8 @@
 /** Where `proposer questions list` looks, and what each source cannot know (contract §6). */
 import { aggregating } from '../core/chain/aggregate.js'
 import { createRoundReader, type RegistryEntry } from '../core/chain/questions.js'
-import type { Contracts } from '../core/chain/round.js'
+import type { Contracts, Round } from '../core/chain/round.js'
+import type { Rules } from '../core/chain/rules.js'
 import { onChain } from '../core/chain/unavailable.js'
 import { roundFactsOf } from '../core/client/questions/facts.js'
 import {
@@ -15,7 +16,7 @@ import {
   unconfirmed,
 } from '../core/client/questions/listing.js'
 import { scanFacts } from '../core/client/questions/scan.js'
-import { chainNow } from '../core/client/trust/context.js'
+import { chainNow, rulesOf } from '../core/client/trust/context.js'
 import { contractsOf, type Trust } from '../core/client/trust/trust.js'
 import { yieldToEvents } from '../core/io/serving/load.js'
 import type { Chain, Hex, Markets } from '../core/ports.js'
@@ -36,6 +37,8 @@ export interface QuestionsAsked {
   /** The instant to look back to, by now; both Unix milliseconds. */
   readonly since: (nowMs: number) => number
   readonly limit: number
+  /** Takes clarifications by question id, as far as a chain tells them. */
+  readonly rules: Map<string, Rules> | undefined
 }
 
 export interface Found {
@@ -120,7 +123,7 @@ function defaultSource({ trust, chain, asked }: Search, hasMarkets: boolean): Qu
   if (Object.keys(trust.slugs).length > 0) return 'registry'
   throw new UsageError(
     'no_source',
-    'no node, no market API and no pinned slug tells of questions',
+    'no source of questions: no node, market API or pinned slug',
     'give --rpc-url <url>, --local <gateway.json> or --questions <file>',
   )
 }
@@ -130,7 +133,7 @@ function refuseClosing({ closingMs }: QuestionsAsked, source: QuestionSource): v
   if (closingMs === undefined) return
   throw new UsageError(
     'closing_unknown',
-    `--closing is not known to the source ${source}: only gamma tells when an event ends`,
+    `--closing requires --source gamma, not ${source}: only gamma knows when an event ends`,
     'add --source gamma, or leave out --closing',
   )
 }
@@ -175,16 +178,28 @@ async function confirm(
   limit = asked.limit,
 ) {
   const progress = context.output.progress(`asking for ${counted(candidates.length, 'question')}`)
+  const rounds: Round[] = []
   try {
-    return await onlyWanted(createRoundReader(chain, contracts), candidates, {
+    const found = await onlyWanted(createRoundReader(chain, contracts), candidates, {
       source,
       limit,
       isWanted,
+      onRound: (round) => rounds.push(round),
       signal: session.signal,
       onProgress: (done) => progress.update(`asked for ${done} of ${candidates.length} questions`),
     })
+    if (asked.rules !== undefined) await readAllRules(chain, rounds, asked.rules)
+    return found
   } finally {
     progress.stop()
+  }
+}
+
+async function readAllRules(chain: Chain, rounds: readonly Round[], into: Map<string, Rules>) {
+  const read = await Promise.all(rounds.map((round) => rulesOf(chain, round)))
+  for (const [at, { questionId }] of rounds.entries()) {
+    const rules = read[at]
+    if (rules !== undefined) into.set(questionId, rules)
   }
 }
 
@@ -233,10 +248,10 @@ async function fromChain(search: Search): Promise<Found> {
   return {
     ...{ questions, source: 'chain', since, leftOut: unseen },
     notes: [
-      `read from the chain since ${timeText(since)}; it tells neither when an event ends nor slugs that are not pinned`,
+      `read from the chain since ${timeText(since)}; it knows neither event ends nor slugs that are not pinned`,
       ...(unnamed === 0
         ? []
-        : [`${counted(unnamed, 'open round')} of requesters whose logs tell no question id`]),
+        : [`${counted(unnamed, 'open round')} of requesters whose logs have no question id`]),
       ...notes,
       ...moreNote(unseen),
     ],
@@ -290,7 +305,7 @@ async function fromRegistry(search: Search, entries: readonly RegistryEntry[]): 
   return {
     ...{ questions: shown, source: 'registry', since: null, leftOut },
     notes: [
-      'the gateway was asked about the pinned slugs: it tells open questions alone, without reward and earlier rounds; a node (--rpc-url) tells all',
+      'the gateway was asked about the pinned slugs: it reports open questions only, without reward and earlier rounds; a node (--rpc-url) reports all',
       ...moreNote(leftOut),
     ],
   }
@@ -311,10 +326,7 @@ async function registryOnChain(
   const leftOut = all.questions.length - questions.length
   return {
     ...{ questions, source: 'registry', since: null, leftOut },
-    notes: [
-      'the registry alone was looked at: what it does not name is not listed',
-      ...moreNote(leftOut),
-    ],
+    notes: ['only the registry was read; other questions are not listed', ...moreNote(leftOut)],
   }
 }
 

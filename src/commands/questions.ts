@@ -1,5 +1,6 @@
 /** The verb `questions`: what can be proposed now, from the chain, a registry or Polymarket's API. */
 import { Command, Option } from 'commander'
+import type { Rules } from '../core/chain/rules.js'
 import type { ListedQuestion, QuestionSource } from '../core/client/questions/listing.js'
 import { spanMs } from '../core/protocol/duration.js'
 import { UsageError } from '../core/protocol/errors.js'
@@ -19,6 +20,8 @@ export const questionsCommand = (context: Context): Command =>
     .addHelpText('after', '\nExample:\n  proposer questions list')
     .addCommand(listCommand(context))
 
+type ListedRules = ReadonlyMap<string, Rules>
+
 interface ListFlags extends SessionFlags {
   readonly source?: QuestionSource
   readonly questions?: string
@@ -37,7 +40,7 @@ const listCommand = (context: Context) =>
     .addOption(
       new Option(
         '--source <source>',
-        'where to look; default: registry with --local, else gamma where the profile has it, else chain',
+        'source to read; default: registry with --local, else gamma where the profile has it, else chain',
       ).choices(['registry', 'chain', 'gamma']),
     )
     .option('--questions <file>', 'read the registry from this questions.json')
@@ -51,7 +54,7 @@ const listCommand = (context: Context) =>
     .option('--gamma-url <url>', "Polymarket's market API")
     .addHelpText(
       'after',
-      '\nThe chain tells what was asked since --since, and neither slugs nor when an event ends.\nGamma tells both; a node (--rpc-url) confirms round, bond and state.\n\nExamples:\n  proposer questions list --rpc-url http://127.0.0.1:8545\n  proposer questions list --source gamma --closing 2h\n  proposer questions list --csv > today.csv',
+      '\nThe chain knows what was asked since --since, but neither slugs nor when an event ends.\nGamma knows both; a node (--rpc-url) confirms round, bond and state.\n\nExamples:\n  proposer questions list --rpc-url http://127.0.0.1:8545\n  proposer questions list --source gamma --closing 2h\n  proposer questions list --csv > today.csv',
     )
     .action(async (_own: unknown, command: Command) => {
       const flags = command.optsWithGlobals<ListFlags>()
@@ -60,6 +63,7 @@ const listCommand = (context: Context) =>
       since(0)
       const closingMs = flags.closing === undefined ? undefined : closingOf(flags.closing)
       await withSession(context, flags, async (session) => {
+        const rules = new Map<string, Rules>()
         const found = await findQuestions(context, session, {
           source: flags.source,
           questionsFile: flags.questions,
@@ -68,8 +72,9 @@ const listCommand = (context: Context) =>
           closingMs,
           since,
           limit,
+          rules: flags.csv === true ? rules : undefined,
         })
-        show(context, found, flags)
+        show(context, found, flags, rules)
       })
     })
 
@@ -83,13 +88,13 @@ function closingOf(text: string): number {
   )
 }
 
-function show(context: Context, found: Found, flags: ListFlags): void {
+function show(context: Context, found: Found, flags: ListFlags, rules: ListedRules): void {
   const { output } = context
   const { questions, source, notes, leftOut } = found
   const width = output.notesAreTerminal ? output.columns : Number.POSITIVE_INFINITY
   for (const note of notes) output.note(fold(`note: ${note}`, width, '  '))
   if (flags.csv === true) {
-    output.text(worksheetText(questions.map(sheetRow)))
+    output.text(worksheetText(questions.map((one) => sheetRow(one, rules))))
     return
   }
   const summary = { source, since: found.since, left_out: leftOut, notes }
@@ -102,7 +107,7 @@ function show(context: Context, found: Found, flags: ListFlags): void {
   output.result('questions', { questions, ...summary }, () =>
     questions.length === 0
       ? fold(emptyText(flags, found), output.columns)
-      : tableText(columns, questions, output, flags.wide),
+      : tableText(columns, questions, output, flags.wide === true),
   )
 }
 
@@ -112,8 +117,12 @@ function emptyText({ mine, all }: ListFlags, { since }: Found): string {
   return `no ${all === true ? '' : 'open '}question${back}`
 }
 
-const sheetRow = ({ question_id: identifier, token, ...row }: ListedQuestion) => ({
+const sheetRow = (
+  { question_id: identifier, token, ...row }: ListedQuestion,
+  rules: ListedRules,
+) => ({
   ...row,
+  rules: rules.get(identifier),
   identifier,
   units: token ?? undefined,
 })

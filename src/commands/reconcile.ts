@@ -3,7 +3,7 @@
  */
 import { Command } from 'commander'
 import { answerOf, labelOf } from '../core/client/journal/authorizations.js'
-import type { StakePosition } from '../core/client/wallet/position.js'
+import { isContestedState } from '../core/client/positions/last-known.js'
 import {
   type GatewayWord,
   type Reconciled,
@@ -18,7 +18,8 @@ import { identify } from './session/identify.js'
 import { requireIdentifier } from './session/question.js'
 import { type SessionFlags, withSession } from './session/session.js'
 import type { Context } from './terminal/context.js'
-import { dateText, fields, fold, shellWord, visible } from './terminal/render.js'
+import { nextLines, positionData } from './terminal/position-text.js'
+import { dateText, fields, fold, shellWord } from './terminal/render.js'
 
 export const reconcileCommand = (context: Context): Command =>
   new Command('reconcile')
@@ -29,7 +30,7 @@ export const reconcileCommand = (context: Context): Command =>
     .option('--dry-run', 'do not journal what finalized chain state proves')
     .addHelpText(
       'after',
-      '\nWorks with whatever is configured and says what it could not look at. Sends and signs nothing.\n\nExample:\n  proposer reconcile some-slug --rpc-url http://127.0.0.1:8545',
+      '\nWorks with whatever is configured and reports what it could not check. Sends and signs nothing.\n\nExample:\n  proposer reconcile some-slug --rpc-url http://127.0.0.1:8545',
     )
     .action(async (given: string, _own: unknown, command: Command) => {
       requireIdentifier(given)
@@ -77,7 +78,7 @@ export const reconcileCommand = (context: Context): Command =>
       })
     })
 
-function questionData({ questionId, chain, notLookedAt }: Reconciled) {
+function questionData({ questionId, chain, sharing, notLookedAt }: Reconciled) {
   const round = chain?.round
   return {
     question_id: questionId,
@@ -96,6 +97,10 @@ function questionData({ questionId, chain, notLookedAt }: Reconciled) {
           finalized_time: String(chain.finalized.timestamp),
         }
       : null,
+    shared_round: sharing.map(({ id, signed }) => ({
+      journal_id: id,
+      question_id: signed.questionId,
+    })),
     not_looked_at: notLookedAt,
   }
 }
@@ -119,19 +124,8 @@ function roundData(round: RoundStanding | undefined) {
   }
 }
 
-/** With the names that contract §9 gives the rows of `positions`. */
-const positionData = ({ state, result, terms, hasNewRound }: StakePosition) => ({
-  state,
-  result,
-  disputed_by: terms.disputer ?? null,
-  new_round: hasNewRound,
-  disputable_until: String(terms.disputableUntil),
-  bond: String(terms.bondRaw),
-  final_fee: String(terms.finalFeeRaw),
-})
-
 function entryData(entry: ReconciledEntry) {
-  const { id, state, record, authorization, standing, settled, position, next } = entry
+  const { id, state, record, authorization, standing, settled, next } = entry
   const { proposer, price, amount, nonce, deadline } = record.terms
   return {
     journal_id: id,
@@ -162,7 +156,10 @@ function entryData(entry: ReconciledEntry) {
         }
       : null,
     settled: settled ?? null,
-    position: position ? positionData(position) : null,
+    position: positionData(entry),
+    reward_fell: entry.rewardFell
+      ? { signed: String(entry.rewardFell.signedRaw), now: String(entry.rewardFell.nowRaw) }
+      : null,
     next: { action: next.action, text: next.text, command: next.command ?? null },
   }
 }
@@ -173,6 +170,9 @@ function gatewayData(word: GatewayWord | undefined) {
   const { status, submission, failure } = word.status
   return { status, submission, failure }
 }
+
+const hasContested = ({ position }: ReconciledEntry) =>
+  position !== undefined && isContestedState(position.state)
 
 interface Shown {
   readonly identifier: string
@@ -200,25 +200,40 @@ function textOf(found: Reconciled, { identifier, gateway, columns }: Shown): str
     ],
     columns,
   )
-  const blocks = found.entries.map((one) => entryText(one, columns))
-  if (blocks.length === 0) {
+  // Contested money comes first, before the question.
+  const contested = found.entries.filter(hasContested).map((one) => entryText(one, columns))
+  const blocks = found.entries
+    .filter((one) => !hasContested(one))
+    .map((one) => entryText(one, columns))
+  for (const { id, signed } of found.sharing)
+    blocks.push(
+      [
+        fold(
+          `${id} is open for question ${signed.questionId}, which shares this round: one proposal answers both`,
+          columns,
+        ),
+        `  proposer reconcile ${signed.questionId}`,
+      ].join('\n'),
+    )
+  if (found.entries.length === 0 && found.sharing.length === 0) {
     const next =
       proposal === undefined
         ? 'nothing is signed here, so nothing can be sent twice'
-        : 'nothing of this machine is under way'
+        : 'nothing is in progress on this machine'
     const command = `proposer context ${shellWord(identifier)}`
     blocks.push(
       [
-        'the journal holds nothing for this question',
-        fold(`next: ${next}; look at the question first`, columns, '  '),
+        fold('the journal holds nothing for this question', columns),
+        fold(`next: ${next}; check the question first`, columns, '  '),
         `  ${command}`,
       ].join('\n'),
     )
   }
   return [
+    ...contested,
     head,
     ...blocks,
-    ...found.notLookedAt.map((note) => fold(`not looked at: ${note}`, columns, '  ')),
+    ...found.notLookedAt.map((note) => fold(`not checked: ${note}`, columns, '  ')),
   ].join('\n\n')
 }
 
@@ -233,7 +248,7 @@ function proposalText(
 }
 
 function entryText(entry: ReconciledEntry, columns: number): string {
-  const { id, state, record, authorization, gateway, standing, settled, position, next } = entry
+  const { id, state, record, authorization, gateway, standing, settled, position } = entry
   const { proposer } = record.terms
   const why = 'reason' in state ? ` (${state.reason})` : ''
   const nonce = standing?.nonceSpentFinal
@@ -255,8 +270,7 @@ function entryText(entry: ReconciledEntry, columns: number): string {
     ],
     columns,
   )
-  const command = next.command === undefined ? [] : [`  ${visible(next.command)}`]
-  return [rows, fold(`next: ${next.text}`, columns, '  '), ...command].join('\n')
+  return [rows, ...nextLines(entry, columns)].join('\n')
 }
 
 function gatewayText(word: GatewayWord): string {

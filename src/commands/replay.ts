@@ -23,7 +23,7 @@ export const replayCommand = (context: Context): Command =>
     .action(async (ids: string[], _own: unknown, command: Command) => {
       const flags = command.optsWithGlobals<SessionFlags & DryRunFlag & { all?: boolean }>()
       if (flags.all === true && ids.length > 0) {
-        throw new UsageError('ids_and_all', '--all and journal ids were both given', {
+        throw new UsageError('ids_and_all', '--all and journal ids cannot be used together', {
           hint: 'leave out --all or the ids',
         })
       }
@@ -106,7 +106,7 @@ const skippedData = ({ authorization, reason, command }: Skipped) => ({
 const leftText = ({ journal_id: id, skipped, command }: ReturnType<typeof skippedData>): string =>
   skipped === 'superseded'
     ? `${id} has an unknown outcome and was replaced, so it is not sent; \`${command}\` makes sure that it can never execute`
-    : `${id} has failed and may still execute; \`${command}\` has it tried again`
+    : `${id} has failed and may still execute; \`${command}\` tries it again`
 
 function resultOf(result: SubmissionResult) {
   const { journalId, outcome, statusCode, authorization, error } = result

@@ -31,7 +31,7 @@ export const revokeCommand = (context: Context): Command =>
     )
     .addHelpText(
       'after',
-      '\nA proposal that is executed first is executed all the same: what became of each is read again in finalized state and journaled. Only then sign anew: `proposer submit <identifier> --outcome <p1|p2|p3>`, or at once with --supersede <journal-id>.\n\nExamples:\n  proposer revoke 6208acd7ce14-1 --rpc-url http://127.0.0.1:8545\n  proposer revoke 6208acd7ce14-1 6208acd7ce14-2 --print',
+      '\nA proposal that is executed first stays executed: the outcome of each is read from finalized state and journaled. Only then sign again: `proposer submit <identifier> --outcome <answer>`, or at once with --supersede <journal-id>.\n\nExamples:\n  proposer revoke 6208acd7ce14-1 --rpc-url http://127.0.0.1:8545\n  proposer revoke 6208acd7ce14-1 6208acd7ce14-2 --print',
     )
     .action(async (ids: string[], _own: unknown, command: Command) => {
       const flags = command.optsWithGlobals<TransactionFlags>()
@@ -43,17 +43,15 @@ export const revokeCommand = (context: Context): Command =>
           flags.print === true ? await session.chain() : await requireChain(session, 'revoke')
         const plan = await planRevocations(parts, ids, chain)
         const transactions = plan.revocations.map(({ transaction }) => transaction)
-        for (const id of plan.spent) output.note(`note: the nonce of ${id} is spent already`)
+        for (const id of plan.spent) output.note(`note: the nonce of ${id} is already spent`)
         if (flags.print === true || chain === undefined) {
           printTransactions(context, trust.chain_id, plan.owner, transactions)
           output.note(
-            `note: once it is mined and final, ${reconcileText(plan.questionIds)} journals what became of it`,
+            `note: once it is mined and final, ${reconcileText(plan.questionIds)} journals the outcome`,
           )
           return
         }
-        output.note(
-          'note: a proposal that is executed before this is mined is executed all the same',
-        )
+        output.note('note: a proposal that is executed before this is mined stays executed')
         const sent =
           transactions.length === 0
             ? []

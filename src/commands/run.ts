@@ -55,6 +55,7 @@ export const runCommand = (context: Context): Command =>
           const opened = await openBatch(context, session, flags, source, {
             ...(asks ? {} : { tell: signingText(gateway.origin) }),
             // More than are kept would be paid for twice.
+            findings: asks,
             sums: ({ intents }, hasChain) => asks || hasChain || intents <= keptContexts,
           })
           const { fingerprint } = opened.count
@@ -147,7 +148,8 @@ async function savedRows({ clock }: Context, { parts, rows, count }: Opened): Pr
 
 /**
  * Nothing is signed while a check fails, but for gateway and node that do not answer: without them
- * nothing can be signed, and rows say so themselves. UsageError `doctor_found_faults`.
+ * nothing can be signed, and rows say so themselves. UsageError `doctor_found_faults`,
+ * `implementation_changed`.
  */
 function refuseFaults(checks: readonly Finding[]): void {
   const failed = checks.filter(
@@ -155,6 +157,8 @@ function refuseFaults(checks: readonly Finding[]): void {
   )
   const [first] = failed
   if (first === undefined) return
+  if (failed.every(({ id }) => id === 'implementation'))
+    throw new UsageError('implementation_changed', first.detail, first.fix)
   const ids = [...new Set(failed.map(({ id }) => id))].join(', ')
   throw new UsageError(
     'doctor_found_faults',
@@ -180,7 +184,11 @@ async function planOf(
   { parts, count }: Opened,
   { saved, sums }: { readonly saved: Saved; readonly sums: Sums | undefined },
 ) {
-  const { toSign, toSend, signedBefore } = saved
+  const { toSend, signedBefore } = saved
+  // Rows that nothing can be signed for count nothing in the sums: each says why in the report.
+  const toSign = sums?.rows ?? saved.toSign
+  const blocked = saved.toSign - toSign
+  const rest = blocked === 0 ? '' : `, ${blocked} that cannot be signed`
   const items = {
     contextItems: parts.contextsAreFree ? 0 : toSign,
     submitItems: toSign + toSend,
@@ -189,10 +197,20 @@ async function planOf(
   const { wire, text } = await forecastText(context, session.settings, items, count.rows)
   const totals = sums && [...sums.totals].map(([token, raw]) => ({ token, amount: String(raw) }))
   return {
-    data: { ...wire, to_sign: toSign, signed_before: signedBefore, totals: totals ?? null },
+    data: {
+      ...wire,
+      to_sign: toSign,
+      signed_before: signedBefore,
+      blocked,
+      totals: totals ?? null,
+      findings: sums?.findings ?? null,
+    },
     text: fields(
       [
-        ['plan', `${counted(count.rows, 'row')}: ${toSign} to sign, ${signedBefore} signed before`],
+        [
+          'plan',
+          `${counted(count.rows, 'row')}: ${toSign} to sign, ${signedBefore} signed before${rest}`,
+        ],
         [
           'bonds',
           sums === undefined || sums.totals.size === 0

@@ -8,7 +8,7 @@ import { dirname, join } from 'node:path'
 import { Command } from 'commander'
 import { coinOf } from '../core/chain/profiles.js'
 import type { DevChain, DevDescription } from '../core/devchain/dev-chain.js'
-import { configure, refuseBadAssignments } from '../core/host/config-file.js'
+import { configure, refuseBadAssignments, storeNote } from '../core/host/config-file.js'
 import type { FaultBench } from '../core/host/fault-bench.js'
 import type { ServeCheckOptions } from '../core/host/serve-check.js'
 import type { RunningServer } from '../core/host/server.js'
@@ -19,14 +19,20 @@ import type { FaultScript } from '../core/io/serving/fault-script.js'
 import { exit, UnavailableError, UsageError } from '../core/protocol/errors.js'
 import type { LogLevel } from '../core/protocol/log-level.js'
 import { programVersion } from '../core/protocol/version.js'
-import { noteDevSession, portNumber, unlessStopped, wholeNumber } from './hosting/foreground.js'
+import {
+  noteDevSession,
+  oracleOption,
+  portNumber,
+  unlessStopped,
+  wholeNumber,
+} from './hosting/foreground.js'
 import { logLevelOf, notesAsLog } from './hosting/log-notes.js'
 import { openStatus } from './hosting/terminal-status.js'
 import { executorKeyOf } from './session/executor-key.js'
 import { readOwnJson } from './session/inputs.js'
 import { type GlobalFlags, homeSetting } from './session/settings.js'
 import type { Context } from './terminal/context.js'
-import { visible } from './terminal/render.js'
+import { fold, visible } from './terminal/render.js'
 
 interface ServeFlags extends GlobalFlags {
   readonly executorAccount?: string
@@ -36,6 +42,7 @@ interface ServeFlags extends GlobalFlags {
   readonly port?: string
   readonly host?: string
   readonly questions?: string
+  readonly oracle?: string
   readonly set: readonly string[]
   readonly check?: boolean
   readonly log?: boolean
@@ -46,15 +53,15 @@ interface ServeFlags extends GlobalFlags {
 const gather = (value: string, before: readonly string[]) => [...before, value]
 
 const faultsHelp = `
-A fault script is {"rules": [{"on": …, "do": …}, …]}. Each rule counts the calls it is about, and fires at those it names.
+A fault script is {"rules": [{"on": …, "do": …}, …]}. Each rule counts the calls that match it, and fires at those it selects.
 
-"on", which calls: a route, and where wanted a question and a count:
+"on", which calls: a route, optionally a question and a count:
   {"route": "submit"}
       or status, signing-data, eligibility, batch submit, batch status, batch signing-data, any
   {…, "question": "some-slug"}
       for one question only
   {…, "nth": 2}
-      or "every": 3, or "from": 2, "to": 5; without it every call
+      or "every": 3, or "from": 2, "to": 5; default: every call
 
 "do", what happens; "when" is "before" or "after" the gateway has dealt with the call:
   {"act": "drop", "when": "after"}
@@ -84,6 +91,7 @@ export const serveCommand = (context: Context): Command =>
     .option('--port <number>', 'port to listen on; 0 picks free ports')
     .option('--host <address>', 'address to listen on; beyond loopback put a TLS proxy in front')
     .option('--questions <number>', 'with --dev: number of example questions; default: 12')
+    .addOption(oracleOption('with --dev: '))
     .option('--faults <script.json>', 'with --dev: inject the faults of a script, to test a client')
     .option(
       '--set <key=value>',
@@ -158,12 +166,17 @@ const contradictions: readonly (readonly [
 ])[] = [
   [
     ({ dev, faults }) => dev !== true && faults !== undefined,
-    '--faults has no meaning without --dev: no real gateway fails on purpose',
+    '--faults requires --dev',
     'add --dev',
   ],
   [
     ({ dev, questions }) => dev !== true && questions !== undefined,
-    '--questions has no meaning without --dev',
+    '--questions requires --dev',
+    'leave it out, or add --dev',
+  ],
+  [
+    ({ dev, oracle }) => dev !== true && oracle !== undefined,
+    '--oracle requires --dev',
     'leave it out, or add --dev',
   ],
   [
@@ -173,13 +186,13 @@ const contradictions: readonly (readonly [
   ],
   [
     ({ dev, config }) => dev === true && config !== undefined,
-    '--dev makes its own configuration, so --config has no place beside it',
+    '--dev and --config cannot be used together',
     'leave one of them out',
   ],
   [
     ({ dev, set }) => dev === true && set.some((one) => /^store\s*=/.test(one)),
-    '--dev uses a temporary store, so --set store has no place beside it',
-    'use --config for a store that stays',
+    '--dev uses a temporary store and does not take --set store',
+    'use --config for a permanent store',
   ],
 ]
 
@@ -206,7 +219,9 @@ function crashLoudly(context: Context): void {
  * The chain and the folder of `--dev` end with it. When it is killed the chain goes too, because
  * its keeper watches a pipe of ours.
  */
-async function serveDev(context: Context, served: Served, flags: ServeFlags): Promise<void> {
+async function serveDev(outer: Context, served: Served, flags: ServeFlags): Promise<void> {
+  // The store that the environment names is not one for a chain that is thrown away.
+  const context = { ...outer, storeUrlFile: undefined }
   const questions = wholeNumber('--questions', flags.questions ?? '12', 0, 10_000)
   // All is judged before a chain is started for it.
   const script = flags.faults === undefined ? undefined : await faultScript(context, flags.faults)
@@ -215,8 +230,12 @@ async function serveDev(context: Context, served: Served, flags: ServeFlags): Pr
   try {
     const folder = await mkdtemp(join(tmpdir(), 'proposer-serve-'))
     closers.add(() => rm(folder, { recursive: true, force: true }))
-    const { startDevChain, writeDevFolder } = await import('../core/devchain/dev-chain.js')
-    const chain = await startDevChain({ questions }).catch(unlessStopped(context.signal))
+    const { startDevChain } = await import('../core/devchain/dev-chain.js')
+    const { writeDevFolder } = await import('../core/devchain/dev-folder.js')
+    const chain = await startDevChain({
+      questions,
+      ...(flags.oracle && { oracle: flags.oracle }),
+    }).catch(unlessStopped(context.signal))
     if (chain === undefined) return
     closers.add(chain.stop)
     await writeDevFolder(folder, chain.description)
@@ -248,6 +267,8 @@ async function run(context: Context, path: string, served: Served): Promise<void
   const live = served.quiet ? undefined : await openStatus(context)
   const { startServer } = await import('../core/host/server.js')
   const loaded = await configure(context, path, served)
+  const elsewhere = storeNote(loaded)
+  if (elsewhere !== undefined) output.note(elsewhere)
   const server = await startServer(faults?.machine ?? context, loaded, {
     executorKey: served.executorKey,
     version: programVersion,
@@ -286,13 +307,11 @@ async function run(context: Context, path: string, served: Served): Promise<void
       else print()
     }
     if ((await over) === 'chain' && !signal.aborted)
-      throw new UnavailableError('dev_chain_ended', 'the dev chain ended by itself', {
+      throw new UnavailableError('dev_chain_ended', 'the dev chain exited unexpectedly', {
         hint: 'start `proposer serve --dev` again',
       })
     leaveSoon(drainMs, exit.done)
-    await status?.end(
-      'draining: calls in flight are answered, for 10 s at most; Ctrl-C again ends it at once',
-    )
+    await status?.end('draining calls in flight for up to 10 s; press Ctrl-C again to stop now')
   } finally {
     await status?.end('stopping')
     await server.close()
@@ -329,16 +348,17 @@ function announce(
     return
   }
   const metrics = metrics_url === undefined ? '' : `, metrics ${metrics_url}`
-  output.text(`ready ${url} (admin ${adminUrl}${metrics}, pid ${pid})\n`)
+  const ready = `ready ${url} (admin ${adminUrl}${metrics}, pid ${pid})`
+  output.text(`${output.isTerminal ? fold(ready, output.columns, '  ') : ready}\n`)
   if (dev) noteDevSession(output, folder, url, dev)
 }
 
 async function check(context: Context, path: string, served: Served): Promise<void> {
-  const [{ checkGateway }, { findingsText, checkReport }] = await Promise.all([
+  const [{ checkGateway }, { findingsText, checkReport, withPastedFixes }] = await Promise.all([
     import('../core/host/serve-check.js'),
     import('./hosting/findings-text.js'),
   ])
-  const findings = await checkGateway(context, path, served)
+  const findings = withPastedFixes(context, await checkGateway(context, path, served))
   const report = checkReport(findings)
   context.output.result('check', report, () => findingsText(findings, context.output))
   const [first, ...others] = report.faults

@@ -78,7 +78,7 @@ export const signCommand = (context: Context): Command =>
           await session.account.address(),
           session,
         )
-        if (flags.dryRun === true) return showPreview(context, parts, intent)
+        if (flags.dryRun === true) return showPreview(context, session, flags, parts, intent)
         if (flags.typedData === true)
           return giveTypedData(context, flags, identifier, await offerTypedData(parts, intent))
         await showSigned(context, flags, identifier, await authorize(parts, intent), settled)
@@ -115,6 +115,7 @@ async function showSigned(
     label: labelOf(record),
     reused: signed.reused,
     unchecked: uncheckedOf(record),
+    rules: record.rules ?? null,
     ...(settled.length === 0 ? {} : { settled: settledData(settled) }),
   }
   output.result('signed', result, () =>
@@ -158,7 +159,7 @@ async function giveTypedData(
   if (output.mode === 'human' && (flags.output === undefined || flags.output === '-')) {
     output.text(text)
     output.note(
-      `${id}${reused ? ', given out before,' : ''} waits for the signature of ${offered.terms.proposer}; bring it with \`${next}\``,
+      `${id}${reused ? ', given out before,' : ''} waits for the signature of ${offered.terms.proposer}; attach it with \`${next}\``,
     )
     return
   }
@@ -171,11 +172,12 @@ async function giveTypedData(
     typed_data: typedData,
     reused,
     unchecked: uncheckedOf(offered),
+    rules: offered.rules ?? null,
   }
   output.result('typed-data', result, () =>
     fields(
       [
-        [reused ? 'given out before' : 'given out', id],
+        [reused ? 'issued before' : 'issued', id],
         ['question', offered.questionId],
         ['proposer', offered.terms.proposer],
         ['digest', offered.digest],
@@ -203,7 +205,7 @@ async function bringBack(
   ) {
     throw new UsageError(
       'flag_without_meaning',
-      '--signature brings back an answer to typed data that says everything already',
+      '--signature belongs to saved typed data, which already has all terms',
       {
         hint: 'leave out the flags that say what to sign; --proposer, --outcome and --rpc-url may stay',
       },

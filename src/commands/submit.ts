@@ -39,6 +39,7 @@ import {
 
 interface SubmitFlags extends IntentFlags {
   readonly wait?: boolean
+  readonly verbose?: boolean
 }
 
 export const submitCommand = (context: Context): Command =>
@@ -49,15 +50,17 @@ export const submitCommand = (context: Context): Command =>
         .argument('<identifier>', 'question id, slug or Polymarket URL')
         .argument('[payload]', 'a signed payload, - for stdin')
         .option('--wait', 'wait until the candidate is executed or failed')
-        .option('--details', 'show all that is signed and all that is answered'),
+        .option('--details', 'show everything that is signed and returned; --verbose implies it'),
     ),
   )
     .addHelpText(
       'after',
-      '\nExit 6 says the outcome is unknown: run `proposer replay`, never sign again.\n\nExamples:\n  proposer submit some-slug --outcome p2 --wait\n  proposer submit some-slug payload.json',
+      '\nExit 6: the outcome is unknown. Run `proposer replay`; never sign again.\n\nExamples:\n  proposer submit some-slug --outcome p2 --wait\n  proposer submit some-slug payload.json',
     )
     .action(async (given: string, payload: string | undefined, _own: unknown, command: Command) => {
-      const flags = command.optsWithGlobals<SubmitFlags>()
+      const options = command.optsWithGlobals<SubmitFlags>()
+      const details = options.details === true || options.verbose === true
+      const flags = { ...options, details }
       requireIdentifier(given)
       if (payload === undefined) await parseIntent(context, given, flags, '0x')
       else refuseSigningFlags(flags)
@@ -76,13 +79,9 @@ function refuseSigningFlags(flags: SubmitFlags): void {
   const given = signingFlags.find((flag) => flags[flag] !== undefined)
   if (given === undefined) return
   const name = `--${given.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)}`
-  throw new UsageError(
-    'flag_without_meaning',
-    `${name} has no meaning for a payload that is already signed`,
-    {
-      hint: `leave out ${name}, or leave out the payload to have a new one signed`,
-    },
-  )
+  throw new UsageError('flag_without_meaning', `${name} cannot be used with a signed payload`, {
+    hint: `leave out ${name}, or leave out the payload to have a new one signed`,
+  })
 }
 
 async function submit(
@@ -103,8 +102,10 @@ async function submit(
       ? await parseIntent(context, identifier, flags, await session.account.address(), session)
       : undefined
   if (flags.dryRun === true) {
-    if (intent)
-      return showPreview(context, await authorizeParts(context, session, flags, identifier), intent)
+    if (intent) {
+      const parts = await authorizeParts(context, session, flags, identifier)
+      return showPreview(context, session, flags, parts, intent)
+    }
     return showPayload(context, session, identifier, body ?? '')
   }
   const trust = await session.trust()
@@ -128,13 +129,12 @@ async function submit(
     progress.stop()
     isShown = true
   }
-  const shown = { ...flags, details: flags.details === true }
   try {
     result = intent
       ? await submitIntent(
           {
             ...parts,
-            ...(await quietWhileSigning(context, session, shown, identifier, beforeSigning)),
+            ...(await quietWhileSigning(context, session, flags, identifier, beforeSigning)),
           },
           intent,
           options,
@@ -236,9 +236,9 @@ function stillPending(
   if (error.code !== 'no_status') return error
   return new PendingError(
     'still_pending',
-    `candidate ${id} was ${status ?? 'not yet looked at'} when it was admitted; ${error.detail}`,
+    `candidate ${id} was ${status ?? 'not checked yet'} when it was admitted; ${error.detail}`,
     {
-      hint: `go on with \`proposer poll ${id}\``,
+      hint: `continue with \`proposer poll ${id}\``,
       retryable: true,
     },
   )

@@ -11,7 +11,7 @@ import { confirm, readInput } from './session/inputs.js'
 import type { Session } from './session/session.js'
 import type { Context } from './terminal/context.js'
 import { showDryRun } from './terminal/dry-run.js'
-import { fields, fold, visible } from './terminal/render.js'
+import { fields, fold, foldAround, visible } from './terminal/render.js'
 
 /**
  * How pins are written. `fromOutside`: a person has to agree. `onlyAdds`: what would change a pin
@@ -50,14 +50,14 @@ export async function write(
   const shown = [
     trustText(before === undefined ? trust : more, output.columns),
     ...(replacing === undefined ? [] : [fold(visible(replacing), output.columns)]),
-    ...changed.map((line) => visible(`changes ${line}`)),
-    ...added.map((line) => visible(`adds ${line}`)),
+    ...changed.map((line) => fold(`changes ${line}`, output.columns, '  ')),
+    ...added.map((line) => fold(`adds ${line}`, output.columns, '  ')),
   ].join('\n')
   const replaces = damage !== undefined || changed.length > 0
   if (writing.isDryRun) {
     if (output.mode === 'human') output.warn(shown)
     const verb = replaces ? 'replace' : before === undefined ? 'write' : 'add to'
-    const would = isNews ? `${verb} ${path}` : `leave ${path} as it is`
+    const would = isNews ? `${verb} ${path}` : `leave ${path} unchanged`
     return showDryRun(context, would, { path, replaces, ...trust, changed, added })
   }
   if (isNews && (writing.fromOutside === true || replaces)) {
@@ -75,11 +75,13 @@ export async function write(
   }
   const done = isNews
     ? `pinned in ${visible(path)}`
-    : `all of it is pinned in ${visible(path)} already`
-  output.result(
-    'trust',
-    { path, ...trust, changed, added },
-    () => `${done}; verify it with \`proposer trust verify --rpc-url <url>\``,
+    : `everything is already pinned in ${visible(path)}`
+  output.result('trust', { path, ...trust, changed, added }, () =>
+    foldAround(
+      `${done}; verify it with \`proposer trust verify --rpc-url <url>\``,
+      output.columns,
+      '  ',
+    ),
   )
 }
 
@@ -91,8 +93,8 @@ export function refuseChanges(changed: readonly string[]): void {
   if (changed.length === 0) return
   throw new UsageError(
     'pins_would_change',
-    `trust pin only adds, and this would change what is pinned: ${changed.join('; ')}`,
-    'trust it only if a source of your own says the same; `proposer trust init` with the same question, or --from <file>, changes pins',
+    `trust pin only adds pins, and this would change some: ${changed.join('; ')}`,
+    'trust it only if an independent source confirms it; `proposer trust init` with the same question, or --from <file>, changes pins',
   )
 }
 
@@ -139,7 +141,7 @@ export function firstJson(text: string, path: string): unknown {
   }
   throw new UsageError(
     'input_not_json',
-    `${path === '-' ? 'stdin' : path} holds no JSON`,
+    `${path === '-' ? 'stdin' : path} is not JSON`,
     'give a trust.json, or what `proposer serve --dev --json` or `proposer devchain --json` printed',
   )
 }
@@ -150,12 +152,19 @@ export function trustText(trust: ProfilePins, columns: number): string {
     [
       ['chain', String(trust.chain_id)],
       ['permit2', trust.permit2],
-      ['signed proposer', trust.signed_proposer ?? 'missing: no public source names it'],
+      ['signed proposer', trust.signed_proposer ?? 'missing: no public source lists it'],
       ...trust.oracles.map((address) => ['oracle', address] as const),
       ...trust.requesters.map(
         ({ address, kind }) => ['requester', `${address} (${kind})`] as const,
       ),
       ...trust.tokens.map((address) => ['token', address] as const),
+      ...Object.entries(trust.implementations ?? {}).map(
+        ([address, { implementation }]) =>
+          [
+            'code',
+            `${address} runs ${implementation === address ? 'its own' : implementation}`,
+          ] as const,
+      ),
       ...Object.entries(trust.slugs).map(([slug, id]) => ['slug', `${slug} ${id}`] as const),
     ],
     columns,

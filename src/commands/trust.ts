@@ -4,11 +4,16 @@ import { unconfirmedAmong } from '../core/chain/profiles.js'
 import { requesterKinds } from '../core/chain/round.js'
 import { type TrustFinding, verifyTrust } from '../core/checks/trust.js'
 import { chainNow } from '../core/client/trust/context.js'
+import {
+  howToRepin,
+  implementationsNow,
+  nothingPinned,
+} from '../core/client/trust/implementations.js'
 import { type ProfilePins, profilePins, wholePins } from '../core/client/trust/profile-pins.js'
 import { parseTrust, type Trust } from '../core/client/trust/trust-file.js'
 import { mergePins } from '../core/client/trust/trust-merge.js'
 import { givenAddress } from '../core/protocol/address.js'
-import { UsageError } from '../core/protocol/errors.js'
+import { ProposerError, UsageError } from '../core/protocol/errors.js'
 import { readInput } from './session/inputs.js'
 import { builtInPins, type Session, type SessionFlags, withSession } from './session/session.js'
 import type { Context } from './terminal/context.js'
@@ -48,10 +53,10 @@ const showCommand = (context: Context) =>
         }
         const name = profile.value
         if (builtIn.signed_proposer === null) {
-          const how = `\`proposer trust init --profile ${name} --signed-proposer 0x…\` pins it, and all else with it`
+          const how = `\`proposer trust init --profile ${name} --signed-proposer 0x…\` pins it and everything else`
           output.warning(
             'signed_proposer_needed',
-            `signed_proposer is missing, because no public source names it: ${how}`,
+            `signed_proposer is missing: no public source lists it; ${how}`,
           )
         }
         warnUnconfirmed(context, name, builtIn)
@@ -96,10 +101,10 @@ const initCommand = (context: Context) =>
       '--signed-proposer <address>',
       'with a built-in profile: the SignedProposer of your operator',
     )
-    .addOption(kindOption('of the requester, where the gateway is asked'))
+    .addOption(kindOption('kind of the requester, if the gateway is asked'))
     .addHelpText(
       'after',
-      '\nWhat a gateway names is only as good as the gateway: compare it with a source of your own.\n\nExamples:\n  proposer trust init --from ready.json\n  proposer trust init some-slug --gateway https://gateway.example\n  proposer trust init --profile polygon --signed-proposer 0x8ba1f109551bd432803012645ac136ddd64dba72',
+      '\nPins from a gateway are only as good as the gateway: compare them with an independent source.\n\nExamples:\n  proposer trust init --from ready.json\n  proposer trust init some-slug --gateway https://gateway.example\n  proposer trust init --profile polygon --signed-proposer 0x8ba1f109551bd432803012645ac136ddd64dba72',
     )
     .action(async (identifier: string | undefined, _own: unknown, command: Command) => {
       const flags = command.optsWithGlobals<InitFlags>()
@@ -113,8 +118,8 @@ const initCommand = (context: Context) =>
         )
       }
       await withSession(context, { ...flags, makesProfile: true }, async (session) => {
-        const writeAs = (pins: Trust, fromOutside: boolean) =>
-          write(context, session, pins, { fromOutside, isDryRun })
+        const writeAs = async (pins: Trust, fromOutside: boolean) =>
+          write(context, session, await withCode(context, session, pins), { fromOutside, isDryRun })
         if (from !== undefined) return writeAs(await fromFile(context, from), false)
         if (identifier !== undefined)
           return writeAs((await pinsOfQuestion(session, identifier, kind)).pins, true)
@@ -131,6 +136,20 @@ const initCommand = (context: Context) =>
       })
     })
 
+/** With a node of their chain, what oracles and tokens run is pinned too; else that is told. */
+async function withCode({ output }: Context, session: Session, pins: Trust): Promise<Trust> {
+  const chain = await session.chain()
+  if (chain === undefined || pins.implementations !== undefined) return pins
+  try {
+    await chainNow(chain, pins, session.ports.clock)
+    return { ...pins, implementations: await implementationsNow(chain, pins) }
+  } catch (error) {
+    if (!(error instanceof ProposerError)) throw error
+    output.warning('implementations_unpinned', `${nothingPinned} (${error.detail})`)
+    return pins
+  }
+}
+
 interface PinFlags extends SessionFlags, DryRunFlag {
   readonly requester?: string
   readonly kind?: string
@@ -141,19 +160,16 @@ interface PinFlags extends SessionFlags, DryRunFlag {
 const pinCommand = (context: Context) =>
   new Command('pin')
     .description('add pins: what a question needs, or a requester, an oracle or a token')
-    .argument(
-      '[identifier]',
-      'pin what this question needs, and its slug; a Polymarket URL will do',
-    )
-    .option('--requester <address>', 'a contract that asks questions; with its --kind')
+    .argument('[identifier]', 'question id, slug or Polymarket URL to pin, with all it needs')
+    .option('--requester <address>', 'contract that asks questions; requires --kind')
     .addOption(kindOption('of the requester'))
-    .option('--oracle <address>', 'an oracle that it asks')
-    .option('--token <address>', 'a token that bonds are paid in')
+    .option('--oracle <address>', 'oracle that it asks')
+    .option('--token <address>', 'token that bonds are paid in')
     .option('--gamma-url <url>', "Polymarket's market API, which knows slugs")
     .option(...dryRunOption)
     .addHelpText(
       'after',
-      '\nShows what is added and asks; with a node (--rpc-url) the chain confirms it first.\nNothing that is pinned is dropped or changed: only trust init changes a pin.\n\nExamples:\n  proposer trust pin some-slug --gateway https://gateway.example\n  proposer trust pin --requester 0x8ba1f109551bd432803012645ac136ddd64dba72 --kind uma-ctf-adapter --yes',
+      '\nShows what is added and asks for confirmation; a node (--rpc-url) checks it on the chain first.\nExisting pins stay as they are: only trust init changes a pin.\n\nExamples:\n  proposer trust pin some-slug --gateway https://gateway.example\n  proposer trust pin --requester 0x8ba1f109551bd432803012645ac136ddd64dba72 --kind uma-ctf-adapter --yes',
     )
     .action(async (identifier: string | undefined, _own: unknown, command: Command) => {
       const { requester, kind, oracle, token, ...flags } = command.optsWithGlobals<PinFlags>()
@@ -168,7 +184,7 @@ const pinCommand = (context: Context) =>
       if (lacksPartner && (requester ?? kind) !== undefined)
         throw new UsageError(
           'kind_needed',
-          '--requester and --kind belong together',
+          '--requester and --kind must be used together',
           `add --kind ${requesterKinds.join(' or --kind ')}`,
         )
       await withSession(context, flags, async (session) => {
@@ -243,9 +259,21 @@ const member = (json: unknown, key: string): unknown =>
 const verifyCommand = (context: Context) =>
   new Command('verify')
     .description('verify the pinned contracts on chain; exit 2 if one differs')
-    .addHelpText('after', '\nExample:\n  proposer trust verify --rpc-url http://127.0.0.1:8545')
+    .option('--repin', 'show what code oracles and tokens run, old and new, and pin it; asks')
+    .option(...dryRunOption)
+    .addHelpText(
+      'after',
+      '\nWhere a proxy runs other code than is pinned, nothing is signed until it is pinned again.\n\nExamples:\n  proposer trust verify --rpc-url http://127.0.0.1:8545\n  proposer trust verify --repin --yes',
+    )
     .action(async (_own: unknown, command: Command) => {
-      await withSession(context, command.optsWithGlobals<SessionFlags>(), async (session) => {
+      const flags = command.optsWithGlobals<SessionFlags & DryRunFlag & { repin?: boolean }>()
+      if (flags.dryRun === true && flags.repin !== true)
+        throw new UsageError(
+          'flag_without_meaning',
+          'trust verify writes nothing without --repin',
+          'leave --dry-run out',
+        )
+      await withSession(context, flags, async (session) => {
         const trust = await session.trust()
         const chain = await session.chain()
         if (!chain) {
@@ -257,6 +285,18 @@ const verifyCommand = (context: Context) =>
         }
         const checks = await verifyTrust(chain, trust)
         const { output } = context
+        if (flags.repin === true) {
+          // Other code of a contract that is not what it should be is no upgrade.
+          refuseUnverified(checks.filter(({ id }) => id !== 'implementation'))
+          const implementations = await implementationsNow(chain, trust)
+          const isDryRun = flags.dryRun === true
+          return write(
+            context,
+            session,
+            { ...trust, implementations },
+            { fromOutside: true, isDryRun },
+          )
+        }
         const path =
           (await builtInPins(context, session.settings)) === undefined
             ? session.settings.trust.value
@@ -283,9 +323,16 @@ const checksText = ({ columns, paint }: Output, checks: readonly TrustFinding[])
 function refuseUnverified(checks: readonly TrustFinding[]): void {
   const failed = checks.filter(({ result }) => result === 'fail')
   if (failed.length === 0) return
+  const codes = failed.filter(({ id }) => id === 'implementation')
+  if (codes.length === failed.length)
+    throw new UsageError(
+      'implementation_changed',
+      codes.map(({ detail }) => detail).join('; '),
+      howToRepin,
+    )
   throw new UsageError(
     'trust_not_verified',
     `${failed.length} of ${checks.length} checks failed: ${failed.map(({ name }) => name).join(', ')}`,
-    'sign nothing with these pins before you know why: wrong file, wrong chain, or wrong node',
+    'do not sign with these pins until you know why: wrong file, wrong chain, or wrong node',
   )
 }

@@ -39,6 +39,10 @@ export const verbs: Readonly<Record<string, Verb>> = {
     summary: 'show what a question needs, checked against trust',
     load: async () => (await import('./context-verb.js')).contextCommand,
   },
+  check: {
+    summary: 'show what is worth knowing before an answer is signed',
+    load: async () => (await import('./check.js')).checkCommand,
+  },
   sign: {
     summary: 'sign a proposal and save it in the journal',
     load: async () => (await import('./sign.js')).signCommand,
@@ -82,6 +86,18 @@ export const verbs: Readonly<Record<string, Verb>> = {
   funds: {
     summary: 'show what a wallet holds, reserves and has free',
     load: async () => (await import('./funds.js')).fundsCommand,
+  },
+  positions: {
+    summary: 'show what became of executed proposals and their bonds',
+    load: async () => (await import('./positions.js')).positionsCommand,
+  },
+  pnl: {
+    summary: 'show what proposals earned and lost',
+    load: async () => (await import('./pnl.js')).pnlCommand,
+  },
+  payouts: {
+    summary: 'list and claim payouts that the oracle deferred',
+    load: async () => (await import('./payouts.js')).payoutsCommand,
   },
   revoke: {
     summary: 'cancel signed authorizations on the chain',

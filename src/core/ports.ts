@@ -102,6 +102,8 @@ export interface ChainLog {
   transactionHash: Hex
   /** Index in the block. */
   logIndex: number
+  /** Unix seconds of the block, where the node tells them. */
+  blockTimestamp?: bigint | undefined
 }
 
 export interface ChainReceipt {
@@ -141,6 +143,8 @@ export interface Chain {
     topics?: readonly (Hex | readonly Hex[] | null)[]
   }): Promise<readonly ChainLog[]>
   code(address: Hex, at?: 'latest' | bigint): Promise<Hex>
+  /** A slot of a contract's storage, as 32 bytes. */
+  storage(address: Hex, slot: Hex, at?: 'latest' | bigint): Promise<Hex>
   balance(address: Hex): Promise<bigint>
   transactionCount(address: Hex, at: 'latest' | 'pending' | 'finalized'): Promise<number>
   estimateGas(call: ChainCall): Promise<bigint>
@@ -230,6 +234,12 @@ export interface Market {
   readonly status: string | undefined
   /** What it has said so far. */
   readonly statuses: readonly string[]
+  /** No trading any more. */
+  readonly closed?: boolean | undefined
+  /** When a game begins, RFC 3339. */
+  readonly gameStartsAt?: string | undefined
+  /** What the market pays for p2 and p1, from 0 to 1. */
+  readonly prices?: { readonly p2: number; readonly p1: number } | undefined
 }
 
 /** Markets that are not closed, soonest end first. Times are RFC 3339. */
@@ -250,6 +260,8 @@ export interface Markets {
   /** The markets of an event; `undefined` where nobody there knows it. */
   event(slug: string, signal: AbortSignal): Promise<readonly Market[] | undefined>
   market(slug: string, signal: AbortSignal): Promise<Market | undefined>
+  /** The markets of up to 50 question ids, open and closed; those that nobody there knows are left out. */
+  byQuestions(questionIds: readonly Hex[], signal: AbortSignal): Promise<readonly Market[]>
 }
 
 /** A slug could not be looked up. The message names no address (R5). */

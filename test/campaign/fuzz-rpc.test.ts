@@ -131,6 +131,12 @@ const questions: readonly {
       result == null ? !value : value && result.hash?.toLowerCase() === transaction,
   },
   {
+    method: 'eth_getStorageAt',
+    ask: (chain) => chain.storage(account, transaction),
+    fits: (value: string, result: string) =>
+      isQuantity(result) && BigInt(result) === BigInt(value) && isBytes32(value),
+  },
+  {
     method: 'eth_sendRawTransaction',
     ask: (chain) => chain.send('0x02'),
     fits: (value: string, result: string) => isBytes32(result) && result.toLowerCase() === value,

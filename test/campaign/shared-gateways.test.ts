@@ -135,7 +135,7 @@ describeWith([18], 'gateways as processes', () => {
         led = await leader()
         return led !== undefined
       })
-      if (led === undefined) throw new Error('nobody leads')
+      if (led === undefined) throw new Error('no leader')
       const { running } = led
       leave(led)
       if (act % 3 === 2) await add()

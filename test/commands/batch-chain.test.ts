@@ -1,8 +1,9 @@
 /**
  * `batch` with a node: contexts without budget, and what the wallet covers, on a modelled chain.
  */
-import { mkdirSync, writeFileSync } from 'node:fs'
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { keccak256 } from 'viem'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { signerFromKey } from '../../src/core/io/keys.js'
 import type { Hex } from '../../src/core/ports.js'
@@ -16,6 +17,7 @@ import {
   invalidateNonces,
   questionText,
   setPaused,
+  upgrade,
 } from '../support/fake-chain.js'
 import { fakeContracts } from '../support/fake-world.js'
 
@@ -155,5 +157,86 @@ describe('contract §6: with a node nobody else is asked', () => {
       'signed',
       'signed',
     ])
+  })
+})
+
+describe('contract §9: what code oracles and tokens run is pinned', () => {
+  const [oracle = '0x', token = '0x'] = [fakeContracts.oracles[0], fakeContracts.tokens[0]] as Hex[]
+  const [first, second] = [`0x${'a'.repeat(40)}`, `0x${'b'.repeat(40)}`] as const
+  const go = (...argv: string[]) =>
+    run(home.path, argv, {
+      env: { PROPOSER_RPC_URL: 'http://127.0.0.1:1', PROPOSER_KEY_FILE: join(home.path, 'key') },
+      chain,
+      clock,
+    })
+  const file = () => join(home.path, 'trust', 'default.json')
+  const upgradeTo = (implementation: Hex) => {
+    upgrade(chain, oracle, implementation)
+    chain.mine()
+  }
+  const pin = () => {
+    const code = (address: Hex) => [
+      address,
+      { implementation: address, code_hash: keccak256('0x') },
+    ]
+    const file_ = JSON.parse(readFileSync(file(), 'utf8'))
+    const implementations = Object.fromEntries([code(oracle), code(token)])
+    writeFileSync(file(), JSON.stringify({ ...file_, implementations }))
+  }
+
+  test('a file without is read, and noted once a run', async () => {
+    const ran = await go('batch', 'sign', 'rows.ndjson')
+    expect(ran.code).toBe(0)
+    expect(ran.stderr.split('does not pin the code')).toHaveLength(2)
+    expect(ran.stderr.replace(/\s+/g, ' ')).toContain('`proposer trust verify --repin` pins it')
+  })
+
+  test('an upgrade ends the whole run before anything is signed, and names old, new and what pins it', async () => {
+    pin()
+    upgradeTo(first)
+    for (const argv of [
+      ['batch', 'sign', 'rows.ndjson', '--json'],
+      ['batch', 'sign', 'rows.ndjson', '--dry-run', '--json'],
+      ['batch', 'sign', 'rows.ndjson', '--fit', '--json'],
+      ['sign', questions[0] ?? '', '--outcome', 'p2', '--json'],
+      ['sign', questions[0] ?? '', '--outcome', 'p2', '--dry-run', '--json'],
+      ['sign', questions[0] ?? '', '--outcome', 'p2', '--typed-data', '--json'],
+    ]) {
+      const ran = await go(...argv)
+      expect(ran.code, argv.join(' ')).toBe(2)
+      expect(errorOf(ran.stderr)).toMatchObject({
+        code: 'implementation_changed',
+        detail: `the contract ${oracle} runs ${first} now, pinned is ${oracle}`,
+        hint: expect.stringContaining('`proposer trust verify --repin`'),
+      })
+      expect(ran.stdout).not.toContain('0x19')
+    }
+    const { authorizations } = JSON.parse((await go('journal', 'list', '--json')).stdout)
+    expect(authorizations).toEqual([])
+  })
+
+  test('upgraded between two groups of a run, the rest is not signed', async () => {
+    pin()
+    const many = Array.from({ length: 120 }, (_, n) => ask(chain, questionText(`number ${n}`)))
+    endow(chain, address, bondRaw * 200n)
+    chain.mine(3)
+    nowMs = Number(chain.head.timestamp) * 1_000
+    writeFileSync(
+      join(home.path, 'rows.ndjson'),
+      many.map((identifier) => JSON.stringify({ identifier, outcome: 'p2' })).join('\n'),
+    )
+    const { storage } = chain
+    let looks = 0
+    // One look at all rows, then one a hundred.
+    chain.storage = (...asked) => {
+      looks += 1
+      if (looks === 5) upgradeTo(second)
+      return storage(...asked)
+    }
+    const ran = await sign()
+    expect(ran.code).toBe(2)
+    expect(errorOf(ran.stderr)).toMatchObject({ code: 'implementation_changed' })
+    const listed = JSON.parse((await go('journal', 'list', '--json', '--limit', '500')).stdout)
+    expect(listed.authorizations.length).toBeLessThan(120)
   })
 })

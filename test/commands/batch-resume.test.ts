@@ -365,7 +365,7 @@ describe('signed items', () => {
   })
 
   test('R8: typed data given out for the question stands in the way of an item', async () => {
-    const question = world.ask('given out')
+    const question = world.ask('issued')
     await world.run([
       'sign',
       question.questionId,

@@ -100,6 +100,11 @@ describe('config', () => {
       'rpc-url',
       'trust',
       'headroom-percent',
+      'check-price-percent',
+      'check-game',
+      'check-liveness',
+      'check-reward-percent',
+      'check-rules',
     ])
   })
 
@@ -164,7 +169,7 @@ describe('config', () => {
         expect(ran.code, argv.join(' ')).toBe(2)
         expect(errorOf(ran.stderr)).toMatchObject({
           code: 'unknown_profile',
-          detail: `${from} names the profile typo, and there is none`,
+          detail: `profile typo not found (from ${from})`,
         })
         expect(errorOf(ran.stderr).hint).toContain('default, dev, mine, pinned, polygon')
       }

@@ -32,9 +32,24 @@ describe.each([['batch', 'submit'], ['run']])('%s %s', (...verb: string[]) => {
       `Sign 3 proposals as ${world.wallet.address} for ${sumOf(3)} in all, and send to http://127.0.0.1:8787? [y/N]`,
     )
     expect(ran.stderr).toContain('declined')
+    // Without a node and Gamma nobody tells anything.
+    expect(oneLine(ran.stderr)).toContain('findings: 0 warnings, 21 unknown')
     expect(world.calls).toEqual([])
     const listed = await world.run(['journal', 'list', '--json'])
     expect(JSON.parse(listed.stdout)).toMatchObject({ authorizations: [] })
+  })
+
+  test('contract §9: --require-known rejects each row that nobody tells enough of', async () => {
+    world.ndjson('rows.ndjson', rows(2))
+    const ran = await world.run([...argv, '--yes', '--require-known', '--json'])
+    const results = documentOf(ran).results as unknown as { error: { code: string } }[]
+    expect([ran.code, results.map(({ error }) => error.code)]).toEqual([
+      2,
+      ['check_failed', 'check_failed'],
+    ])
+    expect(world.calls).toEqual([])
+    const plan = await world.run([...argv, '--dry-run', '--require-known'])
+    expect([plan.code, plan.stdout]).toEqual([2, expect.stringContaining('2 rejected')])
   })
 })
 

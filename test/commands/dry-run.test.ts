@@ -7,6 +7,7 @@ import { join } from 'node:path'
 import { afterEach, beforeEach, expect, test } from 'vitest'
 import { devAddresses } from '../../src/core/devchain/dev-contracts.js'
 import { type Ran, run, temporaryHome } from '../support/cli.js'
+import { createFakeChain } from '../support/fake-chain.js'
 import { pins, type ScriptedGateway, scriptedGateway } from '../support/scripted-gateway.js'
 
 const key = `0x${'11'.repeat(32)}`
@@ -43,7 +44,7 @@ beforeEach(async () => {
 afterEach(() => home.remove())
 
 const ask = (argv: readonly string[], more: Record<string, string> = {}) =>
-  run(home.path, argv, { env: { ...env, ...more }, fetch: gateway.fetch })
+  run(home.path, argv, { env: { ...env, ...more }, fetch: gateway.fetch, chain: createFakeChain() })
 /** Every file below the home, with what it holds. */
 const disk = () =>
   Object.fromEntries(
@@ -60,7 +61,7 @@ const previewOf = (ran: Ran): Record<string, unknown> => {
 const act = (name: string, ...more: string[]) => ['operator', ...name.split(' '), ...more]
 test.each([
   [['config', 'set', 'account', 'hot'], 'set profiles.default.account in '],
-  [['config', 'unset', 'account'], 'forget profiles.default.account in '],
+  [['config', 'unset', 'account'], 'unset profiles.default.account in '],
   [['account', 'new', 'hot'], 'make a key and write it to '],
   [['account', 'import', 'hot', '--key-file', 'key'], `write the key of ${address} to `],
   [['trust', 'init', '--from', 'pins.json'], 'write '],

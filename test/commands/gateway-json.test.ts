@@ -9,6 +9,7 @@ import { Ajv } from 'ajv'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { configFaults } from '../../src/core/gateway/config.js'
 import { run, temporaryHome } from '../support/cli.js'
+import { createFakeChain } from '../support/fake-chain.js'
 import { blocksIn, root, section } from '../support/readme.js'
 
 const address = (digit: string) => `0x${digit.repeat(40)}`
@@ -124,6 +125,86 @@ describe('contract §9: gateway.json', () => {
     const details = faults.map(({ detail }) => detail)
     expect(details.filter((one) => /gateway\.json:2:3: "lissten"/.test(one))).toHaveLength(1)
     expect(details.filter((one) => /gateway\.json:4:15: budget\.per/.test(one))).toHaveLength(1)
+  })
+})
+
+describe('contract §9: the checksum of an address (EIP-55)', () => {
+  const right = '0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAed'
+  const wrong = right.replace('aA', 'Aa')
+  const files = { 'gateway.json': 'operator list', 'questions.json': 'operator questions list' }
+  const places: readonly (readonly [string, keyof typeof files, (one: string) => object])[] = [
+    ['signed_proposer', 'gateway.json', (one) => ({ chain: { ...chain, signed_proposer: one } })],
+    ['oracles', 'gateway.json', (one) => ({ chain: { ...chain, oracles: [one] } })],
+    [
+      'requesters',
+      'gateway.json',
+      (one) => ({ chain: { ...chain, requesters: [{ address: one, kind: 'uma-ctf-adapter' }] } }),
+    ],
+    ['tokens', 'gateway.json', (one) => ({ chain: { ...chain, tokens: [one] } })],
+    ['allowlist', 'gateway.json', (one) => ({ chain, admission: { allowlist: [one] } })],
+    [
+      'requester',
+      'questions.json',
+      (requester) => [{ question_id: `0x${'1'.repeat(64)}`, requester }],
+    ],
+  ]
+
+  test.each(places)(
+    '%s in %s: a wrong one is exit 2 and named, a right one is taken',
+    async (key, file, of) => {
+      const questions = { chain, questions: './questions.json' }
+      await writeFile(join(home.path, 'gateway.json'), JSON.stringify(questions))
+      const ask = async (address: string) => {
+        await writeFile(join(home.path, file), JSON.stringify(of(address)))
+        const { code, stderr } = await run(home.path, files[file].split(' '), { cwd: home.path })
+        return { code, stderr }
+      }
+      const refused = await ask(wrong)
+      expect(refused).toMatchObject({ code: 2, stderr: expect.stringContaining(key) })
+      expect(refused.stderr).toContain('wrong checksum (EIP-55)')
+      expect(await ask(right)).toEqual({ code: 0, stderr: '' })
+    },
+  )
+
+  test.each([
+    ['fund', ['fund', wrong, '5usdc']],
+    ['grant', ['grant', wrong]],
+    ['set-whitelist', ['set-whitelist', 'will-it-rain', wrong]],
+  ])('devchain %s: a wrong one is exit 2, before a chain is asked', async (_verb, argv) => {
+    const { code, stderr } = await run(home.path, ['devchain', ...argv])
+    expect([code, stderr]).toEqual([
+      2,
+      expect.stringContaining(`${wrong} has a wrong checksum (EIP-55)`),
+    ])
+  })
+})
+
+describe('contract §9: PROPOSER_STORE_URL_FILE', () => {
+  const check = async (...more: string[]) => {
+    await writeFile(join(home.path, 'gateway.json'), `{ "chain": ${pins} }`)
+    const file = join(home.path, 'store.url')
+    await writeFile(file, 'postgres://127.0.0.1:1/x', { mode: 0o600 })
+    const argv = ['serve', '--config', 'gateway.json', '--check', '--json', ...more]
+    const env = { PROPOSER_STORE_URL_FILE: file }
+    const { stdout, stderr } = await run(home.path, argv, {
+      cwd: home.path,
+      env,
+      chain: createFakeChain(),
+    })
+    expect(stdout, stderr).toMatch(/^\{/)
+    return JSON.parse(stdout) as { told: { check: string; detail: string }[] }
+  }
+  const placeOf = ({ told }: Awaited<ReturnType<typeof check>>) =>
+    told.filter((one) => one.check === 'store_place').map(({ detail }) => detail)
+
+  test('outranks gateway.json, and `serve --check` says so', async () => {
+    expect(placeOf(await check())).toEqual([
+      expect.stringContaining('the database that PROPOSER_STORE_URL_FILE names'),
+    ])
+  })
+
+  test('--set outranks it (§6: flag before environment)', async () => {
+    expect(placeOf(await check('--set', 'store=./own'))).toEqual([])
   })
 })
 

@@ -1,6 +1,6 @@
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { type Abi, decodeFunctionData, encodeFunctionResult, getAddress } from 'viem'
+import { type Abi, decodeFunctionData, encodeFunctionResult, getAddress, keccak256 } from 'viem'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { main } from '../../src/commands/main.js'
 import {
@@ -292,10 +292,10 @@ describe('trust', () => {
     )
     const { code, stderr } = await ask(['trust', 'init', '--from', 'from'])
     expect(code).toBe(2)
-    expect(stderr).toContain(
+    expect(stderr.replaceAll(/\s+/g, ' ')).toContain(
       `changes signed_proposer: ${pins.signed_proposer} becomes ${other.signed_proposer}`,
     )
-    expect(stderr).toContain(`${pins.requesters[0]?.address}: uma-ctf-adapter becomes oo-reporter`)
+    expect(stderr).toMatch(/: uma-ctf-adapter\s+becomes\s+oo-reporter/)
     expect(JSON.parse(readFileSync(path(), 'utf8'))).toEqual(pins)
   })
 
@@ -395,9 +395,121 @@ describe('trust verify', () => {
       'permit2()',
       'permit2 DOMAIN_SEPARATOR',
       'oracle defaultProposerWhitelist()',
+      'oracle version',
       'requester (uma-ctf-adapter) optimisticOracle()',
       'token decimals()',
+      'oracle implementation',
+      'token implementation',
     ])
+  })
+
+  test('domain §10: it says which version an oracle is', async () => {
+    const detail = async (chain: Chain) =>
+      JSON.parse((await verify(chain)).stdout).checks.find(
+        ({ name }: { name: string }) => name === `oracle ${pins.oracles[0]} version`,
+      ).detail
+    const { call } = pinnedChain()
+    const newer: Chain['call'] = async (asked) =>
+      asked.data.startsWith('0xf9a8f368') ? `0x${'0'.repeat(64)}` : call(asked)
+    expect(await detail(pinnedChain())).toBe('managed oracle, version 2')
+    expect(await detail({ ...pinnedChain(), call: newer })).toBe('managed oracle, version 3')
+  })
+
+  describe('contract §9: what code oracles and tokens run', () => {
+    const [oracle = ''] = pins.oracles
+    const [token = ''] = pins.tokens
+    const proxyOf = (digit: string) => ({
+      ...pinnedChain(),
+      storage: async (address: string) =>
+        `0x${(address === oracle ? digit.repeat(40) : '0').padStart(64, '0')}` as Hex,
+    })
+    const pinned = () =>
+      JSON.parse(readFileSync(join(home.path, 'trust', 'default.json'), 'utf8')).implementations
+    const lastError = (stderr: string) => errorOf(stderr.trim().split('\n').at(-1) ?? '')
+    const repin = (chain: Chain, ...flags: string[]) =>
+      run(home.path, ['trust', 'verify', '--repin', '--rpc-url', 'http://127.0.0.1:1', ...flags], {
+        env,
+        chain,
+      })
+    const code_hash = keccak256('0x60')
+    const running = (digit: string) => ({
+      [oracle]: { implementation: `0x${digit.repeat(40)}`, code_hash },
+      [token]: { implementation: token, code_hash },
+    })
+
+    test('an older file has them pinned by --repin, which asks', async () => {
+      const asked = await repin(proxyOf('d'), '--json')
+      expect([asked.code, lastError(asked.stderr).code]).toEqual([2, 'confirmation_needed'])
+      const dry = await repin(proxyOf('d'), '--dry-run', '--json')
+      expect(JSON.parse(dry.stdout).implementations).toEqual(running('d'))
+      expect(pinned()).toBeUndefined()
+      expect((await repin(proxyOf('d'), '--yes')).code).toBe(0)
+      expect(pinned()).toEqual(running('d'))
+      const shown = await run(home.path, ['trust', 'show'], { env })
+      expect(shown.stdout.replace(/\s+/g, ' ')).toContain(`${oracle} runs 0x${'d'.repeat(40)}`)
+    })
+
+    test('an upgrade fails the check by name; --repin shows old and new, and pins the new', async () => {
+      expect((await repin(proxyOf('d'), '--yes')).code).toBe(0)
+      expect((await verify(proxyOf('d'))).code).toBe(0)
+      const ran = await verify(proxyOf('e'))
+      expect(ran.code).toBe(2)
+      expect(checksOf(ran.stdout)['oracle implementation']).toBe(false)
+      expect(errorOf(ran.stderr)).toMatchObject({
+        code: 'implementation_changed',
+        detail: `the contract ${oracle} runs 0x${'e'.repeat(40)} now, pinned is 0x${'d'.repeat(40)}`,
+        hint: expect.stringContaining('`proposer trust verify --repin`'),
+      })
+      const done = await repin(proxyOf('e'), '--yes', '--json')
+      expect(JSON.parse(done.stdout).changed).toEqual([
+        `implementation of ${oracle}: 0x${'d'.repeat(40)} with code hash ${code_hash} becomes 0x${'e'.repeat(40)} with code hash ${code_hash}`,
+      ])
+      expect(pinned()).toEqual(running('e'))
+      expect((await verify(proxyOf('e'))).code).toBe(0)
+      const again = await repin(proxyOf('e'))
+      expect([again.code, again.stdout.includes('already pinned')]).toEqual([0, true])
+    })
+
+    test('a contract that is not what it should be is not pinned again', async () => {
+      const ran = await repin(
+        { ...proxyOf('e'), ...answering({ decimals: 'revert' }) },
+        '--yes',
+        '--json',
+      )
+      expect([ran.code, errorOf(ran.stderr).code]).toEqual([2, 'trust_not_verified'])
+      expect(pinned()).toBeUndefined()
+    })
+
+    test('trust init with a node pins them; one that is away leaves the rest as it is, and says so', async () => {
+      writeFileSync(join(home.path, 'from.json'), JSON.stringify(pins))
+      const init = (chain: Chain, file: string) =>
+        run(
+          home.path,
+          [
+            'trust',
+            'init',
+            '--from',
+            'from.json',
+            '--trust',
+            file,
+            '--rpc-url',
+            'http://127.0.0.1:1',
+          ],
+          { env, chain },
+        )
+      const written = (file: string) => JSON.parse(readFileSync(join(home.path, file), 'utf8'))
+      expect((await init(proxyOf('d'), 'new.json')).code).toBe(0)
+      expect(written('new.json').implementations).toEqual(running('d'))
+      const away = async () => {
+        throw new ChainError('unavailable', 'the node does not answer')
+      }
+      const ran = await init({ ...proxyOf('d'), block: away }, 'other.json')
+      expect([ran.code, ran.stderr.replace(/\s+/g, ' ')]).toEqual([
+        0,
+        expect.stringContaining('`proposer trust verify --repin` pins it'),
+      ])
+      expect(written('other.json').implementations).toBeUndefined()
+    })
   })
 
   test.each([
@@ -453,6 +565,7 @@ function pinnedChain(): Chain {
       baseFeePerGas: 0n,
     }),
     code: async () => '0x60',
+    storage: async () => `0x${'0'.repeat(64)}`,
     ...answering({}),
     logs: unused,
     balance: unused,
@@ -492,6 +605,8 @@ function answering(changed: Record<string, unknown>): Pick<Chain, 'call'> {
   ]
   return {
     call: async ({ data }) => {
+      // Of version 3 of the oracle alone.
+      if (data.startsWith('0xf9a8f368')) throw new ChainError('reverted', 'execution reverted')
       const { functionName } = decodeFunctionData({ abi, data })
       const answer = answers[functionName]
       if (answer === undefined || answer === 'revert')

@@ -86,7 +86,8 @@ describe('contract §9: slugs and URLs name questions', () => {
     const ran = await go(['context', url, '--json'], { env: gamma, fetch: one.fetch })
     expect(JSON.parse(ran.stdout).questions[0]).toMatchObject({ slug: 'porto-wins' })
     const both = markets(known, { 'cup-final': ['porto-wins', 'bergen-wins'] })
-    for (const argv of [['context'], ['reconcile'], ['sign', '--outcome', 'p1']]) {
+    const conformance = ['conformance', 'https://g.example', '--read-only', '--question']
+    for (const argv of [['context'], ['reconcile'], ['sign', '--outcome', 'p1'], conformance]) {
       const several = await go([...argv, url, '--json'], { env: gamma, fetch: both.fetch })
       expect(several.code).toBe(2)
       expect(errorOf(several.stderr)).toMatchObject({
@@ -94,6 +95,16 @@ describe('contract §9: slugs and URLs name questions', () => {
         detail: expect.stringMatching(/porto-wins .*bergen-wins/),
       })
     }
+  })
+
+  test.each([
+    ['context', ['context']],
+    ['sign', ['sign', '--outcome', 'yes']],
+    ['devchain', ['devchain', 'dispute']],
+    ['conformance', ['conformance', 'https://g.example', '--question']],
+  ])('capitals are refused with what to type instead: %s', async (_name, argv) => {
+    const { code, stderr } = await go([...argv, question.toUpperCase().replace('X', 'x'), '--json'])
+    expect([code, errorOf(stderr).hint]).toEqual([2, `write it in lowercase: ${question}`])
   })
 
   test('signing: what Gamma says counts only where the chain has that question (R9)', async () => {

@@ -79,7 +79,7 @@ describe('init', () => {
     const terminal = (stdin: string) => ({ interactive: true, columns: 80, stdin })
     const first = await run(home.path, ['init'], terminal('dev\nhttps://gateway.example\n\n'))
     expect(first.code).toBe(2)
-    expect(first.stderr).toMatch(/Profile: .*Gateway URL: .*Enter to go without: /s)
+    expect(first.stderr).toMatch(/Profile: .*Gateway URL: .*Enter to skip/s)
     expect(configOf()).toMatchObject({ profile: 'dev' })
     const flags = ['init', '--password-file', 'password']
     const second = await run(home.path, flags, terminal('\nmain\nkey\n'))

@@ -119,6 +119,18 @@ describe('the front door', () => {
     expect(ran.stderr).toContain('hint: Did you mean submit?')
   })
 
+  test.each([
+    ['propose', 'submit'],
+    ['wallet', 'account'],
+    ['setup', 'init'],
+    ['login', 'init'],
+    ['list', 'questions list'],
+    ['ls', 'questions list'],
+  ])('contract §9: whoever types %s means %s', async (typed, meant) => {
+    const { code, stderr } = await run(home.path, [typed])
+    expect([code, stderr]).toEqual([2, expect.stringContaining(`hint: Did you mean ${meant}?`)])
+  })
+
   test('contract §6: a usage error with --json is one JSON error on stderr with exactly five keys', async () => {
     const ran = await run(home.path, ['config', 'list', '--jsn', '--json'])
     expect(ran.code).toBe(2)
@@ -211,7 +223,7 @@ describe('the front door', () => {
     expect(ran.code).toBe(2)
     expect(errorOf(ran.stderr)).toMatchObject({
       code: 'two_gateways',
-      detail: '--gateway and --local name two gateways',
+      detail: '--gateway and --local cannot be used together',
     })
   })
 

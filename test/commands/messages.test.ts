@@ -16,20 +16,20 @@ const said = async (argv: readonly string[], env: Record<string, string>, intera
 test('contract §9: an error for people begins with `error: `, and its hint is on the next line', async () => {
   const { code, stderr } = await run(home.path, refused)
   expect(code).toBe(2)
-  expect(stderr).toMatch(/^error: there is no setting "nothing"\nhint: the settings are /)
+  expect(stderr).toMatch(/^error: unknown setting "nothing"\nhint: the known settings are /)
 })
 
 test('with --json it is a document, as before', async () => {
   const { stderr } = await run(home.path, [...refused, '--json'])
   expect(JSON.parse(stderr)).toMatchObject({
-    error: { code: 'unknown_key', detail: 'there is no setting "nothing"' },
+    error: { code: 'unknown_key', detail: 'unknown setting "nothing"' },
   })
 })
 
 describe('colors', () => {
   test('on a terminal `error:` is red and the hint dim, else neither is', async () => {
     const colored = await said(refused, {}, true)
-    expect(colored.startsWith(`${red}error:\u001b[39m there is`)).toBe(true)
+    expect(colored.startsWith(`${red}error:\u001b[39m unknown`)).toBe(true)
     expect(colored).toContain(`\n${dim}hint: `)
     expect(await said(refused, {})).not.toContain('\u001b')
   })

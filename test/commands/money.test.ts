@@ -58,8 +58,8 @@ const candidate = '00000000-0000-4000-8000-000000000001'
 
 describe('contract §1: accepted is not deferred', () => {
   test.each([
-    ['no connection', 'no-connection' as const, 'this attempt reached nobody'],
-    ['a gateway that is busy', { status: 503, code: 'server_busy' }, 'this attempt was put off'],
+    ['no connection', 'no-connection' as const, 'this attempt did not reach the gateway'],
+    ['a gateway that is busy', { status: 503, code: 'server_busy' }, 'this attempt was deferred'],
   ])(
     '%s after the acknowledgement: it is admitted already, and the hint follows its candidate',
     async (_name, fault, what) => {
@@ -116,16 +116,22 @@ describe('contract §6: the acknowledgement for people', () => {
   test.each([
     ['submit', []],
     ['submit --wait', ['--wait']],
-  ])('%s --details names the candidate first, then the journal id', async (_name, more) => {
-    gateway.steps.push({ status: 'executed' })
-    const ran = await ask([...submit, ...more, '--details'])
-    const { authorizations } = answerOf(await ask(['journal', 'list', '--json'])) as {
-      authorizations: { journal_id: string }[]
-    }
-    expect(ran.code).toBe(0)
-    expect(ran.stdout).toMatch(new RegExp(`^accepted\\s+${candidate}$`, 'm'))
-    expect(ran.stdout).toMatch(new RegExp(`^journal\\s+${authorizations[0]?.journal_id}$`, 'm'))
-  })
+    ['submit --verbose', [], '--verbose'],
+    ['submit -v', [], '-v'],
+  ])(
+    '%s --details names the candidate first, then the journal id',
+    async (_name, more, flag = '--details') => {
+      gateway.steps.push({ status: 'executed' })
+      const ran = await ask([...submit, ...more, flag])
+      expect(ran.stderr).toMatch(/^digest\s/m)
+      const { authorizations } = answerOf(await ask(['journal', 'list', '--json'])) as {
+        authorizations: { journal_id: string }[]
+      }
+      expect(ran.code).toBe(0)
+      expect(ran.stdout).toMatch(new RegExp(`^accepted\\s+${candidate}$`, 'm'))
+      expect(ran.stdout).toMatch(new RegExp(`^journal\\s+${authorizations[0]?.journal_id}$`, 'm'))
+    },
+  )
 
   test.each([
     ['accepted', []],
@@ -187,13 +193,13 @@ describe('headroom and the cap', () => {
     [
       '--max-amount',
       ['--headroom', '900', '--max-amount', '1000000000raw'],
-      'from 7500000000 to 1000000000',
+      'from 7500000000 (raw units) to 1000000000',
       '--max-amount',
     ],
     [
       'the cap of unconfirmed bonds',
       ['--headroom', '900'],
-      'from 7500000000 to 5000000000',
+      'from 7500000000 (raw units) to 5000000000',
       '--rpc-url',
     ],
   ])(
@@ -279,6 +285,33 @@ describe('amounts', () => {
     expect((await ask(['journal', 'show', id])).stdout).toMatch(
       /authorizes\s+750 USDC\.e \(750000000 raw\)/,
     )
+  })
+
+  test.each([
+    [
+      '--amount',
+      [...sign, '--amount', '100usdc'],
+      'the amount, 100 USDC.e, is less than the bond, which is 750 USDC.e now',
+    ],
+    [
+      '--max-amount',
+      [...sign, '--max-amount', '100usdc'],
+      'the required bond is 750 USDC.e), the cap is 100 USDC.e',
+    ],
+    [
+      '--headroom',
+      [...sign, '--headroom', '900', '--max-amount', '1000usdc'],
+      'the headroom is cut: from 7,500 USDC.e to 1,000 USDC.e',
+    ],
+    [
+      '--max-spend',
+      ['batch', 'sign', 'rows.csv', '--max-spend', '100usdc'],
+      'would authorize 750 USDC.e, --max-spend is 100 USDC.e',
+    ],
+  ])('contract §9: what is refused or cut by %s is told in tokens', async (_name, argv, says) => {
+    inKnownToken()
+    writeFileSync(join(home.path, 'rows.csv'), 'identifier,outcome\nwill-it-hold,p2\n')
+    expect((await ask(argv)).stderr).toContain(says)
   })
 
   test('a token that nobody knows stays in raw units', async () => {

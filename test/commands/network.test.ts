@@ -41,9 +41,7 @@ describe('a node', () => {
     ['--rpc-url', ['--rpc-url', rpcUrl], {}],
     ['PROPOSER_RPC_URL', [], { PROPOSER_RPC_URL: rpcUrl }],
   ])('that is not there is named with its setting, %s', async (from, flags, env) => {
-    const chain = deadChain(
-      'no RPC node of 1 can be believed (1: the connection failed with ENOTFOUND)',
-    )
+    const chain = deadChain('no RPC node of 1 can be used (1: host not found (ENOTFOUND))')
     const { code, stderr } = await ask(['funds', ...flags], {
       env: env as Record<string, string>,
       chain,
@@ -107,6 +105,27 @@ describe('-v', () => {
     expect(signature).toMatch(/^0x[0-9a-f]{130}$/)
     expect(stderr).toContain(`${signature.slice(0, 10)}…(65 bytes)`)
     expect(stderr).not.toContain(signature.slice(2, 34))
+  })
+
+  test('a gateway in this process: its calls too', async () => {
+    const { chain_id: id, slugs: _, ...contracts } = { ...pins, slugs: {} }
+    const chain = { id, rpc_urls: ['http://127.0.0.1:1'], ...contracts }
+    const path = join(home.path, 'gateway.json')
+    writeFileSync(path, JSON.stringify({ chain }))
+    const argv = ['eligibility', wallet, '--local', path, '-v']
+    const { stderr } = await ask(argv, { chain: createFakeChain() })
+    const route = `http://localhost/v1/proposals/eligibility/${wallet}`
+    expect(traces(stderr)).toContain(`> GET ${route} `)
+    expect(stderr).toMatch(/^< 200 in \d+ ms \{/m)
+  })
+
+  test('Gamma: its route, and nothing of a path before it', async () => {
+    const fetch: Fetch = async () => Response.json([])
+    const argv = ['questions', 'list', '--source', 'gamma', '-v', '--rpc-url', rpcUrl]
+    const url = 'https://gamma.example/secret'
+    const { stderr } = await ask([...argv, '--gamma-url', url], { fetch, chain: createFakeChain() })
+    expect(stderr).toMatch(/^> GET https:\/\/gamma\.example\/…\/markets\?closed=false&/m)
+    expect(stderr).not.toContain('secret')
   })
 
   test('without it nothing is told', async () => {

@@ -48,7 +48,7 @@ describe('contract §6: arguments of an operator', () => {
         ...Array.from({ length: 10_001 }, (_, n) => `0x${(n + 1).toString(16).padStart(40, '0')}`),
       ],
       'too_many_addresses',
-      '10000 wallets at a time, and these are 10001',
+      'at most 10000 wallets at a time, got 10001',
     ],
   ])('that are none are named: %#', async (argv, code, named) => {
     const ran = await ask('operator', ...argv)

@@ -57,6 +57,17 @@ async function wallet(answers: Wallet): Promise<WalletServer> {
 const sign = ['sign', 'will-it-hold', '--outcome', 'p2', '--json']
 
 describe('contract §7: --signer', () => {
+  test('§9: -v shows what the wallet is asked and answers, without the signature and the path', async () => {
+    const { url } = await wallet(honestWallet(key))
+    const ran = await ask([...sign, '--signer', `${url}/secretpath`, '-v'])
+    expect(ran.code).toBe(0)
+    const { payload } = JSON.parse(ran.stdout) as { payload: { signature: string } }
+    expect(ran.stderr).toMatch(/^> POST http:\/\/127\.0\.0\.1:\d+\/… .*eth_signTypedData_v4/m)
+    expect(ran.stderr).toMatch(/^< 200 in \d+ ms .*\(65 bytes\)/m)
+    expect(ran.stderr).not.toContain(payload.signature.slice(12, 40))
+    expect(ran.stderr).not.toContain('secretpath')
+  })
+
   test('a wallet gets EIP-712 data that we built, and its signature is journaled and sent like any other', async () => {
     const { url, asked } = await wallet(honestWallet(key))
     const signed = answerOf(await ask([...sign, '--signer', url]))

@@ -251,6 +251,6 @@ describe('poll on a terminal', () => {
     )
     expect(code).toBe(130)
     expect(writes.at(-1)).toContain(`${id}  received`)
-    expect(stderr).toContain(`go on with \`proposer poll ${id}\``)
+    expect(stderr).toContain(`continue with \`proposer poll ${id}\``)
   })
 })

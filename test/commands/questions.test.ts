@@ -1,6 +1,7 @@
 import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import { noRulesHash } from '../../src/core/chain/constants.js'
 import { ChainError, type Fetch } from '../../src/core/ports.js'
 import { type RunOptions, run, temporaryHome } from '../support/cli.js'
 import {
@@ -92,7 +93,7 @@ describe('contract §9: questions list from the chain', () => {
         { outcome: 'p3', label: 'unknown/50-50' },
       ],
     })
-    expect(document.notes.join()).toContain('it tells neither when an event ends')
+    expect(document.notes.join()).toContain('it knows neither event ends')
     const all = await listed(['--all'])
     expect(titles(all).sort()).toEqual(['Answered', 'Asked again', 'Open', 'Paused'])
     expect(
@@ -186,8 +187,8 @@ describe('contract §9: questions list from the chain', () => {
     pin({ rain: id })
     const ran = await list(['--csv'])
     expect(ran.stdout.split('\r\n')).toEqual([
-      'identifier,slug,title,labels,bond,reward,ends_at,outcome',
-      `${id},rain,"'=Rain, or sun?","No (p1); Yes (p2); unknown/50-50 (p3)",750 USDC.e,0 USDC.e,,`,
+      'identifier,slug,title,labels,bond,reward,ends_at,clarifications,rules_seen,outcome',
+      `${id},rain,"'=Rain, or sun?","No (p1); Yes (p2); unknown/50-50 (p3)",750 USDC.e,0 USDC.e,,,${noRulesHash},`,
       '',
     ])
   })

@@ -13,7 +13,7 @@ import {
   invalidateNonces,
   questionText,
 } from '../support/fake-chain.js'
-import { fakeContracts } from '../support/fake-world.js'
+import { fakeContracts, requestOf } from '../support/fake-world.js'
 import {
   happySteps,
   pins,
@@ -70,6 +70,7 @@ interface Told {
     journal: Record<string, unknown>
     gateway: Record<string, unknown> | null
     next: Record<string, string>
+    reward_fell: object | null
   }[]
   readonly not_looked_at: string[]
 }
@@ -201,7 +202,9 @@ describe('contract §6: reconcile', () => {
     expect(told.authorizations).toMatchObject([
       { gateway: { error: { code: 'gateway_body' } }, next: { action: 'poll' } },
     ])
-    expect(told.not_looked_at).toContainEqual(expect.stringContaining('the gateway does not tell'))
+    expect(told.not_looked_at).toContainEqual(
+      expect.stringContaining('the gateway does not report it'),
+    )
   })
 
   test('R20: it reads well at 40 and 80 columns, and never shows a signature', async () => {
@@ -284,13 +287,34 @@ describe('reconcile beside a chain', () => {
     ])
   })
 
+  test('domain §10: a reward that fell after the signature is told, in tokens for people', async () => {
+    const set = (rewardRaw: bigint) => {
+      chain.happen((world) => {
+        requestOf(world, [...world.questions.keys()][0] as `0x${string}`).rewardRaw = rewardRaw
+        return []
+      })
+      chain.mine()
+    }
+    set(5_000_000n)
+    await ask(['sign', 'will-it-hold', '--outcome', 'p2'], clockOf(chain))
+    const fell = async () =>
+      (await reconcile(clockOf(chain))).authorizations.map((one) => one.reward_fell)
+    expect(await fell()).toEqual([null])
+    set(0n)
+    expect(await fell()).toEqual([{ signed: '5000000', now: '0' }])
+    const { stdout } = await ask(['reconcile', 'will-it-hold'], clockOf(chain))
+    expect(stdout.replace(/\s+/g, ' ')).toMatch(
+      /the reward is 0 \S+ now; it was 5 \S+ when this was signed/,
+    )
+    set(6_000_000n)
+    expect(await fell()).toEqual([null])
+  })
+
   test("a node that does not answer is told, and the journal's word still stands", async () => {
     await ask(['sign', 'will-it-hold', '--outcome', 'p2'], clockOf(chain))
     chain.fault('block', 'unavailable', { times: 20 })
     const told = await reconcile(clockOf(chain))
-    expect(told.not_looked_at).toContainEqual(
-      expect.stringContaining('the chain was not looked at'),
-    )
+    expect(told.not_looked_at).toContainEqual(expect.stringContaining('the chain was not checked'))
     expect(told.authorizations).toMatchObject([{ next: { action: 'submit' } }])
   })
 
@@ -519,6 +543,9 @@ describe('contract §6: doctor', () => {
       detail: '1 unknown',
       fix: expect.stringContaining('proposer replay'),
     })
+    // What is pasted acts on the same journal.
+    const elsewhere = await ask(['doctor', '--json', '--home', home.path])
+    expect(checksOf(elsewhere).open?.fix).toContain(`proposer replay --all --home ${home.path}`)
     const shown = await ask(['doctor'], { columns: 60 })
     expect(shown.stdout).toMatch(/WARN {2}open: 1 unknown\n {6}fix: /)
   })
@@ -528,7 +555,10 @@ describe('contract §6: doctor', () => {
       throw Object.assign(new Error('connect'), { code: 'ECONNREFUSED' })
     }
     expect(checksOf(await ask(['doctor', '--json'], { fetch: gone }))).toMatchObject({
-      gateway: { result: 'fail', detail: expect.stringContaining('ECONNREFUSED') },
+      gateway: {
+        result: 'fail',
+        detail: expect.stringMatching(/^gateway \S+: connection refused \(ECONNREFUSED\)$/),
+      },
       eligibility: { result: 'skip' },
     })
     const away: Fetch = async () =>

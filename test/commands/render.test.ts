@@ -118,7 +118,7 @@ describe('deadlines', () => {
   test.each(['', '-5', '1.5h', '90 m', 'h', '1w', '9999999999999'])(
     'contract §6: "%s" is no deadline',
     (text) => {
-      expect(() => parseDeadline(text, 0)).toThrow('neither Unix seconds nor a span')
+      expect(() => parseDeadline(text, 0)).toThrow('neither Unix seconds nor a duration')
     },
   )
 })

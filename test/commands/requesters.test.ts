@@ -321,9 +321,13 @@ describe('contract §7: pins of a question that is closed', () => {
     trustRequesters({ address: adapter, kind: 'uma-ctf-adapter' })
     rivalProposes(chain, question as `0x${string}`, `0x${'9'.repeat(40)}`)
     chain.mine(1)
+    const { oracles, tokens } = fakeContracts
+    const codeOf = (address: string) => `implementation of ${address}`
     for (const verb of ['init', 'pin']) {
-      const told = answerOf(await go(['trust', verb, question, '--json'], { chain }))
-      expect(told).toMatchObject({ requesters: [{ address: adapter }], changed: [], added: [] })
+      const told = answerOf(await go(['trust', verb, question, '--yes', '--json'], { chain }))
+      // The code that oracle and token run is pinned with the first.
+      const added = verb === 'init' ? [...oracles, ...tokens].map(codeOf) : []
+      expect(told).toMatchObject({ requesters: [{ address: adapter }], changed: [], added })
     }
     const nowhere = errorOf(
       await go(['trust', 'init', `0x${'12'.repeat(32)}`, '--json'], { chain }),

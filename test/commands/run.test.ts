@@ -76,6 +76,19 @@ describe('run', () => {
     expect(day.submitted).toEqual([])
   })
 
+  test('contract §9: the plan counts as to be signed what can be signed, and says how many rows cannot', async () => {
+    const day = await openDay({ questions: 2, hasNode: false, lifeMs: soon })
+    const rows = day.questionIds.map((identifier, n) => ({
+      identifier,
+      outcome: 'p2',
+      ...(n === 0 && { amount: '1' }),
+    }))
+    const argv = ['run', day.rows('two.ndjson', rows), '--max-spend', '1000000000000raw', '--json']
+    const ran = await day.clock.drive(day.run(argv))
+    expect(documentOf(ran).plan).toMatchObject({ to_sign: 1, blocked: 1 })
+    expect(documentOf(ran).summary).toMatchObject({ executed: 1, rejected: 1 })
+  })
+
   test('R7: what stays unknown in the first pass is sent once more, byte for byte', async () => {
     const day = await openDay({ questions: 3, lifeMs: soon, hasNode: false })
     let lost = 0

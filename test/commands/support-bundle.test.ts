@@ -24,14 +24,20 @@ let home: Awaited<ReturnType<typeof temporaryHome>>
 let gateway: ScriptedGateway
 let env: Record<string, string>
 let cwd: string
+const [oracle = ''] = pins.oracles
 beforeEach(async () => {
   home = await temporaryHome()
   gateway = scriptedGateway()
   cwd = join(home.path, 'work')
   mkdirSync(cwd)
+  const code_hash = `0x${'c0'.repeat(32)}`
+  const implementations = { [oracle]: { implementation: oracle, code_hash } }
   mkdirSync(join(home.path, 'trust'))
   const slugs = { 'will-it-hold': gateway.question.question_id }
-  writeFileSync(join(home.path, 'trust', 'default.json'), JSON.stringify({ ...pins, slugs }))
+  writeFileSync(
+    join(home.path, 'trust', 'default.json'),
+    JSON.stringify({ ...pins, slugs, implementations }),
+  )
   writeFileSync(join(home.path, 'key'), `${key}\n`, { mode: 0o600 })
   env = {
     PROPOSER_GATEWAY: `${gateway.url}/BASEPATHSECRET17`,
@@ -168,7 +174,10 @@ describe('what is in it', () => {
       gateway: { url: 'http://127.0.0.1:8787', removed: ['path'] },
       'rpc-url': { url: 'http://127.0.0.1:1', removed: ['user', 'path', 'query'] },
     })
-    expect(document.trust).toMatchObject({ chain_id: 31337, slugs: 1 })
+    expect(document.trust).toMatchObject({
+      ...{ chain_id: 31337, slugs: 1 },
+      implementations: { [oracle]: oracle },
+    })
     expect(document.budget).toMatchObject({ origin: 'http://127.0.0.1:8787', limit_items: 120 })
     const text = JSON.stringify(document)
     expect(signature()).toMatch(/^0x[0-9a-f]{130}$/)

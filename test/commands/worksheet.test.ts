@@ -44,7 +44,9 @@ const neverSigned = () => !existsSync(join(world.home, 'journal'))
 describe('batch context --csv', () => {
   test('gives slug, title, labels, bond, reward and an empty outcome; what looks like a formula is guarded', async () => {
     const [head, first = '', second = ''] = (await sheetOf([])).split('\r\n')
-    expect(head).toBe('identifier,slug,title,labels,bond,reward,ends_at,outcome')
+    expect(head).toBe(
+      'identifier,slug,title,labels,bond,reward,ends_at,clarifications,rules_seen,outcome',
+    )
     expect(first).toMatch(
       /^0x[0-9a-f]{64},who-wins,"Who wins, A or B\?","Porto \(p1\); Benfica \(p2\)",.*,$/,
     )
@@ -115,7 +117,7 @@ describe('filled in, it is batch input', () => {
   test('rows without an answer are left out and told; a sheet without any is exit 2', async () => {
     world.file('today.csv', await sheetOf(['Benfica', '', '']))
     const looked = await world.run(['batch', 'submit', 'today.csv', '--dry-run'])
-    expect(looked.stderr).toContain('left out for want of an outcome: 2 rows, line 3, 4')
+    expect(looked.stderr).toContain('left out without an outcome: 2 rows, line 3, 4')
     const ran = await world.run(['batch', 'submit', 'today.csv', '--json'])
     expect(ran.code, ran.stderr).toBe(0)
     expect(documentOf(ran).results).toHaveLength(1)
@@ -139,7 +141,7 @@ describe('a bad sheet: a clear error, nothing signed, nothing sent', () => {
     const id = (n: number) => `0x${String(n).repeat(64)}`
     world.file(
       'today.csv',
-      `${sheet}${id(1)},,t,l,b,r,e,=1+1\n${id(2)},,a\u0000b,l,b,r,e,p1\n${id(3)},,t,l,b,r,e,p7\nnot an id,,t,l,b,r,e,yes\n${id(4)},,t\n${id(5)},"a"b,t,l,b,r,e,no\nwho-wins,,t,l,b,r,e,no\n`,
+      `${sheet}${id(1)},,t,l,b,r,e,c,,=1+1\n${id(2)},,a\u0000b,l,b,r,e,c,,p1\n${id(3)},,t,l,b,r,e,c,,p7\nnot an id,,t,l,b,r,e,c,,yes\n${id(4)},,t\n${id(5)},"a"b,t,l,b,r,e,c,,no\nwho-wins,,t,l,b,r,e,c,,no\n`,
     )
     const ran = await world.run(['batch', 'submit', 'today.csv'])
     expect(ran.code).toBe(2)
@@ -149,7 +151,7 @@ describe('a bad sheet: a clear error, nothing signed, nothing sent', () => {
       'line 6: title holds a NUL',
       'line 7: outcome "p7" is none of p1, p2, p3',
       'line 8: identifier is neither a question id nor a slug nor a URL of Polymarket',
-      'line 9: the row has 3 cells, the header has 8',
+      'line 9: the row has 3 cells, the header has 10',
       'line 10: text follows a closing quote',
       'lines 2 and 11 are the same question for the same proposer',
     ])
@@ -174,7 +176,7 @@ describe('a bad sheet: a clear error, nothing signed, nothing sent', () => {
   test('words that mean nothing, or two things, are told of all rows before anything is signed', async () => {
     const sheet = await sheetOf(['Sporting', 'maybe', 'Yes'])
     const draw = world.ask('Draw?', { labels: ['Draw', 'draw'] })
-    world.file('today.csv', `${sheet}${draw.questionId},,t,l,b,r,e,draw\n`)
+    world.file('today.csv', `${sheet}${draw.questionId},,t,l,b,r,e,c,,draw\n`)
     for (const argv of [[], ['--dry-run'], ['--fit']]) {
       const ran = await world.run(['batch', 'submit', 'today.csv', '--json', ...argv])
       expect(ran.code).toBe(2)

@@ -43,6 +43,8 @@ function candidate(
   part: {
     proposer?: number
     question?: number
+    /** The request's text; a reporter's may be that of several questions. */
+    text?: number
     round?: number
     nonce?: number
     price?: string
@@ -50,6 +52,7 @@ function candidate(
   } = {},
 ): NewCandidate {
   const { proposer = 1, question = 1, round = 1, nonce = 1, price = '0' } = part
+  const { text = question } = part
   const request = {
     oracle: account(50),
     requester: account(51),
@@ -61,7 +64,7 @@ function candidate(
     identity:
       part.identity ??
       [proposer, question, nonce, price].map((n) => String(n).padStart(8, '0')).join(''),
-    round: roundRef(contracts, word(question), request, word(question)),
+    round: roundRef(contracts, word(question), request, word(text)),
     proposer: account(proposer),
     price,
     amount: '750000000',
@@ -174,6 +177,22 @@ export function ledgerSuite(name: string, make: () => Promise<LedgerStore>): voi
           candidateId: first.candidate.id,
           reason: 'round',
         })
+      },
+    )
+
+    withStore(
+      'a round that two questions share takes one active candidate of a proposer',
+      async (_, ledger) => {
+        const [first, second] = await Promise.all([
+          ledger.admit(candidate({ question: 1, text: 9, nonce: 1 })),
+          ledger.admit(candidate({ question: 2, text: 9, nonce: 2 })),
+        ])
+        expect([first.kind, second.kind]).toEqual(['admitted', 'conflict'])
+        const other = await ledger.admit(candidate({ question: 2, text: 9, proposer: 2 }))
+        expect(other.kind).toBe('admitted')
+        const keys = ledger.active().map(({ round }) => round.key)
+        expect(new Set(keys).size).toBe(1)
+        expect(ledger.byRound(keys[0] ?? '')).toHaveLength(2)
       },
     )
 
@@ -453,6 +472,10 @@ export function ledgerSuite(name: string, make: () => Promise<LedgerStore>): voi
           ])
         }
         await ledger.commit([{ kind: 'admission.set', enabled: false, reason: 'test', by: 'me' }])
+        const runs = { implementation: account(7), code_hash: word(7) }
+        await ledger.commit([
+          { kind: 'implementation.set', address: account(6), runs, reason: 'looked at' },
+        ])
         await ledger.commit([{ kind: 'candidate.progress', id: at(10), progress: validated }])
         await ledger.commit([
           { kind: 'slot.opened', slot: slot(1, at(10)) },
@@ -466,6 +489,7 @@ export function ledgerSuite(name: string, make: () => Promise<LedgerStore>): voi
           info: from.info,
           nonce: from.highestNonce(account(80)),
           decision: from.admissionDecision,
+          code: [...from.implementations],
         })
         const before = await picture(ledger)
         await store.compact()

@@ -30,6 +30,7 @@ const quietVitals: Vitals = {
   head: undefined,
   nodes: [],
   questions: { known: 3, due: 1 },
+  code: { changed: 0, oracles: [] },
   executor: undefined,
   store: { isFull: false, isFailed: false },
   admissionEnabled: true,
@@ -82,6 +83,7 @@ function signsOf(
     following: followLedger({ clock: world.clock, ledger: world.ledger }),
     heads: world.view.heads,
     questions: world.view.counts,
+    code: world.view.code,
     readings: watched.readings,
     executor: world.executor.address,
     nodes,
@@ -456,6 +458,11 @@ describe('logs', () => {
     }
     log.write(planted)
     log.write({ event: 'slot.sent', slot: 'y'.repeat(10_000), nonce: 7, hash: '0xab' })
+    log.write({ event: 'slot.sent', nonce: 8, elsewhere: true })
+    expect(JSON.parse(lines.at(-1) ?? '')).toMatchObject({
+      message: 'slot sent (by another gateway)',
+      elsewhere: true,
+    })
     log.write({ event: 'lease.taken', epoch: 4 })
     expect(JSON.parse(lines.at(-1) ?? '')).toMatchObject({ event: 'lease.taken', epoch: 4 })
     for (const line of lines)

@@ -104,7 +104,7 @@ describe('one proposal', () => {
     }
     const proposer = await open({ onNote: (text) => notes.push(text) })
     await expect(proposer.submit(wanted)).rejects.toThrow(UncertainError)
-    expect(notes.join('\n')).toContain('the same bytes again in')
+    expect(notes.join('\n')).toContain('resending the same bytes in')
     world.intercept = {}
     const again = await (await open()).submit(wanted)
     expect(again.outcome).toBe('replayed')
@@ -254,6 +254,7 @@ describe('what it refuses', () => {
     for (const [one, code] of wrong)
       await expect(proposer.submit(one)).rejects.toMatchObject({ code, meta: { exitCode: 2 } })
     await expect(proposer.funds()).rejects.toMatchObject({ code: 'no_rpc_url' })
+    await expect(proposer.positions()).rejects.toMatchObject({ code: 'no_rpc_url' })
     expect(() => signerFromViem({ address: world.wallet.address })).toThrow(UsageError)
   })
 })

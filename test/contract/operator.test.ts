@@ -53,6 +53,7 @@ async function openDesk(parts: Partial<OperatorParts> = {}): Promise<Told> {
     ledger: front.ledger,
     configured: [],
     isKnown: async () => true,
+    code: async () => ({ pins: {}, now: {} }),
     compact: async () => ({ before: 2, after: 1 }),
     ...parts,
   })
@@ -102,6 +103,26 @@ describe("contract §6: the operator's desk", () => {
       'allowlist.set: signed',
       'allowlist.set: by operator',
       'allowlist.set: by operator',
+    ])
+  })
+
+  test('contract §9: pins what oracles and tokens run now, with reason and name, and says what was pinned before', async () => {
+    const [old, next, code_hash] = [wallet(7), wallet(8), `0x${'c'.repeat(64)}`] as const
+    const pin = (implementation: typeof old) => ({ implementation, code_hash }) as const
+    const now = { [wallet(1)]: pin(next), [wallet(2)]: pin(wallet(2)), [wallet(3)]: pin(old) }
+    const pins = { [wallet(1)]: pin(old), [wallet(3)]: pin(old) }
+    const { desk, front, journal } = await openDesk({ code: async () => ({ pins, now }) })
+    expect(await desk.run('trust/repin', { reason: 'version 3', by: 'alice' })).toMatchObject({
+      ...{ changed: [wallet(1), wallet(2)], unchanged: [wallet(3)], by: 'alice' },
+      notes: [
+        `${wallet(1)} runs ${next}; pinned was ${old}`,
+        `${wallet(2)} runs ${wallet(2)}; nothing was pinned`,
+      ],
+    })
+    expect(journal).toEqual(['implementation.set: version 3', 'implementation.set: version 3'])
+    expect([...front.ledger.implementations]).toEqual([
+      [wallet(1), pin(next)],
+      [wallet(2), pin(wallet(2))],
     ])
   })
 
@@ -278,6 +299,7 @@ describe("contract §6: the operator's desk", () => {
       ledger: front.ledger,
       configured: clash,
       isKnown: async () => true,
+      code: async () => ({ pins: {}, now: {} }),
       compact: async () => ({ before: 0, after: 0 }),
     })
     await other.run('questions/remove', { question_id: word(1) })
@@ -556,6 +578,7 @@ describe('R23: an import that is killed', () => {
         ledger,
         configured: [],
         isKnown: async () => true,
+        code: async () => ({ pins: {}, now: {} }),
         compact: async () => ({ before: 0, after: 0 }),
       })
       await desk.run('questions/add', { entries })

@@ -10,6 +10,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, describe, expect, test } from 'vitest'
 import { webhookEvents } from '../../src/core/gateway/webhooks.js'
+import { followStakes } from '../../src/core/host/followed-stakes.js'
 import {
   signatureOf,
   tellWebhooks,
@@ -25,6 +26,8 @@ import {
   fewProposals,
   type Observation,
 } from '../../src/core/protocol/vitals.js'
+import { dispute, rivalProposes } from '../support/fake-events.js'
+import { adapter, fakeContracts } from '../support/fake-world.js'
 import { testConfig, testRandom } from '../support/front.js'
 import { createPipelineWorld, type PipelineWorld } from '../support/pipeline-world.js'
 import { blocksIn, section } from '../support/readme.js'
@@ -109,6 +112,7 @@ async function telling(
   { clock = quickClock(), tryMs = 10_000 } = {},
 ) {
   const world: PipelineWorld = await createPipelineWorld()
+  const stakes = followStakes(world.ledger, world.view, fakeContracts, () => undefined)
   const state: State = { reasons: [] }
   const seen: Observation[] = []
   const warnings: string[] = []
@@ -120,6 +124,7 @@ async function telling(
     {
       ...world,
       executor: '0x1111111111111111111111111111111111111111',
+      onDispute: stakes.onDispute,
       gateway: { readiness: () => state.reasons } as never,
       vitals: () => ({ executor: state.executor }) as never,
       store: {
@@ -230,6 +235,39 @@ describe('contract §9: what a receiver is told', () => {
     await some.until(1)
     expect(some.calls.map(({ body }) => body.event)).toEqual(['low_balance'])
     expect(told.warnings).toEqual([])
+  })
+
+  test('a dispute of an executed proposal, once it is final, and none of other proposals', async () => {
+    const one = await receiving()
+    const { world } = await telling([{ url: one.url, events: ['disputed'] }])
+    const [own, rivals] = [await world.question('ours'), await world.question('theirs')]
+    const candidate = await world.submit(own)
+    rivalProposes(world.chain, rivals, `0x${'9'.repeat(40)}`)
+    await world.pass(6)
+    for (const questionId of [rivals, own]) dispute(world.chain, questionId)
+    await world.pass(1)
+    expect(one.calls).toEqual([])
+    await world.pass(4)
+    await one.until(1)
+    expect(one.calls).toHaveLength(1)
+    const { progress } = await world.now(candidate)
+    const hash = 'submission' in progress ? progress.submission?.transactionHash : undefined
+    expect(one.calls[0]?.body).toMatchObject({
+      event: 'disputed',
+      text: `the proposal of candidate ${candidate.id} was disputed by ${adapter}`,
+      candidate: {
+        candidate_id: candidate.id,
+        question_id: own,
+        proposer: candidate.proposer,
+        outcome: 'p2',
+        transaction_hash: hash,
+      },
+      dispute: {
+        disputer: adapter,
+        block_number: expect.stringMatching(/^\d+$/),
+        transaction_hash: expect.stringMatching(/^0x/),
+      },
+    })
   })
 
   test('a low balance again only after it was enough in between', async () => {

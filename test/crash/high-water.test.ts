@@ -154,7 +154,7 @@ describe('the mark', () => {
       { ...options, onNote: (text) => notes.push(text) },
       () => undefined,
     )
-    expect(notes).toEqual([expect.stringContaining('HIGHWATER is not whole')])
+    expect(notes).toEqual([expect.stringContaining('HIGHWATER is incomplete')])
     await add(log, 11, 12)
     await log.close()
     expect(await openCopy(new Map(sim.contents()).set(highWater, whole))).toEqual(ids(11))

@@ -230,6 +230,33 @@ describe('contract §6: funds', () => {
     expect(await allowance()).toBe(2n ** 256n - 1n)
   })
 
+  test('contract §9: init approves once it is agreed to, and run again it sends nothing', async () => {
+    const here = ['init', '--profile', 'default', '--gateway', 'http://127.0.0.1:1']
+    const init = [...here, '--approve', '15000usdc']
+    const count = { method: 'eth_getTransactionCount', params: [wallet.address, 'latest'] }
+    const sent = async () => Number((await devRpc(dev.rpcUrl).batch([count]))[0])
+    const before = await sent()
+    const declined = await ask(init, { interactive: true, stdin: 'n\n' })
+    expect([declined.code, declined.stderr]).toEqual([2, expect.stringContaining('declined')])
+    expect([await sent(), await allowance()]).toEqual([before, 2n ** 256n - 1n])
+
+    const approvalOf = (ran: Ran) =>
+      (JSON.parse(ran.stdout) as { steps: { step: string; result: string }[] }).steps.find(
+        ({ step }) => step === 'approval',
+      )
+    // No gateway answers in this test: only the checks at the end fail.
+    const agreed = await ask([...init, '--yes', '--json'])
+    expect(approvalOf(agreed), agreed.stderr).toMatchObject({ result: 'done' })
+    expect([await sent(), await allowance()]).toEqual([before + 1, 15_000_000_000n])
+    expect(await funds()).toMatchObject({ allowance: '15000000000' })
+
+    for (const again of [init, here]) {
+      const ran = await ask([...again, '--json'])
+      expect(approvalOf(ran), ran.stderr).toBeDefined()
+    }
+    expect(await sent()).toBe(before + 1)
+  })
+
   test.each([
     [['funds', 'approve', '--amount', 'lots'], 'bad_number'],
     [['funds', 'approve', '--token', `0x${'1'.repeat(40)}`], 'token_needed'],
@@ -364,7 +391,7 @@ describe('contract §6: reconcile', () => {
       { chain: { round_over: true }, next: { action: 'sign_anew' } },
     ])
     const shown = await ask(['reconcile', slug])
-    expect(shown.stdout).toContain('safe to sign anew')
+    expect(shown.stdout).toContain('safe to sign again')
   })
 })
 

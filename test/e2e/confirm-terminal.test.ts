@@ -3,7 +3,7 @@ import { afterEach, expect, test } from 'vitest'
 import { type BatchWorld, openBatchWorld } from '../support/batch-world.js'
 import { type HeldGateway, holdGateway } from '../support/held-gateway.js'
 import { workshop } from '../support/processes.js'
-import { hasTerminals, onTerminal } from '../support/terminal.js'
+import { hasTerminals, onTerminal, tooWide, wordsOn } from '../support/terminal.js'
 
 // Builds dist/ where it is old.
 workshop()
@@ -14,9 +14,9 @@ afterEach(async () => {
   await world?.close()
 })
 
-test.skipIf(!hasTerminals)(
-  'contract §9: run shows the sum and asks; n signs nothing, y goes on',
-  async () => {
+test.runIf(hasTerminals).each([80, 40])(
+  'contract §9: run shows the sum at %i columns and asks; n signs nothing, y goes on',
+  async (columns) => {
     world = await openBatchWorld()
     const { questionId } = world.ask('asked on a terminal', { timestamp: '1760000000' })
     const file = world.ndjson('rows.ndjson', [{ identifier: questionId, outcome: 'p2' }])
@@ -26,42 +26,44 @@ test.skipIf(!hasTerminals)(
       PROPOSER_GATEWAY: gateway.url,
       PROPOSER_KEY_FILE: `${world.home}/key`,
     }
-    const declined = await onTerminal(['run', file], env)
-    await declined.said(/Sign 1 proposal as [\s\S]*\[y\/N\]/)
+    const declined = await onTerminal(['run', file], env, { columns })
+    await declined.said(/Sign 1 proposal as\s[\s\S]*\[y\/N\]/)
     declined.type('n\n')
     expect((await declined.ended).code).toBe(2)
     const listed = await world.run(['journal', 'list', '--json'])
     expect(JSON.parse(listed.stdout)).toMatchObject({ authorizations: [] })
 
-    const agreed = await onTerminal(['run', file], env)
+    const agreed = await onTerminal(['run', file], env, { columns })
     await agreed.said(/\[y\/N\]/)
     agreed.type('y\n')
     await gateway.reached
     agreed.type('\u0003')
     const { code, text } = await agreed.ended
     expect(code).toBe(130)
-    expect(text).toContain('1 row: 1 accepted')
+    expect(wordsOn(text)).toContain('1 row: 1 accepted')
+    expect([...tooWide(declined.screen(), columns), ...tooWide(text, columns)]).toEqual([])
   },
 )
 
-test.skipIf(!hasTerminals)(
-  'contract §9: init asks on a terminal, and keeps what was answered before Ctrl-C',
-  async () => {
+test.runIf(hasTerminals).each([80, 40])(
+  'contract §9: init asks at %i columns, and keeps what was answered before Ctrl-C',
+  async (columns) => {
     world = await openBatchWorld()
     const env = { PROPOSER_HOME: world.home }
-    const first = await onTerminal(['init'], env)
+    const first = await onTerminal(['init'], env, { columns })
     await first.said(/Profile: /)
     first.type('mine\n')
-    await first.said(/Gateway URL: /)
+    await first.said(/Gateway URL:\s/)
     first.type('https://gateway.example\n')
-    await first.said(/or Enter to go without: /)
+    await first.said(/Enter\s+to\s+skip/)
     first.type('\u0003')
     expect((await first.ended).code).toBe(130)
-    const again = await onTerminal(['init', '--profile', 'mine'], env)
-    await again.said(/kept +gateway: in profile mine/)
-    await again.said(/or Enter to go without: /)
+    const again = await onTerminal(['init', '--profile', 'mine'], env, { columns })
+    await again.said(/kept +gateway:\s+in profile mine/)
+    await again.said(/Enter\s+to\s+skip/)
     again.type('\u0003')
     expect((await again.ended).code).toBe(130)
     expect(again.screen()).not.toContain('Gateway URL')
+    expect([...tooWide(first.screen(), columns), ...tooWide(again.screen(), columns)]).toEqual([])
   },
 )

@@ -7,9 +7,9 @@ import { createInterface } from 'node:readline'
 import { fileURLToPath } from 'node:url'
 import { build } from 'esbuild'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { roundStates, yesOrNoQuery } from '../../src/core/chain/contracts.js'
+import { implementationSlot, roundStates, yesOrNoQuery } from '../../src/core/chain/contracts.js'
 import { anvilBinary } from '../../src/core/devchain/dev-anvil.js'
-import { type DevChain, startDevChain, writeDevFolder } from '../../src/core/devchain/dev-chain.js'
+import { type DevChain, startDevChain } from '../../src/core/devchain/dev-chain.js'
 import {
   type DevRpc,
   devAccount,
@@ -18,6 +18,7 @@ import {
   placedAt,
   sendAsDev,
 } from '../../src/core/devchain/dev-contracts.js'
+import { writeDevFolder } from '../../src/core/devchain/dev-folder.js'
 import { exampleQuestion, listedOutcomes } from '../../src/core/devchain/dev-questions.js'
 import {
   askDevQuestion,
@@ -150,6 +151,19 @@ describe('contract §6, §8: a dev chain', () => {
     expect(Number(head.timestamp)).toBeLessThanOrEqual(Math.floor(Date.now() / 1000) + 2)
     expect(Number(finalized.number)).toBeGreaterThanOrEqual(1)
     expect(code).toBe(placedAt('SignedProposer', devAddresses.signedProposer).artifact.code)
+  })
+
+  test('domain §10: oracle and token are ERC-1967 proxies, so that an upgrade can be noticed', async () => {
+    for (const [name, address] of [
+      ['ManagedOracle', devAddresses.oracle],
+      ['Token', devAddresses.token],
+    ] as const) {
+      const slot = [address, implementationSlot, 'finalized']
+      const word = await rpc.request<Hex>('eth_getStorageAt', slot)
+      const code = (of: string) => rpc.request<Hex>('eth_getCode', [of, 'finalized'])
+      expect(await code(`0x${word.slice(26)}`)).toBe(placedAt(name, address).artifact.code)
+      expect(await code(address)).toBe(placedAt('Proxy', address).artifact.code)
+    }
   })
 
   // From here on each test has a question of its own and waits for blocks, so they wait together.

@@ -58,6 +58,8 @@ describeWith([18], 'docs: two gateways', () => {
       return client.query(text).finally(() => client.end())
     }
     await asUser('postgres', grants)
+    // As after each upgrade.
+    await asUser('postgres', grants)
 
     const database = postgresDatabase(url.replace('postgres@', 'proposer_gateway@'))
     await openStoreTables(database)

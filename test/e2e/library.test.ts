@@ -42,7 +42,7 @@ const values = `
   Acknowledgement Address BatchCandidate BatchCandidateStatus BatchItem BatchPermit BatchSigningData BatchSigningDataAnswer
   BatchSigningDataRequest BatchStatusAnswer BatchStatusRequest BatchSubmitAnswer BatchSubmitRequest Bytes Bytes32 CandidateState
   CandidateStatus ChainError ClientRef ConflictError Eligibility ErrorBody FailedError Failure Identifier Instant InterruptedError
-  NonzeroAddress Outcome OutcomeKey PendingError Permit ProposerError RejectedError Signature SignedProposal SigningData
+  NonzeroAddress Outcome OutcomeKey PendingError Permit ProposerError RejectedError RulesChangedError Signature SignedProposal SigningData
   SigningDataRequest StorageError Submission SubmissionState TransportError Trust TypedData Uint256 UnauthorizedError UnavailableError
   UncertainError UsageError Uuid Version WireError applySet authorizationState authorize chainContexts createChain createGateway
   createGatewayClient createHttp domainSeparator exit fromBatchItem fromSingle gatewayContexts isIdentifier isQuestionId limits
@@ -113,6 +113,17 @@ describe('the library', () => {
     )
     expect((await node(...argv)).stdout).toBe(told('rejected request_not_open'))
     expect(await proposals(dev, account?.address ?? '')).toHaveLength(2)
+    const looking = `import { openProposer, readKeyFile, signerFromKey } from 'proposer'
+      const signer = signerFromKey(await readKeyFile('proposer.key'))
+      const [, , gateway, rpcUrl] = process.argv
+      const proposer = await openProposer({ home: 'home', gateway, rpcUrl, trust: 'trust.json', signer })
+      const { positions, totals } = await proposer.positions()
+      console.log(JSON.stringify({ states: positions.map(({ state }) => state), bonded: totals[0]?.bonded }))
+      await proposer.close()`
+    await writeFile(join(folder, 'looking.mjs'), looking)
+    expect(JSON.parse((await node('looking.mjs', url, dev.rpc_url)).stdout)).toEqual({
+      ...{ states: ['open', 'open'], bonded: '1500000000' },
+    })
     const { code, stdout } = await shop.run([
       'journal',
       'list',

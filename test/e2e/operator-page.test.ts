@@ -2,11 +2,11 @@
  * The operator's page in a browser: its figures, its way through a restart, and that what comes
  * from outside stays text (contract §6, R5, R20).
  */
-import { existsSync } from 'node:fs'
 import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { type BrowserContext, chromium, type Page } from 'playwright-core'
+import type { BrowserContext, Page } from 'playwright-core'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { noBrowser, openBrowser } from '../support/browser.js'
 import { type Running, workshop } from '../support/processes.js'
 import { type Client, makeClient, post, questionOf, type ServeReady } from '../support/proposing.js'
 
@@ -17,14 +17,10 @@ afterAll(async () => {
   await shop.clean()
 })
 
-const places = ['/usr/bin/chromium', '/usr/bin/google-chrome']
-const executablePath = places.find((path) => existsSync(path))
 const markup = '<img src=x onerror="document.title=1"><script>document.title=2</script>'
 
-describe.skipIf(executablePath === undefined)(
-  executablePath === undefined
-    ? `the operator's page (skipped: no Chromium at ${places.join(', ')})`
-    : "the operator's page",
+describe.skipIf(noBrowser !== undefined)(
+  `the operator's page${noBrowser ? ` (${noBrowser})` : ''}`,
   () => {
     let folder: string
     let server: Running
@@ -73,17 +69,7 @@ describe.skipIf(executablePath === undefined)(
       dev = (await chain.line<ServeReady>()).dev
       await serve('--port', '0')
       client = await makeClient(shop, dev, { PROPOSER_GATEWAY: ready.url })
-      browser = await chromium.launchPersistentContext(join(await shop.folder(), 'chromium'), {
-        executablePath: executablePath ?? '',
-        headless: true,
-        args: [
-          '--no-sandbox',
-          '--disable-gpu',
-          '--no-first-run',
-          '--disable-background-networking',
-          '--disable-component-update',
-        ],
-      })
+      browser = await openBrowser(join(await shop.folder(), 'chromium'))
       page = await browser.newPage()
       page.on('pageerror', ({ message }) => errors.push(message))
       page.on('console', (line) => {

@@ -80,12 +80,14 @@ describe('operator on a store that nothing holds', () => {
         code: 2,
         answer: {
           code: 'no_store',
-          detail: `there is no store at ${store}`,
+          detail: `no store found at ${store}`,
           hint: expect.stringContaining('`store` in') as string,
         },
       })
     }
-    expect((await operator('budget')).stdout).toMatch(/^no window is open: nothing serves\n.*1000/)
+    expect((await operator('budget')).stdout).toMatch(
+      /^no window is open: no gateway is running\n.*1000/,
+    )
     expect(
       await asked('candidates', 'explain', '00000000-0000-4000-8000-000000000000'),
     ).toMatchObject({
@@ -176,7 +178,7 @@ describe('operator on a store that nothing holds', () => {
       expect((await asked('list')).code).toBe(0)
       const budget = (await operator('budget')).stdout.replaceAll(/\s+/g, ' ')
       expect(budget).toContain(`process ${process.pid}`)
-      expect(budget).toContain('(a command with --local) holds the store')
+      expect(budget).toContain('(a command with --local) has the store open')
     })
   })
 
@@ -215,7 +217,7 @@ describe('operator on a store that nothing holds', () => {
             code: 6,
             answer: {
               code: 'act_unknown',
-              detail: expect.stringMatching(/within 0\.\d s.*may have been done/),
+              detail: expect.stringMatching(/within 0\.\d s.*may have been made/),
             },
           })
           const look = await asked('budget', '--timeout', '0.2')
@@ -223,7 +225,9 @@ describe('operator on a store that nothing holds', () => {
             code: 75,
             answer: {
               code: 'gateway_unanswered',
-              detail: 'the gateway did not answer within 0.2 s',
+              detail: expect.stringMatching(
+                /^gateway 127\.0\.0\.1:\d+: no response within 0\.2 s$/,
+              ),
             },
           })
           expect(JSON.stringify(look.answer)).not.toContain('the act')
@@ -351,7 +355,7 @@ describe('operator on a store that a gateway serves', () => {
       answer: { through: 'gateway' },
     })
     const folded = (await operator('store', 'compact')).stdout.replaceAll(/\s+/g, ' ')
-    const [, before, after] = /^the store took (\d+) bytes, now (\d+)/.exec(folded) ?? []
+    const [, before, after] = /^the store had (\d+) bytes, now (\d+)/.exec(folded) ?? []
     expect(folded.includes('it grew, because')).toBe(Number(after) > Number(before))
     expect((await asked('candidates', 'explain', id)).answer.events).toEqual(answer.events)
     expect(await asked('store', 'verify')).toMatchObject({
@@ -456,7 +460,7 @@ describe('operator on a store that a gateway serves', () => {
     })
     expect(await asked('allow', wallet(43))).toMatchObject({ code: 74 })
     const planned = await operator('store', 'repair')
-    expect([planned.code, planned.stdout]).toEqual([2, expect.stringContaining('given up:')])
+    expect([planned.code, planned.stdout]).toEqual([2, expect.stringContaining('lost:')])
     expect(readFileSync(join(store, name)).equals(bytes)).toBe(true)
     const lock = await acquireLock(
       { files: systemFiles, liveness: systemLiveness(), random: systemRandom },

@@ -79,9 +79,10 @@ describe('docs: running a gateway', () => {
       'docs',
     )
     const { account, ...executor } = config.executor
-    const { profile, ...chain } = config.chain
+    const { profile, implementations, ...chain } = config.chain
     expect({ ...config, executor, chain }).toEqual(least)
     expect({ account, profile }).toEqual({ account: 'executor', profile: 'polygon' })
+    expect(Object.keys(implementations ?? {})).toEqual(oracles)
     for (const [part, known] of [
       [shown, config],
       [shown.chain, config.chain],

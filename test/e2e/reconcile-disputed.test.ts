@@ -62,6 +62,13 @@ test('contract §6, §9, domain §10: reconcile tells of a dispute of an execute
     return (JSON.parse(stdout) as Told).authorizations.at(-1)
   }
 
+  /** Of the candidate that was executed first. */
+  const status = async (...flags: string[]) => {
+    const { stdout } = await shop.run(['journal', 'list', '--json'], { env })
+    const [{ candidate_id }] = JSON.parse(stdout).authorizations
+    return shop.run(['status', candidate_id, ...node, ...flags], { env })
+  }
+
   await propose()
   expect(await reconcile(...node)).toMatchObject({
     position: {
@@ -89,6 +96,32 @@ test('contract §6, §9, domain §10: reconcile tells of a dispute of an execute
   const people = (await shop.run(['reconcile', slug, ...node], { env })).stdout.replace(/\s+/g, ' ')
   expect(people).toContain('position disputed')
   expect(people).not.toContain('nothing is left to do')
+  // The disputed one is said before all else.
+  expect(people).toMatch(/^\S+ closed.*disputed by/)
+  const { candidates } = JSON.parse((await status('--json')).stdout)
+  expect(candidates[0].position).toMatchObject({ state: 'disputed', new_round: true })
+  expect((await status()).stdout).toMatch(/^\s*next: it was executed/)
+  // Once the chain was read, everything that reads the journal says it first.
+  const read = await shop.run(['positions', '--json', '--fail-on-dispute', ...node], { env })
+  expect([read.code, JSON.parse(read.stderr).error.code]).toEqual([7, 'proposal_disputed'])
+  const said = /^1 of your executed proposals is disputed, 1 with a new round: proposer positions/
+  expect((await shop.run(['journal', 'list'], { env })).stdout).toMatch(said)
+  expect((await shop.run(['funds', ...node], { env })).stdout).toMatch(said)
+  expect((await shop.run([], { env })).stdout).toMatch(
+    /proposer positions --open\n +1 executed and disputed/,
+  )
+  const listed = JSON.parse((await shop.run(['journal', 'list', '--json'], { env })).stdout)
+  const known = { state: 'disputed', disputed_by: disputer?.address, new_round: true }
+  expect(listed.authorizations[0].position).toMatchObject(known)
+  const { tokens } = JSON.parse((await shop.run(['funds', '--json', ...node], { env })).stdout)
+  const sums = { bonded: '0', disputed: '750000000', claimable: '0' }
+  expect(tokens[0]).toMatchObject({ ...sums, positions_as_of: expect.any(String) })
+  const exported = await shop.run(['journal', 'export'], { env })
+  expect(exported.stderr).toContain('1 executed proposal has no settlement here')
+  expect(JSON.parse(exported.stdout)).toMatchObject({
+    ...{ position: 'disputed', result: null, disputed_by: disputer?.address, payout: null },
+    position_as_of: expect.any(String),
+  })
   // Without a node nobody can know, and it says so.
   const blind = await reconcile()
   expect(blind).toMatchObject({

@@ -107,6 +107,7 @@ async function openWorld(place: 'first' | 'second'): Promise<World> {
     call: (call, at) => now.call(call, at),
     logs: (filter) => now.logs(filter),
     code: (address, at) => now.code(address, at),
+    storage: (address, slot, at) => now.storage(address, slot, at),
     balance: (address) => now.balance(address),
     transactionCount: (address, at) => now.transactionCount(address, at),
     estimateGas: (call) => now.estimateGas(call),
@@ -334,7 +335,7 @@ describe('both nodes lie', () => {
   const closing: readonly (readonly [RpcLie, RegExp])[] = [
     ['another chain id', /the node is on chain 1, not on 31337/],
     ['a head that stands still', /the newest block is \d+ s old/],
-    ['HTTP 429', /no RPC node of 2 can be believed \(1: HTTP 429; 2: HTTP 429\)/],
+    ['HTTP 429', /no RPC node of 2 can be used \(1: HTTP 429; 2: HTTP 429\)/],
   ]
   test.each(closing)(
     'R16: %s: 503 state_unavailable, the reason in /readyz, nothing sent; within three looks after it ends all goes on',

@@ -188,6 +188,7 @@ describe('serve --check', () => {
       'token',
       'whitelist',
       'whitelist_owner',
+      'implementation',
     ]
     const own = [
       'config',
@@ -222,7 +223,7 @@ describe('serve --check', () => {
     expect(stdout).toMatch(/^ok {4}config: /)
     expect(stdout).toMatch(/\nFAIL {2}questions: .*gone\.json.*(\n {6}.*)*\n {6}fix: /)
     // What is right is counted where there is much of it.
-    expect(stdout).toMatch(/\nok {4}code: all 5 checks hold/)
+    expect(stdout).toMatch(/\nok {4}code: all 5 checks passed/)
     expect(stdout.match(/ code: /g)).toHaveLength(1)
     expect(stderr).toContain('gone.json')
   })

@@ -220,7 +220,7 @@ describe('serve, watched', () => {
       expect(stderr).not.toMatch(/\u001b\[\d*m/)
       const shown = stderr.split('\n').map((line) => line.replace(/\u001b\[\d*[AKJ]|\r/g, ''))
       expect(shown.join(' ').trim()).toMatch(
-        /draining: calls in flight are answered, for 10 s at most; Ctrl-C again ends it at once$/,
+        /draining calls in flight for up to 10 s; press Ctrl-C again to stop now$/,
       )
       const drawn = shown.filter((line) => !line.startsWith('{') && !line.startsWith('waiting: '))
       expect(Math.max(...drawn.map((line) => line.length))).toBeLessThanOrEqual(columns)

@@ -25,7 +25,7 @@ describe('serve --dev', () => {
   beforeAll(async () => {
     temporary = await shop.folder()
     server = shop.start(['serve', '--dev', '--port', '0', '--questions', '6', '--json'], {
-      env: { TMPDIR: temporary },
+      env: { TMPDIR: temporary, PROPOSER_STORE_URL_FILE: '/nowhere/store.url' },
     })
     ready = await server.line<ServeReady>()
     client = await makeClient(shop, ready.dev, {

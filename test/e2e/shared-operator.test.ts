@@ -21,7 +21,7 @@ import { type PostgresServer, startPostgres } from '../support/postgres/server.j
 import { workshop } from '../support/processes.js'
 import type { ServeReady } from '../support/proposing.js'
 
-const one = `0x${'11'.repeat(20)}`
+const one = `0x${'11'.repeat(20)}` as const
 const chain = {
   id: 31337,
   rpc_urls: ['http://127.0.0.1:1'],
@@ -207,6 +207,27 @@ for (const version of [18, 15] as const)
       })
     })
 
+    test('contract §9: code that one gateway is told to pin holds for the others, and from a snapshot', async () => {
+      const { url, operator } = await emptySite()
+      const [here, elsewhere] = [await joinLedger(url), await joinLedger(url)]
+      const heard: string[] = []
+      elsewhere.ledger.onChange((events) => heard.push(...events.map(({ kind }) => kind)))
+      const runs = { implementation: one, code_hash: `0x${'22'.repeat(32)}` } as const
+      await here.ledger.commit([
+        { kind: 'implementation.set', address: one, runs, reason: 'looked at', by: 'alice' },
+      ])
+      await elsewhere.ledger.catchUp?.()
+      expect([[...elsewhere.ledger.implementations], heard]).toEqual([
+        [[one, runs]],
+        ['implementation.set'],
+      ])
+      await Promise.all([here.close(), elsewhere.close()])
+      expect((await operator('store', 'compact')).code).toBe(0)
+      const again = await joinLedger(url)
+      expect([...again.ledger.implementations]).toEqual([[one, runs]])
+      await again.close()
+    })
+
     test('store verify proves records, rules and snapshot, and names what is wrong', async () => {
       const { url, config, operator } = await filledSite()
       expect((await operator('store', 'verify')).answer).toMatchObject({
@@ -235,7 +256,7 @@ for (const version of [18, 15] as const)
         'the snapshot of record 13 equals its fold',
       )
 
-      expect(await text(config, 'store', 'compact')).toMatch(/every record stays/)
+      expect(await text(config, 'store', 'compact')).toMatch(/all records stay/)
 
       const damaged = async (sql: string, detail: RegExp) => {
         await query(url, sql)
@@ -279,7 +300,7 @@ for (const version of [18, 15] as const)
         led: null,
         through: null,
       })
-      expect(await text(config, 'leader', 'resign')).toMatch(/nobody leads/)
+      expect(await text(config, 'leader', 'resign')).toMatch(/no gateway leads/)
 
       const { log, close } = await joinLedger(url)
       const id = systemRandom.uuid()
@@ -554,7 +575,7 @@ for (const version of [18, 15] as const)
         expect.stringMatching(/^fsync is off: .* acknowledged admissions may be lost/),
       ])
       expect(empty.of('store_server')[0]).toMatch(new RegExp(`PostgreSQL ${version}`))
-      expect(empty.of('store')[0]).toMatch(/is empty, and the tables can be made/)
+      expect(empty.of('store')[0]).toMatch(/is empty, and the tables can be created/)
       expect(empty.of('store_clock')[0]).toMatch(/agree/)
       expect(empty.of('store_pooler')).toEqual([])
       expect(await query(url, "SELECT to_regnamespace('proposer') AS made")).toEqual([
@@ -568,7 +589,7 @@ for (const version of [18, 15] as const)
       const filled = await check(config)
       expect(filled.of('store')[0]).toMatch(/is sound; it holds 1 candidate$/)
       expect(filled.of('store_chain')[0]).toMatch(/chain 31337/)
-      expect(filled.of('store_rights')[0]).toMatch(/may all that a gateway does/)
+      expect(filled.of('store_rights')[0]).toMatch(/has all rights that a gateway needs/)
 
       const elsewhere = join(home.path, `chain-${++count}.json`)
       await writeFile(elsewhere, JSON.stringify({ chain: { ...chain, id: 5 }, store: url }))

@@ -114,6 +114,7 @@ test('every change of a question shows at the next look, read in a handful of ca
     allowlist: new Set<Address>(),
     finalized: undefined,
     active: () => [],
+    implementations: new Map(),
   }
   const view: LiveView = createChainView({ clock: systemClock, chain: folded }, contracts, nobody, {
     maxHeadAgeSeconds: 30,

@@ -10,13 +10,14 @@ import { privateKeyToAccount } from 'viem/accounts'
 import { topics, yesOrNoQuery } from '../../src/core/chain/contracts.js'
 import { type Anvil, startAnvil } from '../../src/core/devchain/dev-anvil.js'
 import {
-  artifact,
   callData,
   type DevReceipt,
   type DevRpc,
   DevRpcError,
   devRpc,
   type Placed,
+  placedAt,
+  placing,
   receiptsOf,
 } from '../../src/core/devchain/dev-contracts.js'
 import type { Hex } from '../../src/core/ports.js'
@@ -148,8 +149,8 @@ export async function startWorld(chainId: number): Promise<World> {
     rpc,
     send,
     async place(contract, address, ...setUpArgs) {
-      await rpc.request('anvil_setCode', [address, artifact(contract).code])
-      const placed = { address, artifact: artifact(contract) }
+      const placed = placedAt(contract, address)
+      await rpc.batch(placing(placed))
       if (setUpArgs.length > 0) await send(admin, placed, 'setUp', ...setUpArgs)
       return placed
     },

@@ -347,7 +347,12 @@ export function createFakeChain(): FakeChain {
   }
   chain.code = async (address, at = 'latest') => {
     counted('code')
-    return stateAt(at).world.wallets.has(address) ? '0xef01' : '0x'
+    const { wallets, codes } = stateAt(at).world
+    return wallets.has(address) ? '0xef01' : (codes.get(address) ?? '0x')
+  }
+  chain.storage = async (address, slot, at = 'latest') => {
+    counted('storage')
+    return stateAt(at).world.storage.get(`${address}|${slot}`) ?? `0x${'0'.repeat(64)}`
   }
   chain.balance = async (address) => {
     counted('balance')
@@ -476,6 +481,7 @@ export function createFakeClock(chain: FakeChain): FakeClock {
 
 export {
   ask,
+  clarify,
   dispute,
   endow,
   invalidateNonces,
@@ -483,4 +489,6 @@ export {
   rivalProposes,
   setCustomBond,
   setPaused,
+  updateRules,
+  upgrade,
 } from './fake-events.js'

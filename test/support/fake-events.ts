@@ -3,18 +3,22 @@
  * block, with its logs.
  */
 
-import { type Abi, keccak256, stringToHex } from 'viem'
+import { type Abi, keccak256, stringToHex, toHex } from 'viem'
 import {
   ctfAdapterAbi,
+  implementationSlot,
   oracleAbi,
   permit2Abi,
+  proxyAbi,
   yesOrNoQuery,
 } from '../../src/core/chain/contracts.js'
+import { zeroAddress } from '../../src/core/chain/reading.js'
 import type { Hex } from '../../src/core/ports.js'
 import type { Address } from '../../src/core/protocol/schema.js'
 import type { FakeChain } from './fake-chain.js'
 import {
   adapter,
+  creator,
   fakeContracts,
   logOf,
   managedOf,
@@ -23,6 +27,7 @@ import {
   proposeOnOracle,
   questionOf,
   requestOf,
+  roundOf,
   runPropose,
   token,
 } from './fake-world.js'
@@ -67,7 +72,8 @@ export function dispute(chain: FakeChain, questionId: Hex): void {
   chain.happen((world, time) => {
     const request = requestOf(world, questionId)
     const { timestamp, ancillaryData } = questionOf(world, questionId)
-    request.state = 4
+    Object.assign(request, { state: 4, disputer: adapter })
+    questionOf(world, questionId).isReset = true
     const disputed = logOf(oracle, oracleAbi as Abi, 'DisputePrice', {
       requester: adapter,
       proposer: request.proposer,
@@ -79,6 +85,68 @@ export function dispute(chain: FakeChain, questionId: Hex): void {
     })
     const reset = logOf(adapter, ctfAdapterAbi as Abi, 'QuestionReset', { questionID: questionId })
     return [disputed, ...openRound(world, questionId, time), reset]
+  })
+}
+
+/** A clarification, by the question's creator or by anybody else. */
+export function clarify(
+  chain: FakeChain,
+  questionId: Hex,
+  text: string | Uint8Array,
+  owner: Address = creator,
+): void {
+  const update = toHex(text)
+  chain.happen((world, time) => {
+    const question = questionOf(world, questionId)
+    question.updates = [...(question.updates ?? []), { owner, timestamp: time, update }]
+    return [
+      logOf(adapter, ctfAdapterAbi as Abi, 'AncillaryDataUpdated', {
+        questionID: questionId,
+        owner,
+        update,
+      }),
+    ]
+  })
+}
+
+/** The oracle is of version 3 from the next block on, with this update of a question's rules. */
+export function updateRules(chain: FakeChain, questionId: Hex, text: string): void {
+  chain.happen((world, timestamp) => {
+    const managed = managedOf(world, questionId)
+    world.rules ??= new Map()
+    world.rules.set(managed, [
+      ...(world.rules.get(managed) ?? []),
+      { timestamp, update: toHex(text) },
+    ])
+    return []
+  })
+}
+
+/**
+ * The oracle settles a round, the current one unless its timestamp is given, for a price: what was
+ * proposed in it unless given.
+ */
+export function settle(
+  chain: FakeChain,
+  questionId: Hex,
+  { round, price, disputer = zeroAddress }: { round?: bigint; price?: bigint; disputer?: Address },
+): void {
+  chain.happen((world) => {
+    const { timestamp: current, ancillaryData } = questionOf(world, questionId)
+    const timestamp = round ?? current
+    const request = roundOf(world, questionId, timestamp)
+    const resolved = price ?? request.price
+    Object.assign(request, { state: 6, resolved })
+    const { proposer } = request
+    const args = { requester: adapter, proposer, disputer, identifier: yesOrNoQuery, timestamp }
+    return [
+      logOf(oracle, oracleAbi as Abi, 'Settle', {
+        ...args,
+        ancillaryData,
+        price: resolved,
+        payout: 1n,
+      }),
+    ]
   })
 }
 
@@ -153,5 +221,14 @@ export function endow(
     world.balances.set(wallet, raw)
     world.allowances.set(wallet, allowanceRaw)
     return []
+  })
+}
+
+/** A proxy is given other code, or a plain contract becomes one (ERC-1967); told in a log. */
+export function upgrade(chain: FakeChain, proxy: Address, implementation: Address): void {
+  chain.happen(({ storage, codes }) => {
+    storage.set(`${proxy}|${implementationSlot}`, `0x${'0'.repeat(24)}${implementation.slice(2)}`)
+    codes.set(implementation, `0x60${implementation.slice(2)}`)
+    return [logOf(proxy, proxyAbi as Abi, 'Upgraded', { implementation })]
   })
 }

@@ -92,6 +92,18 @@ export function advanced(question: Question, timestamp: string): Question {
   }
 }
 
+/** Another question that the same request of a reporter answers (domain §10). */
+export function sibling(question: Question, name: string): Question {
+  const questionId = keccak256(textToHex(name))
+  return {
+    ...question,
+    questionId,
+    slug: undefined,
+    round: { ...question.round, questionId },
+    ref: { ...question.ref, questionId },
+  }
+}
+
 export interface FakeView extends ChainView {
   /** Adds a question or puts a new round in its place. */
   put(question: Question): void

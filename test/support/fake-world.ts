@@ -21,6 +21,7 @@ import {
   eip1271MagicValue,
   erc20Abi,
   oracleAbi,
+  oracleV3Abi,
   permit2Abi,
   roles,
   signedProposerAbi,
@@ -62,7 +63,14 @@ export interface FakeRequest {
   proposer: Address
   price: bigint
   proposalTime: bigint
+  rewardRaw?: bigint
+  disputer?: Address
+  /** What it was settled with. */
+  resolved?: bigint
 }
+
+/** Who asks all questions of this world at the adapter. */
+export const creator: Address = at('c')
 
 export interface FakeQuestion {
   ancillaryData: Hex
@@ -70,6 +78,10 @@ export interface FakeQuestion {
   paused: boolean
   flagged: boolean
   resolved: boolean
+  /** Asked again after a dispute. */
+  isReset?: boolean
+  /** Clarifications by whoever posted them. */
+  updates?: { owner: Address; timestamp: bigint; update: Hex }[]
 }
 
 /** All state; plain data, so that a block can keep a copy. */
@@ -85,8 +97,17 @@ export interface World {
   relayers: Set<Address>
   /** Wallets with code, and whether they accept every signature or none. */
   wallets: Map<Address, boolean>
+  /** Wallets to which the token transfers nothing, and what is deferred for them. */
+  blocked: Set<Address>
+  deferred: Map<Address, bigint>
   /** What PROPOSAL_TYPEHASH() answers. */
   typeHash: Hex
+  /** Words of storage by `address|slot`. */
+  storage: Map<string, Hex>
+  /** Code of contracts that are no wallets. */
+  codes: Map<Address, Hex>
+  /** Version 3 of the oracle: its rule updates, by managed id. */
+  rules?: Map<Hex, { timestamp: bigint; update: Hex }[]>
 }
 
 export function emptyWorld(): World {
@@ -108,7 +129,11 @@ export function emptyWorld(): World {
     lists,
     relayers: new Set(),
     wallets: new Map(),
+    blocked: new Set(),
+    deferred: new Map(),
     typeHash: typeHashes.proposal,
+    storage: new Map(),
+    codes: new Map(),
   }
 }
 
@@ -152,8 +177,12 @@ export function logOf(
   }
 }
 
-const requestKey = (requester: string, identifier: string, timestamp: bigint, ancillaryData: Hex) =>
-  `${requester.toLowerCase()}|${identifier}|${timestamp}|${ancillaryData}`
+export const requestKey = (
+  requester: string,
+  identifier: string,
+  timestamp: bigint,
+  ancillaryData: Hex,
+) => `${requester.toLowerCase()}|${identifier}|${timestamp}|${ancillaryData}`
 
 /** Opens a round of a question and says so in logs. */
 export function openRound(world: World, questionId: Hex, timestamp: bigint): FakeLog[] {
@@ -182,7 +211,12 @@ export function questionOf(world: World, questionId: Hex): FakeQuestion {
 
 /** The request of a question's current round. */
 export function requestOf(world: World, questionId: Hex): FakeRequest {
-  const { timestamp, ancillaryData } = questionOf(world, questionId)
+  return roundOf(world, questionId, questionOf(world, questionId).timestamp)
+}
+
+/** The request of a question's round. */
+export function roundOf(world: World, questionId: Hex, timestamp: bigint): FakeRequest {
+  const { ancillaryData } = questionOf(world, questionId)
   const request = world.requests.get(requestKey(adapter, yesOrNoQuery, timestamp, ancillaryData))
   if (!request) throw new Error(`no request of ${questionId}`)
   return request
@@ -337,7 +371,7 @@ function totalBond(world: World, managed: Hex, request: FakeRequest): bigint {
 }
 
 const abis = new Map<Address, Abi>([
-  [oracle, oracleAbi],
+  [oracle, [...oracleAbi, ...oracleV3Abi] as Abi],
   [adapter, ctfAdapterAbi],
   [token, erc20Abi],
   [fakeContracts.permit2, permit2Abi],
@@ -359,6 +393,9 @@ function itemOf(abi: Abi, data: Hex): Abi {
   items.set(abi, known)
   return known.get(data.slice(0, 10)) ?? abi
 }
+
+/** getRequestReward(address,bytes32,uint256,bytes). */
+const rewardOfVersion3 = '0xf9a8f368'
 
 type Decoded = { readonly functionName: string; readonly args?: readonly unknown[] | undefined }
 const decodedCalls = new Map<Hex, Decoded>()
@@ -387,6 +424,8 @@ export function callWorld(
   const abi = world.lists.has(to) ? whitelistAbi : abis.get(to)
   // An account without code answers every call with nothing.
   if (!abi) return '0x'
+  // Of version 3 alone; the model's oracle is version 2.
+  if (data.startsWith(rewardOfVersion3)) throw new Revert('0x')
   const item = itemOf(abi as Abi, data)
   const { functionName, args = [] } = decoded(item, data)
   if (functionName === 'propose' || functionName === 'multicall') {
@@ -430,13 +469,28 @@ function answerOf(world: World, to: Address, name: string, args: readonly unknow
         ...numbers,
         resolved,
         paused,
-        reset: false,
+        reset: question?.isReset ?? false,
         refund: false,
         rewardToken: token,
-        creator: at('c'),
+        creator,
         ancillaryData,
       }
     }
+    case 'getUpdates':
+      return (world.questions.get(first as Hex)?.updates ?? []).filter(
+        ({ owner }) => owner === lower(second),
+      )
+    case 'getRequestRulesUpdates':
+      if (world.rules === undefined) throw new Revert('0x')
+      return (
+        world.rules.get(
+          managedRequestId({
+            requester: lower(first),
+            identifier: second as Hex,
+            ancillaryData: third as unknown as Hex,
+          }),
+        ) ?? []
+      )
     case 'isFlagged':
       return world.questions.get(first as Hex)?.flagged ?? false
     case 'optimisticOracle':
@@ -447,9 +501,9 @@ function answerOf(world: World, to: Address, name: string, args: readonly unknow
       const request = world.requests.get(requestKey(first, second, third, fourth))
       return {
         proposer: request?.proposer ?? zeroAddress,
-        disputer: zeroAddress,
+        disputer: request?.disputer ?? zeroAddress,
         currency: request ? token : zeroAddress,
-        settled: false,
+        settled: request?.state === 6,
         requestSettings: {
           eventBased: true,
           refundOnDispute: true,
@@ -460,13 +514,17 @@ function answerOf(world: World, to: Address, name: string, args: readonly unknow
           customLiveness: 0n,
         },
         proposedPrice: request?.price ?? 0n,
-        resolvedPrice: 0n,
-        expirationTime: 0n,
-        reward: 0n,
+        resolvedPrice: request?.resolved ?? 0n,
+        expirationTime: request?.proposalTime ? request.proposalTime + 7200n : 0n,
+        reward: request?.disputer ? 0n : (request?.rewardRaw ?? 0n),
         finalFee: request ? finalFeeRaw : 0n,
         proposalTime: request?.proposalTime ?? 0n,
       }
     }
+    case 'customLivenessValues':
+      return [0n, false]
+    case 'defaultLiveness':
+      return 7200n
     case 'customBonds':
       return [world.customBonds.get(first as Hex) ?? 0n, false]
     case 'getCustomProposerWhitelist': {
@@ -479,6 +537,8 @@ function answerOf(world: World, to: Address, name: string, args: readonly unknow
     }
     case 'defaultProposerWhitelist':
       return defaultList
+    case 'deferredPayouts':
+      return world.deferred.get(lower(second)) ?? 0n
     case 'nonceBitmap':
       return world.bitmaps.get(`${lower(first)}|${second}`) ?? 0n
     case 'balanceOf':

@@ -31,9 +31,12 @@ export interface LivePipeline {
   readonly executor: Signer
   signerOf(role: string, n?: number): Signer
   questionIdOf(n: number): Hex
-  /** Signs for the n-th question, an hour ahead unless a deadline is given, and admits. */
+  /**
+   * Signs for the n-th question, or that of an id, an hour ahead unless a deadline is given, and
+   * admits.
+   */
   submit(
-    n: number,
+    n: number | Hex,
     proposer: Signer,
     nonce: string,
     more?: Partial<Pick<Wish, 'price' | 'amount' | 'deadline'>>,
@@ -49,6 +52,8 @@ export interface LiveOptions {
   readonly clock?: Clock
   readonly maxHeadAgeSeconds?: number
   readonly executor?: Partial<PipelineConfig['executor']>
+  /** Beside those of the dev chain. */
+  readonly requesters?: Contracts['requesters']
 }
 
 /** The caller stops it. */
@@ -56,7 +61,8 @@ export async function startLivePipeline(options: LiveOptions = {}): Promise<Live
   const dev = await startDevChain(options.chain)
   const chain = createChain([dev.rpcUrl])
   const { chain_id: chainId, signed_proposer: signedProposer, ...trust } = dev.description.trust
-  const contracts: Contracts = { chainId, signedProposer, ...trust }
+  const requesters = [...trust.requesters, ...(options.requesters ?? [])]
+  const contracts: Contracts = { chainId, signedProposer, ...trust, requesters }
   const clock = options.clock ?? systemClock
   const genesis = await chain.block(0n)
   if (!genesis) throw new Error('no genesis block')
@@ -125,7 +131,7 @@ export async function startLivePipeline(options: LiveOptions = {}): Promise<Live
     questionIdOf,
     until,
     async submit(n, proposer, nonce, more = {}) {
-      const question = await view.question(questionIdOf(n))
+      const question = await view.question(typeof n === 'number' ? questionIdOf(n) : n)
       if (!question) throw new Error('the question is unknown')
       const deadline = view.nowSeconds() + 3600n
       return admit(

@@ -2,7 +2,9 @@
  * Ledger, view and pipeline on a fake chain, step by step: nothing runs by itself, and a restart
  * keeps only what was durable.
  */
+import type { Implementations } from '../../src/core/chain/implementations.js'
 import type { RegistryEntry } from '../../src/core/chain/questions.js'
+import type { Contracts } from '../../src/core/chain/round.js'
 import type { Failpoint } from '../../src/core/gateway/executor/state.js'
 import type { Ledger } from '../../src/core/gateway/ledger/ledger.js'
 import {
@@ -51,7 +53,9 @@ export interface WorldOptions {
   readonly executor?: boolean
   readonly seed?: number
   readonly entries?: readonly RegistryEntry[]
+  readonly contracts?: Contracts
   readonly failpoint?: Failpoint
+  readonly implementations?: Implementations
 }
 
 export interface PipelineWorld {
@@ -93,6 +97,7 @@ const defaults: PipelineConfig = {
 /** A world with a funded executor and three funded proposers, a few blocks old. */
 export async function createPipelineWorld(options: WorldOptions = {}): Promise<PipelineWorld> {
   const chain = createFakeChain()
+  const { contracts = fakeContracts } = options
   const clock = createFakeClock(chain)
   const random = seededRandom(options.seed ?? 1)
   const store: MemoryStore = newMemoryStore()
@@ -130,9 +135,10 @@ export async function createPipelineWorld(options: WorldOptions = {}): Promise<P
       { chainId: fakeContracts.chainId, genesisHash: genesis.hash },
       recorder.store,
     )
-    world.view = createChainView({ clock, chain }, fakeContracts, world.ledger, {
+    world.view = createChainView({ clock, chain }, contracts, world.ledger, {
       maxHeadAgeSeconds: 30,
       entries: options.entries ?? [],
+      implementations: options.implementations,
     })
     world.pipeline = createPipeline({
       ports,
@@ -140,7 +146,7 @@ export async function createPipelineWorld(options: WorldOptions = {}): Promise<P
       view: world.view,
       chain: recorder.chain(chain),
       signer: executor,
-      contracts: fakeContracts,
+      contracts,
       config: { ...defaults, ...options.config },
       failpoint: (name) => world.failpoint(name),
     })

@@ -94,6 +94,10 @@ export function workshop(): Workshop {
         PATH: process.env.PATH ?? '',
         TMPDIR: tmpdir(),
         NO_COLOR: '1',
+        // A whole run on the other version of the oracle.
+        ...(process.env.PROPOSER_DEV_ORACLE === undefined
+          ? {}
+          : { PROPOSER_DEV_ORACLE: process.env.PROPOSER_DEV_ORACLE }),
         ...(isWatched ? { ANSWERS_FILE: answersFile() } : {}),
         ...options.env,
       },

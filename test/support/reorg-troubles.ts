@@ -3,8 +3,8 @@
  * is to make of it (contract §5).
  */
 import { yesOrNoQuery } from '../../src/core/chain/contracts.js'
+import { artifact } from '../../src/core/devchain/dev-artifacts.js'
 import {
-  artifact,
   devAccount,
   devAddresses,
   devBondRaw,

@@ -7,7 +7,10 @@ import { watch } from 'node:fs'
 import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
+import { setTimeout } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
+import { onTestFinished } from 'vitest'
+import { widthOf } from '../../src/commands/terminal/table.js'
 
 const root = join(dirname(fileURLToPath(import.meta.url)), '..', '..')
 const bin = join(root, 'bin', 'proposer.js')
@@ -53,9 +56,15 @@ export interface TerminalOptions {
   readonly ignoresHangUp?: boolean
 }
 
+/** How long a program may take to end once it is told to. */
+const patienceMs = 10_000
+
 const quoted = (word: string) => `'${word.replaceAll("'", "'\\''")}'`
 
-/** Starts the command on a terminal. The environment is PATH and what is given. */
+/**
+ * Starts the command on a terminal. The environment is PATH and what is given. Whatever becomes of
+ * the test, the program has ended when it is over.
+ */
 export async function onTerminal(
   args: readonly string[],
   env: Readonly<Record<string, string>>,
@@ -89,6 +98,9 @@ export async function onTerminal(
     text += chunk
     for (const look of listening) look()
   })
+  const started = fileAppears(folder, 'pid').then(Number)
+  // It may have ended before that: who asks for the id learns of it.
+  started.catch(() => undefined)
   const drained = new Promise<void>((resolve) => child.once('close', () => resolve()))
   const ended = (async (): Promise<TerminalEnd> => {
     const code = Number(await fileAppears(folder, 'code'))
@@ -99,10 +111,11 @@ export async function onTerminal(
     for (const look of listening) look()
     return { code, text, memoryMiB: memory === undefined ? undefined : Number(memory) / 1024 }
   })()
+  onTestFinished(() => endBySignals(started, ended))
   return {
     ended,
     screen: () => text,
-    pid: async () => Number(await fileAppears(folder, 'pid')),
+    pid: () => started,
     said: (pattern) =>
       new Promise((resolve, reject) => {
         const look = () => {
@@ -119,6 +132,52 @@ export async function onTerminal(
     close: () => void child.kill('SIGKILL'),
   }
 }
+
+/**
+ * SIGTERM first, by which a server ends its own children. With the program the shells around it
+ * end too.
+ */
+async function endBySignals(started: Promise<number>, ended: Promise<TerminalEnd>) {
+  for (const signal of ['SIGTERM', 'SIGKILL'] as const) {
+    const running = await Promise.race([ended.then(() => undefined), started])
+    if (running === undefined) return
+    try {
+      process.kill(running, signal)
+    } catch (error) {
+      // It has ended, and the shells around it are about to.
+      if (!(error instanceof Error && 'code' in error && error.code === 'ESRCH')) throw error
+    }
+    const patience = new AbortController()
+    const late = setTimeout(patienceMs, undefined, { signal: patience.signal }).catch(() => {})
+    await Promise.race([ended, late])
+    patience.abort()
+  }
+  await ended
+}
+
+/**
+ * What stood on a terminal, line by line: escape sequences, keys that were typed and frames of a
+ * spinner are left out.
+ */
+export const linesOn = (text: string): readonly string[] =>
+  text
+    .replaceAll(/\u001b\[[\d;?]*[A-Za-z]|\^C/g, '')
+    .split(/\r\n|\r|\n/)
+    .filter((line) => !/^[\u2801-\u28ff] /.test(line))
+
+/** All of it as one line, however it was folded. */
+export const wordsOn = (text: string): string =>
+  linesOn(text).join(' ').replaceAll(/\s+/g, ' ').trim()
+
+/**
+ * Lines wider than the terminal. A single word to copy, such as a hash, a command to paste, and a
+ * line of --verbose stay whole.
+ */
+export const tooWide = (text: string, columns: number): readonly string[] =>
+  linesOn(text).filter(
+    (line) =>
+      widthOf(line) > columns && !/^\s*(\S+|`[^`]+`\S*|proposer .*|export .*|[<>] .*)$/.test(line),
+  )
 
 /** What a file holds once it is there, whole. */
 async function fileAppears(folder: string, name: string): Promise<string> {

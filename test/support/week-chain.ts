@@ -7,9 +7,9 @@
 import { decodeFunctionResult, keccak256, maxUint256 } from 'viem'
 import { yesOrNoQuery } from '../../src/core/chain/contracts.js'
 import { startAnvil } from '../../src/core/devchain/dev-anvil.js'
+import { artifact } from '../../src/core/devchain/dev-artifacts.js'
 import { textBytes } from '../../src/core/devchain/dev-chain.js'
 import {
-  artifact,
   callData,
   type DevReceipt,
   DevRpcError,
@@ -20,6 +20,7 @@ import {
   devRpc,
   type Placed,
   placedAt,
+  placing,
 } from '../../src/core/devchain/dev-contracts.js'
 import { exampleQuestion } from '../../src/core/devchain/dev-questions.js'
 import type { Hex } from '../../src/core/ports.js'
@@ -241,8 +242,8 @@ async function setUp(chain: WeekChain): Promise<void> {
   const { admin, executor, disputer, rival, relayer, asker } = actors
   const wallets = Object.values(weekWallets)
   await chain.request('anvil_setLoggingEnabled', [false])
-  for (const { address, artifact: compiled } of Object.values(contracts))
-    await chain.request('anvil_setCode', [address, compiled.code])
+  for (const { method, params } of Object.values(contracts).flatMap(placing))
+    await chain.request(method, params)
   for (const wallet of wallets)
     if (wallet.contract)
       await chain.request('anvil_setCode', [wallet.address, artifact('Wallet').code])

@@ -29,7 +29,13 @@ async function openOnChain() {
   const chain = createFakeChain()
   const clock = createFakeClock(chain)
   const allowlist = new Set<Address>()
-  const ledger = { info: undefined, allowlist, finalized: undefined, active: () => [] }
+  const ledger = {
+    info: undefined,
+    allowlist,
+    finalized: undefined,
+    active: () => [],
+    implementations: new Map(),
+  }
   const view = createChainView({ clock, chain }, fakeContracts, ledger, {
     maxHeadAgeSeconds: 30,
     entries: [],

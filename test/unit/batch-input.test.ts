@@ -158,7 +158,7 @@ describe('contract §6, batch input', () => {
       'closing ] is missing',
     ],
     ['{"identifier":"x","outcome":"p1"\n{}\n', 'rows', 'invalid_row', 'line 1'],
-    ['[{"identifier":"x","outcome":"p1"} {}]', 'rows', 'invalid_json_array', 'without a comma'],
+    ['[{"identifier":"x","outcome":"p1"} {}]', 'rows', 'invalid_json_array', 'a comma is missing'],
     ['[{"identifier":"x","outcome":"p1"},]', 'rows', 'invalid_json_array', 'an element is missing'],
     ['[] 1', 'rows', 'invalid_json_array', 'follows the closing ]'],
     [
@@ -191,7 +191,7 @@ describe('contract §6, batch input', () => {
       '{"identifier":"x","outcome":"p1","amount":"1e6"}',
       'rows',
       'invalid_row',
-      'amount is not a whole number',
+      'amount is not raw units in digits',
     ],
     [
       '{"identifier":"x","outcome":"p1","proposer":"0xAB"}',
@@ -273,7 +273,7 @@ describe('contract §6, batch input', () => {
       'identifier,outcome\nx"y",p1\n',
       'rows.csv',
       'invalid_csv',
-      'line 2: a quote stands inside a cell',
+      'line 2: a quote is inside a cell',
     ],
     ['[1]', 'rows', 'invalid_row', 'not one JSON object'],
   ])(

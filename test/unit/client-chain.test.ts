@@ -2,6 +2,7 @@
  * The client's independent reads before signing (robustness §6, domain §9), on a modelled chain.
  */
 import { describe, expect, test } from 'vitest'
+import { implementationsOf } from '../../src/core/chain/implementations.js'
 import { authorize, preview } from '../../src/core/client/propose/authorize.js'
 import type { Intent } from '../../src/core/client/propose/intent.js'
 import { submitIntent } from '../../src/core/client/propose/submission.js'
@@ -25,6 +26,7 @@ import {
   rivalProposes,
   setCustomBond,
   setPaused,
+  upgrade,
 } from '../support/fake-chain.js'
 import { fakeContracts } from '../support/fake-world.js'
 
@@ -36,6 +38,7 @@ const trust: Trust = {
   requesters: fakeContracts.requesters.map((each) => ({ ...each })),
   tokens: [...fakeContracts.tokens],
   slugs: {},
+  implementations: {},
 }
 
 /** A client that reads a chain with one open question. */
@@ -81,6 +84,44 @@ describe('a context straight from the chain', () => {
     expect(shown).toMatchObject({ notes: [], amountRaw: 750_000_000n })
     expect((await world.clock.drive(authorize(parts, intent))).reused).toBe(false)
     expect(world.gateway.calls).toEqual([])
+  })
+
+  test('contract §9: an oracle that is upgraded between context and signature is refused, while saved bytes go on', async () => {
+    const { world, chain, parts, intent } = await setUp()
+    const [oracle = '0x'] = trust.oracles as Hex[]
+    const [before, after] = [`0x${'a'.repeat(40)}`, `0x${'b'.repeat(40)}`] as const
+    upgrade(chain, oracle, before)
+    chain.mine()
+    const pinned: Trust = {
+      ...trust,
+      implementations: await implementationsOf(chain, [oracle], 'latest'),
+    }
+    // While the person is asked.
+    const confirm = async () => {
+      upgrade(chain, oracle, after)
+      chain.mine()
+    }
+    const asked = { ...parts, trust: pinned, confirm }
+    const error = await refusal(world.clock.drive(authorize(asked, intent)))
+    expect(error).toMatchObject({
+      code: 'implementation_changed',
+      detail: `the contract ${oracle} runs ${after} now, pinned is ${before}`,
+      meta: { exitCode: 2, hint: expect.stringContaining('proposer trust verify --repin') },
+    })
+    expect(world.signatures).toEqual([])
+    const unaware = { ...parts, trust }
+    const { authorization } = await world.clock.drive(authorize(unaware, intent))
+    const again = await world.clock.drive(authorize({ ...parts, trust: pinned }, intent))
+    expect([again.reused, again.body]).toEqual([true, authorization.signed.body])
+  })
+
+  test('contract §9: where no code is pinned that is a note', async () => {
+    const { world, parts, intent } = await setUp()
+    const { implementations: _, ...old } = trust
+    const shown = await world.clock.drive(preview({ ...parts, trust: old }, intent))
+    expect(shown).toMatchObject({
+      notes: [expect.stringContaining('proposer trust verify --repin')],
+    })
   })
 
   test('a round that is proposed on or paused is 409, a question nobody knows 404', async () => {
@@ -196,7 +237,7 @@ describe('nonce, balance and code', () => {
       world.clock.drive(authorize({ ...parts, context }, { ...intent, identifier: second })),
     )
     expect(error).toMatchObject({ code: 'insufficient_balance' })
-    expect(error.detail).toContain('750000000 reserved')
+    expect(error.detail).toContain('beside 750 USDC.e reserved')
   })
 
   test('so must the Permit2 allowance: a missing one is refused before signing', async () => {

@@ -85,7 +85,7 @@ describe('gateway.json', () => {
     [
       'an upper-case address',
       { chain: { ...chain, signed_proposer: a('A') } },
-      'chain.signed_proposer must be a contract address (EIP-55 or lowercase)',
+      'chain.signed_proposer has a wrong checksum (EIP-55)',
     ],
     ['no oracle', { chain: { ...chain, oracles: [] } }, 'chain.oracles must be'],
     [

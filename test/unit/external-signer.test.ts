@@ -45,14 +45,14 @@ describe('contract §7: --signer', () => {
     expect(clef.asked.at(-1)?.params).toEqual([address, document])
   })
 
-  test('robustness §6: no answer in time says to look at the wallet, exit 75', async () => {
+  test('robustness §6: no answer in time says to check the wallet, exit 75', async () => {
     const { wallet } = await open(() => new Promise(() => undefined), { timeoutMs: 50 })
     const error = await refusal(wallet.signer(address).signTypedData?.(document))
     expect(error).toMatchObject({
       code: 'signer_timed_out',
       meta: { exitCode: 75, retryable: true },
     })
-    expect(error.meta.hint).toContain('look at the wallet')
+    expect(error.meta.hint).toContain('check the wallet')
   })
 
   test('Ctrl-C while the wallet waits ends with its own reason', async () => {
@@ -68,12 +68,12 @@ describe('contract §7: --signer', () => {
     expect(await refusal(wallet.signer(address).signTypedData?.(document))).toBe(reason)
   })
 
-  test('R8: a connection that breaks once the wallet has the call is told apart from one that never was: it may sign yet', async () => {
+  test('R8: a connection that breaks once the wallet has the call is told apart from one that never was: it may still sign', async () => {
     const { wallet, url } = await open(() => Promise.reject(new Error('cut')))
     const error = await refusal(wallet.signer(address).signTypedData?.(document))
     expect(error).toMatchObject({
       code: 'signer_lost',
-      detail: expect.stringContaining('may sign yet'),
+      detail: expect.stringContaining('may still sign'),
       meta: { exitCode: 75 },
     })
     expect(`${error.detail} ${error.meta.hint}`).not.toContain(new URL(url).port)

@@ -185,10 +185,10 @@ describe('what is no answer is a failure and never a miss, and no message names 
     }
     await failure()
     answer = (response) => response.destroy()
-    expect((await failure()).message).toMatch(/^no answer came \(\w+\)$/)
+    expect((await failure()).message).toMatch(/^connection closed \(\w+\)$/)
     const gone = gammaLookUp(http.fetch, 'http://127.0.0.1:1/canary')
     await expect(gone(slug, new AbortController().signal)).rejects.toThrow(
-      'no answer came (ECONNREFUSED)',
+      'connection refused (ECONNREFUSED)',
     )
   })
 
@@ -201,7 +201,7 @@ describe('what is no answer is a failure and never a miss, and no message names 
       if (begin) response.write('{"slug":', () => patience.abort())
       else patience.abort()
     }
-    expect((await failure(patience.signal)).message).toContain('in time')
+    expect((await failure(patience.signal)).message).toContain('timed out')
   })
 })
 
@@ -241,5 +241,72 @@ describe('domain §5.4: markets by end, and of an event', () => {
     expect(requests.at(-1)?.url).toBe('/canary-path/events/slug/event')
     says(404, '')
     expect(await gammaMarkets(http.fetch, base).event('event', signal)).toBeUndefined()
+  })
+})
+
+describe('markets of question ids', () => {
+  const other = `0x${'e5'.repeat(32)}`
+  const ask = (ids: readonly `0x${string}`[]) =>
+    gammaMarkets(http.fetch, base).byQuestions(ids, new AbortController().signal)
+  const first = questionId as `0x${string}`
+
+  test('are asked for together, open and closed, and others are left out', async () => {
+    requests.length = 0
+    says(
+      200,
+      JSON.stringify([
+        market({
+          closed: false,
+          endDate: '2025-10-25T00:00:00Z',
+          gameStartTime: '2025-10-24 23:00:00+00',
+        }),
+        market({ questionID: `0x${'f6'.repeat(32)}` }),
+        { odd: true },
+      ]),
+    )
+    const [found] = await ask([first, other as `0x${string}`])
+    expect(found).toMatchObject({
+      questionId,
+      closed: false,
+      gameStartsAt: '2025-10-24T23:00:00.000Z',
+      prices: { p2: 0.9995, p1: 0.0005 },
+    })
+    expect((await ask([first])).every((one) => one.questionId === questionId)).toBe(true)
+    expect(
+      requests
+        .slice(0, 2)
+        .map(({ url }) => url?.split('?')[1])
+        .sort(),
+    ).toEqual([
+      `question_ids=${questionId}&question_ids=${other}&limit=2`,
+      `question_ids=${questionId}&question_ids=${other}&limit=2&closed=true`,
+    ])
+  })
+
+  test.each<[string, object]>([
+    ['missing', { outcomePrices: undefined, closed: undefined }],
+    ['null', { outcomePrices: null, closed: null, gameStartTime: null }],
+    ['of another form', { outcomePrices: '["1"]', closed: 'no', gameStartTime: 12 }],
+    ['beyond a whole', { outcomePrices: '["1.5", "-0.5"]', gameStartTime: 'tomorrow' }],
+    ['empty', { outcomePrices: '["", ""]', gameStartTime: '' }],
+  ])('fields that are %s are not known, and the market is', async (_name, changes) => {
+    says(200, JSON.stringify([market(changes)]))
+    const [found] = await ask([first])
+    expect([found?.questionId, found?.prices, found?.closed, found?.gameStartsAt]).toEqual([
+      questionId,
+      undefined,
+      undefined,
+      undefined,
+    ])
+  })
+
+  test('prices may be a list, not one inside a string', async () => {
+    says(200, JSON.stringify([market({ outcomePrices: [1, 0] })]))
+    expect((await ask([first]))[0]?.prices).toEqual({ p2: 1, p1: 0 })
+  })
+
+  test('what is no list is a failure', async () => {
+    says(200, '{}')
+    await expect(ask([first])).rejects.toBeInstanceOf(SlugLookUpError)
   })
 })

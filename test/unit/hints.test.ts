@@ -88,6 +88,13 @@ describe('style: commands named in hints and helps', () => {
     expect(await missing(['trust', 'repair'])).toBe('trust repair')
   })
 
+  test('contract §9: ask for an answer, not for one of three keys', () => {
+    const sources = readdirSync(source, { recursive: true, encoding: 'utf8' })
+    const keys = (name: string) =>
+      name.endsWith('.ts') && /outcome <p1/.test(readFileSync(join(source, name), 'utf8'))
+    expect(sources.filter(keys)).toEqual([])
+  })
+
   test('are not named without the program, and those of the operator have their parts', async () => {
     // What is handed to a function is made into a whole command there.
     const bare =

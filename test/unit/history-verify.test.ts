@@ -479,7 +479,7 @@ describe('operator store verify', () => {
     expect(ran.code).toBe(74)
     expect(errorOf(ran)).toMatchObject({
       code: 'store_damaged',
-      detail: expect.stringMatching(/holds 6 records, and none that says/) as string,
+      detail: expect.stringMatching(/holds 6 records, and none that names/) as string,
     })
   })
 
@@ -488,7 +488,7 @@ describe('operator store verify', () => {
     expect(ran.code).toBe(2)
     expect(errorOf(ran)).toMatchObject({
       code: 'no_store',
-      detail: `there is no store at ${join(home.path, 'store')}`,
+      detail: `no store found at ${join(home.path, 'store')}`,
       hint: expect.stringContaining('`store` in') as string,
     })
     expect(existsSync(join(home.path, 'store'))).toBe(false)

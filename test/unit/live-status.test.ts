@@ -30,6 +30,7 @@ function figuresOf(changes: Partial<StatusSnapshot> = {}): StatusSnapshot {
     },
     vitals: {
       questions: { known: 40, due: 0 },
+      code: { changed: 0, oracles: [] },
       oldestSeconds: { received: 2.4, validated: 0, selected: 130 },
       head: { number: 123n, ageSeconds: 1.2 },
       nodes: [
@@ -78,13 +79,13 @@ describe('the block', () => {
       ).find((line) => line.startsWith('store'))
     expect(lineOf(id, true)).toBe('store     leads · epoch 4 · 2 gateways · lag 0')
     expect(lineOf(id, false)).toBe('store     77a05293… leads · epoch 4 · 2 gateways · lag 0')
-    expect(lineOf(undefined, false)).toMatch(/nobody leads/)
+    expect(lineOf(undefined, false)).toMatch(/no leader/)
   })
 
   test('contract §6: at 80 columns it has everything an operator looks for', () => {
     expect(statusLines(figuresOf(), { columns: 80, rows: 24, paint: plain, coin: 'POL' })).toEqual([
       'gateway   ready · http://127.0.0.1:8787 · admin http://127.0.0.1:8788',
-      'chain     block 123, 1 s old · 1 of 2 nodes · aside: 2',
+      'chain     block 123, 1 s old · 1 of 2 nodes · set aside: 2',
       'queue     received 3 (2 s) · validated 0 · selected 2 (2 min)',
       'minute    2xx 120 · 4xx 3 · 429 1 · 5xx 2 · admitted 12',
       'limit     133 of 1000 items · window ends in 35 s · 120 a client · 4 clients',
@@ -101,7 +102,7 @@ describe('the block', () => {
     'contract §6: no line is longer than %i columns, coloured or not',
     (columns) => {
       const reasons = [
-        'the newest block is 31 s old, more than the 30 s allowed (RPC node 1 of 2: no answer within 5000 ms)',
+        'the newest block is 31 s old, more than the 30 s allowed (RPC node 1 of 2: no response within 5000 ms)',
       ]
       const lines = statusLines(figuresOf({ reasons }), { columns, rows: 60, paint: plain })
       for (const line of lines) expect(line.length).toBeLessThanOrEqual(columns)
@@ -118,7 +119,7 @@ describe('the block', () => {
     const text = statusLines(figuresOf(), { columns: 40, rows: 60, paint: plain }).join('\n')
     for (const part of [
       'admin http://127.0.0.1:8788',
-      'aside: 2',
+      'set aside: 2',
       'selected 2 (2 min)',
       'admitted 12',
       '4 clients',
@@ -204,6 +205,7 @@ describe('what happened of late', () => {
     // Whoever asks whether it is ready is answered, whatever the answer.
     for (const status of [200, 503]) noteCall(status, '/readyz')
     recent.noteChange({ event: 'candidate.received', candidate_id: id })
+    recent.noteChange({ event: 'candidate.received', candidate_id: id, elsewhere: true })
     expect(recent.lastMinute()).toEqual({ fine: 2, refused: 2, limited: 1, failed: 2, admitted: 1 })
     ms = 59_999
     noteCall(200)
@@ -332,14 +334,14 @@ describe('waiting for readiness', () => {
         ? []
         : [
             `the newest block is ${ageSeconds} s old`,
-            ...(ageSeconds > 45 ? ['the node knows no finalized block'] : []),
+            ...(ageSeconds > 45 ? ['the node has no finalized block'] : []),
           ]
     await untilReady({ clock, signal: new AbortController().signal }, { readiness }, (note) =>
       notes.push(note),
     )
     expect(notes).toEqual([
       'waiting: the newest block is 42 s old',
-      'waiting: the node knows no finalized block',
+      'waiting: the node has no finalized block',
     ])
   })
 })

@@ -37,7 +37,8 @@ describe('contract §6: the list of candidates', () => {
         for (const line of withoutColour(text).split('\n'))
           expect(line.length).toBeLessThanOrEqual(columns)
         expect(text).toContain(row.candidate_id)
-        if (columns >= 80) expect(text.split('\n')).toHaveLength(2)
+        const rows = text.split('\n').filter((line) => !line.includes('no room for'))
+        if (columns >= 80) expect(rows).toHaveLength(2)
       }
     },
   )
@@ -84,9 +85,9 @@ describe('contract §6: the budget', () => {
     expect(budgetText(told, { columns: 80, paint: plain }).split('\n')).toEqual([
       '15 of 1000 items spent in this window of 60 s',
       `#${'.'.repeat(59)}`,
-      'left for all     985 items',
+      'left in total    985 items',
       'for one address  at most 120 items',
-      'addresses        3 remembered',
+      'addresses        3 seen',
     ])
     expect(
       budgetText({ ...told, window_ends_in_seconds: 34 }, { columns: 80, paint: plain }),
@@ -108,7 +109,7 @@ describe('contract §6: the budget', () => {
     for (const spent of [1_000, 5_000])
       expect(bar(spent)).toBe(`\u001b[33m${'#'.repeat(60)}\u001b[39m`)
     expect(budgetText({ ...told, spent_items: 5_000 }, { columns: 80, paint: plain })).toContain(
-      'left for all     0 items',
+      'left in total    0 items',
     )
   })
 

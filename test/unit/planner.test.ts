@@ -210,7 +210,7 @@ describe('the shared state', () => {
         expect((await other.snapshot()).learnt).toBe(false)
       })(),
     )
-    expect(notes).toEqual(['the shared budget state was damaged; it is learnt anew'])
+    expect(notes).toEqual(['the shared rate-limit state was damaged and is rebuilt'])
   })
 
   test.each(['ENOSPC', 'EIO'] as const)(
@@ -228,7 +228,7 @@ describe('the shared state', () => {
         })(),
       )
       expect(notes).toEqual([
-        `the shared budget state cannot be kept (${does}); other processes of this machine are not counted`,
+        `the shared rate-limit state cannot be written (${does}); other processes of this machine are not counted`,
       ])
     },
   )

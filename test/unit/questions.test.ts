@@ -21,6 +21,7 @@ import {
 import {
   adapter,
   bondRaw,
+  creator,
   fakeContracts,
   finalFeeRaw,
   oracle,
@@ -58,6 +59,7 @@ describe('CTF adapter questions (domain §5.1)', () => {
       rewardRaw: 0n,
       proposer: undefined,
       isReopened: false,
+      creator,
       outcomes: [
         { outcome: 'p1', label: 'No', price: '0', allowed: true },
         { outcome: 'p2', label: 'Yes', price: '1000000000000000000', allowed: true },

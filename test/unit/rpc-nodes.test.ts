@@ -80,7 +80,7 @@ describe('which node is believed (R16)', () => {
     await expect(chain.balance(account)).rejects.toMatchObject({
       kind: 'unavailable',
       message:
-        'no RPC node of 2 can be believed (1: it is on chain 5, not on 137; 2: it is on chain 5, not on 137)',
+        'no RPC node of 2 can be used (1: it is on chain 5, not on 137; 2: it is on chain 5, not on 137)',
     })
     await expect(chain.send('0x02')).rejects.toMatchObject({ kind: 'unavailable' })
     expect(nodes.map((node) => timesAsked(node, 'eth_sendRawTransaction'))).toEqual([0, 0])
@@ -170,11 +170,11 @@ describe('which node is believed (R16)', () => {
   test('a node aside is looked at in growing pauses of at most ten seconds, costs reads nothing, and comes back by itself', async () => {
     const clock = createTestClock()
     const [dead, good] = [makeNode(), makeNode()]
-    dead.silent = 'no answer within 5000 ms'
+    dead.silent = 'no response within 5000 ms'
     const chain = chainOf([dead, good], clock)
     await chain.balance(account)
     await chain.block('latest')
-    expect(chain.nodes()[0]).toMatchObject({ state: 'aside', why: 'no answer within 5000 ms' })
+    expect(chain.nodes()[0]).toMatchObject({ state: 'aside', why: 'no response within 5000 ms' })
     const looks: number[] = []
     for (let ms = 0; ms < 120_000; ms += 250) {
       const before = dead.asked.length
@@ -201,7 +201,7 @@ describe('which node is believed (R16)', () => {
     for (const node of nodes) node.silent = 'HTTP 429'
     await expect(chain.block('latest')).rejects.toMatchObject({ kind: 'unavailable' })
     await expect(chain.block('latest')).rejects.toMatchObject({
-      message: 'no RPC node of 2 can be believed (1: HTTP 429; 2: HTTP 429)',
+      message: 'no RPC node of 2 can be used (1: HTTP 429; 2: HTTP 429)',
     })
     for (const node of nodes.slice(1)) node.silent = undefined
     expect(await chain.block('latest')).toMatchObject({ number: 100n })
@@ -251,7 +251,7 @@ describe('nodes that contradict one another', () => {
     const chain = chainOf(nodes)
     expect(await chain.block('latest')).toMatchObject({ hash: hashOf(100n, 0) })
     expect(chain.nodes()).toMatchObject([
-      { state: 'aside', why: 'its block 98 is another than that of the other nodes' },
+      { state: 'aside', why: 'its block 98 differs from that of the other nodes' },
       { state: 'healthy' },
       { state: 'healthy' },
     ])

@@ -157,6 +157,7 @@ describe('JSON-RPC', () => {
         logs: [log],
       },
       eth_getTransactionByHash: null,
+      eth_getStorageAt: '0xAB',
     }
     const chain = chainOf([await node(answering(({ method }) => ({ result: results[method] })))])
     const lower = hash.toLowerCase() as `0x${string}`
@@ -189,6 +190,22 @@ describe('JSON-RPC', () => {
       logs: [expected],
     })
     expect(await chain.hasTransaction(lower)).toBe(false)
+    expect(await chain.storage(account, lower, 5n)).toBe(`0x${'0'.repeat(62)}ab`)
+  })
+
+  test("a log's block time is taken where a node tells it, and is no reason to refuse the log", async () => {
+    const hash = `0x${'ab'.repeat(32)}`
+    const log = {
+      ...{ address: account, topics: [], data: '0x', blockNumber: '0x5', blockHash: hash },
+      ...{ transactionHash: hash, logIndex: '0x0' },
+    }
+    const told = ['0x10', '0x0', 'soon', null].map((blockTimestamp) => ({ ...log, blockTimestamp }))
+    const chain = chainOf([await node(answering(() => ({ result: [...told, log] })))])
+    const found = await chain.logs({ fromBlock: 5n, toBlock: 5n, addresses: [account] })
+    expect(found.map(({ blockTimestamp }) => blockTimestamp)).toEqual([
+      16n,
+      ...Array.from({ length: 4 }),
+    ])
   })
 
   test('R16: an answer about another block, transaction or contract than was asked for, or a count beyond 2^53, is no answer', async () => {

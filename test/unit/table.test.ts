@@ -48,7 +48,11 @@ describe('a table of a terminal', () => {
       'ID              STATE     QUESTION',
       '6208acd7ce14-1  accepted  Will it rain …',
       '6208acd7ce14-2  closed    Short?',
+      'no room for bond',
     ])
+    expect(tableText(columns, rows, screen(40), false).split('\n').at(-1)).toBe(
+      'no room for bond; --wide shows all',
+    )
   })
 
   test('contract §6: where nothing fits beside the first column, it has a line of its own', () => {

@@ -483,15 +483,15 @@ describe('the timeline of a candidate', () => {
     ])
     const text = textOf(explained(records, id), 200)
     for (const part of [
-      'block 7: has to wait: it reverts',
-      'lets another one of its round go first',
-      'no node has taken the one before: a transaction made anew is signed under nonce 4',
+      'block 7: must wait: it reverts',
+      'another one of its round goes first',
+      'no node took the previous one: a new transaction is signed under nonce 4',
       'the same at a higher fee signed under nonce 4',
       `without ${other}`,
       'a cancellation signed under nonce 4',
       'the cancellation is mined in block 77: success',
       'gas 21000',
-      'nonce 4 is settled for good: by no transaction of this store',
+      'nonce 4 is final: used outside this store',
     ])
       expect(text).toContain(part)
   })
@@ -532,7 +532,7 @@ describe('the timeline after a compaction', () => {
       'confirmed',
       'indexed',
     ])
-    expect(textOf(shown)).toContain('a compaction has dropped the details')
+    expect(textOf(shown)).toContain('were dropped by a compaction')
 
     const live = await logOf(
       records.slice(

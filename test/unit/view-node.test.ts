@@ -20,6 +20,7 @@ async function viewOf(change: (chain: Chain) => void) {
     allowlist: new Set<Address>(),
     finalized: undefined,
     active: () => [],
+    implementations: new Map(),
   }
   const view = createChainView({ clock, chain }, fakeContracts, ledger, {
     maxHeadAgeSeconds: 30,

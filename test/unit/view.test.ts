@@ -1,7 +1,15 @@
 import fc from 'fast-check'
 import { type Abi, encodeFunctionData } from 'viem'
 import { describe, expect, test } from 'vitest'
-import { ctfAdapterAbi, oracleAbi, topics, yesOrNoQuery } from '../../src/core/chain/contracts.js'
+import {
+  ctfAdapterAbi,
+  implementationSlot,
+  oracleAbi,
+  oracleV3Abi,
+  topics,
+  yesOrNoQuery,
+} from '../../src/core/chain/contracts.js'
+import { type Implementation, implementationsOf } from '../../src/core/chain/implementations.js'
 import {
   createRoundReader,
   managedRequestId,
@@ -34,6 +42,7 @@ import {
   rivalProposes,
   setCustomBond,
   setPaused,
+  upgrade,
 } from '../support/fake-events.js'
 import {
   adapter,
@@ -73,6 +82,7 @@ async function watched(
     allowlist: new Set<Address>(),
     finalized: undefined,
     active: () => [],
+    implementations: new Map(),
     ...ledger,
   }
   const entries = slug === undefined ? more : [{ questionId, slug }, ...more]
@@ -354,6 +364,19 @@ describe('every log that can change a question makes it be read again (contract 
       topics.customProposerWhitelistSet,
       oracleLog('CustomProposerWhitelistSet', { newWhitelist: emptyList }),
     ],
+    [topics.customLivenessSet, oracleLog('CustomLivenessSet', { customLiveness: 1n })],
+    ...(
+      [
+        ['rewardUpdated', { oldReward: 5n, newReward: 0n }],
+        ['bondUpdated', { oldBond: 5n, newBond: 1n }],
+        ['customLivenessUpdated', { oldLiveness: 5n, newLiveness: 1n }],
+      ] as const
+    ).map(([name, more]) => {
+      const event = `${name[0]?.toUpperCase()}${name.slice(1)}`
+      const log = (setting: Setting) =>
+        logOf(oracle, oracleV3Abi as Abi, event, { ...requestFields(setting), ...more })
+      return [topics[name], log] as const
+    }),
     ...(
       [
         'questionInitialized',
@@ -393,8 +416,121 @@ describe('every log that can change a question makes it be read again (contract 
   )
 
   test('all topics that are followed are among these, but for the one that speaks of nonces', () => {
-    const ofNonces: readonly Hex[] = [topics.unorderedNonceInvalidation]
-    expect([...followedTopics].sort()).toEqual([...logs.keys(), ...ofNonces].sort())
+    const others: readonly Hex[] = [
+      topics.unorderedNonceInvalidation,
+      topics.requestRulesUpdated,
+      topics.upgraded,
+    ]
+    expect([...followedTopics].sort()).toEqual([...logs.keys(), ...others].sort())
+  })
+
+  test.each([
+    ['RequestRulesUpdated', topics.requestRulesUpdated, '0x'],
+    ['RewardUpdated of another layout', topics.rewardUpdated, `0x${'00'.repeat(32)}`],
+  ] as const)(
+    'domain §10: %s names no question that can be read: all of its requester are read again',
+    async (_name, topic, data) => {
+      const setting = await watched()
+      const other = ask(setting.chain, questionText('Snow?'))
+      await block(setting)
+      await setting.view.question(setting.questionId)
+      await setting.view.question(other)
+      const reads = countReads(setting)
+      const happen = async (requester: Address) => {
+        const topics = [topic, `0x${'0'.repeat(24)}${requester.slice(2)}`] as const
+        setting.chain.happen(() => [{ address: oracle, topics, data }])
+        await block(setting)
+      }
+      await happen(wallet)
+      expect(reads).toEqual([])
+      await happen(adapter)
+      expect([...reads].sort()).toEqual([setting.questionId, other].sort())
+    },
+  )
+
+  describe('contract §9: the code that is pinned', () => {
+    const [first, second] = [`0x${'a'.repeat(40)}`, `0x${'b'.repeat(40)}`] as const
+
+    /** A view of an oracle that is a pinned proxy. */
+    async function pinned() {
+      const setting = await watched()
+      upgrade(setting.chain, oracle, first)
+      setting.chain.mine()
+      const { chain, clock } = setting
+      const pins = await implementationsOf(chain, [oracle, token], 'latest')
+      const set = new Map<Address, Implementation>()
+      const ledger = { info: undefined, allowlist: new Set<Address>(), finalized: undefined }
+      const view = createChainView(
+        { clock, chain },
+        fakeContracts,
+        { ...ledger, active: () => [], implementations: set },
+        { maxHeadAgeSeconds: 30, entries: [], implementations: pins },
+      )
+      await view.poll()
+      const next = async () => {
+        chain.mine()
+        clock.monotonic += 2_000
+        await view.poll()
+      }
+      return { chain, clock, view, set, pins, next }
+    }
+    const changed = `the contract ${oracle} runs ${second} now, pinned is ${first}: the operator has to pin it again`
+
+    test('an upgrade is a fault with the block that logs it, and none once it is pinned', async () => {
+      const { chain, view, set, next } = await pinned()
+      expect(view.faults()).toEqual([])
+      upgrade(chain, oracle, second)
+      await next()
+      expect(view.faults()).toEqual([changed])
+      expect(view.codeFaults()).toEqual([changed])
+      const now = (await view.codeNow())[oracle]
+      if (now === undefined) throw new Error('the oracle runs nothing')
+      set.set(oracle, now)
+      view.pinned()
+      await view.poll()
+      expect(view.faults()).toEqual([])
+    })
+
+    test('R14: an upgrade that is undone is none any more', async () => {
+      const { chain, view, next } = await pinned()
+      upgrade(chain, oracle, second)
+      await next()
+      chain.reorg(1)
+      chain.mine()
+      await next()
+      expect(view.faults()).toEqual([])
+    })
+
+    test('one that no log tells is found by the slot within a minute, and no block costs a read', async () => {
+      const { chain, clock, view, next } = await pinned()
+      await next()
+      chain.calls.clear()
+      await next()
+      await next()
+      expect([chain.calls.get('storage'), chain.calls.get('code')]).toEqual([undefined, undefined])
+      chain.happen(({ storage }) => {
+        storage.set(`${oracle}|${implementationSlot}`, `0x${'0'.repeat(24)}${second.slice(2)}`)
+        return []
+      })
+      await next()
+      expect(view.faults()).toEqual([])
+      clock.monotonic += 60_000
+      await next()
+      expect(view.faults()).toEqual([changed])
+    })
+
+    test('R16: until it has been read at the start, and while a log tells of an upgrade, nothing is taken for sound', async () => {
+      const { chain, view, next } = await pinned()
+      upgrade(chain, oracle, second)
+      chain.fault('storage', 'unavailable', { times: 2 })
+      await next()
+      expect(view.faults()).toEqual([
+        'a pinned contract was upgraded: what it runs now is being read',
+      ])
+      chain.clearFaults()
+      await next()
+      expect(view.faults()).toEqual([changed])
+    })
   })
 
   test('whitelists are not followed: validation reads them at its own block', async () => {
@@ -441,6 +577,7 @@ describe('every log that can change a question makes it be read again (contract 
       allowlist: new Set<Address>(),
       finalized: undefined,
       active: () => [],
+      implementations: new Map(),
     }
     const entries = ids.map((id) => ({ questionId: id, request }))
     const view = createChainView({ clock, chain }, contracts, ledger, {
@@ -571,6 +708,7 @@ describe('what a look costs (R17)', () => {
       allowlist: new Set<Address>(),
       finalized: undefined,
       active: () => [],
+      implementations: new Map(),
     }
     const entries = ids.map((questionId) => ({ questionId }))
     const view = createChainView({ clock, chain }, fakeContracts, ledger, {
@@ -656,6 +794,7 @@ describe('R14: a reorganisation makes due only what it can have changed', () => 
       allowlist: new Set<Address>(),
       finalized: undefined,
       active: () => [],
+      implementations: new Map(),
     }
     const view = createChainView({ clock, chain }, fakeContracts, ledger, {
       maxHeadAgeSeconds: 30,
@@ -868,7 +1007,13 @@ describe('what is not known closes everything (R16)', () => {
     const old = createChainView(
       { clock: late, chain },
       fakeContracts,
-      { info: undefined, allowlist: new Set(), finalized: undefined, active: () => [] },
+      {
+        info: undefined,
+        allowlist: new Set(),
+        finalized: undefined,
+        active: () => [],
+        implementations: new Map(),
+      },
       { maxHeadAgeSeconds: 30, entries: [] },
     )
     expect(old.faults()).toEqual([expect.stringContaining('not been read yet')])
@@ -889,7 +1034,13 @@ describe('what is not known closes everything (R16)', () => {
     const view = createChainView(
       { clock: createFakeClock(chain), chain: { ...chain, chainId: async () => 5 } },
       fakeContracts,
-      { info: undefined, allowlist: new Set(), finalized: undefined, active: () => [] },
+      {
+        info: undefined,
+        allowlist: new Set(),
+        finalized: undefined,
+        active: () => [],
+        implementations: new Map(),
+      },
       { maxHeadAgeSeconds: 30, entries: [] },
     )
     await view.poll()
@@ -1029,6 +1180,7 @@ test('the view started goes on looking until it is stopped', async () => {
     allowlist: new Set<Address>(),
     finalized: undefined,
     active: () => [],
+    implementations: new Map(),
   }
   const live = createChainView({ clock: ticking, chain }, fakeContracts, ledger, {
     maxHeadAgeSeconds: 30,

@@ -3,7 +3,12 @@
  * log.
  */
 import { describe, expect, test } from 'vitest'
-import type { LedgerEvent, Slot, SlotAttempt } from '../../src/core/gateway/ledger/ledger.js'
+import type {
+  LedgerEvent,
+  LedgerListener,
+  Slot,
+  SlotAttempt,
+} from '../../src/core/gateway/ledger/ledger.js'
 import { followLedger, stageOfProgress, stateLine } from '../../src/core/gateway/status/health.js'
 import type { CandidateSubmission, Progress } from '../../src/core/protocol/candidate.js'
 import type { Observation, StateLine } from '../../src/core/protocol/vitals.js'
@@ -198,7 +203,8 @@ describe('a ledger that tells what a test wants told', () => {
 
   function telling() {
     const observations: Observation[] = []
-    let hear: (events: readonly LedgerEvent[]) => void = () => undefined
+    let hear: LedgerListener = () => undefined
+    const lines: StateLine[] = []
     const at = { ms: 0 }
     const clock = { nowMs: () => at.ms, monotonicMs: () => at.ms }
     const ledger = {
@@ -209,9 +215,26 @@ describe('a ledger that tells what a test wants told', () => {
         return () => undefined
       },
     }
-    const vitals = followLedger({ clock, ledger, onObservation: (one) => observations.push(one) })
-    return { vitals, observations, at, tell: (...events: LedgerEvent[]) => hear(events) }
+    const vitals = followLedger({
+      clock,
+      ledger,
+      onObservation: (one) => observations.push(one),
+      onState: (one) => lines.push(one),
+    })
+    const tell = (...events: LedgerEvent[]) => hear(events, false)
+    const tellElsewhere = (...events: LedgerEvent[]) => hear(events, true)
+    return { vitals, observations, lines, at, tell, tellElsewhere }
   }
+
+  test('robustness §5: what another gateway did is told as that', () => {
+    const { lines, tell, tellElsewhere } = telling()
+    tell({ kind: 'slot.opened', slot: slot('a', 0) })
+    tellElsewhere({ kind: 'slot.sent', slotId: 'a', hash: '0x02', sentAtMs: 1 })
+    expect(lines.map(({ event, elsewhere }) => [event, elsewhere])).toEqual([
+      ['slot.opened', undefined],
+      ['slot.sent', true],
+    ])
+  })
 
   test('R14: one that comes back is followed at the stage and the status that it has', () => {
     const { vitals, observations, at, tell } = telling()

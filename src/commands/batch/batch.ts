@@ -16,7 +16,7 @@ export const batchCommand = (context: Context): Command =>
     .addHelpText(
       'after',
       `
-A row is {"identifier", "outcome" or "proposed_price"}, where wanted with
+A row is {"identifier", "outcome" or "proposed_price"}, optionally with
 "client_ref", "proposer", "amount", "nonce" and "deadline"; or a signed batch
 item. CSV has the same names as headers.
 

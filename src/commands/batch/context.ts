@@ -3,16 +3,11 @@ import { Command } from 'commander'
 import { titleOf } from '../../core/chain/ancillary.js'
 import { newFaults } from '../../core/client/input/faults.js'
 import { type PlacedId, readIds } from '../../core/client/input/ids.js'
-import {
-  type BatchSource,
-  inputFault,
-  type Place,
-  placeText,
-} from '../../core/client/input/rows.js'
+import { type BatchSource, inputFault, placeText } from '../../core/client/input/rows.js'
 import { inGroups } from '../../core/client/propose/spending.js'
 import type { ContextResult } from '../../core/client/trust/context.js'
 import type { Trust } from '../../core/client/trust/trust.js'
-import { namedQuestion } from '../../core/protocol/market-url.js'
+import { identifierHint, namedQuestion } from '../../core/protocol/market-url.js'
 import { answersText } from '../../core/protocol/outcome-words.js'
 import { limits } from '../../core/protocol/words.js'
 import { identify } from '../session/identify.js'
@@ -140,7 +135,7 @@ function newSheet({ output }: Context, { slugs }: Trust): Printer {
     item({ context, error, identifier }) {
       if (error !== undefined)
         return output.note(`left out ${identifier}: ${visible(error.detail)}`)
-      const { question_id, slug, outcomes = [], bond, reward, request } = context
+      const { question_id, slug, outcomes = [], bond, reward, request, rules } = context
       output.text(
         worksheetLine({
           identifier: question_id,
@@ -150,6 +145,7 @@ function newSheet({ output }: Context, { slugs }: Trust): Printer {
           bond: bond.required_bond,
           reward: reward ?? null,
           units: unitsOf(context),
+          rules,
         }),
       )
     },
@@ -157,11 +153,11 @@ function newSheet({ output }: Context, { slugs }: Trust): Printer {
   }
 }
 
-const badIdentifier = (source: BatchSource, place: Place) =>
+const badIdentifier = (source: BatchSource, place: PlacedId) =>
   inputFault(
     source,
     place,
     'invalid_identifier',
     'it is neither a question id nor a slug nor a URL of Polymarket',
-    'a question id is 0x and 64 lowercase hex digits; a slug has lowercase letters, digits and hyphens',
+    identifierHint(place.id),
   )

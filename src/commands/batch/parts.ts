@@ -23,15 +23,26 @@ import {
   confirmByChain,
   contextResult,
   parseContext,
+  rulesOf,
 } from '../../core/client/trust/context.js'
+import { noNodeForRules } from '../../core/client/trust/sources.js'
 import { checkContext, type Trust } from '../../core/client/trust/trust.js'
 import { systemCurve } from '../../core/io/secp256k1.js'
 import type { Chain } from '../../core/ports.js'
 import { eventUrl } from '../../core/protocol/market-url.js'
 import { flagged, givenAmount, pinnedToken, pinnedUnits, tokensOf } from '../session/amounts.js'
+import {
+  addCheckFlags,
+  type CheckFlags,
+  isRequired,
+  openChecker,
+  requiredBy,
+  tallyText,
+} from '../session/checks.js'
 import { identify } from '../session/identify.js'
 import { confirm, parseJson, readInput } from '../session/inputs.js'
 import { contextSource } from '../session/question.js'
+import { askingForRules } from '../session/rules.js'
 import {
   addRequesterFlag,
   addSignerFlags,
@@ -43,7 +54,7 @@ import type { Context } from '../terminal/context.js'
 import { amountWithRaw, counted, foldAround, visible } from '../terminal/render.js'
 import { addFormatFlag, type FormatFlags } from './source.js'
 
-export interface BatchFlags extends SessionFlags, FormatFlags {
+export interface BatchFlags extends SessionFlags, FormatFlags, CheckFlags {
   readonly maxAmount?: string
   readonly headroom?: string
   readonly maxSpend?: string
@@ -55,7 +66,7 @@ export interface BatchFlags extends SessionFlags, FormatFlags {
 }
 
 export function addBatchFlags(command: Command): Command {
-  return addRequesterFlag(addSignerFlags(addFormatFlag(command)))
+  return addCheckFlags(addRequesterFlag(addSignerFlags(addFormatFlag(command))))
     .option(
       '--headroom <percent>',
       'authorize this much above the bond, in case it is raised; default: 0',
@@ -65,7 +76,7 @@ export function addBatchFlags(command: Command): Command {
       'refuse to authorize more than this for one row; headroom is cut to it',
     )
     .option('--max-spend <amount>', 'refuse to authorize more than this for all rows together')
-    .option('--fit', 'sign the first rows that limit and wallet cover, instead of none')
+    .option('--fit', 'sign the first rows that limit and wallet cover')
     .option('--context <file>', 'contexts to sign, from `batch context --json`')
     .option('--dry-run', 'show what would happen; sign and send nothing')
 }
@@ -91,6 +102,8 @@ export interface Opening {
   readonly tell?: (count: BatchCount, proposer: string, sum: string) => string
   /** Whether to count what will be signed, although nothing limits it. */
   readonly sums?: (count: BatchCount, hasChain: boolean) => boolean
+  /** Findings are counted with the sums: somebody will read them. */
+  readonly findings?: boolean
 }
 
 /**
@@ -136,7 +149,7 @@ export async function openBatch(
       ? await contextSource(context, session)
       : await fileContexts(context, flags.context, trust, chain),
   )
-  const parts: BatchParts = {
+  let parts: BatchParts = {
     ports: session.ports,
     journal: session.journal,
     trust,
@@ -159,13 +172,21 @@ export async function openBatch(
     maxAmountRaw: maxAmount?.raw,
     amountTokens: tokensOf([maxSpend, maxAmount]),
     headroomBasisPoints: headroomBasisPoints(session.settings.headroom),
+    askRules: askingForRules(context, flags),
     note: (text) => {
       // A thousand questions of one kind have the same thing to say.
       if (!notes.has(text)) context.output.note(`note: ${visible(text)}`)
       notes.add(text)
     },
   }
-  const looking = { ...parts, contexts: contexts.looking }
+  const required = requiredBy(flags)
+  const checker =
+    isRequired(required) || flags.dryRun === true || opening.findings === true
+      ? await openChecker(session, context.clock)
+      : undefined
+  const judging = checker && { checker, required }
+  if (isRequired(required)) parts = { ...parts, judging }
+  const looking = { ...parts, contexts: contexts.looking, judging }
   const checkedSums = async () => {
     const planning = {
       signal: session.signal,
@@ -186,7 +207,7 @@ function noteUnanswered({ output }: Context, { unanswered }: BatchCount): void {
   const more =
     unanswered.length > shown.length ? ` and ${unanswered.length - shown.length} more` : ''
   output.note(
-    `note: left out for want of an outcome: ${counted(unanswered.length, 'row')}, line ${shown.join(', ')}${more}`,
+    `note: left out without an outcome: ${counted(unanswered.length, 'row')}, line ${shown.join(', ')}${more}`,
   )
 }
 
@@ -212,6 +233,11 @@ export async function confirmSums(
   origin: string,
 ): Promise<void> {
   if (sums === undefined || sums.rows === 0) return
+  const { findings } = sums
+  if (findings !== undefined && findings.warn + findings.unknown > 0)
+    context.output.note(
+      `findings: ${tallyText(findings)}; \`proposer check\` with this file shows them`,
+    )
   const what = `Sign ${counted(sums.rows, 'proposal')} as ${await parts.proposer()} for ${totalsText(parts.trust, sums.totals)} in all, and send to ${origin}?`
   await confirm(context, foldAround(what, context.output.columns), false)
 }
@@ -277,9 +303,11 @@ async function fileContexts(
       const nowSeconds = context.clock.nowMs() / 1_000
       const notes = checkContext(trust, found, { identifier, nowSeconds })
       // What a file says of its source confirms nothing.
-      if (chain !== undefined) await confirmByChain(chain, trust, found)
-      const source = chain === undefined ? ('gateway' as const) : ('chain' as const)
-      return { context: { ...found, source }, notes }
+      if (chain === undefined)
+        return { context: { ...found, source: 'gateway' }, notes: [...notes, noNodeForRules] }
+      const round = await confirmByChain(chain, trust, found)
+      const rules = await rulesOf(chain, round)
+      return { context: { ...found, source: 'chain', ...(rules && { rules }) }, notes }
     })
   return { contexts: (identifiers) => Promise.all(identifiers.map(read)) }
 }

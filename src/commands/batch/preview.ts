@@ -4,12 +4,15 @@
  */
 
 import { knownToken } from '../../core/chain/profiles.js'
+import type { QuestionFinding } from '../../core/client/check/findings.js'
 import type { GatewayClient } from '../../core/client/gateway/gateway-client.js'
 import type { BatchRow } from '../../core/client/input/input.js'
 import { placeText } from '../../core/client/input/rows.js'
 import { labelOf } from '../../core/client/journal/authorizations.js'
 import { planRows, planSubmission } from '../../core/client/propose/plan.js'
 import { asItemError } from '../../core/client/propose/row-outcome.js'
+import { toldBy } from '../../core/client/propose/row-rules.js'
+import { acknowledgedOf, requireRules, rulesStanding } from '../../core/client/propose/rules.js'
 import { inGroups } from '../../core/client/propose/spending.js'
 import { checkTerms } from '../../core/client/propose/terms.js'
 import { chainNow } from '../../core/client/trust/context.js'
@@ -77,8 +80,8 @@ export async function showBatchPlan(
   const tally = newTally()
   const isHuman = context.output.mode === 'human'
   const table = newTable(context)
+  const only = { ...options, look: true, rounds: new Map() }
   for await (const group of inGroups(rows(), 100)) {
-    const only = { ...options, look: true }
     const plans =
       gateway === undefined
         ? await planRows(looking, group, only)
@@ -91,8 +94,9 @@ export async function showBatchPlan(
         totals.set(terms.token, (totals.get(terms.token) ?? 0n) + BigInt(terms.amount ?? 0))
       const error = errorOf(plan)
       if (error !== undefined) tally.add(placeText(plan.row), asItemError(plan.row, error))
-      if (isHuman) table.add(reviewed(plan, terms, parts.trust.chain_id), error)
-      else stream.item(previewOf(plan, terms), () => [])
+      if (isHuman)
+        table.add(reviewed(plan, terms, parts.trust.chain_id), error, planned.findings ?? [])
+      else stream.item(previewOf(plan, terms, planned.findings), () => [])
     }
   }
   table.end()
@@ -137,6 +141,10 @@ async function judged(
     const nowSeconds =
       chain === undefined ? ports.clock.nowMs() / 1_000 : await chainNow(chain, trust, ports.clock)
     const { amountRaw } = checkTerms(intent, context, nowSeconds)
+    const seen = acknowledgedOf(await parts.journal.load(), context)
+    const { rules } = plan
+    const standing = rules && rulesStanding(rules.told, intent, seen, toldBy(rules))
+    await requireRules(intent.identifier, standing, undefined)
     // Without `fit` the sum is judged as a whole.
     if (spending.limits.fit) await spending.take(token, intent.proposer, amountRaw)
     return { plan, terms: { ...said, amount: String(amountRaw) } }
@@ -198,10 +206,10 @@ function reviewed(plan: Planned, terms: Terms, chainId: number): Reviewed {
 const columns: readonly Column<Reviewed>[] = [
   { head: 'row', right: true, cell: ({ row }) => String(row.element ?? row.line) },
   { head: 'reference', rank: 2, least: 8, cell: ({ row }) => row.clientRef },
-  { head: 'question', least: 10, cell: ({ question }) => question },
-  { head: 'answer', least: 10, cell: ({ answer }) => answer },
+  { head: 'question', least: 6, cell: ({ question }) => question },
+  { head: 'answer', least: 8, cell: ({ answer }) => answer },
   { head: 'amount', right: true, cell: ({ amount }) => amount },
-  { head: 'what', rank: 1, cell: ({ action }) => action },
+  { head: 'what', least: 6, cell: ({ action }) => action },
 ]
 
 /** Rows under one head, and below them what is wrong with some; a part at a time (R17). */
@@ -215,8 +223,13 @@ function newTable({ output }: Context) {
     faults = []
   }
   return {
-    add(row: Reviewed, error: ProposerError | undefined) {
+    add(row: Reviewed, error: ProposerError | undefined, found: readonly QuestionFinding[]) {
       rows.push(row)
+      for (const { id, result, detail, source } of found)
+        if (result === 'warn')
+          faults.push(
+            fold(`${placeText(row.row)}: warn: ${id}: ${detail} [${source}]`, output.columns, '  '),
+          )
       if (error) faults.push(fold(`${placeText(row.row)}: ${error.detail}`, output.columns, '  '))
       if (rows.length === shownAtOnce) end()
     },
@@ -224,7 +237,7 @@ function newTable({ output }: Context) {
   }
 }
 
-function previewOf(plan: Planned, terms: Terms): object {
+function previewOf(plan: Planned, terms: Terms, findings?: readonly QuestionFinding[]): object {
   const { outcome, label, title, price, amount, token } = terms
   const error = errorOf(plan)
   return {
@@ -240,6 +253,7 @@ function previewOf(plan: Planned, terms: Terms): object {
     amount,
     token,
     journal_id: savedOf(plan)?.id ?? null,
+    ...(findings && { findings }),
     error: error === undefined ? null : { code: error.code, detail: error.detail },
     ...(plan.kind === 'skipped' && plan.result.elsewhere !== undefined
       ? { elsewhere: plan.result.elsewhere }

@@ -70,7 +70,7 @@ export function cellsOf(
   const known =
     candidate === undefined
       ? ''
-      : `${candidate.status}${candidate.asOf === 'journal' ? ' when last heard of' : ''}`
+      : `${candidate.status}${candidate.asOf === 'journal' ? ' when last seen' : ''}`
   const status = polled?.candidate?.status ?? known
   const failure = polled?.candidate?.failure
   return [

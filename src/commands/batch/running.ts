@@ -13,7 +13,7 @@ import type { Address } from '../../core/protocol/schema.js'
 import { collector } from '../session/rounds.js'
 import type { Session } from '../session/session.js'
 import type { Context } from '../terminal/context.js'
-import { counted, visible } from '../terminal/render.js'
+import { counted, fold } from '../terminal/render.js'
 import { newCauses } from './causes.js'
 import { type Opened, totalsText } from './parts.js'
 import {
@@ -71,7 +71,7 @@ export async function submitAndReport(
       signal: context.signal,
       chunkSize: (wantItems, options) => gateway.chunkSize(wantItems, options),
       onRetry: ({ reason, waitMs }) =>
-        output.countdown(`${reason}; the same bytes again`, { nowMs: clock.nowMs(), waitMs }),
+        output.countdown(`${reason}; resending the same bytes`, { nowMs: clock.nowMs(), waitMs }),
     })
   const progress = output.progress(progressText(0, count.rows, []))
   try {
@@ -201,10 +201,10 @@ function newReport(context: Context, { parts, count }: Opened, running: Running)
       }
       stream.end({ summary, ...running.rest }, () =>
         [
-          batchSummaryText(summary),
-          ...(totals.size === 0
-            ? []
-            : [`authorized ${visible(totalsText(parts.trust, totals))} in all`]),
+          ...[
+            batchSummaryText(summary),
+            totals.size === 0 ? '' : `authorized ${totalsText(parts.trust, totals)} in all`,
+          ].map((line) => fold(line, output.columns, '  ')),
           causes.text(output.columns),
         ]
           .filter((text) => text !== '')
@@ -213,8 +213,8 @@ function newReport(context: Context, { parts, count }: Opened, running: Running)
       const error = tally.error({
         total: count.rows,
         goOn: isSigned
-          ? `go on with ${running.command}: saved bytes are sent again, nothing is signed twice`
-          : `nothing was signed or sent; begin again with ${running.command}`,
+          ? `continue with ${running.command}: saved bytes are sent again, nothing is signed twice`
+          : `nothing was signed or sent; start again with ${running.command}`,
         stopped: context.signal.aborted ? context.signal.reason : undefined,
       })
       const stopped = ends?.polled.stopped
@@ -272,7 +272,7 @@ async function followHeld(
     }
     if (one.end === 'executed') counts.executed++
     else if (one.end === 'failed') wrong('failed', rowFailedError(one))
-    else wrong('pending', one.error ?? pendingError(one, 'ask again with `proposer poll --all`'))
+    else wrong('pending', one.error ?? pendingError(one, 'check again with `proposer poll --all`'))
   }
   return { polled, counts }
 }

@@ -88,7 +88,7 @@ function errorOf(one: PolledCandidate, isOutOfTime: boolean) {
   if (candidate !== undefined) return undefined
   return new UnavailableError(
     'no_status',
-    `the gateway told no status${statusCode === null ? '' : ` (${statusCode})`}`,
+    `the gateway returned no status${statusCode === null ? '' : ` (${statusCode})`}`,
     {
       hint: 'retry later',
     },

@@ -36,7 +36,7 @@ export const batchSubmitCommand = (context: Context): Command =>
   )
     .addHelpText(
       'after',
-      '\nExit 6 says that outcomes are unknown: run it again with --resume, never sign again.\n\nExamples:\n  proposer batch submit rows.csv --wait\n  proposer batch submit rows.csv --resume',
+      '\nExit 6: some outcomes are unknown. Rerun with --resume; never sign again.\n\nExamples:\n  proposer batch submit rows.csv --wait\n  proposer batch submit rows.csv --resume',
     )
     .action(async (path: string, _own: unknown, command: Command) => {
       const flags = command.optsWithGlobals<SubmitFlags>()
@@ -48,6 +48,7 @@ export const batchSubmitCommand = (context: Context): Command =>
           const opened = await openBatch(context, session, flags, source, {
             ...(asks ? {} : { tell: signingText(gateway.origin) }),
             sums: () => asks,
+            findings: asks,
           })
           const { fingerprint } = opened.count
           if (flags.dryRun === true)

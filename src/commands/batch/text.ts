@@ -81,6 +81,13 @@ export interface Tally {
   }): ProposerError | undefined
 }
 
+/** A row that is held back here (exit 2) is less than any that has gone out and went wrong. */
+const rowGravity: readonly ExitCode[] = [
+  ...gravity.filter((code) => code !== exit.usage && code !== exit.refused),
+  exit.usage,
+  exit.refused,
+]
+
 /** An empty tally. */
 export function newTally(): Tally {
   const kinds = new Map<
@@ -117,7 +124,7 @@ export function newTally(): Tally {
           { retryable: true, hint: goOn },
         )
       }
-      const worst = gravity.flatMap((code) => kinds.get(code) ?? [])[0]
+      const worst = rowGravity.flatMap((code) => kinds.get(code) ?? [])[0]
       if (worst === undefined) return undefined
       const { error, where, count, ways } = worst
       const { exitCode, hint, retryable } = error.meta
@@ -155,7 +162,7 @@ function laterHint(goOn: string, count: number, ways: ReadonlyMap<string, OwnWay
       : way.hint,
   )
   const own = [...ways.values()].reduce((sum, way) => sum + way.count, 0)
-  if (own < count) return [goOn, ...hints].join('; for what that does not settle: ')
+  if (own < count) return [goOn, ...hints].join('; if that does not settle it: ')
   return hints.join('; ')
 }
 

@@ -19,7 +19,7 @@ const exitTexts: Readonly<Record<ExitCode, string>> = {
   [exit.failed]: 'The candidate failed.',
   [exit.pending]: 'Still pending when the time limit was reached.',
   [exit.storage]: 'Store or journal damaged, locked or not writable.',
-  [exit.deferred]: 'Not admitted, or no answer: the same command later sends the same bytes.',
+  [exit.deferred]: 'Not admitted, or no response: the same command later sends the same bytes.',
   [exit.interrupted]: 'Interrupted; nothing is unknown.',
 }
 
@@ -34,7 +34,8 @@ const variables: readonly (readonly [string, string])[] = [
   ['PROPOSER_PASSWORD_FILE', 'As --password-file: password of the keystore, mode 0600.'],
   ['PROPOSER_EXECUTOR_KEY_FILE', "File of the executor's key of a gateway."],
   ['PROPOSER_DEBUG', 'As --verbose: requests and responses on stderr, without secrets.'],
-  ['FORCE_COLOR', 'Colors, also where the output is no terminal; 0 for none.'],
+  ['PROPOSER_DEV_ORACLE', "As --oracle: version of the dev chain's oracle."],
+  ['FORCE_COLOR', 'Use colors even if the output is not a terminal; 0 for none.'],
   ['NO_COLOR', 'No colors.'],
 ]
 
@@ -43,7 +44,7 @@ const files: readonly (readonly [string, string])[] = [
   ['journal/', 'What was signed and sent, written before it leaves.'],
   ['keystores/', 'Encrypted keys.'],
   ['trust/<profile>.json', 'The pinned contracts.'],
-  ['budget/', "What this machine has spent of a gateway's budget."],
+  ['budget/', 'Rate-limit use of each gateway by this machine.'],
 ]
 
 /** The page in roff. `program` has all its commands loaded. Throws nothing. */
@@ -64,7 +65,7 @@ export function manualPage(program: Command, version: string): string {
     ),
     '.PP',
     text(
-      'Where to begin: proposer demo shows the whole life of a proposal; proposer alone tells what to do next.',
+      'Where to begin: proposer demo shows the whole life of a proposal; proposer without a command shows what to do next.',
     ),
     '.SH COMMANDS',
     ...program.commands.flatMap(commandParts),

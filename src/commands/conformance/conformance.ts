@@ -35,7 +35,12 @@ export const conformanceCommand = (context: Context): Command =>
           'check a gateway against the service spec, rule by rule; exit 3 if it breaks one',
         )
         .argument('[url]', 'base URL of the gateway; or --gateway, --local, --dev-ready')
-        .option('--question <id|slug>', 'open question to propose on; may be repeated', gather, [])
+        .option(
+          '--question <id|slug|url>',
+          'open question to propose on; may be repeated',
+          gather,
+          [],
+        )
         .option(
           '--dev-ready <file>',
           'take everything from the ready line of `serve --dev --json` (- for stdin); allows execution and overrun',
@@ -56,7 +61,7 @@ export const conformanceCommand = (context: Context): Command =>
   )
     .addHelpText(
       'after',
-      '\nWhat is signed without --allow-execution is for more than any wallet holds, so that it can be admitted and never executed; or for one raw unit, which a right gateway refuses. With it, p2 (p1 where that is not allowed) is proposed on the last free question, with its bond: it is shown first and asked for, or wants --yes; with --rpc-url the node confirms round and bond.\n\nA run is charged some 1,100 items of the budget, and waits windows out: about 10 minutes at the default of 120 items in 60 s. How long it will take is said on stderr before the first check. --only with a section (2.7) fits one window; 4.2.1 and 8 do not, because they send whole batches.\n\nUse a wallet, and a --home, of its own: what is signed holds its question until its deadline, 15 minutes, and counts as reserved so long: `funds` of that home tells 2^128 and more as missing, and `submit --rpc-url` is refused.\n\nExamples:\n  proposer conformance https://gateway.example --read-only --question some-slug\n  proposer conformance https://gateway.example --only 2.7 --only 4.1 --question some-slug\n  proposer serve --dev --json > ready.json\n  proposer conformance --dev-ready ready.json --junit report.xml',
+      '\nWithout --allow-execution, amounts are more than any wallet holds, so that nothing admitted can be executed; or one raw unit, which a correct gateway refuses. With it, p2 (p1 where that is not allowed) is proposed on the last free question with its bond, after confirmation or with --yes; with --rpc-url the node confirms round and bond.\n\nA run uses some 1,100 items of the rate limit and waits for its windows: about 10 minutes at the default of 120 items in 60 s. An estimate is printed on stderr before the first check. --only with a section (2.7) fits one window; 4.2.1 and 8 do not, because they send whole batches.\n\nUse a separate wallet and --home: what is signed holds its question until its deadline, 15 minutes. Until then it counts as reserved: `funds` of that home reports 2^128 and more as missing, and `submit --rpc-url` is refused.\n\nExamples:\n  proposer conformance https://gateway.example --read-only --question some-slug\n  proposer conformance https://gateway.example --only 2.7 --only 4.1 --question some-slug\n  proposer serve --dev --json > ready.json\n  proposer conformance --dev-ready ready.json --junit report.xml',
     )
     .action(async (url: string | undefined, _own: unknown, command: Command) => {
       const flags = command.optsWithGlobals<ConformanceFlags>()
@@ -80,7 +85,7 @@ function chosenRules(only: readonly string[]): typeof rules {
   if (unknown !== undefined) {
     throw new UsageError(
       'unknown_check',
-      `--only ${unknown} is no check and no section of checks`,
+      `--only ${unknown} is neither a check nor a section`,
       'see `proposer conformance --list`',
     )
   }
@@ -93,22 +98,22 @@ function refuseContradictions(flags: ConformanceFlags, url: string | undefined):
   const faults = [
     [
       readOnly === true && allowExecution === true,
-      '--read-only and --allow-execution contradict each other',
+      '--read-only and --allow-execution cannot be used together',
       'leave one of them out',
     ],
     [
       url !== undefined && (local ?? gateway) !== undefined,
-      'the gateway is named twice',
+      'the gateway is given twice',
       'give the URL, or --gateway, or --local',
     ],
     [
       devReady !== undefined && (local ?? trust) !== undefined,
-      '--dev-ready names gateway and pins itself',
+      '--dev-ready already has gateway and pins',
       'leave out --local and --trust',
     ],
     [
       junit === '-' && (json === true || ndjson === true),
-      '--junit - and --json both want stdout',
+      '--junit - and --json cannot both use stdout',
       'give --junit a file',
     ],
   ] as const
@@ -126,9 +131,9 @@ function list({ output }: Context, chosen: typeof rules): void {
         return `${id.padEnd(width)}  ${cost}  ${section}: ${says}`
       }),
       '',
-      'The number is what a check is charged, in items of the budget.',
+      'The number is the cost of a check, in rate-limit items.',
       '',
-      'Not seen from outside:',
+      'Not visible from outside:',
       ...unseenRules.map(({ section, says, why }) => `${section}: ${says} (${why})`),
     ].join('\n'),
   )
@@ -185,7 +190,7 @@ async function check(
   throw new RejectedError(
     'not_conformant',
     `${failed.length} of ${checks.length} checks failed: ${named.join(', ')}${failed.length > named.length ? ', …' : ''}`,
-    'each says what was sent and what came; look at one alone with `proposer conformance <url> --only <id>`',
+    'each says what was sent and received; run one alone with `proposer conformance <url> --only <id>`',
   )
 }
 
@@ -204,11 +209,11 @@ async function tellEstimate(
   if (bench.isLocal === true || seconds === 0) return
   const overrun =
     bench.may.overrun && chosen.some(({ tier }) => tier === 'overrun') ? windowMs / 1_000 : 0
-  const budget = `${limitItems} items in ${windowMs / 1_000} s${learnt ? '' : ', as the spec has it: this gateway tells none'}`
+  const budget = `${limitItems} items in ${windowMs / 1_000} s${learnt ? '' : ', the default of the spec: this gateway reports none'}`
   const long = seconds + overrun
   const about = long < 100 ? `${Math.ceil(long)} s` : `${Math.ceil(long / 60)} min`
   output.note(
-    `note: about ${about}: ${items} items at a budget of ${budget}; --only <section> looks at less`,
+    `note: about ${about}: ${items} items at a rate limit of ${budget}; --only <section> runs fewer checks`,
   )
 }
 

@@ -9,7 +9,9 @@ import { createProbe } from '../../core/conformance/probe.js'
 import type { Signer } from '../../core/ports.js'
 import { UsageError } from '../../core/protocol/errors.js'
 import { givenAmount, pinnedUnits } from '../session/amounts.js'
+import { identify } from '../session/identify.js'
 import { confirm } from '../session/inputs.js'
+import { requireIdentifier } from '../session/question.js'
 import { openPlanner, openTarget, type Session, type SessionFlags } from '../session/session.js'
 import type { Context } from '../terminal/context.js'
 import { visible } from '../terminal/render.js'
@@ -41,8 +43,8 @@ function betText({
 }: Bet): string {
   const question = slug === undefined ? question_id : `${visible(slug)} (${question_id})`
   const source = bondIsConfirmed
-    ? 'the bond is as the node tells it'
-    : "the bond is the gateway's word: --rpc-url would confirm it"
+    ? 'the bond is read from the node'
+    : 'the bond is reported by the gateway; --rpc-url would confirm it'
   return `goes on chain: ${outcome} (${visible(label)}) on ${question}, ${amountRaw} raw units of ${bond.token} from ${proposer}; ${source}`
 }
 
@@ -63,7 +65,12 @@ export async function openParts(
   const { output, clock } = context
   const { settings, signal } = session
   const trust = ready?.dev.trust ?? (await session.trust())
-  const questions = questionsOf(trust, flags.question, ready)
+  // Pins and node of the settings are another chain's than the development gateway's.
+  const asked =
+    ready === undefined
+      ? await identify(context, session, flags.question)
+      : flags.question.map(requireIdentifier)
+  const questions = questionsOf(trust, asked, ready)
   const wallets = ready === undefined ? await ownWallets(session, flags) : await devWallets(ready)
   const may = {
     admit: flags.readOnly !== true,
@@ -166,7 +173,7 @@ async function ownWallets(session: Session, flags: ConformanceFlags): Promise<re
   }
   throw new UsageError(
     'signer_outside',
-    'the checks sign many authorizations one after the other, which a wallet outside would ask about each time',
+    'the checks sign many authorizations, and an external wallet would ask about each',
     'give a key of its own with --account or PROPOSER_KEY_FILE, or --read-only',
   )
 }

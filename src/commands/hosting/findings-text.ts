@@ -1,7 +1,14 @@
 /** Findings of checks as people and programs read them. */
 import type { Finding } from '../../core/checks/finding.js'
+import type { Context } from '../terminal/context.js'
 import type { Output } from '../terminal/output.js'
 import { fold } from '../terminal/render.js'
+
+/** The findings with fixes that act on what was examined, wherever they are pasted. */
+export const withPastedFixes = (
+  { pasted = (text) => text }: Pick<Context, 'pasted'>,
+  findings: readonly Finding[],
+): readonly Finding[] => findings.map((one) => ({ ...one, fix: pasted(one.fix) }))
 
 /** The document of `serve --check --json`. Its keys are a promise: new ones may come. */
 export function checkReport(findings: readonly Finding[]) {
@@ -48,7 +55,7 @@ export function findingsText(
       const isLike = ({ id, result }: Finding) => result === 'pass' && id === finding.id
       const group = finding.result === 'pass' ? findings.filter(isLike) : [finding]
       if (group[0] !== finding) return []
-      const detail = `all ${group.length} checks hold (--json tells each)`
+      const detail = `all ${group.length} checks passed (--json lists them)`
       return [findingText(group.length === 1 ? finding : { ...finding, detail }, output)]
     })
     .join('\n')

@@ -1,7 +1,8 @@
 /** What `serve`, `devchain` and `demo` share: they stay in the foreground until told to end. */
+import { Option } from 'commander'
 import { UsageError } from '../../core/protocol/errors.js'
 import type { Output } from '../terminal/output.js'
-import { shellWord, visible } from '../terminal/render.js'
+import { fold, shellWord, visible } from '../terminal/render.js'
 
 /**
  * For a chain that did not start: `undefined` where the run was told to end meanwhile, else the
@@ -67,14 +68,24 @@ export function noteDevSession(
     RPC_URL: dev.rpc_url,
   }
   const [first] = dev.questions
-  output.note(`chain ${dev.chain_id} at ${dev.rpc_url}. Open questions:`)
+  const note = (text: string) =>
+    output.note(output.notesAreTerminal ? fold(text, output.columns) : text)
+  note(`chain ${dev.chain_id} at ${dev.rpc_url}. Open questions:`)
   noteQuestions(output, dev.questions)
   // A log is pasted nowhere.
   if (!output.notesAreTerminal) return
-  output.note('To propose here, paste into another terminal:\n')
+  note('To propose here, paste into another terminal:')
+  output.note('')
   for (const [name, value] of Object.entries(exports))
     output.note(`export PROPOSER_${name}=${shellWord(value)}`)
   output.note('\nThen:\n  proposer questions list')
   if (first !== undefined)
     output.note(`  proposer submit ${shellWord(first.slug)} --outcome yes --wait`)
 }
+
+/** Which contracts the dev chain's oracle runs. */
+export const oracleOption = (when = ''): Option =>
+  new Option('--oracle <version>', `${when}version of the managed oracle; default: v2`).choices([
+    'v2',
+    'v3',
+  ])

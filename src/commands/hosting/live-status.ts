@@ -53,6 +53,7 @@ export function statusLines(
     ...row('chain', [
       head === undefined ? 'no block yet' : `block ${head.number}, ${ageText(head.ageSeconds)} old`,
       ...nodesText(vitals),
+      ...new Set(vitals.code.oracles.map(({ version }) => `oracle version ${version}`)),
     ]),
     ...row('queue', [stage('received'), stage('validated'), stage('selected')]),
     ...row('minute', [
@@ -84,11 +85,11 @@ function nodesText({ nodes }: Vitals): readonly string[] {
   if (nodes.length === 0) return []
   const aside = nodes.filter(({ isHealthy }) => !isHealthy).map(({ node }) => node)
   const healthy = `${nodes.length - aside.length} of ${nodes.length} ${nodes.length === 1 ? 'node' : 'nodes'}`
-  return aside.length === 0 ? [healthy] : [healthy, `aside: ${aside.join(', ')}`]
+  return aside.length === 0 ? [healthy] : [healthy, `set aside: ${aside.join(', ')}`]
 }
 
 const clusterText = ({ leads, leader, epoch, lagRecords, gateways }: ClusterVitals) => [
-  leads ? 'leads' : leader === undefined ? 'nobody leads' : `${leader.slice(0, 8)}… leads`,
+  leads ? 'leads' : leader === undefined ? 'no leader' : `${leader.slice(0, 8)}… leads`,
   `epoch ${epoch}`,
   `${gateways} ${gateways === 1 ? 'gateway' : 'gateways'}`,
   `lag ${lagRecords}`,
@@ -167,6 +168,7 @@ function changeText({ atMs, line }: StatusChange, columns: number, paint: ChalkI
   const id =
     line.candidate_id ??
     line.question_id ??
+    line.contract ??
     (line.nonce === undefined ? (line.node ?? line.epoch) : `nonce ${line.nonce}`)
   const short =
     typeof id === 'string' && id.length > 10 && !id.startsWith('nonce')
@@ -175,7 +177,8 @@ function changeText({ atMs, line }: StatusChange, columns: number, paint: ChalkI
   const name = line.event.startsWith('slot.') ? '' : subject
   const hash =
     line.hash === undefined || line.candidate_id !== undefined ? '' : `${line.hash.slice(0, 10)}…`
-  const said = [name, short, verb, line.kind, line.code, hash]
+  const by = line.elsewhere === true ? '(by another gateway)' : ''
+  const said = [name, short, verb, line.kind, line.code, hash, by]
     .filter((part) => part !== undefined && part !== '')
     .join(' ')
   const text = cut(visible(said), Math.max(0, columns - labelWidth))

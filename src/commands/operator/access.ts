@@ -70,11 +70,9 @@ export async function siteAt(
 ): Promise<Site> {
   const limitMs = timeoutMs(timeout)
   if (config === undefined && !(await context.files.exists(fromCwd(context.cwd, 'gateway.json'))))
-    throw new UsageError(
-      'no_configuration',
-      'there is no gateway.json in this folder, and no other one is named',
-      { hint: 'give --config <gateway.json>, or run the command in its folder' },
-    )
+    throw new UsageError('no_configuration', 'gateway.json not found in this folder', {
+      hint: 'give --config <gateway.json>, or run the command in its folder',
+    })
   const loaded = await loadConfig(context, config ?? 'gateway.json')
   const flag = config === undefined ? '' : ` --config ${shellWord(config)}`
   return {
@@ -262,7 +260,7 @@ async function actOnStore(
     if (spentMs() <= (site.timeoutMs ?? startLimitMs)) return undefined
     throw inUse(
       store,
-      `${holderText(holder)}: it takes acts once it has read its chain`,
+      `${holderText(holder)}: it accepts changes once it has read its chain`,
       'retry when `serve` has printed its URL, or set --timeout to wait for it; if that does not help, check chain.rpc_urls',
     )
   } finally {
@@ -316,7 +314,7 @@ async function actOnOpen(
 function unreachable(reason: string): never {
   throw new UnavailableError(
     'state_unavailable',
-    `this store is new, and which chain it is for cannot be found out: ${reason}`,
+    `this store is new, and its chain cannot be determined: ${reason}`,
     { hint: 'check chain.rpc_urls, then retry; nothing was changed' },
   )
 }
@@ -341,7 +339,7 @@ export function candidateIdOf(text: string): string {
 export function unknownCandidate(site: Site, id: string): RejectedError {
   return new RejectedError(
     'candidate_not_found',
-    `the store holds no candidate ${id.slice(0, 80)}`,
+    `candidate ${id.slice(0, 80)} not found in the store`,
     {
       hint: `list them with ${site.named('candidates list')}, or give --config of the gateway that answered`,
     },

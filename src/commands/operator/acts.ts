@@ -59,7 +59,7 @@ const allowVerb = (
     if (addresses.length <= mostAddresses) return { addresses }
     throw new UsageError(
       'too_many_addresses',
-      `${name} takes ${mostAddresses} wallets at a time, and these are ${addresses.length}`,
+      `${name} takes at most ${mostAddresses} wallets at a time, got ${addresses.length}`,
       { hint: 'split them over several commands' },
     )
   },
@@ -72,7 +72,7 @@ const switchVerb = (name: 'pause' | 'resume', description: string, state: string
   act: name,
   reason: 'optional',
   example: `${name} --reason "node upgrade"`,
-  lines: () => [`admission is ${state} now`, `admission was ${state} already: nothing changed`],
+  lines: () => [`admission is ${state} now`, `admission was already ${state}: nothing changed`],
 })
 
 export const actVerbs = {
@@ -98,8 +98,8 @@ export const actVerbs = {
     act: 'questions/add',
     argument: ['<question-id>', '0x and 64 hex digits'],
     options: [
-      ['--slug <slug>', 'the name under which clients may ask for it'],
-      ['--requester <address>', 'the one trusted requester to ask'],
+      ['--slug <slug>', 'name that clients may use for it'],
+      ['--requester <address>', 'only trusted requester to ask'],
       [
         '--request <file.json>',
         'its request, for a requester of kind direct: {oracle, requester, identifier, timestamp, ancillary_data}',
@@ -121,7 +121,7 @@ export const actVerbs = {
     },
     lines: (id) => [
       `${id} is in the registry now`,
-      `${id} stood there so already: nothing changed`,
+      `${id} was already in the registry: nothing changed`,
     ],
   },
   import: {
@@ -140,13 +140,13 @@ export const actVerbs = {
     },
     print({ output }, { result, through }) {
       const { changed, unchanged } = result
-      const line = `${counted(changed.length, 'question')} added or changed, ${unchanged.length} stood there so already`
+      const line = `${counted(changed.length, 'question')} added or changed, ${unchanged.length} already in the registry`
       output.result('operator-act', { ...result, through }, () => fold(line, output.columns, '  '))
     },
   },
   remove: {
     name: 'remove',
-    description: 'take an entry away, also one of the questions file, until it is added again',
+    description: 'remove an entry, also one of the questions file, until it is added again',
     act: 'questions/remove',
     argument: ['<question-id>', '0x and 64 hex digits'],
     reason: 'optional',
@@ -154,37 +154,35 @@ export const actVerbs = {
       'questions remove 0x7c1e5f0a9b3d42861f0e7d6c5b4a39281706f5e4d3c2b1a09f8e7d6c5b4a3928 --reason "asked twice"',
     body: ([given = '']) => ({ question_id: requireQuestionId(given) }),
     lines: (id) => [
-      `${id} is out of the registry`,
+      `${id} is removed from the registry`,
       `${id} was not in the registry: nothing changed`,
     ],
   },
   reject: {
     name: 'reject',
-    description:
-      'end a candidate for good; its proposer reads the reason as the detail of the failure',
+    description: 'reject a candidate permanently; its proposer sees the reason as failure detail',
     act: 'candidates/reject',
     argument: ['<candidate-id>'],
     reason: 'required',
     example:
       'candidates reject 3f2b8c1e-8d5a-4a52-9c3d-0a1b2c3d4e5f --reason "asked for by the proposer"',
     body: ([given = '']) => ({ candidate_id: candidateIdOf(given) }),
-    lines: (id) => [`candidate ${id} is rejected`, `candidate ${id} is as it was`],
+    lines: (id) => [`candidate ${id} is rejected`, `candidate ${id} is unchanged`],
   },
   compact: {
     name: 'compact',
     description:
-      'shorten what is older than 90 days and over: every candidate can still be asked for, younger ones keep every detail',
+      'compact candidates that ended over 90 days ago: all stay readable, younger ones keep every detail',
     act: 'store/compact',
     reason: 'none',
     example: 'store compact',
     before: requireStore,
     print({ output }, { result: { bytes }, through }, { loaded }) {
       const { before = 0, after = 0 } = bytes ?? {}
-      const line = `the store took ${before} bytes, now ${after}`
+      const line = `the store had ${before} bytes, now ${after}`
       // What is young is reported beside what is folded, so that a small store can grow.
-      const grown = `: it grew, because every candidate is written whole now and the last ${keptDays} days stay told beside that; it shrinks once there is more that is older`
-      const snapshot =
-        ': every record stays, and the next opening starts from a snapshot of what they come to'
+      const grown = `: it grew, because every candidate is also stored whole now; it shrinks once more of them are older than ${keptDays} days`
+      const snapshot = ': all records stay, and the next start reads a snapshot first'
       output.result(
         'operator-store-compaction',
         { bytes_before: before, bytes_after: after, through },
@@ -196,6 +194,14 @@ export const actVerbs = {
       )
     },
   },
+  repin: {
+    name: 'repin',
+    description: 'pin the code that oracles and tokens run now, after an upgrade of theirs',
+    act: 'trust/repin',
+    reason: 'required',
+    example: 'trust repin --reason "version 3, audited"',
+    lines: (contract) => [`${contract} is pinned anew`, `${contract} runs what is pinned`],
+  },
 } as const satisfies Record<string, ActVerb>
 
 /** The command of a verb: reads its line, carries the act out, prints what it came to. */
@@ -205,7 +211,10 @@ export function actCommand(context: Context, verb: ActVerb): Command {
   for (const option of verb.options ?? []) command.option(...option)
   if (verb.reason === 'optional') command.option(...reasonOption)
   if (verb.reason === 'required')
-    command.requiredOption(reasonOption[0], 'why, for the proposer to read')
+    command.requiredOption(
+      reasonOption[0],
+      verb.act === 'candidates/reject' ? 'reason shown to the proposer' : 'reason, stored with it',
+    )
   if (verb.reason !== 'none') command.option(...byOption)
   return command
     .option(...dryRunOption)

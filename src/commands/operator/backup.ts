@@ -13,10 +13,8 @@ import { requireStore, storeJudge } from './inspection.js'
 
 export const backupCommand = (context: Context) =>
   new Command('backup')
-    .description(
-      'Copy the store into an empty folder while the gateway goes on, and prove the copy as `operator store verify` does',
-    )
-    .argument('<folder>', 'where to: a folder that is empty, or not there yet')
+    .description('back up the store to an empty folder while the gateway runs, and verify the copy')
+    .argument('<folder>', 'target folder: empty, or not there yet')
     .addHelpText(
       'after',
       '\nThe copy holds everything that was acknowledged before the command began. Keep gateway.json, the questions file and the executor key too. The admin token is not copied.\n\nExample:\n  proposer operator store backup /backup/monday',

@@ -79,9 +79,9 @@ export function budgetText(
     `${isSpent ? paint.yellow(bar) : bar}${paint.dim('.'.repeat(width - filled))}`,
     fields(
       [
-        ['left for all', counted(global_items - used, 'item')],
+        ['left in total', counted(global_items - used, 'item')],
         ['for one address', `at most ${counted(budget.per_ip_items, 'item')}`],
-        ['addresses', `${budget.clients} remembered`],
+        ['addresses', `${budget.clients} seen`],
         ['window', ends === undefined ? null : window],
       ],
       columns,
@@ -91,8 +91,8 @@ export function budgetText(
 
 function whyNone(holder: LockHolder | undefined): string {
   if (holder === undefined || holder.state === 'free' || holder.state === 'dead')
-    return 'nothing serves'
+    return 'no gateway is running'
   return adminUrlOf(holder) === undefined
-    ? `${holderText(holder)} holds the store and charges nobody`
+    ? `${holderText(holder)} has the store open and serves nobody`
     : `${holderText(holder)} does not listen`
 }

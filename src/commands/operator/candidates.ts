@@ -72,9 +72,9 @@ export const candidatesListCommand = (context: Context) =>
           { candidates: rows, more },
           () =>
             rows.length === 0
-              ? 'no such candidates'
+              ? 'no matching candidates'
               : [
-                  tableText(candidateColumns(nowMs), rows, output, own.wide),
+                  tableText(candidateColumns(nowMs), rows, output, own.wide === true),
                   ...(more === 0 ? [] : [`and ${more} more; --limit shows them`]),
                 ].join('\n'),
         )
@@ -108,9 +108,13 @@ function questionIdOf(site: Site, { registry }: StoreView, given: string | undef
   if (name === undefined || isQuestionId(name)) return name
   const found = registry.find(({ slug }) => slug === name)
   if (found) return found.questionId
-  throw new UsageError('question_not_found', `the registry has no slug ${name.slice(0, 80)}`, {
-    hint: `give the question id, or look at ${site.named('questions list')}`,
-  })
+  throw new UsageError(
+    'question_not_found',
+    `slug ${name.slice(0, 80)} not found in the registry`,
+    {
+      hint: `give the question id, or see ${site.named('questions list')}`,
+    },
+  )
 }
 
 /** The newest candidates that fit, and how many more there are. */

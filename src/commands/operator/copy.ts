@@ -78,7 +78,7 @@ function print({ output }: Context, { from, to, copied, records, live }: Done): 
       `${counted(live, 'gateway')} of ${from} may have written more since: stop them, and run the copy again before the target is served`,
     )
   const document = { from, to, copied, records, live_gateways: live }
-  const how = copied === records ? '' : ` (${records - copied} were there already)`
+  const how = copied === records ? '' : ` (${records - copied} were already there)`
   output.result('operator-store-copy', document, () =>
     fold(
       `copied ${counted(copied, 'record')} from ${from} to ${to}${how}; all ${records} are the same on both sides`,
@@ -105,7 +105,7 @@ async function placeOf(
   const urlFile = file ?? (named === undefined ? fallback : undefined)
   if (urlFile !== undefined)
     return { kind: 'database', url: await readStoreUrl(fromCwd(context.cwd, urlFile)) }
-  if (named === undefined || named === '') throw usage(`--${side} is missing`, placesHint)
+  if (named === undefined || named === '') throw usage(`--${side} is required`, placesHint)
   if (hasPassword(named))
     throw new UsageError('password_in_url', `--${side} holds a password, which others can read`, {
       hint: `write the URL into a file of mode 0600, and give --${side}-file or PROPOSER_STORE_URL_FILE; change the password`,
@@ -131,7 +131,7 @@ async function sourceAt(context: Context, place: StorePlace): Promise<OpenSource
   if (place.kind === 'database') return openDatabaseSource(await context.edges.database(place.url))
   const { folder } = place
   if (!(await context.files.exists(`${folder}/FORMAT`)))
-    throw new UsageError('no_store', `there is no store at ${folder}`, {
+    throw new UsageError('no_store', `no store found at ${folder}`, {
       hint: 'name the folder that `store` of gateway.json names, or the gateway.json itself',
     })
   await requireLocalDisk(folder)

@@ -3,7 +3,7 @@
  * next.
  */
 import type { ExplainedEvent, Explanation } from '../../core/gateway/status/explanation.js'
-import { colours } from '../terminal/candidate-text.js'
+import { colours, headText } from '../terminal/candidate-text.js'
 import type { Output } from '../terminal/output.js'
 import { amountText, dateText, fields, fold, timeText, visible } from '../terminal/render.js'
 import { saidText } from './said.js'
@@ -43,7 +43,7 @@ export function explanationText(
     ['the operator', next.operator],
   ] as const
   return [
-    `${explanation.candidate_id}  ${paint[colours[status]](status)}`,
+    headText(explanation.candidate_id, paint[colours[status]](status), columns),
     head,
     '',
     ...explanation.events.map((event) =>
@@ -76,9 +76,10 @@ function rivalsText({ rivals }: Explanation): string | null {
 function eventText(event: ExplainedEvent, money: Money, columns: number): string {
   const lines = linesOf(event, money)
   const at = event.at === null ? '(time not kept)     ' : timeText(event.at)
-  // The time takes a column of its own where there is room for one.
+  // The time takes a column of its own where there is room for one, and for a hash beside it.
   const room = columns - at.length - 2
-  if (room < 40)
+  const widest = Math.max(...lines.flatMap((line) => line.split(' ')).map(({ length }) => length))
+  if (room < Math.max(40, widest))
     return [at, ...lines.map((line) => `  ${fold(line, columns - 2, '    ')}`)].join('\n')
   const indent = ' '.repeat(at.length + 2)
   return `${at}  ${lines.map((line) => fold(line, room, `${indent}  `)).join(`\n${indent}`)}`
@@ -94,24 +95,24 @@ const part = (value: unknown): Part =>
 /** What happened, in lines; `{key}` stands for what the event has there. */
 const sentences: Partial<Record<ExplainedEvent['event'], readonly string[]>> = {
   received: ['received'],
-  compacted: ['(a compaction has dropped the details of what follows: older than 90 days)'],
+  compacted: ['(details older than 90 days were dropped by a compaction)'],
   validated: ['validated'],
   selected: ['selected for execution'],
-  stands_in_again: ['its nonce is settled without it: stands in again'],
-  made_room: ['cannot go on yet, and lets another one of its round go first: stands in again'],
+  stands_in_again: ['its nonce was settled without it: a stand-in again'],
+  made_room: ['cannot continue yet, and another one of its round goes first: a stand-in again'],
   put_back: ['the same payload came again: back to received'],
   sent: ['sent', '{hash}'],
   submitted: ['submitted', '{hash}'],
   confirmed: ['confirmed'],
   reverted: ['its transaction reverted', '{hash}'],
-  left_out: ['left out of the transaction that goes in place of this one:', '{hash}'],
-  fell_back: ['a reorganisation took back "{from}": submitted again by', '{hash}'],
+  left_out: ['left out of the transaction that replaces this one:', '{hash}'],
+  fell_back: ['a reorganization undid "{from}": submitted again by', '{hash}'],
   indexed: ['on the chain: ProposePrice is log {event_index} of its block'],
-  wallet_allowed: ['operator: its wallet may propose: {reason}'],
+  wallet_allowed: ['operator: its wallet was allowed: {reason}'],
   wallet_disallowed: ['operator: its wallet was removed from the allowlist: {reason}'],
   question_set: ['operator: the entry of its question was set: {reason}'],
   question_removed: ['operator: the entry of its question was removed: {reason}'],
-  store_repaired: ['operator: the store was repaired, {lost_bytes} bytes given up: {reason}'],
+  store_repaired: ['operator: the store was repaired, {lost_bytes} bytes lost: {reason}'],
 }
 
 function linesOf(event: ExplainedEvent, { token, coin }: Money): readonly string[] {
@@ -135,7 +136,7 @@ function linesOf(event: ExplainedEvent, { token, coin }: Money): readonly string
       return minedLines(event, coin)
     case 'nonce_settled': {
       const outcome = text(event.outcome)
-      return [`nonce ${text(event.nonce)} is settled for good: ${outcomes[outcome] ?? outcome}`]
+      return [`nonce ${text(event.nonce)} is final: ${outcomes[outcome] ?? outcome}`]
     }
     default:
       return [
@@ -151,8 +152,7 @@ const outcomes: Readonly<Record<string, string>> = {
   executed: 'executed by the transaction above',
   reverted: 'its transaction reverted',
   cancelled: 'the cancellation was mined, and no proposal',
-  foreign:
-    'by no transaction of this store (another one used it, or it was given up with its former executor)',
+  foreign: 'used outside this store, or given up with its former executor',
 }
 
 function withOthers(value: unknown): string {
@@ -163,10 +163,10 @@ function withOthers(value: unknown): string {
 
 const verdicts: Readonly<Record<string, string>> = {
   valid: 'found valid',
-  failed: 'found wanting',
+  failed: 'found invalid',
   closed: 'the round is closed',
-  wait: 'has to wait',
-  operator: "held up by the operator's part",
+  wait: 'must wait',
+  operator: 'waits for the operator',
 }
 
 function checkLines(check: Part, token: Token): readonly string[] {
@@ -179,7 +179,7 @@ function checkLines(check: Part, token: Token): readonly string[] {
       ['bond', 'bond', amount],
       ['authorized', 'amount', amount],
     ],
-    [['needed by all that is active', 'needed', amount]],
+    [['needed by all active authorizations', 'needed', amount]],
     [
       ['balance', 'balance', amount],
       ['allowance', 'allowance', amount],
@@ -217,8 +217,8 @@ const amountShown = (raw: string, token: Token) =>
 const signings: Readonly<Record<string, string>> = {
   first: 'a transaction',
   fee_bump: 'the same at a higher fee',
-  trim: 'a smaller transaction, in place of the one before,',
-  anew: 'no node has taken the one before: a transaction made anew is',
+  trim: 'a smaller replacement',
+  anew: 'no node took the previous one: a new transaction is',
   cancel: 'a cancellation',
 }
 
@@ -253,7 +253,7 @@ function failureLines(failure: Part, nextAction: string, isRejection: boolean): 
   const fate =
     failure.retryable === true
       ? 'the same payload may still execute'
-      : 'this payload cannot execute any more'
+      : 'this payload can no longer execute'
   return [
     `${isRejection ? 'operator: rejected' : 'failed'} (${text(failure.stage)}): ${text(failure.code)}`,
     visible(text(failure.detail)),

@@ -96,9 +96,7 @@ async function tokenOf(
   try {
     const found = await Promise.race([read().catch(unread), late])
     if (found === undefined)
-      context.output.note(
-        'no node told how the token writes its amounts: they are shown in raw units',
-      )
+      context.output.note('token decimals are not known: amounts are in raw units')
     return found?.token
   } finally {
     over.abort()

@@ -59,7 +59,7 @@ const memberJson = (member: SeenMember) => ({
 
 function gatewaysText({ output }: Context, lease: Lease, members: readonly SeenMember[]): string {
   const { columns } = output
-  const leading = lease.leader === undefined ? 'nobody leads' : `epoch ${lease.epoch}`
+  const leading = lease.leader === undefined ? 'no leader' : `epoch ${lease.epoch}`
   const heading = `${counted(members.length, 'gateway')}, ${counted(lease.n, 'record')}, ${leading}`
   const blocks = members.map((one) => {
     const seen = `seen ${ageText(one.seenMsAgo / 1_000)} ago`
@@ -150,13 +150,12 @@ function resignText({
   readonly through: 'gateway' | 'store' | null
   readonly others: number
 }): string {
-  if (led === null) return 'nobody leads: there is no lease to end'
+  if (led === null) return 'no gateway leads: there is no lease to end'
   const who = `gateway ${led.id}${led.host === null ? '' : ` on ${led.host}`}`
-  if (through === null)
-    return `${who} led with epoch ${led.epoch}, and had lost the lease meanwhile`
+  if (through === null) return `${who} led with epoch ${led.epoch}, and has already lost the lease`
   const next =
     others === 0
-      ? 'no other gateway is there, so it may lead again after a few seconds'
+      ? 'no other gateway is running, so it may lead again in a few seconds'
       : 'another one takes over'
   return `${who} led with epoch ${led.epoch}; its lease has ended: ${next}`
 }

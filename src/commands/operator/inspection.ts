@@ -14,7 +14,7 @@ import type { Site } from './access.js'
  */
 export async function requireStore({ files }: Context, { store, loaded }: Site): Promise<void> {
   if (loaded.place.kind === 'database' || (await files.exists(store))) return
-  throw new UsageError('no_store', `there is no store at ${store}`, {
+  throw new UsageError('no_store', `no store found at ${store}`, {
     hint: `check \`store\` in ${loaded.path}; \`proposer serve\` makes a store where there is none`,
   })
 }

@@ -7,7 +7,7 @@ import { wholeNumber } from '../hosting/foreground.js'
 import { addListFlags, type ListFlags, sinceMs } from '../session/list-flags.js'
 import type { Context } from '../terminal/context.js'
 import type { Output } from '../terminal/output.js'
-import { fold, timeText, visible } from '../terminal/render.js'
+import { fold, timeText } from '../terminal/render.js'
 import { type Column, tableText } from '../terminal/table.js'
 import { look, siteOf } from './access.js'
 import { saidText } from './said.js'
@@ -27,7 +27,10 @@ export function printRows<Row extends object>(
 }
 
 /** `since` is null where only the configuration says so. */
-const decisionOf = <Otherwise>(decision: OperatorDecision | undefined, otherwise: Otherwise) => ({
+export const decisionOf = <Otherwise>(
+  decision: OperatorDecision | undefined,
+  otherwise: Otherwise,
+) => ({
   since: decision === undefined ? null : instant(decision.atMs),
   reason: decision?.reason ?? otherwise,
   /** Who decided it, where the store knows. */
@@ -64,9 +67,10 @@ export const walletsListCommand = (context: Context) =>
           { wallets: rows.length, admission },
           { admission, served, wallets: rows },
           () =>
-            [admissionText(admission), ...rows.map((row) => walletText(row, output.columns))].join(
-              '\n',
-            ),
+            [
+              fold(admissionText(admission), output.columns, '  '),
+              ...rows.map((row) => walletText(row, output.columns)),
+            ].join('\n'),
         )
       })
     })
@@ -85,7 +89,7 @@ function admissionText({
   by,
 }: Reasoned & { enabled: boolean; configured: boolean }): string {
   if (!configured) return 'admission is closed: admission.enabled is false in the configuration'
-  const why = since === null ? '' : ` since ${timeText(since)}: ${visible(saidText(reason, by))}`
+  const why = since === null ? '' : ` since ${timeText(since)}: ${saidText(reason, by)}`
   return `admission is ${enabled ? 'open' : 'paused'}${why}`
 }
 
@@ -158,11 +162,11 @@ export const questionsListCommand = (context: Context) =>
           { questions: rows },
           () =>
             all.length === 0
-              ? 'the registry is empty; questions of trusted adapters are served by their ids all the same'
+              ? 'the registry is empty; questions of trusted adapters are still served by their ids'
               : rows.length === 0
                 ? `nothing matches; the registry holds ${all.length}`
                 : [
-                    tableText(questionColumns, rows, output, own.wide),
+                    tableText(questionColumns, rows, output, own.wide === true),
                     ...(older === 0
                       ? []
                       : [`and ${older} more; --limit ${found.length} shows them`]),

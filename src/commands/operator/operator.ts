@@ -9,6 +9,7 @@ import { copyCommand } from './copy.js'
 import { explainCommand } from './explain.js'
 import { gatewaysCommand, resignCommand } from './gateways.js'
 import { questionsListCommand, walletsListCommand } from './lists.js'
+import { positionsCommand } from './positions.js'
 import { repairCommand } from './repair.js'
 import { storeInitCommand, upgradeCommand } from './shared-store.js'
 import { operatorStatusCommand, topCommand } from './status.js'
@@ -31,7 +32,7 @@ export function operatorCommand(context: Context): Command {
   }
   return group(
     'operator',
-    'manage a gateway: allowlist, questions, candidates, store. Works while the gateway runs and while it is stopped',
+    'manage a gateway: allowlist, questions, candidates, store. Works whether the gateway runs or not',
     [
       'status',
       'allow 0x8ba1f109551bd432803012645ac136ddd64dba72 --reason "contract signed"',
@@ -67,7 +68,7 @@ export function operatorCommand(context: Context): Command {
       ),
       group(
         'store',
-        'prove, back up, fold, export, repair and copy the store',
+        'verify, back up, compact, export, repair and copy the store',
         [
           'store verify',
           'store backup /backup/monday',
@@ -86,11 +87,18 @@ export function operatorCommand(context: Context): Command {
           repairCommand(context),
         ],
       ),
+      group(
+        'trust',
+        'pin the code of oracles and tokens',
+        [actVerbs.repin.example],
+        [act('repin')],
+      ),
+      positionsCommand(context),
       budgetCommand(context),
       gatewaysCommand(context),
       group(
         'leader',
-        'of several gateways on one store in PostgreSQL, the one that executes',
+        'manage the leader of several gateways on one PostgreSQL store',
         ['gateways', 'leader resign --reason "node upgrade"'],
         [resignCommand(context)],
       ),

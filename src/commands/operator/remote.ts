@@ -15,6 +15,7 @@ import {
   UnavailableError,
   UncertainError,
 } from '../../core/protocol/errors.js'
+import { networkFault } from '../../core/protocol/network-words.js'
 import type { Context } from '../terminal/context.js'
 
 const Names = z.array(z.string())
@@ -56,7 +57,7 @@ export async function postAct(
   const answer = await postOperator(context, { ...call, name })
   if (answer === undefined) return undefined
   const parsed = Result.safeParse(answer)
-  if (!parsed.success) throw uncertain('the gateway gave an answer that no act has')
+  if (!parsed.success) throw uncertain('the gateway returned an unexpected response')
   const { bytes, ...result } = parsed.data
   return { act: name, ...result, ...(bytes && { bytes }) }
 }
@@ -69,7 +70,7 @@ export async function postResign(
   const answer = await postOperator(context, { ...call, name: leaderResignName })
   if (answer === undefined) return undefined
   const parsed = Resigned.safeParse(answer)
-  if (!parsed.success) throw uncertain('the gateway gave an answer that no act has')
+  if (!parsed.success) throw uncertain('the gateway returned an unexpected response')
   return parsed.data.resigned
 }
 
@@ -141,6 +142,7 @@ async function exchange(
   timeoutMs: number | undefined,
 ): Promise<Answer | NoAnswer | undefined> {
   const fetch = await edges.fetch()
+  const place = `gateway ${new URL(url).host}`
   const over = new AbortController()
   const late = new AbortController()
   if (timeoutMs !== undefined)
@@ -157,13 +159,14 @@ async function exchange(
     if (signal.aborted) throw signal.reason
     if (late.signal.aborted) {
       const seconds = Math.ceil((timeoutMs ?? 0) / 100) / 10
-      return { missing: `the gateway did not answer within ${seconds} s`, cause }
+      return { missing: `${place}: no response within ${seconds} s`, cause }
     }
-    if (cause instanceof SyntaxError) return { missing: 'what answered is no gateway', cause }
+    if (cause instanceof SyntaxError)
+      return { missing: `${place}: the response is not from a gateway`, cause }
     if (!(cause instanceof TransportError)) throw cause
     return cause.phase === 'connect'
       ? undefined
-      : { missing: `no answer came from the gateway (${cause.code})`, cause }
+      : { missing: `${place}: ${networkFault(cause)}`, cause }
   } finally {
     over.abort()
   }
@@ -174,8 +177,8 @@ function refusalOf({ status, body }: Answer): ProposerError {
   if (!parsed.success) return uncertain(`the gateway answered ${status} without a reason`)
   const { code, detail, hint } = parsed.data.error
   if (status === 401)
-    return new UnauthorizedError(code, 'the gateway does not take the token of this store', {
-      hint: 'admin.token was changed after the gateway had started: start it again',
+    return new UnauthorizedError(code, 'the gateway rejects the token of this store', {
+      hint: 'admin.token was changed after the gateway had started: restart it',
     })
   if (status === 503)
     return new UnavailableError(code, detail, {
@@ -183,19 +186,19 @@ function refusalOf({ status, body }: Answer): ProposerError {
     })
   if (status >= 500)
     return new StorageError(code, detail, {
-      hint: 'look at the gateway; whether the act was done is told by running it again',
+      hint: 'check the gateway, then rerun the command: what is already done stays unchanged',
     })
   if (status === 409)
     return new ConflictError(code, detail, {
-      hint: hint ?? 'look at what stands against it, then run the command again',
+      hint: hint ?? 'resolve the conflict, then retry',
     })
   return new RejectedError(code, detail, {
-    hint: hint ?? 'correct what it says and run the command again',
+    hint: hint ?? 'correct it, then retry',
   })
 }
 
 const uncertain = (detail: string, cause?: unknown) =>
-  new UncertainError('act_unknown', `${detail}: the act may have been done`, {
+  new UncertainError('act_unknown', `${detail}: the change may have been made`, {
     cause,
-    hint: 'rerun the command: what is done already stays unchanged',
+    hint: 'rerun the command: what is already done stays unchanged',
   })

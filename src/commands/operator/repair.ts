@@ -47,7 +47,7 @@ export const repairCommand = (context: Context) =>
       print(context, plan, isOnlyShown ? undefined : [])
       if (isOnlyShown && plan.damage && own.dryRun !== true)
         throw new UsageError('loss_not_accepted', 'nothing was changed', {
-          hint: `restore a backup if there is one; else give that up with ${site.named('store repair --accept-loss')}`,
+          hint: `restore a backup if there is one; else accept the loss with ${site.named('store repair --accept-loss')}`,
         })
     })
 
@@ -66,7 +66,7 @@ function print(context: Context, plan: Plan, saved: readonly string[] | undefine
   const { output } = context
   const repaired = saved !== undefined && plan.damage !== null
   output.result('operator-store-repair', { repaired, ...plan, ...(saved && { saved }) }, () => {
-    const cut = `cut back; what was given up lies in ${(saved ?? []).join(', ')}`
+    const cut = `repaired; what was cut off is saved in ${(saved ?? []).join(', ')}`
     return [planText(context, plan), ...(repaired ? [fold(cut, output.columns, '  ')] : [])].join(
       '\n',
     )
@@ -108,8 +108,8 @@ function planText({ output: { columns } }: Context, { damage, kept_records, loss
   return [
     `${damage.file} is damaged at byte ${damage.offset}: ${damage.detail}`,
     `kept: ${counted(kept_records, 'record')} before it`,
-    `given up: ${loss.bytes} bytes in ${loss.files.join(', ') || 'no file'}; behind the damage: ${behind}`,
-    'a candidate, nonce or transaction among them is forgotten by this gateway; the chain may still know it',
+    `lost: ${loss.bytes} bytes in ${loss.files.join(', ') || 'no file'}; behind the damage: ${behind}`,
+    'this gateway forgets any candidate, nonce or transaction among them; the chain may still know it',
   ]
     .map((line) => fold(line, columns, '  '))
     .join('\n')

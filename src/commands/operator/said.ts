@@ -10,11 +10,11 @@ export interface SaidFlags {
 
 export const reasonOption = [
   '--reason <text>',
-  'why; it is kept with the change; default: by operator',
+  'reason, stored with the change; default: by operator',
 ] as const
 export const byOption = [
   '--by <who>',
-  "who acts; it is kept with the change; default: SUDO_USER, else the system's user",
+  'who makes the change, stored with it; default: SUDO_USER, else the system user',
 ] as const
 
 /**
@@ -27,7 +27,7 @@ export function saidFlags(
 ): SaidFlags {
   if (reason !== undefined && (reason.trim() === '' || reason.length > 500))
     throw new UsageError('bad_reason', '--reason must be a text of 1 to 500 characters', {
-      hint: 'say in a sentence why',
+      hint: 'give the reason in a sentence',
     })
   if (by !== undefined && (by.trim() === '' || by.length > 100))
     throw new UsageError('bad_value', '--by must be a text of 1 to 100 characters', {

@@ -19,7 +19,7 @@ export const storeInitCommand = (context: Context) =>
     .description('create the tables of a store in an empty PostgreSQL database')
     .addHelpText(
       'after',
-      '\nA database with tables of another program is refused. `proposer serve` makes them too, where its user may.\n\nExample:\n  proposer operator store init --config gateway.json',
+      '\nA database with tables of another program is refused. `proposer serve` creates them too, if its user may.\n\nExample:\n  proposer operator store init --config gateway.json',
     )
     .action(async (_own: unknown, command: Command) => {
       const site = await siteOf(context, command)
@@ -30,8 +30,8 @@ export const storeInitCommand = (context: Context) =>
       output.result('operator-store-init', document, () =>
         fold(
           made
-            ? `${site.store} holds an empty store of form ${schemaVersion} now`
-            : `${site.store} holds a store already: nothing changed`,
+            ? `${site.store} now holds an empty store, schema version ${schemaVersion}`
+            : `${site.store} already holds a store: nothing changed`,
           output.columns,
           '  ',
         ),
@@ -45,7 +45,7 @@ export const upgradeCommand = (context: Context) =>
     )
     .addHelpText(
       'after',
-      '\nRun it again once every gateway is of this version: only then the new form is written.\n\nExample:\n  proposer operator store upgrade',
+      '\nRerun it once every gateway is of this version: only then is the new schema written.\n\nExample:\n  proposer operator store upgrade',
     )
     .action(async (_own: unknown, command: Command) => {
       const site = await siteOf(context, command)
@@ -59,10 +59,10 @@ export const upgradeCommand = (context: Context) =>
         older_gateways: olderGateways,
       }
       const { output } = context
-      const waits = `; ${counted(olderGateways, 'gateway')} of an older version are at work: run this again when they are gone`
+      const waits = `; ${counted(olderGateways, 'gateway')} of an older version still run: rerun this when they are gone`
       output.result('operator-store-upgrade', document, () =>
         fold(
-          `${counted(migrations, 'change')} made: the tables have form ${schemaVersion}, gateways write form ${writeVersion}${olderGateways === 0 ? '' : waits}`,
+          `${counted(migrations, 'change')} made: the tables have schema version ${schemaVersion}, gateways write version ${writeVersion}${olderGateways === 0 ? '' : waits}`,
           output.columns,
           '  ',
         ),
@@ -126,6 +126,6 @@ function refuseDamage(
   throw new StorageError('store_damaged', `${store}: ${damage.detail}`, {
     hint: damage.isOfSnapshot
       ? 'the records are whole: delete the rows of proposer.snapshot, then run `proposer operator store compact`; report this'
-      : "stop the gateways, and restore the database from a backup with its own tools; pg_amcheck tells whether the server's files are whole",
+      : "stop the gateways, and restore the database from a backup with its own tools; pg_amcheck checks the server's files",
   })
 }

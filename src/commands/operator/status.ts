@@ -1,5 +1,6 @@
 /** `operator status` and `operator top`: the live view of `serve`, from its admin listener. */
 import { Command } from 'commander'
+import { coinOf } from '../../core/chain/profiles.js'
 import type { StatusSnapshot } from '../../core/host/snapshot.js'
 import { readStatusDocument } from '../../core/host/status-document.js'
 import { exit, ProposerError, UnavailableError, UsageError } from '../../core/protocol/errors.js'
@@ -13,11 +14,11 @@ import { getAdmin } from './remote.js'
 export const operatorStatusCommand = (context: Context) =>
   new Command('status')
     .description(
-      'Show how the gateway stands: readiness, nodes, queue, calls, rate limit, executor, last changes',
+      'show the status of the gateway: readiness, nodes, queue, calls, rate limit, executor, last changes',
     )
     .addHelpText(
       'after',
-      '\nThe gateway tells it from memory. Where none serves the store, that is exit 75; a gateway that is not ready is exit 0 with its reasons.\n\nExample:\n  proposer operator status',
+      '\nExit 75 if no gateway serves the store; a gateway that is not ready is exit 0, with its reasons.\n\nExample:\n  proposer operator status',
     )
     .action(async (_own: unknown, command: Command) => {
       const site = await siteOf(context, command)
@@ -26,26 +27,29 @@ export const operatorStatusCommand = (context: Context) =>
       const { statusLines } = await import('../hosting/live-status.js')
       const { columns, paint } = output
       output.result('operator-status', { ...document, store_place: site.store }, () =>
-        statusLines(figures, { columns, rows: mostLines, paint }).join('\n'),
+        statusLines(figures, { columns, rows: mostLines, paint, coin: coinIn(site) }).join('\n'),
       )
     })
+
+/** Symbol of the coin that gas is paid in, where it is known. */
+const coinIn = ({ loaded }: Site) => coinOf(loaded.config.chain.id)
 
 /** More than it ever has. */
 const mostLines = 1_000
 
 export const topCommand = (context: Context) =>
   new Command('top')
-    .description('Show that on this terminal, redrawn every second, until Ctrl-C')
+    .description('show the live status until Ctrl-C, redrawn every second')
     .addHelpText(
       'after',
-      '\nThe gateway goes on when you leave.\n\nExample:\n  proposer operator top',
+      '\nThe gateway keeps running when you leave.\n\nExample:\n  proposer operator top',
     )
     .action(async (_own: unknown, command: Command) => {
       const site = await siteOf(context, command)
       const live = context.output.mode === 'human' ? await openStatus(context) : undefined
       if (live === undefined)
-        throw new UsageError('not_a_terminal', '`operator top` draws on a terminal, and has none', {
-          hint: `look once with ${site.named('status')}; programs take --json`,
+        throw new UsageError('not_a_terminal', '`operator top` requires a terminal', {
+          hint: `use ${site.named('status')}, with --json for programs`,
         })
       // Leaving is how it ends well.
       context.endAs?.({ exitCode: () => exit.done })
@@ -58,7 +62,10 @@ const answerMs = 3_000
 async function watch(
   context: Context,
   site: Site,
-  status: { start(figures: () => StatusSnapshot): void; end(lastWord: string): Promise<void> },
+  status: {
+    start(figures: () => StatusSnapshot, coin?: string): void
+    end(lastWord: string): Promise<void>
+  },
 ): Promise<void> {
   const { clock, signal } = context
   const limitMs = site.timeoutMs ?? answerMs
@@ -69,7 +76,7 @@ async function watch(
     if (lost === undefined) return figures
     const seconds = Math.round((clock.monotonicMs() - heardMs) / 1_000)
     return { ...figures, reasons: [`as of ${seconds} s ago: ${lost}`] }
-  })
+  }, coinIn(site))
   for (;;) {
     // Aborted by Ctrl-C, which is looked at next.
     await clock.sleep(everyMs, signal).catch(() => undefined)
@@ -85,7 +92,7 @@ async function watch(
       lost = error.detail
     }
   }
-  await status.end('left; the gateway goes on')
+  await status.end('left; the gateway keeps running')
 }
 
 /** UnavailableError (75) where nobody serves, no answer came, or it cannot be read. */
@@ -101,14 +108,14 @@ async function askStatus(
     url && (await getAdmin(context, `${url}/operator/status`, { timeoutMs, statuses }))
   if (document === undefined) {
     const isHeld = holder?.state === 'alive'
-    const why = isHeld ? `${holderText(holder)} does not listen` : `nothing serves ${site.store}`
+    const why = isHeld ? `${holderText(holder)} does not listen` : `no gateway serves ${site.store}`
     throw new UnavailableError('gateway_not_running', `no gateway answers: ${why}`, {
       hint: `start it with \`proposer serve --config ${shellWord(site.loaded.path)}\``,
     })
   }
   const figures = readStatusDocument(document, context.clock.nowMs())
   if (figures !== undefined) return { document: document as object, figures }
-  throw new UnavailableError('gateway_unanswered', 'the gateway does not tell its status', {
+  throw new UnavailableError('gateway_unanswered', 'the gateway does not report its status', {
     hint: 'use the same version for the command and the gateway',
   })
 }

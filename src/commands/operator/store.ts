@@ -61,12 +61,12 @@ function refuseDamage({ store, named }: Site, { inspection, facts }: Inspected):
   if (damage)
     throw damaged(
       `${joinPath(store, damage.file)} is damaged at byte ${damage.offset}: ${damage.detail}`,
-      `restore the store from a backup; without one, ${named('store repair')} tells what could be kept`,
+      `restore the store from a backup; without one, ${named('store repair')} shows what could be kept`,
     )
   if (facts.info === undefined && records > 0)
     throw damaged(
-      `${store} holds ${counted(records, 'record')}, and none that says what chain it is of`,
-      'the program that made it wrote that first: restore the store from a backup, and report this',
+      `${store} holds ${counted(records, 'record')}, and none that names its chain`,
+      'restore the store from a backup, and report this',
     )
 }
 
@@ -99,7 +99,7 @@ function proofLines(proof: Proof, isHighWaterUnreadable: boolean): readonly stri
     ),
     ...(torn_bytes === 0 ? [] : [torn]),
     ...(isHighWaterUnreadable
-      ? ['HIGHWATER is not whole; it is written anew with the next record']
+      ? ['HIGHWATER is incomplete; it is rewritten with the next record']
       : []),
   ]
 }

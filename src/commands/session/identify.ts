@@ -97,7 +97,7 @@ async function learn(context: Context, session: Session, market: Market): Promis
   const from = gammaUrl === undefined ? 'Gamma' : publicUrl(gammaUrl.value)
   const title = titleOf(round.ancillaryData) ?? 'a question without a title'
   context.output.note(
-    `note: ${visible(`${slug} is ${questionId} (${title}), says ${from}; the chain has that question. Keep it with \`proposer trust pin ${slug}\``)}`,
+    `note: ${visible(`${slug} is ${questionId} (${title}), according to ${from}; the chain has that question. Pin it with \`proposer trust pin ${slug}\``)}`,
   )
   return slug
 }
@@ -119,7 +119,7 @@ export async function confirmedMarket(
   throw new RejectedError(
     'question_not_found',
     questionId === undefined
-      ? `the market ${slug} has no question of the oracle`
+      ? `the market ${slug} has no oracle question`
       : `Gamma says that ${slug} is ${questionId}, and no pinned requester on the chain knows it`,
     { hint: 'check the slug, the requesters in the trust file and the --rpc-url' },
   )
@@ -127,7 +127,7 @@ export async function confirmedMarket(
 
 /** UnavailableError `gamma_unavailable` where nothing came in time. */
 export async function orGammaDown<T>(
-  { signal: outer }: Pick<Session, 'signal'>,
+  { signal: outer, settings }: Pick<Session, 'signal' | 'settings'>,
   ask: (signal: AbortSignal) => Promise<T>,
 ): Promise<T> {
   const signal = AbortSignal.any([outer, AbortSignal.timeout(gammaLimitMs)])
@@ -136,8 +136,9 @@ export async function orGammaDown<T>(
   } catch (error) {
     outer.throwIfAborted()
     if (!(error instanceof SlugLookUpError)) throw error
-    throw new UnavailableError('gamma_unavailable', `Gamma does not answer: ${error.message}`, {
-      hint: 'try again later, or do without: question ids and pinned slugs need no Gamma, nor does --source chain',
+    const host = new URL(settings.gammaUrl?.value ?? 'https://gamma').host
+    throw new UnavailableError('gamma_unavailable', `Gamma ${host}: ${error.message}`, {
+      hint: 'retry later, or use question ids, pinned slugs or --source chain, which need no Gamma',
     })
   }
 }

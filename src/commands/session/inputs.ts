@@ -8,6 +8,7 @@ import {
 } from '../../core/io/json-file.js'
 import { InterruptedError, UsageError } from '../../core/protocol/errors.js'
 import type { Context, InputStream } from '../terminal/context.js'
+import { fold } from '../terminal/render.js'
 
 /**
  * The bytes of a file the user named, or of stdin for `-`. Throws UsageError `input_unreadable`
@@ -62,8 +63,8 @@ export async function confirm(
   if (!context.isInteractive) {
     throw new UsageError(
       'confirmation_needed',
-      `${question} Without a terminal nobody can be asked`,
-      `add ${flag} to go on`,
+      `${question} There is no terminal to confirm it`,
+      `add ${flag} to proceed`,
     )
   }
   const answer = await ask(context, `${question} [y/N] `, false)
@@ -79,7 +80,7 @@ export async function askHidden(context: Context, question: string, flag: string
   if (!context.isInteractive) {
     throw new UsageError(
       'password_needed',
-      `${question.replace(/:?\s*$/, '')} is needed, and there is no terminal to ask on`,
+      `${question.replace(/:?\s*$/, '')} is required, and there is no terminal to prompt on`,
       `give ${flag}`,
     )
   }
@@ -94,7 +95,7 @@ export async function askLine(context: Context, question: string, flag: string):
   if (context.isInteractive) return (await ask(context, question, false)).trim()
   throw new UsageError(
     'answer_needed',
-    `${question.replace(/:?\s*$/, '')} is needed, and there is no terminal to ask on`,
+    `${question.replace(/:?\s*$/, '')} is required, and there is no terminal to prompt on`,
     `give ${flag}`,
   )
 }
@@ -115,7 +116,8 @@ async function ask(context: Context, question: string, hidden: boolean): Promise
   }
   // Before the prompt: a quick typist must not be echoed.
   setRaw(true)
-  stderr.write(question)
+  const lines = question.trimEnd().split('\n')
+  stderr.write(`${lines.map((line) => fold(line, context.output.columns)).join('\n')} `)
   try {
     return await readLine(context, hidden)
   } finally {
@@ -139,7 +141,12 @@ function readLine(
       signal.removeEventListener('abort', stopped)
       settle()
     }
-    const stopped = () => end(() => reject(signal.reason))
+    const stopped = () =>
+      end(() => {
+        // The Ctrl-C that was echoed; of a hidden line `ask` ends the line.
+        if (!hidden) stderr.write('\n')
+        reject(signal.reason)
+      })
     const ended = () =>
       end(() => {
         // Ctrl-D and a terminal that is gone look the same: only the latter takes no text, which

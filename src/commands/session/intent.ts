@@ -5,9 +5,12 @@
 
 import type { Command } from 'commander'
 import { titleOf } from '../../core/chain/ancillary.js'
+import type { QuestionFinding } from '../../core/client/check/findings.js'
+import { refusalOf } from '../../core/client/check/require.js'
 import { type AuthorizeParts, preview } from '../../core/client/propose/authorize.js'
 import type { IntentInWords } from '../../core/client/propose/intent.js'
 import type { Preview } from '../../core/client/propose/prepare.js'
+import { requireRules } from '../../core/client/propose/rules.js'
 import { parseContext } from '../../core/client/trust/context.js'
 import { contextFrom } from '../../core/client/trust/sources.js'
 import { quickestCurve } from '../../core/io/native-curve.js'
@@ -23,12 +26,21 @@ import type { Context } from '../terminal/context.js'
 import { questionText, textInShort } from '../terminal/question-text.js'
 import { amountText, amountWithRaw, dateText, fields, fold, visible } from '../terminal/render.js'
 import { flagged, givenAmount, pinnedUnits, tokensOf } from './amounts.js'
+import {
+  addCheckFlags,
+  type CheckFlags,
+  findingLines,
+  isRequired,
+  openChecker,
+  requiredBy,
+} from './checks.js'
 import { parseJson, readInput } from './inputs.js'
 import { contextRows, contextSource, requireIdentifier, unitsOf } from './question.js'
+import { askingForRules, clarificationTexts, requireRulesHash, rulesLine } from './rules.js'
 import { addRequesterFlag, addSignerFlags, type Session, type SessionFlags } from './session.js'
 import { headroomBasisPoints } from './settings.js'
 
-export interface IntentFlags extends SessionFlags {
+export interface IntentFlags extends SessionFlags, CheckFlags {
   readonly outcome?: string
   readonly amount?: string
   readonly maxAmount?: string
@@ -37,6 +49,7 @@ export interface IntentFlags extends SessionFlags {
   readonly deadline?: string
   readonly supersede?: string
   readonly clientRef?: string
+  readonly rulesSeen?: string
   readonly context?: string
   readonly dryRun?: boolean
   /** False: only what a person decides on is shown before signing. */
@@ -53,10 +66,11 @@ export const signingFlags = [
   'deadline',
   'context',
   'clientRef',
+  'rulesSeen',
 ] as const satisfies readonly (keyof IntentFlags)[]
 
 export function addIntentFlags(command: Command): Command {
-  return addRequesterFlag(addSignerFlags(command))
+  return addCheckFlags(addRequesterFlag(addSignerFlags(command)))
     .option('--outcome <yes|no|p1|p2|p3|label>', 'answer to propose; a label such as Porto')
     .option('--amount <amount>', 'authorize this much, such as 750usdc; default: the bond')
     .option(
@@ -71,6 +85,7 @@ export function addIntentFlags(command: Command): Command {
     .option('--deadline <time>', 'Unix seconds, or from now such as 90m or 2h30m; default: 1h')
     .option('--context <file>', 'context to sign, from `context --json`')
     .option('--client-ref <text>', 'your own reference, kept in the journal')
+    .option('--rules-seen <hash>', 'hash of the clarifications you have read, from `context`')
     .option('--supersede <journal-id>', 'replace this open authorization')
     .option('--dry-run', 'show what would happen; sign and send nothing')
 }
@@ -116,6 +131,7 @@ export async function parseIntent(
     deadlineSeconds: parseDeadline(flags.deadline, context.clock.nowMs()),
     supersede: flags.supersede,
     clientRef: flags.clientRef,
+    rulesSeen: requireRulesHash(flags.rulesSeen),
   }
 }
 
@@ -148,9 +164,13 @@ export function parseDeadline(text: string | undefined, nowMs: number): bigint |
   if (/^\d{1,12}$/.test(text)) return BigInt(text)
   const ms = spanMs(text)
   if (ms !== undefined) return BigInt(Math.floor(nowMs / 1000) + Math.floor(ms / 1000))
-  throw new UsageError('bad_deadline', `--deadline ${text} is neither Unix seconds nor a span`, {
-    hint: 'give --deadline 90m or 2h30m (d, h, m and s are known), or Unix seconds',
-  })
+  throw new UsageError(
+    'bad_deadline',
+    `--deadline ${text} is neither Unix seconds nor a duration`,
+    {
+      hint: 'give --deadline 90m or 2h30m (d, h, m and s are known), or Unix seconds',
+    },
+  )
 }
 
 /**
@@ -192,17 +212,54 @@ export async function authorizeParts(
     // Shown, not asked (contract §6): the command itself is the word to sign, and --dry-run is the
     // way to look first.
     confirm: async (shown) => {
+      const { notesAreTerminal, mode } = context.output
+      const isRead = flags.quiet !== true && (mode === 'human' || notesAreTerminal)
+      const findings = await findingsOf(context, session, flags, shown, isRead)
       const text = flags.details === false ? briefText : previewText
-      context.output.note(text(shown, identifier, context.output.columns))
+      context.output.note(text(shown, identifier, context.output.columns, findings))
+      refuse(identifier, findings, flags)
     },
+    judge: async (question, outcome) => {
+      const shown = { context: question, outcome }
+      refuse(identifier, await findingsOf(context, session, flags, shown, false), flags)
+    },
+    askRules: askingForRules(context, flags),
     note: (text) => context.output.note(`note: ${visible(text)}`),
     signal: session.signal,
   }
 }
 
+/**
+ * Findings of what is about to be signed, where somebody reads them or they decide. Offline, with a
+ * context file alone, nobody is asked.
+ */
+async function findingsOf(
+  context: Context,
+  session: Session,
+  flags: IntentFlags,
+  { context: shown, outcome, rules }: Pick<Preview, 'context' | 'outcome' | 'rules'>,
+  isRead: boolean,
+): Promise<readonly QuestionFinding[]> {
+  const isOffline = flags.context !== undefined && session.settings.rpcUrl === undefined
+  if (!isRequired(requiredBy(flags)) && (isOffline || !isRead)) return []
+  const checker = await openChecker(session, context.clock)
+  // As they were read just now: a file tells no clarifications.
+  const question = rules === undefined ? shown : { ...shown, rules: rules.rules }
+  const [findings = []] = await checker.check([{ context: question, outcome }], session.signal)
+  return findings
+}
+
+/** UsageError `check_failed`. */
+function refuse(identifier: string, findings: readonly QuestionFinding[], flags: CheckFlags): void {
+  const error = refusalOf(identifier, findings, requiredBy(flags))
+  if (error !== undefined) throw error
+}
+
 /** `--dry-run`: shows what would be signed; nothing is reserved, signed or written. */
 export async function showPreview(
   context: Context,
+  session: Session,
+  flags: IntentFlags,
   parts: AuthorizeParts,
   intent: IntentInWords,
 ): Promise<void> {
@@ -220,7 +277,7 @@ export async function showPreview(
   }
   if ('resumed' in shown) {
     const { id, offered } = shown.resumed
-    return saved('resumed', id, offered, 'was given out as typed data before: that would be signed')
+    return saved('resumed', id, offered, 'was already issued as typed data: that would be signed')
   }
   if ('reused' in shown) {
     const { id, signed } = shown.reused
@@ -231,11 +288,14 @@ export async function showPreview(
       'is open with the same answer: its saved bytes would be used, nothing would be signed',
     )
   }
+  const findings = await findingsOf(context, session, flags, shown, true)
   context.output.result(
     'preview',
-    { dry_run: true, ...previewData(shown, intent.identifier) },
-    () => previewText(shown, intent.identifier, context.output.columns),
+    { dry_run: true, ...previewData(shown, identifier), findings },
+    () => previewText(shown, identifier, context.output.columns, findings),
   )
+  refuse(identifier, findings, flags)
+  await requireRules(intent.identifier, shown.rules, undefined)
 }
 
 function previewData(
@@ -257,11 +317,18 @@ function previewData(
     typed_data: shown.typedData,
     notes: shown.notes,
     unchecked: shown.unchecked,
+    rules: shown.rules?.rules ?? null,
+    rules_changed: shown.rules?.isChanged ?? null,
   }
 }
 
 /** Title, answer in words and amount: what a person decides on; the rest is behind --details. */
-function briefText(shown: Preview, identifier: string, columns: number): string {
+function briefText(
+  shown: Preview,
+  identifier: string,
+  columns: number,
+  findings: readonly QuestionFinding[],
+): string {
   const { context, outcome, label, amountRaw, notes } = shown
   const amount = amountText(String(amountRaw), unitsOf(context))
   return [
@@ -270,10 +337,19 @@ function briefText(shown: Preview, identifier: string, columns: number): string 
     ...notes.map((note) => `note: ${note}`),
   ]
     .map((line) => fold(line, columns, '  '))
+    .concat(findingLines(warnings(findings), columns))
     .join('\n')
 }
 
-function previewText(shown: Preview, identifier: string, columns: number): string {
+const warnings = (findings: readonly QuestionFinding[]) =>
+  findings.filter(({ result }) => result === 'warn')
+
+function previewText(
+  shown: Preview,
+  identifier: string,
+  columns: number,
+  findings: readonly QuestionFinding[],
+): string {
   const units = unitsOf(shown.context)
   const rows = fields(
     [
@@ -283,7 +359,8 @@ function previewText(shown: Preview, identifier: string, columns: number): strin
       ['proposer', shown.proposer],
       ['deadline', dateText(String(shown.deadlineSeconds))],
       ['nonce', String(shown.nonce)],
-      ...contextRows(shown.context).filter(([label]) => label !== 'bond' && label !== 'answers'),
+      ...contextRows(shown.context).filter(([label]) => !ownRows.has(label)),
+      ['rules', shown.rules && rulesLine(shown.rules.rules)],
       ['digest', shown.digest],
     ],
     columns,
@@ -293,7 +370,14 @@ function previewText(shown: Preview, identifier: string, columns: number): strin
     `proposer context ${identifier}`,
     columns,
   )
-  return [question, rows, ...shown.notes.map((note) => fold(`note: ${note}`, columns, '  '))].join(
-    '\n',
-  )
+  return [
+    question,
+    rows,
+    ...clarificationTexts(shown.rules?.newer ?? [], columns),
+    ...shown.notes.map((note) => fold(`note: ${note}`, columns, '  ')),
+    ...findingLines(findings, columns),
+  ].join('\n')
 }
+
+/** Rows of a context that a preview has in words of its own. */
+const ownRows: ReadonlySet<string> = new Set(['bond', 'answers', 'rules'])

@@ -48,7 +48,7 @@ export function openAccount(context: Context, settings: Settings, flags: Account
       return outsideAccount(context, settings, flags.signer, named)
     throw new UsageError(
       'two_signers',
-      '--signer and --account name two signers',
+      '--signer and --account cannot be used together',
       'leave out --signer or --account',
     )
   }
@@ -101,10 +101,9 @@ function outsideAccount(
         timeoutMs: Math.min(60_000, Math.max(1, Math.ceil(settings.timeoutMs ?? 60_000))),
         signal: context.signal,
         allowHttp: allowedHttp(settings.allowHttp),
+        traced: context.traced,
         onAsk: () =>
-          context.output.note(
-            `the wallet at ${publicUrl(url)} is asked to sign: look at it and agree there`,
-          ),
+          context.output.note(`the wallet at ${publicUrl(url)} is asked to sign: approve it there`),
       }),
     )
     return opened

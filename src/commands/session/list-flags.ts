@@ -29,8 +29,16 @@ export function addListFlags(command: Command, states: readonly string[], limit?
  * The instant that --since names, Unix milliseconds; 0 without one. UsageError `bad_since` (exit 2).
  * Source: contract §9, Durations.
  */
-export function sinceMs(text: string | undefined, nowMs: number): number {
-  if (text === undefined) return 0
+export const sinceMs = (text: string | undefined, nowMs: number): number =>
+  instantMs('--since', text, nowMs) ?? 0
+
+/** The instant that a flag names, an age or a time. UsageError `bad_since` (exit 2). */
+export function instantMs(
+  flag: string,
+  text: string | undefined,
+  nowMs: number,
+): number | undefined {
+  if (text === undefined) return undefined
   const span = spanMs(text)
   if (span !== undefined) return nowMs - span
   if (/^\d{1,12}$/.test(text)) return Number(text) * 1_000
@@ -38,7 +46,7 @@ export function sinceMs(text: string | undefined, nowMs: number): number {
     ? Date.parse(text)
     : Number.NaN
   if (!Number.isNaN(at)) return at
-  throw new UsageError('bad_since', `--since ${text} is neither an age nor a time`, {
-    hint: 'give --since 24h or 2h30m, a date, 2026-11-20T05:38:00Z, or Unix seconds',
+  throw new UsageError('bad_since', `${flag} ${text} is neither an age nor a time`, {
+    hint: `give ${flag} 24h or 2h30m, a date, 2026-11-20T05:38:00Z, or Unix seconds`,
   })
 }

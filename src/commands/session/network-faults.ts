@@ -1,17 +1,8 @@
 /** Failures of the network with the host and the setting that names it (contract §9). */
 import { ChainError } from '../../core/ports.js'
 import { UnavailableError } from '../../core/protocol/errors.js'
+import { codeText } from '../../core/protocol/network-words.js'
 import type { Setting, Settings } from './settings.js'
-
-const words: readonly (readonly [RegExp, string])[] = [
-  [/^ENOTFOUND$/, 'host not found'],
-  [/^EAI_AGAIN$/, 'host name lookup failed'],
-  [/^ECONNREFUSED$/, 'connection refused'],
-  [/^ECONNRESET$|^UND_ERR_SOCKET$/, 'connection closed'],
-  [/^ETIMEDOUT$|^UND_ERR_\w*TIMEOUT$/, 'connection timed out'],
-  [/^E(HOST|NET)UNREACH$/, 'host unreachable'],
-  [/CERT|SELF_SIGNED|^ERR_TLS/, 'certificate not accepted'],
-]
 
 /**
  * The error with host and setting where the network failed: `RPC node polygon.example: host not
@@ -39,13 +30,11 @@ function named(
   said: string,
 ): unknown {
   if (!URL.canParse(setting.value)) return error
-  const found = codes.exec(said)?.[0] ?? ''
-  const word = words.find(([form]) => form.test(found))?.[1]
+  const fault = codeText(codes.exec(said)?.[0] ?? '')
   const { hint, ...meta } = error instanceof UnavailableError ? error.meta : {}
-  const why = word === undefined ? said : `${word} (${found})`
-  return new UnavailableError(code, `${what} ${new URL(setting.value).host}: ${why}`, {
+  return new UnavailableError(code, `${what} ${new URL(setting.value).host}: ${fault ?? said}`, {
     ...meta,
     cause: error,
-    hint: word === undefined && hint !== undefined ? hint : `check ${setting.from}, then retry`,
+    hint: fault === undefined && hint !== undefined ? hint : `check ${setting.from}, then retry`,
   })
 }

@@ -4,11 +4,12 @@ import type { ContextSource, QuestionContext } from '../../core/client/trust/con
 import { contextsFrom } from '../../core/client/trust/sources.js'
 import type { Trust } from '../../core/client/trust/trust.js'
 import { UsageError } from '../../core/protocol/errors.js'
-import { namedQuestion } from '../../core/protocol/market-url.js'
+import { identifierHint, namedQuestion } from '../../core/protocol/market-url.js'
 import { answerText } from '../../core/protocol/outcome-words.js'
 import { fromHex } from '../../core/protocol/witness.js'
 import type { Context } from '../terminal/context.js'
 import { amountWithRaw, dateText, type TokenUnits } from '../terminal/render.js'
+import { rulesLine } from './rules.js'
 import type { Session } from './session.js'
 
 /**
@@ -42,7 +43,7 @@ export function requireIdentifier(text: string): string {
   throw new UsageError(
     'invalid_identifier',
     `"${text}" is neither a question id, nor a slug, nor a URL of Polymarket`,
-    'a question id is 0x and 64 lowercase hex digits; a slug has lowercase letters, digits and hyphens',
+    identifierHint(text),
   )
 }
 
@@ -79,6 +80,7 @@ export function contextRows(
     ['bond', amountWithRaw(bond.required_bond, unitsOf(context))],
     ['token', bond.token],
     ['round', dateText(request.timestamp)],
+    ['rules', context.rules && rulesLine(context.rules)],
     ['oracle', request.oracle],
     ['requester', request.requester],
     ['oracle id', oracleIdText(request.identifier.raw)],

@@ -28,7 +28,7 @@ export const retryNote =
   ({ output }: Context): OnRetry =>
   ({ attempt, reason, waitMs }) =>
     output.note(
-      `attempt ${attempt}: ${visible(reason)}; the same bytes again in ${Math.ceil(waitMs / 1000)} s`,
+      `attempt ${attempt}: ${visible(reason)}; resending the same bytes in ${Math.ceil(waitMs / 1000)} s`,
     )
 
 /**

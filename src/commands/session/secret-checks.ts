@@ -24,10 +24,10 @@ export async function secretChecks(
   ]
   const open: string[] = []
   for (const file of files) if (((await permissionsOf(file)) ?? 0) & 0o077) open.push(file)
-  const kept = files.length === 0 ? 'no key is kept here' : `${files.length} readable by you alone`
+  const kept = files.length === 0 ? 'no key files' : `${files.length} readable by you alone`
   const keys =
     open.length > 0
-      ? fail('key_files', `others may read ${open.join(', ')}`, `chmod 600 ${open.join(' ')}`)
+      ? fail('key_files', `other users can read ${open.join(', ')}`, `chmod 600 ${open.join(' ')}`)
       : (context.environmentKey ?? '') !== ''
         ? warn(
             'key_files',
@@ -38,8 +38,8 @@ export async function secretChecks(
   const folderCheck = async (id: string, folder: string): Promise<Finding> => {
     const mode = await permissionsOf(folder)
     const fix = `chmod 700 ${folder}`
-    if (mode === undefined) return pass(id, 'is made on first use')
-    if ((mode & 0o077) !== 0) return warn(id, `others may look into ${folder}`, fix)
+    if (mode === undefined) return pass(id, 'is created on first use')
+    if ((mode & 0o077) !== 0) return warn(id, `other users can read ${folder}`, fix)
     if ((mode & 0o700) !== 0o700) return fail(id, `${folder} cannot be read and written`, fix)
     return pass(id, folder)
   }

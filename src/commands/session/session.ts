@@ -211,7 +211,8 @@ export async function openTarget(
     onWarning: (code, detail) => context.output.warning(code, detail),
   })
   // No socket is opened: the name only completes the URLs that the handler reads its paths from.
-  return { fetch, baseUrl: 'http://localhost', origin, isLocal: true, close }
+  const baseUrl = 'http://localhost'
+  return { fetch: context.traced?.(fetch) ?? fetch, baseUrl, origin, isLocal: true, close }
 }
 
 /** The budget of a gateway. Tells on stderr what is waited for, where it is worth telling. */

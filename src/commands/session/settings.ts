@@ -29,8 +29,13 @@ export interface GlobalFlags {
   readonly ndjson?: boolean
   readonly quiet?: boolean
   readonly yes?: boolean
-  /** No flag, but a setting and a variable. */
+  /** No flag, but a setting and a variable, as those below. */
   readonly allowHttp?: string
+  readonly checkPrice?: string
+  readonly checkGame?: string
+  readonly checkLiveness?: string
+  readonly checkReward?: string
+  readonly checkRules?: string
   /** No flag: the verb makes the profile that it is given. */
   readonly makesProfile?: true
 }
@@ -58,6 +63,11 @@ export const profileKeys = {
   'max-amount': { flag: 'maxAmount', variable: 'PROPOSER_MAX_AMOUNT' },
   'gamma-url': { flag: 'gammaUrl', variable: 'PROPOSER_GAMMA_URL' },
   'allow-http': { flag: 'allowHttp', variable: 'PROPOSER_ALLOW_HTTP' },
+  'check-price-percent': { flag: 'checkPrice', variable: 'PROPOSER_CHECK_PRICE_PERCENT' },
+  'check-game': { flag: 'checkGame', variable: 'PROPOSER_CHECK_GAME' },
+  'check-liveness': { flag: 'checkLiveness', variable: 'PROPOSER_CHECK_LIVENESS' },
+  'check-reward-percent': { flag: 'checkReward', variable: 'PROPOSER_CHECK_REWARD_PERCENT' },
+  'check-rules': { flag: 'checkRules', variable: 'PROPOSER_CHECK_RULES' },
 } as const satisfies Record<string, { flag: keyof GlobalFlags; variable: string }>
 export type ProfileKey = keyof typeof profileKeys
 /** What a profile holds, as `config set` writes it. */
@@ -86,6 +96,12 @@ export interface Settings {
   readonly gammaUrl: Setting | undefined
   /** Hosts for which http is taken; read it by `allowedHttp`. */
   readonly allowHttp: Setting | undefined
+  /** From where a finding warns; read them by `thresholdsOf`. */
+  readonly checkPrice: Setting
+  readonly checkGame: Setting
+  readonly checkLiveness: Setting
+  readonly checkReward: Setting
+  readonly checkRules: Setting
   readonly timeoutMs: number | undefined
   readonly yes: boolean
 }
@@ -97,7 +113,7 @@ export function requireProfileName(name: string, from: string): string {
   if (profileName.test(name)) return name
   throw new UsageError(
     'bad_profile',
-    `${from} names the profile "${name}", which is not a plain name`,
+    `invalid profile name "${name}" (from ${from})`,
     'use letters, digits, - and _, at most 64',
   )
 }
@@ -147,6 +163,11 @@ export async function resolveSettings(context: Context, flags: GlobalFlags): Pro
     maxAmount: pick('max-amount'),
     gammaUrl: pick('gamma-url') ?? gammaOf(profile.value),
     allowHttp: pick('allow-http'),
+    checkPrice: pick('check-price-percent') ?? byDefault('90', 'default'),
+    checkGame: pick('check-game') ?? byDefault('3h', 'default'),
+    checkLiveness: pick('check-liveness') ?? byDefault('24h', 'default'),
+    checkReward: pick('check-reward-percent') ?? byDefault('0.1', 'default'),
+    checkRules: pick('check-rules') ?? byDefault('24h', 'default'),
     timeoutMs: timeoutMs(flags.timeout),
     yes: flags.yes === true,
   }
@@ -194,7 +215,7 @@ export function requireTarget({ gateway, local }: Settings): Target {
 const twoGateways = (one: string, other: string) =>
   new UsageError(
     'two_gateways',
-    `${one} and ${other} name two gateways`,
+    `${one} and ${other} cannot be used together`,
     `leave out ${one} or ${other}`,
   )
 
@@ -255,8 +276,8 @@ export async function requireKnownProfile(
   if (known.includes(value)) return
   throw new UsageError(
     'unknown_profile',
-    `${from} names the profile ${value}, and there is none`,
-    `the profiles are ${known.join(', ')}; \`proposer config set --profile ${value} <key> <value>\` makes it`,
+    `profile ${value} not found (from ${from})`,
+    `the known profiles are ${known.join(', ')}; create it with \`proposer config set --profile ${value} <key> <value>\``,
   )
 }
 
@@ -331,7 +352,7 @@ export function allowedHttp(setting: Given | undefined): readonly string[] | und
   throw new UsageError(
     'bad_value',
     `${setting.from} is not a list of host[:port]`,
-    'name hosts of your own network, parted by commas, such as gateway.internal:8787; no URL and no *',
+    'list hosts of your own network, separated by commas, such as gateway.internal:8787; no URL and no *',
   )
 }
 

@@ -1,4 +1,6 @@
 /** A worksheet: questions to be answered by hand, which is batch input once it is filled in. */
+import { plainText } from '../../core/chain/ancillary.js'
+import type { Rules } from '../../core/chain/rules.js'
 import { type answersText, answerText } from '../../core/protocol/outcome-words.js'
 import { csvLine } from '../terminal/csv.js'
 import { amountText, type TokenUnits } from '../terminal/render.js'
@@ -14,10 +16,18 @@ export interface WorksheetRow {
   readonly reward: string | null
   readonly ends_at?: string | null
   readonly units: TokenUnits | undefined
+  readonly rules?: Rules | undefined
 }
 
+/** Characters of clarifications in a cell: a row of input holds 64 KiB. */
+const mostText = 16_000
+const tooLong = 'too long for a cell: read them with `proposer context`'
+
 /** Of every worksheet, in this order; `outcome` is left empty, to be filled in. */
-const columns = ['identifier', 'slug', 'title', 'labels', 'bond', 'reward', 'ends_at', 'outcome']
+const columns = [
+  ...['identifier', 'slug', 'title', 'labels', 'bond', 'reward', 'ends_at'],
+  ...['clarifications', 'rules_seen', 'outcome'],
+]
 
 /** Rows of a sheet as CSV, with the head. Titles and labels are outside text, escaped here (R20). */
 export const worksheetText = (rows: readonly WorksheetRow[]): string =>
@@ -27,8 +37,23 @@ export const worksheetText = (rows: readonly WorksheetRow[]): string =>
 export const worksheetHead = csvLine(columns)
 
 /** One question of a sheet, with its line end. */
-export function worksheetLine({ outcomes, bond, reward, units, ...row }: WorksheetRow): string {
+export function worksheetLine({
+  outcomes,
+  bond,
+  reward,
+  units,
+  rules,
+  ...row
+}: WorksheetRow): string {
   const labels = outcomes.map(({ outcome, label }) => answerText(outcome, label)).join('; ')
   const amounts = [bond, reward].map((raw) => raw && amountText(raw, units))
-  return csvLine([row.identifier, row.slug, row.title, labels, ...amounts, row.ends_at, ''])
+  const texts = rules?.updates.map(({ at, text }) => `${at}: ${plainText(text)}`).join(' | ')
+  return csvLine([
+    ...[row.identifier, row.slug, row.title, labels, ...amounts, row.ends_at],
+    // Who has not got them whole has not read them.
+    ...(texts === undefined || texts.length > mostText
+      ? [texts && tooLong, '']
+      : [texts, rules?.hash]),
+    '',
+  ])
 }

@@ -20,7 +20,7 @@ import { inspectStore } from '../operator/inspection.js'
 import { getAdmin } from '../operator/remote.js'
 import type { Context } from '../terminal/context.js'
 import { contentOf, secretsOf } from './known-secrets.js'
-import { hostOf } from './settings-part.js'
+import { codeOf, hostOf } from './settings-part.js'
 
 /** Changes of the store that are reported, the newest. */
 const changesLimit = 50
@@ -95,6 +95,7 @@ function publicConfig(config: GatewayConfig) {
       ...pick(chain, 'permit2', 'signed_proposer', 'oracles'),
       requesters: chain.requesters.map((one) => pick(one, 'address', 'kind')),
       ...pick(chain, 'tokens', 'confirmations', 'max_head_age_seconds'),
+      implementations: codeOf(chain.implementations ?? {}),
     },
     questions: config.questions !== null,
     slugs:

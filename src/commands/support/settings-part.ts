@@ -2,6 +2,7 @@
  * Settings as a support bundle tells them: what is in force and where it comes from, no credential
  * among it (contract §6, R5).
  */
+import type { Implementations } from '../../core/chain/implementations.js'
 import { webUrl } from '../../core/client/support/url-credentials.js'
 import type { Setting, Settings } from '../session/settings.js'
 
@@ -49,3 +50,9 @@ export function settingsPart(settings: Settings, short: (path: string) => string
     ...row('max-amount', settings.maxAmount),
   ]
 }
+
+/** What each contract is pinned to run; the hash of its code could be taken for a secret. */
+export const codeOf = (pins: Implementations): Record<string, string> =>
+  Object.fromEntries(
+    Object.entries(pins).map(([address, { implementation }]) => [address, implementation]),
+  )

@@ -37,7 +37,7 @@ import type { Context } from '../terminal/context.js'
 import { type DryRunFlag, dryRunOption, showDryRun } from '../terminal/dry-run.js'
 import { counted, fields, jsonText, visible } from '../terminal/render.js'
 import { clientSecrets, variableKind } from './known-secrets.js'
-import { settingsPart } from './settings-part.js'
+import { codeOf, settingsPart } from './settings-part.js'
 
 interface BundleFlags extends SessionFlags, DryRunFlag {
   readonly output?: string
@@ -69,7 +69,7 @@ export const supportBundleCommand = (context: Context): Command =>
     )
     .addHelpText(
       'after',
-      "\nNo key, password, signature, payload, token, nor path, query or user of a URL is put in it. Before it is written it is searched for every secret that this machine's settings name; what nobody has named cannot be found, so read it before you send it.\n\nExamples:\n  proposer support-bundle --question some-slug\n  proposer support-bundle --config gateway.json --since 24h -o bundle.json",
+      "\nThe file has no key, password, signature, payload, token, nor path, query or user of a URL. It is searched for every secret in this machine's settings before it is written; no other secret can be found, so read it before you send it.\n\nExamples:\n  proposer support-bundle --question some-slug\n  proposer support-bundle --config gateway.json --since 24h -o bundle.json",
     )
     .action(async (_own: unknown, command: Command) => {
       const flags = command.optsWithGlobals<BundleFlags>()
@@ -222,8 +222,9 @@ async function operatorPart(
 async function trustPart(session: Session) {
   let part: object | null = null
   const checks = await guarded('trust', async () => {
-    const { slugs, ...pins } = await session.trust()
-    part = { ...pins, slugs: Object.keys(slugs).length }
+    const { slugs, implementations, ...pins } = await session.trust()
+    const code = implementations && { implementations: codeOf(implementations) }
+    part = { ...pins, ...code, slugs: Object.keys(slugs).length }
     return pass('trust', `pins chain ${pins.chain_id}`)
   })
   return { part: part as object | null, checks }
@@ -301,11 +302,7 @@ async function give(
   if (file !== undefined) {
     // Somebody may have written what is there by hand, or have sent it already.
     if (await context.files.exists(file))
-      await confirm(
-        context,
-        visible(`${named} is there already. Replace it?`),
-        session.settings.yes,
-      )
+      await confirm(context, visible(`${named} already exists. Replace it?`), session.settings.yes)
     await publishFile(context.files, dirname(file), basename(file), (handle) =>
       writeAll(handle, new TextEncoder().encode(text)),
     )
@@ -314,7 +311,7 @@ async function give(
     fields(
       [
         ['written', file],
-        ['versions, settings', 'URLs by host and port alone'],
+        ['versions, settings', 'URLs by host and port only'],
         [
           'checks',
           `${checks.filter(({ result }) => result === 'pass').length} of ${checks.length} pass`,
@@ -332,7 +329,7 @@ async function give(
         ],
         [
           'not in it',
-          'keys, passwords, signatures, payloads, tokens: it was searched for those known here. Read it before you send it',
+          'keys, passwords, signatures, payloads, tokens: it was searched for the known ones. Read it before you send it',
         ],
       ],
       output.columns,

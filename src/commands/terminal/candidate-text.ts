@@ -51,9 +51,14 @@ export function candidateText(status: PolledStatus, output: Screen, own?: Own): 
     ],
     output.columns,
   )
-  const head = `${visible(status.candidate_id)}  ${output.paint[colourOf(status)](visible(status.status))}`
+  const stage = output.paint[colourOf(status)](visible(status.status))
+  const head = headText(visible(status.candidate_id), stage, output.columns)
   return [head, rows, ...failureLines(status, output, own?.journalId)].join('\n')
 }
+
+/** A candidate's id and its stage, which may be painted; two lines where one has no room for both. */
+export const headText = (id: string, stage: string, columns: number): string =>
+  `${id}${id.length + 2 + 'validated'.length <= columns ? '' : '\n'}  ${stage}`
 
 /** Why it failed and what to do next; nothing where it did not. */
 export function failureLines(
@@ -69,7 +74,7 @@ export function failureLines(
       ? undefined
       : retryable
         ? 'the same payload may still execute'
-        : 'this payload cannot execute any more'
+        : 'this payload can no longer execute'
   const step = next == null ? '' : remedyOf(next, { journalId, questionId, proposer })
   const then = step === '' ? undefined : `next: ${step.replaceAll('`', '')} (${next})`
   const where = stage == null ? '' : ` in ${stage}`

@@ -7,7 +7,7 @@ import { defaultHome } from '../../core/io/home.js'
 import { type Ending, listenForEnd } from '../../core/io/interruption.js'
 import type { Preferences } from '../../core/io/preferences.js'
 import { systemEdges, systemPorts } from '../../core/io/system.js'
-import type { Ports } from '../../core/ports.js'
+import type { Fetch, Ports } from '../../core/ports.js'
 import { createOutput, type Output, type TextSink } from './output.js'
 
 export type InputStream = NodeJS.ReadableStream & {
@@ -42,6 +42,10 @@ export interface Context extends Ports, Terminal {
     /** The user's configuration, `<home>/config.json`. */
     preferences(home: string): Promise<Preferences>
   }
+  /** A text with the flags of this command line in the commands that it names. */
+  pasted?(text: string): string
+  /** With -v: the same fetch, telling what goes over it. For what is not one of the edges. */
+  traced?(fetch: Fetch): Fetch
   /** Closes what the edges opened. */
   close(): Promise<void>
 }

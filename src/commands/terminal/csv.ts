@@ -20,6 +20,8 @@ function cell(value: CsvValue): string {
   )
   // A spreadsheet would run what begins like a formula (robustness §6, CSV out); a tab is spelled
   // out already.
-  const guarded = /^\s*[=+\-@＝＋－＠]/.test(text) ? `'${text}` : text
+  // A number below 0 is none.
+  const isFormula = /^\s*[=+\-@＝＋－＠]/.test(text) && !/^-\d+$/.test(text)
+  const guarded = isFormula ? `'${text}` : text
   return /[",;\r\n]/.test(guarded) ? `"${guarded.replaceAll('"', '""')}"` : guarded
 }

@@ -40,7 +40,7 @@ export function addGlobalFlags(program: Command): void {
     if (ndjson === true && field !== undefined)
       throw new UsageError(
         'usage',
-        '--field and --ndjson exclude each other',
+        '--field and --ndjson cannot be used together',
         'leave out one of them',
       )
   })

@@ -43,7 +43,7 @@ function flagsOfAll(command: Command, columns: number): string {
     .filter(({ long }) => long !== '--version')
     .map(({ flags }) => flags.replace(', ', '|').replace(' ', glue))
   const list = fold(names.join(', '), columns - 2, '  ').replaceAll(glue, ' ')
-  return `Flags of every command, as \`proposer --help\` tells them:\n  ${list}\n`
+  return `Flags of every command, described in \`proposer --help\`:\n  ${list}\n`
 }
 /** A no-break space: no text of ours has one. */
 const glue = '\u00a0'

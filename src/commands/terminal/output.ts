@@ -3,7 +3,8 @@
  */
 import { Chalk, type ChalkInstance } from 'chalk'
 import { UsageError } from '../../core/protocol/errors.js'
-import { foldAround, jsonText, visible } from './render.js'
+import { fold, foldAround, jsonText, visible } from './render.js'
+import { cut } from './table.js'
 
 export interface TextSink {
   write(text: string): unknown
@@ -147,7 +148,8 @@ export function createOutput(options: OutputOptions): Output {
     line: (data) => write(`${jsonText(data, 0)}\n`),
     text: write,
     note: (text) => {
-      if (!quiet) tell(text)
+      const isProse = notesAreTerminal && /^(note|findings): .*$/.test(text)
+      if (!quiet) tell(isProse ? foldAround(text, columns, '  ') : text)
     },
     warn: tell,
     warning: (code, detail) =>
@@ -190,7 +192,7 @@ function fieldText(document: object, path: string, isTerminal: boolean): string 
       throw new UsageError(
         'unknown_field',
         `the result has no field "${path}"; the command itself is done`,
-        `there is ${Object.keys(holder).slice(0, 20).join(', ')}`,
+        `it has ${Object.keys(holder).slice(0, 20).join(', ')}`,
       )
     if (typeof next === 'object' && next !== null) holder = next
     value = next
@@ -282,10 +284,13 @@ function spinner(write: (text: string) => void, columns: () => number, first: st
   }
   const draw = () => {
     const nowMs = performance.now()
-    const below = nowMs < endsMs && waiting ? `\n  ${waiting(nowMs - begunMs)}` : ''
-    const lines = `${frames[turn++ % frames.length]} ${escaped(text)}${below}`
-      .split('\n')
-      .map((line) => line.slice(0, columns() - 1))
+    const room = columns() - 1
+    const above = `${frames[turn++ % frames.length]} ${escaped(text)}`.split('\n')
+    const below =
+      nowMs < endsMs && waiting
+        ? `  ${fold(waiting(nowMs - begunMs), room - 2, '  ')}`.split('\n')
+        : []
+    const lines = [...above, ...below].map((line) => cut(line, room))
     clear()
     write(lines.join('\n'))
     drawn = lines.length

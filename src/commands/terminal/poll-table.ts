@@ -149,6 +149,6 @@ export function finalText(
   return [
     [...targets.map(line), counts].join('\n'),
     ...failures,
-    ...(left > 0 ? [fold(`and ${left} more failed; --json tells all of each`, columns, '  ')] : []),
+    ...(left > 0 ? [fold(`and ${left} more failed; --json lists all`, columns, '  ')] : []),
   ].join('\n\n')
 }

@@ -1,7 +1,7 @@
 /** The one renderer of lists: a row a line, in columns that fit the terminal. */
 import type { ChalkInstance } from 'chalk'
 import type { Output } from './output.js'
-import { visible } from './render.js'
+import { fold, visible } from './render.js'
 
 export interface Column<Row> {
   /** In lower case here; the table prints all heads in upper case. */
@@ -22,35 +22,41 @@ export interface Column<Row> {
 export type TableScreen = Pick<Output, 'columns' | 'paint' | 'isTerminal'>
 
 /** `--wide` of every list. */
-export const wideOption = ['--wide', 'show all columns, and cut nothing'] as const
+export const wideOption = ['--wide', 'show all columns, uncut'] as const
 
 const gap = '  '
 
 /**
  * Rows under their heads, no line longer than the terminal. Columns are cut and left out by their
- * rank. Where even the rest has no room, the first column gets a line of its own. In a pipe, and
- * with `wide`, nothing is cut.
+ * rank, and the last line says which. Where even the rest has no room, the first column gets a line
+ * of its own. In a pipe, and with `wide`, nothing is cut; `undefined` where --wide is no flag.
  */
 export function tableText<Row>(
   columns: readonly Column<Row>[],
   rows: readonly Row[],
   screen: TableScreen,
-  wide = false,
+  wide?: boolean,
 ): string {
   const shown = columns
-    .filter((column) => wide || column.wide !== true)
+    .filter((column) => wide === true || column.wide !== true)
     .map((column) => measured(column, rows))
     .filter(({ isEmpty }) => !isEmpty)
   const { paint } = screen
-  if (wide || !screen.isTerminal) return lined(shown, paint).join('\n')
-  const fitted = fitting(shown, screen.columns)
-  if (lineWidth(fitted) <= screen.columns) return lined(fitted, paint).join('\n')
+  if (wide === true || !screen.isTerminal) return lined(shown, paint).join('\n')
+  const whole = fitting(shown, screen.columns)
+  const isWhole = lineWidth(whole) <= screen.columns
   const [first, ...others] = shown
   if (first === undefined) return ''
-  const below = lined(fitting(others, screen.columns - gap.length), paint)
-  return lined([first], paint)
-    .map((line, at) => [line, `${gap}${below[at] ?? ''}`.trimEnd()].filter(Boolean).join('\n'))
-    .join('\n')
+  const fitted = isWhole ? whole : [first, ...fitting(others, screen.columns - gap.length)]
+  const below = isWhole ? [] : lined(fitted.slice(1), paint)
+  const lines = lined(isWhole ? fitted : [first], paint).flatMap((line, at) =>
+    [line, `${gap}${below[at] ?? ''}`.trimEnd()].filter(Boolean),
+  )
+  const leftOut = shown.filter(({ column }) => fitted.every((one) => one.column !== column))
+  const note = `no room for ${leftOut.map(({ column }) => column.head).join(', ')}`
+  const more = wide === undefined ? '' : '; --wide shows all'
+  if (leftOut.length > 0) lines.push(paint.dim(fold(`${note}${more}`, screen.columns, gap)))
+  return lines.join('\n')
 }
 
 interface Measured<Row> {

@@ -10,35 +10,44 @@ import { publicUrl, visible } from './render.js'
 /** How much of a body is shown, in characters, and read for it, in bytes. */
 const [shownCharacters, readBytes] = [2_000, 1024 * 1024]
 
-/** The same edges, telling `tell` a line for each request and each response. */
+type Tell = (line: string) => void
+type Stopwatch = Pick<Clock, 'monotonicMs'>
+
+const since = (clock: Stopwatch, startMs: number) =>
+  `${Math.round(clock.monotonicMs() - startMs)} ms`
+
+/**
+ * The same fetch, telling `tell` a line for each request and each response. `others`: URLs whose
+ * credentials are not shown either, whoever repeats them.
+ */
+export const tracedFetch =
+  (fetch: Fetch, clock: Stopwatch, tell: Tell, others: readonly string[] = []): Fetch =>
+  async (input, init) => {
+    const { href, method } = { href: String(input), method: init?.method ?? 'GET' }
+    const { place, conceal } = placeOf(href, others)
+    const shown = (body: unknown) => safe(body, conceal)
+    tell(`> ${method} ${place} ${shown(init?.body ?? '')}`)
+    const startMs = clock.monotonicMs()
+    try {
+      const response = await fetch(input, init)
+      const body = await readCapped(response.clone().body, readBytes).catch(() => undefined)
+      tell(`< ${response.status} in ${since(clock, startMs)} ${shown(body ?? '(not read)')}`)
+      return response
+    } catch (error) {
+      tell(`< failed in ${since(clock, startMs)}: ${shown(nameOf(error))}`)
+      throw error
+    }
+  }
+
+/** The same edges, telling `tell` what goes over them. */
 export function tracedEdges<Edges extends Ports['edges']>(
   edges: Edges,
-  clock: Pick<Clock, 'monotonicMs'>,
-  tell: (line: string) => void,
+  clock: Stopwatch,
+  tell: Tell,
 ): Edges {
-  const since = (startMs: number) => `${Math.round(clock.monotonicMs() - startMs)} ms`
   return {
     ...edges,
-    fetch: async () => {
-      const fetch = await edges.fetch()
-      const traced: Fetch = async (input, init) => {
-        const { href, method } = { href: String(input), method: init?.method ?? 'GET' }
-        const { place, conceal } = gatewayPlace(href)
-        const shown = (body: unknown) => safe(body, conceal)
-        tell(`> ${method} ${place} ${shown(init?.body ?? '')}`)
-        const startMs = clock.monotonicMs()
-        try {
-          const response = await fetch(input, init)
-          const body = await readCapped(response.clone().body, readBytes).catch(() => undefined)
-          tell(`< ${response.status} in ${since(startMs)} ${shown(body ?? '(not read)')}`)
-          return response
-        } catch (error) {
-          tell(`< failed in ${since(startMs)}: ${shown(nameOf(error))}`)
-          throw error
-        }
-      }
-      return traced
-    },
+    fetch: async () => tracedFetch(await edges.fetch(), clock, tell),
     chain: async (urls: readonly string[], expected?: Parameters<Edges['chain']>[1]) => {
       const chain = await edges.chain(urls, expected)
       const conceal = concealing(urls)
@@ -54,12 +63,12 @@ export function tracedEdges<Edges extends Ports['edges']>(
             tell(`> RPC ${place} ${String(name)} ${safe(args, conceal)}`)
             return outcome.then(
               (value: unknown) => {
-                tell(`< ${String(name)} in ${since(startMs)} ${safe(value, conceal)}`)
+                tell(`< ${String(name)} in ${since(clock, startMs)} ${safe(value, conceal)}`)
                 return value
               },
               (error: unknown) => {
                 const text = error instanceof Error ? error.message : nameOf(error)
-                tell(`< ${String(name)} failed in ${since(startMs)}: ${safe(text, conceal)}`)
+                tell(`< ${String(name)} failed in ${since(clock, startMs)}: ${safe(text, conceal)}`)
                 throw error
               },
             )
@@ -70,15 +79,17 @@ export function tracedEdges<Edges extends Ports['edges']>(
   }
 }
 
+/** A route of the service, one of ours, or one of Gamma's, at the end of a URL. */
+const route =
+  /^(.*)(\/(?:v1\/proposals|propose\/batch).*|\/(?:healthz|readyz|openapi\.json)|\/(?:markets|events)\/slug\/[^/?]+|\/markets\?[^/]*)$/
+
 /** Host and route of a call. What stands before the route may be a key, and is not repeated. */
-function gatewayPlace(href: string): { readonly place: string; readonly conceal: Conceal } {
-  const starts = ['/v1/proposals', '/propose/batch'].map((route) => href.lastIndexOf(route))
-  const at = Math.max(...starts)
-  const base = at < 0 ? href : href.slice(0, at)
-  return {
-    place: `${publicUrl(base)}${at < 0 ? '' : href.slice(at)}`,
-    conceal: concealing([base]),
-  }
+function placeOf(
+  href: string,
+  others: readonly string[],
+): { readonly place: string; readonly conceal: Conceal } {
+  const [, base = href, path = ''] = route.exec(href) ?? []
+  return { place: `${publicUrl(base)}${path}`, conceal: concealing([base, ...others]) }
 }
 
 /** Text of outside or ours as one line of a terminal, without what must not be shown. */
@@ -89,8 +100,11 @@ function safe(value: unknown, conceal: Conceal): string {
       : JSON.stringify(value, (_, one: unknown) => (typeof one === 'bigint' ? String(one) : one))
   const told = conceal(text ?? '').replace(
     /(0x)?([0-9a-f]{65,})/gi,
-    (_, prefix = '', hex = '') =>
-      `${prefix}${hex.slice(0, 8)}…(${Math.ceil(hex.length / 2)} bytes)`,
+    (whole, prefix = '', hex = '') =>
+      // A nonce has up to 78 digits, and is no secret.
+      prefix === '' && /^\d{1,78}$/.test(hex)
+        ? whole
+        : `${prefix}${hex.slice(0, 8)}…(${Math.ceil(hex.length / 2)} bytes)`,
   )
   return visible(
     told.length > shownCharacters

@@ -2,6 +2,7 @@
  * A proposer in a program of somebody else: what the commands do, behind one object. The journal
  * comes first, processes of one home share the rate limit, and saved bytes are sent again.
  */
+import { aggregating } from '../chain/aggregate.js'
 import { requireRpcUrl } from '../chain/unavailable.js'
 import { withBudget } from '../client/budget/budgeted-client.js'
 import { createPlanner } from '../client/budget/planner.js'
@@ -9,6 +10,7 @@ import { type PollOptions, type PollResult, pollCandidates } from '../client/fol
 import { type WalletFunds, walletFunds } from '../client/funds/funds.js'
 import { createGatewayClient } from '../client/gateway/gateway-client.js'
 import { openJournal } from '../client/journal/journal.js'
+import { type Positions, readPositions } from '../client/positions/positions.js'
 import type { RowResult } from '../client/propose/batch.js'
 import type { SettledEarlier } from '../client/propose/earlier.js'
 import type { IntentInWords } from '../client/propose/intent.js'
@@ -25,10 +27,11 @@ import { createHttp } from '../io/http.js'
 import { readJsonFile } from '../io/json-file.js'
 import { createChain } from '../io/rpc/rpc.js'
 import { systemCurve } from '../io/secp256k1.js'
+import { yieldToEvents } from '../io/serving/load.js'
 import { systemPorts } from '../io/system.js'
 import type { Fetch, Signer } from '../ports.js'
 import { InterruptedError, UsageError } from '../protocol/errors.js'
-import { namedQuestion, plainIdentifier } from '../protocol/market-url.js'
+import { identifierHint, namedQuestion, plainIdentifier } from '../protocol/market-url.js'
 import { wordFault } from '../protocol/outcome-words.js'
 import {
   type BotParts,
@@ -104,6 +107,11 @@ export interface Proposer extends AsyncDisposable {
   replay(journalIds?: readonly string[], limits?: CallLimits): Promise<ReplayResult>
   /** Balance, allowance and what open authorizations reserve. UsageError `no_rpc_url`. */
   funds(): Promise<WalletFunds>
+  /**
+   * What became of this wallet's executed proposals, and the sums, from the logs of the oracle. The
+   * first call reads them all, later ones what is new. UsageError `no_rpc_url`.
+   */
+  positions(): Promise<Positions>
   /** Journal, gateway and chain on one question, and what is safe to do next. */
   reconcile(identifier: string): Promise<Reconciled>
   /** Stops what is running, waits for it, and lets go of files and sockets. */
@@ -152,6 +160,7 @@ export const proposerOn = (ports: BotParts['ports'], options: ProposerOptions): 
     closers.add(journal.close)
     const parts: BotParts = {
       ports,
+      home: options.home,
       journal,
       trust,
       gateway,
@@ -197,7 +206,7 @@ function proposerOf(
     signal === undefined ? parts.signal : AbortSignal.any([parts.signal, signal])
   const limited = ({ timeoutMs, signal }: CallLimits) => ({ timeoutMs, signal: stopping(signal) })
   const retryNote = ({ reason, waitMs }: { reason: string; waitMs: number }) =>
-    note(`${reason}; the same bytes again in ${Math.ceil(waitMs / 1_000)} s`)
+    note(`${reason}; resending the same bytes in ${Math.ceil(waitMs / 1_000)} s`)
 
   const proposer: Proposer = {
     address: wallet.address,
@@ -259,6 +268,7 @@ function proposerOf(
           throw new UsageError('no_rpc_url', 'funds are read from a node', 'give rpcUrl')
         return walletFunds(chain, trust, await journal.load(), wallet.address)
       }),
+    positions: () => during(() => positionsOf(parts)),
     reconcile: (identifier) => during(() => reconcile(parts, plainIdentifier(identifier))),
     close() {
       closing ??= close([...running])
@@ -269,6 +279,16 @@ function proposerOf(
   return proposer
 }
 
+async function positionsOf(parts: BotParts): Promise<Positions> {
+  const { ports, home, journal, trust, chain, wallet, signal } = parts
+  if (chain === undefined)
+    throw new UsageError('no_rpc_url', 'positions are read from a node', 'give rpcUrl')
+  const { files, hash } = ports
+  const folding = aggregating(chain, yieldToEvents)
+  const reading = { chain: folding, trust, view: await journal.load(), files, hash, home, signal }
+  return readPositions(reading, [wallet.address])
+}
+
 /** The question that the terms name, by an id, a slug or a URL of Polymarket. */
 function requireTerms({ identifier, outcome }: ProposalTerms): { readonly identifier: string } {
   const named = namedQuestion(identifier)
@@ -276,6 +296,7 @@ function requireTerms({ identifier, outcome }: ProposalTerms): { readonly identi
     throw new UsageError(
       'invalid_identifier',
       `"${identifier}" is neither a question id, a slug nor a Polymarket URL`,
+      identifierHint(identifier),
     )
   const wrong = typeof outcome === 'string' ? wordFault(outcome) : 'is missing'
   if (wrong !== undefined) throw new UsageError('bad_outcome', `outcome ${outcome} ${wrong}`)

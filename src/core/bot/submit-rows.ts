@@ -19,11 +19,13 @@ import type { ContextSource } from '../client/trust/context.js'
 import type { Trust } from '../client/trust/trust.js'
 import { systemCurve } from '../io/secp256k1.js'
 import type { systemPorts } from '../io/system.js'
-import type { Chain, Signer } from '../ports.js'
+import type { Chain, Hex, Signer } from '../ports.js'
 
 /** What an opened proposer works with. */
 export interface BotParts {
   readonly ports: ReturnType<typeof systemPorts>
+  /** Folder of journal, rate limit and kept logs. */
+  readonly home: string
   readonly journal: Journal
   readonly trust: Trust
   readonly gateway: BudgetedClient
@@ -49,6 +51,8 @@ export interface ProposalRow {
   readonly nonce?: bigint | undefined
   /** Unix seconds; default: an hour from now. */
   readonly deadlineSeconds?: bigint | undefined
+  /** Hash of the clarifications that the answer takes into account; default: what was acknowledged. */
+  readonly rulesSeen?: Hex | undefined
 }
 
 export interface SubmitAllOptions extends Partial<SpendingLimits> {
@@ -130,6 +134,7 @@ const lineOf = ({
   amountRaw,
   nonce,
   deadlineSeconds,
+  rulesSeen,
 }: ProposalRow) =>
   `${JSON.stringify({
     identifier,
@@ -138,4 +143,5 @@ const lineOf = ({
     amount: amountRaw?.toString(),
     nonce: nonce?.toString(),
     deadline: deadlineSeconds?.toString(),
+    rules_seen: rulesSeen,
   })}\n`

@@ -36,6 +36,10 @@ export const eip1271MagicValue: Hex = '0x1626ba7e'
 /** The price "too early", which an event-based request refuses (domain §5.3). */
 export const tooEarlyPrice = -(2n ** 255n)
 
+/** ERC-1967: where a proxy keeps the address of the code it runs (domain §10). */
+export const implementationSlot: Hex =
+  '0x360894a13ba1a3210667c828492db98dca3e2076cc3735a920a3ca505d382bbc'
+
 /** The longest ancillary data the oracle takes, in bytes (domain §4). */
 export const maxAncillaryBytes = 8139
 
@@ -62,7 +66,18 @@ export const topics = {
   proposePrice: '0x6e51dd00371aabffa82cd401592f76ed51e98a9ea4b58751c70463a2c78b5ca1',
   disputePrice: '0x5165909c3d1c01c5d1e121ac6f6d01dda1ba24bc9e1f975b5a375339c15be7f3',
   settle: '0x3f384afb4bd9f0aef0298c80399950011420eb33b0e1a750b20966270247b9a0',
+  /** Of the wallet to which the oracle could not pay (domain §10). */
+  payoutDeferred: '0x1182782c307f5070cb912ad1a2b6b545dd40e5e5873d5b0eac7927f69a323c29',
+  claimedDeferredPayout: '0xcc3d45545de1c1a8f0838d40d010e05ec9b3e852342d99d1441e684a15e13c10',
+  /** Of version 3 of the managed oracle alone, with the requester first (domain §10). */
+  rewardUpdated: '0x1a42d10327a7b99c78fd000309897aa86122b84386c57b0df2d9ffb811744df1',
+  bondUpdated: '0xd9f517ac7837141e7e824ee4e4ae7f354ecbda4eaa0d6e2c5b0597b5c3fb3f5d',
+  customLivenessUpdated: '0x59561b8cfdf0fe993941939760f4f2521e79ca00ab2557611bd873208edb92c3',
+  requestRulesUpdated: '0x55cc8cd88b85687e346a751ebc0d1af95709ed560912cbb356933250f7e37d66',
+  /** ERC-1967: a proxy runs other code from here on. */
+  upgraded: '0xbc7cd75a20ee27fd9adebab32041f755214dbc6bffa90cc0225b39da2e5c2d3b',
   customBondSet: '0x4544c320b43beb5421d5149ff92fa72b40f00ac65294c4b8ca3906f08fb5a8c2',
+  customLivenessSet: '0xc5314bcb93c25473b858a5086195e309861a64b4c3ddae4d0a5cb9c5fb6f30f4',
   customProposerWhitelistSet: '0x6176bed8b34e20579b664c32ad00534f173e1f7c4410232beef89bed4464ddc0',
   defaultProposerWhitelistUpdated:
     '0xe983c4450684b2324d78afaa992b88be67cf4d3919d7a6539ca774d7bb5189f4',
@@ -75,8 +90,12 @@ export const topics = {
   questionFlagged: '0x2435a0347185933b12027c6f394a5fd9c03646dba233e956f50658719dfc0b35',
   questionUnflagged: '0x052435bc04fc49113a7bfd9198a92c0852ca622a621800f6da66d4b29b786c05',
   questionResolved: '0x566c3fbdd12dd86bb341787f6d531f79fd7ad4ce7e3ae2d15ac0ca1b601af9df',
+  ancillaryDataUpdated: '0x0059e11815211969c0c4aaf3f498b52b6c2f2d14f286275d0862d70de22a836b',
   requestRegistered: '0x459464e3d93204e986f0b20e33596daba585b1f37d5afe1eb1821551f7cb6f49',
   requestInitialized: '0x839c055b0950750a6f75094f72e116ca77f7ce872f4bb4c0ffa3b2c815c1af68',
   requestRerequested: '0x1697ba06de6a0e2a38dc4c609ab93189957850e912bf756d09d120dd72bf3a71',
   requestResolved: '0xf90cfb6e6e4a1d80aaf0d4c187351de7da1873909a712c23b7858bf65f22288f',
 } as const satisfies Record<string, Hex>
+
+/** Hash of rules without a clarification: keccak256 of nothing (contract §9, Rules). */
+export const noRulesHash: Hex = '0xc5d2460186f7233c927e7db2dcc703c0e500b653ca82273b7bfad8045d85a470'

@@ -51,18 +51,41 @@ export const oracleAbi = parseAbi([
   'function getRequest(address requester, bytes32 identifier, uint256 timestamp, bytes ancillaryData) view returns (Request)',
   'function getState(address requester, bytes32 identifier, uint256 timestamp, bytes ancillaryData) view returns (uint8)',
   'function customBonds(bytes32 managedRequestId, address currency) view returns (uint256 amount, bool isSet)',
+  'function customLivenessValues(bytes32 managedRequestId) view returns (uint256 liveness, bool isSet)',
+  'function defaultLiveness() view returns (uint256)',
   'function getManagedRequestId(address requester, bytes32 identifier, bytes ancillaryData) pure returns (bytes32)',
   'function getCustomProposerWhitelist(address requester, bytes32 identifier, bytes ancillaryData) view returns (address)',
   'function defaultProposerWhitelist() view returns (address)',
   'function requesterWhitelist() view returns (address)',
+  'function deferredPayouts(address currency, address recipient) view returns (uint256)',
+  'function claimDeferredPayout(address currency, address to)',
   'event RequestPrice(address indexed requester, bytes32 identifier, uint256 timestamp, bytes ancillaryData, address currency, uint256 reward, uint256 finalFee)',
   'event ProposePrice(address indexed requester, address indexed proposer, bytes32 identifier, uint256 timestamp, bytes ancillaryData, int256 proposedPrice, uint256 expirationTimestamp, address currency)',
   'event DisputePrice(address indexed requester, address indexed proposer, address indexed disputer, bytes32 identifier, uint256 timestamp, bytes ancillaryData, int256 proposedPrice)',
   'event Settle(address indexed requester, address indexed proposer, address indexed disputer, bytes32 identifier, uint256 timestamp, bytes ancillaryData, int256 price, uint256 payout)',
   'event CustomBondSet(bytes32 indexed managedRequestId, address requester, bytes32 indexed identifier, bytes ancillaryData, address indexed currency, uint256 bond)',
+  'event CustomLivenessSet(bytes32 indexed managedRequestId, address indexed requester, bytes32 indexed identifier, bytes ancillaryData, uint256 customLiveness)',
   'event CustomProposerWhitelistSet(bytes32 indexed managedRequestId, address requester, bytes32 indexed identifier, bytes ancillaryData, address indexed newWhitelist)',
   'event DefaultProposerWhitelistUpdated(address indexed newWhitelist)',
+  'event PayoutDeferred(address indexed currency, address indexed deferredRecipient, uint256 amount)',
+  'event ClaimedDeferredPayout(address indexed currency, address indexed deferredRecipient, address to, uint256 amount)',
 ])
+
+/**
+ * What version 3 adds to the managed oracle (domain §10). `getRequestReward` reverts before it. Only
+ * the requester is known to be indexed: decode no more than the logs hold.
+ */
+export const oracleV3Abi = parseAbi([
+  'struct RulesUpdate { uint256 timestamp; bytes update; }',
+  'function getRequestReward(address requester, bytes32 identifier, uint256 timestamp, bytes ancillaryData) view returns (uint256)',
+  'function getRequestRulesUpdates(address requester, bytes32 identifier, bytes ancillaryData) view returns (RulesUpdate[])',
+  'event RewardUpdated(address indexed requester, bytes32 identifier, uint256 timestamp, bytes ancillaryData, address currency, uint256 oldReward, uint256 newReward)',
+  'event BondUpdated(address indexed requester, bytes32 identifier, uint256 timestamp, bytes ancillaryData, uint256 oldBond, uint256 newBond)',
+  'event CustomLivenessUpdated(address indexed requester, bytes32 identifier, uint256 timestamp, bytes ancillaryData, uint256 oldLiveness, uint256 newLiveness)',
+])
+
+/** ERC-1967. */
+export const proxyAbi = parseAbi(['event Upgraded(address indexed implementation)'])
 
 /** A proposer whitelist (domain §4, Whitelists). */
 export const whitelistAbi = parseAbi([
@@ -78,6 +101,8 @@ export const ctfAdapterAbi = parseAbi([
   'function getQuestion(bytes32 questionID) view returns (QuestionData)',
   'function isFlagged(bytes32 questionID) view returns (bool)',
   'function optimisticOracle() view returns (address)',
+  'struct AncillaryDataUpdate { uint256 timestamp; bytes update; }',
+  'function getUpdates(bytes32 questionID, address owner) view returns (AncillaryDataUpdate[])',
   'event QuestionInitialized(bytes32 indexed questionID, uint256 indexed requestTimestamp, address indexed creator, bytes ancillaryData, address rewardToken, uint256 reward, uint256 proposalBond)',
   'event QuestionReset(bytes32 indexed questionID)',
   'event QuestionPaused(bytes32 indexed questionID)',
@@ -85,6 +110,7 @@ export const ctfAdapterAbi = parseAbi([
   'event QuestionFlagged(bytes32 indexed questionID)',
   'event QuestionUnflagged(bytes32 indexed questionID)',
   'event QuestionResolved(bytes32 indexed questionID, int256 indexed settledPrice, uint256[] payouts)',
+  'event AncillaryDataUpdated(bytes32 indexed questionID, address indexed owner, bytes update)',
 ])
 
 /**

@@ -5,6 +5,7 @@
  * is used, and nothing without a source is here at all. What a getter gives is read from the chain
  * again (`trust verify`, `serve --check`).
  */
+import type { Hex } from '../ports.js'
 import { amountText } from '../protocol/amount.js'
 import type { Address } from '../protocol/schema.js'
 import { canonicalPermit2 } from './constants.js'
@@ -22,6 +23,8 @@ export interface Profile {
   readonly tokens: readonly Address[]
   /** Of all its tokens. */
   readonly tokenUnits: { readonly symbol: string; readonly decimals: number }
+  /** UMA's pages of requests, where they show this chain. */
+  readonly requestPages?: string
   /** Public API of the markets, where there is one (domain §5.4). */
   readonly gammaUrl?: string
   /** Symbol of the coin that gas is paid in. */
@@ -64,6 +67,7 @@ const profiles: Readonly<Record<ProfileName, Profile>> = {
       '0x2791bca1f2de4661ed88a30c99a7a9449aa84174',
     ],
     tokenUnits: { symbol: 'USDC.e', decimals: 6 },
+    requestPages: 'https://oracle.uma.xyz/request',
     gammaUrl: 'https://gamma-api.polymarket.com',
     coin: 'POL',
     unconfirmed: [
@@ -94,6 +98,17 @@ const profiles: Readonly<Record<ProfileName, Profile>> = {
 export const explorerOf = (chainId: number): string | undefined =>
   Object.values(profiles).find((one) => one.chainId === chainId)?.explorer
 
+/**
+ * UMA's page of the request that a ProposePrice belongs to, by its transaction and its log index in
+ * the block; `undefined` where there is none (domain §10).
+ */
+export function requestPage(chainId: number, transactionHash: Hex, eventIndex: number) {
+  const pages = Object.values(profiles).find((one) => one.chainId === chainId)?.requestPages
+  const asked = `transactionHash=${transactionHash}&eventIndex=${eventIndex}&chainId=${chainId}`
+  // UMA's own tools name the managed oracle so, too.
+  return pages === undefined ? undefined : `${pages}?${asked}&oracleType=OptimisticV2`
+}
+
 /** The built-in profile of this name; `undefined` for any other, which is the user's own. */
 export function builtInProfile(name: string | undefined): Profile | undefined {
   return profileNames.some((known) => known === name) ? profiles[name as ProfileName] : undefined
@@ -107,6 +122,10 @@ export const knownToken = (chainId: number, address: string): Profile['tokenUnit
   Object.values(profiles).find(
     (one) => one.chainId === chainId && one.tokens.some((token) => token === address),
   )?.tokenUnits
+
+/** Raw units of a token as people read them, where a profile knows the token. */
+export const knownAmount = (raw: bigint, chainId: number, token: string): string =>
+  amountText(String(raw), knownToken(chainId, token))
 
 /** Symbol of the coin of a chain, where a profile knows the chain. */
 export const coinOf = (chainId: number): string | undefined =>
@@ -132,6 +151,6 @@ export function unconfirmedAmong(
     .filter(({ address }) => addresses.includes(address))
     .map(
       ({ address, why }) =>
-        `profile ${name}: ${address}: ${why}; compare it with a source of your own, or leave it out`,
+        `profile ${name}: ${address}: ${why}; compare it with an independent source, or leave it out`,
     )
 }

@@ -44,6 +44,7 @@ interface Located {
   /** Whether the requester can settle p3 (domain §5.1 Neg-risk, §5.3). */
   readonly settlesHalf: boolean
   readonly isReopened: boolean
+  readonly creator?: Address | undefined
 }
 
 interface Reading {
@@ -85,7 +86,7 @@ async function ctfQuestion(
     readContract(chain, at, requester, ctfAdapterAbi, 'isFlagged', [questionId]),
     readContract(chain, at, requester, ctfAdapterAbi, 'optimisticOracle', []),
   ])
-  const { requestTimestamp, ancillaryData, paused, resolved, reset } = question
+  const { requestTimestamp, ancillaryData, paused, resolved, reset, creator } = question
   const oracle = lowercase(oracleAddress)
   if (requestTimestamp === 0n || !contracts.oracles.includes(oracle)) return undefined
   // An adapter's question is its text; anything else under this id is another question.
@@ -97,6 +98,7 @@ async function ctfQuestion(
     resolved,
     settlesHalf: true,
     isReopened: reset,
+    creator: lowercase(creator),
   }
 }
 
@@ -197,7 +199,7 @@ async function roundAt(
   if (located === undefined) return undefined
   const terms = await readTerms(reading, located.request)
   if (terms === undefined) return undefined
-  const { request, paused, resolved, settlesHalf, isReopened } = located
+  const { request, paused, resolved, settlesHalf, isReopened, creator } = located
   const state = requestStates[terms.state] ?? 'invalid'
   if (state === 'invalid') return undefined
   const binary = request.identifier === yesOrNoQuery
@@ -212,6 +214,7 @@ async function roundAt(
     rewardRaw: terms.rewardRaw,
     proposer: terms.proposer,
     isReopened,
+    creator,
     outcomes: outcomesOf(request.ancillaryData, { settlesHalf, binary }),
     blockNumber: reading.at,
   }
@@ -229,7 +232,7 @@ export function resolveRound(
 
 async function latest(chain: Chain): Promise<bigint> {
   const head = await chain.block('latest')
-  if (head === null) throw new ChainError('unavailable', 'the node knows no latest block')
+  if (head === null) throw new ChainError('unavailable', 'the node has no latest block')
   return head.number
 }
 

@@ -55,6 +55,7 @@ export const revertAbi = parseAbi([
   'error UnsupportedCurrency()',
   'error TimestampInFuture()',
   'error ZeroBondNotAllowed()',
+  'error NoDeferredPayoutToClaim()',
   'error BondBelowMinimumBond()',
   'error BondExceedsMaximumBond()',
   // whitelists, tokens, the adapter

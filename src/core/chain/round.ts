@@ -80,6 +80,8 @@ export interface Round extends WitnessRequest {
   readonly proposer?: Address | undefined
   /** An earlier round of the question ended without an answer: it is asked again (domain §5). */
   readonly isReopened: boolean
+  /** Who asked at the requester: only his clarifications count (domain §10). */
+  readonly creator?: Address | undefined
   /** p1, p2, p3 in order, with labels and permission. */
   readonly outcomes: readonly Outcome[]
   /** Block that these facts were read at. */

@@ -12,7 +12,8 @@ import { feesFor } from '../gateway/executor/transaction.js'
 import { type BlockHeader, type Chain, ChainError, type Hex, type Machine } from '../ports.js'
 import type { Address } from '../protocol/schema.js'
 import { counted } from '../protocol/text.js'
-import { type Finding, fail, pass, warn } from './finding.js'
+import { type Finding, fail, note, pass, warn } from './finding.js'
+import type { StoreContent } from './store.js'
 import { type TrustFinding, verifyTrust } from './trust.js'
 
 /** A chain that can be read, at its head. */
@@ -28,7 +29,7 @@ export interface NodesChecked {
   readonly read: CheckedChain | undefined
 }
 
-const nodeFix = 'look at chain.rpc_urls: address, key, network'
+const nodeFix = 'check chain.rpc_urls: address, key, network'
 
 /**
  * Each node by itself, because a gateway silently skips those that are on another chain. URLs are
@@ -80,7 +81,7 @@ async function checkNode(
       return { finding: fail('chain_id', `${name} is on chain ${chainId}, chain.id is ${id}`, fix) }
     }
     const head = await node.block('latest')
-    if (!head) throw new ChainError('unavailable', 'it knows no latest block')
+    if (!head) throw new ChainError('unavailable', 'it has no latest block')
     return { head, finding: pass('node', `${name} is on chain ${id}, at block ${head.number}`) }
   } catch (error) {
     if (!(error instanceof ChainError)) throw error
@@ -103,12 +104,12 @@ async function headFindings(
       fail(
         'head',
         `the newest block is ${ageSeconds} s old, chain.max_head_age_seconds is ${most}`,
-        'the node lags, the chain stands still or this clock is fast: the gateway waits until the head is newer',
+        'the node lags, the chain has stalled or this clock is fast: the gateway waits for a newer head',
       ),
     )
   if ((await chain.block('finalized')) === null) {
-    const fix = 'use a node that knows the finalized tag'
-    findings.push(fail('finality', 'the node knows no finalized block', fix))
+    const fix = 'use a node that supports the finalized tag'
+    findings.push(fail('finality', 'the node has no finalized block', fix))
   }
   return findings
 }
@@ -120,10 +121,12 @@ async function headFindings(
 export async function checkContracts(
   { chain, head }: CheckedChain,
   { chain: section }: GatewayConfig,
-  allowlist: readonly Address[],
+  { allowlist, implementations: pinnedSince }: StoreContent,
 ): Promise<readonly Finding[]> {
   const { id, permit2, signed_proposer, oracles, requesters, tokens } = section
-  const pins = Trust.parse({ chain_id: id, permit2, signed_proposer, oracles, requesters, tokens })
+  const implementations = { ...section.implementations, ...Object.fromEntries(pinnedSince) }
+  const contracts = { chain_id: id, permit2, signed_proposer, oracles, requesters, tokens }
+  const pins = Trust.parse({ ...contracts, implementations })
   try {
     const checks = await verifyTrust(chain, pins)
     const managed = oracles.filter(
@@ -137,11 +140,17 @@ export async function checkContracts(
         whitelistFindings(chain, head.number, oracle, signed_proposer, allowlist),
       ),
     )
-    return [...checks.map(contractFinding), ...lists.flat()]
+    const unpinned =
+      Object.keys(implementations).length > 0
+        ? []
+        : [note('implementation', `no code is pinned, so an upgrade stops nothing: ${howToPin}`)]
+    return [...checks.map(contractFinding), ...unpinned, ...lists.flat()]
   } catch (error) {
     return [unread(error)]
   }
 }
+
+const howToPin = '`proposer operator trust repin --reason <text>` pins what runs now'
 
 const contractFixes: Record<TrustFinding['id'], string> = {
   chain_id: 'correct chain.id or chain.rpc_urls',
@@ -149,11 +158,13 @@ const contractFixes: Record<TrustFinding['id'], string> = {
   permit2:
     'set chain.permit2 to what SignedProposer.permit2() answers, and make sure that it is the Permit2 you mean',
   signed_proposer:
-    'correct chain.signed_proposer: this contract hashes or permits otherwise than SignedProposer does',
+    'correct chain.signed_proposer: this contract does not hash or permit as SignedProposer does',
   oracle: 'correct chain.oracles: only the managed oracle can be served',
   requester:
     'leave this requester out of chain.requesters, or add the oracle that it asks to chain.oracles',
-  token: 'correct chain.tokens: this contract is no token',
+  token: 'correct chain.tokens: this contract is not a token',
+  implementation:
+    'find out what the new code does; then `proposer operator trust repin --reason <text>`',
 }
 
 const contractFinding = ({ id, name, result, detail }: TrustFinding): Finding => ({

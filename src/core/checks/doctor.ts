@@ -28,7 +28,7 @@ const skewFailMs = 240_000
 export function clockCheck(dateHeader: string | null, sentMs: number, receivedMs: number): Finding {
   const id = 'clock'
   const dateMs = dateHeader === null ? Number.NaN : Date.parse(dateHeader)
-  if (Number.isNaN(dateMs)) return skip(id, 'the gateway tells no time', '')
+  if (Number.isNaN(dateMs)) return skip(id, 'the gateway reports no time', '')
   const offMs = Math.max(0, dateMs - receivedMs, sentMs - dateMs - 1_000)
   if (offMs === 0) return pass(id, "agrees with the gateway's")
   const detail = `is ${Math.ceil(offMs / 1_000)} s from the gateway's`
@@ -72,7 +72,7 @@ export async function rpcCheck(
   const [chainId, head] = await onChain(() => Promise.all([chain.chainId(), chain.block('latest')]))
   if (head === null)
     return onChain(() => {
-      throw new ChainError('unavailable', 'the chain has no head')
+      throw new ChainError('unavailable', 'the chain has no latest block')
     })
   if (pinnedChainId !== undefined && chainId !== pinnedChainId) {
     const detail = `the node is on chain ${chainId}, the trust file pins ${pinnedChainId}`
@@ -82,7 +82,7 @@ export async function rpcCheck(
   const detail = `chain ${chainId}, block ${head.number}, ${ageSeconds} s old`
   if (ageSeconds <= headAgeWarnSeconds) return pass(id, detail)
   const fix =
-    "the node lags or the chain stands still: use another node, or wait; check this machine's clock too"
+    "the node lags or the chain has stalled: use another node, or wait; check this machine's clock too"
   return (ageSeconds > headAgeFailSeconds ? fail : warn)(id, detail, fix)
 }
 
@@ -136,7 +136,7 @@ function allowanceCheck(funds: Funds): Finding {
     const detail = `${may(spendableRaw)} more, less than the ${amount(freeRaw, funds)} that are free`
     return warn(id, detail, approve)
   }
-  return pass(id, `Permit2 may move all that is free of ${symbol}`)
+  return pass(id, `Permit2 may move all free ${symbol}`)
 }
 
 /**
@@ -146,12 +146,13 @@ function allowanceCheck(funds: Funds): Finding {
 export async function codeCheck(chain: Chain, account: Address): Promise<Finding> {
   const id = 'account_code'
   const code = await onChain(() => chain.code(account))
-  if (code === '0x') return pass(id, "a plain account: its key's signatures are taken as they are")
+  if (code === '0x')
+    return pass(id, 'a plain account: signatures of its key are accepted as they are')
   if (code.startsWith('0xef0100')) {
     return warn(
       id,
       `the account is delegated to 0x${code.slice(8, 48)} (EIP-7702): Permit2 asks that code, and a plain signature fails unless it agrees`,
-      "drop the delegation, or make sure that the delegate's isValidSignature takes plain signatures; give --rpc-url when signing, which checks it",
+      "drop the delegation, or make sure that the delegate's isValidSignature accepts plain signatures; give --rpc-url when signing, which checks it",
     )
   }
   return warn(
@@ -168,7 +169,7 @@ export function openCheck(view: JournalView, nowMs: number): Finding {
   for (const one of view.authorizations) count[stateOf(one, nowMs).kind]++
   const offered = view.offers.filter((one) => isOfferOpen(one, nowMs)).length
   const { closed: _closed, ...open } = count
-  const parts = Object.entries({ ...open, 'waiting for an outside signature': offered })
+  const parts = Object.entries({ ...open, 'waiting for an external signature': offered })
     .filter(([, n]) => n > 0)
     .map(([kind, n]) => `${n} ${kind}`)
   if (parts.length === 0) return pass(id, 'nothing is open')

@@ -9,7 +9,14 @@ import { membersOf } from '../storage/postgres/members.js'
 import { lackingRights, lookAtStore, type StoreState } from '../storage/postgres/schema.js'
 import { connectTo, notReached, openQueries } from '../storage/postgres/session.js'
 import { type Finding, fail, note, pass, warn } from './finding.js'
-import { type StoreChecked, type StoreToCheck, stateFindings, storeFault } from './store.js'
+import {
+  contentIn,
+  type StoreChecked,
+  type StoreContent,
+  type StoreToCheck,
+  stateFindings,
+  storeFault,
+} from './store.js'
 
 export interface SharedStoreToCheck extends Omit<StoreToCheck, 'folder'> {
   readonly database: SqlDatabase
@@ -27,6 +34,7 @@ export async function checkSharedStore(
     allowlist: config.admission.allowlist,
     holder: undefined,
     admissionEnabled: true,
+    implementations: new Map(),
   }
   const sessions: SqlSession[] = []
   try {
@@ -102,7 +110,7 @@ function promiseOf(row: SqlRow): Finding {
       `no synchronous standby of "${names}" is connected: every admission waits, and is not acknowledged`,
       'start the standby, or take it out of synchronous_standby_names',
     )
-  const seen = row.sees_standbys === true ? '' : '; whether one is connected, this user may not see'
+  const seen = row.sees_standbys === true ? '' : '; this user may not see whether one is connected'
   if (commit === 'remote_write')
     return note(
       id,
@@ -127,7 +135,7 @@ async function clockFinding({ nowMs }: Clock, session: SqlSession): Promise<Find
   return warn(
     id,
     `the clock of the database is ${by} that of this machine`,
-    'let both keep time by NTP; leases and rate limits go by the clock of the database',
+    'sync both with NTP; leases and rate limits use the clock of the database',
   )
 }
 
@@ -166,24 +174,24 @@ async function tablesFinding(
         "SELECT has_database_privilege(current_database(), 'CREATE') AS may",
       )
       return row?.may === true
-        ? pass('store', `${name} is empty, and the tables can be made`)
+        ? pass('store', `${name} is empty, and the tables can be created`)
         : fail(
             'store',
-            `${name} is empty, and its user may not make the tables`,
+            `${name} is empty, and its user may not create the tables`,
             'run `proposer operator store init` as the owner of the database, then grant the rights',
           )
     }
     case 'older':
       return fail(
         'store',
-        `the tables in ${name} have form ${state.version}, which is too old`,
+        `the tables in ${name} have schema version ${state.version}, which is too old`,
         'run `proposer operator store upgrade`',
       )
     case 'current': {
       const lacking = await lackingRights(session, name)
       const detail = `the user of ${name} lacks a right: ${lacking.join(', ')}`
       return lacking.length === 0
-        ? pass('store_rights', `the user of ${name} may all that a gateway does`)
+        ? pass('store_rights', `the user of ${name} has all rights that a gateway needs`)
         : fail('store_rights', detail, 'grant it as the owner of the tables')
     }
   }
@@ -193,7 +201,7 @@ async function contentOf(
   machine: Machine,
   store: SharedStoreToCheck,
   findings: Finding[],
-): Promise<Pick<StoreChecked, 'allowlist' | 'admissionEnabled'>> {
+): Promise<StoreContent> {
   const { database, config, genesisHash } = store
   const { allowlist, enabled: admissionEnabled } = config.admission
   const settings = { chainId: config.chain.id, genesisHash, allowlist, admissionEnabled }
@@ -207,7 +215,7 @@ async function contentOf(
     findings.push(pass('store_chain', detail))
   }
   findings.push(...(await gatewayFindings(database)), ...(await stateFindings(ledger, store)))
-  return { allowlist: [...ledger.allowlist], admissionEnabled: ledger.admissionSwitch }
+  return contentIn(ledger)
 }
 
 async function gatewayFindings(database: SqlDatabase): Promise<readonly Finding[]> {
@@ -216,7 +224,7 @@ async function gatewayFindings(database: SqlDatabase): Promise<readonly Finding[
     const members = await membersOf(queries)
     const leader = members.find(({ isLeader }) => isLeader)
     if (members.length === 0) return []
-    const leads = leader === undefined ? 'nobody leads' : `the one on ${leader.host} leads`
+    const leads = leader === undefined ? 'no leader' : `the one on ${leader.host} leads`
     return [note('store_gateways', `${counted(members.length, 'gateway')} on the store; ${leads}`)]
   } finally {
     queries.close()

@@ -5,7 +5,7 @@
 
 import type { RegistryEntry } from '../chain/questions.js'
 import type { GatewayConfig } from '../gateway/config.js'
-import type { LedgerFacts, LedgerSettings } from '../gateway/ledger/ledger.js'
+import type { Ledger, LedgerFacts, LedgerSettings } from '../gateway/ledger/ledger.js'
 import { readStore, storeLog } from '../gateway/ledger/open-store.js'
 import { mergedRegistry } from '../gateway/operator/registry.js'
 import { permissionsOf } from '../io/file-modes.js'
@@ -29,7 +29,12 @@ export interface StoreChecked {
   readonly holder: LockHolder | undefined
   /** False where an operator has paused admission. */
   readonly admissionEnabled: boolean
+  /** The code that operators have pinned. */
+  readonly implementations: LedgerFacts['implementations']
 }
+
+/** What the content of a store tells. */
+export type StoreContent = Pick<StoreChecked, 'allowlist' | 'admissionEnabled' | 'implementations'>
 
 /** The store, and what it is compared with; absent what is not known. */
 export interface StoreToCheck {
@@ -51,7 +56,10 @@ export async function checkStore(machine: Machine, store: StoreToCheck): Promise
   const { folder, config } = store
   const allowlist = config.admission.allowlist
   const findings: Finding[] = []
-  const found: StoreChecked = { findings, allowlist, holder: undefined, admissionEnabled: true }
+  const found: StoreChecked = {
+    ...{ findings, allowlist, holder: undefined, admissionEnabled: true },
+    implementations: new Map(),
+  }
   let holder: LockHolder | undefined
   try {
     const state = await probeFolder(folder, machine.files.list)
@@ -63,7 +71,7 @@ export async function checkStore(machine: Machine, store: StoreToCheck): Promise
     await requireLocalDisk(folder)
     const space = spaceFindings(folder, await freeBytes(folder))
     if (state.kind === 'new') {
-      const detail = `${folder} does not exist yet and can be made`
+      const detail = `${folder} does not exist yet and can be created`
       return { ...found, findings: [pass('store', detail), ...space] }
     }
     findings.push(...space, ...(await tokenFindings(machine, folder)))
@@ -80,7 +88,7 @@ async function contentOf(
   machine: Machine,
   store: StoreToCheck,
   findings: Finding[],
-): Promise<Pick<StoreChecked, 'allowlist' | 'admissionEnabled'>> {
+): Promise<StoreContent> {
   const { folder, config, genesisHash } = store
   // A reader is content with less than a writer.
   await readFormat(machine.files, folder, storeLog.format, 'write')
@@ -101,8 +109,15 @@ async function contentOf(
     findings.push(pass('store_chain', detail))
   }
   findings.push(...(await privacy(folder)), ...(await stateFindings(ledger, store)))
-  return { allowlist: [...ledger.allowlist], admissionEnabled: ledger.admissionSwitch }
+  return contentIn(ledger)
 }
+
+/** Of an open ledger, which may be closed since. */
+export const contentIn = (ledger: Ledger): StoreContent => ({
+  allowlist: [...ledger.allowlist],
+  admissionEnabled: ledger.admissionSwitch,
+  implementations: ledger.implementations,
+})
 
 /**
  * With less than this a gateway takes nothing: it probes with that much before it writes again
@@ -113,7 +128,7 @@ const leastFreeBytes = 1024 * 1024
 /** Nothing where there is enough room on the disk of the store, or where it is not known. */
 export function spaceFindings(store: string, free: number | undefined): readonly Finding[] {
   if (free === undefined || free >= leastFreeBytes) return []
-  const fix = 'make room there, or set store to a folder on another disk'
+  const fix = 'free some space there, or set store to a folder on another disk'
   return [fail('disk', `the disk of ${store} is full: ${free} bytes are left`, fix)]
 }
 
@@ -134,7 +149,7 @@ function holderFindings(holder: LockHolder | undefined): readonly Finding[] {
   const who = `process ${holder.pid} on ${holder.host}`
   if (holder.state === 'alive')
     return [note('store_holder', `${holderText(holder)} has the store open now`)]
-  const detail = `whether ${who} still has the store open cannot be told`
+  const detail = `${who} may still have the store open`
   const fix = 'make sure that that process is gone: `proposer serve` says how its lock is released'
   return [warn('store_holder', detail, fix)]
 }
@@ -180,13 +195,13 @@ async function privacy(store: string): Promise<readonly Finding[]> {
   const mode = await permissionsOf(store)
   return mode === undefined || (mode & 0o077) === 0
     ? []
-    : [warn('store', `others may look into ${store}`, `chmod 700 ${store}`)]
+    : [warn('store', `other users can read ${store}`, `chmod 700 ${store}`)]
 }
 
 /** The finding that an error of ours amounts to; another one is thrown. */
 export function storeFault(error: unknown): Finding {
   if (!(error instanceof ProposerError)) throw error
   const { code, detail, meta } = error
-  const fix = meta.hint ?? 'look at the folder that store names in gateway.json'
+  const fix = meta.hint ?? 'check the folder that store names in gateway.json'
   return fail(code === 'store_other_chain' ? 'store_chain' : 'store', detail, fix)
 }

@@ -14,6 +14,12 @@ import {
   whitelistAbi,
   witnessTypeString,
 } from '../chain/contracts.js'
+import {
+  changedText,
+  type Implementation,
+  implementationOf,
+  oracleVersion,
+} from '../chain/implementations.js'
 import { lowercase, readContract } from '../chain/reading.js'
 import type { Trust } from '../client/trust/trust.js'
 import { type Chain, ChainError } from '../ports.js'
@@ -29,6 +35,7 @@ type TrustId =
   | 'oracle'
   | 'requester'
   | 'token'
+  | 'implementation'
 
 /** Several findings of one id differ in `name`. Who asks knows the fix. */
 export interface TrustFinding extends Finding {
@@ -56,7 +63,7 @@ export async function verifyTrust(chain: Chain, trust: Trust): Promise<readonly 
   // On another chain the same addresses mean nothing: what they hold there is not worth telling.
   if (!same.ok) return [sameChain]
   const head = await chain.block('latest')
-  if (!head) throw new ChainError('unavailable', 'the node knows no latest block')
+  if (!head) throw new ChainError('unavailable', 'the node has no latest block')
   const reading = { chain, at: head.number }
   const contracts: readonly (readonly [string, Address])[] = [
     ['permit2', trust.permit2],
@@ -74,13 +81,20 @@ export async function verifyTrust(chain: Chain, trust: Trust): Promise<readonly 
   const answers = await Promise.all([
     ...(answering(trust.signed_proposer) ? proposerChecks(reading, trust) : []),
     ...(answering(trust.permit2) ? [permit2Check(reading, trust)] : []),
-    ...trust.oracles.filter(answering).map((oracle) => oracleCheck(reading, oracle)),
+    ...trust.oracles
+      .filter(answering)
+      .flatMap((oracle) => [oracleCheck(reading, oracle), versionCheck(reading, oracle)]),
     ...trust.requesters
       .filter(({ address }) => answering(address))
       .flatMap((requester) =>
         requesterCheck(reading, trust, requester, trust.oracles.filter(answering)),
       ),
     ...trust.tokens.filter(answering).map((token) => tokenCheck(reading, token)),
+    ...contracts
+      .filter(([name, address]) => answering(address) && isWatched(name, address, trust))
+      .map(([name, address]) =>
+        implementationCheck(reading, name, address, trust.implementations?.[address]),
+      ),
   ])
   return [sameChain, ...code, ...answers]
 }
@@ -148,6 +162,36 @@ function oracleCheck({ chain, at }: Reading, oracle: Address): Promise<TrustFind
       await readContract(chain, at, oracle, oracleAbi, 'defaultProposerWhitelist', []),
     )
     return { ok: (await chain.code(list, at)) !== '0x', detail: list }
+  })
+}
+
+/** What an upgrade may bring: version 3 lets rewards and bonds change while a request is open. */
+function versionCheck({ chain, at }: Reading, oracle: Address): Promise<TrustFinding> {
+  return answerCheck('oracle', `oracle ${oracle} version`, async () => ({
+    ok: true,
+    detail: `managed oracle, version ${await oracleVersion(chain, oracle, at)}`,
+  }))
+}
+
+/** Oracles and tokens always, any other contract where its code is pinned. */
+const isWatched = (name: string, address: Address, { implementations }: Trust): boolean =>
+  name === 'oracle' || name === 'token' || implementations?.[address] !== undefined
+
+/** A proxy may run other code than when it was pinned (domain §10). */
+function implementationCheck(
+  { chain, at }: Reading,
+  name: string,
+  address: Address,
+  pinned: Implementation | undefined,
+): Promise<TrustFinding> {
+  return answerCheck('implementation', `${name} ${address} implementation`, async () => {
+    const now = await implementationOf(chain, address, at)
+    const { implementation, code_hash } = now
+    if (pinned === undefined)
+      return { ok: true, detail: `runs ${implementation}, code hash ${code_hash}; not pinned` }
+    return implementation === pinned.implementation && code_hash === pinned.code_hash
+      ? { ok: true, detail: `runs ${implementation}, as pinned` }
+      : { ok: false, detail: changedText({ address, pinned, now }) }
   })
 }
 

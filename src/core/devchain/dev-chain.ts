@@ -3,18 +3,16 @@
  * questions (contract §6 `serve --dev`, `devchain`; §8).
  */
 
-import { chmod, writeFile } from 'node:fs/promises'
-import { join } from 'node:path'
 import { maxUint256 } from 'viem'
 import { multicallAddress } from '../chain/aggregate.js'
 import { yesOrNoQuery } from '../chain/contracts.js'
-import { systemFiles } from '../io/files.js'
+import { type Implementations, implementationsOf } from '../chain/implementations.js'
 import type { Hex } from '../ports.js'
 import { UsageError } from '../protocol/errors.js'
 import type { Address } from '../protocol/schema.js'
 import { startAnvil } from './dev-anvil.js'
+import { artifact } from './dev-artifacts.js'
 import {
-  artifact,
   callData,
   contractOf,
   type DevAccount,
@@ -25,7 +23,13 @@ import {
   devAddresses,
   devBondRaw,
   devFinalFeeRaw,
+  devRewardRaw,
   devRpc,
+  type OracleVersion,
+  oracleContracts,
+  oracleVersion,
+  placedAt,
+  placing,
   transactionParams,
 } from './dev-contracts.js'
 import { blockHashContract, boundHistory, statesKept } from './dev-history.js'
@@ -46,6 +50,7 @@ export interface DevTrust {
   readonly requesters: readonly { readonly address: Address; readonly kind: 'uma-ctf-adapter' }[]
   readonly tokens: readonly Address[]
   readonly slugs: Readonly<Record<string, Hex>>
+  readonly implementations: Implementations
 }
 
 /** The `dev` object of the ready line (contract §6). */
@@ -66,6 +71,8 @@ export interface DevChainOptions {
   readonly questions?: number
   /** Accounts of role `proposer`: 4 unless given. */
   readonly proposers?: number
+  /** Version of its oracle: `v2` or `v3`; unless given PROPOSER_DEV_ORACLE, else `v2`. */
+  readonly oracle?: string
 }
 
 export interface DevChain {
@@ -105,6 +112,7 @@ export async function startDevChain(options: DevChainOptions = {}): Promise<DevC
   const chainId = options.chainId ?? 31337
   const questionCount = wholeNumber('questions', options.questions ?? 12, 0, 10_000)
   const proposerCount = wholeNumber('proposers', options.proposers ?? 4, 1, 100)
+  const oracle = oracleVersion(options.oracle)
   const beganSeconds = Math.floor(Date.now() / 1000) - headStartSeconds
   const anvil = await startAnvil(options.port ?? 0, [
     ...['--chain-id', `${chainId}`, '--block-time', '1', '--slots-in-an-epoch', '1'],
@@ -115,8 +123,9 @@ export async function startDevChain(options: DevChainOptions = {}): Promise<DevC
   try {
     const rpc = devRpc(anvil.rpcUrl)
     const accounts = devAccounts(proposerCount)
-    const questions = await setUp(rpc, accounts, questionCount)
-    const description = describe(anvil.rpcUrl, chainId, accounts, questions)
+    const questions = await setUp(rpc, accounts, questionCount, oracle)
+    const implementations = await readImplementations(rpc)
+    const description = describe(anvil.rpcUrl, chainId, accounts, questions, implementations)
     void boundHistory(rpc, anvil.ended)
     const { rpcUrl, pid, ended, stop } = anvil
     return { rpcUrl, chainId, pid, description, ended, stop }
@@ -150,6 +159,7 @@ function describe(
   chainId: number,
   accounts: readonly DevAccount[],
   questions: readonly DevQuestion[],
+  implementations: Implementations,
 ): DevDescription {
   return {
     rpc_url: rpcUrl,
@@ -162,27 +172,38 @@ function describe(
       requesters: [{ address: devAddresses.adapter, kind: 'uma-ctf-adapter' }],
       tokens: [devAddresses.token],
       slugs: Object.fromEntries(questions.map(({ slug, question_id }) => [slug, question_id])),
+      implementations,
     },
     accounts,
     questions,
   }
 }
 
+/** What oracle and token run, for the pins. */
+const readImplementations = (rpc: DevRpc): Promise<Implementations> =>
+  implementationsOf(
+    {
+      code: (address) => rpc.request('eth_getCode', [address, 'latest']),
+      storage: (address, slot) => rpc.request('eth_getStorageAt', [address, slot, 'latest']),
+    },
+    [devAddresses.oracle, devAddresses.token],
+    'latest',
+  )
+
 /** Places code, then sets everything up in one block and lets two more finalize it. */
 async function setUp(
   rpc: DevRpc,
   accounts: readonly DevAccount[],
   questionCount: number,
+  oracle: OracleVersion,
 ): Promise<DevQuestion[]> {
   await rpc.batch([
     { method: 'anvil_setLoggingEnabled', params: [false] },
     // As on most chains. Nobody is told: who reads much finds it there.
     { method: 'anvil_setCode', params: [multicallAddress, artifact('Multicall3').code] },
     { method: 'anvil_setCode', params: [blockHashContract, '0x00'] },
-    ...Object.entries(devAddresses).map(([name, address]) => ({
-      method: 'anvil_setCode',
-      params: [address, contractOf(name as keyof typeof devAddresses).artifact.code],
-    })),
+    ...contractNames.flatMap((name) => placing(contractOf(name))),
+    ...placing(placedAt(oracleContracts[oracle], devAddresses.oracle)),
     ...accounts.flatMap(({ address }) => [
       { method: 'anvil_setBalance', params: [address, `0x${(10_000n * 10n ** 18n).toString(16)}`] },
       { method: 'anvil_impersonateAccount', params: [address] },
@@ -200,6 +221,11 @@ async function setUp(
   await rpc.request('anvil_setTime', [Math.floor(Date.now() / 1000)])
   return readQuestions(rpc)
 }
+
+/** All but the oracle, which has versions. */
+const contractNames = Object.keys(devAddresses).filter(
+  (name) => name !== 'oracle',
+) as readonly (keyof typeof devAddresses)[]
 
 /** Of all accounts but the executor: it pays gas only (domain §1). */
 const holders = (accounts: readonly DevAccount[]) =>
@@ -224,7 +250,8 @@ function setUpTransactions(
   questionCount: number,
 ): DevTransaction[] {
   const admin = devAccount('admin').address
-  const { permit2, token, oracle, signedProposer, adapter, proposers, requesters } = devAddresses
+  const { permit2, token, oracle, signedProposer, adapter, registry, proposers, requesters } =
+    devAddresses
   const fundsRaw = 1_000_000_000_000n + 2n * (devBondRaw + devFinalFeeRaw) * BigInt(questionCount)
   const byAdmin: readonly (readonly [keyof typeof devAddresses, string, ...unknown[]])[] = [
     ['token', 'setUp', admin],
@@ -248,6 +275,11 @@ function setUpTransactions(
     ['proposers', 'addToWhitelist', devAccount('rival').address],
     ['proposers', 'transferOwnership', signedProposer],
     ...holders(accounts).map(({ address }) => ['token', 'mint', address, fundsRaw] as const),
+    // Who pays rewards: of questions, of rounds that the administrator opens, and of raised ones.
+    ['token', 'mint', registry, fundsRaw],
+    ['token', 'mint', admin, fundsRaw],
+    ['token', 'approve', adapter, maxUint256],
+    ['token', 'approve', oracle, maxUint256],
   ]
   return [
     ...byAdmin.map(([to, name, ...args]) => call(admin, to, name, args)),
@@ -264,7 +296,7 @@ function askTransactions(questionCount: number): DevTransaction[] {
   return chunks(questions, questionsPerTransaction).map((some) => {
     const slugs = some.map(({ slug }) => slug)
     const texts = some.map(({ text }) => textBytes(text))
-    return call(admin, 'registry', 'ask', [slugs, texts, devBondRaw], 40_000_000n)
+    return call(admin, 'registry', 'ask', [slugs, texts, devBondRaw, devRewardRaw], 40_000_000n)
   })
 }
 
@@ -326,53 +358,4 @@ async function readQuestions(rpc: DevRpc): Promise<DevQuestion[]> {
     }
   }
   return questions
-}
-
-/**
- * Writes what a gateway and a client need to work with this chain into a folder (0700), made if
- * missing. The files are gateway.json, trust.json, questions.json, executor.key and proposer-1.key
- * and on (0600). Paths within are relative (contract §7). The files it wrote, by name.
- */
-export async function writeDevFolder(
-  folder: string,
-  description: DevDescription,
-): Promise<readonly string[]> {
-  const { trust, accounts } = description
-  const { slugs: _, ...contracts } = trust
-  const proposers = accounts.filter(({ role }) => role === 'proposer')
-  const gateway = {
-    store: './gateway-store',
-    chain: {
-      id: contracts.chain_id,
-      rpc_urls: [description.rpc_url],
-      permit2: contracts.permit2,
-      signed_proposer: contracts.signed_proposer,
-      oracles: contracts.oracles,
-      requesters: contracts.requesters,
-      tokens: contracts.tokens,
-    },
-    questions: './questions.json',
-    slugs: { source: 'registry' },
-    admission: { enabled: true, allowlist: proposers.map(({ address }) => address) },
-    executor: { enabled: true, key_file: './executor.key' },
-  }
-  const json = (value: unknown): string => `${JSON.stringify(value, null, 2)}\n`
-  const ids = description.questions.map(({ question_id, slug }) => ({ question_id, slug }))
-  const key = (name: string, { private_key }: DevAccount) => [name, `${private_key}\n`] as const
-  const files = [
-    ['gateway.json', json(gateway)] as const,
-    ['trust.json', json(trust)] as const,
-    ['questions.json', json(ids)] as const,
-    ...accounts.filter(({ role }) => role === 'executor').map((one) => key('executor.key', one)),
-    ...proposers.map((one, index) => key(`proposer-${index + 1}.key`, one)),
-  ]
-  await systemFiles.makeDir(folder)
-  await chmod(folder, 0o700)
-  for (const [name, text] of files) {
-    const path = join(folder, name)
-    await writeFile(path, text, { mode: 0o600 })
-    // The mode above is only for a new file.
-    await chmod(path, 0o600)
-  }
-  return files.map(([name]) => name)
 }

@@ -4,31 +4,18 @@
  * they are printed and published. Source: contract §8, domain §2–§5.
  */
 
-import { readFileSync } from 'node:fs'
-import { dirname, join } from 'node:path'
+import { AsyncLocalStorage } from 'node:async_hooks'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { fileURLToPath } from 'node:url'
-import {
-  type Abi,
-  decodeErrorResult,
-  decodeFunctionResult,
-  encodeFunctionData,
-  keccak256,
-  stringToHex,
-} from 'viem'
+import { decodeFunctionResult, encodeFunctionData, keccak256, stringToHex } from 'viem'
 import { privateKeyToAddress } from 'viem/accounts'
-import { canonicalPermit2 } from '../chain/contracts.js'
-import { decodeRevert } from '../chain/reverts.js'
-import type { Hex } from '../ports.js'
+import { canonicalPermit2, implementationSlot } from '../chain/contracts.js'
+import type { Fetch, Hex } from '../ports.js'
 import { UnavailableError, UsageError } from '../protocol/errors.js'
+import { networkFault } from '../protocol/network-words.js'
 import type { Address } from '../protocol/schema.js'
 import { lowercase } from '../protocol/words.js'
-
-export interface Artifact {
-  readonly abi: Abi
-  /** Runtime code. */
-  readonly code: Hex
-}
+import { type Artifact, artifact } from './dev-artifacts.js'
+import { reasonOf, refusalHint } from './dev-refusals.js'
 
 export type DevRole = 'admin' | 'executor' | 'proposer' | 'disputer' | 'rival' | 'outsider'
 
@@ -82,56 +69,81 @@ export const devContracts: Readonly<Record<keyof typeof devAddresses, string>> =
 }
 
 /**
- * Raw token units, six decimals: the usual bond of a question and the final fee on top (domain §4).
+ * Where the code behind the proxies lies, by contract: the token's, and that of both versions of
+ * the oracle (domain §10).
  */
-export const devBondRaw = 500_000_000n
-export const devFinalFeeRaw = 250_000_000n
-
-let loaded: Readonly<Record<string, Artifact>> | undefined
-
-/**
- * A compiled contract of `fixtures/contracts`, by name. Throws UsageError `dev_chain_failed` where
- * the package lacks it.
- */
-export function artifact(name: string): Artifact {
-  loaded ??= readArtifacts()
-  const found = loaded[name]
-  if (found === undefined)
-    throw new UsageError('dev_chain_failed', `The package has no compiled contract ${name}.`)
-  return found
+export const devImplementations: Readonly<Record<string, Address>> = {
+  Token: placed('token implementation'),
+  ManagedOracle: placed('oracle implementation v2'),
+  ManagedOracleV3: placed('oracle implementation v3'),
 }
 
-/** Sources lie three folders below the package's root, the built program one: look upwards. */
-function readArtifacts(): Readonly<Record<string, Artifact>> {
-  let folder = dirname(fileURLToPath(import.meta.url))
-  for (let up = 0; up < 5; up += 1) {
-    try {
-      const text = readFileSync(join(folder, 'fixtures', 'contracts', 'artifacts.json'), 'utf8')
-      return (JSON.parse(text) as { contracts: Record<string, Artifact> }).contracts
-    } catch (error) {
-      if ((error as NodeJS.ErrnoException).code !== 'ENOENT') throw error
-      folder = dirname(folder)
-    }
-  }
-  throw new UsageError('dev_chain_failed', 'The package lacks fixtures/contracts/artifacts.json.', {
-    hint: 'reinstall the package',
+/** Versions of the oracle that a dev chain can have, by the contract of each. */
+export const oracleContracts = { v2: 'ManagedOracle', v3: 'ManagedOracleV3' } as const
+export type OracleVersion = keyof typeof oracleContracts
+
+/**
+ * The version of that name; without one that of PROPOSER_DEV_ORACLE, else `v2`. Throws UsageError
+ * `invalid_option`.
+ */
+export function oracleVersion(given?: string): OracleVersion {
+  const name = given ?? process.env.PROPOSER_DEV_ORACLE ?? 'v2'
+  const known = Object.keys(oracleContracts) as OracleVersion[]
+  const version = known.find((one) => one === name)
+  if (version !== undefined) return version
+  throw new UsageError('invalid_option', `the oracle's version must be v2 or v3, not ${name}.`, {
+    hint: 'give --oracle v2 or v3; without it PROPOSER_DEV_ORACLE counts',
   })
 }
 
+/**
+ * Raw token units, six decimals: the usual reward and bond of a question, and the final fee on top
+ * of the bond (domain §4, §10).
+ */
+export const devRewardRaw = 5_000_000n
+export const devBondRaw = 500_000_000n
+export const devFinalFeeRaw = 250_000_000n
+
 /** A contract at an address. */
 export interface Placed {
+  readonly name: string
   readonly address: Address
   readonly artifact: Artifact
 }
 
 /** The named contract of `fixtures/contracts` at an address. Errors: as `artifact`. */
 export function placedAt(name: string, address: Address): Placed {
-  return { address, artifact: artifact(name) }
+  return { name, address, artifact: artifact(name) }
 }
 
 /** A contract of the dev chain. Errors: as `artifact`. */
 export const contractOf = (name: keyof typeof devAddresses): Placed =>
   placedAt(devContracts[name], devAddresses[name])
+
+interface RpcCall {
+  readonly method: string
+  readonly params: readonly unknown[]
+}
+
+const setCode = (address: Address, { code }: Artifact): RpcCall => ({
+  method: 'anvil_setCode',
+  params: [address, code],
+})
+
+/**
+ * The calls that put a contract on the chain. Token and oracle become proxies in front of their
+ * implementation (ERC-1967).
+ */
+export function placing({ name, address, artifact: own }: Placed): readonly RpcCall[] {
+  const implementation = devImplementations[name]
+  if (implementation === undefined) return [setCode(address, own)]
+  const word = `0x${implementation.slice(2).padStart(64, '0')}`
+  return [
+    setCode(implementation, own),
+    setCode(address, artifact('Proxy')),
+    { method: 'anvil_setStorageAt', params: [address, implementationSlot, word] },
+  ]
+}
 
 /**
  * Encoded call of a function of a contract; throws viem's error where name or arguments do not fit
@@ -176,7 +188,7 @@ export interface DevReceipt {
 export interface DevRpc {
   request<Result>(method: string, params: readonly unknown[]): Promise<Result>
   /** One HTTP call; the results in order. Rejects with the first error among them. */
-  batch(calls: readonly { method: string; params: readonly unknown[] }[]): Promise<unknown[]>
+  batch(calls: readonly RpcCall[]): Promise<unknown[]>
   /** The decoded answer of a view function. */
   read<Result>(contract: Placed, functionName: string, args: readonly unknown[]): Promise<Result>
 }
@@ -187,13 +199,18 @@ interface RpcResponse {
   readonly error?: { readonly message: string; readonly data?: unknown }
 }
 
+/** What asks a dev chain within its `run`; elsewhere that is the global fetch. */
+export const devFetch = new AsyncLocalStorage<Fetch>()
+
 async function post(rpcUrl: string, body: readonly object[]): Promise<RpcResponse[]> {
   try {
     const headers = { 'content-type': 'application/json' }
     const init = { method: 'POST', headers, body: JSON.stringify(body) }
-    return (await (await fetch(rpcUrl, init)).json()) as RpcResponse[]
+    const ask = devFetch.getStore() ?? fetch
+    return (await (await ask(rpcUrl, init)).json()) as RpcResponse[]
   } catch (cause) {
-    throw new UnavailableError('dev_chain_unreachable', 'No dev chain answers at the RPC URL.', {
+    const detail = `dev chain ${new URL(rpcUrl).host}: ${networkFault(cause)}`
+    throw new UnavailableError('dev_chain_unreachable', detail, {
       hint: 'check --rpc-url, or start one with `proposer devchain`',
       cause,
     })
@@ -280,57 +297,6 @@ async function sendOne(rpc: DevRpc, transaction: DevTransaction, tries = 1): Pro
     })
   }
 }
-
-/** What to do where the contracts refuse a verb, by the name of the error. */
-const refusalHints: readonly (readonly [error: RegExp, hint: string])[] = [
-  [
-    /^RequestStateNotProposed\b/,
-    'nothing is proposed in this round: `proposer devchain propose <identifier> --outcome p2` does',
-  ],
-  [
-    /^RequestStateNotRequested\b/,
-    'the round takes no proposal any more: `proposer devchain dispute <identifier>` opens a new one',
-  ],
-  [
-    /^(Proposer|Sender)NotWhitelisted\b/,
-    'let others propose: `proposer devchain set-whitelist <identifier> default`',
-  ],
-  [
-    /^(BondBelowMinimumBond|BondExceedsMaximumBond|ZeroBondNotAllowed)\b/,
-    'give a bond from 100000000 to 100000000000 raw units',
-  ],
-  [/^Flagged\b/, 'it is flagged: `proposer devchain unflag <identifier>` takes that back'],
-  [/^NotFlagged\b/, 'it is not flagged: there is nothing to take back'],
-  [
-    /^(Resolved|RequestStateNotInvalid)\b/,
-    'it is over: open another question with `proposer devchain ask`',
-  ],
-  [/slug taken/, 'choose another slug, or leave it out for the next example'],
-  [/^(Initialized|AncillaryDataTooLong)\b/, 'give another --text'],
-  [
-    /^ERC20InsufficientBalance\b/,
-    'give the account tokens with `proposer devchain fund <address>`',
-  ],
-]
-
-/**
- * The adapter has errors that no proposal can meet, so that the catalogue of reverts does without
- * them.
- */
-function reasonOf(data: Hex): string {
-  const { name, text } = decodeRevert(data)
-  if (name !== 'unknown') return text
-  try {
-    return `${decodeErrorResult({ abi: artifact('CtfAdapter').abi, data }).errorName}()`
-  } catch {
-    // Not the adapter's either: the raw data says all there is.
-    return text
-  }
-}
-
-const refusalHint = (reason: string): string =>
-  refusalHints.find(([error]) => error.test(reason))?.[1] ??
-  'the question is in another state than this needs: `proposer reconcile` with its id shows which; or open a new one with `proposer devchain ask`'
 
 /**
  * Blocks come every second; ten of them without our transaction mean that the chain is not mining.

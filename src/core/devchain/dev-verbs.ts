@@ -14,12 +14,15 @@ import { type DevQuestion, textBytes } from './dev-chain.js'
 import {
   callData,
   contractOf,
+  type DevReceipt,
   type DevRole,
   type DevRpc,
   devAccount,
   devAddresses,
   devBondRaw,
+  devRewardRaw,
   devRpc,
+  type Placed,
   sendAsDev,
 } from './dev-contracts.js'
 import { exampleQuestion, listedOutcomes } from './dev-questions.js'
@@ -35,14 +38,19 @@ export interface DevRound {
 
 type ContractKey = Parameters<typeof contractOf>[0]
 
-interface Found {
+/** A question, and one of its rounds: the current one unless another was looked for. */
+export interface Found {
   readonly rpc: DevRpc
   readonly questionId: Hex
   readonly timestamp: bigint
   readonly ancillaryData: Hex
+  readonly creator: Address
+  readonly paused: boolean
+  readonly resolved: boolean
 }
 
-async function connect(rpcUrl: string): Promise<DevRpc> {
+/** Errors: see above. */
+export async function connect(rpcUrl: string): Promise<DevRpc> {
   const rpc = devRpc(rpcUrl)
   const code = await rpc.request<Hex>('eth_getCode', [devAddresses.registry, 'latest'])
   if (code === contractOf('registry').artifact.code) return rpc
@@ -53,7 +61,8 @@ async function connect(rpcUrl: string): Promise<DevRpc> {
   )
 }
 
-async function find(rpcUrl: string, identifier: string): Promise<Found> {
+/** The question by slug or id, in its current round. Errors: see above. */
+export async function find(rpcUrl: string, identifier: string): Promise<Found> {
   const rpc = await connect(rpcUrl)
   const questionId = isQuestionId(identifier)
     ? identifier
@@ -65,12 +74,26 @@ async function find(rpcUrl: string, identifier: string): Promise<Found> {
   })
 }
 
-async function readQuestion(rpc: DevRpc, questionId: Hex): Promise<Found> {
-  const { requestTimestamp, ancillaryData } = await rpc.read<{
-    requestTimestamp: bigint
-    ancillaryData: Hex
-  }>(contractOf('adapter'), 'getQuestion', [questionId])
-  return { rpc, questionId, timestamp: requestTimestamp, ancillaryData }
+/** A question as its adapter shows it now; without text where there is none. */
+export async function readQuestion(rpc: DevRpc, questionId: Hex): Promise<Found> {
+  const { requestTimestamp, ...question } = await rpc.read<
+    Omit<Found, 'rpc' | 'questionId' | 'timestamp'> & { requestTimestamp: bigint }
+  >(contractOf('adapter'), 'getQuestion', [questionId])
+  return { ...question, rpc, questionId, timestamp: requestTimestamp }
+}
+
+/** Sends one call of a contract from an account of the node's; its receipt. */
+export async function sendFrom(
+  rpc: DevRpc,
+  from: Address,
+  contract: Placed,
+  name: string,
+  args: readonly unknown[],
+): Promise<DevReceipt> {
+  const call = { from, to: contract.address, data: callData(contract, name, args) }
+  const [receipt] = await sendAsDev(rpc, [call])
+  if (receipt === undefined) throw new RangeError('no receipt for a transaction')
+  return receipt
 }
 
 const send = (
@@ -79,14 +102,10 @@ const send = (
   to: ContractKey,
   name: string,
   args: readonly unknown[],
-) => {
-  const contract = contractOf(to)
-  const data = callData(contract, name, args)
-  return sendAsDev(rpc, [{ from: devAccount(role).address, to: contract.address, data }])
-}
+) => sendFrom(rpc, devAccount(role).address, contractOf(to), name, args)
 
 /** The request that the oracle knows a round by. */
-const requestOf = ({ timestamp, ancillaryData }: Found) => [
+export const requestOf = ({ timestamp, ancillaryData }: Found) => [
   devAddresses.adapter,
   yesOrNoQuery,
   timestamp,
@@ -107,7 +126,8 @@ async function act(
   return roundOf(await readQuestion(found.rpc, found.questionId))
 }
 
-async function roundOf(found: Found): Promise<DevRound> {
+/** The round as the oracle has it. */
+export async function roundOf(found: Found): Promise<DevRound> {
   const { rpc, questionId, timestamp } = found
   const state = await rpc.read<bigint>(contractOf('oracle'), 'getState', requestOf(found))
   return { question_id: questionId, timestamp: String(timestamp), state: Number(state) }
@@ -130,7 +150,7 @@ export async function askDevQuestion(
   const registry = contractOf('registry')
   const example = exampleQuestion(Number(await rpc.read<bigint>(registry, 'count', [])))
   const { slug, text, bondRaw } = { ...example, bondRaw: devBondRaw, ...question }
-  await send(rpc, 'admin', 'registry', 'ask', [[slug], [textBytes(text)], bondRaw])
+  await send(rpc, 'admin', 'registry', 'ask', [[slug], [textBytes(text)], bondRaw, devRewardRaw])
   const question_id = await rpc.read<Hex>(registry, 'questionOf', [slug])
   return { question_id, slug, outcomes: listedOutcomes(text) }
 }

@@ -1,5 +1,6 @@
 /** What is wrong with a gateway.json, said by way of its schema. */
 import * as z from 'zod'
+import { isMistyped } from '../protocol/address.js'
 import { didYouMean, nearest } from '../protocol/guess.js'
 
 /** What is wrong, and the part of the file that it is about, as far as it is there. */
@@ -38,6 +39,8 @@ function valueFault(schema: z.ZodType, issue: z.core.$ZodIssue, raw: unknown): s
     (value, part) => (isRecord(value) ? value[String(part)] : undefined),
     raw,
   )
+  if (isMistyped(given))
+    return `${key} has a wrong checksum (EIP-55): a character is mistyped, copy the address again`
   const own: unknown = issue.code === 'custom' ? issue.params?.expected : undefined
   const expected =
     typeof own === 'string' ? own : (describe(schema, issue.path) ?? 'of the documented form')
@@ -75,6 +78,7 @@ function schemasAlong(schema: z.ZodType, keys: readonly PropertyKey[]): readonly
   for (const key of keys) {
     const inner = bare(along.at(-1))
     if (inner instanceof z.ZodArray) along.push(inner.element)
+    else if (inner instanceof z.ZodRecord) along.push(inner.valueType)
     else if (inner instanceof z.ZodObject && Object.hasOwn(inner.shape, key))
       along.push((inner.shape as Record<PropertyKey, unknown>)[key])
     else if (inner instanceof z.ZodDiscriminatedUnion) {

@@ -7,7 +7,7 @@ import { builtInProfile, profileNames } from '../chain/profiles.js'
 import { type Contracts, requesterKinds } from '../chain/round.js'
 import { lowercaseAddresses } from '../protocol/address.js'
 import { UsageError } from '../protocol/errors.js'
-import { Address as AddressText, NonzeroAddress } from '../protocol/schema.js'
+import { Address as AddressText, Bytes32, NonzeroAddress } from '../protocol/schema.js'
 import { isStorePlace } from '../protocol/url-secrets.js'
 import { type ConfigFault, faultsOf, isRecord } from './config-faults.js'
 import { parseCidr } from './front/client-address.js'
@@ -53,6 +53,20 @@ const ChainContent = z.strictObject({
     .min(1)
     .refine(unique)
     .describe('a list of at least one token address (EIP-55 or lowercase), none twice'),
+  implementations: z
+    .record(
+      address,
+      z.strictObject({
+        implementation: address.describe('the address of the code that the contract runs'),
+        code_hash: z
+          .string()
+          .pipe(Bytes32)
+          .meta({ pattern: '^0x[0-9a-f]{64}$' })
+          .describe('keccak256 of that code, 0x and 64 lowercase hex digits'),
+      }),
+    )
+    .optional()
+    .describe('{"0x…": {"implementation", "code_hash"}}, for each contract the code that it runs'),
   confirmations: z
     .union([z.literal('finalized'), z.int().min(0).max(100_000)])
     .default('finalized')

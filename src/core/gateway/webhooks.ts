@@ -2,7 +2,13 @@
 import * as z from 'zod'
 
 /** What a receiver can be told of. */
-export const webhookEvents = ['not_ready', 'ready', 'low_balance', 'candidate_failed'] as const
+export const webhookEvents = [
+  'not_ready',
+  'ready',
+  'low_balance',
+  'candidate_failed',
+  'disputed',
+] as const
 export type WebhookEvent = (typeof webhookEvents)[number]
 
 const mostWebhooks = 8

@@ -48,7 +48,7 @@ export function createActivity(clock: Pick<Clock, 'nowMs' | 'monotonicMs'>): Act
       else add(status >= 500 ? 'failed' : status >= 400 ? 'refused' : 'fine')
     },
     noteChange(line) {
-      if (line.event === 'candidate.received') add('admitted')
+      if (line.event === 'candidate.received' && line.elsewhere !== true) add('admitted')
       changes = [...changes.slice(1 - changesKept), { atMs: clock.nowMs(), line }]
     },
     lastMinute() {

@@ -25,7 +25,13 @@ export interface LoadedConfig {
 /** Where a store lies: in a folder of one gateway, or in a database that several share. */
 export type StorePlace =
   | { readonly kind: 'folder'; readonly folder: string }
-  | { readonly kind: 'database'; readonly url: string }
+  | { readonly kind: 'database'; readonly url: string; readonly isFromVariable?: true }
+
+/** What to tell of a store that the configuration does not name; `undefined` of any other. */
+export const storeNote = ({ place }: Pick<LoadedConfig, 'place'>): string | undefined =>
+  place.kind === 'database' && place.isFromVariable
+    ? 'the store is the database that PROPOSER_STORE_URL_FILE names; `store` and `store_file` of gateway.json are not used'
+    : undefined
 
 /** What command line flags change of a configuration. */
 export interface ConfigChanges {
@@ -52,28 +58,40 @@ export async function readConfigFile(
 }
 
 /**
- * Reads gateway.json. Throws UsageError naming the file and the key; `store_url_file_*` for a file
+ * Reads gateway.json. A variable that names the store outranks it. Throws UsageError naming the file and the key; `store_url_file_*` for a file
  * with the store's URL that cannot be read, or that others may read.
  */
 export async function loadConfig(machine: FileAccess, path: string): Promise<LoadedConfig> {
-  const { raw, named } = await readConfigFile(machine, path)
-  const config = parseConfig(raw, path, named)
-  const folder = dirname(resolve(machine.cwd, path))
-  return { config, folder, path, place: await placeOf(machine, config, folder) }
+  const parsed = await parsedFile(machine, path)
+  return { ...parsed, place: await placeOf(machine, parsed.config, parsed.folder) }
 }
 
-/** What gateway.json, --set, --port and --host come to. Throws UsageError naming file and key. */
+async function parsedFile(machine: FileAccess, path: string): Promise<Omit<LoadedConfig, 'place'>> {
+  const { raw, named } = await readConfigFile(machine, path)
+  return {
+    config: parseConfig(raw, path, named),
+    folder: dirname(resolve(machine.cwd, path)),
+    path,
+  }
+}
+
+/**
+ * What gateway.json, --set, --port and --host come to; a store in --set outranks the variable.
+ * Throws UsageError naming file and key.
+ */
 export async function configure(
   machine: FileAccess,
   path: string,
   { assignments, host, port }: ConfigChanges,
 ): Promise<LoadedConfig> {
-  const loaded = await loadConfig(machine, path)
+  const loaded = await parsedFile(machine, path)
   const set = assignments.length === 0 ? loaded.config : applySet(loaded.config, ...assignments)
   const listen = { host: host ?? set.listen.host, port: port ?? set.listen.port }
   const admin = port === 0 ? { ...set.admin, port } : set.admin
   const metrics = port === 0 ? set.metrics && { ...set.metrics, port } : set.metrics
-  const place = await placeOf(machine, set, loaded.folder)
+  const isSet = assignments.some((one) => /^store(_file)?=/.test(one))
+  const files = isSet ? { ...machine, storeUrlFile: undefined } : machine
+  const place = await placeOf(files, set, loaded.folder)
   return { ...loaded, place, config: { ...set, listen, admin, ...(metrics && { metrics }) } }
 }
 
@@ -109,17 +127,14 @@ async function placeOf(
   { store, store_file: file }: GatewayConfig,
   folder: string,
 ): Promise<StorePlace> {
-  if (named !== undefined) return databaseIn(resolve(cwd, named))
-  if (file !== undefined) return databaseIn(resolve(folder, file))
+  if (named !== undefined)
+    return { kind: 'database', url: await readStoreUrl(resolve(cwd, named)), isFromVariable: true }
+  if (file !== undefined)
+    return { kind: 'database', url: await readStoreUrl(resolve(folder, file)) }
   return isDatabaseUrl(store)
     ? { kind: 'database', url: store }
     : { kind: 'folder', folder: resolve(folder, store) }
 }
-
-const databaseIn = async (file: string): Promise<StorePlace> => ({
-  kind: 'database',
-  url: await readStoreUrl(file),
-})
 
 /** The store's folder. Throws UsageError `shared_store` for a store in a database. */
 export function storeFolder({ place }: Pick<LoadedConfig, 'place'>): string {

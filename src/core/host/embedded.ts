@@ -68,7 +68,7 @@ async function passwordOf(name: string, file: string | undefined): Promise<strin
   if (file !== undefined) return readPasswordFile(file)
   throw new UsageError(
     'password_needed',
-    `Password of the executor ${name} is needed, and there is no terminal to ask on`,
+    `Password of the executor ${name} is required, and there is no terminal to prompt on`,
     { hint: 'give executorPasswordFile' },
   )
 }

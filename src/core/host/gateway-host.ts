@@ -35,6 +35,7 @@ import {
   settingsOf,
 } from './config-file.js'
 import { type ExecutorKeySource, executorSigner } from './executor-key.js'
+import { type FollowedStakes, followStakes } from './followed-stakes.js'
 import { createHealth, nodesOf } from './health.js'
 import {
   type HeldStore,
@@ -73,6 +74,7 @@ export interface HostedGateway {
   vitals(): Vitals
   /** The newest candidates from now on, until they are stopped. */
   followRecent(): Recent
+  readonly onDispute: FollowedStakes['onDispute']
   /** Looks for changes without an event, of nodes and readiness; to be called every second. */
   look(): void
   readonly store: Pick<HeldStore, 'name' | 'bytes' | 'cluster'>
@@ -111,9 +113,12 @@ export const openHostedGateway = (
     const registered = slugsOf(entries)
     const view = createChainView({ clock, chain }, contracts, ledger, {
       maxHeadAgeSeconds: config.chain.max_head_age_seconds,
+      implementations: config.chain.implementations,
       entries,
     })
     closers.add(view.stop)
+    const stakes = followStakes(ledger, view, contracts, options.onObservation ?? (() => undefined))
+    closers.add(stakes.stop)
     const execution = store.execution((leading, fence) =>
       createPipeline({
         ports: { clock, random },
@@ -149,6 +154,7 @@ export const openHostedGateway = (
       following,
       heads: view.heads,
       questions: view.counts,
+      code: view.code,
       readings,
       executor: signer?.address,
       nodes,
@@ -169,6 +175,7 @@ export const openHostedGateway = (
       executor: signer?.address,
       broken,
       vitals: signs.now,
+      onDispute: stakes.onDispute,
       followRecent: () => followRecent(ledger, clock, (id) => knownQuestion(config, view, id)),
       look: () => signs.look(gateway.readiness()),
       store: { name: store.name, bytes: store.bytes, cluster: store.cluster },
@@ -278,6 +285,7 @@ const openForLooking = (
     const ports = { clock, chain: aggregating(chain, yieldToEvents) }
     const view = createChainView(ports, configuredContracts(config), ledger, {
       maxHeadAgeSeconds: config.chain.max_head_age_seconds,
+      implementations: config.chain.implementations,
       entries,
     })
     const named = await namedView(machine, config, slugsOf(entries), view)
@@ -341,10 +349,11 @@ export async function genesisOf(
   }
 }
 
-/** The view serves what operators decide, through whichever gateway they did. */
+/** The view serves, and compares with, what operators decide, through whichever gateway they did. */
 const followRegistry = (ledger: Ledger, view: LiveView, registered: Set<string>) =>
   ledger.onChange((events) => {
     for (const event of events) {
+      if (event.kind === 'implementation.set') view.pinned()
       if (event.kind !== 'question.set' && event.kind !== 'question.removed') continue
       const id = event.kind === 'question.set' ? event.entry.questionId : event.questionId
       const slug = view.entry(id)?.slug

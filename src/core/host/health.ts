@@ -6,6 +6,7 @@
 import { feesFor } from '../gateway/executor/transaction.js'
 import type { Ledger } from '../gateway/ledger/ledger.js'
 import type { LedgerHealth } from '../gateway/status/health.js'
+import type { CodeWatch } from '../gateway/view/code-watch.js'
 import type { Heads } from '../gateway/view/state.js'
 import type { NodeHealth, RpcChain } from '../io/rpc/rpc.js'
 import type { Chain, Clock } from '../ports.js'
@@ -27,6 +28,7 @@ export interface HealthParts {
   readonly following: LedgerHealth
   readonly heads: () => Heads | undefined
   readonly questions: () => Vitals['questions']
+  readonly code: () => Readonly<Pick<CodeWatch, 'changed' | 'versions'>>
   readonly readings: ChainReadings
   readonly executor: Address | undefined
   readonly nodes: () => readonly NodeHealth[]
@@ -40,7 +42,7 @@ export interface HealthParts {
 export interface Health {
   now(): Vitals
   /**
-   * Looks at nodes, lease and readiness, to be called every second or so: a change of theirs
+   * Looks at nodes, code, lease and readiness, to be called every second or so: a change of theirs
    * becomes a line of the state log.
    */
   look(reasons: readonly string[]): void
@@ -67,6 +69,7 @@ export function createHealth(parts: HealthParts): Health {
   >()
   let wasReady: boolean | undefined
   let led: number | undefined
+  const lookAtCode = codeTeller(parts)
 
   const nodes = (): readonly NodeVitals[] =>
     parts.nodes().map(({ index, state, headNumber, requests }) => {
@@ -124,6 +127,10 @@ export function createHealth(parts: HealthParts): Health {
         },
         nodes: nodes(),
         questions: parts.questions(),
+        code: {
+          changed: parts.code().changed.length,
+          oracles: [...parts.code().versions].map(([address, version]) => ({ address, version })),
+        },
         executor: executor === undefined ? undefined : executorNow(executor),
         store: { isFull: ledger.isFull, isFailed: ledger.failed !== undefined },
         cluster: parts.cluster?.(),
@@ -132,6 +139,7 @@ export function createHealth(parts: HealthParts): Health {
     },
     look(reasons) {
       nodes()
+      lookAtCode()
       const leads = parts.ledEpoch?.()
       if (leads !== undefined && leads !== led)
         parts.onState?.({ event: 'lease.taken', epoch: leads })
@@ -145,5 +153,21 @@ export function createHealth(parts: HealthParts): Health {
         parts.onState?.({ event: isReady ? 'ready' : 'not_ready', reasons: reasons.length })
       wasReady = isReady
     },
+  }
+}
+
+/** Tells one line for each contract that runs other code, and for each other code. */
+function codeTeller({ code, onState }: Pick<HealthParts, 'code' | 'onState'>): () => void {
+  let told = new Set<string>()
+  return () => {
+    const before = told
+    told = new Set()
+    for (const { address, pinned, now } of code().changed) {
+      const key = `${address} ${now.implementation} ${now.code_hash}`
+      told.add(key)
+      if (before.has(key)) continue
+      const runs = { pinned: pinned.implementation, runs: now.implementation }
+      onState?.({ event: 'implementation.changed', contract: address, ...runs })
+    }
   }
 }

@@ -21,6 +21,7 @@ const chainMethods = [
   'call',
   'logs',
   'code',
+  'storage',
   'balance',
   'transactionCount',
   'estimateGas',

@@ -3,10 +3,16 @@
  * command holds itself (contract §6).
  */
 import { aggregating } from '../chain/aggregate.js'
+import { implementationsOf } from '../chain/implementations.js'
 import { createRoundReader, type RegistryEntry, type RoundReader } from '../chain/questions.js'
 import { configuredContracts } from '../gateway/config.js'
 import type { OpenStore } from '../gateway/ledger/open-store.js'
-import { createOperatorService, type OperatorService } from '../gateway/operator/service.js'
+import {
+  createOperatorService,
+  type OperatorParts,
+  type OperatorService,
+} from '../gateway/operator/service.js'
+import { pinsOf, watchedOf } from '../gateway/view/code-watch.js'
 import type { LiveView } from '../gateway/view/view.js'
 import { yieldToEvents } from '../io/serving/load.js'
 import { type Chain, ChainError, type Machine } from '../ports.js'
@@ -36,6 +42,7 @@ export const operatorServiceOfView = (
         throw new ChainError('unavailable', fault ?? 'the chain has not been read yet')
       return { rounds: view.rounds, head }
     },
+    code: async () => ({ pins: view.pins(), now: await view.codeNow() }),
   })
 
 /** Without a gateway: the configured nodes are asked, and only where a question needs it. */
@@ -45,15 +52,16 @@ export function operatorServiceOfChain(
   { config }: LoadedConfig,
   open: () => Promise<Chain>,
 ): OperatorService {
+  const { ledger } = store
   const begin = async () => {
     const chain = await open()
     const id = await chain.chainId()
     if (id !== config.chain.id)
       throw new ChainError('unavailable', `the node is on chain ${id}, not on ${config.chain.id}`)
     const head = await chain.block('latest')
-    if (head === null) throw new ChainError('unavailable', 'the node knows no latest block')
+    if (head === null) throw new ChainError('unavailable', 'the node has no latest block')
     const rounds = createRoundReader(aggregating(chain, yieldToEvents), configuredContracts(config))
-    return { rounds, head: head.number }
+    return { chain, rounds, head: head.number }
   }
   let begun: ReturnType<typeof begin> | undefined
   return operatorServiceOn(machine, store, {
@@ -61,27 +69,41 @@ export function operatorServiceOfChain(
       begun ??= begin()
       return begun
     },
+    async code() {
+      begun ??= begin()
+      const { chain, head } = await begun
+      const pins = pinsOf({ implementations: config.chain.implementations ?? {}, ledger })
+      const watched = watchedOf(configuredContracts(config), pins)
+      return { pins, now: await implementationsOf(chain, watched, head) }
+    },
   })
 }
 
 function operatorServiceOn(
   { clock }: Machine,
   { ledger, compact, configured, bytes }: Served,
-  { roundsAt }: { roundsAt(): Promise<{ readonly rounds: RoundReader; readonly head: bigint }> },
+  asked: Pick<OperatorParts, 'code'> & {
+    roundsAt(): Promise<{ readonly rounds: RoundReader; readonly head: bigint }>
+  },
 ): OperatorService {
+  const from = async <T>(what: string, ask: () => Promise<T>): Promise<T> => {
+    try {
+      return await ask()
+    } catch (error) {
+      if (error instanceof ChainError) throw chainSilent(what, error)
+      throw error
+    }
+  }
   return createOperatorService({
     clock,
     ledger,
     configured,
-    async isKnown(entry) {
-      try {
-        const { rounds, head } = await roundsAt()
+    isKnown: (entry) =>
+      from('the question', async () => {
+        const { rounds, head } = await asked.roundsAt()
         return (await rounds.read(entry.questionId, entry, head)) !== undefined
-      } catch (error) {
-        if (error instanceof ChainError) throw chainSilent(error)
-        throw error
-      }
-    },
+      }),
+    code: () => from('the contracts', asked.code),
     async compact(keepSinceMs) {
       const before = await bytes()
       await compact(keepSinceMs)
@@ -90,10 +112,10 @@ function operatorServiceOn(
   })
 }
 
-const chainSilent = (cause: ChainError) =>
+const chainSilent = (what: string, cause: ChainError) =>
   new UnavailableError(
     'state_unavailable',
-    `the chain cannot be asked about the question now: ${cause.message}`,
+    `the chain cannot be asked about ${what} now: ${cause.message}`,
     {
       httpStatus: 503,
       cause,

@@ -55,7 +55,7 @@ function figures(
   nowMs: number,
   { url, reasons, gauges, vitals, lastMinute }: StatusSnapshot,
 ) {
-  const { oldestSeconds, head, questions, store, cluster } = vitals
+  const { oldestSeconds, head, questions, code, store, cluster } = vitals
   const { limitItems, perClientLimitItems, spentItems, endsInMs, clients } = gauges.budget
   const stage = (name: QueueStage) => ({
     count: gauges.queue[name],
@@ -89,6 +89,8 @@ function figures(
       max_head_age_seconds: chain.max_head_age_seconds,
       questions_known: questions.known,
       questions_due: questions.due,
+      changed_contracts: code.changed,
+      oracles: code.oracles,
     },
     nodes: vitals.nodes.map(({ node, isHealthy, headNumber, headAgeSeconds, requests }) => ({
       node,

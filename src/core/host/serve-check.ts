@@ -23,6 +23,7 @@ import {
   pastedCommand,
   readConfigFile,
   registryOf,
+  storeNote,
 } from './config-file.js'
 import { type ExecutorKeySource, namedKey, signerOfFile, signerOfKeystore } from './executor-key.js'
 import { webhooksOf } from './webhooks.js'
@@ -80,7 +81,7 @@ const checks: readonly Check<Facts>[] = [
               database: await machine.edges.database(place.url),
             })
       if (read === undefined) return []
-      const contracts = await checkContracts(read, config, facts.store.allowlist)
+      const contracts = await checkContracts(read, config, facts.store)
       return executor === undefined
         ? contracts
         : [...contracts, ...(await checkExecutor(read, config, executor))]
@@ -123,6 +124,7 @@ export async function checkGateway(
   const addresses = requesters.map(({ address }) => address)
   return [
     pass('config', `${path} is a configuration${of}`),
+    ...[storeNote(loaded) ?? []].flat().map((detail) => note('store_place', detail)),
     ...unconfirmedAmong(profile, addresses).map((detail) => note('profile', detail)),
     ...(await runChecks(checks, { machine, loaded, options })),
   ]
@@ -165,8 +167,8 @@ async function checkSlugs({ machine, loaded }: Facts): Promise<readonly Finding[
   } catch (error) {
     if (!(error instanceof SlugLookUpError)) throw error
     const fix =
-      'look at slugs.url and the network; question ids and the slugs of the questions file go on working'
-    return [warn('slugs', `slugs.url cannot be asked: ${error.message}`, fix)]
+      'check slugs.url and the network; question ids and the slugs of the questions file keep working'
+    return [warn('slugs', `slugs.url: ${error.message}`, fix)]
   }
 }
 

@@ -47,6 +47,9 @@ const Status = z.object({
     head_age_seconds: Count,
     questions_known: z.number(),
     questions_due: z.number(),
+    // A gateway of an earlier version tells neither.
+    changed_contracts: z._default(z.number(), 0),
+    oracles: z._default(z.array(z.object({ address: z.string(), version: z.number() })), []),
   }),
   nodes: z.array(
     z.object({ node: z.number(), healthy: z.boolean(), head: Digits, head_age_seconds: Count }),
@@ -113,6 +116,13 @@ export function readStatusDocument(document: unknown, nowMs: number): StatusSnap
         requests: { answered: 0, unanswered: 0 },
       })),
       questions: { known: chain.questions_known, due: chain.questions_due },
+      code: {
+        changed: chain.changed_contracts,
+        oracles: chain.oracles.map(({ address, version }) => ({
+          address: address as Hex,
+          version: version === 3 ? 3 : 2,
+        })),
+      },
       executor:
         executor === null
           ? undefined

@@ -16,6 +16,7 @@ import { withoutNodeWords } from '../protocol/node-words.js'
 import { pick } from '../protocol/pick.js'
 import { enoughProposals, fewProposals, type Observation } from '../protocol/vitals.js'
 import type { LoadedConfig } from './config-file.js'
+import type { DisputeNews } from './followed-stakes.js'
 import type { HostedGateway } from './gateway-host.js'
 
 /** A receiver, and the secret that its calls are signed with. */
@@ -60,7 +61,10 @@ export interface WebhookParts {
   readonly tryMs?: number
 }
 
-type Told = Pick<HostedGateway, 'gateway' | 'ledger' | 'view' | 'vitals' | 'executor'> & {
+type Told = Pick<
+  HostedGateway,
+  'gateway' | 'ledger' | 'view' | 'vitals' | 'executor' | 'onDispute'
+> & {
   readonly store: Pick<HostedGateway['store'], 'cluster'>
 }
 
@@ -96,6 +100,9 @@ export function tellWebhooks(
       if (event.kind === 'candidate.progress' && event.progress.status === 'failed' && speaks())
         tell(failureOf(hosted, event.id, event.progress.failure.code))
   })
+  const undispute = hosted.onDispute((dispute) => {
+    if (speaks()) tell(disputeOf(hosted, dispute))
+  })
   const readiness = watchReadiness(parts.machine.clock.monotonicMs, tell)
   const balance = watchBalance(hosted, tell)
   const timer = setInterval(() => {
@@ -105,17 +112,16 @@ export function tellWebhooks(
   return () => {
     clearInterval(timer)
     unfollow()
+    undispute()
     stopping.abort()
   }
 }
 
-const failureOf = ({ ledger, view }: Told, id: string, code: string): Happening => ({
+const failureOf = (hosted: Told, id: string, code: string): Happening => ({
   event: 'candidate_failed',
   text: `candidate ${id} failed: ${code}`,
   async facts() {
-    const candidate = await ledger.get(id)
-    if (candidate === undefined) throw new RangeError(`no candidate ${id}`)
-    const row = candidateRow(candidate, view.entry(candidate.round.questionId)?.slug)
+    const row = await rowOf(hosted, id)
     return {
       candidate: {
         ...pick(row, 'candidate_id', 'question_id', 'slug', 'proposer', 'outcome', 'received_at'),
@@ -125,6 +131,32 @@ const failureOf = ({ ledger, view }: Told, id: string, code: string): Happening 
     }
   },
 })
+
+const disputeOf = (hosted: Told, { candidateId, news }: DisputeNews): Happening => ({
+  event: 'disputed',
+  text: `the proposal of candidate ${candidateId} was disputed by ${news.disputer}`,
+  async facts() {
+    const row = await rowOf(hosted, candidateId)
+    return {
+      candidate: {
+        ...pick(row, 'candidate_id', 'question_id', 'slug', 'proposer', 'outcome', 'received_at'),
+        ...pick(row, 'round', 'transaction_hash', 'proposal_event_index'),
+      },
+      dispute: {
+        disputer: news.disputer,
+        block_number: String(news.block),
+        transaction_hash: news.transaction,
+        event_index: news.index,
+      },
+    }
+  },
+})
+
+async function rowOf({ ledger, view }: Told, id: string) {
+  const candidate = await ledger.get(id)
+  if (candidate === undefined) throw new RangeError(`no candidate ${id}`)
+  return candidateRow(candidate, view.entry(candidate.round.questionId)?.slug)
+}
 
 /** Tells when readiness changes, and once of a start that leads to none. */
 function watchReadiness(monotonicMs: () => number, tell: (happening: Happening) => void) {

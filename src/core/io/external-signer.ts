@@ -6,9 +6,10 @@
 
 import { Agent, fetch } from 'undici'
 import * as z from 'zod/mini'
-import type { Signer } from '../ports.js'
+import type { Fetch, Signer } from '../ports.js'
 import { jsonOf, readCapped } from '../protocol/capped.js'
 import { UnavailableError, UsageError } from '../protocol/errors.js'
+import { networkFault } from '../protocol/network-words.js'
 import { safeText } from '../protocol/node-words.js'
 import { mayBePlain } from '../protocol/plain-http.js'
 import type { Address } from '../protocol/schema.js'
@@ -31,6 +32,8 @@ export interface OutsideWalletOptions {
   readonly allowHttp?: readonly string[] | undefined
   /** Called when the wallet is asked to sign. */
   readonly onAsk?: () => void
+  /** Wraps what goes to the wallet, such as to show it. */
+  readonly traced?: ((fetch: Fetch) => Fetch) | undefined
 }
 
 /** An 8,192-byte signature is 16 KiB of hex. */
@@ -59,12 +62,15 @@ const listingMethods = ['eth_accounts', 'account_list'] as const
  */
 export function openOutsideWallet(url: string, options: OutsideWalletOptions = {}): OutsideWallet {
   const target = requireSignerUrl(url, options.allowHttp)
-  const { timeoutMs = 60_000, signal, onAsk } = options
+  const { timeoutMs = 60_000, signal, onAsk, traced = (same) => same } = options
   const agent = new Agent({
     connect: { timeout: 5_000 },
     headersTimeout: timeoutMs,
     bodyTimeout: timeoutMs,
   })
+  const send = traced((input, init) =>
+    fetch(String(input), { ...(init as object), dispatcher: agent }),
+  )
   // A wallet, or what stands before it, may repeat the key in its address (R5).
   const conceal = concealing([target])
 
@@ -72,16 +78,15 @@ export function openOutsideWallet(url: string, options: OutsideWalletOptions = {
   const ask = async (method: string, params: readonly unknown[]) => {
     const overdue = AbortSignal.timeout(timeoutMs)
     try {
-      const response = await fetch(target, {
+      const response = await send(target, {
         method: 'POST',
         headers: { 'content-type': 'application/json', accept: 'application/json' },
         body: JSON.stringify({ jsonrpc: '2.0', id: 1, method, params }),
-        dispatcher: agent,
         redirect: 'error',
         signal: signal === undefined ? overdue : AbortSignal.any([signal, overdue]),
       })
       const text = await readCapped(response.body, maxResponseBytes)
-      if (text === undefined) throw invalid('its answer is longer than any signature')
+      if (text === undefined) throw invalid('its response is longer than any signature')
       return resultOf(text, conceal)
     } catch (error) {
       if (signal?.aborted === true) throw signal.reason
@@ -97,7 +102,7 @@ export function openOutsideWallet(url: string, options: OutsideWalletOptions = {
         const found = await ask(method, [])
         if (found === undefined) continue
         const list = Accounts.safeParse(found.result)
-        if (!list.success) throw invalid('its list of accounts is none')
+        if (!list.success) throw invalid('its list of accounts is invalid')
         return list.data.map(lowercase)
       }
       return []
@@ -117,11 +122,11 @@ export function openOutsideWallet(url: string, options: OutsideWalletOptions = {
           const found = await ask(method, [address, asText ? JSON.stringify(typedData) : typedData])
           if (found === undefined) continue
           if (typeof found.result === 'string') return found.result
-          throw invalid('its answer holds no signature')
+          throw invalid('its response holds no signature')
         }
         throw new UsageError(
           'signer_refused',
-          'the wallet knows none of the methods that sign typed data',
+          'the wallet supports no method that signs typed data',
           'use --typed-data and --signature with a wallet that cannot be asked',
         )
       },
@@ -133,7 +138,7 @@ export function openOutsideWallet(url: string, options: OutsideWalletOptions = {
 /** `undefined` where the wallet does not know the method. */
 function resultOf(text: string, conceal: Conceal): { readonly result: unknown } | undefined {
   const reply = Reply.safeParse(jsonOf(text))
-  if (!reply.success) throw invalid('its answer is no JSON-RPC')
+  if (!reply.success) throw invalid('its response is not JSON-RPC')
   const { result, error } = reply.data
   if (!error) return { result }
   const words = safeText(error.message ?? '', conceal)
@@ -141,8 +146,8 @@ function resultOf(text: string, conceal: Conceal): { readonly result: unknown } 
   if (error.code === -32601 || unknown.test(words)) return undefined
   throw new UsageError(
     'signer_refused',
-    `the wallet does not sign: ${words === '' ? `code ${error.code}` : words}`,
-    "agree in the wallet, and check that it holds the proposer's account; then retry",
+    `the wallet refused to sign: ${words === '' ? `code ${error.code}` : words}`,
+    "approve in the wallet, and check that it holds the proposer's account; then retry",
   )
 }
 
@@ -174,8 +179,8 @@ const invalid = (why: string) =>
 const timedOut = (timeoutMs: number) =>
   new UnavailableError(
     'signer_timed_out',
-    `the wallet did not answer within ${Math.ceil(timeoutMs / 1_000)} s; it may sign yet`,
-    'look at the wallet: it may be waiting for you. Then retry: it asks for the same document',
+    `the wallet did not respond within ${Math.ceil(timeoutMs / 1_000)} s; it may still sign`,
+    'check the wallet: it may be waiting for you. Then retry: it is asked for the same document',
   )
 
 /** Failures before the wallet can have seen the call (robustness §6, Definite), TLS's among them. */
@@ -186,16 +191,15 @@ function unreachable(error: unknown): UnavailableError {
   const cause = error instanceof Error && error.cause !== undefined ? error.cause : error
   const name =
     typeof cause === 'object' && cause !== null && 'code' in cause ? String(cause.code) : ''
-  const code = name === '' ? '' : ` (${safeText(name)})`
   if (beforeConnect.test(name))
     return new UnavailableError(
       'signer_unreachable',
-      `the wallet behind --signer cannot be reached${code}`,
+      `the wallet behind --signer: ${networkFault(error)}`,
       'start the wallet, and check the address',
     )
   return new UnavailableError(
     'signer_lost',
-    `the connection to the wallet broke before it answered${code}; it may sign yet`,
-    'look at the wallet, then retry: it asks for the same document',
+    `the connection to the wallet broke before it responded (${networkFault(error)}); it may still sign`,
+    'check the wallet, then retry: it is asked for the same document',
   )
 }

@@ -6,9 +6,9 @@ import {
   type Markets,
   type SlugLookUp,
   SlugLookUpError,
-  TransportError,
 } from '../ports.js'
 import { jsonOf, readCapped } from '../protocol/capped.js'
+import { networkFault } from '../protocol/network-words.js'
 import { lowercase } from '../protocol/words.js'
 
 /** A market is some ten kilobytes, with all its events some hundred. */
@@ -31,6 +31,9 @@ const MaybeText = z.pipe(
   z.transform((text) => text || undefined),
 )
 
+/** What is only looked at: of another shape it counts as left out. */
+const Odd = <T extends z.ZodMiniType>(shape: T) => z.catch(z.optional(shape), undefined)
+
 /** The little of a market that matters here; everything else may be as it likes. */
 const GammaMarket = z.object({
   slug: z.string(),
@@ -41,6 +44,9 @@ const GammaMarket = z.object({
   endDate: MaybeText,
   umaResolutionStatus: MaybeText,
   umaResolutionStatuses: MaybeText,
+  closed: Odd(z.boolean()),
+  gameStartTime: Odd(z.string()),
+  outcomePrices: Odd(z.union([z.string(), z.array(z.unknown())])),
 })
 const GammaList = z.array(z.unknown())
 const GammaEvent = z.object({ markets: GammaList })
@@ -93,6 +99,23 @@ export function gammaMarkets(fetch: Fetch, url: string): Markets {
       const markets = list.data.flatMap((one) => marketOf(one) ?? [])
       return { markets, isLast: list.data.length < limit }
     },
+    async byQuestions(questionIds, signal) {
+      const asked = questionIds.map((id): [string, string] => ['question_ids', id])
+      const found = await Promise.all(
+        // Gamma leaves closed ones out unless they are asked for, and then it has no others.
+        [false, true].map(async (closed) => {
+          const query = new URLSearchParams([...asked, ['limit', String(questionIds.length)]])
+          if (closed) query.set('closed', 'true')
+          const text = await textAt(fetch, `${base}/markets?${query}`, signal, maxListBytes)
+          const list = GammaList.safeParse(text === undefined ? undefined : jsonOf(text))
+          if (!list.success) throw new SlugLookUpError('the answer is not a list of markets')
+          return list.data.flatMap((one) => marketOf(one) ?? [])
+        }),
+      )
+      return found
+        .flat()
+        .filter(({ questionId: id }) => id !== undefined && questionIds.includes(id))
+    },
   }
 }
 
@@ -101,6 +124,7 @@ function marketOf(json: unknown): Market | undefined {
   const market = GammaMarket.safeParse(json)
   if (!market.success) return undefined
   const { slug, question, negRisk, questionID, negRiskRequestID, endDate, ...status } = market.data
+  const { closed, gameStartTime, outcomePrices } = market.data
   const statuses = z.array(z.string()).safeParse(jsonOf(status.umaResolutionStatuses ?? ''))
   return {
     slug,
@@ -109,7 +133,28 @@ function marketOf(json: unknown): Market | undefined {
     endsAt: endDate,
     status: status.umaResolutionStatus,
     statuses: statuses.success ? statuses.data : [],
+    closed,
+    gameStartsAt: instantOf(gameStartTime),
+    prices: pricesOf(outcomePrices),
   }
+}
+
+/** `2025-10-24 23:00:00+00`, as a database writes it, in the form of all other times. */
+function instantOf(text: string | undefined): string | undefined {
+  const ms = Date.parse((text ?? '').replace(' ', 'T').replace(/([+-]\d\d)$/, '$1:00'))
+  return Number.isNaN(ms) ? undefined : new Date(ms).toISOString()
+}
+
+/** Of the two outcomes the first is p2 (domain §5.3). A list inside a string, or a list. */
+function pricesOf(given: string | readonly unknown[] | undefined): Market['prices'] {
+  const list = typeof given === 'string' ? jsonOf(given) : given
+  if (!Array.isArray(list) || list.length !== 2) return undefined
+  const [p2 = Number.NaN, p1 = Number.NaN] = list.map((one) =>
+    typeof one === 'number' || (typeof one === 'string' && one.trim() !== '')
+      ? Number(one)
+      : Number.NaN,
+  )
+  return p1 >= 0 && p1 <= 1 && p2 >= 0 && p2 <= 1 ? { p2, p1 } : undefined
 }
 
 /** `undefined` for 404. */
@@ -129,22 +174,20 @@ async function textAt(
     if (status === 200) {
       const text = await readCapped(body, maxBytes)
       if (text !== undefined) return text
-      throw new SlugLookUpError(`the answer is over ${maxBytes} bytes`)
+      throw new SlugLookUpError(`the response is over ${maxBytes} bytes`)
     }
     // The connection may be gone already, and nobody wants this body.
     body?.cancel().catch(() => undefined)
     if (status === 404) return undefined
     throw new SlugLookUpError(
-      `the answer has status ${status}`,
+      `status ${status}`,
       status === 429 ? retryAfterMs(headers) : undefined,
     )
   } catch (error) {
     if (error instanceof SlugLookUpError) throw error
-    if (signal.aborted) throw new SlugLookUpError('no answer came in time')
+    if (signal.aborted) throw new SlugLookUpError('timed out')
     // Whatever else breaks an exchange; its message may name the address (R5).
-    throw new SlugLookUpError(
-      `no answer came${error instanceof TransportError ? ` (${error.code})` : ''}`,
-    )
+    throw new SlugLookUpError(networkFault(error))
   }
 }
 

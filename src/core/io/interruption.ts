@@ -49,7 +49,7 @@ export function listenForEnd(process: NodeJS.Process): Interruption {
     controller.abort(
       new InterruptedError('interrupted', what, {
         retryable: true,
-        hint: 'rerun the command to go on',
+        hint: 'rerun the command to continue',
       }),
     )
   for (const name of ['SIGINT', 'SIGTERM'] as const) {

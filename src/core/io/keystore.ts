@@ -89,7 +89,7 @@ export async function createKeystore(
     throw new StorageError(
       'keystore_unusable',
       `the keystore ${path} cannot be written (${errorCode(cause) ?? 'unknown'})`,
-      { hint: 'check the rights and the free space of the home folder', cause },
+      { hint: 'check permissions and free space of the home folder', cause },
     )
   }
   return { name, address, path }

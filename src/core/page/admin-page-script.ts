@@ -116,7 +116,7 @@ function showCluster(cluster) {
   byId('cluster').hidden = byId('leads').hidden = !cluster
   if (!cluster) return
   const { leads, leader, epoch, lag_records: lag, gateways } = cluster
-  put(byId('leads'), leads ? 'leads' : leader === null ? 'nobody leads' : 'follows', 'badge ' + (leader === null ? 'bad' : ''))
+  put(byId('leads'), leads ? 'leads' : leader === null ? 'no leader' : 'follows', 'badge ' + (leader === null ? 'bad' : ''))
   put(byId('cluster-role'), leads ? 'leads' : 'follows')
   put(byId('cluster-leader'), leader === null ? 'nobody' : leads ? 'this one' : shortId(leader), leader === null ? 'bad-text' : '')
   put(byId('cluster-gateways'), String(gateways))

@@ -31,6 +31,10 @@ export function lowercased<T>(value: T): T | Address {
   return value === checksummed(address) ? address : value
 }
 
+/** Whether a value has the form of an address, and a checksum that is wrong. */
+export const isMistyped = (value: unknown): boolean =>
+  typeof value === 'string' && hasCapitals(value) && lowercased(value) === value
+
 /**
  * JSON that people write with every address in it, values and keys, in lowercase. What has a wrong
  * checksum stays, for a schema to refuse, or is told to `refuse` with its path.

@@ -31,6 +31,14 @@ export function namedQuestion(text: string): NamedQuestion | undefined {
   return kind === 'event' ? { identifier: slug, isEvent: second === undefined } : undefined
 }
 
+/** What to write instead of a text that names no question; capitals are the usual fault. */
+export function identifierHint(text: string): string {
+  const lower = text.trim().toLowerCase()
+  return namedQuestion(lower) === undefined
+    ? 'a question id is 0x and 64 lowercase hex digits; a slug has lowercase letters, digits and hyphens'
+    : `write it in lowercase: ${lower}`
+}
+
 /** The URL of an event's page. */
 export const eventUrl = (slug: string): string => `https://polymarket.com/event/${slug}`
 

@@ -43,6 +43,8 @@ export type Observation =
   | { readonly kind: 'signed'; readonly as: 'first' | 'fee_bump' | 'trim' | 'anew' | 'cancel' }
   /** An executor nonce came to its end in finalized state. */
   | { readonly kind: 'settled'; readonly end: 'executed' | 'reverted' | 'cancelled' | 'foreign' }
+  /** The oracle settled a proposal that this store has executed, in finalized state. */
+  | { readonly kind: 'stake'; readonly outcome: 'undisputed' | 'won' | 'lost' }
   | { readonly kind: 'synced'; readonly seconds: number }
   | { readonly kind: 'written'; readonly bytes: number }
   /** Of a store in a database: a group of records was committed, a charge of the rate limit. */
@@ -64,6 +66,10 @@ export interface StateLine {
   readonly event: string
   readonly candidate_id?: string
   readonly question_id?: Hex
+  /** A pinned contract, the implementation that is pinned, and the one that it runs. */
+  readonly contract?: Hex
+  readonly pinned?: Hex
+  readonly runs?: Hex
   readonly slot?: string
   readonly nonce?: number
   readonly hash?: Hex
@@ -79,6 +85,8 @@ export interface StateLine {
   /** Of a lease: the epoch that it began. */
   readonly epoch?: number
   readonly reasons?: number
+  /** Another gateway on the same store did it, and this one has read it. */
+  readonly elsewhere?: true
 }
 
 export interface NodeVitals {
@@ -146,6 +154,11 @@ export interface Vitals {
   readonly nodes: readonly NodeVitals[]
   /** Questions that the view holds, and those of them that wait to be read again. */
   readonly questions: { readonly known: number; readonly due: number }
+  /** Pinned contracts that run other code, and the version of each managed oracle that says so. */
+  readonly code: {
+    readonly changed: number
+    readonly oracles: readonly { readonly address: Hex; readonly version: 2 | 3 }[]
+  }
   /** Absent where the executor is switched off. */
   readonly executor: ExecutorVitals | undefined
   readonly store: { readonly isFull: boolean; readonly isFailed: boolean }

@@ -70,7 +70,7 @@ export async function recover(
   const mark = isStore ? await readHighWater(files, hash, folder) : undefined
   if (mark === 'unreadable')
     options.onNote?.(
-      `${joinPath(folder, highWaterName)} is not whole; it is written anew with the next record`,
+      `${joinPath(folder, highWaterName)} is incomplete; it is rewritten with the next record`,
     )
   const found = await readManifest(files, hash, folder)
   if (found === undefined && mark !== undefined)

@@ -73,6 +73,8 @@ async function told(chain: Chain, { method, params }: RpcCall): Promise<unknown>
     }
     case 'eth_getCode':
       return chain.code(first as Address, atOf(second) as 'latest')
+    case 'eth_getStorageAt':
+      return chain.storage(first as Address, second as Hex)
     case 'eth_getBalance':
       return quantity(await chain.balance(first as Address))
     case 'eth_getTransactionCount':

@@ -94,7 +94,7 @@ const heads: readonly Lie[] = [
     header,
     'no head',
     ifAt('latest', () => null),
-    /knows no latest block/,
+    /has no latest block/,
   ),
   about(
     header,

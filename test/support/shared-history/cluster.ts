@@ -6,11 +6,8 @@ import { copyFile, readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import pg from 'pg'
-import {
-  type DevChain,
-  startDevChain,
-  writeDevFolder,
-} from '../../../src/core/devchain/dev-chain.js'
+import { type DevChain, startDevChain } from '../../../src/core/devchain/dev-chain.js'
+import { writeDevFolder } from '../../../src/core/devchain/dev-folder.js'
 import { until } from '../postgres/folders.js'
 import { openPostgresProxy, type PostgresProxy } from '../postgres/proxy.js'
 import { freePort, type PostgresServer, startPostgres } from '../postgres/server.js'

@@ -245,6 +245,7 @@ export function createGatewayProcess(parts: GatewaySimParts): GatewayProcess {
       ledger,
       configured: entries,
       isKnown: async () => true,
+      code: async () => ({ pins: {}, now: {} }),
       compact: async (sinceMs) => {
         await compactLedger(log, fold.state, sinceMs)
         return { before: 0, after: 0 }

@@ -159,7 +159,7 @@ function reasonOf(decision: Extract<BudgetDecision, { kind: 'wait' }>): string {
 const overBudget = (items: number, limitItems: number) =>
   new UsageError(
     'batch_over_budget',
-    `a call of ${items} items never fits the gateway's budget of ${limitItems} in a window`,
+    `a call of ${items} items never fits the gateway's rate limit of ${limitItems} in a window`,
     { hint: `send at most ${limitItems} items in one call` },
   )
 

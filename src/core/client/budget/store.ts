@@ -99,7 +99,7 @@ export function openBudgetStore(
       if (number === 0) return { number, trail: [], state: undefined }
       try {
         const stored = decoded(await files.read(joinPath(folder, `s.${number}`)), hash)
-        if (stored === undefined) note('the shared budget state was damaged; it is learnt anew')
+        if (stored === undefined) note('the shared rate-limit state was damaged and is rebuilt')
         return { number, trail: stored?.trail ?? [], state: stored?.state }
       } catch (error) {
         // Removed meanwhile: there are higher ones.
@@ -179,7 +179,7 @@ export function openBudgetStore(
     const code = errorCode(error)
     if (code === undefined) throw error
     note(
-      `the shared budget state cannot be kept (${code}); other processes of this machine are not counted`,
+      `the shared rate-limit state cannot be written (${code}); other processes of this machine are not counted`,
     )
     alone ??= unknown()
     return alone

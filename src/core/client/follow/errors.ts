@@ -31,11 +31,11 @@ export function remedyOf(action: string, { journalId, questionId, proposer }: Fa
   const question = questionId ?? '<identifier>'
   const remedies: Readonly<Record<string, string>> = {
     none: 'nothing is left to do',
-    wait: 'wait, then look at the status again',
+    wait: 'wait, then check the status again',
     replay_same_payload: again,
     fund_wallet: `fund the wallet${proposer == null ? '' : ` ${proposer}`}, then ${again}`,
     approve_permit2: `let Permit2 move the token with \`proposer funds approve\`, then ${again}`,
-    sign_new_authorization: `sign anew with \`proposer submit ${question} --outcome <p1|p2|p3>\``,
+    sign_new_authorization: `sign again with \`proposer submit ${question} --outcome <answer>\``,
     wait_for_new_round: `wait for a new round; \`proposer reconcile ${question}\` shows the state`,
     contact_operator: 'contact the operator with the candidate id',
   }
@@ -111,7 +111,7 @@ function namesOf(waiting: readonly Waiting[]): string {
 
 function goOn(waiting: readonly Waiting[]): string {
   const ids = waiting.map(({ target }) => target.candidateId).join(' ')
-  return `go on with \`proposer poll ${waiting.length > namedCount ? '--all' : ids}\``
+  return `continue with \`proposer poll ${waiting.length > namedCount ? '--all' : ids}\``
 }
 
 /**
@@ -131,7 +131,7 @@ export function timedOut(waiting: readonly Waiting[], trouble: Trouble | undefin
   const what =
     waiting.length === 1
       ? `candidate ${namesOf(waiting)}`
-      : `${waiting.length} candidates are still on their way: ${namesOf(waiting)}`
+      : `${waiting.length} candidates are still in progress: ${namesOf(waiting)}`
   return new PendingError('still_pending', `the time limit was reached: ${what}${last}`, {
     hint: goOn(waiting),
     retryable: true,
@@ -143,11 +143,11 @@ export function interrupted(waiting: readonly Waiting[], reason: unknown): Propo
   const detail = reason instanceof ProposerError ? reason.detail : 'stopped while polling'
   if (waiting.length === 0)
     return new InterruptedError('interrupted', detail, {
-      hint: 'rerun the command to go on',
+      hint: 'rerun the command to continue',
       retryable: true,
     })
   const left = waiting.length === 1 ? '1 candidate is' : `${waiting.length} candidates are`
-  return new InterruptedError('interrupted', `${detail}: ${left} still on the way`, {
+  return new InterruptedError('interrupted', `${detail}: ${left} still in progress`, {
     hint: goOn(waiting),
     retryable: true,
   })

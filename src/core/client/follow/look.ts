@@ -81,7 +81,7 @@ async function byBatch(
     targets.map((one) => [one, itemReport(one, byId.get(one.candidateId.toLowerCase()))]),
   )
   if ([...reports.values()].some(({ kind }) => kind !== 'silence')) return { ...asked, reports }
-  const nothing = 'the gateway answered about none of the candidates it was asked for'
+  const nothing = 'the gateway returned none of the requested candidates'
   const { code = 'gateway_body', detail = nothing } = results[0]?.error ?? {}
   return { ...asked, trouble: { kind: 'uncertain', code, detail } }
 }
@@ -151,11 +151,11 @@ export async function statusOnce(
   if (batchRefused !== undefined)
     throw new UsageError(
       'question_unknown',
-      `the journal does not know the candidate ${target.candidateId}, and this gateway tells statuses by question only: ${batchRefused.detail}`,
+      `candidate ${target.candidateId} is not in the journal, and this gateway reports statuses by question only: ${batchRefused.detail}`,
       { hint: 'add --question <id>' },
     )
   if (found?.kind !== 'status')
-    throw new UnavailableError('no_status', 'the gateway told no status', {
+    throw new UnavailableError('no_status', 'the gateway returned no status', {
       hint: 'retry later',
     })
   await journalEnds(parts.journal, [found.status])

@@ -32,7 +32,7 @@ export function polled(
   if (reported.candidate_id.toLowerCase() !== candidateId.toLowerCase())
     throw new ConflictError(
       'candidate_mismatch',
-      `the gateway answered about candidate ${reported.candidate_id} instead of ${candidateId}`,
+      `the gateway returned candidate ${reported.candidate_id} instead of ${candidateId}`,
       { hint: 'do not trust this gateway until the operator has explained it' },
     )
   const isQuestionKnown = reported.question_id != null || !isQuestionId(identifier ?? '')

@@ -116,7 +116,7 @@ export async function classifyResponse<Value>(
   try {
     text = await readText(response, expected.capBytes)
   } catch (error) {
-    const detail = `the gateway's answer ${httpStatus} could not be read whole (${reasonOf(error)})`
+    const detail = `the gateway's response ${httpStatus} could not be read whole (${reasonOf(error)})`
     return { ...uncertain('gateway_body', ''), detail }
   }
   const json = parseJson(text, conceal)
@@ -130,7 +130,7 @@ export async function classifyResponse<Value>(
       return { rateLimit, ...classifyRefusal(httpStatus, refusal, retryAfterMs) }
     }
   }
-  return uncertain('gateway_body', ' with a body of another shape')
+  return uncertain('gateway_body', ' with an unexpected body')
 }
 
 /**
@@ -148,7 +148,7 @@ export function classifyFailure(error: unknown, signal: AbortSignal | undefined)
     const detail = 'the time limit was reached, or the call was stopped, before anything was sent'
     return { kind: 'deferred', code: 'not_sent', detail }
   }
-  const detail = `the exchange with the gateway failed (${reasonOf(error)})`
+  const detail = `the request to the gateway failed (${reasonOf(error)})`
   return { kind: 'uncertain', code: 'connection_lost', detail }
 }
 
@@ -183,7 +183,7 @@ export function answerError(
     hint:
       answer.kind === 'deferred'
         ? laterHint(code, retryAfterMs)
-        : 'nothing was admitted by this call; try again later',
+        : 'nothing was admitted by this call; retry later',
   })
 }
 
@@ -206,15 +206,15 @@ const refusalHints: Readonly<Record<string, string>> = {
   outcome_not_allowed: allowedAnswer,
   price_not_allowed: allowedAnswer,
   permit_amount_below_required_bond:
-    'sign anew: without --amount the bond of now is authorized, `proposer context <identifier>` shows it',
+    'sign again: without --amount the current bond is authorized, `proposer context <identifier>` shows it',
   permit_deadline_too_soon:
-    'sign anew with a later --deadline, or without one for an hour from now',
+    'sign again with a later --deadline, or without one for an hour from now',
 }
 
 /** What a refusal says of fields, for programs as it is and for people in the hint. */
 function faultsOf({ code, errors = [] }: Extract<Unaccepted, { kind: 'refused' }>) {
   const known = Object.hasOwn(refusalHints, code) ? refusalHints[code] : undefined
-  const hint = known ?? 'correct what the detail names, then try again'
+  const hint = known ?? 'correct what the detail names, then retry'
   if (errors.length === 0) return { hint }
   const named = errors
     .slice(0, shownFaults)

@@ -170,7 +170,7 @@ const questionPath = (identifier: string) => `/v1/proposals/${pathIdentifier(ide
 
 function checked(text: string, isOne: (text: string) => boolean, what: string): string {
   if (isOne(text)) return text
-  throw new UsageError('invalid_identifier', `the ${what} is malformed`, {
+  throw new UsageError('invalid_identifier', `the ${what} is invalid`, {
     hint: `give a canonical lowercase ${what}`,
   })
 }

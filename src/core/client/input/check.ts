@@ -161,7 +161,7 @@ function signerOf(source: BatchSource, row: IntentRow, own: Address | undefined)
     row,
     'wrong_signer',
     `the row is for proposer ${row.proposer}, the account is ${own}`,
-    "choose the proposer's own account with --account, one batch a proposer",
+    "choose that proposer's account with --account; one batch per proposer",
   )
 }
 

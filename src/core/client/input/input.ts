@@ -1,15 +1,17 @@
 /** Rows of a batch input as intents to sign or complete items to send (contract §6, Batch input). */
 
 import * as z from 'zod/mini'
+import type { Hex } from '../../ports.js'
 import { lowercased } from '../../protocol/address.js'
 import { UsageError } from '../../protocol/errors.js'
 import { readJson } from '../../protocol/json.js'
-import { namedQuestion } from '../../protocol/market-url.js'
+import { identifierHint, namedQuestion } from '../../protocol/market-url.js'
 import { keyNamed, wordFault } from '../../protocol/outcome-words.js'
 import { outcomeKeys, outcomeOf, priceOf } from '../../protocol/proposal.js'
 import {
   type Address,
   BatchItem,
+  Bytes32,
   ClientRef,
   Identifier,
   NonzeroAddress,
@@ -48,6 +50,8 @@ export interface IntentRow extends RowBase {
   readonly nonce?: bigint | undefined
   /** Unix seconds. */
   readonly deadlineSeconds?: bigint | undefined
+  /** Hash of the clarifications that whoever wrote the row has read (contract §9). */
+  readonly rulesSeen?: Hex | undefined
 }
 
 /** Signed elsewhere, or by `batch sign`: sent as it stands in the file. */
@@ -176,7 +180,7 @@ function fromSheet(source: BatchSource, row: SheetRow, told?: Told): BatchRow | 
 }
 
 const rowHint =
-  'a row is {identifier, outcome or proposed_price, client_ref?, proposer?, amount?, nonce?, deadline?}, or a signed batch item'
+  'a row is {identifier, outcome or proposed_price, client_ref?, proposer?, amount?, nonce?, deadline?, rules_seen?}, or a signed batch item'
 
 /** A decimal string, or a JSON number small enough to be exact. */
 const Whole = z.optional(
@@ -194,6 +198,7 @@ const IntentInput = z.strictObject({
   amount: Whole,
   nonce: Whole,
   deadline: Whole,
+  rules_seen: z.optional(Bytes32),
 })
 const intentFields = Object.keys(IntentInput.shape)
 const sheetFields = {
@@ -204,8 +209,10 @@ const sheetFields = {
 /** What is wrong with a field of an intent. */
 const fieldFaults: Readonly<Record<string, string>> = {
   identifier: 'identifier is neither a question id nor a slug nor a URL of Polymarket',
+  amount: 'amount is not raw units in digits, such as 750000000',
   client_ref: 'client_ref is not a text of at most 256 bytes without control characters',
   proposer: 'proposer is not an address, or its checksum (EIP-55) is wrong',
+  rules_seen: 'rules_seen is not the hash that `context` prints: 0x and 64 lowercase hex digits',
 }
 
 function rowOf(value: Fields, place: Place, text: string | undefined, fault: Fault): BatchRow {
@@ -225,9 +232,13 @@ function rowOf(value: Fields, place: Place, text: string | undefined, fault: Fau
       throw fault(`${short(other.keys[0] ?? '')} is not a field of a row`)
     const field = String(issues[0]?.path[0])
     if (field === 'outcome') throw fault('outcome is not a text')
-    throw fault(fieldFaults[field] ?? `${field} is not a whole number below 2^256 in digits`)
+    throw fault(
+      fieldFaults[field] ?? `${field} is not a whole number below 2^256 in digits`,
+      field === 'identifier' ? identifierHint(String(value.identifier)) : undefined,
+    )
   }
   const { identifier, client_ref: clientRef, proposer, amount, nonce, deadline } = parsed.data
+  const { rules_seen: rulesSeen } = parsed.data
   const whole = (digits: string | undefined) => (digits === undefined ? undefined : BigInt(digits))
   return {
     kind: 'intent',
@@ -240,6 +251,7 @@ function rowOf(value: Fields, place: Place, text: string | undefined, fault: Fau
     amountRaw: whole(amount),
     nonce: whole(nonce),
     deadlineSeconds: whole(deadline),
+    rulesSeen,
   }
 }
 
@@ -249,7 +261,9 @@ function outcomeIn(word: string | undefined, price: unknown, fault: Fault): stri
   const said = word === undefined ? undefined : (keyNamed(word) ?? word.trim())
   const outcome = price === undefined ? said : outcomeOf(String(price))
   if (price !== undefined && outcome === undefined)
-    throw fault(`proposed_price is none of ${outcomeKeys.map((each) => priceOf[each]).join(', ')}`)
+    throw fault(
+      `proposed_price must be one of ${outcomeKeys.map((each) => priceOf[each]).join(', ')}`,
+    )
   if (outcome === undefined)
     throw fault('outcome is missing (p1, p2, p3 or the answer in words; or proposed_price)')
   if (said !== undefined && said !== outcome)

@@ -104,7 +104,7 @@ function newGuard(source: BatchSource) {
           place,
           'row_too_long',
           `the row is longer than ${inputLimits.rowBytes} bytes`,
-          'one row is one proposal; look for a line end or a quote that is missing',
+          'one row is one proposal; check for a missing line end or quote',
         )
     },
     count(place: Place) {
@@ -176,7 +176,7 @@ export async function* lineRows(source: BatchSource): AsyncGenerator<TextRow[]> 
 }
 
 const csvFaults: Readonly<Record<string, string>> = {
-  INVALID_OPENING_QUOTE: 'a quote stands inside a cell that is not quoted',
+  INVALID_OPENING_QUOTE: 'a quote is inside a cell that is not quoted',
   CSV_INVALID_CLOSING_QUOTE: 'text follows a closing quote',
 }
 
@@ -287,8 +287,7 @@ function* elementsOf(source: BatchSource, text: string, under?: string): Generat
       else [depth, key] = [depth + step, token === ':' ? `${key}:` : token]
       if (state === 'first') depth = 0
     } else if (state === 'after') {
-      if (token !== ',' && token !== ']')
-        throw wrong('two elements stand without a comma between them')
+      if (token !== ',' && token !== ']') throw wrong('a comma is missing between two elements')
       state = token === ',' ? 'next' : 'end'
     } else if (state === 'end') {
       if (under === undefined) throw wrong('something follows the closing ]')

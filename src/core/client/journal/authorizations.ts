@@ -118,6 +118,8 @@ export const closes = ({ outcome, retryable }: TerminalRecord): boolean =>
  */
 export interface Wanted {
   readonly questionId: Hex
+  /** Key of the round, where other questions may share it (domain §10). */
+  readonly round?: string | undefined
   readonly proposer: Address
   /** Pinned chain, so that a dev chain never meets mainnet. */
   readonly chainId: number
@@ -132,11 +134,17 @@ export interface Wanted {
 
 type Whose = Omit<Wanted, 'price'>
 
-const isFor = (record: Signed | Offered, { questionId, proposer, chainId, mayBeAt }: Whose) =>
-  record.questionId === questionId &&
-  record.terms.proposer === proposer &&
-  record.chainId === chainId &&
-  mayBeAt?.(record) !== false
+const isFor = (record: Signed | Offered, whose: Whose) =>
+  isOfQuestion(record, whose) &&
+  record.terms.proposer === whose.proposer &&
+  record.chainId === whose.chainId &&
+  whose.mayBeAt?.(record) !== false
+
+/** Whether a record is for this question, or for another one that shares its round. */
+export const isOfQuestion = (
+  record: Pick<Signed, 'questionId' | 'round'>,
+  { questionId, round }: Pick<Wanted, 'questionId' | 'round'>,
+): boolean => record.questionId === questionId || (round !== undefined && record.round === round)
 
 /** Open authorizations for a question and proposer that nothing has superseded, newest last. */
 export function openFor(

@@ -2,6 +2,7 @@
  * What the records of all runs add up to. Records of one run come in order, runs in any: neither
  * wall clock nor merge order decides what an authorization is (R13).
  */
+import type { Hex } from '../../ports.js'
 import type { JournaledAuthorization, Offer } from './authorizations.js'
 import {
   type AttemptEnd,
@@ -41,10 +42,21 @@ export interface JournalView {
   byIdentity(identity: string): JournaledAuthorization | undefined
   /** Oldest first, without making all the others: a batch asks so for each of its rows. */
   byQuestion(questionId: string): readonly JournaledAuthorization[]
+  /** By the key of its round, oldest first: several questions of a reporter may share one. */
+  byRound(round: string): readonly JournaledAuthorization[]
   /** By the identifier that was asked for, oldest first: tells what a slug meant before. */
   byIdentifier(identifier: string): readonly JournaledAuthorization[]
   /** Whether some run has reserved or signed the nonce (decimal) for this owner (R6). */
   isReserved(proposer: string, nonce: string): boolean
+  /** Hashes of the clarifications that this home has acknowledged by signing, in no order. */
+  acknowledgedRules(question: RulesKey): readonly Hex[]
+}
+
+/** Two requesters may have a question of the same id, each with its own clarifications. */
+interface RulesKey {
+  readonly chainId: number
+  readonly requester: string
+  readonly questionId: string
 }
 
 export interface Fold {
@@ -61,6 +73,7 @@ interface FoldState {
   /** By attempt and journal id. */
   readonly ends: Map<string, AttemptEnd>
   readonly offered: Draft[]
+  readonly rules: Map<string, Set<Hex>>
 }
 
 /** An empty fold. */
@@ -71,6 +84,7 @@ export function newFold(): Fold {
     nonces: new Map(),
     ends: new Map(),
     offered: [],
+    rules: new Map(),
   }
   return { add: (record) => add(state, record), view: () => viewOf(state) }
 }
@@ -86,6 +100,7 @@ function add(state: FoldState, { kind, data, timeMs }: JournalRecord): void {
     case 'offered': {
       const draft = draftOf(state, data.id)
       reserve(state, data.terms)
+      acknowledge(state, data)
       if (draft.offered === undefined) state.offered.push(draft)
       draft.offered = data
       return
@@ -136,9 +151,22 @@ function reserve(
   else known.add(nonce)
 }
 
+const rulesKey = ({ chainId, requester, questionId }: RulesKey) =>
+  `${chainId} ${requester} ${questionId}`
+
+function acknowledge(
+  { rules: acknowledged }: FoldState,
+  { rules, requester, chainId, questionId }: Signed | Offered,
+): void {
+  if (rules === undefined || requester === undefined) return
+  const key = rulesKey({ chainId, requester, questionId })
+  acknowledged.set(key, (acknowledged.get(key) ?? new Set()).add(rules))
+}
+
 function addSigned(state: FoldState, data: Signed): void {
   const draft = draftOf(state, data.id)
   reserve(state, data.terms)
+  acknowledge(state, data)
   // A run that sends another run's bytes copies the record: the first copy is as good as any.
   if (draft.signed === undefined) {
     draft.signed = data
@@ -229,7 +257,9 @@ function viewOf(state: FoldState): JournalView {
       const drafts = state.questions.get(questionId)
       return drafts === undefined ? [] : authorizationsOf(state, drafts)
     },
+    byRound: by(({ signed }) => signed.round),
     byIdentifier: by(({ signed }) => signed.identifier),
     isReserved: (proposer, nonce) => state.nonces.get(proposer)?.has(nonce) === true,
+    acknowledgedRules: (question) => [...(state.rules.get(rulesKey(question)) ?? [])],
   }
 }

@@ -149,7 +149,7 @@ export async function onDisk<T>(work: () => Promise<T>): Promise<T> {
     throw new StorageError(
       'journal_unusable',
       `the journal cannot be read or written${path} (${code})`,
-      { hint: 'check the rights and the free space of the home folder (--home)', cause },
+      { hint: 'check permissions and free space of the home folder (--home)', cause },
     )
   }
 }

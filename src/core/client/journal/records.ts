@@ -65,6 +65,13 @@ const authorizes = {
   labels: z.optional(z.object({ p1: z.string(), p2: z.string(), p3: z.string() })),
   supersedes: z.optional(journalId),
   unchecked,
+  /** Hash of the clarifications that were acknowledged with it; absent where none were read. */
+  rules: z.optional(Bytes32),
+  /**
+   * What an undisputed proposal was to earn, raw token units; absent where no chain was read. It may
+   * fall afterwards, and the signature does not cover it (domain §10).
+   */
+  reward: z.optional(Uint256),
 }
 
 /**
@@ -215,7 +222,7 @@ export function readRecord(
   if (!isJournalKind(kind)) return undefined
   const read = recordShapes[kind].safeParse(data)
   if (read.success) return { kind, data: read.data, timeMs } as JournalRecord
-  throw new StorageError('journal_damaged', `${where}: a ${kind} record does not have its shape`, {
-    hint: 'restore the journal folder from a backup, and do not sign again for the questions in it before that',
+  throw new StorageError('journal_damaged', `${where}: a ${kind} record is malformed`, {
+    hint: 'restore the journal folder from a backup; until then do not sign again for its questions',
   })
 }

@@ -14,9 +14,13 @@ import { classOf, type JournaledAuthorization, stateOf } from './authorizations.
 
 /** UsageError for an id that no run of this home has given. */
 export const unknownId = (id: string): UsageError =>
-  new UsageError('unknown_journal_id', `the journal has no authorization ${JSON.stringify(id)}`, {
-    hint: 'see `proposer journal list`',
-  })
+  new UsageError(
+    'unknown_journal_id',
+    `authorization ${JSON.stringify(id)} not found in the journal`,
+    {
+      hint: 'see `proposer journal list`',
+    },
+  )
 
 /** ConflictError `superseded`: two authorizations of one round must never both be sent (R8). */
 export function supersededError(authorization: JournaledAuthorization): ConflictError | undefined {
@@ -24,7 +28,7 @@ export function supersededError(authorization: JournaledAuthorization): Conflict
   if (supersededBy === undefined) return undefined
   return new ConflictError(
     'superseded',
-    `${supersededBy} has replaced ${id}, which is not sent any more`,
+    `${id} was replaced by ${supersededBy} and is no longer sent`,
     {
       hint: `see both with \`proposer reconcile ${signed.questionId}\`; \`proposer revoke ${id}\` makes sure that it can never execute`,
     },

@@ -5,10 +5,12 @@
 import type { Chain, Hex, Signer } from '../../ports.js'
 import { ProposerError, UsageError } from '../../protocol/errors.js'
 import type { RecoverPublicKey } from '../../protocol/recovered.js'
+import type { OutcomeKey } from '../../protocol/schema.js'
 import type { GatewayClient } from '../gateway/gateway-client.js'
 import type { JournaledAuthorization, Offer } from '../journal/authorizations.js'
 import type { Journal, JournalPorts, JournalView } from '../journal/journal.js'
 import type { QuestionContext } from '../trust/context.js'
+import { requireImplementations } from '../trust/implementations.js'
 import type { Trust } from '../trust/trust.js'
 import { type SettledEarlier, settleEarlier } from './earlier.js'
 import {
@@ -24,8 +26,10 @@ import {
   withoutContext,
 } from './intent.js'
 import { giveOut, signOffer } from './outside.js'
-import { type Preview, prepare } from './prepare.js'
+import { type Preview, prepare, rulesNow } from './prepare.js'
+import { type AskRules, requireRules } from './rules.js'
 import { draftOf, signDrafts } from './sign.js'
+import { hashedRound } from './terms.js'
 
 export interface AuthorizeParts {
   readonly ports: JournalPorts
@@ -51,6 +55,10 @@ export interface AuthorizeParts {
   readonly confirmSlug?: (slug: string, questionId: string) => Promise<boolean>
   /** Shows and may ask; throws to stop. Called before anything is reserved or signed. */
   readonly confirm?: (preview: Preview) => Promise<void>
+  /** Asked where a clarification is newer than what was acknowledged; without it: refused. */
+  readonly askRules?: AskRules | undefined
+  /** Throws to stop; asked where typed data that was given out before is signed. */
+  readonly judge?: (context: QuestionContext, outcome: OutcomeKey) => Promise<void>
   /** Notes for stderr, such as the out-of-band line (robustness §6). */
   readonly note?: ((text: string) => void) | undefined
   /** Told what became of each authorization of an earlier round. */
@@ -144,7 +152,9 @@ export async function offerTypedData(
   if (before !== undefined) return before
   const prepared = await settleAndPrepare(parts, look)
   return parts.journal.exclusive(async (view) => {
-    const meanwhile = known(byRound(parts, look.intent, view, prepared.context).same)
+    const meanwhile = known(
+      byRound(parts, look.intent, view, prepared.context, () => prepared.round).same,
+    )
     if (meanwhile !== undefined) return meanwhile
     return { offer: await giveOut(parts, look.intent, prepared, view), reused: false }
   })
@@ -201,13 +211,15 @@ async function inRound(
     throw withoutContext(parts, view, wanted, error)
   }
   const intent = meantIn(parts, wanted, context)
-  return { ...byRound(parts, intent, view, context), intent, view, context }
+  const ref = () => hashedRound(parts.trust, context).ref
+  return { ...byRound(parts, intent, view, context, ref), intent, view, context }
 }
 
 async function settleAndPrepare(parts: AuthorizeParts, look: Look): Promise<Preview> {
   await settleEarlier(parts, look.earlier)
   const prepared = await prepare(parts, look.intent, contextIn(look.context), look.view)
   await parts.confirm?.(prepared)
+  await requireRules(look.intent.identifier, prepared.rules, parts.askRules)
   return prepared
 }
 
@@ -217,19 +229,19 @@ async function sign(parts: AuthorizeParts, look: Look): Promise<Authorized> {
   if (same.kind === 'reuse') return authorized(same.authorization, true)
   if (same.kind === 'resume') {
     await settleEarlier(parts, look.earlier)
-    parts.note?.(`${same.offer.id} was given out as typed data before; that is what is signed`)
+    parts.note?.(`${same.offer.id} was already issued as typed data; that is what is signed`)
+    await parts.judge?.(contextIn(look.context), intent.outcome)
+    const rules = await rulesOfOffer(parts, look)
     const signer = await signerOf(parts, intent)
-    return authorized(
-      await signOffer(parts, same.offer, signer, { abandonOnFailure: false }),
-      false,
-    )
+    const offer = { ...same.offer, offered: { ...same.offer.offered, ...rules } }
+    return authorized(await signOffer(parts, offer, signer, { abandonOnFailure: false }), false)
   }
   const prepared = await settleAndPrepare(parts, look)
   // Unlocking may ask for a password, which must not keep other processes waiting.
   const signer = await signerOf(parts, intent)
   const made = await parts.journal.exclusive(async (view) => {
     // Another process may have signed since.
-    const now = byRound(parts, intent, view, prepared.context).same
+    const now = byRound(parts, intent, view, prepared.context, () => prepared.round).same
     if (now.kind === 'refuse') throw now.error
     if (now.kind === 'reuse') return authorized(now.authorization, true)
     if (now.kind === 'resume') throw offerOpen(now.offer)
@@ -239,6 +251,17 @@ async function sign(parts: AuthorizeParts, look: Look): Promise<Authorized> {
   return 'offered' in made
     ? authorized(await signOffer(parts, made, signer, { abandonOnFailure: true }), false)
     : made
+}
+
+/** The hash of the clarifications, as for a proposal that is prepared now; none without a chain. */
+async function rulesOfOffer(
+  { chain, trust, askRules }: AuthorizeParts,
+  { intent, context, view }: Look,
+): Promise<{ rules?: Hex }> {
+  if (chain === undefined) return {}
+  const standing = await rulesNow(chain, trust, intent, contextIn(context), view)
+  await requireRules(intent.identifier, standing, askRules)
+  return standing === undefined ? {} : { rules: standing.rules.hash }
 }
 
 /** Called with the journal's lock held. */
@@ -261,6 +284,8 @@ async function signNow(
 
 async function signerOf(parts: AuthorizeParts, intent: Intent): Promise<Signer> {
   const signer = await parts.signer()
+  // A person may have taken minutes to agree.
+  if (parts.chain !== undefined) await requireImplementations(parts.chain, parts.trust)
   if (signer.address === intent.proposer) return signer
   throw wrongSigner(signer, intent)
 }
@@ -270,5 +295,5 @@ export const wrongSigner = (signer: Signer | undefined, { proposer }: Pick<Inten
   new UsageError(
     'wrong_signer',
     `the key is for ${signer?.address ?? 'nobody'}, the proposer is ${proposer}`,
-    { hint: "choose the proposer's own account with --account" },
+    { hint: "choose that proposer's account with --account" },
   )

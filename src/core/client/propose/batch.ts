@@ -123,6 +123,7 @@ function newRun(parts: Parts, options: BatchOptions): Run {
       signal: either,
       onRetry: options.onRetry,
       resume: resume === true ? fingerprint : undefined,
+      rounds: new Map(),
     },
     sending: {
       callSignal: AbortSignal.any([time.signal, callStop.signal]),
@@ -147,7 +148,7 @@ function whyOver({ stopped, options: { signal } }: Run): ProposerError {
   return (
     stopped ??
     new UnavailableError('timed_out', 'the time limit was reached', {
-      hint: 'raise --timeout, or go on with --resume',
+      hint: 'raise --timeout, or continue with --resume',
     })
   )
 }

@@ -65,7 +65,7 @@ async function settledBy(
   const [status] = candidates
   if (status === undefined) {
     const code = error?.code ?? 'no answer'
-    return unknown(`the gateway does not tell about candidate ${candidateId} (${code}). `)
+    return unknown(`the gateway does not report candidate ${candidateId} (${code}). `)
   }
   const outcome = endOf(status)
   if (outcome === undefined)

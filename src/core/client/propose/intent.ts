@@ -1,5 +1,6 @@
 /** What a user wants signed, and what the journal holds for it (R8, contract §6). */
 import type { Hex } from '../../ports.js'
+import type { RoundRef } from '../../protocol/candidate.js'
 import { ConflictError, type ProposerError, UsageError } from '../../protocol/errors.js'
 import { keyNamed, type Labels, outcomeNamed } from '../../protocol/outcome-words.js'
 import { minimumDeadlineSeconds } from '../../protocol/permit.js'
@@ -8,6 +9,7 @@ import type { Address, OutcomeKey } from '../../protocol/schema.js'
 import {
   answerOf,
   equalIntent,
+  isOfQuestion,
   isOpen,
   type JournaledAuthorization,
   type Offer,
@@ -26,6 +28,7 @@ import {
   pinnedQuestionId,
   type Trust,
 } from '../trust/trust.js'
+import { sharedRound } from './shared-round.js'
 
 /** Optional terms only where the user gave them: they make intents differ (contract §6). */
 export interface Intent {
@@ -50,6 +53,8 @@ export interface Intent {
   /** Journal id of the open authorization this one replaces (R8). */
   readonly supersede?: string | undefined
   readonly clientRef?: string | undefined
+  /** Hash of the clarifications that the answer takes into account (contract §9, Rules). */
+  readonly rulesSeen?: Hex | undefined
 }
 
 /**
@@ -182,18 +187,25 @@ export function withoutContext(
     : authorizationOpen(open, error.detail)
 }
 
-/** What the journal holds for this question: in the context's round (R8), and in earlier ones. */
+/**
+ * What the journal holds for this question: in the context's round (R8), and in earlier ones. What
+ * is open for another question of the same round stands in its way too: a round takes one proposal.
+ */
 export function byRound(
   { ports, trust }: LookParts,
   intent: Intent,
   view: JournalView,
   context: RoundNamed,
+  ref: () => RoundRef,
 ): { readonly same: InJournal; readonly earlier: readonly JournaledAuthorization[] } {
   const nowMs = ports.clock.nowMs()
   // What is open at another requester is of another round, and not of an earlier one.
   const pins = atRequester(trust, context.request.requester)
-  const wanted = wantedOf(pins, intent, context.question_id)
-  const open = openFor(view.byQuestion(wanted.questionId), wanted, nowMs)
+  const round = sharedRound(trust, context, ref)
+  const wanted = { ...wantedOf(pins, intent, context.question_id), round }
+  const isOther = ({ signed }: JournaledAuthorization) => signed.questionId !== wanted.questionId
+  const others = round === undefined ? [] : view.byRound(round).filter(isOther)
+  const open = openFor([...others, ...view.byQuestion(wanted.questionId)], wanted, nowMs)
   // A payload signed elsewhere does not tell its round: it counts in every one, the safe side.
   const isHere = ({ signed }: JournaledAuthorization) =>
     signed.timestamp === undefined || signed.timestamp === context.request.timestamp
@@ -237,7 +249,7 @@ function inRound({ intent, view, wanted, here, offers, nowMs }: OfRound): InJour
   function isGone(one: JournaledAuthorization | undefined): boolean {
     return (
       one !== undefined &&
-      one.signed.questionId === wanted.questionId &&
+      isOfQuestion(one.signed, wanted) &&
       one.signed.terms.proposer === wanted.proposer &&
       !isOpen(one, nowMs)
     )
@@ -257,6 +269,12 @@ const notSuperseded = (id: string) =>
     { hint: 'see `proposer journal list` for the open ones' },
   )
 
+/** Of a record for another question: why it stands in the way. */
+const sharing = ({ questionId }: { readonly questionId: Hex }, wanted: Wanted | undefined) =>
+  wanted === undefined || wanted.questionId === questionId
+    ? ''
+    : `; question ${wanted.questionId} shares its round, which takes one proposal for both`
+
 /**
  * Exit 5 of our own: another open authorization for this question and round, named, with what
  * settles it (contract §6). `wanted` tells which of its explicit terms differ.
@@ -272,13 +290,13 @@ export function authorizationOpen(
     candidateId !== undefined
       ? `follow it with \`proposer poll ${candidateId}\``
       : attempts.length === 0
-        ? `send it with \`proposer submit ${signed.identifier} --outcome ${outcome ?? '<p1|p2|p3>'}\``
+        ? `send it with \`proposer submit ${signed.identifier} --outcome ${outcome ?? '<answer>'}\``
         : `send it again with \`proposer replay ${id}\``
   const why = because === undefined ? '' : ` (${because})`
   const terms = wanted === undefined ? '' : otherTerms(signed, wanted)
   return new ConflictError(
     'authorization_open',
-    `${id} is an open authorization by ${signed.terms.proposer} for question ${signed.questionId}, signed for ${answerOf(signed)}${terms}${why}`,
+    `${id} is an open authorization by ${signed.terms.proposer} for question ${signed.questionId}, signed for ${answerOf(signed)}${terms}${sharing(signed, wanted)}${why}`,
     { hint: `${settles}, or replace it with --supersede ${id}` },
   )
 }
@@ -291,9 +309,9 @@ export function offerOpen({ id, offered }: Offer, wanted?: Wanted): ConflictErro
   const terms = wanted === undefined ? '' : otherTerms(offered, wanted)
   return new ConflictError(
     'authorization_open',
-    `${id} was given out as typed data to be signed by ${offered.terms.proposer} for question ${offered.questionId}, ${answerOf(offered)}${terms}`,
+    `${id} was issued as typed data to be signed by ${offered.terms.proposer} for question ${offered.questionId}, ${answerOf(offered)}${terms}${sharing(offered, wanted)}`,
     {
-      hint: `bring its signature with \`proposer sign ${offered.identifier} --signature <hex>\`, or replace it with --supersede ${id}`,
+      hint: `attach its signature with \`proposer sign ${offered.identifier} --signature <hex>\`, or replace it with --supersede ${id}`,
     },
   )
 }

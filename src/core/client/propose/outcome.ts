@@ -78,7 +78,7 @@ export function unknownOutcome(
   const { id } = authorization
   const error = new UncertainError(
     'outcome_unknown',
-    `${id} may have been admitted: an attempt brought no clear answer (last: ${last.detail}); do not sign again`,
+    `${id} may have been admitted: an attempt got no clear response (last: ${last.detail}); do not sign again`,
     {
       hint: `send the same bytes again with \`proposer replay ${id}\``,
       retryable: true,
@@ -120,8 +120,10 @@ const admitted = ({ id, candidateId }: JournaledAuthorization) =>
 const follow = (candidateId: string) => `follow its candidate with \`proposer poll ${candidateId}\``
 
 function inVain({ kind, httpStatus }: Unaccepted): string {
-  if (kind === 'uncertain') return 'this attempt brought no clear answer'
-  return httpStatus === undefined ? 'this attempt reached nobody' : 'this attempt was put off'
+  if (kind === 'uncertain') return 'this attempt got no clear response'
+  return httpStatus === undefined
+    ? 'this attempt did not reach the gateway'
+    : 'this attempt was deferred'
 }
 
 /** A definite refusal; of bytes that were admitted before, it says so. */
@@ -162,7 +164,7 @@ export function stoppedOutcome(
   why: unknown,
 ): NotAccepted {
   const { id, candidateId } = authorization
-  const cut = { kind: 'uncertain', code: 'interrupted', detail: 'stopped before an answer came' }
+  const cut = { kind: 'uncertain', code: 'interrupted', detail: 'stopped before a response came' }
   if (uncertain) return unknownOutcome(authorization, last ?? (cut as Unaccepted))
   const reason = why instanceof ProposerError ? why.detail : 'stopped'
   const isNew = candidateId === undefined

@@ -98,9 +98,9 @@ export async function bringIn(
     if (!view.offers.some(({ id }) => id === offer.id))
       throw new UsageError(
         'no_offer',
-        `the typed data of ${offer.id} was given up meanwhile; its signature was not taken`,
+        `the typed data of ${offer.id} was dropped meanwhile; its signature was not accepted`,
         {
-          hint: 'run `proposer sign <identifier> --outcome <p1|p2|p3> --typed-data` again',
+          hint: 'run `proposer sign <identifier> --outcome <answer> --typed-data` again',
         },
       )
     const { typedData: _typedData, offeredAtMs: _offeredAtMs, ...draft } = offer.offered
@@ -151,7 +151,7 @@ export async function importSignature(
     if (offered.spender !== trust.signed_proposer)
       throw untrusted(
         'signed_proposer',
-        `${id} was given out for spender ${offered.spender}, which is no longer pinned`,
+        `${id} was issued for spender ${offered.spender}, which is no longer pinned`,
       )
     try {
       return { authorization: await bringIn(parts, offer, given), reused: false }
@@ -178,8 +178,8 @@ function isSignatureOf(body: string, given: string): boolean {
 const noOffer = (identifier: string) =>
   new UsageError(
     'no_offer',
-    `no typed data that this journal gave out for ${identifier} waits for a signature`,
+    `no typed data issued by this journal for ${identifier} waits for a signature`,
     {
-      hint: `make it with \`proposer sign ${identifier} --outcome <p1|p2|p3> --typed-data\`; a payload signed elsewhere goes by \`proposer submit\``,
+      hint: `issue it with \`proposer sign ${identifier} --outcome <answer> --typed-data\`; a payload signed elsewhere goes by \`proposer submit\``,
     },
   )

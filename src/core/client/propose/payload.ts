@@ -251,16 +251,16 @@ const ofOtherQuestion = ({ id, signed }: JournaledAuthorization, questionId: str
 const changed = (id: string, nonce: string, changes: readonly string[]) =>
   new UsageError(
     'payload_changed',
-    `nonce ${nonce} serves ${id} already, and this payload says otherwise: ${changes.join('; ')}`,
+    `nonce ${nonce} is already used by ${id}, and this payload differs: ${changes.join('; ')}`,
     {
-      hint: `see \`proposer journal show ${id}\`; give its payload unchanged, or sign anew with a nonce of its own`,
+      hint: `see \`proposer journal show ${id}\`; give its payload unchanged, or sign again with another nonce`,
     },
   )
 
 function parsePayload(body: string): SignedProposal {
   const invalid = (why: string) =>
     new UsageError('invalid_payload', `the payload is not a signed proposal: ${why}`, {
-      hint: 'make one with `proposer sign <identifier> --outcome <p1|p2|p3> -o <file>`',
+      hint: 'make one with `proposer sign <identifier> --outcome <answer> -o <file>`',
     })
   let json: unknown
   try {

@@ -9,6 +9,7 @@ import { ConflictError, type ProposerError, UsageError } from '../../protocol/er
 import { type Labels, labelsOf } from '../../protocol/outcome-words.js'
 import type { RecoverPublicKey } from '../../protocol/recovered.js'
 import type { Address } from '../../protocol/schema.js'
+import type { QuestionFinding } from '../check/findings.js'
 import type { GatewayClient } from '../gateway/gateway-client.js'
 import type { BatchRow, IntentRow, ItemRow } from '../input/input.js'
 import { closes, isOpen, type JournaledAuthorization } from '../journal/authorizations.js'
@@ -27,10 +28,14 @@ import {
   savedFor,
   withoutContext,
 } from './intent.js'
+import { type Judged, type Judging, withFindings } from './judging.js'
 import { importable, newMisplaced, type Payload, readItem } from './payload.js'
 import { roundsOf } from './round-over.js'
 import { contextsOf } from './row-contexts.js'
 import { type RowOutcome, skippedOutcome } from './row-outcome.js'
+import type { ReadRules } from './row-rules.js'
+import type { AskRules } from './rules.js'
+import { type RowsByRound, sharedRound, takeRound } from './shared-round.js'
 import { checkTimeline, type HashedRound, hashedRound, type RoundFacts } from './terms.js'
 
 export interface BatchParts {
@@ -57,6 +62,10 @@ export interface BatchParts {
   readonly keepContexts?: boolean
   /** How our own signatures are checked; asked for a whole group at once. */
   readonly recover?: RecoverPublicKey | undefined
+  /** As of `AuthorizeParts`. */
+  readonly askRules?: AskRules | undefined
+  /** Findings are told, and rows rejected where they are not what is required. */
+  readonly judging?: Judging | undefined
   readonly note?: ((text: string) => void) | undefined
 }
 
@@ -71,6 +80,8 @@ export interface ToSign extends Pick<HashedRound, 'witness' | 'ref'> {
   readonly context: RoundFacts
   readonly price: string
   readonly labels: Labels
+  /** What its clarifications are read by again; absent where the context had none. */
+  readonly rules?: ReadRules | undefined
   /** Only with `keepContexts`. */
   readonly whole?: QuestionContext | undefined
   /** What became of the question's authorizations of earlier rounds. */
@@ -105,6 +116,7 @@ export type Ready =
 export type Planned = (Ready | ToSign | ToImport) & {
   /** For people who only look, where a context was asked for and its text has one. */
   readonly title?: string | undefined
+  readonly findings?: readonly QuestionFinding[]
 }
 
 export interface PlanOptions {
@@ -119,6 +131,8 @@ export interface PlanOptions {
   /** Only looks: earlier rounds are left unsettled and nothing is noted. */
   readonly look?: boolean
   readonly onRetry?: ((event: { reason: string; waitMs: number }) => void) | undefined
+  /** Rows of this input that will be signed for a round which other questions may share. */
+  readonly rounds?: RowsByRound | undefined
 }
 
 /**
@@ -131,6 +145,7 @@ export async function planRows(
   options: PlanOptions = {},
 ): Promise<readonly Planned[]> {
   const view = await parts.journal.load()
+  const rounds: RowsByRound = options.rounds ?? new Map()
   const misplaced = newMisplaced(parts.trust.chain_id, view)
   const planning: { row: BatchRow; intent?: IntentInWords; known?: Planned | undefined }[] = []
   for (const row of rows) {
@@ -149,6 +164,7 @@ export async function planRows(
   const asked = planning.filter(asksFor).map(({ row }) => row.identifier)
   const contexts = (await contextsOf(parts, asked, options))[Symbol.iterator]()
   const plans: Planned[] = []
+  const toJudge: Judged[] = []
   for (const one of planning) {
     const { row, intent, known } = one
     if (!asksFor(one) || row.kind !== 'intent' || intent === undefined) {
@@ -157,9 +173,12 @@ export async function planRows(
     }
     const context: ContextResult | undefined = contexts.next().value
     if (context === undefined) throw new Error('a source left an identifier out')
-    plans.push(await withContext(parts, view, { row, intent, context, known }, options))
+    const plan = await withContext(parts, view, { row, intent, context, known, rounds }, options)
+    if (plan.kind === 'sign' && context.context !== undefined)
+      toJudge.push({ at: plans.length, context: context.context, outcome: plan.intent.outcome })
+    plans.push(plan)
   }
-  return plans
+  return withFindings(parts, plans, toJudge, options)
 }
 
 /** `planRows`, with what must not be sent skipped: the word of a node is asked for its rounds. */
@@ -289,12 +308,13 @@ interface WithContext {
   readonly context: ContextResult
   /** What the journal alone says. */
   readonly known: Planned | undefined
+  readonly rounds: RowsByRound
 }
 
 async function withContext(
   parts: BatchParts,
   view: JournalView,
-  { row, intent: wanted, context, known }: WithContext,
+  { row, intent: wanted, context, known, rounds }: WithContext,
   options: PlanOptions,
 ): Promise<Planned> {
   if (context.error !== undefined) {
@@ -306,16 +326,25 @@ async function withContext(
   }
   const plan = await orRejected(row, async () => {
     const intent = meantIn(parts, wanted, context.context)
-    const { same, earlier } = byRound(parts, intent, view, context.context)
-    if (same.kind === 'refuse') return { kind: 'rejected', row, error: same.error }
+    const ref = () => hashedRound(parts.trust, context.context).ref
+    const { same, earlier } = byRound(parts, intent, view, context.context, ref)
     if (same.kind === 'reuse') return savedOrDone(row, same.authorization, options)
+    const questionId = context.context.question_id
+    const round = sharedRound(parts.trust, context.context, ref)
+    const keep =
+      round === undefined
+        ? undefined
+        : takeRound(rounds, round, { row, proposer: intent.proposer, questionId })
+    if (same.kind === 'refuse') return { kind: 'rejected', row, error: same.error }
     const settled: SettledEarlier[] = []
     if (options.look !== true) {
       const onSettled = (one: SettledEarlier) => settled.push(one)
       await settleEarlier({ ...parts, onSettled, signal: options.signal }, earlier)
       for (const note of context.notes) parts.note?.(note)
     }
-    return toSign(parts, view, row, intent, context.context, settled)
+    const plan = toSign(parts, view, row, intent, context.context, settled)
+    keep?.()
+    return plan
   })
   if (options.look !== true) return plan
   return { ...plan, title: titleOf(context.context.request.ancillary_data) }
@@ -334,15 +363,24 @@ function toSign(
   const { price } = checkOutcome(trust, context, intent.outcome)
   checkTimeline(trust, context, view)
   const { witness, ref } = hashedRound(trust, context)
-  const { question_id, bond, source, request, signing } = context
+  const { question_id, bond, source, request, signing, reward } = context
   const facts: RoundFacts = {
     question_id,
     request: { timestamp: request.timestamp, requester: request.requester },
     bond,
     signing: { chain_id: signing.chain_id },
     source,
+    ...(reward !== undefined && { reward }),
   }
   const whole = keepContexts === true ? context : undefined
+  const { rules: told, rules_told: fileHash } = context
+  const { oracle, requester, identifier, ancillary_data: ancillaryData } = request
+  const question = { questionId: question_id, oracle, requester, identifier: identifier.raw }
+  const rules = told && {
+    told,
+    fileHash,
+    question: { ...question, ancillaryData, creator: told.owner ?? undefined },
+  }
   return {
     kind: 'sign',
     row,
@@ -353,6 +391,7 @@ function toSign(
     witness,
     ref,
     earlier,
+    rules,
     whole,
   }
 }

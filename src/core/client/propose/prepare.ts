@@ -2,6 +2,7 @@
 import { domainOf } from '../../chain/round.js'
 import { onChain } from '../../chain/unavailable.js'
 import type { Chain, Hex } from '../../ports.js'
+import { amountText } from '../../protocol/amount.js'
 import type { RoundRef } from '../../protocol/candidate.js'
 import { UsageError } from '../../protocol/errors.js'
 import { type Labels, labelsOf } from '../../protocol/outcome-words.js'
@@ -9,7 +10,9 @@ import type { Address, OutcomeKey, TypedData } from '../../protocol/schema.js'
 import { toHex, typedData, witnessRound } from '../../protocol/witness.js'
 import type { JournalView } from '../journal/journal.js'
 import { type ChainCheck, chainChecks } from '../journal/records.js'
-import { chainNow, confirmByChain, type QuestionContext } from '../trust/context.js'
+import { chainNow, confirmByChain, type QuestionContext, rulesOf } from '../trust/context.js'
+import { nothingPinned, requireImplementations } from '../trust/implementations.js'
+import { noNodeForRules } from '../trust/sources.js'
 import {
   checkContext,
   checkOutcome,
@@ -22,6 +25,7 @@ import {
 } from '../trust/trust.js'
 import type { AuthorizeParts } from './authorize.js'
 import type { Intent } from './intent.js'
+import { acknowledgedOf, firstRulesNotes, type RulesStanding, rulesStanding } from './rules.js'
 import { nonceReserved, nonceSpent } from './sign.js'
 import { type CheckedTerms, checkTerms, checkTimeline, cutNotes, hashedRound } from './terms.js'
 
@@ -41,12 +45,14 @@ export interface Preview extends Omit<CheckedTerms, 'cutFromRaw'> {
   readonly notes: readonly string[]
   /** What no chain has confirmed. */
   readonly unchecked: readonly ChainCheck[]
+  /** Clarifications, read again; absent where no chain told them. */
+  readonly rules?: RulesStanding | undefined
 }
 
 /**
  * Checks the context (again) and the terms, with the chain where there is one, and builds the typed
  * data. Throws UsageError (exit 2) that names what is wrong: `untrusted_<field>`,
- * `outcome_not_allowed`, `nonce_reserved`, `nonce_spent`, `insufficient_balance`,
+ * `implementation_changed`, `outcome_not_allowed`, `nonce_reserved`, `nonce_spent`, `insufficient_balance`,
  * `insufficient_allowance`, and those of `checkTerms`.
  */
 export async function prepare(
@@ -67,7 +73,9 @@ export async function prepare(
   })
   const { label, price } = checkOutcome(trust, context, intent.outcome)
   checkTimeline(trust, context, view)
-  if (chain !== undefined) await confirmByChain(chain, trust, context)
+  if (chain !== undefined) await requireImplementations(chain, trust)
+  const rules =
+    chain === undefined ? undefined : await rulesNow(chain, trust, intent, context, view)
   const checked = checkTerms(intent, context, nowSeconds, chain !== undefined)
   const { requiredBondRaw, amountRaw, deadlineSeconds } = checked
   const nonce = intent.nonce ?? parts.journal.nextNonce()
@@ -97,22 +105,49 @@ export async function prepare(
     digest: toHex(witness.digest(terms)),
     typedData: typedData(domainOf(contractsOf(trust)), request, token, terms),
     round: ref,
-    notes: [...notes, ...chainNotes(parts, context), ...cutNotes(intent, checked)],
+    notes: [
+      ...notes,
+      ...chainNotes(parts, context),
+      ...cutNotes(intent, checked, context),
+      ...firstRulesNotes(intent.identifier, rules),
+    ],
     unchecked: chain === undefined ? chainChecks : [],
+    rules,
   }
 }
 
+/**
+ * Confirms the context by the chain, and reads the clarifications again: one may have come since.
+ * `undefined` where the chain does not tell them.
+ */
+export async function rulesNow(
+  chain: Chain,
+  trust: Trust,
+  intent: Intent,
+  context: QuestionContext,
+  view: JournalView,
+): Promise<RulesStanding | undefined> {
+  const rules = await rulesOf(chain, await confirmByChain(chain, trust, context))
+  return rules && rulesStanding(rules, intent, acknowledgedOf(view, context), context)
+}
+
 /** What no chain has confirmed, for people. */
-function chainNotes({ chain, trust }: AuthorizeParts, { request }: QuestionContext): string[] {
+function chainNotes(
+  { chain, trust }: AuthorizeParts,
+  { request, source }: QuestionContext,
+): string[] {
   if (chain === undefined)
     return [
-      'without an RPC the round, the bond, the nonce, the balance and the allowance were not checked on chain',
+      'without an RPC the round, the bond, the nonce, the balance, the allowance and the code of the contracts were not checked on chain',
+      ...(source === 'file' ? [noNodeForRules] : []),
     ]
+  const code = trust.implementations === undefined ? [nothingPinned] : []
   return kindOf(trust, request.requester) === 'direct'
     ? [
-        'that this question id means this request is the word of the gateway or the file: no chain can confirm it (kind direct)',
+        'only the gateway or the file says that this question id means this request: no chain can confirm it (kind direct)',
+        ...code,
       ]
-    : []
+    : code
 }
 
 /** The question id that the user says a slug means, where trust.json does not pin it. */
@@ -145,18 +180,19 @@ async function checkFunds(
   if (spent.size > 0) throw nonceSpent(nonce, proposer, '--nonce')
   const funds = await fundsOf(chain, trust, view, proposer, token, { except: supersede })
   const { balanceRaw, allowanceRaw, reservedRaw } = funds
-  const needs = `this needs ${amountRaw} beside ${reservedRaw} reserved by open authorizations`
+  const text = (raw: bigint) => amountText(String(raw), funds)
+  const needs = `this needs ${text(amountRaw)} beside ${text(reservedRaw)} reserved by open authorizations`
   const settle = 'settle what is open (`proposer journal list`)'
   if (balanceRaw < reservedRaw + amountRaw)
     throw new UsageError(
       'insufficient_balance',
-      `${proposer} holds ${balanceRaw} of token ${token}; ${needs}`,
+      `${proposer} holds ${text(balanceRaw)}; ${needs}`,
       { hint: `fund the wallet, or ${settle}` },
     )
   if (allowanceRaw < reservedRaw + amountRaw)
     throw new UsageError(
       'insufficient_allowance',
-      `${proposer} lets Permit2 move ${allowanceRaw} of token ${token}; ${needs}`,
+      `${proposer} lets Permit2 move ${text(allowanceRaw)}; ${needs}`,
       { hint: `let Permit2 move more with \`proposer funds approve\`, or ${settle}` },
     )
 }

@@ -101,7 +101,7 @@ function sendable(
     'never_sent',
     `${id} was signed and never sent: there is nothing to send again`,
     {
-      hint: `send it with \`proposer submit ${identifier} --outcome ${outcomeOf(terms.price) ?? '<p1|p2|p3>'}\``,
+      hint: `send it with \`proposer submit ${identifier} --outcome ${outcomeOf(terms.price) ?? '<answer>'}\``,
     },
   )
 }

@@ -129,7 +129,7 @@ export function unsentOutcome(
       return fromJournal(authorization, nowMs)
     if (isUnsettled(authorization)) return unasked(authorization)
   }
-  const hint = 'go on later with --resume'
+  const hint = 'continue later with --resume'
   const error = new UnavailableError('not_sent', `it was not sent: ${why.detail}`, { hint })
   return { outcome: 'deferred', statusCode: null, error, authorization }
 }
@@ -176,6 +176,8 @@ export async function skippedOutcome(
  */
 export function asItemError(row: BatchRow, error: ProposerError): ProposerError {
   if (error instanceof UnavailableError || error instanceof UnauthorizedError) return error
+  // What the user asked us to hold back is exit 2 for a row too (contract §9).
+  if (heldBack.has(error.code)) return error
   const { httpStatus, hint, exitCode: _exitCode, ...meta } = error.meta
   const rest = {
     ...(hint === undefined ? {} : { hint: inBatch(row, hint) }),
@@ -185,6 +187,8 @@ export function asItemError(row: BatchRow, error: ProposerError): ProposerError 
     ? new ConflictError(error.code, error.detail, { ...meta, ...rest })
     : new RejectedError(error.code, error.detail, rest)
 }
+
+const heldBack: ReadonlySet<string> = new Set(['rules_changed', 'check_failed'])
 
 /** Flags of the verbs for one question become the command, or the row's field. */
 function inBatch(row: BatchRow, hint: string): string {

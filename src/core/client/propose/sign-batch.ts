@@ -15,6 +15,7 @@ import type { JournaledAuthorization } from '../journal/authorizations.js'
 import type { JournalView } from '../journal/journal.js'
 import { chainChecks, type JournalEntry, type Signed } from '../journal/records.js'
 import { chainNow, type QuestionContext } from '../trust/context.js'
+import { nothingPinned, requireImplementations } from '../trust/implementations.js'
 import { workingAhead } from './ahead.js'
 import { signInRound, wrongSigner } from './authorize.js'
 import { byRound, offerOpen } from './intent.js'
@@ -28,6 +29,9 @@ import {
   type ToSign,
 } from './plan.js'
 import { asItemError } from './row-outcome.js'
+import { type RowRules, rulesOfRows } from './row-rules.js'
+import { firstRulesNotes } from './rules.js'
+import { sharedRound } from './shared-round.js'
 import {
   draftOf,
   isOwnFailure,
@@ -48,6 +52,7 @@ type Made = Signing | { readonly signed: Signed } | Reserved
 
 /** What a group has taken already, which is in no view yet. */
 interface Taken {
+  /** Ids of questions, and keys of rounds that several share, by proposer. */
   readonly questions: Set<string>
   readonly nonces: Set<string>
 }
@@ -67,6 +72,8 @@ export async function signGroup(
   const signer = group.some(({ kind }) => kind === 'sign') ? await parts.signer() : undefined
   if (signer?.signTypedData !== undefined) return signOneByOne(parts, spending, group, signer)
   const { chain, trust, ports, journal, recover } = parts
+  if (chain !== undefined && signer !== undefined && trust.implementations === undefined)
+    parts.note?.(nothingPinned)
   const nowSeconds =
     chain === undefined ? ports.clock.nowMs() / 1_000 : await chainNow(chain, trust, ports.clock)
   // A wallet without code need not be asked for each signature.
@@ -75,6 +82,7 @@ export async function signGroup(
     signer !== undefined &&
     (await onChain(() => chain.code(signer.address))) !== '0x'
   const signing = { ports, journal, recover, chain: hasCode ? chain : undefined }
+  const rules = await rulesOfRows(parts, group)
   return journal.exclusive(async (view) => {
     const taken: Taken = { questions: new Set(), nonces: new Set() }
     const signings: Promise<readonly Signing[]>[] = []
@@ -83,7 +91,7 @@ export async function signGroup(
       for (let at = 0; at < group.length && !hasFailed; at += limits.batchItems) {
         const made: Made[] = []
         for (const one of group.slice(at, at + limits.batchItems))
-          made.push(await make(parts, spending, { one, view, signer, nowSeconds }, taken))
+          made.push(await make(parts, spending, { one, view, signer, nowSeconds, rules }, taken))
         const reserved = await withoutSpent(parts, made)
         const reserving = reserved.flatMap((one) => ('draft' in one ? one.reserving : []))
         if (reserving.length > 0) await journal.append(reserving)
@@ -130,6 +138,7 @@ interface Making {
   readonly view: JournalView
   readonly signer: Signer | undefined
   readonly nowSeconds: number
+  readonly rules: RowRules
 }
 
 async function make(
@@ -143,22 +152,27 @@ async function make(
     one.kind === 'import'
       ? [one.payload.proposal.questionId, one.payload.proposal.proposer]
       : [one.context.question_id, one.intent.proposer]
-  const question = `${questionId} ${proposer}`
-  // `checkBatch` has refused an input with twins; this holds R8 and R6 for every other caller.
-  const made = questions.has(question)
+  const shared =
+    one.kind === 'sign' ? sharedRound(parts.trust, one.context, () => one.ref) : undefined
+  const keys = [questionId, ...(shared === undefined ? [] : [shared])].map(
+    (key) => `${key} ${proposer}`,
+  )
+  // `checkBatch` has refused an input with twins, and `planRows` those of a shared round; this
+  // holds R8 and R6 for every other caller.
+  const made = keys.some((key) => questions.has(key))
     ? twin()
     : await ownFailure(() =>
         one.kind === 'import'
           ? importOf(parts, one, making.view)
           : draftFor(parts, spending, one, making),
       )
-  questions.add(question)
+  for (const key of keys) questions.add(key)
   const record = 'draft' in made ? made.draft : 'signed' in made ? made.signed : undefined
   if (record === undefined || 'attempts' in made) return made
   const nonce = `${record.terms.proposer} ${record.terms.nonce}`
   if (nonces.has(nonce))
     return nonceReserved(
-      `${record.terms.nonce} stands twice in this batch for the same proposer`,
+      `${record.terms.nonce} appears twice in this batch for the same proposer`,
       'the nonce',
     )
   nonces.add(nonce)
@@ -169,18 +183,21 @@ async function make(
 async function draftFor(
   parts: BatchParts,
   spending: Spending,
-  { intent, context, price, labels, witness, ref }: ToSign,
-  { view, signer, nowSeconds }: Making,
+  row: ToSign,
+  { view, signer, nowSeconds, rules: read }: Making,
 ): Promise<Made> {
+  const { intent, context, price, labels, witness, ref } = row
   if (signer?.address !== intent.proposer) throw wrongSigner(signer, intent)
-  const { same } = byRound(parts, intent, view, context)
+  const { same } = byRound(parts, intent, view, context, () => ref)
   if (same.kind === 'refuse') throw same.error
   if (same.kind === 'reuse') return same.authorization
   if (same.kind === 'resume') throw offerOpen(same.offer)
   checkTimeline(parts.trust, context, view)
+  const rules = read.get(row)
+  if (rules instanceof ProposerError) throw rules
   const checked = checkTerms(intent, context, nowSeconds)
   const { amountRaw, deadlineSeconds } = checked
-  for (const note of cutNotes(intent, checked)) parts.note?.(note)
+  for (const note of cutNotes(intent, checked, context)) parts.note?.(note)
   await spending.take(context.bond.token, intent.proposer, amountRaw)
   const nonce = intent.nonce ?? parts.journal.nextNonce()
   const digest = toHex(
@@ -198,8 +215,9 @@ async function draftFor(
       : context.source === 'chain'
         ? []
         : (['round', 'bond'] as const)
+  for (const note of firstRulesNotes(intent.identifier, rules)) parts.note?.(note)
   const terms = { context, price, labels, amountRaw, nonce, deadlineSeconds, digest, unchecked }
-  return draftOf(parts, intent, { ...terms, round: ref }, view)
+  return draftOf(parts, intent, { ...terms, round: ref, rules }, view)
 }
 
 /** The record of an item that was signed elsewhere, unless the journal knows it by now. */
@@ -226,7 +244,10 @@ async function ownFailure<T>(work: () => Promise<T>): Promise<T | ProposerError>
   }
 }
 
-/** Drafts whose nonce the chain has as spent fail before it is reserved. */
+/**
+ * Drafts whose nonce the chain has as spent fail before it is reserved. UsageError
+ * `implementation_changed` for all of them.
+ */
 async function withoutSpent(
   { chain, trust }: BatchParts,
   made: readonly Made[],
@@ -237,7 +258,10 @@ async function withoutSpent(
     return [{ id, owner: terms.proposer, nonce: BigInt(terms.nonce) }]
   })
   if (chain === undefined || claims.length === 0) return made
-  const { latest } = await pinnedHeads(chain, trust)
+  const [{ latest }] = await Promise.all([
+    pinnedHeads(chain, trust),
+    requireImplementations(chain, trust),
+  ])
   const spent = await onChain(() => spentNonces(chain, trust.permit2, latest.number, claims))
   return made.map((one) =>
     'draft' in one && spent.has(one.draft.id)
@@ -274,14 +298,14 @@ async function signOneByOne(
 
 function wholeOf({ whole }: ToSign): QuestionContext {
   if (whole === undefined)
-    throw new Error('the context of a row for an outside wallet was not kept')
+    throw new Error('the context of a row for an external wallet was not kept')
   return whole
 }
 
 const twin = () =>
   new UsageError(
     'duplicate_row',
-    'the same question stands twice in this batch for the same proposer',
+    'the same question or round appears twice in this batch for the same proposer',
     { hint: 'leave one of them' },
   )
 
@@ -332,10 +356,11 @@ export async function* signBatch(
   rows: AsyncIterable<readonly BatchRow[]>,
   options: { readonly spending: Spending; readonly signal?: AbortSignal },
 ): AsyncGenerator<readonly RowSigned[]> {
+  const rounds = new Map()
   const plan = async (group: readonly BatchRow[], left: AbortSignal) => {
     const signal = options.signal === undefined ? left : AbortSignal.any([options.signal, left])
     signal.throwIfAborted()
-    return planRows(parts, group, { signal })
+    return planRows(parts, group, { signal, rounds })
   }
   for await (const plans of workingAhead(inGroups(rows, limits.batchItems), plan, signedAtOnce)) {
     options.signal?.throwIfAborted()

@@ -19,6 +19,7 @@ import type { Form, JournalEntry, Offered, Signed } from '../journal/records.js'
 import type { Trust } from '../trust/trust.js'
 import type { Intent } from './intent.js'
 import type { Preview } from './prepare.js'
+import type { RulesStanding } from './rules.js'
 import type { RoundFacts } from './terms.js'
 
 /** What an authorization says before it is signed: an `offered` record but when and as what. */
@@ -28,7 +29,12 @@ export type Draft = Omit<Offered, 'typedData' | 'offeredAtMs'>
 export type Prepared = Pick<
   Preview,
   'price' | 'amountRaw' | 'nonce' | 'deadlineSeconds' | 'round' | 'digest' | 'unchecked'
-> & { readonly context: RoundFacts; readonly labels?: Labels | undefined }
+> & {
+  readonly context: RoundFacts
+  readonly labels?: Labels | undefined
+  /** Only their hash is kept. */
+  readonly rules?: Pick<RulesStanding, 'rules'> | undefined
+}
 
 /** The draft, and the entries that reserve it: intent and nonce, durable before anything is signed. */
 export interface Reserved {
@@ -47,9 +53,13 @@ export const nonceReserved = (what: string, flag = '--nonce') =>
 
 /** The chain has the nonce as used or cancelled. */
 export const nonceSpent = (nonce: bigint | string, proposer: string, flag = 'the nonce') =>
-  new UsageError('nonce_spent', `Permit2 has nonce ${nonce} of ${proposer} as used or cancelled`, {
-    hint: `leave ${flag} out: a fresh one is chosen`,
-  })
+  new UsageError(
+    'nonce_spent',
+    `nonce ${nonce} of ${proposer} is already used or cancelled in Permit2`,
+    {
+      hint: `leave ${flag} out: a fresh one is chosen`,
+    },
+  )
 
 /** The next authorization of this run. UsageError `nonce_reserved`. */
 export function draftOf(
@@ -59,7 +69,7 @@ export function draftOf(
   view: JournalView,
 ): Reserved {
   const { identifier, proposer, clientRef, supersede } = intent
-  const { question_id: questionId, request, bond } = prepared.context
+  const { question_id: questionId, request, bond, source, reward } = prepared.context
   const nonce = String(prepared.nonce)
   const amount = String(prepared.amountRaw)
   const deadline = String(prepared.deadlineSeconds)
@@ -84,6 +94,8 @@ export function draftOf(
     ...(prepared.labels === undefined ? {} : { labels: prepared.labels }),
     ...supersedes,
     unchecked: [...prepared.unchecked],
+    ...(prepared.rules === undefined ? {} : { rules: prepared.rules.rules.hash }),
+    ...(source === 'chain' && reward !== undefined ? { reward } : {}),
   }
   return {
     draft,
@@ -178,7 +190,9 @@ export async function signDrafts(
 
 /** Says what is wrong with one item; anything else ends the batch. */
 export const isOwnFailure = (error: unknown): error is ProposerError =>
-  error instanceof ProposerError && !(error instanceof StorageError)
+  error instanceof ProposerError &&
+  !(error instanceof StorageError) &&
+  error.code !== 'implementation_changed'
 
 /** A code for the journal's `abandoned` record. */
 export const reasonOf = (error: unknown): string =>
@@ -208,7 +222,7 @@ export async function checkedSignature(
   if (!isSignature(signature))
     throw bad(
       'it is not hex of 1 to 8,192 bytes',
-      'give what the wallet answered: 0x and an even number of hex digits',
+      'give what the wallet returned: 0x and an even number of hex digits',
     )
   const lifted = liftedV(signature)
   if (chain !== undefined) {
@@ -247,7 +261,7 @@ async function acceptedByWallet(
   signatures: readonly Hex[],
 ): Promise<Hex | 'refused' | 'no code'> {
   const head = await chain.block('latest')
-  if (head === null) throw new ChainError('unavailable', 'the chain has no head')
+  if (head === null) throw new ChainError('unavailable', 'the chain has no latest block')
   if ((await chain.code(proposer, head.number)) === '0x') return 'no code'
   const [{ erc1271Abi }, { readContract }] = await Promise.all([
     import('../../chain/contracts.js'),

@@ -3,12 +3,16 @@
  * can be asked (spec §5).
  */
 
+import { knownAmount } from '../../chain/profiles.js'
+import { amountText } from '../../protocol/amount.js'
 import { UsageError } from '../../protocol/errors.js'
 import type { Address } from '../../protocol/schema.js'
 import { limits } from '../../protocol/words.js'
 import { type Funds, fundsOf } from '../funds/funds.js'
 import type { BatchRow } from '../input/input.js'
 import { type ContextResult, type ContextSource, chainNow } from '../trust/context.js'
+import { requireImplementations } from '../trust/implementations.js'
+import type { Trust } from '../trust/trust.js'
 import { type BatchParts, type PlanOptions, planRows } from './plan.js'
 import { checkTerms } from './terms.js'
 
@@ -26,6 +30,8 @@ export type Totals = ReadonlyMap<Address, bigint>
 export interface Sums {
   readonly rows: number
   readonly totals: Totals
+  /** Findings of these rows, where they were looked for. */
+  readonly findings?: Readonly<Record<'ok' | 'warn' | 'unknown', number>> | undefined
 }
 
 /** Adds an amount to the sum of its token. */
@@ -57,7 +63,8 @@ export function newSpending(parts: BatchParts, limits: SpendingLimits): Spending
     limits,
     async take(token, owner, amountRaw) {
       const isAbove = limits.maxSpendRaw !== undefined && spentRaw + amountRaw > limits.maxSpendRaw
-      if (isOver || isAbove) throw refuse(overSpend(limits, spentRaw + amountRaw))
+      if (isOver || isAbove)
+        throw refuse(overSpend(limits, spentRaw + amountRaw, parts.trust, token))
       const funds =
         wallets.get(`${owner} ${token}`)?.funds ?? (await readFunds(parts, owner, token))
       if (funds !== undefined) {
@@ -80,29 +87,44 @@ const orShorter = (what: string, { fit }: SpendingLimits) => ({
     : `${what}, give a shorter batch, or add --fit to sign the first rows that fit`,
 })
 
-const overSpend = (limits: SpendingLimits, wouldRaw: bigint) =>
-  new UsageError(
+/** `token`: the only one, where there is one; a sum over several has no unit. */
+function overSpend(
+  limits: SpendingLimits,
+  wouldRaw: bigint,
+  { chain_id: chainId }: Trust,
+  token = '',
+): UsageError {
+  const { maxSpendRaw } = limits
+  const text = (raw: bigint) => knownAmount(raw, chainId, token)
+  const why =
+    maxSpendRaw === undefined
+      ? 'which the wallet does not cover'
+      : `--max-spend is ${text(maxSpendRaw)}`
+  return new UsageError(
     'over_max_spend',
-    `the batch would authorize ${wouldRaw}, ${limits.maxSpendRaw === undefined ? 'which the wallet does not cover' : `--max-spend is ${limits.maxSpendRaw}`}`,
+    `the batch would authorize ${text(wouldRaw)}, ${why}`,
     orShorter('raise --max-spend', limits),
   )
+}
 
 /** Names which of the two is the smaller: balance or allowance (spec §5). */
 function insufficient(
   limits: SpendingLimits,
-  { owner, token, balanceRaw, allowanceRaw }: Funds,
+  funds: Funds,
   neededRaw: bigint,
   leftRaw: bigint,
 ): UsageError {
+  const { owner, balanceRaw, allowanceRaw } = funds
+  const text = (raw: bigint) => amountText(String(raw), funds)
   return allowanceRaw < balanceRaw
     ? new UsageError(
         'insufficient_allowance',
-        `${owner} lets Permit2 move ${allowanceRaw} of token ${token}, ${leftRaw} of it beside its open authorizations; ${neededRaw} is needed`,
+        `${owner} lets Permit2 move ${text(allowanceRaw)}, ${text(leftRaw)} of it beside its open authorizations; ${text(neededRaw)} is needed`,
         orShorter('let Permit2 move more (`proposer funds approve`)', limits),
       )
     : new UsageError(
         'insufficient_funds',
-        `${owner} has ${leftRaw} of token ${token} left beside its open authorizations; ${neededRaw} is needed`,
+        `${owner} has ${text(leftRaw)} left beside its open authorizations; ${text(neededRaw)} is needed`,
         orShorter('fund the wallet (`proposer funds`)', limits),
       )
 }
@@ -128,13 +150,16 @@ export async function checkSpending(
   const fitting = fit ? newSpending(parts, spendingLimits) : undefined
   const totals = new Map<Address, bigint>()
   let count = 0
+  const findings = { ok: 0, warn: 0, unknown: 0 }
   const nowSeconds =
     chain === undefined ? ports.clock.nowMs() / 1_000 : await chainNow(chain, trust, ports.clock)
   const needed = new Map<string, { owner: Address; token: Address; raw: bigint }>()
   let totalRaw = 0n
+  const looking = { ...planning, look: true, rounds: new Map() }
   for await (const some of inGroups(rows, limits.batchItems)) {
-    for (const plan of await planRows(parts, some, { ...planning, look: true })) {
+    for (const plan of await planRows(parts, some, looking)) {
       if (plan.kind !== 'sign') continue
+      for (const { result } of plan.findings ?? []) findings[result]++
       const [owner, { token }] = [plan.intent.proposer, plan.context.bond]
       const raw = await orNothing(async () => {
         const { amountRaw } = checkTerms(plan.intent, plan.context, nowSeconds)
@@ -148,14 +173,19 @@ export async function checkSpending(
       totalRaw += raw
     }
   }
-  if (fit) return { rows: count, totals }
-  if (maxSpendRaw !== undefined && totalRaw > maxSpendRaw) throw overSpend(spendingLimits, totalRaw)
+  if (chain !== undefined && count > 0) await requireImplementations(chain, trust)
+  const sums = { rows: count, totals, findings: parts.judging && findings }
+  if (fit) return sums
+  if (maxSpendRaw !== undefined && totalRaw > maxSpendRaw) {
+    const [token, ...others] = totals.keys()
+    throw overSpend(spendingLimits, totalRaw, trust, others.length === 0 ? token : undefined)
+  }
   for (const { owner, token, raw } of needed.values()) {
     const funds = await readFunds(parts, owner, token)
     if (funds !== undefined && raw > funds.spendableRaw)
       throw insufficient(spendingLimits, funds, raw, funds.spendableRaw)
   }
-  return { rows: count, totals }
+  return sums
 }
 
 /** What cannot be signed counts nothing and is told when its turn comes. */

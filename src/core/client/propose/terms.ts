@@ -1,5 +1,6 @@
 /** Amount and deadline as they will be signed, and the round that they are signed for (domain §9). */
 
+import { knownAmount } from '../../chain/profiles.js'
 import { domainOf, roundRef } from '../../chain/round.js'
 import type { Hex } from '../../ports.js'
 import type { RoundRef } from '../../protocol/candidate.js'
@@ -35,6 +36,8 @@ export interface RoundFacts {
   readonly signing: { readonly chain_id: number }
   /** Absent: not known to be from a chain. */
   readonly source?: QuestionContext['source']
+  /** What an undisputed proposer earns, raw token units; known where a chain was read. */
+  readonly reward?: string | undefined
 }
 
 /** A round's text, hashed once: what differs between its authorizations is little (§2.8). */
@@ -103,12 +106,20 @@ export interface CheckedTerms {
 export function cutNotes(
   { maxAmountRaw }: Pick<Intent, 'maxAmountRaw'>,
   { amountRaw, cutFromRaw }: CheckedTerms,
+  round: Pick<RoundFacts, 'bond' | 'signing'>,
 ): readonly string[] {
   if (cutFromRaw === undefined) return []
   const cap =
     maxAmountRaw === undefined ? 'the cap where no --rpc-url confirms the bond' : '--max-amount'
-  return [`the headroom is cut: from ${cutFromRaw} to ${amountRaw} raw units by ${cap}`]
+  const said = spoken(round)
+  return [`the headroom is cut: from ${said(cutFromRaw)} to ${said(amountRaw)} by ${cap}`]
 }
+
+/** Amounts of a bond's token as people read them. */
+const spoken =
+  ({ bond, signing }: Pick<RoundFacts, 'bond' | 'signing'>) =>
+  (raw: bigint): string =>
+    knownAmount(raw, signing.chain_id, bond.token)
 
 /**
  * Amount and deadline as they will be signed. UsageError `other_token`, `invalid_amount`, `amount_above_cap`,
@@ -120,7 +131,7 @@ export function checkTerms(
     Intent,
     'amountRaw' | 'maxAmountRaw' | 'amountTokens' | 'headroomBasisPoints' | 'deadlineSeconds'
   >,
-  context: Pick<RoundFacts, 'bond' | 'source'>,
+  context: Pick<RoundFacts, 'bond' | 'signing' | 'source'>,
   nowSeconds: number,
   bondIsConfirmed: boolean = context.source === 'chain',
 ): CheckedTerms {
@@ -144,12 +155,13 @@ export function checkTerms(
     requiredBondRaw <= maxAmountRaw &&
     maxAmountRaw < wantedRaw
   const amountRaw = isCut ? maxAmountRaw : wantedRaw
-  checkAmount(intent, amountRaw, requiredBondRaw, maxAmountRaw)
+  const said = spoken(context)
+  checkAmount(intent, { amountRaw, requiredBondRaw, maxAmountRaw }, said)
   const deadlineSeconds = deadlineOf(intent, BigInt(Math.floor(nowSeconds)))
   if (amountRaw < requiredBondRaw)
     throw new UsageError(
       'permit_amount_below_required_bond',
-      `permit.amount is ${amountRaw}, the current total bond is ${requiredBondRaw}; sign again with an amount of at least ${requiredBondRaw}`,
+      `the amount, ${said(amountRaw)}, is less than the bond, which is ${said(requiredBondRaw)} now`,
       { hint: `give --amount ${requiredBondRaw}raw or more, or leave it out` },
     )
   return { requiredBondRaw, amountRaw, deadlineSeconds, cutFromRaw: isCut ? wantedRaw : undefined }
@@ -157,16 +169,19 @@ export function checkTerms(
 
 function checkAmount(
   intent: Pick<Intent, 'maxAmountRaw'>,
-  amountRaw: bigint,
-  requiredBondRaw: bigint,
-  maxAmountRaw: bigint | undefined,
+  {
+    amountRaw,
+    requiredBondRaw,
+    maxAmountRaw,
+  }: { amountRaw: bigint; requiredBondRaw: bigint; maxAmountRaw: bigint | undefined },
+  text: (raw: bigint) => string,
 ): void {
   if (amountRaw >= 2n ** 256n || amountRaw < 0n)
     throw new UsageError('invalid_amount', 'the amount is not an unsigned 256-bit integer', {
       hint: 'give raw token units',
     })
   if (maxAmountRaw === undefined || amountRaw <= maxAmountRaw) return
-  const said = `the amount would be ${amountRaw} (the required bond is ${requiredBondRaw}), the cap is ${maxAmountRaw}`
+  const said = `the amount would be ${text(amountRaw)} (the required bond is ${text(requiredBondRaw)}), the cap is ${text(maxAmountRaw)}`
   const [detail, hint] =
     intent.maxAmountRaw !== undefined
       ? [said, 'raise --max-amount if that bond is right']

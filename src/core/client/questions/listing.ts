@@ -159,6 +159,8 @@ export async function onlyWanted(
     readonly isWanted: (question: ListedQuestion) => boolean
     readonly signal?: AbortSignal
     readonly onProgress?: (asked: number) => void
+    /** Told the round of each question that is wanted. */
+    readonly onRound?: (round: Round) => void
   },
 ): Promise<{ readonly questions: readonly ListedQuestion[]; readonly unseen: number }> {
   const found: ListedQuestion[] = []
@@ -174,7 +176,9 @@ export async function onlyWanted(
       const candidate = some[index]
       if (round === undefined || candidate === undefined) continue
       const question = byChain(candidate, round, wanted.source)
-      if (wanted.isWanted(question)) found.push(question)
+      if (!wanted.isWanted(question)) continue
+      found.push(question)
+      wanted.onRound?.(round)
     }
     asked += some.length
     wanted.onProgress?.(asked)

@@ -4,8 +4,9 @@
  */
 import type { RoundReader } from '../../chain/questions.js'
 import { batchSigningDataOf, type Round } from '../../chain/round.js'
+import type { Rules } from '../../chain/rules.js'
 import { onChain } from '../../chain/unavailable.js'
-import type { Chain, Clock } from '../../ports.js'
+import type { Chain, Clock, Hex } from '../../ports.js'
 import {
   ConflictError,
   InterruptedError,
@@ -16,7 +17,7 @@ import {
 } from '../../protocol/errors.js'
 import type { Address, BatchSigningData, Outcome } from '../../protocol/schema.js'
 import type { WitnessRequest } from '../../protocol/witness.js'
-import { isSlug } from '../../protocol/words.js'
+import { isQuestionId, isSlug } from '../../protocol/words.js'
 import type { CallOptions } from '../gateway/gateway-client.js'
 import { objectOf } from '../gateway/reading.js'
 import { FactError, signingDataOf } from './signing-data.js'
@@ -41,6 +42,12 @@ export interface QuestionContext extends BatchSigningData {
   readonly outcomes?: readonly Outcome[]
   /** What an undisputed proposer earns, raw token units. Known where a chain was read. */
   readonly reward?: string
+  /** An earlier round ended without an answer. Known where a chain was read. */
+  readonly reopened?: boolean
+  /** Clarifications, where a chain told them. */
+  readonly rules?: Rules
+  /** Only of a file: hash of the clarifications that whoever made it had read. */
+  readonly rules_told?: Hex
   /** Known where a chain was read. */
   readonly token?: { readonly address: string; readonly symbol: string; readonly decimals: number }
   /** Only in a file that carries a server's `typed_data`: compared, never signed (R9). */
@@ -87,9 +94,10 @@ export function chainContexts(
             const [round] = rounds
             if (round === undefined) throw notFound(identifier, trust)
             if (round.state !== 'requested' || round.paused) throw notOpen(round)
-            const context: QuestionContext = { ...fromRound(trust, round), ...slugOf(identifier) }
+            const read = await withRules(chain, fromRound(trust, round), round)
+            const context: QuestionContext = { ...read.context, ...slugOf(identifier) }
             const notes = checkContext(trust, context, { identifier, nowSeconds })
-            return { context, notes: [...ambiguity(rounds), ...notes] }
+            return { context, notes: [...ambiguity(rounds), ...notes, ...read.notes] }
           }),
         ),
       )
@@ -126,8 +134,9 @@ export function withDirect(
     const { identifier, context, notes } = one
     if (kindOf(trust, context.request.requester) !== 'direct') return undefined
     return contextResult(identifier, async () => {
-      await confirmByChain(chain, trust, context)
-      return { context: { ...context, source: 'chain' }, notes }
+      const round = await confirmByChain(chain, trust, context)
+      const read = await withRules(chain, { ...context, source: 'chain' }, round)
+      return { context: read.context, notes: [...notes, ...read.notes] }
     })
   }
   return {
@@ -160,6 +169,22 @@ export function withDirect(
   }
 }
 
+/** Told where clarifications could not be read. */
+export const rulesUnknown = (why: string): string => `rules unknown: ${why}`
+
+/** The context with its round's clarifications; a note where they are not to be had. */
+async function withRules(chain: Chain, context: QuestionContext, round: Round) {
+  const rules = await rulesOf(chain, round)
+  if (rules !== undefined) return { context: { ...context, rules }, notes: [] }
+  return { context, notes: [rulesUnknown('requester or oracle does not tell its clarifications')] }
+}
+
+/** The clarifications of a round as of its block. UnavailableError, else as `readRules`. */
+export async function rulesOf(chain: Chain, round: Round): Promise<Rules | undefined> {
+  const { readRules } = await import('../../chain/rules.js')
+  return onChain(() => readRules(chain, round, round.blockNumber))
+}
+
 /** Loaded only where there is a chain to read. */
 async function roundReader(chain: Chain, trust: Trust): Promise<RoundReader> {
   const { createRoundReader } = await import('../../chain/questions.js')
@@ -173,6 +198,7 @@ export const fromRound = (trust: Trust, round: Round): QuestionContext => ({
   outcomes: round.outcomes,
   reward: String(round.rewardRaw),
   token: round.token,
+  ...(round.kind === 'direct' ? {} : { reopened: round.isReopened }),
 })
 
 /**
@@ -258,13 +284,15 @@ export async function chainNow(
 export function parseContext(json: unknown, identifier: string): QuestionContext {
   const picked = pick(json, identifier)
   const data = orBadField(() => signingDataOf(picked))
-  const { slug, token: told, typed_data } = objectOf(picked) ?? {}
+  const { slug, token: told, typed_data, rules } = objectOf(picked) ?? {}
   const token = tokenOf(told)
+  const { hash } = objectOf(rules) ?? {}
   return {
     ...data,
     source: 'file',
     ...(typeof slug === 'string' ? { slug } : {}),
     ...(token === undefined ? {} : { token }),
+    ...(typeof hash === 'string' && isQuestionId(hash) ? { rules_told: hash } : {}),
     ...(typed_data === undefined ? {} : { typed_data }),
   }
 }

@@ -95,5 +95,5 @@ const miscounted = (items: readonly unknown[], asked: readonly unknown[]) =>
 
 const gatewayFault = (detail: string) =>
   new UnavailableError('gateway_body', detail, {
-    hint: 'nothing was admitted by this call; try again later',
+    hint: 'nothing was admitted by this call; retry later',
   })

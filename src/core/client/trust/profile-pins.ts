@@ -59,7 +59,7 @@ export function wholePins(name: string, pins: ProfilePins, signedProposer?: stri
       'signed_proposer_needed',
       `the profile ${name} pins every contract but signed_proposer, which no public source names`,
       {
-        hint: `ask the operator for it, compare it with a source of your own, then run \`proposer trust init --profile ${name} --signed-proposer 0x…\``,
+        hint: `ask the operator for it, compare it with an independent source, then run \`proposer trust init --profile ${name} --signed-proposer 0x…\``,
       },
     )
   }

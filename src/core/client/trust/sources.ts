@@ -1,7 +1,13 @@
 /** Where the contexts of questions come from: a node, a gateway, or both. */
 import type { Chain, Clock } from '../../ports.js'
 import type { GatewayClient } from '../gateway/gateway-client.js'
-import { type ContextSource, chainContexts, type QuestionContext, withDirect } from './context.js'
+import {
+  type ContextSource,
+  chainContexts,
+  type QuestionContext,
+  rulesUnknown,
+  withDirect,
+} from './context.js'
 import type { Trust } from './trust.js'
 
 export interface SourceParts {
@@ -28,11 +34,23 @@ export async function contextsFrom({
   }
   if (chain === undefined) {
     if (gateway === undefined) throw new Error('contexts come from a node or a gateway')
-    return fromGateway(gateway)
+    return withoutRules(await fromGateway(gateway))
   }
   const own = chainContexts(chain, trust, clock)
   return gateway === undefined ? own : withDirect(chain, trust, own, () => fromGateway(gateway))
 }
+
+/** What no node has told of the clarifications. */
+export const noNodeForRules = rulesUnknown('clarifications are read from a node (--rpc-url)')
+
+const withoutRules = (source: ContextSource): ContextSource => ({
+  async contexts(identifiers, options) {
+    const results = await source.contexts(identifiers, options)
+    return results.map((one) =>
+      one.error === undefined ? { ...one, notes: [...one.notes, noNodeForRules] } : one,
+    )
+  },
+})
 
 /** The context of one identifier. `note` is told what its source notes; throws its error. */
 export async function contextFrom(

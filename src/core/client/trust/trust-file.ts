@@ -30,6 +30,10 @@ export const Trust = z
         }),
       ),
     ),
+    /** What code contracts run: a proxy may be given other code (contract §9). */
+    implementations: z.optional(
+      z.record(Address, z.strictObject({ implementation: Address, code_hash: Bytes32 })),
+    ),
   })
   .register(z.globalRegistry, { id: 'Trust' })
 export type Trust = z.infer<typeof Trust>

@@ -1,4 +1,5 @@
 /** Adding to pins without losing any (contract §7, trust.json; R9). */
+import type { Implementation } from '../../chain/implementations.js'
 import type { TokenUnits } from '../../protocol/amount.js'
 import type { Address } from '../../protocol/schema.js'
 import type { Trust } from './trust-file.js'
@@ -48,6 +49,11 @@ export function mergePins(current: Trust, more: Trust): MergedPins {
     if (was !== undefined && infoText(was) !== infoText(now))
       changed.push(`token_info ${token}: ${infoText(was)} becomes ${infoText(now)}`)
   }
+  for (const [address, now] of Object.entries(more.implementations ?? {})) {
+    const was = current.implementations?.[address as Address]
+    if (was !== undefined && codeText(was) !== codeText(now))
+      changed.push(`implementation of ${address}: ${codeText(was)} becomes ${codeText(now)}`)
+  }
   const before = new Set(lines(current))
   const trust: Trust = {
     ...current,
@@ -64,6 +70,9 @@ export function mergePins(current: Trust, more: Trust): MergedPins {
     ...((current.token_info ?? more.token_info) && {
       token_info: { ...current.token_info, ...more.token_info },
     }),
+    ...((current.implementations ?? more.implementations) && {
+      implementations: { ...current.implementations, ...more.implementations },
+    }),
   }
   return { trust, changed, added: [...lines(more)].filter((line) => !before.has(line)) }
 }
@@ -71,12 +80,17 @@ export function mergePins(current: Trust, more: Trust): MergedPins {
 /**
  * What may be added to pins, one a line; a kind or an id that differs is a change, not an addition.
  */
-function* lines({ oracles, requesters, tokens, slugs, token_info = {} }: Trust): Generator<string> {
+function* lines(trust: Trust): Generator<string> {
+  const { oracles, requesters, tokens, slugs, token_info = {}, implementations = {} } = trust
   for (const address of oracles) yield `oracle ${address}`
   for (const { address } of requesters) yield `requester ${address}`
   for (const address of tokens) yield `token ${address}`
   for (const slug of Object.keys(slugs)) yield `slug ${slug}`
   for (const token of Object.keys(token_info)) yield `token_info ${token}`
+  for (const address of Object.keys(implementations)) yield `implementation of ${address}`
 }
 
 const infoText = ({ symbol, decimals }: TokenUnits) => `${symbol} with ${decimals} decimals`
+
+const codeText = ({ implementation, code_hash }: Implementation) =>
+  `${implementation} with code hash ${code_hash}`

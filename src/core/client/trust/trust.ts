@@ -57,7 +57,7 @@ export function unpinnedSlug(slug: string): UsageError {
 
 /** The hint of a slug that is not pinned. */
 export function howToPin(slug: string): string {
-  return `\`proposer context ${slug}\` without a node (--rpc-url) asks the gateway which question it means; compare that with a source of your own, then give the question id itself, pin the slug with \`proposer trust pin ${slug}\`, or add "${slug}": "0x…" to \`slugs\` of the trust file (\`proposer trust init\` makes one)`
+  return `\`proposer context ${slug}\` without a node (--rpc-url) asks the gateway which question it means; compare that with an independent source, then give the question id itself, pin the slug with \`proposer trust pin ${slug}\`, or add "${slug}": "0x…" to \`slugs\` of the trust file (\`proposer trust init\` makes one)`
 }
 
 export interface Asked {
@@ -208,17 +208,14 @@ export function isNamedByText(kind: RequesterKind | undefined): boolean {
 export function checkOutcome(trust: Trust, context: QuestionContext, outcome: OutcomeKey): Outcome {
   const price = priceOf[outcome]
   // A source has read the text already, and a context has no outcomes but from it.
-  const read = (context.outcomes ?? outcomesByText(trust, context)).find(
-    (each) => each.outcome === outcome,
-  )
-  if (read === undefined) throw new RangeError(`${outcome} is no outcome`)
+  const outcomes = context.outcomes ?? outcomesByText(trust, context)
+  const read = outcomes.find((each) => each.outcome === outcome)
+  if (read === undefined) throw new RangeError(`${outcome} is not an outcome`)
   if (!context.price.allowed_values.includes(price)) {
     throw new UsageError(
       'outcome_not_allowed',
-      `${outcome} (${price}) is not allowed: price.allowed_values is ${context.price.allowed_values.join(', ')}`,
-      {
-        hint: 'choose an outcome that `proposer context` shows as allowed',
-      },
+      `${answerText(outcome, read.label)} is not allowed; price.allowed_values has only ${answersText(outcomes.filter((one) => context.price.allowed_values.includes(one.price)))}`,
+      { hint: 'give one of these answers; `proposer context` shows the rules of the question' },
     )
   }
   if (kindOf(trust, context.request.requester) !== 'direct' && !read.allowed) {
@@ -289,7 +286,7 @@ export function checkAsked(
     throw untrusted(
       'slug',
       `the slug ${identifier} is not pinned in the trust file; it was said to mean question_id ${context.question_id}`,
-      `compare it with a source of your own (\`proposer context ${context.question_id}\` shows the request); then give that question id, or add "${identifier}": "${context.question_id}" to \`slugs\` of the trust file (\`proposer trust init\` makes one)`,
+      `compare it with an independent source (\`proposer context ${context.question_id}\` shows the request); then give that question id, or add "${identifier}": "${context.question_id}" to \`slugs\` of the trust file (\`proposer trust init\` makes one)`,
     )
   }
   if (context.question_id !== pinned)

@@ -44,7 +44,7 @@ export function adviseOn(entry: Entry, question: Question): Next {
 }
 
 /** By finalized state, or by the gateway's last word where the chain does not say otherwise. */
-export const isExecuted = ({ standing, state }: Omit<Entry, 'position'>): boolean =>
+export const isExecuted = ({ standing, state }: Pick<Entry, 'standing' | 'state'>): boolean =>
   standing?.proof === undefined
     ? state.kind === 'closed' && state.reason === 'executed'
     : standing.proof.outcome === 'executed'
@@ -107,11 +107,12 @@ function adviseExecuted(
 
 /** Of a position that asks for nothing. */
 function quietText({ state, result, terms }: StakePosition, staked: string): string | undefined {
-  const until = new Date(Number(terms.disputableUntil) * 1000).toISOString()
+  const iso = new Date(Number(terms.disputableUntil) * 1000).toISOString()
+  const until = iso.replace('T', ' ').replace('.000Z', 'Z')
   const undisturbed = 'and nothing is left to do now'
   if (state === 'open') return `; it can be disputed until ${until}, ${undisturbed}`
   if (state === 'awaiting_settlement')
-    return `; it waits for the oracle to settle it since ${until}, ${undisturbed}`
+    return `; waiting for the oracle to settle it since ${until}, ${undisturbed}`
   if (state !== 'settled') return undefined
   const ends = {
     undisputed: 'settled undisputed: nothing is left to do',
@@ -152,7 +153,7 @@ function adviseUnexecuted(entry: Entry, question: Question): Next {
         return again('its round has ended, so what the wallet signs can no longer execute')
       return {
         action: 'import_signature',
-        text: 'a wallet outside has its typed data: bring back its signature, or revoke its nonce before you sign anything else',
+        text: 'an external wallet has its typed data: attach its signature, or revoke its nonce before you sign anything else',
         command: `proposer sign ${identifier} --signature <hex>`,
       }
     case 'accepted':
@@ -162,11 +163,11 @@ function adviseUnexecuted(entry: Entry, question: Question): Next {
         return { action: 'out_of_band', text: outOfBandLine(authorization) }
       return replay(
         entry,
-        'an attempt brought no clear answer: send the same bytes again, never sign because of it',
+        'an attempt got no clear response: send the same bytes again, never sign because of it',
       )
   }
   // Signed, deferred or conflict: never admitted, as far as the responses say.
-  if (isOver) return again('its round has ended and nobody had it')
+  if (isOver) return again('its round has ended and no gateway had it')
   if (standing?.round !== undefined && !isStillRequested(entry))
     return {
       action: 'wait_for_new_round',
@@ -197,12 +198,15 @@ function signAgain(why: string, { chain, identifier }: Question): Next {
       text: `${why}; the current round is ${current.state}: wait for a new one`,
     }
   if (current !== undefined && chain?.round?.paused === true)
-    return { action: 'wait', text: `${why}; the question is paused: sign anew once it is unpaused` }
+    return {
+      action: 'wait',
+      text: `${why}; the question is paused: sign again once it is unpaused`,
+    }
   const requester = chain?.isOneOfSeveral === true ? chain.round?.requester : undefined
   return {
     action: 'sign_anew',
-    text: `${why}: it is safe to sign anew if an answer is still wanted`,
-    command: `proposer submit ${identifier} --outcome <p1|p2|p3>${requester === undefined ? '' : ` --requester ${requester}`}`,
+    text: `${why}: it is safe to sign again if an answer is still wanted`,
+    command: `proposer submit ${identifier} --outcome <answer>${requester === undefined ? '' : ` --requester ${requester}`}`,
   }
 }
 
@@ -222,13 +226,13 @@ function adviseAccepted(entry: Entry, candidateId: string): Next {
   if (status !== undefined && endOf(status) === 'executed')
     return {
       action: 'wait',
-      text: `what the gateway says of it (${status.status}) reads as executed: finalized state or its deadline settles it, sign nothing else before`,
+      text: `the gateway reports ${status.status}, which may mean executed: sign nothing else before finalized state or its deadline settles it`,
       command: `proposer reconcile ${authorization?.signed.identifier} --rpc-url <url>`,
     }
   if (status?.failure?.retryable === true && !isOver)
     return replay(
       entry,
-      `its candidate failed (${status.failure.code}) and may still execute: put right what is named, then send the same bytes again`,
+      `its candidate failed (${status.failure.code}) and may still execute: fix the cause, then send the same bytes again`,
     )
   return {
     action: 'poll',

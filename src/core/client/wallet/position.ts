@@ -6,6 +6,7 @@
 import { oracleAbi } from '../../chain/contracts.js'
 import { lowercase, readContract } from '../../chain/reading.js'
 import type { Round } from '../../chain/round.js'
+import { type StakeStanding, standingIn } from '../../chain/stakes.js'
 import type { Chain } from '../../ports.js'
 import type { Address } from '../../protocol/schema.js'
 import { zeroAddress } from '../../protocol/words.js'
@@ -16,6 +17,8 @@ export interface RoundTerms {
   readonly disputer: Address | undefined
   readonly bondRaw: bigint
   readonly finalFeeRaw: bigint
+  /** Version 3 lets it change until somebody proposes. */
+  readonly rewardRaw: bigint
   readonly disputableUntil: bigint
   /** Once it is settled. */
   readonly resolvedPrice: string | undefined
@@ -34,15 +37,14 @@ export async function readRoundTerms(chain: Chain, at: bigint, round: Round): Pr
     disputer: disputer === zeroAddress ? undefined : disputer,
     bondRaw: held.requestSettings.bond,
     finalFeeRaw: held.finalFee,
+    rewardRaw: held.reward,
     disputableUntil: held.expirationTime,
     resolvedPrice: held.settled ? String(held.resolvedPrice) : undefined,
   }
 }
 
 /** Where the stake of an executed proposal is. */
-export interface StakePosition {
-  readonly state: 'open' | 'awaiting_settlement' | 'disputed' | 'voting' | 'settled'
-  readonly result: 'undisputed' | 'won' | 'lost' | null
+export interface StakePosition extends StakeStanding {
   readonly terms: RoundTerms
   /** A later round of the question has begun. */
   readonly hasNewRound: boolean
@@ -67,18 +69,9 @@ export function stakeIn(
   nowSeconds: bigint,
 ): StakePosition | undefined {
   if (own?.terms === undefined) return undefined
-  const { terms, state } = own
-  const { resolvedPrice, disputer, disputableUntil } = terms
-  const position = (
-    state: StakePosition['state'],
-    result: StakePosition['result'] = null,
-  ): StakePosition => ({ state, result, terms, hasNewRound })
-  if (state === 'settled' && resolvedPrice !== undefined) {
-    if (resolvedPrice !== own.proposal?.price) return position('settled', 'lost')
-    return position('settled', disputer === undefined ? 'undisputed' : 'won')
-  }
-  // The first dispute opens a new round, a later one waits for the voters alone (domain §5.1).
-  if (state === 'disputed') return position(hasNewRound ? 'disputed' : 'voting')
-  const isDisputable = state === 'proposed' && nowSeconds < disputableUntil
-  return position(isDisputable ? 'open' : 'awaiting_settlement')
+  const { terms, state, proposal } = own
+  const { resolvedPrice, disputableUntil } = terms
+  const isDisputed = terms.disputer !== undefined
+  const round = { state, price: proposal?.price, resolvedPrice, isDisputed, disputableUntil }
+  return { ...standingIn(round, hasNewRound, nowSeconds), terms, hasNewRound }
 }

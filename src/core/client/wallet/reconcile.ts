@@ -2,6 +2,7 @@
  * `reconcile`: journal, gateway and chain side by side. Then what is safe to do next (contract §6;
  * spec §3 rule 3, §7 rules 2 and 3).
  */
+import { keccakHex, type Round, roundRef } from '../../chain/round.js'
 import type { Chain, Hex } from '../../ports.js'
 import { ProposerError } from '../../protocol/errors.js'
 import { statusOnce } from '../follow/look.js'
@@ -12,13 +13,21 @@ import {
   type ClosedReason,
   closes,
   isOfferOpen,
+  isOpen,
   type JournaledAuthorization,
   stateOf,
 } from '../journal/authorizations.js'
 import type { JournalView } from '../journal/fold.js'
 import type { Journal, JournalPorts } from '../journal/journal.js'
 import type { Offered, Signed, TerminalRecord } from '../journal/records.js'
-import { howToPin, pinnedQuestionId, type Trust, untrusted } from '../trust/trust.js'
+import {
+  contractsOf,
+  howToPin,
+  isNamedByText,
+  pinnedQuestionId,
+  type Trust,
+  untrusted,
+} from '../trust/trust.js'
 import { adviseOn, isExecuted, type Next } from './advice.js'
 import { holdsProposal, type StakePosition, stakeIn } from './position.js'
 import { claimsIn, type QuestionStanding, type Standing, standingOf } from './standing.js'
@@ -51,12 +60,16 @@ export interface ReconciledEntry {
   readonly settled: ClosedReason | undefined
   /** Only of an executed one, where a node shows its proposal in its round. */
   readonly position: StakePosition | undefined
+  /** Where the round pays less than when this was signed; raw token units. */
+  readonly rewardFell: { readonly signedRaw: bigint; readonly nowRaw: bigint } | undefined
   readonly next: Next
 }
 
 export interface Reconciled {
   readonly questionId: Hex
   readonly entries: readonly ReconciledEntry[]
+  /** What is open for other questions that share the question's round (domain §10). */
+  readonly sharing: readonly JournaledAuthorization[]
   readonly chain: QuestionStanding | undefined
   /** One sentence for each side that could not be examined. */
   readonly notLookedAt: readonly string[]
@@ -99,7 +112,9 @@ export async function reconcile(parts: ReconcileParts, identifier: string): Prom
       nowSeconds !== undefined && isExecuted({ ...known }) && isHeld
         ? stakeIn(own?.round, own?.roundIsOver === true, nowSeconds)
         : undefined
-    const entry = { ...known, position }
+    const isMeant = base.state.kind !== 'closed' || position !== undefined
+    const rewardFell = isMeant ? fallOf(base.record, own?.round) : undefined
+    const entry = { ...known, position, rewardFell }
     // What is advised for it follows from the round at its own requester.
     const chain = standing && own ? { ...standing, ...own.now } : standing
     return { ...entry, next: adviseOn(entry, { identifier, chain }) }
@@ -117,7 +132,39 @@ export async function reconcile(parts: ReconcileParts, identifier: string): Prom
         entryOf({ id, record: offered, supersededBy, state: { kind: 'offered' } }),
       ),
   ]
-  return { questionId, entries, notLookedAt, chain: standing }
+  const sharing = sharingWith(await journal.load(), trust, questionId, standing?.round)
+  return {
+    questionId,
+    entries,
+    sharing: sharing.filter((one) => isOpen(one, nowMs)),
+    notLookedAt,
+    chain: standing,
+  }
+}
+
+/** Version 3 of the oracle lets a reward be lowered after a signature, to nothing too (domain §10). */
+function fallOf(
+  { reward }: Signed | Offered,
+  round: Standing['round'],
+): ReconciledEntry['rewardFell'] {
+  const nowRaw = round?.rewardRaw
+  if (reward === undefined || nowRaw === undefined || nowRaw >= BigInt(reward)) return undefined
+  return { signedRaw: BigInt(reward), nowRaw }
+}
+
+/** Authorizations for other questions of its round, which only the chain tells. */
+function sharingWith(
+  view: JournalView,
+  trust: Trust,
+  questionId: Hex,
+  round: Round | undefined,
+): readonly JournaledAuthorization[] {
+  if (round === undefined || isNamedByText(round.kind)) return []
+  const contracts = contractsOf(trust)
+  const { key } = roundRef(contracts, questionId, round, keccakHex(round.ancillaryData))
+  return view
+    .byRound(key)
+    .filter(({ signed, supersededBy }) => signed.questionId !== questionId && !supersededBy)
 }
 
 function questionOf(trust: Trust, view: JournalView, identifier: string): Hex {
@@ -152,9 +199,7 @@ async function askGateway(
 ): Promise<ReadonlyMap<string, GatewayWord>> {
   const words = new Map<string, GatewayWord>()
   if (gateway === undefined) {
-    notLookedAt.push(
-      'no gateway is configured: what became of candidates was not asked (--gateway)',
-    )
+    notLookedAt.push('no gateway is configured: candidates were not checked (--gateway)')
     return words
   }
   const polling = { ports, gateway, journal: dryRun === true ? undefined : journal }
@@ -173,7 +218,7 @@ async function askGateway(
   }
   const errors = [...words.values()].flatMap((word) => ('error' in word ? word.error : []))
   const silent = errors.find(({ meta }) => meta.retryable === true)
-  if (silent !== undefined) notLookedAt.push(`the gateway does not tell: ${silent.detail}`)
+  if (silent !== undefined) notLookedAt.push(`the gateway does not report it: ${silent.detail}`)
   return words
 }
 
@@ -185,7 +230,7 @@ async function askChain(
 ): Promise<QuestionStanding | undefined> {
   if (chain === undefined) {
     notLookedAt.push(
-      'no node is configured: nonces, rounds and proposals were not looked at (--rpc-url)',
+      'no node is configured: nonces, rounds and proposals were not checked (--rpc-url)',
     )
     return undefined
   }
@@ -193,12 +238,12 @@ async function askChain(
     const standing = await standingOf(chain, trust, questionId, claimsIn(await load()))
     if (standing.round === undefined)
       notLookedAt.push(
-        "the chain does not show the question's request: only its nonces were looked at",
+        "the chain does not show the question's request: only its nonces were checked",
       )
     return standing
   } catch (error) {
     if (!(error instanceof ProposerError) || error.meta.retryable !== true) throw error
-    notLookedAt.push(`the chain was not looked at: ${error.detail}`)
+    notLookedAt.push(`the chain was not checked: ${error.detail}`)
     return undefined
   }
 }

@@ -92,7 +92,7 @@ export async function planRevocations(
 function ownerOf(named: readonly RoundClaim[], trust: Trust): Address {
   const [first] = named
   if (first === undefined)
-    throw new UsageError('nothing_named', 'no journal id is named', {
+    throw new UsageError('nothing_named', 'journal id required', {
       hint: 'see `proposer journal list --open`',
     })
   const foreign = named.find(({ chainId }) => chainId !== trust.chain_id)
@@ -199,9 +199,9 @@ export async function finishRevocation(
     results,
     error: new PendingError(
       'not_final',
-      `block ${mined} was not final in the time given: nothing is proven yet`,
+      `block ${mined} was not final within the time limit: nothing is proven yet`,
       {
-        hint: `run ${reconcileText(plan.questionIds)} later: it journals the end`,
+        hint: `run ${reconcileText(plan.questionIds)} later: it journals the outcome`,
         retryable: true,
       },
     ),

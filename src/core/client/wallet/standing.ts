@@ -50,6 +50,8 @@ export interface RoundStanding {
   readonly proposal: RoundProposal | undefined
   /** Bond, dispute and end; absent while nothing is proposed. */
   readonly terms?: RoundTerms
+  /** What an undisputed proposal earns now, raw token units; a dispute may have refunded it. */
+  readonly rewardRaw?: bigint
 }
 
 export interface Standing {
@@ -180,12 +182,13 @@ async function roundStanding(
   const index = await readContract(chain, at, round.oracle, oracleAbi, 'getState', roundKey(round))
   const state = requestStates[index] ?? 'invalid'
   if (state === 'invalid') return undefined
-  if (state === 'requested') return { state, proposal: undefined }
   const [proposal, terms] = await Promise.all([
-    proposalIn(reading, round, ours),
+    state === 'requested' ? undefined : proposalIn(reading, round, ours),
     readRoundTerms(chain, at, round),
   ])
-  return { state, proposal, terms }
+  const { rewardRaw } = terms
+  if (state === 'requested') return { state, proposal: undefined, rewardRaw }
+  return { state, proposal, terms, ...(state === 'proposed' && { rewardRaw }) }
 }
 
 async function proposalIn(

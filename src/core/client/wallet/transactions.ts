@@ -77,7 +77,7 @@ export async function planTransactions(
       chain.transactionCount(from, 'pending'),
       chain.balance(from),
     ])
-    if (head === null) throw new ChainError('unavailable', 'the chain has no head')
+    if (head === null) throw new ChainError('unavailable', 'the chain has no latest block')
     const leastTip = minimumTipWei[chainId] ?? 0n
     const maxPriorityFeePerGas = nodeTip > leastTip ? nodeTip : leastTip
     const maxFeePerGas = 2n * head.baseFeePerGas + maxPriorityFeePerGas
@@ -118,7 +118,7 @@ async function estimated(
 
 const noGasMoney = (detail: string) =>
   new UsageError('no_gas_money', detail, {
-    hint: "give the account some of the chain's own coin",
+    hint: "send the account some of the chain's coin",
   })
 
 export interface SentTransaction {
@@ -160,7 +160,7 @@ async function sendOne(
       throw new UsageError(
         'transaction_reverted',
         `transaction ${hash} was mined and reverted: it did not ${planned.what}`,
-        { hint: 'look at it in a block explorer, then retry' },
+        { hint: 'check it in a block explorer, then retry' },
       )
     // Only a node that says for certain that it is not mined lets a refusal stand.
     if (refusal !== undefined && receipt === null) throw refusal
@@ -208,13 +208,13 @@ async function handOver(chain: Chain, raw: Hex): Promise<ProposerError | undefin
       case 'replacement_underpriced':
         return new UnavailableError(
           'account_busy',
-          `another transaction of the account is on its way (${kind})`,
+          `another transaction of the account is pending (${kind})`,
           { hint: 'wait until it is mined, then retry' },
         )
       default:
         return new UnavailableError(
           'transaction_refused',
-          `the node does not take the transaction (${kind})`,
+          `the node rejected the transaction (${kind})`,
           { hint: 'retry later, or with another --rpc-url' },
         )
     }

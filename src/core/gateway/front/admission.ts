@@ -21,7 +21,7 @@ import { type Refusal, refuse } from '../../protocol/refusal.js'
 import type { Address } from '../../protocol/schema.js'
 import { toHex } from '../../protocol/witness.js'
 import { isQuestionId } from '../../protocol/words.js'
-import type { Ledger, NewCandidate } from '../ledger/ledger.js'
+import type { Admission, Ledger, NewCandidate } from '../ledger/ledger.js'
 import type { ChainView, Question } from '../view/chain-view.js'
 import { itemRefusal } from './answer.js'
 import type { Exchange } from './exchange.js'
@@ -125,7 +125,7 @@ export function priceFault(
   return refuse(
     'price_not_allowed',
     key === undefined
-      ? `proposed_price is none of ${known}; ${allowedText(prices)}`
+      ? `proposed_price must be one of ${known}; ${allowedText(prices)}`
       : `proposed_price is not allowed for this request; ${allowedText(prices)}`,
   )
 }
@@ -293,23 +293,33 @@ function place(
       ),
     )
   }
-  return ledger.admit(candidate).then((admission): Judgment => {
-    if (admission.kind === 'conflict') {
-      const where =
-        admission.reason === 'round'
-          ? 'another active payload in this round'
-          : 'another active payload with this permit nonce'
-      return refused(
-        refuse(
-          'candidate_conflict',
-          `this proposer has ${where}, candidate ${admission.candidateId}; reconcile it before submitting anything else`,
-        ),
-      )
-    }
+  return ledger.admit(candidate).then(async (admission): Promise<Judgment> => {
+    if (admission.kind === 'conflict') return refused(await conflict(ledger, round, admission))
     if (admission.candidate.round.key !== round.key)
       return refused(roundAdvanced(admission.candidate.id))
     return admission
   })
+}
+
+/** The refusal of a payload beside another; of a round that two questions share it names both. */
+async function conflict(
+  ledger: Ledger,
+  { questionId }: Candidate['round'],
+  { candidateId, reason }: Extract<Admission, { kind: 'conflict' }>,
+): Promise<Refusal> {
+  const where =
+    reason === 'round'
+      ? 'another active payload in this round'
+      : 'another active payload with this permit nonce'
+  const held = reason === 'round' ? (await ledger.get(candidateId))?.round.questionId : questionId
+  const sharing =
+    held === undefined || held === questionId
+      ? ''
+      : `, for question ${held}: both questions share this round, and one proposal answers both`
+  return refuse(
+    'candidate_conflict',
+    `this proposer has ${where}, candidate ${candidateId}${sharing}; reconcile it before submitting anything else`,
+  )
 }
 
 /**

@@ -125,7 +125,7 @@ async function status(
   // Which question a slug names has to be known; what is not held under a question id is not found,
   // whatever the chain says.
   if (question instanceof UnavailableError && !isQuestionId(identifier)) throw question
-  if (candidate && 'round' in question && candidate.round.questionId === question.questionId)
+  if (candidate && 'round' in question && isOfRequest(candidate, question))
     return shown(parts, candidate)
   return refusalAnswer(
     refuse(
@@ -135,6 +135,20 @@ async function status(
         : 'this gateway holds no such candidate of this question; check the pair of identifier and candidate id',
     ),
   )
+}
+
+/**
+ * Whether a candidate is of the question's request, under whichever of its ids (domain §10). Rounds
+ * of a request of kind `direct` are questions of their own.
+ */
+function isOfRequest(
+  { round }: Candidate,
+  { questionId, ref, round: { kind } }: Question,
+): boolean {
+  const parts = ['oracle', 'requester', 'identifier', 'ancillaryHash'] as const
+  const isShared =
+    round.key === ref.key || (kind !== 'direct' && parts.every((part) => round[part] === ref[part]))
+  return round.questionId === questionId || isShared
 }
 
 /**

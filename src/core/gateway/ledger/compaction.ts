@@ -36,6 +36,8 @@ function subjectOf(change: Change): string | undefined {
       return `question ${change.entry.questionId}`
     case 'question.removed':
       return `question ${change.questionId}`
+    case 'implementation.set':
+      return `code of ${change.address}`
     default:
       return undefined
   }
@@ -119,6 +121,8 @@ export function headRecords(state: LedgerState): readonly LedgerRecord[] {
         ? { kind: 'question.removed', questionId, ...folded }
         : { kind: 'question.set', entry, ...folded },
     )
+  for (const [address, runs] of state.implementations)
+    records.push({ kind: 'implementation.set', address, runs, ...folded })
   for (const [executor, nonce] of state.highestNonce)
     records.push({ kind: 'executor.nonce', executor, nonce })
   for (const slot of state.slots.values()) records.push({ kind: 'slot.opened', slot, folded: true })

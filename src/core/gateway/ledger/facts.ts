@@ -108,6 +108,7 @@ export const ledgerFacts = (state: LedgerState): LedgerFacts => ({
     return state.finalized
   },
   questions: state.questions,
+  implementations: state.implementations,
   byIdentity: (identity) => state.entries.byIdentity(identity),
   byId: (id) => state.entries.get(id),
   activeInRound: (proposer, roundKey) => state.byRound.get(roundKeyOf(proposer, roundKey)),

@@ -3,6 +3,7 @@
  * needs; an ended candidate is read on demand, so that a million fit (robustness §2).
  */
 
+import type { Implementation } from '../../chain/implementations.js'
 import type { RegistryEntry } from '../../chain/questions.js'
 import type { ChainReceipt, Hex } from '../../ports.js'
 import type { Candidate, CandidateState, Progress } from '../../protocol/candidate.js'
@@ -104,6 +105,12 @@ export type OperatorChange = Decided &
     /** An addition to questions.json, or its removal. */
     | { readonly kind: 'question.set'; readonly entry: RegistryEntry }
     | { readonly kind: 'question.removed'; readonly questionId: Hex }
+    /** The code that a contract runs is what it may run. */
+    | {
+        readonly kind: 'implementation.set'
+        readonly address: Address
+        readonly runs: Implementation
+      }
     /** The loss of what was behind `offset` of `file` was accepted; it is kept in `saved`. */
     | {
         readonly kind: 'store.repaired'
@@ -133,6 +140,9 @@ export type Change =
 export type LedgerEvent =
   | Change
   | { readonly kind: 'candidate.received'; readonly candidate: Candidate }
+
+/** `isElsewhere`: another gateway on the same store wrote it. */
+export type LedgerListener = (changes: readonly LedgerEvent[], isElsewhere: boolean) => void
 
 export type NewCandidate = Omit<Candidate, 'id' | 'sequence' | 'receivedAtMs' | 'progress'>
 
@@ -177,6 +187,8 @@ export interface LedgerFacts {
   readonly admissionDecision: AdmissionDecision | undefined
   /** What operators added to questions.json; `null` for what they took from it. */
   readonly questions: ReadonlyMap<Hex, RegistryEntry | null>
+  /** The code that operators have pinned, over that of gateway.json (contract §9). */
+  readonly implementations: ReadonlyMap<Address, Implementation>
   readonly finalized: { readonly number: bigint; readonly hash: Hex } | undefined
   byIdentity(identity: string): CandidateRef | undefined
   byId(id: string): CandidateRef | undefined
@@ -245,7 +257,7 @@ export interface Ledger extends LedgerFacts {
    * up to now. Rejects with `store_unavailable`.
    */
   readonly catchUp?: ((n?: number) => Promise<void>) | undefined
-  /** Called after each admission and commit, with what changed. */
-  onChange(listener: (changes: readonly LedgerEvent[]) => void): () => void
+  /** Called after each admission and commit, with what changed, and whether another gateway did. */
+  onChange(listener: LedgerListener): () => void
   close(): Promise<void>
 }

@@ -3,6 +3,7 @@
  * order, at start-up and while serving alike, so that there is one meaning of a record.
  */
 
+import type { Implementation } from '../../chain/implementations.js'
 import type { RegistryEntry } from '../../chain/questions.js'
 import type { Hex } from '../../ports.js'
 import {
@@ -60,6 +61,7 @@ const kinds: Record<LedgerRecord['kind'], true> = {
   'admission.set': true,
   'question.set': true,
   'question.removed': true,
+  'implementation.set': true,
   'chain.finalized': true,
   'store.repaired': true,
   'leader.elected': true,
@@ -86,6 +88,7 @@ export interface LedgerState {
   readonly allowlist: Map<Address, boolean>
   /** What operators added; `null` for what they took away. */
   readonly questions: Map<Hex, RegistryEntry | null>
+  readonly implementations: Map<Address, Implementation>
   readonly entries: Entries
   /** Those whose body is in memory. */
   readonly live: Set<CandidateEntry>
@@ -109,6 +112,7 @@ export const emptyState = (): LedgerState => ({
   finalized: undefined,
   allowlist: new Map(),
   questions: new Map(),
+  implementations: new Map(),
   entries: newEntries(),
   live: new Set(),
   active: undefined,
@@ -227,6 +231,9 @@ function applyEvent(state: LedgerState, event: LedgerRecord, position: RecordPos
       return
     case 'question.removed':
       state.questions.set(event.questionId, null)
+      return
+    case 'implementation.set':
+      state.implementations.set(event.address, event.runs)
       return
     case 'admission.set':
       state.admissionEnabled = event.enabled

@@ -17,6 +17,7 @@ import type {
   Ledger,
   LedgerEvent,
   LedgerFacts,
+  LedgerListener,
   LedgerSettings,
   NewCandidate,
 } from './ledger.js'
@@ -67,7 +68,7 @@ interface Open {
   readonly random: Random
   readonly log: RecordLog
   readonly state: LedgerState
-  readonly listeners: Set<(changes: readonly LedgerEvent[]) => void>
+  readonly listeners: Set<LedgerListener>
   /** A change is judged on the state that all earlier ones have left. */
   readonly inOrder: LimitFunction
   claims: Claims
@@ -100,7 +101,7 @@ export async function openLedger(
   const { chainId, genesisHash } = settings
   log.follow?.((records) => {
     for (const record of records) apply(state, record)
-    report(open, records.flatMap(eventOf))
+    report(open, records.flatMap(eventOf), true)
   })
   if (state.info === undefined) {
     if (genesisHash === undefined) throw new RangeError('a new store needs the genesis hash')
@@ -169,8 +170,8 @@ function eventOf(record: StoredRecord): LedgerEvent[] {
   }
 }
 
-function report({ listeners }: Open, events: readonly LedgerEvent[]): void {
-  for (const listener of listeners) listener(events)
+function report({ listeners }: Open, events: readonly LedgerEvent[], isElsewhere = false): void {
+  for (const listener of listeners) listener(events, isElsewhere)
 }
 
 /** Those of an earlier group are applied by now, or have failed with it. */

@@ -29,6 +29,7 @@ export const actBodies = {
   'questions/remove': z.strictObject({ question_id: Bytes32, ...said }),
   'candidates/reject': z.strictObject({ candidate_id: Uuid, ...said }),
   'store/compact': z.strictObject(said),
+  'trust/repin': z.strictObject(said),
 } as const
 /** What only a gateway on a shared store takes: it gives up its lease. */
 export const leaderResignName = 'leader/resign'

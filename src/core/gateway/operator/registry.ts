@@ -31,7 +31,10 @@ const Entry = z.strictObject({
  * that stands there twice.
  */
 export function parseRegistry(raw: unknown, source: string): readonly RegistryEntry[] {
-  const parsed = z.array(Entry).safeParse(lowercaseAddresses(raw))
+  const lower = lowercaseAddresses(raw, (path, address) => {
+    throw invalid(source, `entry ${path}: ${address} has a wrong checksum (EIP-55)`)
+  })
+  const parsed = z.array(Entry).safeParse(lower)
   if (!parsed.success) {
     const path = parsed.error.issues[0]?.path.join('.') ?? ''
     const where = path === '' ? 'the file' : `entry ${path}`

@@ -6,6 +6,7 @@
  */
 
 import pLimit from 'p-limit'
+import type { Implementation, Implementations } from '../../chain/implementations.js'
 import type { RegistryEntry } from '../../chain/questions.js'
 import type { Clock, Hex } from '../../ports.js'
 import { type Candidate, isActive } from '../../protocol/candidate.js'
@@ -29,6 +30,8 @@ export interface OperatorParts {
    * it could not be found out.
    */
   isKnown(entry: RegistryEntry): Promise<boolean>
+  /** What code is pinned, and what runs now. Rejects likewise. */
+  code(): Promise<{ readonly pins: Implementations; readonly now: Implementations }>
   /** Folds the store; what its files take before and after. */
   compact(keepSinceMs: number): Promise<{ readonly before: number; readonly after: number }>
 }
@@ -79,6 +82,7 @@ const acts: {
     const bytes = await compact(clock.nowMs() - keptDays * 86_400_000)
     return { act, changed: ['store'], unchanged: [], ...body, notes: [], bytes }
   },
+  'trust/repin': repin,
 }
 
 /**
@@ -268,7 +272,7 @@ async function reject(
   for (;;) {
     const candidate = await ledger.get(id)
     if (!candidate)
-      throw new RejectedError('candidate_not_found', `the store holds no candidate ${id}`, {
+      throw new RejectedError('candidate_not_found', `candidate ${id} not found in the store`, {
         httpStatus: 404,
         hint: 'list them with `proposer operator candidates list`',
       })
@@ -315,4 +319,29 @@ function slotNote({ nonce, candidateIds, attempts }: Slot): string {
       ? 'cancels it'
       : `replaces it by one without this proposal (it carries ${others} more)`
   return `its transaction ${newest.hash} is out under nonce ${nonce}: the executor ${how}; until that is mined the proposal may still be mined`
+}
+
+/** What oracles and tokens run now is what they may run: the operator has looked at it. */
+async function repin(
+  { ledger, code }: OperatorParts,
+  body: ActBody<'trust/repin'>,
+  act: 'trust/repin',
+): Promise<ActResult> {
+  const { pins, now } = await code()
+  const all = Object.entries(now) as [Address, Implementation][]
+  const news = all.filter(([address, { implementation, code_hash }]) => {
+    const pinned = pins[address]
+    return pinned?.implementation !== implementation || pinned.code_hash !== code_hash
+  })
+  await ledger.commit(
+    news.map(([address, runs]): Change => ({ kind: 'implementation.set', address, runs, ...body })),
+  )
+  const changed = news.map(([address]) => address)
+  const unchanged = all.map(([address]) => address).filter((one) => !changed.includes(one))
+  const notes = news.map(([address, { implementation }]) => {
+    const pinned = pins[address]
+    const was = pinned === undefined ? 'nothing was pinned' : `pinned was ${pinned.implementation}`
+    return `${address} runs ${implementation}; ${was}`
+  })
+  return { act, changed, unchanged, ...body, notes }
 }

@@ -136,16 +136,18 @@ async function advance(state: PipelineState): Promise<boolean> {
   const { view, config, executor } = state
   const heads = view.heads()
   // Unknown or old state closes everything (R16).
-  if (heads === undefined || view.faults().length > 0) return false
+  const isHeld = view.codeFaults().length > 0
+  if (heads === undefined || view.faults().length > view.codeFaults().length) return false
   if (state.headHash !== heads.latest.hash) {
     state.headHash = heads.latest.hash
     state.halted = undefined
     state.contradiction = undefined
   }
   await markFinalized(state, heads)
-  if (executor) await followSlots(executor, heads, config.pipeline.enabled)
+  // Nothing is signed or sent for code that nobody has pinned; what is out is followed.
+  if (executor) await followSlots(executor, heads, config.pipeline.enabled && !isHeld)
   const isBehind = [await sweepDead(state, state.closing, heads)]
-  if (!config.pipeline.enabled) return isBehind.includes(true)
+  if (!config.pipeline.enabled || isHeld) return isBehind.includes(true)
   await checkOperator(state, heads)
   isBehind.push(await closeRounds(state, state.closing, heads))
   if (state.operator.length === 0 && state.halted === undefined) {

@@ -254,7 +254,7 @@ function afterFailure(timeline: Timeline, candidate: Candidate, inSlot: boolean)
     wait_for_new_round: `Wait for a new round of question ${round.questionId}, then sign for it.`,
     contact_operator: retryable
       ? `Ask the operator.${again}`
-      : 'Ask the operator; this authorization cannot execute any more.',
+      : 'Ask the operator; this authorization can no longer execute.',
   }
   const action = failures[code].nextAction
   const forOperator = isRejected

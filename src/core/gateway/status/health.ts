@@ -111,13 +111,13 @@ export function followLedger({
       stageAtMs: monotonic(stageMs),
     })
   }
-  const stop = ledger.onChange((events) => {
+  const stop = ledger.onChange((events, isElsewhere) => {
     for (const event of events) {
       const slot = isSlotChange(event) ? noteSlot(following, event) : undefined
       if (event.kind === 'candidate.received') enter(following, event.candidate.id, 'received')
       else if (event.kind === 'candidate.progress') move(following, event.id, event.progress)
       const line = stateLine(event, slot?.nonce)
-      if (line) onState?.(line)
+      if (line) onState?.(isElsewhere ? { ...line, elsewhere: true } : line)
     }
   })
   return {
@@ -259,6 +259,8 @@ export function stateLine(event: LedgerEvent, nonce?: number): StateLine | undef
       return { event: event.kind, question_id: event.entry.questionId }
     case 'question.removed':
       return { event: event.kind, question_id: event.questionId }
+    case 'implementation.set':
+      return { event: event.kind, contract: event.address, runs: event.runs.implementation }
     case 'store.repaired':
     case 'chain.finalized':
       return undefined

@@ -285,7 +285,7 @@ function textOf(event: TimelineEvent): Pick<RecentStep, 'what' | 'detail'> {
       const { stage, code, detail, retryable } = event.failure
       const fate = retryable
         ? 'the same payload may still execute'
-        : 'this payload cannot execute any more'
+        : 'this payload can no longer execute'
       return {
         what: `failed in ${stage}: ${code}`,
         detail: `${detail} (${fate}; next action: ${event.nextAction})`,

@@ -4,6 +4,7 @@
  * true. Bounded (R17).
  */
 import type { BlockHeader, Hex } from '../../ports.js'
+import type { Address } from '../../protocol/schema.js'
 import type { NamedQuestions } from './logs.js'
 
 /** Heads whose hashes are kept; a reorganisation that goes deeper makes every question due. */
@@ -22,16 +23,17 @@ export interface HeadHistory {
 /** Without heads. */
 export const newHeadHistory = (): HeadHistory => ({ steps: [], ids: 0 })
 
-const sizeOf = ({ named, managed }: NamedQuestions) => named.size + managed.size
+const sizeOf = ({ named, managed, requesters }: NamedQuestions) =>
+  named.size + managed.size + (requesters?.size ?? 0)
 
 /** Adds a new head, and what the blocks since the one before named. */
 export function addHead(
   history: HeadHistory,
   { number, hash }: Head,
-  { named, managed }: NamedQuestions,
+  { named, managed, requesters }: NamedQuestions,
 ): void {
   const { steps } = history
-  const since = { named, managed }
+  const since = { named, managed, requesters }
   steps.push({ head: { number, hash }, since })
   history.ids += sizeOf(since)
   // The last one stays: without it nothing is known of the head.
@@ -80,6 +82,7 @@ export function undoHeads(history: HeadHistory, number: bigint): NamedQuestions 
   return {
     named: new Set(undone.flatMap(({ named }) => [...named])),
     managed: new Set(undone.flatMap(({ managed }) => [...managed])),
+    requesters: new Set(undone.flatMap(({ requesters = [] }) => [...requesters])),
   }
 }
 
@@ -92,6 +95,7 @@ export function changedSince(
   { hash }: Head,
   questionId: Hex,
   managedId: Hex | undefined,
+  requester?: Address,
 ): boolean {
   const read = steps.findLastIndex(({ head }) => head.hash === hash)
   return (
@@ -99,8 +103,10 @@ export function changedSince(
     steps
       .slice(read + 1)
       .some(
-        ({ since: { named, managed } }) =>
-          named.has(questionId) || (managedId !== undefined && managed.has(managedId)),
+        ({ since: { named, managed, requesters } }) =>
+          named.has(questionId) ||
+          (managedId !== undefined && managed.has(managedId)) ||
+          (requester !== undefined && requesters?.has(requester) === true),
       )
   )
 }

@@ -1,8 +1,10 @@
 /** Follows the chain's head, and the logs up to it (contract §2, R14, R16). */
 import { type BlockHeader, ChainError, type ChainLog } from '../../ports.js'
+import { pinsOf } from './code-watch.js'
+import { noteStakes, tellFinal } from './final-stakes.js'
 import { addHead, clearHeads, findFork, headHashAt, undoHeads } from './head-history.js'
 import { followedAddresses, followedTopics, type LogMeaning, meaningOf } from './logs.js'
-import { affectedBy, markDue } from './questions.js'
+import { affectedBy, markDue, withRequests } from './questions.js'
 import { addSpent, type ViewState } from './state.js'
 
 /** Beyond this many missed blocks, every question is due: nodes bound the range of logs. */
@@ -33,7 +35,7 @@ export async function lookAtHead(state: ViewState): Promise<boolean> {
       ? await otherGenesis(state)
       : `the node is on chain ${chainId}, not on ${contracts.chainId}`
   if (state.wrongChain !== undefined) return false
-  if (latest === null) throw new ChainError('unavailable', 'the node knows no latest block')
+  if (latest === null) throw new ChainError('unavailable', 'the node has no latest block')
   if (finalized === null) throw new ChainError('unavailable', noFinality)
   // Another node that is a few blocks behind shows an old head; going back to it would undo what is
   // known.
@@ -55,6 +57,7 @@ export async function lookAtHead(state: ViewState): Promise<boolean> {
   const steady = isBehind ? before.finalized : finalized
   state.heads = { latest, finalized: steady }
   state.newestFinalized = steady.number
+  tellFinal(state.stakes, steady.number)
   return isNew || before?.finalized.hash !== finalized.hash
 }
 
@@ -127,7 +130,7 @@ async function logsOf(
   fromBlock: bigint,
   toBlock: bigint,
 ): Promise<readonly ChainLog[]> {
-  const addresses = followedAddresses(state.contracts)
+  const addresses = followedAddresses(state.contracts, pinsOf(state))
   try {
     return await state.chain.logs({ fromBlock, toBlock, addresses, topics: [followedTopics] })
   } catch (error) {
@@ -140,12 +143,15 @@ async function logsOf(
 }
 
 function applyNews(state: ViewState, news: News, latest: BlockHeader): void {
-  const { book, history, spent } = state
+  const { book, history, spent, stakes, code } = state
+  if (news === 'lost') noteStakes(stakes, undefined, [])
+  else noteStakes(stakes, news.since, news.meaning.stakes)
   const isUndone = news === 'lost' || (state.heads && news.since !== state.heads.latest.number)
   if (isUndone) {
     // Nothing that logs said is certain now, and validation reads the bitmap anyway.
     spent.clear()
     book.misses.clear()
+    code.isDue = true
   }
   if (news === 'lost') {
     clearHeads(history)
@@ -153,11 +159,13 @@ function applyNews(state: ViewState, news: News, latest: BlockHeader): void {
     addHead(history, latest, { named: new Set(), managed: new Set() })
     return
   }
+  if (news.meaning.isUpgrade) code.isDue = code.isSuspect = true
   if (isUndone) markDue(book, affectedBy(book, undoHeads(history, news.since)))
-  for (const { owner, word, mask } of news.meaning.invalidated) addSpent(state, owner, word, mask)
-  const changed = affectedBy(book, news.meaning)
+  const meaning = withRequests(book, news.meaning)
+  for (const { owner, word, mask } of meaning.invalidated) addSpent(state, owner, word, mask)
+  const changed = affectedBy(book, meaning)
   markDue(book, changed)
   // A registered question that has just come into being is prefetched too.
   for (const questionId of changed) if (!book.held.has(questionId)) state.unread.add(questionId)
-  addHead(history, latest, news.meaning)
+  addHead(history, latest, meaning)
 }

@@ -4,13 +4,17 @@
  */
 
 import { decodeEventLog } from 'viem'
-import { oracleAbi, permit2Abi, topics } from '../../chain/contracts.js'
+import { oracleAbi, oracleV3Abi, permit2Abi, topics } from '../../chain/contracts.js'
+import { type Implementations, proxiesOf } from '../../chain/implementations.js'
 import { managedRequestId } from '../../chain/questions.js'
 import { lowercase } from '../../chain/reading.js'
 import type { Contracts } from '../../chain/round.js'
+import { stakeEventOf } from '../../chain/stakes.js'
 import type { ChainLog, Hex } from '../../ports.js'
 import type { Address } from '../../protocol/schema.js'
+import type { StakeNews } from './final-stakes.js'
 
+const requestAbi = [...oracleAbi, ...oracleV3Abi] as const
 const oracleEvents = {
   [topics.requestPrice]: 'RequestPrice',
   [topics.proposePrice]: 'ProposePrice',
@@ -18,14 +22,32 @@ const oracleEvents = {
   [topics.settle]: 'Settle',
 } as const
 
+/** What version 3 changes of an open request (domain §10). Of RequestRulesUpdated no more is known. */
+const v3Events = {
+  [topics.rewardUpdated]: 'RewardUpdated',
+  [topics.bondUpdated]: 'BondUpdated',
+  [topics.customLivenessUpdated]: 'CustomLivenessUpdated',
+} as const
+const ofVersion3: readonly Hex[] = [...(Object.keys(v3Events) as Hex[]), topics.requestRulesUpdated]
+
+const requestEvents = { ...oracleEvents, ...v3Events }
+
+/** Events of the oracle with the managed id as their first topic. */
+const managedFirst: readonly Hex[] = [
+  topics.customBondSet,
+  topics.customLivenessSet,
+  topics.customProposerWhitelistSet,
+]
+
 /** Topic 0 of every log the view follows. */
 export const followedTopics: readonly Hex[] = [
   topics.requestPrice,
   topics.proposePrice,
   topics.disputePrice,
   topics.settle,
-  topics.customBondSet,
-  topics.customProposerWhitelistSet,
+  ...managedFirst,
+  ...ofVersion3,
+  topics.upgraded,
   topics.questionInitialized,
   topics.questionReset,
   topics.questionPaused,
@@ -40,9 +62,16 @@ export const followedTopics: readonly Hex[] = [
   topics.unorderedNonceInvalidation,
 ]
 
-/** Contracts whose logs are followed. */
-export function followedAddresses({ oracles, requesters, permit2 }: Contracts): Address[] {
-  return [...new Set([...oracles, ...requesters.map(({ address }) => address), permit2])]
+/**
+ * Contracts whose logs are followed. Of tokens those alone whose proxies are pinned: a busy token is
+ * in the bloom of every block.
+ */
+export function followedAddresses(
+  { oracles, requesters, permit2 }: Contracts,
+  pins: Implementations = {},
+): Address[] {
+  const asking = requesters.map(({ address }) => address)
+  return [...new Set([...oracles, ...asking, permit2, ...proxiesOf(pins)])]
 }
 
 /**
@@ -52,40 +81,53 @@ export function followedAddresses({ oracles, requesters, permit2 }: Contracts): 
 export interface NamedQuestions {
   readonly named: ReadonlySet<Hex>
   readonly managed: ReadonlySet<Hex>
+  /** Whose requests changed in a way that the logs do not tell: any of them may have. */
+  readonly requesters?: ReadonlySet<Address> | undefined
 }
 
 /** What a range of logs names, and the permit nonces that it invalidates. */
 export interface LogMeaning extends NamedQuestions {
+  /** A followed contract was given other code. */
+  readonly isUpgrade: boolean
   readonly invalidated: readonly {
     readonly owner: Address
     readonly word: bigint
     readonly mask: bigint
   }[]
+  readonly stakes: readonly StakeNews[]
 }
 
 /** Reads the followed logs of one range. Logs that do not decode are somebody else's. */
 export function meaningOf(logs: readonly ChainLog[], contracts: Contracts): LogMeaning {
   const named = new Set<Hex>()
   const managed = new Set<Hex>()
+  const requesters = new Set<Address>()
+  let isUpgrade = false
   const invalidated: LogMeaning['invalidated'][number][] = []
+  const stakes: StakeNews[] = []
   for (const log of logs) {
     const [kind, first] = log.topics
     if (kind === undefined || first === undefined) continue
-    if (log.address === contracts.permit2) {
+    if (kind === topics.upgraded) isUpgrade = true
+    else if (log.address === contracts.permit2) {
       const found = ifDecoded(() => invalidationOf(log))
       if (found) invalidated.push(found)
     } else if (contracts.oracles.includes(log.address)) {
-      // Bond and whitelist events carry the managed id as their first topic.
-      const isManaged = kind === topics.customBondSet || kind === topics.customProposerWhitelistSet
-      const id = isManaged ? first : ifDecoded(() => managedIdOf(log))
+      const id = managedFirst.includes(kind) ? first : ifDecoded(() => managedIdOf(log))
       if (id) managed.add(id)
+      else if (ofVersion3.includes(kind)) requesters.add(`0x${first.slice(26)}`)
+      if (kind === topics.disputePrice || kind === topics.settle) {
+        const stake = stakeEventOf(log)
+        if (stake?.kind === 'disputed' || stake?.kind === 'settled')
+          stakes.push({ ...stake, ancillaryData: undefined })
+      }
     } else if (contracts.requesters.some(({ address }) => address === log.address)) {
       // The first topic of every followed event of a requester is the question id (domain §5.1,
       // §5.2).
       named.add(first)
     }
   }
-  return { named, managed, invalidated }
+  return { named, managed, requesters, invalidated, stakes, isUpgrade }
 }
 
 /** `undefined` for a log that is not the event after all. */
@@ -98,9 +140,9 @@ function ifDecoded<T>(decode: () => T): T | undefined {
 }
 
 function managedIdOf({ data, topics: found }: ChainLog): Hex | undefined {
-  const eventName = oracleEvents[found[0] as keyof typeof oracleEvents]
+  const eventName = requestEvents[found[0] as keyof typeof requestEvents]
   if (eventName === undefined) return undefined
-  const event = { abi: oracleAbi, eventName, data, topics: found as [Hex, ...Hex[]] }
+  const event = { abi: requestAbi, eventName, data, topics: found as [Hex, ...Hex[]] }
   const { requester, identifier, ancillaryData } = decodeEventLog(event).args
   return managedRequestId({ requester: lowercase(requester), identifier, ancillaryData })
 }

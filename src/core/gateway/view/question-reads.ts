@@ -35,8 +35,9 @@ async function readNow(state: ViewState, questionId: Hex): Promise<Question | un
     if (at === undefined) throw new ChainError('unavailable', 'the chain has not been read yet')
     const round = await rounds.read(questionId, entry, at.number)
     const request = round ?? entry?.request
+    const managedId = request && managedRequestId(request)
     if (
-      changedSince(history, at, questionId, request && managedRequestId(request)) ||
+      changedSince(history, at, questionId, managedId, request?.requester) ||
       book.entries.get(questionId) !== entry
     )
       continue

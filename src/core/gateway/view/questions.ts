@@ -9,7 +9,7 @@ import { witnessRound } from '../../protocol/witness.js'
 import { isQuestionId } from '../../protocol/words.js'
 import { type BoundedCache, boundedCache } from './bounded-cache.js'
 import type { Question } from './chain-view.js'
-import type { NamedQuestions } from './logs.js'
+import type { LogMeaning, NamedQuestions } from './logs.js'
 
 /** Misses are remembered for at most this (contract §2). */
 const missMs = 10_000
@@ -180,12 +180,33 @@ export function noteMiss({ held, misses, clock }: QuestionBook, questionId: Hex)
   misses.set(questionId, clock.monotonicMs() + missMs)
 }
 
+/**
+ * The request of each named question too: a reporter's event names one id of up to ten that share
+ * a request (domain §10).
+ */
+export function withRequests({ held }: QuestionBook, meaning: LogMeaning): LogMeaning {
+  const shared = [...meaning.named].flatMap((id) => {
+    const round = held.peek(id)?.question.round
+    return round?.kind === 'oo-reporter' ? managedRequestId(round) : []
+  })
+  return { ...meaning, managed: new Set([...meaning.managed, ...shared]) }
+}
+
+/** The question, and those that share its request. */
+export function sharingWith({ held, byManaged }: QuestionBook, questionId: Hex): Iterable<Hex> {
+  const round = held.peek(questionId)?.question.round
+  return (round && byManaged.get(managedRequestId(round))) ?? [questionId]
+}
+
 /** Questions that logs name, of those held or registered; what they name is no miss any more. */
 export function affectedBy(
   { byManaged, misses, held, entries }: QuestionBook,
-  { named, managed }: NamedQuestions,
+  { named, managed, requesters }: NamedQuestions,
 ): Set<Hex> {
   const ids = [...named, ...[...managed].flatMap((id) => [...(byManaged.get(id) ?? [])])]
+  if (requesters?.size)
+    for (const [id, { question }] of held.entries())
+      if (requesters.has(question.round.requester)) ids.push(id)
   for (const id of ids) misses.delete(id)
   return new Set(ids.filter((id) => held.has(id) || entries.has(id)))
 }

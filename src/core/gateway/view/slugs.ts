@@ -60,8 +60,7 @@ export function createSlugs(clock: Clock, lookUp: SlugLookUp): Slugs {
   const admit = () => {
     const nowMs = clock.monotonicMs()
     while (begun[0] !== undefined && nowMs - begun[0] >= windowMs) begun.shift()
-    if (nowMs < pausedUntilMs)
-      throw new SlugLookUpError('whoever knows slugs has asked to be left alone for a while')
+    if (nowMs < pausedUntilMs) throw new SlugLookUpError('the slug source asked for a pause')
     if (running.size >= lookUpsAtOnce || begun.length >= lookUpsPerWindow)
       throw new SlugLookUpError('too many slugs are being looked up')
     begun.push(nowMs)
@@ -69,7 +68,7 @@ export function createSlugs(clock: Clock, lookUp: SlugLookUp): Slugs {
   const ask = async (slug: string): Promise<Hex | undefined> => {
     try {
       admit()
-      const late = () => new SlugLookUpError('no answer came in time')
+      const late = () => new SlugLookUpError('timed out')
       const questionId = await within(clock, lookUpMs, (signal) => lookUp(slug, signal), late)
       const nowMs = clock.monotonicMs()
       meanings.delete(slug)
@@ -125,7 +124,7 @@ export function createSlugs(clock: Clock, lookUp: SlugLookUp): Slugs {
 }
 
 function unavailable(slug: string, cause: SlugLookUpError): UnavailableError {
-  const detail = `which question the slug ${slug} names cannot be looked up now: ${cause.message}`
+  const detail = `slug ${slug} cannot be looked up now: ${cause.message}`
   return new UnavailableError('slug_unavailable', detail, {
     httpStatus: 503,
     retryAfterMs: 2_000,

@@ -1,10 +1,13 @@
 /** The memory of the view, and what it says of itself. */
+import type { Implementations } from '../../chain/implementations.js'
 import { createRoundReader, type RegistryEntry, type RoundReader } from '../../chain/questions.js'
 import type { Contracts } from '../../chain/round.js'
 import type { BlockHeader, Chain, Clock, Hex } from '../../ports.js'
 import type { Ledger } from '../ledger/ledger.js'
 import { type BoundedCache, boundedCache } from './bounded-cache.js'
 import type { Question } from './chain-view.js'
+import { type CodeWatch, newCodeWatch } from './code-watch.js'
+import { type FinalStakes, newFinalStakes } from './final-stakes.js'
 import { type HeadHistory, newHeadHistory } from './head-history.js'
 import { newQuestionBook, type QuestionBook, rememberedQuestions } from './questions.js'
 
@@ -23,13 +26,15 @@ export interface ViewConfig {
   readonly maxHeadAgeSeconds: number
   /** The question registry: questions.json, and trusted slugs as entries of their own. */
   readonly entries: readonly RegistryEntry[]
+  /** What code contracts run, as gateway.json pins it. */
+  readonly implementations?: Implementations | undefined
 }
 
 export interface ViewState {
   readonly clock: Clock
   readonly chain: Chain
   readonly contracts: Contracts
-  readonly ledger: Pick<Ledger, 'info' | 'allowlist' | 'finalized' | 'active'>
+  readonly ledger: Pick<Ledger, 'info' | 'allowlist' | 'finalized' | 'active' | 'implementations'>
   readonly maxHeadAgeSeconds: number
   readonly rounds: RoundReader
   readonly book: QuestionBook
@@ -42,6 +47,9 @@ export interface ViewState {
   readonly reading: Map<Hex, Promise<Question | undefined>>
   readonly firstReads: Map<Hex, Promise<Question | undefined>>
   readonly headListeners: Set<() => void>
+  readonly stakes: FinalStakes
+  readonly implementations: Implementations
+  readonly code: CodeWatch
   /** The newest heads whose logs have been followed. */
   heads: Heads | undefined
   newestFinalized: bigint | undefined
@@ -61,7 +69,7 @@ export function newViewState(
   { clock, chain }: { readonly clock: Clock; readonly chain: Chain },
   contracts: Contracts,
   ledger: ViewState['ledger'],
-  { maxHeadAgeSeconds, entries }: ViewConfig,
+  { maxHeadAgeSeconds, entries, implementations = {} }: ViewConfig,
 ): ViewState {
   const book = newQuestionBook(contracts, clock, entries)
   const nowMs = clock.monotonicMs()
@@ -79,6 +87,9 @@ export function newViewState(
     reading: new Map(),
     firstReads: new Map(),
     headListeners: new Set(),
+    stakes: newFinalStakes(),
+    implementations,
+    code: newCodeWatch(),
     heads: undefined,
     newestFinalized: undefined,
     advancedAtMs: nowMs,

@@ -4,12 +4,15 @@
  * unknown or old is a fault, and faults close everything that depends on it (R16).
  */
 
+import type { Implementations } from '../../chain/implementations.js'
 import type { RegistryEntry, RoundReader } from '../../chain/questions.js'
 import type { Contracts } from '../../chain/round.js'
 import { type BlockHeader, ChainError, type Hex } from '../../ports.js'
 import { nonceBit } from '../../protocol/permit.js'
 import type { Address } from '../../protocol/schema.js'
 import type { ChainView, Question } from './chain-view.js'
+import { type CodeWatch, codeFaults, codeNow, pinsOf, watchCode } from './code-watch.js'
+import type { StakeNews } from './final-stakes.js'
 import { lookAtHead } from './heads.js'
 import { readFirst, readSome } from './question-reads.js'
 import {
@@ -21,6 +24,7 @@ import {
   recallQuestion,
   removeEntry,
   setEntry,
+  sharingWith,
 } from './questions.js'
 import {
   addSpent,
@@ -61,6 +65,15 @@ export interface LiveView extends ChainView {
   poll(): Promise<void>
   /** The newest heads whose logs have been followed; `undefined` before the first look. */
   heads(): Heads | undefined
+  /** Those of `faults` that are about the code of pinned contracts: what is sent is followed. */
+  codeFaults(): readonly string[]
+  code(): Readonly<Pick<CodeWatch, 'changed' | 'versions'>>
+  /** What oracles, tokens and all that is pinned run now. Rejects with `ChainError`. */
+  codeNow(): Promise<Implementations>
+  /** What is pinned, by gateway.json and by operators. */
+  pins(): Implementations
+  /** An operator has pinned other code: it is compared at the next look. */
+  pinned(): void
   /** Questions in memory, and those of them that may have changed and wait to be read. */
   counts(): { readonly known: number; readonly due: number }
   /** Why looks have failed for a while, though the state is not too old yet, or `undefined`. */
@@ -69,6 +82,8 @@ export interface LiveView extends ChainView {
   doubt(questionId: Hex): void
   /** Called after each look that found a new latest or finalized block. */
   onHead(listener: () => void): () => void
+  /** Called for each dispute and settlement that this view has followed, once it is final. */
+  onStake(listener: (news: StakeNews) => void): () => void
   readonly rounds: RoundReader
   entry(questionId: Hex): RegistryEntry | undefined
   /** The question as it was last read, from memory, also while it may have changed. */
@@ -84,6 +99,7 @@ export interface LiveView extends ChainView {
 async function poll(state: ViewState, wallets: Wallets): Promise<void> {
   try {
     const isNews = await lookAtHead(state)
+    await watchCode(state)
     const due = catchUp(state).finally(() => {
       if (isNews) for (const listener of state.headListeners) listener()
     })
@@ -171,7 +187,14 @@ export function createChainView(
     return questionId && recallQuestion(book, questionId)
   }
   return {
-    faults: () => viewFaults(state),
+    faults: () => [...viewFaults(state), ...codeFaults(state)],
+    codeFaults: () => codeFaults(state),
+    code: () => state.code,
+    codeNow: () => codeNow(state),
+    pins: () => pinsOf(state),
+    pinned() {
+      state.code.isDue = true
+    },
     nowSeconds() {
       // Deadlines are whole seconds: rounded up, a comparison with them is one in milliseconds.
       const wall = BigInt(Math.ceil(clock.nowMs() / 1000))
@@ -220,10 +243,14 @@ export function createChainView(
     counts: () => ({ known: book.held.size, due: book.due.size }),
     failing: () =>
       clock.monotonicMs() - state.lookedAtMs < failingMs ? undefined : state.lastFailure,
-    doubt: (questionId) => markDue(book, [questionId]),
+    doubt: (questionId) => markDue(book, sharingWith(book, questionId)),
     onHead(listener) {
       state.headListeners.add(listener)
       return () => state.headListeners.delete(listener)
+    },
+    onStake(listener) {
+      state.stakes.listeners.add(listener)
+      return () => state.stakes.listeners.delete(listener)
     },
     rounds: state.rounds,
     entry: (questionId) => book.entries.get(questionId),

@@ -37,6 +37,7 @@ import {
   Quantity,
   receiptFor,
   transactionWith,
+  Word,
 } from './shapes.js'
 import type { Transport } from './transport.js'
 
@@ -88,6 +89,8 @@ export function chainOver(
     call: (call, at = 'latest') => one('eth_call', [callObject(call), blockTag(at)], HexData),
     logs: (filter) => logsOf(reader, filter),
     code: (address, at = 'latest') => one('eth_getCode', [address, blockTag(at)], HexData),
+    storage: (address, slot, at = 'latest') =>
+      one('eth_getStorageAt', [address, slot, blockTag(at)], Word),
     balance: (address) => one('eth_getBalance', [address, 'latest'], Quantity),
     async transactionCount(address, at) {
       const read = { method: 'eth_getTransactionCount', params: [address, at], shape: Count }

@@ -211,7 +211,7 @@ export function whyNone({ conflict, nodes }: NodeTable): string {
   const reasons = nodes.map(
     ({ index, out, lastFailure }) => `${index + 1}: ${out?.why ?? lastFailure ?? 'no answer'}`,
   )
-  return `no RPC node of ${nodes.length} can be believed (${reasons.join('; ')})`
+  return `no RPC node of ${nodes.length} can be used (${reasons.join('; ')})`
 }
 
 /** How each node stands, in the order of the configuration. */

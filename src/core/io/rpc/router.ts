@@ -159,7 +159,7 @@ async function tryNodes(
       const outcome = outcomes[at]
       if (isUnavailable(outcome)) left.push({ one, error: outcome })
       else if (isHeadLost && isHead(one.read) && tried + 1 < order.length)
-        left.push({ one, error: nodeError(table, index, 'it told no head') })
+        left.push({ one, error: nodeError(table, index, 'it reported no head') })
       else if (outcome instanceof ChainError) one.reject(outcome)
       else one.resolve({ result: outcome, index })
     })
@@ -188,7 +188,7 @@ async function exchangeChecked(
     if (outcome instanceof ChainError) return outcome
     const shaped = read.shape.safeParse(outcome)
     if (shaped.success) return shaped.data
-    const why = `${read.method}: the node's answer has another shape than Ethereum's`
+    const why = `${read.method}: the node's response is malformed`
     return new ChainError('unavailable', why)
   })
   const faults = checked.filter((one) => isUnavailable(one) && !isMissingState(one))
@@ -216,8 +216,8 @@ async function exchangeGuarded(
   // Where it was not asked for, it is the last.
   const chainId = Quantity.safeParse(outcomes.at(given))
   if (!chainId.success) {
-    noteFailure(table, index, 'it does not tell its chain')
-    throw nodeError(table, index, 'it does not tell its chain')
+    noteFailure(table, index, 'it does not report its chain')
+    throw nodeError(table, index, 'it does not report its chain')
   }
   if (chainId.data !== BigInt(expectedChainId))
     throw nodeError(table, index, isElsewhere(table, index, Number(chainId.data)))

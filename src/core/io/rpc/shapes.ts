@@ -11,6 +11,11 @@ const hex = (pattern: RegExp) => z.pipe(matching(pattern), z.transform(lowercase
 
 export const HexData = hex(/^0x([0-9a-fA-F]{2})*$/)
 export const HashHex = hex(/^0x[0-9a-fA-F]{64}$/)
+/** 32 bytes, which some nodes shorten. */
+export const Word = z.pipe(
+  matching(/^0x[0-9a-fA-F]{1,64}$/),
+  z.transform((text: string): Hex => `0x${lowercase(text.slice(2)).padStart(64, '0')}`),
+)
 export const Quantity = z.pipe(
   matching(/^0x[0-9a-fA-F]{1,64}$/),
   z.transform((text: string) => BigInt(text)),
@@ -36,15 +41,21 @@ export const Header = z.object({
 })
 export type Header = z.infer<typeof Header>
 
-const Log = z.object({
-  address: HexData,
-  topics: z.array(HashHex),
-  data: HexData,
-  blockNumber: Quantity,
-  blockHash: HashHex,
-  transactionHash: HashHex,
-  logIndex: Count,
-})
+const Log = z.pipe(
+  z.object({
+    address: HexData,
+    topics: z.array(HashHex),
+    data: HexData,
+    blockNumber: Quantity,
+    blockHash: HashHex,
+    transactionHash: HashHex,
+    logIndex: Count,
+    /** An addition of some nodes; without it, or in another form, the header has to be asked. */
+    blockTimestamp: z.catch(z.optional(Quantity), undefined),
+  }),
+  // No block is of second 0 but where a node fills in what it does not know.
+  z.transform(({ blockTimestamp, ...log }) => (blockTimestamp ? { ...log, blockTimestamp } : log)),
+)
 
 const Receipt = z.pipe(
   z.object({

@@ -23,7 +23,7 @@ type Look = (
 
 interface Seen {
   readonly index: number
-  /** Absent where the node knows no finalized block. */
+  /** Absent where the node has no finalized block. */
   readonly finalized: Header | undefined
 }
 
@@ -71,7 +71,7 @@ export async function survey(
     return
   }
   for (const index of compared) {
-    const why = `its block ${height} is another than that of the other nodes`
+    const why = `its block ${height} differs from that of the other nodes`
     if (majority.includes(index)) comeBack(table, index)
     else takeOut(table, index, 'contradicted', why)
   }
@@ -83,7 +83,7 @@ async function headsOf(table: NodeTable, index: number, look: Look): Promise<See
   if (outcomes === undefined) return undefined
   const [latest, finalized] = outcomes.map((outcome) => Header.safeParse(outcome).data)
   if (latest === undefined) {
-    noteFailure(table, index, 'it tells no latest block')
+    noteFailure(table, index, 'it has no latest block')
     return undefined
   }
   if (finalized !== undefined && finalized.number > latest.number) {
@@ -105,6 +105,6 @@ async function hashAt(
   if (outcomes === undefined) return undefined
   const header = Header.safeParse(outcomes[0])
   if (header.success && header.data.number === height) return header.data.hash
-  noteFailure(table, index, `it does not tell block ${height}, which it calls final`)
+  noteFailure(table, index, `it does not report block ${height}, which it calls final`)
   return undefined
 }

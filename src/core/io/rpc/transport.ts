@@ -6,6 +6,7 @@ import { Agent, fetch } from 'undici'
 import * as z from 'zod/mini'
 import { ChainError } from '../../ports.js'
 import { jsonOf, readCapped } from '../../protocol/capped.js'
+import { networkFault } from '../../protocol/network-words.js'
 import { quoteWords, safeText } from '../../protocol/node-words.js'
 import { type Conceal, concealing } from '../../protocol/url-secrets.js'
 import { chainErrorOf } from './rpc-errors.js'
@@ -111,7 +112,7 @@ async function together(node: Node, calls: readonly RpcCall[], limits: Limits): 
   if (byId.size === 0) throw unavailable(refusalOf(status, json, node.conceal))
   return calls.map(({ method }, index) => {
     const found = byId.get(first + index)
-    if (found === undefined) return unavailable(`${method}: no answer carries its id`)
+    if (found === undefined) return unavailable(`${method}: no response has its id`)
     if (found.error) return chainErrorOf(method, found.error, node.conceal)
     return found.result ?? null
   })
@@ -144,17 +145,17 @@ async function post(
     const { status, ok } = response
     const text = await readCapped(response.body, answerBytes)
     if (text === undefined)
-      throw unavailable(`the node's answer is longer than ${answerBytes} bytes`)
+      throw unavailable(`the node's response is longer than ${answerBytes} bytes`)
     // Nodes answer errors of single calls with 200 or 4xx alike; what is no JSON is judged by its
     // status.
     if (!ok && (!/^\s*[{[]/.test(text) || status === 429)) throw unavailable(`HTTP ${status}`)
     const json = jsonOf(text)
     // A proxy's page or a cut body: nothing is known about the outcome.
-    if (json === undefined) throw unavailable('the answer is not JSON')
+    if (json === undefined) throw unavailable('the response is not JSON')
     return { status, json }
   } catch (error) {
     if (error instanceof ChainError) throw error
-    throw unavailable(timeout.aborted ? `no answer within ${timeoutMs} ms` : connectionFault(error))
+    throw unavailable(timeout.aborted ? `no response within ${timeoutMs} ms` : networkFault(error))
   }
 }
 
@@ -176,19 +177,11 @@ function endpointOf(text: string, index: number): Pick<Node, 'url' | 'headers'> 
   return { url: url.href, headers: { ...headers, authorization: `Basic ${credentials}` } }
 }
 
-/** Node's or undici's code; messages of sockets name addresses and are left out (R5). */
-function connectionFault(error: unknown): string {
-  const cause = error instanceof Error && error.cause !== undefined ? error.cause : error
-  const code =
-    typeof cause === 'object' && cause !== null && 'code' in cause ? String(cause.code) : ''
-  return code === '' ? 'the connection failed' : `the connection failed with ${safeText(code)}`
-}
-
 /** A refusal of the whole request: what the node said, or at least with which status. */
 function refusalOf(status: number, json: unknown, conceal: Conceal): string {
   const refusal = Refusal.safeParse(json)
   const coded = status >= 400 ? `HTTP ${status}` : undefined
-  if (!refusal.success) return coded ?? 'the answer carries no known id'
+  if (!refusal.success) return coded ?? 'the response has no known id'
   const words = quoteWords(safeText(refusal.data.error.message, conceal))
   return `${coded ?? 'it refused the request'}: ${words}`
 }

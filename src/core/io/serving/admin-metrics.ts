@@ -87,6 +87,11 @@ export function createMeters({
     'Executor nonces settled in finalized state, by how they ended; foreign is a transaction that is not ours',
     ['end'],
   )
+  const stakes = counter(
+    'proposer_proposals_settled_total',
+    'Executed proposals that the oracle settled, as this process has followed it: undisputed, or disputed and won or lost',
+    ['outcome'],
+  )
   const syncs = histogram(
     'proposer_store_sync_seconds',
     'How long the disk took to make a write durable',
@@ -108,6 +113,7 @@ export function createMeters({
     for (const outcome of ['delivered', 'given_up', 'dropped']) told.inc({ webhook, outcome }, 0)
   for (const stage of ['validated', 'selected', 'submitted', 'confirmed', 'executed'])
     stages.zero({ stage })
+  for (const outcome of ['undisputed', 'won', 'lost']) stakes.inc({ outcome }, 0)
   ended.inc({ outcome: 'executed', code: 'none' }, 0)
   for (const code of Object.keys(failures)) ended.inc({ outcome: 'failed', code }, 0)
   for (const as of ['first', 'fee_bump', 'trim', 'anew', 'cancel']) signed.inc({ as }, 0)
@@ -122,6 +128,7 @@ export function createMeters({
     },
     signed: ({ as }) => signed.inc({ as }),
     settled: ({ end }) => settled.inc({ end }),
+    stake: ({ outcome }) => stakes.inc({ outcome }),
     synced: ({ seconds }) => syncs.observe(seconds),
     written: ({ bytes }) => written.inc(bytes),
     rpc: ({ method, outcome }) => calls.inc({ method, outcome }),
@@ -232,6 +239,11 @@ const hostGauges: readonly GaugeRow[] = [
     'Questions held in memory (known), and those of them that wait to be read again (due)',
     ({ vitals }) => Object.entries(vitals?.questions ?? {}),
     'state',
+  ],
+  [
+    'proposer_changed_contracts',
+    'Pinned contracts that run other code than is pinned: while there is one, nothing is admitted or sent',
+    ({ vitals }) => vitals?.code.changed,
   ],
   [
     'proposer_executor_nonce_gap',

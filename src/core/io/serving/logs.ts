@@ -91,12 +91,18 @@ export function createStateLog(
     },
     write(line) {
       const { candidate_id, question_id, slot, hash, block, code, stage, kind } = line
-      const texts = { candidate_id, question_id, slot, hash, block, code, stage, kind }
+      const { contract, pinned, runs } = line
+      const ofCode = { contract, pinned, runs }
+      const texts = { candidate_id, question_id, slot, hash, block, code, stage, kind, ...ofCode }
       const shown = Object.entries(texts).flatMap(([key, text]) =>
         text === undefined ? [] : [[key, plain(text)] as const],
       )
-      const figures = pick(line, 'nonce', 'candidates', 'enabled', 'node', 'epoch', 'reasons')
-      const said = [line.event.replace(/[._]/g, ' '), stage, kind, code, enabledText(line)]
+      const figures = pick(
+        line,
+        ...(['nonce', 'candidates', 'enabled', 'node', 'epoch', 'reasons', 'elsewhere'] as const),
+      )
+      const by = line.elsewhere === true ? '(by another gateway)' : undefined
+      const said = [line.event.replace(/[._]/g, ' '), stage, kind, code, enabledText(line), by]
       const message = plain(said.filter((part) => part !== undefined).join(' '))
       logger.info({ message, ...Object.fromEntries(shown), ...figures }, plain(line.event))
     },

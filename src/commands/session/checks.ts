@@ -1,0 +1,110 @@
+/** Findings before a signature, for the verbs that sign and for `check` (contract §9). */
+import type { Command } from 'commander'
+import type { Checker, MarketReads } from '../../core/client/check/checker.js'
+import type { QuestionFinding, Thresholds } from '../../core/client/check/findings.js'
+import type { Required } from '../../core/client/check/require.js'
+import type { Markets } from '../../core/ports.js'
+import { durationMs } from '../../core/protocol/duration.js'
+import { UsageError } from '../../core/protocol/errors.js'
+import { counted, fold } from '../terminal/render.js'
+import type { Session } from './session.js'
+import type { Setting, Settings } from './settings.js'
+
+export interface CheckFlags {
+  readonly requireCheck?: boolean
+  readonly requireKnown?: boolean
+}
+
+export function addCheckFlags(command: Command): Command {
+  return command
+    .option('--require-check', 'refuse to sign where a finding of `check` warns')
+    .option('--require-known', 'refuse to sign where a finding of `check` is unknown')
+}
+
+/** What the flags require of findings. */
+export const requiredBy = ({ requireCheck, requireKnown }: CheckFlags): Required => ({
+  check: requireCheck === true,
+  known: requireKnown === true,
+})
+
+export const isRequired = ({ check, known }: Required): boolean => check || known
+
+/** Findings by the settings of a session. UsageError as `thresholdsOf`. */
+export async function openChecker(session: Session, clock: Checking['clock']): Promise<Checker> {
+  const thresholds = thresholdsOf(session.settings)
+  const [trust, chain, markets, { newChecker }] = await Promise.all([
+    session.trust(),
+    session.chain(),
+    session.markets(),
+    import('../../core/client/check/checker.js'),
+  ])
+  return newChecker({ trust, clock, chain, markets: markets && limited(markets), thresholds })
+}
+
+/** A market API that takes longer has told nothing: nobody waits for it with a signature. */
+const longestMs = 10_000
+
+function limited(markets: Markets): MarketReads {
+  const within = (signal: AbortSignal) => AbortSignal.any([signal, AbortSignal.timeout(longestMs)])
+  return {
+    byQuestions: (ids, signal) => markets.byQuestions(ids, within(signal)),
+    market: (slug, signal) => markets.market(slug, within(signal)),
+  }
+}
+type Checking = Parameters<typeof import('../../core/client/check/checker.js').newChecker>[0]
+
+/** UsageError `bad_value` for a percentage or a duration that is none. */
+export function thresholdsOf(settings: Settings): Thresholds {
+  return {
+    pricePercent: percentOf(settings.checkPrice),
+    gameSeconds: secondsOf(settings.checkGame),
+    livenessSeconds: secondsOf(settings.checkLiveness),
+    rewardPercent: percentOf(settings.checkReward),
+    rulesSeconds: secondsOf(settings.checkRules),
+  }
+}
+
+type Given = Pick<Setting, 'value' | 'from'>
+
+/** From 0 to 100, with up to three decimals. */
+export function percentOf({ value, from }: Given): number {
+  const percent = /^\d{1,3}(\.\d{1,3})?$/.test(value) ? Number(value) : Number.NaN
+  if (percent <= 100) return percent
+  throw new UsageError(
+    'bad_value',
+    `${from} ${value} is not a percentage from 0 to 100`,
+    'give percent with up to three decimals, such as 90 or 0.5',
+  )
+}
+
+export function secondsOf({ value, from }: Given): number {
+  const ms = durationMs(value)
+  if (ms !== undefined) return ms / 1_000
+  throw new UsageError(
+    'bad_value',
+    `${from} ${value} is not a duration`,
+    'give seconds or units, such as 90m or 24h',
+  )
+}
+
+/** Warnings a line each, and in one line what nobody told. Outside text is escaped here. */
+export function findingLines(findings: readonly QuestionFinding[], columns: number): string[] {
+  const unknown = findings.filter(({ result }) => result === 'unknown').map(({ id }) => id)
+  return [
+    ...findings
+      .filter(({ result }) => result === 'warn')
+      .map(({ id, detail, source }) => `warn: ${id}: ${detail} [${source}]`),
+    ...(unknown.length === 0 ? [] : [`unknown: ${unknown.join(', ')}`]),
+  ].map((line) => fold(line, columns, '  '))
+}
+
+/** `5 ok, 1 warn, 1 unknown`. */
+export function countsOf(findings: readonly QuestionFinding[]) {
+  const counts = { ok: 0, warn: 0, unknown: 0 }
+  for (const { result } of findings) counts[result]++
+  return counts
+}
+
+/** What is said of many questions at once, before their sum is asked for. */
+export const tallyText = (counts: ReturnType<typeof countsOf>): string =>
+  `${counted(counts.warn, 'warning')}, ${counts.unknown} unknown`

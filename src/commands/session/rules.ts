@@ -1,0 +1,75 @@
+/** Clarifications for people: outside text, shown harmless and cut (R20). */
+import { plainText } from '../../core/chain/ancillary.js'
+import type { Rules, RulesUpdate } from '../../core/chain/rules.js'
+import type { AskRules } from '../../core/client/propose/rules.js'
+import { UsageError } from '../../core/protocol/errors.js'
+import { isQuestionId } from '../../core/protocol/words.js'
+import type { Context } from '../terminal/context.js'
+import { counted, fold, timeText } from '../terminal/render.js'
+import { confirm } from './inputs.js'
+import type { GlobalFlags } from './settings.js'
+
+/** Characters of one clarification on a screen. */
+const shownLength = 10_000
+
+/** `2 clarifications, the last 2026-11-20 17:01:30Z (0x…)`, or `none (0x…)`. */
+export function rulesLine({ updates, hash }: Rules): string {
+  const last = updates.at(-1)
+  return last === undefined
+    ? `no clarification (${hash})`
+    : `${counted(updates.length, 'clarification')}, the last ${timeText(last.at)} (${hash})`
+}
+
+/** Each with its time, folded; a long one is cut and says how long it is. */
+export const clarificationTexts = (updates: readonly RulesUpdate[], columns: number): string[] =>
+  updates.map(({ at, text }) => {
+    const plain = plainText(text)
+    const characters = plain.length > shownLength ? [...plain] : []
+    const shown =
+      characters.length <= shownLength
+        ? plain
+        : `${characters.slice(0, shownLength).join('')}… [${characters.length} characters in all; --json has them]`
+    return fold(`clarification of ${timeText(at)}: ${shown}`, columns, '  ')
+  })
+
+/**
+ * Shows what is new and asks, where a person is there. `--yes` does not acknowledge what nobody has
+ * read. `undefined`: nobody can be asked.
+ */
+export function askingForRules(
+  context: Context,
+  { quiet, yes }: Pick<GlobalFlags, 'quiet' | 'yes'>,
+): AskRules | undefined {
+  const { output } = context
+  if (!context.isInteractive || output.mode !== 'human' || quiet === true || yes === true)
+    return undefined
+  return async (identifier, { newer, unknownHash }) => {
+    // Whatever turns makes room for the question.
+    output.progress('').stop()
+    const head =
+      unknownHash === undefined
+        ? `The rules of ${identifier} have changed since they were acknowledged.`
+        : `What was acknowledged of the rules of ${identifier} is no state of them: ${unknownHash}`
+    output.note(fold(head, output.columns, '  '))
+    for (const text of clarificationTexts(newer, output.columns)) output.note(text)
+    try {
+      await confirm(context, 'Sign with these rules?', false)
+      return true
+    } catch (error) {
+      if (error instanceof UsageError && error.code === 'declined') return false
+      throw error
+    }
+  }
+}
+
+/** What --rules-seen names. UsageError `bad_rules_seen`. */
+export function requireRulesHash(text: string | undefined) {
+  if (text === undefined) return undefined
+  const hash = text.toLowerCase()
+  if (isQuestionId(hash)) return hash
+  throw new UsageError(
+    'bad_rules_seen',
+    '--rules-seen is not a hash of 32 bytes in hex',
+    'give the hash that `proposer context <identifier>` prints under rules',
+  )
+}

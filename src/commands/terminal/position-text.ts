@@ -1,0 +1,56 @@
+/** What became of an executed proposal, for people and as JSON (contract §9, `positions`). */
+import {
+  isContestedState,
+  type LastPosition,
+  type LastPositions,
+} from '../../core/client/positions/last-known.js'
+import type { ReconciledEntry } from '../../core/client/wallet/reconcile.js'
+import { amountText } from '../../core/protocol/amount.js'
+import { fold, timeText, visible } from './render.js'
+
+/** With the names that contract §9 gives the rows of `positions`; `null` where it is not known. */
+export function positionData({ position }: Pick<ReconciledEntry, 'position'>) {
+  if (position === undefined) return null
+  const { state, result, terms, hasNewRound } = position
+  return {
+    state,
+    result,
+    disputed_by: terms.disputer ?? null,
+    new_round: hasNewRound,
+    disputable_until: String(terms.disputableUntil),
+    bond: String(terms.bondRaw),
+    final_fee: String(terms.finalFeeRaw),
+  }
+}
+
+/** The state, how it ended, and when the chain said so. */
+export function positionText({ state, result, disputed_by: by, as_of: at }: LastPosition): string {
+  const ended = result === null ? '' : `, ${result}`
+  const whom = by === null ? '' : ` by ${by}`
+  return `${state ?? 'not known'}${ended}${whom} (${timeText(at)})`.replaceAll('_', ' ')
+}
+
+/** One's own proposals that were disputed, as last read: the first thing that is said. */
+export function contestedLines(last: LastPositions, columns: number): string[] {
+  const contested = [...last.values()].filter(({ state }) => isContestedState(state))
+  if (contested.length === 0) return []
+  const newRounds = contested.filter(({ new_round: isOpen }) => isOpen === true).length
+  const what = `${contested.length} of your executed proposals ${contested.length === 1 ? 'is' : 'are'} disputed`
+  const open = newRounds === 0 ? '' : `, ${newRounds} with a new round`
+  return [fold(`${what}${open}: proposer positions --open`, columns, '  ')]
+}
+
+/** What became of it, and the command that goes on from there; first a reward that fell. */
+export function nextLines(
+  { next, rewardFell, standing }: Pick<ReconciledEntry, 'next' | 'rewardFell' | 'standing'>,
+  columns: number,
+): string[] {
+  const command = next.command === undefined ? [] : [`  ${visible(next.command)}`]
+  const units = standing?.now.round?.token
+  const amount = (raw: bigint) => amountText(String(raw), units)
+  const fell =
+    rewardFell &&
+    `the reward is ${amount(rewardFell.nowRaw)} now; it was ${amount(rewardFell.signedRaw)} when this was signed`
+  const reward = fell === undefined ? [] : [fold(visible(fell), columns, '  ')]
+  return [...reward, fold(`next: ${next.text}`, columns, '  '), ...command]
+}

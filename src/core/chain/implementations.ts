@@ -1,0 +1,120 @@
+/**
+ * What code a pinned contract runs: an ERC-1967 proxy may be given other code under the same address,
+ * whose rules nobody has looked at (domain §4, §10).
+ */
+import { type Chain, ChainError, type Hex } from '../ports.js'
+import type { Address } from '../protocol/schema.js'
+import { zeroAddress } from '../protocol/words.js'
+import { implementationSlot } from './constants.js'
+import { keccakHex } from './round.js'
+
+/**
+ * The code behind an address, as trust.json and gateway.json pin it: the implementation of a proxy,
+ * or the address itself where its ERC-1967 slot is empty.
+ */
+export interface Implementation {
+  readonly implementation: Address
+  /** keccak256 of the code at `implementation`. */
+  readonly code_hash: Hex
+}
+
+/** What each of some contracts runs. */
+export type Implementations = Readonly<Record<Address, Implementation>>
+
+/** A pinned contract that runs other code than is pinned. */
+export interface ChangedImplementation {
+  readonly address: Address
+  readonly pinned: Implementation
+  readonly now: Implementation
+}
+
+/** What is asked of a chain for it. */
+type CodeReader = Pick<Chain, 'storage' | 'code'>
+
+/** What an address runs at a block. Rejects with `ChainError`. Source: ERC-1967, domain §10. */
+export async function implementationOf(
+  chain: CodeReader,
+  address: Address,
+  at: bigint | 'latest',
+): Promise<Implementation> {
+  const implementation = await inSlot(chain, address, at)
+  return { implementation, code_hash: keccakHex(await chain.code(implementation, at)) }
+}
+
+/** What each of these runs at a block. Rejects with `ChainError`. */
+export async function implementationsOf(
+  chain: CodeReader,
+  addresses: readonly Address[],
+  at: bigint | 'latest',
+): Promise<Implementations> {
+  const read = async (address: Address) =>
+    [address, await implementationOf(chain, address, at)] as const
+  return Object.fromEntries(await Promise.all([...new Set(addresses)].map(read)))
+}
+
+/**
+ * Pinned contracts that run other code at a block. `slotsOnly` reads one word a contract: enough
+ * where the code behind it has been compared before. Rejects with `ChainError`.
+ */
+export async function changedImplementations(
+  chain: CodeReader,
+  pins: Implementations,
+  at: bigint | 'latest',
+  { slotsOnly = false }: { readonly slotsOnly?: boolean } = {},
+): Promise<readonly ChangedImplementation[]> {
+  const found = await Promise.all(
+    Object.entries(pins).map(async ([key, pinned]) => {
+      const address = key as Address
+      if (slotsOnly && (await inSlot(chain, address, at)) === pinned.implementation) return []
+      const now = await implementationOf(chain, address, at)
+      const isSame =
+        now.implementation === pinned.implementation && now.code_hash === pinned.code_hash
+      return isSame ? [] : [{ address, pinned, now }]
+    }),
+  )
+  return found.flat()
+}
+
+/** One contract, what is pinned and what it runs now, for people. */
+export const changedText = ({ address, pinned, now }: ChangedImplementation): string =>
+  now.implementation === pinned.implementation
+    ? `the code of ${ofText(address, now)} has changed: its hash is ${now.code_hash}, pinned is ${pinned.code_hash}`
+    : `the contract ${address} runs ${now.implementation} now, pinned is ${pinned.implementation}`
+
+const ofText = (address: Address, { implementation }: Implementation): string =>
+  implementation === address ? address : `${implementation}, which ${address} runs,`
+
+/** Proxies among pinned contracts: an upgrade of theirs is logged. */
+export const proxiesOf = (pins: Implementations): readonly Address[] =>
+  Object.entries(pins).flatMap(([address, { implementation }]) =>
+    implementation === address ? [] : (address as Address),
+  )
+
+async function inSlot(
+  chain: CodeReader,
+  address: Address,
+  at: bigint | 'latest',
+): Promise<Address> {
+  const word = await chain.storage(address, implementationSlot, at)
+  const implementation: Address = `0x${word.slice(26)}`
+  return implementation === zeroAddress ? address : implementation
+}
+
+/** Whether a managed oracle knows what version 3 has added (domain §10). */
+export async function oracleVersion(
+  chain: Chain,
+  oracle: Address,
+  at: bigint | 'latest',
+): Promise<2 | 3> {
+  try {
+    const data = await chain.call({ to: oracle, data: unusedReward }, at)
+    // A contract with a fallback answers anything: only a zero of 32 bytes is the reward.
+    return /^0x0{64}$/.test(data) ? 3 : 2
+  } catch (error) {
+    if (error instanceof ChainError && error.kind === 'reverted') return 2
+    throw error
+  }
+}
+
+/** `getRequestReward` of the key that no request has: zeros, and no ancillary data. */
+const unusedReward: Hex = `0xf9a8f368${'0'.repeat(64 * 3)}${'80'.padStart(64, '0')}${'0'.repeat(64)}`

@@ -1,0 +1,118 @@
+/**
+ * What was added to a question's rules after it was asked: it is not signed, and may change which
+ * answer is right (domain §10).
+ */
+import { type Chain, ChainError, type Hex } from '../ports.js'
+import type { Address } from '../protocol/schema.js'
+import { fromHex } from '../protocol/witness.js'
+import { ctfAdapterAbi, noRulesHash, oracleV3Abi } from './contracts.js'
+import { readContract } from './reading.js'
+import { keccakHex } from './round.js'
+
+/** One clarification. */
+export interface RulesUpdate {
+  /** RFC 3339; where a calendar holds no such date, its Unix seconds. */
+  readonly at: string
+  /** Outside text (R20), whole; bytes that are no UTF-8 are U+FFFD. */
+  readonly text: string
+  /** Hash of the rules as they stood with this one. */
+  readonly hash: Hex
+}
+
+/** All clarifications that count, in order of time; ready for JSON. */
+export interface Rules {
+  readonly hash: Hex
+  /** Whose posts at the requester count; null where it keeps none. */
+  readonly owner: Address | null
+  readonly updates: readonly RulesUpdate[]
+}
+
+/** The question whose rules are read. `creator`: at a requester that keeps clarifications. */
+export interface RulesOf {
+  readonly questionId: Hex
+  readonly requester: Address
+  readonly oracle: Address
+  readonly identifier: Hex
+  readonly ancillaryData: Hex
+  readonly creator?: Address | undefined
+}
+
+interface Posted {
+  readonly timestamp: bigint
+  readonly update: Hex
+}
+
+/**
+ * Clarifications as of a block: what the creator posted at the requester, and what the oracle holds
+ * from version 3 on. `undefined`: a contract answers in another shape than configuration takes it
+ * for, so nothing is known. ChainError `unavailable`.
+ */
+export async function readRules(
+  chain: Chain,
+  question: RulesOf,
+  at: bigint,
+): Promise<Rules | undefined> {
+  try {
+    const [posted, ofOracle] = await Promise.all([
+      postedBy(chain, question, at),
+      heldByOracle(chain, question, at),
+    ])
+    return rulesFrom(question.creator ?? null, [...posted, ...ofOracle])
+  } catch (error) {
+    if (!(error instanceof ChainError) || error.kind === 'unavailable') throw error
+    return undefined
+  }
+}
+
+/** Anybody may post under an address of his own: only the creator's posts count. */
+async function postedBy(
+  chain: Chain,
+  { requester, questionId, creator }: RulesOf,
+  at: bigint,
+): Promise<readonly Posted[]> {
+  if (creator === undefined) return []
+  return readContract(chain, at, requester, ctfAdapterAbi, 'getUpdates', [questionId, creator])
+}
+
+async function heldByOracle(
+  chain: Chain,
+  { oracle, requester, identifier, ancillaryData }: RulesOf,
+  at: bigint,
+): Promise<readonly Posted[]> {
+  const key = [requester, identifier, ancillaryData] as const
+  try {
+    return await readContract(chain, at, oracle, oracleV3Abi, 'getRequestRulesUpdates', key)
+  } catch (error) {
+    // Before version 3 there is no such function.
+    if (error instanceof ChainError && error.kind === 'reverted' && error.data === '0x') return []
+    throw error
+  }
+}
+
+/**
+ * Their hash: keccak256 over all in order, each as timestamp and byte length (u64, big endian) and
+ * its bytes. ChainError `refused` for a time that is no u64.
+ */
+export function rulesFrom(owner: Address | null, posted: readonly Posted[]): Rules {
+  const ordered = posted.toSorted((a, b) =>
+    a.timestamp < b.timestamp ? -1 : Number(a.timestamp > b.timestamp),
+  )
+  let hashed: Hex = '0x'
+  const updates = ordered.map(({ timestamp, update }): RulesUpdate => {
+    if (timestamp >= 2n ** 64n)
+      throw new ChainError('refused', `a clarification of the time ${timestamp}`)
+    const length = BigInt(update.length / 2 - 1)
+    hashed = `${hashed}${u64(timestamp)}${u64(length)}${update.slice(2)}`
+    const text = new TextDecoder().decode(fromHex(update))
+    return { at: instant(timestamp), text, hash: keccakHex(hashed) }
+  })
+  return { hash: updates.at(-1)?.hash ?? noRulesHash, owner, updates }
+}
+
+const u64 = (value: bigint) => value.toString(16).padStart(16, '0')
+
+const latestDate = 8_640_000_000_000n
+const instant = (seconds: bigint) =>
+  seconds > latestDate
+    ? String(seconds)
+    : new Date(Number(seconds) * 1_000).toISOString().replace('.000Z', 'Z')

@@ -1,0 +1,331 @@
+/**
+ * What became of proposals and their bonds, from one log filter per oracle. In all five events the
+ * second indexed field is the proposer, or the recipient of a payout (domain §10).
+ */
+import { decodeEventLog } from 'viem'
+import * as z from 'zod/mini'
+import type { ChainLog, Hex } from '../ports.js'
+import { Address, Bytes, Bytes32, Uint256 } from '../protocol/schema.js'
+import { lowercase, zeroAddress } from '../protocol/words.js'
+import { oracleAbi, topics } from './contracts.js'
+import { addressTopic } from './propose.js'
+import { keccakHex, type RequestState } from './round.js'
+
+/** A price as the oracle takes it, negative too (domain §4, Prices). */
+const Price = z.string().check(z.regex(/^(0|-?[1-9]\d{0,77})$/))
+
+/** Where an event stands, and whose it is. `seconds`: Unix time of the block, where it is known. */
+const place = {
+  block: z.int(),
+  index: z.int(),
+  transaction: Bytes32,
+  oracle: Address,
+  wallet: Address,
+  seconds: z.optional(z.int()),
+}
+/** `text`: keccak256 of the ancillary data, which whoever keeps events may drop. */
+const ofRound = {
+  requester: Address,
+  identifier: Bytes32,
+  timestamp: Uint256,
+  text: Bytes32,
+  ancillaryData: z.optional(Bytes),
+}
+
+const Proposed = z.object({
+  ...place,
+  ...ofRound,
+  kind: z.literal('proposed'),
+  price: Price,
+  /** Unix seconds. */
+  disputableUntil: Uint256,
+  currency: Address,
+})
+const Disputed = z.object({
+  ...place,
+  ...ofRound,
+  kind: z.literal('disputed'),
+  price: Price,
+  disputer: Address,
+})
+/** `price` is the resolved one; `payout`, in raw units, went to proposer or disputer. */
+const Settled = z.object({
+  ...place,
+  ...ofRound,
+  kind: z.literal('settled'),
+  price: Price,
+  payout: Uint256,
+  disputer: z.optional(Address),
+})
+/** Raw units that the oracle could not pay, and that the wallet then fetched. */
+const Deferral = z.object({
+  ...place,
+  kind: z.enum(['deferred', 'claimed']),
+  currency: Address,
+  amount: Uint256,
+})
+
+/** Plain data: events are kept in a file. */
+export const StakeEvent = z.discriminatedUnion('kind', [Proposed, Disputed, Settled, Deferral])
+export type StakeEvent = z.infer<typeof StakeEvent>
+export type Deferral = z.infer<typeof Deferral>
+type RoundEvent = Exclude<StakeEvent, Deferral>
+
+const eventNames = {
+  [topics.proposePrice]: 'ProposePrice',
+  [topics.disputePrice]: 'DisputePrice',
+  [topics.settle]: 'Settle',
+} as const
+
+/** The filter that is the whole account of these wallets on these oracles (domain §10). */
+export const stakeFilter = (oracles: readonly Address[], wallets: readonly Address[]) => ({
+  addresses: oracles,
+  topics: [
+    [...(Object.keys(eventNames) as Hex[]), topics.payoutDeferred, topics.claimedDeferredPayout],
+    null,
+    wallets.map(addressTopic),
+  ],
+})
+
+/**
+ * The event of a log; `undefined` where it has another form. A log of any contract fits: whoever
+ * reads with another filter than `stakeFilter` looks at `oracle`.
+ */
+export function stakeEventOf(log: ChainLog): StakeEvent | undefined {
+  const [kind, first, second] = log.topics
+  if (kind === undefined || first === undefined || second === undefined) return undefined
+  const at = {
+    block: Number(log.blockNumber),
+    index: log.logIndex,
+    transaction: log.transactionHash,
+    oracle: log.address,
+    wallet: addressIn(second),
+    ...(log.blockTimestamp === undefined ? {} : { seconds: Number(log.blockTimestamp) }),
+  }
+  if (kind === topics.payoutDeferred || kind === topics.claimedDeferredPayout) {
+    const { data } = log
+    if (data.length < 66) return undefined
+    return {
+      ...at,
+      kind: kind === topics.payoutDeferred ? 'deferred' : 'claimed',
+      currency: addressIn(first),
+      // Only the first two arguments are known to be indexed; the amount is the last of all.
+      amount: String(BigInt(`0x${data.slice(-64)}`)),
+    }
+  }
+  const eventName = eventNames[kind as keyof typeof eventNames]
+  return eventName && roundEventOf(log, eventName, at)
+}
+
+const addressIn = (topic: Hex): Address => `0x${topic.slice(26)}`
+
+function roundEventOf(
+  log: ChainLog,
+  eventName: (typeof eventNames)[keyof typeof eventNames],
+  at: Pick<RoundEvent, 'block' | 'index' | 'transaction' | 'oracle' | 'wallet' | 'seconds'>,
+): RoundEvent | undefined {
+  const decoded = decodedOf(log, eventName)
+  if (decoded === undefined) return undefined
+  const { requester, identifier, timestamp, ancillaryData } = decoded.args
+  const round = {
+    ...at,
+    requester: lowercase(requester),
+    identifier,
+    timestamp: String(timestamp),
+    text: keccakHex(ancillaryData),
+    ancillaryData,
+  }
+  if (decoded.eventName === 'ProposePrice') {
+    const { proposedPrice, expirationTimestamp, currency } = decoded.args
+    return {
+      ...round,
+      kind: 'proposed',
+      price: String(proposedPrice),
+      disputableUntil: String(expirationTimestamp),
+      currency: lowercase(currency),
+    }
+  }
+  const disputer = lowercase(decoded.args.disputer)
+  if (decoded.eventName === 'DisputePrice')
+    return { ...round, kind: 'disputed', price: String(decoded.args.proposedPrice), disputer }
+  const { price, payout } = decoded.args
+  return {
+    ...round,
+    kind: 'settled',
+    price: String(price),
+    payout: String(payout),
+    ...(disputer === zeroAddress ? {} : { disputer }),
+  }
+}
+
+function decodedOf(
+  { data, topics: found }: ChainLog,
+  eventName: (typeof eventNames)[keyof typeof eventNames],
+) {
+  try {
+    return decodeEventLog({ abi: oracleAbi, eventName, data, topics: found as [Hex, ...Hex[]] })
+  } catch {
+    // Any contract may log a topic with other data.
+    return undefined
+  }
+}
+
+/** A round of an oracle, as one text. */
+export const stakeRound = ({ oracle, requester, identifier, timestamp, text }: RoundKey): string =>
+  `${oracle} ${requester} ${identifier} ${timestamp} ${text}`
+export type RoundKey = Pick<
+  RoundEvent,
+  'oracle' | 'requester' | 'identifier' | 'timestamp' | 'text'
+>
+
+/** One proposal of a wallet and its life. At least one of the first three events is there. */
+export interface Stake extends RoundKey {
+  readonly wallet: Address
+  readonly proposed: z.infer<typeof Proposed> | undefined
+  readonly disputed: z.infer<typeof Disputed> | undefined
+  readonly settled: z.infer<typeof Settled> | undefined
+  /** The oracle could not pay what the settlement gave the wallet. */
+  readonly deferred: Deferral | undefined
+  /** The wallet has fetched it since. */
+  readonly claimed: Deferral | undefined
+}
+
+/** The account of wallets on oracles, as far as their events tell. */
+export interface Stakes {
+  /** In the order of their first events. */
+  readonly stakes: readonly Stake[]
+  /** Deferred payouts of no proposal here: of another's proposal that the wallet disputed. */
+  readonly others: readonly {
+    readonly deferred: Deferral
+    readonly claimed: Deferral | undefined
+  }[]
+  /** What the wallets fetched, each once. */
+  readonly claims: readonly Deferral[]
+}
+
+type Draft = { -readonly [K in keyof Stake]: Stake[K] }
+
+/** The proposals that events tell of. Events may come in any order, and more than once. */
+export function stakesOf(events: readonly StakeEvent[]): Stakes {
+  const ordered = inOrder(events)
+  const drafts = new Map<string, Draft>()
+  const deferrals: { readonly deferred: Deferral; claimed: Deferral | undefined }[] = []
+  const claims: Deferral[] = []
+  for (const event of ordered) {
+    if (!('amount' in event)) addTo(drafts, event)
+    else if (event.kind === 'deferred') deferrals.push({ deferred: event, claimed: undefined })
+    else {
+      claims.push(event)
+      // A claim fetches all that was deferred till then.
+      for (const one of deferrals)
+        if (one.claimed === undefined && isSameAccount(one.deferred, event)) one.claimed = event
+    }
+  }
+  const stakes = [...drafts.values()]
+  const byTransaction = new Map<string, (typeof deferrals)[number][]>()
+  for (const one of deferrals) {
+    const { transaction } = one.deferred
+    byTransaction.set(transaction, [...(byTransaction.get(transaction) ?? []), one])
+  }
+  const owned = new Set<object>()
+  for (const stake of stakes) {
+    const found = byTransaction
+      .get(stake.settled?.transaction ?? '')
+      ?.find((one) => !owned.has(one) && isPayoutOf(stake, one.deferred))
+    if (found === undefined) continue
+    owned.add(found)
+    stake.deferred = found.deferred
+    stake.claimed = found.claimed
+  }
+  return { stakes, others: deferrals.filter((one) => !owned.has(one)), claims }
+}
+
+function inOrder(events: readonly StakeEvent[]): readonly StakeEvent[] {
+  const known = new Map(events.map((event) => [`${event.block} ${event.index}`, event]))
+  return [...known.values()].sort((a, b) => a.block - b.block || a.index - b.index)
+}
+
+function addTo(drafts: Map<string, Draft>, event: RoundEvent): void {
+  const { oracle, requester, identifier, timestamp, text, wallet } = event
+  const round = { oracle, requester, identifier, timestamp, text }
+  const key = `${stakeRound(round)} ${wallet}`
+  const draft = drafts.get(key) ?? {
+    ...{ ...round, wallet, proposed: undefined, disputed: undefined, settled: undefined },
+    ...{ deferred: undefined, claimed: undefined },
+  }
+  drafts.set(key, draft)
+  if (event.kind === 'proposed') draft.proposed = event
+  else if (event.kind === 'disputed') draft.disputed = event
+  else draft.settled = event
+}
+
+const isSameAccount = (one: Deferral, other: Deferral) =>
+  one.oracle === other.oracle && one.wallet === other.wallet && one.currency === other.currency
+
+function isPayoutOf(stake: Stake, deferred: Deferral): boolean {
+  const { oracle, wallet, proposed, settled } = stake
+  return (
+    deferred.oracle === oracle &&
+    deferred.wallet === wallet &&
+    deferred.amount === settled?.payout &&
+    (proposed === undefined || proposed.currency === deferred.currency) &&
+    resultOf(stake) !== 'lost'
+  )
+}
+
+export type StakeResult = 'undisputed' | 'won' | 'lost'
+
+/** How a proposal of a price ended; `undefined` before it is settled, or where its price is unknown. */
+export function resultOf({
+  proposed,
+  disputed,
+  settled,
+}: Pick<Stake, 'proposed' | 'disputed' | 'settled'>): StakeResult | undefined {
+  return settled && resultFor((proposed ?? disputed)?.price, settled)
+}
+
+/** How a proposal of this price ended; `undefined` where the price is needed and not known. */
+export function resultFor(
+  price: string | undefined,
+  settled: Pick<z.infer<typeof Settled>, 'price' | 'disputer'>,
+): StakeResult | undefined {
+  if (settled.disputer === undefined) return 'undisputed'
+  return price === undefined ? undefined : price === settled.price ? 'won' : 'lost'
+}
+
+/** A round that holds a proposal, as the oracle tells it. Prices as decimal strings. */
+export interface ProposedRound {
+  readonly state: RequestState
+  /** What was proposed; `undefined` where nobody can tell. */
+  readonly price: string | undefined
+  readonly resolvedPrice: string | undefined
+  readonly isDisputed: boolean
+  /** Unix seconds. */
+  readonly disputableUntil: bigint
+}
+
+/** Where the bond of a proposal is, and how it ended. */
+export interface StakeStanding {
+  readonly state: 'open' | 'awaiting_settlement' | 'disputed' | 'voting' | 'settled'
+  readonly result: StakeResult | null
+}
+
+/**
+ * What the state of its own round says of a proposal, at `nowSeconds` of the chain (contract §9).
+ * `hasNewRound`: a later round of the question has begun.
+ */
+export function standingIn(
+  { state, price, resolvedPrice, isDisputed, disputableUntil }: ProposedRound,
+  hasNewRound: boolean,
+  nowSeconds: bigint,
+): StakeStanding {
+  if (state === 'settled' && resolvedPrice !== undefined) {
+    if (!isDisputed) return { state, result: 'undisputed' }
+    const result = resolvedPrice === price ? 'won' : 'lost'
+    return { state, result: price === undefined ? null : result }
+  }
+  // The first dispute opens a new round, a later one waits for the voters alone (domain §5.1).
+  if (state === 'disputed') return { state: hasNewRound ? 'disputed' : 'voting', result: null }
+  const isDisputable = state === 'proposed' && nowSeconds < disputableUntil
+  return { state: isDisputable ? 'open' : 'awaiting_settlement', result: null }
+}

@@ -1,0 +1,229 @@
+/**
+ * What is worth knowing of a question before an answer is signed (contract §9, `check`). Each
+ * finding names its source; where that is silent it is `unknown`, and never `ok`.
+ */
+import { titleOf } from '../../chain/ancillary.js'
+import type { Hex, Market } from '../../ports.js'
+import { answerText } from '../../protocol/outcome-words.js'
+import { outcomeOf } from '../../protocol/proposal.js'
+import type { OutcomeKey } from '../../protocol/schema.js'
+import { counted } from '../../protocol/text.js'
+import { fromHex } from '../../protocol/witness.js'
+import type { QuestionContext } from '../trust/context.js'
+import { datesIn } from './dates.js'
+import type { EarlierRound } from './earlier-round.js'
+
+export const findingIds = [
+  'event_ended',
+  'market_price',
+  'earlier_round',
+  'reopened',
+  'liveness',
+  'reward',
+  'rules_age',
+] as const
+
+/** One finding; `detail` may hold outside text (R20). */
+export interface QuestionFinding {
+  readonly id: (typeof findingIds)[number]
+  readonly question_id: Hex
+  readonly result: 'ok' | 'warn' | 'unknown'
+  readonly detail: string
+  /** Who says so, or who could: the chain, Gamma, or the question's own text. */
+  readonly source: string
+}
+
+/** From where `ok` becomes `warn`. */
+export interface Thresholds {
+  /** The market pays at least this for the answer, in percent of a whole. */
+  readonly pricePercent: number
+  /** A game that began less than this ago is not over. */
+  readonly gameSeconds: number
+  /** Longest time in which the bond is locked. */
+  readonly livenessSeconds: number
+  /** Least reward, in percent of the bond. */
+  readonly rewardPercent: number
+  /** A younger clarification may not be in everybody's answer yet. */
+  readonly rulesSeconds: number
+}
+
+/** What sources told; a text says why one did not. */
+export interface Facts {
+  readonly nowSeconds: number
+  readonly market: Market | string
+  /** Whether the question was asked before; absent where nobody told. */
+  readonly isReopened?: boolean | undefined
+  /** Only of a re-opened question. */
+  readonly earlier?: EarlierRound | string | undefined
+  readonly livenessSeconds: bigint | string
+}
+
+/** A question and, where one is given, the answer to it. */
+export interface Subject {
+  readonly context: QuestionContext
+  readonly outcome?: OutcomeKey | undefined
+}
+
+type Found = Omit<QuestionFinding, 'id' | 'question_id'>
+const saying =
+  (result: Found['result']) =>
+  (source: string, detail: string): Found => ({ result, detail, source })
+const [ok, warn, unknown] = [saying('ok'), saying('warn'), saying('unknown')]
+
+/** All findings of a question, always the same in the same order. */
+export function findingsOf(
+  subject: Subject,
+  facts: Facts,
+  limits: Thresholds,
+): readonly QuestionFinding[] {
+  const found: Record<QuestionFinding['id'], Found> = {
+    event_ended: eventEnded(subject, facts, limits),
+    market_price: marketPrice(subject, facts, limits),
+    earlier_round: earlier(subject, facts),
+    reopened: reopened(facts),
+    liveness: liveness(facts, limits),
+    reward: reward(subject, limits),
+    rules_age: rulesAge(subject, facts, limits),
+  }
+  const question_id = subject.context.question_id
+  return findingIds.map((id) => ({ id, question_id, ...found[id] }))
+}
+
+function eventEnded({ context }: Subject, { market, nowSeconds }: Facts, limits: Thresholds) {
+  const nowMs = nowSeconds * 1_000
+  const words = aheadInWords(context, nowMs)
+  const inWords = (found: Found): Found =>
+    words === undefined
+      ? found
+      : warn(
+          found.result === 'unknown' ? 'question' : `${found.source}, question`,
+          `${found.result === 'unknown' ? '' : `${found.detail}; `}the question names ${day(words)}, which is not over`,
+        )
+  if (typeof market === 'string') return inWords(unknown('gamma', market))
+  const { closed, gameStartsAt, endsAt } = market
+  if (closed === true) return ok('gamma', 'the market is closed')
+  const game = Date.parse(gameStartsAt ?? '')
+  if (game > nowMs) return warn('gamma', `the game begins ${instant(game)}`)
+  if (game > nowMs - limits.gameSeconds * 1_000)
+    return warn('gamma', `the game began ${span(nowSeconds - game / 1_000)} ago`)
+  const end = Date.parse(endsAt ?? '')
+  if (end > nowMs) return warn('gamma', `the event ends ${instant(end)}`)
+  if (!Number.isNaN(end)) return inWords(ok('gamma', `the event ended ${instant(end)}`))
+  return inWords(unknown('gamma', 'the market names no end'))
+}
+
+/** The latest day ahead that the title names; without a date there, that the rest names. */
+function aheadInWords({ request }: QuestionContext, nowMs: number): number | undefined {
+  const about = Number(request.timestamp) * 1_000
+  const title = datesIn(titleOf(request.ancillary_data) ?? '', about)
+  const text = new TextDecoder().decode(fromHex(request.ancillary_data))
+  const dates = title.length > 0 ? title : datesIn(text, about)
+  const latest = Math.max(...dates)
+  return latest > nowMs ? latest - 1 : undefined
+}
+
+function marketPrice({ context, outcome }: Subject, { market }: Facts, limits: Thresholds): Found {
+  if (typeof market === 'string') return unknown('gamma', market)
+  const { prices } = market
+  if (prices === undefined) return unknown('gamma', 'the market names no prices')
+  const named = (key: OutcomeKey) =>
+    answerText(key, context.outcomes?.find((one) => one.outcome === key)?.label ?? null)
+  if (outcome === undefined)
+    return unknown(
+      'gamma',
+      `${named('p2')} is at ${percent(prices.p2)}, ${named('p1')} at ${percent(prices.p1)}; no answer is given to compare`,
+    )
+  // A half-half market pays half for both.
+  const price = outcome === 'p3' ? 1 - Math.abs(prices.p2 - prices.p1) : prices[outcome]
+  const detail =
+    outcome === 'p3'
+      ? `the market pays ${percent(prices.p2)} and ${percent(prices.p1)}, and ${named('p3')} pays half for both`
+      : `the market pays ${percent(price)} for ${named(outcome)}`
+  return price * 100 >= limits.pricePercent
+    ? ok('gamma', detail)
+    : warn('gamma', `${detail}, under ${limits.pricePercent} %`)
+}
+
+const notRead = 'nobody told whether there was an earlier round'
+
+function earlier({ outcome }: Subject, { isReopened, earlier: before }: Facts): Found {
+  if (isReopened === undefined) return unknown('chain', notRead)
+  if (!isReopened) return ok('chain', 'there was no earlier round')
+  if (before === undefined || typeof before === 'string')
+    return unknown('chain', before ?? 'the earlier round was not read')
+  const { end, price, proposer, disputer, transactionHash } = before
+  const where = `(transaction ${transactionHash})`
+  if (end === 'reset')
+    return unknown('chain', `the earlier round was reset, and its answer does not show ${where}`)
+  if (end === 'too early')
+    return warn(
+      'chain',
+      `the voters called the answer of ${proposer} too early; ${disputer} had disputed it ${where}`,
+    )
+  const answered = outcomeOf(price ?? '')
+  const detail = `${proposer} answered ${answered ?? `price ${price}`}, and ${disputer} disputed it ${where}`
+  return outcome !== undefined && answered !== undefined && answered !== outcome
+    ? ok('chain', detail)
+    : warn('chain', detail)
+}
+
+function reopened({ isReopened, market }: Facts): Found {
+  if (isReopened !== undefined)
+    return isReopened
+      ? warn('chain', 'the question was asked before: an earlier round ended without an answer')
+      : ok('chain', 'this is its first round')
+  return typeof market !== 'string' && market.statuses.includes('disputed')
+    ? warn('gamma', 'an answer was disputed before')
+    : unknown('chain', notRead)
+}
+
+function liveness({ livenessSeconds }: Facts, limits: Thresholds): Found {
+  if (typeof livenessSeconds === 'string') return unknown('chain', livenessSeconds)
+  const detail = `an answer can be disputed for ${span(Number(livenessSeconds))}`
+  return livenessSeconds <= limits.livenessSeconds
+    ? ok('chain', detail)
+    : warn('chain', `${detail}, more than ${span(limits.livenessSeconds)}`)
+}
+
+/** Parts of a percent: amounts are whole and may be long. */
+const partsOfPercent = 10_000n
+
+function reward({ context }: Subject, limits: Thresholds): Found {
+  const { reward: raw, bond } = context
+  if (raw === undefined) return unknown('chain', 'the reward is read from a node')
+  const [rewardRaw, bondRaw] = [BigInt(raw), BigInt(bond.required_bond)]
+  if (bondRaw === 0n) return ok('chain', 'nothing is at stake')
+  const share = Number((rewardRaw * 100n * partsOfPercent) / bondRaw) / Number(partsOfPercent)
+  const detail =
+    rewardRaw === 0n
+      ? 'there is no reward for the bond'
+      : `the reward is ${Number(share.toFixed(3))} % of the bond: one lost bond is ${counted(bondRaw / rewardRaw, 'reward')}`
+  return share >= limits.rewardPercent ? ok('chain', detail) : warn('chain', detail)
+}
+
+function rulesAge(
+  { context: { rules } }: Subject,
+  { nowSeconds }: Facts,
+  limits: Thresholds,
+): Found {
+  if (rules === undefined) return unknown('chain', 'rules unknown: they are read from a node')
+  const last = rules.updates.at(-1)
+  if (last === undefined) return ok('chain', 'there is no clarification')
+  const age = nowSeconds - Date.parse(last.at) / 1_000
+  if (Number.isNaN(age)) return unknown('chain', `a clarification is of the time ${last.at}`)
+  const detail = `the last of ${counted(rules.updates.length, 'clarification')} is ${span(Math.max(0, age))} old`
+  return age >= limits.rulesSeconds ? ok('chain', detail) : warn('chain', detail)
+}
+
+const percent = (price: number) => `${Number((price * 100).toFixed(2))} %`
+const instant = (ms: number) =>
+  new Date(ms).toISOString().replace('T', ' ').slice(0, 16).concat('Z')
+const day = (ms: number) => new Date(ms).toISOString().slice(0, 10)
+
+function span(seconds: number): string {
+  if (seconds < 120) return `${Math.floor(seconds)} s`
+  if (seconds < 7_200) return `${Math.floor(seconds / 60)} min`
+  return seconds < 172_800
+    ? `${Math.floor(seconds / 3_600)} h`
+    : `${Math.floor(seconds / 86_400)} d`
+}

@@ -1,0 +1,82 @@
+/**
+ * What the chain last told of this journal's proposals, for whoever asks no node: `journal`,
+ * `funds`, and `proposer` alone (contract §9).
+ */
+import * as z from 'zod/mini'
+import type { Files } from '../../ports.js'
+import { jsonOf } from '../../protocol/capped.js'
+import { joinPath, makeDurableDir, publishText } from '../../storage/durable.js'
+import { errorCode } from '../../storage/failures.js'
+import type { Position } from './rows.js'
+
+const text = z.nullable(z.string())
+const Row = z.object({
+  journal_id: z.string(),
+  /** Time of the block that it was read at, RFC 3339. */
+  as_of: z.string(),
+  wallet: z.string(),
+  token: text,
+  bond: text,
+  final_fee: text,
+  state: z.nullable(
+    z.enum(['open', 'awaiting_settlement', 'disputed', 'voting', 'settled', 'deferred']),
+  ),
+  result: z.nullable(z.enum(['undisputed', 'won', 'lost'])),
+  disputed_at: text,
+  disputed_by: text,
+  new_round: z.nullable(z.boolean()),
+  settled_at: text,
+  payout: text,
+  reward: text,
+})
+/** A row of `positions` that this journal signed for. Raw units, RFC 3339. */
+export type LastPosition = z.infer<typeof Row>
+/** By journal id; empty where the chain was never asked. */
+export type LastPositions = ReadonlyMap<string, LastPosition>
+
+const Kept = z.object({ format: z.literal(1), positions: z.array(Row) })
+
+interface Place {
+  readonly files: Files
+  readonly home: string
+}
+
+const folderIn = ({ home }: Place) => joinPath(home, 'positions')
+const fileName = 'last.json'
+
+/**
+ * Keeps what was read, beside what is known of others. A disk that does not take it costs no more
+ * than that: it is said to `onNote`. `asOf`: RFC 3339.
+ */
+export async function keepLastPositions(
+  place: Place,
+  asOf: string,
+  positions: readonly Position[],
+  onNote: (text: string) => void,
+): Promise<void> {
+  const folder = folderIn(place)
+  const rows = new Map(await lastPositions(place))
+  for (const one of positions)
+    if (one.journal_id !== null) rows.set(one.journal_id, Row.parse({ ...one, as_of: asOf }))
+  try {
+    await makeDurableDir(place.files, folder)
+    const kept = JSON.stringify({ format: 1, positions: [...rows.values()] })
+    await publishText(place.files, folder, fileName, kept)
+  } catch (error) {
+    onNote(
+      `${folder} cannot be written (${errorCode(error) ?? 'failed'}): \`proposer journal list\` does not know these positions`,
+    )
+  }
+}
+
+/** What was kept. A damaged file counts as none, for the chain tells it again. */
+export async function lastPositions(place: Place): Promise<LastPositions> {
+  const path = joinPath(folderIn(place), fileName)
+  if (!(await place.files.exists(path))) return new Map()
+  const parsed = Kept.safeParse(jsonOf(new TextDecoder().decode(await place.files.read(path))))
+  return new Map(parsed.data?.positions.map((one) => [one.journal_id, one]))
+}
+
+/** Money that is contested: it is told before all else. */
+export const isContestedState = (state: LastPosition['state']): boolean =>
+  state === 'disputed' || state === 'voting'

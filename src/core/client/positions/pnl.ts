@@ -1,0 +1,94 @@
+/** What proposals earned and lost: every movement, and the sums of a span (contract §9). */
+import type { Hex } from '../../ports.js'
+import type { Address } from '../../protocol/schema.js'
+import { type Entry, entriesOf, isContradicted, type Span, type Sums, sumsOf } from './account.js'
+import { type PositionParts, readAccount, tokensOf } from './positions.js'
+import { namesIn, timeOf } from './rows.js'
+
+/** Raw units with their sign: `amount` into the wallet, `net` earned. Null: not known. */
+export interface PnlRow {
+  readonly at: string | null
+  readonly kind: Entry['kind']
+  readonly question_id: Hex | null
+  readonly slug: string | null
+  readonly wallet: Address
+  readonly token: Address | null
+  readonly amount: string | null
+  readonly net: string | null
+  readonly result: Entry['result']
+  readonly transaction_hash: Hex
+  readonly log_index: number
+}
+
+export interface Pnl {
+  /** In the order of the chain. */
+  readonly rows: readonly PnlRow[]
+  readonly totals: readonly ReturnType<typeof totalsData>[]
+  readonly notes: readonly string[]
+  readonly block_number: string
+}
+
+/** Errors as `readAccount`. */
+export async function readPnl(
+  parts: PositionParts,
+  wallets: readonly Address[],
+  span: Span,
+): Promise<Pnl> {
+  const { account, notes } = await readAccount(parts, wallets, { withTimes: true })
+  const entries = entriesOf(account)
+  const names = namesIn(parts.trust, parts.view)
+  const { from = 0, to = Infinity } = span
+  const isBounded = from > 0 || to < Infinity
+  const untimed = entries.filter(({ seconds }) => seconds === undefined).length
+  if (untimed > 0 && isBounded)
+    notes.push(`the time of ${untimed} movements is not known: sums of a span are not either`)
+  if (account.stakes.some(isContradicted))
+    notes.push('the node left logs out: sums that they belong to are not known')
+  if (account.stakes.some(({ stake }) => stake.proposed === undefined))
+    notes.push('proposals from before the first block that was read have no bond among the rows')
+  const nowSeconds = Number(account.head.timestamp)
+  return {
+    rows: entries
+      .filter(
+        ({ seconds }) => !isBounded || (seconds !== undefined && seconds >= from && seconds < to),
+      )
+      .map((entry) => {
+        const { questionId, slug } = entry.of === undefined ? {} : names.of(entry.of)
+        return rowOf(entry, questionId, slug)
+      }),
+    totals: wallets.flatMap((wallet) =>
+      tokensOf(parts.trust, entries, wallet).map((token) =>
+        totalsData(sumsOf(entries, span, { wallet, token, nowSeconds })),
+      ),
+    ),
+    notes,
+    block_number: String(account.head.number),
+  }
+}
+
+const text = (raw: bigint | undefined): string | null => (raw === undefined ? null : String(raw))
+
+const rowOf = (entry: Entry, questionId: Hex | undefined, slug: string | undefined): PnlRow => ({
+  at: timeOf(entry.seconds),
+  kind: entry.kind,
+  question_id: questionId ?? null,
+  slug: slug ?? null,
+  wallet: entry.wallet,
+  token: entry.token ?? null,
+  amount: text(entry.amountRaw),
+  net: text(entry.netRaw),
+  result: entry.result,
+  transaction_hash: entry.transaction,
+  log_index: entry.index,
+})
+
+const totalsData = ({ wallet, token, proposed, undisputed, won, lost, ...raw }: Sums) => ({
+  ...{ wallet, token, proposed, undisputed, won, lost },
+  rewards: text(raw.rewardsRaw),
+  bonds_lost: text(raw.bondsLostRaw),
+  net: text(raw.netRaw),
+  moved: text(raw.movedRaw),
+  locked: text(raw.lockedRaw),
+  deferred: text(raw.deferredRaw),
+  capital_hours: text(raw.capitalHours),
+})

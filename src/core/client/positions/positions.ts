@@ -1,0 +1,286 @@
+/**
+ * What became of the proposals that wallets made, whoever executed them: where each bond is, and the
+ * sums of each wallet and token (contract §9; domain §10).
+ */
+import { oracleAbi } from '../../chain/contracts.js'
+import { createRoundReader } from '../../chain/questions.js'
+import { readContract, unlessRefused } from '../../chain/reading.js'
+import { onChain } from '../../chain/unavailable.js'
+import { type Chain, ChainError, type Files, type Hash } from '../../ports.js'
+import { instant } from '../../protocol/candidate.js'
+import type { Address } from '../../protocol/schema.js'
+import { fundsOf, pinnedHeads } from '../funds/funds.js'
+import type { JournalView } from '../journal/fold.js'
+import { contractsOf, type Trust } from '../trust/trust.js'
+import { type Entry, entriesOf, isContradicted, paidRaw, standingOf, sumsOf } from './account.js'
+import { keepLastPositions } from './last-known.js'
+import {
+  missingIn,
+  missingPosition,
+  type Names,
+  namesIn,
+  type Position,
+  positionOf,
+} from './rows.js'
+import { type KnownStake, oracleBegins, readStakes, type StakeAccount } from './stake-facts.js'
+
+export interface PositionParts {
+  /** Its calls should be folded (`aggregating`). */
+  readonly chain: Chain
+  readonly trust: Trust
+  readonly view: JournalView
+  readonly files: Files
+  readonly hash: Hash
+  readonly home: string
+  readonly signal?: AbortSignal | undefined
+  readonly onProgress?: ((block: bigint, head: bigint) => void) | undefined
+}
+
+/** Raw units. Null: not known. */
+export interface PositionTotals {
+  readonly wallet: Address
+  readonly token: Address
+  readonly free: string | null
+  readonly reserved: string | null
+  /** Paid in and not disputed, or disputed; together `locked`. */
+  readonly bonded: string | null
+  readonly disputed: string | null
+  /** What the oracles say they owe. */
+  readonly claimable: string | null
+  readonly locked: string | null
+  /** The same by the logs. */
+  readonly deferred: string | null
+  readonly net: string | null
+}
+
+export interface Positions {
+  /** Oldest first. */
+  readonly positions: readonly Position[]
+  readonly totals: readonly PositionTotals[]
+  /** Sentences on what is not known. */
+  readonly notes: readonly string[]
+  /** All of it is as of this block. */
+  readonly block_number: string
+  readonly block_timestamp: string
+  /** Where the logs were begun for each wallet. */
+  readonly since: readonly { readonly wallet: Address; readonly block_number: string }[]
+}
+
+export interface StakeReading {
+  readonly account: StakeAccount
+  readonly notes: string[]
+}
+
+/**
+ * What the logs tell of the wallets, and what could not be read. `since`: Unix seconds to begin at,
+ * instead of the wallet's first signature in this journal. UsageError `untrusted_chain_id`,
+ * UnavailableError `chain_unavailable`.
+ */
+export async function readAccount(
+  parts: PositionParts,
+  wallets: readonly Address[],
+  { since, withTimes }: { readonly since?: bigint; readonly withTimes?: boolean } = {},
+): Promise<StakeReading> {
+  const { trust, view } = parts
+  const notes: string[] = []
+  await pinnedHeads(parts.chain, trust)
+  const signed = new Map<Address, number>()
+  for (const { signed: record, signedAtMs } of view.authorizations) {
+    const { proposer } = record.terms
+    if (record.chainId !== trust.chain_id) continue
+    signed.set(proposer, Math.min(signed.get(proposer) ?? Infinity, signedAtMs))
+  }
+  const account = await onChain(() =>
+    readStakes(
+      {
+        ...parts,
+        contracts: contractsOf(trust),
+        onNote: (text) => notes.push(text),
+        earliest(wallet) {
+          const ms = signed.get(wallet)
+          return ms === undefined ? undefined : BigInt(Math.floor(ms / 1000))
+        },
+        since,
+        withTimes,
+      },
+      wallets,
+    ),
+  )
+  const first = oracleBegins(trust.chain_id)
+  if (since !== undefined && [...account.starts.values()].some(({ from }) => from === first))
+    notes.push(`the oracle did not exist before block ${first}`)
+  return { account, notes }
+}
+
+/**
+ * Every proposal of the wallets with its standing, and their sums. What the journal holds as
+ * executed and no log shows is a position of which nothing is known. Errors as `readAccount`.
+ */
+export async function readPositions(
+  parts: PositionParts,
+  wallets: readonly Address[],
+  { since }: { readonly since?: bigint } = {},
+): Promise<Positions> {
+  const { trust, view } = parts
+  const { account, notes } = await readAccount(parts, wallets, since === undefined ? {} : { since })
+  const { head, stakes } = account
+  const names = namesIn(trust, view)
+  const rows: { readonly known: KnownStake; readonly position: Position }[] = []
+  const newRounds = await newRoundsOf(parts, account, names)
+  for (const known of stakes) {
+    const hasNewRound = newRounds.get(known)
+    // Only a vote that is known is told as one.
+    const standing = standingOf(known, hasNewRound ?? true, head.timestamp)
+    const named = names.of(known)
+    rows.push({
+      known,
+      position: positionOf(trust, known, standing, named, {
+        nowSeconds: head.timestamp,
+        newRound: hasNewRound ?? null,
+      }),
+    })
+  }
+  const contradicted = stakes.filter(isContradicted).length
+  if (contradicted > 0)
+    notes.push(
+      `the oracle holds ${contradicted} of the proposals otherwise than the logs tell: the node left logs out`,
+    )
+  const unplaced = stakes.filter(({ stake }) => stake.proposed === undefined).length
+  if (unplaced > 0)
+    notes.push(
+      `${unplaced} proposals are known by their dispute or settlement alone: proposed before the first block that was read, or left out by the node`,
+    )
+  const missing = missingIn(view, trust, wallets, names, stakes)
+  for (const one of missing)
+    notes.push(
+      `${one.id} is executed by this journal, and no log of the chain shows it; \`proposer reconcile ${one.signed.questionId}\` looks at its round`,
+    )
+  const positions = [
+    ...rows.map(({ position }) => position),
+    ...missing.map((one) => missingPosition(trust, one)),
+  ]
+  const asOf = instant(Number(head.timestamp) * 1000)
+  await keepLastPositions(parts, asOf, positions, (text) => notes.push(text))
+  return {
+    positions,
+    totals: await totalsOf(parts, account, rows, wallets, notes),
+    notes,
+    block_number: String(head.number),
+    block_timestamp: String(head.timestamp),
+    since: [...account.starts].map(([wallet, { from }]) => ({
+      wallet,
+      block_number: String(from),
+    })),
+  }
+}
+
+/** Of disputed proposals: whether their question is asked again; without those nobody can tell. */
+async function newRoundsOf(
+  { chain, trust }: PositionParts,
+  { head, stakes }: StakeAccount,
+  names: Names,
+): Promise<ReadonlyMap<KnownStake, boolean>> {
+  const found = new Map<KnownStake, boolean>()
+  const reader = createRoundReader(chain, contractsOf(trust))
+  const asked = stakes.filter(
+    ({ stake, held }) =>
+      stake.settled === undefined && (stake.disputed ?? held?.disputer) !== undefined,
+  )
+  await Promise.all(
+    asked.map(async (known) => {
+      const { questionId } = names.of(known)
+      const { requester, timestamp } = known.stake
+      if (questionId === undefined) return
+      try {
+        const round = await reader.read(questionId, { questionId, requester }, head.number)
+        if (round !== undefined) found.set(known, BigInt(round.timestamp) > BigInt(timestamp))
+      } catch (error) {
+        if (!(error instanceof ChainError)) throw error
+      }
+    }),
+  )
+  return found
+}
+
+/** Tokens that are pinned, or that a wallet has staked. */
+export const tokensOf = (trust: Trust, entries: readonly Entry[], wallet: Address) => [
+  ...new Set([
+    ...trust.tokens,
+    ...entries.flatMap((one) => (one.wallet === wallet ? (one.token ?? []) : [])),
+  ]),
+]
+
+const text = (raw: bigint | undefined): string | null => (raw === undefined ? null : String(raw))
+
+async function totalsOf(
+  parts: PositionParts,
+  account: StakeAccount,
+  rows: readonly { readonly known: KnownStake; readonly position: Position }[],
+  wallets: readonly Address[],
+  notes: string[],
+): Promise<readonly PositionTotals[]> {
+  const { chain, trust, view } = parts
+  const { head } = account
+  const entries = entriesOf(account)
+  const pairs = wallets.flatMap((wallet) =>
+    tokensOf(trust, entries, wallet).map((token) => ({ wallet, token })),
+  )
+  return Promise.all(
+    pairs.map(async ({ wallet, token }): Promise<PositionTotals> => {
+      const [funds, owed] = await Promise.all([
+        trust.tokens.includes(token) ? fundsOf(chain, trust, view, wallet, token) : undefined,
+        onChain(() => owedBy(parts, head.number, wallet, token)),
+      ])
+      const nowSeconds = Number(head.timestamp)
+      const sums = sumsOf(entries, {}, { wallet, token, nowSeconds })
+      const inState = (...states: readonly Position['state'][]) => {
+        const own = rows.filter(
+          ({ position }) =>
+            position.wallet === wallet &&
+            (position.token ?? token) === token &&
+            states.includes(position.state),
+        )
+        const paid = own.map(({ known: { terms } }) => terms && paidRaw(terms))
+        return paid.reduce<bigint | undefined>(
+          (sum, one) => (sum === undefined || one === undefined ? undefined : sum + one),
+          0n,
+        )
+      }
+      if (owed !== undefined && sums.deferredRaw !== undefined && owed !== sums.deferredRaw)
+        notes.push(
+          `the oracle owes ${wallet} ${owed} raw units of ${token} in deferred payouts, and the logs tell ${sums.deferredRaw}`,
+        )
+      return {
+        ...{ wallet, token },
+        free: text(funds?.freeRaw),
+        reserved: text(funds?.reservedRaw),
+        bonded: text(inState('open', 'awaiting_settlement')),
+        disputed: text(inState('disputed', 'voting')),
+        claimable: text(owed),
+        locked: text(sums.lockedRaw),
+        deferred: text(sums.deferredRaw),
+        net: text(sums.netRaw),
+      }
+    }),
+  )
+}
+
+/** What the pinned oracles owe a wallet; `undefined` where one of them does not tell. */
+async function owedBy(
+  { chain, trust }: PositionParts,
+  at: bigint,
+  wallet: Address,
+  token: Address,
+): Promise<bigint | undefined> {
+  const owed = await Promise.all(
+    trust.oracles.map((oracle) =>
+      unlessRefused(
+        readContract(chain, at, oracle, oracleAbi, 'deferredPayouts', [token, wallet] as const),
+      ),
+    ),
+  )
+  return owed.reduce(
+    (sum, one) => (sum === undefined || one === undefined ? undefined : sum + one),
+    0n,
+  )
+}

@@ -1,0 +1,213 @@
+/** A proposal as a row of `proposer positions`, with what journal and pins call it (contract §9). */
+import { requestPage } from '../../chain/profiles.js'
+import { roundRef } from '../../chain/round.js'
+import type { Hex } from '../../ports.js'
+import { instant } from '../../protocol/candidate.js'
+import { outcomeOf } from '../../protocol/proposal.js'
+import type { Address } from '../../protocol/schema.js'
+import { isQuestionId } from '../../protocol/words.js'
+import { type JournaledAuthorization, labelOf } from '../journal/authorizations.js'
+import type { JournalView } from '../journal/fold.js'
+import { contractsOf, type Trust } from '../trust/trust.js'
+import { payoutRaw, type Standing } from './account.js'
+import { type KnownStake, wordsOf } from './stake-facts.js'
+
+/** Amounts in raw units, `_at` in RFC 3339, other times in Unix seconds. Null: not known, or none. */
+export interface Position {
+  readonly question_id: Hex | null
+  readonly slug: string | null
+  /** Outside text (R20), as the label. */
+  readonly title: string | null
+  readonly wallet: Address
+  readonly outcome: string | null
+  readonly label: string | null
+  readonly price: string | null
+  readonly token: Address | null
+  readonly bond: string | null
+  readonly final_fee: string | null
+  readonly state: NonNullable<Standing['state']> | null
+  readonly result: Standing['result']
+  /** Settlement is overdue. */
+  readonly late: boolean
+  readonly executed_at: string | null
+  readonly disputable_until: string | null
+  readonly disputed_at: string | null
+  readonly disputed_by: Address | null
+  readonly new_round: boolean | null
+  readonly settled_at: string | null
+  readonly payout: string | null
+  readonly reward: string | null
+  readonly transaction_hash: Hex | null
+  readonly event_index: number | null
+  readonly round_timestamp: string | null
+  readonly requester: Address | null
+  readonly oracle: Address | null
+  readonly journal_id: string | null
+  /** UMA's page of the request. */
+  readonly url: string | null
+}
+
+/** What this journal and the pins call a proposal. */
+export interface Names {
+  of(known: KnownStake): Named
+}
+interface Named {
+  readonly questionId: Hex | undefined
+  readonly slug: string | undefined
+  readonly authorization: JournaledAuthorization | undefined
+}
+
+const hashedKinds: readonly string[] = ['uma-ctf-adapter', 'uma-ctf-adapter-negrisk']
+
+/** By the round that was signed for, and by the pinned slugs. */
+export function namesIn(trust: Trust, { authorizations }: JournalView): Names {
+  const contracts = contractsOf(trust)
+  const byRound = new Map<string, JournaledAuthorization>()
+  for (const one of authorizations) {
+    const { round, terms } = one.signed
+    const key = `${round} ${terms.proposer}`
+    // Of several for one round it is the executed one that the chain shows.
+    const known = byRound.get(key)
+    if (known === undefined || executedOf(known) === undefined) byRound.set(key, one)
+  }
+  const slugs = new Map(Object.entries(trust.slugs).map(([slug, id]) => [id, slug]))
+  return {
+    of({ stake }) {
+      const round = roundRef(contracts, stake.text, stake, stake.text).key
+      const authorization = byRound.get(`${round} ${stake.wallet}`)
+      const { questionId: signedFor, identifier } = authorization?.signed ?? {}
+      const kind = contracts.requesters.find(({ address }) => address === stake.requester)?.kind
+      const questionId =
+        signedFor ?? (kind !== undefined && hashedKinds.includes(kind) ? stake.text : undefined)
+      const slug =
+        identifier === undefined || isQuestionId(identifier)
+          ? slugs.get(questionId ?? '0x')
+          : identifier
+      return { questionId, slug, authorization }
+    },
+  }
+}
+
+const executedOf = ({ terminals }: JournaledAuthorization) =>
+  terminals.find(({ outcome }) => outcome === 'executed')
+
+/** Hours after which a settlement is late, in seconds: UMA's settler waits 8,100 s (domain §10). */
+const lateAfterSeconds = 3n * 3_600n
+
+/** RFC 3339 of Unix seconds; null where they are not known, or no calendar holds them. */
+export const timeOf = (seconds: number | string | undefined): string | null =>
+  seconds === undefined || !(Number(seconds) < 8.64e12) ? null : instant(Number(seconds) * 1000)
+
+/** The row of a proposal as it stands. */
+export function positionOf(
+  trust: Trust,
+  known: KnownStake,
+  { state, result }: Standing,
+  { questionId, slug, authorization }: Named,
+  { nowSeconds, newRound }: { readonly nowSeconds: bigint; readonly newRound: boolean | null },
+): Position {
+  const { stake, terms, held, ancillaryData } = known
+  const { proposed, disputed, settled } = stake
+  const price = (proposed ?? disputed ?? terms)?.price
+  const words =
+    terms ??
+    (ancillaryData === undefined || price === undefined
+      ? {}
+      : wordsOf(ancillaryData, stake.identifier, price))
+  const until = proposed?.disputableUntil ?? terms?.disputableUntil
+  const isDisputed = (disputed ?? held?.disputer ?? settled?.disputer) !== undefined
+  const payout = payoutRaw(known, result)
+  const page = proposed && requestPage(trust.chain_id, proposed.transaction, proposed.index)
+  return {
+    question_id: questionId ?? null,
+    slug: slug ?? null,
+    title: words.title ?? null,
+    wallet: stake.wallet,
+    outcome: (price === undefined ? undefined : outcomeOf(price)) ?? null,
+    label: words.label ?? (authorization ? labelOf(authorization.signed) : null),
+    price: price ?? null,
+    token: proposed?.currency ?? terms?.currency ?? null,
+    bond: terms?.bond ?? null,
+    final_fee: terms?.finalFee ?? null,
+    state: state ?? null,
+    result,
+    late:
+      state === 'awaiting_settlement' &&
+      !isDisputed &&
+      nowSeconds >= BigInt(until ?? 0) + lateAfterSeconds,
+    executed_at: timeOf(proposed?.seconds ?? terms?.proposedAt),
+    disputable_until: until ?? null,
+    disputed_at: timeOf(disputed?.seconds),
+    disputed_by: disputed?.disputer ?? held?.disputer ?? settled?.disputer ?? null,
+    new_round: isDisputed && settled === undefined ? newRound : null,
+    settled_at: timeOf(settled?.seconds),
+    payout: payout === undefined ? null : String(payout),
+    reward: terms === undefined ? null : isDisputed && terms.isRefunded ? '0' : terms.reward,
+    transaction_hash: proposed?.transaction ?? null,
+    event_index: proposed?.index ?? null,
+    round_timestamp: stake.timestamp,
+    requester: stake.requester,
+    oracle: stake.oracle,
+    journal_id: authorization?.id ?? null,
+    url: page ?? null,
+  }
+}
+
+/** What the journal holds as executed by these wallets, and the logs do not show. */
+export function missingIn(
+  { authorizations }: JournalView,
+  trust: Trust,
+  wallets: readonly Address[],
+  names: Names,
+  stakes: readonly KnownStake[],
+): readonly JournaledAuthorization[] {
+  const shown = new Set(stakes.map((known) => names.of(known).authorization?.id))
+  const places = new Set(
+    stakes.flatMap(({ stake: { proposed } }) =>
+      proposed === undefined ? [] : `${proposed.transaction} ${proposed.index}`,
+    ),
+  )
+  const rounds = new Set(
+    stakes.map(({ stake }) => `${stake.wallet} ${stake.text} ${stake.timestamp}`),
+  )
+  return authorizations.filter((one) => {
+    const executed = executedOf(one)
+    const { terms, chainId, questionId, timestamp } = one.signed
+    if (executed === undefined || chainId !== trust.chain_id) return false
+    if (!wallets.includes(terms.proposer) || shown.has(one.id)) return false
+    // Records of 0.1, and of payloads signed elsewhere, do not name their round.
+    const { transaction_hash: hash, event_index: index } = executed
+    return (
+      !places.has(`${hash} ${index}`) && !rounds.has(`${terms.proposer} ${questionId} ${timestamp}`)
+    )
+  })
+}
+
+/** The row of a proposal of which nothing but its authorization is known. */
+export function missingPosition(trust: Trust, one: JournaledAuthorization): Position {
+  const { signed, id } = one
+  const { terms, identifier, questionId, timestamp, requester, token } = signed
+  const { transaction_hash: hash = null, event_index: index = null } = executedOf(one) ?? {}
+  const page =
+    hash === null || index === null ? undefined : requestPage(trust.chain_id, hash, index)
+  return {
+    question_id: questionId,
+    slug: isQuestionId(identifier) ? null : identifier,
+    title: null,
+    wallet: terms.proposer,
+    outcome: outcomeOf(terms.price) ?? null,
+    label: labelOf(signed),
+    price: terms.price,
+    token: token ?? null,
+    ...{ bond: null, final_fee: null, state: null, result: null, late: false, executed_at: null },
+    ...{ disputable_until: null, disputed_at: null, disputed_by: null, new_round: null },
+    ...{ settled_at: null, payout: null, reward: null },
+    transaction_hash: hash,
+    event_index: index,
+    round_timestamp: timestamp ?? null,
+    requester: requester ?? null,
+    oracle: null,
+    journal_id: id,
+    url: page ?? null,
+  }
+}

@@ -1,0 +1,318 @@
+/**
+ * What the oracles' logs tell of some wallets' proposals, kept in the home folder, and what the
+ * oracles hold for those that are not over (domain §10).
+ */
+import * as z from 'zod/mini'
+import { outcomesOf, titleOf } from '../../chain/ancillary.js'
+import { oracleAbi, yesOrNoQuery } from '../../chain/contracts.js'
+import { firstBlockFrom } from '../../chain/propose.js'
+import { readContract } from '../../chain/reading.js'
+import { type Contracts, type RequestState, requestStates } from '../../chain/round.js'
+import {
+  type Stake,
+  StakeEvent,
+  type Stakes,
+  stakeEventOf,
+  stakeFilter,
+  stakeRound,
+  stakesOf,
+} from '../../chain/stakes.js'
+import { type BlockHeader, ChainError, type Hash, type Hex } from '../../ports.js'
+import { Address, Uint256 } from '../../protocol/schema.js'
+import { lowercase, zeroAddress } from '../../protocol/words.js'
+import { type KeptParts, type KeptSource, readKept, type Start } from '../logs/kept-logs.js'
+
+/** What `getRequest` holds of a proposal once and for all. Raw units, Unix seconds. */
+const Terms = z.object({
+  price: z.string(),
+  currency: Address,
+  bond: Uint256,
+  finalFee: Uint256,
+  /** What the requester pays; refunded to it by a dispute where `isRefunded`. */
+  reward: Uint256,
+  isRefunded: z.boolean(),
+  proposedAt: Uint256,
+  disputableUntil: Uint256,
+  /** Outside text of the request. */
+  title: z.optional(z.string()),
+  /** What the question calls the price. */
+  label: z.optional(z.string()),
+})
+export type StakeTerms = z.infer<typeof Terms>
+
+/** An event, and with the first one of a round its terms, as soon as a node has told them. */
+const StakeFact = z.object({ block: z.int(), event: StakeEvent, terms: z.optional(Terms) })
+type StakeFact = z.infer<typeof StakeFact>
+
+/** What the oracle holds now of a proposal that the logs do not show as settled. */
+export interface HeldStake {
+  readonly state: RequestState
+  readonly proposer: Address
+  readonly disputer: Address | undefined
+  readonly resolvedPrice: string | undefined
+}
+
+export interface KnownStake {
+  readonly stake: Stake
+  /** `undefined` where no node has told them yet. */
+  readonly terms: StakeTerms | undefined
+  /** `undefined` of a settled one, and where the node did not tell it. */
+  readonly held: HeldStake | undefined
+  readonly ancillaryData: Hex | undefined
+}
+
+export interface StakeAccount extends Omit<Stakes, 'stakes'> {
+  readonly head: BlockHeader
+  readonly stakes: readonly KnownStake[]
+  /** Where the reading of each wallet begins. */
+  readonly starts: ReadonlyMap<Address, Start>
+}
+
+export interface StakeParts extends KeptParts {
+  readonly contracts: Contracts
+  readonly hash: Hash
+  /** When a wallet can first have proposed, in Unix seconds; `undefined`: nobody knows. */
+  earliest(wallet: Address): bigint | undefined
+  /** Read from here on, instead. */
+  readonly since?: bigint | undefined
+  /** The time of every event is wanted, not only of the disputes. */
+  readonly withTimes?: boolean | undefined
+}
+
+/** Block of the managed oracle's first log, by chain (domain §10). */
+const firstBlocks: Readonly<Record<number, bigint>> = { 137: 74_677_419n }
+/** Of the oracle on a chain; 0 where nobody knows better. */
+export const oracleBegins = (chainId: number): bigint => firstBlocks[chainId] ?? 0n
+
+/**
+ * The account of the wallets up to the head. `parts.chain` should fold its calls (`aggregating`).
+ * What a node does not tell is `undefined` and asked for again the next time. Rejects with
+ * `ChainError` where it tells no logs, and with the signal's reason.
+ */
+export async function readStakes(
+  parts: StakeParts,
+  wallets: readonly Address[],
+): Promise<StakeAccount> {
+  const { contracts, hash } = parts
+  const pins = hash.sha256(JSON.stringify(contracts.oracles)).slice(0, 16)
+  const source: KeptSource<Address, StakeFact> = {
+    folder: 'positions',
+    shape: StakeFact,
+    nameOf: (wallet) => `${contracts.chainId}-${wallet}-${pins}.json`,
+    filterOf: (some) => stakeFilter(contracts.oracles, some),
+    factOf(log) {
+      const event = stakeEventOf(log)
+      return event && { block: event.block, event }
+    },
+    keyOf: ({ event }) => event.wallet,
+    startOf: (wallet, kept, head) => startOf(parts, wallet, kept, head),
+  }
+  const { head, of } = await readKept(parts, source, wallets)
+  const facts = [...of.values()].flatMap(({ final, tail }) => [...final, ...tail])
+  const known = await knownStakes(parts, facts, head)
+  for (const { final, replace } of of.values()) {
+    const changed = final.map((fact) => known.keptOf(fact))
+    if (changed.some((fact, index) => fact !== final[index])) await replace(changed)
+  }
+  return { ...known.account, head, starts: of }
+}
+
+/** A signer's clock may be ahead of the chain's. */
+const clockSlackSeconds = 3_600n
+
+async function startOf(
+  { chain, contracts, since, earliest }: StakeParts,
+  wallet: Address,
+  kept: Start | undefined,
+  head: BlockHeader,
+): Promise<Start> {
+  const signed = earliest(wallet)
+  const asked = since ?? (signed === undefined ? undefined : signed - clockSlackSeconds)
+  // A file that was begun at no time goes back to the beginning.
+  const isKept =
+    kept !== undefined && (kept.since === undefined || (asked ?? kept.since) >= kept.since)
+  if (isKept) return { from: kept.from, since: kept.since }
+  const first = oracleBegins(contracts.chainId)
+  if (asked === undefined) return { from: first }
+  const from = (await firstBlockFrom(chain, asked, head)) ?? head.number + 1n
+  return { from: from > first ? from : first, since: asked < 0n ? 0n : asked }
+}
+
+interface Known {
+  readonly account: Omit<StakeAccount, 'head' | 'starts'>
+  /** What is kept of a final fact: the same one where nothing is new. */
+  keptOf(fact: StakeFact): StakeFact
+}
+
+async function knownStakes(
+  parts: StakeParts,
+  facts: readonly StakeFact[],
+  head: BlockHeader,
+): Promise<Known> {
+  const seconds = await timesOf(parts, facts)
+  const timed = (event: StakeEvent): StakeEvent => {
+    const found = event.seconds ?? seconds.get(event.block)
+    return found === event.seconds ? event : { ...event, seconds: found }
+  }
+  const { stakes, ...rest } = stakesOf(facts.map(({ event }) => timed(event)))
+  const termsOf = new Map(
+    facts.flatMap(({ event, terms }) =>
+      terms === undefined || 'amount' in event ? [] : [[keyOf(event), terms] as const],
+    ),
+  )
+  const heldOf = new Map<string, HeldStake>()
+  const asked = stakes.filter((one) => one.settled === undefined || !termsOf.has(keyOf(one)))
+  for (const [stake, found] of await requestsOf(parts, asked, head)) {
+    const key = keyOf(stake)
+    heldOf.set(key, found.held)
+    if (found.held.proposer === stake.wallet && !termsOf.has(key)) termsOf.set(key, found.terms)
+  }
+  const first = new Map(
+    [...stakes].map((one) => [keyOf(one), one.proposed ?? one.disputed ?? one.settled]),
+  )
+  const over = new Set(stakes.filter(({ settled }) => settled !== undefined).map(keyOf))
+  return {
+    account: {
+      ...rest,
+      stakes: stakes.map((stake) => ({
+        stake,
+        terms: termsOf.get(keyOf(stake)),
+        held: heldOf.get(keyOf(stake)),
+        ancillaryData: ancillaryOf(stake),
+      })),
+    },
+    keptOf(fact) {
+      const event = timed(fact.event)
+      if ('amount' in event) return event === fact.event ? fact : { ...fact, event }
+      const key = keyOf(event)
+      const terms = termsOf.get(key)
+      const isFirst = first.get(key)?.block === event.block && first.get(key)?.index === event.index
+      // The text is of use until the last question about the round is asked.
+      const isDone = over.has(key) && terms !== undefined
+      const isNew = isFirst && terms !== undefined && fact.terms === undefined
+      const isLighter = isDone && event.ancillaryData !== undefined
+      if (!isNew && !isLighter && event === fact.event) return fact
+      const { ancillaryData, ...lighter } = event
+      return {
+        ...{ block: fact.block, event: isDone ? lighter : event },
+        ...(isFirst && terms !== undefined ? { terms } : {}),
+      }
+    },
+  }
+}
+
+const keyOf = (one: Parameters<typeof stakeRound>[0] & { readonly wallet: Address }) =>
+  `${stakeRound(one)} ${one.wallet}`
+
+const ancillaryOf = ({ proposed, disputed, settled }: Stake): Hex | undefined =>
+  (proposed ?? disputed ?? settled)?.ancillaryData ??
+  disputed?.ancillaryData ??
+  settled?.ancillaryData
+
+/** Asked for at once: as many as travel in one `eth_call`, or in one request of single ones. */
+const askedAtOnce = 200
+
+interface Found {
+  readonly terms: StakeTerms
+  readonly held: HeldStake
+}
+
+/** What the oracles hold; without those that the node did not tell. */
+async function requestsOf(
+  { chain, signal, onNote }: StakeParts,
+  stakes: readonly Stake[],
+  { number }: BlockHeader,
+): Promise<ReadonlyMap<Stake, Found>> {
+  const found = new Map<Stake, Found>()
+  const read = async (stake: Stake) => {
+    const ancillaryData = ancillaryOf(stake)
+    if (ancillaryData === undefined) return
+    const { oracle, requester, identifier, timestamp } = stake
+    const key = [requester, identifier, BigInt(timestamp), ancillaryData] as const
+    const isDisputed = stake.disputed !== undefined && stake.settled === undefined
+    const [held, state] = await Promise.all([
+      readContract(chain, number, oracle, oracleAbi, 'getRequest', key),
+      isDisputed ? readContract(chain, number, oracle, oracleAbi, 'getState', key) : undefined,
+    ])
+    const disputer = lowercase(held.disputer)
+    const isContested = disputer !== zeroAddress
+    found.set(stake, {
+      held: {
+        state: held.settled
+          ? 'settled'
+          : ((state === undefined ? undefined : requestStates[state]) ??
+            (isContested ? 'disputed' : 'proposed')),
+        proposer: lowercase(held.proposer),
+        disputer: isContested ? disputer : undefined,
+        resolvedPrice: held.settled ? String(held.resolvedPrice) : undefined,
+      },
+      terms: {
+        price: String(held.proposedPrice),
+        currency: lowercase(held.currency),
+        bond: String(held.requestSettings.bond),
+        finalFee: String(held.finalFee),
+        reward: String(held.reward),
+        isRefunded: held.requestSettings.refundOnDispute,
+        proposedAt: String(held.proposalTime),
+        disputableUntil: String(held.expirationTime),
+        ...wordsOf(ancillaryData, identifier, String(held.proposedPrice)),
+      },
+    })
+  }
+  await inGroups(stakes, read, (missing) =>
+    onNote?.(`the node did not tell what the oracle holds for ${missing} proposals`),
+  )
+  signal?.throwIfAborted()
+  return found
+}
+
+/** Title and label as the request's text has them. */
+export function wordsOf(ancillaryData: Hex, identifier: Hex, price: string) {
+  const binary = identifier === yesOrNoQuery
+  const outcomes = binary ? outcomesOf(ancillaryData, { settlesHalf: true, binary }) : []
+  const label = outcomes.find((one) => one.price === price)?.label
+  const title = titleOf(ancillaryData)
+  return { ...(title === undefined ? {} : { title }), ...(label === undefined ? {} : { label }) }
+}
+
+/** Times of the blocks of those events that lack theirs, as far as the node tells them. */
+async function timesOf(
+  { chain, withTimes, onNote }: StakeParts,
+  facts: readonly StakeFact[],
+): Promise<ReadonlyMap<number, number>> {
+  const blocks = facts.flatMap(({ block, event }) =>
+    event.seconds === undefined && (withTimes === true || event.kind === 'disputed') ? block : [],
+  )
+  const seconds = new Map<number, number>()
+  const read = async (block: number) => {
+    const header = await chain.block(BigInt(block))
+    if (header === null)
+      throw new ChainError('unavailable', 'the node lacks a block it has logs of')
+    seconds.set(block, Number(header.timestamp))
+  }
+  await inGroups([...new Set(blocks)], read, (missing) =>
+    onNote?.(`the node did not tell the time of ${missing} blocks`),
+  )
+  return seconds
+}
+
+/** Asks for all. Where a node has fallen silent, the rest is left for the next time. */
+async function inGroups<T>(
+  all: readonly T[],
+  read: (one: T) => Promise<void>,
+  onMissing: (count: number) => void,
+): Promise<void> {
+  let missing = 0
+  for (let at = 0; at < all.length; at += askedAtOnce) {
+    const group = all.slice(at, at + askedAtOnce)
+    const ends = await Promise.allSettled(group.map(read))
+    const failed = ends.flatMap((end) => (end.status === 'rejected' ? [end.reason] : []))
+    for (const reason of failed) if (!(reason instanceof ChainError)) throw reason
+    missing += failed.length
+    const isSilent = failed.every((reason) => reason.kind === 'unavailable')
+    if (failed.length < group.length || !isSilent) continue
+    missing += all.length - at - group.length
+    break
+  }
+  if (missing > 0) onMissing(missing)
+}

@@ -1,0 +1,76 @@
+/** Clarifications of a batch's rows, read again before they are signed (contract §9, Rules). */
+import type { Rules, RulesOf } from '../../chain/rules.js'
+import { onChain } from '../../chain/unavailable.js'
+import type { Hex } from '../../ports.js'
+import { pinnedHeads } from '../funds/funds.js'
+import type { BatchParts, ToImport, ToSign } from './plan.js'
+import {
+  acknowledgedOf,
+  RulesChangedError,
+  type RulesStanding,
+  requireRules,
+  rulesStanding,
+} from './rules.js'
+
+/** Clarifications of a row as its context had them, and the question that they are of. */
+export interface ReadRules {
+  readonly told: Rules
+  /** As of `QuestionContext`. */
+  readonly fileHash?: Hex | undefined
+  readonly question: RulesOf
+}
+
+/** What a row's context told of its clarifications. */
+export const toldBy = ({ told, fileHash }: ReadRules) => ({
+  rules: told,
+  ...(fileHash && { rules_told: fileHash }),
+})
+
+/** How the clarifications of each row stand, or why it is not signed. */
+export type RowRules = ReadonlyMap<ToSign | ToImport, RulesStanding | RulesChangedError>
+
+/**
+ * Reads all at one block, for one may have come since the contexts were read. Asks without the
+ * journal's lock: a person may take a minute. UnavailableError where the chain does not answer.
+ */
+export async function rulesOfRows(
+  { chain, trust, journal, askRules }: BatchParts,
+  group: readonly (ToSign | ToImport)[],
+): Promise<RowRules> {
+  const rows = group.flatMap((one) =>
+    one.kind === 'sign' && one.rules !== undefined ? [{ one, read: one.rules }] : [],
+  )
+  const found = new Map<ToSign, RulesStanding | RulesChangedError>()
+  if (chain === undefined || rows.length === 0) return found
+  const [{ readRules }, { latest }] = await Promise.all([
+    import('../../chain/rules.js'),
+    pinnedHeads(chain, trust),
+  ])
+  const view = await journal.load()
+  const rules = await onChain(() =>
+    Promise.all(rows.map(({ read }) => readRules(chain, read.question, latest.number))),
+  )
+  for (const [at, { one, read }] of rows.entries()) {
+    const now = rules[at]
+    if (now === undefined) continue
+    const { intent, context } = one
+    const seen = acknowledgedOf(view, context)
+    const standing = rulesStanding(now, intent, seen, toldBy(read))
+    found.set(one, await orChanged(intent.identifier, standing, askRules))
+  }
+  return found
+}
+
+async function orChanged(
+  identifier: string,
+  standing: RulesStanding,
+  ask: BatchParts['askRules'],
+): Promise<RulesStanding | RulesChangedError> {
+  try {
+    await requireRules(identifier, standing, ask)
+    return standing
+  } catch (error) {
+    if (error instanceof RulesChangedError) return error
+    throw error
+  }
+}

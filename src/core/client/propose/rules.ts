@@ -1,0 +1,130 @@
+/**
+ * Clarifications before a signature (contract §9, Rules): what is newer than what was acknowledged
+ * is asked about, and nobody there to ask is a no.
+ */
+import { noRulesHash } from '../../chain/constants.js'
+import type { Rules, RulesUpdate } from '../../chain/rules.js'
+import type { Hex } from '../../ports.js'
+import { UsageError } from '../../protocol/errors.js'
+import { counted } from '../../protocol/text.js'
+import type { JournalView } from '../journal/journal.js'
+import type { QuestionContext } from '../trust/context.js'
+import type { Intent } from './intent.js'
+
+/** The clarifications of a question beside what was acknowledged of them. */
+export interface RulesStanding {
+  readonly rules: Rules
+  /** `newer` are not acknowledged yet: nothing is signed without asking. */
+  readonly isChanged: boolean
+  readonly newer: readonly RulesUpdate[]
+  /** What was acknowledged, where it is no state of these rules. */
+  readonly unknownHash?: Hex | undefined
+  /** This home has acknowledged none for the question: what it signs, it acknowledges. */
+  readonly isFirst: boolean
+}
+
+/** Shows what is new and asks; false: it is not to be signed. */
+export type AskRules = (identifier: string, standing: RulesStanding) => Promise<boolean>
+
+/**
+ * How rules that were just read stand. What the intent names counts; else what this home has
+ * acknowledged, of which the state with most clarifications; else what the context had.
+ */
+export function rulesStanding(
+  rules: Rules,
+  { rulesSeen }: Pick<Intent, 'rulesSeen'>,
+  acknowledged: readonly Hex[],
+  context: Pick<QuestionContext, 'rules' | 'rules_told'>,
+): RulesStanding {
+  const isFirst = rulesSeen === undefined && acknowledged.length === 0
+  const told = context.rules_told ?? context.rules?.hash
+  const seen = rulesSeen !== undefined ? [rulesSeen] : isFirst ? [told ?? []].flat() : acknowledged
+  const states = [noRulesHash, ...rules.updates.map(({ hash }) => hash)]
+  const known = states.findLastIndex((state) => seen.includes(state))
+  const isChanged = seen.length > 0 && known !== rules.updates.length
+  return {
+    rules,
+    isFirst,
+    isChanged,
+    newer: isChanged ? rules.updates.slice(Math.max(0, known)) : [],
+    unknownHash: isChanged && known < 0 ? seen.at(-1) : undefined,
+  }
+}
+
+/** What this home has acknowledged of the question of a context. */
+export const acknowledgedOf = (
+  view: JournalView,
+  context: {
+    readonly question_id: Hex
+    readonly request: { readonly requester: string }
+    readonly signing: { readonly chain_id: number }
+  },
+): readonly Hex[] =>
+  view.acknowledgedRules({
+    chainId: context.signing.chain_id,
+    requester: context.request.requester,
+    questionId: context.question_id,
+  })
+
+/** Characters of a clarification in an error; the whole text is elsewhere. */
+const shownLength = 200
+
+/** Exit 2: a clarification is newer than what was acknowledged. Nothing was signed. */
+export class RulesChangedError extends UsageError {
+  constructor(
+    identifier: string,
+    /** All clarifications; `hash` is what acknowledges them. */
+    readonly rules: Rules,
+    readonly newer: readonly RulesUpdate[],
+    unknownHash: Hex | undefined,
+  ) {
+    super('rules_changed', changeText(identifier, newer, unknownHash), {
+      hint: `read them with \`proposer context ${identifier}\`; then sign with --rules-seen ${rules.hash}, or with that hash as rules_seen of the row`,
+      lines: newer.map(({ at, text }) => `${at}: ${cut(text)}`),
+    })
+  }
+}
+
+function changeText(identifier: string, newer: readonly RulesUpdate[], unknownHash?: Hex): string {
+  const unknown =
+    unknownHash === undefined
+      ? ''
+      : `; the hash ${unknownHash} that was acknowledged is no state of these rules`
+  const last = newer.at(-1)
+  const what =
+    last === undefined
+      ? `the rules of ${identifier} are not those that were acknowledged`
+      : `the rules of ${identifier} have ${counted(newer.length, 'clarification')} that nobody here has acknowledged, the last of ${last.at}`
+  return `${what}${unknown}; nothing was signed for it`
+}
+
+function cut(text: string): string {
+  const characters = [...text.slice(0, 2 * shownLength)]
+  return text.length <= shownLength
+    ? text
+    : `${characters.slice(0, shownLength).join('')}… (${text.length} characters)`
+}
+
+/** Asks where there is something to ask about. RulesChangedError where the answer is no. */
+export async function requireRules(
+  identifier: string,
+  standing: RulesStanding | undefined,
+  ask: AskRules | undefined,
+): Promise<void> {
+  if (standing === undefined || !standing.isChanged) return
+  if ((await ask?.(identifier, standing)) === true) return
+  const { rules, newer, unknownHash } = standing
+  throw new RulesChangedError(identifier, rules, newer, unknownHash)
+}
+
+/** What is said where clarifications are acknowledged by signing for the first time. */
+export function firstRulesNotes(
+  identifier: string,
+  standing: RulesStanding | undefined,
+): readonly string[] {
+  if (standing === undefined || !standing.isFirst || standing.rules.updates.length === 0) return []
+  const { hash, updates } = standing.rules
+  return [
+    `${counted(updates.length, 'clarification')} of ${identifier} taken as read, for this home had acknowledged none (rules ${hash}): \`proposer context ${identifier}\``,
+  ]
+}

@@ -1,0 +1,56 @@
+/** The files that a gateway and a client need to work with a dev chain (contract §6 `--write`). */
+import { chmod, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { systemFiles } from '../io/files.js'
+import type { DevDescription } from './dev-chain.js'
+import type { DevAccount } from './dev-contracts.js'
+
+/**
+ * Writes what a gateway and a client need to work with this chain into a folder (0700), made if
+ * missing. The files are gateway.json, trust.json, questions.json, executor.key and proposer-1.key
+ * and on (0600). Paths within are relative (contract §7). The files it wrote, by name.
+ */
+export async function writeDevFolder(
+  folder: string,
+  description: DevDescription,
+): Promise<readonly string[]> {
+  const { trust, accounts } = description
+  const { slugs: _, ...contracts } = trust
+  const proposers = accounts.filter(({ role }) => role === 'proposer')
+  const gateway = {
+    store: './gateway-store',
+    chain: {
+      id: contracts.chain_id,
+      rpc_urls: [description.rpc_url],
+      permit2: contracts.permit2,
+      signed_proposer: contracts.signed_proposer,
+      oracles: contracts.oracles,
+      requesters: contracts.requesters,
+      tokens: contracts.tokens,
+      implementations: contracts.implementations,
+    },
+    questions: './questions.json',
+    slugs: { source: 'registry' },
+    admission: { enabled: true, allowlist: proposers.map(({ address }) => address) },
+    executor: { enabled: true, key_file: './executor.key' },
+  }
+  const json = (value: unknown): string => `${JSON.stringify(value, null, 2)}\n`
+  const ids = description.questions.map(({ question_id, slug }) => ({ question_id, slug }))
+  const key = (name: string, { private_key }: DevAccount) => [name, `${private_key}\n`] as const
+  const files = [
+    ['gateway.json', json(gateway)] as const,
+    ['trust.json', json(trust)] as const,
+    ['questions.json', json(ids)] as const,
+    ...accounts.filter(({ role }) => role === 'executor').map((one) => key('executor.key', one)),
+    ...proposers.map((one, index) => key(`proposer-${index + 1}.key`, one)),
+  ]
+  await systemFiles.makeDir(folder)
+  await chmod(folder, 0o700)
+  for (const [name, text] of files) {
+    const path = join(folder, name)
+    await writeFile(path, text, { mode: 0o600 })
+    // The mode above is only for a new file.
+    await chmod(path, 0o600)
+  }
+  return files.map(([name]) => name)
+}

@@ -1,0 +1,340 @@
+/**
+ * What happens on a running dev chain after a proposal, and what may happen before one that a
+ * signature does not cover (contract §9, domain §5.1, §10). Errors: as of the other verbs.
+ */
+
+import { bytesToHex, decodeEventLog } from 'viem'
+import {
+  implementationSlot,
+  roundStates,
+  tooEarlyPrice,
+  topics,
+  yesOrNoQuery,
+} from '../chain/contracts.js'
+import type { Hex } from '../ports.js'
+import { UsageError } from '../protocol/errors.js'
+import { priceOf } from '../protocol/proposal.js'
+import type { Address } from '../protocol/schema.js'
+import { lowercase } from '../protocol/words.js'
+import {
+  contractOf,
+  type DevReceipt,
+  type DevRole,
+  type DevRpc,
+  devAccount,
+  devAddresses,
+  devImplementations,
+  oracleContracts,
+  placedAt,
+} from './dev-contracts.js'
+import {
+  connect,
+  type DevRound,
+  type Found,
+  find,
+  readQuestion,
+  requestOf,
+  roundOf,
+  sendFrom,
+} from './dev-verbs.js'
+
+const admin = devAccount('admin').address
+
+/** What voters may answer; p4 is "too early". */
+export type VotedOutcome = keyof typeof priceOf | 'p4'
+
+const votedPrice = (outcome: VotedOutcome): bigint =>
+  outcome === 'p4' ? tooEarlyPrice : BigInt(priceOf[outcome])
+
+const votedOutcome = (price: bigint): VotedOutcome | undefined =>
+  (['p1', 'p2', 'p3', 'p4'] as const).find((one) => votedPrice(one) === price)
+
+interface Head {
+  readonly number: Hex
+  readonly timestamp: Hex
+}
+
+const headOf = (rpc: DevRpc): Promise<Head> =>
+  rpc.request<Head>('eth_getBlockByNumber', ['latest', false])
+
+/** The chain's clock after a jump. */
+export interface DevWarp {
+  readonly seconds: number
+  /** Unix seconds of the newest block, decimal, and its number. */
+  readonly timestamp: string
+  readonly block: number
+}
+
+/** Moves the chain's clock forward by whole seconds; it goes on from there. */
+export async function warp(rpcUrl: string, seconds: number): Promise<DevWarp> {
+  const rpc = await connect(rpcUrl)
+  let head = await headOf(rpc)
+  const until = Number(head.timestamp) + seconds
+  // Trimming the chain's memory may undo a jump that comes in its midst.
+  while (Number(head.timestamp) < until) {
+    await rpc.request('evm_setNextBlockTimestamp', [until])
+    await rpc.request('evm_mine', [])
+    head = await headOf(rpc)
+  }
+  return { seconds, timestamp: String(Number(head.timestamp)), block: Number(head.number) }
+}
+
+/** All rounds of a question, the newest first. */
+async function roundsOf(found: Found): Promise<readonly Found[]> {
+  const { rpc, questionId } = found
+  const opened = await rpc.request<readonly { readonly blockNumber: Hex }[]>('eth_getLogs', [
+    {
+      fromBlock: '0x0',
+      address: devAddresses.adapter,
+      topics: [[topics.questionInitialized, topics.questionReset], questionId],
+    },
+  ])
+  const blocks = (await rpc.batch(
+    opened.map(({ blockNumber }) => ({
+      method: 'eth_getBlockByNumber',
+      params: [blockNumber, false],
+    })),
+  )) as readonly Head[]
+  return blocks.map(({ timestamp }) => ({ ...found, timestamp: BigInt(timestamp) })).reverse()
+}
+
+interface Request {
+  readonly proposer: Address
+  readonly disputer: Address
+  readonly proposedPrice: bigint
+  readonly expirationTime: bigint
+}
+
+const readRequest = (round: Found): Promise<Request> =>
+  round.rpc.read<Request>(contractOf('oracle'), 'getRequest', requestOf(round))
+
+/** A settled round, and what its question came to. */
+export interface DevSettlement extends DevRound {
+  /** `null` for a price that is none of theirs. */
+  readonly outcome: VotedOutcome | null
+  /** Raw token units. */
+  readonly payout: string
+  readonly paid_to: Address
+  /** The transfer failed: the oracle keeps the payout for `paid_to`. */
+  readonly deferred: boolean
+  readonly resolved: boolean
+  /** Timestamp of the round that "too early" opened. */
+  readonly new_round: string | null
+}
+
+/**
+ * Settles the newest round that can be settled, as the resolver, and lets the adapter resolve the
+ * question from its current one. UsageError `dev_chain_refused` says what no round has yet.
+ */
+export async function settleRound(rpcUrl: string, identifier: string): Promise<DevSettlement> {
+  const found = await find(rpcUrl, identifier)
+  const now = Number((await headOf(found.rpc)).timestamp)
+  const faults: UsageError[] = []
+  for (const round of await roundsOf(found)) {
+    const { state } = await roundOf(round)
+    const { expirationTime } = await readRequest(round)
+    const waitSeconds = Number(expirationTime) - now
+    if (state === roundStates.resolved || (state === roundStates.proposed && waitSeconds <= 0))
+      return settle(found, round)
+    faults.push(...unsettleable(round, state, waitSeconds, identifier))
+  }
+  throw (
+    faults[0] ??
+    refused(
+      'no round of this question has a proposal that is not settled',
+      `propose in an open one: \`proposer devchain propose ${identifier} --outcome p2\``,
+    )
+  )
+}
+
+const refused = (detail: string, hint: string) =>
+  new UsageError('dev_chain_refused', detail, { hint })
+
+function unsettleable(
+  { timestamp }: Found,
+  state: number,
+  waitSeconds: number,
+  identifier: string,
+): readonly UsageError[] {
+  if (state === roundStates.proposed)
+    return [
+      refused(
+        `the proposal in the round of ${timestamp} can be disputed for ${waitSeconds} s more`,
+        `move the clock first: \`proposer devchain warp ${waitSeconds}\``,
+      ),
+    ]
+  if (state !== roundStates.disputed) return []
+  return [
+    refused(
+      `the proposal in the round of ${timestamp} is disputed and with the voters`,
+      `vote first: \`proposer devchain vote ${identifier} --outcome p2\``,
+    ),
+  ]
+}
+
+async function settle(found: Found, round: Found): Promise<DevSettlement> {
+  const { rpc, questionId } = found
+  const isCurrent = round.timestamp === found.timestamp
+  if (isCurrent && found.paused)
+    throw refused(
+      'the question is paused, so that its adapter would not resolve it',
+      'take that back first: `proposer devchain unpause <identifier>`, or unflag',
+    )
+  const request = await readRequest(round)
+  const oracle = contractOf('oracle')
+  const paid = settlementIn(await sendFrom(rpc, admin, oracle, 'settle', requestOf(round)))
+  if (isCurrent && !found.resolved)
+    await sendFrom(rpc, admin, contractOf('adapter'), 'resolve', [questionId])
+  const after = await readQuestion(rpc, questionId)
+  return {
+    ...(await roundOf(round)),
+    outcome: votedOutcome(paid.price) ?? null,
+    payout: String(paid.payout),
+    paid_to: lowercase(paid.price === request.proposedPrice ? request.proposer : request.disputer),
+    deferred: paid.deferred,
+    resolved: after.resolved,
+    new_round: after.timestamp === found.timestamp ? null : String(after.timestamp),
+  }
+}
+
+function settlementIn({ logs }: DevReceipt) {
+  const log = logs.find(({ topics: [topic] }) => topic === topics.settle)
+  if (log === undefined) throw new RangeError('a settlement without its event')
+  const { abi } = contractOf('oracle').artifact
+  const topicsOfLog = log.topics as [Hex, ...Hex[]]
+  const { args } = decodeEventLog({ abi, eventName: 'Settle', data: log.data, topics: topicsOfLog })
+  return {
+    ...(args as unknown as { readonly price: bigint; readonly payout: bigint }),
+    deferred: logs.some(({ topics: [topic] }) => topic === topics.payoutDeferred),
+  }
+}
+
+/**
+ * Gives the voters' answer to the newest disputed round. UsageError `dev_chain_refused` where none
+ * is with them.
+ */
+export async function vote(
+  rpcUrl: string,
+  identifier: string,
+  outcome: VotedOutcome,
+): Promise<DevRound> {
+  const found = await find(rpcUrl, identifier)
+  for (const round of await roundsOf(found)) {
+    if ((await roundOf(round)).state !== roundStates.disputed) continue
+    const args = [...requestOf(round), votedPrice(outcome)]
+    await sendFrom(found.rpc, admin, contractOf('oracle'), 'pushPrice', args)
+    return roundOf(round)
+  }
+  throw refused(
+    'no round of this question is with the voters',
+    `dispute a proposal first: \`proposer devchain dispute ${identifier}\``,
+  )
+}
+
+/** Code of the oracle's proxy; `true` from version 3 on. */
+async function isVersion3(rpc: DevRpc): Promise<boolean> {
+  const slot = [devAddresses.oracle, implementationSlot, 'latest']
+  const word = await rpc.request<Hex>('eth_getStorageAt', slot)
+  return BigInt(word) === BigInt(devImplementations[oracleContracts.v3] ?? 0)
+}
+
+const oracleV3 = () => placedAt(oracleContracts.v3, devAddresses.oracle)
+
+async function requireVersion3(rpc: DevRpc, what: string): Promise<void> {
+  if (await isVersion3(rpc)) return
+  throw new UsageError(
+    'oracle_version',
+    `the dev chain's oracle is version 2, which has no ${what}`,
+    {
+      hint: 'upgrade it with `proposer devchain upgrade-oracle`, or start the chain with --oracle v3',
+    },
+  )
+}
+
+/** What runs behind the oracle's address after an upgrade. */
+export interface DevUpgrade {
+  readonly oracle: Address
+  readonly implementation: Address
+  readonly version: 'v3'
+}
+
+/** Puts version 3 behind the oracle's proxy; what it holds stays. */
+export async function upgradeOracle(rpcUrl: string): Promise<DevUpgrade> {
+  const rpc = await connect(rpcUrl)
+  if (await isVersion3(rpc))
+    throw refused('the oracle is version 3 already', 'start a chain with --oracle v2 for version 2')
+  const oracle = oracleV3()
+  const implementation = devImplementations[oracle.name] as Address
+  await rpc.request('anvil_setCode', [implementation, oracle.artifact.code])
+  await sendFrom(rpc, admin, oracle, 'upgradeToAndCall', [implementation, '0x'])
+  return { oracle: oracle.address, implementation, version: 'v3' }
+}
+
+/**
+ * Sets the reward of the current round in raw units, 0 too: only while nothing is proposed. Version
+ * 3 only: UsageError `oracle_version`.
+ */
+export async function setReward(
+  rpcUrl: string,
+  identifier: string,
+  rewardRaw: bigint,
+): Promise<DevRound & { readonly reward: string }> {
+  const found = await find(rpcUrl, identifier)
+  await requireVersion3(found.rpc, 'reward that can change')
+  const request = requestOf(found)
+  const oracle = oracleV3()
+  await sendFrom(found.rpc, admin, oracle, 'requestManagerSetReward', [...request, rewardRaw])
+  const reward = await found.rpc.read<bigint>(oracle, 'getRequestReward', request)
+  return { ...(await roundOf(found)), reward: String(reward) }
+}
+
+/** A clarification as posted. */
+export interface DevClarification {
+  readonly question_id: Hex
+  /** Whose word it is: the creator's counts, a stranger's does not. */
+  readonly owner: Address
+  /** Unix seconds, decimal. */
+  readonly timestamp: string
+}
+
+/**
+ * Posts bytes as a clarification: as the question's creator, or as an account of its own. `rules`:
+ * as an update of the request's rules, which version 3 takes from the requester (domain §10).
+ */
+export async function clarify(
+  rpcUrl: string,
+  identifier: string,
+  bytes: Uint8Array,
+  how: { readonly as?: DevRole; readonly rules?: boolean } = {},
+): Promise<DevClarification> {
+  const { rpc, questionId, creator, ancillaryData } = await find(rpcUrl, identifier)
+  const update = bytesToHex(bytes)
+  if (how.rules === true) await requireVersion3(rpc, 'updates of rules')
+  const own = how.rules === true ? devAddresses.adapter : creator
+  const owner = how.as === undefined ? own : devAccount(how.as).address
+  await rpc.batch([
+    { method: 'anvil_impersonateAccount', params: [owner] },
+    { method: 'anvil_setBalance', params: [owner, `0x${(10n ** 20n).toString(16)}`] },
+  ])
+  const { blockNumber } =
+    how.rules === true
+      ? await sendFrom(rpc, owner, oracleV3(), 'updateRequestRules', [
+          yesOrNoQuery,
+          ancillaryData,
+          update,
+        ])
+      : await sendFrom(rpc, owner, contractOf('adapter'), 'postUpdate', [questionId, update])
+  const { timestamp } = await rpc.request<Head>('eth_getBlockByNumber', [blockNumber, false])
+  return { question_id: questionId, owner: lowercase(owner), timestamp: String(Number(timestamp)) }
+}
+
+/** Makes the token refuse every transfer from and to a wallet, or takes that back. */
+export async function failTransfers(
+  rpcUrl: string,
+  wallet: Address,
+  fails: boolean,
+): Promise<{ readonly address: Address; readonly fails: boolean }> {
+  const rpc = await connect(rpcUrl)
+  await sendFrom(rpc, admin, contractOf('token'), 'setBlacklisted', [wallet, fails])
+  return { address: wallet, fails }
+}

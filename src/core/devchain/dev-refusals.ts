@@ -1,0 +1,57 @@
+/** What a revert on a dev chain means, and what to do instead. */
+import { decodeErrorResult } from 'viem'
+import { decodeRevert } from '../chain/reverts.js'
+import type { Hex } from '../ports.js'
+import { artifact } from './dev-artifacts.js'
+
+/** What to do where the contracts refuse a verb, by the name of the error. */
+const refusalHints: readonly (readonly [error: RegExp, hint: string])[] = [
+  [
+    /^RequestStateNotProposed\b/,
+    'nothing is proposed in this round: `proposer devchain propose <identifier> --outcome p2` does',
+  ],
+  [
+    /^RequestStateNotRequested\b/,
+    'the round takes no proposal any more: `proposer devchain dispute <identifier>` opens a new one',
+  ],
+  [
+    /^(Proposer|Sender)NotWhitelisted\b/,
+    'let others propose: `proposer devchain set-whitelist <identifier> default`',
+  ],
+  [
+    /^(BondBelowMinimumBond|BondExceedsMaximumBond|ZeroBondNotAllowed)\b/,
+    'give a bond from 100000000 to 100000000000 raw units',
+  ],
+  [/^Flagged\b/, 'it is flagged: `proposer devchain unflag <identifier>` takes that back'],
+  [/^NotFlagged\b/, 'it is not flagged: there is nothing to take back'],
+  [
+    /^(Resolved|RequestStateNotInvalid)\b/,
+    'it is over: open another question with `proposer devchain ask`',
+  ],
+  [/slug taken/, 'choose another slug, or leave it out for the next example'],
+  [/^(Initialized|AncillaryDataTooLong)\b/, 'give another --text'],
+  [
+    /^ERC20InsufficientBalance\b/,
+    'give the account tokens with `proposer devchain fund <address>`',
+  ],
+]
+
+/**
+ * The reason in revert data. The adapter has errors that no proposal can meet, so that the catalogue
+ * of reverts does without them.
+ */
+export function reasonOf(data: Hex): string {
+  const { name, text } = decodeRevert(data)
+  if (name !== 'unknown') return text
+  try {
+    return `${decodeErrorResult({ abi: artifact('CtfAdapter').abi, data }).errorName}()`
+  } catch {
+    // Not the adapter's either: the raw data says all there is.
+    return text
+  }
+}
+
+/** A hint that can be typed, for a reason as `reasonOf` gives it; any other gets a general one. */
+export const refusalHint = (reason: string): string =>
+  refusalHints.find(([error]) => error.test(reason))?.[1] ??
+  'the question is in another state than this needs: `proposer reconcile` with its id shows which; or open a new one with `proposer devchain ask`'

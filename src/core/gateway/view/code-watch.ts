@@ -1,0 +1,121 @@
+/**
+ * What code the pinned contracts run: an upgrade is seen in the logs that are followed anyway, and
+ * the slots are read at the start and once a minute beside (contract §9, domain §10).
+ */
+import {
+  type ChangedImplementation,
+  changedImplementations,
+  changedText,
+  type Implementations,
+  implementationsOf,
+  oracleVersion,
+} from '../../chain/implementations.js'
+import { unlessRefused } from '../../chain/reading.js'
+import type { Contracts } from '../../chain/round.js'
+import { ChainError } from '../../ports.js'
+import type { Address } from '../../protocol/schema.js'
+import { type ViewState, viewFaults } from './state.js'
+
+/** A proxy that logs no upgrade is found out after this. */
+const everyMs = 60_000
+
+export interface CodeWatch {
+  /** Pinned contracts that run other code, as of the last look. */
+  changed: readonly ChangedImplementation[]
+  /** Of each managed oracle that says so. */
+  versions: ReadonlyMap<Address, 2 | 3>
+  /** All code has been compared since the start. */
+  isKnown: boolean
+  /** To be compared in whole at the next look. */
+  isDue: boolean
+  /** A log told of an upgrade that has not been looked at. */
+  isSuspect: boolean
+  lookedAtMs: number
+  /** The head of the last look. */
+  lookedAt: string | undefined
+}
+
+/** A watch that has seen nothing. */
+export const newCodeWatch = (): CodeWatch => ({
+  changed: [],
+  versions: new Map(),
+  isKnown: false,
+  isDue: true,
+  isSuspect: false,
+  lookedAtMs: Number.NEGATIVE_INFINITY,
+  lookedAt: undefined,
+})
+
+type Watching = Pick<
+  ViewState,
+  'code' | 'chain' | 'clock' | 'contracts' | 'ledger' | 'heads' | 'implementations'
+>
+
+/** What is pinned: gateway.json's, and over it what an operator has pinned since. */
+export const pinsOf = ({
+  implementations,
+  ledger,
+}: Pick<Watching, 'implementations' | 'ledger'>): Implementations => ({
+  ...implementations,
+  ...Object.fromEntries(ledger.implementations),
+})
+
+/** Compares what is due at the head that was followed. Rejects with `ChainError`; it stays due. */
+export async function watchCode(state: Watching): Promise<void> {
+  const { code, chain, clock } = state
+  const at = state.heads?.latest
+  if (at === undefined) return
+  const isOld = clock.monotonicMs() - code.lookedAtMs >= everyMs
+  const mayBeBack = code.changed.length > 0 && code.lookedAt !== at.hash
+  if (!code.isDue && !isOld && !mayBeBack) return
+  const isWhole = code.isDue
+  code.isDue = false
+  try {
+    const pins = pinsOf(state)
+    const slotsOnly = !isWhole && code.changed.length === 0
+    const changed = await changedImplementations(chain, pins, at.number, { slotsOnly })
+    if (isWhole) code.versions = await versionsOf(state, at.number)
+    Object.assign(code, { changed, isKnown: true, lookedAt: at.hash })
+    code.lookedAtMs = clock.monotonicMs()
+    // Otherwise a log has told of another one while this was read.
+    if (!code.isDue) code.isSuspect = false
+  } catch (error) {
+    code.isDue ||= isWhole
+    throw error
+  }
+}
+
+async function versionsOf({ chain, contracts }: Watching, at: bigint) {
+  const found = await Promise.all(
+    contracts.oracles.map(async (oracle) => {
+      const version = await unlessRefused(oracleVersion(chain, oracle, at))
+      return version === undefined ? [] : ([[oracle, version]] as const)
+    }),
+  )
+  return new Map(found.flat())
+}
+
+/** Why nothing may be admitted or sent, by the pinned code; a sentence each (R16). */
+export function codeFaults(state: Watching): readonly string[] {
+  const { changed, isKnown, isSuspect } = state.code
+  if (Object.keys(pinsOf(state)).length === 0) return []
+  if (!isKnown) return ['the code of the pinned contracts has not been read yet']
+  if (changed.length > 0)
+    return changed.map((one) => `${changedText(one)}: the operator has to pin it again`)
+  return isSuspect ? ['a pinned contract was upgraded: what it runs now is being read'] : []
+}
+
+/** Whose code is pinned: oracles and tokens, and whatever is pinned beside. */
+export const watchedOf = (
+  { oracles, tokens }: Pick<Contracts, 'oracles' | 'tokens'>,
+  pins: Implementations,
+): readonly Address[] => [...oracles, ...tokens, ...(Object.keys(pins) as Address[])]
+
+/** What those run at the head. Rejects with `ChainError`, also where the head is not known. */
+export async function codeNow(state: ViewState): Promise<Implementations> {
+  const [fault] = viewFaults(state)
+  if (fault !== undefined || state.heads === undefined)
+    throw new ChainError('unavailable', fault ?? 'the chain has not been read yet')
+  const { number } = state.heads.latest
+  return implementationsOf(state.chain, watchedOf(state.contracts, pinsOf(state)), number)
+}

@@ -1,0 +1,43 @@
+/** A program of the user's that is told of something (contract §9, `--exec`). */
+import { spawn } from 'node:child_process'
+
+export interface HookOptions {
+  readonly cwd: string
+  /** All that it finds in its environment. */
+  readonly env: Readonly<Record<string, string | undefined>>
+  readonly timeoutMs: number
+  readonly signal: AbortSignal
+}
+
+/**
+ * Runs a program without a shell and without arguments, with one line on its stdin; what it prints
+ * goes to our stderr. Resolves once it has ended or was killed, with what went wrong, if anything.
+ */
+export function runHook(
+  program: string,
+  line: string,
+  { cwd, env, timeoutMs, signal }: HookOptions,
+): Promise<string | undefined> {
+  return new Promise((resolve) => {
+    const child = spawn(program, [], { cwd, env: { ...env }, stdio: ['pipe', 2, 2] })
+    let ended: string | undefined
+    const kill = (why: string) => {
+      ended = why
+      child.kill('SIGKILL')
+    }
+    const timer = setTimeout(() => kill(`did not end within ${timeoutMs / 1000} s`), timeoutMs)
+    const stop = () => kill('was stopped')
+    signal.addEventListener('abort', stop)
+    const end = (fault: string | undefined) => {
+      clearTimeout(timer)
+      signal.removeEventListener('abort', stop)
+      resolve(ended ?? fault)
+    }
+    child.on('error', ({ message }) => end(`cannot be run: ${message}`))
+    child.on('exit', (code, by) =>
+      end(code === 0 ? undefined : by === null ? `ended with ${code}` : `was ended by ${by}`),
+    )
+    // It may end without having read.
+    child.stdin?.on('error', () => undefined).end(`${line}\n`)
+  })
+}

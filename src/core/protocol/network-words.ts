@@ -1,0 +1,28 @@
+/** What a failed connection is called, everywhere: `connection refused (ECONNREFUSED)`. */
+
+const words: readonly (readonly [RegExp, string])[] = [
+  [/^ENOTFOUND$/, 'host not found'],
+  [/^EAI_AGAIN$/, 'host name lookup failed'],
+  [/^ECONNREFUSED$/, 'connection refused'],
+  [/^ECONNRESET$|^EPIPE$|^UND_ERR_SOCKET$/, 'connection closed'],
+  [/^ETIMEDOUT$|^UND_ERR_\w*TIMEOUT$/, 'connection timed out'],
+  [/^E(HOST|NET)UNREACH$/, 'host unreachable'],
+  [/CERT|SELF_SIGNED|^ERR_TLS/, 'certificate not accepted'],
+]
+
+/** A code of Node.js or undici in words; `undefined` where it is none that is known. */
+export function codeText(code: string): string | undefined {
+  const word = words.find(([form]) => form.test(code))?.[1]
+  return word && `${word} (${code})`
+}
+
+/**
+ * What a connection failed with, by the code of the error or of its cause. Messages of sockets name
+ * addresses and are left out (R5).
+ */
+export function networkFault(error: unknown): string {
+  const cause = error instanceof Error && error.cause !== undefined ? error.cause : error
+  const code = typeof cause === 'object' && cause !== null && 'code' in cause ? cause.code : ''
+  const shown = /^[A-Z][A-Z0-9_]{2,63}$/.exec(String(code))?.[0]
+  return codeText(shown ?? '') ?? `connection failed${shown === undefined ? '' : ` (${shown})`}`
+}

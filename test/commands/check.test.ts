@@ -1,0 +1,326 @@
+/** Findings before a signature, through the front door (contract §9, `check`). */
+import { mkdirSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import { signerFromKey } from '../../src/core/io/keys.js'
+import { ChainError, type Fetch, type Hex } from '../../src/core/ports.js'
+import { type RunOptions, run, temporaryHome } from '../support/cli.js'
+import { keyBytes } from '../support/client-world.js'
+import {
+  ask,
+  clarify,
+  createFakeChain,
+  dispute,
+  endow,
+  type FakeChain,
+  questionText,
+  rivalProposes,
+} from '../support/fake-chain.js'
+import { fakeContracts } from '../support/fake-world.js'
+
+const { address } = signerFromKey(keyBytes(7))
+const rival = '0x00000000000000000000000000000000000000ee'
+
+let home: Awaited<ReturnType<typeof temporaryHome>>
+let chain: FakeChain
+let question: Hex
+/** What Gamma has, by question id; undefined: it does not answer. */
+let markets: Record<string, object> | undefined
+let gammaCalls: URL[]
+beforeEach(async () => {
+  home = await temporaryHome()
+  chain = createFakeChain()
+  question = ask(chain, questionText('Will it rain?'))
+  endow(chain, address)
+  chain.mine(3)
+  markets = {}
+  gammaCalls = []
+  const { chainId, permit2, signedProposer, oracles, requesters, tokens } = fakeContracts
+  mkdirSync(join(home.path, 'trust'))
+  writeFileSync(
+    join(home.path, 'trust', 'default.json'),
+    JSON.stringify({
+      chain_id: chainId,
+      permit2,
+      signed_proposer: signedProposer,
+      oracles,
+      requesters,
+      tokens,
+      slugs: {},
+    }),
+  )
+  writeFileSync(join(home.path, 'key'), `0x${'07'.repeat(32)}\n`, { mode: 0o600 })
+})
+afterEach(() => home.remove())
+
+const gamma: Fetch = async (input) => {
+  const url = new URL(String(input instanceof Request ? input.url : input))
+  gammaCalls.push(url)
+  if (markets === undefined) return new Response('busy', { status: 429 })
+  const wantsClosed = url.searchParams.get('closed') === 'true'
+  const found = url.searchParams
+    .getAll('question_ids')
+    .flatMap((id) => (markets?.[id] === undefined ? [] : [{ questionID: id, ...markets[id] }]))
+    .filter((one) => ('closed' in one && one.closed === true) === wantsClosed)
+  return Response.json(found)
+}
+const market = (changes: object = {}) => ({
+  slug: 'rain',
+  question: 'Will it rain?',
+  negRisk: false,
+  closed: true,
+  outcomes: '["Yes", "No"]',
+  outcomePrices: '["0.99", "0.01"]',
+  ...changes,
+})
+const instant = (seconds: number) =>
+  new Date(Number(chain.head.timestamp) * 1_000 + seconds * 1_000).toISOString()
+
+const clock = {
+  nowMs: () => Number(chain.head.timestamp) * 1_000,
+  monotonicMs: () => performance.now(),
+  sleep: async () => undefined,
+}
+const cli = (argv: readonly string[], options: RunOptions = {}) =>
+  run(home.path, argv, {
+    env: {
+      PROPOSER_KEY_FILE: join(home.path, 'key'),
+      PROPOSER_RPC_URL: 'http://127.0.0.1:1',
+      PROPOSER_GAMMA_URL: 'https://gamma.example',
+    },
+    chain,
+    clock,
+    fetch: gamma,
+    ...options,
+  })
+const errorIn = (stderr: string) => {
+  const last = stderr.trim().split('\n').at(-1) ?? ''
+  return last.startsWith('{') ? JSON.parse(last).error : undefined
+}
+type Finding = { id: string; result: string; detail: string; source: string }
+const check = async (argv: readonly string[] = [question], options: RunOptions = {}) => {
+  const ran = await cli(['check', ...argv, '--json'], options)
+  const answer = JSON.parse(ran.stdout || '{}')
+  const byId = Object.fromEntries(
+    (answer.findings ?? []).map((one: Finding) => [one.id, one]),
+  ) as Record<string, Finding>
+  return { ...ran, answer, byId, error: errorIn(ran.stderr) }
+}
+const results = (byId: Record<string, Finding>) =>
+  Object.fromEntries(Object.values(byId).map(({ id, result }) => [id, result]))
+
+describe('check', () => {
+  test('of a question that is over, with an answer the market shares', async () => {
+    markets = { [question]: market() }
+    const { code, answer, byId } = await check([question, '--outcome', 'yes'])
+    expect(code).toBe(0)
+    expect(answer.schema).toBe('proposer.check/1')
+    expect(results(byId)).toEqual({
+      event_ended: 'ok',
+      market_price: 'ok',
+      earlier_round: 'ok',
+      reopened: 'ok',
+      liveness: 'ok',
+      reward: 'warn',
+      rules_age: 'ok',
+    })
+    expect(byId.market_price).toMatchObject({ source: 'gamma', question_id: question })
+    expect(byId.reward?.detail).toBe('there is no reward for the bond')
+    expect(answer.summary).toEqual({ questions: 1, ok: 6, warn: 1, unknown: 0, errors: 0 })
+    expect(answer.questions[0]).toMatchObject({ outcome: 'p2', rules: { updates: [] } })
+  })
+
+  test.each<[string, () => object, string, string]>([
+    ['an end ahead', () => ({ closed: false, endDate: instant(3_600) }), 'warn', 'gamma'],
+    ['an end behind', () => ({ closed: false, endDate: instant(-60) }), 'ok', 'gamma'],
+    [
+      'a game that has just begun, in the form of a database',
+      () => ({
+        closed: false,
+        endDate: instant(-60),
+        gameStartTime: instant(-600).replace('T', ' ').replace('.000Z', '+00'),
+      }),
+      'warn',
+      'gamma',
+    ],
+    ['no end', () => ({ closed: false }), 'unknown', 'gamma'],
+    ['an end of another form', () => ({ closed: false, endDate: 'soon' }), 'unknown', 'gamma'],
+    ['closed as a text', () => ({ closed: 'true' }), 'unknown', 'gamma'],
+  ])('event_ended: %s', async (_name, changes, result, source) => {
+    markets = { [question]: market(changes()) }
+    expect((await check()).byId.event_ended).toMatchObject({ result, source })
+  })
+
+  test('event_ended: a day ahead in the question warns; one behind proves nothing', async () => {
+    const ahead = ask(chain, questionText('Will it rain on January 31, 2027?'))
+    const behind = ask(chain, questionText('Did it rain on January 1, 2027?'))
+    chain.mine()
+    expect((await check([ahead])).byId.event_ended).toMatchObject({
+      result: 'warn',
+      source: 'question',
+      detail: 'the question names 2027-01-31, which is not over',
+    })
+    expect((await check([behind])).byId.event_ended?.result).toBe('unknown')
+    markets = { [ahead]: market({ closed: false, endDate: instant(-60) }) }
+    expect((await check([ahead])).byId.event_ended).toMatchObject({
+      result: 'warn',
+      source: 'gamma, question',
+    })
+  })
+
+  test.each<[string, object, string, string]>([
+    ['yes against a No', { outcomePrices: '["0.02", "0.98"]' }, 'yes', 'warn'],
+    ['no with it', { outcomePrices: '["0.02", "0.98"]' }, 'no', 'ok'],
+    ['half and half', { outcomePrices: '["0.5", "0.5"]' }, 'p3', 'ok'],
+    ['half of a sure thing', { outcomePrices: '["0.99", "0.01"]' }, 'p3', 'warn'],
+    ['prices left out', { outcomePrices: undefined }, 'yes', 'unknown'],
+    ['prices of another form', { outcomePrices: '["a", "b"]' }, 'yes', 'unknown'],
+    ['three prices', { outcomePrices: '["0.3", "0.3", "0.4"]' }, 'yes', 'unknown'],
+  ])('market_price: %s', async (_name, changes, outcome, result) => {
+    markets = { [question]: market(changes) }
+    expect((await check([question, '--outcome', outcome])).byId.market_price?.result).toBe(result)
+  })
+
+  test('thresholds are settings', async () => {
+    markets = { [question]: market({ outcomePrices: '["0.8", "0.2"]' }) }
+    const price = async () =>
+      (await check([question, '--outcome', 'yes'])).byId.market_price?.result
+    expect(await price()).toBe('warn')
+    expect((await cli(['config', 'set', 'check-price-percent', '75'])).code).toBe(0)
+    expect(await price()).toBe('ok')
+    expect(await cli(['config', 'set', 'check-price-percent', 'much'])).toMatchObject({ code: 2 })
+    expect((await cli(['config', 'set', 'check-liveness', '1h'])).code).toBe(0)
+    expect((await check()).byId.liveness).toMatchObject({
+      result: 'warn',
+      detail: 'an answer can be disputed for 2 h, more than 60 min',
+    })
+  })
+
+  test('an earlier round: who answered, who disputed, and whether it is the same answer', async () => {
+    rivalProposes(chain, question, rival, 10n ** 18n)
+    chain.mine(2)
+    dispute(chain, question)
+    chain.mine(50)
+    const { byId } = await check([question, '--outcome', 'yes'])
+    expect(byId.reopened?.result).toBe('warn')
+    expect(byId.earlier_round).toMatchObject({ result: 'warn', source: 'chain' })
+    expect(byId.earlier_round?.detail).toContain(`${rival} answered p2`)
+    expect((await check([question, '--outcome', 'no'])).byId.earlier_round?.result).toBe('ok')
+    // A node that leaves logs out: unknown, never "there was none".
+    const silent = { ...chain, logs: async () => [] }
+    expect((await check([question], { chain: silent })).byId.earlier_round?.result).toBe('unknown')
+    const refusing = {
+      ...chain,
+      logs: async () => {
+        throw new ChainError('refused', 'limited')
+      },
+    }
+    expect((await check([question], { chain: refusing })).byId.earlier_round).toMatchObject({
+      result: 'unknown',
+    })
+  })
+
+  test('a fresh clarification warns and is shown', async () => {
+    clarify(chain, question, 'It means \u001b[31mregular time.')
+    chain.mine()
+    expect((await check()).byId.rules_age?.result).toBe('warn')
+    const { stdout } = await cli(['check', question], { columns: 80 })
+    expect(stdout).toContain('regular time')
+    expect(stdout).not.toContain('\u001b[31m')
+    chain.nextSeconds = 200_000n
+    chain.mine()
+    expect((await check()).byId.rules_age?.result).toBe('ok')
+  })
+
+  test('what nobody tells is unknown, not absent, and --require-known refuses it', async () => {
+    const { byId } = await check()
+    expect(byId.event_ended).toMatchObject({ result: 'unknown', source: 'gamma' })
+    markets = undefined
+    const busy = await check([question, '--require-known'])
+    expect(busy).toMatchObject({ code: 2, error: { code: 'check_failed' } })
+    expect(busy.byId.event_ended?.detail).toContain('429')
+    expect(Object.keys(busy.byId)).toHaveLength(7)
+    const warned = await check([question, '--require-check'])
+    expect(warned).toMatchObject({ code: 2, error: { code: 'check_failed' } })
+    expect(warned.error.detail).toContain('reward')
+  })
+
+  test('a file: one call for many questions, each row by its own answer', async () => {
+    const others = Array.from({ length: 120 }, (_, n) => ask(chain, questionText(`Rain ${n}?`)))
+    chain.mine()
+    markets = Object.fromEntries(others.map((id, n) => [id, market({ slug: `rain-${n}` })]))
+    writeFileSync(
+      join(home.path, 'rows.csv'),
+      `identifier,outcome\n${others.map((id, n) => `${id},${n === 0 ? 'no' : 'Yes'}\n`).join('')}`,
+    )
+    const { answer } = await check([join(home.path, 'rows.csv')])
+    expect(answer.summary).toMatchObject({ questions: 120, errors: 0 })
+    const prices = answer.findings.filter(({ id }: Finding) => id === 'market_price')
+    expect(prices.map(({ result }: Finding) => result)).toEqual([
+      'warn',
+      ...Array<string>(119).fill('ok'),
+    ])
+    expect(gammaCalls.length).toBeLessThanOrEqual(8)
+  })
+
+  test('a question that cannot be had is its own error, and the others are told', async () => {
+    writeFileSync(
+      join(home.path, 'rows.csv'),
+      `identifier,outcome\n0x${'77'.repeat(32)},yes\n${question},yes\n`,
+    )
+    const { code, answer } = await check([join(home.path, 'rows.csv')])
+    expect(code).toBe(3)
+    expect(answer.summary).toMatchObject({ questions: 2, errors: 1 })
+    expect(answer.findings).toHaveLength(7)
+  })
+})
+
+describe('the same findings before a signature', () => {
+  test('sign --dry-run has them; --require-check refuses, and signs nothing', async () => {
+    markets = { [question]: market({ outcomePrices: '["0.02", "0.98"]' }) }
+    const argv = ['sign', question, '--outcome', 'yes']
+    const look = JSON.parse((await cli([...argv, '--dry-run', '--json'])).stdout)
+    expect(look.findings).toHaveLength(7)
+    const refused = await cli([...argv, '--require-check', '--json'])
+    expect([refused.code, errorIn(refused.stderr).code]).toEqual([2, 'check_failed'])
+    expect((await cli([...argv, '--dry-run', '--require-known'])).code).toBe(0)
+    expect((await cli([...argv, '--dry-run', '--require-check'])).code).toBe(2)
+    const signed = await cli(argv, { columns: 80 })
+    expect(signed.code).toBe(0)
+    expect(signed.stderr).toContain('market_price: the market pays 2 % for Yes (p2)')
+  })
+
+  test('typed data that was given out before is held to it too', async () => {
+    const argv = ['sign', question, '--outcome', 'yes', '--json']
+    expect((await cli([...argv, '--typed-data'])).code).toBe(0)
+    const refused = await cli([...argv, '--require-known'])
+    expect([refused.code, errorIn(refused.stderr).code]).toEqual([2, 'check_failed'])
+    expect((await cli(argv)).code).toBe(0)
+  })
+
+  test('batch rows that warn are rejected, others go on; the plan shows all', async () => {
+    const other = ask(chain, questionText('And snow?'))
+    chain.mine()
+    await cli(['config', 'set', 'check-reward-percent', '0'])
+    markets = {
+      [question]: market({ outcomePrices: '["0.02", "0.98"]' }),
+      [other]: market({ slug: 'snow' }),
+    }
+    const rows = join(home.path, 'rows.ndjson')
+    writeFileSync(
+      rows,
+      [question, other]
+        .map((identifier) => `{"identifier":"${identifier}","outcome":"yes"}\n`)
+        .join(''),
+    )
+    const plan = JSON.parse((await cli(['batch', 'sign', rows, '--dry-run', '--json'])).stdout)
+    expect(plan.results[0].findings).toHaveLength(7)
+    const shown = await cli(['batch', 'sign', rows, '--dry-run'], { columns: 100 })
+    expect(shown.stdout.replace(/\s+/g, ' ')).toContain('line 1: warn: market_price')
+    const ran = await cli(['batch', 'sign', rows, '--require-check', '--json'])
+    expect(ran.code).toBe(2)
+    expect(errorIn(ran.stderr).code).toBe('check_failed')
+    const { results: told } = JSON.parse(ran.stdout)
+    expect(told.map(({ outcome }: { outcome: string }) => outcome)).toEqual(['rejected', 'signed'])
+  })
+})

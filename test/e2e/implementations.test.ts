@@ -1,0 +1,158 @@
+/**
+ * An oracle that is upgraded under a running gateway and its clients, on anvil (contract §9, domain
+ * §10): nothing is signed, admitted or sent until somebody has pinned the new code.
+ */
+import { readFile, writeFile } from 'node:fs/promises'
+import { join } from 'node:path'
+import { afterAll, describe, expect, test } from 'vitest'
+import {
+  callData,
+  devAccount,
+  devAddresses,
+  devRpc,
+  placedAt,
+  sendAsDev,
+} from '../../src/core/devchain/dev-contracts.js'
+import { workshop } from '../support/processes.js'
+import { makeClient, questionOf, type ServeReady, untilExecuted } from '../support/proposing.js'
+
+const shop = workshop()
+afterAll(() => shop.clean())
+
+const next = `0x${'c0de'.repeat(10)}` as const
+
+/** Puts version 3 behind the oracle's proxy, as its administrator may at any time. */
+async function upgradeOracle(rpcUrl: string): Promise<void> {
+  const rpc = devRpc(rpcUrl)
+  const oracle = placedAt('ManagedOracleV3', devAddresses.oracle)
+  await rpc.request('anvil_setCode', [next, oracle.artifact.code])
+  const data = callData(oracle, 'upgradeToAndCall', [next, '0x'])
+  await sendAsDev(rpc, [{ from: devAccount('admin').address, to: oracle.address, data }])
+}
+
+async function practice() {
+  const folder = join(await shop.folder(), 'dev')
+  const chain = shop.start([
+    ...['devchain', '--port', '0', '--questions', '4', '--write', folder, '--json'],
+  ])
+  const { dev } = await chain.line<ServeReady>()
+  return { dev, path: join(folder, 'gateway.json') }
+}
+
+const reasonsOf = async (url: string) => {
+  const answer = await fetch(`${url}/readyz`)
+  return { status: answer.status, ...((await answer.json()) as { reasons: string[] }) }
+}
+
+describe('an oracle that is upgraded', () => {
+  test('the gateway admits and sends nothing, and says why, until the operator has pinned it again', async () => {
+    const { dev, path } = await practice()
+    const pinned = dev.trust.implementations[devAddresses.oracle]?.implementation
+    const server = shop.start(['serve', '--config', path, '--port', '0', '--json'])
+    const { url, admin_url } = await server.line<ServeReady>()
+    // Without a node of its own the client cannot see the upgrade.
+    const client = await makeClient(shop, dev, { PROPOSER_GATEWAY: url })
+    const submit = (n: number) => client.ask('submit', questionOf(dev, n).slug, '--outcome', 'p2')
+    const before = await submit(0)
+    await untilExecuted(client, String(before.answer.candidate_id))
+    const bytes = await client.ask('sign', questionOf(dev, 1).slug, '--outcome', 'p2')
+    expect(bytes.code).toBe(0)
+
+    await upgradeOracle(dev.rpc_url)
+    const changed = `the contract ${devAddresses.oracle} runs ${next} now, pinned is ${pinned}`
+    await expect
+      .poll(() => reasonsOf(url), { timeout: 10_000 })
+      .toMatchObject({ status: 503, reasons: [expect.stringContaining(changed)] })
+    const refused = await client.ask(
+      'submit',
+      questionOf(dev, 1).slug,
+      '--outcome',
+      'p2',
+      '--timeout',
+      '2',
+    )
+    expect(refused).toMatchObject({
+      code: 75,
+      answer: { detail: expect.stringContaining(changed) },
+    })
+    const metrics = await (await fetch(`${admin_url}/metrics`)).text()
+    expect(metrics).toContain('\nproposer_changed_contracts 1\n')
+    await expect
+      .poll(() => server.stderr().split('"implementation.changed"').length - 1, { timeout: 5_000 })
+      .toBeGreaterThan(0)
+    const check = await shop.run(['serve', '--config', path, '--check', '--json'])
+    expect([check.code, check.stdout]).toEqual([2, expect.stringContaining(changed)])
+
+    const repin = ['operator', 'trust', 'repin', '--config', path, '--json']
+    const said = ['--reason', 'version 3, looked at', '--by', 'alice']
+    const act = await shop.run([...repin, ...said])
+    expect(JSON.parse(act.stdout)).toMatchObject({
+      act: 'trust/repin',
+      changed: [devAddresses.oracle],
+      notes: [`${devAddresses.oracle} runs ${next}; pinned was ${pinned}`],
+      by: 'alice',
+      through: 'gateway',
+    })
+    await expect.poll(() => reasonsOf(url), { timeout: 10_000 }).toMatchObject({ status: 200 })
+    const replayed = await client.ask('submit', questionOf(dev, 1).slug, '--outcome', 'p2')
+    expect(replayed.code).toBe(0)
+    await untilExecuted(client, String(replayed.answer.candidate_id))
+    const status = await shop.run(['operator', 'status', '--config', path, '--json'])
+    expect(JSON.parse(status.stdout).chain).toMatchObject({
+      changed_contracts: 0,
+      oracles: [{ address: devAddresses.oracle, version: 3 }],
+    })
+    // What was pinned holds for the next gateway on this store, gateway.json or not.
+    await server.stop('SIGTERM')
+    const again = shop.start(['serve', '--config', path, '--port', '0', '--json'])
+    expect((await reasonsOf((await again.line<ServeReady>()).url)).status).toBe(200)
+    expect((await shop.run(['serve', '--config', path, '--check', '--json'])).stdout).not.toContain(
+      changed,
+    )
+  })
+
+  test('with a node the client signs nothing for it: between context and signature, in a batch, and until it is pinned again', async () => {
+    const { dev, path } = await practice()
+    const server = shop.start(['serve', '--config', path, '--port', '0', '--json'])
+    const { url } = await server.line<ServeReady>()
+    const client = await makeClient(shop, dev, {
+      PROPOSER_GATEWAY: url,
+      PROPOSER_RPC_URL: dev.rpc_url,
+    })
+    const { slug } = questionOf(dev, 0)
+    const context = await client.ask('context', slug)
+    expect(context.code).toBe(0)
+    const folder = await shop.folder()
+    await writeFile(join(folder, 'context.json'), JSON.stringify(context.answer))
+    const rows = dev.questions.map(({ slug }) =>
+      JSON.stringify({ identifier: slug, outcome: 'p2' }),
+    )
+    await writeFile(join(folder, 'rows.ndjson'), rows.join('\n'))
+    await upgradeOracle(dev.rpc_url)
+    const implementation_changed = {
+      code: 2,
+      answer: {
+        code: 'implementation_changed',
+        detail: expect.stringContaining(next),
+        hint: expect.stringContaining('proposer trust verify --repin'),
+      },
+    }
+    const given = ['--context', join(folder, 'context.json')]
+    const batch = join(folder, 'rows.ndjson')
+    for (const argv of [
+      ['sign', slug, '--outcome', 'p2', ...given],
+      ['submit', slug, '--outcome', 'p2'],
+      ['batch', 'submit', batch],
+      ['run', batch],
+      ['trust', 'verify'],
+    ])
+      expect(await client.ask(...argv), argv.join(' ')).toMatchObject(implementation_changed)
+    const journal = await client.ask('journal', 'list')
+    expect(journal.answer.authorizations).toEqual([])
+
+    expect((await client.ask('trust', 'verify', '--repin')).code).toBe(0)
+    const trust = JSON.parse(await readFile(client.env.PROPOSER_TRUST ?? '', 'utf8'))
+    expect(trust.implementations[devAddresses.oracle].implementation).toBe(next)
+    expect((await client.ask('sign', slug, '--outcome', 'p2', ...given)).code).toBe(0)
+  })
+})

@@ -1,0 +1,100 @@
+import { mkdirSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { yesOrNoQuery } from '../../src/core/chain/contracts.js'
+import { type DevChain, startDevChain } from '../../src/core/devchain/dev-chain.js'
+import {
+  callData,
+  contractOf,
+  devAccount,
+  devAddresses,
+  devBondRaw,
+  devFinalFeeRaw,
+  devRpc,
+  sendAsDev,
+} from '../../src/core/devchain/dev-contracts.js'
+import { proposeDirectly } from '../../src/core/devchain/dev-verbs.js'
+import { createChain } from '../../src/core/io/rpc/rpc.js'
+import type { Chain, Hex } from '../../src/core/ports.js'
+import { run, temporaryHome } from '../support/cli.js'
+
+let dev: DevChain
+let chain: Chain & { close(): Promise<void> }
+let home: Awaited<ReturnType<typeof temporaryHome>>
+const [rival, outsider, admin] = [devAccount('rival'), devAccount('outsider'), devAccount('admin')]
+
+beforeAll(async () => {
+  dev = await startDevChain({ questions: 1 })
+  chain = createChain([dev.rpcUrl])
+  home = await temporaryHome()
+  mkdirSync(join(home.path, 'trust'))
+  writeFileSync(join(home.path, 'trust', 'default.json'), JSON.stringify(dev.description.trust))
+  writeFileSync(join(home.path, 'key'), `${rival.private_key}\n`, { mode: 0o600 })
+})
+afterAll(async () => {
+  await home?.remove()
+  await chain?.close()
+  await dev?.stop()
+})
+
+const ask = (...argv: string[]) =>
+  run(home.path, argv, {
+    env: { PROPOSER_RPC_URL: dev.rpcUrl, PROPOSER_KEY_FILE: join(home.path, 'key') },
+    chain,
+  })
+const asAdmin = (to: 'oracle' | 'token', name: string, ...args: readonly unknown[]) =>
+  sendAsDev(devRpc(dev.rpcUrl), [
+    { from: admin.address, to: devAddresses[to], data: callData(contractOf(to), name, args) },
+  ])
+const holds = (account: Hex) =>
+  devRpc(dev.rpcUrl).read<bigint>(contractOf('token'), 'balanceOf', [account])
+
+test('domain §10: a payout that the token refuses is deferred, shown, and claimed by its wallet alone', async () => {
+  const slug = dev.description.questions[0]?.slug ?? ''
+  const round = await proposeDirectly(dev.rpcUrl, slug, 10n ** 18n)
+  const rpc = devRpc(dev.rpcUrl)
+  const { ancillaryData } = await rpc.read<{ ancillaryData: Hex }>(
+    contractOf('adapter'),
+    'getQuestion',
+    [round.question_id],
+  )
+  const none = await ask('payouts', 'list', '--json')
+  expect(JSON.parse(none.stdout)).toMatchObject({ schema: 'proposer.payouts/1', payouts: [] })
+  expect((await ask('payouts', 'claim', '--yes')).stdout).toContain('nothing to claim')
+
+  await rpc.request('evm_increaseTime', [7_300])
+  await rpc.request('evm_mine', [])
+  await asAdmin('token', 'setBlacklisted', rival.address, true)
+  const key = [devAddresses.adapter, yesOrNoQuery, BigInt(round.timestamp), ancillaryData]
+  const { reward } = await rpc.read<{ reward: bigint }>(contractOf('oracle'), 'getRequest', key)
+  const owed = devBondRaw + devFinalFeeRaw + reward
+  await asAdmin('oracle', 'settle', ...key)
+
+  const listed = await ask('payouts', 'list', '--json')
+  const payout = { wallet: rival.address, oracle: devAddresses.oracle, amount: String(owed) }
+  expect(JSON.parse(listed.stdout).payouts).toMatchObject([payout])
+  const shown = await ask('payouts', 'list', '--wallet', rival.address)
+  expect(shown.stdout).toContain('755 USDC.e')
+  expect(shown.stdout).toContain('payouts claim')
+
+  const asked = await ask('payouts', 'claim', '--to', outsider.address, '--json')
+  expect(asked.code).toBe(2)
+  expect(JSON.parse(asked.stderr).error.code).toBe('confirmation_needed')
+  // Still blocked: the chain would refuse it, and nothing is sent.
+  const blocked = await ask('payouts', 'claim', '--yes', '--json')
+  expect(blocked.code).toBe(2)
+  expect(JSON.parse(blocked.stderr).error.code).toBe('transaction_would_revert')
+
+  const before = await holds(outsider.address)
+  const claimed = await ask('payouts', 'claim', '--to', outsider.address, '--yes', '--json')
+  expect(claimed.code).toBe(0)
+  const { claims } = JSON.parse(claimed.stdout)
+  expect(claims).toMatchObject([{ ...payout, to: outsider.address }])
+  expect(claims[0].transaction_hash).toMatch(/^0x[0-9a-f]{64}$/)
+  expect(await holds(outsider.address)).toBe(before + owed)
+  expect(JSON.parse((await ask('payouts', 'list', '--json')).stdout).payouts).toEqual([])
+
+  const wrong = await ask('payouts', 'claim', '--token', outsider.address, '--json')
+  expect(wrong.code).toBe(2)
+  expect(JSON.parse(wrong.stderr).error.code).toBe('token_needed')
+})

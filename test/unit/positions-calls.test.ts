@@ -1,0 +1,203 @@
+/** contract §9: what reading the positions of many proposals asks of a node, in calls. */
+import {
+  type Abi,
+  decodeFunctionData,
+  encodeFunctionResult,
+  multicall3Abi,
+  stringToHex,
+  toFunctionSelector,
+} from 'viem'
+import { expect, test } from 'vitest'
+import { aggregating, multicallAddress } from '../../src/core/chain/aggregate.js'
+import { oracleAbi, yesOrNoQuery } from '../../src/core/chain/contracts.js'
+import { newFold } from '../../src/core/client/journal/fold.js'
+import { readPositions } from '../../src/core/client/positions/positions.js'
+import { type Chain, ChainError, type ChainLog, type Hex } from '../../src/core/ports.js'
+import type { Address } from '../../src/core/protocol/schema.js'
+import { zeroAddress } from '../../src/core/protocol/words.js'
+import { sha256 } from '../support/client-world.js'
+import { createFakeChain, questionText } from '../support/fake-chain.js'
+import {
+  adapter,
+  bondRaw,
+  fakeContracts,
+  finalFeeRaw,
+  logOf,
+  oracle,
+  token,
+} from '../support/fake-world.js'
+import { SimFiles } from '../support/sim-files.js'
+
+const proposals = 10_000
+const blocksApart = 20
+const settledAfter = 4_000
+const finalityLag = 100
+const mostBlocks = 1_000n
+const yes = 10n ** 18n
+const begun = 1_800_000_000n
+const wallets = [1, 2, 3, 4, 5].map((n): Address => `0x${`a${n}`.repeat(20)}`)
+const trust = {
+  ...{ chain_id: fakeContracts.chainId, permit2: fakeContracts.permit2, slugs: {} },
+  signed_proposer: fakeContracts.signedProposer,
+  oracles: [...fakeContracts.oracles],
+  requesters: fakeContracts.requesters.map((one) => ({ ...one })),
+  tokens: [...fakeContracts.tokens],
+}
+const selectorOf = (abi: Abi, wanted: string) => {
+  const found = abi.find((item) => item.type === 'function' && item.name === wanted)
+  if (found?.type !== 'function') throw new Error(`no ${wanted}`)
+  return toFunctionSelector(found)
+}
+const getRequest = selectorOf(oracleAbi, 'getRequest')
+const hashOf = (number: number | bigint): Hex => `0x${number.toString(16).padStart(64, '0')}`
+const timeOf = (block: number | bigint) => begun + 2n * BigInt(block)
+
+/** Every proposal in a block of its own; all that are old enough are settled, undisputed. */
+function history(): ReadonlyMap<number, readonly ChainLog[]> {
+  const byBlock = new Map<number, ChainLog[]>()
+  for (let n = 0; n < proposals; n++) {
+    const block = n * blocksApart
+    const text = stringToHex(questionText(`Question ${n}`))
+    const round = { requester: adapter, proposer: wallets[n % 5], identifier: yesOrNoQuery }
+    const args = { ...round, timestamp: BigInt(n), ancillaryData: text }
+    const add = (at: number, name: string, more: object) => {
+      const logs = byBlock.get(at) ?? []
+      const place = { blockNumber: BigInt(at), blockHash: hashOf(at), logIndex: logs.length }
+      const log = logOf(oracle, oracleAbi as Abi, name, { ...args, ...more })
+      byBlock.set(at, [...logs, { ...log, ...place, transactionHash: hashOf(at * 8) }])
+    }
+    const expirationTimestamp = timeOf(block) + 7200n
+    add(block, 'ProposePrice', { proposedPrice: yes, expirationTimestamp, currency: token })
+    const payout = bondRaw + finalFeeRaw
+    add(block + settledAfter, 'Settle', { disputer: zeroAddress, price: yes, payout })
+  }
+  return byBlock
+}
+
+/** A node that allows so many blocks a query, and what it was asked. */
+function limitedNode() {
+  const fake = createFakeChain()
+  fake.mine()
+  const byBlock = history()
+  const node = { head: proposals * blocksApart, answered: [] as [number, number][], calls: 0 }
+  let [refused, requests] = [0, 0]
+  const requestAt = (timestamp: number) => {
+    const proposed = timestamp * blocksApart
+    const isSettled = proposed + settledAfter <= node.head
+    const flags = { eventBased: false, refundOnDispute: true, callbackOnPriceProposed: false }
+    const more = { callbackOnPriceDisputed: true, callbackOnPriceSettled: false }
+    requests++
+    return encodeFunctionResult({
+      abi: oracleAbi,
+      functionName: 'getRequest',
+      result: {
+        ...{ proposer: wallets[timestamp % 5] ?? zeroAddress, disputer: zeroAddress },
+        ...{ currency: token, settled: isSettled, proposedPrice: yes },
+        requestSettings: { ...flags, ...more, bond: bondRaw, customLiveness: 0n },
+        ...{ resolvedPrice: isSettled ? yes : 0n, expirationTime: timeOf(proposed) + 7200n },
+        ...{ reward: 0n, finalFee: finalFeeRaw, proposalTime: timeOf(proposed) },
+      },
+    })
+  }
+  const read = (to: Hex, data: Hex): Promise<Hex> | Hex =>
+    data.startsWith(getRequest)
+      ? requestAt(Number(BigInt(`0x${data.slice(10 + 128, 10 + 192)}`)))
+      : fake.call({ to, data }, 'latest')
+  const chain: Chain = {
+    ...fake,
+    async block(at) {
+      node.calls++
+      const final = node.head - finalityLag
+      const number = at === 'finalized' ? final : typeof at === 'bigint' ? Number(at) : node.head
+      const parentHash = hashOf(Math.max(0, number - 1))
+      const header = { number: BigInt(number), hash: hashOf(number), parentHash }
+      return number > node.head ? null : { ...header, timestamp: timeOf(number), baseFeePerGas: 1n }
+    },
+    async code(address) {
+      node.calls++
+      return address === multicallAddress ? '0x60' : '0x'
+    },
+    async call({ to, data }) {
+      node.calls++
+      if (to !== multicallAddress) return read(to, data)
+      const [calls] = decodeFunctionData({ abi: multicall3Abi, data }).args as readonly [
+        readonly { readonly target: Hex; readonly callData: Hex }[],
+      ]
+      const result = await Promise.all(
+        calls.map(async ({ target, callData }) => ({
+          success: true,
+          returnData: await read(target.toLowerCase() as Hex, callData),
+        })),
+      )
+      return encodeFunctionResult({ abi: multicall3Abi, functionName: 'aggregate3', result })
+    },
+    async logs({ fromBlock, toBlock, topics }) {
+      node.calls++
+      expect(topics?.[2]).toHaveLength(5)
+      if (toBlock - fromBlock >= mostBlocks) {
+        refused++
+        throw new ChainError('refused', 'too many blocks')
+      }
+      node.answered.push([Number(fromBlock), Number(toBlock)])
+      const found: ChainLog[] = []
+      for (let block = Number(fromBlock); block <= Number(toBlock); block++)
+        found.push(...(byBlock.get(block) ?? []))
+      return found
+    },
+  }
+  const forget = () => {
+    node.answered = []
+    node.calls = 0
+    refused = 0
+    requests = 0
+  }
+  return { node, chain, forget, asked: () => ({ refused, requests, calls: node.calls }) }
+}
+
+test('issue 16: 10,000 proposals of five wallets at 1,000 blocks a query; then only what is new', async () => {
+  const { node, chain, forget, asked } = limitedNode()
+  const files = new SimFiles().process()
+  const turn = () => new Promise<void>((resolve) => setImmediate(resolve))
+  const place = { trust, view: newFold().view(), files, hash: sha256, home: '/home' }
+  const read = () => {
+    forget()
+    return readPositions({ ...place, chain: aggregating(chain, turn) }, wallets)
+  }
+  const final = () => node.head - finalityLag
+  const open = settledAfter / blocksApart
+
+  const first = await read()
+  expect(first.positions).toHaveLength(proposals)
+  expect(first.notes).toEqual([])
+  expect(first.positions.filter(({ state }) => state === 'settled')).toHaveLength(
+    proposals - open + 1,
+  )
+  const ranges = Math.ceil((final() + 1) / Number(mostBlocks))
+  const whole = Array.from({ length: ranges }, (_, n): [number, number] => [
+    n * Number(mostBlocks),
+    Math.min((n + 1) * Number(mostBlocks) - 1, final()),
+  ])
+  expect(node.answered).toEqual([...whole, [final() + 1, node.head]])
+  // One proposal each, folded by 200; a wider range is tried after every eighth answer.
+  expect(asked()).toMatchObject({ requests: proposals })
+  expect(asked().refused).toBeLessThanOrEqual(1 + ranges / 8)
+  expect(asked().calls).toBeLessThan(ranges + ranges / 8 + proposals / 200 + 100)
+
+  const second = await read()
+  expect(second.positions).toEqual(first.positions)
+  expect(second.totals).toEqual(first.totals)
+  expect(node.answered).toEqual([[final() + 1, node.head]])
+  expect(asked()).toMatchObject({ refused: 0 })
+  expect(asked().requests).toBeLessThanOrEqual(open + finalityLag / blocksApart + 1)
+  expect(asked().calls).toBeLessThan(60)
+
+  const seen = final()
+  node.head += 500
+  const third = await read()
+  expect(node.answered).toEqual([
+    [seen + 1, final()],
+    [final() + 1, node.head],
+  ])
+  const settled = third.positions.filter(({ state }) => state === 'settled')
+  expect(settled).toHaveLength(proposals - open + 1 + 500 / blocksApart)
+})

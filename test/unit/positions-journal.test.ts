@@ -1,0 +1,127 @@
+/** contract §9: what the journal adds to positions, and where the reading of logs begins. */
+import { beforeEach, expect, test } from 'vitest'
+import { yesOrNoQuery } from '../../src/core/chain/contracts.js'
+import { roundRef } from '../../src/core/chain/round.js'
+import type { JournaledAuthorization } from '../../src/core/client/journal/authorizations.js'
+import { newFold } from '../../src/core/client/journal/fold.js'
+import { readPositions } from '../../src/core/client/positions/positions.js'
+import type { Chain, Hex } from '../../src/core/ports.js'
+import type { Address } from '../../src/core/protocol/schema.js'
+import { sha256 } from '../support/client-world.js'
+import { ask, createFakeChain, endow, type FakeChain, questionText } from '../support/fake-chain.js'
+import { roundOf, stakeOn } from '../support/fake-stakes.js'
+import { adapter, fakeContracts, oracle, token } from '../support/fake-world.js'
+import { SimFiles } from '../support/sim-files.js'
+
+const wallet: Address = `0x${'a1'.repeat(20)}`
+const yes = 10n ** 18n
+const transaction: Hex = `0x${'77'.repeat(32)}`
+const trust = {
+  ...{ chain_id: fakeContracts.chainId, permit2: fakeContracts.permit2, slugs: {} },
+  signed_proposer: fakeContracts.signedProposer,
+  oracles: [...fakeContracts.oracles],
+  requesters: fakeContracts.requesters.map((one) => ({ ...one })),
+  tokens: [...fakeContracts.tokens],
+}
+
+let chain: FakeChain
+beforeEach(() => {
+  chain = createFakeChain()
+  endow(chain, wallet, 10n ** 12n)
+  chain.mine()
+})
+
+/** An authorization of the wallet that was executed, as far as positions look at it. */
+function executed(questionId: Hex, timestamp: bigint, signedAtMs: number) {
+  const round = { oracle, requester: adapter, identifier: yesOrNoQuery }
+  const asked = { ...round, timestamp: String(timestamp) }
+  const { key } = roundRef(fakeContracts, questionId, asked, questionId)
+  const terms = { proposer: wallet, price: String(yes), amount: '750000000', nonce: '1' }
+  return {
+    ...{ id: 'run-1', signedAtMs, attempts: [] },
+    signed: {
+      ...{ chainId: fakeContracts.chainId, identifier: 'rain', questionId, requester: adapter },
+      ...{ token, round: key, timestamp: String(timestamp) },
+      terms: { ...terms, deadline: '1900000000' },
+    },
+    terminals: [{ outcome: 'executed', transaction_hash: transaction, event_index: 3 }],
+  } as unknown as JournaledAuthorization
+}
+
+const read = (
+  authorizations: readonly JournaledAuthorization[],
+  { on = chain, since, pins = trust }: { on?: Chain; since?: bigint; pins?: typeof trust } = {},
+) =>
+  readPositions(
+    {
+      ...{ chain: on, trust: pins, files: new SimFiles().process(), hash: sha256, home: '/home' },
+      view: { ...newFold().view(), authorizations },
+    },
+    [wallet],
+    since === undefined ? {} : { since },
+  )
+const nowMs = () => Number(chain.head.timestamp) * 1000
+
+test('slug and journal id of a proposal are those of the journal', async () => {
+  const questionId = ask(chain, questionText('Rain?'))
+  chain.mine()
+  stakeOn(chain, questionId, wallet, yes)
+  chain.mine()
+  const one = executed(questionId, roundOf(chain, questionId).timestamp, nowMs())
+  const { positions, notes } = await read([one])
+  expect(notes).toEqual([])
+  expect(positions).toMatchObject([
+    { slug: 'rain', journal_id: 'run-1', question_id: questionId, state: 'open' },
+  ])
+  expect((await read([])).positions).toMatchObject([{ slug: null, journal_id: null }])
+})
+
+test('an executed proposal that no log shows is a row of which nothing is told as known, and a note', async () => {
+  const questionId: Hex = `0x${'51'.repeat(32)}`
+  const { positions, notes } = await read([executed(questionId, 1_800_000_000n, nowMs())])
+  expect(positions).toMatchObject([
+    {
+      ...{ question_id: questionId, slug: 'rain', wallet, outcome: 'p2', journal_id: 'run-1' },
+      ...{ transaction_hash: transaction, event_index: 3, state: null, result: null, bond: null },
+      ...{ payout: null, reward: null, late: false, disputed_at: null },
+    },
+  ])
+  expect(notes).toEqual([
+    `run-1 is executed by this journal, and no log of the chain shows it; \`proposer reconcile ${questionId}\` looks at its round`,
+  ])
+})
+
+test('without --since it begins an hour before the first signature of the wallet', async () => {
+  chain.mine(3_000)
+  const [first, later] = [1_000n, 200n].map((ago) =>
+    executed(`0x${'51'.repeat(32)}`, ago, nowMs() - Number(ago) * 1000),
+  ) as [JournaledAuthorization, JournaledAuthorization]
+  const { since } = await read([later, first])
+  // Blocks of two seconds.
+  const begins = chain.head.number - (1_000n + 3_600n) / 2n
+  expect(since).toEqual([{ wallet, block_number: String(begins) }])
+  expect((await read([])).since).toEqual([{ wallet, block_number: '0' }])
+})
+
+test('domain §10: on chain 137 no block before the first log of the oracle is read', async () => {
+  const begins = 74_677_419n
+  const asked: bigint[] = []
+  const polygon: Chain = {
+    ...chain,
+    chainId: async () => 137,
+    block: async (at) => {
+      const number = typeof at === 'bigint' ? at : begins + (at === 'finalized' ? 490n : 500n)
+      return { ...chain.head, number, timestamp: 1_600_000_000n + number * 2n }
+    },
+    call: (call) => chain.call(call, 'latest'),
+    logs: async ({ fromBlock }) => {
+      asked.push(fromBlock)
+      return []
+    },
+  }
+  const pins = { ...trust, chain_id: 137 }
+  const { since, notes } = await read([], { on: polygon, since: 1_600_000_000n, pins })
+  expect(asked).toEqual([begins, begins + 491n])
+  expect(since).toEqual([{ wallet, block_number: String(begins) }])
+  expect(notes).toContain(`the oracle did not exist before block ${begins}`)
+})

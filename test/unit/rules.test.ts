@@ -1,0 +1,161 @@
+/** Hash of clarifications, and how they stand beside what was acknowledged (contract §9, Rules). */
+import { concat, keccak256, numberToHex, stringToHex } from 'viem'
+import { describe, expect, test } from 'vitest'
+import { noRulesHash } from '../../src/core/chain/constants.js'
+import { type Rules, rulesFrom } from '../../src/core/chain/rules.js'
+import { datesIn } from '../../src/core/client/check/dates.js'
+import { newFold } from '../../src/core/client/journal/fold.js'
+import type { JournalRecord } from '../../src/core/client/journal/records.js'
+import { rulesStanding } from '../../src/core/client/propose/rules.js'
+import type { Hex } from '../../src/core/ports.js'
+
+const posted = (timestamp: bigint, text: string) => ({ timestamp, update: stringToHex(text) })
+const bytesOf = (timestamp: bigint, text: string) =>
+  concat([
+    numberToHex(timestamp, { size: 8 }),
+    numberToHex(new TextEncoder().encode(text).length, { size: 8 }),
+    stringToHex(text),
+  ])
+
+describe('the hash', () => {
+  test('of nothing is keccak256 of nothing', () => {
+    expect(noRulesHash).toBe(keccak256('0x'))
+    expect(rulesFrom(null, [])).toEqual({ hash: noRulesHash, owner: null, updates: [] })
+  })
+
+  test('is over time, byte length and bytes, in order of time; equal times as they came', () => {
+    const rules = rulesFrom(null, [
+      posted(9n, 'c'),
+      posted(7n, 'ä'),
+      posted(7n, ''),
+      posted(7n, 'b'),
+    ])
+    expect(rules.updates.map(({ text }) => text)).toEqual(['ä', '', 'b', 'c'])
+    const parts = [bytesOf(7n, 'ä'), bytesOf(7n, ''), bytesOf(7n, 'b'), bytesOf(9n, 'c')]
+    expect(rules.updates.map(({ hash }) => hash)).toEqual(
+      parts.map((_, at) => keccak256(concat(parts.slice(0, at + 1)))),
+    )
+    expect(rules.hash).toBe(keccak256(concat(parts)))
+  })
+
+  test('length is hashed: two texts are not one', () => {
+    const one = rulesFrom(null, [posted(1n, 'ab')])
+    const cut = rulesFrom(null, [posted(1n, 'a'), posted(1n, 'b')])
+    expect(one.hash).not.toBe(cut.hash)
+  })
+
+  test('a time beyond every calendar is told as it is; one that is no u64 is refused', () => {
+    expect(rulesFrom(null, [posted(2n ** 63n, 'x')]).updates[0]?.at).toBe(String(2n ** 63n))
+    expect(() => rulesFrom(null, [posted(2n ** 64n, 'x')])).toThrow('18446744073709551616')
+  })
+})
+
+describe('how they stand', () => {
+  const rules = rulesFrom(null, [posted(1n, 'one'), posted(2n, 'two'), posted(3n, 'three')])
+  const state = (n: number) => rules.updates[n - 1]?.hash ?? noRulesHash
+  const other: Hex = `0x${'ab'.repeat(32)}`
+  const textsOf = (standing: ReturnType<typeof rulesStanding>) =>
+    standing.newer.map(({ text }) => text)
+
+  test.each<[string, Hex | undefined, Hex[], Hex | undefined, string[] | 'same']>([
+    ['none acknowledged: what is signed is', undefined, [], undefined, 'same'],
+    ['none acknowledged, and the context had them all', undefined, [], state(3), 'same'],
+    ['none acknowledged, and one came since the context', undefined, [], state(2), ['three']],
+    [
+      'the newest of several, in any order (R13)',
+      undefined,
+      [state(2), state(1)],
+      state(3),
+      ['three'],
+    ],
+    [
+      'all of them once, and an older state later',
+      undefined,
+      [state(3), state(1)],
+      undefined,
+      'same',
+    ],
+    ['none at all was there', undefined, [noRulesHash], undefined, ['one', 'two', 'three']],
+    [
+      'what the intent names goes before the journal',
+      state(1),
+      [state(3)],
+      undefined,
+      ['two', 'three'],
+    ],
+    ['a state that is none of these rules', undefined, [other], undefined, ['one', 'two', 'three']],
+    ['one that is none beside one that is', undefined, [other, state(3)], undefined, 'same'],
+  ])('%s', (_name, rulesSeen, acknowledged, told, expected) => {
+    const context = told === undefined ? {} : { rules_told: told }
+    const standing = rulesStanding(rules, { rulesSeen }, acknowledged, context)
+    expect(standing.isChanged ? textsOf(standing) : 'same').toEqual(expected)
+    expect(standing.isFirst).toBe(rulesSeen === undefined && acknowledged.length === 0)
+    expect(standing.unknownHash).toBe(
+      acknowledged.length === 1 && acknowledged[0] === other ? other : undefined,
+    )
+  })
+
+  test('rules that have lost what was acknowledged are changed, with nothing new to show', () => {
+    const none: Rules = rulesFrom(null, [])
+    const standing = rulesStanding(none, {}, [state(1)], {})
+    expect([standing.isChanged, standing.newer, standing.unknownHash]).toEqual([true, [], state(1)])
+  })
+})
+
+describe('the journal', () => {
+  const hash: Hex = `0x${'cd'.repeat(32)}`
+  const questionId: Hex = `0x${'11'.repeat(32)}`
+  const record = (requester: string | undefined, rules: Hex | undefined) =>
+    ({
+      kind: 'signed',
+      timeMs: 1,
+      data: {
+        id: '0123456789ab-1',
+        identifier: questionId,
+        questionId,
+        chainId: 137,
+        requester,
+        terms: { proposer: '0x', price: '0', amount: '0', nonce: '0', deadline: '0' },
+        rules,
+        identity: '',
+        form: 'single',
+        body: '',
+        sha256: '',
+        signedAtMs: 1,
+      },
+    }) as unknown as JournalRecord
+
+  test('knows what was acknowledged of a question, at its requester and on its chain alone', () => {
+    const fold = newFold()
+    fold.add(record('0xa', hash))
+    fold.add(record('0xb', undefined))
+    fold.add(record(undefined, hash))
+    const seen = (chainId: number, requester: string) =>
+      fold.view().acknowledgedRules({ chainId, requester, questionId })
+    expect(seen(137, '0xa')).toEqual([hash])
+    expect(seen(137, '0xb')).toEqual([])
+    expect(seen(1, '0xa')).toEqual([])
+  })
+})
+
+describe('days that a question names', () => {
+  const about = Date.parse('2026-11-23T00:00:00Z')
+  const days = (text: string) =>
+    datesIn(text, about).map((ms) => new Date(ms - 1).toISOString().slice(0, 10))
+
+  test.each<[string, string[]]>([
+    ['by December 31, 2026?', ['2026-12-31']],
+    ['on Nov 30th?', ['2026-11-30']],
+    ['before January 15', ['2027-01-15']],
+    ['since August 2', ['2026-08-02']],
+    ['on 30 November 2026, at noon', ['2026-11-30']],
+    ['2026-12-01', ['2026-12-01']],
+    ['February 30, 2026', []],
+    ['2026-13-01', []],
+    ['May I ask 12 of them?', []],
+    ['will 100 March?', []],
+    ['nothing', []],
+  ])('%s', (text, expected) => {
+    expect([...new Set(days(text))]).toEqual(expected)
+  })
+})
