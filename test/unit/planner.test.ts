@@ -111,6 +111,24 @@ describe('the planner', () => {
     )
   })
 
+  test('who gives up while a first call of another process is in flight is told so, not that the limit is reached', async () => {
+    const { time, planner } = machine()
+    await time.run(
+      (async () => {
+        const [one, other] = [planner(), planner()]
+        const first = await one.reserve(1)
+        await expect(other.reserve(1, { timeoutMs: 3_000 })).rejects.toMatchObject({
+          code: 'budget_spent',
+          message: expect.stringMatching(
+            /^rate limit unknown until a request in flight is answered \(120 items per 60 s, 1 spent\)/,
+          ),
+          meta: { exitCode: 75, retryAfterMs: 1_000 },
+        })
+        await first.settle(told(1))
+      })(),
+    )
+  })
+
   test('R13: a process that finds a spent window and a clock set back by an hour waits for the window, not for the hour', async () => {
     const { time, planner } = machine()
     let sleeps = 0

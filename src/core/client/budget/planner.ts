@@ -139,7 +139,7 @@ function sharedPlanner(
         signal?.throwIfAborted()
         const { untilMs } = decision
         const waitMs = untilMs === null ? pollMs : untilMs - nowMs
-        if (clock.monotonicMs() + waitMs > giveUpMs) throw budgetSpent(reasonOf(decision), waitMs)
+        if (clock.monotonicMs() + waitMs > giveUpMs) throw budgetSpent(decision, waitMs)
         if (untilMs !== null && waitMs > notedMs && Math.abs(untilMs - notedUntilMs) > notedMs) {
           notedUntilMs = untilMs
           onWait?.(waitMs, reasonOf(decision))
@@ -163,14 +163,18 @@ const overBudget = (items: number, limitItems: number) =>
     { hint: `send at most ${limitItems} items in one call` },
   )
 
-function budgetSpent(reason: string, waitMs: number): UnavailableError {
+function budgetSpent(
+  decision: Extract<BudgetDecision, { kind: 'wait' }>,
+  waitMs: number,
+): UnavailableError {
   const seconds = Math.max(1, Math.ceil(waitMs / 1_000))
-  return new UnavailableError(
-    'budget_spent',
-    `rate limit reached (${reason}); next request in ${seconds} seconds`,
-    {
-      retryAfterMs: seconds * 1_000,
-      hint: 'retry then, or raise --timeout',
-    },
-  )
+  // Without an instant the wait is for a response, not for the window.
+  const detail =
+    decision.untilMs === null
+      ? `rate limit unknown until a request in flight is answered (${reasonOf(decision)})`
+      : `rate limit reached (${reasonOf(decision)}); next request in ${seconds} seconds`
+  return new UnavailableError('budget_spent', detail, {
+    retryAfterMs: seconds * 1_000,
+    hint: 'retry then, or raise --timeout',
+  })
 }
