@@ -6,7 +6,7 @@ import { Command } from 'commander'
 import { titleOf } from '../core/chain/ancillary.js'
 import type { Rules } from '../core/chain/rules.js'
 import type { QuestionFinding, Subject } from '../core/client/check/findings.js'
-import { refusalOf } from '../core/client/check/require.js'
+import { checkRefusal } from '../core/client/check/require.js'
 import { gravest } from '../core/client/gateway/answer.js'
 import { type BatchRow, readBatch } from '../core/client/input/input.js'
 import { placeText } from '../core/client/input/rows.js'
@@ -160,7 +160,7 @@ async function checkAll(
           const findings = next.next().value ?? []
           for (const result of ['ok', 'warn', 'unknown'] as const)
             counts[result] += countsOf(findings)[result]
-          const refusal = refusalOf(identifier, findings, required)
+          const refusal = checkRefusal(identifier, findings, required)
           if (refusal !== undefined) refusals.push(refusal)
           for (const finding of findings)
             if (output.mode !== 'human') stream.item(finding, () => [])

@@ -6,7 +6,7 @@ import {
   type PolledStatus,
   type PollTarget,
   type Stage,
-  timeOf,
+  stageTimeOf,
 } from '../core/client/follow/status.js'
 import { instant } from '../core/protocol/candidate.js'
 import type { Context } from './terminal/context.js'
@@ -49,7 +49,7 @@ export async function follow(
       const seconds =
         status === undefined
           ? Number.NaN
-          : (clock.nowMs() - Date.parse(timeOf(status, 'received') ?? '')) / 1_000
+          : (clock.nowMs() - Date.parse(stageTimeOf(status, 'received') ?? '')) / 1_000
       return [
         ...(seconds >= 0 ? [ageText(seconds)] : []),
         aboutOf?.(id) ?? status?.question_id ?? '',

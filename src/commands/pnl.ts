@@ -4,7 +4,7 @@ import { type Pnl, readPnl } from '../core/client/positions/pnl.js'
 import { UsageError } from '../core/protocol/errors.js'
 import { requireChain } from './own-transactions.js'
 import { type PinnedUnits, pinnedUnits } from './session/amounts.js'
-import { instantMs } from './session/list-flags.js'
+import { flagInstantMs } from './session/list-flags.js'
 import { addSignerFlags, type SessionFlags, withSession } from './session/session.js'
 import { onStakes, stakeWallets } from './session/stakes.js'
 import type { Context } from './terminal/context.js'
@@ -33,7 +33,7 @@ export const pnlCommand = (context: Context): Command =>
     .action(async (_own: unknown, command: Command) => {
       const flags = command.optsWithGlobals<PnlFlags>()
       const secondsOf = (flag: string, given: string | undefined) => {
-        const ms = instantMs(flag, given, context.clock.nowMs())
+        const ms = flagInstantMs(flag, given, context.clock.nowMs())
         return ms === undefined ? undefined : Math.max(0, Math.floor(ms / 1000))
       }
       const span = { from: secondsOf('--from', flags.from), to: secondsOf('--to', flags.to) }

@@ -4,11 +4,15 @@ import { type Positions, readPositions } from '../core/client/positions/position
 import { UsageError } from '../core/protocol/errors.js'
 import { requireChain } from './own-transactions.js'
 import { type PinnedUnits, pinnedUnits } from './session/amounts.js'
-import { instantMs } from './session/list-flags.js'
+import { flagInstantMs } from './session/list-flags.js'
 import { addSignerFlags, type Session, type SessionFlags, withSession } from './session/session.js'
 import { failOnDispute, type Looker, onStakes, stakeWallets } from './session/stakes.js'
 import type { Context } from './terminal/context.js'
-import { isOpen, positionsText, totalsText } from './terminal/positions-text.js'
+import {
+  isUnsettledPosition,
+  positionsText,
+  positionTotalsText,
+} from './terminal/positions-text.js'
 import { fold } from './terminal/render.js'
 import { wideOption } from './terminal/table.js'
 import { watchPositions } from './watch-positions.js'
@@ -51,7 +55,7 @@ export const positionsCommand = (context: Context): Command =>
           '--exec is given without --watch',
           'add --watch, or leave out --exec',
         )
-      instantMs('--since', flags.since, 0)
+      flagInstantMs('--since', flags.since, 0)
       await withSession(context, flags, async (session) => {
         const look = await lookerOf(context, session, flags)
         if (flags.watch === true) return watchPositions(context, session, flags, look)
@@ -64,7 +68,7 @@ export const positionsCommand = (context: Context): Command =>
 async function lookerOf(context: Context, session: Session, flags: PositionFlags): Promise<Looker> {
   const chain = await requireChain(session, 'positions')
   const wallets = await stakeWallets(session, flags.wallet)
-  const ms = instantMs('--since', flags.since, context.clock.nowMs())
+  const ms = flagInstantMs('--since', flags.since, context.clock.nowMs())
   const since = ms === undefined ? undefined : BigInt(Math.floor(ms / 1000))
   return {
     units: await pinnedUnits(context, session),
@@ -83,7 +87,7 @@ function show(
 ): void {
   const { output } = context
   const { positions, totals, notes, ...rest } = found
-  const shown = flags.open === true ? positions.filter(isOpen) : positions
+  const shown = flags.open === true ? positions.filter(isUnsettledPosition) : positions
   const width = output.notesAreTerminal ? output.columns : Number.POSITIVE_INFINITY
   for (const note of notes) output.note(fold(`note: ${note}`, width, '  '))
   if (output.mode === 'ndjson') {
@@ -94,8 +98,13 @@ function show(
   }
   output.result('positions', { positions: shown, totals, notes, ...rest }, () =>
     [
-      positionsText(shown, found, { units, output, wide: flags.wide, isOpen: flags.open === true }),
-      totalsText(totals, units, output.columns),
+      positionsText(shown, found, {
+        units,
+        output,
+        wide: flags.wide,
+        isOpen: flags.open === true,
+      }),
+      positionTotalsText(totals, units, output.columns),
     ].join('\n\n'),
   )
 }

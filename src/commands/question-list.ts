@@ -41,7 +41,7 @@ export interface QuestionsAsked {
   readonly rules: Map<string, Rules> | undefined
 }
 
-export interface Found {
+export interface FoundQuestions {
   readonly questions: readonly ListedQuestion[]
   readonly source: QuestionSource
   /** How far was looked back, RFC 3339; null where the source has no such bound. */
@@ -79,7 +79,7 @@ export async function findQuestions(
   context: Context,
   session: Session,
   asked: QuestionsAsked,
-): Promise<Found> {
+): Promise<FoundQuestions> {
   const { local } = session.settings
   const isFile = asked.questionsFile !== undefined
   if (isFile && (asked.source ?? 'registry') !== 'registry')
@@ -206,7 +206,7 @@ async function readAllRules(chain: Chain, rounds: readonly Round[], into: Map<st
 const moreNote = (count: number) =>
   count === 0 ? [] : [`${counted(count, 'question')} more than --limit`]
 
-async function fromChain(search: Search): Promise<Found> {
+async function fromChain(search: Search): Promise<FoundQuestions> {
   const { context, session, asked, trust, chain, sinceMs, signed } = search
   if (chain === undefined)
     throw new UsageError(
@@ -271,7 +271,7 @@ async function fromLocal(
   session: Session,
   asked: QuestionsAsked,
   path: string,
-): Promise<Found> {
+): Promise<FoundQuestions> {
   refuseClosing(asked, 'registry')
   const { readRegistry } = await import('../core/host/local-registry.js')
   const { entries, contracts, chain } = await readRegistry(context, path)
@@ -281,7 +281,10 @@ async function fromLocal(
   return registryOnChain(search, chain, contracts, entries)
 }
 
-async function fromRegistry(search: Search, entries: readonly RegistryEntry[]): Promise<Found> {
+async function fromRegistry(
+  search: Search,
+  entries: readonly RegistryEntry[],
+): Promise<FoundQuestions> {
   const { context, session, asked, trust, chain, isWanted } = search
   if (chain !== undefined) return registryOnChain(search, chain, contractsOf(trust), entries)
   const source = await contextSource(context, session)
@@ -316,7 +319,7 @@ async function registryOnChain(
   chain: Chain,
   contracts: Contracts,
   entries: readonly RegistryEntry[],
-): Promise<Found> {
+): Promise<FoundQuestions> {
   const candidates = entries.map((entry) => ({
     ...{ questionId: entry.questionId, slug: entry.slug, entry },
   }))
@@ -334,7 +337,7 @@ async function registryOnChain(
 const marketsAtOnce = 100
 const mostPages = 30
 
-async function fromGamma(search: Search, markets: Markets | undefined): Promise<Found> {
+async function fromGamma(search: Search, markets: Markets | undefined): Promise<FoundQuestions> {
   const { session, asked, trust, chain, nowMs, sinceMs, isWanted } = search
   if (markets === undefined)
     throw new UsageError(

@@ -6,7 +6,7 @@ import { spanMs } from '../core/protocol/duration.js'
 import { UsageError } from '../core/protocol/errors.js'
 import { answersText } from '../core/protocol/outcome-words.js'
 import { wholeNumber } from './hosting/foreground.js'
-import { type Found, findQuestions } from './question-list.js'
+import { type FoundQuestions, findQuestions } from './question-list.js'
 import { sinceMs } from './session/list-flags.js'
 import { type SessionFlags, withSession } from './session/session.js'
 import { worksheetText } from './session/worksheet.js'
@@ -88,7 +88,7 @@ function closingOf(text: string): number {
   )
 }
 
-function show(context: Context, found: Found, flags: ListFlags, rules: ListedRules): void {
+function show(context: Context, found: FoundQuestions, flags: ListFlags, rules: ListedRules): void {
   const { output } = context
   const { questions, source, notes, leftOut } = found
   const width = output.notesAreTerminal ? output.columns : Number.POSITIVE_INFINITY
@@ -111,7 +111,7 @@ function show(context: Context, found: Found, flags: ListFlags, rules: ListedRul
   )
 }
 
-function emptyText({ mine, all }: ListFlags, { since }: Found): string {
+function emptyText({ mine, all }: ListFlags, { since }: FoundQuestions): string {
   const back = since === null ? '' : ` since ${timeText(since)}`
   if (mine === true) return `no question${back} that this home has signed for`
   return `no ${all === true ? '' : 'open '}question${back}`

@@ -6,7 +6,7 @@ import { Command } from 'commander'
 import type { Finding } from '../core/checks/finding.js'
 import { isUnsettled, stateOf } from '../core/client/journal/authorizations.js'
 import { journaledFor } from '../core/client/propose/plan.js'
-import { keptContexts, type Sums } from '../core/client/propose/spending.js'
+import { keptContexts, type SpendingSums } from '../core/client/propose/spending.js'
 import { ProposerError, UncertainError, UsageError } from '../core/protocol/errors.js'
 import { goOnCommand } from './batch/hints.js'
 import {
@@ -168,7 +168,7 @@ function refuseFaults(checks: readonly Finding[]): void {
 }
 
 /** Without a person who is to agree to it, a sum that cannot be had keeps nobody from sending. */
-async function sumsOf(opened: Opened, isNeeded: () => boolean): Promise<Sums | undefined> {
+async function sumsOf(opened: Opened, isNeeded: () => boolean): Promise<SpendingSums | undefined> {
   try {
     return await opened.checkedSums()
   } catch (error) {
@@ -182,7 +182,7 @@ async function planOf(
   context: Context,
   session: Session,
   { parts, count }: Opened,
-  { saved, sums }: { readonly saved: Saved; readonly sums: Sums | undefined },
+  { saved, sums }: { readonly saved: Saved; readonly sums: SpendingSums | undefined },
 ) {
   const { toSend, signedBefore } = saved
   // Rows that nothing can be signed for count nothing in the sums: each says why in the report.

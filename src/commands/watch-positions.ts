@@ -9,7 +9,13 @@ import type { Session } from './session/session.js'
 import { failOnDispute, type Looker } from './session/stakes.js'
 import type { Context } from './terminal/context.js'
 import type { Output } from './terminal/output.js'
-import { countsText, isOpen, nameOf, positionsText, stateText } from './terminal/positions-text.js'
+import {
+  isUnsettledPosition,
+  positionCountsText,
+  positionName,
+  positionsText,
+  stateText,
+} from './terminal/positions-text.js'
 import { jsonText, timeText, visible } from './terminal/render.js'
 
 /** A round of Polygon is a few blocks by then. */
@@ -66,9 +72,9 @@ export async function watchPositions(
       await clock.sleep(lookEveryMs, session.signal)
     }
   } catch (error) {
-    const open = (last?.positions ?? []).filter(isOpen)
+    const open = (last?.positions ?? []).filter(isUnsettledPosition)
     const { totals = [], notes = [] } = last ?? {}
-    if (output.mode === 'human') output.note(`${countsText(open)} not settled`)
+    if (output.mode === 'human') output.note(`${positionCountsText(open)} not settled`)
     else
       output.line({
         schema: 'proposer.positions/1',
@@ -77,7 +83,7 @@ export async function watchPositions(
     const isTime = error instanceof ProposerError && error.code === 'timed_out'
     if (!isTime) throw error
     if (last === undefined || open.length > 0)
-      throw new PendingError('positions_open', `${countsText(open)} open after --timeout`, {
+      throw new PendingError('positions_open', `${positionCountsText(open)} open after --timeout`, {
         hint: '`proposer positions --open` shows them',
       })
   }
@@ -91,7 +97,7 @@ function begin(
   found: Positions,
   changes: readonly Change[],
 ): void {
-  const isShown = (position: Position) => open !== true || isOpen(position)
+  const isShown = (position: Position) => open !== true || isUnsettledPosition(position)
   if (output.mode === 'human') {
     const how = { units, output, wide, isOpen: open === true }
     output.text(`${positionsText(found.positions.filter(isShown), found, how)}\n`)
@@ -102,7 +108,9 @@ function tell(output: Output, change: Change): void {
   const { position, ...rest } = change
   if (output.mode !== 'human') output.line({ ...rest, ...position })
   else
-    output.text(`${timeText(rest.at)}  ${visible(`${nameOf(position)}  ${changeText(change)}`)}\n`)
+    output.text(
+      `${timeText(rest.at)}  ${visible(`${positionName(position)}  ${changeText(change)}`)}\n`,
+    )
 }
 
 const keyOf = ({ wallet, oracle, requester, round_timestamp, question_id, journal_id }: Position) =>

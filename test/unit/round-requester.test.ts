@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import { yesOrNoQuery } from '../../src/core/chain/contracts.js'
 import { roundRef } from '../../src/core/chain/round.js'
-import { pinsOf, type Trust } from '../../src/core/client/trust/trust.js'
+import { roundPins, type Trust } from '../../src/core/client/trust/trust.js'
 import { pins } from '../support/scripted-gateway.js'
 
 const [first, second, reporter] = [
@@ -52,6 +52,6 @@ test.each([
 ] as const)(
   'R3: whose round a journaled authorization is of: %s',
   (_name, trust, one, expected) => {
-    expect(pinsOf(trust, one).requesters.map(({ address }) => address)).toEqual(expected)
+    expect(roundPins(trust, one).requesters.map(({ address }) => address)).toEqual(expected)
   },
 )

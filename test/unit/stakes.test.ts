@@ -3,10 +3,10 @@ import { type Abi, keccak256, stringToHex } from 'viem'
 import { expect, test } from 'vitest'
 import { oracleAbi, tooEarlyPrice, topics, yesOrNoQuery } from '../../src/core/chain/contracts.js'
 import {
-  resultOf,
   StakeEvent,
   stakeEventOf,
   stakeFilter,
+  stakeResultOf,
   stakesOf,
 } from '../../src/core/chain/stakes.js'
 import type { ChainLog, Hex } from '../../src/core/ports.js'
@@ -105,7 +105,7 @@ test('a log of any other form is none, and never an error', () => {
 })
 
 test('domain §10: undisputed, won, lost, and too early', () => {
-  const life = (...logs: ChainLog[]) => fold(proposed(), ...logs).stakes.map(resultOf)
+  const life = (...logs: ChainLog[]) => fold(proposed(), ...logs).stakes.map(stakeResultOf)
   expect(life()).toEqual([undefined])
   expect(life(disputed())).toEqual([undefined])
   expect(life(settled())).toEqual(['undisputed'])
@@ -113,8 +113,8 @@ test('domain §10: undisputed, won, lost, and too early', () => {
   expect(life(disputed(), settled(0n, disputer))).toEqual(['lost'])
   expect(life(disputed(), settled(tooEarlyPrice, disputer))).toEqual(['lost'])
   // Without its proposal the price is known from the dispute, or not at all.
-  expect(fold(disputed(), settled(0n, disputer)).stakes.map(resultOf)).toEqual(['lost'])
-  expect(fold(settled(0n, disputer)).stakes.map(resultOf)).toEqual([undefined])
+  expect(fold(disputed(), settled(0n, disputer)).stakes.map(stakeResultOf)).toEqual(['lost'])
+  expect(fold(settled(0n, disputer)).stakes.map(stakeResultOf)).toEqual([undefined])
 })
 
 test('a deferred payout is of the proposal that was settled with it, until it is claimed', () => {

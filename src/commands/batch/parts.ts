@@ -15,7 +15,7 @@ import {
   newSpending,
   rememberedContexts,
   type Spending,
-  type Sums,
+  type SpendingSums,
   type Totals,
 } from '../../core/client/propose/spending.js'
 import {
@@ -30,7 +30,7 @@ import { checkContext, type Trust } from '../../core/client/trust/trust.js'
 import { systemCurve } from '../../core/io/secp256k1.js'
 import type { Chain } from '../../core/ports.js'
 import { eventUrl } from '../../core/protocol/market-url.js'
-import { flagged, givenAmount, pinnedToken, pinnedUnits, tokensOf } from '../session/amounts.js'
+import { commonTokens, flagged, givenAmount, pinnedToken, pinnedUnits } from '../session/amounts.js'
 import {
   addCheckFlags,
   type CheckFlags,
@@ -92,7 +92,7 @@ export interface Opened {
    * What will be signed, checked against the limit and the wallet; `undefined` where nothing asks
    * for it. Throws as `checkWords` and `checkSpending`.
    */
-  checkedSums(): Promise<Sums | undefined>
+  checkedSums(): Promise<SpendingSums | undefined>
   /** The rows once more. */
   rows(): AsyncIterable<readonly BatchRow[]>
 }
@@ -142,7 +142,7 @@ export async function openBatch(
     flags.context === undefined &&
     (chain === undefined || remote !== undefined || local !== undefined)
   const notes = new Set<string>()
-  let sums: Sums | undefined
+  let sums: SpendingSums | undefined
   const counting = opening.sums?.(count, chain !== undefined) === true
   const contexts = rememberedContexts(
     flags.context === undefined
@@ -170,7 +170,7 @@ export async function openBatch(
     chain,
     ...(asksGateway ? { gateway: await session.gateway('read') } : {}),
     maxAmountRaw: maxAmount?.raw,
-    amountTokens: tokensOf([maxSpend, maxAmount]),
+    amountTokens: commonTokens([maxSpend, maxAmount]),
     headroomBasisPoints: headroomBasisPoints(session.settings.headroom),
     askRules: askingForRules(context, flags),
     note: (text) => {
@@ -229,7 +229,7 @@ export const asksForSum = (
 export async function confirmSums(
   context: Context,
   { parts }: Opened,
-  sums: Sums | undefined,
+  sums: SpendingSums | undefined,
   origin: string,
 ): Promise<void> {
   if (sums === undefined || sums.rows === 0) return

@@ -9,12 +9,12 @@ import { durationMs } from '../../core/protocol/duration.js'
 import { UsageError } from '../../core/protocol/errors.js'
 import { amountText, dateText } from '../terminal/render.js'
 import {
+  formParser,
   identifier,
-  matching,
+  printRound,
   requireAmount,
-  requireIdentifier,
-  showRound,
-  stateOf,
+  requireDevIdentifier,
+  roundStateText,
   tokenUnits,
   type Verb,
 } from './verb.js'
@@ -30,14 +30,14 @@ function requireSeconds(text: string): number {
   })
 }
 
-const requireVote = matching<VotedOutcome>(
+const requireVote = formParser<VotedOutcome>(
   /^p[1-4]$/,
   new UsageError('bad_outcome', '--outcome must be p1, p2, p3 or p4', {
     hint: 'give p1, p2, p3, or p4 for too early',
   }),
 )
 
-const requireRole = matching<DevRole>(
+const requireRole = formParser<DevRole>(
   /^(admin|executor|proposer|disputer|rival|outsider)$/,
   new UsageError('bad_role', '--as is no role of the dev chain', {
     hint: 'give proposer, disputer, rival, outsider, executor or admin, or leave it out',
@@ -78,10 +78,10 @@ export const lifeVerbs: readonly Verb[] = [
     arguments: [identifier],
     example: 'will-it-rain',
     run([question = ''], _flags, { output }) {
-      requireIdentifier(question)
+      requireDevIdentifier(question)
       return async ({ settleRound }, url) => {
         const settled = await settleRound(url, question)
-        output.result('devchain', { ...settled, state: stateOf(settled) }, () =>
+        output.result('devchain', { ...settled, state: roundStateText(settled) }, () =>
           settlementText(settled),
         )
       }
@@ -96,8 +96,8 @@ export const lifeVerbs: readonly Verb[] = [
     more: ({ outcome }) => [outcome],
     run([question = ''], { outcome }, context) {
       const answer = requireVote(outcome)
-      requireIdentifier(question)
-      return async ({ vote }, url) => showRound(context, await vote(url, question, answer))
+      requireDevIdentifier(question)
+      return async ({ vote }, url) => printRound(context, await vote(url, question, answer))
     },
   },
   {
@@ -111,7 +111,7 @@ export const lifeVerbs: readonly Verb[] = [
     example: "will-it-rain 'Drizzle counts as rain.'",
     more: ({ as, rules }) => [...(as ? [`as ${as}`] : []), ...(rules ? ['to the rules'] : [])],
     run([question = '', text = ''], { as, rules = false }, { output }) {
-      requireIdentifier(question)
+      requireDevIdentifier(question)
       const how = { rules, ...(as !== undefined && { as: requireRole(as) }) }
       return async ({ clarify }, url) =>
         output.result(
@@ -129,10 +129,10 @@ export const lifeVerbs: readonly Verb[] = [
     example: 'will-it-rain 2usdc',
     run([question = '', raw = ''], _flags, { output }) {
       const rewardRaw = requireAmount('the reward', raw)
-      requireIdentifier(question)
+      requireDevIdentifier(question)
       return async ({ setReward }, url) => {
         const round = await setReward(url, question, rewardRaw)
-        const shown = { ...round, state: stateOf(round) }
+        const shown = { ...round, state: roundStateText(round) }
         output.result(
           'devchain',
           shown,

@@ -6,19 +6,19 @@ import { priceOf } from '../../core/protocol/proposal.js'
 import type { OutcomeKey } from '../../core/protocol/schema.js'
 import { visible } from '../terminal/render.js'
 import {
+  formParser,
   identifier,
-  matching,
+  printRound,
   requireAmount,
-  requireIdentifier,
-  showRound,
+  requireDevIdentifier,
   type Verb,
 } from './verb.js'
 
-const requireOutcome = matching(
+const requireOutcome = formParser(
   /^p[123]$/,
   new UsageError('bad_outcome', '--outcome must be p1, p2 or p3', { hint: 'give p1, p2 or p3' }),
 )
-const requireWhitelist = matching<DevWhitelist>(
+const requireWhitelist = formParser<DevWhitelist>(
   /^(default|nobody|everybody|0x[0-9a-f]{40})$/,
   new UsageError('bad_whitelist', 'no such whitelist', {
     hint: 'give default, nobody, everybody or an address',
@@ -31,9 +31,9 @@ const adapterVerb = (name: AdapterVerb, description: string): Verb => ({
   arguments: [identifier],
   example: 'will-it-rain',
   run([question = ''], _flags, context) {
-    requireIdentifier(question)
+    requireDevIdentifier(question)
     return async ({ changeQuestion }, url) =>
-      showRound(context, await changeQuestion(url, question, name))
+      printRound(context, await changeQuestion(url, question, name))
   },
 })
 
@@ -50,7 +50,7 @@ export const questionVerbs: readonly Verb[] = [
     example: 'will-it-rain',
     run([slug], { text, bond }, { output }) {
       const asked = {
-        ...(slug !== undefined && { slug: requireIdentifier(slug) }),
+        ...(slug !== undefined && { slug: requireDevIdentifier(slug) }),
         ...(text !== undefined && { text }),
         ...(bond !== undefined && { bondRaw: requireAmount('--bond', bond) }),
       }
@@ -69,9 +69,9 @@ export const questionVerbs: readonly Verb[] = [
     arguments: [identifier],
     example: 'will-it-rain',
     run([question = ''], _flags, context) {
-      requireIdentifier(question)
+      requireDevIdentifier(question)
       return async ({ disputeProposal }, url) =>
-        showRound(context, await disputeProposal(url, question))
+        printRound(context, await disputeProposal(url, question))
     },
   },
   adapterVerb('pause', 'pause a question at its adapter'),
@@ -88,9 +88,9 @@ export const questionVerbs: readonly Verb[] = [
     more: ({ outcome }) => [outcome],
     run([question = ''], { outcome }, context) {
       const price = BigInt(priceOf[requireOutcome(outcome) as OutcomeKey])
-      requireIdentifier(question)
+      requireDevIdentifier(question)
       return async ({ proposeDirectly }, url) =>
-        showRound(context, await proposeDirectly(url, question, price))
+        printRound(context, await proposeDirectly(url, question, price))
     },
   },
   {
@@ -100,8 +100,8 @@ export const questionVerbs: readonly Verb[] = [
     example: 'will-it-rain 600usdc',
     run([question = '', raw = ''], _flags, context) {
       const bondRaw = requireAmount('the bond', raw)
-      requireIdentifier(question)
-      return async ({ setBond }, url) => showRound(context, await setBond(url, question, bondRaw))
+      requireDevIdentifier(question)
+      return async ({ setBond }, url) => printRound(context, await setBond(url, question, bondRaw))
     },
   },
   {
@@ -118,9 +118,9 @@ export const questionVerbs: readonly Verb[] = [
           ? givenAddress(whitelist, 'the whitelist', 'bad_whitelist')
           : whitelist,
       )
-      requireIdentifier(question)
+      requireDevIdentifier(question)
       return async ({ setWhitelist }, url) =>
-        showRound(context, await setWhitelist(url, question, setting))
+        printRound(context, await setWhitelist(url, question, setting))
     },
   },
   {

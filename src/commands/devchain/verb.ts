@@ -12,12 +12,12 @@ import { dateText } from '../terminal/render.js'
 const states = ['invalid', 'requested', 'proposed', 'expired', 'disputed', 'resolved', 'settled']
 
 /** The state of a round in words. */
-export const stateOf = ({ state }: Pick<DevRound, 'state'>): string =>
+export const roundStateText = ({ state }: Pick<DevRound, 'state'>): string =>
   states[state] ?? String(state)
 
 /** Prints a round as the verbs left it. */
-export function showRound(context: Context, round: DevRound): void {
-  const shown = { ...round, state: stateOf(round) }
+export function printRound(context: Context, round: DevRound): void {
+  const shown = { ...round, state: roundStateText(round) }
   context.output.result(
     'devchain',
     shown,
@@ -26,7 +26,7 @@ export function showRound(context: Context, round: DevRound): void {
 }
 
 /** Takes text of that form alone. Throws this error. */
-export const matching =
+export const formParser =
   <T extends string>(form: RegExp, error: UsageError) =>
   (text: string): T => {
     if (form.test(text)) return text as T
@@ -50,7 +50,7 @@ export function requireAmount(name: string, text: string): bigint {
 }
 
 /** A slug or a question id. Throws UsageError `bad_identifier`. */
-export function requireIdentifier(text: string): string {
+export function requireDevIdentifier(text: string): string {
   if (isIdentifier(text)) return text
   throw new UsageError('bad_identifier', 'the identifier is neither a question id nor a slug', {
     hint: identifierHint(text),

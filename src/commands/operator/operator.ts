@@ -9,7 +9,7 @@ import { copyCommand } from './copy.js'
 import { explainCommand } from './explain.js'
 import { gatewaysCommand, resignCommand } from './gateways.js'
 import { questionsListCommand, walletsListCommand } from './lists.js'
-import { positionsCommand } from './positions.js'
+import { executionPositionsCommand } from './positions.js'
 import { repairCommand } from './repair.js'
 import { storeInitCommand, upgradeCommand } from './shared-store.js'
 import { operatorStatusCommand, topCommand } from './status.js'
@@ -93,7 +93,7 @@ export function operatorCommand(context: Context): Command {
         [actVerbs.repin.example],
         [act('repin')],
       ),
-      positionsCommand(context),
+      executionPositionsCommand(context),
       budgetCommand(context),
       gatewaysCommand(context),
       group(

@@ -9,9 +9,9 @@ import {
   countStates,
   type Execution,
   type ExecutionState,
+  type ExecutionStates,
   type PositionCounts,
-  type Positions,
-  readPositions,
+  readExecutionStates,
 } from '../../core/gateway/operator/positions.js'
 import { createDecisions } from '../../core/gateway/status/listing.js'
 import { expectedChain } from '../../core/host/config-file.js'
@@ -33,7 +33,7 @@ interface PositionFlags {
   readonly wide?: boolean
 }
 
-export const positionsCommand = (context: Context) =>
+export const executionPositionsCommand = (context: Context) =>
   new Command('positions')
     .description('show what became of the executed proposals, by proposer: disputed, won, lost')
     .option('--since <time>', 'only executions since then: an age such as 24h, or a time')
@@ -104,7 +104,7 @@ async function readAll(
   context: Context,
   { loaded: { config }, timeoutMs }: Site,
   executions: readonly Execution[],
-): Promise<Positions> {
+): Promise<ExecutionStates> {
   if (executions.length === 0)
     return { states: new Map(), fromBlock: null, throughBlock: null, fault: undefined }
   const { clock, signal, output } = context
@@ -118,7 +118,7 @@ async function readAll(
   const progress = output.progress('reading the chain')
   try {
     const chain = await context.edges.chain(config.chain.rpc_urls, expectedChain(config))
-    return await readPositions(
+    return await readExecutionStates(
       {
         chain: aggregating(chain, yieldToEvents),
         contracts: configuredContracts(config),
@@ -152,7 +152,7 @@ function withShare(counts: PositionCounts): Counts {
 }
 
 /** The most disputed first. */
-function rowsOf(executions: readonly Execution[], { states }: Positions) {
+function rowsOf(executions: readonly Execution[], { states }: ExecutionStates) {
   const byProposer = new Map<Address, ExecutionState[]>()
   for (const { proposer, roundKey } of executions) {
     const found = byProposer.get(proposer) ?? []

@@ -47,7 +47,7 @@ export async function givenAmount(
 }
 
 /** The tokens that all of these amounts may be of; `undefined`: any. */
-export function tokensOf(
+export function commonTokens(
   amounts: readonly (GivenAmount | undefined)[],
 ): readonly Address[] | undefined {
   const lists = amounts.flatMap((one) => (one?.tokens === undefined ? [] : [one.tokens]))

@@ -6,7 +6,7 @@
 import type { Command } from 'commander'
 import { titleOf } from '../../core/chain/ancillary.js'
 import type { QuestionFinding } from '../../core/client/check/findings.js'
-import { refusalOf } from '../../core/client/check/require.js'
+import { checkRefusal } from '../../core/client/check/require.js'
 import { type AuthorizeParts, preview } from '../../core/client/propose/authorize.js'
 import type { IntentInWords } from '../../core/client/propose/intent.js'
 import type { Preview } from '../../core/client/propose/prepare.js'
@@ -25,7 +25,7 @@ import { isClientRef, isUint256 } from '../../core/protocol/words.js'
 import type { Context } from '../terminal/context.js'
 import { questionText, textInShort } from '../terminal/question-text.js'
 import { amountText, amountWithRaw, dateText, fields, fold, visible } from '../terminal/render.js'
-import { flagged, givenAmount, pinnedUnits, tokensOf } from './amounts.js'
+import { commonTokens, flagged, givenAmount, pinnedUnits } from './amounts.js'
 import {
   addCheckFlags,
   type CheckFlags,
@@ -123,7 +123,7 @@ export async function parseIntent(
     outcome,
     amountRaw: amount?.raw,
     maxAmountRaw: maxAmount?.raw,
-    amountTokens: tokensOf([amount, maxAmount]),
+    amountTokens: commonTokens([amount, maxAmount]),
     headroomBasisPoints: headroomBasisPoints(
       settings?.headroom ?? flagged('--headroom', flags.headroom),
     ),
@@ -251,7 +251,7 @@ async function findingsOf(
 
 /** UsageError `check_failed`. */
 function refuse(identifier: string, findings: readonly QuestionFinding[], flags: CheckFlags): void {
-  const error = refusalOf(identifier, findings, requiredBy(flags))
+  const error = checkRefusal(identifier, findings, requiredBy(flags))
   if (error !== undefined) throw error
 }
 

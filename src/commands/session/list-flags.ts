@@ -30,10 +30,10 @@ export function addListFlags(command: Command, states: readonly string[], limit?
  * Source: contract §9, Durations.
  */
 export const sinceMs = (text: string | undefined, nowMs: number): number =>
-  instantMs('--since', text, nowMs) ?? 0
+  flagInstantMs('--since', text, nowMs) ?? 0
 
 /** The instant that a flag names, an age or a time. UsageError `bad_since` (exit 2). */
-export function instantMs(
+export function flagInstantMs(
   flag: string,
   text: string | undefined,
   nowMs: number,

@@ -1,7 +1,7 @@
 /** A candidate's status for people (spec §2.6). */
 
 import { remedyOf } from '../../core/client/follow/errors.js'
-import { endOf, type PolledStatus, timeOf } from '../../core/client/follow/status.js'
+import { endOf, type PolledStatus, stageTimeOf } from '../../core/client/follow/status.js'
 import { answerText } from '../../core/protocol/outcome-words.js'
 import type { Output } from './output.js'
 import { fields, fold, timeText, visible } from './render.js'
@@ -33,8 +33,8 @@ export interface Own {
 export function candidateText(status: PolledStatus, output: Screen, own?: Own): string {
   const { submission, outcome, price } = status
   const sent = submission && [submission.status, submission.transaction_hash ?? ''].join(' ').trim()
-  const at = (stage: Parameters<typeof timeOf>[1]) =>
-    timeText(timeOf(status, stage) ?? '') || undefined
+  const at = (stage: Parameters<typeof stageTimeOf>[1]) =>
+    timeText(stageTimeOf(status, stage) ?? '') || undefined
   const rows = fields(
     [
       ['question', status.question_id],

@@ -12,7 +12,7 @@ type Units = readonly (TokenUnits & { readonly address: string })[]
 type State = Position['state']
 
 /** What is not over: money at the oracle, or nobody knows. */
-export const isOpen = ({ state }: Position): boolean => state !== 'settled'
+export const isUnsettledPosition = ({ state }: Position): boolean => state !== 'settled'
 
 const words: Readonly<Record<NonNullable<State>, string>> = {
   open: 'open',
@@ -70,7 +70,7 @@ export function whenText(position: Position, nowSeconds: number): string | null 
   return at(settled_at) ?? at(disputed_at) ?? at(executed_at)
 }
 
-export const nameOf = ({ slug, title, question_id, round_timestamp }: Position): string =>
+export const positionName = ({ slug, title, question_id, round_timestamp }: Position): string =>
   slug ?? title ?? question_id ?? `round ${round_timestamp}`
 
 interface Shown {
@@ -102,7 +102,7 @@ export function positionsText(
   }
   const isSeveral = since.length > 1
   const columns: readonly Column<Position>[] = [
-    { head: 'question', least: 14, cell: nameOf },
+    { head: 'question', least: 14, cell: positionName },
     {
       head: 'answer',
       least: 8,
@@ -144,7 +144,7 @@ export function positionsText(
 }
 
 /** The sums, a block a wallet and token. */
-export function totalsText(
+export function positionTotalsText(
   totals: readonly PositionTotals[],
   units: Units,
   columns: number,
@@ -171,7 +171,7 @@ export function totalsText(
 }
 
 /** `3 positions, 1 disputed` */
-export function countsText(positions: readonly Position[]): string {
+export function positionCountsText(positions: readonly Position[]): string {
   const contested = positions.filter(({ state }) => isContestedState(state)).length
   return `${counted(positions.length, 'position')}${contested === 0 ? '' : `, ${contested} disputed`}`
 }

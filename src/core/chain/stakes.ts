@@ -269,14 +269,14 @@ function isPayoutOf(stake: Stake, deferred: Deferral): boolean {
     deferred.wallet === wallet &&
     deferred.amount === settled?.payout &&
     (proposed === undefined || proposed.currency === deferred.currency) &&
-    resultOf(stake) !== 'lost'
+    stakeResultOf(stake) !== 'lost'
   )
 }
 
 export type StakeResult = 'undisputed' | 'won' | 'lost'
 
 /** How a proposal of a price ended; `undefined` before it is settled, or where its price is unknown. */
-export function resultOf({
+export function stakeResultOf({
   proposed,
   disputed,
   settled,

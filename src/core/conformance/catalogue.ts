@@ -12,7 +12,7 @@
 export type Tier = 'read' | 'admit' | 'execute' | 'overrun'
 
 /** What `conformance --list` tells of a rule. */
-export interface Entry {
+export interface CatalogueEntry {
   /** The section first: stable, what `--only` and reports name. */
   readonly id: string
   /** Where the spec says it. */
@@ -54,7 +54,7 @@ function sectionOf(id: string): string {
 
 type Row = readonly [id: string, says: string, items?: number]
 
-const entries = (tier: Tier, rows: readonly Row[]): readonly Entry[] =>
+const entries = (tier: Tier, rows: readonly Row[]): readonly CatalogueEntry[] =>
   rows.map(([id, says, items = 1]) => ({
     id,
     section: sections[id] ?? sectionOf(id),
@@ -63,7 +63,7 @@ const entries = (tier: Tier, rows: readonly Row[]): readonly Entry[] =>
     says,
   }))
 
-export const catalogue: readonly Entry[] = [
+export const catalogue: readonly CatalogueEntry[] = [
   ...entries('read', [
     ['1-trailing-slash', 'paths are exact: no trailing slash', 2],
     ['1-percent-encoding', 'paths are exact: no percent-encoded aliases', 2],

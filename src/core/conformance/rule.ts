@@ -1,7 +1,7 @@
 /** What a check sees of an answer, and how it judges it. */
 import { plainCode } from '../client/gateway/reading.js'
 import type { Bench } from './bench.js'
-import type { Entry } from './catalogue.js'
+import type { CatalogueEntry } from './catalogue.js'
 
 /**
  * What was seen, for a report. Throws Fault where the rule is broken, NotSeen where it could not be
@@ -10,7 +10,7 @@ import type { Entry } from './catalogue.js'
 export type Run = (bench: Bench) => Promise<string>
 /** How the rules of these ids are examined. */
 export type Runs = Readonly<Record<string, Run>>
-export interface Rule extends Entry {
+export interface Rule extends CatalogueEntry {
   readonly run: Run
 }
 

@@ -23,11 +23,11 @@ import {
   devAddresses,
   devBondRaw,
   devFinalFeeRaw,
+  devOracleVersion,
   devRewardRaw,
   devRpc,
   type OracleVersion,
   oracleContracts,
-  oracleVersion,
   placedAt,
   placing,
   transactionParams,
@@ -112,7 +112,7 @@ export async function startDevChain(options: DevChainOptions = {}): Promise<DevC
   const chainId = options.chainId ?? 31337
   const questionCount = wholeNumber('questions', options.questions ?? 12, 0, 10_000)
   const proposerCount = wholeNumber('proposers', options.proposers ?? 4, 1, 100)
-  const oracle = oracleVersion(options.oracle)
+  const oracle = devOracleVersion(options.oracle)
   const beganSeconds = Math.floor(Date.now() / 1000) - headStartSeconds
   const anvil = await startAnvil(options.port ?? 0, [
     ...['--chain-id', `${chainId}`, '--block-time', '1', '--slots-in-an-epoch', '1'],

@@ -15,7 +15,7 @@ import { networkFault } from '../protocol/network-words.js'
 import type { Address } from '../protocol/schema.js'
 import { lowercase } from '../protocol/words.js'
 import { type Artifact, artifact } from './dev-artifacts.js'
-import { reasonOf, refusalHint } from './dev-refusals.js'
+import { refusalHint, revertReasonOf } from './dev-refusals.js'
 
 export type DevRole = 'admin' | 'executor' | 'proposer' | 'disputer' | 'rival' | 'outsider'
 
@@ -86,7 +86,7 @@ export type OracleVersion = keyof typeof oracleContracts
  * The version of that name; without one that of PROPOSER_DEV_ORACLE, else `v2`. Throws UsageError
  * `invalid_option`.
  */
-export function oracleVersion(given?: string): OracleVersion {
+export function devOracleVersion(given?: string): OracleVersion {
   const name = given ?? process.env.PROPOSER_DEV_ORACLE ?? 'v2'
   const known = Object.keys(oracleContracts) as OracleVersion[]
   const version = known.find((one) => one === name)
@@ -290,7 +290,7 @@ async function sendOne(rpc: DevRpc, transaction: DevTransaction, tries = 1): Pro
       await sleep(clashPauseMs)
       return sendOne(rpc, transaction, tries + 1)
     }
-    const reason = error.data === '0x' ? error.message : reasonOf(error.data)
+    const reason = error.data === '0x' ? error.message : revertReasonOf(error.data)
     throw new UsageError('dev_chain_refused', `The dev chain refused the transaction: ${reason}.`, {
       hint: refusalHint(reason),
       cause: error,

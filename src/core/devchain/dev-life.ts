@@ -30,10 +30,10 @@ import {
 import {
   connect,
   type DevRound,
-  type Found,
+  type FoundRound,
   find,
+  oracleRequestOf,
   readQuestion,
-  requestOf,
   roundOf,
   sendFrom,
 } from './dev-verbs.js'
@@ -80,7 +80,7 @@ export async function warp(rpcUrl: string, seconds: number): Promise<DevWarp> {
 }
 
 /** All rounds of a question, the newest first. */
-async function roundsOf(found: Found): Promise<readonly Found[]> {
+async function roundsOf(found: FoundRound): Promise<readonly FoundRound[]> {
   const { rpc, questionId } = found
   const opened = await rpc.request<readonly { readonly blockNumber: Hex }[]>('eth_getLogs', [
     {
@@ -105,8 +105,8 @@ interface Request {
   readonly expirationTime: bigint
 }
 
-const readRequest = (round: Found): Promise<Request> =>
-  round.rpc.read<Request>(contractOf('oracle'), 'getRequest', requestOf(round))
+const readRequest = (round: FoundRound): Promise<Request> =>
+  round.rpc.read<Request>(contractOf('oracle'), 'getRequest', oracleRequestOf(round))
 
 /** A settled round, and what its question came to. */
 export interface DevSettlement extends DevRound {
@@ -151,7 +151,7 @@ const refused = (detail: string, hint: string) =>
   new UsageError('dev_chain_refused', detail, { hint })
 
 function unsettleable(
-  { timestamp }: Found,
+  { timestamp }: FoundRound,
   state: number,
   waitSeconds: number,
   identifier: string,
@@ -172,7 +172,7 @@ function unsettleable(
   ]
 }
 
-async function settle(found: Found, round: Found): Promise<DevSettlement> {
+async function settle(found: FoundRound, round: FoundRound): Promise<DevSettlement> {
   const { rpc, questionId } = found
   const isCurrent = round.timestamp === found.timestamp
   if (isCurrent && found.paused)
@@ -182,7 +182,7 @@ async function settle(found: Found, round: Found): Promise<DevSettlement> {
     )
   const request = await readRequest(round)
   const oracle = contractOf('oracle')
-  const paid = settlementIn(await sendFrom(rpc, admin, oracle, 'settle', requestOf(round)))
+  const paid = settlementIn(await sendFrom(rpc, admin, oracle, 'settle', oracleRequestOf(round)))
   if (isCurrent && !found.resolved)
     await sendFrom(rpc, admin, contractOf('adapter'), 'resolve', [questionId])
   const after = await readQuestion(rpc, questionId)
@@ -221,7 +221,7 @@ export async function vote(
   const found = await find(rpcUrl, identifier)
   for (const round of await roundsOf(found)) {
     if ((await roundOf(round)).state !== roundStates.disputed) continue
-    const args = [...requestOf(round), votedPrice(outcome)]
+    const args = [...oracleRequestOf(round), votedPrice(outcome)]
     await sendFrom(found.rpc, admin, contractOf('oracle'), 'pushPrice', args)
     return roundOf(round)
   }
@@ -281,7 +281,7 @@ export async function setReward(
 ): Promise<DevRound & { readonly reward: string }> {
   const found = await find(rpcUrl, identifier)
   await requireVersion3(found.rpc, 'reward that can change')
-  const request = requestOf(found)
+  const request = oracleRequestOf(found)
   const oracle = oracleV3()
   await sendFrom(found.rpc, admin, oracle, 'requestManagerSetReward', [...request, rewardRaw])
   const reward = await found.rpc.read<bigint>(oracle, 'getRequestReward', request)

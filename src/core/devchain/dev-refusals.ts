@@ -40,7 +40,7 @@ const refusalHints: readonly (readonly [error: RegExp, hint: string])[] = [
  * The reason in revert data. The adapter has errors that no proposal can meet, so that the catalogue
  * of reverts does without them.
  */
-export function reasonOf(data: Hex): string {
+export function revertReasonOf(data: Hex): string {
   const { name, text } = decodeRevert(data)
   if (name !== 'unknown') return text
   try {

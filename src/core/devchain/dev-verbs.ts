@@ -39,7 +39,7 @@ export interface DevRound {
 type ContractKey = Parameters<typeof contractOf>[0]
 
 /** A question, and one of its rounds: the current one unless another was looked for. */
-export interface Found {
+export interface FoundRound {
   readonly rpc: DevRpc
   readonly questionId: Hex
   readonly timestamp: bigint
@@ -62,7 +62,7 @@ export async function connect(rpcUrl: string): Promise<DevRpc> {
 }
 
 /** The question by slug or id, in its current round. Errors: see above. */
-export async function find(rpcUrl: string, identifier: string): Promise<Found> {
+export async function find(rpcUrl: string, identifier: string): Promise<FoundRound> {
   const rpc = await connect(rpcUrl)
   const questionId = isQuestionId(identifier)
     ? identifier
@@ -75,9 +75,9 @@ export async function find(rpcUrl: string, identifier: string): Promise<Found> {
 }
 
 /** A question as its adapter shows it now; without text where there is none. */
-export async function readQuestion(rpc: DevRpc, questionId: Hex): Promise<Found> {
+export async function readQuestion(rpc: DevRpc, questionId: Hex): Promise<FoundRound> {
   const { requestTimestamp, ...question } = await rpc.read<
-    Omit<Found, 'rpc' | 'questionId' | 'timestamp'> & { requestTimestamp: bigint }
+    Omit<FoundRound, 'rpc' | 'questionId' | 'timestamp'> & { requestTimestamp: bigint }
   >(contractOf('adapter'), 'getQuestion', [questionId])
   return { ...question, rpc, questionId, timestamp: requestTimestamp }
 }
@@ -105,7 +105,7 @@ const send = (
 ) => sendFrom(rpc, devAccount(role).address, contractOf(to), name, args)
 
 /** The request that the oracle knows a round by. */
-export const requestOf = ({ timestamp, ancillaryData }: Found) => [
+export const oracleRequestOf = ({ timestamp, ancillaryData }: FoundRound) => [
   devAddresses.adapter,
   yesOrNoQuery,
   timestamp,
@@ -119,7 +119,7 @@ async function act(
   role: DevRole,
   to: ContractKey,
   name: string,
-  args: (found: Found) => readonly unknown[],
+  args: (found: FoundRound) => readonly unknown[],
 ): Promise<DevRound> {
   const found = await find(rpcUrl, identifier)
   await send(found.rpc, role, to, name, args(found))
@@ -127,9 +127,9 @@ async function act(
 }
 
 /** The round as the oracle has it. */
-export async function roundOf(found: Found): Promise<DevRound> {
+export async function roundOf(found: FoundRound): Promise<DevRound> {
   const { rpc, questionId, timestamp } = found
-  const state = await rpc.read<bigint>(contractOf('oracle'), 'getState', requestOf(found))
+  const state = await rpc.read<bigint>(contractOf('oracle'), 'getState', oracleRequestOf(found))
   return { question_id: questionId, timestamp: String(timestamp), state: Number(state) }
 }
 
@@ -160,7 +160,7 @@ export async function askDevQuestion(
  * with a new timestamp; a second one goes to the voters (domain §5.1).
  */
 export const disputeProposal = (rpcUrl: string, identifier: string): Promise<DevRound> =>
-  act(rpcUrl, identifier, 'disputer', 'oracle', 'disputePrice', requestOf)
+  act(rpcUrl, identifier, 'disputer', 'oracle', 'disputePrice', oracleRequestOf)
 
 /** A competing proposal, straight at the oracle, by an account that is on the default whitelist. */
 export const proposeDirectly = (
@@ -169,7 +169,7 @@ export const proposeDirectly = (
   price: bigint,
 ): Promise<DevRound> =>
   act(rpcUrl, identifier, 'rival', 'oracle', 'proposePrice', (found) => [
-    ...requestOf(found),
+    ...oracleRequestOf(found),
     price,
   ])
 

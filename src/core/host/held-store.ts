@@ -32,7 +32,7 @@ import { instrumentedFiles } from './instrumented-ports.js'
 import { folderBytes } from './store-size.js'
 
 /** What moves candidates on, while this process may. */
-export type Execution = Pick<Pipeline, 'faults' | 'start' | 'stop'>
+export type PipelineControl = Pick<Pipeline, 'faults' | 'start' | 'stop'>
 
 /** Makes a pipeline that writes through `ledger`, and asks `fence` before each send. */
 export type MakePipeline = (ledger: Ledger, fence: () => Promise<void>) => Pipeline
@@ -62,7 +62,7 @@ export interface HeldStore extends OpenStore {
   /** The rate-limit windows; `undefined` where they are this process's own. */
   readonly budget: Budget | undefined
   readonly cluster: Cluster | undefined
-  execution(make: MakePipeline): Execution
+  execution(make: MakePipeline): PipelineControl
 }
 
 export interface HoldOptions {

@@ -12,7 +12,7 @@ export interface Required {
 }
 
 /** Exit 2 `check_failed` where the findings are not what is required. */
-export function refusalOf(
+export function checkRefusal(
   identifier: string,
   findings: readonly QuestionFinding[],
   { check, known }: Required,

@@ -100,7 +100,9 @@ function stageOf(status: PolledStatus): Stage | undefined {
   const sent = stageOfSubmission(status.submission)
   if (sent !== undefined) return sent
   if (isActive(status.status)) return stages.find((stage) => stage === status.status)
-  return (['selected', 'validated'] as const).find((stage) => timeOf(status, stage) !== undefined)
+  return (['selected', 'validated'] as const).find(
+    (stage) => stageTimeOf(status, stage) !== undefined,
+  )
 }
 
 const submissionStages = ['indexed', 'confirmed', 'submitted'] as const
@@ -118,7 +120,7 @@ function stageOfSubmission(
   if (submissionWords.includes(status)) return submissionStages.find((stage) => stage === status)
   const isWhole = index != null && hash != null && isBytes32(hash.toLowerCase())
   return submissionStages.find(
-    (stage) => timeOf({ submission }, stage) !== undefined && (stage !== 'indexed' || isWhole),
+    (stage) => stageTimeOf({ submission }, stage) !== undefined && (stage !== 'indexed' || isWhole),
   )
 }
 
@@ -147,7 +149,7 @@ function isTime(value: unknown): boolean {
 }
 
 /** When a stage was reached, as the gateway wrote it, under whatever name. */
-export function timeOf(
+export function stageTimeOf(
   status: Partial<Pick<PolledStatus, 'submission'>>,
   stage: keyof typeof timeNames,
 ): string | undefined {
@@ -169,7 +171,7 @@ export function stageKey({ status, submission, failure }: PolledStatus): string 
  */
 export function lifeMs(status: PolledStatus, until: Stage | undefined): number | undefined {
   if (endOf(status) === 'failed') return undefined
-  const atMs = (stage: keyof typeof timeNames) => Date.parse(timeOf(status, stage) ?? '')
+  const atMs = (stage: keyof typeof timeNames) => Date.parse(stageTimeOf(status, stage) ?? '')
   const ms = atMs(until ?? 'indexed') - atMs('received')
   return ms >= 0 ? ms : undefined
 }
@@ -177,8 +179,10 @@ export function lifeMs(status: PolledStatus, until: Stage | undefined): number |
 /** When a status came to be by the gateway's times, as it wrote them. */
 export function changedAt(status: PolledStatus): string | undefined {
   if (endOf(status) === 'failed') return undefined
-  const sent = submissionStages.find((stage) => timeOf(status, stage) !== undefined)
+  const sent = submissionStages.find((stage) => stageTimeOf(status, stage) !== undefined)
   const { status: word } = status
-  if (sent !== undefined) return timeOf(status, sent)
-  return isActive(word) ? timeOf(status, word as 'received' | 'validated' | 'selected') : undefined
+  if (sent !== undefined) return stageTimeOf(status, sent)
+  return isActive(word)
+    ? stageTimeOf(status, word as 'received' | 'validated' | 'selected')
+    : undefined
 }

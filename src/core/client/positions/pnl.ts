@@ -3,7 +3,7 @@ import type { Hex } from '../../ports.js'
 import type { Address } from '../../protocol/schema.js'
 import { type Entry, entriesOf, isContradicted, type Span, type Sums, sumsOf } from './account.js'
 import { type PositionParts, readAccount, tokensOf } from './positions.js'
-import { namesIn, timeOf } from './rows.js'
+import { roundNames, timeOf } from './rows.js'
 
 /** Raw units with their sign: `amount` into the wallet, `net` earned. Null: not known. */
 export interface PnlRow {
@@ -36,7 +36,7 @@ export async function readPnl(
 ): Promise<Pnl> {
   const { account, notes } = await readAccount(parts, wallets, { withTimes: true })
   const entries = entriesOf(account)
-  const names = namesIn(parts.trust, parts.view)
+  const names = roundNames(parts.trust, parts.view)
   const { from = 0, to = Infinity } = span
   const isBounded = from > 0 || to < Infinity
   const untimed = entries.filter(({ seconds }) => seconds === undefined).length

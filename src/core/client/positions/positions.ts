@@ -18,9 +18,9 @@ import {
   missingIn,
   missingPosition,
   type Names,
-  namesIn,
   type Position,
   positionOf,
+  roundNames,
 } from './rows.js'
 import { type KnownStake, oracleBegins, readStakes, type StakeAccount } from './stake-facts.js'
 
@@ -124,7 +124,7 @@ export async function readPositions(
   const { trust, view } = parts
   const { account, notes } = await readAccount(parts, wallets, since === undefined ? {} : { since })
   const { head, stakes } = account
-  const names = namesIn(trust, view)
+  const names = roundNames(trust, view)
   const rows: { readonly known: KnownStake; readonly position: Position }[] = []
   const newRounds = await newRoundsOf(parts, account, names)
   for (const known of stakes) {

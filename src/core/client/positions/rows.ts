@@ -60,7 +60,7 @@ interface Named {
 const hashedKinds: readonly string[] = ['uma-ctf-adapter', 'uma-ctf-adapter-negrisk']
 
 /** By the round that was signed for, and by the pinned slugs. */
-export function namesIn(trust: Trust, { authorizations }: JournalView): Names {
+export function roundNames(trust: Trust, { authorizations }: JournalView): Names {
   const contracts = contractsOf(trust)
   const byRound = new Map<string, JournaledAuthorization>()
   for (const one of authorizations) {

@@ -1,10 +1,10 @@
 /** Findings of a batch's rows before they are signed: shown, and where they must be good, held to it. */
 import type { Checker } from '../check/checker.js'
 import type { Subject } from '../check/findings.js'
-import { type Required, refusalOf } from '../check/require.js'
+import { checkRefusal, type Required } from '../check/require.js'
 import type { BatchParts, Planned, PlanOptions } from './plan.js'
 
-export interface Judging {
+export interface RequiredCheck {
   readonly checker: Checker
   readonly required: Required
 }
@@ -30,7 +30,7 @@ export async function withFindings(
     if (findings === undefined) return plan
     const { row, title } = plan
     const told = look === true ? { findings } : {}
-    const error = refusalOf(row.identifier, findings, required)
+    const error = checkRefusal(row.identifier, findings, required)
     return error === undefined
       ? { ...plan, ...told }
       : { kind: 'rejected', row, error, title, ...told }

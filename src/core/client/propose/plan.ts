@@ -28,7 +28,7 @@ import {
   savedFor,
   withoutContext,
 } from './intent.js'
-import { type Judged, type Judging, withFindings } from './judging.js'
+import { type Judged, type RequiredCheck, withFindings } from './judging.js'
 import { importable, newMisplaced, type Payload, readItem } from './payload.js'
 import { roundsOf } from './round-over.js'
 import { contextsOf } from './row-contexts.js'
@@ -65,7 +65,7 @@ export interface BatchParts {
   /** As of `AuthorizeParts`. */
   readonly askRules?: AskRules | undefined
   /** Findings are told, and rows rejected where they are not what is required. */
-  readonly judging?: Judging | undefined
+  readonly judging?: RequiredCheck | undefined
   readonly note?: ((text: string) => void) | undefined
 }
 

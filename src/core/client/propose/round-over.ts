@@ -7,7 +7,7 @@ import { isAborted } from '../gateway/retry.js'
 import { isUnsettled, type JournaledAuthorization } from '../journal/authorizations.js'
 import { outOfBandLine, outOfBandOf } from '../journal/saved.js'
 import type { ContextSource } from '../trust/context.js'
-import { atRequester, mayBeAt, pinsOf, type Trust } from '../trust/trust.js'
+import { atRequester, mayBeAt, roundPins, type Trust } from '../trust/trust.js'
 import type { SubmitParts } from './attempt.js'
 import { type NotAccepted, notAccepted, type SubmissionResult } from './outcome.js'
 import { type SubmitOptions, submitAuthorization } from './send.js'
@@ -34,7 +34,7 @@ export function currentRound(
     async timestamp({ signed }) {
       try {
         // Another requester may ask the same text, in rounds of its own (R3).
-        const pins = pinsOf(await trust(), signed)
+        const pins = roundPins(await trust(), signed)
         if (pins.requesters.length === 0) return undefined
         const [result] = await (await contextsAt(pins)).contexts([signed.questionId], { signal })
         return result?.context?.request.timestamp

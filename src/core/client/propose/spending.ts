@@ -27,7 +27,7 @@ export interface SpendingLimits {
 export type Totals = ReadonlyMap<Address, bigint>
 
 /** What is still to be signed: rows, and raw units by token. */
-export interface Sums {
+export interface SpendingSums {
   readonly rows: number
   readonly totals: Totals
   /** Findings of these rows, where they were looked for. */
@@ -141,7 +141,7 @@ export async function checkSpending(
   rows: AsyncIterable<readonly BatchRow[]>,
   spendingLimits: SpendingLimits,
   options: Pick<PlanOptions, 'signal' | 'resume'> & { readonly always?: boolean } = {},
-): Promise<Sums | undefined> {
+): Promise<SpendingSums | undefined> {
   const { chain, trust, ports } = parts
   const { fit, maxSpendRaw } = spendingLimits
   const { always, ...planning } = options

@@ -169,7 +169,7 @@ export interface JournaledRound {
  * belongs to the round (R3). Records of 0.1 name none. Where the question id is the hash of the
  * text, the key of their round tells; what tells nothing may be for all.
  */
-export function pinsOf(
+export function roundPins(
   trust: Trust,
   { questionId, timestamp, round, requester }: JournaledRound,
 ): Trust {
@@ -188,9 +188,9 @@ export function pinsOf(
   }
 }
 
-/** Whether a journaled authorization may be for one of the pinned requesters. See `pinsOf`. */
+/** Whether a journaled authorization may be for one of the pinned requesters. See `roundPins`. */
 export const mayBeAt = (trust: Trust, record: JournaledRound): boolean =>
-  pinsOf(trust, record).requesters.length > 0
+  roundPins(trust, record).requesters.length > 0
 
 /**
  * Whether the question id is the hash of the request's text, which `checkContext` holds such a

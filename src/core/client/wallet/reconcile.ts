@@ -30,7 +30,12 @@ import {
 } from '../trust/trust.js'
 import { adviseOn, isExecuted, type Next } from './advice.js'
 import { holdsProposal, type StakePosition, stakeIn } from './position.js'
-import { claimsIn, type QuestionStanding, type Standing, standingOf } from './standing.js'
+import {
+  type AuthorizationStanding,
+  claimsIn,
+  type QuestionStanding,
+  readStanding,
+} from './standing.js'
 
 export interface ReconcileParts {
   readonly ports: JournalPorts
@@ -55,7 +60,7 @@ export interface ReconciledEntry {
   readonly state: AuthorizationState | { readonly kind: 'offered' }
   /** Absent where it was not asked for: no gateway, no id, or settled already. */
   readonly gateway: GatewayWord | undefined
-  readonly standing: Standing | undefined
+  readonly standing: AuthorizationStanding | undefined
   /** What was journaled just now because finalized state proves it. */
   readonly settled: ClosedReason | undefined
   /** Only of an executed one, where a node shows its proposal in its round. */
@@ -145,7 +150,7 @@ export async function reconcile(parts: ReconcileParts, identifier: string): Prom
 /** Version 3 of the oracle lets a reward be lowered after a signature, to nothing too (domain §10). */
 function fallOf(
   { reward }: Signed | Offered,
-  round: Standing['round'],
+  round: AuthorizationStanding['round'],
 ): ReconciledEntry['rewardFell'] {
   const nowRaw = round?.rewardRaw
   if (reward === undefined || nowRaw === undefined || nowRaw >= BigInt(reward)) return undefined
@@ -235,7 +240,7 @@ async function askChain(
     return undefined
   }
   try {
-    const standing = await standingOf(chain, trust, questionId, claimsIn(await load()))
+    const standing = await readStanding(chain, trust, questionId, claimsIn(await load()))
     if (standing.round === undefined)
       notLookedAt.push(
         "the chain does not show the question's request: only its nonces were checked",
@@ -255,7 +260,7 @@ async function askChain(
  */
 export async function settleByChain(
   { ports, journal, dryRun }: Pick<ReconcileParts, 'ports' | 'journal' | 'dryRun'>,
-  standings: ReadonlyMap<string, Standing>,
+  standings: ReadonlyMap<string, AuthorizationStanding>,
   codes: ReadonlyMap<string, string> = new Map(),
 ): Promise<ReadonlyMap<string, ClosedReason>> {
   const view = await journal.load()

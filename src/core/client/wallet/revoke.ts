@@ -17,7 +17,7 @@ import type { Journal, JournalPorts } from '../journal/journal.js'
 import { unknownId } from '../journal/saved.js'
 import type { Trust } from '../trust/trust.js'
 import { settleByChain } from './reconcile.js'
-import { claimsIn, type RoundClaim, type Standing, standingOf } from './standing.js'
+import { type AuthorizationStanding, claimsIn, type RoundClaim, readStanding } from './standing.js'
 import type { OwnTransaction, SentTransaction } from './transactions.js'
 
 export interface RevokeParts {
@@ -177,10 +177,10 @@ export async function finishRevocation(
   const mined = sent.at(-1)?.receipt.blockNumber ?? plan.seenAt
   const isFinal = await waitForFinality(parts, mined)
   const claims = claimsIn(await journal.load())
-  const standings = new Map<string, Standing>()
+  const standings = new Map<string, AuthorizationStanding>()
   const named = claims.filter(({ id }) => ids.includes(id))
   for (const questionId of new Set(named.map((one) => one.questionId))) {
-    const { of } = await standingOf(chain, trust, questionId, claims)
+    const { of } = await readStanding(chain, trust, questionId, claims)
     for (const [id, standing] of of) if (ids.includes(id)) standings.set(id, standing)
   }
   const cancelled = await cancelledBy(parts, claims, plan, sent)

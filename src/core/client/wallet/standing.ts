@@ -19,7 +19,7 @@ import type { Address } from '../../protocol/schema.js'
 import { claimOf, type OpenClaim, pinnedHeads, spentNonces } from '../funds/funds.js'
 import type { JournalView } from '../journal/fold.js'
 import type { Offered, Signed, TerminalRecord } from '../journal/records.js'
-import { contractsOf, pinsOf, type Trust } from '../trust/trust.js'
+import { contractsOf, roundPins, type Trust } from '../trust/trust.js'
 import { type RoundTerms, readRoundTerms, roundKey } from './position.js'
 
 /** An authorization or an offer of the journal, as far as the chain can judge it. */
@@ -54,7 +54,7 @@ export interface RoundStanding {
   readonly rewardRaw?: bigint
 }
 
-export interface Standing {
+export interface AuthorizationStanding {
   readonly nonceSpent: boolean
   readonly nonceSpentFinal: boolean
   /** The question's current round at its own requester. */
@@ -79,7 +79,7 @@ export interface CurrentStanding {
 export interface QuestionStanding extends CurrentStanding {
   readonly latest: BlockHeader
   readonly finalized: BlockHeader
-  readonly of: ReadonlyMap<string, Standing>
+  readonly of: ReadonlyMap<string, AuthorizationStanding>
 }
 
 /** Every authorization and offer of a view, open or not. */
@@ -112,7 +112,7 @@ interface Reading {
  * should be given, closed ones too: of two with one price only their nonces tell which was
  * executed. UsageError `untrusted_chain_id`, UnavailableError `chain_unavailable`.
  */
-export async function standingOf(
+export async function readStanding(
   chain: Chain,
   trust: Trust,
   questionId: Hex,
@@ -131,7 +131,7 @@ export async function standingOf(
     const reading = { chain, trust, latest, finalized, claims, spentFinal }
     // The one text may be asked by two requesters, in rounds of their own (R3).
     const roundOf = (one: RoundClaim) => {
-      const pinned = pinsOf(trust, one).requesters
+      const pinned = roundPins(trust, one).requesters
       return known.find(({ requester }) => pinned.some(({ address }) => address === requester))
     }
     const standings = new Map<string, RoundStanding>()
@@ -150,7 +150,7 @@ export async function standingOf(
       current: standings.get(keyOf(round)),
       isOneOfSeveral: known.length > 1,
     })
-    const of = new Map<string, Standing>()
+    const of = new Map<string, AuthorizationStanding>()
     for (const one of claims) {
       const round = roundOf(one)
       const own = standings.get(keyOf(round, one.timestamp))

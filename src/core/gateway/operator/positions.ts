@@ -31,7 +31,7 @@ export interface Execution {
 export type ExecutionState = 'unknown' | 'open' | 'disputed' | StakeResult
 
 /** What was found out, by the key of the round. */
-export interface Positions {
+export interface ExecutionStates {
   readonly states: ReadonlyMap<string, ExecutionState>
   /** The blocks that were read, all final; null where there were none. */
   readonly fromBlock: bigint | null
@@ -40,7 +40,7 @@ export interface Positions {
   readonly fault: string | undefined
 }
 
-export interface PositionParts {
+export interface ExecutionParts {
   readonly chain: Chain
   readonly contracts: Contracts
   /** Told which block is read, and which is the last one. */
@@ -55,7 +55,7 @@ const readAtOnce = 64
 /** Executions whose receipts are asked for, to learn where to begin. */
 const mostReceipts = 20
 
-interface Reading extends PositionParts {
+interface Reading extends ExecutionParts {
   readonly executions: ReadonlyMap<string, Execution>
   readonly states: Map<string, ExecutionState>
   /** Requests whose proposals were seen, while they are not settled. */
@@ -67,10 +67,10 @@ interface Reading extends PositionParts {
  * a node may leave logs out. What a node does not tell is `unknown`, with the `fault`. Rejects with
  * the signal's reason, unless that is a `ChainError`. `executions`: the oldest first.
  */
-export async function readPositions(
-  parts: PositionParts,
+export async function readExecutionStates(
+  parts: ExecutionParts,
   executions: readonly Execution[],
-): Promise<Positions> {
+): Promise<ExecutionStates> {
   const reading: Reading = {
     ...parts,
     executions: new Map(executions.map((one) => [one.roundKey, one])),
