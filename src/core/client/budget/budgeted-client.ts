@@ -32,15 +32,22 @@ export interface BudgetOptions {
 /** A call that only reads is sent again after a 429; a submission's repetition is journaled. */
 const readTries = 3
 
-/**
- * Wraps a client. Splits lists that are only read, so that they take what a window has left; a
- * submitted body stays whole.
- */
-export function withBudget(
-  client: GatewayClient,
-  planner: Planner,
-  budget: BudgetOptions = {},
-): BudgetedClient {
+interface ReservedCalls {
+  /** Sends with the items that `call` is given; why it cannot be sent is an answer too. */
+  send<T>(
+    items: number,
+    min: number,
+    options: CallOptions,
+    call: (granted: number) => Promise<Answer<T>>,
+  ): Promise<Answer<T>>
+  /** Keeps items for the next call; tells how many. Rejects as `Planner.reserve` does. */
+  keep(items: number, options: CallOptions): Promise<number>
+  /** Releases what `keep` holds. */
+  giveBack(): Promise<void>
+}
+
+/** Calls that reserve their items, are sent, and settle what they used. */
+function newReservedCalls(planner: Planner, budget: BudgetOptions): ReservedCalls {
   let kept: Reservation | undefined
 
   const reserveOptions = ({ signal }: CallOptions, min: number): ReserveOptions => {
@@ -52,7 +59,6 @@ export function withBudget(
     }
   }
 
-  /** Sends with the items that `call` is given; why it cannot be sent is an answer too. */
   async function send<T>(
     items: number,
     min: number,
@@ -105,6 +111,32 @@ export function withBudget(
     }
   }
 
+  async function keep(items: number, options: CallOptions): Promise<number> {
+    await giveBack()
+    kept = await planner.reserve(items, reserveOptions(options, 1))
+    return kept.granted
+  }
+
+  async function giveBack(): Promise<void> {
+    const earlier = kept
+    kept = undefined
+    await earlier?.release()
+  }
+
+  return { send, keep, giveBack }
+}
+
+/**
+ * Wraps a client. Splits lists that are only read, so that they take what a window has left; a
+ * submitted body stays whole.
+ */
+export function withBudget(
+  client: GatewayClient,
+  planner: Planner,
+  budget: BudgetOptions = {},
+): BudgetedClient {
+  const { send, keep, giveBack } = newReservedCalls(planner, budget)
+
   const read = <T>(options: CallOptions, call: () => Promise<Answer<T>>): Promise<Answer<T>> =>
     withRetries(() => send(1, 1, options, call))
 
@@ -139,12 +171,6 @@ export function withBudget(
     }
   }
 
-  async function giveBack(): Promise<void> {
-    const earlier = kept
-    kept = undefined
-    await earlier?.release()
-  }
-
   return {
     origin: client.origin,
     eligibility: (address, options = {}) =>
@@ -163,12 +189,8 @@ export function withBudget(
       const items = itemsIn(body)
       return send(items, items, options, () => client.submitBatch(body, options))
     },
-    async chunkSize(wantItems = limits.batchItems, options = {}) {
-      await giveBack()
-      const items = Math.min(wantItems, limits.batchItems)
-      kept = await planner.reserve(items, reserveOptions(options, 1))
-      return kept.granted
-    },
+    chunkSize: (wantItems = limits.batchItems, options = {}) =>
+      keep(Math.min(wantItems, limits.batchItems), options),
     close: giveBack,
   }
 }

@@ -62,36 +62,20 @@ interface Current {
   readonly state: BudgetState | undefined
 }
 
-/**
- * Opens the state of one origin under `<home>/budget/`; nothing is created before the first change.
- * Never rejects for the disk. Damage starts over, and a folder that cannot be written makes this
- * process count alone; `onNote` is called once of each.
- */
-export function openBudgetStore(
-  { clock, files, hash, random }: BudgetPorts,
-  home: string,
-  origin: string,
-  options: {
-    readonly defaults?: BudgetDefaults
-    readonly onNote?: (text: string) => void
-  } = {},
-): BudgetStore {
-  // An origin may hold characters that no file name takes.
-  const folder = joinPath(joinPath(home, 'budget'), hash.sha256(origin).slice(0, 16))
-  const jumpedMs = newJumpDetector(clock)
-  const oneAtATime = pLimit(1)
-  const noted = new Set<string>()
-  /** Of a process that has to count by itself. */
-  let alone: BudgetState | undefined
-  let isMade = false
-  /** `shiftedMs` of the state at the last look. */
-  let shiftedMs: number | undefined
+interface StateFiles {
+  /** The state that counts. Rejects with EAGAIN where it is gone each time. */
+  current(): Promise<Current>
+  /** Whether `state` became the one that counts. */
+  publish(number: number, trail: readonly string[], state: BudgetState): Promise<boolean>
+}
 
-  const note = (text: string) => {
-    if (!noted.has(text)) options.onNote?.(text)
-    noted.add(text)
-  }
-  const unknown = () => unknownBudget(clock.nowMs(), options.defaults)
+/** The numbered files of one origin. `onDamage` is called where one of them cannot be read. */
+function newStateFiles(
+  { files, hash, random }: Omit<BudgetPorts, 'clock'>,
+  folder: string,
+  onDamage: () => void,
+): StateFiles {
+  let isMade = false
 
   async function current(): Promise<Current> {
     for (let tries = 0; tries < maxTries; tries++) {
@@ -99,7 +83,7 @@ export function openBudgetStore(
       if (number === 0) return { number, trail: [], state: undefined }
       try {
         const stored = decoded(await files.read(joinPath(folder, `s.${number}`)), hash)
-        if (stored === undefined) note('the shared rate-limit state was damaged and is rebuilt')
+        if (stored === undefined) onDamage()
         return { number, trail: stored?.trail ?? [], state: stored?.state }
       } catch (error) {
         // Removed meanwhile: there are higher ones.
@@ -109,28 +93,6 @@ export function openBudgetStore(
     throw Object.assign(new Error('the state is gone each time it is read'), { code: 'EAGAIN' })
   }
 
-  async function swap<T>(change: Change<T>): Promise<T> {
-    const jumped = jumpedMs()
-    const known = shiftedMs
-    for (let tries = 1; tries <= maxTries; tries++) {
-      const { number, trail, state: found = unknown() } = await current()
-      const nowMs = clock.nowMs()
-      // Whichever process sees a jump first moves what all of them share; the sum tells the others
-      // what has been moved already.
-      const leftMs =
-        jumped === undefined || known === undefined ? 0 : jumped - (found.shiftedMs - known)
-      const moved = Math.abs(leftMs) > jumpMs ? shiftTimes(found, leftMs, nowMs) : found
-      const { state, result } = change(notInFuture(moved, nowMs), nowMs)
-      if (state === found || (await publish(number + 1, trail, state))) {
-        if (jumped !== undefined) shiftedMs = state.shiftedMs
-        return result
-      }
-      await clock.sleep(tries * (1 + (random.bytes(1)[0] ?? 0) / 64))
-    }
-    throw Object.assign(new Error('others were quicker each time'), { code: 'EAGAIN' })
-  }
-
-  /** Whether the state became the one that counts. */
   async function publish(
     number: number,
     trail: readonly string[],
@@ -172,6 +134,64 @@ export function openBudgetStore(
     const temporaries = names.filter((name) => name.startsWith('t.'))
     const left = temporaries.length > maxTemporaries ? temporaries : []
     for (const name of [...old, ...left]) await removeQuietly(files, joinPath(folder, name))
+  }
+
+  return { current, publish }
+}
+
+/**
+ * Opens the state of one origin under `<home>/budget/`; nothing is created before the first change.
+ * Never rejects for the disk. Damage starts over, and a folder that cannot be written makes this
+ * process count alone; `onNote` is called once of each.
+ */
+export function openBudgetStore(
+  ports: BudgetPorts,
+  home: string,
+  origin: string,
+  options: {
+    readonly defaults?: BudgetDefaults
+    readonly onNote?: (text: string) => void
+  } = {},
+): BudgetStore {
+  const { clock, random } = ports
+  // An origin may hold characters that no file name takes.
+  const folder = joinPath(joinPath(home, 'budget'), ports.hash.sha256(origin).slice(0, 16))
+  const jumpedMs = newJumpDetector(clock)
+  const oneAtATime = pLimit(1)
+  const noted = new Set<string>()
+  /** Of a process that has to count by itself. */
+  let alone: BudgetState | undefined
+  /** `shiftedMs` of the state at the last look. */
+  let shiftedMs: number | undefined
+
+  const note = (text: string) => {
+    if (!noted.has(text)) options.onNote?.(text)
+    noted.add(text)
+  }
+  const unknown = () => unknownBudget(clock.nowMs(), options.defaults)
+  const { current, publish } = newStateFiles(ports, folder, () =>
+    note('the shared rate-limit state was damaged and is rebuilt'),
+  )
+
+  async function swap<T>(change: Change<T>): Promise<T> {
+    const jumped = jumpedMs()
+    const known = shiftedMs
+    for (let tries = 1; tries <= maxTries; tries++) {
+      const { number, trail, state: found = unknown() } = await current()
+      const nowMs = clock.nowMs()
+      // Whichever process sees a jump first moves what all of them share; the sum tells the others
+      // what has been moved already.
+      const leftMs =
+        jumped === undefined || known === undefined ? 0 : jumped - (found.shiftedMs - known)
+      const moved = Math.abs(leftMs) > jumpMs ? shiftTimes(found, leftMs, nowMs) : found
+      const { state, result } = change(notInFuture(moved, nowMs), nowMs)
+      if (state === found || (await publish(number + 1, trail, state))) {
+        if (jumped !== undefined) shiftedMs = state.shiftedMs
+        return result
+      }
+      await clock.sleep(tries * (1 + (random.bytes(1)[0] ?? 0) / 64))
+    }
+    throw Object.assign(new Error('others were quicker each time'), { code: 'EAGAIN' })
   }
 
   /** Without the shared state this process still keeps to the budget by itself. */

@@ -7,7 +7,7 @@ import { amountText, type TokenUnits } from '../../protocol/amount.js'
 import { type Candidate, instant } from '../../protocol/candidate.js'
 import { pick } from '../../protocol/pick.js'
 import type { Outcome } from '../../protocol/schema.js'
-import type { CandidateCheck, Ledger, Slot } from '../ledger/ledger.js'
+import type { CandidateCheck, CandidateRef, Ledger, Slot } from '../ledger/ledger.js'
 import { signedAs } from '../ledger/slots.js'
 import { type CandidateRow, candidateRow } from './listing.js'
 import { progressEvents, type TimelineEvent } from './timeline.js'
@@ -87,6 +87,59 @@ const failuresListed = 50
 const lookedBack = 2_000
 const dayMs = 86_400_000
 
+/** The row of a candidate; none where the store has none of this id. */
+type RowsOf = (id: string) => Promise<readonly RecentRow[]>
+
+/** Failures since the start, and those before it, which are read when they are first asked for. */
+function newFailures(before: readonly CandidateRef[], clock: Pick<Clock, 'nowMs'>) {
+  /** When each has failed, in that order. */
+  const at = new Map<string, number>()
+  let unread = before.filter(({ status }) => status === 'failed').slice(0, failuresKept)
+  let isMore = false
+
+  const add = (id: string, atMs: number) => {
+    at.delete(id)
+    at.set(id, atMs)
+    const [oldest] = at.keys()
+    if (at.size <= failuresKept || oldest === undefined) return
+    at.delete(oldest)
+    isMore = true
+  }
+  const takeOver = async (rowOf: RowsOf) => {
+    const found = await Promise.all(unread.map(({ id }) => rowOf(id)))
+    if (unread.length === 0) return
+    unread = []
+    const earlier = found
+      .flat()
+      .flatMap((row) =>
+        row.failed_at === null ? [] : [[row.candidate_id, row.failed_at] as const],
+      )
+      .map(([id, time]) => [id, Date.parse(time)] as const)
+    const all = [...earlier, ...at].sort(([, one], [, other]) => one - other)
+    at.clear()
+    for (const [id, atMs] of all) add(id, atMs)
+  }
+
+  return {
+    at: at as Pick<typeof at, 'get' | 'keys' | 'delete'>,
+    add,
+    async read(rowOf: RowsOf): Promise<RecentFailures> {
+      await takeOver(rowOf)
+      for (const [id, atMs] of at) if (atMs <= clock.nowMs() - dayMs) at.delete(id)
+      const found = (await Promise.all([...at.keys()].reverse().map(rowOf))).flat()
+      const counts = new Map<string, number>()
+      for (const { failure_code: code } of found)
+        if (code !== null) counts.set(code, (counts.get(code) ?? 0) + 1)
+      return {
+        count: found.length,
+        is_more: isMore && at.size === failuresKept,
+        codes: [...counts].sort(([, one], [, other]) => other - one),
+        rows: found.slice(0, failuresListed),
+      }
+    },
+  }
+}
+
 /** Follows the ledger from now on. Source: contract §5, robustness R5, R17. */
 export function followRecent(
   ledger: Pick<Ledger, 'get' | 'newest' | 'slotOf' | 'onChange' | 'progressedAtMs'>,
@@ -97,21 +150,9 @@ export function followRecent(
   let newest = before.slice(0, recentKept).map(({ id }) => id)
   const rows = new Map<string, RecentRow>()
   const checks = new Map<string, CandidateCheck>()
-  /** When each has failed, in that order. */
-  const failedAt = new Map<string, number>()
-  /** Those that had failed before, until they are asked for. */
-  let unread = before.filter(({ status }) => status === 'failed').slice(0, failuresKept)
+  const failures = newFailures(before, clock)
   let listed: readonly RecentRow[] | undefined
-  let isMore = false
 
-  const noteFailure = (id: string, atMs: number) => {
-    failedAt.delete(id)
-    failedAt.set(id, atMs)
-    const [oldest] = failedAt.keys()
-    if (failedAt.size <= failuresKept || oldest === undefined) return
-    failedAt.delete(oldest)
-    isMore = true
-  }
   const stop = ledger.onChange((events) => {
     for (const event of events) {
       if (event.kind === 'candidate.received') {
@@ -120,8 +161,8 @@ export function followRecent(
         continue
       }
       if (event.kind === 'candidate.progress') {
-        if (event.progress.status === 'failed') noteFailure(event.id, clock.nowMs())
-        else failedAt.delete(event.id)
+        if (event.progress.status === 'failed') failures.add(event.id, clock.nowMs())
+        else failures.at.delete(event.id)
       }
       if ('id' in event) {
         if (event.kind === 'candidate.checked' && newest.includes(event.id))
@@ -132,7 +173,7 @@ export function followRecent(
     }
   })
 
-  const rowOf = async (id: string): Promise<readonly RecentRow[]> => {
+  const rowOf: RowsOf = async (id) => {
     const known = rows.get(id)
     if (known) return [known]
     const candidate = await ledger.get(id)
@@ -148,7 +189,7 @@ export function followRecent(
     const outcome = row.outcome ?? row.price
     const atMs =
       progress.status === 'failed'
-        ? (failedAt.get(id) ?? (await ledger.progressedAtMs(id)) ?? receivedAtMs)
+        ? (failures.at.get(id) ?? (await ledger.progressedAtMs(id)) ?? receivedAtMs)
         : undefined
     return {
       ...pick(row, 'candidate_id', 'received_at', 'status', 'submission', 'failure_code'),
@@ -158,23 +199,9 @@ export function followRecent(
       failed_at: atMs === undefined ? null : instant(atMs),
     }
   }
-  const takeOver = async () => {
-    const found = await Promise.all(unread.map(({ id }) => rowOf(id)))
-    if (unread.length === 0) return
-    unread = []
-    const earlier = found
-      .flat()
-      .flatMap((row) =>
-        row.failed_at === null ? [] : [[row.candidate_id, row.failed_at] as const],
-      )
-      .map(([id, at]) => [id, Date.parse(at)] as const)
-    const all = [...earlier, ...failedAt].sort(([, one], [, other]) => one - other)
-    failedAt.clear()
-    for (const [id, atMs] of all) noteFailure(id, atMs)
-  }
   /** What nothing shows any more is forgotten. */
   const forget = () => {
-    const kept = new Set([...newest, ...failedAt.keys()])
+    const kept = new Set([...newest, ...failures.at.keys()])
     for (const one of [rows, checks]) for (const id of one.keys()) if (!kept.has(id)) one.delete(id)
   }
 
@@ -188,20 +215,7 @@ export function followRecent(
       if (ids === newest && now.every((row) => rows.get(row.candidate_id) === row)) listed = now
       return now
     },
-    async failures() {
-      await takeOver()
-      for (const [id, atMs] of failedAt) if (atMs <= clock.nowMs() - dayMs) failedAt.delete(id)
-      const found = (await Promise.all([...failedAt.keys()].reverse().map(rowOf))).flat()
-      const counts = new Map<string, number>()
-      for (const { failure_code: code } of found)
-        if (code !== null) counts.set(code, (counts.get(code) ?? 0) + 1)
-      return {
-        count: found.length,
-        is_more: isMore && failedAt.size === failuresKept,
-        codes: [...counts].sort(([, one], [, other]) => other - one),
-        rows: found.slice(0, failuresListed),
-      }
-    },
+    failures: () => failures.read(rowOf),
     async detail(id) {
       const candidate = await ledger.get(id)
       if (!candidate) return undefined
