@@ -114,7 +114,7 @@ function settingUp(context: Context, flags: InitFlags & { readonly profile: stri
         : flag !== undefined || context.isInteractive
           ? await askLine(context, question, flag ?? `--${key} <url>`)
           : ''
-      if (value === '') return tell(key, 'skipped', 'not given')
+      if (value === '') return tell(key, 'skipped', 'the spec gives none')
       await set(key, value, `saved in profile ${flags.profile}`)
     },
 
@@ -171,7 +171,7 @@ function settingUp(context: Context, flags: InitFlags & { readonly profile: stri
       const amount =
         flags.approve ??
         (context.isInteractive ? await askLine(context, question, '--approve <amount>') : '')
-      if (amount === '') return tell('approval', 'skipped', 'not given')
+      if (amount === '') return tell('approval', 'skipped', 'the spec gives none')
       await verb('funds', 'approve', '--amount', amount, ...password)
       tell('approval', 'done', amount)
     },

@@ -130,7 +130,7 @@ async function expectWhole(): Promise<void> {
  * A gateway that is there and has room answers; on a machine that is busy with other things it
  * sheds calls, and says so.
  */
-const wasShed = ({ stderr }: Ended) => stderr.includes('the gateway is behind with its work')
+const wasShed = ({ stderr }: Ended) => stderr.includes('the gateway is overloaded')
 /**
  * The client's first call waits for the first response of another process, which tells the rate
  * limit: a struck process never gets it, and `--timeout` may be over before its call counts as lost.

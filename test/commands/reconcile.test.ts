@@ -475,7 +475,7 @@ describe('contract §6: doctor', () => {
       if (!new URL(new Request(input, init).url).pathname.includes('/eligibility/'))
         return gateway.fetch(input, init)
       const body = JSON.stringify({
-        error: { code: 'server_busy', detail: 'the gateway is behind with its work' },
+        error: { code: 'server_busy', detail: 'the gateway is overloaded' },
       })
       return new Response(body, {
         status: 503,
@@ -488,7 +488,7 @@ describe('contract §6: doctor', () => {
       gateway: { result: 'pass' },
       eligibility: {
         result: 'skip',
-        detail: 'not known: the gateway is behind with its work',
+        detail: 'not known: the gateway is overloaded',
         fix: 'retry in 2 seconds',
       },
     })

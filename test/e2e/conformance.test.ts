@@ -199,7 +199,7 @@ describe('conformance without a process', () => {
     const sent = 'sent POST /v1/proposals/0x[0-9a-f]{64} with a field that is not documented'
     expect(stdout).toMatch(
       new RegExp(
-        `^TAP version 14\\n1\\.\\.1\\nnot ok 1 - 2\\.1-extra-field\\n {2}---\\n {2}section: "§2\\.1"\\n {2}message: "${sent}; came 403 \\w+, not 400 or 422; §2\\.1: extra fields are rejected on submission"\\n {2}severity: fail\\n {2}\\.\\.\\.\\n$`,
+        `^TAP version 14\\n1\\.\\.1\\nnot ok 1 - 2\\.1-extra-field\\n {2}---\\n {2}section: "§2\\.1"\\n {2}message: "${sent}; got 403 \\w+, expected 400 or 422; §2\\.1: extra fields are rejected on submission"\\n {2}severity: fail\\n {2}\\.\\.\\.\\n$`,
       ),
     )
   })
@@ -216,7 +216,7 @@ describe('conformance without a process', () => {
       /^<\?xml [^\n]*\n<testsuites name="proposer conformance" tests="1" failures="1" skipped="0"/,
     )
     expect(stdout).toMatch(
-      /<failure message="sent GET \/v1\/proposals\/eligibility\/0x[0-9a-f]{40}\/ with a trailing slash; came 200/,
+      /<failure message="sent GET \/v1\/proposals\/eligibility\/0x[0-9a-f]{40}\/ with a trailing slash; got 200/,
     )
   })
 

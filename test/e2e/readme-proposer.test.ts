@@ -20,7 +20,7 @@ const root = join(import.meta.dirname, '..', '..')
  */
 async function patiently(run: () => Promise<ShellEnded>): Promise<ShellEnded> {
   const ended = await run()
-  return ended.code !== 0 && /the gateway is behind with its work/.test(ended.stdout + ended.stderr)
+  return ended.code !== 0 && /the gateway is overloaded/.test(ended.stdout + ended.stderr)
     ? patiently(run)
     : ended
 }

@@ -58,7 +58,7 @@ test('S6: a request that allows no outcome says so, and does not end in the midd
   const { error } = (await answer.json()) as { error: { code: string; detail: string } }
   expect(error).toEqual({
     code: 'outcome_not_allowed',
-    detail: 'p2 is not allowed for this request; it allows no outcome, so name another question',
+    detail: 'p2 is not allowed for this request; it allows no outcome; choose another question',
   })
 })
 

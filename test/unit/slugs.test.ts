@@ -369,7 +369,10 @@ describe('candidates of a slug that changes its meaning', () => {
     const moved = await front.get(`/v1/proposals/moving/status/${candidateId}`)
     expect(moved.status).toBe(404)
     expect(await moved.json()).toMatchObject({
-      error: { code: 'candidate_not_found', detail: expect.stringContaining('ask by question id') },
+      error: {
+        code: 'candidate_not_found',
+        detail: expect.stringContaining('use the question id'),
+      },
     })
     expect((await front.get(statusUrl)).status).toBe(200)
   })

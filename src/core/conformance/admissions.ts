@@ -104,7 +104,7 @@ function expectFunded(seen: Seen): void {
     /balance|allowance|fund/.test(String(at(json, 'error', 'code') ?? ''))
   if (!isUnfunded(seen.json) && !(results.length > 0 && results.every(isUnfunded))) return
   throw new NotSeen(
-    `the gateway admits only what is funded (${came(seen)}), and these checks sign for more than anybody holds`,
+    `the gateway admits funded proposals only (${came(seen)}), and these checks sign for more than any wallet holds`,
   )
 }
 
@@ -121,7 +121,7 @@ async function exchanged(
     const seen = probe.last()
     if (seen === undefined) {
       if (answer === undefined || answer.kind === 'accepted')
-        throw new UnavailableError('no_answer', 'nothing came back', 'run `proposer replay`')
+        throw new UnavailableError('no_answer', 'no response', 'run `proposer replay`')
       throw answerError(answer, 'submit')
     }
     if (seen.status !== 429 && seen.status !== 503) {
@@ -242,7 +242,8 @@ export function createAdmissions(bench: BareBench): Admissions {
     },
     async sendStrange() {
       const wallet = bench.strangerWallet
-      if (wallet === undefined) throw new NotSeen('no key of a wallet on no list is given')
+      if (wallet === undefined)
+        throw new NotSeen('no key of a wallet outside the allowlist was given')
       const [context] = await bench.open()
       if (context === undefined) throw new NotSeen('no question is open')
       return send(await signWith(bench, { wallet, context }))
@@ -250,7 +251,7 @@ export function createAdmissions(bench: BareBench): Admissions {
     first: once(async () => submitted(await pairOf(), {}, true)),
     batch: once(async () => {
       const [one, two] = await pairs(2)
-      if (one === undefined || two === undefined) throw new NotSeen('two questions would be needed')
+      if (one === undefined || two === undefined) throw new NotSeen('two questions are required')
       const terms = { form: 'batch', clientRef: 'conformance' } as const
       const [first, other] = [await signWith(bench, one, terms), await signWith(bench, two, terms)]
       const junk = [{ ...(await bench.unsignedItem()), proposer: 'nobody' }]

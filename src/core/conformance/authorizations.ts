@@ -59,7 +59,7 @@ function checkRisk({ may, maxAmountRaw }: BareBench, amountRaw: bigint): void {
   if (amountRaw <= leastRaw || amountRaw >= unexecutableRaw) return
   if (!may.execute)
     throw new NotSeen(
-      `a wallet could pay ${amountRaw} raw units: that is signed with --allow-execution only`,
+      `a wallet can pay ${amountRaw} raw units: such a proposal is signed with --allow-execution only`,
     )
   if (maxAmountRaw === undefined || amountRaw <= maxAmountRaw) return
   throw new NotSeen(`${amountRaw} raw units are more than --max-amount ${maxAmountRaw}`)
@@ -79,7 +79,7 @@ export async function freePairs(
   order: 'first' | 'last',
 ): Promise<readonly Pair[]> {
   const { wallets, journal, ports } = bench
-  if (wallets.length === 0) throw new NotSeen('no key of an eligible wallet is given')
+  if (wallets.length === 0) throw new NotSeen('no key of an eligible wallet was given')
   const view = await journal.load()
   const nowMs = ports.clock.nowMs()
   const contexts = (await bench.open()).filter(fits)
@@ -92,7 +92,7 @@ export async function freePairs(
   const taken = order === 'first' ? free.slice(0, count) : free.slice(-count)
   if (taken.length === count) return taken
   throw new NotSeen(
-    `${count} more of questions and wallets without an open authorization would be needed: add --question`,
+    `${count} more of questions and wallets without an open authorization are required: add --question`,
   )
 }
 
@@ -115,7 +115,7 @@ export async function signWith(
     const wanted = wantedOf(bench, pair)
     const open = openFor(view.byQuestion(wanted.questionId), wanted, ports.clock.nowMs())
     const rival = open.find(({ id }) => id !== terms.supersede)
-    if (rival !== undefined) throw new NotSeen(`${rival.id} holds the question meanwhile`)
+    if (rival !== undefined) throw new NotSeen(`${rival.id} now holds the question`)
     const nonce = journal.nextNonce()
     const digest = toHex(
       witness.digest({
@@ -141,7 +141,7 @@ export async function signWith(
     await journal.append(reserving)
     const form = terms.form ?? 'single'
     const [signing] = await signDrafts({ ports, journal }, [draft], wallet, form)
-    if (signing === undefined) throw new Error('a draft was left unsigned')
+    if (signing === undefined) throw new Error('a draft was not signed')
     if (signing instanceof ProposerError) throw signing
     return signing
   })

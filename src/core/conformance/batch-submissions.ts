@@ -56,8 +56,7 @@ export const batchSubmissionRuns: Runs = {
     const { seen, malformed: refused } = await bench.admissions.batch()
     const sent = wrongly(refused, 'a malformed item behind two that can be admitted')
     refusedWhole(sent, ...malformed)
-    const fault =
-      'its second item had been admitted all the same, and was answered as a replay afterwards'
+    const fault = 'its second item had been admitted anyway: it was later answered as a replay'
     expectThat(codesOf(seen)[places.other] !== 200, sent, fault)
     return 'nothing admitted'
   },
@@ -67,7 +66,7 @@ export const batchSubmissionRuns: Runs = {
     const codes = codesOf(seen)
     const isNew =
       codes[places.other] === 202 && [codes[places.first], codes[places.rival]].includes(202)
-    const fault = `items came ${listed(codes)}, not 202, 409, 202`
+    const fault = `got items ${listed(codes)}, expected 202, 409, 202`
     expectThat(codes.length === 3 && isNew, seen, fault)
     return listed(codes)
   },
@@ -79,16 +78,16 @@ export const batchSubmissionRuns: Runs = {
     const questionId = pairs[places.first]?.context.question_id ?? ''
     const now = await bench.admissions.status(questionId, admitted[0]?.id ?? '')
     if (two.every((code) => code === 202) && hasEnded(now.json))
-      throw new NotSeen('the first payload failed before its rival was looked at')
+      throw new NotSeen('the first payload failed before its rival was examined')
     const sent = `sent ${seen.sent} with two payloads of one wallet for one question`
-    throw new Fault(`${sent}; they came ${listed(two)}, not 202 and 409`)
+    throw new Fault(`${sent}; got ${listed(two)}, expected 202 and 409`)
   },
   async '4.2.3-siblings'(bench) {
     const { seen, admitted } = await batched(bench)
     const ids = admitted.map(({ id }) => id)
     const status = given(await bench.probe.send(routes.batch('statuses', ids)), 200)
     const codes = codesOf(status)
-    const fault = `of the candidates that were acknowledged the statuses came ${listed(codes)}`
+    const fault = `the status calls for the acknowledged candidates returned ${listed(codes)}`
     expectThat(
       codes.every((code) => code === 200),
       seen,
@@ -123,7 +122,7 @@ export const batchSubmissionRuns: Runs = {
   async '2.7-client-ref-no-key'(bench) {
     const { seen, admitted } = await batched(bench)
     const ids = new Set(admitted.map(({ id }) => id))
-    const fault = 'two items with one client_ref came to one candidate'
+    const fault = 'two items with one client_ref became one candidate'
     expectThat(ids.size === admitted.length, seen, fault)
     return `${ids.size} candidates`
   },
@@ -139,10 +138,10 @@ export const batchSubmissionRuns: Runs = {
     expectThat(areReplays, seen, 'the items are not 200')
     for (const [index, { id, result }] of admitted.entries()) {
       const candidate = at(seen.json, 'results', index, 'candidate')
-      expectThat(at(candidate, 'candidate_id') === id, seen, 'other candidates came')
+      expectThat(at(candidate, 'candidate_id') === id, seen, 'got other candidates')
       const firstTime = at(result, 'candidate', 'received_at')
       const isThen = sameInstant(at(candidate, 'received_at'), firstTime)
-      expectThat(isThen, seen, 'received_at is not that of the first answer')
+      expectThat(isThen, seen, 'received_at differs from the first response')
     }
     // The same answer as a rule of its own.
     return expectSummary(seen)

@@ -58,9 +58,9 @@ function inOrder(seen: Seen, batch: Batch, asked: readonly string[]): string {
   const { echo } = batches[batch]
   const actual = resultsOf(seen).map((one) => at(one, echo))
   const { length } = asked
-  expectThat(actual.length === length, seen, `came ${actual.length} results for ${length} items`)
+  expectThat(actual.length === length, seen, `got ${actual.length} results for ${length} items`)
   expectThat(actual.every(isText), seen, `results have no ${echo}`)
-  const fault = `results are not in input order, or ${echo} is not that of the item`
+  const fault = `results are not in input order, or ${echo} does not match the item`
   expectThat(actual.join() === asked.join(), seen, fault)
   return `${length} in order`
 }
@@ -83,7 +83,7 @@ export function expectSummary(seen: Seen): string {
   }
   for (const [name, items] of Object.entries(own)) {
     const isSame = at(seen.json, 'summary', name) === items
-    expectThat(isSame, seen, `summary.${name} is not ${items}, as the results say`)
+    expectThat(isSame, seen, `summary.${name} is not ${items}, the number in the results`)
   }
   return Object.values(own).join(', ')
 }
@@ -164,7 +164,7 @@ export const batchRuns: Runs = {
     const isWhole = !isGiven(at(known, 'error')) && isThere(at(known, 'signing_data'))
     expectThat(isWhole, seen, 'the known question has an error, or no signing_data')
     const isUnknown = at(unknown, 'status_code') === 404
-    expectThat(isUnknown, seen, 'the unknown question is not a 404 of its own')
+    expectThat(isUnknown, seen, 'the unknown question has no 404 of its own')
     expectItemError(seen, unknown, 'signing_data')
     return '200 and 404'
   },
@@ -174,7 +174,7 @@ export const batchRuns: Runs = {
     expectStatus(seen, 200)
     const codes = codesOf(seen)
     const areRefused = codes.length === 2 && codes.every((code) => code === 403)
-    expectThat(areRefused, seen, `items came ${codes.map(String).join(', ')}, not 403`)
+    expectThat(areRefused, seen, `got items ${codes.map(String).join(', ')}, expected 403`)
     return '200 with 403 and 403'
   },
   async '7-item-errors'(bench) {
@@ -191,7 +191,7 @@ export const batchRuns: Runs = {
     const wrong = 'a random wallet as proposer'
     const seen = await send(bench, 'proposals', [await strangersItem(bench)], wrong)
     const code = at(resultsOf(seen)[0], 'status_code')
-    expectThat(code === 403, seen, `the item came ${String(code)}, not 403`)
+    expectThat(code === 403, seen, `got item ${String(code)}, expected 403`)
     return '403'
   },
   async '4.2.6-unknown-candidate'(bench) {

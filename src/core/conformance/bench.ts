@@ -95,7 +95,7 @@ export function createBench(parts: BenchParts): Bench {
   const nowSeconds = () => BigInt(Math.floor(ports.clock.nowMs() / 1_000))
 
   const contexts = once(async () => {
-    if (questions.length === 0) throw new NotSeen('no question is given: add --question <id|slug>')
+    if (questions.length === 0) throw new NotSeen('no question was given: add --question <id|slug>')
     const identifiers = questions.map(({ questionId }) => questionId)
     return probe.send(routes.batch('contexts', identifiers))
   })
@@ -115,7 +115,7 @@ export function createBench(parts: BenchParts): Bench {
     if (first !== undefined) return first
     const answered = came(await contexts())
     throw new NotSeen(
-      `none of the questions is open and as pinned (the contexts were answered ${answered})`,
+      `none of the questions is open and as pinned (the call for their contexts was answered ${answered})`,
     )
   }
 

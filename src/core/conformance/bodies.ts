@@ -63,7 +63,7 @@ const singleCases: Cases = {
     'the zero address as proposer': set({ proposer: `0x${'0'.repeat(40)}` }),
   },
   '2.1-proposer-address': {
-    'a proposer cut short': setBy('proposer', cut),
+    'a truncated proposer': setBy('proposer', cut),
     'no proposer': without('proposer'),
   },
   '2.1-outcome-known': {
@@ -96,9 +96,12 @@ const singleCases: Cases = {
   },
   '2.1-signature-required': { 'no signature': without('signature') },
   '2.1-signature-lowercase': { 'a signature in capitals': setBy('signature', capitals) },
-  '2.1-signature-even': { 'a signature cut by one digit': setBy('signature', cut) },
+  '2.1-signature-even': { 'a signature one digit short': setBy('signature', cut) },
   '2.1-signature-hex': {
-    'a signature with a letter that is no digit': setBy('signature', (hex) => `${cut(hex)}z`),
+    'a signature with a letter that is not a hex digit': setBy(
+      'signature',
+      (hex) => `${cut(hex)}z`,
+    ),
   },
   '2.1-signature-longest': {
     '8,193 bytes of signature': set({ signature: `${longest}ab` }),
@@ -142,7 +145,7 @@ const batchCases: Cases = {
   },
   '2.7-signature': {
     'no signature': without('signature'),
-    'a signature that is no hex': setBy('signature', (hex) => `${cut(hex)}z`),
+    'a signature that is not hex': setBy('signature', (hex) => `${cut(hex)}z`),
   },
   '2.7-item-fields': {
     'a version in an item': set({ version }),

@@ -25,7 +25,7 @@ const callsAtMost = 20
 const busyTries = 10
 /** A window that ended in between, or somebody else who spends, spoils a measurement. */
 const measurements = 3
-const noHeaders = 'the answers carry no RateLimit headers, which the spec does not ask for'
+const noHeaders = 'the responses carry no RateLimit headers, which the spec does not require'
 
 function statuses({ ports }: Bench, count: number): ProbeCall {
   const ids = Array.from({ length: count }, () => ports.random.uuid())
@@ -65,7 +65,7 @@ async function charged(bench: Bench, call: ProbeCall): Promise<{ seen: Seen; ite
   if (first === undefined) throw new NotSeen('the window ended each time')
   if (taken.length < measurements || taken.some(({ items }) => items !== first.items))
     throw new NotSeen(
-      'the measurements differ: somebody else spends of the same budget, or its window slides',
+      'the measurements differ: another client shares this rate limit, or its window slides',
     )
   return first
 }
@@ -74,7 +74,7 @@ async function charged(bench: Bench, call: ProbeCall): Promise<{ seen: Seen; ite
 const chargedFor =
   (make: (bench: Bench) => ProbeCall | Promise<ProbeCall>): Run =>
   async (bench) => {
-    if (bench.isLocal === true) throw new NotSeen('in process nothing is charged')
+    if (bench.isLocal === true) throw new NotSeen('nothing is charged in process')
     const call = await make(bench)
     const { seen, items } = await charged(bench, call)
     const expected = call.items ?? 1
@@ -106,7 +106,7 @@ function overrun(bench: Bench): Promise<Overrun> {
 }
 
 async function spend(bench: Bench): Promise<Overrun> {
-  if (bench.isLocal === true) throw new NotSeen('in process nothing is charged')
+  if (bench.isLocal === true) throw new NotSeen('nothing is charged in process')
   let before = rateLimitOf((await bench.probe.send(oneItem(bench))).headers)
   let letThrough: Seen | undefined
   let windowsEnded = 0
@@ -139,8 +139,10 @@ async function spend(bench: Bench): Promise<Overrun> {
     if (isOver && isSameWindow) letThrough ??= seen
   }
   if (letThrough === undefined)
-    throw new NotSeen(`the budget is larger than ${callsAtMost * itemsInCall} items, or not told`)
-  throw new Fault(`sent ${callsAtMost} calls of about ${itemsInCall} items at once; none came 429`)
+    throw new NotSeen(`the rate limit is above ${callsAtMost * itemsInCall} items, or unknown`)
+  throw new Fault(
+    `sent ${callsAtMost} calls of about ${itemsInCall} items at once; none returned 429`,
+  )
 }
 
 /**
@@ -163,7 +165,7 @@ async function overrunIfRefused(bench: Bench): Promise<Overrun> {
   try {
     return await overrun(bench)
   } catch (error) {
-    if (error instanceof Fault) throw new NotSeen('no call was refused for the budget')
+    if (error instanceof Fault) throw new NotSeen('no call hit the rate limit')
     throw error
   }
 }
@@ -202,20 +204,20 @@ export const budgetRuns: Runs = {
     const { letThrough, hadRoom } = await overrunIfRefused(bench)
     if (hadRoom === undefined) throw new NotSeen(noHeaders)
     if (letThrough === undefined) return 'refused'
-    const sent = `sent ${letThrough.sent}, more than the budget had left`
-    throw new Fault(`${sent}; came ${came(letThrough)}`)
+    const sent = `sent ${letThrough.sent}, more than the rate limit had left`
+    throw new Fault(`${sent}; got ${came(letThrough)}`)
   },
   async '7-retry-told'(bench) {
     const { refused, waitMs } = await overrunIfRefused(bench)
     // What words the detail uses is left open; a delay has a number.
     const detail = String(at(refused.json, 'error', 'detail') ?? '')
-    const fault = `came ${refused.status} without Retry-After and without a delay in the detail`
+    const fault = `got ${refused.status} without Retry-After and without a delay in the detail`
     expectThat(waitMs !== undefined || /\d/.test(detail), refused, fault)
     return waitMs === undefined ? 'in words of its own' : `${waitMs / 1_000} s`
   },
   async '8-refused-call-charged'(bench) {
     const { after, hadRoom } = await overrunIfRefused(bench)
-    if (hadRoom === false) throw new NotSeen('no item was left before the refusal')
+    if (hadRoom === false) throw new NotSeen('no items were left before the refusal')
     // Without a word of what was left the refusal may have come right at its end.
     const sent = `${after.sent} right after a refused call that left room for it`
     return expectStatus({ ...after, sent }, 429)
@@ -229,7 +231,7 @@ export const budgetRuns: Runs = {
     const afterMs = after.status === 429 ? (retryMs(after, clock) ?? 0) : 0
     const delayMs = Math.max(waitMs ?? resetMs, afterMs, 1_000)
     if (delayMs > maxRetryAfterMs)
-      throw new NotSeen(`${refused.sent} was told to wait ${delayMs / 1_000} s`)
+      throw new NotSeen(`${refused.sent} had to wait ${delayMs / 1_000} s`)
     await clock.sleep(delayMs, bench.signal)
     const seen = await sendNow(bench, oneItem(bench), false)
     const sent = `${seen.sent} ${Math.ceil(delayMs / 1_000)} s after the refusal`

@@ -98,13 +98,13 @@ export const catalogue: readonly CatalogueEntry[] = [
     ['2.4-total-bond', 'economics has the current total bond, which an amount must reach', 3],
     [
       '2.4-max-authorization',
-      'economics has the maximum authorization, which the amount that was taken does not exceed',
+      'economics has the maximum authorization, which the accepted amount does not exceed',
     ],
     ['2.4-typed-data', 'typed_data is the complete EIP-712 payload of §2.8'],
     ['2.8-no-domain-version', 'the domain has no version'],
     ['2.2-outcome-prices', 'p1 is 0, p2 is 1e18, p3 is 0.5e18'],
     ['2.2-outcome-labels', 'outcomes give labels and availability'],
-    ['2.2-allowed-outcomes', 'each outcome that is said to be allowed is prepared', 2],
+    ['2.2-allowed-outcomes', 'each outcome listed as allowed can be prepared', 2],
     [
       '2.2-p3-permission',
       "p3 needs permission in the request's rules and support in the settlement contract",
@@ -278,7 +278,7 @@ export const catalogue: readonly CatalogueEntry[] = [
     ['2.7-batch-status-fields', 'a batch status has status, submission and failure'],
     [
       '2.6-batch-no-signature',
-      'signatures and executable data are never returned, in batches neither',
+      'signatures and executable data are never returned, in batches either',
     ],
     ['4.2.6-siblings', 'an unknown candidate does not fail other look-ups', 2],
     ['4.2.7-no-next-action', 'batch status omits next_action; failure has only code and detail'],
@@ -289,7 +289,7 @@ export const catalogue: readonly CatalogueEntry[] = [
     ],
     [
       '4.2.5-new',
-      'item 202: a new candidate was durably accepted, whatever became of a sibling',
+      'item 202: a new candidate was durably accepted, whatever happened to its siblings',
       3,
     ],
     ['4.2.5-conflict', 'an item in conflict with an active payload is 409'],
@@ -310,14 +310,14 @@ export const catalogue: readonly CatalogueEntry[] = [
     ['7-error-body', 'application errors have error.code and error.detail'],
   ]),
   ...entries('overrun', [
-    ['8-rate-limited', 'what exceeds the budget is answered 429, without per-item results', 200],
+    ['8-rate-limited', 'a call over the budget is answered 429, without per-item results', 200],
     [
       '8-whole-batch-refused',
       'a batch of more items than the budget has left is refused before admission',
     ],
-    ['7-retry-told', '429 tells the delay in Retry-After, or else in the detail'],
+    ['7-retry-told', '429 gives the delay in Retry-After, or else in the detail'],
     ['8-refused-call-charged', 'rate-limited attempts also charge the counters'],
-    ['8-window-reopens', 'after the delay that was told calls are served again'],
+    ['8-window-reopens', 'after that delay, calls are served again'],
   ]),
 ]
 
@@ -327,54 +327,54 @@ export const unseenRules = (
     [
       '§1',
       'no guarantee of execution in one chain transaction',
-      'a freedom of the service, nothing to break',
+      'left to the service: there is nothing to break',
     ],
     [
       '§2.2',
       'p3 needs support in the settlement contract',
-      'the pins tell the kind of the requester; the contract itself is on chain',
+      'the pins give the kind of the requester; the contract itself is on chain',
     ],
     [
       '§3 rule 1',
       'validation happens after the 202',
-      'an answer does not tell what was done before it',
+      'a response does not show what was done before it',
     ],
     [
       '§3 rule 3',
-      'after a round has advanced an old signature is no longer replayed',
-      'it takes a dispute on chain',
+      'after a round has advanced, an old signature is no longer replayed',
+      'requires a dispute on chain',
     ],
     [
       '§4.1 rule 1',
       'disabled wallets and disabled admission are answered 200 with eligible: false',
       'only the operator can disable them',
     ],
-    ['§4.1 rule 1', 'eligibility reserves no slot', 'slots are not shown'],
-    ['§4.1 rule 3', 'a candidate is accepted durably', 'it takes a crash of the gateway'],
-    ['§4.2 rule 1', 'items are processed with bounded concurrency', 'the bound is not shown'],
+    ['§4.1 rule 1', 'eligibility reserves no slot', 'slots are not visible'],
+    ['§4.1 rule 3', 'a candidate is accepted durably', 'requires a crash of the gateway'],
+    ['§4.2 rule 1', 'items are processed with bounded concurrency', 'the bound is not visible'],
     [
       '§5',
       'no API key, bearer token or header is needed',
-      'no check sends one, so that all of them look at it',
+      'no check sends one, so every check covers it',
     ],
-    ['§6', 'no outbound events or webhooks', 'nobody can be seen not to be called'],
+    ['§6', 'no outbound events or webhooks', 'the absence of calls cannot be observed'],
     [
       '§7',
       '502, 504: admission may already have committed',
-      'said of whatever stands before the gateway',
+      'applies to whatever is in front of the gateway',
     ],
     ['§7 rules 1-3', 'what a caller does after an uncertain outcome', 'duties of the caller'],
     [
       '§8 rule 1',
       'the operator can change the defaults',
-      'the checks take the budget as the answers tell it',
+      'the checks use the budget that the responses report',
     ],
     [
       '§8 rules 3, 5',
       'what preparation and splitting cost',
       'follows from 8-charged-by-item and 8-shared-budget',
     ],
-    ['§8 rule 6', 'clients behind one proxy share the budget', 'it takes a second client address'],
-    ['§8 rule 7', 'size limits but for the signature', 'not given'],
+    ['§8 rule 6', 'clients behind one proxy share the budget', 'requires a second client address'],
+    ['§8 rule 7', 'size limits but for the signature', 'the spec gives none'],
   ] as const
 ).map(([section, says, why]) => ({ section, says, why }))

@@ -60,7 +60,7 @@ export const contextRuns: Runs = {
     const { seen, all } = await itemsIn(bench)
     for (const missing of all.map(readContext).filter((one) => typeof one === 'string'))
       throw new Fault(
-        `sent ${seen.sent}; came a context in which ${missing} is missing or of another form`,
+        `sent ${seen.sent}; got a context in which ${missing} is missing or malformed`,
       )
     return 'all named'
   },
@@ -76,13 +76,13 @@ export const contextRuns: Runs = {
     }
     const asked = new Set<unknown>(bench.questions.map(({ questionId }) => questionId))
     const areOurs = all.every((data) => asked.has(at(data, 'question_id')))
-    expectThat(areOurs, seen, 'question_id is none that was asked for')
+    expectThat(areOurs, seen, 'question_id is not one of those requested')
     return 'as pinned'
   },
   async '2.7-as-on-chain'(bench) {
     const { seen } = await itemsIn(bench)
     const context = await bench.context()
-    if (bench.chain === undefined) throw new NotSeen('no node is given: add --rpc-url')
+    if (bench.chain === undefined) throw new NotSeen('no node was given: add --rpc-url')
     try {
       await confirmByChain(bench.chain, bench.trust, context)
     } catch (error) {
@@ -90,7 +90,7 @@ export const contextRuns: Runs = {
       if (error.code.startsWith('untrusted_')) throw new Fault(`sent ${seen.sent}; ${error.detail}`)
       throw new NotSeen(error.detail)
     }
-    return 'as the node tells it'
+    return 'as the node reports it'
   },
   async '2.7-allowed-prices'(bench) {
     const { seen, all, first } = await itemsIn(bench)
@@ -136,7 +136,7 @@ export const contextRuns: Runs = {
     const { question_id, slug = question_id } = await bench.context()
     const seen = given(await bench.probe.send(routes.batch('contexts', [slug])), 200)
     const actual = at(seen.json, 'results', 0, 'identifier')
-    expectThat(actual === slug, seen, 'the identifier that was asked for is not echoed')
+    expectThat(actual === slug, seen, 'the requested identifier is not echoed')
     return slug
   },
 }

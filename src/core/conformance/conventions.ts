@@ -61,8 +61,8 @@ async function notTaken(bench: Bench, identifier: string, wrong: string): Promis
     const seen = await probe.send(call)
     const status = seen.status === 200 ? at(seen.json, 'results', 0, 'status_code') : seen.status
     const isRefused = notServed.some((one) => one === status)
-    const expected = `an item of ${String(status)}, not ${notServed.join(' or ')}`
-    expectThat(isRefused, seen, `came ${came(seen)} with ${expected}`)
+    const expected = `an item of ${String(status)}, expected ${notServed.join(' or ')}`
+    expectThat(isRefused, seen, `got ${came(seen)} with ${expected}`)
   }
   return 'names nothing'
 }
@@ -110,7 +110,7 @@ export const conventionRuns: Runs = {
     return refusesAll(bench, [{ ...single, headers }], statuses)
   },
   async '1-json-body'(bench) {
-    const call = routes.batch('statuses', [], 'a body cut short')
+    const call = routes.batch('statuses', [], 'a truncated body')
     return refusesAll(bench, [{ ...call, body: '{"candidate_ids":[' }], malformed)
   },
   async '1-lowercase-address'(bench) {
@@ -157,7 +157,7 @@ export const conventionRuns: Runs = {
       const allowed = seen.headers.get('access-control-allow-origin')
       const how = allowed === '*' ? '*' : 'by name'
       const isOpen = allowed === '*' || allowed === origin
-      expectThat(!isOpen, seen, `an origin that nobody configured was allowed (${how})`)
+      expectThat(!isOpen, seen, `an origin that is not configured was allowed (${how})`)
     }
     return 'no such origin is allowed'
   },
@@ -177,7 +177,7 @@ export const conventionRuns: Runs = {
   },
   async '4.1.1-eligible-wallet'(bench) {
     const [wallet] = bench.wallets
-    if (wallet === undefined) throw new NotSeen('no key of an eligible wallet is given')
+    if (wallet === undefined) throw new NotSeen('no key of an eligible wallet was given')
     const seen = await eligibility(bench, wallet.address)
     expectStatus(seen, 200)
     const fault = `the wallet that was given as eligible is not (${wallet.address})`

@@ -30,7 +30,7 @@ export const executionRuns: Runs = {
     const seen = await executed(bench)
     const times = [/recei/, /valid/, /select/].map((name) => instantMs(memberOf(seen.json, name)))
     const known = times.filter((time) => time !== undefined)
-    expectThat(known.length === times.length, seen, 'an executed candidate lacks a time')
+    expectThat(known.length === times.length, seen, 'an executed candidate lacks a timestamp')
     const isSorted = known.every((time, index) => index === 0 || time >= (known[index - 1] ?? 0))
     expectThat(isSorted, seen, 'the times are not in order')
     return 'in order'
@@ -51,7 +51,7 @@ export const executionRuns: Runs = {
   async '6-event-index'(bench) {
     const seen = await executed(bench)
     const index = at(seen.json, 'submission', 'proposal_event_index')
-    expectThat(Number.isInteger(index), seen, 'proposal_event_index is no JSON number')
+    expectThat(Number.isInteger(index), seen, 'proposal_event_index is not a JSON number')
     return String(index)
   },
   async '2.7-batch-executed'(bench) {
@@ -70,9 +70,9 @@ export const executionRuns: Runs = {
     const seen = await bench.admissions.send(authorization)
     expectStatus(seen, 200)
     const isSame = at(seen.json, 'candidate_id') === at(first.json, 'candidate_id')
-    expectThat(isSame, seen, 'another candidate came')
+    expectThat(isSame, seen, 'got another candidate')
     const isThen = sameInstant(at(seen.json, 'received_at'), at(first.json, 'received_at'))
-    expectThat(isThen, seen, 'received_at is another one')
+    expectThat(isThen, seen, 'received_at differs')
     return '200, the same candidate'
   },
   async '4.1.3-request-state'(bench) {

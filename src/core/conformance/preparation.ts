@@ -70,7 +70,7 @@ export const preparationRuns: Runs = {
   async '4.1-signing-data'(bench) {
     const seen = await bench.signingData()
     if (bench.wallets.length === 0 && seen.status === 403)
-      throw new NotSeen('no eligible wallet is given, and this gateway asks for one')
+      throw new NotSeen('no eligible wallet was given, and this gateway requires one')
     return expectStatus(seen, 200)
   },
   async '2.4-fields'(bench) {
@@ -91,7 +91,7 @@ export const preparationRuns: Runs = {
       'typed_data.message': isStructure,
     })
     const { question_id } = await bench.context()
-    expectThat(at(seen.json, 'question_id') === question_id, seen, 'question_id is another one')
+    expectThat(at(seen.json, 'question_id') === question_id, seen, 'question_id differs')
     return 'all named'
   },
   async '2.4-request'(bench) {
@@ -111,7 +111,7 @@ export const preparationRuns: Runs = {
     const seen = await prepared(bench)
     const outcome = outcomeIn(await bench.signingBody())
     const actual = at(seen.json, 'proposal')
-    expectThat(at(actual, 'outcome') === outcome, seen, 'proposal.outcome is another one')
+    expectThat(at(actual, 'outcome') === outcome, seen, 'proposal.outcome differs')
     const isPrice = integer(at(actual, 'price')) === priceOf[outcome]
     expectThat(isPrice, seen, `proposal gives ${outcome} another price`)
     return outcome
@@ -134,7 +134,7 @@ export const preparationRuns: Runs = {
       actual[`${name} of typed_data`] = at(message, 'witness', name)
     // What is missing is another rule's.
     for (const [name, value] of Object.entries(actual))
-      expectThat(value === undefined || isUint(value), seen, `${name} is no decimal string`)
+      expectThat(value === undefined || isUint(value), seen, `${name} is not a decimal string`)
     return 'decimal strings'
   },
   async '2.4-chain-id-text'(bench) {
@@ -148,7 +148,7 @@ export const preparationRuns: Runs = {
     const seen = await prepared(bench)
     const actual = at(seen.json, 'token', 'decimals')
     const isDecimals = Number.isInteger(actual) && Number(actual) >= 0 && Number(actual) < 256
-    expectThat(isDecimals, seen, 'token.decimals is no JSON number that a token can have')
+    expectThat(isDecimals, seen, 'token.decimals is not a JSON number that a token can have')
     return 'a number'
   },
   async '2.4-token'(bench) {
@@ -192,10 +192,10 @@ export const preparationRuns: Runs = {
       return { one, isBelow: at(one.json, 'error', 'code') === belowBond }
     }
     const exact = await judged(required_bond)
-    expectThat(!exact.isBelow, exact.one, `came ${belowBond} for the bond that was told`)
+    expectThat(!exact.isBelow, exact.one, `got ${belowBond} for the reported bond`)
     if (BigInt(required_bond) < 2n || !(await judged('1')).isBelow) return required_bond
     const less = await judged(String(BigInt(required_bond) - 1n))
-    const lower = `came ${came(less.one)}, not ${belowBond}: the bond is lower than was told`
+    const lower = `got ${came(less.one)}, expected ${belowBond}: the bond is lower than reported`
     expectThat(less.isBelow, less.one, lower)
     return required_bond
   },
@@ -205,7 +205,7 @@ export const preparationRuns: Runs = {
     const actual = integer(memberOf(at(seen.json, 'economics'), /auth/))
     expectThat(actual !== undefined, seen, 'economics has no maximum authorization')
     const isEnough = BigInt(actual ?? 0) >= BigInt(String(amount))
-    expectThat(isEnough, seen, 'the maximum authorization is below the amount that was taken')
+    expectThat(isEnough, seen, 'the maximum authorization is below the accepted amount')
     if (actual !== amount)
       bench.onNote?.(
         'the maximum authorization is not permit.amount, as our own gateway has it; §2.4 leaves that open',
@@ -240,7 +240,7 @@ export const preparationRuns: Runs = {
     expectThat(areTypes, seen, 'typed_data.types are not those of §2.8')
     // How integers are written is another rule's.
     const isMessage = asText(at(actual, 'message')) === asText(ours.message)
-    expectThat(isMessage, seen, 'typed_data.message is not what the context of the question makes')
+    expectThat(isMessage, seen, 'typed_data.message does not match the context of the question')
     return toHex(witnessRound(contracts, requestOf(context), token).digest(terms))
   },
   async '2.8-no-domain-version'(bench) {

@@ -151,7 +151,7 @@ export function createProbe(parts: ProbeParts): Probe {
       noticed.signature ??= sent
     // Gateway bodies are not the application's own refusals (§7 rule 1).
     if (status >= 400 && seen.json !== undefined && !hasErrorBody(seen))
-      noticed.badError ??= `sent ${sent}; came ${came(seen)}`
+      noticed.badError ??= `sent ${sent}; got ${came(seen)}`
     return seen
   }
 
@@ -221,7 +221,7 @@ export function createProbe(parts: ProbeParts): Probe {
       throw new UnavailableError(
         'gateway_unreachable',
         error.message,
-        'check the URL and the gateway, then run the checks again',
+        'check the URL and the gateway, then rerun the checks',
       )
     }
   }

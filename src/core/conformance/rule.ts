@@ -74,7 +74,7 @@ const ownRefusals = [400, 403, 409, 422]
 export function expectStatus(seen: Seen, ...statuses: readonly number[]): string {
   const isRefusal = ownRefusals.includes(seen.status)
   if (statuses.includes(seen.status) && (seen.json !== undefined || !isRefusal)) return came(seen)
-  throw new Fault(`sent ${seen.sent}; came ${came(seen)}, not ${statuses.join(' or ')}`)
+  throw new Fault(`sent ${seen.sent}; got ${came(seen)}, expected ${statuses.join(' or ')}`)
 }
 
 /** Throws Fault with what was sent, unless it holds. */

@@ -33,7 +33,7 @@ const runs: Runs = {
 /** In the order of the catalogue. */
 export const rules: readonly Rule[] = catalogue.map((entry) => {
   const run = runs[entry.id]
-  if (run === undefined) throw new Error(`no check looks at ${entry.id}`)
+  if (run === undefined) throw new Error(`no check covers ${entry.id}`)
   return { ...entry, run }
 })
 
@@ -78,9 +78,9 @@ export interface CheckResult {
 }
 
 const needs: Readonly<Record<Exclude<Tier, 'read'>, string>> = {
-  admit: 'it signs and submits: leave out --read-only',
+  admit: 'it signs and submits: omit --read-only',
   execute: 'its candidate executes on chain: add --allow-execution',
-  overrun: 'it overruns the budget: add --overrun-budget',
+  overrun: 'it exceeds the rate limit: add --overrun-budget',
 }
 
 /**
@@ -141,7 +141,7 @@ async function requireGateway({ probe, stranger }: Bench): Promise<void> {
   }
   throw new UnavailableError(
     'gateway_unreachable',
-    `the gateway gave no application answer: ${why}`,
-    'check the URL and the gateway, then run the checks again',
+    `the gateway gave no application response: ${why}`,
+    'check the URL and the gateway, then rerun the checks',
   )
 }

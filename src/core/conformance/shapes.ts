@@ -85,12 +85,12 @@ export const statusMembers: Members = {
   failure: isNullable,
 }
 
-/** Fault naming the first member that is missing or of another form. */
+/** Fault naming the first member that is missing or malformed. */
 export function expectMembers(seen: Seen, members: Members, json: unknown = seen.json): void {
   for (const [path, holds] of Object.entries(members)) {
     const value = at(json, ...path.split('.'))
-    const fault = value === undefined ? 'missing' : 'of another form'
-    expectThat(holds(value), seen, `came ${seen.status}, in which ${path} is ${fault}`)
+    const fault = value === undefined ? 'missing' : 'malformed'
+    expectThat(holds(value), seen, `got ${seen.status}, in which ${path} is ${fault}`)
   }
 }
 
@@ -102,7 +102,7 @@ export function expectVersion(seen: Seen): string {
     isObject(actual) &&
     Object.keys(actual).length === own.length &&
     own.every(([name, value]) => actual[name] === value)
-  expectThat(isExact, seen, `came ${seen.status}, in which version is missing or another one`)
+  expectThat(isExact, seen, `got ${seen.status}, in which version is missing or different`)
   return 'version'
 }
 

@@ -40,7 +40,7 @@ export const signingDataRuns: Runs = {
     expectThat(areNamed, seen, 'an outcome has no label')
     const isPartial = actual.length < outcomeKeys.length
     const isTold = isPartial || actual.every((one) => one.isAllowed !== undefined)
-    expectThat(isTold, seen, 'outcomes say nothing of availability')
+    expectThat(isTold, seen, 'outcomes do not give availability')
     const { price } = await bench.context()
     for (const { key, isAllowed: allowed = true } of actual) {
       const isSame = allowed === price.allowed_values.includes(priceOf[key])
@@ -69,7 +69,7 @@ export const signingDataRuns: Runs = {
     const body = { ...(await bench.proposal()), outcome }
     const seen = given(await bench.probe.send(routes.prepare(context.question_id, body)), 200)
     const half = outcomesIn(seen.json).find(({ key }) => key === 'p3')
-    const fault = "p3 is said to be allowed, which the request's text does not permit"
+    const fault = "p3 is listed as allowed, but the request's text does not permit it"
     expectThat(half?.isAllowed !== true, seen, fault)
     return 'not allowed, as the text says'
   },

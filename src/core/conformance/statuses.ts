@@ -44,9 +44,9 @@ async function batchedStatus(bench: Bench): Promise<{ seen: Seen; candidate: unk
   const seen = given(await bench.probe.send(routes.batch('statuses', [id])), 200)
   const [result] = listAt(seen.json, 'results')
   const code = at(result, 'status_code')
-  expectThat(code === 200, seen, `the item came ${String(code)}, not 200`)
+  expectThat(code === 200, seen, `got item ${String(code)}, expected 200`)
   const isNamed = at(result, 'candidate_id') === id
-  expectThat(isNamed, seen, 'candidate_id is missing or another one')
+  expectThat(isNamed, seen, 'candidate_id is missing or different')
   return { seen, candidate: at(result, 'candidate') }
 }
 
@@ -70,19 +70,19 @@ export const statusRuns: Runs = {
     expectThat(names(seen.json, id), seen, 'the status does not name the candidate')
     const question = at(seen.json, 'question_id')
     const isSame = question === undefined || question === questionId
-    expectThat(isSame, seen, 'question_id is another one')
+    expectThat(isSame, seen, 'question_id differs')
     const isOutcome = at(seen.json, 'outcome') === outcomeOf(price)
-    expectThat(isOutcome, seen, 'outcome is missing, or not the one that was signed')
+    expectThat(isOutcome, seen, 'outcome is missing, or not the signed one')
     const isPrice = at(seen.json, 'price') === price
-    expectThat(isPrice, seen, 'price is missing, or not the decimal string that was signed')
+    expectThat(isPrice, seen, 'price is missing, or not the signed decimal string')
     const [name, received] = member(seen.json, /recei/) ?? []
-    expectThat(isInstant(received), seen, 'the time of receipt is missing or no time')
+    expectThat(isInstant(received), seen, 'the time of receipt is missing or invalid')
     const isThen = sameInstant(received, at(first.json, 'received_at'))
     expectThat(isThen, seen, `${name} is not received_at of the acknowledgement`)
     for (const field of ['validated_at', 'selected_at']) {
       if (at(seen.json, field) === undefined)
         bench.onNote?.(
-          `${field} is not told before it is reached, or has another name; §2.6 leaves that open`,
+          `${field} is absent until it is reached, or has another name; §2.6 leaves that open`,
         )
     }
     return 'all named'
@@ -98,7 +98,7 @@ export const statusRuns: Runs = {
   async '4.1.4-mismatched-pair'(bench) {
     const { id, questionId } = await admitted(bench)
     const other = (await bench.open()).find(({ question_id }) => question_id !== questionId)
-    if (other === undefined) throw new NotSeen('another question would be needed: add --question')
+    if (other === undefined) throw new NotSeen('another question is required: add --question')
     const seen = await bench.admissions.status(other.question_id, id)
     return expectStatus(wrongly(seen, "another question's candidate"), 404)
   },

@@ -54,7 +54,7 @@ const refuses =
   ): Run =>
   async (bench) => {
     if (!(await bench.open()).some(fits))
-      throw new NotSeen(`no question is given for which this would be wrong: ${wrong}`)
+      throw new NotSeen(`no given question makes this wrong: ${wrong}`)
     const seen = refusalOf(await bench.admissions.sendWrong(terms(bench), fits))
     return expectStatus(wrongly(seen, wrong), ...malformed)
   }
@@ -74,8 +74,8 @@ async function tooLittle(bench: Bench, form: Form): Promise<Seen> {
   const { journalId, ...sent } = await bench.admissions.sendWrong(terms, isBonded)
   const seen = wrongly(refusalOf(sent), 'an amount of one raw unit, which is below the bond')
   const isAdmitted = seen.status >= 200 && seen.status < 300
-  const cancel = `it was admitted and may execute; cancel it with \`proposer revoke ${journalId}\``
-  expectThat(!isAdmitted, seen, `came ${came(seen)}: ${cancel}`)
+  const cancel = `it was admitted and may execute; revoke it with \`proposer revoke ${journalId}\``
+  expectThat(!isAdmitted, seen, `got ${came(seen)}: ${cancel}`)
   return seen
 }
 
@@ -88,7 +88,7 @@ const bondCodeIn =
   (form: Form): Run =>
   async (bench) => {
     const seen = given(await tooLittle(bench, form), ...malformed)
-    expectThat(at(seen.json, 'error', 'code') === bondCode, seen, `came ${came(seen)}`)
+    expectThat(at(seen.json, 'error', 'code') === bondCode, seen, `got ${came(seen)}`)
     return came(seen)
   }
 
@@ -167,10 +167,10 @@ export const submissionRuns: Runs = {
     const now = (await admissions.status(pair.context.question_id, id)).json
     if (hasEnded(now))
       throw new NotSeen(
-        'the first payload failed before its rival came; --allow-execution makes one that does not',
+        'the first payload failed before its rival was sent; use --allow-execution for one that does not fail',
       )
     const sent = `sent ${second.sent} with another signed price and nonce`
-    throw new Fault(`${sent}; came ${came(second)}, not 409, while the first is active`)
+    throw new Fault(`${sent}; got ${came(second)}, expected 409 while the first is active`)
   },
   '4.1.3-new': async (bench) => expectStatus((await bench.admissions.first()).seen, 202),
   async '2.5-acknowledgement'(bench) {
@@ -181,7 +181,7 @@ export const submissionRuns: Runs = {
   },
   async '2.5-status-url'(bench) {
     const first = await admitted(bench)
-    const fault = 'status_url is no relative path to the status of the candidate'
+    const fault = 'status_url is not a relative path to the status of the candidate'
     expectThat(isStatusUrl(at(first.seen.json, 'status_url'), first), first.seen, fault)
     return 'a path'
   },
@@ -190,9 +190,9 @@ export const submissionRuns: Runs = {
     const { authorization, id, seen: first } = await admitted(bench)
     const seen = wrongly(await bench.admissions.send(authorization), 'the very same bytes again')
     expectStatus(seen, 200)
-    expectThat(at(seen.json, 'candidate_id') === id, seen, 'another candidate came')
+    expectThat(at(seen.json, 'candidate_id') === id, seen, 'got another candidate')
     const isThen = sameInstant(at(seen.json, 'received_at'), at(first.json, 'received_at'))
-    expectThat(isThen, seen, 'received_at is not that of the first answer')
+    expectThat(isThen, seen, 'received_at differs from the first response')
     return '200, the same candidate'
   },
   async '4.1.3-witness-rebuilt'(bench) {

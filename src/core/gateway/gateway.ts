@@ -196,7 +196,7 @@ const readinessOf = (
   isDraining: boolean,
 ): readonly string[] => [
   ...(isDraining ? ['the gateway is shutting down'] : []),
-  ...(ledger.failed ? ['the store takes no writes any more'] : []),
+  ...(ledger.failed ? ['the store no longer accepts writes'] : []),
   ...(ledger.isFull ? ['the disk of the store is full'] : []),
   // Whoever asks may read it: the server's address is for the operator (`serve --check`).
   ...(ledger.down === undefined ? [] : ['the database of the store cannot be reached']),
@@ -208,7 +208,7 @@ const readinessOf = (
 /** Why no new call is taken now. */
 function shedding({ overloaded }: GatewayParts, isDraining: boolean): Refusal | undefined {
   if (isDraining) return refuse('server_busy', 'the gateway is shutting down')
-  const late = 'the gateway is behind with its work and this call has waited too long'
+  const late = 'the gateway is overloaded and this call has waited too long'
   return overloaded?.() ? refuse('server_busy', late) : undefined
 }
 

@@ -67,7 +67,7 @@ const valueCodes: Readonly<Record<string, ValueCode>> = {
  */
 export function singleFault(issues: readonly Issue[], input: unknown): ShapeFault {
   if (isOtherVersion(input)) {
-    const detail = `version names another contract; this gateway speaks ${JSON.stringify(version)}: send exactly that, signed accordingly`
+    const detail = `version is not supported; send and sign exactly ${JSON.stringify(version)}`
     return { code: 'unsupported_version', detail }
   }
   const codes = issues.map((issue) =>
@@ -133,7 +133,7 @@ function sentenceOf(issue: Issue, input: unknown): string {
   if (path === '') return 'the body must be a JSON object; send the documented fields'
   if (value === undefined) return `${path} is missing; add it as ${expectationOf(issue)}`
   if (Array.isArray(value) && issue.code === 'too_big')
-    return `${path} has ${value.length} entries, at most ${limits.batchItems} are allowed; split the call`
+    return `${path} has ${value.length} entries; at most ${limits.batchItems} are allowed: split the call`
   return mustBe(issue)
 }
 

@@ -77,7 +77,7 @@ function scan(text: string, escaped: boolean): number | string {
     const code = text.charCodeAt(at)
     if (code === quote) {
       at = endOfString(text, at, escaped)
-      if (at < 0) return 'a string has no end; send the whole body'
+      if (at < 0) return 'a string is not terminated; send the complete body'
     } else if (code === 0x7b || code === 0x5b) {
       depth += 1
       if (depth > jsonLimits.depth)

@@ -144,50 +144,50 @@ const failed: responses.CandidateStatus = {
 
 /** One refusal of each code, in the words of a person who has just made that mistake. */
 const details: Record<WireCode, string> = {
-  bad_request: 'exactly one Host header is needed, 2 were sent',
+  bad_request: 'exactly one Host header is required; 2 were sent',
   invalid_json: 'the body is not JSON: unexpected end at byte 17',
   invalid_identifier: 'address in the path must be a lowercase address, 0x and 40 hex digits',
   unsupported_media_type: 'the body must be JSON in UTF-8; send Content-Type: application/json',
   unsupported_encoding:
-    'compressed bodies are not read; send the JSON as it is, without Content-Encoding',
-  proposer_not_eligible: 'this wallet is not on the allowlist; ask the operator',
+    'compressed bodies are not supported; send plain JSON without Content-Encoding',
+  proposer_not_eligible: 'this wallet is not on the allowlist; ask the operator to add it',
   signature_not_authorized:
     'the signature does not authorize these terms for this wallet; sign the current typed data',
   question_not_found: 'no question has this id or slug; check it',
-  candidate_not_found: 'this gateway holds no such candidate; check the id',
+  candidate_not_found: 'candidate not found; check the id',
   route_not_found:
-    'there is no such route; paths are exact, without trailing slash, query or percent-encoding (see /openapi.json)',
-  method_not_allowed: 'this route takes GET only',
-  request_timeout: 'the call did not arrive whole in time; send it again',
+    'route not found; paths are exact, without trailing slash, query or percent-encoding (see /openapi.json)',
+  method_not_allowed: 'this route accepts GET only',
+  request_timeout: 'the request did not arrive completely in time; send it again',
   candidate_conflict: `another payload is active in this round as candidate ${candidateId}; poll that one`,
   request_not_open: 'the request of this question is already proposed; wait for a new round',
   round_advanced: 'this payload belongs to an earlier round; poll its candidate id',
   permit_nonce_used: 'permit.nonce 78 is spent; sign again with another nonce',
   payload_too_large:
-    'the body is larger than the 32768 bytes of this route; send less, in smaller batches',
+    'the body is larger than the 32768 bytes that this route accepts; send smaller batches',
   ancillary_data_not_allowed:
-    'ancillary data is not taken in admission, the gateway reads it from the chain; remove every ancillary field',
-  expectation_failed: 'the only Expect that is met is 100-continue; send the call without it',
-  unsupported_version: `version names another contract; this gateway speaks ${JSON.stringify(version)}: send exactly that, signed accordingly`,
+    'ancillary data is not accepted at admission: the gateway reads it from the chain; remove every ancillary field',
+  expectation_failed: 'the only supported Expect is 100-continue; send the request without it',
+  unsupported_version: `version is not supported; send and sign exactly ${JSON.stringify(version)}`,
   invalid_amount:
     'permit.amount must be an unsigned 256-bit integer as a decimal string without leading zeros; correct it and send again',
   invalid_signature_format:
     'signature must be lowercase even-length hex of 1 to 8192 bytes, with 0x; correct it and send again',
   schema_violation:
     'proposer is missing; add it as a nonzero lowercase 20-byte address, 0x and 40 hex digits',
-  outcome_not_allowed: 'this question takes p1 and p2 only',
-  price_not_allowed: 'this question takes the prices 0 and 1000000000000000000 only',
+  outcome_not_allowed: 'this question accepts p1 and p2 only',
+  price_not_allowed: 'this question accepts the prices 0 and 1000000000000000000 only',
   permit_amount_below_required_bond:
-    'permit.amount is 1, the current total bond is 750000000; sign again with an amount of at least 750000000',
+    'permit.amount is 1; the current total bond is 750000000; sign again with an amount of at least 750000000',
   permit_deadline_too_soon:
-    'permit.deadline is 1, it must be 1795153980 or later (five minutes beyond admission); sign again with a later deadline',
-  rate_limited: 'the budget of 120 items per window is spent; retry in 17 seconds',
-  headers_too_large: '80 headers were sent, at most 64 are taken',
+    'permit.deadline is 1; it must be 1795153980 or later (five minutes after admission); sign again with a later deadline',
+  rate_limited: 'rate limit reached: 120 items per window; retry in 17 seconds',
+  headers_too_large: '80 headers were sent; at most 64 are accepted',
   internal_error:
-    'the gateway failed and the outcome of this call is not known; a submission is settled by replaying exactly the same payload',
-  admission_disabled: 'admission is switched off',
+    'the gateway failed and the outcome of this call is unknown; to settle a submission, replay exactly the same payload',
+  admission_disabled: 'admission is disabled',
   state_unavailable: "the chain's state is not known: the head is older than 30 seconds",
-  store_unavailable: 'the store takes no writes now',
+  store_unavailable: 'the store does not accept writes now',
   server_busy: 'the gateway is shutting down',
 }
 

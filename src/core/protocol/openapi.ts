@@ -25,8 +25,8 @@ interface Operation {
 /** Generators make a class of each: the names are what a reader of such a client sees. */
 const tags = {
   Proposals: 'One proposal at a time (v1)',
-  Batch: 'Up to a hundred at once; every item has a status_code of its own',
-  Gateway: 'The gateway itself; free of charge',
+  Batch: 'Up to 100 items per call; each item has its own status_code',
+  Gateway: 'Health, readiness and this document; never rate-limited',
 } as const
 
 /** What the connection refuses on any route. */
@@ -62,21 +62,21 @@ const operations: readonly Operation[] = [
   {
     route: 'get /v1/proposals/eligibility/{address}',
     id: 'eligibility',
-    summary: 'Whether a wallet may propose now',
+    summary: 'Check whether a wallet may propose now',
     tag: 'Proposals',
-    answers: { 200: [answer.Eligibility, 'The answer for this wallet'] },
+    answers: { 200: [answer.Eligibility, 'Eligibility of this wallet'] },
     // Of a path that is too long.
     codes: ['invalid_identifier', 'route_not_found'],
   },
   {
     route: 'post /v1/proposals/{identifier}/signing-data',
     id: 'signingData',
-    summary: 'Complete typed data for one proposal; keeps no state',
+    summary: 'Prepare the typed data of one proposal',
     description:
-      'Checks outcome, amount, deadline and that the request is open, not eligibility. Sign what you have built and checked yourself.',
+      'Stateless. Checks the outcome, the amount, the deadline and that the request is open; does not check eligibility. Build or check the typed data yourself before you sign.',
     tag: 'Proposals',
     request: schema.SigningDataRequest,
-    answers: { 200: [answer.SigningData, 'What to sign, and what it says'] },
+    answers: { 200: [answer.SigningData, 'Typed data to sign, and the values in it'] },
     codes: [
       'invalid_identifier',
       'question_not_found',
@@ -88,17 +88,20 @@ const operations: readonly Operation[] = [
   {
     route: 'post /v1/proposals/{identifier}',
     id: 'submit',
-    summary: 'Submits a signed proposal',
+    summary: 'Submit a signed proposal',
     description:
-      'Settle a lost answer, a 408 or a 500 by sending exactly the same bytes again: the same payload is the same candidate. Never sign again because of a timeout.',
+      'After a lost response, a 408 or a 500, send exactly the same bytes again: the same payload is the same candidate. Never sign again because of a timeout.',
     tag: 'Proposals',
     request: schema.SignedProposal,
     answers: {
       202: [
         answer.Acknowledgement,
-        'Admitted: durable and queued; `executed` is what means on chain',
+        'Admitted: durable and queued. Only status `executed` means that it is on chain.',
       ],
-      200: [answer.Acknowledgement, 'An exact replay in the current round: the same candidate'],
+      200: [
+        answer.Acknowledgement,
+        'An exact replay in the current round: returns the existing candidate',
+      ],
     },
     codes: [
       'invalid_identifier',
@@ -120,15 +123,17 @@ const operations: readonly Operation[] = [
   {
     route: 'get /v1/proposals/{identifier}/status/{candidate_id}',
     id: 'status',
-    summary: 'Where a candidate stands',
+    summary: 'Get the status of a candidate',
     tag: 'Proposals',
-    answers: { 200: [answer.CandidateStatus, 'The candidate; times that have not come are null'] },
+    answers: {
+      200: [answer.CandidateStatus, 'The candidate; times of stages not yet reached are null'],
+    },
     codes: ['invalid_identifier', 'question_not_found', 'candidate_not_found', 'state_unavailable'],
   },
   {
     route: 'post /propose/batch/signing-data',
     id: 'batchSigningData',
-    summary: 'Signing context of 1 to 100 questions',
+    summary: 'Get the signing context of 1 to 100 questions',
     tag: 'Batch',
     request: schema.BatchSigningDataRequest,
     answers: {
@@ -141,9 +146,9 @@ const operations: readonly Operation[] = [
   {
     route: 'post /propose/batch',
     id: 'batchSubmit',
-    summary: 'Submits 1 to 100 signed proposals, each on its own',
+    summary: 'Submit 1 to 100 signed proposals',
     description:
-      'A fault of shape in any item refuses the whole call. Otherwise every item stands alone: read its status_code.',
+      'If any item is malformed, the whole call is rejected. Otherwise each item is handled independently: read its status_code.',
     tag: 'Batch',
     request: schema.BatchSubmitRequest,
     answers: {
@@ -154,7 +159,7 @@ const operations: readonly Operation[] = [
   {
     route: 'post /propose/batch/status',
     id: 'batchStatus',
-    summary: 'Where 1 to 100 candidates stand',
+    summary: 'Get the status of 1 to 100 candidates',
     tag: 'Batch',
     request: schema.BatchStatusRequest,
     answers: {
@@ -164,21 +169,21 @@ const operations: readonly Operation[] = [
   {
     route: 'get /healthz',
     id: 'health',
-    summary: 'Whether the process answers',
+    summary: 'Check that the process is up',
     tag: 'Gateway',
-    answers: { 200: [Health, 'It does'] },
+    answers: { 200: [Health, 'The process is up'] },
   },
   {
     route: 'get /readyz',
     id: 'readiness',
-    summary: 'Whether store, chain and executor are ready',
+    summary: 'Check that store, chain and executor are ready',
     tag: 'Gateway',
-    answers: { 200: [Ready, 'Everything is'], 503: [Ready, 'What is missing'] },
+    answers: { 200: [Ready, 'Ready'], 503: [Ready, 'Not ready, with the reasons'] },
   },
   {
     route: 'get /openapi.json',
     id: 'openapi',
-    summary: 'This document',
+    summary: 'Get this OpenAPI document',
     tag: 'Gateway',
     answers: { 200: [z.looseObject({}), 'OpenAPI 3.1'] },
   },
@@ -221,20 +226,20 @@ const content = (type: z.ZodMiniType, examples: object) => ({
 })
 
 const parameters: Readonly<Record<string, readonly [z.ZodMiniType, string]>> = {
-  address: [schema.Address, 'The wallet'],
+  address: [schema.Address, 'Wallet address'],
   identifier: [schema.Identifier, 'Question id or slug'],
-  candidate_id: [schema.Uuid, 'The id that the acknowledgement gave'],
+  candidate_id: [schema.Uuid, 'Candidate id from the acknowledgement'],
 }
 
 const integer = { type: 'integer', minimum: 0 }
 const budgetHeaders = {
-  'RateLimit-Limit': 'Items per window, of the tighter window',
-  'RateLimit-Remaining': 'Items left in it',
-  'RateLimit-Reset': 'Seconds until it ends',
+  'RateLimit-Limit': 'Items per window, for the tighter of the two windows',
+  'RateLimit-Remaining': 'Items left in that window',
+  'RateLimit-Reset': 'Seconds until that window ends',
 }
 const retryAfter = {
   'Retry-After': {
-    description: 'Seconds to wait',
+    description: 'Seconds to wait before a retry',
     required: true,
     schema: { type: 'integer', minimum: 1 },
   },
@@ -247,7 +252,7 @@ function headersOf(isFree: boolean, status: number): object {
     name,
     unbudgeted.has(status)
       ? {
-          description: `${description}; absent where the connection itself was refused`,
+          description: `${description}; absent if the connection itself was rejected`,
           schema: integer,
           required: false,
         }
@@ -333,10 +338,10 @@ export function openApiDocument(): {
       title: 'Proposer service',
       version: version.api,
       description:
-        'Submission of signed proposals to oracle questions, single (v1) and in batches. Paths are exact; nothing is decoded.',
+        'Submit signed proposals for oracle questions, one at a time (v1) or in batches. Paths are exact: no trailing slash, no percent-encoding.',
       license: { name: 'MIT', identifier: 'MIT' },
     },
-    servers: [{ url: '/', description: 'Where this document came from' }],
+    servers: [{ url: '/', description: 'The gateway that served this document' }],
     // Nobody logs in: a signature authorizes its own proposal, and the allowlist knows wallets.
     security: [],
     tags: Object.entries(tags).map(([name, description]) => ({ name, description })),

@@ -20,14 +20,14 @@ export function permitFault(
   if (BigInt(permit.amount) < bondRaw) {
     return {
       code: 'permit_amount_below_required_bond',
-      detail: `permit.amount is ${permit.amount}, the current total bond is ${bondRaw}; sign again with an amount of at least ${bondRaw}`,
+      detail: `permit.amount is ${permit.amount}; the current total bond is ${bondRaw}; sign again with an amount of at least ${bondRaw}`,
     }
   }
   const earliest = nowSeconds + minimumDeadlineSeconds
   if (BigInt(permit.deadline) < earliest) {
     return {
       code: 'permit_deadline_too_soon',
-      detail: `permit.deadline is ${permit.deadline}, it must be ${earliest} or later (five minutes beyond admission); sign again with a later deadline`,
+      detail: `permit.deadline is ${permit.deadline}; it must be ${earliest} or later (five minutes after admission); sign again with a later deadline`,
     }
   }
   return undefined

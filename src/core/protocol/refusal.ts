@@ -41,7 +41,7 @@ export function refuse(
   return {
     status,
     code,
-    detail: `${withoutNodeWords(detail)}; nothing was committed, retry in ${seconds} seconds`,
+    detail: `${withoutNodeWords(detail)}; nothing was committed; retry in ${seconds} seconds`,
     retryAfterSeconds: seconds,
     ...rest,
   }

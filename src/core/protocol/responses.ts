@@ -123,7 +123,7 @@ export type CandidateStatus = z.infer<typeof CandidateStatus>
 
 const StatusCode = named('StatusCode', z.int().check(z.minimum(100), z.maximum(599)), {
   description:
-    'What the single route would have answered; only 2xx items carry a result, all others an error',
+    'Status that the single route would have returned; 2xx items carry a result, all others an error',
 })
 const status_code = StatusCode
 const error = z.optional(WireError)
@@ -160,7 +160,7 @@ const BatchSubmitResult = named(
 const BatchSummary = named(
   'BatchSummary',
   z.object({ accepted: natural(), replayed: natural(), rejected: natural() }),
-  { description: 'How many items were answered with 202, with 200 and with anything else' },
+  { description: 'Number of items with status 202, with 200 and with any other' },
 )
 export const BatchSubmitAnswer = named(
   'BatchSubmitAnswer',

@@ -76,7 +76,7 @@ export const Instant = described(
 export const ClientRef = described(
   'ClientRef',
   // JSON Schema counts characters and cannot count bytes: the description does.
-  'Caller correlation string, no control characters; at most 256 bytes of UTF-8, which is 256 characters only in ASCII',
+  'Correlation string of the caller, without control characters; at most 256 bytes of UTF-8, so 256 characters only in ASCII',
   matching(patterns.clientRef).check(fitting('too_long', fitsClientRef)),
   { maxLength: limits.clientRefBytes },
 )
@@ -94,7 +94,7 @@ export type OutcomeKey = z.infer<typeof OutcomeKey>
 export const WireError = named('WireError', z.object({ code: z.string(), detail: z.string() }))
 export type WireError = z.infer<typeof WireError>
 const FieldFault = named('FieldFault', z.object({ path: z.string(), code: z.string() }), {
-  description: 'Where a fault lies, and which',
+  description: 'Path and kind of a fault',
 })
 export const ErrorBody = named(
   'ErrorBody',
@@ -130,7 +130,7 @@ export const TypedData = named(
       }),
     }),
   }),
-  { description: 'EIP-712 payload; integers are decimal strings, domain.chainId too' },
+  { description: 'EIP-712 payload; integers, including domain.chainId, are decimal strings' },
 )
 export type TypedData = z.infer<typeof TypedData>
 
@@ -195,7 +195,7 @@ export type SignedProposal = z.infer<typeof SignedProposal>
 export const BatchPermit = named(
   'BatchPermit',
   z.strictObject({ amount: Uint256, nonce: Uint256, deadline: natural() }),
-  { description: 'deadline is a JSON integer here' },
+  { description: 'Here the deadline is a JSON integer' },
 )
 export const BatchItem = named(
   'BatchItem',

@@ -76,7 +76,7 @@ export function outOfSpace(folder: string): StorageError {
 
 /** Definitely not committed: more than the queue holds is waiting already (R17). */
 export const busy = (folder: string): StorageError =>
-  new StorageError('server_busy', `too much is waiting for the disk of ${folder}`, {
+  new StorageError('server_busy', `too many writes are waiting for the disk of ${folder}`, {
     httpStatus: 503,
     retryAfterMs: 1_000,
     retryable: true,

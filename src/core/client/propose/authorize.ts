@@ -277,7 +277,7 @@ async function signNow(
   await journal.append(reserving)
   const recover = await parts.recovery?.()
   const [signing] = await signDrafts({ ports, journal, chain, recover }, [draft], signer, 'single')
-  if (signing === undefined) throw new Error('a draft was left unsigned')
+  if (signing === undefined) throw new Error('a draft was not signed')
   if (signing instanceof ProposerError) throw signing
   return signing
 }

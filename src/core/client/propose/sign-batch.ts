@@ -128,7 +128,7 @@ async function signSome(
     if (one instanceof ProposerError || 'attempts' in one) return one
     if ('signed' in one) return newAuthorization(one.signed)
     const signing: Signing | undefined = next.next().value
-    if (signing === undefined) throw new Error('a draft was left unsigned')
+    if (signing === undefined) throw new Error('a draft was not signed')
     return signing
   })
 }

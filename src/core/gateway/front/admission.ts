@@ -100,7 +100,7 @@ export function notOpen({ round }: Question): Refusal {
     'request_not_open',
     round.paused
       ? `${about} is paused at its requester; wait until it is unpaused`
-      : `${about} is ${round.state}, it takes proposals only while requested; wait for a new round`,
+      : `${about} is ${round.state}; proposals are accepted only while it is requested; wait for a new round`,
   )
 }
 
@@ -132,8 +132,8 @@ export function priceFault(
 
 const allowedText = (names: readonly string[]) =>
   names.length === 0
-    ? 'it allows no outcome, so name another question'
-    : `allowed are ${names.join(', ')}`
+    ? 'it allows no outcome; choose another question'
+    : `allowed: ${names.join(', ')}`
 
 /** The refusal of a permit's amount or deadline, or `undefined` (§8, contract §2). */
 export function permitRefusal(
@@ -158,7 +158,7 @@ async function judge(
 ): Promise<JudgedItem> {
   const { ledger, view, contracts, hash } = parts
   if (ledger.failed)
-    return refused(refuse('store_unavailable', 'the store takes no writes any more'))
+    return refused(refuse('store_unavailable', 'the store no longer accepts writes'))
   const question = await findQuestion(view, identifier)
   if (!isQuestion(question)) return refused(question)
   const authorization = authorizationOf(question.questionId)
@@ -176,12 +176,12 @@ async function judge(
       : refused(roundAdvanced(known.id))
 
   if (!ledger.admissionEnabled)
-    return refused(refuse('admission_disabled', 'the operator has switched admission off'))
+    return refused(refuse('admission_disabled', 'the operator has disabled admission'))
   if (!ledger.eligible(proposer)) {
     return refused(
       refuse(
         'proposer_not_eligible',
-        'this proposer is not on the allowlist; ask the operator to list it',
+        'this proposer is not on the allowlist; ask the operator to add it',
       ),
     )
   }
@@ -203,7 +203,7 @@ async function judge(
     return refused(
       refuse(
         'signature_not_authorized',
-        'the signature does not authorize exactly this proposal by this proposer; check chain, round, price and permit, and sign again',
+        'the signature does not authorize this exact proposal for this proposer; check chain, round, price and permit, and sign again',
       ),
     )
   }
@@ -237,7 +237,7 @@ async function heldElsewhere(
   if (candidate?.signature !== signature) return undefined
   return refuse(
     'candidate_conflict',
-    `this payload is candidate ${candidate.id} of question ${candidate.round.questionId}, which this slug does not name; poll that candidate, and give the question id`,
+    `this payload is candidate ${candidate.id} of question ${candidate.round.questionId}, which this slug does not refer to; poll that candidate by its question id`,
   )
 }
 
@@ -329,7 +329,7 @@ async function conflict(
 function roundAdvanced(candidateId: string): Refusal {
   return refuse(
     'round_advanced',
-    `this payload was signed for an earlier round; poll its candidate ${candidateId} to the end, then sign for the current round`,
+    `this payload was signed for an earlier round; poll its candidate ${candidateId} until it ends, then sign for the current round`,
   )
 }
 

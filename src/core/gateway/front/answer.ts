@@ -35,7 +35,7 @@ export function refusalAnswer(refusal: Refusal): RouteAnswer {
 function internalError(requestId: string): Refusal {
   return refuse(
     'internal_error',
-    `the gateway failed and the outcome of this call is not known; a submission is settled by replaying exactly the same payload (request ${requestId})`,
+    `the gateway failed and the outcome of this call is unknown; to settle a submission, replay exactly the same payload (request ${requestId})`,
   )
 }
 
@@ -55,9 +55,9 @@ export function refusalOf(error: unknown, requestId: string): Refusal | undefine
     case 'store_unavailable':
     case 'store_fenced':
     case 'store_read_only':
-      return refuse('store_unavailable', 'the store takes no writes now')
+      return refuse('store_unavailable', 'the store does not accept writes now')
     case 'server_busy':
-      return refuse('server_busy', 'too much is waiting for the disk')
+      return refuse('server_busy', 'too many writes are waiting for the disk')
     case 'store_failed':
       return internalError(requestId)
     default:

@@ -126,8 +126,7 @@ async function signingData({ view, contracts }: AdmissionParts, identifier: stri
 
 async function status({ ledger }: AdmissionParts, candidate_id: string) {
   const candidate = await ledger.get(candidate_id)
-  if (!candidate)
-    return refuse('candidate_not_found', 'this gateway holds no such candidate; check the id')
+  if (!candidate) return refuse('candidate_not_found', 'candidate not found; check the id')
   const { status, received_at, submission, failure: full } = wireStatus(candidate)
   const failure = full && { code: full.code, detail: full.detail }
   return { found: { candidate: { candidate_id, status, received_at, submission, failure } } }

@@ -70,7 +70,7 @@ export function createRoutes(
 function routeNotFound(): Refusal {
   return refuse(
     'route_not_found',
-    'there is no such route; paths are exact, without trailing slash, query or percent-encoding (see /openapi.json)',
+    'route not found; paths are exact, without trailing slash, query or percent-encoding (see /openapi.json)',
   )
 }
 
@@ -102,7 +102,7 @@ function withBudget({ charge }: Exchange, answer: RouteAnswer): RouteAnswer {
 }
 
 function wrongMethod(allow: string): RouteAnswer {
-  const answer = refusalAnswer(refuse('method_not_allowed', `this route takes ${allow} only`))
+  const answer = refusalAnswer(refuse('method_not_allowed', `this route accepts ${allow} only`))
   return { ...answer, headers: { allow } }
 }
 
@@ -152,7 +152,7 @@ async function charged(
     return refusalAnswer(
       refuse(
         'ancillary_data_not_allowed',
-        'ancillary data is not taken in admission, the gateway reads it from the chain; remove every ancillary field',
+        'ancillary data is not accepted at admission: the gateway reads it from the chain; remove every ancillary field',
       ),
     )
   }
@@ -197,11 +197,11 @@ function overBudget(exchange: Exchange): Refusal {
   const seconds = exchange.charge?.retryAfterSeconds ?? 1
   const limit = exchange.charge?.limitItems ?? 0
   const split =
-    exchange.items > limit ? `; a call of ${exchange.items} items never fits, split it` : ''
+    exchange.items > limit ? `; a call of ${exchange.items} items never fits: split it` : ''
   return {
     ...refuse(
       'rate_limited',
-      `the budget of ${limit} items per window is spent${split}; retry in ${seconds} seconds`,
+      `rate limit reached: ${limit} items per window${split}; retry in ${seconds} seconds`,
     ),
     retryAfterSeconds: seconds,
   }
@@ -238,7 +238,7 @@ function headerFault(route: Route, { call }: Exchange): Refusal | undefined {
   if (expect !== undefined && expect.toLowerCase() !== '100-continue') {
     return refuse(
       'expectation_failed',
-      'the only Expect that is met is 100-continue; send the call without it',
+      'the only supported Expect is 100-continue; send the request without it',
     )
   }
   if (!route.body) return undefined
@@ -253,7 +253,7 @@ function headerFault(route: Route, { call }: Exchange): Refusal | undefined {
   if (call.header('content-encoding') !== undefined) {
     return refuse(
       'unsupported_encoding',
-      'compressed bodies are not read; send the JSON as it is, without Content-Encoding',
+      'compressed bodies are not supported; send plain JSON without Content-Encoding',
     )
   }
   const length = call.header('content-length')
@@ -265,7 +265,7 @@ function headerFault(route: Route, { call }: Exchange): Refusal | undefined {
 function tooLarge(limitBytes: number): Refusal {
   return refuse(
     'payload_too_large',
-    `the body is larger than the ${limitBytes} bytes of this route; send less, in smaller batches`,
+    `the body is larger than the ${limitBytes} bytes that this route accepts; send smaller batches`,
   )
 }
 
@@ -282,8 +282,9 @@ async function readBody(
   } catch (error) {
     if (!(error instanceof BodyError)) throw error
     if (error.kind === 'too_large') return tooLarge(limitBytes)
-    if (error.kind === 'no_room') return refuse('server_busy', 'the memory for bodies is full')
-    return refuse('request_timeout', 'the body did not arrive whole; send it again')
+    if (error.kind === 'no_room')
+      return refuse('server_busy', 'the memory for request bodies is full')
+    return refuse('request_timeout', 'the body is incomplete; send it again')
   }
 }
 

@@ -131,8 +131,8 @@ async function status(
     refuse(
       'candidate_not_found',
       candidate && !isQuestionId(identifier)
-        ? 'this slug does not name the question of this candidate, and may have named another when it was admitted; ask by question id'
-        : 'this gateway holds no such candidate of this question; check the pair of identifier and candidate id',
+        ? 'this slug does not refer to the question of this candidate, and may have referred to another one at its admission; use the question id'
+        : 'candidate not found for this question; check the identifier and the candidate id',
     ),
   )
 }

@@ -230,7 +230,7 @@ async function acted(
     if (!(error instanceof BodyError)) throw error
     return error.kind === 'too_large'
       ? tooLarge()
-      : refused(400, 'bad_request', 'the body did not arrive whole; send it again')
+      : refused(400, 'bad_request', 'the body is incomplete; send it again')
   }
   const read = readJson(bytes)
   return read.ok ? orRefusal(() => act(read.value)) : refused(400, 'invalid_json', read.detail)

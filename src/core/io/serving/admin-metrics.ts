@@ -281,7 +281,7 @@ const hostGauges: readonly GaugeRow[] = [
   ],
   [
     'proposer_store_failed',
-    '1 once the store takes no writes any more',
+    '1 once the store no longer accepts writes',
     ({ vitals }) => Number(vitals?.store.isFailed),
   ],
 ]

@@ -236,14 +236,14 @@ function framingFault(incoming: IncomingMessage): Refusal | undefined {
   if (rawHeaders.length > 2 * headerLimit) {
     return refuse(
       'headers_too_large',
-      `${rawHeaders.length / 2} headers were sent, at most ${headerLimit} are taken`,
+      `${rawHeaders.length / 2} headers were sent; at most ${headerLimit} are accepted`,
     )
   }
   const hosts = rawHeaders.filter(
     (name, at) => at % 2 === 0 && name.toLowerCase() === 'host',
   ).length
   if (hosts !== 1)
-    return refuse('bad_request', `exactly one Host header is needed, ${hosts} were sent`)
+    return refuse('bad_request', `exactly one Host header is required; ${hosts} were sent`)
   if (!url.startsWith('/')) return refuse('bad_request', 'the request target must be a path')
   if (headers.upgrade !== undefined)
     return refuse('bad_request', 'no other protocol is spoken here; send no Upgrade')
@@ -258,7 +258,7 @@ function framingFault(incoming: IncomingMessage): Refusal | undefined {
 /** What node's parser refused. Its message may quote the bytes, so only its code is examined. */
 function parserRefusal(code: string | undefined): Refusal {
   if (code === 'ERR_HTTP_REQUEST_TIMEOUT')
-    return refuse('request_timeout', 'the call did not arrive whole in time; send it again')
+    return refuse('request_timeout', 'the request did not arrive completely in time; send it again')
   if (code === 'HPE_HEADER_OVERFLOW')
     return refuse(
       'headers_too_large',

@@ -40,7 +40,7 @@ export async function listenMetrics(options: MetricsOptions): Promise<LookListen
         ? refused(404, 'route_not_found', `this listener has ${names}`)
         : isGet
           ? await look()
-          : refused(405, 'method_not_allowed', 'this route takes GET only')
+          : refused(405, 'method_not_allowed', 'this route accepts GET only')
     const close = restIsLarge(incoming)
     response.writeHead(status, {
       ...commonHeaders,

@@ -173,7 +173,7 @@ async function readHead(log: State, session: SqlSession): Promise<number> {
   )
   if (head?.is_read_only === true) {
     session.destroy()
-    throw new SqlError('25006', 'the server takes no writes any more', false)
+    throw new SqlError('25006', 'the server no longer accepts writes', false)
   }
   const n = Number(head?.n)
   requireSameLog(log, n, head?.grp)

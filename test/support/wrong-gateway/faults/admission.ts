@@ -80,7 +80,7 @@ const shapes: readonly Fault[] = [
   takesIt('§2.1', 'proposer is not zero', 'takes the zero address', (body) =>
     /^0x0+$/.test(String(body.proposer)) ? { ...body, proposer: some } : body,
   ),
-  takesIt('§2.1', 'proposer is a wallet address', 'takes a proposer cut short', (body) =>
+  takesIt('§2.1', 'proposer is a wallet address', 'takes a truncated proposer', (body) =>
     String(body.proposer).length < 42 ? { ...body, proposer: some } : body,
   ),
   takesIt('§2.1', 'proposer is required', 'takes a body without proposer', (body) => ({
@@ -183,7 +183,7 @@ const shapes: readonly Fault[] = [
       ? { ...body, signature: `${body.signature}0` }
       : body,
   ),
-  takesIt('§2.1', 'signature is hex', 'takes a signature that is no hex', (body) =>
+  takesIt('§2.1', 'signature is hex', 'takes a signature that is not hex', (body) =>
     isText(body.signature) && !/^0x[0-9a-fA-F]*$/.test(String(body.signature))
       ? { ...body, signature: junk }
       : body,

@@ -136,7 +136,7 @@ const items: readonly Fault[] = [
     signature: junk,
     ...body,
   })),
-  takesIt('§2.7', 'signature is hex', 'takes an item with a signature that is no hex', (body) =>
+  takesIt('§2.7', 'signature is hex', 'takes an item with a signature that is not hex', (body) =>
     /^0x[0-9a-f]*$/i.test(String(body.signature)) || body.signature === undefined
       ? body
       : { ...body, signature: junk },
