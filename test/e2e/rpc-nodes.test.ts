@@ -14,7 +14,8 @@ import { toSingle } from '../../src/core/protocol/proposal.js'
 import { fromHex, toHex } from '../../src/core/protocol/witness.js'
 import { current } from '../support/candidates.js'
 import { fakeContext } from '../support/cli.js'
-import { openRpcProxy, type RpcLie, type RpcProxy } from '../support/rpc-proxy.js'
+import type { RpcLie } from '../support/rpc-lies.js'
+import { openRpcProxy, type RpcProxy } from '../support/rpc-proxy.js'
 
 /** The real gateway in this process, on a dev chain that it sees through two nodes. */
 interface World {

@@ -1,183 +1,198 @@
-/** A JSON-RPC node that lies: a proxy on loopback before an honest one (robustness §7.3). */
-import { createServer, type ServerResponse } from 'node:http'
+/**
+ * A proxy on loopback before an honest JSON-RPC node: as far away as a hosted one, with requests
+ * that are lost or answered late, and with lies (robustness §7.3). It counts what it is asked.
+ * `npm run bench` measures through it too, so it starts nothing and asserts nothing.
+ */
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
+import { performance } from 'node:perf_hooks'
+import { setTimeout as sleep } from 'node:timers/promises'
+import {
+  askedFor,
+  type Frozen,
+  lyingAnswer,
+  type RpcAnswer,
+  type RpcCall,
+  type RpcHeader,
+  type RpcLie,
+} from './rpc-lies.js'
+import { seeded } from './sim-files.js'
 
-export type RpcLie =
-  | 'another chain id'
-  | 'a head that stands still'
-  | 'no receipts and no transactions'
-  | 'no logs'
-  | 'transaction counts that are too high'
-  | 'another final block'
-  | 'HTTP 429'
-  | 'results of another shape'
-  | 'an HTML page'
-  | 'JSON that is cut off'
-  | 'silence'
+/** What happens to HTTP requests on their way; nothing unless given. */
+export interface Weather {
+  /** A round trip, half of it before the node sees the request. */
+  readonly delayMs?: number
+  /** Up to so much more, drawn for each request. */
+  readonly jitterMs?: number
+  /** 0 to 1: whose connection is cut, in turn before and after the node has dealt with it. */
+  readonly lostShare?: number
+  /** 0 to 1: which are answered `lateMs` later. */
+  readonly lateShare?: number
+  /** 3,000 unless given. */
+  readonly lateMs?: number
+  /** Of what is drawn: 1 unless given. */
+  readonly seed?: number
+}
 
 export interface RpcProxy {
   readonly url: string
   /** From now on; `undefined`: the truth. */
   tell(lie: RpcLie | undefined): Promise<void>
-  /** Transactions that it was handed, whatever became of them. */
+  /** From now on. */
+  change(weather: Weather): void
+  /** Raw transactions that it was handed, whatever became of them. */
   readonly handed: readonly string[]
+  /** When the node was first handed a raw transaction: `performance.now()`. */
+  readonly reached: ReadonlyMap<string, number>
+  /** HTTP requests so far, and those among them that were lost or answered late. */
+  readonly requests: { readonly all: number; readonly lost: number; readonly late: number }
+  /** Calls so far by JSON-RPC method, each of a batch one. */
+  readonly methods: ReadonlyMap<string, number>
   close(): Promise<void>
 }
 
-interface Call {
-  readonly id: number
-  readonly method: string
-  readonly params: readonly unknown[]
-}
-interface Answer {
-  readonly id: number
-  readonly result?: unknown
-  readonly error?: { readonly code: number; readonly message: string }
-}
-interface Header {
-  readonly number: string
-  readonly hash: string
+/** What happens to one request. */
+interface Fate {
+  readonly onewayMs: number
+  readonly lost: 'before' | 'after' | undefined
+  readonly lateMs: number
 }
 
-/** Starts one before the node at `upstream`, telling the truth. */
-export async function openRpcProxy(upstream: string): Promise<RpcProxy> {
-  let lie: RpcLie | undefined
-  let frozen: { readonly latest: Header; readonly finalized: Header } | undefined
-  const handed: string[] = []
-
-  const exchange = async (calls: readonly Call[]): Promise<Answer[]> => {
-    const response = await fetch(upstream, {
-      method: 'POST',
-      headers: { 'content-type': 'application/json' },
-      body: JSON.stringify(calls.map((call) => ({ jsonrpc: '2.0', ...call }))),
-    })
-    return (await response.json()) as Answer[]
+function fates(weather: Weather): () => Fate {
+  const { delayMs = 0, jitterMs = 0, lostShare = 0, lateShare = 0, lateMs = 3_000 } = weather
+  const random = seeded(weather.seed ?? 1)
+  let losses = 0
+  return () => {
+    const [jitter, loss, lateness] = [random(), random(), random()]
+    const isLost = loss < lostShare
+    if (isLost) losses += 1
+    return {
+      onewayMs: (delayMs + jitter * jitterMs) / 2,
+      lost: isLost ? (losses % 2 === 1 ? 'before' : 'after') : undefined,
+      lateMs: lateness < lateShare ? lateMs : 0,
+    }
   }
-  const header = async (tag: string): Promise<Header> => {
+}
+
+/** The node behind it. */
+function nodeAt(upstream: string) {
+  const relay = async (text: string): Promise<{ status: number; text: string }> => {
+    const headers = { 'content-type': 'application/json' }
+    const response = await fetch(upstream, { method: 'POST', headers, body: text })
+    return { status: response.status, text: await response.text() }
+  }
+  const exchange = async (calls: readonly RpcCall[]): Promise<RpcAnswer[]> => {
+    const asked = calls.map((call) => ({ jsonrpc: '2.0', ...call }))
+    return JSON.parse((await relay(JSON.stringify(asked))).text)
+  }
+  const header = async (tag: string): Promise<RpcHeader> => {
     const [answer] = await exchange([
       { id: 1, method: 'eth_getBlockByNumber', params: [tag, false] },
     ])
-    return answer?.result as Header
+    return answer?.result as RpcHeader
   }
+  return { relay, exchange, header }
+}
 
-  /** What a call is turned into, or answered with, while the head stands still. */
-  const standingStill = (
-    call: Call,
-    { latest, finalized }: NonNullable<typeof frozen>,
-  ): Call | Answer => {
-    const { id, method, params } = call
-    const at = (tag: unknown) =>
-      tag === 'latest' || tag === 'pending'
-        ? latest.number
-        : tag === 'finalized'
-          ? finalized.number
-          : tag
-    const isLater = (tag: unknown) =>
-      typeof tag === 'string' && tag.startsWith('0x') && BigInt(tag) > BigInt(latest.number)
-    if (method === 'eth_sendRawTransaction') return { id, result: `0x${'11'.repeat(32)}` }
-    if (method === 'eth_getBlockByNumber')
-      return isLater(params[0])
-        ? { id, result: null }
-        : { ...call, params: [at(params[0]), params[1]] }
-    if (method === 'eth_getLogs')
-      return isLater((params[0] as { toBlock: string }).toBlock) ? { id, result: [] } : call
-    if (
-      [
-        'eth_call',
-        'eth_getCode',
-        'eth_getBalance',
-        'eth_getTransactionCount',
-        'eth_estimateGas',
-      ].includes(method)
-    ) {
-      if (isLater(params[1])) return { id, error: { code: -32000, message: 'header not found' } }
-      return method === 'eth_estimateGas' ? call : { ...call, params: [params[0], at(params[1])] }
-    }
-    return call
-  }
+const wholeBody = async (request: IncomingMessage): Promise<string> => {
+  const chunks: Buffer[] = []
+  for await (const chunk of request) chunks.push(chunk)
+  return Buffer.concat(chunks).toString()
+}
 
-  const answersFor = async (calls: readonly Call[]): Promise<Answer[]> => {
+/** Starts one before the node at `upstream`, telling the truth. */
+export async function openRpcProxy(upstream: string, weather: Weather = {}): Promise<RpcProxy> {
+  const node = nodeAt(upstream)
+  let nextFate = fates(weather)
+  let lie: RpcLie | undefined
+  let frozen: Frozen | undefined
+  const handed: string[] = []
+  const reached = new Map<string, number>()
+  const methods = new Map<string, number>()
+  const requests = { all: 0, lost: 0, late: 0 }
+
+  const lyingAnswers = async (calls: readonly RpcCall[]): Promise<RpcAnswer[]> => {
     const stale = lie === 'a head that stands still' ? frozen : undefined
-    const turned = calls.map((call) => (stale ? standingStill(call, stale) : call))
-    const forwarded = turned.filter((one): one is Call => 'method' in one)
-    const told = forwarded.length > 0 ? await exchange(forwarded) : []
-    const final = lie === 'another final block' ? BigInt((await header('finalized')).number) : 0n
+    const turned = askedFor(calls, stale)
+    const forwarded = turned.filter((one): one is RpcCall => 'method' in one)
+    const told = forwarded.length > 0 ? await node.exchange(forwarded) : []
+    const isForging = lie === 'another final block'
+    const final = isForging ? BigInt((await node.header('finalized')).number) : 0n
     return turned.map((one) => {
       if (!('method' in one)) return one
       const answer = told.find(({ id }) => id === one.id) ?? { id: one.id, result: null }
-      const { result } = answer
-      switch (lie) {
-        case 'another chain id':
-          return one.method === 'eth_chainId' ? { ...answer, result: '0x1' } : answer
-        case 'a head that stands still': {
-          const mined = result as { blockNumber?: string } | null
-          const isUnseen =
-            stale && mined?.blockNumber && BigInt(mined.blockNumber) > BigInt(stale.latest.number)
-          return isUnseen && /ByHash|Receipt/.test(one.method)
-            ? { ...answer, result: null }
-            : answer
-        }
-        case 'no receipts and no transactions':
-          return /eth_getTransaction(Receipt|ByHash)/.test(one.method)
-            ? { ...answer, result: null }
-            : answer
-        case 'no logs':
-          return one.method === 'eth_getLogs' ? { ...answer, result: [] } : answer
-        case 'transaction counts that are too high':
-          return one.method === 'eth_getTransactionCount'
-            ? { ...answer, result: `0x${(BigInt(String(result)) + 5n).toString(16)}` }
-            : answer
-        case 'another final block': {
-          const block = result as Header | null
-          const isForged =
-            one.method === 'eth_getBlockByNumber' && block !== null && BigInt(block.number) <= final
-          return isForged
-            ? { ...answer, result: { ...block, hash: `0x${'99'.repeat(32)}` } }
-            : answer
-        }
-        case 'results of another shape':
-          return { ...answer, result: { nonsense: true } }
-        default:
-          return answer
-      }
+      return lyingAnswer(lie, one, answer, { stale, final })
     })
   }
 
-  const serve = async (text: string, response: ServerResponse): Promise<void> => {
-    const body = JSON.parse(text) as Call | Call[]
-    const calls = Array.isArray(body) ? body : [body]
-    for (const { method, params } of calls)
-      if (method === 'eth_sendRawTransaction') handed.push(String(params[0]))
-    if (lie === 'silence') return
-    if (lie === 'HTTP 429')
-      return void response.writeHead(429, { 'content-type': 'text/plain' }).end('slow down')
-    if (lie === 'an HTML page')
-      return void response
-        .writeHead(200, { 'content-type': 'text/html' })
-        .end('<html>maintenance</html>')
-    const answers = (await answersFor(calls)).map((answer) => ({ jsonrpc: '2.0', ...answer }))
-    const whole = JSON.stringify(Array.isArray(body) ? answers : answers[0])
+  const answer = async (
+    text: string,
+    body: RpcCall | readonly RpcCall[],
+    response: ServerResponse,
+  ): Promise<() => void> => {
     response.setHeader('content-type', 'application/json')
-    response.end(lie === 'JSON that is cut off' ? whole.slice(0, whole.length >> 1) : whole)
+    if (lie === undefined) {
+      const { status, text: told } = await node.relay(text)
+      return () => response.writeHead(status).end(told)
+    }
+    const plain = (status: number, type: string, told: string) => () =>
+      response.writeHead(status, { 'content-type': type }).end(told)
+    if (lie === 'HTTP 429') return plain(429, 'text/plain', 'slow down')
+    if (lie === 'an HTML page') return plain(200, 'text/html', '<html>maintenance</html>')
+    const isBatch = Array.isArray(body)
+    const answers = await lyingAnswers(isBatch ? body : [body as RpcCall])
+    const told = answers.map((one) => ({ jsonrpc: '2.0', ...one }))
+    const whole = JSON.stringify(isBatch ? told : told[0])
+    const isCut = lie === 'JSON that is cut off'
+    return () => response.end(isCut ? whole.slice(0, whole.length >> 1) : whole)
+  }
+
+  const serve = async (request: IncomingMessage, response: ServerResponse): Promise<void> => {
+    const text = await wholeBody(request)
+    const body = JSON.parse(text) as RpcCall | readonly RpcCall[]
+    const fate = nextFate()
+    requests.all += 1
+    if (fate.lost !== undefined) requests.lost += 1
+    else if (fate.lateMs > 0) requests.late += 1
+    const raws: string[] = []
+    for (const { method, params } of [body].flat() as RpcCall[]) {
+      methods.set(method, (methods.get(method) ?? 0) + 1)
+      if (method === 'eth_sendRawTransaction') raws.push(String(params[0]))
+    }
+    handed.push(...raws)
+    if (lie === 'silence') return
+    // A timer of 0 ms is one of 1 ms.
+    if (fate.onewayMs > 0) await sleep(fate.onewayMs)
+    if (fate.lost === 'before') return void response.destroy()
+    for (const raw of raws) if (!reached.has(raw)) reached.set(raw, performance.now())
+    const tell = await answer(text, body, response)
+    const backMs = fate.onewayMs + fate.lateMs
+    if (backMs > 0) await sleep(backMs)
+    if (fate.lost === 'after') return void response.destroy()
+    tell()
   }
 
   const server = createServer((request, response) => {
-    const chunks: Buffer[] = []
-    request.on('data', (chunk) => chunks.push(chunk))
-    request.on('end', () => {
-      // The honest node may be gone at the end of a test; then so is the answer.
-      serve(Buffer.concat(chunks).toString(), response).catch(() => response.destroy())
-    })
+    // The honest node may be gone at the end of a test; then so is the answer.
+    serve(request, response).catch(() => response.destroy())
   })
+  // Longer than clients keep a connection: only the weather cuts one.
+  server.keepAliveTimeout = 60_000
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
   return {
     url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
     async tell(next) {
       if (next === 'a head that stands still')
-        frozen = { latest: await header('latest'), finalized: await header('finalized') }
+        frozen = { latest: await node.header('latest'), finalized: await node.header('finalized') }
       lie = next
     },
+    change(next) {
+      nextFate = fates(next)
+    },
     handed,
+    reached,
+    requests,
+    methods,
     async close() {
       server.closeAllConnections()
       await new Promise((resolve) => server.close(resolve))
