@@ -33,6 +33,7 @@ import { withPastedFixes } from './hosting/findings-text.js'
 import { withHost } from './session/network-faults.js'
 import { secretChecks } from './session/secret-checks.js'
 import {
+  addBrowserFlags,
   addSignerFlags,
   builtInPins,
   type Session,
@@ -44,7 +45,7 @@ import type { Output } from './terminal/output.js'
 import { counted, fold, visible } from './terminal/render.js'
 
 export const doctorCommand = (context: Context): Command =>
-  addSignerFlags(new Command('doctor'))
+  addBrowserFlags(addSignerFlags(new Command('doctor')))
     .description('check everything a proposal needs, and suggest fixes; exit 2 if a check fails')
     .addHelpText(
       'after',

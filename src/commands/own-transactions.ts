@@ -16,7 +16,7 @@ import type { Chain } from '../core/ports.js'
 import { UsageError } from '../core/protocol/errors.js'
 import type { Address } from '../core/protocol/schema.js'
 import { confirm } from './session/inputs.js'
-import type { Session, SessionFlags } from './session/session.js'
+import { addBrowserFlags, type Session, type SessionFlags } from './session/session.js'
 import type { Context } from './terminal/context.js'
 import { fields } from './terminal/render.js'
 
@@ -27,7 +27,7 @@ export interface TransactionFlags extends SessionFlags {
 
 /** Flags of the verbs that send a transaction, beside those of signing. */
 export function addTransactionFlags(command: Command): Command {
-  return command
+  return addBrowserFlags(command)
     .option('--print', 'print the calldata for an external wallet instead of sending')
     .option('--dry-run', 'show what would be sent and what it may cost; send nothing')
 }
@@ -102,15 +102,16 @@ export async function sendAfterAsking(
       },
     )
   }
-  if (signer.signTypedData !== undefined) {
+  if (signer.signTypedData !== undefined && signer.sendTransaction === undefined) {
     throw new UsageError(
       'signer_needs_typed_data',
       'a wallet behind --signer signs proposals only',
       {
-        hint: 'add --print and send the calldata from the wallet itself, or use --account',
+        hint: 'add --print and send the calldata from the wallet itself, or use --browser or --account',
       },
     )
   }
+  session.account.expect?.(planned.length)
   const text = planText(planned, output.columns)
   // What a person is asked to agree to is shown even with --quiet.
   if (context.isInteractive && !session.settings.yes) output.warn(text)

@@ -201,6 +201,7 @@ async function bringBack(
     without !== undefined ||
     flags.typedData === true ||
     flags.signer !== undefined ||
+    flags.browser === true ||
     flags.supersede !== undefined
   ) {
     throw new UsageError(

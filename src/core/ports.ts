@@ -194,8 +194,24 @@ export interface Signer {
    * Only wallets outside have it: signs EIP-712 data (`eth_signTypedData_v4`). A person may have to
    * agree, so it may take a minute; what comes back may be any hex and is checked by the caller.
    */
-  signTypedData?(typedData: object): Promise<string>
+  signTypedData?(typedData: object, shown?: readonly ShownRow[]): Promise<string>
+  /**
+   * Only wallets outside that send by themselves have it: their account's transaction goes out with
+   * nonce and fees of their own. What comes back may be any text and is checked by the caller.
+   */
+  sendTransaction?(transaction: WalletTransaction, shown: readonly ShownRow[]): Promise<string>
 }
+
+/** What a wallet is asked to send (`eth_sendTransaction`); no coin goes with it. */
+export interface WalletTransaction {
+  readonly chainId: number
+  readonly from: Hex
+  readonly to: Hex
+  readonly data: Hex
+}
+
+/** A line of what we say that is agreed to: what it is, and its value in words. */
+export type ShownRow = readonly [label: string, value: string]
 
 /**
  * An exchange that brought no HTTP answer. `phase` tells whether a byte of the request can have

@@ -44,6 +44,7 @@ import { confirm, parseJson, readInput } from '../session/inputs.js'
 import { contextSource } from '../session/question.js'
 import { askingForRules } from '../session/rules.js'
 import {
+  addBrowserFlags,
   addRequesterFlag,
   addSignerFlags,
   type Session,
@@ -66,7 +67,8 @@ export interface BatchFlags extends SessionFlags, FormatFlags, CheckFlags {
 }
 
 export function addBatchFlags(command: Command): Command {
-  return addCheckFlags(addRequesterFlag(addSignerFlags(addFormatFlag(command))))
+  const signing = addBrowserFlags(addSignerFlags(addFormatFlag(command)))
+  return addCheckFlags(addRequesterFlag(signing))
     .option(
       '--headroom <percent>',
       'authorize this much above the bond, in case it is raised; default: 0',
@@ -155,10 +157,11 @@ export async function openBatch(
     trust,
     contexts: contexts.taking,
     recover: systemCurve().recover,
-    keepContexts: flags.signer !== undefined,
+    keepContexts: flags.signer !== undefined || flags.browser === true,
     contextsAreFree: flags.context !== undefined || chain !== undefined,
     proposer,
     signer: once(async () => {
+      session.account.expect?.(count.intents)
       const signer = await session.account.signer()
       const sum =
         sums === undefined || sums.totals.size === 0

@@ -37,7 +37,13 @@ import {
 import { parseJson, readInput } from './inputs.js'
 import { contextRows, contextSource, requireIdentifier, unitsOf } from './question.js'
 import { askingForRules, clarificationTexts, requireRulesHash, rulesLine } from './rules.js'
-import { addRequesterFlag, addSignerFlags, type Session, type SessionFlags } from './session.js'
+import {
+  addBrowserFlags,
+  addRequesterFlag,
+  addSignerFlags,
+  type Session,
+  type SessionFlags,
+} from './session.js'
 import { headroomBasisPoints } from './settings.js'
 
 export interface IntentFlags extends SessionFlags, CheckFlags {
@@ -70,7 +76,7 @@ export const signingFlags = [
 ] as const satisfies readonly (keyof IntentFlags)[]
 
 export function addIntentFlags(command: Command): Command {
-  return addCheckFlags(addRequesterFlag(addSignerFlags(command)))
+  return addCheckFlags(addRequesterFlag(addBrowserFlags(addSignerFlags(command))))
     .option('--outcome <yes|no|p1|p2|p3|label>', 'answer to propose; a label such as Porto')
     .option('--amount <amount>', 'authorize this much, such as 750usdc; default: the bond')
     .option(

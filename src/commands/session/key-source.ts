@@ -1,8 +1,9 @@
 /**
- * Where the proposer's signatures come from (contract §7): a wallet outside, keystore, key file, or
- * with a warning the environment.
+ * Where the proposer's signatures come from (contract §7, §9): a wallet outside, one in the
+ * browser, keystore, key file, or with a warning the environment.
  */
 
+import type { BrowserWallet } from '../../core/io/browser/browser-wallet.js'
 import type { OutsideWallet } from '../../core/io/external-signer.js'
 import { fromCwd } from '../../core/io/home-paths.js'
 import type { KeySigner } from '../../core/io/key-files.js'
@@ -11,7 +12,7 @@ import { givenAddress } from '../../core/protocol/address.js'
 import { UsageError } from '../../core/protocol/errors.js'
 import type { Address } from '../../core/protocol/schema.js'
 import type { Context } from '../terminal/context.js'
-import { publicUrl } from '../terminal/render.js'
+import { publicUrl, visible } from '../terminal/render.js'
 import { askHidden, readInput } from './inputs.js'
 import { allowedHttp, type Settings } from './settings.js'
 
@@ -23,6 +24,8 @@ export interface Account {
   /** From the keystore's own address where it has one: then no password is needed. */
   address(): Promise<Address>
   signer(): Promise<Signer>
+  /** Tells a wallet on a page how many signatures are to come. */
+  expect?(total: number): void
   /** Overwrites an unlocked key. */
   dispose(): void
 }
@@ -32,6 +35,10 @@ export interface AccountFlags {
   readonly passwordFile?: string | undefined
   /** JSON-RPC address of a wallet outside. */
   readonly signer?: string | undefined
+  /** A wallet in the browser is asked, on a page of ours. */
+  readonly browser?: boolean | undefined
+  /** False: the page's address is printed only. */
+  readonly launch?: boolean | undefined
   /** Address of the account, where no key of it is here. */
   readonly proposer?: string | undefined
 }
@@ -43,15 +50,9 @@ export interface AccountFlags {
 export function openAccount(context: Context, settings: Settings, flags: AccountFlags): Account {
   const { passwordFile } = flags
   const named = namedProposer(flags.proposer)
-  if (flags.signer !== undefined) {
-    if (settings.account?.origin !== 'flag')
-      return outsideAccount(context, settings, flags.signer, named)
-    throw new UsageError(
-      'two_signers',
-      '--signer and --account cannot be used together',
-      'leave out --signer or --account',
-    )
-  }
+  requireOneSigner(settings, flags)
+  if (flags.signer !== undefined) return outsideAccount(context, settings, flags.signer, named)
+  if (flags.browser === true) return browserAccount(context, settings, flags, named)
   let unlocked: Promise<KeySigner> | undefined
   let opened: KeySigner | undefined
   const unlock = async () => {
@@ -76,6 +77,22 @@ export function openAccount(context: Context, settings: Settings, flags: Account
       opened = undefined
     },
   }
+}
+
+/** UsageError `two_signers`. */
+function requireOneSigner({ account }: Settings, { signer, browser }: AccountFlags): void {
+  const given = [
+    ...(signer === undefined ? [] : ['--signer']),
+    ...(browser === true ? ['--browser'] : []),
+    ...(account?.origin === 'flag' ? ['--account'] : []),
+  ]
+  const [one, other] = given
+  if (one === undefined || other === undefined) return
+  throw new UsageError(
+    'two_signers',
+    `${one} and ${other} cannot be used together`,
+    `leave out ${one} or ${other}`,
+  )
 }
 
 function namedProposer(text: string | undefined): Address | undefined {
@@ -123,6 +140,71 @@ function outsideAccount(
       opened?.then((one) => one.close()).catch(() => undefined)
     },
   }
+}
+
+/** A person reads, compares and agrees: ten minutes an answer, where --timeout says no less. */
+const browserWaitMs = 600_000
+
+/**
+ * A wallet in the browser. Its account: the one that --proposer names, else the one that is chosen
+ * on the page.
+ */
+function browserAccount(
+  context: Context,
+  { timeoutMs = browserWaitMs }: Settings,
+  { launch }: AccountFlags,
+  named: Address | undefined,
+): Account {
+  let opened: Promise<BrowserWallet> | undefined
+  let asked: Promise<Address> | undefined
+  let total = 0
+  const wallet = () => {
+    opened ??= import('../../core/io/browser/browser-wallet.js').then(({ openBrowserWallet }) =>
+      openBrowserWallet({
+        timeoutMs: Math.min(browserWaitMs, Math.max(1, Math.ceil(timeoutMs))),
+        signal: context.signal,
+        onPage: (url) => showPage(context, url, launch !== false),
+        onProblem: (text) => context.output.note(`note: the wallet page says: ${visible(text)}`),
+      }),
+    )
+    return opened
+  }
+  const address = async () => {
+    if (named !== undefined) return named
+    asked ??= wallet().then((one) => one.account())
+    return asked
+  }
+  return {
+    address,
+    async signer() {
+      const one = await wallet()
+      one.expect(total)
+      return one.signer(await address())
+    },
+    expect(count) {
+      total = count
+    },
+    dispose() {
+      // The page is told in its own time, and no key is held.
+      opened?.then((one) => one.close()).catch(() => undefined)
+    },
+  }
+}
+
+/** The address must be seen, by programs too: without it nothing goes on. */
+async function showPage(
+  { output, env, isInteractive }: Context,
+  url: string,
+  launches: boolean,
+): Promise<void> {
+  const words = 'open this page in the browser that has your wallet:'
+  if (output.mode === 'human') output.warn(`${words}\n${url}`)
+  else output.warning('wallet_page', `${words} ${url}`)
+  if (!launches || !isInteractive || output.mode !== 'human') return
+  const { openInBrowser, systemOpener } = await import('../../core/io/browser/system-browser.js')
+  const opener = systemOpener(env)
+  if (opener !== undefined && !(await openInBrowser(opener, url, env)))
+    output.note(`note: ${opener} could not be started; open the page yourself`)
 }
 
 function onlyAccount(accounts: readonly Address[]): Address {
@@ -185,7 +267,7 @@ async function unlockSource(
   throw new UsageError(
     'no_account',
     'no proposer account selected',
-    `${keystore}, set PROPOSER_KEY_FILE to a key file, or give --signer <url>`,
+    `${keystore}, set PROPOSER_KEY_FILE to a key file, or give --browser or --signer <url>`,
   )
 }
 

@@ -53,6 +53,8 @@ export interface Session {
 export interface SessionFlags extends GlobalFlags {
   readonly passwordFile?: string
   readonly signer?: string
+  readonly browser?: boolean
+  readonly launch?: boolean
   readonly proposer?: string
   readonly executorAccount?: string
   readonly executorPasswordFile?: string
@@ -76,6 +78,13 @@ export function addSignerFlags(command: Command): Command {
     .option('--password-file <file>', 'file with the keystore password')
     .option('--signer <url>', 'URL of a wallet that signs over JSON-RPC (eth_signTypedData_v4)')
     .option('--proposer <address>', 'proposer address, if its key is held elsewhere')
+}
+
+/** Flags of the verbs that a wallet in the browser can sign or send for (contract §9). */
+export function addBrowserFlags(command: Command): Command {
+  return command
+    .option('--browser', 'sign with a browser wallet, on a page whose address is printed')
+    .option('--no-launch', "with --browser: do not open the system's browser")
 }
 
 /**

@@ -12,7 +12,8 @@ import { pageStyle } from './admin-page-style.js'
 const policy =
   "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-const headers = {
+/** Of every file of a page of ours. */
+export const pageHeaders = {
   'content-security-policy': policy,
   'cross-origin-opener-policy': 'same-origin',
   'cross-origin-resource-policy': 'same-origin',
@@ -26,13 +27,16 @@ export interface PageFile {
 
 /** By the path that is asked for. */
 export const pageFiles: Readonly<Record<string, PageFile>> = {
-  '/': { body: pageMarkup, headers: { ...headers, 'content-type': 'text/html; charset=utf-8' } },
+  '/': {
+    body: pageMarkup,
+    headers: { ...pageHeaders, 'content-type': 'text/html; charset=utf-8' },
+  },
   '/page.css': {
     body: pageStyle,
-    headers: { ...headers, 'content-type': 'text/css; charset=utf-8' },
+    headers: { ...pageHeaders, 'content-type': 'text/css; charset=utf-8' },
   },
   '/page.js': {
     body: figuresScript + listsScript + liveScript,
-    headers: { ...headers, 'content-type': 'text/javascript; charset=utf-8' },
+    headers: { ...pageHeaders, 'content-type': 'text/javascript; charset=utf-8' },
   },
 }

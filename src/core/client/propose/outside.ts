@@ -17,6 +17,7 @@ import {
 import type { Journal, JournalPorts, JournalView } from '../journal/journal.js'
 import { pinnedQuestionId, type Trust, untrusted } from '../trust/trust.js'
 import type { Intent } from './intent.js'
+import { offerRows } from './offer-rows.js'
 import type { Preview } from './prepare.js'
 import { checkedSignature, draftOf, liftedV, newAuthorization, reasonOf, signedOf } from './sign.js'
 
@@ -64,7 +65,8 @@ export async function signOffer(
   try {
     const { typedData, digest } = offer.offered
     const document = walletTypedData(typedData as TypedData)
-    const given = signer.signTypedData?.(document) ?? signer.signDigest(digest)
+    const rows = offerRows(parts.trust, offer.offered)
+    const given = signer.signTypedData?.(document, rows) ?? signer.signDigest(digest)
     return await bringIn(parts, offer, await given)
   } catch (error) {
     if (options.abandonOnFailure && !mayYetSign(error))

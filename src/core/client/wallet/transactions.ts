@@ -6,7 +6,7 @@
 
 import { encodeFunctionData, keccak256, maxUint256, serializeTransaction } from 'viem'
 import { erc20Abi } from '../../chain/contracts.js'
-import { knownToken } from '../../chain/profiles.js'
+import { coinText, knownToken } from '../../chain/profiles.js'
 import { decodeRevert } from '../../chain/reverts.js'
 import { onChain } from '../../chain/unavailable.js'
 import {
@@ -149,12 +149,13 @@ async function sendOne(
 ): Promise<SentTransaction> {
   // Nothing of this one is sent yet, so the reason stands for itself.
   signal?.throwIfAborted()
-  const raw = await signedBytes(signer, planned)
-  const hash = keccak256(raw)
+  const raw = signer.sendTransaction ? undefined : await signedBytes(signer, planned)
+  const hash = raw === undefined ? await sentByWallet(signer, planned) : keccak256(raw)
   const endMs = clock.monotonicMs() + timeoutMs
-  let refusal = await handOver(chain, raw)
+  let refusal = raw === undefined ? undefined : await handOver(chain, raw)
   for (;;) {
     const receipt = await receiptOf(chain, hash)
+    if (receipt && raw === undefined) await requireCalldata(chain, hash, planned)
     if (receipt?.status === 'success') return { planned, hash, receipt }
     if (receipt)
       throw new UsageError(
@@ -172,9 +173,40 @@ async function sendOne(
       throw isAborted(signal) ? stopped(signal, hash) : error
     }
     // Dropped or never arrived: the same bytes again, never another transaction.
+    if (raw === undefined) continue
     if (receipt === undefined || !(await chain.hasTransaction(hash).catch(() => true)))
       refusal = await handOver(chain, raw)
   }
+}
+
+/**
+ * The hash of what a wallet outside has sent by itself. UsageError `signer_answer`, `wrong_signer`.
+ */
+async function sentByWallet(signer: Signer, planned: PlannedTransaction): Promise<Hex> {
+  const { chainId, from, to, data, what, gas, maxFeePerGas } = planned
+  const rows = [
+    ['purpose', what],
+    ['chain', String(chainId)],
+    ['from', from],
+    ['to', to],
+    ['costs at most', `about ${coinText(gas * maxFeePerGas, chainId)} (gas); the wallet decides`],
+  ] as const
+  const given = await signer.sendTransaction?.({ chainId, from, to, data }, rows)
+  if (/^0x[0-9a-f]{64}$/i.test(given ?? '')) return (given ?? '').toLowerCase() as Hex
+  throw new UsageError('signer_answer', 'the wallet brought no transaction hash', {
+    hint: 'look into the wallet whether it sent something before you run the command again',
+  })
+}
+
+/** A wallet lets people edit what they send, such as the amount of an approval. */
+async function requireCalldata(chain: Chain, hash: Hex, { data, what }: OwnTransaction) {
+  const sent = await onChain(() => chain.calldata(hash))
+  if (sent === null || sent.toLowerCase() === data.toLowerCase()) return
+  throw new UsageError(
+    'transaction_changed',
+    `the wallet sent something else as transaction ${hash}: it does not ${what}`,
+    { hint: 'check it in a block explorer, then run the command again' },
+  )
 }
 
 async function signedBytes(signer: Signer, planned: PlannedTransaction): Promise<Hex> {

@@ -1,0 +1,40 @@
+/** The browser of the system, where there is one to open (contract §9, `--browser`). */
+import { spawn } from 'node:child_process'
+import { platform } from 'node:os'
+
+/**
+ * The program that opens an address here, or `undefined`: without a display there is no browser,
+ * and an opener would show a text browser in the terminal or fail late.
+ */
+export function systemOpener(
+  env: Readonly<Record<string, string | undefined>>,
+  system: string = platform(),
+): string | undefined {
+  if (system === 'darwin') return 'open'
+  const display = (env.DISPLAY ?? '') !== '' || (env.WAYLAND_DISPLAY ?? '') !== ''
+  return system !== 'win32' && display ? 'xdg-open' : undefined
+}
+
+/** What a browser needs to find its profile and its screen; no secret of ours is among it. */
+const passedOn =
+  /^(PATH|HOME|USER|LOGNAME|LANG|LC_\w+|DISPLAY|WAYLAND_DISPLAY|XAUTHORITY|XDG_\w+|DBUS_SESSION_BUS_ADDRESS|BROWSER|KDE_\w+|DESKTOP_SESSION|TMPDIR)$/
+
+/**
+ * Starts it without a shell and leaves it to itself. Resolves with whether it could be started; the
+ * address is printed anyway.
+ */
+export function openInBrowser(
+  opener: string,
+  url: string,
+  env: Readonly<Record<string, string | undefined>>,
+): Promise<boolean> {
+  const kept = Object.fromEntries(Object.entries(env).filter(([name]) => passedOn.test(name)))
+  return new Promise((resolve) => {
+    const child = spawn(opener, [url], { env: kept, stdio: 'ignore', detached: true })
+    child.once('error', () => resolve(false))
+    child.once('spawn', () => {
+      child.unref()
+      resolve(true)
+    })
+  })
+}

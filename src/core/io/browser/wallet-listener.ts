@@ -1,0 +1,173 @@
+/**
+ * The listener behind the wallet page (contract §9, `--browser`): loopback only, under a random
+ * path, for one browser. Whoever opens the address first gets a cookie, and nobody else is let in:
+ * other users of the machine may read an address from a list of processes.
+ */
+import { randomBytes, timingSafeEqual } from 'node:crypto'
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { walletPageFiles } from '../../page/wallet-page.js'
+import { BodyError } from '../../protocol/call.js'
+import { readJson } from '../../protocol/json.js'
+import { commonHeaders } from '../../protocol/refusal.js'
+import { readIncoming } from '../serving/incoming-body.js'
+import { serverSettings } from '../serving/listener.js'
+import { bindServer, closeServer, type Look, refused } from '../serving/looks.js'
+
+/** What the page may call. What is thrown is a bug of ours. */
+export interface WalletRoutes {
+  /** Called once, when the page is opened for the first time. */
+  opened(): void
+  /** POST, by name; resolves when there is something to say, at the latest when `gone` aborts. */
+  readonly calls: Readonly<Record<string, (body: unknown, gone: AbortSignal) => Promise<Look>>>
+}
+
+export interface WalletListener {
+  /** With the secret path: for the person at this machine alone. */
+  readonly url: string
+  /** Lets calls in flight finish, and takes no more. */
+  close(): Promise<void>
+}
+
+/** The longest signature is 16 KiB of hex. */
+const limitBytes = 64 * 1024
+const cookieName = 'proposer-wallet'
+
+interface Place {
+  readonly origin: string
+  /** `/<43 characters>/`. */
+  readonly path: string
+  readonly cookie: string
+  isTaken: boolean
+}
+
+/** Listens on a free port of 127.0.0.1. Rejects with node's error where there is none. */
+export async function listenForWallet(routes: WalletRoutes): Promise<WalletListener> {
+  const secret = () => randomBytes(32).toString('base64url')
+  const server = createServer({ ...serverSettings })
+  await bindServer(server, '127.0.0.1', 0)
+  const { port } = server.address() as AddressInfo
+  const place: Place = {
+    origin: `http://127.0.0.1:${port}`,
+    path: `/${secret()}/`,
+    cookie: secret(),
+    isTaken: false,
+  }
+  // A call may wait for a person.
+  server.timeout = 0
+  let inFlight = 0
+  let onIdle: (() => void) | undefined
+  server.on('request', (incoming: IncomingMessage, response: ServerResponse) => {
+    inFlight++
+    // Whoever has gone needs no response.
+    response.on('error', () => undefined)
+    response.once('close', () => {
+      inFlight--
+      if (inFlight === 0) onIdle?.()
+    })
+    respond(place, routes, incoming, response).catch((error: unknown) => {
+      response.destroy()
+      throw error
+    })
+  })
+  return {
+    url: `${place.origin}${place.path}`,
+    async close() {
+      // A browser keeps connections ready on which it never asks anything.
+      if (inFlight > 0)
+        await new Promise<void>((idle) => {
+          onIdle = idle
+        })
+      await closeServer(server)
+    },
+  }
+}
+
+async function respond(
+  place: Place,
+  routes: WalletRoutes,
+  incoming: IncomingMessage,
+  response: ServerResponse,
+): Promise<void> {
+  const { status, body, headers } =
+    refusalOf(place, incoming) ?? (await answer(place, routes, incoming, response))
+  // No connection outlives its answer, so that the command can end.
+  response.writeHead(status, { ...commonHeaders, ...headers, connection: 'close' })
+  response.end(body)
+}
+
+/** Another site, another program, another user: before anything is looked at. */
+function refusalOf(place: Place, incoming: IncomingMessage): Look | undefined {
+  const { rawHeaders, headers, url = '', method } = incoming
+  const hosts = rawHeaders.filter((name, at) => at % 2 === 0 && /^host$/i.test(name))
+  if (hosts.length !== 1 || `http://${headers.host}` !== place.origin)
+    return refused(400, 'bad_request', 'open the address as the command printed it')
+  const site = headers['sec-fetch-site']
+  const isForeign =
+    (headers.origin !== undefined && headers.origin !== place.origin) ||
+    (site !== undefined && site !== 'same-origin' && site !== 'none')
+  if (isForeign) return refused(403, 'bad_request', 'this page is not for other sites')
+  if (method === 'POST' && headers.origin !== place.origin)
+    return refused(403, 'bad_request', 'a call must say that it comes from this page')
+  if (!equal(url.slice(0, place.path.length), place.path))
+    return refused(404, 'route_not_found', 'there is no such page; the command printed the address')
+  const isFirst = !place.isTaken && method === 'GET' && url === place.path
+  if (isFirst || showsCookie(place, headers.cookie)) return undefined
+  return refused(
+    403,
+    'page_taken',
+    place.isTaken
+      ? 'this address is open in another browser; if that was not you, end the command and run it again'
+      : 'open the page first',
+  )
+}
+
+async function answer(
+  place: Place,
+  { opened, calls }: WalletRoutes,
+  incoming: IncomingMessage,
+  response: ServerResponse,
+): Promise<Look> {
+  const { url = '', method, headers } = incoming
+  const name = url.slice(place.path.length)
+  const file = Object.hasOwn(walletPageFiles, name) ? walletPageFiles[name] : undefined
+  if (file !== undefined && method === 'GET') {
+    const isFirst = !place.isTaken
+    place.isTaken = true
+    if (isFirst) opened()
+    const attributes = `Path=${place.path}; HttpOnly; SameSite=Strict`
+    const cookie = { 'set-cookie': `${cookieName}=${place.cookie}; ${attributes}` }
+    return { status: 200, body: file.body, headers: { ...file.headers, ...(isFirst && cookie) } }
+  }
+  const call = Object.hasOwn(calls, name) ? calls[name] : undefined
+  if (call === undefined || method !== 'POST')
+    return refused(404, 'route_not_found', 'the wallet page has no such call')
+  if (headers['content-type'] !== 'application/json')
+    return refused(400, 'unsupported_media_type', 'a call is application/json')
+  let bytes: Uint8Array
+  try {
+    bytes = await readIncoming(incoming, response, { limitBytes, reserve: () => true })
+  } catch (error) {
+    if (!(error instanceof BodyError)) throw error
+    return refused(413, 'payload_too_large', `a call has at most ${limitBytes} bytes`)
+  }
+  const read = readJson(bytes)
+  if (!read.ok) return refused(400, 'invalid_json', read.detail)
+  const gone = new AbortController()
+  response.once('close', () => gone.abort())
+  return call(read.value, gone.signal)
+}
+
+function showsCookie(place: Place, header: string | undefined): boolean {
+  const given = (header ?? '')
+    .split(';')
+    .map((one) => one.trim().split('='))
+    .filter(([name]) => name === cookieName)
+  return given.some(([, value = '']) => equal(value, place.cookie))
+}
+
+/** Takes the same time whatever is given. */
+function equal(given: string, wanted: string): boolean {
+  const [one, other] = [given, wanted].map((text) => Buffer.from(text)) as [Buffer, Buffer]
+  return one.length === other.length && timingSafeEqual(one, other)
+}
