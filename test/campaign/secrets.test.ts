@@ -356,7 +356,7 @@ function keptAt(path: string): ReadonlySet<string> {
   ) {
     return new Set(['signature', ...(inside.at(-1) === 'admin.token' ? ['admin token'] : [])])
   }
-  // A profile may hold the URLs of node and gateway (contract §7); the file is its owner's alone.
+  // A profile may hold the URLs of node and gateway (contract §7); the file is readable by its owner only.
   if (first === 'home' && second === 'config.json')
     return new Set(['basePath', 'rpcUser', 'rpcPassword', 'rpcPath', 'rpcQuery'])
   return new Set()

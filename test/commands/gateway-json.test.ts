@@ -52,17 +52,17 @@ describe('contract §9: gateway.json', () => {
     [
       'a key with a slip, with its line, column and the key that was meant',
       `{\n  "chian": ${pins}\n}`,
-      'gateway.json:2:3: "chian" is a key that no gateway configuration has. Did you mean chain?',
+      'gateway.json:2:3: "chian" is not a configuration key. Did you mean chain?',
     ],
     [
       'a nested one',
       `{ "chain": ${pins},\n  "budget": {\n    "per_ip_itmes": 5 } }`,
-      'gateway.json:3:5: "budget.per_ip_itmes" is a key that no gateway configuration has. Did you mean budget.per_ip_items?',
+      'gateway.json:3:5: "budget.per_ip_itmes" is not a configuration key. Did you mean budget.per_ip_items?',
     ],
     [
       'a key that is like none',
       `{ "chain": ${pins},\n "budget": { "zebra": 5 } }`,
-      'gateway.json:2:14: "budget.zebra" is a key that no gateway configuration has. Known here: window_seconds, per_ip_items, global_items',
+      'gateway.json:2:14: "budget.zebra" is not a configuration key. Known here: window_seconds, per_ip_items, global_items',
     ],
     [
       'a wrong value, at its key',

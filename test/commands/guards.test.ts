@@ -391,7 +391,7 @@ describe('spec §7: errors of a 422', () => {
       fetch: refusing(errors),
     })
     expect(shown.stderr).toContain(
-      'hint: correct what the detail names, then retry (permit.amount: uint256; the body: unrecognized_keys)',
+      'hint: fix what the detail names, then retry (permit.amount: uint256; the body: unrecognized_keys)',
     )
   })
 

@@ -387,6 +387,6 @@ describe('hints say what to change', () => {
   test('a refusal without named fields: no sentence that says nothing', async () => {
     gateway.faults.push({ status: 404, code: 'question_not_found' })
     const hint = await hintOf(submit)
-    expect(hint).not.toContain('correct what the detail names')
+    expect(hint).not.toContain('fix what the detail names')
   })
 })

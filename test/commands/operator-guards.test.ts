@@ -210,7 +210,7 @@ describe('contract §6: a hint says what helps', () => {
     await expect(readAdminToken(join(home.path, 'admin.token'))).rejects.toMatchObject({
       code: 'admin_token_unusable',
       detail: expect.stringContaining('admin.token is missing'),
-      meta: { hint: expect.stringContaining('start the gateway again') },
+      meta: { hint: expect.stringContaining('restart the gateway') },
     })
   })
 

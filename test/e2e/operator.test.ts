@@ -386,7 +386,7 @@ describe('operator on a store that a gateway serves', () => {
     await server.stop()
     expect(await nextOf()).toMatchObject({
       expected: expect.stringContaining('nothing serves this store'),
-      operator: 'Nothing serves this store: start it with `proposer serve`.',
+      operator: 'No gateway serves this store: start one with `proposer serve`.',
     })
     // A wallet without the role in place of the executor.
     const stranger = { PROPOSER_EXECUTOR_KEY_FILE: join(folder, 'proposer-1.key') }

@@ -480,7 +480,7 @@ describe('serve --check on the executor', () => {
     [
       10n ** 13n,
       'faults',
-      /holds 0\.00001 POL, which pays for about 0 proposals at [\d.]+ gwei, too few to send one/,
+      /holds 0\.00001 POL, which pays for about 0 proposals at [\d.]+ gwei, not enough to send one/,
     ],
     [
       2n * 10n ** 16n,

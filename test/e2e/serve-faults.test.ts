@@ -300,7 +300,7 @@ describe('contract §6: serve --dev --faults, chain and clock', () => {
     const ended = await second.server.stop()
     expect([ended.code, ended.stderr]).toEqual([
       0,
-      expect.stringContaining('"detail":"fault: the node is back before the gateway noticed: 1 s '),
+      expect.stringContaining('"detail":"fault: the node is back before the gateway notices: 1 s '),
     ])
   })
 

@@ -159,7 +159,7 @@ describeWith([18], 'one executor among several gateways', () => {
     await endLease()
     await until(() => other.faults().length > 0)
     expect(other.faults()).toEqual([
-      expect.stringMatching(/^transactions of the executor 0x.* are open, and this gateway has/),
+      expect.stringMatching(/^transactions of the executor 0x.* are open, but this gateway has/),
     ])
     await sleep(1_500)
     expect(isLeading(other)).toBe(false)

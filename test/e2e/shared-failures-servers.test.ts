@@ -92,7 +92,7 @@ describeWith([18], 'the synchronous standby is gone', () => {
     expect(await told[0]).toBe(500)
     expect([500, 503]).toContain(await told[1])
     expect([500, 503]).toContain(await told[2])
-    expect(gateway.log.failed?.message).toMatch(/did not keep a write safe/)
+    expect(gateway.log.failed?.message).toMatch(/did not make a write durable/)
     expect(await outcome(gateway.ledger.admit(numbered(4)))).toBe(503)
     await awaitStandby(server, '')
   })

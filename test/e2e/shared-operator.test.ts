@@ -631,7 +631,7 @@ for (const version of [18, 15] as const)
           unsafe.url(),
           'SET synchronous_commit = local; ALTER DATABASE postgres SET default_transaction_read_only = on',
         )
-        expect((await check(site.config)).faults[0]?.detail).toMatch(/takes no writes/)
+        expect((await check(site.config)).faults[0]?.detail).toMatch(/is read-only/)
         expect(await site.operator('store', 'init')).toMatchObject({
           code: 74,
           answer: { hint: expect.stringContaining('name the primary') },

@@ -483,7 +483,7 @@ export function troublesOn(stage: () => Stage) {
       why: 'the oracle has no such function',
       happens: () => placeCode(oracle.address, 'Mute'),
       heals: () => placeCode(oracle.address, 'ManagedOracle'),
-      reason: /oracle at 0x[0-9a-f]{40} has no proposer whitelist: it is not a managed one/,
+      reason: /oracle at 0x[0-9a-f]{40} has no proposer whitelist: it is not a managed oracle/,
       only: 'before sending',
     },
     {

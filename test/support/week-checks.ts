@@ -107,7 +107,7 @@ export async function checkEnds(world: WeekWorld): Promise<void> {
     const { code, next_action, retryable, can_resubmit } = status.failure
     const facts = await factsOf(world.chain, signed, world.registry, world.chain.head().number)
     const now = await factsNow(world, signed)
-    // Contract §9: a new round that is open already is signed for, not waited for.
+    // Contract §9: a new round that is already open is signed for, not waited for.
     const next =
       code === 'round_advanced' && now ? 'sign_new_authorization' : failureTable[code]?.next
     if (next !== next_action)

@@ -56,14 +56,14 @@ describe('gateway.json', () => {
     [
       'a fee beyond all arithmetic',
       { chain, executor: { max_fee_gwei: 1e300 } },
-      'executor.max_fee_gwei must be a number of gwei above 0, 1000000000 at most',
+      'executor.max_fee_gwei must be a number of gwei above 0, at most 1000000000',
     ],
     ['an unknown key', { chain, lissten: {} }, '"lissten"'],
     ['an unknown nested key', { chain, budget: { per_ip: 1 } }, '"budget.per_ip"'],
     [
       'a store that is named twice',
       { chain, store: './gateway-store', store_file: './url' },
-      'store_file must be left out where "store" is given',
+      'store_file must be omitted if "store" is given',
     ],
     [
       'a store whose scheme is in capitals',
@@ -112,7 +112,7 @@ describe('gateway.json', () => {
     [
       'a url without gamma',
       { chain, slugs: { source: 'registry', url: 'https://g.example' } },
-      '"slugs.url" is a key that no gateway',
+      '"slugs.url" is not a configuration key',
     ],
     ...[
       'http://canary.example',

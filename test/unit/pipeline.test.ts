@@ -267,7 +267,7 @@ describe("the operator's faults halt the queue and fail nobody (contract §5)", 
 
   test('a fault is there before the first look, and a pipeline that is switched off has none', async () => {
     const world = await createPipelineWorld()
-    expect(world.pipeline.faults()).toEqual([expect.stringContaining('not been looked at')])
+    expect(world.pipeline.faults()).toEqual([expect.stringContaining('not been checked')])
     const off = await createPipelineWorld({ config: { pipeline: { enabled: false } } })
     expect(off.pipeline.faults()).toEqual([])
   })

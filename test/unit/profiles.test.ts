@@ -86,7 +86,7 @@ describe('chain.profile of gateway.json', () => {
   test.each([
     [
       { profile: 'polygon', rpc_urls },
-      'chain.signed_proposer is missing; it must be a contract address (EIP-55 or lowercase): no public source',
+      'chain.signed_proposer is missing; it must be a contract address (EIP-55 or lowercase): there is no public source',
     ],
     [
       { profile: 'mumbai', rpc_urls, signed_proposer: signedProposer },

@@ -203,7 +203,7 @@ describe('single routes', () => {
     expect(await canResubmit()).toBe(false)
   })
 
-  test('contract §9: round_advanced says to sign anew where the new round is open already, else to wait for one', async () => {
+  test('contract §9: round_advanced says to sign anew where the new round is already open, else to wait for one', async () => {
     const front = await openFront()
     const id = await admit(front)
     const failure = {

@@ -134,7 +134,7 @@ describe('the timeline of a candidate', () => {
       submission: 'indexed',
       executor_nonce: null,
     })
-    expect(shown.next.expected).toMatch(/on the chain for good/)
+    expect(shown.next.expected).toMatch(/final on the chain/)
     const text = textOf(shown)
     for (const part of [
       'bond 750 USDC.e',
@@ -331,7 +331,7 @@ describe('the timeline of a candidate', () => {
       explained(stored(records), id, { service }).next
     expect(next({ kind: 'none' })).toMatchObject({
       expected: expect.stringContaining('nothing serves this store'),
-      operator: 'Nothing serves this store: start it with `proposer serve`.',
+      operator: 'No gateway serves this store: start one with `proposer serve`.',
     })
     expect(next({ kind: 'held', by: 'process 7 on here (--local)' }).operator).toContain(
       'process 7 on here (--local)',

@@ -66,7 +66,7 @@ test.each<[string, (chain: Chain) => Promise<null>]>([
     expect(view.heads()).toBeUndefined()
     const [fault] = view.faults()
     expect(fault).toContain(
-      'the node tells no finalized block, which the gateway needs whatever chain.confirmations says',
+      'the node reports no finalized block, which the gateway requires regardless of chain.confirmations',
     )
   },
 )

@@ -474,7 +474,7 @@ describe('every log that can change a question makes it be read again (contract 
       }
       return { chain, clock, view, set, pins, next }
     }
-    const changed = `the contract ${oracle} runs ${second} now, pinned is ${first}: the operator has to pin it again`
+    const changed = `the contract ${oracle} runs ${second} now, pinned is ${first}: the operator must pin it again`
 
     test('an upgrade is a fault with the block that logs it, and none once it is pinned', async () => {
       const { chain, view, set, next } = await pinned()
@@ -524,9 +524,7 @@ describe('every log that can change a question makes it be read again (contract 
       upgrade(chain, oracle, second)
       chain.fault('storage', 'unavailable', { times: 2 })
       await next()
-      expect(view.faults()).toEqual([
-        'a pinned contract was upgraded: what it runs now is being read',
-      ])
+      expect(view.faults()).toEqual(['a pinned contract was upgraded: its new code is being read'])
       chain.clearFaults()
       await next()
       expect(view.faults()).toEqual([changed])

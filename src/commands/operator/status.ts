@@ -116,6 +116,6 @@ async function askStatus(
   const figures = readStatusDocument(document, context.clock.nowMs())
   if (figures !== undefined) return { document: document as object, figures }
   throw new UnavailableError('gateway_unanswered', 'the gateway does not report its status', {
-    hint: 'use the same version for the command and the gateway',
+    hint: 'use the same version of the command and the gateway',
   })
 }

@@ -77,8 +77,8 @@ async function checkNode(
     const node = await edges.chain([url])
     const chainId = await node.chainId()
     if (chainId !== id) {
-      const fix = 'correct chain.id, or take the URL of a node of that chain'
-      return { finding: fail('chain_id', `${name} is on chain ${chainId}, chain.id is ${id}`, fix) }
+      const fix = 'correct chain.id, or use the URL of a node on that chain'
+      return { finding: fail('chain_id', `${name} is on chain ${chainId}; chain.id is ${id}`, fix) }
     }
     const head = await node.block('latest')
     if (!head) throw new ChainError('unavailable', 'it has no latest block')
@@ -103,7 +103,7 @@ async function headFindings(
     findings.push(
       fail(
         'head',
-        `the newest block is ${ageSeconds} s old, chain.max_head_age_seconds is ${most}`,
+        `the newest block is ${ageSeconds} s old; chain.max_head_age_seconds is ${most}`,
         'the node lags, the chain has stalled or this clock is fast: the gateway waits for a newer head',
       ),
     )
@@ -143,28 +143,31 @@ export async function checkContracts(
     const unpinned =
       Object.keys(implementations).length > 0
         ? []
-        : [note('implementation', `no code is pinned, so an upgrade stops nothing: ${howToPin}`)]
+        : [
+            note(
+              'implementation',
+              `no code is pinned, so an upgrade would go unnoticed: ${howToPin}`,
+            ),
+          ]
     return [...checks.map(contractFinding), ...unpinned, ...lists.flat()]
   } catch (error) {
     return [unread(error)]
   }
 }
 
-const howToPin = '`proposer operator trust repin --reason <text>` pins what runs now'
+const howToPin = '`proposer operator trust repin --reason <text>` pins the current code'
 
 const contractFixes: Record<TrustFinding['id'], string> = {
   chain_id: 'correct chain.id or chain.rpc_urls',
-  code: 'correct that address in the chain section of gateway.json; no contract is there on this chain',
+  code: 'correct that address in the chain section of gateway.json: there is no contract at it on this chain',
   permit2:
-    'set chain.permit2 to what SignedProposer.permit2() answers, and make sure that it is the Permit2 you mean',
+    'set chain.permit2 to what SignedProposer.permit2() returns, and make sure that it is the Permit2 you expect',
   signed_proposer:
-    'correct chain.signed_proposer: this contract does not hash or permit as SignedProposer does',
-  oracle: 'correct chain.oracles: only the managed oracle can be served',
-  requester:
-    'leave this requester out of chain.requesters, or add the oracle that it asks to chain.oracles',
+    'correct chain.signed_proposer: this contract hashes or permits differently from SignedProposer',
+  oracle: 'correct chain.oracles: only the managed oracle is supported',
+  requester: 'remove this requester from chain.requesters, or add its oracle to chain.oracles',
   token: 'correct chain.tokens: this contract is not a token',
-  implementation:
-    'find out what the new code does; then `proposer operator trust repin --reason <text>`',
+  implementation: 'review the new code, then run `proposer operator trust repin --reason <text>`',
 }
 
 const contractFinding = ({ id, name, result, detail }: TrustFinding): Finding => ({
@@ -205,7 +208,7 @@ async function whitelistFindings(
           `have the owner of that list${whose} add ${signedProposer}`,
         )
     if (owner === signedProposer) {
-      const detail = `SignedProposer owns ${name}: it lists each proposer for its own call`
+      const detail = `SignedProposer owns ${name}: it adds each proposer for the duration of that call`
       return [own, pass('whitelist_owner', detail)]
     }
     const listings = await Promise.all(allowlist.map(isListed))
@@ -217,13 +220,13 @@ async function whitelistFindings(
       own,
       (missing.length === allowlist.length ? fail : warn)(
         'whitelist_owner',
-        `${belongs}, not to SignedProposer, so that only wallets on it can propose; not on it: ${missing.join(', ')}`,
-        'have its owner list these wallets, or hand its ownership to SignedProposer (transferOwnership); or take them off the allowlist',
+        `${belongs}, not to SignedProposer, so only wallets on it can propose; missing: ${missing.join(', ')}`,
+        'have its owner add these wallets or transfer its ownership to SignedProposer (transferOwnership), or remove them from the allowlist',
       ),
     ]
   } catch (error) {
     if (!(error instanceof ChainError) || error.kind === 'unavailable') throw error
-    const detail = `${name} does not answer as a whitelist: ${error.message}`
+    const detail = `${name} does not respond like a whitelist: ${error.message}`
     return [fail('whitelist', detail, contractFixes.oracle)]
   }
 }
@@ -282,13 +285,13 @@ async function balanceFinding(
   const [balanceWei, tipWei] = await Promise.all([chain.balance(executor), chain.tip()])
   const fix = `send ${coinOf(id) ?? 'the coin'} on chain ${id} to ${executor}`
   if (balanceWei === 0n)
-    return fail('balance', `the executor ${executor} holds nothing to pay gas with`, fix)
+    return fail('balance', `the executor ${executor} has no balance to pay for gas`, fix)
   const ceilingWei = BigInt(Math.round(max_fee_gwei * 1e9))
   const fees = feesFor(id, head, tipWei, ceilingWei, { kind: 'propose' })
   if (fees === undefined)
     return warn(
       'fee_ceiling',
-      `executor.max_fee_gwei is ${max_fee_gwei}, and gas costs ${gwei(head.baseFeePerGas + tipWei)} gwei now`,
+      `executor.max_fee_gwei is ${max_fee_gwei}, but gas costs ${gwei(head.baseFeePerGas + tipWei)} gwei now`,
       'raise executor.max_fee_gwei, or accept that nothing is sent until gas is cheaper',
     )
   const priceWei = head.baseFeePerGas + fees.maxPriorityFeePerGas
@@ -297,7 +300,7 @@ async function balanceFinding(
   // A node takes a transaction only where the whole limit could be paid at the highest price it
   // allows.
   if (balanceWei < gasNeeded * fees.maxFeePerGas)
-    return fail('balance', `${detail}, too few to send one`, fix)
+    return fail('balance', `${detail}, not enough to send one`, fix)
   return proposals < fewProposals ? warn('balance', detail, fix) : pass('balance', detail)
 }
 

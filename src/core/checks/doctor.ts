@@ -54,7 +54,7 @@ export async function eligibilityCheck(
   if (answer.kind === 'deferred')
     return skip(id, `not known: ${answer.detail}`, answerError(answer, 'read').meta.hint ?? '')
   if (acceptedValue(answer).eligible) return pass(id, `${account} may propose`)
-  const fix = 'ask the operator to allow this wallet, and whether admission is open'
+  const fix = 'ask the operator to allow this wallet, and to check that admission is open'
   return fail(id, `${account} may not propose at ${gateway.origin}`, fix)
 }
 
@@ -147,7 +147,7 @@ export async function codeCheck(chain: Chain, account: Address): Promise<Finding
   const id = 'account_code'
   const code = await onChain(() => chain.code(account))
   if (code === '0x')
-    return pass(id, 'a plain account: signatures of its key are accepted as they are')
+    return pass(id, 'a plain account: signatures of its key are valid without further checks')
   if (code.startsWith('0xef0100')) {
     return warn(
       id,

@@ -42,7 +42,7 @@ export interface Check<Facts> {
 export async function guarded(
   id: string,
   run: () => Promise<Finding | readonly Finding[]>,
-  fix = 'correct what the detail names',
+  fix = 'fix what the detail names',
 ): Promise<readonly Finding[]> {
   try {
     return [await run()].flat()

@@ -101,7 +101,7 @@ function promiseOf(row: SqlRow): Finding {
   if (commit === 'local')
     return warn(
       id,
-      `synchronous_commit is local: ${here}, not the loss of its disk, although standbys are named`,
+      `synchronous_commit is local: ${here}, not the loss of its disk, although standbys are configured`,
       'set synchronous_commit = on for this user or database',
     )
   if (row.sees_standbys === true && Number(row.standbys) === 0)
@@ -158,7 +158,7 @@ async function poolerFindings(session: SqlSession, other: SqlSession): Promise<r
   return [
     note(
       'store_pooler',
-      'a pooler in transaction mode is in the way: that works, and its own failures add to those of the database',
+      'connected through a pooler in transaction mode: this works, but its failures add to those of the database',
     ),
   ]
 }
@@ -224,7 +224,7 @@ async function gatewayFindings(database: SqlDatabase): Promise<readonly Finding[
     const members = await membersOf(queries)
     const leader = members.find(({ isLeader }) => isLeader)
     if (members.length === 0) return []
-    const leads = leader === undefined ? 'no leader' : `the one on ${leader.host} leads`
+    const leads = leader === undefined ? 'no leader' : `the leader is on ${leader.host}`
     return [note('store_gateways', `${counted(members.length, 'gateway')} on the store; ${leads}`)]
   } finally {
     queries.close()

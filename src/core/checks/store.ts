@@ -129,7 +129,7 @@ const leastFreeBytes = 1024 * 1024
 export function spaceFindings(store: string, free: number | undefined): readonly Finding[] {
   if (free === undefined || free >= leastFreeBytes) return []
   const fix = 'free some space there, or set store to a folder on another disk'
-  return [fail('disk', `the disk of ${store} is full: ${free} bytes are left`, fix)]
+  return [fail('disk', `the disk of ${store} is full: ${free} bytes are free`, fix)]
 }
 
 /**
@@ -150,7 +150,7 @@ function holderFindings(holder: LockHolder | undefined): readonly Finding[] {
   if (holder.state === 'alive')
     return [note('store_holder', `${holderText(holder)} has the store open now`)]
   const detail = `${who} may still have the store open`
-  const fix = 'make sure that that process is gone: `proposer serve` says how its lock is released'
+  const fix = 'make sure that process is gone; `proposer serve` shows how to release its lock'
   return [warn('store_holder', detail, fix)]
 }
 
@@ -172,7 +172,7 @@ export async function stateFindings(
       : [
           fail(
             'finality',
-            `the node's head ${head.number} is below block ${finalized.number}, which was final when the store was last served`,
+            `the node's head ${head.number} is below block ${finalized.number}, which was final when the store was last in use`,
             'that node lags or is wrong: replace it in chain.rpc_urls',
           ),
         ]
@@ -184,7 +184,7 @@ export async function stateFindings(
       warn(
         'former_executor',
         `nonce ${slot.nonce} of the former executor ${slot.executor} is not settled yet; until then the gateway is not ready`,
-        'start with the old key once more, until its transactions are final',
+        'start once more with the old key, until its transactions are final',
       ),
     ),
   ]
@@ -202,6 +202,6 @@ async function privacy(store: string): Promise<readonly Finding[]> {
 export function storeFault(error: unknown): Finding {
   if (!(error instanceof ProposerError)) throw error
   const { code, detail, meta } = error
-  const fix = meta.hint ?? 'check the folder that store names in gateway.json'
+  const fix = meta.hint ?? 'check the folder set as store in gateway.json'
   return fail(code === 'store_other_chain' ? 'store_chain' : 'store', detail, fix)
 }

@@ -24,10 +24,10 @@ export function faultsOf(
   return issue.keys.map((name) => {
     const named = JSON.stringify([...path, name].join('.'))
     const near = nearest(name, known).map((one) => [...path, one].join('.'))
-    const meant = near.length === 0 ? `Known here: ${known.join(', ')}` : didYouMean(near)
+    const meant = near.length === 0 ? `Known keys here: ${known.join(', ')}` : didYouMean(near)
     return {
       path: [...path, name],
-      detail: `${named} is a key that no gateway configuration has. ${meant}`,
+      detail: `${named} is not a configuration key. ${meant}`,
     }
   })
 }
@@ -40,10 +40,10 @@ function valueFault(schema: z.ZodType, issue: z.core.$ZodIssue, raw: unknown): s
     raw,
   )
   if (isMistyped(given))
-    return `${key} has a wrong checksum (EIP-55): a character is mistyped, copy the address again`
+    return `${key} has a wrong checksum (EIP-55): a character is mistyped; copy the address again`
   const own: unknown = issue.code === 'custom' ? issue.params?.expected : undefined
   const expected =
-    typeof own === 'string' ? own : (describe(schema, issue.path) ?? 'of the documented form')
+    typeof own === 'string' ? own : (describe(schema, issue.path) ?? 'in the documented form')
   if (
     key === 'chain.signed_proposer' &&
     given === undefined &&
@@ -51,7 +51,7 @@ function valueFault(schema: z.ZodType, issue: z.core.$ZodIssue, raw: unknown): s
     isRecord(raw.chain) &&
     'profile' in raw.chain
   ) {
-    return `${key} is missing; it must be ${expected}: no public source names the SignedProposer of this profile, so the operator of that contract has to`
+    return `${key} is missing; it must be ${expected}: there is no public source for the SignedProposer of this profile, so ask the operator of that contract`
   }
   return given === undefined
     ? `${key} is missing; it must be ${expected}`

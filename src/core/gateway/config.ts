@@ -30,7 +30,7 @@ const ChainContent = z.strictObject({
   id: positive.default(137).describe('the chain id, an integer such as 137'),
   rpc_urls: listOf(z.url({ protocol: /^https?$/ }).meta({ pattern: '^https?:' }))
     .min(1)
-    .describe('a list of at least one http(s) URL of a node'),
+    .describe('a list of one or more http(s) URLs of nodes'),
   permit2: address
     .default('0x000000000022d473030f116ddee9f6b43ac78ba3')
     .describe('a contract address (EIP-55 or lowercase)'),
@@ -38,7 +38,7 @@ const ChainContent = z.strictObject({
   oracles: listOf(address)
     .min(1)
     .refine(unique)
-    .describe('a list of at least one contract address (EIP-55 or lowercase), none twice'),
+    .describe('a list of one or more distinct contract addresses (EIP-55 or lowercase)'),
   requesters: listOf(
     z.strictObject({
       address: address.describe('a contract address (EIP-55 or lowercase)'),
@@ -48,16 +48,16 @@ const ChainContent = z.strictObject({
     }),
   )
     .min(1)
-    .describe('a list of at least one {"address", "kind"}'),
+    .describe('a list of one or more {"address", "kind"}'),
   tokens: listOf(address)
     .min(1)
     .refine(unique)
-    .describe('a list of at least one token address (EIP-55 or lowercase), none twice'),
+    .describe('a list of one or more distinct token addresses (EIP-55 or lowercase)'),
   implementations: z
     .record(
       address,
       z.strictObject({
-        implementation: address.describe('the address of the code that the contract runs'),
+        implementation: address.describe('the address of the contract code'),
         code_hash: z
           .string()
           .pipe(Bytes32)
@@ -66,7 +66,7 @@ const ChainContent = z.strictObject({
       }),
     )
     .optional()
-    .describe('{"0x…": {"implementation", "code_hash"}}, for each contract the code that it runs'),
+    .describe('{"0x…": {"implementation", "code_hash"}}, the code of each contract'),
   confirmations: z
     .union([z.literal('finalized'), z.int().min(0).max(100_000)])
     .default('finalized')
@@ -77,7 +77,7 @@ const ChainContent = z.strictObject({
 const ChainSection = ChainContent.superRefine(({ profile, id }, refinement) => {
   const built = builtInProfile(profile)
   if (built === undefined || built.chainId === id) return
-  const expected = `${built.chainId}, the chain of profile ${profile}, or left out`
+  const expected = `${built.chainId}, the chain of profile ${profile}, or omitted`
   refinement.addIssue({ code: 'custom', path: ['id'], params: { expected } })
 })
 
@@ -116,7 +116,7 @@ const ExecutorSection = z.strictObject({
     .positive()
     .max(1_000_000_000)
     .default(1000)
-    .describe('a number of gwei above 0, 1000000000 at most'),
+    .describe('a number of gwei above 0, at most 1000000000'),
   batch: z.int().min(1).max(100).default(10).describe('an integer from 1 to 100'),
 })
 
@@ -146,7 +146,7 @@ export const ConfigFile = z.strictObject({
     .refine(isStorePlace, {
       params: {
         expected:
-          'a folder, or a postgres:// URL without a password; one with a password stands in a file of mode 0600 that "store_file" names',
+          'a folder, or a postgres:// URL without a password; put a URL with a password into a file of mode 0600 and set "store_file" to it',
       },
     })
     .default(defaultStore)
@@ -154,7 +154,7 @@ export const ConfigFile = z.strictObject({
   store_file: path
     .optional()
     .describe('the path of a file of mode 0600 with the postgres:// URL of the store'),
-  chain: ChainSection.describe('the chain section; it has no default'),
+  chain: ChainSection.describe('the chain section (required)'),
   questions: path.nullable().default(null).describe('the path of a questions file, or null'),
   slugs: SlugsSection.default({ source: 'registry' }).describe(
     '{"source": "registry"} or {"source": "gamma", "url": "https://…"}',
@@ -247,7 +247,7 @@ export function parseConfig(
   if ('config' in judged) return judged.config
   const [fault = { path: [], detail: 'is not a gateway configuration' }] = judged.faults
   throw new UsageError('config_invalid', `${named(fault.path)}: ${fault.detail}`, {
-    hint: `correct ${source}; \`proposer serve --check\` tells whether it is right`,
+    hint: `correct ${source}, then run \`proposer serve --check\``,
   })
 }
 
@@ -265,7 +265,7 @@ function judge(
 ): { readonly config: GatewayConfig } | { readonly faults: readonly ConfigFault[] } {
   // Even where one of the names is the default.
   if (isRecord(raw) && raw.store !== undefined && raw.store_file !== undefined) {
-    const detail = 'store_file must be left out where "store" is given'
+    const detail = 'store_file must be omitted if "store" is given'
     return { faults: [{ path: ['store_file'], detail }] }
   }
   const whole = withProfile(lowercaseAddresses(raw))
@@ -306,11 +306,11 @@ export function applySet(config: GatewayConfig, ...assignments: readonly string[
   const unset: (() => void)[] = []
   for (const assignment of assignments) {
     const split = assignment.indexOf('=')
-    if (split < 1) throw invalidSetting(`--set takes key=value, such as budget.per_ip_items=500`)
+    if (split < 1) throw invalidSetting(`--set requires key=value, such as budget.per_ip_items=500`)
     // Its contracts are in place by now, and a setting that nothing reads must not look as if it
     // worked.
     if (assignment.startsWith('chain.profile='))
-      throw invalidSetting('--set chain.profile: a profile is named in gateway.json itself')
+      throw invalidSetting('--set chain.profile: set the profile in gateway.json itself')
     const keys = assignment.slice(0, split).split('.')
     const last = keys.pop()
     const parent = keys.reduce<unknown>(
@@ -318,9 +318,7 @@ export function applySet(config: GatewayConfig, ...assignments: readonly string[
       next,
     )
     if (!isSection(parent) || last === undefined || last === '__proto__') {
-      throw invalidSetting(
-        `--set ${assignment.slice(0, split)}: no gateway configuration has this key`,
-      )
+      throw invalidSetting(`--set ${assignment.slice(0, split)}: unknown configuration key`)
     }
     parent[last] = settingValue(assignment.slice(split + 1))
     if (parent[last] === null) unset.push(() => delete parent[last])

@@ -37,13 +37,13 @@ export const WebhooksSection = z
         .array(z.enum(webhookEvents).describe(`one of ${webhookEvents.join(', ')}`))
         .min(1)
         .refine((events) => new Set(events).size === events.length)
-        .describe(`a list of ${webhookEvents.join(', ')}, at least one and none twice`),
+        .describe(`a list of ${webhookEvents.join(', ')}, at least one, each once`),
       secret_file: z
         .string()
         .min(1)
-        .describe('the path of a file of mode 0600 with the secret that signs'),
+        .describe('the path of a file of mode 0600 with the signing secret'),
     }),
   )
   .max(mostWebhooks)
   .default([])
-  .describe(`a list of {"url", "events", "secret_file"}, ${mostWebhooks} at most`)
+  .describe(`a list of {"url", "events", "secret_file"}, at most ${mostWebhooks}`)

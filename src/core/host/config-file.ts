@@ -118,7 +118,7 @@ export async function registryOf(
 ): Promise<readonly RegistryEntry[]> {
   if (config.questions === null) return []
   const path = resolve(folder, config.questions)
-  const missing = 'write that file, or correct "questions" in gateway.json'
+  const missing = 'create that file, or correct "questions" in gateway.json'
   return parseRegistry(await readJsonFile(machine, path, missing), path)
 }
 
@@ -139,8 +139,8 @@ async function placeOf(
 /** The store's folder. Throws UsageError `shared_store` for a store in a database. */
 export function storeFolder({ place }: Pick<LoadedConfig, 'place'>): string {
   if (place.kind === 'folder') return place.folder
-  throw new UsageError('shared_store', 'this command is for a store in a folder', {
-    hint: 'the database of the store has its own tools: pg_basebackup, pg_dump, pg_amcheck',
+  throw new UsageError('shared_store', 'this command works on a store in a folder only', {
+    hint: 'use the tools of the database instead: pg_basebackup, pg_dump, pg_amcheck',
   })
 }
 

@@ -59,7 +59,7 @@ export async function executorSigner(
   if (!pipeline.enabled || !executor.enabled) return undefined
   const named = namedKey(loaded, source)
   if (named === undefined)
-    throw new UsageError('no_executor_key', 'the executor is enabled and has no key', {
+    throw new UsageError('no_executor_key', 'the executor is enabled but has no key', {
       hint: 'set executor.key_file or executor.account in gateway.json, or PROPOSER_EXECUTOR_KEY_FILE, or executor.enabled=false',
     })
   return 'file' in named

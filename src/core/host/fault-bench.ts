@@ -84,7 +84,7 @@ export function createFaultBench(
           if (isLost() || signal.aborted) return
           // Else a test that waits for 503 would fail without a word.
           note(
-            `fault: the node is back before the gateway noticed: ${seconds} s are no more than chain.max_head_age_seconds`,
+            `fault: the node is back before the gateway notices: ${seconds} s is not more than chain.max_head_age_seconds`,
           )
         },
         skewClock(seconds) {
@@ -161,8 +161,7 @@ async function openOnce(rpcUrl: string, question: string): Promise<DevRound> {
 /** The chain; while it is lost it answers nothing, and what was on its way is lost too. */
 function cuttable(chain: Chain, isLost: () => boolean): Chain {
   const refuseWhileLost = () => {
-    if (isLost())
-      throw new ChainError('unavailable', 'the node gives no answer, says the fault script')
+    if (isLost()) throw new ChainError('unavailable', 'no response from the node (fault script)')
   }
   return wrapChain(chain, async (_method, ask) => {
     refuseWhileLost()

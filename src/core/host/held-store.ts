@@ -225,6 +225,6 @@ function otherExecutor(ledger: Ledger, signer: Signer | undefined): string | und
   const other = ledger.slots().find(({ executor }) => executor !== signer?.address)
   return (
     other &&
-    `transactions of the executor ${other.executor} are open, and this gateway has ${signer ? `the key of ${signer.address}` : 'no executor key'}`
+    `transactions of the executor ${other.executor} are open, but this gateway has ${signer ? `the key of ${signer.address}` : 'no executor key'}`
   )
 }

@@ -115,10 +115,10 @@ function operatorServiceOn(
 const chainSilent = (what: string, cause: ChainError) =>
   new UnavailableError(
     'state_unavailable',
-    `the chain cannot be asked about ${what} now: ${cause.message}`,
+    `${what} cannot be read from the chain now: ${cause.message}`,
     {
       httpStatus: 503,
       cause,
-      hint: 'nothing was changed; look at chain.rpc_urls, wait, and retry',
+      hint: 'nothing was changed; check chain.rpc_urls, then retry',
     },
   )

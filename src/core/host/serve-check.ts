@@ -56,7 +56,7 @@ const checks: readonly Check<Facts>[] = [
       facts.nodes = await checkNodes(facts.machine, facts.loaded.config)
       return facts.nodes.findings
     },
-    fix: 'look at chain.rpc_urls',
+    fix: 'check chain.rpc_urls',
   },
   {
     id: 'contracts',
@@ -137,7 +137,7 @@ async function checkQuestions(facts: Facts): Promise<readonly Finding[]> {
   facts.questions = entries
   const id = 'questions'
   if (questions === null)
-    return [pass(id, 'no questions file: questions of the listed adapters need none')]
+    return [pass(id, 'no questions file; none is needed for questions of the listed adapters')]
   const trusted = new Set(chain.requesters.map(({ address }) => address))
   const [foreign, ...others] = entries.filter(({ request, requester }) => {
     const named = request?.requester ?? requester
@@ -148,7 +148,7 @@ async function checkQuestions(facts: Facts): Promise<readonly Finding[]> {
   const passed = pass(id, `${questions}: ${holds}`)
   if (foreign === undefined) return [passed]
   const detail = `${others.length + 1} of ${entries.length} questions name a requester that chain.requesters does not list; the first: ${foreign.questionId}`
-  const fix = 'add that requester with its kind to chain.requesters, or take the entry out'
+  const fix = 'add that requester with its kind to chain.requesters, or remove the entry'
   return [warn(id, detail, fix), passed]
 }
 
@@ -179,21 +179,21 @@ async function checkExecutorKey(facts: Facts): Promise<Finding> {
   const { pipeline, executor } = loaded.config
   if (!pipeline.enabled || !executor.enabled) {
     const off = pipeline.enabled ? 'executor' : 'pipeline'
-    return note(id, `${off}.enabled is false: candidates wait and nothing is executed`)
+    return note(id, `${off}.enabled is false: candidates wait, and nothing is executed`)
   }
   const { executorKey } = options
   const named = namedKey(loaded, executorKey)
   if (named === undefined)
     return fail(
       id,
-      'the executor is enabled and has no key',
+      'the executor is enabled but has no key',
       'set executor.key_file or executor.account in gateway.json, give --executor-account, or set PROPOSER_EXECUTOR_KEY_FILE or executor.enabled=false',
     )
   if ('file' in named) {
     const signer = await signerOfFile(named.file)
     signer.dispose()
     facts.executor = signer.address
-    return pass(id, `the key file of the executor ${signer.address} is its owner's alone`)
+    return pass(id, `the key file of the executor ${signer.address} is readable by its owner only`)
   }
   const { keystore } = named
   if (executorKey.isPasswordInFile) {
@@ -208,8 +208,8 @@ async function checkExecutorKey(facts: Facts): Promise<Finding> {
   const of = address === undefined ? '' : ` of the executor ${address}`
   return warn(
     id,
-    `the keystore ${keystore}${of} is there; its password was not tried`,
-    'give --executor-password-file <file>, which a gateway without a terminal needs',
+    `the keystore ${keystore}${of} exists; its password was not tried`,
+    'give --executor-password-file <file>; a gateway without a terminal requires it',
   )
 }
 
@@ -228,14 +228,14 @@ function admissionFindings({ loaded, store }: Facts): readonly Finding[] {
       ? pass('allowlist', `${counted(allowlist.length, 'wallet')} may propose`)
       : warn(
           'allowlist',
-          'nobody may propose: admission.allowlist is empty, and so is that of the store',
+          'nobody may propose: admission.allowlist and the allowlist of the store are both empty',
           'set admission.allowlist to the wallets that may propose here',
         )
   if (!loaded.config.admission.enabled)
     return [wallets, note('admission', 'admission.enabled is false: nobody is admitted')]
   if (admissionEnabled) return [wallets]
   const resume = pastedCommand(loaded)('resume')
-  const detail = `an operator has paused admission: nobody is admitted before ${resume}`
+  const detail = `an operator has paused admission: nobody is admitted until ${resume}`
   return [wallets, note('admission', detail)]
 }
 
@@ -252,7 +252,7 @@ async function checkPorts(
   for (const [at, [id, , port]] of ports.entries()) {
     const [other] = ports.slice(0, at).find(([, , taken]) => taken === port && port !== 0) ?? []
     if (other === undefined) continue
-    const fix = `give ${other}.port and ${id}.port two numbers`
+    const fix = `set ${other}.port and ${id}.port to different ports`
     return [fail(id, `${other}.port and ${id}.port are both ${port}`, fix)]
   }
   const isRunning = holder?.state === 'alive' && holder.adminUrl?.endsWith(`:${admin.port}`)
@@ -262,9 +262,9 @@ async function checkPorts(
     if (code === undefined)
       return pass(id, port === 0 ? `${host}: a free port` : `${where} is free`)
     if (isRunning && code === 'EADDRINUSE')
-      return note(id, `${where} is in use, as by the process ${holder.pid} that has the store open`)
+      return note(id, `${where} is in use by process ${holder.pid}, which has the store open`)
     const why = code === 'EADDRINUSE' ? 'another process listens there' : code
-    const fix = `end what listens there, or ${free}`
+    const fix = `stop the process that listens there, or ${free}`
     return fail(id, `${where} cannot be listened on: ${why}`, fix)
   }
   const findings: Finding[] = []

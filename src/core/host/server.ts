@@ -220,7 +220,7 @@ function warnOfConfig(
   if (!/^(localhost|::1|127(\.\d{1,3}){3})$/.test(host))
     onWarning(
       'plain_http',
-      `${host} is reachable from outside, and this is plain HTTP: put a TLS proxy before it`,
+      `${host} is reachable from outside over plain HTTP: put a TLS proxy in front of it`,
     )
   const addresses = requesters.map(({ address }) => address)
   for (const detail of unconfirmedAmong(profile, addresses)) onWarning('unconfirmed_pin', detail)
@@ -273,9 +273,9 @@ const resigning = (cluster: Cluster) => async (body: unknown) => {
     const { reason, by } = parsed.data
     return { resigned: await cluster.resign(reason, by) }
   }
-  throw new RejectedError('act_invalid', `the body is not what ${leaderResignName} takes`, {
+  throw new RejectedError('act_invalid', `the body is not valid for ${leaderResignName}`, {
     httpStatus: 422,
-    hint: 'use the same version for the command and the gateway',
+    hint: 'use the same version of the command and the gateway',
   })
 }
 
@@ -308,7 +308,7 @@ const storeFailure = (reason: Error): ProposerError =>
     ? reason
     : new StorageError('store_failed', 'the store can no longer be written', {
         cause: reason,
-        hint: 'look at the disk, then start `proposer serve` again: what was acknowledged is there',
+        hint: 'check the disk, then restart `proposer serve`: everything acknowledged is kept',
       })
 
 const portHints = {

@@ -191,7 +191,7 @@ function watchBalance(
       const balance = executor?.balanceWei
       tell({
         event: 'low_balance',
-        text: `the executor ${address} pays for about ${pays} more proposals`,
+        text: `the executor ${address} can pay for about ${pays} more proposals`,
         facts: () => ({
           executor: address ?? null,
           balance_wei: balance === undefined ? null : String(balance),
@@ -247,7 +247,7 @@ function receiver(
 
   const deliver = async (happening: Happening, bornMs: number, head: object) => {
     let body: string | undefined
-    let why = 'it waited too long'
+    let why = 'it waited too long to be sent'
     for (const afterMs of triesAfterMs) {
       await clock.sleep(Math.max(0, bornMs + afterMs - clock.monotonicMs()), signal)
       const failed = await inTurn(async () => {
@@ -273,7 +273,7 @@ function receiver(
     const { event, text } = happening
     if (!events.includes(event)) return
     if (waiting >= mostWaiting)
-      return end(event, 'dropped', `was dropped: ${mostWaiting} others wait already`)
+      return end(event, 'dropped', `was dropped: ${mostWaiting} others are already waiting`)
     waiting += 1
     const head = {
       schema: 'proposer.webhook/1',

@@ -72,7 +72,7 @@ export function postgresDatabase(url: string): SqlDatabase & { close(): Promise<
   return {
     name: `${hosts.map(({ host, port }) => `${host}:${port}`).join(',')}/${database}`,
     async connect() {
-      let failure = new SqlError('08006', 'no host takes writes', false)
+      let failure = new SqlError('08006', 'no host accepts writes', false)
       for (const { host, port } of hosts) {
         try {
           const session = await connectTo(parsed, host, port)
@@ -134,8 +134,7 @@ async function connectTo(parsed: PostgresUrl, host: string, port: number): Promi
     const [state] = await session.query(
       "SELECT pg_is_in_recovery() OR current_setting('transaction_read_only') = 'on' AS read_only",
     )
-    if (state?.read_only === true)
-      throw new SqlError('25006', `${host}:${port} takes no writes`, true)
+    if (state?.read_only === true) throw new SqlError('25006', `${host}:${port} is read-only`, true)
     return session
   } catch (error) {
     session.destroy()

@@ -177,7 +177,7 @@ async function showWay(item, id) {
   try {
     told = await askFor(id)
   } catch (error) {
-    item.way.replaceChildren(make('p', 'note', 'It cannot be read now: ' + error.message))
+    item.way.replaceChildren(make('p', 'note', 'Could not be read: ' + error.message))
     return
   }
   const steps = make('ol')

@@ -27,7 +27,7 @@ function lost(why) {
   lostAt ??= Date.now()
   put(byId('ready'), 'unknown', 'badge')
   document.body.className = 'lost'
-  put(byId('link'), why + ' Trying again since ' + clockText(lostAt) + '; the figures are old.', 'link lost')
+  put(byId('link'), why + ' Reconnecting since ' + clockText(lostAt) + '; the figures are out of date.', 'link lost')
 }
 
 function connect() {
@@ -58,7 +58,7 @@ function connect() {
 
 setInterval(() => {
   if (Date.now() - heardAt < 15000 || source.readyState !== EventSource.OPEN) return
-  lost('The gateway says nothing.')
+  lost('The gateway does not respond.')
   connect()
 }, 1000)
 connect()

@@ -33,7 +33,7 @@ export const pageMarkup = `<!doctype html>
 <p class="notice" id="notice" role="status" hidden></p>
 <ul class="reasons" id="reasons" aria-label="Why it is not ready"></ul>
 <p class="notice" id="paused" hidden></p>
-<noscript><p class="notice">This page needs its script; <code>proposer operator</code> tells the same in a terminal.</p></noscript>
+<noscript><p class="notice">This page requires JavaScript; <code>proposer operator</code> shows the same in a terminal.</p></noscript>
 <main>
 <div class="cards first">
 ${card('failed', 'Failed (24 h)', '<p class="big"><b id="failed-count">&ndash;</b></p>\n<ul class="codes" id="failed-codes" aria-label="By code"></ul>')}
@@ -43,7 +43,7 @@ ${card('trend', 'Trend', `<ul class="trends">${trend('queue', 'Queue')}${trend('
 <div class="lists">
 <p class="tools">
 <input type="search" id="search" aria-label="Search" placeholder="Question, wallet, candidate, code" autocomplete="off" spellcheck="false">
-<select id="state" aria-label="Status"><option value="">every status</option><option value="queue">in the queue</option><option value="executed">executed</option><option value="failed">failed</option></select>
+<select id="state" aria-label="Status"><option value="">any status</option><option value="queue">in the queue</option><option value="executed">executed</option><option value="failed">failed</option></select>
 <span class="note" id="found-note" role="status"></span>
 </p>
 <ul class="candidates" id="found" aria-label="Found in the store"></ul>
@@ -74,18 +74,18 @@ ${card(
 ${card(
   'executor',
   'Executor',
-  `<dl>${field('Address', 'executor-address')}${field('Balance', 'executor-balance')}${field('Pays for proposals', 'executor-pays')}${field('Highest nonce', 'executor-nonce')}${field('Nonces not mined yet', 'executor-gap')}${field('Nonces not final yet', 'executor-gap-final')}${field('Open transactions', 'executor-open')}${field('Newest', 'executor-hash')}</dl>`,
+  `<dl>${field('Address', 'executor-address')}${field('Balance', 'executor-balance')}${field('Can pay for proposals', 'executor-pays')}${field('Highest nonce', 'executor-nonce')}${field('Nonces not mined yet', 'executor-gap')}${field('Nonces not final yet', 'executor-gap-final')}${field('Open transactions', 'executor-open')}${field('Newest', 'executor-hash')}</dl>`,
 )}
 ${card(
   'chain',
   'Chain and nodes',
-  `<dl>${field('Block', 'chain-head')}${field('Age of the block', 'chain-age')}${field('Questions', 'chain-questions')}${field('Store', 'store')}</dl>
+  `<dl>${field('Block', 'chain-head')}${field('Block age', 'chain-age')}${field('Questions', 'chain-questions')}${field('Store', 'store')}</dl>
 <ul class="nodes" id="nodes" aria-label="RPC nodes"></ul>`,
 )}
 ${card(
   'cluster',
   'Gateways of this store',
-  `<dl>${field('This gateway', 'cluster-role')}${field('Leader', 'cluster-leader')}${field('Gateways', 'cluster-gateways')}${field('Records not read', 'cluster-lag')}${field('Leaders so far', 'cluster-epoch')}</dl>`,
+  `<dl>${field('This gateway', 'cluster-role')}${field('Leader', 'cluster-leader')}${field('Gateways', 'cluster-gateways')}${field('Records behind', 'cluster-lag')}${field('Leaders so far', 'cluster-epoch')}</dl>`,
 )}
 </div>
 </main>

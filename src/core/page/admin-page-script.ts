@@ -83,7 +83,7 @@ function showFigures(now) {
   put(byId('chain-head'), chain.head === null ? 'none read yet' : chain.head)
   put(byId('chain-age'), ageText(chain.head_age_seconds), isOld ? 'bad-text' : '')
   put(byId('chain-questions'), chain.questions_known + (chain.questions_due > 0 ? ', ' + chain.questions_due + ' due' : ''))
-  put(byId('store'), store.failed ? 'takes no writes' : store.full ? 'disk full' : 'takes writes', store.failed || store.full ? 'bad-text' : '')
+  put(byId('store'), store.failed ? 'not writable' : store.full ? 'disk full' : 'writable', store.failed || store.full ? 'bad-text' : '')
   showCluster(cluster)
   showNodes(nodes)
   put(byId('about'), 'Version ' + now.version + ', chain ' + chain.id + ', started ' + whenText(now.started_at) + '.' + (now.url === null ? '' : ' Serves ' + now.url + '.') + ' This page changes nothing.')

@@ -55,7 +55,7 @@ export function parseAmount(text: string, from: string, bareIsRaw = false): Writ
     throw new UsageError(
       'unit_missing',
       `${from} ${text} has no unit: it could mean ${text} tokens or ${text} raw units`,
-      `give the token behind the number, such as ${text}usdc, or ${text}raw for raw units`,
+      `add the unit to the number: ${text}usdc, or ${text}raw for raw units`,
     )
   }
   return { text, from, whole, fraction, unit: word.toLowerCase() || 'raw' }
@@ -106,7 +106,7 @@ function unknownUnit(from: string, text: string, tokens: readonly TokenUnits[]):
     'unknown_unit',
     `${from} ${text}: ${units.length === 0 ? 'the decimals of the token are not known' : `the token is ${units.join(' or ')}`}`,
     units.length === 0
-      ? 'give raw units, such as 750000000raw, name a node with --rpc-url, or put the token into token_info of the trust file'
+      ? 'give raw units, such as 750000000raw, set a node with --rpc-url, or add the token to token_info of the trust file'
       : `give the amount in ${units.join(' or ')}, or in raw units, such as 750000000raw`,
   )
 }

@@ -146,7 +146,7 @@ function expectationOf({ path }: Issue): string {
   if (typeof path.at(-1) === 'number') return entryExpectations[name] ?? ''
   if (name === 'deadline' && names[0] === 'proposals') return 'Unix seconds as a JSON integer'
   const ofVersion = names.includes('version') ? `as in ${JSON.stringify(version)}` : undefined
-  return expectations[name] ?? ofVersion ?? 'of the documented form'
+  return expectations[name] ?? ofVersion ?? 'in the documented form'
 }
 
 /** Dotted: requests have no free keys, so every part is a field of ours or an index. */

@@ -35,7 +35,7 @@ export function namedQuestion(text: string): NamedQuestion | undefined {
 export function identifierHint(text: string): string {
   const lower = text.trim().toLowerCase()
   return namedQuestion(lower) === undefined
-    ? 'a question id is 0x and 64 lowercase hex digits; a slug has lowercase letters, digits and hyphens'
+    ? 'a question id is 0x and 64 lowercase hex digits; a slug consists of lowercase letters, digits and hyphens'
     : `write it in lowercase: ${lower}`
 }
 

@@ -67,7 +67,7 @@ async function copyFiles(
   try {
     if (manifest === undefined)
       throw new StorageError('store_missing', `${from} holds no records`, {
-        hint: 'name the store that has them in gateway.json',
+        hint: 'set store in gateway.json to the one that has them',
       })
     const names = manifestNames(manifest)
     for (const [index, name] of names.entries()) {

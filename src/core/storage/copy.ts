@@ -56,7 +56,7 @@ export async function copyRecords(
     const records = before + copied
     if (records === 0)
       throw new StorageError('store_missing', `${source.name} holds no records`, {
-        hint: 'name the store that has them',
+        hint: 'use the store that has them',
       })
     if (copied > 0) await compareAll(source, target, records)
     await target.finish()
@@ -122,8 +122,8 @@ const isSame = (one: CopiedRecord, other: CopiedRecord) =>
   one.kind === other.kind && one.timeMs === other.timeMs && textOf(one) === textOf(other)
 
 const mismatch = (detail: string) =>
-  new StorageError('store_mismatch', `${detail}: another store, or one that was served since`, {
-    hint: 'nothing of it was changed; name an empty place as the target',
+  new StorageError('store_mismatch', `${detail}: the target is another store, or was used since`, {
+    hint: 'nothing was changed; use an empty target',
   })
 
 export interface CopyPorts {
@@ -171,7 +171,7 @@ export async function openFolderTarget(
 ): Promise<CopyTarget> {
   const names = await namesIn(ports.files, folder)
   if (names.length > 0 && !names.includes('FORMAT'))
-    throw mismatch(`${folder} is not empty, and holds no store`)
+    throw mismatch(`${folder} is not empty and contains no store`)
   const work = names.length > 0 ? folder : `${folder}.copying`
   const lock = await acquireLock(ports, work, 'operator')
   const end = { timeMs: 0, log: undefined as CompactableLog | undefined }

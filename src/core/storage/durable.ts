@@ -15,7 +15,8 @@ export async function writeAll(handle: FileHandle, bytes: Uint8Array): Promise<v
   let offset = 0
   while (offset < bytes.length) {
     const written = await handle.write(bytes, offset, bytes.length - offset)
-    if (written <= 0) throw Object.assign(new Error('the disk took no byte'), { code: 'ENOSPC' })
+    if (written <= 0)
+      throw Object.assign(new Error('the disk accepted no bytes'), { code: 'ENOSPC' })
     offset += written
   }
 }
@@ -92,7 +93,7 @@ export async function fillTemporary(
       await handle.close()
       await files.remove(temporary)
     } catch (cause) {
-      throw failedForGood(`${temporary} could not be given up`, cause)
+      throw failedForGood(`${temporary} could not be removed`, cause)
     }
     throw error
   }

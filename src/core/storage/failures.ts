@@ -27,8 +27,8 @@ export function damaged(path: string, offset: number, what: string): StorageErro
     httpStatus: 503,
     hint:
       offset === 0
-        ? 'restore the folder from a backup, and keep this one: its other files may be sound'
-        : 'restore the folder from a backup, and keep this one: what lies before that byte is sound',
+        ? 'restore the folder from a backup, and keep this one: its other files may be intact'
+        : 'restore the folder from a backup, and keep this one: everything before that byte is intact',
   })
 }
 
@@ -70,7 +70,7 @@ export function outOfSpace(folder: string): StorageError {
     httpStatus: 503,
     retryAfterMs: 5_000,
     retryable: true,
-    hint: 'free some disk space, then try again',
+    hint: 'free some disk space, then retry',
   })
 }
 

@@ -64,5 +64,5 @@ export function lossBefore(
     return `the log ends here with line ${end.sequence}, ${highWaterName} names line ${mark.sequence}; lines lost: ${lost}`
   return mark.check === end.check || end.beforeMark !== undefined
     ? undefined
-    : `line ${end.sequence} is not the one that ${highWaterName} names: another log was put here`
+    : `line ${end.sequence} is not the one that ${highWaterName} names: another log was placed here`
 }

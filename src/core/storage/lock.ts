@@ -176,7 +176,7 @@ function lockOf(
       if (!isReleased && !(await files.exists(epochPath(folder, epoch + 1)))) return
       throw new StorageError(
         'store_fenced',
-        `another process has taken over ${folder}; this one has stopped writing`,
+        `another process has taken over ${folder}; this one no longer writes`,
         { httpStatus: 503 },
       )
     },
@@ -208,7 +208,7 @@ function locked(folder: string, holder: LockHolder): StorageError {
   if (holder.state === 'unknown')
     return new StorageError(
       'store_locked',
-      `${folder} may be in use by ${who}: its state cannot be told`,
+      `${folder} may be in use by ${who}: its state is unknown`,
       {
         hint: `make sure that process is gone, then release its lock by creating the file ${epochPath(folder, holder.epoch)}.free`,
       },

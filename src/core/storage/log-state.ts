@@ -55,7 +55,7 @@ export function failLog(log: LogState, cause: unknown, detail: string): StorageE
 }
 
 const notWritten = ({ folder }: LogState, cause: unknown) =>
-  unavailable(`${folder} is no longer written`, cause)
+  unavailable(`${folder} no longer accepts writes`, cause)
 
 /** Why nothing is appended now; `undefined`: it may be. */
 export function refusal(log: LogState): StorageError | undefined {

@@ -108,7 +108,7 @@ export async function openLog(
     read: (position) => readAt(log.writer, position),
     scan: () => scanAll(log.writer),
     async compact(keep, onPlaced) {
-      if (log.isCompacting) throw unavailable(`${folder} is being compacted already`)
+      if (log.isCompacting) throw unavailable(`${folder} is already being compacted`)
       log.isCompacting = true
       try {
         await compact(log, keep, onPlaced)

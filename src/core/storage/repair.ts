@@ -161,7 +161,7 @@ async function cutLog(
   const goesWhole = damage.offset === 0 && damage.index > 0
   const last = goesWhole ? damage.index - 1 : damage.index
   if (damage.end.sequence === 0) {
-    const what = 'nothing before it is sound, so nothing would be left'
+    const what = 'nothing before it is intact, so nothing would be left'
     throw damaged(joinPath(folder, damage.file), 0, what)
   }
 

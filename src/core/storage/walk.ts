@@ -273,7 +273,7 @@ function isOwners({ file, options }: Reading, kind: string, offset: number): boo
   if (kind.startsWith('x-')) return false
   throw new StorageError(
     'store_too_new',
-    `${file.path} holds a "${kind}" record at byte ${offset}, which only a later version understands`,
+    `${file.path} holds a "${kind}" record at byte ${offset}, which requires a later version`,
     { httpStatus: 503, hint: 'use the version that wrote it, or a later one' },
   )
 }
@@ -303,6 +303,6 @@ export async function readRecordAt(
   const end = bytes.indexOf(10)
   const line = end < 0 ? undefined : decodeLine(hash, bytes.subarray(0, end))
   if (line === undefined || internalKinds.has(line.kind))
-    throw damaged(file.path, offset, 'no sound record lies there')
+    throw damaged(file.path, offset, 'no intact record is there')
   return stored(file, line, offset)
 }

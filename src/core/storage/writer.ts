@@ -262,7 +262,7 @@ export async function publishSnapshot(
     writer.files.unshift(file)
     return file.index
   } catch (error) {
-    if (isInForce || !isFull(error)) throw writer.fail(error, `${name} could not be put in force`)
+    if (isInForce || !isFull(error)) throw writer.fail(error, `${name} could not be activated`)
     // A leftover, and the space is needed.
     await files.remove(path).catch((cause: unknown) => {
       throw writer.fail(cause, `${name} could not be removed`)

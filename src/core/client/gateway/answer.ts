@@ -214,7 +214,7 @@ const refusalHints: Readonly<Record<string, string>> = {
 /** What a refusal says of fields, for programs as it is and for people in the hint. */
 function faultsOf({ code, errors = [] }: Extract<Unaccepted, { kind: 'refused' }>) {
   const known = Object.hasOwn(refusalHints, code) ? refusalHints[code] : undefined
-  const hint = known ?? 'correct what the detail names, then retry'
+  const hint = known ?? 'fix what the detail names, then retry'
   if (errors.length === 0) return { hint }
   const named = errors
     .slice(0, shownFaults)

@@ -25,7 +25,7 @@ export function changeFault(state: LedgerState, changes: readonly Change[]): str
 }
 
 const endedFault = (state: LedgerState, id: string) =>
-  state.entries.get(id)?.live ? undefined : `candidate ${id} is unknown or at its end`
+  state.entries.get(id)?.live ? undefined : `candidate ${id} is unknown or has ended`
 
 function progressFault(
   state: LedgerState,
@@ -66,7 +66,7 @@ function openingFault(
   slots: OpenSlots,
   { id, executor, nonce, candidateIds }: Slot,
 ): string | undefined {
-  if (slots.has(id)) return `slot ${id} is open already`
+  if (slots.has(id)) return `slot ${id} is already open`
   const isBound = [...state.slots.values()].some(
     (slot) => slot.executor === executor && slot.nonce === nonce,
   )

@@ -20,9 +20,9 @@ export function ledgerReader(
     if (!state.allowlist.has(address)) state.allowlist.set(address, true)
   const readOnly = () =>
     Promise.reject(
-      new StorageError('store_read_only', 'this store is open for looking only', {
+      new StorageError('store_read_only', 'this store is open read-only', {
         httpStatus: 503,
-        hint: 'use a command that runs the gateway, or send to the one that serves',
+        hint: 'use a command that starts the gateway, or send the request to the running one',
       }),
     )
   return ledgerOf(log, state, settings, {
@@ -131,7 +131,7 @@ export function refuseOtherChain(
   if (!info || (info.chainId === chainId && info.genesisHash === genesisHash)) return
   throw new StorageError(
     'store_other_chain',
-    `this store belongs to chain ${info.chainId} (genesis ${info.genesisHash}), the node is on chain ${chainId} (genesis ${genesisHash})`,
-    { hint: 'point chain.rpc_urls at the chain of the store, or name another store' },
+    `this store belongs to chain ${info.chainId} (genesis ${info.genesisHash}); the node is on chain ${chainId} (genesis ${genesisHash})`,
+    { hint: 'point chain.rpc_urls at the chain of the store, or use another store' },
   )
 }

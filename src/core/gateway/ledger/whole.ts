@@ -53,7 +53,7 @@ export async function readWhole(
 function misplaced(entry: CandidateEntry, position: RecordPosition): StorageError {
   return new StorageError(
     'store_damaged',
-    `no record of candidate ${entry.id} lies at position ${position}`,
+    `no record of candidate ${entry.id} is at position ${position}`,
     { httpStatus: 500, hint: 'stop the gateway and restore the store from a backup' },
   )
 }

@@ -104,7 +104,7 @@ async function firstBlock(chain: Chain, executions: readonly Execution[]): Promi
     const receipt = await chain.receipt(hash)
     if (receipt !== null) return receipt.blockNumber
   }
-  throw new ChainError('unavailable', 'the node has no receipt of the first executions')
+  throw new ChainError('unavailable', 'the node has no receipts for the first executions')
 }
 
 async function readLogs(reading: Reading, from: bigint, to: bigint): Promise<void> {

@@ -28,7 +28,7 @@ const Entry = z.strictObject({
 /**
  * The entries of a registry from parsed JSON. `source` is how the file is called in messages.
  * Throws UsageError `questions_invalid`, which names the entry and its key, or the slug or question
- * that stands there twice.
+ * that occurs twice.
  */
 export function parseRegistry(raw: unknown, source: string): readonly RegistryEntry[] {
   const lower = lowercaseAddresses(raw, (path, address) => {
@@ -38,13 +38,13 @@ export function parseRegistry(raw: unknown, source: string): readonly RegistryEn
   if (!parsed.success) {
     const path = parsed.error.issues[0]?.path.join('.') ?? ''
     const where = path === '' ? 'the file' : `entry ${path}`
-    throw invalid(source, `${where} is not of the documented form`)
+    throw invalid(source, `${where} does not have the documented form`)
   }
   for (const key of ['question_id', 'slug'] as const) {
     const seen = new Set<string>()
     for (const { [key]: value } of parsed.data) {
       if (value === undefined) continue
-      if (seen.has(value)) throw invalid(source, `${key} ${value} stands there twice`)
+      if (seen.has(value)) throw invalid(source, `${key} ${value} occurs twice`)
       seen.add(value)
     }
   }
@@ -97,9 +97,9 @@ export function shownRegistry(
   const twice = slugTwice(entries)
   if (twice === undefined) return { entries, conflict: undefined }
   const [slug, one, other] = twice
-  const detail = `the slug ${slug} names question ${one} and question ${other}`
+  const detail = `the slug ${slug} refers to both question ${one} and question ${other}`
   const conflict = new UsageError('questions_invalid', detail, {
-    hint: `one stands in the questions file and one was added by an operator: change the file, or take one away with ${commandText(`questions remove ${other}`)}`,
+    hint: `one is in the questions file and the other was added by an operator: change the file, or remove one with ${commandText(`questions remove ${other}`)}`,
   })
   const count = new Map<string | undefined, number>()
   for (const entry of entries) count.set(entry.slug, (count.get(entry.slug) ?? 0) + 1)

@@ -95,9 +95,9 @@ function bodyOf<Name extends ActName>(name: Name, body: unknown): ActBody<Name> 
   const where = parsed.error.issues[0]?.path.join('.') ?? ''
   const isAddress = where.startsWith('addresses.')
   const what = isAddress ? `${where}, which must be a lowercase address, not zero,` : where
-  throw new RejectedError('act_invalid', `${what || 'the body'} is not what ${name} takes`, {
+  throw new RejectedError('act_invalid', `${what || 'the body'} is not valid for ${name}`, {
     httpStatus: 422,
-    hint: 'run `proposer operator --help`; use the same version for the command and the gateway',
+    hint: 'run `proposer operator --help`; use the same version of the command and the gateway',
   })
 }
 
@@ -212,7 +212,7 @@ async function refuseUnknown(
     `no trusted requester knows question ${first.questionId}${more}; nothing was changed`,
     {
       httpStatus: 404,
-      hint: 'check the id, and that its requester stands in chain.requesters; one that was asked just now needs a block; kind "direct" needs its request too',
+      hint: 'check the id, and that its requester is listed in chain.requesters; a question asked just now needs one more block; kind "direct" also requires its request',
     },
   )
 }
@@ -220,10 +220,10 @@ async function refuseUnknown(
 function slugTaken(slug: string, one: Hex, other: Hex): ConflictError {
   return new ConflictError(
     'slug_taken',
-    `the slug ${slug} would name question ${one} and question ${other}; nothing was changed`,
+    `the slug ${slug} would refer to both question ${one} and question ${other}; nothing was changed`,
     {
       httpStatus: 409,
-      hint: `give another slug, or take the first away: \`proposer operator questions remove ${one}\``,
+      hint: `give another slug, or remove the first: \`proposer operator questions remove ${one}\``,
     },
   )
 }
@@ -239,8 +239,7 @@ async function removeQuestion(
   const entry =
     added === undefined ? configured.find((one) => one.questionId === questionId) : added
   if (!entry) {
-    const note =
-      'the registry does not have it; a question of a trusted adapter is served by its id all the same'
+    const note = 'it is not in the registry; questions of trusted adapters are served by id anyway'
     return { act, changed: [], unchanged: [questionId], ...body, notes: [note] }
   }
   const active = activeOf(ledger, ({ round }) => round.questionId === questionId)
@@ -252,15 +251,15 @@ async function removeQuestion(
       `question ${questionId} has ${counted(active.length)} that need its entry`,
       {
         httpStatus: 409,
-        hint: `wait for their end, or reject them first: \`proposer operator candidates list --question ${questionId}\``,
+        hint: `wait until they end, or reject them first: \`proposer operator candidates list --question ${questionId}\``,
       },
     )
   await ledger.commit([{ kind: 'question.removed', questionId, ...body }])
-  const slug = entry.slug === undefined ? '' : `the slug ${entry.slug} names it no more; `
+  const slug = entry.slug === undefined ? '' : `the slug ${entry.slug} no longer refers to it; `
   const note =
     entry.request === undefined
-      ? `${slug}by its id it is served as long as a trusted adapter knows it`
-      : 'it is not served any more'
+      ? `${slug}it is still served by id as long as a trusted adapter knows it`
+      : 'it is no longer served'
   return { act, changed: [questionId], unchanged: [], ...body, notes: [note] }
 }
 
@@ -297,14 +296,14 @@ function refuseEnded({ id, progress }: Candidate): void {
   if (progress.status === 'failed')
     throw new ConflictError(
       'candidate_final',
-      `candidate ${id} has failed already: ${progress.failure.code}`,
-      { httpStatus: 409, hint: `look with \`proposer operator candidates explain ${id}\`` },
+      `candidate ${id} has already failed: ${progress.failure.code}`,
+      { httpStatus: 409, hint: `see \`proposer operator candidates explain ${id}\`` },
     )
   const submission = submissionOf(progress)
   if (progress.status === 'executed' || submission?.status === 'confirmed')
     throw new ConflictError(
       'candidate_final',
-      `candidate ${id} is on the chain already, in transaction ${submission?.transactionHash ?? 'unknown'}`,
+      `candidate ${id} is already on the chain, in transaction ${submission?.transactionHash ?? 'unknown'}`,
       { httpStatus: 409, hint: 'a proposal on the chain can only be disputed there' },
     )
 }
@@ -312,13 +311,13 @@ function refuseEnded({ id, progress }: Candidate): void {
 function slotNote({ nonce, candidateIds, attempts }: Slot): string {
   const newest = attempts.at(-1)
   if (newest === undefined)
-    return `nonce ${nonce} was reserved for it and nothing was signed: the executor gives it back`
+    return `nonce ${nonce} was reserved for it, but nothing was signed: the executor releases it`
   const others = candidateIds.length - 1
   const how =
     others === 0
       ? 'cancels it'
-      : `replaces it by one without this proposal (it carries ${others} more)`
-  return `its transaction ${newest.hash} is out under nonce ${nonce}: the executor ${how}; until that is mined the proposal may still be mined`
+      : `replaces it with one without this proposal (it carries ${others} more)`
+  return `its transaction ${newest.hash} is pending with nonce ${nonce}: the executor ${how}; until that is mined the proposal may still be mined`
 }
 
 /** What oracles and tokens run now is what they may run: the operator has looked at it. */

@@ -122,7 +122,7 @@ function newState(parts: PipelineParts) {
     standIns,
     closing: newClosing(),
     queue: createRoundRobin(validatedPerStep, freshPerStep),
-    operator: ['the contracts have not been looked at yet'] as readonly string[],
+    operator: ['the contracts have not been checked yet'] as readonly string[],
     operatorAtMs: Number.NEGATIVE_INFINITY,
     markedAtMs: Number.NEGATIVE_INFINITY,
     /** The head that `halted` and `contradiction` are of. */

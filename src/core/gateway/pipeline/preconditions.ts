@@ -26,12 +26,12 @@ export async function operatorFaults(
   const checks: Promise<string | false>[] = [
     orElse(
       contractFault({ chain, contracts }, at),
-      `the contract at ${spender} is no SignedProposer`,
+      `the contract at ${spender} is not a SignedProposer`,
     ),
     ...oracles.map((oracle) =>
       orElse(
         listFault({ chain, contracts }, oracle, at),
-        `the oracle at ${oracle} has no proposer whitelist: it is not a managed one`,
+        `the oracle at ${oracle} has no proposer whitelist: it is not a managed oracle`,
       ),
     ),
   ]
@@ -44,9 +44,9 @@ export async function operatorFaults(
     const funds = chain
       .balance(executor)
       .then(
-        (wei) => wei === 0n && `the executor ${executor} holds nothing to pay gas with: fund it`,
+        (wei) => wei === 0n && `the executor ${executor} has no balance to pay for gas: fund it`,
       )
-    checks.push(orElse(role, `the contract at ${spender} knows no roles`), funds)
+    checks.push(orElse(role, `the contract at ${spender} has no roles`), funds)
   }
   return (await Promise.all(checks)).flatMap((fault) => fault || [])
 }

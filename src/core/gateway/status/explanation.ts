@@ -127,7 +127,7 @@ function nextSteps(
   if (progress.status === 'executed') {
     const expected = inSlot
       ? 'The proposal is on the chain; it is final once its block is.'
-      : 'nothing; the proposal is on the chain for good, and disputes are for the oracle to settle.'
+      : 'nothing; the proposal is final on the chain, and disputes are settled by the oracle.'
     return { expected, proposer: null, operator: null }
   }
   const proposer =
@@ -143,29 +143,29 @@ type Waiting = Omit<ExpectedSteps, 'proposer'>
 function withService({ expected, operator }: Waiting, service: ServiceState): Waiting {
   if (service.kind === 'none')
     return {
-      expected: `${expected} Not before a gateway runs: nothing serves this store.`,
-      operator: 'Nothing serves this store: start it with `proposer serve`.',
+      expected: `${expected} No gateway serves this store, so nothing happens yet.`,
+      operator: 'No gateway serves this store: start one with `proposer serve`.',
     }
   if (service.kind === 'held') {
-    const look = `The store is held by ${service.by}: whether that executes shows there.`
+    const look = `The store is in use by ${service.by}: look there to see whether it executes.`
     return { expected, operator: operator ?? look }
   }
   if (service.reasons === undefined) {
-    const look = 'The gateway does not answer: look at its process and its log.'
+    const look = 'The gateway does not respond: check its process and its log.'
     return { expected, operator: operator ?? look }
   }
   // A cause that the newest check names already is said once.
   const more = service.reasons.filter((reason) => operator?.includes(reason) !== true).join('; ')
   if (more === '') return { expected, operator }
   return {
-    expected: `${expected} The gateway is held up: ${more}.`,
-    operator: `${operator === null ? '' : `${operator} `}Put this right: ${more}.`,
+    expected: `${expected} The gateway is blocked: ${more}.`,
+    operator: `${operator === null ? '' : `${operator} `}Fix this: ${more}.`,
   }
 }
 
 const switchedOff = (key: string, stage: string): Waiting => ({
   expected: `It stays ${stage}: ${key} is false in the configuration.`,
-  operator: `Set ${key} to true and start the gateway again, if it shall go on.`,
+  operator: `To continue, set ${key} to true and restart the gateway.`,
 })
 
 function whyWaiting(
@@ -177,8 +177,7 @@ function whyWaiting(
   if (!facts.pipelineEnabled) return switchedOff('pipeline.enabled', progress.status)
   const isHeldUp = check?.verdict === 'operator' || check?.verdict === 'wait'
   const cause = isHeldUp ? (check.detail ?? undefined) : undefined
-  const operator =
-    check?.verdict === 'operator' ? `Put this right: ${cause ?? 'see /readyz'}.` : null
+  const operator = check?.verdict === 'operator' ? `Fix this: ${cause ?? 'see /readyz'}.` : null
   if (progress.status === 'received') {
     const expected =
       cause === undefined
@@ -195,26 +194,27 @@ function whyWaiting(
     const expected =
       first === undefined
         ? 'Selection for execution.'
-        : `It stands in: candidate ${first.candidate_id} (${first.status}) is before it in this round. If that one dies without a transaction that can still be mined, this one is next; else it ends as not_selected.`
+        : `On standby: candidate ${first.candidate_id} (${first.status}) is ahead of it in this round. If that one fails without a transaction that can still be mined, this one is next; otherwise it ends as not_selected.`
     return { expected, operator: null }
   }
   if (!facts.executorEnabled) return switchedOff('executor.enabled', 'selected')
   const status = submissionOf(progress)?.status
-  const waitsOver = `A transaction, once this is over: ${cause}`
+  const waitsOver = `A transaction, once this is resolved: ${cause}`
   const expected =
     status === undefined && cause !== undefined ? waitsOver : afterSelection[status ?? 'none']
   return { expected, operator }
 }
 
-const dropped = 'The transaction goes without it; once that is final it stands in again, or ends.'
+const dropped =
+  'The transaction continues without it; once that is final, it is on standby again, or ends.'
 /** What a selected candidate waits for, by the status of its submission. */
 const afterSelection = {
   none: 'A transaction that carries it.',
   prepared: 'Sending of the signed transaction.',
-  submitted: 'Its transaction is mined and confirmed; a higher fee is tried where that takes long.',
+  submitted: 'Its transaction is mined and confirmed; if that takes long, a higher fee is tried.',
   confirmed: 'Its ProposePrice event is matched (indexed).',
   reverted:
-    'Its transaction has reverted; once that is final the cause is told, or it stands in again.',
+    'Its transaction has reverted; once that is final, the cause is reported, or it is on standby again.',
   dropped,
   indexed: dropped,
 } as const
@@ -241,15 +241,15 @@ function afterFailure(timeline: Timeline, candidate: Candidate, inSlot: boolean)
   if (isRejected && wasMinedAfterAll(timeline)) {
     return {
       expected:
-        'nothing; its transaction was mined before it could be taken back: the proposal is on the chain.',
-      proposer: 'The proposal stands on the chain; sign nothing else for this round.',
+        'nothing; its transaction was mined before it could be cancelled: the proposal is on the chain.',
+      proposer: 'The proposal is on the chain; sign nothing else for this round.',
       operator: 'Tell the proposer; what is on the chain can only be disputed there.',
     }
   }
   const again = retryable ? ' Then send the same payload again: it may still execute.' : ''
   const advice: Readonly<Record<string, string>> = {
     fund_wallet: `Fund the wallet ${candidate.proposer}.${again}`,
-    approve_permit2: `Let Permit2 move the token (\`proposer funds approve\`).${again}`,
+    approve_permit2: `Approve Permit2 for the token (\`proposer funds approve\`).${again}`,
     sign_new_authorization: 'Sign a new authorization; this one cannot execute any more.',
     wait_for_new_round: `Wait for a new round of question ${round.questionId}, then sign for it.`,
     contact_operator: retryable
@@ -258,14 +258,14 @@ function afterFailure(timeline: Timeline, candidate: Candidate, inSlot: boolean)
   }
   const action = failures[code].nextAction
   const forOperator = isRejected
-    ? 'Tell the proposer why; nothing else is left to do.'
-    : 'Look at the cause above, put it right, and tell the proposer.'
+    ? 'Tell the proposer why; there is nothing else to do.'
+    : 'Fix the cause above, and tell the proposer.'
   const rest = inSlot
-    ? ' Its transaction is being taken back, and may still be mined until that is final.'
+    ? ' Its transaction is being cancelled, and may still be mined until that is final.'
     : ''
   return {
-    expected: `${retryable ? 'nothing until the same payload comes again.' : 'nothing; it has ended.'}${rest}`,
-    proposer: advice[action] ?? 'Look at the failure above.',
+    expected: `${retryable ? 'nothing until the same payload is sent again.' : 'nothing; it has ended.'}${rest}`,
+    proposer: advice[action] ?? 'See the failure above.',
     operator: action === 'contact_operator' ? forOperator : null,
   }
 }

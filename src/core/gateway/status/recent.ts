@@ -237,7 +237,7 @@ const signings = {
   first: 'signed',
   fee_bump: 'signed again at a higher fee',
   trim: 'signed again with fewer proposals',
-  anew: 'signed again, as no node took it',
+  anew: 'signed again because no node accepted it',
   cancel: 'cancellation signed',
 } as const
 
@@ -276,7 +276,7 @@ function stepsOf(
     .map(({ atMs, ...text }) => ({ at: atMs === undefined ? null : instant(atMs), ...text }))
   const isHeldUp = check?.verdict === 'wait' || check?.verdict === 'operator'
   if (progress.status === 'executed' || progress.status === 'failed' || !isHeldUp) return steps
-  const what = check.verdict === 'wait' ? 'waits' : 'held up by the gateway'
+  const what = check.verdict === 'wait' ? 'waits' : 'blocked by the gateway'
   return [...steps, { at: null, what, detail: check.detail }]
 }
 

@@ -101,8 +101,8 @@ export function codeFaults(state: Watching): readonly string[] {
   if (Object.keys(pinsOf(state)).length === 0) return []
   if (!isKnown) return ['the code of the pinned contracts has not been read yet']
   if (changed.length > 0)
-    return changed.map((one) => `${changedText(one)}: the operator has to pin it again`)
-  return isSuspect ? ['a pinned contract was upgraded: what it runs now is being read'] : []
+    return changed.map((one) => `${changedText(one)}: the operator must pin it again`)
+  return isSuspect ? ['a pinned contract was upgraded: its new code is being read'] : []
 }
 
 /** Whose code is pinned: oracles and tokens, and whatever is pinned beside. */

@@ -14,7 +14,7 @@ const followedBlocks = 128n
  * counting of blocks instead.
  */
 const noFinality =
-  'the node tells no finalized block, which the gateway needs whatever chain.confirmations says: use a node that answers the block tag "finalized"'
+  'the node reports no finalized block, which the gateway requires regardless of chain.confirmations: use a node that supports the block tag "finalized"'
 
 /**
  * What a new head brings. Logs since a block that stays, or `lost` where what logs said before is
@@ -68,7 +68,7 @@ async function otherGenesis(state: ViewState): Promise<string | undefined> {
   const genesis = info ? await state.chain.block(0n) : null
   // A node without old headers cannot tell; the chain id and the finalized mark still do.
   if (info && genesis && genesis.hash !== info.genesisHash)
-    return `the node's chain begins with block ${genesis.hash}, the store's with ${info.genesisHash}`
+    return `the node's chain begins with block ${genesis.hash}, and the store's with ${info.genesisHash}`
   state.isIdentified = true
   return undefined
 }
@@ -105,10 +105,7 @@ async function newsSince(state: ViewState, from: BlockHeader, to: BlockHeader): 
   const fork = await findFork(history, async (number) => (await chain.block(number))?.hash)
   if (fork === undefined || to.number - fork.number > followedBlocks) return 'lost'
   if (fork.number >= to.number || (distance === 1n && fork.number === from.number))
-    throw new ChainError(
-      'unavailable',
-      `the node's head ${to.number} is not on the chain that it shows`,
-    )
+    throw new ChainError('unavailable', `the node's head ${to.number} is not on the chain it shows`)
   return followLogs(state, fork.number, to)
 }
 

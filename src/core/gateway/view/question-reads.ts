@@ -47,7 +47,7 @@ async function readNow(state: ViewState, questionId: Hex): Promise<Question | un
   }
   throw new ChainError(
     'unavailable',
-    `the chain moved on each time question ${questionId} was read`,
+    `the chain advanced each time question ${questionId} was read`,
   )
 }
 

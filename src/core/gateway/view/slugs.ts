@@ -60,7 +60,7 @@ export function createSlugs(clock: Clock, lookUp: SlugLookUp): Slugs {
   const admit = () => {
     const nowMs = clock.monotonicMs()
     while (begun[0] !== undefined && nowMs - begun[0] >= windowMs) begun.shift()
-    if (nowMs < pausedUntilMs) throw new SlugLookUpError('the slug source asked for a pause')
+    if (nowMs < pausedUntilMs) throw new SlugLookUpError('the slug source is rate-limiting')
     if (running.size >= lookUpsAtOnce || begun.length >= lookUpsPerWindow)
       throw new SlugLookUpError('too many slugs are being looked up')
     begun.push(nowMs)
@@ -129,7 +129,7 @@ function unavailable(slug: string, cause: SlugLookUpError): UnavailableError {
     httpStatus: 503,
     retryAfterMs: 2_000,
     cause,
-    hint: 'wait and send the same request again, or give the question id',
+    hint: 'wait, then retry the same request, or give the question id',
   })
 }
 
@@ -165,7 +165,7 @@ export function namedBySlugs<View extends ChainView>(
       if (isRegistered(identifier)) return view.question(identifier)
       return orUnavailable(
         within(clock, firstReadMs, () => lookedUp(identifier)),
-        `about the question of the slug ${identifier}`,
+        `the question of the slug ${identifier}`,
       )
     },
   }

@@ -21,7 +21,7 @@ export async function within<T>(
   limitMs: number,
   work: (signal: AbortSignal) => Promise<T>,
   late: () => Error = () =>
-    new ChainError('unavailable', `the chain gave no answer within ${limitMs} ms`),
+    new ChainError('unavailable', `the node did not respond within ${limitMs} ms`),
 ): Promise<T> {
   const over = new AbortController()
   const overdue = clock.sleep(limitMs, over.signal).then(() => {
@@ -42,11 +42,11 @@ export async function orUnavailable<T>(work: Promise<T>, what: string): Promise<
     return await work
   } catch (error) {
     if (!(error instanceof ChainError)) throw error
-    throw new UnavailableError('state_unavailable', `the chain does not tell ${what}`, {
+    throw new UnavailableError('state_unavailable', `${what} cannot be read from the chain now`, {
       httpStatus: 503,
       retryAfterMs: 2_000,
       cause: error,
-      hint: 'wait and send the same request again',
+      hint: 'wait, then retry the same request',
     })
   }
 }

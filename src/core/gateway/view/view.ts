@@ -206,8 +206,7 @@ export function createChainView(
       const questionId = questionIdOf(book, identifier)
       if (questionId === undefined) return undefined
       return (
-        known(questionId) ??
-        orUnavailable(readFirst(state, questionId), `about question ${questionId}`)
+        known(questionId) ?? orUnavailable(readFirst(state, questionId), `question ${questionId}`)
       )
     },
     nonceKnownUsed(owner, nonce) {

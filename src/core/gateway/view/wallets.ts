@@ -79,7 +79,7 @@ export function hasCode(wallets: Wallets, account: Address): Promise<boolean> {
   }
   return orUnavailable(
     within(clock, walletCallMs, () => singleFlight(wallets.reading, account, read)),
-    `whether there is code at ${account}`,
+    `the code at ${account}`,
   )
 }
 
@@ -101,7 +101,7 @@ export function authorizes(
   }
   return orUnavailable(
     within(clock, walletCallMs, call),
-    `whether the wallet ${wallet} accepts the signature`,
+    `the signature check of the wallet ${wallet}`,
   )
 }
 

@@ -113,7 +113,7 @@ async function appendBatch(
          FROM proposer.head WHERE id = 1 FOR UPDATE`,
     )
     if (head?.is_used === true || Number(head?.n) !== end)
-      throw new StorageError('store_locked', `${name} is written by others meanwhile`, {
+      throw new StorageError('store_locked', `${name} is being written by other gateways`, {
         hint: 'stop the gateways on it (`proposer operator gateways`), then run the copy again',
       })
     await session.query(

@@ -72,7 +72,7 @@ async function writeGroup(log: State): Promise<void> {
   } catch (error) {
     const isUnknown = error instanceof SqlError && work.sent !== undefined
     const reason = isUnknown
-      ? failedForGood(`whether ${log.name} has taken a write is unknown`, error)
+      ? failedForGood(`it is unknown whether ${log.name} committed a write`, error)
       : notReached(log.name, error)
     for (const each of group) each.reject(reason)
     // What waits behind it has waited as long, and would wait as long again.
@@ -224,7 +224,7 @@ function decide(log: State, { group, refused }: Work, { epoch }: Head): readonly
 const fenced = (own: number, epoch: number) =>
   new StorageError('store_fenced', `another gateway leads: epoch ${epoch}, ours was ${own}`, {
     httpStatus: 503,
-    hint: 'nothing was written; the other gateway goes on with it',
+    hint: 'nothing was written; the other gateway continues',
   })
 
 async function insert(
@@ -249,7 +249,8 @@ async function commit(log: State, session: SqlSession): Promise<void> {
   await session.query('COMMIT')
   // Somebody has ended the wait for the standby: the record may be lost with this server.
   const doubt = session.notices().find(({ code }) => code === '01000')
-  if (doubt) throw breakOff(log, new Error(doubt.message), `${log.name} did not keep a write safe`)
+  if (doubt)
+    throw breakOff(log, new Error(doubt.message), `${log.name} did not make a write durable`)
 }
 
 /** Hands each append its records, which are durable now. */

@@ -82,7 +82,7 @@ export function startLeadership(parts: LeadershipParts): Leadership {
       if (!isTrusted(state))
         throw new StorageError('store_fenced', 'the lease of this gateway has ended', {
           httpStatus: 503,
-          hint: 'nothing was sent; the gateway that leads goes on with it',
+          hint: 'nothing was sent; the leading gateway continues',
         })
     },
     async resign(reason, by) {
@@ -125,7 +125,7 @@ async function run(state: State): Promise<void> {
 /** Why the lease has to be given up. */
 const failureOf = async (state: State): Promise<string | undefined> =>
   state.hasFailed() ??
-  ((await mustStandBack(state)) ? 'a gateway with an executor is there' : undefined)
+  ((await mustStandBack(state)) ? 'a gateway with an executor is available' : undefined)
 
 /** Takes the lease where nobody holds it. */
 async function take(state: State): Promise<void> {
@@ -156,7 +156,7 @@ async function take(state: State): Promise<void> {
   state.epoch = epoch
   state.trustedUntilMs = startMs + termMs - marginMs
   if (state.blocked === undefined && isTrusted(state)) state.onGained(epoch)
-  else await resign(state, state.blocked ?? 'the lease was got too late')
+  else await resign(state, state.blocked ?? 'the lease was acquired too late')
 }
 
 /** Another gateway could send, and this one cannot. */

@@ -67,7 +67,7 @@ export function breakOff(log: State, cause: unknown, detail: string): StorageErr
   log.failed = error
   log.stop.abort()
   for (const each of log.queue.takeAll())
-    each.reject(unavailable(`${log.name} is no longer written`, error))
+    each.reject(unavailable(`${log.name} no longer accepts writes`, error))
   for (const listener of log.listeners) listener(error)
   return error
 }
@@ -86,14 +86,10 @@ export function recordOfRow(
 ): StoredRecord {
   const kind = String(k)
   if (!knownKinds(kind))
-    throw new StorageError(
-      'store_too_new',
-      `record ${n} in ${name} is of the unknown kind ${kind}`,
-      {
-        httpStatus: 503,
-        hint: 'install the version that wrote it',
-      },
-    )
+    throw new StorageError('store_too_new', `record ${n} in ${name} has the unknown kind ${kind}`, {
+      httpStatus: 503,
+      hint: 'install the version that wrote it',
+    })
   return { kind, data: d, sequence: Number(n), timeMs: Number(t), position: Number(n) }
 }
 
@@ -144,10 +140,10 @@ const gapAt = (log: State, n: number) =>
 export function requireSameLog(log: State, n: number, grp: unknown): void {
   const { applied, appliedGroup, name } = log
   if (n >= applied && (applied === 0 || grp === appliedGroup)) return
-  const what = n < applied ? `it ends at record ${n}, and record ${applied} was there` : ''
+  const what = n < applied ? `it ends at record ${n}, but record ${applied} was there before` : ''
   throw breakOff(
     log,
-    new Error(what || `record ${applied} is another than the one that was there`),
+    new Error(what || `record ${applied} differs from the one that was there before`),
     `${name} has lost records that it had acknowledged`,
   )
 }

@@ -131,12 +131,12 @@ export async function lookAtStore(
   if (Number(found?.version) < 140_000)
     throw refused(
       'store_unavailable',
-      `PostgreSQL ${String(found?.version).slice(0, 2)} serves ${name}`,
+      `PostgreSQL ${String(found?.version).slice(0, 2)} runs ${name}`,
       'use version 14 or later',
     )
   if (found?.is_ours !== true) {
     if (found?.has_tables !== true) return { kind: 'empty' }
-    const hint = 'name a database of its own for the store, and leave this one alone'
+    const hint = 'use a separate database for the store'
     throw refused('store_mismatch', `${name} holds tables of another program`, hint)
   }
   const [form] = await asked(
@@ -152,11 +152,11 @@ export async function lookAtStore(
   if (minReader < 0 && copyBegun === 'refused')
     throw refused(
       'store_incomplete',
-      `a copy into ${name} has begun and not come to its end`,
-      'run the same `proposer operator store copy` again, which goes on with it, or name an empty database',
+      `a copy into ${name} has not finished`,
+      'run the same `proposer operator store copy` again to finish it, or use an empty database',
     )
   if (Math.abs(minReader) > schemaVersion) {
-    const what = `the store in ${name} has form ${version}, this version reads up to ${schemaVersion}`
+    const what = `the store in ${name} has schema version ${version}; this version supports up to ${schemaVersion}`
     throw refused('store_too_new', what, 'install the version that wrote it')
   }
   return version < schemaVersion ? { kind: 'older', version } : { kind: 'current' }
@@ -308,14 +308,14 @@ const noStore = (name: string) =>
   refused(
     'store_missing',
     `${name} holds no store`,
-    'run `proposer operator store init`, or `proposer serve`, which makes one',
+    'run `proposer operator store init`, or `proposer serve`, which creates one',
   )
 
 const tooOld = (name: string, version: number) =>
   refused(
     'store_too_old',
-    `the tables in ${name} have form ${version}, this version needs ${schemaVersion}`,
-    'run `proposer operator store upgrade`; gateways of the version before go on meanwhile',
+    `the tables in ${name} have schema version ${version}; this version needs ${schemaVersion}`,
+    'run `proposer operator store upgrade`; gateways of the previous version keep running',
   )
 
 /** Asks in a transaction that a failure ends. */
@@ -334,7 +334,7 @@ async function asked(session: SqlSession, name: string, script: string) {
     throw refused(
       'store_unavailable',
       `${name}: ${error.message}`,
-      'look at the database and at the URL of the store',
+      'check the database and the URL of the store',
     )
   }
 }

@@ -76,9 +76,9 @@ export const connectTo = (database: SqlDatabase): Promise<SqlSession> =>
 
 function connectHint(code: string): string {
   if (code === '25006')
-    return 'name the primary in the URL of the store; with several hosts the one that takes writes is used'
-  if (code === '3D000') return 'make that database, or correct the URL of the store'
-  if (code.startsWith('28')) return 'look at user, password and pg_hba.conf'
+    return 'put the primary into the URL of the store; of several hosts, the one that accepts writes is used'
+  if (code === '3D000') return 'create that database, or correct the URL of the store'
+  if (code.startsWith('28')) return 'check user, password and pg_hba.conf'
   return 'start the server, or correct the URL of the store'
 }
 
@@ -106,7 +106,7 @@ export const notReached = (name: string, error: unknown): unknown =>
     ? new StorageError('store_unavailable', `the database ${name} failed: ${error.message}`, {
         httpStatus: 503,
         cause: error,
-        hint: 'retry once the database answers; `proposer serve --check` looks at it',
+        hint: 'retry once the database responds; `proposer serve --check` tests it',
       })
     : error
 

@@ -158,7 +158,8 @@ const ask = (log: State, text: string, values?: readonly unknown[]) =>
   log.reader.use((session) => session.query(text, values)).catch(rethrow(log))
 
 function refusal(log: State): StorageError | undefined {
-  if (log.failed !== undefined) return unavailable(`${log.name} is no longer written`, log.failed)
+  if (log.failed !== undefined)
+    return unavailable(`${log.name} no longer accepts writes`, log.failed)
   if (log.isEnding) return unavailable(`the store in ${log.name} is closed`)
   return log.down === undefined ? undefined : unavailable(log.down)
 }
