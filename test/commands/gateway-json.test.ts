@@ -62,7 +62,7 @@ describe('contract §9: gateway.json', () => {
     [
       'a key that is like none',
       `{ "chain": ${pins},\n "budget": { "zebra": 5 } }`,
-      'gateway.json:2:14: "budget.zebra" is not a configuration key. Known here: window_seconds, per_ip_items, global_items',
+      'gateway.json:2:14: "budget.zebra" is not a configuration key. Known keys here: window_seconds, per_ip_items, global_items',
     ],
     [
       'a wrong value, at its key',

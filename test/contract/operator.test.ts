@@ -238,7 +238,7 @@ describe("contract §6: the operator's desk", () => {
       { kind: 'candidate.progress', id, progress: { status: 'selected', ...at, submission } },
     ])
     const { notes } = await told.desk.run('candidates/reject', { candidate_id: id })
-    expect(notes.join()).toMatch(/out under nonce 4.*may still be mined/)
+    expect(notes.join()).toMatch(/pending with nonce 4.*may still be mined/)
     expect((await ledger.get(id))?.progress).toMatchObject({ failure: { stage: 'confirmation' } })
   })
 
@@ -292,7 +292,7 @@ describe("contract §6: the operator's desk", () => {
       { questionId: word(1), slug: 'uno' },
     ])
     const clash: RegistryEntry[] = [...configured, { questionId: word(2), slug: 'uno' }]
-    expect(() => mergedRegistry(clash, front.ledger.questions)).toThrow(/the slug uno names/)
+    expect(() => mergedRegistry(clash, front.ledger.questions)).toThrow(/the slug uno refers to/)
     // What the refusal tells to do puts it right.
     const other = createOperatorService({
       clock: front.clock,

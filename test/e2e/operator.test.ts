@@ -385,7 +385,7 @@ describe('operator on a store that a gateway serves', () => {
       (await asked('candidates', 'explain', id, '--offline')).answer.next as Record<string, string>
     await server.stop()
     expect(await nextOf()).toMatchObject({
-      expected: expect.stringContaining('nothing serves this store'),
+      expected: expect.stringContaining('No gateway serves this store'),
       operator: 'No gateway serves this store: start one with `proposer serve`.',
     })
     // A wallet without the role in place of the executor.

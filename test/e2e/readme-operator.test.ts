@@ -104,7 +104,7 @@ describe('docs: running a gateway', () => {
       /max_fee_gwei/,
       /refuses the transaction/,
       /as often as may be/,
-      /looked at yet/,
+      /been checked yet/,
       /as an ERC-20/,
     ])
       expect(table).toMatch(cause)

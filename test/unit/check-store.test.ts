@@ -147,7 +147,7 @@ describe('contract §6: what would keep `serve` from starting is a fault', () =>
     expect(found).toMatchObject({
       result: 'fail',
       id: 'questions',
-      detail: expect.stringContaining('the slug rain names'),
+      detail: expect.stringContaining('the slug rain refers to'),
     })
     expect(found?.fix).toContain(
       `\`proposer operator questions remove ${word('7')} --config ${path()}\``,

@@ -202,7 +202,7 @@ describe('--set', () => {
     const plain = parseConfig({ chain }, 'gateway.json')
     expect(applySet(plain, 'store_file=./url').store_file).toBe('./url')
     const named = parseConfig({ chain, store: './elsewhere' }, 'gateway.json')
-    expect(refusal(() => applySet(named, 'store_file=./url')).detail).toContain('left out')
+    expect(refusal(() => applySet(named, 'store_file=./url')).detail).toContain('omitted')
   })
 
   test('contract §6: a value is JSON where it parses, else text', () => {

@@ -124,7 +124,7 @@ describe('style: commands named in hints and helps', () => {
 
   test('robustness §2: damage and a full disk are told alike by client and gateway: neither names what only the other does', () => {
     const damage = damaged('journal/x/log-0.jsonl', 24, 'its checksum differs')
-    expect(damage.meta.hint).toMatch(/backup.*sound/)
+    expect(damage.meta.hint).toMatch(/backup.*intact/)
     expect(damage.detail).toContain('byte 24')
     expect(outOfSpace('journal').meta.hint).not.toMatch(/seconds|store/)
   })

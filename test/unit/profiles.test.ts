@@ -94,7 +94,7 @@ describe('chain.profile of gateway.json', () => {
     ],
     [
       { profile: 'dev', rpc_urls, id: 137 },
-      'chain.id must be 31337, the chain of profile dev, or left out',
+      'chain.id must be 31337, the chain of profile dev, or omitted',
     ],
   ])('contract §7: %j is refused with the key and what it must be', (chain, expected) => {
     expect(() => parseConfig({ chain }, 'gateway.json')).toThrow(expected)

@@ -330,13 +330,13 @@ describe('the timeline of a candidate', () => {
     const next = (service: Parameters<typeof explain>[3]['service']) =>
       explained(stored(records), id, { service }).next
     expect(next({ kind: 'none' })).toMatchObject({
-      expected: expect.stringContaining('nothing serves this store'),
+      expected: expect.stringContaining('No gateway serves this store'),
       operator: 'No gateway serves this store: start one with `proposer serve`.',
     })
     expect(next({ kind: 'held', by: 'process 7 on here (--local)' }).operator).toContain(
       'process 7 on here (--local)',
     )
-    expect(next({ kind: 'serves', reasons: undefined }).operator).toContain('does not answer')
+    expect(next({ kind: 'serves', reasons: undefined }).operator).toContain('does not respond')
     expect(next({ kind: 'serves', reasons: [] }).operator).toBeNull()
   })
 

@@ -54,12 +54,12 @@ export async function readAdminToken(path: string): Promise<string> {
       if (!stat.isFile())
         throw unusable(
           'is not a file',
-          'remove it and start the gateway again, which makes a new one',
+          'remove it and restart the gateway, which creates a new one',
         )
       if (process.platform !== 'win32' && (stat.mode & 0o077) !== 0) {
         throw unusable(
           `may be read by others (mode ${(stat.mode & 0o777).toString(8)})`,
-          'others may know it: remove the file and start the gateway again, which makes a new one',
+          'others may know it: remove the file and restart the gateway, which creates a new one',
         )
       }
       const { buffer, bytesRead } = await handle.read(new Uint8Array(256), 0, 256, 0)
@@ -69,7 +69,7 @@ export async function readAdminToken(path: string): Promise<string> {
       if (token !== undefined) return token
       throw unusable(
         'holds no token of 64 hex digits',
-        'remove the file and start the gateway again, which makes a new one',
+        'remove the file and restart the gateway, which creates a new one',
       )
     } finally {
       await handle.close()
@@ -77,7 +77,7 @@ export async function readAdminToken(path: string): Promise<string> {
   } catch (error) {
     if (error instanceof StorageError || !(error instanceof Error && 'code' in error)) throw error
     if (error.code === 'ENOENT')
-      throw unusable('is missing', 'start the gateway again, which makes a new one', error)
+      throw unusable('is missing', 'restart the gateway, which creates a new one', error)
     throw unusable(
       `cannot be read (${String(error.code)})`,
       'run the command as the user who runs the gateway',
