@@ -65,7 +65,13 @@ async function show(
       { summary: { questions: results.length - errors.length, errors: errors.length } },
       () => '',
     )
-  else
+  // On a terminal the error below says all that there is.
+  else if (
+    output.mode === 'json' ||
+    !output.isTerminal ||
+    results.length > 1 ||
+    errors.length === 0
+  )
     output.result('context', { questions: results.map(questionOf) }, () =>
       results.map((one) => block(one, output.columns)).join('\n\n'),
     )

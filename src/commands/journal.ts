@@ -18,12 +18,13 @@ import {
   type LastPositions,
   lastPositions,
 } from '../core/client/positions/last-known.js'
-import { UsageError } from '../core/protocol/errors.js'
+import { ProposerError, UsageError } from '../core/protocol/errors.js'
 import { answerText } from '../core/protocol/outcome-words.js'
+import { isQuestionId } from '../core/protocol/words.js'
 import { wholeNumber } from './hosting/foreground.js'
 import { exportCommand } from './journal-export.js'
 import { addListFlags, type ListFlags, sinceMs } from './session/list-flags.js'
-import { type GlobalFlags, homeSetting } from './session/settings.js'
+import { type GlobalFlags, homeSetting, resolveSettings } from './session/settings.js'
 import type { Context } from './terminal/context.js'
 import { contestedLines, positionText } from './terminal/position-text.js'
 import {
@@ -78,16 +79,18 @@ const listCommand = (context: Context) =>
         own.limit === undefined ? undefined : wholeNumber('--limit', own.limit, 1, 1_000_000)
       const { authorizations, offers } = await loadJournal(context, command)
       const last = await lastOf(context, command)
-      const isAsked = ({ state, reason, identifier, question_id: id, signed_at }: Entry) =>
+      const isAsked = ({ state, reason, identifier, slug, question_id: id, signed_at }: Entry) =>
         (own.state === undefined || own.state === state || own.state === reason) &&
-        (own.question === undefined || [identifier, id].includes(own.question)) &&
+        (own.question === undefined || [identifier, slug, id].includes(own.question)) &&
         (signed_at === null || Date.parse(signed_at) >= since)
-      const found = [
+      const entries = [
         ...authorizations.filter((one) => own.open !== true || isOpen(one, nowMs)),
         ...offers.filter((one) => isOfferOpen(one, nowMs)),
-      ]
-        .map((one) => entryOf(one, nowMs, last))
-        .filter(isAsked)
+      ].map((one) => entryOf(one, nowMs, last))
+      const slugs = entries.some(({ identifier }) => isQuestionId(identifier))
+        ? await pinnedSlugs(context, command.optsWithGlobals<GlobalFlags>())
+        : new Map<string, string>()
+      const found = entries.map((one) => ({ ...one, slug: slugOf(one, slugs) })).filter(isAsked)
       const shown = limit === undefined ? found : found.slice(-limit)
       const { output } = context
       if (output.mode === 'ndjson') {
@@ -106,13 +109,19 @@ const listCommand = (context: Context) =>
       })
     })
 
-type Entry = ReturnType<typeof entryOf>
+type Entry = ReturnType<typeof entryOf> & { readonly slug: string | null }
+
+/** As it was signed, else as it is pinned now. */
+const slugOf = (
+  { identifier, question_id: id }: ReturnType<typeof entryOf>,
+  slugs: ReadonlyMap<string, string>,
+): string | null => (isQuestionId(identifier) ? (slugs.get(id) ?? null) : identifier)
 
 const listColumns = (nowMs: number): readonly Column<Entry>[] => [
   { head: 'journal id', cell: (one) => one.journal_id },
   { head: 'state', cell: stateText, least: 8, colour: stateColour },
   { head: 'answer', cell: answerOf, least: 8 },
-  { head: 'question', cell: (one) => one.identifier, least: 12 },
+  { head: 'question', cell: (one) => one.slug ?? one.identifier, least: 12 },
   { head: 'amount', cell: entryAmount, right: true, rank: 1 },
   {
     head: 'signed',
@@ -147,7 +156,8 @@ function stateColour(entry: Entry): 'green' | 'red' | 'yellow' | 'cyan' | 'white
   return state === 'accepted' ? 'cyan' : 'white'
 }
 
-const answerOf = ({ outcome, label, price }: Entry) => answerText(outcome ?? price, label)
+const answerOf = ({ outcome, label, price }: Pick<Entry, 'outcome' | 'label' | 'price'>) =>
+  answerText(outcome ?? price, label)
 
 const entryAmount = ({ amount, chain_id: chainId, token }: Entry) =>
   amountText(amount, knownToken(chainId, token ?? ''))
@@ -223,6 +233,25 @@ async function loadJournal(context: Context, command: Command) {
     return await journal.load()
   } finally {
     await journal.close()
+  }
+}
+
+/**
+ * Slugs by question id, as the trust file pins them. The journal is shown without them where that
+ * cannot be read, and a note says why.
+ */
+async function pinnedSlugs(
+  context: Context,
+  flags: GlobalFlags,
+): Promise<ReadonlyMap<string, string>> {
+  const { loadTrust } = await import('./session/session.js')
+  try {
+    const { slugs } = await loadTrust(context, await resolveSettings(context, flags))
+    return new Map(Object.entries(slugs).map(([slug, id]) => [id, slug]))
+  } catch (error) {
+    if (!(error instanceof ProposerError)) throw error
+    if (error.code !== 'no_trust') context.output.note(`note: without slugs: ${error.detail}`)
+    return new Map()
   }
 }
 

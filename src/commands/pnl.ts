@@ -44,8 +44,8 @@ export const pnlCommand = (context: Context): Command =>
           'swap them, or leave out one',
         )
       await withSession(context, flags, async (session) => {
-        const chain = await requireChain(session, 'pnl')
         const wallets = await stakeWallets(session, flags.wallet)
+        const chain = await requireChain(session, 'pnl')
         const units = await pinnedUnits(context, session)
         const found = await onStakes(context, session, chain, (parts) =>
           readPnl(parts, wallets, span),

@@ -104,7 +104,7 @@ async function poll(
 /** What the journal has of a candidate, for screens and documents. */
 export function ownOf(view: JournalView, candidateId: string): Own | undefined {
   const own = view.byCandidate(candidateId)
-  return own && { journalId: own.id, label: labelOf(own.signed) }
+  return own && { journalId: own.id, label: labelOf(own.signed), identifier: own.signed.identifier }
 }
 
 function aboutText(view: JournalView, candidateId: string): string {

@@ -40,12 +40,24 @@ export async function runVerb(given: readonly string[], context: Context): Promi
   const refusals: string[] = []
   layOut(program, columnsOf(context))
   capture(program, context, refusals)
+  program.hook('preAction', (_program, asked) => requireOneForm(asked, context))
   try {
     await program.parseAsync([...argv], { from: 'user' })
   } catch (error) {
     if (!(error instanceof CommanderError)) throw error
     if (error.exitCode !== 0) throw await usage(context, error, refusals, placeIn(program, argv))
   }
+}
+
+/** UsageError `usage` where stdout is to be a sheet and a document at once. */
+function requireOneForm(asked: Command, { output: { mode, jsonErrors } }: Context): void {
+  if (asked.opts().csv !== true || mode === 'human') return
+  const other = jsonErrors ? `--${mode}` : '--field'
+  throw new UsageError(
+    'usage',
+    `--csv and ${other} cannot both use stdout`,
+    'leave one of them out',
+  )
 }
 
 /** The program as a tab key needs it: of its commands, only the one that `argv` names is loaded. */
@@ -116,6 +128,8 @@ interface Place {
   readonly stray: string | undefined
   /** What could stand there. */
   readonly subverbs: readonly string[]
+  /** The stray stands where a subverb would, of a verb with a default one. */
+  readonly isUnknown: boolean
 }
 
 function placeIn(program: Command, argv: readonly string[]): Place {
@@ -143,6 +157,7 @@ function placeIn(program: Command, argv: readonly string[]): Place {
     path: names.join(' '),
     stray,
     subverbs: lineage.at(-1)?.commands.map((command) => command.name()) ?? [],
+    isUnknown: stray !== undefined && (lineage.at(-1)?.commands.length ?? 0) > 0,
   }
 }
 
@@ -227,7 +242,9 @@ async function usage(
     context.output.warn(foldHelp(refusals.join(''), columnsOf(context)))
   const said = missing
     ? `${place.path === '' ? 'proposer' : place.path} needs a subcommand`
-    : (refusals[0] ?? error.message)
+    : error.code === 'commander.excessArguments' && place.isUnknown
+      ? `unknown command '${place.stray ?? ''}'`
+      : (refusals[0] ?? error.message)
   const [detail = '', ...suggestion] = said
     .replace(/^error: /, '')
     .trim()

@@ -364,6 +364,13 @@ async function check(context: Context, path: string, served: Served): Promise<vo
   const [first, ...others] = report.faults
   if (first === undefined) return
   const { detail, hint } = first
+  // On a terminal both stand right above.
+  if (context.output.mode === 'human' && context.output.isTerminal)
+    throw new UsageError(
+      'check_failed',
+      `${others.length + 1} of ${findings.length} checks failed`,
+      { hint: 'fix the failures above in order, then check again' },
+    )
   const what = others.length === 0 ? detail : `${others.length + 1} faults, the first: ${detail}`
   throw new UsageError('check_failed', what, { hint })
 }

@@ -220,6 +220,7 @@ function followedText(
       candidateText(one, output, {
         journalId: accepted.journal_id,
         label: labelOf(result.authorization.signed),
+        identifier: result.authorization.signed.identifier,
       }),
     ),
   ].join('\n')

@@ -1,9 +1,11 @@
 import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
+import type { Command } from 'commander'
 import { parseSync, Visitor } from 'oxc-parser'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { reportCrash } from '../../src/commands/front.js'
 import { main } from '../../src/commands/main.js'
+import { wholeProgram } from '../../src/commands/program.js'
 import { createOutput } from '../../src/commands/terminal/output.js'
 import { verbs } from '../../src/commands/verbs.js'
 import { fakeContext, run, temporaryHome } from '../support/cli.js'
@@ -17,6 +19,39 @@ afterAll(() => home.remove())
 const errorOf = (stderr: string): Record<string, unknown> => JSON.parse(stderr).error
 
 describe('the front door', () => {
+  test('contract §6: a sheet and a document cannot both use stdout, whatever the command', async () => {
+    const { context } = fakeContext(home.path, {})
+    const verbsWithSheet: string[][] = []
+    const look = (command: Command, path: readonly string[]) => {
+      if (command.options.some(({ long }) => long === '--csv'))
+        verbsWithSheet.push([...path, ...command.registeredArguments.map(() => 'x')])
+      for (const child of command.commands) look(child, [...path, child.name()])
+    }
+    look(await wholeProgram(context), [])
+    expect(verbsWithSheet.length).toBeGreaterThan(4)
+    for (const argv of verbsWithSheet)
+      for (const [flags, named] of [
+        [['--json'], '--json'],
+        [['--ndjson'], '--ndjson'],
+        [['--field', 'schema'], '--field'],
+      ] as const) {
+        const { code, stdout, stderr } = await run(home.path, [...argv, '--csv', ...flags])
+        expect([code, stdout], argv.join(' ')).toEqual([2, ''])
+        expect(stderr, argv.join(' ')).toContain(`--csv and ${named} cannot both use stdout`)
+      }
+  })
+
+  test('an unknown subcommand is told as one, also where the verb has a default one', async () => {
+    for (const argv of [
+      ['devchain', 'disputee', 'x'],
+      ['journal', 'lisst'],
+    ]) {
+      const { code, stderr } = await run(home.path, argv)
+      expect(code).toBe(2)
+      expect(stderr).toContain(`error: unknown command '${argv[1]}'`)
+    }
+  })
+
   test.each([
     ['--version', '--json'],
     ['--json', '--version'],

@@ -255,6 +255,11 @@ describe('contract §9: positions', () => {
     expect(errorOf((await positions(['--exec', 'x', '--json'])).stderr)).toMatchObject({
       code: 'exec_without_watch',
     })
+    // What is wrong with the command line comes before what is missing around it.
+    for (const verb of ['positions', 'pnl']) {
+      const wrong = await run(home.path, [verb, '--wallet', '0x12', '--json'], { env: {} })
+      expect(errorOf(wrong.stderr).detail, verb).toBe('--wallet "0x12" is not an address')
+    }
     expect(errorOf((await positions(['--since', 'ever', '--json'])).stderr)).toMatchObject({
       code: 'bad_since',
     })

@@ -89,6 +89,19 @@ describe('run', () => {
     expect(documentOf(ran).summary).toMatchObject({ executed: 1, rejected: 1 })
   })
 
+  test('contract §9: on a terminal each cause is told once, and the error counts', async () => {
+    const day = await openDay({ questions: 2, hasNode: false, lifeMs: soon })
+    const rows = day.questionIds.map((identifier) => ({ identifier, outcome: 'p2', amount: '1' }))
+    const file = day.rows('low.ndjson', rows)
+    const onScreen = await day.clock.drive(day.run(['run', file], undefined, { columns: 80 }))
+    expect(onScreen.stdout).toMatch(/2 rows rejected \(\w+\)/)
+    expect(onScreen.stderr).toMatch(/^error: 2 of 2 rows did not succeed; see the causes above$/m)
+    expect(onScreen.stderr).not.toContain('hint:')
+    const piped = await day.clock.drive(day.run(['run', file]))
+    expect(piped.stderr).toMatch(/^error: 2 of 2 rows; the first, /m)
+    expect(piped.code).toBe(onScreen.code)
+  })
+
   test('R7: what stays unknown in the first pass is sent once more, byte for byte', async () => {
     const day = await openDay({ questions: 3, lifeMs: soon, hasNode: false })
     let lost = 0

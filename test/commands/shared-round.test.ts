@@ -52,7 +52,7 @@ test.each([
     expect(refused.code, refused.stderr).toBe(5)
     const { code, detail, hint } = errorOf(refused)
     expect(code).toBe('authorization_open')
-    expect(detail).toContain(`for question ${id(first)}`)
+    expect(detail).toContain(`question ${id(first)}`)
     expect(detail).toContain(`question ${id(second)} shares its round`)
     expect(hint).toContain('proposer poll')
     expect(world.calls).toHaveLength(1)

@@ -207,6 +207,10 @@ describe('what is in it', () => {
       code: 'invalid_identifier',
       exit_code: 2,
     })
+    expect(errorOf(await bundle('--json', '--question', 'Will-It-Hold'))).toMatchObject({
+      code: 'invalid_identifier',
+      hint: 'write it in lowercase: will-it-hold',
+    })
     expect(errorOf(await bundle('--json', '--since', 'rain'))).toMatchObject({
       code: 'bad_since',
       exit_code: 2,

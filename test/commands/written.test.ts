@@ -269,6 +269,14 @@ describe('--field', () => {
     },
   )
 
+  test('where there is nothing to choose from it says that, and of a list its places', async () => {
+    const hint = async (path: string) =>
+      (await ask(['journal', 'list', '--field', path])).stderr.split('hint: ')[1]?.trimEnd()
+    expect(await hint('authorizations.0.id')).toBe('the list is empty')
+    answerOf(await ask([...sign, '--quiet']))
+    expect(await hint('authorizations.1')).toBe('the list has 0 alone')
+  })
+
   test('an error is for people, and --ndjson beside it is refused', async () => {
     expect((await ask(['config', 'get', 'nope', '--field', 'x'])).stderr).toMatch(/^error: /)
     expect((await ask(['journal', 'list', '--ndjson', '--field', 'x'])).code).toBe(2)

@@ -18,7 +18,7 @@ import type { Clock, Fetch, Hex } from '../../src/core/ports.js'
 import type { Progress } from '../../src/core/protocol/candidate.js'
 import type { Address } from '../../src/core/protocol/schema.js'
 import { witnessRound } from '../../src/core/protocol/witness.js'
-import { fakeContext, type Ran } from './cli.js'
+import { fakeContext, type Ran, type RunOptions } from './cli.js'
 import { type EventClock, eventClock } from './client-world.js'
 import { ask, createFakeChain, endow, type FakeChain, questionText } from './fake-chain.js'
 import { createFakeView } from './fake-view.js'
@@ -74,7 +74,11 @@ export interface DayWorld {
    * A process of the command line; `fetch` may be wrapped. Never settles where the process is
    * killed.
    */
-  run(argv: readonly string[], wrap?: (fetch: Fetch) => Fetch): Promise<Ran>
+  run(
+    argv: readonly string[],
+    wrap?: (fetch: Fetch) => Fetch,
+    terminal?: Pick<RunOptions, 'columns'>,
+  ): Promise<Ran>
   /**
    * Somebody else behind the same address, who spends so many items at once ever so often, and what
    * is refused again and again until it is taken; begins with our first call, and rejects with the
@@ -240,7 +244,7 @@ export async function openDay(options: DayOptions): Promise<DayWorld> {
     history: recorder.history,
     lastAnswerMs: () => lastAnswerMs,
     rows: (name, rows) => write(name, rows.map((row) => `${JSON.stringify(row)}\n`).join('')),
-    async run(argv, wrap = (each) => each) {
+    async run(argv, wrap = (each) => each, terminal = {}) {
       processes++
       const own = recorder.client(wrap(fetch))
       const env = {
@@ -253,6 +257,7 @@ export async function openDay(options: DayOptions): Promise<DayWorld> {
         chain,
         fetch: own,
         clock,
+        ...terminal,
       })
       const process: Context = {
         ...context,

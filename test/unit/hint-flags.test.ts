@@ -34,6 +34,19 @@ describe('contract §6: commands in hints can be pasted', () => {
     )
   })
 
+  test('a dev chain to start has a node of its own, a verb of one that runs has the same', () => {
+    const argv = ['devchain', 'warp', '1h', '--rpc-url', 'http://127.0.0.1:1', '--home', 'h']
+    expect(withFlags('start one with `proposer devchain`', argv)).toBe(
+      'start one with `proposer devchain --home h`',
+    )
+    expect(withFlags('`proposer devchain --port 8545`', argv)).toBe(
+      '`proposer devchain --port 8545 --home h`',
+    )
+    expect(withFlags('`proposer devchain settle q`', argv)).toBe(
+      '`proposer devchain settle q --home h --rpc-url http://127.0.0.1:1`',
+    )
+  })
+
   test("a command of a gateway's owner is for the same gateway.json, which others take as --local", () => {
     const hint = 'run `proposer operator store init`, or `proposer serve`'
     const pasted =

@@ -12,16 +12,19 @@ const plain = new Chalk({ level: 0 })
 const painted = new Chalk({ level: 1 })
 const withoutColour = (text: string) => text.replace(/\u001b\[[0-9;]*m/g, '')
 
+type Row = CandidateRow & { label: string | null }
+
 describe('contract §6: the list of candidates', () => {
-  const rowOf = async (more: Partial<CandidateRow> = {}): Promise<CandidateRow> => {
+  const rowOf = async (more: Partial<Row> = {}): Promise<Row> => {
     const { candidate } = await oneCandidate()
     return {
       ...candidateRow(candidate, 'a-question', { byHash: new Map(), cancellations: new Map() }),
+      label: null,
       ...more,
     }
   }
 
-  const shownAs = (rows: readonly CandidateRow[], columns: number, paint = plain, wide = false) =>
+  const shownAs = (rows: readonly Row[], columns: number, paint = plain, wide = false) =>
     tableText(candidateColumns(nowMs), rows, { columns, paint, isTerminal: true }, wide)
 
   test.each([40, 60, 80, 100, 120, 140, 200])(
@@ -42,6 +45,10 @@ describe('contract §6: the list of candidates', () => {
       }
     },
   )
+
+  test('contract §9: says the label first where it is known', async () => {
+    expect(shownAs([await rowOf({ label: 'Porto' })], 100)).toContain('  Porto (p2)  ')
+  })
 
   test('has names above its columns, and with --wide everything whole', async () => {
     const row = await rowOf({ status: 'executed', submission: 'indexed' })

@@ -216,6 +216,7 @@ function newReport(context: Context, { parts, count }: Opened, running: Running)
           ? `continue with ${running.command}: saved bytes are sent again, nothing is signed twice`
           : `nothing was signed or sent; start again with ${running.command}`,
         stopped: context.signal.aborted ? context.signal.reason : undefined,
+        isShown: output.mode === 'human' && output.isTerminal,
       })
       const stopped = ends?.polled.stopped
       // Whoever is still on the way, and a Ctrl-C, is in the tally's error.

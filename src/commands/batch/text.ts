@@ -78,6 +78,8 @@ export interface Tally {
     readonly total: number
     readonly goOn: string
     readonly stopped?: unknown
+    /** The causes stand on the screen already: they are not told again. */
+    readonly isShown?: boolean
   }): ProposerError | undefined
 }
 
@@ -114,7 +116,7 @@ export function newTally(): Tally {
       }
       if (known === undefined) kinds.set(error.meta.exitCode, kind)
     },
-    error({ total, goOn, stopped }) {
+    error({ total, goOn, stopped, isShown = false }) {
       const unknown = kinds.has(exit.unknown)
       // Contract §6: 130 where nothing is unknown, else 6.
       if (stopped instanceof ProposerError && !unknown) {
@@ -129,14 +131,19 @@ export function newTally(): Tally {
       const { error, where, count, ways } = worst
       const { exitCode, hint, retryable } = error.meta
       const others = all > count ? `, ${all - count} more with other faults` : ''
-      const detail =
-        all === 1
+      const detail = isShown
+        ? `${all} of ${total} rows did not succeed; see the causes above`
+        : all === 1
           ? `${where}: ${error.detail}`
           : `${count} of ${total} rows${others}; the first, ${where}: ${error.detail}`
       const isLater = exitCode === exit.unknown || exitCode === exit.deferred
       return new ProposerError(error.code, detail, {
         exitCode,
-        ...(isLater ? { hint: laterHint(goOn, count, ways) } : hint === undefined ? {} : { hint }),
+        ...(isLater
+          ? { hint: laterHint(goOn, count, ways) }
+          : hint === undefined || isShown
+            ? {}
+            : { hint }),
         ...(retryable === undefined ? {} : { retryable }),
       })
     },

@@ -13,6 +13,7 @@ import { givenAddress } from '../../core/protocol/address.js'
 import type { Candidate } from '../../core/protocol/candidate.js'
 import { UsageError } from '../../core/protocol/errors.js'
 import { plainIdentifier } from '../../core/protocol/market-url.js'
+import { answerText, labelIn } from '../../core/protocol/outcome-words.js'
 import { isQuestionId } from '../../core/protocol/words.js'
 import { wholeNumber } from '../hosting/foreground.js'
 import { addListFlags, type ListFlags, sinceMs } from '../session/list-flags.js'
@@ -28,12 +29,16 @@ import {
   siteOf,
   unknownCandidate,
 } from './access.js'
+import { knownRounds, offlineOption } from './known-rounds.js'
 import { printRows } from './lists.js'
 
 interface CandidateFlags extends ListFlags {
   readonly status?: string
   readonly proposer?: string
+  readonly offline?: boolean
 }
+
+type ListedCandidate = CandidateRow & { readonly label: string | null }
 
 const statuses = Object.keys(colours)
 
@@ -43,6 +48,7 @@ export const candidatesListCommand = (context: Context) =>
     // The older word for --state.
     .addOption(new Option('--status <status>').choices(statuses).hideHelp())
     .option('--proposer <address>', 'only candidates of this wallet')
+    .option(...offlineOption)
     .addHelpText(
       'after',
       '\nExample:\n  proposer operator candidates list --state failed --since 24h',
@@ -61,9 +67,13 @@ export const candidatesListCommand = (context: Context) =>
         const wanted = { status: own.state ?? own.status, proposer, questionId, since }
         const { found, more } = await newest(view, wanted, limit)
         const slugs = slugsOf(view)
-        const rows = found.map((one) =>
-          candidateRow(one, slugs.get(one.round.questionId), receipts),
-        )
+        const ids = own.offline === true ? [] : found.map(({ round }) => round.questionId)
+        const rounds = await knownRounds(context, site, view.registry, ids)
+        const rows = found.map((one) => {
+          const { questionId } = one.round
+          const row = candidateRow(one, slugs.get(questionId), receipts)
+          return { ...row, label: labelIn(rounds.get(questionId)?.outcomes, row.outcome) }
+        })
         printRows(
           output,
           'operator-candidates',
@@ -82,10 +92,10 @@ export const candidatesListCommand = (context: Context) =>
     })
 
 /** Which and how far, then what, when and by whom; a failure is told by its cause. */
-export const candidateColumns = (nowMs: number): readonly Column<CandidateRow>[] => [
+export const candidateColumns = (nowMs: number): readonly Column<ListedCandidate>[] => [
   { head: 'candidate', cell: (row) => row.candidate_id },
   { head: 'status', cell: (row) => row.status, colour: (row) => colours[row.status] },
-  { head: 'answer', cell: (row) => row.outcome ?? row.price, least: 3 },
+  { head: 'answer', cell: (row) => answerText(row.outcome ?? row.price, row.label), least: 8 },
   { head: 'question', cell: (row) => row.slug ?? row.question_id, least: 8 },
   { head: 'cause or stage', cell: (row) => row.failure_code ?? row.submission, least: 8 },
   {

@@ -3,6 +3,7 @@
  * next.
  */
 import type { ExplainedEvent, Explanation } from '../../core/gateway/status/explanation.js'
+import { answerText } from '../../core/protocol/outcome-words.js'
 import { colours, headText } from '../terminal/candidate-text.js'
 import type { Output } from '../terminal/output.js'
 import { amountText, dateText, fields, fold, timeText, visible } from '../terminal/render.js'
@@ -21,7 +22,7 @@ export function explanationText(
   { columns, paint }: Pick<Output, 'columns' | 'paint'>,
   coin = "of the chain's coin",
 ): string {
-  const { token, slug, question_id, outcome, price, status, next } = explanation
+  const { token, slug, question_id, outcome, label, price, status, next } = explanation
   const seconds = explanation.deadline_in_seconds
   const left = seconds >= 0 ? `in ${duration(seconds)}` : `${duration(-seconds)} ago`
   const head = fields(
@@ -30,7 +31,7 @@ export function explanationText(
       ['id', slug === null ? null : question_id],
       ['round', dateText(String(explanation.round.timestamp))],
       ['proposer', explanation.proposer],
-      ['answer', outcome === null ? `price ${price}` : `${outcome} (price ${price})`],
+      ['answer', outcome === null ? `price ${price}` : answerText(outcome, label)],
       ['authorizes', amountText(explanation.amount, token ?? undefined)],
       ['deadline', `${timeText(explanation.deadline)}, ${left}`],
       ['before it', rivalsText(explanation)],

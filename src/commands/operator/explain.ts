@@ -2,32 +2,21 @@
 import { Command } from 'commander'
 import * as z from 'zod/mini'
 import { coinOf } from '../../core/chain/profiles.js'
-import { createRoundReader, type RegistryEntry } from '../../core/chain/questions.js'
-import type { Round } from '../../core/chain/round.js'
-import { configuredContracts } from '../../core/gateway/config.js'
 import { explain, type ServiceState } from '../../core/gateway/status/explanation.js'
 import { createTimeline } from '../../core/gateway/status/timeline.js'
-import { expectedChain } from '../../core/host/config-file.js'
-import { ChainError } from '../../core/ports.js'
-import type { Candidate } from '../../core/protocol/candidate.js'
 import { UnavailableError } from '../../core/protocol/errors.js'
 import { holderText, type LockHolder } from '../../core/storage/lock.js'
 import type { Context } from '../terminal/context.js'
-import { adminUrlOf, candidateIdOf, look, type Site, siteOf, unknownCandidate } from './access.js'
+import { adminUrlOf, candidateIdOf, look, siteOf, unknownCandidate } from './access.js'
 import { explanationText } from './explain-text.js'
+import { knownRounds, offlineOption } from './known-rounds.js'
 import { getAdmin } from './remote.js'
-
-/**
- * The records tell everything but how the token writes its amounts; a chain that is slow is not
- * waited for.
- */
-const tokenMs = 3_000
 
 export const explainCommand = (context: Context) =>
   new Command('explain')
     .description('explain the history of a candidate, and what comes next')
     .argument('<candidate-id>')
-    .option('--offline', 'do not ask a node for token units; show amounts in raw units')
+    .option(...offlineOption)
     .addHelpText(
       'after',
       '\nExample:\n  proposer operator candidates explain 3f2b8c1e-8d5a-4a52-9c3d-0a1b2c3d4e5f',
@@ -42,13 +31,19 @@ export const explainCommand = (context: Context) =>
         if (!candidate) throw unknownCandidate(site, id)
         const entry = registry.find(({ questionId }) => questionId === candidate.round.questionId)
         const { config } = site.loaded
+        const { questionId } = candidate.round
+        const round =
+          own.offline === true
+            ? undefined
+            : (await knownRounds(context, site, registry, [questionId])).get(questionId)
         const document = explain(history, candidate, ledger, {
           nowMs: context.clock.nowMs(),
           slug: entry?.slug,
           service: await serviceOf(context, holder),
           pipelineEnabled: config.pipeline.enabled,
           executorEnabled: config.executor.enabled,
-          token: own.offline === true ? undefined : await tokenOf(context, site, candidate, entry),
+          token: round?.token,
+          outcomes: round?.outcomes,
         })
         output.result('candidate-explanation', document, (shown) =>
           explanationText(shown, output, coinOf(config.chain.id)),
@@ -75,30 +70,3 @@ async function serviceOf(context: Context, holder: LockHolder | undefined): Prom
 }
 const readyMs = 3_000
 const Readiness = z.object({ reasons: z.array(z.string()) })
-
-async function tokenOf(
-  context: Context,
-  { loaded: { config } }: Site,
-  { round }: Candidate,
-  entry: RegistryEntry | undefined,
-): Promise<Round['token'] | undefined> {
-  const over = new AbortController()
-  const late = context.clock.sleep(tokenMs, over.signal).catch(() => undefined)
-  const read = async () => {
-    const chain = await context.edges.chain(config.chain.rpc_urls, expectedChain(config))
-    return createRoundReader(chain, configuredContracts(config)).read(round.questionId, entry)
-  }
-  const unread = (error: unknown) => {
-    // Raw units say the same; the node is not what was asked about.
-    if (error instanceof ChainError) return undefined
-    throw error
-  }
-  try {
-    const found = await Promise.race([read().catch(unread), late])
-    if (found === undefined)
-      context.output.note('token decimals are not known: amounts are in raw units')
-    return found?.token
-  } finally {
-    over.abort()
-  }
-}

@@ -253,7 +253,11 @@ export async function builtInPins(
   return profilePins(profile.value)
 }
 
-async function loadTrust(context: Context, settings: Settings): Promise<Trust> {
+/**
+ * The pinned contracts of the selected profile. UsageError `no_trust` where there are none,
+ * `bad_trust` and others where the file is faulty.
+ */
+export async function loadTrust(context: Context, settings: Settings): Promise<Trust> {
   const { value: path, from } = settings.trust
   const builtIn = await builtInPins(context, settings)
   if (builtIn !== undefined) return wholePins(settings.profile.value, builtIn)

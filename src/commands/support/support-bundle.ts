@@ -25,12 +25,11 @@ import {
 import { fromCwd } from '../../core/io/home-paths.js'
 import { instant } from '../../core/protocol/candidate.js'
 import { ProposerError, UsageError } from '../../core/protocol/errors.js'
-import { plainIdentifier } from '../../core/protocol/market-url.js'
 import { programVersion } from '../../core/protocol/version.js'
-import { isIdentifier } from '../../core/protocol/words.js'
 import { publishFile, writeAll } from '../../core/storage/durable.js'
 import { confirm } from '../session/inputs.js'
 import { sinceMs } from '../session/list-flags.js'
+import { requireIdentifier } from '../session/question.js'
 import { secretChecks } from '../session/secret-checks.js'
 import { type Session, type SessionFlags, withSession } from '../session/session.js'
 import type { Context } from '../terminal/context.js'
@@ -60,9 +59,7 @@ export const supportBundleCommand = (context: Context): Command =>
       "add an operator's part: configuration, store, queue, health of the running gateway",
     )
     .option(...dryRunOption)
-    .option('--question <id|slug>', 'only entries about this question', (text: string) =>
-      plainIdentifier(text),
-    )
+    .option('--question <id|slug>', 'only entries about this question')
     .option(
       '--since <time>',
       'only entries since this time: 2026-11-20T05:38:00Z, or a span such as 24h',
@@ -338,17 +335,8 @@ async function give(
 }
 
 function wantedOf({ question, since }: BundleFlags, nowMs: number): BundleScope {
-  if (question !== undefined && !isIdentifier(question.toLowerCase())) {
-    throw new UsageError(
-      'invalid_identifier',
-      `--question "${question.slice(0, 80)}" is neither a question id nor a slug`,
-      {
-        hint: 'give 0x and 64 hex digits, or a slug as `proposer journal list` shows it',
-      },
-    )
-  }
   return {
-    ...(question === undefined ? {} : { question: question.toLowerCase() }),
+    ...(question === undefined ? {} : { question: requireIdentifier(question) }),
     ...(since === undefined ? {} : { sinceMs: sinceMs(since, nowMs) }),
   }
 }

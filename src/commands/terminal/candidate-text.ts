@@ -24,6 +24,8 @@ type Screen = Pick<Output, 'columns' | 'paint'>
 export interface Own {
   readonly journalId: string
   readonly label: string | null
+  /** As it was signed: a slug says more than an id. */
+  readonly identifier: string
 }
 
 /**
@@ -31,13 +33,15 @@ export interface Own {
  * batch route does not tell is left out.
  */
 export function candidateText(status: PolledStatus, output: Screen, own?: Own): string {
-  const { submission, outcome, price } = status
+  const { submission, outcome, price, question_id: questionId } = status
+  const slug = own?.identifier === questionId ? undefined : own?.identifier
   const sent = submission && [submission.status, submission.transaction_hash ?? ''].join(' ').trim()
   const at = (stage: Parameters<typeof stageTimeOf>[1]) =>
     timeText(stageTimeOf(status, stage) ?? '') || undefined
   const rows = fields(
     [
-      ['question', status.question_id],
+      ['question', slug ?? questionId],
+      ['id', slug && questionId],
       ['proposer', status.proposer],
       ['answer', outcome ? answerText(outcome, own?.label) : price && `price ${price}`],
       ['received', at('received')],

@@ -23,6 +23,9 @@ const localVerbs = new Set(['journal', 'plan', 'config', 'account', 'trust'])
 /** Verbs of a gateway's owner: what others take as --local is --config for them. */
 const ownersVerbs = new Set(['operator', 'serve'])
 
+/** A dev chain is started with a node of its own; the verbs below it act on one that runs. */
+const startsChain = /^proposer devchain(?! [a-z])/
+
 /** A hint with the flags of this command line in its commands, which stand between backticks. */
 export const withFlags = (hint: string, argv: readonly string[]): string =>
   hint
@@ -48,6 +51,7 @@ export function commandWithFlags(command: string, argv: readonly string[]): stri
     if (namesGateway && (flag === 'gateway' || flag === 'local')) continue
     if (flag === 'config' && (!isOwners || named.has('--dev'))) continue
     if (isOwners && (flag === 'gateway' || flag === 'local')) continue
+    if (flag !== 'home' && startsChain.test(command)) continue
     if (isLocal && flag !== 'home' && flag !== 'profile') continue
     text += ` --${flag} ${shown(flag, value)}`
   }

@@ -192,13 +192,23 @@ function fieldText(document: object, path: string, isTerminal: boolean): string 
       throw new UsageError(
         'unknown_field',
         `the result has no field "${path}"; the command itself is done`,
-        `it has ${Object.keys(holder).slice(0, 20).join(', ')}`,
+        heldText(holder),
       )
     if (typeof next === 'object' && next !== null) holder = next
     value = next
   }
   if (typeof value === 'object' && value !== null) return jsonText(value, 0)
   return isTerminal ? visible(String(value)) : String(value)
+}
+
+/** What could have been asked for instead. */
+function heldText(holder: object): string {
+  const keys = Object.keys(holder)
+  if (Array.isArray(holder))
+    return keys.length === 0
+      ? 'the list is empty'
+      : `the list has ${keys.length === 1 ? '0 alone' : `0 to ${keys.length - 1}`}`
+  return keys.length === 0 ? 'it has no fields' : `it has ${keys.slice(0, 20).join(', ')}`
 }
 
 /** The flag decides, then FORCE_COLOR, then NO_COLOR, as Node.js has it; then what the stream is. */

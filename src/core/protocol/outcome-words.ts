@@ -20,6 +20,12 @@ export function labelsOf(outcomes: readonly Pick<Outcome, 'outcome' | 'label'>[]
 export const answerText = (outcome: string, label: string | null | undefined): string =>
   label == null ? outcome : `${label} (${outcome})`
 
+/** The label of an outcome; null where its question is not known, or it is none. */
+export const labelIn = (
+  outcomes: readonly Pick<Outcome, 'outcome' | 'label'>[] | undefined,
+  outcome: string | null,
+): string | null => outcomes?.find((one) => one.outcome === outcome)?.label ?? null
+
 /** Every answer of a question: `No (p1), Yes (p2)`. */
 export const answersText = (outcomes: readonly Pick<Outcome, 'outcome' | 'label'>[]): string =>
   outcomes.map(({ outcome, label }) => answerText(outcome, label)).join(', ')

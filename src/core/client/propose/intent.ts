@@ -296,7 +296,7 @@ export function authorizationOpen(
   const terms = wanted === undefined ? '' : otherTerms(signed, wanted)
   return new ConflictError(
     'authorization_open',
-    `${id} is an open authorization by ${signed.terms.proposer} for question ${signed.questionId}, signed for ${answerOf(signed)}${terms}${sharing(signed, wanted)}${why}`,
+    `question ${signed.questionId} has an open authorization by ${signed.terms.proposer}, signed for ${answerOf(signed)}${terms}${sharing(signed, wanted)}${why}`,
     { hint: `${settles}, or replace it with --supersede ${id}` },
   )
 }

@@ -4,6 +4,8 @@
  * (R5).
  */
 import { type Candidate, failures, instant } from '../../protocol/candidate.js'
+import { labelIn } from '../../protocol/outcome-words.js'
+import type { Outcome } from '../../protocol/schema.js'
 import type { LedgerFacts } from '../ledger/ledger.js'
 import { submissionOf } from '../validation/progress.js'
 import { candidateRow } from './listing.js'
@@ -17,6 +19,8 @@ export interface ExplanationFacts {
   readonly executorEnabled: boolean
   /** As the chain tells it, where it could be asked. */
   readonly token: { readonly symbol: string; readonly decimals: number } | undefined
+  /** The same of the outcomes' labels. */
+  readonly outcomes?: readonly Pick<Outcome, 'outcome' | 'label'>[] | undefined
 }
 
 /**
@@ -67,6 +71,7 @@ export function explain(
     },
     proposer: row.proposer,
     outcome: row.outcome,
+    label: labelIn(facts.outcomes, row.outcome),
     price: row.price,
     amount: row.amount,
     token: facts.token ?? null,

@@ -5,6 +5,7 @@
 import type { Clock, Hex } from '../../ports.js'
 import { amountText, type TokenUnits } from '../../protocol/amount.js'
 import { type Candidate, instant } from '../../protocol/candidate.js'
+import { labelIn } from '../../protocol/outcome-words.js'
 import { pick } from '../../protocol/pick.js'
 import type { Outcome } from '../../protocol/schema.js'
 import type { CandidateCheck, CandidateRef, Ledger, Slot } from '../ledger/ledger.js'
@@ -195,7 +196,7 @@ export function followRecent(
       ...pick(row, 'candidate_id', 'received_at', 'status', 'submission', 'failure_code'),
       ...pick(row, 'question_id', 'slug', 'proposer'),
       outcome,
-      label: outcomes?.find((one) => one.outcome === outcome)?.label ?? null,
+      label: labelIn(outcomes, outcome),
       failed_at: atMs === undefined ? null : instant(atMs),
     }
   }

@@ -68,6 +68,14 @@ export function createRequestLog({
   }
 }
 
+/** A figure as people read it: `0.0004 s`, `312 bytes`; any other by itself. */
+const figureText = ([name, figure]: readonly [string, string | number]): string =>
+  name === 'seconds'
+    ? `${Number(Number(figure).toPrecision(3))} s`
+    : name === 'bytes'
+      ? `${figure} bytes`
+      : String(figure)
+
 /** No id of ours is longer; what is longer is none, and a line stays far below 4 KiB. */
 const longestText = 100
 
@@ -86,7 +94,7 @@ export function createStateLog(
   return {
     observe({ kind, ...figures }) {
       if (!logger.isLevelEnabled('debug')) return
-      const message = [kind, ...Object.values(figures)].join(' ')
+      const message = [kind, ...Object.entries(figures).map(figureText)].join(' ')
       logger.debug({ message, ...figures }, kind)
     },
     write(line) {
