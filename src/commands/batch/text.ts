@@ -137,13 +137,11 @@ export function newTally(): Tally {
           ? `${where}: ${error.detail}`
           : `${count} of ${total} rows${others}; the first, ${where}: ${error.detail}`
       const isLater = exitCode === exit.unknown || exitCode === exit.deferred
+      const ownHint = isShown ? 'follow the hints above' : hint
+      const then = isLater ? laterHint(goOn, count, ways) : ownHint
       return new ProposerError(error.code, detail, {
         exitCode,
-        ...(isLater
-          ? { hint: laterHint(goOn, count, ways) }
-          : hint === undefined || isShown
-            ? {}
-            : { hint }),
+        ...(then === undefined ? {} : { hint: then }),
         ...(retryable === undefined ? {} : { retryable }),
       })
     },
