@@ -66,8 +66,8 @@ export const positionsCommand = (context: Context): Command =>
     })
 
 async function lookerOf(context: Context, session: Session, flags: PositionFlags): Promise<Looker> {
-  const chain = await requireChain(session, 'positions')
   const wallets = await stakeWallets(session, flags.wallet)
+  const chain = await requireChain(session, 'positions')
   const ms = flagInstantMs('--since', flags.since, context.clock.nowMs())
   const since = ms === undefined ? undefined : BigInt(Math.floor(ms / 1000))
   return {
