@@ -85,7 +85,7 @@ export async function pinsOfQuestion(
       return byChain(session, chain, identifier)
     throw new UsageError(
       'no_context',
-      `the gateway gave no context for ${identifier}: ${answered?.error?.detail ?? 'no answer'}`,
+      `the gateway gave no context for ${identifier}: ${answered?.error?.detail ?? 'no response'}`,
       'name a question that is open now, or add --rpc-url <url> where its requester is pinned or built in',
     )
   }

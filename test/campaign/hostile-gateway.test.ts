@@ -49,7 +49,7 @@ async function told(world: World, told: readonly Lie[]): Promise<ProposerError |
     const [result] = await gatewayContexts(client, world.trust, world.clock).contexts([
       intent.identifier,
     ])
-    if (result === undefined) throw new Error('no answer')
+    if (result === undefined) throw new Error('no response')
     if (result.error !== undefined) throw result.error
     return result.context
   }

@@ -362,7 +362,7 @@ describe('hints say what to change', () => {
   test('a key that is missing: the keystore that is there is named', async () => {
     const { PROPOSER_GATEWAY = '' } = env
     env = { PROPOSER_GATEWAY }
-    expect(await hintOf(sign)).toContain('make one with `proposer account new <name>`')
+    expect(await hintOf(sign)).toContain('create one with `proposer account new <name>`')
     writeFileSync(join(home.path, 'password'), 'a long enough one\n', { mode: 0o600 })
     expect((await ask(['account', 'new', 'hot', '--password-file', 'password'])).code).toBe(0)
     expect(await hintOf(sign)).toContain('give --account hot,')

@@ -201,7 +201,7 @@ describe('contract §9: questions list from the chain', () => {
     expect(errorOf(none.stderr)).toMatchObject({ code: 'no_source' })
     const silent = { ...chain, head: chain.head } as FakeChain
     silent.logs = async () => {
-      throw new ChainError('unavailable', 'no answer')
+      throw new ChainError('unavailable', 'no response')
     }
     expect(await list([], { chain: silent })).toMatchObject({ code: 75 })
   })

@@ -344,7 +344,7 @@ describe("contract §6: the operator's desk", () => {
 
   test('R16: a chain that does not answer adds nothing', async () => {
     const isKnown = async () => {
-      throw new UnavailableError('state_unavailable', 'no answer', { httpStatus: 503 })
+      throw new UnavailableError('state_unavailable', 'no response', { httpStatus: 503 })
     }
     const { desk, front } = await openDesk({ isKnown })
     expect(await refusal(desk.run('questions/add', { entries: [{ question_id: word(1) }] }))).toBe(

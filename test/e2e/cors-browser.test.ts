@@ -171,7 +171,7 @@ describe.skipIf(executablePath === undefined)(
         body: { results: [{ status_code: 200, signing_data: { question_id } }] },
       })
       expect(await counted(open, batchRoute, 'OPTIONS', 204)).toBe(1)
-      if (!('left' in before && 'left' in batch)) throw new Error('no answer')
+      if (!('left' in before && 'left' in batch)) throw new Error('no response')
       expect(Number(before.left) - Number(batch.left)).toBeGreaterThan(0)
       const broken = await ask(page, `${open.url}/v1/proposals/${slug}`, post({}))
       expect(broken).toMatchObject({ status: 422, body: { error: { code: 'schema_violation' } } })

@@ -246,7 +246,7 @@ describe.skipIf(noBrowser !== undefined)(
       await page.selectOption('#state', '')
       expect(await shown()).toBe(2)
       await page.fill('#search', '00000000-0000-4000-8000-000000000001')
-      await says('found-note', /no candidate of this id/)
+      await says('found-note', /candidate not found/)
       await page.fill('#search', '')
       await says('found-note', /^$/)
     })

@@ -103,7 +103,7 @@ describe('docs: running a gateway', () => {
     for (const cause of [
       /max_fee_gwei/,
       /refuses the transaction/,
-      /as often as may be/,
+      /as often as allowed/,
       /been checked yet/,
       /as an ERC-20/,
     ])

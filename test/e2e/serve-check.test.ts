@@ -282,7 +282,7 @@ describe('serve --check on gateway.json', () => {
       chain: { profile: 'polygon', rpc_urls: [dev.rpc_url], signed_proposer: nowhere },
     })
     expect(detailOf(found.told, 'profile')).toContain('0x53703dd6129d723066b6362510e5ae2fecd48218')
-    expect(detailOf(found.faults, 'chain_id')).toContain('is on chain 31337, chain.id is 137')
+    expect(detailOf(found.faults, 'chain_id')).toContain('is on chain 31337; chain.id is 137')
   })
 
   test('domain §6: a gateway of profile polygon warns of what rests on one source when it starts', async () => {
@@ -344,7 +344,7 @@ describe('serve --check on the chain', () => {
   test('domain §2: a node on another chain is a fault that names both ids', async () => {
     const found = await checkChain({ id: 137 })
     expect(names(found.faults)).toEqual(['chain_id'])
-    expect(detailOf(found.faults, 'chain_id')).toContain('is on chain 31337, chain.id is 137')
+    expect(detailOf(found.faults, 'chain_id')).toContain('is on chain 31337; chain.id is 137')
   })
 
   test('R16: a node that does not answer is a fault where it is the only one, else a warning; no URL is shown (R5)', async () => {
@@ -476,7 +476,7 @@ describe('serve --check on the executor', () => {
   })
 
   test.each([
-    [0n, 'faults', /holds nothing/],
+    [0n, 'faults', /has no balance/],
     [
       10n ** 13n,
       'faults',

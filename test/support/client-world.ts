@@ -145,7 +145,7 @@ export function makeWorld(seed = 1): World {
           const [result] = await gatewayContexts(client, trust, clock).contexts([
             gateway.question.question_id,
           ])
-          if (result === undefined) throw new Error('no answer')
+          if (result === undefined) throw new Error('no response')
           if (result.error !== undefined) throw result.error
           return result.context
         },

@@ -213,7 +213,7 @@ describe('reads folded into one', () => {
     const chain = model()
     const { code } = chain
     chain.code = async () => {
-      throw new ChainError('unavailable', 'no answer')
+      throw new ChainError('unavailable', 'no response')
     }
     const folded = aggregating(chain, turn)
     const calls = [callOf('answer', '0x01'), callOf('answer', '0x02')].map(

@@ -54,7 +54,7 @@ async function setUp() {
   const intent: Intent = { ...run.intent, identifier: questionId }
   const read = async (): Promise<QuestionContext> => {
     const [result] = await chainContexts(chain, trust, world.clock).contexts([questionId])
-    if (result === undefined) throw new Error('no answer')
+    if (result === undefined) throw new Error('no response')
     if (result.error !== undefined) throw result.error
     return result.context
   }

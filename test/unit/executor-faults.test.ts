@@ -176,7 +176,7 @@ describe('funds', () => {
 })
 
 describe('keeping faults', () => {
-  const fails = () => Promise.reject(new Error('no answer'))
+  const fails = () => Promise.reject(new Error('no response'))
 
   test('a look takes the place of the one before it when it is over, and one that rejects changes nothing', async () => {
     const faults = createFaults()
@@ -186,7 +186,7 @@ describe('keeping faults', () => {
       faults.note('opening', 'two')
     })
     expect(faults.all()).toEqual(['two'])
-    await expect(faults.look('opening', fails)).rejects.toThrow('no answer')
+    await expect(faults.look('opening', fails)).rejects.toThrow('no response')
     expect(faults.all()).toEqual(['two'])
     await faults.look('opening', async () => undefined)
     expect(faults.all()).toEqual([])

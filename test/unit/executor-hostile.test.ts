@@ -227,7 +227,7 @@ test('R17: a transaction whose fee was raised as often as may be, and that no bl
     await world.turn()
   }
   expect(world.pipeline.faults()).toEqual([
-    expect.stringMatching(/nonce 0 is not mined.*raised as often as may be/),
+    expect.stringMatching(/nonce 0 is not mined.*raised as often as allowed/),
   ])
   await world.pass(4)
   expect(world.pipeline.faults()).toEqual([])

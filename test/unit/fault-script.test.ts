@@ -31,7 +31,7 @@ describe('contract §6: fault scripts', () => {
     [{ rules: [] }, 'rules must hold at least one rule'],
     [
       { rules: [{ on: { route: 'any' }, do: drop }], seed: 1 },
-      '"seed" is a key that no fault script has there',
+      '"seed" is a key that a fault script does not have there',
     ],
     [
       oneRule({ route: 'submit', nht: 1 }),

@@ -108,7 +108,7 @@ async function setUp(questions = 2) {
     world.clock.setMs(Number(chain.head.timestamp) * 1_000)
     const context = async () => {
       const [result] = await chainContexts(chain, trust, world.clock).contexts([questionId])
-      if (result?.context === undefined) throw result?.error ?? new Error('no answer')
+      if (result?.context === undefined) throw result?.error ?? new Error('no response')
       return result.context
     }
     return world.clock.drive(

@@ -194,7 +194,7 @@ async function asked(world: World, identifier: string) {
     world.trust,
     world.clock,
   ).contexts([identifier])
-  if (result === undefined) throw new Error('no answer')
+  if (result === undefined) throw new Error('no response')
   if (result.error !== undefined) throw result.error
   return result.context
 }

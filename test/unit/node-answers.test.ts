@@ -239,7 +239,7 @@ describe('row 5, "time-out, reset, 429, 5xx, bad JSON": unknown; the same bytes 
     const sentAtMs: number[] = []
     world.chain.send = async () => {
       sentAtMs.push(world.clock.monotonic)
-      throw new ChainError('unavailable', 'no answer')
+      throw new ChainError('unavailable', 'no response')
     }
     await world.turn()
     for (let tenths = 0; tenths < 3_000; tenths += 1) {

@@ -149,7 +149,7 @@ describe('typed data given out', () => {
       const asked: object[] = []
       const silent = walletSigner((document) => {
         asked.push(document)
-        return Promise.reject(new ProposerError(code, 'no answer', { exitCode: 75 }))
+        return Promise.reject(new ProposerError(code, 'no response', { exitCode: 75 }))
       })
       const parts = { ...run.parts, signer: async () => silent }
       expect(await refusal(world.clock.drive(authorize(parts, run.intent)))).toMatchObject({ code })

@@ -360,7 +360,7 @@ describe('OOReporter (domain §5.2)', () => {
   test('R16: a node that did not answer for one requester leaves the question open, although another knows it', async () => {
     const { chain, questionId: known } = await asked()
     const call: Chain['call'] = async (one, at) => {
-      if (one.to === reporter) throw new ChainError('unavailable', 'no answer')
+      if (one.to === reporter) throw new ChainError('unavailable', 'no response')
       return chain.call(one, at)
     }
     await expect(resolveRound({ ...chain, call }, oddBeside(false), known)).rejects.toMatchObject({

@@ -447,7 +447,7 @@ describe('sending', () => {
     const clock = createTestClock()
     const [good, dead] = [makeNode(), makeNode()]
     const chain = chainOf([good, dead], clock)
-    dead.silent = 'no answer'
+    dead.silent = 'no response'
     await chain.block('latest')
     clock.monotonic += 2_000
     await chain.block('latest')
@@ -462,7 +462,7 @@ describe('sending', () => {
     await expect(chain.send('0x02')).rejects.toMatchObject({ kind: 'already_known' })
     good.answers.eth_sendRawTransaction = new ChainError('nonce_too_low', 'low')
     dead.exchange = async () => {
-      throw new ChainError('unavailable', 'no answer')
+      throw new ChainError('unavailable', 'no response')
     }
     await expect(chain.send('0x02')).rejects.toMatchObject({ kind: 'nonce_too_low' })
     dead.exchange = async () => [hashOf(8n, 0)]

@@ -59,7 +59,7 @@ export function anvilBinary(
 
 function missing(detail: string, cause: unknown): UsageError {
   return new UsageError('anvil_missing', detail, {
-    hint: 'install it: `npm install @foundry-rs/anvil@1.7.1`, with --global where proposer was installed so',
+    hint: 'install it: `npm install @foundry-rs/anvil@1.7.1`, with --global if proposer was installed that way',
     cause,
   })
 }
@@ -115,7 +115,7 @@ function startFailure(port: number, output: string): UsageError {
       },
     )
   if (/cannot run|exec format|permission denied/i.test(output))
-    return missing(`The dev chain's anvil does not run: ${last}`, undefined)
+    return missing(`anvil of the dev chain does not run: ${last}`, undefined)
   return new UsageError(
     'dev_chain_failed',
     `The dev chain did not start${last === '' ? '' : `: ${last}`}.`,

@@ -225,12 +225,12 @@ export function devRpc(rpcUrl: string): DevRpc {
   const batch: DevRpc['batch'] = async (calls) => {
     const body = calls.map(({ method, params }, id) => ({ jsonrpc: '2.0', id, method, params }))
     const responses = await post(rpcUrl, body)
-    if (!Array.isArray(responses)) throw new DevRpcError('the node does not take batches')
+    if (!Array.isArray(responses)) throw new DevRpcError('the node does not support batches')
     const byId = new Map(responses.map((response) => [response.id, response]))
     return calls.map((_, id) => {
       const response = byId.get(id)
       if (response !== undefined && response.error === undefined) return response.result
-      const { message = 'the node left a call unanswered', data } = response?.error ?? {}
+      const { message = 'the node did not respond to a call', data } = response?.error ?? {}
       throw new DevRpcError(message, typeof data === 'string' ? (data as Hex) : '0x')
     })
   }
@@ -323,7 +323,7 @@ export async function receiptsOf(rpc: DevRpc, hashes: readonly Hex[]): Promise<D
         'dev_chain_failed',
         'The dev chain mined no block with our transaction.',
         {
-          hint: 'start it anew with `proposer devchain`',
+          hint: 'restart it with `proposer devchain`',
         },
       )
     await sleep(receiptPauseMs)

@@ -166,7 +166,7 @@ function unsettleable(
   if (state !== roundStates.disputed) return []
   return [
     refused(
-      `the proposal in the round of ${timestamp} is disputed and with the voters`,
+      `the proposal in the round of ${timestamp} is disputed and awaits the vote`,
       `vote first: \`proposer devchain vote ${identifier} --outcome p2\``,
     ),
   ]
@@ -177,8 +177,8 @@ async function settle(found: FoundRound, round: FoundRound): Promise<DevSettleme
   const isCurrent = round.timestamp === found.timestamp
   if (isCurrent && found.paused)
     throw refused(
-      'the question is paused, so that its adapter would not resolve it',
-      'take that back first: `proposer devchain unpause <identifier>`, or unflag',
+      'the question is paused, so its adapter would not resolve it',
+      'undo that first: `proposer devchain unpause <identifier>`, or unflag',
     )
   const request = await readRequest(round)
   const oracle = contractOf('oracle')
@@ -226,7 +226,7 @@ export async function vote(
     return roundOf(round)
   }
   throw refused(
-    'no round of this question is with the voters',
+    'no round of this question awaits a vote',
     `dispute a proposal first: \`proposer devchain dispute ${identifier}\``,
   )
 }
@@ -262,7 +262,7 @@ export interface DevUpgrade {
 export async function upgradeOracle(rpcUrl: string): Promise<DevUpgrade> {
   const rpc = await connect(rpcUrl)
   if (await isVersion3(rpc))
-    throw refused('the oracle is version 3 already', 'start a chain with --oracle v2 for version 2')
+    throw refused('the oracle is already version 3', 'start a chain with --oracle v2 for version 2')
   const oracle = oracleV3()
   const implementation = devImplementations[oracle.name] as Address
   await rpc.request('anvil_setCode', [implementation, oracle.artifact.code])

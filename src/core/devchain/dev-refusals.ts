@@ -12,7 +12,7 @@ const refusalHints: readonly (readonly [error: RegExp, hint: string])[] = [
   ],
   [
     /^RequestStateNotRequested\b/,
-    'the round takes no proposal any more: `proposer devchain dispute <identifier>` opens a new one',
+    'the round no longer accepts proposals: `proposer devchain dispute <identifier>` opens a new one',
   ],
   [
     /^(Proposer|Sender)NotWhitelisted\b/,
@@ -22,13 +22,13 @@ const refusalHints: readonly (readonly [error: RegExp, hint: string])[] = [
     /^(BondBelowMinimumBond|BondExceedsMaximumBond|ZeroBondNotAllowed)\b/,
     'give a bond from 100000000 to 100000000000 raw units',
   ],
-  [/^Flagged\b/, 'it is flagged: `proposer devchain unflag <identifier>` takes that back'],
-  [/^NotFlagged\b/, 'it is not flagged: there is nothing to take back'],
+  [/^Flagged\b/, 'it is flagged: `proposer devchain unflag <identifier>` undoes that'],
+  [/^NotFlagged\b/, 'it is not flagged: there is nothing to undo'],
   [
     /^(Resolved|RequestStateNotInvalid)\b/,
     'it is over: open another question with `proposer devchain ask`',
   ],
-  [/slug taken/, 'choose another slug, or leave it out for the next example'],
+  [/slug taken/, 'choose another slug, or omit it for the next example'],
   [/^(Initialized|AncillaryDataTooLong)\b/, 'give another --text'],
   [
     /^ERC20InsufficientBalance\b/,
@@ -54,4 +54,4 @@ export function revertReasonOf(data: Hex): string {
 /** A hint that can be typed, for a reason as `reasonOf` gives it; any other gets a general one. */
 export const refusalHint = (reason: string): string =>
   refusalHints.find(([error]) => error.test(reason))?.[1] ??
-  'the question is in another state than this needs: `proposer reconcile` with its id shows which; or open a new one with `proposer devchain ask`'
+  'the question is not in the required state: `proposer reconcile` with its id shows which; or open a new one with `proposer devchain ask`'

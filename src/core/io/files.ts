@@ -169,7 +169,7 @@ export async function requireLocalDisk(folder: string): Promise<void> {
       // The kernel's word may be sign-extended.
       const name = remoteTypes.get((await disk.statfs(path)).type >>> 0)
       if (name === undefined) return
-      const why = `${folder} lies on ${name}, where a lock or a sync cannot be relied on`
+      const why = `${folder} lies on ${name}, where locks and syncs are not reliable`
       throw new StorageError('remote_disk', why, 'use a folder on a local disk')
     } catch (error) {
       if (errorCode(error) !== 'ENOENT' || dirname(path) === path) throw error

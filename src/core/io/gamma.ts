@@ -51,7 +51,7 @@ const GammaMarket = z.object({
 const GammaList = z.array(z.unknown())
 const GammaEvent = z.object({ markets: GammaList })
 
-const badMarket = 'the answer is not the market of this slug'
+const badMarket = 'the response is not the market of this slug'
 
 /**
  * Look-ups by `GET <url>/markets/slug/<slug>`. `url`: base URL without query; where it may point is
@@ -80,7 +80,7 @@ export function gammaMarkets(fetch: Fetch, url: string): Markets {
       const text = await textAt(fetch, path, signal, maxListBytes)
       if (text === undefined) return undefined
       const event = GammaEvent.safeParse(jsonOf(text))
-      if (!event.success) throw new SlugLookUpError('the answer is not the event of this slug')
+      if (!event.success) throw new SlugLookUpError('the response is not the event of this slug')
       return event.data.markets.flatMap((one) => marketOf(one) ?? [])
     },
     async page({ endsAfter, endsBefore, offset, limit }, signal) {
@@ -95,7 +95,7 @@ export function gammaMarkets(fetch: Fetch, url: string): Markets {
       })
       const text = await textAt(fetch, `${base}/markets?${query}`, signal, maxListBytes)
       const list = GammaList.safeParse(text === undefined ? undefined : jsonOf(text))
-      if (!list.success) throw new SlugLookUpError('the answer is not a list of markets')
+      if (!list.success) throw new SlugLookUpError('the response is not a list of markets')
       const markets = list.data.flatMap((one) => marketOf(one) ?? [])
       return { markets, isLast: list.data.length < limit }
     },
@@ -108,7 +108,7 @@ export function gammaMarkets(fetch: Fetch, url: string): Markets {
           if (closed) query.set('closed', 'true')
           const text = await textAt(fetch, `${base}/markets?${query}`, signal, maxListBytes)
           const list = GammaList.safeParse(text === undefined ? undefined : jsonOf(text))
-          if (!list.success) throw new SlugLookUpError('the answer is not a list of markets')
+          if (!list.success) throw new SlugLookUpError('the response is not a list of markets')
           return list.data.flatMap((one) => marketOf(one) ?? [])
         }),
       )

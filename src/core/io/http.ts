@@ -171,7 +171,7 @@ function readAuthority(path: string): string {
   try {
     return readFileSync(path, 'utf8')
   } catch (cause) {
-    const hint = 'name a readable PEM file'
+    const hint = 'give a readable PEM file'
     throw new UsageError('ca_unreadable', `the CA file ${path} cannot be read`, { hint, cause })
   }
 }

@@ -26,8 +26,8 @@ export function signerOn(curve: Curve, key: Uint8Array): KeySigner {
     key.fill(0)
     throw new UsageError(
       'invalid_key',
-      'the private key is not a number that secp256k1 takes',
-      'make one with `proposer account new`',
+      'the private key is not a valid secp256k1 key',
+      'create one with `proposer account new`',
     )
   }
   let disposed = false

@@ -162,7 +162,7 @@ const accountNotFound = (name: string) =>
   new UsageError(
     'account_not_found',
     `there is no account ${name}`,
-    'see `proposer account list`, or make one with `proposer account new`',
+    'see `proposer account list`, or create one with `proposer account new`',
   )
 
 const accountExists = (name: string) =>
@@ -283,12 +283,11 @@ async function derive(
   if (kdf === 'scrypt' && 'n' in kdfparams) {
     const { n, r, p } = kdfparams
     if ((n & (n - 1)) !== 0 || n < 2 || n * r > maxScryptCost || p > 16)
-      throw invalid(where, 'its scrypt cost is not one that is taken')
+      throw invalid(where, 'its scrypt cost is not supported')
     return scryptKey(password, saltBytes, kdfparams)
   }
   if (kdf === 'pbkdf2' && 'c' in kdfparams) {
-    if (kdfparams.c > maxIterations)
-      throw invalid(where, 'its pbkdf2 cost is not one that is taken')
+    if (kdfparams.c > maxIterations) throw invalid(where, 'its pbkdf2 cost is not supported')
     return new Uint8Array(await promisify(pbkdf2)(password, saltBytes, kdfparams.c, 32, 'sha256'))
   }
   throw invalid(where, 'its kdfparams are not those of its kdf')

@@ -32,11 +32,11 @@ export function parsePostgresUrl(url: string): PostgresUrl {
   const parts = urlForm.exec(url)?.groups
   const hosts = parts?.hosts?.split(',').map((text) => hostForm.exec(text)?.groups)
   if (!parts || !hosts?.every((one) => one !== undefined))
-    throw badUrl('it is not of the form postgres://user@host:5432,host:5432/database')
+    throw badUrl('it does not have the form postgres://user@host:5432,host:5432/database')
   const parameters = new Map(new URLSearchParams(parts.query ?? ''))
   for (const name of parameters.keys())
     if (!known.includes(name))
-      throw badUrl(`"${name}" is not a parameter of it; known are ${known.join(' and ')}`)
+      throw badUrl(`"${name}" is not a supported parameter; known are ${known.join(' and ')}`)
   const mode = parameters.get('sslmode')
   if (mode !== undefined && !sslModes.includes(mode))
     throw badUrl(`sslmode is one of ${sslModes.join(', ')}`)

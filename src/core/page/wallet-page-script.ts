@@ -24,7 +24,7 @@ async function call(name, body) {
     method: 'POST', headers: { 'content-type': 'application/json' }, body: JSON.stringify(body),
   })
   const answer = await response.json()
-  if (!response.ok) throw Object.assign(new Error(answer.error?.detail ?? 'no answer'), { isRefusal: true })
+  if (!response.ok) throw Object.assign(new Error(answer.error?.detail ?? 'no response'), { isRefusal: true })
   return answer
 }
 

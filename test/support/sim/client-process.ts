@@ -179,7 +179,7 @@ export function createClientProcess(parts: ClientSimParts): ClientProcess {
     signer: async () => signer,
     context: async () => {
       const [result] = await gatewayContexts(gateway, trust, ports.clock).contexts([questionId])
-      if (result === undefined) throw new Error('no answer')
+      if (result === undefined) throw new Error('no response')
       if (result.error !== undefined) throw result.error
       return result.context
     },

@@ -64,7 +64,7 @@ async function settledBy(
   if (error instanceof InterruptedError) throw error
   const [status] = candidates
   if (status === undefined) {
-    const code = error?.code ?? 'no answer'
+    const code = error?.code ?? 'no response'
     return unknown(`the gateway does not report candidate ${candidateId} (${code}). `)
   }
   const outcome = endOf(status)

@@ -93,7 +93,7 @@ export async function sendAll(
       if (waiting.length === 0 || again || isAborted(signal)) continue
       const waitMs = limit.signal.aborted ? undefined : patience(longestTold(waiting))
       if (waitMs === undefined) return giveUp(sendings, reached)
-      const reason = waiting[0]?.last?.detail ?? 'no answer'
+      const reason = waiting[0]?.last?.detail ?? 'no response'
       options.onRetry?.({ attempt: ++tries, reason, waitMs })
       try {
         await parts.ports.clock.sleep(waitMs, either)

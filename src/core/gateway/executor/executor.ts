@@ -109,7 +109,7 @@ function findGap(
   let first = next
   while (waiting.includes(first)) first += 1
   if (executor.gap?.nonce !== first) executor.gap = { nonce: first, since: latest.number }
-  const fault = `nonce ${first} of the executor ${address} is used by nothing, and ${waiting.length} open transactions wait for it`
+  const fault = `nonce ${first} of the executor ${address} is not used by any transaction, and ${waiting.length} open transactions wait for it`
   if (count > mostFilled)
     return {
       fault: `${fault}: ${count} nonces are missing, use them up with transactions of that key`,

@@ -119,7 +119,7 @@ export async function fitTogether(
 
 function misfit(gas: bigint | undefined): Judgement {
   if (gas === undefined) {
-    const detail = 'The proposal reverts when its gas is estimated, though it runs as a call.'
+    const detail = 'The proposal reverts during gas estimation, although the same call succeeds.'
     return { kind: 'wait', detail }
   }
   const detail = `propose needs ${gas} gas, more than the ${mostGas} that one proposal may have.`

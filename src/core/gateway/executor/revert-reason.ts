@@ -64,8 +64,8 @@ export async function explainRevert(
     if (proposals.length > 1) return again
     const isWallet = (await chain.code(candidate.proposer, last)) !== '0x'
     const because = isWallet
-      ? 'the wallet may answer otherwise when it is mined'
-      : 'another transaction stood in its way'
+      ? 'the wallet may respond differently when it is mined'
+      : 'another transaction interfered'
     const detail = `The transaction ${attempt.hash} reverted, and the same call succeeds at its block: ${because}.`
     return failedWith('execution_reverted', detail, !isWallet)
   }

@@ -153,7 +153,7 @@ function afterPending(slot: Slot, newest: SlotAttempt, facts: SlotFacts): Action
   if (isHeld && facts.bumpDue && maySign)
     return {
       kind: 'wait',
-      why: `the transaction of nonce ${slot.nonce} is not mined, and its fee was raised as often as may be`,
+      why: `the transaction of nonce ${slot.nonce} is not mined, and its fee was raised as often as allowed`,
       stuck: true,
     }
   if (isHeld) return wait('the transaction is pending')

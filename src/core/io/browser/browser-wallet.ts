@@ -86,7 +86,7 @@ export function openBrowserWallet(options: BrowserWalletOptions): BrowserWallet 
       async signDigest() {
         throw new UsageError(
           'signer_needs_typed_data',
-          'a browser wallet signs no bare digest',
+          'a browser wallet cannot sign a bare digest',
           'use --account for this command',
         )
       },

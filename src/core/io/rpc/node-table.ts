@@ -209,7 +209,7 @@ export const otherChainId = (table: NodeTable): number | undefined =>
 export function whyNone({ conflict, nodes }: NodeTable): string {
   if (conflict) return conflict.why
   const reasons = nodes.map(
-    ({ index, out, lastFailure }) => `${index + 1}: ${out?.why ?? lastFailure ?? 'no answer'}`,
+    ({ index, out, lastFailure }) => `${index + 1}: ${out?.why ?? lastFailure ?? 'no response'}`,
   )
   return `no RPC node of ${nodes.length} can be used (${reasons.join('; ')})`
 }

@@ -38,7 +38,7 @@ export function createChain(
   options: RpcOptions = {},
 ): RpcChain & { close(): Promise<void> } {
   const { timeoutMs = 5_000, batchCalls = 50, answerBytes = 32 * 1024 * 1024 } = options
-  if (urls.length === 0) throw new RangeError('at least one RPC URL is needed')
+  if (urls.length === 0) throw new RangeError('at least one RPC URL is required')
   const { transports, close } = createTransports(urls, {
     connectMs: timeoutMs,
     batches: batchCalls > 1,

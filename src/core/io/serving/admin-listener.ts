@@ -151,7 +151,7 @@ function route(
 ): Route {
   const hosts = rawHeaders.filter((name, at) => at % 2 === 0 && /^host$/i.test(name))
   if (hosts.length !== 1 || host === undefined || !loopbackHost.test(host))
-    return () => refused(400, 'bad_request', 'the admin listener answers to loopback names only')
+    return () => refused(400, 'bad_request', 'the admin listener accepts loopback names only')
   const [, id] = page ? (candidatePath.exec(url) ?? []) : []
   const get = page && id !== undefined ? () => candidateAt(page, id) : gets.get(url)
   const act = operator && Object.hasOwn(operator.acts, url) ? operator.acts[url] : undefined
@@ -164,7 +164,7 @@ function route(
   const allowed = get ? 'GET' : 'POST'
   if (method !== allowed)
     return () => ({
-      ...refused(405, 'method_not_allowed', `this route takes ${allowed} only`),
+      ...refused(405, 'method_not_allowed', `this route accepts ${allowed} only`),
       headers: { allow: allowed },
     })
   if (get) return get
@@ -183,7 +183,7 @@ const streamOf =
       response.writeHead(200, { ...commonHeaders, 'content-type': 'text/event-stream' })
     if (events.add(response, begin)) return 'streaming'
     return {
-      ...refused(503, 'server_busy', `${mostReaders} pages are open already; close one`),
+      ...refused(503, 'server_busy', `${mostReaders} pages are already open; close one`),
       headers: { 'retry-after': '5' },
     }
   }
@@ -193,7 +193,7 @@ async function orRefusal(work: () => Promise<object | undefined>): Promise<Look>
   try {
     const value = await work()
     return value === undefined
-      ? refused(404, 'candidate_not_found', 'the store has no candidate of this id')
+      ? refused(404, 'candidate_not_found', 'candidate not found in the store')
       : jsonLook(value)
   } catch (error) {
     if (!(error instanceof ProposerError)) throw error
@@ -213,7 +213,7 @@ async function acted(
   const { authorization, 'content-type': type, 'content-encoding': encoding } = incoming.headers
   if (!showsToken(authorization, token)) {
     const detail =
-      'acting needs the token of this store: send Authorization: Bearer with the content of its admin.token'
+      'a change requires the token of this store: send Authorization: Bearer with the content of its admin.token'
     return { ...refused(401, 'unauthorized', detail), headers: { 'www-authenticate': 'Bearer' } }
   }
   if (!/^application\/json\s*(;\s*charset="?utf-8"?\s*)?$/i.test(type ?? '') || encoding)
@@ -240,7 +240,7 @@ const tooLarge = () =>
   refused(
     413,
     'payload_too_large',
-    `the body is larger than ${limitBytes} bytes; split it, or stop the gateway and run the command again`,
+    `the body is larger than ${limitBytes} bytes; split it, or stop the gateway and rerun the command`,
   )
 
 /** Both sides are hashed, so that neither length nor content shows in the time it takes. */

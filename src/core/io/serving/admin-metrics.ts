@@ -63,23 +63,23 @@ export function createMeters({
     new Counter({ name, help, labelNames, registers: [registry] })
   const stages = histogram(
     'proposer_stage_seconds',
-    'How long candidates took from the stage before to this one',
+    'Time from the previous stage to this one',
     stageBucketsSeconds,
     ['stage'],
   )
   const lives = histogram(
     'proposer_execution_seconds',
-    'How long executed candidates took from received to executed',
+    'Time of executed candidates from received to executed',
     stageBucketsSeconds,
   )
   const ended = counter(
     'proposer_candidates_ended_total',
-    'Candidates that came to their end, by outcome and failure code; executed ones once that is final',
+    'Candidates that ended, by outcome and failure code; executed ones once that is final',
     ['outcome', 'code'],
   )
   const signed = counter(
     'proposer_executor_signed_total',
-    'Transactions signed: the first of a nonce, its fee bumps, those with fewer proposals, those made anew, and cancels',
+    'Transactions signed: the first of a nonce, its fee bumps, those with fewer proposals, renewals, and cancels',
     ['as'],
   )
   const settled = counter(
@@ -94,7 +94,7 @@ export function createMeters({
   )
   const syncs = histogram(
     'proposer_store_sync_seconds',
-    'How long the disk took to make a write durable',
+    'Time the disk took to make a write durable',
     syncBucketsSeconds,
   )
   const written = counter('proposer_store_written_bytes_total', 'Bytes written to the store')
@@ -105,7 +105,7 @@ export function createMeters({
   )
   const told = counter(
     'proposer_webhook_events_total',
-    'Events for a receiver, by its place in webhooks, and whether it took them',
+    'Events for a receiver, by its place in webhooks, and by whether it accepted them',
     ['webhook', 'outcome'],
   )
   // What has not happened yet is 0, not absent.
@@ -158,17 +158,17 @@ const gatewayGauges: readonly GaugeRow[] = [
   ['proposer_ready', '1 while /readyz answers 200', ({ reasons }) => Number(reasons.length === 0)],
   [
     'proposer_budget_limit_items',
-    'Items all clients together may spend in a window',
+    'Items that all clients together may spend in a window',
     budget(({ limitItems }) => limitItems),
   ],
   [
     'proposer_budget_client_limit_items',
-    'Items one client address may spend in a window',
+    'Items that one client address may spend in a window',
     budget(({ perClientLimitItems }) => perClientLimitItems),
   ],
   [
     'proposer_budget_spent_items',
-    'Items spent in the window that is open, refused ones too',
+    'Items spent in the open window, including refused ones',
     budget(({ spentItems }) => spentItems),
   ],
   [
@@ -202,7 +202,7 @@ const byPosition = 'by its place in chain.rpc_urls'
 const hostGauges: readonly GaugeRow[] = [
   [
     'proposer_queue_oldest_seconds',
-    'Age of the longest stay in each stage of the queue; 0 where it is empty',
+    'Longest current stay in each stage of the queue; 0 if it is empty',
     ({ vitals }) => Object.entries(vitals?.oldestSeconds ?? {}),
     'stage',
   ],
@@ -218,31 +218,31 @@ const hostGauges: readonly GaugeRow[] = [
   ],
   [
     'proposer_rpc_node_healthy',
-    `1 for an RPC node that is asked, 0 while it is set aside, ${byPosition}`,
+    `1 for an RPC node in use, 0 while it is set aside, ${byPosition}`,
     nodes(({ isHealthy }) => Number(isHealthy)),
     'node',
   ],
   [
     'proposer_rpc_node_head_number',
-    `The newest block that an RPC node told, ${byPosition}`,
+    `The newest block that an RPC node reported, ${byPosition}`,
     nodes(({ headNumber }) => toNumber(headNumber)),
     'node',
   ],
   [
     'proposer_rpc_node_head_age_seconds',
-    `Since an RPC node first told its newest block, ${byPosition}`,
+    `Time since an RPC node first reported its newest block, ${byPosition}`,
     nodes(({ headAgeSeconds }) => headAgeSeconds),
     'node',
   ],
   [
     'proposer_view_questions',
-    'Questions held in memory (known), and those of them that wait to be read again (due)',
+    'Questions held in memory (known), and those waiting to be read again (due)',
     ({ vitals }) => Object.entries(vitals?.questions ?? {}),
     'state',
   ],
   [
     'proposer_changed_contracts',
-    'Pinned contracts that run other code than is pinned: while there is one, nothing is admitted or sent',
+    'Pinned contracts whose code differs from the pinned code: while there is one, nothing is admitted or sent',
     ({ vitals }) => vitals?.code.changed,
   ],
   [
@@ -261,12 +261,12 @@ const hostGauges: readonly GaugeRow[] = [
   ],
   [
     'proposer_executor_paid_proposals',
-    'About so many single proposals that balance pays for at the gas price of the head',
+    'Approximate number of single proposals that this balance pays for at the gas price of the head',
     executor(({ paidProposals }) => paidProposals),
   ],
   [
     'proposer_admission_enabled',
-    '0 while nobody is admitted, by `operator pause` or by admission.enabled',
+    '0 while admission is closed, by `operator pause` or by admission.enabled',
     ({ vitals }) => Number(vitals?.admissionEnabled),
   ],
   [
@@ -305,7 +305,7 @@ const requestsCounter: CounterRow = {
 const hostCounters: readonly CounterRow[] = [
   {
     name: 'proposer_rpc_node_requests_total',
-    help: `HTTP requests to an RPC node, a batch of calls being one, by whether it gave an answer that could be read, ${byPosition}`,
+    help: `HTTP requests to an RPC node, a batch of calls being one, by whether its response was readable, ${byPosition}`,
     labels: ['node', 'outcome'],
     counts: (_parts, { vitals }) =>
       (vitals?.nodes ?? []).flatMap(({ node, requests }) =>
@@ -314,7 +314,7 @@ const hostCounters: readonly CounterRow[] = [
   },
   {
     name: 'proposer_log_lines_dropped_total',
-    help: 'Log lines lost because nobody took them',
+    help: 'Log lines dropped because stderr was not drained',
     labels: [],
     counts: ({ host }) => [[{}, host?.droppedLines() ?? 0]],
   },

@@ -125,7 +125,7 @@ export function parseFaultScript(raw: unknown, source: string): FaultScript {
   const [issue] = parsed.error.issues
   throw new UsageError(
     'faults_invalid',
-    `${source}: ${issue === undefined ? 'is no fault script' : faultOf(issue)}`,
+    `${source}: ${issue === undefined ? 'is not a fault script' : faultOf(issue)}`,
     {
       hint: 'correct the script; `proposer serve --help` shows one',
     },
@@ -138,7 +138,7 @@ function faultOf({ path, message, ...issue }: z.core.$ZodIssue): string {
     const names = issue.keys
       .map((name) => JSON.stringify(key === '' ? name : `${key}.${name}`))
       .join(', ')
-    return `${names} ${issue.keys.length > 1 ? 'are keys' : 'is a key'} that no fault script has there`
+    return `${names} ${issue.keys.length > 1 ? 'are keys' : 'is a key'} that a fault script does not have there`
   }
   return key === '' ? `it ${message}` : `${key} ${message}`
 }

@@ -77,7 +77,7 @@ export function withFaults(
         tell(`the connection is reset ${place(act)}`)
         return 'reset'
       case 'stall':
-        tell(`no answer ${place(act)}`)
+        tell(`no response ${place(act)}`)
         await world.stopping
         return 'reset'
       case 'answer':
@@ -98,7 +98,7 @@ export function withFaults(
         return undefined
       }
       case 'lose_chain':
-        tell(`the node gives no answer for ${act.seconds} s`)
+        tell(`the node does not respond for ${act.seconds} s`)
         await world.loseChain(act.seconds)
         return undefined
       case 'skew_clock':
@@ -160,7 +160,7 @@ function answerOf({
     status === 429
       ? ['rate_limited', 'rate limit reached']
       : ['server_busy', 'too many calls are in flight']
-  const detail = `${what}, says the fault script${seconds === undefined ? '' : `; retry in ${seconds} seconds`}`
+  const detail = `${what} (fault script)${seconds === undefined ? '' : `; retry in ${seconds} seconds`}`
   return {
     status,
     headers: { ...commonHeaders, ...retry },

@@ -232,7 +232,7 @@ async function answer(
 /** What node's parser lets through and we do not (robustness §4). */
 function framingFault(incoming: IncomingMessage): Refusal | undefined {
   const { rawHeaders, headers, url = '', method } = incoming
-  if (incoming.httpVersion !== '1.1') return refuse('bad_request', 'only HTTP/1.1 is spoken here')
+  if (incoming.httpVersion !== '1.1') return refuse('bad_request', 'only HTTP/1.1 is supported')
   if (rawHeaders.length > 2 * headerLimit) {
     return refuse(
       'headers_too_large',
@@ -246,12 +246,12 @@ function framingFault(incoming: IncomingMessage): Refusal | undefined {
     return refuse('bad_request', `exactly one Host header is required; ${hosts} were sent`)
   if (!url.startsWith('/')) return refuse('bad_request', 'the request target must be a path')
   if (headers.upgrade !== undefined)
-    return refuse('bad_request', 'no other protocol is spoken here; send no Upgrade')
+    return refuse('bad_request', 'protocol upgrades are not supported; send no Upgrade')
   const encoding = headers['transfer-encoding']
   if (encoding !== undefined && encoding.toLowerCase() !== 'chunked')
-    return refuse('bad_request', 'the only transfer encoding is chunked')
+    return refuse('bad_request', 'the only supported transfer encoding is chunked')
   if ((method === 'GET' || method === 'HEAD') && announcesBody(incoming))
-    return refuse('bad_request', `${method} takes no body`)
+    return refuse('bad_request', `${method} accepts no body`)
   return undefined
 }
 

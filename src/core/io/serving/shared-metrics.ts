@@ -21,17 +21,17 @@ const statementBucketsSeconds = [
 export function sharedMeters({ histogram, counter }: SharedMeterMakers): Handlers {
   const appends = histogram(
     'proposer_store_append_seconds',
-    'How long the database took to commit a group of records, tries included',
+    'Time the database took to commit a group of records, including retries',
     statementBucketsSeconds,
   )
   const charges = histogram(
     'proposer_store_charge_seconds',
-    'How long the database took to charge the rate limit',
+    'Time the database took to charge the rate limit',
     statementBucketsSeconds,
   )
   const retries = counter(
     'proposer_store_retries_total',
-    'Transactions of the store that were tried again',
+    'Transactions of the store that were retried',
   )
   const fences = counter(
     'proposer_store_fences_total',
