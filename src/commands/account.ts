@@ -167,7 +167,7 @@ const listCommand = (context: Context) =>
         context.output.result('accounts', { accounts }, () =>
           accounts.length === 0
             ? foldAround(
-                'no accounts; make one with `proposer account new <name>`',
+                'no accounts; create one with `proposer account new <name>`',
                 context.output.columns,
                 '  ',
               )

@@ -21,7 +21,9 @@ function miscounts(world: PipelineWorld, tags: readonly string[]) {
 const statusOf = async (world: PipelineWorld, candidate: Parameters<PipelineWorld['now']>[0]) =>
   (await world.now(candidate)).progress.status
 const gapOf = (world: PipelineWorld) =>
-  world.pipeline.faults().filter((fault) => /nonce \d+ .*is not used by any transaction/.test(fault))
+  world.pipeline
+    .faults()
+    .filter((fault) => /nonce \d+ .*is not used by any transaction/.test(fault))
 
 describe('a node that told a transaction count too high for a while', () => {
   const tags: readonly (readonly Parameters<Chain['transactionCount']>[1][])[] = [

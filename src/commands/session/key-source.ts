@@ -260,7 +260,7 @@ async function unlockSource(
   const [kept, ...others] = await listKeystores(context.files, settings.home.value)
   const keystore =
     kept === undefined
-      ? 'make one with `proposer account new <name>` and give --account <name>'
+      ? 'create one with `proposer account new <name>` and give --account <name>'
       : others.length === 0
         ? `give --account ${kept.name}`
         : 'give --account <name> (`proposer account list` shows them)'

@@ -260,7 +260,7 @@ const changed = (id: string, nonce: string, changes: readonly string[]) =>
 function parsePayload(body: string): SignedProposal {
   const invalid = (why: string) =>
     new UsageError('invalid_payload', `the payload is not a signed proposal: ${why}`, {
-      hint: 'make one with `proposer sign <identifier> --outcome <answer> -o <file>`',
+      hint: 'create one with `proposer sign <identifier> --outcome <answer> -o <file>`',
     })
   let json: unknown
   try {

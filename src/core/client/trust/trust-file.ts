@@ -59,7 +59,7 @@ export function parseTrust(json: unknown, where: string): Trust {
     'invalid_trust',
     `${where}: ${field} is not as a trust file must have it (${issue?.message ?? 'malformed'})`,
     {
-      hint: 'make one with `proposer trust init`',
+      hint: 'create one with `proposer trust init`',
     },
   )
 }

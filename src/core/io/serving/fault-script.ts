@@ -138,7 +138,7 @@ function faultOf({ path, message, ...issue }: z.core.$ZodIssue): string {
     const names = issue.keys
       .map((name) => JSON.stringify(key === '' ? name : `${key}.${name}`))
       .join(', ')
-    return `${names} ${issue.keys.length > 1 ? 'are keys' : 'is a key'} that a fault script does not have there`
+    return `${names} ${issue.keys.length > 1 ? 'are unknown keys' : 'is an unknown key'}`
   }
   return key === '' ? `it ${message}` : `${key} ${message}`
 }
