@@ -31,7 +31,7 @@ describe('contract §6: fault scripts', () => {
     [{ rules: [] }, 'rules must hold at least one rule'],
     [{ rules: [{ on: { route: 'any' }, do: drop }], seed: 1 }, '"seed" is an unknown key'],
     [oneRule({ route: 'submit', nht: 1 }), '"rules.0.on.nht" is an unknown key'],
-    [oneRule({ route: 'submit' }, { ...drop, ms: 1 }), '"rules.0.do.ms" is a key'],
+    [oneRule({ route: 'submit' }, { ...drop, ms: 1 }), '"rules.0.do.ms" is an unknown key'],
     [oneRule({ route: 'propose' }), 'rules.0.on.route must be one of "submit"'],
     [oneRule({}), 'rules.0.on.route must be one of'],
     [oneRule({ route: 'submit', nth: 0 }), 'rules.0.on.nth must be a whole number from 1'],
