@@ -32,6 +32,8 @@ const baseFeeWei = 10_000_000_000n
 const genesisTime = 1_800_000_000n
 const blockSeconds = 2n
 const proposeGas = 350_000n
+/** A run that needs more ends without gas. */
+const mostRunGas = 50_000_000n
 
 interface PooledTransaction {
   readonly hash: Hex
@@ -76,6 +78,8 @@ export interface FakeChain extends Chain {
   finalityLag: number
   /** Seconds from the head to the next block; default 2. */
   nextSeconds: bigint
+  /** Gas limit that a transaction with this calldata needs; default: the same for each. */
+  gasNeeded: (data: Hex) => bigint
   /** The next calls of a method fail; `applied` sends do their work first and then fail. */
   fault(
     method: keyof Chain,
@@ -155,6 +159,7 @@ export function createFakeChain(): FakeChain {
   const chain = {
     finalityLag: 2,
     nextSeconds: blockSeconds,
+    gasNeeded: () => proposeGas,
     strictNonces: false,
     minimumTipWei: 0n,
     taken,
@@ -322,6 +327,8 @@ export function createFakeChain(): FakeChain {
   chain.call = async (call, at = 'latest') => {
     counted('call')
     const { world, header } = stateAt(at)
+    if (call.gas !== undefined && call.from !== undefined && call.gas < chain.gasNeeded(call.data))
+      throw new ChainError('reverted', 'eth_call: out of gas')
     try {
       return callWorld(world, call, header.timestamp)
     } catch (error) {
@@ -371,7 +378,9 @@ export function createFakeChain(): FakeChain {
       if (error instanceof Revert) throw new ChainError('reverted', error.message, error.data)
       throw error
     }
-    return proposeGas
+    const needed = chain.gasNeeded(call.data)
+    if (needed > mostRunGas) throw new ChainError('reverted', 'gas required exceeds allowance')
+    return needed
   }
   chain.tip = async () => {
     counted('tip')

@@ -90,7 +90,7 @@ export interface SubmitWish {
 
 const defaults: PipelineConfig = {
   pipeline: { enabled: true },
-  executor: { enabled: true, max_fee_gwei: 1000, batch: 10 },
+  executor: { enabled: true, max_fee_gwei: 1000, batch: 10, in_flight: 16 },
   chain: { confirmations: 'finalized' },
 }
 

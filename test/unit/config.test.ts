@@ -41,7 +41,7 @@ describe('gateway.json', () => {
       cors: { origins: [] },
       proxy: { trusted_cidrs: [] },
       pipeline: { enabled: true },
-      executor: { enabled: true, max_fee_gwei: 1000, batch: 10 },
+      executor: { enabled: true, max_fee_gwei: 1000, batch: 25, in_flight: 16 },
       webhooks: [],
     })
     expect(configuredContracts(parseConfig({ chain }, 'gateway.json'))).toMatchObject({

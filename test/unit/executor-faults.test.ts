@@ -13,7 +13,7 @@ import { oneCandidate, type PipelineWorld, testSigner } from '../support/pipelin
 
 const config = {
   pipeline: { enabled: true },
-  executor: { enabled: true, max_fee_gwei: 1000, batch: 10 },
+  executor: { enabled: true, max_fee_gwei: 1000, batch: 10, in_flight: 16 },
   chain: { confirmations: 'finalized' },
 } as const
 /** The model's base fee is 10 gwei. */

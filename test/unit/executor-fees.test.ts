@@ -10,7 +10,7 @@ import { noncesOf, oneCandidate, proposals } from '../support/pipeline-world.js'
  * The model's base fee is 10 gwei and its tip 1 gwei: one transaction at eight ninths of this, and
  * no room for a raise.
  */
-const tight = { executor: { enabled: true, max_fee_gwei: 22, batch: 10 } }
+const tight = { executor: { enabled: true, max_fee_gwei: 22, batch: 10, in_flight: 16 } }
 
 test('robustness §3: refused for its fee at the ceiling, the same bytes are sent until the node takes them', async () => {
   const { world, candidate } = await oneCandidate({ config: tight })

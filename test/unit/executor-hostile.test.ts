@@ -26,12 +26,12 @@ const ends = async (world: PipelineWorld, candidates: readonly Candidate[]) =>
   )
 const names = (data: string, who: Address) => data.includes(who.slice(2))
 
-/** Three wallets with a proposal each; estimating one that carries the first costs `gas`. */
+/** Three wallets with a proposal each; a transaction that carries the first needs `gas`. */
 async function greedy(gas: bigint) {
   const world = await createPipelineWorld()
-  const { estimateGas } = world.chain
+  const { gasNeeded } = world.chain
   const who = world.proposer(0).address
-  world.chain.estimateGas = async (asked) => (names(asked.data, who) ? gas : estimateGas(asked))
+  world.chain.gasNeeded = (data) => (names(data, who) ? gas : gasNeeded(data))
   const candidates = []
   for (const by of [0, 1, 2])
     candidates.push(await world.submit(await world.question(`q${by}`), { by }))
@@ -46,7 +46,7 @@ test('a proposal that needs more gas than one may have fails by itself, and take
   const [greedyOne] = candidates
   const { progress } = await world.now(greedyOne as Candidate)
   expect(progress.status === 'failed' && progress.failure.detail).toMatch(
-    /needs 31200000 gas, more than the 15000000/,
+    /needs 31200000 gas, more than the 20000000/,
   )
   expect(proposals(world).map(({ hash }) => world.chain.truth.receipt(hash)?.status)).toEqual([
     'success',
@@ -201,7 +201,7 @@ test('R15: a nonce that a former executor bound and never signed for is let go, 
     contracts: fakeContracts,
     config: {
       pipeline: { enabled: true },
-      executor: { enabled: true, max_fee_gwei: 1000, batch: 10 },
+      executor: { enabled: true, max_fee_gwei: 1000, batch: 10, in_flight: 16 },
       chain: { confirmations: 'finalized' },
     },
   })

@@ -51,7 +51,7 @@ describe('the life of a submission (contract §5)', () => {
 
   test('proposal_event_index is the log index in the block, not in the transaction', async () => {
     const world = await createPipelineWorld({
-      config: { executor: { enabled: true, max_fee_gwei: 1000, batch: 1 } },
+      config: { executor: { enabled: true, max_fee_gwei: 1000, batch: 1, in_flight: 16 } },
     })
     const questions = [await world.question('a'), await world.question('b')]
     const candidates = [
@@ -197,7 +197,7 @@ describe('what a node says to a transaction (robustness §3)', () => {
 
   test('fees above max_fee_gwei are waited out, named, and take no nonce', async () => {
     const { world, candidate } = await oneCandidate({
-      config: { executor: { enabled: true, max_fee_gwei: 5, batch: 10 } },
+      config: { executor: { enabled: true, max_fee_gwei: 5, batch: 10, in_flight: 16 } },
     })
     await world.turn()
     expect((await world.now(candidate)).progress.status).toBe('selected')

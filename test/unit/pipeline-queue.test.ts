@@ -204,11 +204,11 @@ describe('a selected candidate that only waits (contract §5)', () => {
     const waits = await world.submit(questionId, { by: 0, ...late(world) })
     const standIn = await world.submit(questionId, { by: 1, ...late(world) })
     const last = await world.submit(questionId, { by: 2, ...late(world) })
-    world.failpoint = async (name) => {
-      if (name === 'selected') odd = true
-    }
+    // Selected, and not sent at that head.
+    world.chain.fault('tip', 'unavailable')
     await world.turn()
-    await world.pass(1)
+    odd = true
+    await world.pass(2)
     expect((await Promise.all([waits, standIn, last].map(world.now))).map(codeOf)).toEqual([
       'validated',
       'selected',

@@ -283,7 +283,7 @@ describe('switches (contract §7)', () => {
 
   test('executor off: candidates stop at selected', async () => {
     const world = await createPipelineWorld({
-      config: { executor: { enabled: false, max_fee_gwei: 1000, batch: 10 } },
+      config: { executor: { enabled: false, max_fee_gwei: 1000, batch: 10, in_flight: 16 } },
     })
     const candidate = await world.submit(await world.question())
     await world.pass(5)
@@ -299,7 +299,7 @@ describe.each([true, false])(
     const off = {
       config: {
         pipeline: { enabled },
-        executor: { enabled: false, max_fee_gwei: 1000, batch: 10 },
+        executor: { enabled: false, max_fee_gwei: 1000, batch: 10, in_flight: 16 },
       },
     }
 
@@ -481,7 +481,7 @@ describe('the loop', () => {
     'sixty candidates in twenty rounds, %i in a transaction: %i nonces, in order',
     async (batch, nonces) => {
       const world = await createPipelineWorld({
-        config: { executor: { enabled: true, max_fee_gwei: 1000, batch } },
+        config: { executor: { enabled: true, max_fee_gwei: 1000, batch, in_flight: 16 } },
       })
       const candidates = []
       for (let n = 0; n < 20; n += 1) {

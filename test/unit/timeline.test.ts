@@ -165,7 +165,7 @@ describe('the timeline of a candidate', () => {
 
   test('contract §5: a stand-in is told who is before it, and that it ended as not selected', async () => {
     const world = await createPipelineWorld({
-      config: { executor: { enabled: false, max_fee_gwei: 1, batch: 1 } },
+      config: { executor: { enabled: false, max_fee_gwei: 1, batch: 1, in_flight: 16 } },
     })
     const records = recorded(world)
     const questionId = await world.question()
@@ -301,7 +301,7 @@ describe('the timeline of a candidate', () => {
 
   test('contract §6: the fee ceiling is told of one that is selected, and once where its newest check names it too', async () => {
     const world = await createPipelineWorld({
-      config: { executor: { enabled: true, max_fee_gwei: 1, batch: 1 } },
+      config: { executor: { enabled: true, max_fee_gwei: 1, batch: 1, in_flight: 16 } },
     })
     const records = recorded(world)
     const candidate = await world.submit(await world.question())

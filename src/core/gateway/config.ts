@@ -117,7 +117,8 @@ const ExecutorSection = z.strictObject({
     .max(1_000_000_000)
     .default(1000)
     .describe('a number of gwei above 0, at most 1000000000'),
-  batch: z.int().min(1).max(100).default(10).describe('an integer from 1 to 100'),
+  batch: z.int().min(1).max(100).default(25).describe('an integer from 1 to 100'),
+  in_flight: z.int().min(1).max(64).default(16).describe('an integer from 1 to 64'),
 })
 
 const exactOrigin = (text: string) =>
@@ -205,7 +206,7 @@ export const ConfigFile = z.strictObject({
     },
   )
     .prefault({})
-    .describe('an object with enabled, key_file or account, max_fee_gwei and batch'),
+    .describe('an object with enabled, key_file or account, max_fee_gwei, batch and in_flight'),
   webhooks: WebhooksSection,
 })
 

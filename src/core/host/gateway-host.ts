@@ -128,6 +128,7 @@ export const openHostedGateway = (
         signer,
         contracts,
         config,
+        turn: yieldToEvents,
         failpoint: machine.failpoint,
       }),
     )

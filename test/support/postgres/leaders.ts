@@ -63,7 +63,7 @@ const proposer = testSigner(1)
 const binding = { chainId: fakeContracts.chainId, spender: fakeContracts.signedProposer }
 const config = {
   pipeline: { enabled: true },
-  executor: { enabled: true, max_fee_gwei: 1000, batch: 10 },
+  executor: { enabled: true, max_fee_gwei: 1000, batch: 10, in_flight: 16 },
   chain: { confirmations: 'finalized' },
   budget: { window_seconds: 60, per_ip_items: 100, global_items: 1000 },
 } as unknown as GatewayConfig

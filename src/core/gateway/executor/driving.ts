@@ -105,7 +105,8 @@ async function prepare(look: SlotLook): Promise<boolean> {
     const unsendable: Unsendable = new Map()
     const { valid, isUnknown } = await judgeAll(executor, alive, heads, unsendable)
     if (isUnknown) return false
-    load = (await fitTogether(executor, valid, unsendable))[0]
+    const { latest } = executor.ports.newestHeads()
+    load = (await fitTogether(executor, valid, latest.number, unsendable))[0]
   }
   if (load === undefined) return sign(look, { kind: 'cancel' })
   const { carried, data, gas } = load
@@ -129,14 +130,17 @@ function trim(look: SlotLook, attempt: SlotAttempt): Promise<boolean> {
   return sign(look, { kind: 'propose', candidateIds, data: carrying(calls), gas }, attempt)
 }
 
-/** Binds a nonce to a load and sends it. Without a load the nonce goes back by a self-transfer. */
+/**
+ * Binds a nonce to a load. Resolves once that is durable, with what is left to do: to sign and send
+ * it. Without a load the nonce goes back by a self-transfer.
+ */
 export async function bindNonce(
   executor: Executor,
   nonce: number,
   load: Load | undefined,
   heads: Heads,
   nonceLatest: number,
-): Promise<void> {
+): Promise<{ readonly sent: Promise<void> }> {
   const { ledger, clock, random, signer, failpoint } = executor.ports
   const basis = load?.carried.map(({ candidate }) => candidate) ?? []
   const slot: Slot = {
@@ -147,14 +151,16 @@ export async function bindNonce(
     openedAtMs: clock.nowMs(),
     attempts: [],
   }
-  if (!(await ledger.commit([{ kind: 'slot.opened', slot }], basis))) return
+  if (!(await ledger.commit([{ kind: 'slot.opened', slot }], basis)))
+    return { sent: Promise.resolve() }
   if (load) executor.loads.set(slot.id, load)
   await failpoint('reserved')
-  await driveSlot(executor, slot.id, heads, {
+  const shown = {
     maySend: true,
     nonceLatest,
     nonceFinalized: 0,
     receipts: new Map(),
     held: new Set<Hex>(),
-  })
+  }
+  return { sent: driveSlot(executor, slot.id, heads, shown) }
 }

@@ -61,7 +61,8 @@ export async function followSlots(
     faults.note(missing, gap.fault)
     // The lowest first: nodes keep few transactions that wait for others.
     if (maySend)
-      for (const nonce of gap.due) await bindNonce(executor, nonce, undefined, heads, nonce)
+      for (const nonce of gap.due)
+        await (await bindNonce(executor, nonce, undefined, heads, nonce)).sent
   })
 }
 

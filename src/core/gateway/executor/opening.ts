@@ -3,7 +3,7 @@
  * sent binds no nonce (robustness §3, domain §2.2, §8).
  */
 import type { Candidate } from '../../protocol/candidate.js'
-import type { Judgement } from '../validation/validation.js'
+import type { Judgement, ProposalCall } from '../validation/validation.js'
 import type { Heads } from '../view/state.js'
 import { bindNonce, noteChainFault } from './driving.js'
 import {
@@ -18,14 +18,13 @@ import {
 import { canPay, newSlots } from './sending.js'
 import { busyRounds, type Executor, mostFilled } from './state.js'
 
-/** Slots whose transaction is not mined, at most: a node keeps few pending ones of one account. */
-const mostPendingSlots = 16
-
 /** One opening: what it has found, and the executor's next nonce at the head. */
 interface Opening {
   readonly heads: Heads
   readonly nonceLatest: number
   readonly unsendable: Unsendable
+  /** Loads with a nonce that are being signed and sent. */
+  readonly sending: Promise<void>[]
   isStopping(): boolean
 }
 
@@ -40,7 +39,7 @@ export function openSlots(
   heads: Heads,
   isStopping: () => boolean,
 ): Promise<ReadonlyMap<string, Judgement>> {
-  const { ledger, chain, signer, maxBatch } = executor.ports
+  const { ledger, chain, signer } = executor.ports
   return executor.faults.look(newSlots, async () => {
     const unsendable: Unsendable = new Map()
     const busy = busyRounds(ledger)
@@ -48,52 +47,113 @@ export function openSlots(
     if (free.length === 0) return unsendable
     const nonceLatest = await chain.transactionCount(signer.address, 'latest')
     if (!(await isCountSound(executor, nonceLatest, heads))) return unsendable
-    const opening: Opening = { heads, nonceLatest, unsendable, isStopping }
-    for (let at = 0; at < free.length && mayOpen(executor, opening); at += maxBatch) {
-      const { valid } = await judgeAll(executor, free.slice(at, at + maxBatch), heads, unsendable)
-      // Where the operator has to act first, judging more would only ask for more of the same.
-      if ([...unsendable.values()].some(({ kind }) => kind === 'operator')) break
-      for (const group of chunks(valid, maxBatch, (call) => isIsolated(executor, call))) {
-        try {
-          await sendGroup(executor, group, opening)
-        } catch (error) {
-          noteChainFault(executor, newSlots, error)
-        }
-      }
+    const opening: Opening = { heads, nonceLatest, unsendable, sending: [], isStopping }
+    try {
+      await openParts(executor, free, opening)
+    } finally {
+      await Promise.all(opening.sending)
     }
     return unsendable
   })
 }
 
-const isIsolated = ({ isolated }: Executor, { candidate, walletHasCode }: ValidCall) =>
-  walletHasCode || isolated.candidates.has(candidate.id) || isolated.wallets.has(candidate.proposer)
-
-function mayOpen({ ports }: Executor, { nonceLatest, isStopping }: Opening): boolean {
-  const pending = ports.ledger
-    .slots()
-    .filter(({ executor, nonce }) => executor === ports.signer.address && nonce >= nonceLatest)
-  return pending.length < mostPendingSlots && !isStopping()
-}
-
-/** What of a group cannot be paid for stays; what can be is sent all the same. */
-async function sendGroup(
+/**
+ * All parts that there is room for are prepared at once and sent in order: no transaction waits for
+ * the parts behind it.
+ */
+async function openParts(
   executor: Executor,
-  group: readonly ValidCall[],
+  free: readonly Candidate[],
   opening: Opening,
 ): Promise<void> {
-  for (const load of await fitTogether(executor, group, opening.unsendable)) {
-    if (!mayOpen(executor, opening)) return
-    if (await canPay(executor, load.gas, opening.heads)) await launch(executor, load, opening)
-    else if (load.carried.length > 1)
-      for (const half of halves(load.carried)) await sendGroup(executor, half, opening)
+  const { maxBatch } = executor.ports
+  let at = 0
+  while (at < free.length && mayOpen(executor, opening)) {
+    const parts: Promise<readonly Load[]>[] = []
+    for (let room = roomOf(executor, opening); room > 0 && at < free.length; room -= 1) {
+      parts.push(preparePart(executor, free.slice(at, at + maxBatch), opening))
+      at += maxBatch
+    }
+    for (const part of parts) {
+      const loads = await part
+      // Where the operator has to act first, judging more would only ask for more of the same.
+      if ([...opening.unsendable.values()].some(({ kind }) => kind === 'operator')) return
+      for (const load of loads) await sendIfSound(executor, load, opening)
+    }
   }
 }
 
-/** Binds the next nonce of the executor. */
-function launch(executor: Executor, load: Load, { heads, nonceLatest }: Opening): Promise<void> {
+/** Judged again, and packed as they hold together. */
+async function preparePart(
+  executor: Executor,
+  candidates: readonly Candidate[],
+  opening: Opening,
+): Promise<readonly Load[]> {
+  const { valid } = await judgeAll(executor, candidates, opening.heads, opening.unsendable)
+  const groups = chunks(valid, executor.ports.maxBatch, (call) => isIsolated(executor, call))
+  return (await Promise.all(groups.map((group) => fit(executor, group, opening)))).flat()
+}
+
+/** As `fitTogether`, at the newest head; a chain that gave no sound answer is noted. */
+async function fit(
+  executor: Executor,
+  group: readonly ValidCall[],
+  { unsendable }: Opening,
+  mayGuess = true,
+): Promise<readonly Load[]> {
+  const { latest } = executor.ports.newestHeads()
+  try {
+    return await fitTogether(executor, group, latest.number, unsendable, mayGuess)
+  } catch (error) {
+    noteChainFault(executor, newSlots, error)
+    return []
+  }
+}
+
+/** Those go in a transaction of their own. */
+export const isIsolated = (
+  { isolated }: Executor,
+  { candidateId, proposer, walletHasCode }: ProposalCall,
+) => walletHasCode || isolated.candidates.has(candidateId) || isolated.wallets.has(proposer)
+
+/** How many more transactions may wait to be mined. */
+function roomOf({ ports }: Executor, { nonceLatest }: Opening): number {
+  const pending = ports.ledger
+    .slots()
+    .filter(({ executor, nonce }) => executor === ports.signer.address && nonce >= nonceLatest)
+  return ports.maxInFlight - pending.length
+}
+
+const mayOpen = (executor: Executor, opening: Opening) =>
+  roomOf(executor, opening) > 0 && !opening.isStopping()
+
+/** As `sendLoad`; a chain that gave no sound answer is noted. */
+async function sendIfSound(executor: Executor, load: Load, opening: Opening): Promise<void> {
+  try {
+    await sendLoad(executor, load, opening)
+  } catch (error) {
+    noteChainFault(executor, newSlots, error)
+  }
+}
+
+/** What of a load cannot be paid for stays; what can be is sent all the same. */
+async function sendLoad(executor: Executor, load: Load, opening: Opening): Promise<void> {
+  if (!mayOpen(executor, opening)) return
+  if (await canPay(executor, load.gas, opening)) return launch(executor, load, opening)
+  // A learned limit may be above what is needed.
+  const { carried, isLearned } = load
+  const parts = isLearned ? [carried] : carried.length > 1 ? halves(carried) : []
+  for (const part of parts)
+    for (const smaller of await fit(executor, part, opening, false))
+      await sendLoad(executor, smaller, opening)
+}
+
+/** Binds the next nonce of the executor; what is left to do goes on beside the next load. */
+async function launch(executor: Executor, load: Load, opening: Opening): Promise<void> {
   const { ledger, signer } = executor.ports
+  const { heads, nonceLatest } = opening
   const nonce = Math.max(nonceLatest, ledger.highestNonce(signer.address) + 1)
-  return bindNonce(executor, nonce, load, heads, nonceLatest)
+  opening.sending.push((await bindNonce(executor, nonce, load, heads, nonceLatest)).sent)
 }
 
 /**

@@ -5,21 +5,18 @@
  */
 import { ChainError, type Hex } from '../../ports.js'
 import type { Candidate } from '../../protocol/candidate.js'
-import type { Judgement } from '../validation/validation.js'
+import type { Judgement, ProposalCall } from '../validation/validation.js'
 import type { Heads } from '../view/state.js'
 import { type Executor, isTooLate } from './state.js'
 import { carrying, gasLimit } from './transaction.js'
 
 /** Well below the 128 KiB that a pool takes and the gas that a transaction may have (domain §8). */
 const mostCalldataBytes = 96 * 1024
-const mostGas = 15_000_000n
+const mostGas = 20_000_000n
 
-/** A candidate with the calldata that was found valid for it. */
-export interface ValidCall {
+/** A candidate with the call that was found valid for it. */
+export interface ValidCall extends ProposalCall {
   readonly candidate: Candidate
-  readonly calldata: Hex
-  /** Code at the proposer may answer otherwise when it is mined than when it is tried. */
-  readonly walletHasCode: boolean
 }
 
 /** What one transaction is to carry, in order, and the gas limit it needs. */
@@ -27,6 +24,8 @@ export interface Load {
   readonly carried: readonly ValidCall[]
   readonly data: Hex
   readonly gas: bigint
+  /** The limit is a learned one; the node's own estimate may be lower. */
+  readonly isLearned: boolean
 }
 
 /** Why candidates are not sent, by their id. */
@@ -54,22 +53,19 @@ export async function judgeAll(
     if (judgement.kind !== 'valid') unsendable.set(candidate.id, judgement)
     else if (isTooLate(executor, candidate, heads))
       unsendable.set(candidate.id, { kind: 'wait', detail: 'too late to send' })
-    else {
-      const walletHasCode = judgement.read?.figures.wallet_has_code === true
-      valid.push({ candidate, calldata: judgement.calldata, walletHasCode })
-    }
+    else valid.push({ candidate, ...judgement.call })
   }
   return { valid, isUnknown: judged.some(({ judgement }) => judgement.kind === 'unknown') }
 }
 
 /** Splits by count and calldata, in order; those of `isAlone` go by themselves. */
-export function chunks(
-  calls: readonly ValidCall[],
+export function chunks<T extends Pick<ProposalCall, 'calldata'>>(
+  calls: readonly T[],
   most: number,
-  isAlone: (call: ValidCall) => boolean,
-): readonly (readonly ValidCall[])[] {
-  const groups: ValidCall[][] = []
-  let open: { readonly group: ValidCall[]; bytes: number } | undefined
+  isAlone: (call: T) => boolean,
+): readonly (readonly T[])[] {
+  const groups: T[][] = []
+  let open: { readonly group: T[]; bytes: number } | undefined
   for (const call of calls) {
     if (isAlone(call)) {
       groups.push([call])
@@ -93,27 +89,32 @@ export function halves<T>(group: readonly T[]): readonly (readonly T[])[] {
 }
 
 /**
- * Loads that hold at the head: a group that reverts together or needs too much gas is halved. A
- * single proposal that needs more gas than a transaction should have fails, for its nonce would jam
- * the queue. One that reverts now, though it was judged valid, waits. Rejects with `ChainError`
- * where the node gives no answer.
+ * Loads that hold at the block `at`: a group that reverts together or needs too much gas is halved.
+ * A single proposal that needs more gas than a transaction should have fails, for its nonce would
+ * jam the queue. One that reverts now, though it was judged valid, waits. `mayGuess` false: each
+ * limit is the node's estimate. Rejects with `ChainError` where the node gives no answer.
  */
 export async function fitTogether(
   executor: Executor,
   group: readonly ValidCall[],
+  at: bigint,
   unsendable: Unsendable,
+  mayGuess = true,
 ): Promise<readonly Load[]> {
   const [first] = group
   if (first === undefined) return []
   const data = carrying(group.map(({ calldata }) => calldata))
-  const gas = await gasOf(executor, data)
-  if (gas !== undefined && gas <= mostGas) return [{ carried: group, data, gas }]
+  const learned = mayGuess ? await learnedLimit(executor, group, data, at) : undefined
+  const gas = learned ?? (await estimatedLimit(executor, group, data))
+  if (gas !== undefined && gas <= mostGas)
+    return [{ carried: group, data, gas, isLearned: learned !== undefined }]
   if (group.length === 1) {
     unsendable.set(first.candidate.id, misfit(gas))
     return []
   }
   const loads: Load[] = []
-  for (const half of halves(group)) loads.push(...(await fitTogether(executor, half, unsendable)))
+  for (const half of halves(group))
+    loads.push(...(await fitTogether(executor, half, at, unsendable, mayGuess)))
   return loads
 }
 
@@ -126,14 +127,59 @@ function misfit(gas: bigint | undefined): Judgement {
   return { kind: 'failed', code: 'simulation_reverted', detail, retryable: false }
 }
 
-/** The gas limit for this calldata; `undefined` where it reverts: estimating runs it. */
-async function gasOf({ ports }: Executor, data: Hex): Promise<bigint | undefined> {
-  const { chain, contracts, signer } = ports
+/** Code at a wallet may need any amount of gas: nothing is learned of it. */
+const isOrdinary = (calls: readonly ProposalCall[]) =>
+  !calls.some(({ walletHasCode }) => walletHasCode)
+
+const transactionOf = ({ ports }: Executor, data: Hex) => ({
+  to: ports.contracts.signedProposer,
+  data,
+  from: ports.signer.address,
+})
+
+/** A limit that was learned and with which the transaction runs at the block, or `undefined`. */
+async function learnedLimit(
+  executor: Executor,
+  calls: readonly ValidCall[],
+  data: Hex,
+  at: bigint,
+): Promise<bigint | undefined> {
+  const { chain, gas } = executor.ports
+  const needed = isOrdinary(calls) ? gas.needed(calls) : undefined
+  if (needed === undefined) return undefined
+  const limit = gasLimit(needed)
+  const run = () => chain.call({ ...transactionOf(executor, data), gas: limit }, at)
+  return limit <= mostGas && (await succeeds(run())) ? limit : undefined
+}
+
+/** The node's estimate and its margin; `undefined` where these calls revert: estimating runs them. */
+async function estimatedLimit(
+  executor: Executor,
+  calls: readonly ValidCall[],
+  data: Hex,
+): Promise<bigint | undefined> {
+  const { chain, gas } = executor.ports
   try {
-    const call = { to: contracts.signedProposer, data, from: signer.address }
-    return gasLimit(await chain.estimateGas(call))
+    const estimate = await chain.estimateGas(transactionOf(executor, data))
+    if (isOrdinary(calls)) {
+      const needed = gas.needed(calls)
+      if (needed !== undefined && estimate > needed) gas.forget(calls)
+      gas.learn(calls, estimate)
+    }
+    return gasLimit(estimate)
   } catch (error) {
     if (error instanceof ChainError && error.kind === 'reverted') return undefined
+    throw error
+  }
+}
+
+/** Whether a run succeeds. Rejects with `ChainError` where the node gave no answer. */
+async function succeeds(run: Promise<Hex>): Promise<boolean> {
+  try {
+    await run
+    return true
+  } catch (error) {
+    if (error instanceof ChainError && error.kind !== 'unavailable') return false
     throw error
   }
 }

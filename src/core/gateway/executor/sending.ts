@@ -8,7 +8,14 @@ import type { Heads } from '../view/state.js'
 import { noteRefused, noteSigned, noteTaken } from './resending.js'
 import { attemptChanges, sentChanges } from './slot-changes.js'
 import type { Executor, SlotLook } from './state.js'
-import { canRaise, type Fees, feesFor, gasLimit, signTransaction } from './transaction.js'
+import {
+  canRaise,
+  type Fees,
+  feesFor,
+  gasLimit,
+  readTransaction,
+  signTransaction,
+} from './transaction.js'
 
 /**
  * What is to be signed: calldata for SignedProposer with the candidates it carries, or a
@@ -181,10 +188,14 @@ export async function confirmsUsed(
 }
 
 /**
- * Whether a transaction with this gas limit can be paid for now; what stands against it is noted.
- * Rejects with `ChainError`.
+ * Whether a transaction with this gas limit can be paid for now, beside those that are not mined
+ * yet; what stands against it is noted. Rejects with `ChainError`.
  */
-export async function canPay(executor: Executor, gas: bigint, heads: Heads): Promise<boolean> {
+export async function canPay(
+  executor: Executor,
+  gas: bigint,
+  { heads, nonceLatest }: { readonly heads: Heads; readonly nonceLatest: number },
+): Promise<boolean> {
   const { chain, signer } = executor.ports
   const [found, balanceWei] = await Promise.all([
     fees(executor, newSlots, 'propose', heads),
@@ -192,10 +203,25 @@ export async function canPay(executor: Executor, gas: bigint, heads: Heads): Pro
   ])
   if (found === undefined) return false
   const costWei = gas * found.maxFeePerGas
-  if (balanceWei >= costWei) return true
+  const pendingWei = pendingCost(executor, nonceLatest, found)
+  if (balanceWei >= costWei + pendingWei) return true
+  const beside = pendingWei === 0n ? '' : ` beside ${pendingWei} of those that are not mined yet`
   executor.faults.note(
     newSlots,
-    `the executor ${signer.address} holds ${balanceWei} wei, its transaction may cost ${costWei}: fund it`,
+    `the executor ${signer.address} holds ${balanceWei} wei, its transaction may cost ${costWei}${beside}: fund it`,
   )
   return false
+}
+
+/** What the executor's transactions from this nonce on may cost, in wei. */
+function pendingCost({ ports, loads }: Executor, nonceLatest: number, fresh: Fees): bigint {
+  const own = ports.ledger
+    .slots()
+    .filter(({ executor, nonce }) => executor === ports.signer.address && nonce >= nonceLatest)
+  return own.reduce((sum, { id, attempts }) => {
+    const newest = attempts.at(-1)
+    const gas = newest ? readTransaction(newest.raw).gas : (loads.get(id)?.gas ?? 0n)
+    const feeWei = newest ? BigInt(newest.maxFeePerGas) : fresh.maxFeePerGas
+    return sum + gas * feeWei
+  }, 0n)
 }

@@ -42,10 +42,13 @@ export async function gather(
   }
   const gathered = slots.map(async ({ id, executor, attempts }) => {
     const hashes = attempts.map(({ hash }) => hash)
-    const receipts = new Map((await Promise.all(hashes.map(canonicalReceipt))).flat())
-    const seen =
-      receipts.size > 0 ? [] : await Promise.all(hashes.map((hash) => chain.hasTransaction(hash)))
-    const held = new Set(hashes.filter((_, index) => seen[index]))
+    // Asked together: one after the other would cost each look another round trip.
+    const [found, seen] = await Promise.all([
+      Promise.all(hashes.map(canonicalReceipt)),
+      Promise.all(hashes.map((hash) => chain.hasTransaction(hash))),
+    ])
+    const receipts = new Map(found.flat())
+    const held = new Set(receipts.size > 0 ? [] : hashes.filter((_, index) => seen[index]))
     const { nonceLatest = 0, nonceFinalized = 0 } = nonces.get(executor) ?? {}
     return [id, { maySend, nonceLatest, nonceFinalized, receipts, held }] as const
   })

@@ -9,6 +9,7 @@ import type { Judgement } from '../validation/validation.js'
 import type { BoundedCache } from '../view/bounded-cache.js'
 import type { Heads } from '../view/state.js'
 import type { Faults } from './faults.js'
+import type { GasBook } from './gas-book.js'
 import type { Load } from './packing.js'
 import type { Resend } from './resending.js'
 import type { ChainFacts } from './slot.js'
@@ -27,6 +28,11 @@ export interface ExecutorPorts extends QuestionChain {
   readonly confirmations: 'finalized' | number
   /** Candidates in one transaction at most. */
   readonly maxBatch: number
+  /** Transactions that are not mined, at most: a node keeps few pending ones of one account. */
+  readonly maxInFlight: number
+  readonly gas: GasBook
+  /** The newest heads that were followed: the head of a step may have a successor by now. */
+  newestHeads(): Heads
   readonly failpoint: Failpoint
   /** Judges a candidate again, just before a nonce is bound to it. */
   judge(candidate: Candidate, heads: Heads): Promise<Judgement>

@@ -3,18 +3,22 @@
  * step at a time; everything it knows is in the ledger, so that it can be killed anywhere and
  * started again (R23).
  */
-import pLimit from 'p-limit'
+import { createRoundReader } from '../../chain/questions.js'
 import type { Contracts } from '../../chain/round.js'
 import type { Chain, Clock, Hex, Random, Signer } from '../../ports.js'
 import type { Candidate } from '../../protocol/candidate.js'
 import { StorageError } from '../../protocol/errors.js'
 import { nonceBit } from '../../protocol/permit.js'
 import { createExecutor, executorFaults, followSlots } from '../executor/executor.js'
-import { openSlots } from '../executor/opening.js'
+import { createGasBook } from '../executor/gas-book.js'
+import { isIsolated, openSlots } from '../executor/opening.js'
+import { createSimulations } from '../executor/simulations.js'
 import { busyRounds, type Executor, type Failpoint } from '../executor/state.js'
 import type { Ledger, LedgerEvent } from '../ledger/ledger.js'
+import { createHeadReads } from '../validation/head-reads.js'
 import { progressChange, selected } from '../validation/progress.js'
-import { type ValidationPorts, validate } from '../validation/validation.js'
+import { createReadAhead } from '../validation/read-ahead.js'
+import { type ProposalCall, type ValidationPorts, validate } from '../validation/validation.js'
 import type { Heads } from '../view/state.js'
 import { pause } from '../view/time-limits.js'
 import type { LiveView } from '../view/view.js'
@@ -26,11 +30,10 @@ import { select } from './selection.js'
 import { ifAnswered, newJudging, settleJudgement, waitingIn } from './settling.js'
 import { newStandIns, noteStuck, replacedAt, replaceStuck, sendingOrder } from './stand-ins.js'
 
-/** Candidates validated in one step, and at once; a longer queue goes on in the next step. */
-const validatedPerStep = 64
-const validatedAtOnce = 8
+/** Candidates validated in one step; a longer queue goes on in the next step. */
+const validatedPerStep = 200
 /** So many of them were never judged before: those that wait do not keep others waiting. */
-const freshPerStep = 48
+const freshPerStep = 150
 /** Without a new head or an admission the loop looks around this often, to send again. */
 const idleMs = 1_000
 /** The operator's part is examined this often, and at every step while something is wrong. */
@@ -44,6 +47,7 @@ export interface PipelineConfig {
     readonly enabled: boolean
     readonly max_fee_gwei: number
     readonly batch: number
+    readonly in_flight: number
   }
   readonly chain: { readonly confirmations: 'finalized' | number }
 }
@@ -57,6 +61,8 @@ export interface PipelineParts {
   readonly signer: Signer | undefined
   readonly contracts: Contracts
   readonly config: PipelineConfig
+  /** Resolves when whoever is asking the chain at this moment has asked; default: at once. */
+  readonly turn?: (() => Promise<void>) | undefined
   /** Called after each durable step of the executor; for crash tests. */
   readonly failpoint?: Failpoint | undefined
 }
@@ -77,20 +83,44 @@ export interface Pipeline {
 type PipelineState = ReturnType<typeof newState>
 
 function newState(parts: PipelineParts) {
-  const { ledger, view, chain, contracts, config } = parts
+  const { ledger, view, contracts, config } = parts
   const { clock } = parts.ports
   const failpoint = parts.failpoint ?? (async () => undefined)
+  const turn = parts.turn ?? (async () => undefined)
   const signer = config.executor.enabled ? parts.signer : undefined
+  const reads = createHeadReads(parts.chain, clock)
+  const { chain } = reads
+  const rounds = createRoundReader(chain, contracts)
+  const gas = createGasBook()
+  const maxBatch = config.executor.batch
+  let isAlone = (_: ProposalCall): boolean => false
   const ports: ValidationPorts = {
     chain,
     contracts,
-    readRound: (id, at) => view.rounds.read(id, view.entry(id), at),
+    readRound: (id, at) => rounds.read(id, view.entry(id), at),
     executor: signer?.address,
+    simulate: signer
+      ? createSimulations({
+          ...{ reads, contracts, gas, maxBatch, turn },
+          executor: signer.address,
+          isAlone: (call) => isAlone(call),
+        })
+      : async () => undefined,
     tokenOf: (candidate) => tokenOf(parts, candidate),
     noteNonces: view.noteNonces,
   }
-  const judge = (candidate: Candidate, heads: Heads) =>
-    validate(ports, candidate, competingClaims(parts, candidate), heads)
+  const readAhead = createReadAhead({
+    ...ports,
+    peekRound: ({ round }) => view.peek(round.questionId)?.round,
+    knownCode: view.knownCode,
+  })
+  /** All that sending it will ask of the chain is asked now. */
+  const ahead = (candidate: Candidate, heads: Heads) =>
+    readAhead(candidate, competingClaims(parts, candidate), heads.latest)
+  const judge = (candidate: Candidate, heads: Heads) => {
+    ahead(candidate, heads)
+    return validate(ports, candidate, competingClaims(parts, candidate), heads)
+  }
   const standIns = newStandIns()
   const executor =
     signer &&
@@ -99,10 +129,13 @@ function newState(parts: PipelineParts) {
       ...parts.ports,
       signer,
       ledger,
+      gas,
+      maxBatch,
       confirmations: config.chain.confirmations,
       maxFeeGwei: config.executor.max_fee_gwei,
-      maxBatch: config.executor.batch,
+      maxInFlight: config.executor.in_flight,
       failpoint,
+      newestHeads: () => view.heads() as Heads,
       maybeOpen: (candidate) => maybeOpen(parts, candidate),
       maybeSpent: ({ proposer, nonce }) => view.nonceKnownUsed(proposer, BigInt(nonce)),
       // A wallet that the node gets no answer from looks like a silent node: its stand-ins show
@@ -113,10 +146,15 @@ function newState(parts: PipelineParts) {
         return judgement
       },
     })
+  if (executor) isAlone = (call) => isIsolated(executor, call)
   return {
     ...newJudging({ clock, ledger, view, ports }),
     config,
     failpoint,
+    turn,
+    reads,
+    gas,
+    ahead,
     judge,
     executor: executor as Executor | undefined,
     standIns,
@@ -143,21 +181,38 @@ async function advance(state: PipelineState): Promise<boolean> {
     state.halted = undefined
     state.contradiction = undefined
   }
+  state.reads.follow(heads)
   await markFinalized(state, heads)
   // Nothing is signed or sent for code that nobody has pinned; what is out is followed.
-  if (executor) await followSlots(executor, heads, config.pipeline.enabled && !isHeld)
-  const isBehind = [await sweepDead(state, state.closing, heads)]
-  if (!config.pipeline.enabled || isHeld) return isBehind.includes(true)
-  await checkOperator(state, heads)
-  isBehind.push(await closeRounds(state, state.closing, heads))
-  if (state.operator.length === 0 && state.halted === undefined) {
-    isBehind.push(await validateReceived(state, heads))
-    if (state.halted === undefined) {
-      await selectNow(state, heads)
-      isBehind.push(await execute(state, heads))
-    }
+  const follow = async () => {
+    if (executor) await followSlots(executor, heads, config.pipeline.enabled && !isHeld)
   }
-  return isBehind.includes(true)
+  if (isHeld) state.gas.clear()
+  if (!config.pipeline.enabled || isHeld) {
+    await follow()
+    return sweepDead(state, state.closing, heads)
+  }
+  // What waits is judged while the slots are followed; what is sent comes after both.
+  const [, isBehind] = await together(follow(), moveOn(state, heads))
+  const isSending = mayMove(state) && (await sendSelected(state, heads))
+  const isSweeping = await sweepDead(state, state.closing, heads)
+  const isClosing = await closeRounds(state, state.closing, heads)
+  return isBehind || isSending || isSweeping || isClosing
+}
+
+const mayMove = ({ operator, halted }: PipelineState) =>
+  operator.length === 0 && halted === undefined
+
+/** Validates what has been received. True where some are left for the next step. */
+async function moveOn(state: PipelineState, heads: Heads): Promise<boolean> {
+  await checkOperator(state, heads)
+  return mayMove(state) && (await validateReceived(state, heads))
+}
+
+/** Both, to the end; then the first failure of them. */
+async function together<A, B>(one: Promise<A>, other: Promise<B>): Promise<readonly [A, B]> {
+  await Promise.allSettled([one, other])
+  return [await one, await other]
 }
 
 async function markFinalized(state: PipelineState, { finalized }: Heads): Promise<void> {
@@ -186,14 +241,16 @@ const dueOf = ({ ledger, judgedAt }: PipelineState, status: string, { latest }: 
 async function validateReceived(state: PipelineState, heads: Heads): Promise<boolean> {
   const received = dueOf(state, 'received', heads)
   const { turn, hasMore } = state.queue.next(received, heads.latest.hash)
-  const limit = pLimit(validatedAtOnce)
-  await Promise.all(
-    turn.map((candidate) =>
-      limit(async () =>
-        settleJudgement(state, candidate, await state.judge(candidate, heads), heads),
-      ),
-    ),
-  )
+  const judging: Promise<void>[] = []
+  const judgeOne = async (candidate: Candidate) =>
+    settleJudgement(state, candidate, await state.judge(candidate, heads), heads)
+  // Asked together as they would be sent together; between the parts others have their turn.
+  const { batch } = state.config.executor
+  for (let at = 0; at < turn.length; at += batch) {
+    judging.push(...turn.slice(at, at + batch).map(judgeOne))
+    await state.turn()
+  }
+  await Promise.all(judging)
   return hasMore
 }
 
@@ -208,7 +265,9 @@ async function selectNow(state: PipelineState, heads: Heads): Promise<void> {
   if (await ledger.commit(changes, chosen)) await state.failpoint('selected')
 }
 
-async function execute(state: PipelineState, heads: Heads): Promise<boolean> {
+/** Selects, and sends what is selected. True where some are left for the next step. */
+async function sendSelected(state: PipelineState, heads: Heads): Promise<boolean> {
+  await selectNow(state, heads)
   const { executor, standIns } = state
   if (executor === undefined) return false
   const { turn, hasMore } = sendingOrder(standIns, dueOf(state, 'selected', heads), heads)
@@ -231,6 +290,16 @@ function noteSpent({ ledger, view }: PipelineState, event: LedgerEvent): void {
   if (executed === undefined || heads === undefined) return
   const { word, mask } = nonceBit(BigInt(executed.nonce))
   view.noteNonces(executed.proposer, word, mask, heads.latest.hash)
+}
+
+/** What has just been admitted is read about at once, also while a step is running. */
+function askAhead(state: PipelineState, events: readonly LedgerEvent[]): void {
+  const { view, reads, ahead } = state
+  const heads = view.heads()
+  if (heads === undefined || view.faults().length > 0 || !mayMove(state)) return
+  reads.follow(heads)
+  for (const event of events.slice(0, validatedPerStep))
+    if (event.kind === 'candidate.received') ahead(event.candidate, heads)
 }
 
 const isNews = (event: LedgerEvent) =>
@@ -288,7 +357,9 @@ export function createPipeline(parts: PipelineParts): Pipeline {
       listeners.push(
         view.onHead(wake),
         ledger.onChange((events) => {
-          if (config.pipeline.enabled && events.some(isNews)) wake()
+          if (!config.pipeline.enabled || !events.some(isNews)) return
+          askAhead(state, events)
+          wake()
         }),
       )
       // Not caught here: what is no fault of chain or store is a bug and has to end the process.

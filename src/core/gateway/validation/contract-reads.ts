@@ -48,20 +48,28 @@ export async function isSpentAt(
   return nonceUsed(BigInt(nonce), await readBitmap(pinned, proposer, word, at))
 }
 
-/** Who may propose through whom: `effective = custom || default` (domain §4, Whitelists). */
-export async function readWhitelist(
-  { chain, contracts }: PinnedChain,
+/** Which whitelist counts: `effective = custom || default` (domain §4, Whitelists). */
+export async function readEffectiveList(
+  { chain }: PinnedChain,
   { oracle, requester, identifier, ancillaryData }: WitnessRequest,
-  proposer: Address,
   at: bigint,
-) {
+): Promise<{ readonly list: Address; readonly isCustom: boolean }> {
   const request = [requester, identifier, ancillaryData] as const
   const [custom, standard] = await Promise.all([
     readContract(chain, at, oracle, oracleAbi, 'getCustomProposerWhitelist', request),
     readContract(chain, at, oracle, oracleAbi, 'defaultProposerWhitelist', []),
   ])
   const isCustom = lowercase(custom) !== zeroAddress
-  const list = lowercase(isCustom ? custom : standard)
+  return { list: lowercase(isCustom ? custom : standard), isCustom }
+}
+
+/** What a whitelist says of SignedProposer and of a proposer. */
+export async function readListing(
+  { chain, contracts }: PinnedChain,
+  list: Address,
+  proposer: Address,
+  at: bigint,
+) {
   // Anything may be set as a list: what does not answer as one lists nobody and has no owner.
   const isListed = (who: Address) =>
     unlessRefused(readContract(chain, at, list, whitelistAbi, 'isOnWhitelist', [who]))
@@ -71,11 +79,21 @@ export async function readWhitelist(
     unlessRefused(readContract(chain, at, list, whitelistAbi, 'owner', [])),
   ])
   return {
-    custom: isCustom,
     spenderListed: spenderListed ?? false,
     proposerListed: proposerListed ?? false,
     owned: owner !== undefined && lowercase(owner) === contracts.signedProposer,
   }
+}
+
+/** Who may propose through whom. */
+export async function readWhitelist(
+  pinned: PinnedChain,
+  request: WitnessRequest,
+  proposer: Address,
+  at: bigint,
+) {
+  const { list, isCustom } = await readEffectiveList(pinned, request, at)
+  return { custom: isCustom, ...(await readListing(pinned, list, proposer, at)) }
 }
 
 /** The wallet's balance and its allowance to Permit2, raw token units. */

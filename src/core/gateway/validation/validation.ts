@@ -4,6 +4,7 @@
  * block could still undo fails nobody: such a verdict has to hold at the finalized block too (R14).
  */
 
+import { size } from 'viem'
 import { proposeCalldata } from '../../chain/propose.js'
 import { unlessRefused } from '../../chain/reading.js'
 import { causeOf, decodeRevert } from '../../chain/reverts.js'
@@ -28,6 +29,20 @@ import { isRoundOpen, isSameRound } from './round-end.js'
 
 type Figures = Record<string, string | boolean>
 
+/** One `propose` as it is run and sent. */
+export interface ProposalCall {
+  readonly candidateId: string
+  readonly calldata: Hex
+  readonly proposer: Address
+  readonly oracle: Address
+  readonly token: Address
+  readonly ancillaryBytes: number
+  /** Key of the round: two proposals of one round cannot both succeed. */
+  readonly roundKey: string
+  /** Code at the proposer may answer otherwise when it is mined than when it is tried. */
+  readonly walletHasCode: boolean
+}
+
 /**
  * - `closed`: the round is not open at the head; how it ended is judged in finalized state.
  * - `wait`: nothing to hold against the candidate, but not now: paused, or not final yet.
@@ -36,7 +51,7 @@ type Figures = Record<string, string | boolean>
  * - `unknown`: the chain gave no answer: try again.
  */
 type Finding =
-  | { readonly kind: 'valid'; readonly calldata: Hex }
+  | { readonly kind: 'valid'; readonly call: ProposalCall }
   | {
       readonly kind: 'failed'
       readonly code: FailureCode
@@ -55,6 +70,11 @@ export type Judgement = Finding & {
 export interface ValidationPorts extends QuestionChain {
   /** Who would send `propose`; without one the last step is left out. */
   readonly executor: Address | undefined
+  /**
+   * Runs `propose` from the executor without sending it: `undefined` where it succeeds, else the
+   * raw revert data. Rejects with `ChainError`.
+   */
+  simulate(call: ProposalCall, at: bigint): Promise<Hex | undefined>
   /** The token of another candidate's amount; `undefined` where nothing at hand tells it. */
   tokenOf(candidate: Candidate): Address | undefined
   /** Takes what the bitmap showed at a block, by its hash. */
@@ -117,24 +137,31 @@ function isShortOfSum(
  * say (R27). False without an executor too. Rejects with `ChainError`.
  */
 export async function runs(
-  ports: Pick<ValidationPorts, 'chain' | 'contracts' | 'executor' | 'readRound'>,
+  ports: Pick<ValidationPorts, 'contracts' | 'executor' | 'readRound' | 'simulate'>,
   candidate: Candidate,
   at: BlockHeader,
 ): Promise<boolean> {
   if (ports.executor === undefined) return false
   const round = await ports.readRound(candidate.round.questionId, at.number)
   if (round === undefined || !isSameRound(ports.contracts, round, candidate)) return false
-  return (await simulate(ports, callOf(round, candidate), at)) === undefined
+  return (await ports.simulate(callOf(round, candidate, true), at.number)) === undefined
 }
 
-const callOf = (round: Round, candidate: Candidate): Hex =>
-  proposeCalldata({
-    request: round,
-    token: round.token.address,
-    proposer: candidate.proposer,
-    terms: candidate,
-    signature: candidate.signature,
-  })
+/** The call that a candidate is in a round. */
+export function callOf(round: Round, candidate: Candidate, walletHasCode: boolean): ProposalCall {
+  const { proposer, signature } = candidate
+  const token = round.token.address
+  return {
+    candidateId: candidate.id,
+    calldata: proposeCalldata({ request: round, token, proposer, terms: candidate, signature }),
+    proposer,
+    oracle: round.oracle,
+    token,
+    ancillaryBytes: size(round.ancillaryData),
+    roundKey: candidate.round.key,
+    walletHasCode,
+  }
+}
 
 const fail = (code: FailureCode, detail: string): Finding => ({
   kind: 'failed',
@@ -193,7 +220,7 @@ async function judge(
 }
 
 /** Which of a wallet's candidates have their permit nonce spent; one read a word of the bitmap. */
-async function readUsedNonces(
+export async function readUsedNonces(
   ports: ValidationPorts,
   candidate: Candidate,
   competing: readonly Candidate[],
@@ -229,13 +256,13 @@ async function judgeCall(
 ): Promise<Finding> {
   const { candidate, round, code, neededRaw, at } = judged
   const token = round.token.address
-  const calldata = callOf(round, candidate)
+  const call = callOf(round, candidate, code !== '0x')
   const [accepted, list, funds, revert] = await Promise.all([
     signatureAccepted(ports, candidate, code, at),
     readWhitelist(ports, round, candidate.proposer, at.number),
     // A trusted token that is none is a matter of configuration (domain §7, empty data).
     unlessRefused(readFunds(ports, token, candidate.proposer, at.number)),
-    simulate(ports, calldata, at),
+    ports.simulate(call, at.number),
   ])
   if (funds === undefined) {
     const detail = `the token at ${token} does not answer as an ERC-20: correct chain.tokens`
@@ -258,7 +285,7 @@ async function judgeCall(
   const isAccepted = accepted || isRunSound
   const fault = standingFault(judged, isAccepted, list, funds)
   if (fault) return fault
-  if (revert === undefined) return { kind: 'valid', calldata }
+  if (revert === undefined) return { kind: 'valid', call }
   // Where the wallet has code the revert data may be its own words: the role is read, not believed.
   const executorHasRole =
     code === '0x' || ports.executor === undefined
@@ -342,22 +369,6 @@ async function signatureAccepted(
   } catch (error) {
     // A refusal in whatever form the wallet gives it
     if (error instanceof ChainError && error.kind === 'reverted') return false
-    throw error
-  }
-}
-
-/** Runs `propose` without sending it: `undefined` where it succeeds, else the raw revert data. */
-async function simulate(
-  { chain, contracts, executor }: Pick<ValidationPorts, 'chain' | 'contracts' | 'executor'>,
-  data: Hex,
-  at: BlockHeader,
-): Promise<Hex | undefined> {
-  if (executor === undefined) return undefined
-  try {
-    await chain.call({ to: contracts.signedProposer, data, from: executor }, at.number)
-    return undefined
-  } catch (error) {
-    if (error instanceof ChainError && error.kind === 'reverted') return error.data
     throw error
   }
 }

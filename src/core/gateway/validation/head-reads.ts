@@ -1,0 +1,111 @@
+/**
+ * Reads as of followed blocks, each made once: whoever asks the same of the same block again hears
+ * the same answer, also while it is on its way (R14: a block that is replaced takes its answers
+ * along).
+ */
+import { type Chain, ChainError, type Clock, type Hex } from '../../ports.js'
+import type { Heads } from '../view/state.js'
+
+/** What no block number belongs to is read again after this, also where no new block comes. */
+const unnumberedMs = 4_000
+/** Blocks whose reads are kept: a step that began at one head may end at the next. */
+const keptBlocks = 6
+
+export interface HeadReads {
+  /**
+   * The chain, with memory. Calls, code and storage at a followed block are kept while that block
+   * is; balance, tip and transaction counts until the next head. Everything else goes through. What
+   * failed is not kept, but for a revert. Rejects with `ChainError`.
+   */
+  readonly chain: Chain
+  /** The newest heads that were followed. */
+  follow(heads: Heads): void
+  /** The result of `work` as of a followed block, made once; at any other block always made. */
+  once<T>(at: bigint, key: string, work: () => Promise<T>): Promise<T>
+}
+
+interface KeptBlock {
+  readonly hash: Hex
+  readonly answers: Map<string, Promise<unknown>>
+}
+
+/** Over a chain of which nothing was read yet. */
+export function createHeadReads(chain: Chain, clock: Pick<Clock, 'monotonicMs'>): HeadReads {
+  const blocks = new Map<bigint, KeptBlock>()
+  let head: string | undefined
+  let unnumbered = new Map<string, Promise<unknown>>()
+  let unnumberedSinceMs = Number.NEGATIVE_INFINITY
+
+  const keep = (number: bigint, hash: Hex) => {
+    const known = blocks.get(number)
+    blocks.delete(number)
+    blocks.set(number, known?.hash === hash ? known : { hash, answers: new Map() })
+    const [oldest] = blocks.keys()
+    if (blocks.size > keptBlocks && oldest !== undefined) blocks.delete(oldest)
+  }
+  const once: HeadReads['once'] = (at, key, work) => {
+    const answers = blocks.get(at)?.answers
+    return answers === undefined ? work() : keptIn(answers, key, work)
+  }
+  const untilNextHead = <T>(key: string, work: () => Promise<T>): Promise<T> => {
+    if (head === undefined) return work()
+    const nowMs = clock.monotonicMs()
+    if (nowMs - unnumberedSinceMs >= unnumberedMs) {
+      unnumbered = new Map()
+      unnumberedSinceMs = nowMs
+    }
+    return keptIn(unnumbered, key, work)
+  }
+
+  return {
+    once,
+    follow({ latest, finalized }) {
+      keep(finalized.number, finalized.hash)
+      keep(latest.number, latest.hash)
+      const newest = `${latest.hash} ${finalized.hash}`
+      if (head === newest) return
+      head = newest
+      unnumbered = new Map()
+      unnumberedSinceMs = clock.monotonicMs()
+    },
+    chain: Object.assign(Object.create(chain) as Chain, {
+      call: (call, at) =>
+        typeof at === 'bigint'
+          ? once(at, callKey(call), () => chain.call(call, at))
+          : chain.call(call, at),
+      code: (address, at) =>
+        typeof at === 'bigint'
+          ? once(at, `code ${address}`, () => chain.code(address, at))
+          : chain.code(address, at),
+      storage: (address, slot, at) =>
+        typeof at === 'bigint'
+          ? once(at, `storage ${address} ${slot}`, () => chain.storage(address, slot, at))
+          : chain.storage(address, slot, at),
+      balance: (address) => untilNextHead(`balance ${address}`, () => chain.balance(address)),
+      tip: () => untilNextHead('tip', () => chain.tip()),
+      transactionCount: (address, at) =>
+        at === 'pending'
+          ? chain.transactionCount(address, at)
+          : untilNextHead(`count ${address} ${at}`, () => chain.transactionCount(address, at)),
+    } satisfies Partial<Chain>),
+  }
+}
+
+const callKey = ({ to, data, from, gas }: Parameters<Chain['call']>[0]) =>
+  `call ${to} ${from ?? ''} ${gas ?? ''} ${data}`
+
+function keptIn<T>(
+  answers: Map<string, Promise<unknown>>,
+  key: string,
+  work: () => Promise<T>,
+): Promise<T> {
+  const known = answers.get(key) as Promise<T> | undefined
+  if (known !== undefined) return known
+  const answer = work()
+  answers.set(key, answer)
+  answer.catch((error: unknown) => {
+    // The same bytes revert the same way at the same block; anything else may pass.
+    if (!(error instanceof ChainError && error.kind === 'reverted')) answers.delete(key)
+  })
+  return answer
+}
