@@ -91,11 +91,11 @@ async function preparePart(
 ): Promise<readonly Load[]> {
   const { valid } = await judgeAll(executor, candidates, opening.heads, opening.unsendable)
   const groups = chunks(valid, executor.ports.maxBatch, (call) => isIsolated(executor, call))
-  return (await Promise.all(groups.map((group) => fit(executor, group, opening)))).flat()
+  return (await Promise.all(groups.map((group) => pack(executor, group, opening)))).flat()
 }
 
 /** As `fitTogether`, at the newest head; a chain that gave no sound answer is noted. */
-async function fit(
+async function pack(
   executor: Executor,
   group: readonly ValidCall[],
   { unsendable }: Opening,
@@ -144,7 +144,7 @@ async function sendLoad(executor: Executor, load: Load, opening: Opening): Promi
   const { carried, isLearned } = load
   const parts = isLearned ? [carried] : carried.length > 1 ? halves(carried) : []
   for (const part of parts)
-    for (const smaller of await fit(executor, part, opening, false))
+    for (const smaller of await pack(executor, part, opening, false))
       await sendLoad(executor, smaller, opening)
 }
 
