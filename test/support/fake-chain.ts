@@ -97,6 +97,7 @@ export interface FakeChain extends Chain {
   /** Every transaction that a node ever took, in order. */
   readonly taken: readonly {
     readonly hash: Hex
+    readonly raw: Hex
     readonly nonce: number
     readonly from: Address
     readonly to: Address

@@ -6,6 +6,7 @@ import type { Implementations } from '../../src/core/chain/implementations.js'
 import type { RegistryEntry } from '../../src/core/chain/questions.js'
 import type { Contracts } from '../../src/core/chain/round.js'
 import type { Failpoint } from '../../src/core/gateway/executor/state.js'
+import { signTransaction } from '../../src/core/gateway/executor/transaction.js'
 import type { Ledger } from '../../src/core/gateway/ledger/ledger.js'
 import {
   createPipeline,
@@ -204,3 +205,15 @@ export const proposals = (world: PipelineWorld) =>
 export const noncesOf = (world: PipelineWorld) => [
   ...new Set(proposals(world).map(({ nonce }) => nonce)),
 ]
+
+/** Another transaction of a key, as a second process or a wallet would send it. */
+export async function foreignTransaction(
+  { chain, proposer }: PipelineWorld,
+  signer: Signer,
+  nonce: number,
+): Promise<void> {
+  const call = { to: proposer(2).address, data: '0x', gas: 21_000n } as const
+  const fees = { maxFeePerGas: 10n ** 12n, maxPriorityFeePerGas: 10n ** 11n }
+  const unsigned = { chainId: fakeContracts.chainId, nonce, ...call, ...fees }
+  await chain.send((await signTransaction(signer, unsigned)).raw)
+}

@@ -4,12 +4,15 @@
  */
 import { describe, expect, test } from 'vitest'
 import { createFaults } from '../../src/core/gateway/executor/faults.js'
-import { signTransaction } from '../../src/core/gateway/executor/transaction.js'
 import { createPipeline } from '../../src/core/gateway/pipeline/pipeline.js'
-import type { Signer } from '../../src/core/ports.js'
 import type { Candidate } from '../../src/core/protocol/candidate.js'
 import { fakeContracts } from '../support/fake-world.js'
-import { oneCandidate, type PipelineWorld, testSigner } from '../support/pipeline-world.js'
+import {
+  foreignTransaction,
+  oneCandidate,
+  type PipelineWorld,
+  testSigner,
+} from '../support/pipeline-world.js'
 
 const config = {
   pipeline: { enabled: true },
@@ -59,20 +62,6 @@ async function emptyBlocks(world: PipelineWorld, count: number): Promise<void> {
     world.clock.monotonic += 2_000
     await world.turn()
   }
-}
-
-/** A transaction of the key that the store knows nothing of. */
-async function foreign(world: PipelineWorld, signer: Signer, nonce: number): Promise<void> {
-  const call = {
-    to: world.proposer(2).address,
-    data: '0x',
-    gas: 21_000n,
-    maxFeePerGas: 10n ** 12n,
-    maxPriorityFeePerGas: 10n ** 11n,
-  } as const
-  await world.chain.send(
-    (await signTransaction(signer, { chainId: fakeContracts.chainId, nonce, ...call })).raw,
-  )
 }
 
 describe('the fee ceiling', () => {
@@ -145,7 +134,7 @@ describe('funds', () => {
       expect.stringContaining(`former executor ${former.address} is not settled yet`),
     ])
     chain.clearFaults()
-    await foreign(world, former, 0)
+    await foreignTransaction(world, former, 0)
     for (let block = 0; block < 6; block += 1) await turn()
     expect(ledger.slots().filter(({ executor }) => executor === former.address)).toEqual([])
     expect(pipeline.faults()).toEqual([])
@@ -156,7 +145,7 @@ describe('funds', () => {
     world.chain.fault('send', 'insufficient_funds')
     await world.turn()
     expect(world.pipeline.faults()).toEqual([expect.stringMatching(/cannot pay.*fund it/)])
-    await foreign(world, world.executor, 0)
+    await foreignTransaction(world, world.executor, 0)
     await world.pass(1)
     expect(world.ledger.slots()).toHaveLength(1)
     expect(world.pipeline.faults()).toEqual([])

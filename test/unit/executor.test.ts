@@ -3,9 +3,9 @@ import type { Ledger } from '../../src/core/gateway/ledger/ledger.js'
 import type { ChainErrorKind } from '../../src/core/ports.js'
 import {
   createPipelineWorld,
+  foreignTransaction,
   noncesOf,
   oneCandidate,
-  type PipelineWorld,
   proposals,
 } from '../support/pipeline-world.js'
 
@@ -207,25 +207,11 @@ describe('what a node says to a transaction (robustness §3)', () => {
 })
 
 describe('nonces that others use (robustness §3, R15)', () => {
-  /** Another transaction of the same key, as a second process or a wallet would send it. */
-  async function foreign(world: PipelineWorld, nonce: number) {
-    const { signTransaction } = await import('../../src/core/gateway/executor/transaction.js')
-    const fees = { maxFeePerGas: 10n ** 12n, maxPriorityFeePerGas: 10n ** 11n }
-    const call = { to: world.proposer(2).address, data: '0x', gas: 21_000n } as const
-    const { raw } = await signTransaction(world.executor, {
-      chainId: 31337,
-      nonce,
-      ...call,
-      ...fees,
-    })
-    await world.chain.send(raw)
-  }
-
   test("a foreign transaction that takes the slot's nonce for good frees the round, and the candidate is selected again", async () => {
     const { world, candidate } = await oneCandidate()
     world.chain.fault('send', 'unavailable')
     await world.turn()
-    await foreign(world, 0)
+    await foreignTransaction(world, world.executor, 0)
     await world.pass(2)
     expect((await world.now(candidate)).progress.status).toBe('selected')
     await world.pass(8)
@@ -239,7 +225,7 @@ describe('nonces that others use (robustness §3, R15)', () => {
     world.chain.fault('send', 'unavailable')
     world.chain.finalityLag = 30
     await world.turn()
-    await foreign(world, 0)
+    await foreignTransaction(world, world.executor, 0)
     await world.pass(20)
     expect(world.ledger.slots().map(({ nonce }) => nonce)).toEqual([0])
     expect(proposals(world).filter(({ to }) => to !== world.proposer(2).address)).toEqual([])
@@ -247,7 +233,7 @@ describe('nonces that others use (robustness §3, R15)', () => {
 
   test('nonces go on above what the chain knows, even where the ledger is new', async () => {
     const world = await createPipelineWorld()
-    await foreign(world, 0)
+    await foreignTransaction(world, world.executor, 0)
     world.chain.mine(4)
     const candidate = await world.submit(await world.question())
     await world.turn()

@@ -108,6 +108,78 @@ export const plantedBugs: readonly PlantedBug[] = [
     },
   },
   {
+    name: 'stale nonce: the count of transactions outlives its head',
+    room: 'src/core/gateway/validation',
+    edits: [{ find: 'if (head === newest) return', replace: 'if (head !== undefined) return' }],
+    caughtBy: {
+      file: 'test/unit/short-cuts.test.ts',
+      title: 'R15: a nonce that the key has used elsewhere meanwhile is not signed for again',
+    },
+  },
+  {
+    name: 'stale bond: what was read of one block counts for the next',
+    room: 'src/core/gateway/validation',
+    edits: [
+      {
+        find: 'const answers = blocks.get(at)?.answers',
+        replace: 'const answers = blocks.values().next().value?.answers',
+      },
+    ],
+    caughtBy: {
+      file: 'test/unit/short-cuts.test.ts',
+      title: 'a bond that is raised meanwhile',
+    },
+  },
+  {
+    name: 'stale role: a run counts for every block',
+    room: 'src/core/gateway/validation',
+    edits: [
+      {
+        find: 'once(at, callKey(call), () => chain.call(call, at))',
+        replace: `call.from === undefined
+          ? once(at, callKey(call), () => chain.call(call, at))
+          : keptIn(
+              ((globalThis as { runs?: Map<string, Promise<unknown>> }).runs ??= new Map()),
+              callKey(call),
+              () => chain.call(call, at),
+            )`,
+      },
+    ],
+    caughtBy: {
+      file: 'test/unit/short-cuts.test.ts',
+      title:
+        "a role that is taken from the executor meanwhile halts the queue, and is nobody's failure",
+    },
+  },
+  {
+    name: 'wrong gas limit: a learned one is signed untried',
+    room: 'src/core/gateway/executor',
+    edits: [
+      {
+        find: 'limit <= mostGas && (await succeeds(run()))',
+        replace: 'limit <= mostGas && run !== undefined',
+      },
+    ],
+    caughtBy: {
+      file: 'test/unit/short-cuts.test.ts',
+      title: 'is never below what is needed: where it is too low by now, the node is asked again',
+    },
+  },
+  {
+    name: 'old head: a transaction is run one block behind',
+    room: 'src/core/gateway/executor',
+    edits: [
+      {
+        find: 'fitTogether(executor, group, latest.number, unsendable, mayGuess)',
+        replace: 'fitTogether(executor, group, latest.number - 1n, unsendable, mayGuess)',
+      },
+    ],
+    caughtBy: {
+      file: 'test/unit/short-cuts.test.ts',
+      title: 'the transaction is run at the newest head before a nonce is bound',
+    },
+  },
+  {
     name: 'nonce burnt before its record',
     room: 'src/core/gateway/executor',
     edits: [

@@ -29,6 +29,11 @@ interface Learned {
   readonly perItem: bigint
 }
 
+/**
+ * So much longer a text may be: some 30 gas a byte (domain §8), far within the margin that every
+ * limit has.
+ */
+const slackBytes = 256
 /** Estimates kept of one kind; more of them cover hardly more. */
 const mostLearned = 16
 
@@ -52,7 +57,7 @@ export function createGasBook(): GasBook {
     const covering = (first ? (kinds.get(kindOf(first)) ?? []) : []).filter(
       (one) =>
         one.items <= items.length &&
-        one.ancillaryBytes >= longest &&
+        one.ancillaryBytes + slackBytes >= longest &&
         one.wallets * items.length >= wallets * one.items,
     )
     return covering.map(({ perItem }) => perItem).sort(ascending)[0]

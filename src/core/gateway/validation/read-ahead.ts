@@ -61,7 +61,8 @@ function readCall(
 ): Promise<unknown>[] {
   const { chain, contracts } = ports
   const { proposer, digest, signature } = candidate
-  const hasCode = ports.knownCode(proposer) !== false
+  // A wrong guess only packs otherwise: what is sent is packed by what is read.
+  const hasCode = ports.knownCode(proposer) === true
   const list = lists.get(round.oracle)
   const effective = readEffectiveList(ports, round, at).then((found) => {
     if (!found.isCustom) lists.set(round.oracle, found.list)

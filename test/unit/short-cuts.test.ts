@@ -1,0 +1,204 @@
+/**
+ * What the executor no longer asks the chain each time is never old when it counts: reads are of
+ * one head, the transaction itself is run at the newest one, and a learned gas limit is tried
+ * before it is signed.
+ */
+import { parseTransaction, type TransactionSerializedEIP1559 } from 'viem'
+import { describe, expect, test } from 'vitest'
+import { carriedBy } from '../../src/core/gateway/executor/transaction.js'
+import type { Hex } from '../../src/core/ports.js'
+import type { Candidate } from '../../src/core/protocol/candidate.js'
+import { endow, invalidateNonces, rivalProposes, setCustomBond } from '../support/fake-chain.js'
+import { bondRaw, fakeContracts } from '../support/fake-world.js'
+import {
+  createPipelineWorld,
+  foreignTransaction,
+  oneCandidate,
+  type PipelineWorld,
+  proposals,
+  testSigner,
+} from '../support/pipeline-world.js'
+
+const endOf = async (world: PipelineWorld, candidate: Candidate) => {
+  const { progress } = await world.now(candidate)
+  return progress.status === 'failed' ? progress.failure.code : progress.status
+}
+
+const countOf = ({ chain }: PipelineWorld, method: string) => chain.calls.get(method) ?? 0
+
+/** A candidate of which everything was read at one head, and which could not be sent there. */
+async function heldBack() {
+  const { world, questionId, candidate } = await oneCandidate()
+  world.chain.mine()
+  world.chain.fault('tip', 'unavailable')
+  await world.turn()
+  expect(await endOf(world, candidate)).toBe('selected')
+  expect(proposals(world)).toEqual([])
+  return { world, questionId, candidate }
+}
+
+describe('what was read at one head counts for nothing at the next', () => {
+  test('a permit nonce that is spent meanwhile', async () => {
+    const { world, candidate } = await heldBack()
+    const nonce = BigInt(candidate.nonce)
+    invalidateNonces(world.chain, candidate.proposer, nonce >> 8n, 1n << (nonce & 255n))
+    await world.pass(5)
+    expect(await endOf(world, candidate)).toBe('permit_nonce_used')
+    expect(proposals(world)).toEqual([])
+  })
+
+  test('a bond that is raised meanwhile', async () => {
+    const { world, questionId, candidate } = await heldBack()
+    setCustomBond(world.chain, questionId, 2n * bondRaw)
+    await world.pass(5)
+    expect(await endOf(world, candidate)).toBe('bond_above_permit')
+    expect(proposals(world)).toEqual([])
+  })
+
+  test("a role that is taken from the executor meanwhile halts the queue, and is nobody's failure", async () => {
+    const { world, candidate } = await heldBack()
+    world.chain.happen(({ relayers }) => {
+      relayers.delete(world.executor.address)
+      return []
+    })
+    await world.pass(3)
+    expect(proposals(world)).toEqual([])
+    expect(await endOf(world, candidate)).toBe('selected')
+    expect(world.pipeline.faults().join()).toContain('DELEGATED_PROPOSER_ROLE')
+    world.chain.happen(({ relayers }) => {
+      relayers.add(world.executor.address)
+      return []
+    })
+    await world.pass(5)
+    expect(await endOf(world, candidate)).toBe('executed')
+  })
+
+  test('R15: a nonce that the key has used elsewhere meanwhile is not signed for again', async () => {
+    const { world, candidate } = await heldBack()
+    await foreignTransaction(world, world.executor, 0)
+    await world.pass(6)
+    expect(await endOf(world, candidate)).toBe('executed')
+    const ours = proposals(world).filter(({ to }) => to === fakeContracts.signedProposer)
+    expect(ours.map(({ nonce }) => nonce)).toEqual([1])
+  })
+
+  test('R14: a head that another one replaces takes what was read of it along', async () => {
+    const { world, candidate } = await heldBack()
+    const nonce = BigInt(candidate.nonce)
+    world.chain.reorg(1, { drop: true })
+    invalidateNonces(world.chain, candidate.proposer, nonce >> 8n, 1n << (nonce & 255n))
+    world.chain.mine()
+    await world.turn()
+    expect(proposals(world)).toEqual([])
+    await world.pass(5)
+    expect(await endOf(world, candidate)).toBe('permit_nonce_used')
+  })
+})
+
+describe('a head that comes while a step is under way', () => {
+  test('the transaction is run at the newest head before a nonce is bound', async () => {
+    const { world, questionId, candidate } = await oneCandidate()
+    world.failpoint = async (name) => {
+      if (name !== 'selected') return
+      rivalProposes(world.chain, questionId, testSigner(9).address)
+      world.chain.mine()
+      await world.view.poll()
+    }
+    await world.turn()
+    expect(proposals(world)).toEqual([])
+    expect(world.ledger.slots()).toEqual([])
+    await world.pass(4)
+    expect(await endOf(world, candidate)).toBe('superseded')
+  })
+})
+
+describe('a gas limit that was learned', () => {
+  const limits = (world: PipelineWorld) =>
+    world.chain.taken.map(
+      ({ raw }) => parseTransaction(raw as TransactionSerializedEIP1559).gas ?? 0n,
+    )
+
+  /** A world that has sent one. */
+  async function learned() {
+    const world = await createPipelineWorld()
+    await next(world)
+    return world
+  }
+  async function next(world: PipelineWorld, by = 0) {
+    endow(world.chain, world.proposer(by).address)
+    const candidate = await world.submit(await world.question(`q${world.chain.head.number}`), {
+      by,
+    })
+    await world.turn()
+    await world.pass(4)
+    expect(await endOf(world, candidate)).toBe('executed')
+  }
+
+  test('is asked of the node once, and holds for the next ones', async () => {
+    const world = await learned()
+    const asked = countOf(world, 'estimateGas')
+    await next(world, 1)
+    await next(world, 2)
+    expect(countOf(world, 'estimateGas')).toBe(asked)
+    expect(limits(world)).toEqual([420_000n, 420_000n, 420_000n])
+  })
+
+  test('is never below what is needed: where it is too low by now, the node is asked again', async () => {
+    const world = await learned()
+    world.chain.gasNeeded = () => 900_000n
+    await next(world, 1)
+    expect(limits(world).at(-1)).toBe(1_080_000n)
+    // What was too low is forgotten.
+    const asked = countOf(world, 'estimateGas')
+    await next(world, 2)
+    expect(limits(world).at(-1)).toBe(1_080_000n)
+    expect(countOf(world, 'estimateGas')).toBe(asked)
+  })
+
+  test('is not learned of a wallet with code, which may need any amount', async () => {
+    const world = await learned()
+    world.chain.happen(({ wallets }) => {
+      wallets.set(world.proposer(1).address, true)
+      return []
+    })
+    world.chain.mine()
+    const asked = countOf(world, 'estimateGas')
+    await next(world, 1)
+    await next(world, 1)
+    expect(countOf(world, 'estimateGas')).toBe(asked + 2)
+  })
+})
+
+test('a hundred admitted together: four transactions in one step, each run once before it is signed', async () => {
+  const world = await createPipelineWorld({
+    config: { executor: { enabled: true, max_fee_gwei: 1000, batch: 25, in_flight: 16 } },
+  })
+  for (const by of [0, 1, 2]) endow(world.chain, world.proposer(by).address, 10n ** 12n)
+  const candidates = []
+  for (let n = 0; n < 100; n += 1)
+    candidates.push(await world.submit(await world.question(`q${n}`), { by: n % 3 }))
+  world.chain.mine()
+  const runs: Hex[] = []
+  const { call } = world.chain
+  world.chain.call = (asked, at) => {
+    if (asked.from === world.executor.address) runs.push(asked.data)
+    return call(asked, at)
+  }
+  const before = new Map(world.chain.calls)
+  await world.turn()
+  expect(proposals(world).map(({ data, nonce }) => [nonce, carriedBy(data).length])).toEqual([
+    [0, 25],
+    [1, 25],
+    [2, 25],
+    [3, 25],
+  ])
+  // Without a limit while none was learned, and with it.
+  expect(runs.length).toBeLessThanOrEqual(8)
+  const asked = (method: string) => countOf(world, method) - (before.get(method) ?? 0)
+  expect(asked('estimateGas')).toBe(1)
+  expect(asked('tip')).toBe(1)
+  expect(asked('balance')).toBe(1)
+  expect(asked('code')).toBeLessThanOrEqual(3)
+  await world.pass(4)
+  for (const candidate of candidates) expect(await endOf(world, candidate)).toBe('executed')
+})
