@@ -30,6 +30,17 @@ export interface Hash {
   sha256(data: Uint8Array | string): string
 }
 
+/** Ed25519 (RFC 8032). Keys and seeds are 32 bytes, signatures 64. */
+export interface Ed25519 {
+  /** Takes a copy of the seed. */
+  signer(seed: Uint8Array): {
+    readonly publicKey: Uint8Array
+    sign(message: Uint8Array): Uint8Array
+  }
+  /** False for keys and signatures of another length, too. */
+  verify(publicKey: Uint8Array, message: Uint8Array, signature: Uint8Array): boolean
+}
+
 /**
  * An open file. Appends go through `write`, which may be short; nothing is durable before
  * `datasync` returned.

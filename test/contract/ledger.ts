@@ -476,6 +476,12 @@ export function ledgerSuite(name: string, make: () => Promise<LedgerStore>): voi
         await ledger.commit([
           { kind: 'implementation.set', address: account(6), runs, reason: 'looked at' },
         ])
+        for (const key of [
+          { kid: 'one', x: 'x', nbf: 1 },
+          { kid: 'one', x: 'x', nbf: 1, exp: 3 },
+          { kid: 'two', x: 'y', nbf: 2 },
+        ])
+          await ledger.commit([{ kind: 'receipt.key', key, reason: 'rotated' }])
         await ledger.commit([{ kind: 'candidate.progress', id: at(10), progress: validated }])
         await ledger.commit([
           { kind: 'slot.opened', slot: slot(1, at(10)) },
@@ -490,6 +496,7 @@ export function ledgerSuite(name: string, make: () => Promise<LedgerStore>): voi
           nonce: from.highestNonce(account(80)),
           decision: from.admissionDecision,
           code: [...from.implementations],
+          receipts: [...from.receiptKeys],
         })
         const before = await picture(ledger)
         await store.compact()

@@ -11,6 +11,7 @@ import {
 } from '../../src/core/protocol/call.js'
 import { StorageError } from '../../src/core/protocol/errors.js'
 import { openApiDocument } from '../../src/core/protocol/openapi.js'
+import { receiptDirectory } from '../../src/core/protocol/receipt.js'
 import { refuse } from '../../src/core/protocol/refusal.js'
 import { version } from '../../src/core/protocol/words.js'
 import type { ResponseObject } from '../support/answers.js'
@@ -77,6 +78,7 @@ const sound: Record<string, (front: TestFront) => Promise<Call>> = {
     target: '/propose/batch',
     body: { proposals: [await signedItem(front.wallets[0], first)] },
   }),
+  receiptKeys: async () => ({ target: receiptDirectory }),
   batchStatus: async (front) => ({
     target: '/propose/batch/status',
     body: { candidate_ids: [await admitted(front), uuid] },
@@ -126,6 +128,7 @@ const charged: Record<string, Draw> = {
 }
 const bodied: Record<string, Draw> = {
   ...charged,
+  bad_digest: { headers: { 'content-digest': 'sha-256=:AAAA:' } },
   invalid_json: withBody('{'),
   unsupported_media_type: { headers: { 'content-type': 'text/plain' } },
   unsupported_encoding: { headers: { 'content-encoding': 'gzip' } },
@@ -267,6 +270,16 @@ const draws: Record<string, Record<string, Draw>> = {
   batchStatus: { ...bodied, 200: {} },
   health: { ...framing, 200: {} },
   readiness: { ...framing, 200: {}, 503: unknownState },
+  receiptKeys: {
+    ...framing,
+    200: {
+      async before({ ledger }) {
+        const key = { kid: 'one', x: 'x', nbf: 1 }
+        await ledger.commit([{ kind: 'receipt.key', key, reason: 'test' }])
+      },
+    },
+    route_not_found: {},
+  },
   openapi: { ...framing, 200: {} },
 }
 

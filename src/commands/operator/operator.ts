@@ -10,6 +10,7 @@ import { explainCommand } from './explain.js'
 import { gatewaysCommand, resignCommand } from './gateways.js'
 import { questionsListCommand, walletsListCommand } from './lists.js'
 import { executionPositionsCommand } from './positions.js'
+import { receiptKeysCommand, rotateCommand } from './receipts.js'
 import { repairCommand } from './repair.js'
 import { storeInitCommand, upgradeCommand } from './shared-store.js'
 import { operatorStatusCommand, topCommand } from './status.js'
@@ -92,6 +93,12 @@ export function operatorCommand(context: Context): Command {
         'pin the code of oracles and tokens',
         [actVerbs.repin.example],
         [act('repin')],
+      ),
+      group(
+        'receipts',
+        'list and rotate the key that answers are signed with',
+        ['receipts list', 'receipts rotate --reason "yearly"'],
+        [receiptKeysCommand(context), rotateCommand(context)],
       ),
       executionPositionsCommand(context),
       budgetCommand(context),

@@ -11,6 +11,7 @@ import type { GatewayConfig } from '../../core/gateway/config.js'
 import { datedRecord } from '../../core/gateway/ledger/compaction.js'
 import { candidateRow, createReceipts } from '../../core/gateway/status/listing.js'
 import { adminTokenFile, type StorePlace } from '../../core/host/config-file.js'
+import { receiptKeyFile } from '../../core/host/receipts.js'
 import { instant } from '../../core/protocol/candidate.js'
 import { withoutNodeWords } from '../../core/protocol/node-words.js'
 import { pick } from '../../core/protocol/pick.js'
@@ -53,6 +54,7 @@ export async function gatewayPart(context: Context, site: Site, wanted: BundleSc
         config.webhooks.map((one) => contentOf(context, resolve(folder, one.secret_file))),
       )),
     ]),
+    ...secretsOf('a receipt key', await receiptSecrets(context, site)),
     ...secretsOf('the admin token', [await contentOf(context, adminTokenFile(site.loaded))]),
     ...secretsOf('the password of the store', passwordsOf(site.loaded.place)),
     ...secretsOf('a signature or transaction of the store', signatures),
@@ -107,6 +109,7 @@ function publicConfig(config: GatewayConfig) {
     cors: { origins: cors.origins.length },
     proxy: { trusted_cidrs: proxy.trusted_cidrs.length },
     pipeline: pick(config.pipeline, 'enabled'),
+    receipts: config.receipts !== undefined,
     webhooks: config.webhooks.map(({ url, events }) => ({ url: hostOf(url), events })),
     executor: {
       enabled: executor.enabled,
@@ -114,6 +117,13 @@ function publicConfig(config: GatewayConfig) {
       ...pick(executor, 'max_fee_gwei', 'batch'),
     },
   }
+}
+
+/** Private halves, wherever they stand in the file. */
+async function receiptSecrets(context: Context, { loaded }: Site): Promise<readonly string[]> {
+  const path = receiptKeyFile(loaded)
+  const text = path === undefined ? undefined : await contentOf(context, path)
+  return [...(text ?? '').matchAll(/"d"\s*:\s*"([\w-]+)"/g)].map(([, d = '']) => d)
 }
 
 /** As it stands in the URL, and decoded. */

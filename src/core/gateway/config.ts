@@ -207,6 +207,12 @@ export const ConfigFile = z.strictObject({
   )
     .prefault({})
     .describe('an object with enabled, key_file or account, max_fee_gwei, batch and in_flight'),
+  receipts: z
+    .strictObject({
+      key_file: path.default('./receipt-key.json').describe('the path of the key file'),
+    })
+    .optional()
+    .describe('{"key_file"}: answers are signed with the key in that file'),
   webhooks: WebhooksSection,
 })
 

@@ -21,6 +21,7 @@ import { batchRoutes } from './front/batch-routes.js'
 import { type Budget, type BudgetLimits, createBudget } from './front/budget.js'
 import { clientKey, parseCidr } from './front/client-address.js'
 import type { Exchange } from './front/exchange.js'
+import { createReceiptSigning, directoryRoute, type ReceiptSigner } from './front/receipts.js'
 import { createRecoveries } from './front/recoveries.js'
 import { callOf, responseOf } from './front/requests.js'
 import type { Route } from './front/route.js'
@@ -59,6 +60,8 @@ export interface GatewayParts {
    * §5). Asked once a call.
    */
   readonly overloaded?: (() => boolean) | undefined
+  /** Signs answers; absent where receipts are not configured. */
+  readonly receipts?: (ReceiptSigner & { fault(): string | undefined }) | undefined
   /** Told of every call when it has been answered. */
   readonly onRequest?: ((record: RequestRecord) => void) | undefined
 }
@@ -125,6 +128,8 @@ export function createGateway(parts: GatewayParts): Gateway {
       })
     },
     reserve: bodies.reserve,
+    hash: ports.hash,
+    receipt: parts.receipts && createReceiptSigning(ports, parts.receipts),
     corsOrigins: config.cors.origins,
   })
 
@@ -146,6 +151,8 @@ export function createGateway(parts: GatewayParts): Gateway {
       code: undefined,
       bug: undefined,
       reservedBytes: 0,
+      isReceipted: false,
+      requestDigest: undefined,
     }
     calls += 1
     try {
@@ -188,11 +195,16 @@ function routesOf(parts: GatewayParts, readiness: () => readonly string[]): read
   })
   const contracts = configuredContracts(config)
   const admission = { contracts, ledger, view, hash: ports.hash, recover }
-  return [...singleRoutes(admission), ...batchRoutes(admission), ...ownRoutes(readiness)]
+  return [
+    ...singleRoutes(admission),
+    ...batchRoutes(admission),
+    ...ownRoutes(readiness),
+    directoryRoute(ledger),
+  ]
 }
 
 const readinessOf = (
-  { ledger, view, nodes, pipeline }: GatewayParts,
+  { ledger, view, nodes, pipeline, receipts }: GatewayParts,
   isDraining: boolean,
 ): readonly string[] => [
   ...(isDraining ? ['the gateway is shutting down'] : []),
@@ -203,6 +215,7 @@ const readinessOf = (
   ...view.faults(),
   ...nodesFault(nodes?.() ?? []),
   ...(pipeline?.faults() ?? []),
+  ...[receipts?.fault() ?? []].flat(),
 ]
 
 /** Why no new call is taken now. */

@@ -46,6 +46,7 @@ import {
 } from './held-store.js'
 import { instrumentedChain } from './instrumented-ports.js'
 import { operatorServiceOfView } from './operator-service.js'
+import { openReceipts } from './receipts.js'
 
 export interface HostOptions {
   readonly executorKey: ExecutorKeySource
@@ -133,10 +134,12 @@ export const openHostedGateway = (
       }),
     )
     closers.add(execution.stop)
+    const receipts = await openReceipts(machine, loaded, ledger)
     const gateway = createGateway({
       ports: { clock, random, hash },
       config,
       ledger,
+      receipts,
       view: await namedView(machine, config, registered, view),
       budget: store.budget,
       pipeline: execution,
@@ -178,7 +181,10 @@ export const openHostedGateway = (
       vitals: signs.now,
       onDispute: stakes.onDispute,
       followRecent: () => followRecent(ledger, clock, (id) => knownQuestion(config, view, id)),
-      look: () => signs.look(gateway.readiness()),
+      look() {
+        receipts?.look()
+        signs.look(gateway.readiness())
+      },
       store: { name: store.name, bytes: store.bytes, cluster: store.cluster },
       setUse: store.setUse,
       stopExecuting: execution.stop,

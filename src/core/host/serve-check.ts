@@ -23,9 +23,12 @@ import {
   pastedCommand,
   readConfigFile,
   registryOf,
+  settingsOf,
   storeNote,
 } from './config-file.js'
 import { type ExecutorKeySource, namedKey, signerOfFile, signerOfKeystore } from './executor-key.js'
+import { readPlaced } from './held-store.js'
+import { receiptKeyOf } from './receipts.js'
 import { webhooksOf } from './webhooks.js'
 
 export interface ServeCheckOptions extends ConfigChanges {
@@ -89,6 +92,7 @@ const checks: readonly Check<Facts>[] = [
     fix: 'correct the chain section of gateway.json',
   },
   { id: 'webhooks', run: checkWebhooks, fix: 'correct webhooks in gateway.json' },
+  { id: 'receipts', run: checkReceipts, fix: 'correct receipts in gateway.json' },
   { id: 'admission', run: async (facts) => admissionFindings(facts), fix: '' },
   { id: 'store', run: async ({ store }) => store?.findings ?? [], fix: '' },
   { id: 'listen', run: ({ loaded, store }) => checkPorts(loaded, store?.holder), fix: '' },
@@ -219,6 +223,22 @@ async function checkWebhooks({ loaded }: Facts): Promise<readonly Finding[]> {
   if (webhooks.length === 0) return []
   const detail = `${counted(webhooks.length, 'receiver')}, each with a secret; none was called`
   return [pass('webhooks', detail)]
+}
+
+/** The key file, beside the keys that the store knows. */
+async function checkReceipts({ machine, loaded }: Facts): Promise<readonly Finding[]> {
+  if (loaded.config.receipts === undefined) return []
+  const ledger = await readPlaced(machine, loaded, settingsOf(loaded.config, undefined))
+  try {
+    const key = await receiptKeyOf(machine, loaded, ledger.receiptKeys)
+    const detail =
+      key?.kid === undefined
+        ? `${key?.path ?? ''} does not exist yet: the first start makes it`
+        : `answers are signed with the key ${key.kid}`
+    return [pass('receipts', detail)]
+  } finally {
+    await ledger.close()
+  }
 }
 
 function admissionFindings({ loaded, store }: Facts): readonly Finding[] {

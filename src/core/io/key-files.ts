@@ -107,13 +107,25 @@ export const readWebhookSecret = (path: string): Promise<string> =>
     )
   })
 
+/**
+ * The text of a receipt key file. UsageError `receipt_key_file_unreadable`,
+ * `receipt_key_file_mode`.
+ */
+export const readReceiptKeyFile = (path: string): Promise<string> =>
+  readSecretFile(path, 'receipt key file', (text) => text)
+
 /** Far above any key or password; a wrong path must not fill the memory (R17). */
 const maxSecretBytes = 4_096
 
 /** The mode is read from the open file, so that it is that of what is read. */
 async function readSecretFile<T>(
   path: string,
-  what: 'key file' | 'password file' | 'store URL file' | 'webhook secret file',
+  what:
+    | 'key file'
+    | 'password file'
+    | 'store URL file'
+    | 'webhook secret file'
+    | 'receipt key file',
   use: (text: string) => T,
 ): Promise<T> {
   const name = what.toLowerCase().replaceAll(' ', '_')

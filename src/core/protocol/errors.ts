@@ -34,6 +34,7 @@ const fault = (status: number, retryable = false): WireFailure => ({ status, ret
 /** Every `error.code` a gateway of ours answers with. */
 export const wireFailures = {
   bad_request: fault(400),
+  bad_digest: fault(400),
   invalid_json: fault(400),
   invalid_identifier: fault(400),
   unsupported_media_type: fault(400),

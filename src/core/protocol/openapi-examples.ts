@@ -145,6 +145,7 @@ const failed: responses.CandidateStatus = {
 /** One refusal of each code, in the words of a person who has just made that mistake. */
 const details: Record<WireCode, string> = {
   bad_request: 'exactly one Host header is required; 2 were sent',
+  bad_digest: 'the body is not the one that Content-Digest is of; send both again',
   invalid_json: 'the body is not JSON: unexpected end at byte 17',
   invalid_identifier: 'address in the path must be a lowercase address, 0x and 40 hex digits',
   unsupported_media_type: 'the body must be JSON in UTF-8; send Content-Type: application/json',
@@ -280,6 +281,22 @@ export const answerExamples: Readonly<
     },
   },
   health: { 200: { up: { status: 'ok' } } },
+  receiptKeys: {
+    200: {
+      one_key: {
+        keys: [
+          {
+            kty: 'OKP',
+            crv: 'Ed25519',
+            kid: 'kPrK_qmxVWaYVA9wwBF6Iuo3vVzz7TxHCTwXBygrS4k',
+            x: '11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo',
+            use: 'sig',
+            nbf: 1790000000,
+          },
+        ],
+      },
+    },
+  },
   readiness: {
     200: { ready: { ready: true, reasons: [] } },
     503: { starting: { ready: false, reasons: ['the chain has not been read yet'] } },

@@ -5,6 +5,7 @@
 import * as z from 'zod/mini'
 import { type WireCode, wireFailures } from './errors.js'
 import { answerExamples, errorExample, pathExamples, requestExamples } from './openapi-examples.js'
+import { receiptDirectory } from './receipt.js'
 import * as answer from './responses.js'
 import * as schema from './schema.js'
 import { version } from './words.js'
@@ -39,6 +40,7 @@ const chargedCodes = [
   'server_busy',
 ] as const
 const bodyCodes = [
+  'bad_digest',
   'invalid_json',
   'unsupported_media_type',
   'unsupported_encoding',
@@ -56,7 +58,23 @@ const termsCodes = [
 
 const Ready = z.object({ ready: z.boolean(), reasons: z.array(z.string()) })
 const Health = z.object({ status: z.literal('ok') })
-z.globalRegistry.add(Ready, { id: 'Readiness' }).add(Health, { id: 'Health' })
+const ReceiptKeys = z.object({
+  keys: z.array(
+    z.object({
+      kty: z.literal('OKP'),
+      crv: z.literal('Ed25519'),
+      kid: z.string(),
+      x: z.string(),
+      use: z.literal('sig'),
+      nbf: z.optional(z.int()),
+      exp: z.optional(z.int()),
+    }),
+  ),
+})
+z.globalRegistry
+  .add(Ready, { id: 'Readiness' })
+  .add(Health, { id: 'Health' })
+  .add(ReceiptKeys, { id: 'ReceiptKeys' })
 
 const operations: readonly Operation[] = [
   {
@@ -179,6 +197,14 @@ const operations: readonly Operation[] = [
     summary: 'Check that store, chain and executor are ready',
     tag: 'Gateway',
     answers: { 200: [Ready, 'Ready'], 503: [Ready, 'Not ready, with the reasons'] },
+  },
+  {
+    route: `get ${receiptDirectory}`,
+    id: 'receiptKeys',
+    summary: 'Public keys that answers are signed with (RFC 9421), ended ones too',
+    tag: 'Gateway',
+    answers: { 200: [ReceiptKeys, 'A JWK set (RFC 7517, RFC 8037)'] },
+    codes: ['route_not_found'],
   },
   {
     route: 'get /openapi.json',

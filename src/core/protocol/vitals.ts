@@ -85,6 +85,8 @@ export interface StateLine {
   /** Of a lease: the epoch that it began. */
   readonly epoch?: number
   readonly reasons?: number
+  /** Of a key that receipts are signed with. */
+  readonly keyid?: string
   /** Another gateway on the same store did it, and this one has read it. */
   readonly elsewhere?: true
 }

@@ -14,6 +14,10 @@ export interface Exchange {
   code: WireCode | undefined
   bug: RequestRecord['bug']
   reservedBytes: number
+  /** The answer is one that a receipt is given for. */
+  isReceipted: boolean
+  /** `Content-Digest` of the request, once it was found to be that of its body. */
+  requestDigest: string | undefined
 }
 
 /** Notes a bug. The message stays out: it may quote what was sent (R5). */

@@ -3,17 +3,21 @@
  * §4). Route, method, path parameters, headers, body bytes, strict JSON, charge, schema; the rest
  * is the route's own.
  */
+import type { Hash } from '../../ports.js'
 import { type Answered, BodyError } from '../../protocol/call.js'
 import { hasAncillaryKey } from '../../protocol/faults.js'
 import { readJson } from '../../protocol/json.js'
+import { judgeDigest } from '../../protocol/receipt.js'
 import { commonHeaders, type Refusal, refuse } from '../../protocol/refusal.js'
 import { itemRefusal, type RouteAnswer, refusalAnswer } from './answer.js'
 import { type Budget, budgetHeaders } from './budget.js'
 import { type Exchange, isPlainPath } from './exchange.js'
+import type { ReceiptHeaders } from './receipts.js'
 import type { Route } from './route.js'
 
 /** What the steps need beside the routes. */
 export interface Steps {
+  readonly hash: Hash
   readonly budget: Budget
   /** Of a shared store: see `Ledger.catchUp`. */
   readonly catchUp?: ((logEnd: number | undefined) => Promise<void>) | undefined
@@ -25,6 +29,8 @@ export interface Steps {
   /** Takes bytes from the memory that all bodies share. */
   readonly reserve: (exchange: Exchange, bytes: number) => boolean
   readonly corsOrigins: readonly string[]
+  /** The headers that sign an answer; `undefined` where none is signed. */
+  readonly receipt?: ((exchange: Exchange, answer: RouteAnswer) => ReceiptHeaders) | undefined
 }
 
 /** All methods of one template. */
@@ -88,6 +94,7 @@ async function answered(
     const allow = methods.map((one) => one.method).join(', ')
     return preflight(steps, exchange, allow) ?? wrongMethod(allow)
   }
+  exchange.isReceipted = route.free !== true
   try {
     if (route.free) return await route.run({ params, body: undefined, exchange })
     return withBudget(exchange, await charged(steps, route, params, exchange))
@@ -116,7 +123,7 @@ function preflight(steps: Steps, { call }: Exchange, allow: string): RouteAnswer
     body: '',
     headers: {
       'access-control-allow-methods': allow,
-      'access-control-allow-headers': 'content-type',
+      'access-control-allow-headers': 'content-type, content-digest',
       'access-control-max-age': '600',
     },
   }
@@ -142,6 +149,8 @@ async function charged(
       return (await charge(steps, exchange, 1)) ?? refusalAnswer(overBudget(exchange))
     const bytes = await readBody(steps, route.body.limitBytes, exchange)
     if (!(bytes instanceof Uint8Array)) return chargedRefusal(steps, exchange, bytes)
+    const wrong = digestFault(steps, exchange, bytes)
+    if (wrong) return chargedRefusal(steps, exchange, wrong)
     const read = readJson(bytes)
     if (!read.ok) return chargedRefusal(steps, exchange, refuse('invalid_json', read.detail))
     body = read.value
@@ -269,6 +278,25 @@ function tooLarge(limitBytes: number): Refusal {
   )
 }
 
+/** Bytes that are not those that were sent are not read on (RFC 9530). */
+function digestFault({ hash }: Steps, exchange: Exchange, bytes: Uint8Array): Refusal | undefined {
+  const sent = exchange.call.header('content-digest')
+  if (sent === undefined) return undefined
+  const verdict = judgeDigest(hash, sent, bytes)
+  if (verdict === 'same') exchange.requestDigest = sent.trim()
+  if (verdict === 'differs')
+    return refuse(
+      'bad_digest',
+      'the body is not the one that Content-Digest is of; something on the way changed it, or the header is wrong: send both again',
+    )
+  return verdict === 'malformed'
+    ? refuse(
+        'bad_digest',
+        'Content-Digest must be sha-256=:<base64 of the SHA-256 of the body>: (RFC 9530); correct it, or leave it out',
+      )
+    : undefined
+}
+
 async function readBody(
   steps: Steps,
   limitBytes: number,
@@ -288,15 +316,17 @@ async function readBody(
   }
 }
 
-function respond({ corsOrigins }: Steps, exchange: Exchange, answer: RouteAnswer): Answered {
-  const headers: Record<string, string> = { ...commonHeaders, ...answer.headers }
+function respond(steps: Steps, exchange: Exchange, answer: RouteAnswer): Answered {
+  const { corsOrigins } = steps
+  const receipt = exchange.isReceipted ? steps.receipt?.(exchange, answer) : undefined
+  const headers: Record<string, string> = { ...commonHeaders, ...answer.headers, ...receipt }
   if (corsOrigins.length > 0) {
     headers.vary = 'Origin'
     const origin = exchange.call.header('origin')
     if (origin !== undefined && corsOrigins.includes(origin)) {
       headers['access-control-allow-origin'] = origin
       headers['access-control-expose-headers'] =
-        'RateLimit-Limit, RateLimit-Remaining, RateLimit-Reset, Retry-After'
+        'RateLimit-Limit, RateLimit-Remaining, RateLimit-Reset, Retry-After, Content-Digest, Signature-Input, Signature'
     }
   }
   exchange.code = answer.code

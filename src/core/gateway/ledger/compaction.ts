@@ -38,6 +38,8 @@ function subjectOf(change: Change): string | undefined {
       return `question ${change.questionId}`
     case 'implementation.set':
       return `code of ${change.address}`
+    case 'receipt.key':
+      return `receipt key ${change.key.kid}`
     default:
       return undefined
   }
@@ -123,6 +125,8 @@ export function headRecords(state: LedgerState): readonly LedgerRecord[] {
     )
   for (const [address, runs] of state.implementations)
     records.push({ kind: 'implementation.set', address, runs, ...folded })
+  for (const key of state.receiptKeys.values())
+    records.push({ kind: 'receipt.key', key, ...folded })
   for (const [executor, nonce] of state.highestNonce)
     records.push({ kind: 'executor.nonce', executor, nonce })
   for (const slot of state.slots.values()) records.push({ kind: 'slot.opened', slot, folded: true })

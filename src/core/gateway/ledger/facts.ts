@@ -109,6 +109,7 @@ export const ledgerFacts = (state: LedgerState): LedgerFacts => ({
   },
   questions: state.questions,
   implementations: state.implementations,
+  receiptKeys: state.receiptKeys,
   byIdentity: (identity) => state.entries.byIdentity(identity),
   byId: (id) => state.entries.get(id),
   activeInRound: (proposer, roundKey) => state.byRound.get(roundKeyOf(proposer, roundKey)),

@@ -7,6 +7,7 @@ import type { Implementation } from '../../chain/implementations.js'
 import type { RegistryEntry } from '../../chain/questions.js'
 import type { ChainReceipt, Hex } from '../../ports.js'
 import type { Candidate, CandidateState, Progress } from '../../protocol/candidate.js'
+import type { ReceiptKey } from '../../protocol/receipt.js'
 import type { Address } from '../../protocol/schema.js'
 
 /** What is remembered of every candidate. */
@@ -111,6 +112,8 @@ export type OperatorChange = Decided &
         readonly address: Address
         readonly runs: Implementation
       }
+    /** A public key that receipts are signed with, or its end. */
+    | { readonly kind: 'receipt.key'; readonly key: ReceiptKey }
     /** The loss of what was behind `offset` of `file` was accepted; it is kept in `saved`. */
     | {
         readonly kind: 'store.repaired'
@@ -189,6 +192,8 @@ export interface LedgerFacts {
   readonly questions: ReadonlyMap<Hex, RegistryEntry | null>
   /** The code that operators have pinned, over that of gateway.json (contract §9). */
   readonly implementations: ReadonlyMap<Address, Implementation>
+  /** Public keys of receipts by their ids, oldest first; the last without an end signs. */
+  readonly receiptKeys: ReadonlyMap<string, ReceiptKey>
   readonly finalized: { readonly number: bigint; readonly hash: Hex } | undefined
   byIdentity(identity: string): CandidateRef | undefined
   byId(id: string): CandidateRef | undefined

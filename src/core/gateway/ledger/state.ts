@@ -13,6 +13,7 @@ import {
   mayBecome,
   type Progress,
 } from '../../protocol/candidate.js'
+import type { ReceiptKey } from '../../protocol/receipt.js'
 import type { Address } from '../../protocol/schema.js'
 import type { RecordHead, RecordPosition, StoredRecord } from '../../storage/record-log.js'
 import { type CandidateEntry, type Entries, newEntries } from './entries.js'
@@ -62,6 +63,7 @@ const kinds: Record<LedgerRecord['kind'], true> = {
   'question.set': true,
   'question.removed': true,
   'implementation.set': true,
+  'receipt.key': true,
   'chain.finalized': true,
   'store.repaired': true,
   'leader.elected': true,
@@ -89,6 +91,7 @@ export interface LedgerState {
   /** What operators added; `null` for what they took away. */
   readonly questions: Map<Hex, RegistryEntry | null>
   readonly implementations: Map<Address, Implementation>
+  readonly receiptKeys: Map<string, ReceiptKey>
   readonly entries: Entries
   /** Those whose body is in memory. */
   readonly live: Set<CandidateEntry>
@@ -113,6 +116,7 @@ export const emptyState = (): LedgerState => ({
   allowlist: new Map(),
   questions: new Map(),
   implementations: new Map(),
+  receiptKeys: new Map(),
   entries: newEntries(),
   live: new Set(),
   active: undefined,
@@ -234,6 +238,9 @@ function applyEvent(state: LedgerState, event: LedgerRecord, position: RecordPos
       return
     case 'implementation.set':
       state.implementations.set(event.address, event.runs)
+      return
+    case 'receipt.key':
+      state.receiptKeys.set(event.key.kid, event.key)
       return
     case 'admission.set':
       state.admissionEnabled = event.enabled

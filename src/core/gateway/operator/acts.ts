@@ -30,6 +30,13 @@ export const actBodies = {
   'candidates/reject': z.strictObject({ candidate_id: Uuid, ...said }),
   'store/compact': z.strictObject(said),
   'trust/repin': z.strictObject(said),
+  /** The new public key, and for how long the one before may still sign. */
+  'receipts/rotate': z.strictObject({
+    kid: z.string().regex(/^[A-Za-z0-9_-]{43}$/),
+    x: z.string().regex(/^[A-Za-z0-9_-]{43}$/),
+    overlap_seconds: z.int().min(0).max(31_536_000),
+    ...said,
+  }),
 } as const
 /** What only a gateway on a shared store takes: it gives up its lease. */
 export const leaderResignName = 'leader/resign'

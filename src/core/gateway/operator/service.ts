@@ -9,7 +9,7 @@ import pLimit from 'p-limit'
 import type { Implementation, Implementations } from '../../chain/implementations.js'
 import type { RegistryEntry } from '../../chain/questions.js'
 import type { Clock, Hex } from '../../ports.js'
-import { type Candidate, isActive } from '../../protocol/candidate.js'
+import { type Candidate, instant, isActive } from '../../protocol/candidate.js'
 import { ConflictError, RejectedError } from '../../protocol/errors.js'
 import type { Address } from '../../protocol/schema.js'
 import type { Change, Ledger, Slot } from '../ledger/ledger.js'
@@ -83,6 +83,7 @@ const acts: {
     return { act, changed: ['store'], unchanged: [], ...body, notes: [], bytes }
   },
   'trust/repin': repin,
+  'receipts/rotate': rotateReceiptKey,
 }
 
 /**
@@ -343,4 +344,23 @@ async function repin(
     return `${address} runs ${implementation}; ${was}`
   })
   return { act, changed, unchanged, ...body, notes }
+}
+
+/** The new key signs from now on; those before it end after the overlap, and stay listed. */
+async function rotateReceiptKey(
+  { ledger, clock }: OperatorParts,
+  { kid, x, overlap_seconds, ...body }: ActBody<'receipts/rotate'>,
+  act: 'receipts/rotate',
+): Promise<ActResult> {
+  if (ledger.receiptKeys.has(kid)) return { act, changed: [], unchanged: [kid], ...body, notes: [] }
+  const nowSeconds = Math.floor(clock.nowMs() / 1_000)
+  const exp = nowSeconds + overlap_seconds
+  const ending = [...ledger.receiptKeys.values()].filter((key) => key.exp === undefined)
+  await ledger.commit(
+    [...ending.map((key) => ({ ...key, exp })), { kid, x, nbf: nowSeconds }].map(
+      (key): Change => ({ kind: 'receipt.key', key, ...body }),
+    ),
+  )
+  const notes = ending.map((key) => `${key.kid} ends at ${instant(exp * 1_000)}`)
+  return { act, changed: [kid], unchanged: [], ...body, notes }
 }

@@ -261,6 +261,8 @@ export function stateLine(event: LedgerEvent, nonce?: number): StateLine | undef
       return { event: event.kind, question_id: event.questionId }
     case 'implementation.set':
       return { event: event.kind, contract: event.address, runs: event.runs.implementation }
+    case 'receipt.key':
+      return { event: event.kind, keyid: event.key.kid, enabled: event.key.exp === undefined }
     case 'store.repaired':
     case 'chain.finalized':
       return undefined

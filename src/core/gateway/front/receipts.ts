@@ -1,0 +1,47 @@
+/** Answers that prove themselves (contract §9): which are signed, and the list of keys. */
+import type { Clock, Hash } from '../../ports.js'
+import { jwkOf, receiptDirectory, receiptHeaders } from '../../protocol/receipt.js'
+import { refuse } from '../../protocol/refusal.js'
+import type { LedgerFacts } from '../ledger/ledger.js'
+import { json, type RouteAnswer, refusalAnswer } from './answer.js'
+import type { Exchange } from './exchange.js'
+import type { Route } from './route.js'
+
+/** Who signs receipts. */
+export interface ReceiptSigner {
+  /** The key that signs at this time (Unix seconds); `undefined` where none may. */
+  current(
+    nowSeconds: number,
+  ): { readonly kid: string; readonly sign: (bytes: Uint8Array) => Uint8Array } | undefined
+}
+
+export type ReceiptHeaders = Readonly<Record<string, string>> | undefined
+
+/**
+ * Nothing was admitted under them, and whoever floods the gateway must not make it sign (R19).
+ */
+const unsigned = new Set([429, 503])
+
+/** Signs an answer as it will be sent. Throws nothing. */
+export const createReceiptSigning =
+  ({ hash, clock }: { readonly hash: Hash; readonly clock: Clock }, signer: ReceiptSigner) =>
+  ({ call, requestDigest }: Exchange, { status, body }: RouteAnswer): ReceiptHeaders => {
+    const nowSeconds = Math.floor(clock.nowMs() / 1_000)
+    const key = unsigned.has(status) ? undefined : signer.current(nowSeconds)
+    if (key === undefined) return undefined
+    const { method, target: path } = call
+    return receiptHeaders(hash, { method, path, status, body, requestDigest }, key, nowSeconds)
+  }
+
+/** The keys of a store, those that have ended too: what they signed can still be verified. */
+export const directoryRoute = ({ receiptKeys }: Pick<LedgerFacts, 'receiptKeys'>): Route => ({
+  method: 'GET',
+  template: receiptDirectory,
+  params: {},
+  free: true,
+  run() {
+    if (receiptKeys.size === 0)
+      return refusalAnswer(refuse('route_not_found', 'this gateway signs no receipts'))
+    return json(200, { keys: [...receiptKeys.values()].map(jwkOf) })
+  },
+})

@@ -1,0 +1,152 @@
+/**
+ * The key that a gateway signs receipts with (contract §9). The private key is in a file of each
+ * gateway, the public ones are in the store, so that all gateways on one store sign with one key,
+ * and what an earlier key signed can be verified for good.
+ */
+import { resolve } from 'node:path'
+import type { ReceiptSigner } from '../gateway/front/receipts.js'
+import type { Ledger, LedgerFacts } from '../gateway/ledger/ledger.js'
+import {
+  newReceiptKey,
+  type PrivateReceiptKey,
+  readReceiptKeys,
+  writeReceiptKeys,
+} from '../io/receipt-keys.js'
+import type { Machine } from '../ports.js'
+import { UsageError } from '../protocol/errors.js'
+import type { ReceiptKey } from '../protocol/receipt.js'
+import { type LoadedConfig, pastedCommand } from './config-file.js'
+
+/** The signer of a gateway. */
+export interface HeldReceipts extends ReceiptSigner {
+  /** Why no answer is signed now. */
+  fault(): string | undefined
+  /** Reads the file again where the store has a newer key; to be called every second. */
+  look(): void
+}
+
+/** Where the keys are, or `undefined` where receipts are not configured. */
+export const receiptKeyFile = ({
+  config,
+  folder,
+}: Pick<LoadedConfig, 'config' | 'folder'>): string | undefined =>
+  config.receipts && resolve(folder, config.receipts.key_file)
+
+type Keys = LedgerFacts['receiptKeys']
+
+/** The key of a store that signs from now on. */
+export const currentReceiptKey = (keys: Keys): ReceiptKey | undefined =>
+  [...keys.values()].find(({ exp }) => exp === undefined)
+
+/** The newest key that may sign at this time and that is in the file. */
+function usableKey(
+  keys: Keys,
+  held: readonly PrivateReceiptKey[],
+  nowSeconds: number,
+): PrivateReceiptKey | undefined {
+  const current = currentReceiptKey(keys)
+  const valid = [...keys.values()].filter(({ exp }) => exp !== undefined && nowSeconds < exp)
+  const kids = [current?.kid, ...valid.reverse().map(({ kid }) => kid)]
+  for (const kid of kids) {
+    const found = held.find((key) => key.kid === kid)
+    if (found !== undefined) return found
+  }
+  return undefined
+}
+
+const unusable = (current: ReceiptKey, path: string, loaded: LoadedConfig) =>
+  new UsageError(
+    'receipt_key_differs',
+    `the receipts of this store are signed with the key ${current.kid}, which is not in ${path}`,
+    {
+      hint: `copy the file from another gateway of the store or from a backup; or make a new key with ${pastedCommand(loaded)('receipts rotate')}`,
+    },
+  )
+
+/**
+ * What `serve` would sign with; nothing is written. `undefined` where receipts are not configured.
+ * UsageError as `openReceipts`.
+ */
+export async function receiptKeyOf(
+  machine: Pick<Machine, 'files' | 'hash' | 'clock'>,
+  loaded: LoadedConfig,
+  keys: Keys,
+): Promise<{ readonly path: string; readonly kid: string | undefined } | undefined> {
+  const path = receiptKeyFile(loaded)
+  if (path === undefined) return undefined
+  const current = currentReceiptKey(keys)
+  if (!(await machine.files.exists(path))) {
+    if (current !== undefined) throw unusable(current, path, loaded)
+    return { path, kid: undefined }
+  }
+  const held = await readReceiptKeys(machine.hash, path)
+  if (current === undefined) return { path, kid: held[0]?.kid }
+  const usable = usableKey(keys, held, Math.floor(machine.clock.nowMs() / 1_000))
+  if (usable === undefined) throw unusable(current, path, loaded)
+  return { path, kid: usable.kid }
+}
+
+/**
+ * Opens the keys of a gateway, and makes the first one of a store. `undefined` where receipts are
+ * not configured. UsageError `receipt_key_differs` where the file has none that the store signs
+ * with, and as `readReceiptKeys`; StorageError.
+ */
+export async function openReceipts(
+  machine: Pick<Machine, 'files' | 'hash' | 'clock' | 'random'>,
+  loaded: LoadedConfig,
+  ledger: Ledger,
+): Promise<HeldReceipts | undefined> {
+  const { files, hash, clock } = machine
+  const known = await receiptKeyOf(machine, loaded, ledger.receiptKeys)
+  if (known === undefined) return undefined
+  const { path } = known
+  if (!(await files.exists(path))) await writeReceiptKeys(files, path, [newReceiptKey(machine)])
+  let held = await readReceiptKeys(hash, path)
+  const nowSeconds = () => Math.floor(clock.nowMs() / 1_000)
+  await ledger.catchUp?.()
+  const [newest] = held
+  if (currentReceiptKey(ledger.receiptKeys) === undefined && newest !== undefined) {
+    const { kid, x } = newest
+    const key = { kid, x, nbf: nowSeconds() }
+    await ledger.commit([{ kind: 'receipt.key', key, reason: 'the first key of this store' }])
+    await ledger.catchUp?.()
+    // Two gateways that open a new store at once: the log says whose key it is.
+    const current = currentReceiptKey(ledger.receiptKeys)
+    if (current !== undefined && current.kid !== kid) {
+      const ended = { ...key, exp: nowSeconds() }
+      await ledger.commit([{ kind: 'receipt.key', key: ended, reason: 'another key was first' }])
+    }
+  }
+  const usable = (seconds: number) => usableKey(ledger.receiptKeys, held, seconds)
+  const current = currentReceiptKey(ledger.receiptKeys)
+  if (current !== undefined && usable(nowSeconds()) === undefined)
+    throw unusable(current, path, loaded)
+  let failed: string | undefined
+  let isReading = false
+  return {
+    current: usable,
+    fault: () =>
+      usable(nowSeconds()) === undefined
+        ? `receipts cannot be signed: ${failed ?? 'the key file has no key of the store'}`
+        : undefined,
+    look() {
+      const wanted = currentReceiptKey(ledger.receiptKeys)?.kid
+      if (wanted === undefined || isReading || held.some(({ kid }) => kid === wanted)) return
+      isReading = true
+      readReceiptKeys(hash, path)
+        .then(
+          (keys) => {
+            held = keys
+            failed = undefined
+          },
+          // The key that is held signs until its end; then `fault` tells why.
+          (error: unknown) => {
+            failed = error instanceof UsageError ? error.code : 'the key file cannot be read'
+          },
+        )
+        .finally(() => {
+          isReading = false
+        })
+    },
+  }
+}

@@ -1,0 +1,89 @@
+/**
+ * The file with the private keys of receipts: a JWK set (RFC 7517, RFC 8037), mode 0600, the newest
+ * key first. No message ever holds a key (R5).
+ */
+import { basename, dirname } from 'node:path'
+import type { Files, Hash, Random } from '../ports.js'
+import { UsageError } from '../protocol/errors.js'
+import { base64UrlOf, jwkOf, keyBytes, thumbprintOf } from '../protocol/receipt.js'
+import { publishText } from '../storage/durable.js'
+import { systemEd25519 } from './ed25519.js'
+import { readReceiptKeyFile } from './key-files.js'
+
+/** A key that can sign. `kid` is its thumbprint (RFC 7638), `x` the public half. */
+export interface PrivateReceiptKey {
+  readonly kid: string
+  readonly x: string
+  /** The seed, base64url; only for the file. */
+  readonly d: string
+  readonly sign: (bytes: Uint8Array) => Uint8Array
+}
+
+function keyOf(hash: Hash, seed: Uint8Array): PrivateReceiptKey {
+  const { publicKey, sign } = systemEd25519.signer(seed)
+  const x = base64UrlOf(publicKey)
+  return { kid: thumbprintOf(hash, x), x, d: base64UrlOf(seed), sign }
+}
+
+/** A new key, in no file yet. */
+export function newReceiptKey(ports: {
+  readonly hash: Hash
+  readonly random: Random
+}): PrivateReceiptKey {
+  const seed = ports.random.bytes(32)
+  const key = keyOf(ports.hash, seed)
+  seed.fill(0)
+  return key
+}
+
+/**
+ * The keys of a file. UsageError `receipt_key_file_unreadable`, `receipt_key_file_mode`, or
+ * `invalid_receipt_key` where it holds no such set.
+ */
+export async function readReceiptKeys(
+  hash: Hash,
+  path: string,
+): Promise<readonly PrivateReceiptKey[]> {
+  const refuse = () =>
+    new UsageError(
+      'invalid_receipt_key',
+      `${path} holds no Ed25519 keys: a JWK set with private keys is expected`,
+      {
+        hint: 'restore it from a backup, or copy it from another gateway on the same store; a new key is made by `proposer operator receipts rotate`',
+      },
+    )
+  const keys = jwksOf(await readReceiptKeyFile(path))
+  if (keys === undefined || keys.length === 0) throw refuse()
+  return keys.map((jwk) => {
+    const { kty, crv, x, d } = Object(jwk) as Readonly<Record<string, unknown>>
+    const seed = typeof d === 'string' ? keyBytes(d) : undefined
+    if (kty !== 'OKP' || crv !== 'Ed25519' || seed === undefined) throw refuse()
+    const key = keyOf(hash, seed)
+    seed.fill(0)
+    if (x !== key.x) throw refuse()
+    return key
+  })
+}
+
+function jwksOf(text: string): readonly unknown[] | undefined {
+  try {
+    const { keys } = Object(JSON.parse(text)) as { readonly keys?: unknown }
+    return Array.isArray(keys) ? keys : undefined
+  } catch {
+    // The caller says what the file must be, without what it is.
+    return undefined
+  }
+}
+
+/** Puts a file with these keys in place, whole and durable; what was there goes. */
+export const writeReceiptKeys = (
+  files: Files,
+  path: string,
+  keys: readonly PrivateReceiptKey[],
+): Promise<void> =>
+  publishText(
+    files,
+    dirname(path),
+    basename(path),
+    `${JSON.stringify({ keys: keys.map((key) => ({ ...jwkOf(key), d: key.d })) }, undefined, 2)}\n`,
+  )

@@ -1,0 +1,273 @@
+/**
+ * Receipts: an answer of a gateway that is signed, so that it proves itself later (contract §9).
+ * `Content-Digest` is RFC 9530, the signature RFC 9421 with ed25519 (RFC 8032), its key an OKP JWK
+ * (RFC 8037).
+ */
+import type { Ed25519, Hash } from '../ports.js'
+import {
+  base64OfBytes,
+  bytesOfBase64,
+  type FieldItem,
+  type InnerList,
+  parseDictionary,
+  serializeInnerList,
+  serializeItem,
+} from './structured-fields.js'
+import { fromHex } from './witness.js'
+
+/** Where a gateway lists its keys. */
+export const receiptDirectory = '/.well-known/http-message-signatures-directory'
+export const receiptTag = 'proposer-receipt'
+/** Our label in the two dictionaries; those of others may have any. */
+const label = 'receipt'
+
+/** Seconds by which two clocks may differ. */
+export const receiptSkewSeconds = 300
+/** Characters that a header of a receipt may have. */
+const maxHeader = 4_096
+
+/** A public key; times are Unix seconds, absent where there is no bound. */
+export interface ReceiptKey {
+  readonly kid: string
+  /** 32 bytes, base64url without padding. */
+  readonly x: string
+  readonly nbf?: number | undefined
+  readonly exp?: number | undefined
+}
+
+/** What is signed of an exchange, and how it was signed. */
+export interface SignedAnswer {
+  readonly method: string
+  /** As the gateway saw it. */
+  readonly path: string
+  readonly status: number
+  /** The body as it came. */
+  readonly body: string
+  /** `Content-Digest` of the request, where it had one. */
+  readonly requestDigest?: string | undefined
+  readonly contentDigest?: string | undefined
+  readonly signatureInput?: string | undefined
+  readonly signature?: string | undefined
+}
+
+/** Why an answer proves nothing; the codes stand in journals. */
+export const receiptFaults = {
+  receipt_missing: 'the answer carries no receipt',
+  receipt_too_large: 'a header of the receipt, or the answer, is too large to be kept',
+  receipt_malformed: 'the receipt cannot be read',
+  receipt_wrong_tag: `the signature has another tag than ${receiptTag}`,
+  receipt_wrong_algorithm: 'the signature names another algorithm than ed25519',
+  receipt_wrong_components: 'the signature covers other parts than a receipt must cover',
+  receipt_digest_differs: 'the body is not the one that was signed',
+  receipt_unknown_key: 'the key of the receipt is not pinned',
+  receipt_key_expired: 'the receipt was made when its key was not valid',
+  receipt_clock_skew: 'the receipt was made at another time than the answer came',
+  receipt_invalid: 'the signature is not of these bytes',
+} as const
+export type ReceiptFault = keyof typeof receiptFaults
+
+export type ReceiptVerdict =
+  | {
+      readonly result: 'proven'
+      readonly keyid: string
+      /** Unix seconds. */
+      readonly created: number
+      /** Whether the bytes of the request are part of what was signed. */
+      readonly coversRequest: boolean
+    }
+  | { readonly result: 'unproven'; readonly code: ReceiptFault; readonly detail: string }
+
+/** `Content-Digest` of bytes (RFC 9530), by their SHA-256 in hex. */
+export const digestHeader = (sha256: string): string =>
+  `sha-256=:${base64OfBytes(fromHex(`0x${sha256}`))}:`
+
+/**
+ * Whether a `Content-Digest` is that of `body`. `malformed` for what is no such header; `unknown`
+ * where it has no SHA-256, so that nothing is known.
+ */
+export function judgeDigest(
+  hash: Hash,
+  header: string,
+  body: Uint8Array | string,
+): 'same' | 'differs' | 'malformed' | 'unknown' {
+  const members = header.length > maxHeader ? undefined : parseDictionary(header)
+  if (members === undefined || members.size === 0) return 'malformed'
+  for (const member of members.values())
+    if (!('value' in member) || typeof member.value !== 'object' || !('bytes' in member.value))
+      return 'malformed'
+  const member = members.get('sha-256')
+  if (member === undefined) return 'unknown'
+  return serializeItem({ ...(member as FieldItem), parameters: new Map() }) ===
+    digestHeader(hash.sha256(body)).slice('sha-256='.length)
+    ? 'same'
+    : 'differs'
+}
+
+/** RFC 7638: the id of a key is its thumbprint. */
+export const thumbprintOf = (hash: Hash, x: string): string =>
+  base64UrlOf(fromHex(`0x${hash.sha256(`{"crv":"Ed25519","kty":"OKP","x":"${x}"}`)}`))
+
+export const base64UrlOf = (bytes: Uint8Array): string =>
+  base64OfBytes(bytes).replaceAll('+', '-').replaceAll('/', '_').replace(/=+$/, '')
+
+/** 32 bytes of a key in base64url; `undefined` for anything else. */
+export function keyBytes(text: string): Uint8Array | undefined {
+  if (!/^[A-Za-z0-9_-]{43}$/.test(text)) return undefined
+  const bytes = bytesOfBase64(text.replaceAll('-', '+').replaceAll('_', '/'))
+  return bytes?.length === 32 ? bytes : undefined
+}
+
+/** A public key as it stands in a JWK set. */
+export const jwkOf = ({ kid, x, nbf, exp }: ReceiptKey) => ({
+  kty: 'OKP' as const,
+  crv: 'Ed25519' as const,
+  kid,
+  x,
+  use: 'sig' as const,
+  ...(nbf === undefined ? {} : { nbf }),
+  ...(exp === undefined ? {} : { exp }),
+})
+
+const component = (name: string, ofRequest = false): FieldItem => ({
+  value: name,
+  parameters: new Map(ofRequest ? [['req', true]] : []),
+})
+const needed = [
+  component('@status'),
+  component('content-digest'),
+  component('@method', true),
+  component('@path', true),
+]
+const requestBody = component('content-digest', true)
+/** What stands in the signature base for each component. */
+const valuesOf = (answer: SignedAnswer): ReadonlyMap<string, string | undefined> =>
+  new Map([
+    ['"@status"', String(answer.status)],
+    ['"content-digest"', answer.contentDigest],
+    ['"@method";req', answer.method],
+    ['"@path";req', answer.path],
+    ['"content-digest";req', answer.requestDigest?.trim()],
+  ])
+
+/** RFC 9421, section 2.5. `undefined` where a part is missing. */
+function signatureBase(answer: SignedAnswer, input: InnerList): Uint8Array | undefined {
+  const values = valuesOf(answer)
+  const lines: string[] = []
+  for (const item of input.items) {
+    const name = serializeItem(item)
+    const value = values.get(name)
+    if (value === undefined) return undefined
+    lines.push(`${name}: ${value}`)
+  }
+  lines.push(`"@signature-params": ${serializeInnerList(input)}`)
+  return new TextEncoder().encode(lines.join('\n'))
+}
+
+/** The headers that make an answer a receipt. `created`: Unix seconds. */
+export function receiptHeaders(
+  hash: Hash,
+  answer: Pick<SignedAnswer, 'method' | 'path' | 'status' | 'body' | 'requestDigest'>,
+  key: { readonly kid: string; readonly sign: (bytes: Uint8Array) => Uint8Array },
+  created: number,
+): Readonly<Record<'content-digest' | 'signature-input' | 'signature', string>> {
+  const contentDigest = digestHeader(hash.sha256(answer.body))
+  const input: InnerList = {
+    items: answer.requestDigest === undefined ? needed : [...needed, requestBody],
+    parameters: new Map<string, string | number>([
+      ['created', created],
+      ['keyid', key.kid],
+      ['alg', 'ed25519'],
+      ['tag', receiptTag],
+    ]),
+  }
+  const base = signatureBase({ ...answer, contentDigest }, input)
+  if (base === undefined) throw new Error('a part of what is signed is missing')
+  return {
+    'content-digest': contentDigest,
+    'signature-input': `${label}=${serializeInnerList(input)}`,
+    signature: `${label}=:${base64OfBytes(key.sign(base))}:`,
+  }
+}
+
+const unproven = (code: ReceiptFault): ReceiptVerdict => ({
+  result: 'unproven',
+  code,
+  detail: receiptFaults[code],
+})
+
+/** The signature among several that is meant as a receipt. */
+function receiptOf(
+  input: string,
+  signature: string,
+): { readonly input: InnerList; readonly bytes: Uint8Array } | ReceiptFault {
+  const inputs = parseDictionary(input)
+  const signatures = parseDictionary(signature)
+  if (inputs === undefined || signatures === undefined) return 'receipt_malformed'
+  const tagged = [...inputs].find(([, { parameters }]) => parameters.get('tag') === receiptTag)
+  if (tagged === undefined) return inputs.size === 0 ? 'receipt_malformed' : 'receipt_wrong_tag'
+  const [name, member] = tagged
+  const signed = signatures.get(name)
+  if (!('items' in member) || signed === undefined || !('value' in signed))
+    return 'receipt_malformed'
+  const { value } = signed
+  return typeof value === 'object' && 'bytes' in value
+    ? { input: member, bytes: value.bytes }
+    : 'receipt_malformed'
+}
+
+/** Exactly what a receipt must cover, in any order; the request's digest may be left out. */
+function isCovering({ items }: InnerList): boolean {
+  const names = items.map(serializeItem)
+  const must = needed.map(serializeItem)
+  const may = [...must, serializeItem(requestBody)]
+  return (
+    new Set(names).size === names.length &&
+    must.every((name) => names.includes(name)) &&
+    names.every((name) => may.includes(name))
+  )
+}
+
+/**
+ * Judges a receipt by pinned keys. `nowSeconds` (Unix) where the answer has just come: then it must
+ * have been made about now. Throws nothing.
+ */
+export function judgeReceipt(
+  { hash, ed25519 }: { readonly hash: Hash; readonly ed25519: Pick<Ed25519, 'verify'> },
+  answer: SignedAnswer,
+  keys: readonly ReceiptKey[],
+  nowSeconds?: number,
+): ReceiptVerdict {
+  const { contentDigest, signatureInput, signature } = answer
+  if (signatureInput === undefined && signature === undefined) return unproven('receipt_missing')
+  if (signatureInput === undefined || signature === undefined || contentDigest === undefined)
+    return unproven('receipt_malformed')
+  if ([contentDigest, signatureInput, signature].some(({ length }) => length > maxHeader))
+    return unproven('receipt_too_large')
+  const found = receiptOf(signatureInput, signature)
+  if (typeof found === 'string') return unproven(found)
+  const { parameters } = found.input
+  if (parameters.get('alg') !== 'ed25519') return unproven('receipt_wrong_algorithm')
+  if (!isCovering(found.input)) return unproven('receipt_wrong_components')
+  const [created, keyid] = [parameters.get('created'), parameters.get('keyid')]
+  if (typeof created !== 'number' || created < 0 || typeof keyid !== 'string')
+    return unproven('receipt_malformed')
+  if (judgeDigest(hash, contentDigest, answer.body) !== 'same')
+    return unproven('receipt_digest_differs')
+  const key = keys.find(({ kid }) => kid === keyid)
+  const publicKey = key && keyBytes(key.x)
+  if (key === undefined || publicKey === undefined) return unproven('receipt_unknown_key')
+  const base = signatureBase(answer, found.input)
+  if (base === undefined || !ed25519.verify(publicKey, base, found.bytes))
+    return unproven('receipt_invalid')
+  const expires = parameters.get('expires')
+  const [from, until] = [(key.nbf ?? 0) - receiptSkewSeconds, key.exp ?? Number.MAX_SAFE_INTEGER]
+  if (created < from || created > until) return unproven('receipt_key_expired')
+  if (typeof expires === 'number' && expires < (nowSeconds ?? created))
+    return unproven('receipt_key_expired')
+  if (nowSeconds !== undefined && Math.abs(created - nowSeconds) > receiptSkewSeconds)
+    return unproven('receipt_clock_skew')
+  const coversRequest = found.input.items.some(
+    (item) => serializeItem(item) === serializeItem(requestBody),
+  )
+  return { result: 'proven', keyid, created, coversRequest }
+}
