@@ -1,34 +1,13 @@
-import { spawn } from 'node:child_process'
 import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { performance } from 'node:perf_hooks'
-import { startServer } from './children.js'
+import { runToEnd, startServer } from './children.js'
 import { figure } from './measure.js'
 
 const proposals = 60
 const windowItems = 24
 const windowSeconds = 4
-
-/** Runs one process to its end; what it printed. */
-function run(args, env) {
-  return new Promise((resolve, reject) => {
-    const child = spawn(process.execPath, args, { env, stdio: ['ignore', 'pipe', 'pipe'] })
-    let [out, errors] = ['', '']
-    child.stdout.setEncoding('utf8').on('data', (text) => {
-      out += text
-    })
-    child.stderr.setEncoding('utf8').on('data', (text) => {
-      errors = (errors + text).slice(-2000)
-    })
-    child.once('error', reject)
-    child.once('close', (code) =>
-      code === 0
-        ? resolve(JSON.parse(out))
-        : reject(new Error(`the batch ended with ${code}: ${errors}`)),
-    )
-  })
-}
 
 /**
  * Row `budget`: two processes behind one address bring 60 proposals from their rows to their
@@ -88,7 +67,7 @@ export async function budgetRow({ root, note }) {
           file,
           `${rows.slice((n * proposals) / 2, ((n + 1) * proposals) / 2).join('\n')}\n`,
         )
-        return run([bin, 'batch', 'submit', file, '--wait', '--json'], env)
+        return runToEnd([bin, 'batch', 'submit', file, '--wait', '--json'], env)
       }),
     )
     const wallSeconds = (performance.now() - start) / 1000

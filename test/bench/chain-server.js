@@ -198,12 +198,28 @@ export async function serveChain(questions, { blockMs, delayMs, logsOf }) {
     eth_getCode: ([at]) => (at === multicall ? '0x60' : '0x'),
     eth_getBalance: () => '0x0',
   }
+  const close = await serveNode(chain, methods, delayMs)
+  chain.blocks = headOf
+  chain.close = close
+  return chain
+}
+
+/**
+ * Serves these JSON-RPC methods, each a function of its parameters, as a node on loopback that
+ * answers after `delayMs`; what a method throws is its error. `chain` gets the `url`, and counts
+ * `requests` of HTTP and `calls` by method. Resolves with what ends it.
+ */
+export async function serveNode(chain, methods, delayMs) {
   const answer = ({ id, method, params }) => {
     chain.calls.set(method, (chain.calls.get(method) ?? 0) + 1)
     const work = methods[method]
     if (work === undefined)
       return { jsonrpc: '2.0', id, error: { code: -32601, message: `no method ${method}` } }
-    return { jsonrpc: '2.0', id, result: work(params) }
+    try {
+      return { jsonrpc: '2.0', id, result: work(params) }
+    } catch ({ message }) {
+      return { jsonrpc: '2.0', id, error: { code: -32000, message } }
+    }
   }
   const server = createServer((incoming, response) => {
     const parts = []
@@ -219,10 +235,8 @@ export async function serveChain(questions, { blockMs, delayMs, logsOf }) {
   })
   await new Promise((resolve) => server.listen(0, '127.0.0.1', resolve))
   chain.url = `http://127.0.0.1:${server.address().port}`
-  chain.blocks = headOf
-  chain.close = () => {
+  return () => {
     server.closeAllConnections()
     server.close()
   }
-  return chain
 }

@@ -34,9 +34,34 @@ export function startServer(command, args, options) {
   })
 }
 
-/** The load generator: `send(job)` runs one job and resolves with its answer; `stop` ends it. */
+/** Runs node with these arguments to its end; the document that it printed. */
+export function runToEnd(args, env) {
+  return new Promise((resolve, reject) => {
+    const child = spawn(process.execPath, args, { env, stdio: ['ignore', 'pipe', 'pipe'] })
+    let [out, errors] = ['', '']
+    child.stdout.setEncoding('utf8').on('data', (text) => {
+      out += text
+    })
+    child.stderr.setEncoding('utf8').on('data', (text) => {
+      errors = (errors + text).slice(-2000)
+    })
+    child.once('error', reject)
+    child.once('close', (code) =>
+      code === 0
+        ? resolve(JSON.parse(out))
+        : reject(new Error(`${args.slice(1, 3).join(' ')} ended with ${code}: ${errors}`)),
+    )
+  })
+}
+
+/**
+ * A load generator as a process of its own: `send(job)` runs one job and resolves with its answer;
+ * `stop` ends it.
+ */
 export function startLoad(path) {
-  const child = fork(path, { stdio: ['ignore', 'inherit', 'inherit', 'ipc'] })
+  const stdio = ['ignore', 'inherit', 'inherit', 'ipc']
+  // Bigints too.
+  const child = fork(path, { stdio, serialization: 'advanced' })
   const send = (job) =>
     new Promise((resolve, reject) => {
       const died = (code) => reject(new Error(`the load generator ended with ${code}`))

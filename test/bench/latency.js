@@ -3,7 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { Agent, request } from 'undici'
 import { burst } from './admission.js'
 import { withGateways } from './gateways.js'
-import { figure, median } from './measure.js'
+import { figure, median, p99 } from './measure.js'
 
 const rounds = 5
 const perRound = 3_000
@@ -11,13 +11,11 @@ const warmUp = 1_000
 const pauseMs = 2
 const idleMs = 1_500
 
-const p99 = (values) => [...values].sort((a, b) => a - b)[Math.floor(values.length * 0.99)]
-
 /**
  * Asks for a status and an eligibility in turn until `over` resolves; the slowest hundredth in
  * milliseconds.
  */
-async function look(dispatcher, paths, over) {
+export async function look(dispatcher, paths, over) {
   const times = []
   let isOver = false
   const ended = over.finally(() => {

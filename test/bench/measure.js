@@ -9,6 +9,9 @@ export function median(values) {
   return sorted.length % 2 === 1 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2
 }
 
+/** The slowest hundredth. */
+export const p99 = (values) => [...values].sort((a, b) => a - b)[Math.floor(values.length * 0.99)]
+
 /**
  * Two figures after the point below 10, one below 100, none above: what a median of a few rounds
  * can carry.

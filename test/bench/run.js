@@ -11,12 +11,20 @@
 //   9       seconds to open a store of a million candidates (less is better)
 //   10      the slowest hundredth of status and eligibility calls under load, beside idle (1 is the best there is)
 //   11      seconds that `demo` takes (less is better)
+//   12      from the 202 of a single proposal until a node 80 ms away has it, in round trips (less is better)
+//   13      the same of a hundred in one call, its slowest hundredth in seconds (less is better)
+//   14      a thousand in ten calls, until the node has the last, in seconds (less is better)
+//   15      HTTP requests to the node per candidate of row 13 (less is better)
+//   16      how long a plain bot takes for row 13, beside us (more is better)
+//   17      JSON-RPC methods per block where nothing happens (less is better)
+//   19      the slowest hundredth of status and eligibility calls while row 14 runs, beside idle (1 is the best there is)
 //   20      admissions a second on PostgreSQL, beside the JSON store (more is better)
 //   21      admissions a second of four gateways on one PostgreSQL, beside one (more is better)
 //   22      admissions a second on PostgreSQL, beside another gateway there (more is better)
 //   23      seconds to open a shared store of a million candidates (less is better)
 //   24      seconds from the kill of the gateway that executes to the next execution (less is better)
 //   budget  60 proposals of two processes until executed, beside the least time that their budget allows (1 is the best there is)
+//   positions  10,000 positions of five wallets read over a node 80 ms away, beside its calls one after the other (less is better)
 //   view    the slowest hundredth of admissions with 10,000 open questions, beside 10 (1 is the best there is), and RPC calls per block
 import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
@@ -27,12 +35,16 @@ import { batchRow, recoverRow } from './batch-admission.js'
 import { batchSignRow } from './batch-sign.js'
 import { budgetRow } from './budget.js'
 import { digestRow } from './digest.js'
+import { idleRow } from './idle.js'
 import { latencyRow } from './latency.js'
 import { figure } from './measure.js'
+import { positionsRow } from './positions.js'
 import { gatewaysRow, sharedPeerRow, sharedRow } from './shared-admission.js'
 import { sharedOpenRow } from './shared-open.js'
 import { demoRow, signRow, startRow } from './start.js'
 import { takeoverRow } from './takeover.js'
+import { looksRow, thousandRow } from './thousand.js'
+import { botRow, hundredRow, requestsRow, singleRow } from './to-chain.js'
 import { viewRow } from './view.js'
 import { openRow, volumeRow } from './volume.js'
 
@@ -49,12 +61,20 @@ const measurements = new Map([
   ['9', openRow],
   ['10', latencyRow],
   ['11', demoRow],
+  ['12', singleRow],
+  ['13', hundredRow],
+  ['14', thousandRow],
+  ['15', requestsRow],
+  ['16', botRow],
+  ['17', idleRow],
+  ['19', looksRow],
   ['20', sharedRow],
   ['21', gatewaysRow],
   ['22', sharedPeerRow],
   ['23', sharedOpenRow],
   ['24', takeoverRow],
   ['budget', budgetRow],
+  ['positions', positionsRow],
   ['view', viewRow],
 ])
 

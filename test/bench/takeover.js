@@ -1,10 +1,9 @@
-import { readFileSync } from 'node:fs'
-import { mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { performance } from 'node:perf_hooks'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { startServer } from './children.js'
+import { startDevChain } from './dev-chain.js'
 import { figure, median } from './measure.js'
 import { questionsOf, signAll } from './payloads.js'
 import { withPostgres } from './shared.js'
@@ -44,36 +43,6 @@ async function execute({ url }, { path, body }) {
 
 const leads = (metrics) => /^proposer_store_leader 1$/m.test(metrics)
 
-/** A dev chain whose gateways serve one database: `start()` starts another of them. */
-async function startDevChain({ root, library }, folder, store) {
-  const bin = join(root, 'bin', 'proposer.js')
-  const questions = String(takeovers + 1)
-  const flags = ['--write', 'dev', '--port', '0', '--questions', questions, '--json']
-  const chain = await startServer(process.execPath, [bin, 'devchain', 'start', ...flags], {
-    cwd: folder,
-  })
-  const file = join(folder, 'dev', 'gateway.json')
-  const config = JSON.parse(readFileSync(file, 'utf8'))
-  await writeFile(file, JSON.stringify({ ...config, store, budget, admin: { port: 0 } }))
-  const { accounts, questions: asked } = chain.ready.dev
-  const wallets = accounts
-    .filter(({ role }) => role === 'proposer')
-    .map(({ address, private_key }) => ({ address, key: private_key.slice(2) }))
-  const start = async () => {
-    const serve = ['serve', '--config', file, '--json', '--no-log', '--port', '0']
-    const { ready, pid, stop } = await startServer(process.execPath, [bin, ...serve], {
-      cwd: folder,
-    })
-    return { url: ready.url, admin: ready.admin_url, pid, stop }
-  }
-  const sign = async ({ url }) => {
-    const identifiers = asked.map(({ question_id }) => question_id)
-    const [wallet] = wallets
-    return signAll(await library(), await questionsOf(url, identifiers), [wallet])
-  }
-  return { start, sign, stop: chain.stop }
-}
-
 /**
  * Row 24: seconds from SIGKILL of the gateway that executes until a proposal is executed that the
  * other gateway admits at once; the lease's term of ten seconds is in it.
@@ -84,10 +53,13 @@ export const takeoverRow = (setting) =>
     { id: 24, name: 'takeover after SIGKILL', must: '15', aim: '12' },
     async (postgres) => {
       const folder = await mkdtemp(join(tmpdir(), 'proposer-bench-'))
-      const chain = await startDevChain(setting, folder, await postgres.createDatabase())
+      const chain = await startDevChain(setting.root, folder, takeovers + 1)
+      const store = await postgres.createDatabase()
+      await chain.configure({ store, budget, admin: { port: 0 } })
       const running = [await chain.start()]
       try {
-        const payloads = await chain.sign(running[0])
+        const contexts = await questionsOf(running[0].url, chain.questionIds)
+        const payloads = signAll(await setting.library(), contexts, chain.wallets.slice(0, 1))
         await execute(running[0], payloads[0])
         const seconds = []
         for (const payload of payloads.slice(1)) {
