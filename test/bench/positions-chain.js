@@ -2,7 +2,9 @@ import {
   decodeFunctionData,
   encodeAbiParameters,
   encodeEventTopics,
+  encodeFunctionData,
   encodeFunctionResult,
+  erc20Abi,
   multicall3Abi,
   stringToHex,
   toFunctionSelector,
@@ -34,6 +36,13 @@ const finalityLag = 100
 const [blocksApart, settledAfter] = [20, 4_000]
 
 export const wallets = [1, 2, 3, 4, 5].map((n) => `0x${`a${n}`.repeat(20)}`)
+
+const tokenMetadata = new Map(
+  Object.entries({ symbol: 'USDC.e', decimals: 6 }).map(([functionName, result]) => [
+    encodeFunctionData({ abi: erc20Abi, functionName }),
+    encodeFunctionResult({ abi: erc20Abi, functionName, result }),
+  ]),
+)
 
 const hashOf = (number) => toHex(number, { size: 32 })
 const textOf = (n) => stringToHex(`q: title: Question ${n}, description: Did it?`)
@@ -125,6 +134,8 @@ export async function servePositions(abi, { proposals, mostBlocks, delayMs }) {
     }
     // requester, identifier, timestamp: the number of the proposal.
     if (data.startsWith(getRequest)) return requestOf(Number(`0x${data.slice(138, 202)}`))
+    const metadata = tokenMetadata.get(data)
+    if (metadata !== undefined) return metadata
     // Whatever else is asked of a contract here is a number that is 0.
     return hashOf(0)
   }
