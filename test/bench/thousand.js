@@ -12,7 +12,7 @@ const idleMs = 10_000
 const inFlight = 16
 const batch = 25
 
-const where = `a node ${roundTripMs} ms away, blocks of ${blockSeconds} s and 60 M gas`
+const where = `a node ${roundTripMs} ms away, blocks of ${blockSeconds} s`
 
 /** Gas of each proposal, as its transactions have used it, and how many there were. */
 async function gasUsed({ dev }, sinceBlock) {
@@ -55,12 +55,9 @@ export const thousandRow = (setting) =>
     setting.note(`handed over after ${figure(seconds)} s`)
     await executed(ids)
     const { each, transactions } = await gasUsed(world, sinceBlock)
-    const block = Number(
-      await ask(dev.rpc_url, 'eth_getBlockByNumber', ['latest', false]).then(
-        ({ gasLimit }) => gasLimit,
-      ),
-    )
-    const perBlock = Math.floor(block / each)
+    const latest = await ask(dev.rpc_url, 'eth_getBlockByNumber', ['latest', false])
+    const blockGas = Number(latest.gasLimit)
+    const perBlock = Math.floor(blockGas / each)
     const waiting = Math.max(0, calls * batchSize - inFlight * batch)
     const floor = Math.ceil(waiting / perBlock) * blockSeconds
     return {
@@ -70,7 +67,7 @@ export const thousandRow = (setting) =>
       unit: 's',
       must: '12',
       aim: '10',
-      detail: `admitted within ${figure(admitted)} s; ${transactions} transactions, ${figure(requests / ids.length)} RPC requests a candidate; ${Math.round(each)} gas a proposal, so blocks make room for the last within ${figure(floor)} s where ${inFlight} transactions of ${batch} may wait; ${where}`,
+      detail: `admitted within ${figure(admitted)} s; ${transactions} transactions, ${figure(requests / ids.length)} RPC requests a candidate; ${Math.round(each)} gas a proposal, so blocks of ${blockGas / 1e6} M make room for the last within ${figure(floor)} s where ${inFlight} transactions of ${batch} may wait; ${where}`,
     }
   })
 
