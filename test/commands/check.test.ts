@@ -2,6 +2,7 @@
 import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
+import { topics } from '../../src/core/chain/contracts.js'
 import { signerFromKey } from '../../src/core/io/keys.js'
 import { ChainError, type Fetch, type Hex } from '../../src/core/ports.js'
 import { type RunOptions, run, temporaryHome } from '../support/cli.js'
@@ -16,7 +17,8 @@ import {
   questionText,
   rivalProposes,
 } from '../support/fake-chain.js'
-import { fakeContracts } from '../support/fake-world.js'
+import { contest, roundOf, settle, vote } from '../support/fake-stakes.js'
+import { fakeContracts, openRound, questionOf } from '../support/fake-world.js'
 
 const { address } = signerFromKey(keyBytes(7))
 const rival = '0x00000000000000000000000000000000000000ee'
@@ -218,6 +220,51 @@ describe('check', () => {
     expect((await check([question], { chain: refusing })).byId.earlier_round).toMatchObject({
       result: 'unknown',
     })
+  })
+
+  test('domain §10: an answer that was called too early, settled long before the question was asked again', async () => {
+    const disputer = '0x00000000000000000000000000000000000000dd'
+    rivalProposes(chain, question, rival, 10n ** 18n)
+    chain.mine()
+    contest(chain, roundOf(chain, question), disputer, true)
+    chain.mine()
+    rivalProposes(chain, question, rival, 0n)
+    chain.mine()
+    const second = roundOf(chain, question)
+    contest(chain, second, disputer, false)
+    chain.mine()
+    vote(chain, second)
+    settle(chain, second, -(2n ** 255n))
+    chain.mine(3_000)
+    chain.happen((world, time) => {
+      questionOf(world, question).isReset = true
+      return openRound(world, question, time)
+    })
+    chain.mine(2)
+    const limited = {
+      ...chain,
+      logs: async (filter: Parameters<typeof chain.logs>[0]) => {
+        if (filter.toBlock - filter.fromBlock < 1_000n) return chain.logs(filter)
+        throw new ChainError('refused', 'at most 1000 blocks')
+      },
+    }
+    for (const node of [chain, limited]) {
+      const { byId } = await check([question, '--outcome', 'yes'], { chain: node })
+      expect(byId.earlier_round).toMatchObject({ result: 'warn', source: 'chain' })
+      expect(byId.earlier_round?.detail).toMatch(
+        new RegExp(
+          `^${rival} answered p1, and ${disputer} disputed it; the voters called it too early`,
+        ),
+      )
+    }
+    // A node that leaves the settlement out: unknown.
+    const forgetful = {
+      ...chain,
+      logs: async (filter: Parameters<typeof chain.logs>[0]) =>
+        (await chain.logs(filter)).filter((log) => log.topics[0] !== topics.settle),
+    }
+    const { byId } = await check([question], { chain: forgetful })
+    expect(byId.earlier_round?.result).toBe('unknown')
   })
 
   test('a fresh clarification warns and is shown', async () => {

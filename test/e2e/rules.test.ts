@@ -21,6 +21,7 @@ import {
   placedAt,
   sendAsDev,
 } from '../../src/core/devchain/dev-contracts.js'
+import { settleRound, vote } from '../../src/core/devchain/dev-life.js'
 import { disputeProposal, proposeDirectly } from '../../src/core/devchain/dev-verbs.js'
 import { systemClock } from '../../src/core/io/clock.js'
 import { signerFromKey } from '../../src/core/io/keys.js'
@@ -152,6 +153,24 @@ describe('a clarification on a real node', () => {
     const first = (await cli('check', questionAt(3).slug)).answer
     expect(first.findings.find(({ id }: { id: string }) => id === 'earlier_round').result).toBe(
       'ok',
+    )
+  })
+
+  test('check: an answer that the voters called too early', async () => {
+    const { slug } = questionAt(5)
+    for (const price of [10n ** 18n, 0n]) {
+      await proposeDirectly(dev.rpcUrl, slug, price)
+      await disputeProposal(dev.rpcUrl, slug)
+    }
+    await vote(dev.rpcUrl, slug, 'p4')
+    await settleRound(dev.rpcUrl, slug)
+    const { findings } = (await cli('check', slug, '--outcome', 'p1')).answer
+    const { result, detail } = findings.find(({ id }: { id: string }) => id === 'earlier_round')
+    expect(result).toBe('warn')
+    expect(detail).toMatch(
+      new RegExp(
+        `^${devAccount('rival').address} answered p1, and ${devAccount('disputer').address} disputed it; the voters called it too early`,
+      ),
     )
   })
 

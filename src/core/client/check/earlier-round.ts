@@ -1,7 +1,9 @@
 /** What became of a question's round before the current one (domain §5.1): who answered, who disputed. */
 import { decodeEventLog } from 'viem'
 import { oracleAbi, topics } from '../../chain/contracts.js'
-import { firstBlockFrom } from '../../chain/propose.js'
+import { logRanges } from '../../chain/log-ranges.js'
+import { addressTopic, firstBlockFrom } from '../../chain/propose.js'
+import { readContract } from '../../chain/reading.js'
 import type { Chain, ChainLog, Hex } from '../../ports.js'
 import type { Address } from '../../protocol/schema.js'
 import { lowercase } from '../../protocol/words.js'
@@ -9,7 +11,7 @@ import type { QuestionContext } from '../trust/context.js'
 
 /** What is not known is absent. `price`: the answer, a decimal string. */
 export interface EarlierRound {
-  /** `reset`: neither a dispute nor the voters' "too early" stands in the transaction. */
+  /** `reset`: neither a dispute nor the voters' "too early" is among the logs. */
   readonly end: 'disputed' | 'too early' | 'reset'
   readonly price?: string
   readonly proposer?: Address
@@ -19,18 +21,24 @@ export interface EarlierRound {
 
 /** Blocks after the first of its time that may hold the request: several share a second. */
 const blocksOfOneTime = 8n
+/**
+ * Blocks before the reset that may hold the settlement: the oracle's settler settles, and somebody
+ * else calls the adapter's `resolve` then (domain §10). First an hour of Polygon, then a day.
+ */
+const blocksOfSettlement = [2_000n, 43_200n] as const
 const tooEarly = -(2n ** 255n)
 
 /**
- * The end of the round before this one, from the transaction that opened this one. A round's
- * timestamp is the time of its block, so a few blocks are read, however long ago it was.
- * `undefined` where the node does not show that transaction. ChainError.
+ * The end of the round before this one, from the transaction that opened this one, and of a reset
+ * from the settlement before it. A round's timestamp is the time of its block, so a few blocks are
+ * read, however long ago it was. `undefined` where the node does not show that transaction.
+ * ChainError.
  */
 export async function earlierRound(
   chain: Chain,
   { request }: QuestionContext,
 ): Promise<EarlierRound | undefined> {
-  const { oracle, timestamp, requester, ancillary_data } = request
+  const { oracle, timestamp } = request
   const head = await chain.block('latest')
   if (head === null) return undefined
   const first = await firstBlockFrom(chain, BigInt(timestamp), head)
@@ -42,14 +50,7 @@ export async function earlierRound(
     addresses: [oracle],
     topics: [[topics.requestPrice, topics.disputePrice, topics.settle]],
   })
-  const own = logs.flatMap((log) => {
-    const event = log.address === oracle ? eventOf(log) : undefined
-    const isOurs =
-      event !== undefined &&
-      lowercase(event.args.requester) === requester &&
-      event.args.ancillaryData === ancillary_data
-    return isOurs ? [{ ...event, transactionHash: log.transactionHash }] : []
-  })
+  const own = logs.flatMap((log) => ownEvent(request, log))
   const opened = own.find(
     ({ eventName, args }) => eventName === 'RequestPrice' && String(args.timestamp) === timestamp,
   )
@@ -66,10 +67,63 @@ export async function earlierRound(
       price: String(disputed.proposedPrice),
       transactionHash,
     }
-  const settled = before.find(({ eventName }) => eventName === 'Settle')?.args
-  if (settled !== undefined && 'price' in settled && settled.price === tooEarly)
-    return { end: 'too early', ...peopleOf(settled), transactionHash }
-  return { end: 'reset', transactionHash }
+  return (
+    (await calledTooEarly(chain, request, opened.block, head.number)) ?? {
+      end: 'reset',
+      transactionHash,
+    }
+  )
+}
+
+type Request = QuestionContext['request']
+
+/** The last answer to the request that voters have called too early, up to a block. */
+async function calledTooEarly(
+  chain: Chain,
+  request: Request,
+  to: bigint,
+  head: bigint,
+): Promise<EarlierRound | undefined> {
+  const { oracle, requester, ancillary_data: ancillaryData, identifier } = request
+  const filter = { addresses: [oracle], topics: [[topics.settle], [addressTopic(requester)]] }
+  let end = to
+  for (const blocks of blocksOfSettlement) {
+    const from = to > blocks ? to - blocks : 0n
+    let found: Settled | undefined
+    for await (const { logs } of logRanges(chain, filter, { from, to: end }))
+      found = logs.flatMap((log) => settledTooEarly(request, log)).at(-1) ?? found
+    if (found !== undefined) {
+      const { args, transactionHash } = found
+      const key = [requester, identifier.raw, args.timestamp, ancillaryData] as const
+      const held = await readContract(chain, head, oracle, oracleAbi, 'getRequest', key)
+      return {
+        end: 'too early',
+        ...peopleOf(args),
+        price: String(held.proposedPrice),
+        transactionHash,
+      }
+    }
+    if (from === 0n) return undefined
+    end = from - 1n
+  }
+  return undefined
+}
+
+type Settled = ReturnType<typeof settledTooEarly>[number]
+
+const settledTooEarly = (request: Request, log: ChainLog) =>
+  ownEvent(request, log).flatMap((event) =>
+    event.eventName === 'Settle' && event.args.price === tooEarly ? [event] : [],
+  )
+
+/** An event of the request, whichever of its rounds it is about. */
+function ownEvent({ oracle, requester, ancillary_data }: Request, log: ChainLog) {
+  const event = log.address === oracle ? eventOf(log) : undefined
+  const isOurs =
+    event !== undefined &&
+    lowercase(event.args.requester) === requester &&
+    event.args.ancillaryData === ancillary_data
+  return isOurs ? [{ ...event, block: log.blockNumber, transactionHash: log.transactionHash }] : []
 }
 
 const peopleOf = (args: { readonly proposer: Hex; readonly disputer: Hex }) => ({

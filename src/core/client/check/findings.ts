@@ -155,16 +155,13 @@ function earlier({ outcome }: Subject, { isReopened, earlier: before }: Facts): 
   const where = `(transaction ${transactionHash})`
   if (end === 'reset')
     return unknown('chain', `the earlier round was reset, and its answer does not show ${where}`)
-  if (end === 'too early')
-    return warn(
-      'chain',
-      `the voters called the answer of ${proposer} too early; ${disputer} had disputed it ${where}`,
-    )
   const answered = outcomeOf(price ?? '')
-  const detail = `${proposer} answered ${answered ?? `price ${price}`}, and ${disputer} disputed it ${where}`
+  const detail = `${proposer} answered ${answered ?? `price ${price}`}, and ${disputer} disputed it`
+  if (end === 'too early')
+    return warn('chain', `${detail}; the voters called it too early ${where}`)
   return outcome !== undefined && answered !== undefined && answered !== outcome
-    ? ok('chain', detail)
-    : warn('chain', detail)
+    ? ok('chain', `${detail} ${where}`)
+    : warn('chain', `${detail} ${where}`)
 }
 
 function reopened({ isReopened, market }: Facts): Found {
