@@ -1,7 +1,7 @@
 /** `positions`: what became of executed proposals and their bonds (contract §9, domain §10). */
 import { Command } from 'commander'
 import { type Positions, readPositions } from '../core/client/positions/positions.js'
-import { UsageError } from '../core/protocol/errors.js'
+import { type HookFlags, requireWatch } from './dispute-hooks.js'
 import { requireChain } from './own-transactions.js'
 import { type PinnedUnits, pinnedUnits } from './session/amounts.js'
 import { flagInstantMs } from './session/list-flags.js'
@@ -17,12 +17,10 @@ import { fold } from './terminal/render.js'
 import { wideOption } from './terminal/table.js'
 import { watchPositions } from './watch-positions.js'
 
-interface PositionFlags extends SessionFlags {
+interface PositionFlags extends SessionFlags, HookFlags {
   readonly wallet?: readonly string[]
   readonly open?: boolean
-  readonly watch?: boolean
   readonly failOnDispute?: boolean
-  readonly exec?: string
   readonly since?: string
   readonly wide?: boolean
 }
@@ -39,6 +37,11 @@ export const positionsCommand = (context: Context): Command =>
       'with --watch: run this program for each dispute; it reads one line of JSON',
     )
     .option(
+      '--webhook <url>',
+      'with --watch: post each dispute there as JSON; five tries in ten minutes',
+    )
+    .option('--webhook-secret-file <file>', 'file with the secret that signs what is posted')
+    .option(
       '--since <time>',
       'read the chain from then on: an age such as 30d, or a time; default: the first signature of this home',
     )
@@ -49,12 +52,7 @@ export const positionsCommand = (context: Context): Command =>
     )
     .action(async (_own: unknown, command: Command) => {
       const flags = command.optsWithGlobals<PositionFlags>()
-      if (flags.exec !== undefined && flags.watch !== true)
-        throw new UsageError(
-          'exec_without_watch',
-          '--exec is given without --watch',
-          'add --watch, or leave out --exec',
-        )
+      requireWatch(flags)
       flagInstantMs('--since', flags.since, 0)
       await withSession(context, flags, async (session) => {
         const look = await lookerOf(context, session, flags)

@@ -1,10 +1,10 @@
-/** `positions --watch`: a line a change, and a program for each dispute (contract §9). */
+/** `positions --watch`: a line a change, and a program or a receiver told of each dispute (contract §9). */
 import { isContestedState } from '../core/client/positions/last-known.js'
 import type { Positions } from '../core/client/positions/positions.js'
 import type { Position } from '../core/client/positions/rows.js'
-import { runHook } from '../core/io/hook.js'
 import { instant } from '../core/protocol/candidate.js'
 import { PendingError, ProposerError } from '../core/protocol/errors.js'
+import { type Change, disputeHooks, type HookFlags } from './dispute-hooks.js'
 import type { Session } from './session/session.js'
 import { failOnDispute, type Looker } from './session/stakes.js'
 import type { Context } from './terminal/context.js'
@@ -16,30 +16,20 @@ import {
   positionsText,
   stateText,
 } from './terminal/positions-text.js'
-import { jsonText, timeText, visible } from './terminal/render.js'
+import { timeText, visible } from './terminal/render.js'
 
 /** A round of Polygon is a few blocks by then. */
 const lookEveryMs = 15_000
-const hookLimitMs = 30_000
 
-export interface WatchFlags {
+export interface WatchFlags extends HookFlags {
   readonly open?: boolean
   readonly failOnDispute?: boolean
-  readonly exec?: string
   readonly wide?: boolean
-}
-
-/** A position as it is now, or was before its block was `gone`. `from`: its state before, null: new. */
-interface Change {
-  readonly at: string
-  readonly from: Position['state']
-  readonly gone: boolean
-  readonly position: Position
 }
 
 /**
  * Looks until Ctrl-C, until --timeout, or with --fail-on-dispute until a dispute. What is disputed
- * at the beginning is told to the program too: twice is better than not at all.
+ * at the beginning is told to program and receiver too: twice is better than not at all.
  */
 export async function watchPositions(
   context: Context,
@@ -48,6 +38,7 @@ export async function watchPositions(
   look: Looker,
 ): Promise<void> {
   const { output, clock } = context
+  const hooks = await disputeHooks(context, session, flags)
   const known = new Map<string, Position>()
   let last: Positions | undefined
   let isSilent = false
@@ -66,12 +57,13 @@ export async function watchPositions(
         if (last === undefined) begin(context, flags, look, found, changes)
         else for (const change of changes) tell(output, change)
         last = found
-        if (flags.exec !== undefined) await tellProgram(context, session, flags.exec, changes)
+        await hooks.tell(changes)
         if (flags.failOnDispute === true) failOnDispute(found.positions)
       }
       await clock.sleep(lookEveryMs, session.signal)
     }
   } catch (error) {
+    hooks.end()
     const open = (last?.positions ?? []).filter(isUnsettledPosition)
     const { totals = [], notes = [] } = last ?? {}
     if (output.mode === 'human') output.note(`${positionCountsText(open)} not settled`)
@@ -141,19 +133,4 @@ function changeText({ from, gone, position }: Change): string {
   const round = position.new_round === true ? ', new round open' : ''
   const before = from === null ? '' : ` (was ${from.replaceAll('_', ' ')})`
   return `${stateText(position)}${by}${round}${before}`
-}
-
-/** One run for each dispute. What fails is told, and the watch goes on. */
-async function tellProgram(
-  { cwd, env, output }: Context,
-  { signal }: Session,
-  program: string,
-  changes: readonly Change[],
-): Promise<void> {
-  for (const { position, gone, ...rest } of changes) {
-    if (gone || !isContestedState(position.state) || isContestedState(rest.from)) continue
-    const line = jsonText({ schema: 'proposer.position/1', ...rest, ...position }, 0)
-    const fault = await runHook(program, line, { cwd, env, timeoutMs: hookLimitMs, signal })
-    if (fault !== undefined) output.warning('exec_failed', `--exec ${program} ${fault}`)
-  }
 }

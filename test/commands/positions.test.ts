@@ -1,7 +1,8 @@
 import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
-import { ChainError } from '../../src/core/ports.js'
+import { signatureOf } from '../../src/core/io/webhook-call.js'
+import { ChainError, type Fetch, TransportError } from '../../src/core/ports.js'
 import { InterruptedError } from '../../src/core/protocol/errors.js'
 import type { Address } from '../../src/core/protocol/schema.js'
 import { type RunOptions, run, temporaryHome } from '../support/cli.js'
@@ -517,5 +518,145 @@ describe('contract §9: positions --watch', () => {
     expect(ran.stdout).toMatch(/Z {2}Rain\? {2}gone: its block was undone/)
     expect(ran.stderr).toContain('looking again')
     expect(ran.stderr).toContain('0 positions not settled')
+  })
+
+  test('--timeout ends it: exit 8 while bonds are out, 0 once none is', async () => {
+    const round = proposed('Rain?')
+    const watching = () =>
+      positions(['--watch', '--timeout', '1s', '--json'], { clock: createFakeClock(chain) })
+    const open = await watching()
+    expect(open.code).toBe(8)
+    expect(errorOf(open.stderr)).toMatchObject({ code: 'positions_open', exit_code: 8 })
+    expect(JSON.parse(open.stdout.trim().split('\n').at(-1) ?? '')).toMatchObject({
+      summary: { positions: 1, open: 1 },
+    })
+    settle(chain, round)
+    chain.mine()
+    expect((await watching()).code).toBe(0)
+  })
+
+  test('--webhook: a dispute is posted, signed, and again while the receiver refuses it', async () => {
+    const round = proposed('Rain?')
+    const secret = 'a secret of some length'
+    const file = join(home.path, 'webhook.secret')
+    writeFileSync(file, `${secret}\n`, { mode: 0o600 })
+    const calls: { url: string; signature: string | null; body: string }[] = []
+    const fetch: Fetch = async (input, init) => {
+      const { url, headers } = new Request(input, init)
+      const body = String(init?.body)
+      calls.push({ url, signature: headers.get('proposer-signature'), body })
+      return new Response(null, { status: calls.length < 3 ? 503 : 204 })
+    }
+    const stop = new AbortController()
+    const clock = { ...clockOf(), ms: 0 }
+    const acts = [
+      () => {
+        contest(chain, round, disputer, true)
+        chain.mine()
+      },
+      () => undefined,
+      () => undefined,
+      () => undefined,
+      () => undefined,
+      () => stop.abort(new InterruptedError('interrupted', 'stopped by SIGINT')),
+    ]
+    const passing = {
+      ...clock,
+      monotonicMs: () => clock.ms,
+      sleep: async (ms: number, signal?: AbortSignal) => {
+        clock.ms += ms
+        acts.shift()?.()
+        signal?.throwIfAborted()
+      },
+    }
+    const url = 'https://hooks.example/secret-path'
+    const argv = ['--watch', '--webhook', url, '--webhook-secret-file', file]
+    const ran = await positions(argv, { clock: passing, fetch, signal: stop.signal })
+    expect(ran.code).toBe(130)
+    expect(ran.stderr).not.toContain('webhook_failed')
+    expect(calls.map((one) => one.url)).toEqual([url, url, url])
+    const [first, ...more] = calls
+    if (first === undefined) throw new Error('nothing was posted')
+    // The same event: its id tells a receiver that it has it already.
+    expect(more.every(({ body }) => body === first.body)).toBe(true)
+    expect(JSON.parse(first.body)).toMatchObject({
+      ...{ schema: 'proposer.webhook/1', event: 'disputed', chain_id, id: expect.any(String) },
+      text: `the proposal for Rain? is disputed by ${disputer}`,
+      position: { question_id: round.questionId, from: 'open', state: 'disputed', new_round: true },
+    })
+    const [, seconds = ''] = /^t=(\d+),v1=[0-9a-f]{64}$/.exec(first.signature ?? '') ?? []
+    expect(first.signature).toBe(signatureOf(secret, Number(seconds), first.body))
+  })
+
+  test('--webhook: what is not delivered is said, without the address behind the host', async () => {
+    const round = proposed('Rain?')
+    contest(chain, round, disputer, true)
+    chain.mine()
+    const dead: Fetch = async () => {
+      throw new TransportError('connect', 'ECONNREFUSED', 'refused')
+    }
+    const url = 'http://127.0.0.1:9/secret-path'
+    const argv = ['--watch', '--webhook', url, '--fail-on-dispute']
+    const ran = await positions(argv, { fetch: dead })
+    expect(ran.code).toBe(7)
+    expect(ran.stderr).toContain('--webhook 127.0.0.1:9: 1 dispute not delivered yet')
+    expect(ran.stderr).not.toContain('secret-path')
+    // Five tries in ten minutes, then it is given up; one line for the outage.
+    let ms = 0
+    let calls = 0
+    const silent: Fetch = async () => {
+      calls += 1
+      throw new TransportError('connect', 'ECONNREFUSED', 'refused')
+    }
+    const stop = new AbortController()
+    const clock = {
+      ...createFakeClock(chain),
+      monotonicMs: () => ms,
+      sleep: async (span: number, signal?: AbortSignal) => {
+        ms += span
+        if (ms > 700_000) stop.abort(new InterruptedError('interrupted', 'stopped by SIGINT'))
+        signal?.throwIfAborted()
+      },
+    }
+    const given = await positions(['--watch', '--webhook', url], {
+      ...{ clock, fetch: silent, signal: stop.signal },
+    })
+    expect([given.code, calls]).toEqual([130, 5])
+    expect(given.stderr.match(/not delivered/g)).toHaveLength(1)
+  })
+
+  test.each([
+    [['--webhook', 'https://hooks.example'], 'webhook_without_watch'],
+    [['--watch', '--webhook-secret-file', 'x'], 'webhook_secret_without_webhook'],
+    [['--watch', '--webhook', 'http://hooks.example/x'], 'invalid_webhook_url'],
+    [['--watch', '--webhook', 'https://me:pw@hooks.example'], 'invalid_webhook_url'],
+    [
+      ['--watch', '--webhook', 'https://hooks.example', '--webhook-secret-file', 'none'],
+      'webhook_secret_file_unreadable',
+    ],
+  ])('%j is refused before anything is read', async (argv, code) => {
+    const ran = await positions([...argv, '--json'])
+    expect(errorOf(ran.stderr)).toMatchObject({ code, exit_code: 2 })
+    expect(ran.stderr).not.toContain('pw@')
+    expect(chain.calls.get('logs') ?? 0).toBe(0)
+  })
+
+  test('allow-http names hosts that may be told without TLS', async () => {
+    const round = proposed('Rain?')
+    contest(chain, round, disputer, true)
+    chain.mine()
+    const posted: string[] = []
+    const ran = await positions(
+      ['--watch', '--webhook', 'http://hooks.internal/x', '--fail-on-dispute'],
+      {
+        env: { ...node, PROPOSER_ALLOW_HTTP: 'hooks.internal' },
+        fetch: async (input) => {
+          posted.push(String(input))
+          return new Response(null, { status: 200 })
+        },
+      },
+    )
+    expect([ran.code, posted]).toEqual([7, ['http://hooks.internal/x']])
+    expect(ran.stderr).not.toContain('delivered')
   })
 })

@@ -11,14 +11,9 @@ import { join } from 'node:path'
 import { afterEach, describe, expect, test } from 'vitest'
 import { webhookEvents } from '../../src/core/gateway/webhooks.js'
 import { followStakes } from '../../src/core/host/followed-stakes.js'
-import {
-  signatureOf,
-  tellWebhooks,
-  triesAfterMs,
-  type Webhook,
-  webhooksOf,
-} from '../../src/core/host/webhooks.js'
+import { tellWebhooks, type Webhook, webhooksOf } from '../../src/core/host/webhooks.js'
 import { createHttp } from '../../src/core/io/http.js'
+import { signatureOf, triesAfterMs } from '../../src/core/io/webhook-call.js'
 import type { Clock } from '../../src/core/ports.js'
 import {
   type ExecutorVitals,

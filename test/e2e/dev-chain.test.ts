@@ -15,6 +15,8 @@ import {
   devAccount,
   devAddresses,
   devRpc,
+  oracleContracts,
+  oracleVersion,
   placedAt,
   sendAsDev,
 } from '../../src/core/devchain/dev-contracts.js'
@@ -155,7 +157,7 @@ describe('contract §6, §8: a dev chain', () => {
 
   test('domain §10: oracle and token are ERC-1967 proxies, so that an upgrade can be noticed', async () => {
     for (const [name, address] of [
-      ['ManagedOracle', devAddresses.oracle],
+      [oracleContracts[oracleVersion()], devAddresses.oracle],
       ['Token', devAddresses.token],
     ] as const) {
       const slot = [address, implementationSlot, 'finalized']

@@ -3,13 +3,13 @@
  * times in ten minutes, in bounded memory. Nobody waits for a receiver, and nothing is told twice
  * after a restart: the store has the truth, a call is a hint to look.
  */
-import { createHmac } from 'node:crypto'
 import { resolve } from 'node:path'
 import pLimit from 'p-limit'
 import { candidateRow } from '../gateway/status/listing.js'
 import type { WebhookEvent } from '../gateway/webhooks.js'
 import { readWebhookSecret } from '../io/key-files.js'
-import { type Fetch, type Machine, TransportError } from '../ports.js'
+import { callWebhook, givenUpAfterMs, mostWaiting, triesAfterMs } from '../io/webhook-call.js'
+import type { Fetch, Machine } from '../ports.js'
 import { instant } from '../protocol/candidate.js'
 import { ProposerError } from '../protocol/errors.js'
 import { withoutNodeWords } from '../protocol/node-words.js'
@@ -35,16 +35,7 @@ export const webhooksOf = ({ config, folder }: LoadedConfig): Promise<readonly W
     })),
   )
 
-/** `t=<Unix seconds>,v1=<hex>`: HMAC-SHA-256 of `<t>.<body>` with the secret (contract §9). */
-export const signatureOf = (secret: string, seconds: number, body: string): string =>
-  `t=${seconds},v1=${createHmac('sha256', secret).update(`${seconds}.${body}`).digest('hex')}`
-
-/** When an event is tried, after it happened; the last one has its time within ten minutes. */
-export const triesAfterMs = [0, 10_000, 60_000, 210_000, 580_000]
-const longestTryMs = 10_000
-const givenUpAfterMs = 600_000
-/** Of each receiver: events that wait, and calls that are open (R17). */
-const mostWaiting = 100
+/** Calls that are open to one receiver. */
 const mostOpen = 4
 const lookMs = 1_000
 /** A gateway that is not ready so long after its start is told of. */
@@ -205,7 +196,7 @@ function watchBalance(
 function receiver(
   { url, events, secret }: Webhook,
   webhook: number,
-  { machine, chainId, version, onObservation, onWarning, tryMs = longestTryMs }: WebhookParts,
+  { machine, chainId, version, onObservation, onWarning, tryMs }: WebhookParts,
   { fetch, signal }: { readonly fetch: Promise<Fetch>; readonly signal: AbortSignal },
 ): (happening: Happening) => void {
   const { clock, random, liveness } = machine
@@ -219,30 +210,6 @@ function receiver(
     if (outcome !== 'delivered' && !isFailing)
       onWarning('webhook_failed', `webhook ${webhook} (${new URL(url).host}): ${event} ${why}`)
     isFailing = outcome !== 'delivered'
-  }
-
-  /** What went wrong, or `undefined`. */
-  const attempt = async (body: string): Promise<string | undefined> => {
-    const seconds = Math.floor(clock.nowMs() / 1_000)
-    try {
-      const answer = await (await fetch)(url, {
-        method: 'POST',
-        headers: {
-          'content-type': 'application/json',
-          'user-agent': `proposer/${version}`,
-          'proposer-signature': signatureOf(secret, seconds, body),
-        },
-        body,
-        signal: AbortSignal.any([signal, AbortSignal.timeout(tryMs)]),
-      })
-      await answer.body?.cancel()
-      return answer.ok ? undefined : `HTTP ${answer.status}`
-    } catch (error) {
-      if (error instanceof TransportError) return error.code
-      // Its time was up before a connection stood.
-      if (error instanceof DOMException) return 'no connection'
-      throw error
-    }
   }
 
   const deliver = async (happening: Happening, bornMs: number, head: object) => {
@@ -260,7 +227,8 @@ function receiver(
           if (error instanceof ProposerError) return error.code
           throw error
         }
-        return attempt(body)
+        const how = { nowMs: clock.nowMs(), signal, ...(tryMs !== undefined && { tryMs }) }
+        return callWebhook(await fetch, { url, secret, version }, body, how)
       })
       if (failed === undefined) return end(happening.event, 'delivered')
       why = failed

@@ -11,7 +11,7 @@ import { jsonOf, readCapped } from '../protocol/capped.js'
 import { UnavailableError, UsageError } from '../protocol/errors.js'
 import { networkFault } from '../protocol/network-words.js'
 import { safeText } from '../protocol/node-words.js'
-import { mayBePlain } from '../protocol/plain-http.js'
+import { urlFault } from '../protocol/plain-http.js'
 import type { Address } from '../protocol/schema.js'
 import { type Conceal, concealing } from '../protocol/url-secrets.js'
 import { lowercase } from '../protocol/words.js'
@@ -153,20 +153,13 @@ function resultOf(text: string, conceal: Conceal): { readonly result: unknown } 
 
 /** A signer's URL by the rules for a gateway's (robustness §6). UsageError `invalid_signer_url`. */
 export function requireSignerUrl(text: string, allowHttp?: readonly string[]): string {
-  const refuse = (why: string) =>
-    new UsageError(
-      'invalid_signer_url',
-      `the --signer URL ${why}`,
-      'give --signer https://host[:port][/path], or http:// for localhost, 127.0.0.0/8 or [::1]',
-    )
-  if (!URL.canParse(text)) throw refuse('is not a URL')
-  const { protocol, hostname, port, username, password, hash } = new URL(text)
-  if (protocol !== 'https:' && protocol !== 'http:') throw refuse('must begin with https://')
-  if (username !== '' || password !== '') throw refuse('must not hold a user name or password')
-  if (hash !== '') throw refuse('must not hold a fragment')
-  if (protocol === 'http:' && !mayBePlain({ hostname, port }, allowHttp))
-    throw refuse('must be https: http is for loopback addresses and hosts in allow-http')
-  return text
+  const fault = urlFault(text, allowHttp)
+  if (fault === undefined) return text
+  throw new UsageError(
+    'invalid_signer_url',
+    `the --signer URL ${fault}`,
+    'give --signer https://host[:port][/path], or http:// for localhost, 127.0.0.0/8 or [::1]',
+  )
 }
 
 const invalid = (why: string) =>

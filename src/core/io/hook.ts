@@ -28,6 +28,7 @@ export function runHook(
     const timer = setTimeout(() => kill(`did not end within ${timeoutMs / 1000} s`), timeoutMs)
     const stop = () => kill('was stopped')
     signal.addEventListener('abort', stop)
+    if (signal.aborted) stop()
     const end = (fault: string | undefined) => {
       clearTimeout(timer)
       signal.removeEventListener('abort', stop)

@@ -23,3 +23,15 @@ export const mayBePlain = (
   loopback.test(hostname) ||
   hosts.includes(hostname) ||
   hosts.includes(`${hostname}:${port || '80'}`)
+
+/** What keeps an address outside from being called, as the rest of a sentence; `undefined`: nothing. */
+export function urlFault(text: string, hosts?: readonly string[]): string | undefined {
+  if (!URL.canParse(text)) return 'is not a URL'
+  const { protocol, hostname, port, username, password, hash } = new URL(text)
+  if (protocol !== 'https:' && protocol !== 'http:') return 'must begin with https://'
+  if (username !== '' || password !== '') return 'must not hold a user name or password'
+  if (hash !== '') return 'must not hold a fragment'
+  if (protocol === 'http:' && !mayBePlain({ hostname, port }, hosts))
+    return 'must be https: http is for loopback addresses and hosts in allow-http'
+  return undefined
+}
