@@ -45,10 +45,8 @@ export const fundsCommand = (context: Context): Command =>
         const view = await session.journal.load()
         const { gasWei, tokens: funds } = await walletFunds(chain, trust, view, owner)
         const { output } = context
-        const last = await lastPositions({
-          files: context.files,
-          home: session.settings.home.value,
-        })
+        const place = { files: context.files, home: session.settings.home.value }
+        const last = await lastPositions(place, (text) => output.note(`note: ${visible(text)}`))
         // An oracle that does not tell what it owes keeps nothing else back.
         const deferred = await deferredPayouts(chain, trust, [owner]).catch((error: unknown) => {
           if (error instanceof UnavailableError) return undefined

@@ -36,6 +36,7 @@ import {
   fields,
   fold,
   timeText,
+  visible,
 } from './terminal/render.js'
 import { ruleLines } from './terminal/rules.js'
 import { type Column, tableText } from './terminal/table.js'
@@ -256,7 +257,9 @@ async function pinnedSlugs(
 }
 
 const lastOf = (context: Context, command: Command) =>
-  lastPositions({ files: context.files, home: homeOf(context, command) })
+  lastPositions({ files: context.files, home: homeOf(context, command) }, (text) =>
+    context.output.note(`note: ${visible(text)}`),
+  )
 
 function emptyText(held: number, { open, state, since, question }: ListFlags & { open?: boolean }) {
   if (held === 0) return 'the journal is empty'

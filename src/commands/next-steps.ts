@@ -173,9 +173,10 @@ async function openSteps(context: Context, home: string): Promise<readonly Line[
   const steps: Line[] = []
   const step = (command: string, why: string) =>
     steps.push({ label: '  ', command }, `      ${why}`)
-  const contested = [...(await lastPositions({ files: context.files, home })).values()].filter(
-    ({ state }) => isContestedState(state),
+  const last = await lastPositions({ files: context.files, home }, (text) =>
+    context.output.note(`note: ${visible(text)}`),
   )
+  const contested = [...last.values()].filter(({ state }) => isContestedState(state))
   if (contested.length > 0)
     step('proposer positions --open', counted(contested, 'executed and disputed'))
   const unsent = of('unknown', 'deferred')

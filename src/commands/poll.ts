@@ -16,6 +16,7 @@ import {
   type SessionFlags,
   withSession,
 } from './session/session.js'
+import { noteFallenRewards } from './session/stakes.js'
 import type { Own } from './terminal/candidate-text.js'
 import type { Context } from './terminal/context.js'
 import { type Live, openLive } from './terminal/live.js'
@@ -98,6 +99,8 @@ async function poll(
         ? nothingText
         : finalText(targets, candidates, output, (id) => ownOf(view, id), refusals),
     )
+  const own = candidates.flatMap((status) => view.byCandidate(status.candidate_id)?.signed ?? [])
+  await noteFallenRewards(context, session, own)
   if (error) throw error
 }
 

@@ -26,6 +26,7 @@ import {
 import { requireIdentifier } from './session/question.js'
 import { collector, retryNote, roundNow, settledData, withSettled } from './session/rounds.js'
 import { addExecutorFlags, type Session, withSession } from './session/session.js'
+import { noteFallenRewards } from './session/stakes.js'
 import { candidateText, failureLines } from './terminal/candidate-text.js'
 import type { Context } from './terminal/context.js'
 import {
@@ -173,6 +174,7 @@ async function submit(
     () =>
       followedText(context, result, accepted, polled.candidates, flags.details === true, isShown),
   )
+  await noteFallenRewards(context, session, [result.authorization.signed])
   if (polled.error) throw stillPending(polled.error, accepted)
 }
 

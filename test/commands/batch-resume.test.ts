@@ -395,7 +395,9 @@ describe('signed items', () => {
     const signed = records.find(({ k }) => k === 'signed') as
       | { d: { unchecked?: string[] } }
       | undefined
-    expect(signed?.d.unchecked).toEqual(['round', 'bond', 'nonce', 'balance', 'allowance'])
+    expect(signed?.d.unchecked).toEqual([
+      ...['round', 'bond', 'nonce', 'balance', 'allowance', 'implementations'],
+    ])
   })
 })
 

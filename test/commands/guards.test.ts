@@ -143,7 +143,7 @@ describe('robustness §7: a bond that no RPC confirms', () => {
 })
 
 describe('contract §6: what no chain has checked', () => {
-  const all = ['round', 'bond', 'nonce', 'balance', 'allowance']
+  const all = ['round', 'bond', 'nonce', 'balance', 'allowance', 'implementations']
 
   test('is listed by sign and submit where no RPC is named, also for saved bytes and for a payload', async () => {
     const signed = answerOf(await ask(sign))

@@ -12,6 +12,7 @@ import { InterruptedError, PendingError, ProposerError } from '../../core/protoc
 import type { Address } from '../../core/protocol/schema.js'
 import { collector } from '../session/rounds.js'
 import type { Session } from '../session/session.js'
+import { noteFallenRewards } from '../session/stakes.js'
 import type { Context } from '../terminal/context.js'
 import { counted, fold } from '../terminal/render.js'
 import { newCauses } from './causes.js'
@@ -275,5 +276,8 @@ async function followHeld(
     else if (one.end === 'failed') wrong('failed', rowFailedError(one))
     else wrong('pending', one.error ?? pendingError(one, 'check again with `proposer poll --all`'))
   }
+  const view = await journal.load()
+  const signed = ids.flatMap((id) => view.byCandidate(id)?.signed ?? [])
+  await noteFallenRewards(context, session, signed)
   return { polled, counts }
 }

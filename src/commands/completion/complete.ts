@@ -192,12 +192,15 @@ async function valuesAt(
 ): Promise<Answer> {
   if (choices) return choices.map((value) => ({ value, about: word }))
   const parts = word.split('|')
-  if (parts.some((part) => fileWords.has(part))) return 'files'
-  if (parts.some((part) => folderWords.has(part))) return 'folders'
   const kind = parts
     .map((part) => kindByPath[`${of} ${part}`] ?? kindByWord[part])
     .find((one) => one !== undefined)
-  if (kind !== undefined) return valuesOf(kind, context, settings, typed)
+  const values = kind === undefined ? [] : await valuesOf(kind, context, settings, typed)
+  // Of `identifier|file` a file is what no identifier begins with.
+  if (values.some(({ value }) => value.startsWith(typed))) return values
+  if (parts.some((part) => fileWords.has(part))) return 'files'
+  if (parts.some((part) => folderWords.has(part))) return 'folders'
+  if (kind !== undefined) return values
   // `p1|p2|label` spells out its values; a word alone, or an amount, stands for something.
   const spelled = parts.length > 1 ? parts.filter((part) => !standIns.has(part)) : []
   return spelled.map((value) => ({ value, about: of }))

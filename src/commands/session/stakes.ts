@@ -1,14 +1,17 @@
 /** What `positions` and `pnl` read with: whose proposals, and from where. */
 import { aggregating } from '../../core/chain/aggregate.js'
+import type { Signed } from '../../core/client/journal/records.js'
 import { isContestedState } from '../../core/client/positions/last-known.js'
 import type { PositionParts, Positions } from '../../core/client/positions/positions.js'
+import { fallenRewards } from '../../core/client/positions/rewards.js'
 import type { Position } from '../../core/client/positions/rows.js'
 import { yieldToEvents } from '../../core/io/serving/load.js'
-import type { Chain } from '../../core/ports.js'
+import { type Chain, ChainError } from '../../core/ports.js'
 import { givenAddress } from '../../core/protocol/address.js'
 import { FailedError } from '../../core/protocol/errors.js'
 import type { Address } from '../../core/protocol/schema.js'
 import type { Context } from '../terminal/context.js'
+import { amountText, visible } from '../terminal/render.js'
 import type { PinnedUnits } from './amounts.js'
 import type { Session } from './session.js'
 
@@ -70,4 +73,29 @@ export function failOnDispute(positions: readonly Position[]): void {
       : `${contested.length} proposals are disputed`,
     id === null ? {} : { hint: `\`proposer reconcile ${id}\` says what to do` },
   )
+}
+
+/**
+ * Says which of these authorizations earn less than when they were signed, where a node is
+ * configured. What has become of them is told without it.
+ */
+export async function noteFallenRewards(
+  { output }: Context,
+  session: Session,
+  all: readonly Signed[],
+): Promise<void> {
+  const chain = all.some(({ reward }) => reward !== undefined) ? await session.chain() : undefined
+  if (chain === undefined) return
+  const say = (text: string) => output.note(`note: ${visible(text)}`)
+  try {
+    for (const one of await fallenRewards(chain, await session.trust(), all, yieldToEvents)) {
+      const amount = (raw: bigint) => amountText(String(raw), one.token)
+      say(
+        `${one.signed.identifier}: the reward is ${amount(one.nowRaw)} now; it was ${amount(one.signedRaw)} when this was signed`,
+      )
+    }
+  } catch (error) {
+    if (!(error instanceof ChainError)) throw error
+    say(`whether rewards fell is not known: the node did not answer (${error.kind})`)
+  }
 }

@@ -8,7 +8,15 @@ import { Address, Bytes32, TypedData, Uint256 } from '../../protocol/schema.js'
 import { patterns } from '../../protocol/words.js'
 
 /** What only a chain can tell of an authorization before it is signed (robustness §6). */
-export const chainChecks = ['round', 'bond', 'nonce', 'balance', 'allowance'] as const
+export const chainChecks = [
+  'round',
+  'bond',
+  'nonce',
+  'balance',
+  'allowance',
+  /** Whether the contracts run the code that is pinned (contract §9). */
+  'implementations',
+] as const
 export type ChainCheck = (typeof chainChecks)[number]
 
 /**

@@ -55,7 +55,7 @@ export async function keepLastPositions(
   onNote: (text: string) => void,
 ): Promise<void> {
   const folder = folderIn(place)
-  const rows = new Map(await lastPositions(place))
+  const rows = new Map(await lastPositions(place, onNote))
   for (const one of positions)
     if (one.journal_id !== null) rows.set(one.journal_id, Row.parse({ ...one, as_of: asOf }))
   try {
@@ -69,11 +69,18 @@ export async function keepLastPositions(
   }
 }
 
-/** What was kept. A damaged file counts as none, for the chain tells it again. */
-export async function lastPositions(place: Place): Promise<LastPositions> {
+/** What was kept. A damaged file counts as none, which is said to `onNote`: the chain tells it again. */
+export async function lastPositions(
+  place: Place,
+  onNote: (text: string) => void,
+): Promise<LastPositions> {
   const path = joinPath(folderIn(place), fileName)
   if (!(await place.files.exists(path))) return new Map()
   const parsed = Kept.safeParse(jsonOf(new TextDecoder().decode(await place.files.read(path))))
+  if (!parsed.success)
+    onNote(
+      `${path} is damaged: what became of proposals is not known until \`proposer positions\` asks a node`,
+    )
   return new Map(parsed.data?.positions.map((one) => [one.journal_id, one]))
 }
 
