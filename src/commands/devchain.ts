@@ -32,7 +32,7 @@ export const devchainCommand = (context: Context): Command => {
     .addCommand(startCommand(context), { isDefault: true })
     .addHelpText(
       'after',
-      '\nExamples:\n  proposer devchain --write ./dev\n  proposer serve --config ./dev/gateway.json\n  proposer devchain dispute will-it-rain --rpc-url http://127.0.0.1:8545',
+      '\nExamples:\n  proposer devchain --write ./dev\n  proposer serve --config ./dev/gateway.json\n  proposer devchain dispute will-it-rain-in-porto-on-friday --rpc-url http://127.0.0.1:8545',
     )
   for (const verb of [...questionVerbs, ...lifeVerbs])
     devchain.addCommand(verbCommand(context, verb))
@@ -172,7 +172,7 @@ function verbCommand(context: Context, verb: Verb): Command {
   for (const argument of verb.arguments) command.argument(...argument)
   for (const option of verb.options ?? []) command.option(...option)
   if (verb.required) command.requiredOption(...verb.required)
-  const example = `proposer devchain ${verb.name} ${verb.example}`
+  const example = ['proposer devchain', verb.name, verb.example].filter(Boolean).join(' ')
   return command
     .addHelpText('after', `\nExample:\n  ${example} --rpc-url http://127.0.0.1:8545`)
     .action(async () => {

@@ -14,9 +14,9 @@ import {
   type DevRpc,
   devAccount,
   devAddresses,
+  devOracleVersion,
   devRpc,
   oracleContracts,
-  oracleVersion,
   placedAt,
   sendAsDev,
 } from '../../src/core/devchain/dev-contracts.js'
@@ -157,7 +157,7 @@ describe('contract §6, §8: a dev chain', () => {
 
   test('domain §10: oracle and token are ERC-1967 proxies, so that an upgrade can be noticed', async () => {
     for (const [name, address] of [
-      [oracleContracts[oracleVersion()], devAddresses.oracle],
+      [oracleContracts[devOracleVersion()], devAddresses.oracle],
       ['Token', devAddresses.token],
     ] as const) {
       const slot = [address, implementationSlot, 'finalized']

@@ -135,7 +135,7 @@ function honest(all: readonly Wish[], skew: readonly number[]): Lived {
       chainId,
       ...(isImport
         ? {}
-        : { timestamp: String(round), round: `round ${round}`, digest: word(count) }),
+        : { timestamp: String(round), round: `round ${question} ${round}`, digest: word(count) }),
       terms: {
         proposer,
         price: '0',

@@ -187,6 +187,16 @@ describe('journal verify', () => {
         signed(b, 2),
       ],
     ],
+    [
+      'two open authorizations for ids of one round',
+      'R8',
+      ({ reserved, signed }, [a = '', b = '']) => [
+        reserved(a, 1),
+        signed(a, 1),
+        reserved(b, 2),
+        signed(b, 2, { questionId: word(8), identifier: word(8) }),
+      ],
+    ],
   ]
   test.each(broken)(
     '%s: exit 74 names %s, an id and what to do, and no signature',

@@ -76,7 +76,7 @@ export const lifeVerbs: readonly Verb[] = [
     name: 'settle',
     description: 'settle the newest round that can be settled, and resolve its question',
     arguments: [identifier],
-    example: 'will-it-rain',
+    example: 'will-it-rain-in-porto-on-friday',
     run([question = ''], _flags, { output }) {
       requireDevIdentifier(question)
       return async ({ settleRound }, url) => {
@@ -92,7 +92,7 @@ export const lifeVerbs: readonly Verb[] = [
     description: 'give the answer of the voters to the newest disputed round',
     arguments: [identifier],
     required: ['--outcome <key>', 'p1, p2, p3, or p4 for too early'],
-    example: 'will-it-rain --outcome p4',
+    example: 'will-it-rain-in-porto-on-friday --outcome p4',
     more: ({ outcome }) => [outcome],
     run([question = ''], { outcome }, context) {
       const answer = requireVote(outcome)
@@ -108,7 +108,7 @@ export const lifeVerbs: readonly Verb[] = [
       ['--as <role>', 'post as another account, such as outsider: its posts mean nothing'],
       ['--rules', "post an update of the request's rules; requires version 3 of the oracle"],
     ],
-    example: "will-it-rain 'Drizzle counts as rain.'",
+    example: "will-it-rain-in-porto-on-friday 'Drizzle counts as rain.'",
     more: ({ as, rules }) => [...(as ? [`as ${as}`] : []), ...(rules ? ['to the rules'] : [])],
     run([question = '', text = ''], { as, rules = false }, { output }) {
       requireDevIdentifier(question)
@@ -126,7 +126,7 @@ export const lifeVerbs: readonly Verb[] = [
     name: 'set-reward',
     description: 'set the reward of an open round; requires version 3 of the oracle',
     arguments: [identifier, ['<amount>', 'such as 2usdc or 0; a bare number is raw units']],
-    example: 'will-it-rain 2usdc',
+    example: 'will-it-rain-in-porto-on-friday 2usdc',
     run([question = '', raw = ''], _flags, { output }) {
       const rewardRaw = requireAmount('the reward', raw)
       requireDevIdentifier(question)

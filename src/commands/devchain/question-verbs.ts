@@ -4,13 +4,14 @@ import { givenAddress } from '../../core/protocol/address.js'
 import { UsageError } from '../../core/protocol/errors.js'
 import { priceOf } from '../../core/protocol/proposal.js'
 import type { OutcomeKey } from '../../core/protocol/schema.js'
-import { visible } from '../terminal/render.js'
+import { amountText, visible } from '../terminal/render.js'
 import {
   formParser,
   identifier,
   printRound,
   requireAmount,
   requireDevIdentifier,
+  tokenUnits,
   type Verb,
 } from './verb.js'
 
@@ -29,7 +30,7 @@ const adapterVerb = (name: AdapterVerb, description: string): Verb => ({
   name,
   description,
   arguments: [identifier],
-  example: 'will-it-rain',
+  example: 'will-it-rain-in-porto-on-friday',
   run([question = ''], _flags, context) {
     requireDevIdentifier(question)
     return async ({ changeQuestion }, url) =>
@@ -47,7 +48,7 @@ export const questionVerbs: readonly Verb[] = [
       ['--text <text>', "the question's text, with its res_data"],
       ['--bond <amount>', 'its bond, such as 500usdc, without the final fee'],
     ],
-    example: 'will-it-rain',
+    example: 'will-it-snow-in-porto',
     run([slug], { text, bond }, { output }) {
       const asked = {
         ...(slug !== undefined && { slug: requireDevIdentifier(slug) }),
@@ -67,7 +68,7 @@ export const questionVerbs: readonly Verb[] = [
     name: 'dispute',
     description: 'dispute the proposal of the current round; the first dispute opens a new round',
     arguments: [identifier],
-    example: 'will-it-rain',
+    example: 'will-it-rain-in-porto-on-friday',
     run([question = ''], _flags, context) {
       requireDevIdentifier(question)
       return async ({ disputeProposal }, url) =>
@@ -84,7 +85,7 @@ export const questionVerbs: readonly Verb[] = [
     description: 'propose to the oracle directly, as a rival of the gateway',
     arguments: [identifier],
     required: ['--outcome <key>', 'p1, p2 or p3'],
-    example: 'will-it-rain --outcome p2',
+    example: 'will-it-rain-in-porto-on-friday --outcome p2',
     more: ({ outcome }) => [outcome],
     run([question = ''], { outcome }, context) {
       const price = BigInt(priceOf[requireOutcome(outcome) as OutcomeKey])
@@ -97,7 +98,7 @@ export const questionVerbs: readonly Verb[] = [
     name: 'set-bond',
     description: 'set the bond of a question, without the final fee',
     arguments: [identifier, ['<amount>', 'from 100usdc to 100000usdc; a bare number is raw units']],
-    example: 'will-it-rain 600usdc',
+    example: 'will-it-rain-in-porto-on-friday 600usdc',
     run([question = '', raw = ''], _flags, context) {
       const bondRaw = requireAmount('the bond', raw)
       requireDevIdentifier(question)
@@ -111,7 +112,7 @@ export const questionVerbs: readonly Verb[] = [
       identifier,
       ['<whitelist>', 'default, nobody, everybody, or the address of a whitelist contract'],
     ],
-    example: 'will-it-rain nobody',
+    example: 'will-it-rain-in-porto-on-friday nobody',
     run([question = '', whitelist = ''], _flags, context) {
       const setting = requireWhitelist(
         whitelist.startsWith('0x')
@@ -136,8 +137,8 @@ export const questionVerbs: readonly Verb[] = [
       const amountRaw = requireAmount('the amount', raw)
       return async ({ fund }, url) => {
         const balance = String(await fund(url, address, amountRaw))
-        const text = () => `${address} holds ${balance} raw units`
-        output.result('devchain', { address, balance }, text)
+        const text = () => `${address} holds ${amountText(balance, tokenUnits)}`
+        output.result('devchain', { address, balance, token: tokenUnits ?? null }, text)
       }
     },
   },

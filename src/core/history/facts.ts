@@ -96,6 +96,8 @@ export interface Claim {
    */
   readonly question: string
   readonly round: string | undefined
+  /** Of the round, by this proposer, whichever question names it; absent in records of 0.1. */
+  readonly roundKey?: string | undefined
   /** `<proposer> <nonce>`. */
   readonly nonce: string
   readonly chainId: number

@@ -177,9 +177,25 @@ export const tracesOf = ({ traces }: RunOrder, { claim }: StandingFact) => [
 /** By chain and question, then by round; '' for those that name none. */
 export function byQuestion({ standings }: RunOrder): Map<string, Map<string, StandingFact[]>> {
   const questions = new Map<string, Map<string, StandingFact[]>>()
-  for (const one of standings.values()) {
-    const { chainId, question, round = '' } = one.claim
-    listIn(mapIn(questions, `${chainId} ${question}`), round).push(one)
-  }
+  const groupOf = sharing([...standings.values()].map(({ claim }) => claim))
+  for (const one of standings.values())
+    listIn(mapIn(questions, groupOf(one.claim)), one.claim.round ?? '').push(one)
   return questions
+}
+
+/** Questions that share a round are one: several ids may stand for one request (domain §10). */
+function sharing(claims: readonly Claim[]): (claim: Claim) => string {
+  const leaders = new Map<string, string>()
+  const leaderOf = (name: string): string => {
+    const next = leaders.get(name)
+    if (next === undefined || next === name) return name
+    const leader = leaderOf(next)
+    leaders.set(name, leader)
+    return leader
+  }
+  const questionOf = ({ chainId, question }: Claim) => `${chainId} ${question}`
+  for (const claim of claims)
+    if (claim.roundKey !== undefined)
+      leaders.set(leaderOf(questionOf(claim)), leaderOf(`${claim.chainId} round ${claim.roundKey}`))
+  return (claim) => leaderOf(questionOf(claim))
 }

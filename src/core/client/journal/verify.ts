@@ -153,6 +153,7 @@ function claimOf(record: Signed | Offered, atMs: number): Claim {
     id: record.id,
     question: `${record.questionId} ${proposer}`,
     round: record.timestamp,
+    ...(record.round !== undefined && { roundKey: `${record.round} ${proposer}` }),
     nonce: `${proposer} ${nonce}`,
     chainId: record.chainId,
     atMs,
