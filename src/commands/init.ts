@@ -5,14 +5,14 @@
 import { Command } from 'commander'
 import { fundsOf } from '../core/client/funds/funds.js'
 import { homePaths } from '../core/io/home-paths.js'
-import { listKeystores } from '../core/io/keystore.js'
-import { ProposerError } from '../core/protocol/errors.js'
+import { freeKeystorePath, listKeystores } from '../core/io/keystore.js'
+import { ProposerError, UsageError } from '../core/protocol/errors.js'
 import { runVerb } from './program.js'
 import { askLine } from './session/inputs.js'
 import { builtInPins, type SessionFlags, withSession } from './session/session.js'
 import { resolveSettings, type Setting } from './session/settings.js'
 import type { Context } from './terminal/context.js'
-import { visible } from './terminal/render.js'
+import { foldAround, visible } from './terminal/render.js'
 
 interface InitFlags extends SessionFlags {
   readonly keyFile?: string
@@ -79,6 +79,31 @@ async function chosenProfile(context: Context, flags: InitFlags, tell: Tell): Pr
   return name
 }
 
+/**
+ * Does something with what a flag gives. On a terminal what is missing is asked for, and asked for
+ * again where it is refused; Ctrl-C and Ctrl-D end that. Without a terminal the first refusal is
+ * the end.
+ */
+async function answered<T>(
+  context: Context,
+  given: string | undefined,
+  [question, flag]: readonly [question: string, flag: string],
+  take: (answer: string) => Promise<T>,
+): Promise<T> {
+  if (given !== undefined) return take(given)
+  for (;;) {
+    const answer = await askLine(context, question, flag)
+    try {
+      return await take(answer)
+    } catch (error) {
+      if (!(error instanceof UsageError) || !context.isInteractive) throw error
+      const { hint } = error.meta
+      const told = [`error: ${error.detail}`, ...(hint === undefined ? [] : [`hint: ${hint}`])]
+      for (const line of told) context.output.warn(foldAround(line, context.output.columns, '  '))
+    }
+  }
+}
+
 /** Results of the commands within are notes: the result is that of `init`. */
 const inner = (context: Context): Context => ({
   ...context,
@@ -109,13 +134,14 @@ function settingUp(context: Context, flags: InitFlags & { readonly profile: stri
       const found: Setting | undefined = key === 'gateway' ? (gateway ?? local) : rpcUrl
       if (found?.origin === 'profile') return tell(key, 'kept', `in profile ${flags.profile}`)
       const isUsable = found !== undefined && found !== local
-      const value = isUsable
-        ? found.value
-        : flag !== undefined || context.isInteractive
-          ? await askLine(context, question, flag ?? `--${key} <url>`)
-          : ''
-      if (value === '') return tell(key, 'skipped', 'the spec gives none')
-      await set(key, value, `saved in profile ${flags.profile}`)
+      if (!isUsable && flag === undefined && !context.isInteractive)
+        return tell(key, 'skipped', 'not given')
+      const given = isUsable ? found.value : undefined
+      await answered(context, given, [question, flag ?? `--${key} <url>`], async (value) => {
+        if (value !== '') return set(key, value, `saved in profile ${flags.profile}`)
+        if (flag === undefined) return tell(key, 'skipped', 'not given')
+        throw new UsageError('answer_needed', 'a gateway URL is required', `give ${flag}`)
+      })
     },
 
     async key() {
@@ -123,18 +149,21 @@ function settingUp(context: Context, flags: InitFlags & { readonly profile: stri
       if (account?.origin === 'profile') return tell('account', 'kept', account.value)
       if (context.environmentKey !== undefined || context.env.PROPOSER_KEY_FILE)
         return tell('account', 'kept', 'the key comes from the environment')
-      const question = 'Name of the account [main]: '
-      const name =
-        account?.value ?? ((await askLine(context, question, '--account <name>')) || 'main')
       const known = (await listKeystores(context.files, home.value)).map((one) => one.name)
+      const question = ['Name of the account [main]: ', '--account <name>'] as const
+      const name = await answered(context, account?.value, question, async (answer) => {
+        const wanted = answer || 'main'
+        if (!known.includes(wanted)) await freeKeystorePath(context.files, home.value, wanted)
+        return wanted
+      })
       if (!known.includes(name)) {
-        const file =
-          flags.keyFile ??
-          (context.isInteractive
-            ? await askLine(context, 'Key file to import, or Enter for a new key: ', '--key-file')
-            : '')
-        const how = file === '' ? ['new', name] : ['import', name, '--key-file', file]
-        await verb('account', ...how, ...password)
+        const given = flags.keyFile ?? (context.isInteractive ? undefined : '')
+        const file = ['Key file to import, or Enter for a new key: ', '--key-file <file>'] as const
+        await answered(context, given, file, (path) =>
+          path === ''
+            ? verb('account', 'new', name, ...password)
+            : verb('account', 'import', name, '--key-file', path, ...password),
+        )
       }
       await set('account', name, name)
     },
@@ -150,13 +179,15 @@ function settingUp(context: Context, flags: InitFlags & { readonly profile: stri
         return tell('trust', 'kept', pins === undefined ? now.trust.value : 'built in')
       if (pins !== undefined && flags.from === undefined) {
         const question = 'SignedProposer of your operator (0x…): '
-        const flag = '--signed-proposer <address>'
-        const address = flags.signedProposer ?? (await askLine(context, question, flag))
-        await verb('trust', 'init', '--signed-proposer', address)
+        const asked = [question, '--signed-proposer <address>'] as const
+        await answered(context, flags.signedProposer, asked, (address) =>
+          verb('trust', 'init', '--signed-proposer', address),
+        )
       } else {
         const question = 'File with the pins (trust.json, or a ready line): '
-        const file = flags.from ?? (await askLine(context, question, '--from <file>'))
-        await verb('trust', 'init', '--from', file)
+        await answered(context, flags.from, [question, '--from <file>'], (file) =>
+          verb('trust', 'init', '--from', file),
+        )
       }
       tell('trust', 'done', homePaths.trust(now.home.value, flags.profile))
     },
@@ -168,12 +199,12 @@ function settingUp(context: Context, flags: InitFlags & { readonly profile: stri
         return tell('approval', 'kept', 'Permit2 may move the token')
       const question =
         'Let Permit2 move how much (such as 15000usdc, unlimited, or Enter to skip): '
-      const amount =
-        flags.approve ??
-        (context.isInteractive ? await askLine(context, question, '--approve <amount>') : '')
-      if (amount === '') return tell('approval', 'skipped', 'the spec gives none')
-      await verb('funds', 'approve', '--amount', amount, ...password)
-      tell('approval', 'done', amount)
+      const given = flags.approve ?? (context.isInteractive ? undefined : '')
+      await answered(context, given, [question, '--approve <amount>'], async (amount) => {
+        if (amount === '') return tell('approval', 'skipped', 'not given')
+        await verb('funds', 'approve', '--amount', amount, ...password)
+        tell('approval', 'done', amount)
+      })
     },
 
     /** What `doctor` ended with, told after all that was done. */

@@ -90,4 +90,42 @@ describe('init', () => {
       profiles: { dev: { gateway: 'https://gateway.example', account: 'main' } },
     })
   })
+
+  test('contract §9: on a terminal a wrong answer is told and asked for again; what was given stays', async () => {
+    const answers = [
+      ...['polygon', 'ftp://gateway.example', '', 'https://gateway.example', 'not a url', ''],
+      ...['../main', 'main', 'no-such-file', 'key', '0x12', `0x${'1'.repeat(40)}`, 'y'],
+    ]
+    const ran = await run(home.path, ['init', '--password-file', 'password'], {
+      interactive: true,
+      columns: 80,
+      stdin: `${answers.join('\n')}\n`,
+    })
+    const told = ran.stderr.match(/error: .*/g) ?? []
+    for (const [n, pattern] of [
+      /gateway URL must begin with https/,
+      /gateway URL is required/,
+      /rpc/i,
+      /account name|name/,
+      /no-such-file/,
+      /0x12/,
+    ].entries())
+      expect(told[n], ran.stderr).toMatch(pattern)
+    expect(ran.stderr.match(/Gateway URL:/g)).toHaveLength(3)
+    expect(configOf()).toEqual({
+      profile: 'polygon',
+      profiles: { polygon: { gateway: 'https://gateway.example', account: 'main' } },
+    })
+    expect(existsSync(join(home.path, 'trust', 'polygon.json'))).toBe(true)
+  })
+
+  test('contract §6: a wrong flag is exit 2 at once, and the run after it keeps what was done', async () => {
+    const wrong = all.map((one) => (one === `0x${'1'.repeat(40)}` ? '0x12' : one))
+    const ran = await run(home.path, wrong)
+    expect([ran.code, ran.stdout]).toEqual([2, ''])
+    expect(ran.stderr).toContain('0x12')
+    expect(existsSync(join(home.path, 'trust', 'polygon.json'))).toBe(false)
+    const mended = await run(home.path, all)
+    expect(stepsOf(mended.stdout).at(4)).toBe('trust done')
+  })
 })

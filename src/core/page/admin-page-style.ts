@@ -92,6 +92,7 @@ summary::-webkit-details-marker { display: none; }
 summary:hover { background: var(--ground); }
 summary:focus-visible { outline: 2px solid var(--focus); outline-offset: -2px; }
 summary > * { min-width: 0; overflow: hidden; text-overflow: ellipsis; white-space: nowrap; }
+summary .question, summary .answer { white-space: normal; overflow-wrap: anywhere; }
 summary .more { color: var(--soft); font-size: 0.8125rem; }
 .way { padding: 0.25rem 1rem 0.875rem; min-height: 6rem; background: var(--ground); }
 .way ol { margin: 0.5rem 0 0.75rem; border-left: 2px solid var(--line); padding-left: 0.75rem; }
@@ -112,8 +113,8 @@ footer { margin-top: 1rem; }
   .received::before, [open] .received::before { content: ""; width: 0; }
   .status::before { content: "\\25b8"; display: inline-block; width: 1rem; color: var(--soft); }
   [open] .status::before { content: "\\25be"; }
-  summary { grid-template-columns: 1fr auto; gap: 0.125rem 0.75rem; }
-  summary .status, summary .question { white-space: normal; overflow-wrap: anywhere; }
+  summary { grid-template-columns: minmax(0, 1fr) fit-content(45%); gap: 0.125rem 0.75rem; }
+  summary .status { white-space: normal; overflow-wrap: anywhere; }
   summary .status { grid-row: 1; grid-column: 1; }
   summary .received { grid-row: 1; grid-column: 2; }
   summary .question { grid-row: 2; grid-column: 1; }

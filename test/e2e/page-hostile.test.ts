@@ -1,0 +1,74 @@
+/**
+ * The operator's page with texts of a question that somebody else wrote: labels with markup, a slug
+ * without a blank. They stay text, whole, and push nothing aside (contract §6, R20).
+ */
+import { join } from 'node:path'
+import type { BrowserContext } from 'playwright-core'
+import { afterAll, expect, test } from 'vitest'
+import { noBrowser, openBrowser } from '../support/browser.js'
+import { workshop } from '../support/processes.js'
+import { makeClient, type ServeReady } from '../support/proposing.js'
+
+const shop = workshop()
+let browser: BrowserContext | undefined
+afterAll(async () => {
+  await browser?.close()
+  await shop.clean()
+})
+
+const label = 'Yes"><img src=x onerror="document.title=1">'
+const text = `q: title: <script>document.title=2</script>, description: x. res_data: p1: 0, p2: 1, p3: 0.5. Where p1 corresponds to No, p2 to ${label}, p3 to unknown`
+const slug = `long-${'x'.repeat(90)}`
+
+test.skipIf(noBrowser !== undefined)(
+  `R20: what a question says is shown whole at every width, and does nothing${noBrowser ? ` (${noBrowser})` : ''}`,
+  async () => {
+    const folder = join(await shop.folder(), 'dev')
+    const start = ['devchain', '--port', '0', '--questions', '1', '--write', folder, '--json']
+    const { dev } = await shop.start(start).line<ServeReady>()
+    const config = join(folder, 'gateway.json')
+    const serve = ['serve', '--config', config, '--port', '0', '--json']
+    const { url, admin_url } = await shop.start(serve).line<ServeReady>()
+    const client = await makeClient(shop, dev, {
+      PROPOSER_GATEWAY: url,
+      PROPOSER_RPC_URL: dev.rpc_url,
+    })
+    const asked = await client.ask('devchain', 'ask', 'hostile', '--text', text)
+    const id = String(asked.answer.question_id)
+    const add = ['operator', '--config', config, 'questions', 'add', id, '--slug', slug, '--yes']
+    expect((await client.ask(...add)).code).toBe(0)
+    const sent = await client.ask('submit', id, '--outcome', 'p2', '--yes', '--wait')
+    expect(sent.code, JSON.stringify(sent.answer)).toBe(0)
+
+    browser = await openBrowser(join(await shop.folder(), 'chromium'))
+    const page = await browser.newPage()
+    const errors: string[] = []
+    page.on('pageerror', ({ message }) => errors.push(message))
+    await page.goto(admin_url)
+    const row = page.locator('#candidates > li').first()
+    await row.locator('.answer', { hasText: label }).waitFor()
+    for (const width of [1280, 390, 360]) {
+      await page.setViewportSize({ width, height: 844 })
+      const cut = await row
+        .locator('summary > *')
+        .evaluateAll((all) =>
+          all.filter((one) => one.scrollWidth > one.clientWidth + 1).map((one) => one.textContent),
+        )
+      expect(cut, `${width} px`).toEqual([])
+      expect(await page.evaluate('document.documentElement.scrollWidth - innerWidth')).toBe(0)
+      const [place, whole] = await Promise.all([
+        row.locator('summary .question').boundingBox(),
+        row.boundingBox(),
+      ])
+      // Neither text leaves the other a column of single letters.
+      expect((place?.width ?? 0) / (whole?.width ?? 1), `${width} px`).toBeGreaterThan(0.25)
+    }
+    await page.fill('#search', '<img src=x')
+    expect(await row.isVisible()).toBe(true)
+    await row.locator('summary').click()
+    await row.locator('.way', { hasText: label }).waitFor()
+    expect(await page.locator('img, main script').count()).toBe(0)
+    expect(await page.title()).toMatch(/proposer gateway$/)
+    expect(errors).toEqual([])
+  },
+)
