@@ -81,7 +81,7 @@ const importCommand = (context: Context) =>
       const flags = command.optsWithGlobals<AccountFlags>()
       if (flags.keyFile !== undefined && flags.keystore !== undefined) {
         throw new UsageError('two_keys', '--key-file and --keystore cannot be used together', {
-          hint: 'leave out one of them',
+          hint: 'omit one of them',
         })
       }
       await store(context, flags, name, await givenKey(context, flags))

@@ -48,7 +48,7 @@ interface CheckVerbFlags extends SessionFlags, FormatFlags, CheckFlags {
 
 export const checkCommand = (context: Context): Command =>
   addCheckFlags(addRequesterFlag(addFormatFlag(new Command('check'))))
-    .description('show what is worth knowing of questions before an answer is signed')
+    .description('show findings about questions before an answer is signed')
     .argument(
       '<identifier|file>',
       'question id, slug or Polymarket URL; or rows of a batch, - for stdin',
@@ -57,7 +57,7 @@ export const checkCommand = (context: Context): Command =>
     .option('--gamma-url <url>', "Polymarket's market API")
     .addHelpText(
       'after',
-      '\nEach finding is ok, warn or unknown, with its source. A node (--rpc-url) and Gamma tell; what neither tells is unknown.\nWith --require-check or --require-known such a finding is exit 2.\n\nExamples:\n  proposer check some-slug --outcome yes\n  proposer check today.csv --require-check',
+      '\nEach finding is ok, warn or unknown, with its source. A node (--rpc-url) and Gamma are the sources; what neither reports is unknown.\nWith --require-check or --require-known such a finding is exit 2.\n\nExamples:\n  proposer check some-slug --outcome yes\n  proposer check today.csv --require-check',
     )
     .action(async (given: string, _own: unknown, command: Command) => {
       const flags = command.optsWithGlobals<CheckVerbFlags>()
@@ -69,8 +69,8 @@ export const checkCommand = (context: Context): Command =>
       if (word !== undefined)
         throw new UsageError(
           'flag_without_meaning',
-          '--outcome has no meaning for a file, whose rows have outcomes of their own',
-          'leave out --outcome',
+          '--outcome does not apply to a file, whose rows have their own outcomes',
+          'omit --outcome',
         )
       await withSession(context, flags, (session) =>
         withSource(context, session.settings.home.value, given, (source) =>

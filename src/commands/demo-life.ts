@@ -251,7 +251,7 @@ const settleStep = (
     ({ payout, reward, token }) => {
       const amount = (raw: string | null) =>
         amountText(raw ?? '0', knownToken(dev.chain_id, token ?? ''))
-      return `two hours later on the chain nobody had disputed it: ${amount(payout)} came back, ${amount(reward)} of it the reward`
+      return `two hours later on the chain, without a dispute: ${amount(payout)} paid back, ${amount(reward)} of it the reward`
     },
   )
 

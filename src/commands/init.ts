@@ -66,11 +66,7 @@ async function chosenProfile(context: Context, flags: InitFlags, tell: Tell): Pr
   const { profile, home } = await resolveSettings(context, { ...flags, makesProfile: true })
   const asks = profile.origin === 'default' && context.isInteractive
   const asked = asks
-    ? await askLine(
-        context,
-        'Profile: polygon, dev, or a name of your own [default]: ',
-        '--profile',
-      )
+    ? await askLine(context, 'Profile: polygon, dev, or your own name [default]: ', '--profile')
     : ''
   const name = asked || profile.value
   const isNew = asked !== '' || profile.origin === 'flag'

@@ -45,10 +45,10 @@ export const planCommand = (context: Context): Command =>
       'do not count contexts: they come from a node or a file (as with --rpc-url)',
     )
     .option('--no-wait', 'do not count polling after submission')
-    .option('--limit <items>', 'items per window; default: last reported by the gateway, else 120')
+    .option('--limit <items>', 'items per window; default: last reported by the gateway, or 120')
     .option(
       '--window <duration>',
-      'length of a window, such as 60 or 1m; default: last reported by the gateway, else 60',
+      'length of a window, such as 60 or 1m; default: last reported by the gateway, or 60',
     )
     .addHelpText(
       'after',

@@ -38,11 +38,7 @@ export const pnlCommand = (context: Context): Command =>
       }
       const span = { from: secondsOf('--from', flags.from), to: secondsOf('--to', flags.to) }
       if ((span.from ?? 0) >= (span.to ?? Infinity))
-        throw new UsageError(
-          'empty_span',
-          '--from is not before --to',
-          'swap them, or leave out one',
-        )
+        throw new UsageError('empty_span', '--from is not before --to', 'swap them, or omit one')
       await withSession(context, flags, async (session) => {
         const wallets = await stakeWallets(session, flags.wallet)
         const chain = await requireChain(session, 'pnl')

@@ -130,7 +130,7 @@ const nothingText = 'nothing to poll: the journal has no unfinished candidate of
 
 function bothGiven(): UsageError {
   return new UsageError('ids_and_all', '--all and candidate ids cannot be used together', {
-    hint: 'leave out --all or the ids',
+    hint: 'omit --all or the ids',
   })
 }
 

@@ -86,7 +86,7 @@ export async function findQuestions(
     throw new UsageError(
       'two_sources',
       `--questions is a registry, and --source is ${asked.source}`,
-      'leave out one of them',
+      'omit one of them',
     )
   if (local !== undefined && !isFile && (asked.source ?? 'registry') === 'registry')
     return fromLocal(context, session, asked, local.value)
@@ -134,7 +134,7 @@ function refuseClosing({ closingMs }: QuestionsAsked, source: QuestionSource): v
   throw new UsageError(
     'closing_unknown',
     `--closing requires --source gamma, not ${source}: only gamma knows when an event ends`,
-    'add --source gamma, or leave out --closing',
+    'add --source gamma, or omit --closing',
   )
 }
 

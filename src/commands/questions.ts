@@ -40,7 +40,7 @@ const listCommand = (context: Context) =>
     .addOption(
       new Option(
         '--source <source>',
-        'source to read; default: registry with --local, else gamma where the profile has it, else chain',
+        'source to read; default: registry with --local, otherwise gamma if the profile has it, otherwise chain',
       ).choices(['registry', 'chain', 'gamma']),
     )
     .option('--questions <file>', 'read the registry from this questions.json')

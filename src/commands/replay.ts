@@ -24,7 +24,7 @@ export const replayCommand = (context: Context): Command =>
       const flags = command.optsWithGlobals<SessionFlags & DryRunFlag & { all?: boolean }>()
       if (flags.all === true && ids.length > 0) {
         throw new UsageError('ids_and_all', '--all and journal ids cannot be used together', {
-          hint: 'leave out --all or the ids',
+          hint: 'omit --all or the ids',
         })
       }
       await withSession(context, flags, async (session) => {

@@ -67,17 +67,17 @@ A fault script is {"rules": [{"on": …, "do": …}, …]}. Each rule counts the
   {"act": "drop", "when": "after"}
       the connection is reset
   {"act": "stall", "when": "before"}
-      no answer ever
+      no response ever
   {"act": "answer", "when": "after", "status": 502}
       a proxy's page of HTML; also 504
   {"act": "answer", "when": "before", "status": 429}
-      not admitted; also 503; any answer may have "retry_after_seconds": 5
+      not admitted; also 503; any response may have "retry_after_seconds": 5
   {"act": "delay", "when": "before", "milliseconds": 2000}
-      a slow answer
+      a slow response
   {"act": "advance_round"}
-      a dispute opens a new round before the call goes on
+      a dispute opens a new round before the call continues
   {"act": "lose_chain", "seconds": 20}
-      the gateway's node is gone; the call goes on once that was noticed
+      the gateway's node is gone; the call continues once that is noticed
   {"act": "skew_clock", "seconds": 90}
       the gateway's wall clock, until another rule sets it
 
@@ -191,7 +191,7 @@ const contradictions: readonly (readonly [
   ],
   [
     ({ dev, set }) => dev === true && set.some((one) => /^store\s*=/.test(one)),
-    '--dev uses a temporary store and does not take --set store',
+    '--dev uses a temporary store and does not accept --set store',
     'use --config for a permanent store',
   ],
 ]

@@ -208,7 +208,7 @@ async function bringBack(
       'flag_without_meaning',
       '--signature belongs to saved typed data, which already has all terms',
       {
-        hint: 'leave out the flags that say what to sign; --proposer, --outcome and --rpc-url may stay',
+        hint: 'omit the flags that say what to sign; --proposer, --outcome and --rpc-url may stay',
       },
     )
   }

@@ -81,7 +81,7 @@ function refuseSigningFlags(flags: SubmitFlags): void {
   if (given === undefined) return
   const name = `--${given.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)}`
   throw new UsageError('flag_without_meaning', `${name} cannot be used with a signed payload`, {
-    hint: `leave out ${name}, or leave out the payload to have a new one signed`,
+    hint: `omit ${name}, or omit the payload to have a new one signed`,
   })
 }
 

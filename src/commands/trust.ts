@@ -91,7 +91,7 @@ interface InitFlags extends SessionFlags, DryRunFlag {
 const initCommand = (context: Context) =>
   new Command('init')
     .description('write the pins of the selected profile; existing pins stay')
-    .argument('[identifier]', 'pin what the gateway names for this question, after confirmation')
+    .argument('[identifier]', 'pin what the gateway reports for this question, after confirmation')
     .option(
       '--from <file>',
       'a trust.json, the ready line of a development chain, or its dev object; - for stdin',
@@ -263,7 +263,7 @@ const verifyCommand = (context: Context) =>
     .option(...dryRunOption)
     .addHelpText(
       'after',
-      '\nWhere a proxy runs other code than is pinned, nothing is signed until it is pinned again.\n\nExamples:\n  proposer trust verify --rpc-url http://127.0.0.1:8545\n  proposer trust verify --repin --yes',
+      '\nWhere a proxy runs code other than the pinned code, nothing is signed until it is pinned again.\n\nExamples:\n  proposer trust verify --rpc-url http://127.0.0.1:8545\n  proposer trust verify --repin --yes',
     )
     .action(async (_own: unknown, command: Command) => {
       const flags = command.optsWithGlobals<SessionFlags & DryRunFlag & { repin?: boolean }>()

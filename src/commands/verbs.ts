@@ -40,7 +40,7 @@ export const verbs: Readonly<Record<string, Verb>> = {
     load: async () => (await import('./context-verb.js')).contextCommand,
   },
   check: {
-    summary: 'show what is worth knowing before an answer is signed',
+    summary: 'show findings before an answer is signed',
     load: async () => (await import('./check.js')).checkCommand,
   },
   sign: {

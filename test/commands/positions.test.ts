@@ -371,7 +371,7 @@ describe('nothing false is told as known', () => {
     expect(await read([], { chain: mute })).toMatchObject({
       positions: [{ title: 'Rain?', label: 'Yes', bond: null, reward: null, state: 'open' }],
       totals: [{ bonded: null, locked: null, net: '0' }],
-      notes: ['the node did not tell what the oracle holds for 1 proposals'],
+      notes: ['the node did not report what the oracle holds for 1 proposals'],
     })
     expect((await read()).positions).toMatchObject([{ bond: '500000000', state: 'open' }])
   })
@@ -393,7 +393,7 @@ describe('nothing false is told as known', () => {
     ])
     expect(document.totals).toMatchObject([{ net: null, locked: null }])
     expect(document.notes).toEqual([
-      expect.stringContaining('the oracle holds 2 of the proposals otherwise than the logs tell'),
+      expect.stringContaining('the oracle holds 2 of the proposals differently from the logs'),
     ])
   })
 })

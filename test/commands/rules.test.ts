@@ -200,7 +200,7 @@ describe('sign', () => {
     const other = `0x${'ab'.repeat(32)}`
     const refused = await sign(first, '--rules-seen', other)
     expect(refused).toMatchObject({ code: 2, error: { code: 'rules_changed' } })
-    expect(refused.error.detail).toContain(`${other} that was acknowledged is no state`)
+    expect(refused.error.detail).toContain(`the acknowledged hash ${other} is not a state`)
     expect(await sign(first, '--rules-seen', 'nonsense')).toMatchObject({
       code: 2,
       error: { code: 'bad_rules_seen' },

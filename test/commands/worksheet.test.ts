@@ -182,9 +182,9 @@ describe('a bad sheet: a clear error, nothing signed, nothing sent', () => {
       expect(ran.code).toBe(2)
       expect(errorOf(ran)).toMatchObject({ code: 'bad_outcome' })
       const { detail } = errorOf(ran)
-      expect(detail).toContain('line 2: the outcome "Sporting" is no answer to this question')
+      expect(detail).toContain('line 2: the outcome "Sporting" is not an answer to this question')
       expect(detail).toContain('line 3: the outcome "maybe"')
-      expect(detail).toContain('line 5: the outcome "draw" fits 2 answers: Draw (p1), draw (p2)')
+      expect(detail).toContain('line 5: the outcome "draw" matches 2 answers: Draw (p1), draw (p2)')
     }
     expect(world.calls).toEqual([])
     expect((await world.run(['journal', 'list', '--json'])).stdout).not.toContain('"journal_id"')

@@ -157,7 +157,7 @@ describe.skipIf(noBrowser !== undefined)(
     test('contract §6: the gateway stops and starts again: the page says so, follows the new one and still has the candidates', async () => {
       const [url, adminUrl] = [new URL(ready.url), new URL(ready.admin_url)]
       expect((await server.stop()).code).toBe(0)
-      await says('link', /the figures are old/)
+      await says('link', /the figures are out of date/)
       expect(await text('ready')).toBe('unknown')
       const off = ['--set', 'pipeline.enabled=false']
       await serve('--port', url.port, '--set', `admin.port=${adminUrl.port}`, ...off)

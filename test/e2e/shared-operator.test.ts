@@ -634,7 +634,7 @@ for (const version of [18, 15] as const)
         expect((await check(site.config)).faults[0]?.detail).toMatch(/is read-only/)
         expect(await site.operator('store', 'init')).toMatchObject({
           code: 74,
-          answer: { hint: expect.stringContaining('name the primary') },
+          answer: { hint: expect.stringContaining('put the primary into') },
         })
       } finally {
         await unsafe.close()

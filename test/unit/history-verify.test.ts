@@ -489,7 +489,7 @@ describe('operator store verify', () => {
     expect(ran.code).toBe(74)
     expect(errorOf(ran)).toMatchObject({
       code: 'store_damaged',
-      detail: expect.stringMatching(/holds 6 records, and none that names/) as string,
+      detail: expect.stringMatching(/holds 6 records, but none that names/) as string,
     })
   })
 

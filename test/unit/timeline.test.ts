@@ -484,7 +484,7 @@ describe('the timeline of a candidate', () => {
     const text = textOf(explained(records, id), 200)
     for (const part of [
       'block 7: must wait: it reverts',
-      'another one of its round goes first',
+      'another candidate of its round goes first',
       'no node took the previous one: a new transaction is signed under nonce 4',
       'the same at a higher fee signed under nonce 4',
       `without ${other}`,

@@ -55,7 +55,7 @@ export const conformanceCommand = (context: Context): Command =>
           gather,
           [],
         )
-        .option('--list', 'list the checks with what each is about, and exit')
+        .option('--list', 'list the checks, each with its rule, and exit')
         .option('--junit <file>', 'also write JUnit XML; - for stdout instead of TAP'),
     ),
   )
@@ -109,7 +109,7 @@ function refuseContradictions(flags: ConformanceFlags, url: string | undefined):
     [
       devReady !== undefined && (local ?? trust) !== undefined,
       '--dev-ready already has gateway and pins',
-      'leave out --local and --trust',
+      'omit --local and --trust',
     ],
     [
       junit === '-' && (json === true || ndjson === true),

@@ -174,6 +174,6 @@ async function ownWallets(session: Session, flags: ConformanceFlags): Promise<re
   throw new UsageError(
     'signer_outside',
     'the checks sign many authorizations, and an external wallet would ask about each',
-    'give a key of its own with --account or PROPOSER_KEY_FILE, or --read-only',
+    'give a separate key with --account or PROPOSER_KEY_FILE, or --read-only',
   )
 }

@@ -105,7 +105,7 @@ export const lifeVerbs: readonly Verb[] = [
     description: 'post a clarification of a question, as its creator',
     arguments: [identifier, ['<text>', 'the clarification']],
     options: [
-      ['--as <role>', 'post as another account, such as outsider: its posts mean nothing'],
+      ['--as <role>', 'post as another account, such as outsider, whose posts do not count'],
       ['--rules', "post an update of the request's rules; requires version 3 of the oracle"],
     ],
     example: "will-it-rain-in-porto-on-friday 'Drizzle counts as rain.'",

@@ -59,7 +59,7 @@ const allowVerb = (
     if (addresses.length <= mostAddresses) return { addresses }
     throw new UsageError(
       'too_many_addresses',
-      `${name} takes at most ${mostAddresses} wallets at a time, got ${addresses.length}`,
+      `${name} accepts at most ${mostAddresses} wallets at a time, got ${addresses.length}`,
       { hint: 'split them over several commands' },
     )
   },
@@ -82,13 +82,13 @@ export const actVerbs = {
   ]),
   disallow: allowVerb(
     'disallow',
-    'remove wallets from the allowlist; their candidates in progress go on',
+    'remove wallets from the allowlist; their candidates in progress continue',
     'contract ended',
     ['removed from the allowlist', 'is not on the allowlist'],
   ),
   pause: switchVerb(
     'pause',
-    'stop admission (503 admission_disabled); admitted candidates go on',
+    'stop admission (503 admission_disabled); admitted candidates continue',
     'paused',
   ),
   resume: switchVerb('resume', 'resume admission', 'open'),
@@ -172,7 +172,7 @@ export const actVerbs = {
   compact: {
     name: 'compact',
     description:
-      'compact candidates that ended over 90 days ago: all stay readable, younger ones keep every detail',
+      'compact candidates that ended over 90 days ago: all stay readable, newer ones keep every detail',
     act: 'store/compact',
     reason: 'none',
     example: 'store compact',
@@ -196,7 +196,7 @@ export const actVerbs = {
   },
   repin: {
     name: 'repin',
-    description: 'pin the code that oracles and tokens run now, after an upgrade of theirs',
+    description: 'pin the current code of oracles and tokens, after they were upgraded',
     act: 'trust/repin',
     reason: 'required',
     example: 'trust repin --reason "version 3, audited"',
@@ -254,7 +254,7 @@ function printActed(
 function requireWallet(text: string): string {
   const address = givenAddress(text)
   if (/[1-9a-f]/.test(address.slice(2))) return address
-  throw new UsageError('invalid_address', 'the zero address is no wallet', {
+  throw new UsageError('invalid_address', 'the zero address is not a wallet', {
     hint: 'give the address of a wallet',
   })
 }

@@ -14,7 +14,7 @@ import { requireStore, storeJudge } from './inspection.js'
 export const backupCommand = (context: Context) =>
   new Command('backup')
     .description('back up the store to an empty folder while the gateway runs, and verify the copy')
-    .argument('<folder>', 'target folder: empty, or not there yet')
+    .argument('<folder>', 'target folder: empty, or not existing yet')
     .addHelpText(
       'after',
       '\nThe copy holds everything that was acknowledged before the command began. Keep gateway.json, the questions file and the executor key too. The admin token is not copied.\n\nExample:\n  proposer operator store backup /backup/monday',
@@ -56,6 +56,6 @@ async function refuseTarget({ files }: Context, from: string, to: string): Promi
     })
   if ((await namesIn(files, to)).length > 0)
     throw new UsageError('store_not_empty', `${to} is not empty: nothing was copied`, {
-      hint: 'name an empty folder, or one that is not there yet',
+      hint: 'name an empty folder, or one that does not exist yet',
     })
 }

@@ -93,6 +93,6 @@ function whyNone(holder: LockHolder | undefined): string {
   if (holder === undefined || holder.state === 'free' || holder.state === 'dead')
     return 'no gateway is running'
   return adminUrlOf(holder) === undefined
-    ? `${holderText(holder)} has the store open and serves nobody`
+    ? `${holderText(holder)} has the store open but does not serve`
     : `${holderText(holder)} does not listen`
 }

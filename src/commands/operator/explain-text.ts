@@ -100,8 +100,10 @@ const sentences: Partial<Record<ExplainedEvent['event'], readonly string[]>> = {
   validated: ['validated'],
   selected: ['selected for execution'],
   stands_in_again: ['its nonce was settled without it: a stand-in again'],
-  made_room: ['cannot continue yet, and another one of its round goes first: a stand-in again'],
-  put_back: ['the same payload came again: back to received'],
+  made_room: [
+    'cannot continue yet, and another candidate of its round goes first: on standby again',
+  ],
+  put_back: ['the same payload was sent again: back to received'],
   sent: ['sent', '{hash}'],
   submitted: ['submitted', '{hash}'],
   confirmed: ['confirmed'],

@@ -51,7 +51,7 @@ export async function knownRounds(
     await Promise.race([read().catch(unread), late])
     if (rounds.size < ids.size)
       context.output.note(
-        'note: no node told token units and labels: amounts are raw, answers without label',
+        'note: no node gave token units and labels: amounts are raw, answers without label',
       )
     return new Map(rounds)
   } finally {

@@ -41,7 +41,7 @@ export const executionPositionsCommand = (context: Context) =>
     .option(...wideOption)
     .addHelpText(
       'after',
-      '\nThe node is asked for the logs of these proposals, up to the finalized block. What it does not tell is\ncounted as unknown. Nothing is changed: who stays on the allowlist is for you to decide.\n\nExample:\n  proposer operator positions --since 30d',
+      '\nThe node is asked for the logs of these proposals, up to the finalized block. What it does not report is\ncounted as unknown. Nothing is changed: who stays on the allowlist is for you to decide.\n\nExample:\n  proposer operator positions --since 30d',
     )
     .action(async (own: PositionFlags, command: Command) => {
       const site = await siteOf(context, command)
@@ -180,7 +180,7 @@ function adviceOn(
   const ends = parts.flatMap(([count, what]) => (count === 0 ? [] : `${count} ${what}`)).join(', ')
   const said = `disputed ${disputed} of ${executed - unknown}: ${ends}`
   return ledger.eligible(proposer)
-    ? `${said}; see its line in ${named('list')}; ${named(`disallow ${proposer}`)} takes it off`
+    ? `${said}; see its line in ${named('list')}; ${named(`disallow ${proposer}`)} removes it`
     : `${said}; it is off the list`
 }
 

@@ -25,11 +25,11 @@ interface RepairFlags extends DryRunFlag, SaidFlags {
 export const repairCommand = (context: Context) =>
   new Command('repair')
     .description(
-      'show what a repair would lose; with --accept-loss, cut the store back to its sound part and save the rest aside',
+      'show what a repair would lose; with --accept-loss, cut the store back to its intact part and keep the rest aside',
     )
     .option(
       '--accept-loss',
-      'accept the loss of everything behind the damage; restoring a backup is better',
+      'accept the loss of everything after the damage; restoring a backup is better',
     )
     .option(...reasonOption)
     .option(...byOption)
@@ -108,7 +108,7 @@ function planText({ output: { columns } }: Context, { damage, kept_records, loss
   return [
     `${damage.file} is damaged at byte ${damage.offset}: ${damage.detail}`,
     `kept: ${counted(kept_records, 'record')} before it`,
-    `lost: ${loss.bytes} bytes in ${loss.files.join(', ') || 'no file'}; behind the damage: ${behind}`,
+    `lost: ${loss.bytes} bytes in ${loss.files.join(', ') || 'no file'}; after the damage: ${behind}`,
     'this gateway forgets any candidate, nonce or transaction among them; the chain may still know it',
   ]
     .map((line) => fold(line, columns, '  '))

@@ -14,7 +14,7 @@ export const reasonOption = [
 ] as const
 export const byOption = [
   '--by <who>',
-  'who makes the change, stored with it; default: SUDO_USER, else the system user',
+  'who makes the change, stored with it; default: SUDO_USER, or the system user',
 ] as const
 
 /**

@@ -59,7 +59,7 @@ export const upgradeCommand = (context: Context) =>
         older_gateways: olderGateways,
       }
       const { output } = context
-      const waits = `; ${counted(olderGateways, 'gateway')} of an older version still run: rerun this when they are gone`
+      const waits = `; ${counted(olderGateways, 'gateway')} of an older version still run: rerun this once they have stopped`
       output.result('operator-store-upgrade', document, () =>
         fold(
           `${counted(migrations, 'change')} made: the tables have schema version ${schemaVersion}, gateways write version ${writeVersion}${olderGateways === 0 ? '' : waits}`,

@@ -109,7 +109,7 @@ async function askStatus(
   if (document === undefined) {
     const isHeld = holder?.state === 'alive'
     const why = isHeld ? `${holderText(holder)} does not listen` : `no gateway serves ${site.store}`
-    throw new UnavailableError('gateway_not_running', `no gateway answers: ${why}`, {
+    throw new UnavailableError('gateway_not_running', `no gateway responds: ${why}`, {
       hint: `start it with \`proposer serve --config ${shellWord(site.loaded.path)}\``,
     })
   }

@@ -65,7 +65,7 @@ function refuseDamage({ store, named }: Site, { inspection, facts }: Inspected):
     )
   if (facts.info === undefined && records > 0)
     throw damaged(
-      `${store} holds ${counted(records, 'record')}, and none that names its chain`,
+      `${store} holds ${counted(records, 'record')}, but none that names its chain`,
       'restore the store from a backup, and report this',
     )
 }

@@ -199,7 +199,7 @@ function stoppedAtPrompt(): InterruptedError {
 function unanswered(): UsageError {
   return new UsageError(
     'declined',
-    'no answer at the prompt; nothing was done',
+    'no reply at the prompt; nothing was done',
     'rerun the command and answer',
   )
 }

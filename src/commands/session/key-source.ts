@@ -91,7 +91,7 @@ function requireOneSigner({ account }: Settings, { signer, browser }: AccountFla
   throw new UsageError(
     'two_signers',
     `${one} and ${other} cannot be used together`,
-    `leave out ${one} or ${other}`,
+    `omit ${one} or ${other}`,
   )
 }
 

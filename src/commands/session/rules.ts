@@ -49,7 +49,7 @@ export function askingForRules(
     const head =
       unknownHash === undefined
         ? `The rules of ${identifier} have changed since they were acknowledged.`
-        : `What was acknowledged of the rules of ${identifier} is no state of them: ${unknownHash}`
+        : `The acknowledged hash is not a state of the rules of ${identifier}: ${unknownHash}`
     output.note(fold(head, output.columns, '  '))
     for (const text of clarificationTexts(newer, output.columns)) output.note(text)
     try {

@@ -216,7 +216,7 @@ const twoGateways = (one: string, other: string) =>
   new UsageError(
     'two_gateways',
     `${one} and ${other} cannot be used together`,
-    `leave out ${one} or ${other}`,
+    `omit ${one} or ${other}`,
   )
 
 /** Where the home folder is. */

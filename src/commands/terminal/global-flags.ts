@@ -41,7 +41,7 @@ export function addGlobalFlags(program: Command): void {
       throw new UsageError(
         'usage',
         '--field and --ndjson cannot be used together',
-        'leave out one of them',
+        'omit one of them',
       )
   })
 }

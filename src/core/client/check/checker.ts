@@ -190,7 +190,7 @@ function livenessOf(chain: Chain | undefined) {
       if (custom === undefined) return undefined
       return custom[0] || own.requestSettings.customLiveness || usual
     })
-    return found ?? 'the oracle does not tell its liveness'
+    return found ?? 'the oracle does not report its liveness'
   }
 }
 

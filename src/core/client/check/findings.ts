@@ -144,7 +144,7 @@ function marketPrice({ context, outcome }: Subject, { market }: Facts, limits: T
     : warn('gamma', `${detail}, under ${limits.pricePercent} %`)
 }
 
-const notRead = 'nobody told whether there was an earlier round'
+const notRead = 'it is not known whether there was an earlier round'
 
 function earlier({ outcome }: Subject, { isReopened, earlier: before }: Facts): Found {
   if (isReopened === undefined) return unknown('chain', notRead)

@@ -179,7 +179,7 @@ function boundedBatch(list: readonly string[]): readonly string[] {
   if (list.length >= 1 && list.length <= limits.batchItems) return list
   throw new UsageError(
     'invalid_batch',
-    `a batch call takes 1 to ${limits.batchItems} items, not ${list.length}`,
+    `a batch call accepts 1 to ${limits.batchItems} items, not ${list.length}`,
     { hint: 'split the list' },
   )
 }

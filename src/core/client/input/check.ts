@@ -105,12 +105,12 @@ function newRowCheck(source: BatchSource, { hash, questionOf, nonceHolder }: Bat
       if (earlier !== undefined) throw twice(source, earlier, row, what, hint, code)
     }
     if (clientRef !== undefined)
-      once(refs, clientRef, 'have the same client_ref', 'give every row a client_ref of its own')
+      once(refs, clientRef, 'have the same client_ref', 'give every row its own client_ref')
     once(
       questions,
       `${questionId} ${proposer}`,
       'are the same question for the same proposer',
-      'leave one of them: a round takes one answer of a wallet',
+      'keep one of them: a round accepts one answer from a wallet',
     )
     const nonce = row.kind === 'item' ? row.item.permit.nonce : row.nonce
     if (nonce === undefined) return

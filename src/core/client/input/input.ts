@@ -217,7 +217,9 @@ const fieldFaults: Readonly<Record<string, string>> = {
 
 function rowOf(value: Fields, place: Place, text: string | undefined, fault: Fault): BatchRow {
   if ('version' in value)
-    throw fault('it is a v1 payload, which no batch takes (§9): send it with `proposer submit`')
+    throw fault(
+      'it is a v1 payload, which a batch does not accept (§9): send it with `proposer submit`',
+    )
   if ('signature' in value) return itemOf(value, place, text, fault)
   const named = namedQuestion(String(value.identifier))
   const parsed = IntentInput.safeParse({

@@ -38,7 +38,8 @@ export function nonceHolder(
   const signed = view.authorizations.find((one) => holds(one.signed))
   if (signed !== undefined) return `${signed.id} for question ${signed.signed.questionId}`
   const given = view.offers.find(({ offered }) => holds(offered))
-  if (given === undefined) return of.resume ? undefined : 'an earlier run that did not come to sign'
+  if (given === undefined)
+    return of.resume ? undefined : 'an earlier run that did not reach signing'
   const { offered, id } = given
   return offered.questionId === questionId
     ? undefined

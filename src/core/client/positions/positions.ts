@@ -143,7 +143,7 @@ export async function readPositions(
   const contradicted = stakes.filter(isContradicted).length
   if (contradicted > 0)
     notes.push(
-      `the oracle holds ${contradicted} of the proposals otherwise than the logs tell: the node left logs out`,
+      `the oracle holds ${contradicted} of the proposals differently from the logs: the node left logs out`,
     )
   const unplaced = stakes.filter(({ stake }) => stake.proposed === undefined).length
   if (unplaced > 0)
@@ -248,7 +248,7 @@ async function totalsOf(
       }
       if (owed !== undefined && sums.deferredRaw !== undefined && owed !== sums.deferredRaw)
         notes.push(
-          `the oracle owes ${wallet} ${owed} raw units of ${token} in deferred payouts, and the logs tell ${sums.deferredRaw}`,
+          `the oracle owes ${wallet} ${owed} raw units of ${token} in deferred payouts, but the logs say ${sums.deferredRaw}`,
         )
       return {
         ...{ wallet, token },

@@ -260,7 +260,7 @@ async function requestsOf(
     })
   }
   await inGroups(stakes, read, (missing) =>
-    onNote?.(`the node did not tell what the oracle holds for ${missing} proposals`),
+    onNote?.(`the node did not report what the oracle holds for ${missing} proposals`),
   )
   signal?.throwIfAborted()
   return found
@@ -291,7 +291,7 @@ async function timesOf(
     seconds.set(block, Number(header.timestamp))
   }
   await inGroups([...new Set(blocks)], read, (missing) =>
-    onNote?.(`the node did not tell the time of ${missing} blocks`),
+    onNote?.(`the node did not report the time of ${missing} blocks`),
   )
   return seconds
 }

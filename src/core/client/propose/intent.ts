@@ -273,7 +273,7 @@ const notSuperseded = (id: string) =>
 const sharing = ({ questionId }: { readonly questionId: Hex }, wanted: Wanted | undefined) =>
   wanted === undefined || wanted.questionId === questionId
     ? ''
-    : `; question ${wanted.questionId} shares its round, which takes one proposal for both`
+    : `; question ${wanted.questionId} shares its round, which accepts one proposal for both`
 
 /**
  * Exit 5 of our own: another open authorization for this question and round, named, with what

@@ -89,12 +89,12 @@ function changeText(identifier: string, newer: readonly RulesUpdate[], unknownHa
   const unknown =
     unknownHash === undefined
       ? ''
-      : `; the hash ${unknownHash} that was acknowledged is no state of these rules`
+      : `; the acknowledged hash ${unknownHash} is not a state of these rules`
   const last = newer.at(-1)
   const what =
     last === undefined
       ? `the rules of ${identifier} are not those that were acknowledged`
-      : `the rules of ${identifier} have ${counted(newer.length, 'clarification')} that nobody here has acknowledged, the last of ${last.at}`
+      : `the rules of ${identifier} have ${counted(newer.length, 'clarification')} not acknowledged here, the last of ${last.at}`
   return `${what}${unknown}; nothing was signed for it`
 }
 

@@ -42,7 +42,7 @@ export function takeRound(
   if (first !== undefined && first.place !== place)
     throw new UsageError(
       'duplicate_row',
-      `question ${questionId} shares its round with question ${first.questionId} (${first.place}): a round takes one proposal of a wallet`,
+      `question ${questionId} shares its round with question ${first.questionId} (${first.place}): a round accepts one proposal from a wallet`,
       { hint: 'leave one of them: that proposal answers both' },
     )
   return () => rounds.set(key, { questionId, place })

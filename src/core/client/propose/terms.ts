@@ -212,7 +212,7 @@ function deadlineOf(intent: Pick<Intent, 'deadlineSeconds'>, nowSeconds: bigint)
   if (deadline >= 2n ** 53n)
     throw new UsageError(
       'invalid_deadline',
-      `the deadline ${deadline} is no time in Unix seconds that JSON can hold`,
+      `the deadline ${deadline} is not a time in Unix seconds that JSON can hold`,
       { hint: 'give Unix seconds, not milliseconds or more' },
     )
   return deadline

@@ -176,7 +176,10 @@ export const rulesUnknown = (why: string): string => `rules unknown: ${why}`
 async function withRules(chain: Chain, context: QuestionContext, round: Round) {
   const rules = await rulesOf(chain, round)
   if (rules !== undefined) return { context: { ...context, rules }, notes: [] }
-  return { context, notes: [rulesUnknown('requester or oracle does not tell its clarifications')] }
+  return {
+    context,
+    notes: [rulesUnknown('requester or oracle does not report its clarifications')],
+  }
 }
 
 /** The clarifications of a round as of its block. UnavailableError, else as `readRules`. */

@@ -43,7 +43,7 @@ export function untrusted(field: string, detail: string, hint?: string): UsageEr
   return new UsageError(`untrusted_${field}`, detail, {
     hint:
       hint ??
-      'nothing was signed; if the pins are out of date, correct the trust file, else do not use this gateway',
+      'nothing was signed; if the pins are out of date, correct the trust file; otherwise do not use this gateway',
   })
 }
 
@@ -246,12 +246,12 @@ export function outcomeMeant(trust: Trust, context: QuestionContext, word: strin
   if (fitting.length > 0)
     throw new UsageError(
       'ambiguous_outcome',
-      `the outcome ${said} fits ${fitting.length} answers: ${answersText(shown)}`,
+      `the outcome ${said} matches ${fitting.length} answers: ${answersText(shown)}`,
       { hint },
     )
   const why = /^\s*(yes|no)\s*$/i.test(word)
     ? 'is taken only where the answers are Yes and No'
-    : 'is no answer to this question'
+    : 'is not an answer to this question'
   throw new UsageError(
     'bad_outcome',
     `the outcome ${said} ${why}; the answers are ${answersText(shown) || 'none'}`,
@@ -285,7 +285,7 @@ export function checkAsked(
       ]
     throw untrusted(
       'slug',
-      `the slug ${identifier} is not pinned in the trust file; it was said to mean question_id ${context.question_id}`,
+      `the slug ${identifier} is not pinned in the trust file; the gateway says it means question_id ${context.question_id}`,
       `compare it with an independent source (\`proposer context ${context.question_id}\` shows the request); then give that question id, or add "${identifier}": "${context.question_id}" to \`slugs\` of the trust file (\`proposer trust init\` makes one)`,
     )
   }
