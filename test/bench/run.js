@@ -17,6 +17,7 @@
 //   15      HTTP requests to the node per candidate of row 13 (less is better)
 //   16      how long a plain bot takes for row 13, beside us (more is better)
 //   17      JSON-RPC methods per block where nothing happens (less is better)
+//   18      eligibility answers a second over 4,000 connections, beside 64 (1 is the best there is)
 //   19      the slowest hundredth of status and eligibility calls while row 14 runs, beside idle (1 is the best there is)
 //   20      admissions a second on PostgreSQL, beside the JSON store (more is better)
 //   21      admissions a second of four gateways on one PostgreSQL, beside one (more is better)
@@ -35,6 +36,7 @@ import { batchRow, recoverRow } from './batch-admission.js'
 import { batchSignRow } from './batch-sign.js'
 import { budgetRow } from './budget.js'
 import { digestRow } from './digest.js'
+import { goodputRow } from './goodput.js'
 import { idleRow } from './idle.js'
 import { latencyRow } from './latency.js'
 import { figure } from './measure.js'
@@ -67,6 +69,7 @@ const measurements = new Map([
   ['15', requestsRow],
   ['16', botRow],
   ['17', idleRow],
+  ['18', goodputRow],
   ['19', looksRow],
   ['20', sharedRow],
   ['21', gatewaysRow],
