@@ -206,10 +206,8 @@ describe('time', () => {
       server.keepAliveTimeout,
       server.timeout,
     ]).toEqual([10_000, 30_000, 5_000, 30_000])
-    expect([server.maxRequestsPerSocket, server.maxConnections, server.maxHeadersCount]).toEqual([
-      1_000, 1_024, 0,
-    ])
-    expect(socketSettings.maxConnections).toBe(1_024)
+    expect([server.maxRequestsPerSocket, server.maxHeadersCount]).toEqual([1_000, 0])
+    expect(socketSettings.places).toBe(1_024)
   })
 
   test('robustness §4: late headers and a late body are 408 and close', async () => {

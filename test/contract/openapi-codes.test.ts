@@ -114,7 +114,7 @@ const charged: Record<string, Draw> = {
   },
   server_busy: { before: (front) => void front.gateway.drain() },
   internal_error: {
-    // A bug: the second look at the clock, which is the budget's.
+    // A bug: the second look at the clock, which is the gate's.
     before(front) {
       const { monotonicMs } = front.clock
       let looks = 0

@@ -177,6 +177,8 @@ function faultElsewhere(
     if (failure?.status !== answer.status) return `the code ${code} is not one of this status`
   }
   if ([400, 408, 431].includes(answer.status)) return undefined
+  // A connection without a place is refused whatever it would ask for.
+  if (answer.method === 'unparsed' && answer.status === 503) return undefined
   if (!route) return answer.status === 404 ? undefined : 'an unknown path is 404'
   if (answer.status !== 405) return 'another method of a known path is 405'
   return answer.headers.allow === allow

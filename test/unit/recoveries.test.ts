@@ -10,6 +10,8 @@ const recover: RecoverPublicKey = (digest, compact, parity) =>
 const asked = (n: number) => [word(n), word(n * 3), n % 2 === 0 ? 0 : 1] as const
 const allAsked = (count: number) => Array.from({ length: count }, (_, n) => asked(n))
 
+const call = (client = 'a', waitedMs = 0) => ({ client, waitedMs })
+
 /** A clock on which each recovery takes a while, and the turns that others had. */
 function world(parts: Partial<RecoveryParts> = {}) {
   let nowMs = 0
@@ -37,7 +39,7 @@ function world(parts: Partial<RecoveryParts> = {}) {
 describe('recoveries of many signatures', () => {
   test('robustness §5: others have their turn after each half millisecond of a batch', async () => {
     const { recoveries, seen } = world()
-    const keys = await Promise.all(allAsked(100).map((each) => recoveries(...each)))
+    const keys = await Promise.all(allAsked(100).map((each) => recoveries(call(), ...each)))
     expect(keys).toEqual(allAsked(100).map((each) => recover(...each)))
     expect(seen.longest).toBeLessThanOrEqual(6)
     expect(seen.breaths).toBeGreaterThanOrEqual(100 / 6 - 1)
@@ -45,7 +47,7 @@ describe('recoveries of many signatures', () => {
 
   test('one alone waits for nobody', async () => {
     const { recoveries, seen } = world()
-    expect(await recoveries(...asked(5))).toEqual(recover(...asked(5)))
+    expect(await recoveries(call(), ...asked(5))).toEqual(recover(...asked(5)))
     expect(seen.breaths).toBe(0)
   })
 
@@ -59,7 +61,7 @@ describe('recoveries of many signatures', () => {
           const expected: (Uint8Array | undefined)[] = []
           for (const [size, pause] of bursts) {
             for (const each of allAsked(size)) {
-              answers.push(recoveries(...each))
+              answers.push(recoveries(call(), ...each))
               expected.push(recover(...each))
             }
             for (let turn = 0; turn < pause; turn += 1)
@@ -72,14 +74,42 @@ describe('recoveries of many signatures', () => {
     )
   })
 
+  test('robustness §5: clients take turns, so that a large batch keeps nobody waiting but its sender', async () => {
+    const { recoveries } = world()
+    const order: string[] = []
+    const of = (client: string, count: number) =>
+      allAsked(count).map((each) =>
+        recoveries(call(client), ...each).then(() => order.push(client)),
+      )
+    const batch = of('large', 300)
+    await Promise.all(of('small', 3))
+    expect(order.filter((client) => client === 'large').length).toBeLessThanOrEqual(12)
+    await Promise.all(batch)
+    expect(order).toHaveLength(303)
+  })
+
+  test('robustness §5: of admissions that stand in line those that have waited too long are 503, the others recovered', async () => {
+    const { recoveries } = world()
+    // 100 µs each: 40,000 take four seconds.
+    const ended = await Promise.allSettled(
+      allAsked(40_000).map((each) => recoveries(call(), ...each)),
+    )
+    const lost = ended.flatMap((one) => (one.status === 'rejected' ? [one.reason] : []))
+    expect(lost.length).toBeGreaterThan(10_000)
+    expect(lost.length).toBeLessThan(25_000)
+    expect(new Set(lost.map(({ code }: { code: string }) => code))).toEqual(
+      new Set(['server_busy']),
+    )
+  })
+
   test('a bug of the curve reaches the caller whose signature it was, and nobody else', async () => {
     const broken: RecoverPublicKey = (...each) => {
       if (each[0][1] === 3 || each[0][1] === 97) throw new RangeError(`no point ${each[0][1]}`)
       return recover(...each)
     }
     const { recoveries } = world({ recover: broken })
-    const ended = await Promise.allSettled(allAsked(100).map((each) => recoveries(...each)))
+    const ended = await Promise.allSettled(allAsked(100).map((each) => recoveries(call(), ...each)))
     expect(ended.flatMap(({ status }, n) => (status === 'rejected' ? [n] : []))).toEqual([3, 97])
-    expect(await recoveries(...asked(8))).toEqual(recover(...asked(8)))
+    expect(await recoveries(call(), ...asked(8))).toEqual(recover(...asked(8)))
   })
 })

@@ -14,28 +14,32 @@ import type {
 import { withoutNodeWords } from '../protocol/node-words.js'
 import { openApiDocument } from '../protocol/openapi.js'
 import type { RecoverPublicKey } from '../protocol/recovered.js'
-import { type Refusal, refuse } from '../protocol/refusal.js'
+import { refuse } from '../protocol/refusal.js'
 import { recoverWithNoble } from '../protocol/signature.js'
 import { configuredContracts, type GatewayConfig } from './config.js'
 import { batchRoutes } from './front/batch-routes.js'
 import { type Budget, type BudgetLimits, createBudget } from './front/budget.js'
 import { clientKey, parseCidr } from './front/client-address.js'
 import type { Exchange } from './front/exchange.js'
+import { createGate } from './front/gate.js'
 import { createReceiptSigning, directoryRoute, type ReceiptSigner } from './front/receipts.js'
 import { createRecoveries } from './front/recoveries.js'
 import { callOf, responseOf } from './front/requests.js'
 import type { Route } from './front/route.js'
-import { createRoutes } from './front/routes.js'
+import { createRoutes, type Steps } from './front/routes.js'
 import { singleRoutes } from './front/single-routes.js'
 import type { Ledger } from './ledger/ledger.js'
 import type { ChainView } from './view/chain-view.js'
 
 /**
- * Limits for all calls together (robustness §5), and the share of body memory that one client may
- * hold, so that it shuts nobody out.
+ * Limits for all calls together (robustness §5), and what is kept of them so that one client shuts
+ * nobody out.
  */
 export const gatewayLimits = {
   callsInFlight: 256,
+  /** More of them, for clients that have few in flight. */
+  keptInFlight: 64,
+  fewInFlight: 8,
   bodyBytes: 64 * 1024 * 1024,
   clientBodyBytes: 16 * 1024 * 1024,
 } as const
@@ -56,10 +60,10 @@ export interface GatewayParts {
   /** Lets other work of the process run between signature checks; default: a sleep of 0 ms. */
   readonly yieldToEvents?: (() => Promise<void>) | undefined
   /**
-   * Whether the call that has just come has waited too long already, so that it is shed (robustness
-   * §5). Asked once a call.
+   * Milliseconds for which the call that has just come may have waited until it was read; default:
+   * none. Asked once a call (robustness §5).
    */
-  readonly overloaded?: (() => boolean) | undefined
+  readonly unreadMs?: (() => number) | undefined
   /** Signs answers; absent where receipts are not configured. */
   readonly receipts?: (ReceiptSigner & { fault(): string | undefined }) | undefined
   /** Told of every call when it has been answered. */
@@ -110,23 +114,18 @@ export function createGateway(parts: GatewayParts): Gateway {
   const requests = createRequestCounts()
   const bodies = createBodyMemory()
   const budget = parts.budget ?? createBudget(budgetLimits(config))
+  const yieldToEvents = parts.yieldToEvents ?? (() => clock.sleep(0))
   let calls = 0
-  let working = 0
   let drained: (() => void) | undefined
   let draining: Promise<void> | undefined
   const readiness = () => readinessOf(parts, draining !== undefined)
-  const route = createRoutes(routesOf(parts, readiness), {
+  const route = createRoutes(routesOf({ ...parts, yieldToEvents }, readiness), {
     budget,
     catchUp: parts.ledger.catchUp,
     nowMs: () => clock.monotonicMs(),
-    shed: () => shedding(parts, draining !== undefined),
-    inFlight(work) {
-      if (working >= gatewayLimits.callsInFlight) return undefined
-      working += 1
-      return work().finally(() => {
-        working -= 1
-      })
-    },
+    closed: () => (draining ? refuse('server_busy', 'the gateway is shutting down') : undefined),
+    gate: createGate({ yieldToEvents, clock }),
+    inFlight: createPlacesInFlight(),
     reserve: bodies.reserve,
     hash: ports.hash,
     receipt: parts.receipts && createReceiptSigning(ports, parts.receipts),
@@ -153,6 +152,7 @@ export function createGateway(parts: GatewayParts): Gateway {
       reservedBytes: 0,
       isReceipted: false,
       requestDigest: undefined,
+      waitedMs: parts.unreadMs?.() ?? 0,
     }
     calls += 1
     try {
@@ -186,11 +186,14 @@ export function createGateway(parts: GatewayParts): Gateway {
   }
 }
 
-function routesOf(parts: GatewayParts, readiness: () => readonly string[]): readonly Route[] {
-  const { ports, config, ledger, view } = parts
+function routesOf(
+  parts: GatewayParts & { readonly yieldToEvents: () => Promise<void> },
+  readiness: () => readonly string[],
+): readonly Route[] {
+  const { ports, config, ledger, view, yieldToEvents } = parts
   const recover = createRecoveries({
     recover: parts.recover ?? recoverWithNoble,
-    yieldToEvents: parts.yieldToEvents ?? (() => ports.clock.sleep(0)),
+    yieldToEvents,
     clock: ports.clock,
   })
   const contracts = configuredContracts(config)
@@ -217,13 +220,6 @@ const readinessOf = (
   ...(pipeline?.faults() ?? []),
   ...[receipts?.fault() ?? []].flat(),
 ]
-
-/** Why no new call is taken now. */
-function shedding({ overloaded }: GatewayParts, isDraining: boolean): Refusal | undefined {
-  if (isDraining) return refuse('server_busy', 'the gateway is shutting down')
-  const late = 'the gateway is overloaded and this call has waited too long'
-  return overloaded?.() ? refuse('server_busy', late) : undefined
-}
 
 function gaugesOf({ ports, config, ledger }: GatewayParts, budget: Budget): GatewayGauges {
   const nowMs = ports.clock.monotonicMs()
@@ -267,6 +263,25 @@ function createRequestCounts() {
       else counts.set(key, { route, method, status, count: 1 })
     },
     list: (): readonly RequestCount[] => [...counts.values()].map((count) => ({ ...count })),
+  }
+}
+
+/** The places of calls in flight, the last of which are for clients that hold few. */
+function createPlacesInFlight(): Steps['inFlight'] {
+  const held = new Map<string, number>()
+  let all = 0
+  return ({ client }, work) => {
+    const own = held.get(client) ?? 0
+    const { callsInFlight, keptInFlight, fewInFlight } = gatewayLimits
+    if (all >= callsInFlight + (own < fewInFlight ? keptInFlight : 0)) return undefined
+    all += 1
+    held.set(client, own + 1)
+    return work().finally(() => {
+      all -= 1
+      const left = (held.get(client) ?? 1) - 1
+      if (left > 0) held.set(client, left)
+      else held.delete(client)
+    })
   }
 }
 

@@ -55,7 +55,8 @@ export interface HostOptions {
   /** Called for what is to be counted, and for each change of state. */
   readonly onObservation?: ((observation: Observation) => void) | undefined
   readonly onState?: ((line: StateLine) => void) | undefined
-  readonly overloaded?: (() => boolean) | undefined
+  /** See `GatewayParts`. */
+  readonly unreadMs?: (() => number) | undefined
   /** Called with the reason why nothing can start yet, once per reason. */
   readonly onWait?: ((reason: string) => void) | undefined
   readonly onWarning?: ((code: string, detail: string) => void) | undefined
@@ -146,7 +147,7 @@ export const openHostedGateway = (
       recover: systemCurve().recover,
       yieldToEvents,
       onRequest: options.onRequest,
-      overloaded: options.overloaded,
+      unreadMs: options.unreadMs,
       nodes,
     })
     closers.add(() => drain(machine, gateway))

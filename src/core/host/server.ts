@@ -97,7 +97,7 @@ export const startServer = (
     closers.add(load.stop)
     const hosted = await openHostedGateway(machine, loaded, {
       executorKey: options.executorKey,
-      overloaded: load.overloaded,
+      unreadMs: load.unreadMs,
       onWait: (reason) => options.onNote(`waiting: ${reason}`),
       onWarning: options.onWarning,
       onObservation(observation) {

@@ -37,19 +37,28 @@ export function refuse(
 ): Refusal {
   const { status } = wireFailures[code]
   const seconds = retryAfterSeconds[code]
-  if (seconds === undefined) return { status, code, detail, ...rest }
-  return {
-    status,
-    code,
-    detail: `${withoutNodeWords(detail)}; nothing was committed; retry in ${seconds} seconds`,
-    retryAfterSeconds: seconds,
-    ...rest,
-  }
+  return seconds === undefined
+    ? { status, code, detail, ...rest }
+    : { status, code, detail: withoutNodeWords(detail), retryAfterSeconds: seconds, ...rest }
+}
+
+/**
+ * A 503 with a later time to come back, by up to half or three seconds more, so that all who are
+ * refused at once do not return at once. `share` lies in [0, 1).
+ */
+export function spread(refusal: Refusal, share: number): Refusal {
+  const { status, retryAfterSeconds: seconds } = refusal
+  if (status !== 503 || seconds === undefined) return refusal
+  const choices = Math.max(3, Math.ceil(seconds / 2))
+  return { ...refusal, retryAfterSeconds: seconds + Math.floor(share * choices) }
 }
 
 /** `error` of a refusal, as it stands in an item or a body. */
 export function wireError(refusal: Refusal): WireError {
-  return { code: refusal.code, detail: refusal.detail }
+  const { status, code, detail, retryAfterSeconds: seconds } = refusal
+  return status === 503 && seconds !== undefined
+    ? { code, detail: `${detail}; nothing was committed; retry in ${seconds} seconds` }
+    : { code, detail }
 }
 
 /** The error body of a refusal as JSON text. */

@@ -152,9 +152,9 @@ export function permitRefusal(
  */
 async function judge(
   parts: AdmissionParts,
-  identifier: string,
+  exchange: Exchange,
   form: ProposalForm,
-  authorizationOf: (questionId: Question['questionId']) => Authorization,
+  { identifier, authorizationOf }: SubmittedItem,
 ): Promise<JudgedItem> {
   const { ledger, view, contracts, hash } = parts
   if (ledger.failed)
@@ -197,7 +197,7 @@ async function judge(
   if (value) return refused(value)
 
   const digest = question.witness.digest(authorization)
-  if (!(await isAuthorized(parts, digest, authorization))) {
+  if (!(await isAuthorized(parts, exchange, digest, authorization))) {
     const moved = isQuestionId(identifier) ? undefined : await heldElsewhere(ledger, authorization)
     if (moved) return refused(moved)
     return refused(
@@ -255,13 +255,15 @@ function asksChain({ view }: AdmissionParts, identifier: string, proposer: Addre
  */
 async function isAuthorized(
   { view, recover }: AdmissionParts,
+  exchange: Exchange,
   digest: Uint8Array,
   { proposer, signature }: Authorization,
 ): Promise<boolean> {
   const accepts = async (hasCode: boolean) =>
     hasCode
       ? view.authorizes(proposer, toHex(digest), signature)
-      : (await signerLater(recover, digest, signature)) === proposer
+      : (await signerLater((...asked) => recover(exchange, ...asked), digest, signature)) ===
+        proposer
   const known = view.knownCode(proposer)
   if (known !== undefined && (await accepts(known))) return true
   const hasCode = await view.hasCode(proposer)
@@ -361,7 +363,7 @@ export async function submitAll(
       : (judged: () => Promise<JudgedItem>) => judged()
   const failedItem = (error: unknown) => refused(itemRefusal(exchange, error))
   const judging = items.map(async (item): Promise<JudgedItem> => {
-    const judged = () => judge(parts, item.identifier, form, item.authorizationOf)
+    const judged = () => judge(parts, exchange, form, item)
     try {
       const isLimited = asksChain(parts, item.identifier, item.proposer)
       return await (isLimited ? limit(judged) : judged())

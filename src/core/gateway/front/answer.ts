@@ -1,5 +1,5 @@
 /** What the gateway answers, as plain data. */
-import { ProposerError, type WireCode } from '../../protocol/errors.js'
+import { ProposerError, StorageError, type WireCode } from '../../protocol/errors.js'
 import { type Refusal, refusalBody, refuse } from '../../protocol/refusal.js'
 import { type Exchange, noteBug } from './exchange.js'
 
@@ -9,6 +9,8 @@ export interface RouteAnswer {
   readonly body: string
   readonly code?: WireCode
   readonly headers?: Readonly<Record<string, string>>
+  /** Of a refusal: what `body` and `headers` were made of. */
+  readonly refusal?: Refusal
 }
 
 /** A JSON answer. */
@@ -22,6 +24,7 @@ export function refusalAnswer(refusal: Refusal): RouteAnswer {
     status: refusal.status,
     body: refusalBody(refusal),
     code: refusal.code,
+    refusal,
     ...(refusal.retryAfterSeconds === undefined
       ? {}
       : { headers: { 'retry-after': String(refusal.retryAfterSeconds) } }),
@@ -57,7 +60,10 @@ export function refusalOf(error: unknown, requestId: string): Refusal | undefine
     case 'store_read_only':
       return refuse('store_unavailable', 'the store does not accept writes now')
     case 'server_busy':
-      return refuse('server_busy', 'too many writes are waiting for the disk')
+      return refuse(
+        'server_busy',
+        error instanceof StorageError ? 'too many writes are waiting for the disk' : error.detail,
+      )
     case 'store_failed':
       return internalError(requestId)
     default:

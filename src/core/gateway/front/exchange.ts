@@ -18,6 +18,8 @@ export interface Exchange {
   isReceipted: boolean
   /** `Content-Digest` of the request, once it was found to be that of its body. */
   requestDigest: string | undefined
+  /** Milliseconds that it has waited for its turns so far, from when it could have been read. */
+  waitedMs: number
 }
 
 /** Notes a bug. The message stays out: it may quote what was sent (R5). */

@@ -8,11 +8,13 @@ import { type Answered, BodyError } from '../../protocol/call.js'
 import { hasAncillaryKey } from '../../protocol/faults.js'
 import { readJson } from '../../protocol/json.js'
 import { judgeDigest } from '../../protocol/receipt.js'
-import { commonHeaders, type Refusal, refuse } from '../../protocol/refusal.js'
+import { commonHeaders, type Refusal, refuse, spread } from '../../protocol/refusal.js'
 import { itemRefusal, type RouteAnswer, refusalAnswer } from './answer.js'
 import { type Budget, budgetHeaders } from './budget.js'
 import { type Exchange, isPlainPath } from './exchange.js'
+import type { Gate } from './gate.js'
 import type { ReceiptHeaders } from './receipts.js'
+import { tooLong } from './recoveries.js'
 import type { Route } from './route.js'
 
 /** What the steps need beside the routes. */
@@ -22,10 +24,14 @@ export interface Steps {
   /** Of a shared store: see `Ledger.catchUp`. */
   readonly catchUp?: ((logEnd: number | undefined) => Promise<void>) | undefined
   readonly nowMs: () => number
-  /** Why no new call is taken now, or `undefined` (robustness §4: queue full, shutting down). */
-  readonly shed: () => Refusal | undefined
-  /** Holds one of the places in flight while `work` runs; `undefined`: all are taken. */
-  readonly inFlight: (work: () => Promise<RouteAnswer>) => Promise<RouteAnswer> | undefined
+  /** Why no new call is taken now, or `undefined` (robustness §4: shutting down). */
+  readonly closed: () => Refusal | undefined
+  readonly gate: Gate
+  /** Holds one of the places in flight while `work` runs; `undefined`: none is left for it. */
+  readonly inFlight: (
+    exchange: Exchange,
+    work: () => Promise<RouteAnswer>,
+  ) => Promise<RouteAnswer> | undefined
   /** Takes bytes from the memory that all bodies share. */
   readonly reserve: (exchange: Exchange, bytes: number) => boolean
   readonly corsOrigins: readonly string[]
@@ -138,7 +144,8 @@ async function charged(
 ): Promise<RouteAnswer> {
   const early =
     exchange.call.refused ??
-    steps.shed() ??
+    steps.closed() ??
+    (await lateness(steps, exchange)) ??
     paramFault(route, params) ??
     headerFault(route, exchange)
   if (early) return chargedRefusal(steps, exchange, early)
@@ -165,8 +172,16 @@ async function charged(
       ),
     )
   }
-  const running = steps.inFlight(async () => route.run({ params, body, exchange }))
+  const running = steps.inFlight(exchange, async () => route.run({ params, body, exchange }))
   return running ?? refusalAnswer(refuse('server_busy', 'too many calls are in flight'))
+}
+
+/** Waits for the call's turn; the refusal where it has waited too long. */
+async function lateness({ gate, nowMs }: Steps, exchange: Exchange): Promise<Refusal | undefined> {
+  const sinceMs = nowMs() - exchange.waitedMs
+  const goesOn = await gate(exchange.client, sinceMs)
+  exchange.waitedMs = nowMs() - sinceMs
+  return goesOn ? undefined : refuse('server_busy', tooLong)
 }
 
 async function chargedRefusal(
@@ -316,8 +331,10 @@ async function readBody(
   }
 }
 
-function respond(steps: Steps, exchange: Exchange, answer: RouteAnswer): Answered {
+function respond(steps: Steps, exchange: Exchange, given: RouteAnswer): Answered {
   const { corsOrigins } = steps
+  const answer =
+    given.refusal?.status === 503 ? spreadAnswer(exchange, given, given.refusal) : given
   const receipt = exchange.isReceipted ? steps.receipt?.(exchange, answer) : undefined
   const headers: Record<string, string> = { ...commonHeaders, ...answer.headers, ...receipt }
   if (corsOrigins.length > 0) {
@@ -335,4 +352,16 @@ function respond(steps: Steps, exchange: Exchange, answer: RouteAnswer): Answere
     headers,
     body: answer.status === 204 || exchange.call.method === 'HEAD' ? '' : answer.body,
   }
+}
+
+/** The same 503 with a time of its own to come back, drawn from the random id of its call. */
+function spreadAnswer(
+  { requestId }: Exchange,
+  { headers }: RouteAnswer,
+  refusal: Refusal,
+): RouteAnswer {
+  const answer = refusalAnswer(
+    spread(refusal, Number.parseInt(requestId.slice(-4), 16) / 0x1_00_00),
+  )
+  return { ...answer, headers: { ...headers, ...answer.headers } }
 }

@@ -13,8 +13,9 @@ import {
 import type { AddressInfo } from 'node:net'
 import type { Duplex } from 'node:stream'
 import type { Answered, Call, RequestRecord } from '../../protocol/call.js'
-import { commonHeaders, type Refusal, refusalBody, refuse } from '../../protocol/refusal.js'
+import { commonHeaders, type Refusal, refusalBody, refuse, spread } from '../../protocol/refusal.js'
 import { announcesBody, linger, readIncoming, restIsLarge } from './incoming-body.js'
+import { keepPlaces, type Places } from './places.js'
 
 /** What robustness §5 asks of node:http. */
 export const serverSettings = {
@@ -36,7 +37,8 @@ export const socketSettings = {
   /** Slow readers. */
   timeoutMs: 30_000,
   maxRequestsPerSocket: 1_000,
-  maxConnections: 1_024,
+  /** Connections that are served at once; `places.ts` tells what more of them get. */
+  places: 1_024,
   /**
    * Any other value silently drops later headers, Content-Length included; 16 KiB is the bound, and
    * we count ourselves.
@@ -65,6 +67,8 @@ export interface ListenOptions {
   readonly handler: (call: Call) => Promise<Answered | undefined>
   /** Told of each call that was refused before it reached the handler. */
   readonly onRefused?: (record: RequestRecord) => void
+  /** Fewer places, for tests. */
+  readonly places?: number
   /** Shorter times, for tests. */
   readonly timeouts?: { readonly [K in Timeouts]?: number }
 }
@@ -84,11 +88,14 @@ export async function listen(options: ListenOptions): Promise<Listener> {
   const server = createServer({ ...serverSettings, ...options.timeouts })
   server.timeout = socketSettings.timeoutMs
   server.maxRequestsPerSocket = socketSettings.maxRequestsPerSocket
-  server.maxConnections = socketSettings.maxConnections
   server.maxHeadersCount = socketSettings.maxHeadersCount
   /** The newest call of each connection. */
   const newest = new WeakMap<Duplex, { incoming: IncomingMessage; response: ServerResponse }>()
   let closing = false
+  const places = keepPlaces(server, {
+    places: options.places ?? socketSettings.places,
+    refuse: refusing(options, options.places ?? socketSettings.places),
+  })
 
   /** The calls of each connection that has one in work, behind that one. */
   const waiting = new WeakMap<Duplex, (() => void)[]>()
@@ -96,7 +103,7 @@ export async function listen(options: ListenOptions): Promise<Listener> {
   const begin = (incoming: IncomingMessage, response: ServerResponse) => {
     // After the answer, and where the connection went before it.
     response.once('close', () => next(incoming.socket))
-    answer(options, incoming, response, () => closing).catch((error: unknown) => {
+    answer(options, incoming, response, places, () => closing).catch((error: unknown) => {
       // Only a bug gets here. Without an answer the caller sees a cut connection and replays, which
       // is right for an unknown outcome.
       response.destroy()
@@ -106,8 +113,9 @@ export async function listen(options: ListenOptions): Promise<Listener> {
   const next = (socket: Duplex) => {
     const call = waiting.get(socket)?.shift()
     // Nobody would get the answer.
-    if (call && socket.writable) call()
-    else waiting.delete(socket)
+    if (call && socket.writable) return call()
+    waiting.delete(socket)
+    places.working(socket, false)
   }
   const serve = (incoming: IncomingMessage, response: ServerResponse) => {
     const { socket } = incoming
@@ -117,6 +125,7 @@ export async function listen(options: ListenOptions): Promise<Listener> {
     const behind = waiting.get(socket)
     if (!behind) {
       waiting.set(socket, [])
+      places.working(socket, true)
       begin(incoming, response)
     } else if (behind.length < socketSettings.waitingCalls)
       behind.push(() => begin(incoming, response))
@@ -151,6 +160,7 @@ export async function listen(options: ListenOptions): Promise<Listener> {
       const closed = new Promise<void>((resolve) => {
         server.close(() => resolve())
       })
+      places.close()
       server.closeIdleConnections()
       const cut = setTimeout(() => server.closeAllConnections(), drainMs)
       await closed
@@ -198,6 +208,7 @@ async function answer(
   options: ListenOptions,
   incoming: IncomingMessage,
   response: ServerResponse,
+  places: Places,
   closing: () => boolean,
 ): Promise<void> {
   const { socket, headers, method = '', url = '' } = incoming
@@ -225,7 +236,7 @@ async function answer(
     incoming,
     response,
     answered,
-    closing() || answered.status === 413 || refused !== undefined,
+    closing() || answered.status === 413 || refused !== undefined || !places.mayStay(socket),
   )
 }
 
@@ -293,13 +304,28 @@ async function send(
   incoming.socket.destroy()
 }
 
+/** Refuses connections that have no place, one after the other with another time to come back. */
+function refusing(options: ListenOptions, places: number): (socket: Duplex) => void {
+  const busy = refuse('server_busy', `all ${places} connections are taken`)
+  const choices = 3
+  let refused = 0
+  return (socket) => {
+    refused += 1
+    const refusal = spread(busy, (refused % choices) / choices)
+    const address = 'remoteAddress' in socket ? String(socket.remoteAddress) : undefined
+    report(options, 'unparsed', refusal, address)
+    writeRaw(socket, refusal)
+  }
+}
+
 /** Answers where there is no ServerResponse, and closes. */
 function writeRaw(socket: Duplex, refusal: Refusal): void {
-  const { status } = refusal
+  const { status, retryAfterSeconds } = refusal
   const body = refusalBody(refusal)
   const headers = {
     ...commonHeaders,
     'content-length': String(new TextEncoder().encode(body).length),
+    ...(retryAfterSeconds === undefined ? {} : { 'retry-after': String(retryAfterSeconds) }),
     connection: 'close',
   }
   const lines = Object.entries(headers).map(([name, value]) => `${name}: ${value}\r\n`)

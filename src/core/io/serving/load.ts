@@ -1,47 +1,58 @@
 /** How long calls wait before they are read, and how to let others have a turn. */
+import { performance } from 'node:perf_hooks'
 
-/**
- * A call that has waited longer is shed where calls have been waiting for some time already
- * (robustness §5).
- */
-export const longestWaitMs = 200
-/** How often the event loop is examined. */
+/** How often the event loop is looked at where no call asks for it. */
 const roundMs = 50
 
 export interface LoadMonitor {
-  /** Whether the call that is read now has waited too long. */
-  overloaded(): boolean
+  /** Milliseconds for which the call that is read now may have waited in its socket. */
+  unreadMs(): number
   stop(): void
 }
 
 /**
- * Judges waits by the rounds of the event loop, which reads all calls that have come before it
- * looks again. `round` is called once after each reading, at least every 50 ms where nothing keeps
- * the loop. What is read when a round is overdue has waited since it was due. As with CoDel, one
- * late round refuses nobody: a pause that is over, or a burst, is worked off. Only from the second
- * on are calls shed, each by its own wait. Times in monotonic milliseconds (R13).
+ * Judges by the rounds of the event loop, each of which reads whatever has come before it. A call
+ * that is read now can have come no earlier than the end of the round before, or it had been read
+ * there; nor while the loop slept, for that it does only where nothing is to be read. What is left
+ * is the time for which the loop has been busy since. All in monotonic milliseconds (R13);
+ * `idleMs` is for how long the loop has slept so far.
  */
-export function createWaits(startMs: number) {
-  let roundAtMs = startMs
-  let isStanding = false
-  const waitedMs = (nowMs: number) => nowMs - roundAtMs - roundMs
+export function createRounds(startMs: number, startIdleMs: number) {
+  let endMs = startMs
+  let endIdleMs = startIdleMs
   return {
-    round(nowMs: number) {
-      isStanding = waitedMs(nowMs) > longestWaitMs
-      roundAtMs = nowMs
+    /** To be called after each reading. */
+    round(nowMs: number, idleMs: number) {
+      endMs = nowMs
+      endIdleMs = idleMs
     },
-    tooLong: (nowMs: number) => isStanding && waitedMs(nowMs) > longestWaitMs,
+    busyMs: (nowMs: number, idleMs: number) => Math.max(0, nowMs - endMs - (idleMs - endIdleMs)),
   }
 }
 
 /** Watches the event loop until stopped; keeps no process alive. */
 export function watchLoad(nowMs: () => number): LoadMonitor {
-  const waits = createWaits(nowMs())
-  // Between timers and immediates the loop reads its sockets: a late timer does not hide how long
-  // those have waited.
-  const timer = setInterval(() => setImmediate(() => waits.round(nowMs())), roundMs)
+  const idleMs = () => performance.nodeTiming.idleTime
+  const rounds = createRounds(nowMs(), idleMs())
+  let isAwaited = false
+  // Between timers and immediates the loop reads its sockets.
+  const look = () => {
+    if (isAwaited) return
+    isAwaited = true
+    setImmediate(() => {
+      isAwaited = false
+      rounds.round(nowMs(), idleMs())
+    })
+  }
+  const timer = setInterval(look, roundMs)
   timer.unref()
-  return { overloaded: () => waits.tooLong(nowMs()), stop: () => clearInterval(timer) }
+  return {
+    unreadMs() {
+      look()
+      return rounds.busyMs(nowMs(), idleMs())
+    },
+    stop: () => clearInterval(timer),
+  }
 }
 
 /** Resolves after everything that is already waiting has had its turn. */

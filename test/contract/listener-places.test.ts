@@ -1,0 +1,179 @@
+/**
+ * What connections get when all places are taken: a 503 that can be read, at bounded cost, and for
+ * an address that holds few the place of one that holds many (robustness §5, R17).
+ */
+import { connect, type Socket } from 'node:net'
+import { afterEach, describe, expect, test } from 'vitest'
+import { type Listener, listen, socketSettings } from '../../src/core/io/serving/listener.js'
+import { mostWithoutPlace } from '../../src/core/io/serving/places.js'
+import type { Answered, RequestRecord } from '../../src/core/protocol/call.js'
+import { exchangeRaw } from '../support/raw-http.js'
+
+const done: Answered = { status: 200, headers: { 'content-type': 'application/json' }, body: '{}' }
+const call = 'GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n'
+
+let listener: Listener
+const sockets: Socket[] = []
+const refused: RequestRecord[] = []
+afterEach(async () => {
+  for (const socket of sockets.splice(0)) socket.destroy()
+  refused.length = 0
+  await listener.close(0)
+})
+
+async function open(places: number, handler: () => Promise<Answered> = async () => done) {
+  listener = await listen({
+    host: '0.0.0.0',
+    port: 0,
+    places,
+    handler,
+    onRefused: (record) => refused.push(record),
+  })
+}
+/** A connection of a client, and what it was told so far. */
+function connected(from = '127.0.0.1') {
+  const socket = connect({ host: '127.0.0.1', port: listener.port, localAddress: from })
+  sockets.push(socket)
+  const told = { text: '', closed: false }
+  socket
+    .on('error', () => undefined)
+    .on('close', () => {
+      told.closed = true
+    })
+  socket.setEncoding('latin1').on('data', (part) => {
+    told.text += part
+  })
+  return { socket, told, call: () => socket.write(call) }
+}
+/** A connection that has its place: it was served once. */
+async function placed(from?: string) {
+  const one = connected(from)
+  one.call()
+  await expect.poll(() => one.told.text, { interval: 2 }).toMatch(/^HTTP\/1\.1 200 /)
+  return one
+}
+
+describe('R17: connections beyond the most allowed', () => {
+  test('are answered 503 in the form of any refusal, with Retry-After and Connection: close, and closed', async () => {
+    await open(2)
+    const kept = [await placed(), await placed()]
+    const answers = await Promise.all(
+      [1, 2, 3, 4, 5, 6].map(() => exchangeRaw(listener.port, call)),
+    )
+    for (const { status, code, closed, headers, body } of answers) {
+      expect([status, code, closed]).toEqual([503, 'server_busy', true])
+      expect(headers).toMatchObject({
+        connection: 'close',
+        'content-type': 'application/json',
+        'cache-control': 'no-store',
+        'retry-after': expect.stringMatching(/^[123]$/),
+      })
+      expect(JSON.parse(body).error.detail).toBe(
+        `all 2 connections are taken; nothing was committed; retry in ${headers['retry-after']} seconds`,
+      )
+    }
+    // Not everyone at the same second.
+    expect(new Set(answers.map(({ headers }) => headers['retry-after'])).size).toBe(3)
+    expect(refused.map(({ status, code }) => [status, code])).toEqual(
+      answers.map(() => [503, 'server_busy']),
+    )
+    expect(kept.map(({ told }) => told.closed)).toEqual([false, false])
+  })
+
+  test('a large submission is read away, so that no reset overtakes its answer', async () => {
+    await open(1)
+    await placed()
+    const body = 'x'.repeat(2_000_000)
+    const answer = await exchangeRaw(
+      listener.port,
+      `POST /propose/batch HTTP/1.1\r\nHost: a\r\nContent-Length: ${body.length}\r\n\r\n${body}`,
+    )
+    expect([answer.status, answer.code]).toEqual([503, 'server_busy'])
+  })
+
+  test('one that says nothing is answered and closed too', async () => {
+    await open(1)
+    await placed()
+    const { told } = connected()
+    await expect.poll(() => told.closed, { timeout: 10_000 }).toBe(true)
+    expect(told.text).toMatch(/^HTTP\/1\.1 503 /)
+  })
+
+  test('a place that is free again is taken by whoever comes next', async () => {
+    await open(1)
+    const { socket } = await placed()
+    expect((await exchangeRaw(listener.port, call)).status).toBe(503)
+    socket.destroy()
+    await expect
+      .poll(async () => (await exchangeRaw(listener.port, call)).status, { interval: 5 })
+      .toBe(200)
+  })
+
+  test('are refused in turn, so many a second, and are bounded themselves', async () => {
+    await open(1)
+    await placed()
+    const many = Array.from({ length: 250 }, () => connected())
+    for (const one of many) one.call()
+    await expect
+      .poll(() => many.filter(({ told }) => told.closed).length, { timeout: 20_000 })
+      .toBe(250)
+    for (const { told } of many) expect(told.text).toMatch(/^HTTP\/1\.1 503 /)
+    expect(listener.server.maxConnections).toBe(1 + mostWithoutPlace)
+    expect(socketSettings.places).toBe(1_024)
+  })
+
+  test('closing answers those that wait for their refusal, and keeps nobody', async () => {
+    await open(1)
+    await placed()
+    const silent = connected()
+    await expect
+      .poll(() => new Promise((tell) => listener.server.getConnections((_, n) => tell(n))))
+      .toBe(2)
+    await listener.close(0)
+    await expect.poll(() => silent.told.closed).toBe(true)
+    expect(silent.told.text).toMatch(/^HTTP\/1\.1 503 /)
+  })
+})
+
+describe('robustness §5: one address with many connections', () => {
+  test('gives a place after its next answer to an address that has none', async () => {
+    const held: ((answer: Answered) => void)[] = []
+    let isHolding = false
+    await open(4, () => (isHolding ? new Promise((go) => held.push(go)) : Promise.resolve(done)))
+    const many = await Promise.all([placed(), placed(), placed(), placed()])
+    isHolding = true
+    for (const one of many) one.call()
+    await expect.poll(() => held.length).toBe(4)
+    // What it sends before it has its place is kept for then.
+    const other = connected('127.0.0.2')
+    other.call()
+    await expect
+      .poll(() => new Promise((tell) => listener.server.getConnections((_, n) => tell(n))))
+      .toBe(5)
+    isHolding = false
+    for (const go of held) go(done)
+    await expect.poll(() => other.told.text).toMatch(/^HTTP\/1\.1 200 /)
+    const answers = many.map(({ told }) => told.text.match(/HTTP\/1\.1 200 /g)?.length)
+    expect(answers).toEqual([2, 2, 2, 2])
+    const closing = many.filter(({ told }) => /connection: close/i.test(told.text))
+    expect(closing).toHaveLength(1)
+    expect(refused).toEqual([])
+  })
+
+  test('gives the place of a connection that has long been idle', async () => {
+    await open(4)
+    const many = await Promise.all([placed(), placed(), placed(), placed()])
+    await new Promise((resolve) => setTimeout(resolve, 1_100))
+    const other = await placed('127.0.0.2')
+    expect(other.told.text).toMatch(/^HTTP\/1\.1 200 /)
+    expect(many.filter(({ told }) => told.closed)).toHaveLength(1)
+  })
+
+  test('gives none where the other holds as many', async () => {
+    await open(4)
+    await Promise.all([placed(), placed(), placed('127.0.0.2'), placed('127.0.0.2')])
+    const third = connected('127.0.0.2')
+    third.call()
+    await expect.poll(() => third.told.text).toMatch(/^HTTP\/1\.1 503 /)
+  })
+})
