@@ -3,6 +3,7 @@ import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
 import { wholeProgram } from '../../src/commands/program.js'
+import { openApiDocument } from '../../src/core/protocol/openapi.js'
 import { fakeContext } from '../support/cli.js'
 import { pages, root } from '../support/readme.js'
 
@@ -44,7 +45,50 @@ const banned: readonly (readonly [RegExp, string])[] = [
   [/the time (?:given )?ran out[,:`]/, 'the time limit was reached'],
   [/nothing came back within/, 'no response within'],
   [/must be Lowercase/, 'invalid address'],
+  [/takes no writes any more|takes no writes now/, 'no longer accepts writes'],
+  [/the budget of \S+ items per window is spent/, 'rate limit reached: … items per window'],
+  [/[;`] ?came \$\{/, 'got …, expected …'],
+  [/another candidate came|other candidates came/, 'got another candidate'],
+  [/ is another one'|missing or another one/, 'differs; missing or different'],
+  [/switched admission off/, 'has disabled admission'],
+  [/did not arrive whole/, 'is incomplete; did not arrive completely'],
+  [/gateway holds no such candidate/, 'candidate not found'],
+  [/'there is no such route; paths/, 'route not found'],
+  [/headers were sent, at most/, '…; at most … are accepted'],
+  [/ is spoken here/, 'is supported'],
+  [/this gateway speaks \$/, 'version is not supported; send …'],
+  [/[^e] goes on with it'/, 'continues'],
+  [/'(?:nothing was changed; )?look at chain\.rpc_urls/, 'check chain.rpc_urls'],
+  [/the chain does not tell \$/, '… cannot be read from the chain now'],
+  [/held up by the gateway/, 'blocked by the gateway'],
+  [/Put this right:/, 'Fix this:'],
+  [/if it shall go on/, 'to continue, …'],
+  [/ stands there twice/, 'occurs twice'],
+  [/is not served any more/, 'is no longer served'],
+  [/holds nothing to pay gas/, 'has no balance to pay for gas'],
+  [/, says the fault script/, '(fault script)'],
+  [/\ba right gateway/, 'a correct gateway'],
+  [/on loopback for good/, 'always on loopback'],
+  [/stays the watch; a webhook is the bell/, 'a webhook is only the alarm'],
+  [/['`]leave out (?:--|one\b|\$\{)/, 'omit'],
+  [/make one with `proposer/, 'create one with'],
+  [/\(EIP-55 or lowercase\), none twice/, 'distinct'],
+  [/behind the number/, 'add the unit to the number'],
+  [/a key that no gateway configuration has/, 'is not a configuration key'],
+  [/was got too late/, 'was acquired too late'],
+  [/The gateway says nothing\./, 'does not respond'],
+  [/default: SUDO_USER, else/, 'or the system user'],
+  [/otherwise than the logs tell/, 'differently from the logs'],
+  [/fits \$\{fitting\.length\} answers/, 'matches … answers'],
+  [/put a TLS proxy before it/, 'in front of it'],
+  [/that no batch takes|which no batch takes/, 'which a batch does not accept'],
 ]
+
+/** What a summary must not begin with: a clause, a noun with its article, the third person. */
+const isNoVerb = (summary: string) =>
+  /^(?:an?|the|its|all|every|one|what|where|whether|which|who|how|this|with(?:out)?|many|items|only)\b/i.test(
+    summary,
+  ) || /^(?!process\b|pass\b)\w+(?:s|ing)\b/i.test(summary)
 
 const files = [
   ...readdirSync(join(root, 'src'), { recursive: true, encoding: 'utf8' })
@@ -70,6 +114,8 @@ describe('what the program says', () => {
     const found = (text: string) => banned.some(([pattern]) => pattern.test(text))
     expect(found("hint: 'run the same command again later'")).toBe(true)
     expect(found("hint: 'retry later'")).toBe(false)
+    expect(found("expectThat(isSame, seen, 'another candidate came')")).toBe(true)
+    expect(found("expectThat(isSame, seen, 'got another candidate')")).toBe(false)
   })
 
   test('every summary begins with a verb', async () => {
@@ -78,17 +124,27 @@ describe('what the program says', () => {
     const visit = (command: typeof program, path: string) => {
       for (const child of command.commands) {
         const name = `${path} ${child.name()}`.trim()
-        // A clause or a noun with its article is no verb.
-        if (
-          /^(?:an?|the|its|all|every|one|what|where|which|who|how|with(?:out)?|many|items|only)\b/i.test(
-            child.description(),
-          )
-        )
-          nouns.push(`${name}: ${child.description()}`)
+        if (isNoVerb(child.description())) nouns.push(`${name}: ${child.description()}`)
         visit(child, name)
       }
     }
     visit(program, '')
     expect(nouns).toEqual([])
   })
+
+  test('so does every summary of the OpenAPI document', () => {
+    const operations = Object.values(openApiDocument().paths).flatMap(
+      (path) => Object.values(path) as readonly { readonly summary: string }[],
+    )
+    expect(operations.length).toBeGreaterThan(9)
+    expect(operations.map(({ summary }) => summary).filter(isNoVerb)).toEqual([])
+  })
+
+  test.each([
+    'Whether a wallet may propose now',
+    'Submits a signed proposal',
+    'Signing context of 1 to 100 questions',
+    'Where a candidate stands',
+    'This document',
+  ])('%s is no summary', (summary) => expect(isNoVerb(summary)).toBe(true))
 })
