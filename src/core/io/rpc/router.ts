@@ -20,7 +20,7 @@ import {
 import { isMissingState } from './rpc-errors.js'
 import { Quantity } from './shapes.js'
 import { survey } from './survey.js'
-import type { RpcCall, Transport } from './transport.js'
+import type { Link, RpcCall, Transport } from './transport.js'
 
 export interface RouterOptions extends NodeTableOptions {
   readonly timeoutMs: number
@@ -46,11 +46,21 @@ interface Waiting {
   readonly reject: (error: unknown) => void
 }
 
+/** The chain id was right on this opening of a connection, then. */
+interface Check {
+  readonly opened: number
+  readonly atMs: number
+  /** Failed exchanges with the node until then. */
+  readonly unanswered: number
+}
+
 export interface Router {
   readonly table: NodeTable
   readonly transports: readonly Transport[]
   readonly options: RouterOptions
   readonly closing: AbortController
+  /** When each connection last told its chain id. */
+  readonly checks: WeakMap<Link, Check>
   queue: Waiting[]
   surveyedAtMs: number
   surveying: Promise<void> | undefined
@@ -61,6 +71,9 @@ const surveyMs = 2_000
 /** A node that takes longer to report its head is of no use, and nobody may wait long for it. */
 const lookMs = 2_000
 
+/** A connection that is kept open tells its chain id again after this. */
+const checkedMs = 30_000
+
 const chainIdCall: RpcCall = { method: 'eth_chainId', params: [] }
 
 /** Source: R16, robustness §3 and §7.3. */
@@ -69,6 +82,7 @@ export const createRouter = (transports: readonly Transport[], options: RouterOp
   transports,
   options,
   closing: new AbortController(),
+  checks: new WeakMap(),
   queue: [],
   surveyedAtMs: Number.NEGATIVE_INFINITY,
   surveying: undefined,
@@ -94,7 +108,8 @@ export async function hand(
   index: number,
   call: RpcCall,
 ): Promise<unknown | ChainError> {
-  const outcomes = await exchange(router, index, [call], router.options.timeoutMs).catch(chainError)
+  const { timeoutMs } = router.options
+  const outcomes = await exchange(router, index, [call], { timeoutMs }).catch(chainError)
   return outcomes instanceof ChainError ? outcomes : outcomes[0]
 }
 
@@ -199,7 +214,10 @@ async function exchangeChecked(
   return checked
 }
 
-/** With the chain id in the same request: behind one URL there may be many machines. */
+/**
+ * With the chain id in the same request where the connection has not told it since it was opened,
+ * since an exchange with the node failed, or for long: behind one URL there may be many machines.
+ */
 async function exchangeGuarded(
   router: Router,
   index: number,
@@ -207,12 +225,21 @@ async function exchangeGuarded(
   timeoutMs: number,
   signal?: AbortSignal,
 ): Promise<readonly (unknown | ChainError)[]> {
-  const { table } = router
+  const { table, transports, checks } = router
   const { expectedChainId } = table
-  if (expectedChainId === undefined) return exchange(router, index, calls, timeoutMs, signal)
+  const link = transports[index]?.link?.()
+  const limits = { timeoutMs, signal, link }
+  if (expectedChainId === undefined) return exchange(router, index, calls, limits)
   const given = calls.findIndex(({ method }) => method === chainIdCall.method)
+  const check = given === -1 && link ? validCheck(router, index, link) : undefined
+  if (check !== undefined) {
+    const outcomes = await exchange(router, index, calls, limits)
+    // Another connection than the one that was checked: that machine is unknown.
+    if (link?.answered === check.opened) return outcomes
+  }
   const all = given === -1 ? [...calls, chainIdCall] : calls
-  const outcomes = await exchange(router, index, all, timeoutMs, signal)
+  const atMs = table.clock.monotonicMs()
+  const outcomes = await exchange(router, index, all, limits)
   // Where it was not asked for, it is the last.
   const chainId = Quantity.safeParse(outcomes.at(given))
   if (!chainId.success) {
@@ -221,7 +248,27 @@ async function exchangeGuarded(
   }
   if (chainId.data !== BigInt(expectedChainId))
     throw nodeError(table, index, isElsewhere(table, index, Number(chainId.data)))
+  const { unanswered } = nodeAt(table, index).requests
+  if (link) checks.set(link, { opened: link.answered, atMs, unanswered })
   return outcomes.slice(0, calls.length)
+}
+
+/** What the connection told of its chain, as long as that holds. */
+function validCheck({ table, checks }: Router, index: number, link: Link): Check | undefined {
+  const check = checks.get(link)
+  const holds =
+    check !== undefined &&
+    check.opened === link.opened &&
+    check.unanswered === nodeAt(table, index).requests.unanswered &&
+    table.clock.monotonicMs() - check.atMs < checkedMs &&
+    nodeAt(table, index).otherChainId === undefined
+  return holds ? check : undefined
+}
+
+interface Limits {
+  readonly timeoutMs: number
+  readonly signal?: AbortSignal | undefined
+  readonly link?: Link | undefined
 }
 
 /** As the transport's, counted; errors name the node. */
@@ -229,12 +276,11 @@ async function exchange(
   { table, transports, closing }: Router,
   index: number,
   calls: readonly RpcCall[],
-  timeoutMs: number,
-  signal?: AbortSignal,
+  { timeoutMs, signal, link }: Limits,
 ): Promise<readonly (unknown | ChainError)[]> {
   const { requests } = nodeAt(table, index)
   try {
-    const outcomes = await transports[index]?.exchange(calls, timeoutMs, signal)
+    const outcomes = await transports[index]?.exchange(calls, timeoutMs, signal, link)
     requests.answered += 1
     return outcomes ?? []
   } catch (error) {

@@ -2,13 +2,14 @@
  * JSON-RPC over HTTP with one node: batches, limits, and what counts as no response (R17). No URL
  * ever appears in a message (R5), which viem's transport does not keep.
  */
-import { Agent, fetch } from 'undici'
+import { fetch } from 'undici'
 import * as z from 'zod/mini'
 import { ChainError } from '../../ports.js'
 import { jsonOf, readCapped } from '../../protocol/capped.js'
 import { networkFault } from '../../protocol/network-words.js'
 import { quoteWords, safeText } from '../../protocol/node-words.js'
 import { type Conceal, concealing } from '../../protocol/url-secrets.js'
+import { freeLane, type Lane } from './lanes.js'
 import { chainErrorOf } from './rpc-errors.js'
 
 export interface RpcCall {
@@ -16,17 +17,32 @@ export interface RpcCall {
   readonly params: readonly unknown[]
 }
 
+/** One connection to a node, opened again where it was lost. */
+export interface Link {
+  /** How often it was opened so far. */
+  readonly opened: number
+  /** Which of these openings carried its latest response; 0 before the first. */
+  readonly answered: number
+}
+
 /** One node, whoever it is. */
 export interface Transport {
   /**
    * One outcome a call, in order: the `result`, or the `ChainError` of that call. Rejects with
-   * ChainError `unavailable` only where the node as a whole gave no response.
+   * ChainError `unavailable` only where the node as a whole gave no response. `link`: the connection
+   * to take, from `link`.
    */
   exchange(
     calls: readonly RpcCall[],
     timeoutMs: number,
     signal?: AbortSignal,
+    link?: Link,
   ): Promise<readonly (unknown | ChainError)[]>
+  /**
+   * The connection that is free for an exchange; `undefined` where an exchange takes several, or
+   * nobody knows which.
+   */
+  link?(): Link | undefined
 }
 
 export interface TransportOptions {
@@ -40,14 +56,14 @@ export interface TransportOptions {
 interface Node extends TransportOptions {
   readonly url: string
   readonly headers: Readonly<Record<string, string>>
-  readonly agent: Agent
+  readonly lanes: Lane[]
   readonly conceal: Conceal
   batches: boolean
   nextId: number
 }
 
-/** How long an exchange may take, and who may end it earlier. */
-type Limits = readonly [timeoutMs: number, signal: AbortSignal | undefined]
+/** How long an exchange may take, who may end it earlier, and the connection it shall take. */
+type Limits = readonly [timeoutMs: number, signal: AbortSignal | undefined, lane: Lane | undefined]
 
 const Reply = z.object({
   id: z.number(),
@@ -73,23 +89,27 @@ export function createTransports(
   const endpoints = urls.map(endpointOf)
   // One node may stand behind another, so none repeats what belongs to any of them.
   const conceal = concealing(urls)
-  const agent = new Agent({
-    connect: { timeout: options.connectMs },
-    keepAliveTimeout: 10_000,
-    connections: 16,
-    pipelining: 1,
-  })
-  const transports = endpoints.map((endpoint): Transport => {
-    const node: Node = { ...options, ...endpoint, agent, conceal, nextId: 1 }
+  const nodes = endpoints.map(
+    (endpoint): Node => ({ ...options, ...endpoint, lanes: [], conceal, nextId: 1 }),
+  )
+  const transports = nodes.map((node): Transport => {
     return {
-      exchange: (calls, ...limits) =>
-        (node.batches || calls.length === 1 ? together : oneByOne)(node, calls, [
-          limits[0],
-          limits[1],
-        ]),
+      exchange(calls, timeoutMs, signal, link) {
+        const taken = node.lanes.find((one) => one === link)
+        const limits = [timeoutMs, signal, taken] as const
+        return node.batches || calls.length === 1
+          ? together(node, calls, limits)
+          : oneByOne(node, calls, limits)
+      },
+      link: () => (node.batches ? freeLane(node.lanes, node.url, node.connectMs) : undefined),
     }
   })
-  return { transports, close: () => agent.close() }
+  return {
+    transports,
+    async close() {
+      await Promise.all(nodes.flatMap(({ lanes }) => lanes.map(({ client }) => client.close())))
+    },
+  }
 }
 
 async function together(node: Node, calls: readonly RpcCall[], limits: Limits): Promise<unknown[]> {
@@ -118,7 +138,12 @@ async function together(node: Node, calls: readonly RpcCall[], limits: Limits): 
   })
 }
 
-async function oneByOne(node: Node, calls: readonly RpcCall[], limits: Limits): Promise<unknown[]> {
+async function oneByOne(
+  node: Node,
+  calls: readonly RpcCall[],
+  [timeoutMs, signal]: Limits,
+): Promise<unknown[]> {
+  const limits = [timeoutMs, signal, undefined] as const
   const settled = await Promise.allSettled(calls.map((call) => together(node, [call], limits)))
   const refused = settled.flatMap((one) => (one.status === 'rejected' ? [one.reason] : []))
   if (refused.length === calls.length) throw refused[0]
@@ -128,20 +153,24 @@ async function oneByOne(node: Node, calls: readonly RpcCall[], limits: Limits): 
 }
 
 async function post(
-  { url, headers, agent, answerBytes }: Node,
+  { url, headers, lanes, answerBytes, connectMs }: Node,
   body: unknown,
-  [timeoutMs, given]: Limits,
+  [timeoutMs, given, taken]: Limits,
 ): Promise<{ readonly status: number; readonly json: unknown }> {
   const timeout = AbortSignal.timeout(timeoutMs)
+  const lane = taken ?? freeLane(lanes, url, connectMs)
+  lane.inUse += 1
   try {
     const response = await fetch(url, {
       method: 'POST',
       headers,
       body: JSON.stringify(body),
-      dispatcher: agent,
+      dispatcher: lane.client,
       redirect: 'error',
       signal: given === undefined ? timeout : AbortSignal.any([timeout, given]),
     })
+    // One response at a time: it came over the connection as it is now.
+    lane.answered = lane.opened
     const { status, ok } = response
     const text = await readCapped(response.body, answerBytes)
     if (text === undefined)
@@ -156,6 +185,8 @@ async function post(
   } catch (error) {
     if (error instanceof ChainError) throw error
     throw unavailable(timeout.aborted ? `no response within ${timeoutMs} ms` : networkFault(error))
+  } finally {
+    lane.inUse -= 1
   }
 }
 
