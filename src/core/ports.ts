@@ -152,6 +152,8 @@ export interface Chain {
     toBlock: bigint
     addresses: readonly Hex[]
     topics?: readonly (Hex | readonly Hex[] | null)[]
+    /** Of a range of one block: of this block and no other, else `unavailable` (EIP-234). */
+    blockHash?: Hex
   }): Promise<readonly ChainLog[]>
   code(address: Hex, at?: 'latest' | bigint): Promise<Hex>
   /** A slot of a contract's storage, as 32 bytes. */

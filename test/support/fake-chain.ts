@@ -337,8 +337,10 @@ export function createFakeChain(): FakeChain {
       throw error
     }
   }
-  chain.logs = async ({ fromBlock, toBlock, addresses, topics }) => {
+  chain.logs = async ({ fromBlock, toBlock, addresses, topics, blockHash }) => {
     counted('logs')
+    if (blockHash !== undefined && blocks[Number(toBlock)]?.header.hash !== blockHash)
+      throw new ChainError('unavailable', 'eth_getLogs: unknown block')
     const matches = (log: ChainLog) =>
       addresses.includes(log.address) &&
       (topics ?? []).every((wanted, index) => {

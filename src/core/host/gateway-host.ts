@@ -117,8 +117,11 @@ export const openHostedGateway = (
       maxHeadAgeSeconds: config.chain.max_head_age_seconds,
       implementations: config.chain.implementations,
       entries,
+      // An executed candidate is active until that is final.
+      waits: () => ledger.active().length > 0 || ledger.slots().length > 0,
     })
     closers.add(view.stop)
+    closers.add(ledger.onChange(view.hasten))
     const stakes = followStakes(ledger, view, contracts, options.onObservation ?? (() => undefined))
     closers.add(stakes.stop)
     const execution = store.execution((leading, fence) =>
@@ -295,6 +298,7 @@ const openForLooking = (
       maxHeadAgeSeconds: config.chain.max_head_age_seconds,
       implementations: config.chain.implementations,
       entries,
+      waits: () => false,
     })
     const named = await namedView(machine, config, slugsOf(entries), view)
     const gateway = createGateway({ ports: { clock, random, hash }, config, ledger, view: named })

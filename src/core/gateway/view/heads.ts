@@ -1,5 +1,5 @@
 /** Follows the chain's head, and the logs up to it (contract §2, R14, R16). */
-import { type BlockHeader, ChainError, type ChainLog } from '../../ports.js'
+import { type BlockHeader, ChainError, type ChainLog, type Hex } from '../../ports.js'
 import { pinsOf } from './code-watch.js'
 import { noteStakes, tellFinal } from './final-stakes.js'
 import { addHead, clearHeads, findFork, headHashAt, undoHeads } from './head-history.js'
@@ -22,21 +22,43 @@ const noFinality =
  */
 type News = { readonly since: bigint; readonly meaning: LogMeaning } | 'lost'
 
+/**
+ * Chain and final block are read at least this often; while somebody waits for what becomes final,
+ * at every look.
+ */
+const wholeLookMs = 30_000
+/** Disputes and settlements that nobody waits for are told this late, at most, once they are final. */
+const stakesMs = 10_000
+
+/** Whether this look has to read more than the newest block. */
+function isWholeLook(state: ViewState): boolean {
+  if (state.heads === undefined || state.wrongChain !== undefined || state.waits()) return true
+  const sinceMs = state.clock.monotonicMs() - state.wholeLookAtMs
+  return sinceMs >= (state.stakes.pending.length > 0 ? stakesMs : wholeLookMs)
+}
+
 /** One look. Whether there is a new latest or finalized block. Rejects with `ChainError`. */
 export async function lookAtHead(state: ViewState): Promise<boolean> {
-  const { chain, contracts, heads: before } = state
-  const [chainId, latest, finalized] = await Promise.all([
-    chain.chainId(),
+  const { chain, contracts, heads: before, clock } = state
+  const atMs = clock.monotonicMs()
+  const isWhole = isWholeLook(state)
+  const [told, latest, final] = await Promise.all([
+    isWhole ? chain.chainId() : undefined,
     chain.block('latest'),
-    finalizedBlock(state),
+    isWhole ? finalizedBlock(state) : before?.finalized,
   ])
-  state.wrongChain =
-    chainId === contracts.chainId
-      ? await otherGenesis(state)
-      : `the node is on chain ${chainId}, not on ${contracts.chainId}`
+  // A node on another chain knows no block of ours.
+  const chainId = told ?? (latest === null ? await chain.chainId() : undefined)
+  if (chainId !== undefined)
+    state.wrongChain =
+      chainId === contracts.chainId
+        ? await otherGenesis(state)
+        : `the node is on chain ${chainId}, not on ${contracts.chainId}`
   if (state.wrongChain !== undefined) return false
+  const finalized = final ?? null
   if (latest === null) throw new ChainError('unavailable', 'the node has no latest block')
   if (finalized === null) throw new ChainError('unavailable', noFinality)
+  if (isWhole) state.wholeLookAtMs = atMs
   // Another node that is a few blocks behind shows an old head; going back to it would undo what is
   // known.
   if (
@@ -110,10 +132,11 @@ async function newsSince(state: ViewState, from: BlockHeader, to: BlockHeader): 
 }
 
 async function followLogs(state: ViewState, since: bigint, to: BlockHeader): Promise<News> {
-  const logs = await logsOf(state, since + 1n, to.number)
-  // Read after the logs: those of one branch under the head of another would leave a gap that
+  const isOne = since + 1n === to.number
+  const logs = await logsOf(state, since + 1n, to.number, isOne ? to.hash : undefined)
+  // One block's are asked for by its hash. Read after the logs: those of one branch under the head of another would leave a gap that
   // nobody sees.
-  if ((await state.chain.block(to.number))?.hash !== to.hash)
+  if (!isOne && (await state.chain.block(to.number))?.hash !== to.hash)
     throw new ChainError(
       'unavailable',
       `the node changed its block ${to.number} while its logs were read`,
@@ -126,10 +149,17 @@ async function logsOf(
   state: ViewState,
   fromBlock: bigint,
   toBlock: bigint,
+  blockHash?: Hex,
 ): Promise<readonly ChainLog[]> {
   const addresses = followedAddresses(state.contracts, pinsOf(state))
   try {
-    return await state.chain.logs({ fromBlock, toBlock, addresses, topics: [followedTopics] })
+    return await state.chain.logs({
+      fromBlock,
+      toBlock,
+      addresses,
+      topics: [followedTopics],
+      ...(blockHash && { blockHash }),
+    })
   } catch (error) {
     if (!(error instanceof ChainError) || error.kind !== 'refused' || fromBlock === toBlock)
       throw error

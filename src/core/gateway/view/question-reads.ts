@@ -8,7 +8,7 @@ import { ChainError, type Hex } from '../../ports.js'
 import type { Question } from './chain-view.js'
 import { changedSince } from './head-history.js'
 import { isMiss, keepQuestion, noteMiss } from './questions.js'
-import { type ViewState, viewFaults } from './state.js'
+import { callForLook, type ViewState, viewFaults } from './state.js'
 import { singleFlight, within } from './time-limits.js'
 
 /** Reads of one question, each overtaken by a block that names it, before the read fails. */
@@ -114,6 +114,7 @@ async function readTwice(state: ViewState, questionId: Hex): Promise<Question | 
   if (found !== undefined) return found
   const newest = await state.chain.block('latest')
   if (newest === null || newest.number <= seen) return undefined
+  callForLook(state)
   await within(state.clock, firstReadMs, (signal) => headReached(state, newest.number, signal))
   return readAtHead()
 }

@@ -28,6 +28,11 @@ export interface ViewConfig {
   readonly entries: readonly RegistryEntry[]
   /** What code contracts run, as gateway.json pins it. */
   readonly implementations?: Implementations | undefined
+  /**
+   * Whether somebody waits for what the chain does. While nobody does, it is looked at once a block.
+   * Without it, somebody always does.
+   */
+  readonly waits?: (() => boolean) | undefined
 }
 
 export interface ViewState {
@@ -49,6 +54,7 @@ export interface ViewState {
   readonly headListeners: Set<() => void>
   readonly stakes: FinalStakes
   readonly implementations: Implementations
+  readonly waits: () => boolean
   readonly code: CodeWatch
   /** The newest heads whose logs have been followed. */
   heads: Heads | undefined
@@ -59,6 +65,12 @@ export interface ViewState {
   isIdentified: boolean
   lastFailure: string | undefined
   lookedAtMs: number
+  /** Aborted, it lets the next look come sooner. */
+  sleeper: AbortController
+  /** Somebody cannot wait for the next look. */
+  isCalled: boolean
+  /** When chain and final block were last asked for. */
+  wholeLookAtMs: number
   forgotAtMs: number
   /** Questions that may be prefetched before the next look. */
   readsLeft: number
@@ -69,7 +81,7 @@ export function newViewState(
   { clock, chain }: { readonly clock: Clock; readonly chain: Chain },
   contracts: Contracts,
   ledger: ViewState['ledger'],
-  { maxHeadAgeSeconds, entries, implementations = {} }: ViewConfig,
+  { maxHeadAgeSeconds, entries, implementations = {}, waits = () => true }: ViewConfig,
 ): ViewState {
   const book = newQuestionBook(contracts, clock, entries)
   const nowMs = clock.monotonicMs()
@@ -89,6 +101,7 @@ export function newViewState(
     headListeners: new Set(),
     stakes: newFinalStakes(),
     implementations,
+    waits,
     code: newCodeWatch(),
     heads: undefined,
     newestFinalized: undefined,
@@ -97,9 +110,18 @@ export function newViewState(
     isIdentified: false,
     lastFailure: undefined,
     lookedAtMs: nowMs,
+    sleeper: new AbortController(),
+    isCalled: false,
+    wholeLookAtMs: Number.NEGATIVE_INFINITY,
     forgotAtMs: nowMs,
     readsLeft: readsPerLook,
   }
+}
+
+/** The next look comes at once. */
+export function callForLook(state: ViewState): void {
+  state.isCalled = true
+  state.sleeper.abort()
 }
 
 /** Why the chain's state is not known now (R16). */

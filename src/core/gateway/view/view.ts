@@ -7,13 +7,14 @@
 import type { Implementations } from '../../chain/implementations.js'
 import type { RegistryEntry, RoundReader } from '../../chain/questions.js'
 import type { Contracts } from '../../chain/round.js'
-import { type BlockHeader, ChainError, type Hex } from '../../ports.js'
+import { ChainError, type Hex } from '../../ports.js'
 import { nonceBit } from '../../protocol/permit.js'
 import type { Address } from '../../protocol/schema.js'
 import type { ChainView, Question } from './chain-view.js'
 import { type CodeWatch, codeFaults, codeNow, pinsOf, watchCode } from './code-watch.js'
 import type { StakeNews } from './final-stakes.js'
 import { lookAtHead } from './heads.js'
+import { createPace } from './pace.js'
 import { readFirst, readSome } from './question-reads.js'
 import {
   dueFirst,
@@ -28,6 +29,7 @@ import {
 } from './questions.js'
 import {
   addSpent,
+  callForLook,
   type Heads,
   newViewState,
   readsPerLook,
@@ -51,8 +53,8 @@ import {
  */
 const failingMs = 10_000
 const forgetEveryMs = 60_000
+/** A look that is called for comes no sooner than this after the last one began. */
 const leastIntervalMs = 250
-const usualIntervalMs = 500
 
 /** The view, alive. */
 export interface LiveView extends ChainView {
@@ -63,6 +65,10 @@ export interface LiveView extends ChainView {
   stop(): Promise<void>
   /** One look at the chain. What goes wrong shows in `faults`. */
   poll(): Promise<void>
+  /** Somebody begins to wait: the next look comes as soon as it does while somebody waits. */
+  hasten(): void
+  /** A node tells of this block. A newer one than is known is looked for at once; true for one. */
+  announce(number: bigint): boolean
   /** The newest heads whose logs have been followed; `undefined` before the first look. */
   heads(): Heads | undefined
   /** Those of `faults` that are about the code of pinned contracts: what is sent is followed. */
@@ -103,7 +109,7 @@ async function poll(state: ViewState, wallets: Wallets): Promise<void> {
     const due = catchUp(state).finally(() => {
       if (isNews) for (const listener of state.headListeners) listener()
     })
-    await Promise.all([due, refreshCodes(wallets, state.ledger.allowlist)])
+    await Promise.all([due, refreshCodes(wallets, state.ledger.allowlist, !state.waits())])
     state.lastFailure = undefined
     state.lookedAtMs = state.clock.monotonicMs()
   } catch (error) {
@@ -148,26 +154,6 @@ async function prefetch(state: ViewState): Promise<void> {
     if (!book.held.has(questionId) && !isMiss(book, questionId)) unread.add(questionId)
 }
 
-/**
- * The pause between looks: half a block time, so that a new block is seen soon. Measured, because
- * chains differ and Polygon's will change (domain §8). Sooner while something is due: else more
- * logs a look than reads would leave ever more behind.
- */
-function createPace(): (state: ViewState) => number {
-  let from: BlockHeader | undefined
-  let blockMs: number | undefined
-  return ({ heads, book }) => {
-    if (heads === undefined) return usualIntervalMs
-    if (book.due.size > 0) return leastIntervalMs
-    from ??= heads.latest
-    const blocks = heads.latest.number - from.number
-    if (blocks >= 4n) blockMs = Number(((heads.latest.timestamp - from.timestamp) * 1000n) / blocks)
-    if (blocks > 64n || blocks < 0n) from = heads.latest
-    if (blockMs === undefined) return usualIntervalMs
-    return Math.min(2_000, Math.max(leastIntervalMs, blockMs / 2))
-  }
-}
-
 /** Source: contract §2, robustness R14, R16, R17. */
 export function createChainView(
   ports: Pick<ViewState, 'clock' | 'chain'>,
@@ -181,6 +167,29 @@ export function createChainView(
   const wallets = newWallets(chain, clock)
   const pace = createPace()
   let running: AbortController | undefined
+  let startedMs = clock.monotonicMs()
+  /** The next look comes as soon as it does while somebody waits. */
+  let isHasty = false
+  const look = async () => {
+    startedMs = clock.monotonicMs()
+    await poll(state, wallets)
+    pace.looked(state.heads?.latest, startedMs, clock.monotonicMs())
+  }
+  /** Until the next look is due, which may become sooner meanwhile. */
+  const untilDue = async (signal: AbortSignal) => {
+    while (!signal.aborted) {
+      isHasty = state.waits()
+      const waits = isHasty || state.unread.size > 0
+      const calledMs = state.isCalled ? startedMs + leastIntervalMs : Number.POSITIVE_INFINITY
+      const dueMs = Math.min(calledMs, pace.dueAtMs(waits, book.due.size > 0))
+      const leftMs = dueMs - clock.monotonicMs()
+      if (leftMs <= 0) break
+      state.sleeper = new AbortController()
+      await pause(clock, leftMs, AbortSignal.any([signal, state.sleeper.signal]))
+      if (!state.sleeper.signal.aborted) break
+    }
+    state.isCalled = false
+  }
   let loop: Promise<void> = Promise.resolve()
   const known = (identifier: string) => {
     const questionId = questionIdOf(book, identifier)
@@ -194,6 +203,7 @@ export function createChainView(
     pins: () => pinsOf(state),
     pinned() {
       state.code.isDue = true
+      callForLook(state)
     },
     nowSeconds() {
       // Deadlines are whole seconds: rounded up, a comparison with them is one in milliseconds.
@@ -220,12 +230,12 @@ export function createChainView(
       if (running) return
       running = new AbortController()
       const { signal } = running
-      await poll(state, wallets)
+      await look()
       const follow = async () => {
         while (!signal.aborted) {
           await prefetch(state)
-          await pause(clock, pace(state), signal)
-          if (!signal.aborted) await poll(state, wallets)
+          await untilDue(signal)
+          if (!signal.aborted) await look()
         }
       }
       // Not awaited and not caught: a failure that is no ChainError is a bug and has to end the
@@ -238,11 +248,22 @@ export function createChainView(
       await loop
     },
     poll: () => poll(state, wallets),
+    hasten() {
+      if (!isHasty && state.waits()) state.sleeper.abort()
+    },
+    announce(number) {
+      const isNews = number > (state.heads?.latest.number ?? -1n)
+      if (isNews) callForLook(state)
+      return isNews
+    },
     heads: () => state.heads,
     counts: () => ({ known: book.held.size, due: book.due.size }),
     failing: () =>
       clock.monotonicMs() - state.lookedAtMs < failingMs ? undefined : state.lastFailure,
-    doubt: (questionId) => markDue(book, sharingWith(book, questionId)),
+    doubt(questionId) {
+      markDue(book, sharingWith(book, questionId))
+      state.sleeper.abort()
+    },
     onHead(listener) {
       state.headListeners.add(listener)
       return () => state.headListeners.delete(listener)
@@ -257,6 +278,7 @@ export function createChainView(
     setEntry(entry) {
       setEntry(book, entry)
       state.unread.add(entry.questionId)
+      state.sleeper.abort()
     },
     removeEntry: (questionId) => removeEntry(book, questionId),
     noteNonces(owner, word, bitmap, at) {

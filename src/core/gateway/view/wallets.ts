@@ -18,6 +18,8 @@ const walletCallGas = 3_000_000n
  * and executor read it again anyway.
  */
 const refreshAfterMs = 60_000
+/** While nobody waits, it only has to be there for the next one who does. */
+const idleRefreshAfterMs = 240_000
 const staleAfterMs = 300_000
 const refreshAtOnce = 100
 const rememberedWallets = 10_000
@@ -106,10 +108,15 @@ export function authorizes(
 }
 
 /** Reads the code of these again where it is unknown or old; a part at a time. */
-export async function refreshCodes(wallets: Wallets, accounts: Iterable<Address>): Promise<void> {
+export async function refreshCodes(
+  wallets: Wallets,
+  accounts: Iterable<Address>,
+  isIdle: boolean,
+): Promise<void> {
   const due: Address[] = []
+  const limitMs = isIdle ? idleRefreshAfterMs : refreshAfterMs
   for (const account of accounts) {
-    if (knownCode(wallets, account, refreshAfterMs) === undefined) due.push(account)
+    if (knownCode(wallets, account, limitMs) === undefined) due.push(account)
     if (due.length === refreshAtOnce) break
   }
   await Promise.all(

@@ -1,7 +1,8 @@
 /** The logs bloom of a block header: says that a log is *not* in the block (yellow paper §4.3.1). */
-import type { Chain, Hex } from '../../ports.js'
+import type { Hex } from '../../ports.js'
 import { keccak } from '../../protocol/keccak.js'
 import { fromHex } from '../../protocol/witness.js'
+import type { LogFilter } from './shapes.js'
 
 const bloomBytes = 256
 
@@ -19,7 +20,7 @@ export function mayHold(bloom: Hex, addressOrTopic: Hex): boolean {
   })
 }
 
-type Filter = Pick<Parameters<Chain['logs']>[0], 'addresses' | 'topics'>
+type Filter = Pick<LogFilter, 'addresses' | 'topics'>
 
 /** False where no log of the block can match the filter of `eth_getLogs`. */
 export function mayMatch(bloom: Hex, { addresses, topics = [] }: Filter): boolean {

@@ -2,29 +2,21 @@
  * The `Chain` port over several nodes: what one node may tell alone, and what needs the word of the
  * others (R14–R16, robustness §7.3).
  */
-import { LRUCache } from 'lru-cache'
 import * as z from 'zod/mini'
-import { type BlockHeader, type Chain, ChainError, type ChainLog, type Hex } from '../../ports.js'
-import { lowercase } from '../../protocol/words.js'
-import { mayHold, mayMatch } from './bloom.js'
-import {
-  healthOf,
-  type NodeHealth,
-  noteHead,
-  otherChainId,
-  rotation,
-  takeOut,
-} from './node-table.js'
+import { type BlockHeader, type Chain, ChainError, type Hex } from '../../ports.js'
+import { type BlockBlooms, logsOf, newBlockBlooms, noteBloom } from './block-logs.js'
+import { healthOf, type NodeHealth, noteHead, otherChainId } from './node-table.js'
 import {
   ask,
   askNode,
+  blockRead,
   createRouter,
+  othersThan,
   type Read,
   type Router,
   type RouterOptions,
   ready,
 } from './router.js'
-import { isMissingState } from './rpc-errors.js'
 import { sendToAll } from './sending.js'
 import {
   blockTag,
@@ -33,7 +25,6 @@ import {
   Header,
   HexData,
   headerOfBlock,
-  logsWithin,
   Quantity,
   receiptFor,
   transactionWith,
@@ -49,14 +40,10 @@ export interface RpcChain extends Chain {
 
 /** For so long another node's slightly older head does not replace the one that was given out. */
 const headHoldsMs = 10_000
-/** Headers whose blooms are kept; the view reads logs of few blocks at a time. */
-const rememberedBlooms = 64
-
-type LogFilter = Parameters<Chain['logs']>[0]
 
 interface Reader {
   readonly router: Router
-  readonly headers: LRUCache<bigint, { readonly hash: Hex; readonly bloom: Hex | undefined }>
+  readonly blooms: BlockBlooms
   newest?: { readonly header: BlockHeader; readonly index: number; readonly seenAtMs: number }
 }
 
@@ -69,7 +56,7 @@ export function chainOver(
   options: RouterOptions,
 ): RpcChain & { close(): void } {
   const router = createRouter(transports, options)
-  const reader: Reader = { router, headers: new LRUCache({ max: rememberedBlooms }) }
+  const reader: Reader = { router, blooms: newBlockBlooms() }
   const one = async <T>(method: string, params: readonly unknown[], shape: Read<T>['shape']) =>
     (await ask(router, { method, params, shape })).result
   const transaction = (hash: Hex) =>
@@ -136,8 +123,6 @@ function elsewhere({ table }: Router, error: unknown): number {
   return chainId
 }
 
-const othersThan = ({ table }: Router, index: number) =>
-  rotation(table).filter((other) => other !== index)
 const askOthers = <T>(router: Router, index: number, read: Read<T>): Promise<T[]> =>
   Promise.all(othersThan(router, index).map((other) => askNode(router, other, read)))
 
@@ -152,12 +137,7 @@ async function askForAny<T>(router: Router, read: Read<T | null>): Promise<T | n
   return others.find((other) => other !== null) ?? null
 }
 
-const blockRead = <T>(at: Parameters<Chain['block']>[0], shape: Read<T>['shape']): Read<T> => ({
-  method: 'eth_getBlockByNumber',
-  params: [blockTag(at), false],
-  shape,
-})
-const headerOf = ({ logsBloom: _, ...header }: Header): BlockHeader => header
+const headerOf = ({ logsBloom: _, gasUsed: __, ...header }: Header): BlockHeader => header
 
 async function numberedBlock({ router }: Reader, at: bigint): Promise<BlockHeader | null> {
   const found = await askForAny(router, blockRead(at, headerOfBlock(at)))
@@ -168,7 +148,7 @@ async function headBlock(
   reader: Reader,
   at: 'latest' | 'finalized' | 'pending',
 ): Promise<BlockHeader | null> {
-  const { router, headers } = reader
+  const { router, blooms } = reader
   await ready(router)
   const { result, index } = await ask(router, blockRead(at, z.nullable(Header))).catch((error) => {
     // All on one other chain: of ours they know no block. `chainId` says why, which closes the view
@@ -177,13 +157,7 @@ async function headBlock(
     return { result: null, index: 0 }
   })
   if (result === null) return null
-  if (at !== 'pending') {
-    const bloom = lowercase(result.logsBloom ?? '')
-    headers.set(result.number, {
-      hash: result.hash,
-      bloom: /^0x[0-9a-f]{512}$/.test(bloom) ? bloom : undefined,
-    })
-  }
+  if (at !== 'pending') noteBloom(blooms, result)
   return at === 'latest' ? neverOlder(reader, headerOf(result), index) : headerOf(result)
 }
 
@@ -205,74 +179,4 @@ function neverOlder(reader: Reader, header: BlockHeader, index: number): BlockHe
     return newest.header
   reader.newest = { header, index, seenAtMs: nowMs }
   return header
-}
-
-async function logsOf(reader: Reader, filter: LogFilter): Promise<readonly ChainLog[]> {
-  const { fromBlock, toBlock, addresses, topics } = filter
-  const { router } = reader
-  const { table } = router
-  const blocks = { fromBlock: blockTag(fromBlock), toBlock: blockTag(toBlock) }
-  const read: Read<ChainLog[]> = {
-    method: 'eth_getLogs',
-    params: [{ ...blocks, address: addresses, ...(topics && { topics }) }],
-    shape: logsWithin(fromBlock, toBlock, addresses),
-  }
-  const { result, index } = await ask(router, read)
-  if (result.length > 0 || isExcluded(reader, filter)) return result
-  for (const other of othersThan(router, index)) {
-    const found = await secondLook(router, other, toBlock, read)
-    if (found === undefined) continue
-    if (found.length === 0) return []
-    const range = `blocks ${fromBlock} to ${toBlock}`
-    if (!found.every((log) => mayExist(reader, log))) {
-      const names = `RPC nodes ${index + 1} and ${other + 1} of ${table.nodes.length}`
-      throw new ChainError('unavailable', `${names} disagree about the logs of ${range}`)
-    }
-    takeOut(table, index, 'contradicted', `it left out logs of ${range}`)
-    table.preferred = other
-    return found
-  }
-  return []
-}
-
-/** The blooms of all blocks of the range are known and exclude the filter: empty is right. */
-function isExcluded({ headers }: Reader, { fromBlock, toBlock, ...filter }: LogFilter): boolean {
-  if (toBlock - fromBlock >= BigInt(rememberedBlooms)) return false
-  for (let number = fromBlock; number <= toBlock; number += 1n) {
-    const bloom = headers.peek(number)?.bloom
-    if (bloom === undefined || mayMatch(bloom, filter)) return false
-  }
-  return true
-}
-
-/** False for a log that the header which was read of its block excludes. */
-function mayExist(
-  { headers }: Reader,
-  { blockNumber, blockHash, address, topics }: ChainLog,
-): boolean {
-  const known = headers.peek(blockNumber)
-  if (known === undefined) return true
-  const { hash, bloom } = known
-  return (
-    hash === blockHash &&
-    (bloom === undefined || [address, ...topics].every((part) => mayHold(bloom, part)))
-  )
-}
-
-/**
- * The logs as another node tells them; `undefined` where it does not have the block yet or cannot
- * tell so much at once.
- */
-async function secondLook(router: Router, index: number, toBlock: bigint, read: Read<ChainLog[]>) {
-  try {
-    const [header, logs] = await Promise.all([
-      askNode(router, index, blockRead(toBlock, headerOfBlock(toBlock))),
-      askNode(router, index, read),
-    ])
-    return header === null ? undefined : logs
-  } catch (error) {
-    if (error instanceof ChainError && (isMissingState(error) || error.kind !== 'unavailable'))
-      return undefined
-    throw error
-  }
 }

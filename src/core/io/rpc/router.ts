@@ -18,7 +18,7 @@ import {
   whyNone,
 } from './node-table.js'
 import { isMissingState } from './rpc-errors.js'
-import { Quantity } from './shapes.js'
+import { blockTag, Quantity } from './shapes.js'
 import { survey } from './survey.js'
 import type { Link, RpcCall, Transport } from './transport.js'
 
@@ -101,6 +101,16 @@ export async function ask<T>(router: Router, read: Read<T>, only?: number): Prom
 export async function askNode<T>(router: Router, index: number, read: Read<T>): Promise<T> {
   return (await ask(router, read, index)).result
 }
+
+/** Those that may be asked beside this one. */
+export const othersThan = ({ table }: Router, index: number): readonly number[] =>
+  rotation(table).filter((other) => other !== index)
+
+/** A header by tag or number. */
+export const blockRead = <T>(
+  at: Parameters<typeof blockTag>[0],
+  shape: Read<T>['shape'],
+): Read<T> => ({ method: 'eth_getBlockByNumber', params: [blockTag(at), false], shape })
 
 /** Hands a call over without any check, to a node that may be out of rotation. */
 export async function hand(

@@ -3,8 +3,10 @@
  * hex, bigints. What does not fit is no answer (R16).
  */
 import * as z from 'zod/mini'
-import type { ChainCall, ChainReceipt, Hex } from '../../ports.js'
+import type { Chain, ChainCall, ChainReceipt, Hex } from '../../ports.js'
 import { lowercase } from '../../protocol/words.js'
+
+export type LogFilter = Parameters<Chain['logs']>[0]
 
 const matching = (pattern: RegExp) => z.string().check(z.regex(pattern))
 const hex = (pattern: RegExp) => z.pipe(matching(pattern), z.transform(lowercase))
@@ -38,6 +40,7 @@ export const Header = z.object({
   ),
   /** Absent or malformed on some chains: then it proves nothing. */
   logsBloom: z.nullish(z.string()),
+  gasUsed: z.catch(z.optional(Quantity), undefined),
 })
 export type Header = z.infer<typeof Header>
 
@@ -90,13 +93,14 @@ export const receiptFor = (hash: Hex) =>
 export const transactionWith = (hash: Hex) =>
   z.nullable(Transaction.check(z.refine((found) => found.hash === hash)))
 /** Logs of these contracts in these blocks only. */
-export const logsWithin = (fromBlock: bigint, toBlock: bigint, addresses: readonly Hex[]) =>
+export const logsWithin = ({ fromBlock, toBlock, addresses, blockHash: only }: LogFilter) =>
   z.array(
     Log.check(
       z.refine(
-        ({ address, blockNumber }) =>
+        ({ address, blockNumber, blockHash }) =>
           blockNumber >= fromBlock &&
           blockNumber <= toBlock &&
+          (only === undefined || blockHash === only) &&
           (addresses.length === 0 || addresses.includes(address)),
       ),
     ),

@@ -1,0 +1,95 @@
+/**
+ * When the chain is looked at next. Measured, because chains differ and Polygon's will change
+ * (domain §8). While somebody waits: half a block time after the last look, so that a new block is
+ * seen soon. While nobody does: once a block, just after it comes, because hosted nodes bill by call.
+ */
+import type { BlockHeader } from '../../ports.js'
+
+const leastMs = 250
+const usualMs = 500
+const mostMs = 2_000
+/** Blocks that came on time before the next one is counted on. */
+const steadyBlocks = 3
+/**
+ * The measure may be off by a second in 32 blocks, for block times are told in whole seconds: the
+ * look has to move forward by more than that, or it would fall behind.
+ */
+const errorMs = 50
+/** A block that is late is looked for this often before it is taken for missing. */
+const lateLooks = 4
+
+/** Times are of the monotonic clock, in milliseconds. */
+export interface Pace {
+  /** A look has ended with this newest block, or with none. */
+  looked(latest: BlockHeader | undefined, startedMs: number, endedMs: number): void
+  /** When the next one is due. `isBehind`: more logs a look than reads would leave ever more. */
+  dueAtMs(waits: boolean, isBehind: boolean): number
+  /** Somebody else tells of new blocks as they come: they are not looked for before that. */
+  expectNews(untilMs: number): void
+}
+
+/** Nothing measured yet. */
+export function createPace(): Pace {
+  /** Where the measure of the block time begins. */
+  let from: BlockHeader | undefined
+  let nextFrom: BlockHeader | undefined
+  let blockMs: number | undefined
+  let last: { readonly header: BlockHeader; readonly startedMs: number } | undefined
+  let endedMs = 0
+  let misses = 0
+  let onTime = 0
+  /** The next look comes so much before the last one's place in the block: until it is too early. */
+  let earlierMs = 0
+  /** It is known when in the block time a block comes. */
+  let isInStep = false
+  let newsUntilMs = Number.NEGATIVE_INFINITY
+
+  const measure = (latest: BlockHeader) => {
+    from ??= latest
+    const blocks = latest.number - from.number
+    if (blocks >= 4n) blockMs = Number(((latest.timestamp - from.timestamp) * 1000n) / blocks)
+    if (blocks >= 32n) nextFrom ??= latest
+    // Half of the measure stays: a new one would be wrong by a good part of a block at first.
+    if (blocks > 64n) [from, nextFrom] = [nextFrom, undefined]
+    if (blocks < 0n) [from, nextFrom] = [latest, undefined]
+  }
+
+  return {
+    looked(latest, startedMs, lookEndedMs) {
+      endedMs = lookEndedMs
+      if (latest === undefined) return
+      if (latest.hash === last?.header.hash) {
+        misses += 1
+        return
+      }
+      measure(latest)
+      if (last !== undefined && blockMs !== undefined) {
+        const blocks = Number(latest.number - last.header.number)
+        const tookMs = Number(latest.timestamp - last.header.timestamp) * 1000
+        // Block times are told in whole seconds.
+        const isOnTime = blocks > 0 && Math.abs(tookMs - blocks * blockMs) <= blockMs / 4 + 1_000
+        onTime = isOnTime ? onTime + 1 : 0
+        const wasSeenComing = blocks === 1 && misses > 0 && misses <= lateLooks
+        isInStep = blocks === 1 && (isInStep || wasSeenComing)
+        earlierMs = wasSeenComing ? 0 : isInStep ? Math.max(errorMs, blockMs / 32) : blockMs / 8
+      }
+      last = { header: latest, startedMs }
+      misses = 0
+    },
+    dueAtMs(waits, isBehind) {
+      if (last === undefined || blockMs === undefined)
+        return endedMs + (isBehind ? leastMs : usualMs)
+      if (isBehind) return endedMs + leastMs
+      const usual = endedMs + Math.min(mostMs, Math.max(leastMs, blockMs / 2))
+      if (waits || onTime < steadyBlocks) return usual
+      const nextMs = last.startedMs + blockMs
+      if (newsUntilMs > nextMs) return Math.max(nextMs + blockMs / 2, endedMs + leastMs)
+      if (misses === 0) return Math.max(nextMs - earlierMs, endedMs + leastMs)
+      if (misses > lateLooks) return usual
+      return endedMs + Math.min(mostMs, Math.max(leastMs, blockMs / 8))
+    },
+    expectNews(untilMs) {
+      newsUntilMs = untilMs
+    },
+  }
+}

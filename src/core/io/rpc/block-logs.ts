@@ -1,0 +1,156 @@
+/**
+ * Logs as the nodes tell them: which of them is believed, and when none has to be asked because the
+ * block's own bloom says that there is nothing (R14, R16).
+ */
+import { LRUCache } from 'lru-cache'
+import { ChainError, type ChainLog, type Hex } from '../../ports.js'
+import { lowercase } from '../../protocol/words.js'
+import { mayHold, mayMatch } from './bloom.js'
+import { takeOut } from './node-table.js'
+import { ask, askNode, blockRead, othersThan, type Read, type Router } from './router.js'
+import { isMissingState } from './rpc-errors.js'
+import { blockTag, type Header, headerOfBlock, type LogFilter, logsWithin } from './shapes.js'
+
+/** Headers whose blooms are kept; the view reads logs of few blocks at a time. */
+const rememberedBlooms = 64
+
+interface BlockBloom {
+  readonly hash: Hex
+  /** Absent where the node tells none. */
+  readonly bloom: Hex | undefined
+  /**
+   * It is that of a block in which something could have logged, or nothing was run: zeros beside
+   * gas that was used are what some nodes give for every block.
+   */
+  readonly isMeant: boolean
+}
+
+/** Blooms of the heads that were read. */
+export interface BlockBlooms {
+  readonly byNumber: LRUCache<bigint, BlockBloom>
+  /** A log has been seen that the bloom of its own block excludes. */
+  areFalse: boolean
+}
+
+interface Reader {
+  readonly router: Router
+  readonly blooms: BlockBlooms
+}
+
+/** None read yet. */
+export const newBlockBlooms = (): BlockBlooms => ({
+  byNumber: new LRUCache({ max: rememberedBlooms }),
+  areFalse: false,
+})
+
+/** Keeps that of a head. */
+export function noteBloom({ byNumber }: BlockBlooms, header: Header): void {
+  const text = lowercase(header.logsBloom ?? '')
+  const bloom = /^0x[0-9a-f]{512}$/.test(text) ? text : undefined
+  const isMeant = header.gasUsed === 0n || (bloom !== undefined && !/^0x0*$/.test(bloom))
+  byNumber.set(header.number, { hash: header.hash, bloom, isMeant })
+}
+
+/**
+ * Logs of a range; of one block by its hash without a request where its bloom excludes them, unless
+ * such blooms have been seen to be wrong. Rejects with `ChainError`.
+ */
+export async function logsOf(reader: Reader, filter: LogFilter): Promise<readonly ChainLog[]> {
+  const { toBlock, blockHash } = filter
+  const { blooms } = reader
+  if (blockHash === undefined) return askedLogs(reader, filter)
+  const known = blooms.byNumber.peek(toBlock)
+  if (known?.hash === blockHash && known.isMeant && isExcluded(reader, filter)) return []
+  try {
+    return await askedLogs(reader, filter)
+  } catch (error) {
+    if (!(error instanceof ChainError) || error.kind !== 'refused') throw error
+    // Not every node takes a hash. The header is read after the logs, so that those of one branch
+    // are not taken for another's.
+    const { blockHash: _, ...range } = filter
+    const found = await askedLogs(reader, range)
+    const { result } = await ask(reader.router, blockRead(toBlock, headerOfBlock(toBlock)))
+    if (result?.hash === blockHash && found.every((log) => log.blockHash === blockHash))
+      return found
+    const why = `the node changed its block ${toBlock} while its logs were read`
+    throw new ChainError('unavailable', why)
+  }
+}
+
+async function askedLogs(reader: Reader, filter: LogFilter): Promise<readonly ChainLog[]> {
+  const { fromBlock, toBlock, addresses, topics, blockHash } = filter
+  const { router, blooms } = reader
+  const { table } = router
+  const blocks =
+    blockHash === undefined
+      ? { fromBlock: blockTag(fromBlock), toBlock: blockTag(toBlock) }
+      : { blockHash }
+  const read: Read<ChainLog[]> = {
+    method: 'eth_getLogs',
+    params: [{ ...blocks, address: addresses, ...(topics && { topics }) }],
+    shape: logsWithin(filter),
+  }
+  const { result, index } = await ask(router, read)
+  // Of the block whose header was read, and yet not in its bloom.
+  blooms.areFalse ||= result.some(
+    (log) =>
+      blooms.byNumber.peek(log.blockNumber)?.hash === log.blockHash && !mayExist(reader, log),
+  )
+  if (result.length > 0 || isExcluded(reader, filter)) return result
+  for (const other of othersThan(router, index)) {
+    const found = await secondLook(router, other, toBlock, read)
+    if (found === undefined) continue
+    if (found.length === 0) return []
+    const range = `blocks ${fromBlock} to ${toBlock}`
+    if (!found.every((log) => mayExist(reader, log))) {
+      const names = `RPC nodes ${index + 1} and ${other + 1} of ${table.nodes.length}`
+      throw new ChainError('unavailable', `${names} disagree about the logs of ${range}`)
+    }
+    takeOut(table, index, 'contradicted', `it left out logs of ${range}`)
+    table.preferred = other
+    return found
+  }
+  return []
+}
+
+/** The blooms of all blocks of the range are known and exclude the filter: empty is right. */
+function isExcluded({ blooms }: Reader, { fromBlock, toBlock, ...filter }: LogFilter): boolean {
+  if (blooms.areFalse || toBlock - fromBlock >= BigInt(rememberedBlooms)) return false
+  for (let number = fromBlock; number <= toBlock; number += 1n) {
+    const bloom = blooms.byNumber.peek(number)?.bloom
+    if (bloom === undefined || mayMatch(bloom, filter)) return false
+  }
+  return true
+}
+
+/** False for a log that the header which was read of its block excludes. */
+function mayExist(
+  { blooms }: Reader,
+  { blockNumber, blockHash, address, topics }: ChainLog,
+): boolean {
+  const known = blooms.byNumber.peek(blockNumber)
+  if (known === undefined) return true
+  const { hash, bloom } = known
+  return (
+    hash === blockHash &&
+    (bloom === undefined || [address, ...topics].every((part) => mayHold(bloom, part)))
+  )
+}
+
+/**
+ * The logs as another node tells them; `undefined` where it does not have the block yet or cannot
+ * tell so much at once.
+ */
+async function secondLook(router: Router, index: number, toBlock: bigint, read: Read<ChainLog[]>) {
+  try {
+    const [header, logs] = await Promise.all([
+      askNode(router, index, blockRead(toBlock, headerOfBlock(toBlock))),
+      askNode(router, index, read),
+    ])
+    return header === null ? undefined : logs
+  } catch (error) {
+    if (error instanceof ChainError && (isMissingState(error) || error.kind !== 'unavailable'))
+      return undefined
+    throw error
+  }
+}

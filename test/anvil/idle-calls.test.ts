@@ -1,0 +1,181 @@
+/** What a gateway that has nothing to do asks of its node, on anvil over real JSON-RPC. */
+import { mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { createServer } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { type DevChain, startDevChain } from '../../src/core/devchain/dev-chain.js'
+import { type DevRpc, devRpc } from '../../src/core/devchain/dev-contracts.js'
+import { loadConfig } from '../../src/core/host/config-file.js'
+import { openHostedGateway } from '../../src/core/host/gateway-host.js'
+import { createChain } from '../../src/core/io/rpc/rpc.js'
+import type { Clock } from '../../src/core/ports.js'
+import { fakeContext } from '../support/cli.js'
+
+const questions = 100
+const blocks = 100
+/** Of Polygon. */
+const blockMs = 2_000
+
+let dev: DevChain
+let folder: string
+const ends: (() => Promise<unknown>)[] = []
+beforeAll(async () => {
+  dev = await startDevChain({ questions, proposers: 3 })
+  folder = await mkdtemp(join(tmpdir(), 'idle-calls-'))
+}, 60_000)
+afterAll(async () => {
+  for (const end of ends.reverse()) await end()
+  await dev?.stop()
+  await rm(folder, { recursive: true })
+})
+
+/** A node that counts what it is asked. */
+async function countingNode(upstream: string) {
+  const counts = { methods: new Map<string, number>(), requests: 0 }
+  let open = 0
+  let quietSince = performance.now()
+  const server = createServer((request, response) => {
+    open += 1
+    const chunks: Buffer[] = []
+    request.on('data', (chunk) => chunks.push(chunk))
+    request.on('end', async () => {
+      const body = Buffer.concat(chunks).toString()
+      const calls: { method: string } | { method: string }[] = JSON.parse(body)
+      counts.requests += 1
+      for (const { method } of Array.isArray(calls) ? calls : [calls])
+        counts.methods.set(method, (counts.methods.get(method) ?? 0) + 1)
+      const told = await fetch(upstream, {
+        method: 'POST',
+        headers: { 'content-type': 'application/json' },
+        body,
+      })
+      response.end(await told.text())
+      open -= 1
+      quietSince = performance.now()
+    })
+  })
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
+  ends.push(async () => {
+    server.closeAllConnections()
+    await new Promise((resolve) => server.close(resolve))
+  })
+  return {
+    url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
+    counts,
+    /** Nothing is asked and nothing has been for a moment. */
+    async settled() {
+      const since = performance.now()
+      while (open > 0 || performance.now() - Math.max(since, quietSince) < 8)
+        await new Promise((resolve) => setTimeout(resolve, 1))
+    },
+  }
+}
+
+const headOf = (rpc: DevRpc) =>
+  rpc.request<{ number: string; timestamp: string }>('eth_getBlockByNumber', ['latest', false])
+
+/** Whether a block comes by itself. */
+async function minesWithin(rpc: DevRpc, ms: number): Promise<boolean> {
+  const { number } = await headOf(rpc)
+  await new Promise((resolve) => setTimeout(resolve, ms))
+  return (await headOf(rpc)).number !== number
+}
+
+/** A clock that stands still until it is moved; who sleeps is woken in order. */
+function drivenClock(startMs: number) {
+  let now = 0
+  const sleepers = new Set<{ readonly atMs: number; readonly wake: () => void }>()
+  const clock: Clock = {
+    nowMs: () => startMs + now,
+    monotonicMs: () => now,
+    sleep: (ms, signal) =>
+      new Promise((resolve, reject) => {
+        if (signal?.aborted) return reject(signal.reason)
+        const sleeper = { atMs: now + ms, wake: resolve }
+        sleepers.add(sleeper)
+        signal?.addEventListener('abort', () => {
+          if (sleepers.delete(sleeper)) reject(signal.reason)
+        })
+      }),
+  }
+  return {
+    clock,
+    nextMs: () => Math.min(...[...sleepers].map(({ atMs }) => atMs)),
+    moveTo(ms: number) {
+      now = ms
+      for (const sleeper of sleepers)
+        if (sleeper.atMs <= ms && sleepers.delete(sleeper)) sleeper.wake()
+    },
+  }
+}
+
+test(`${questions} open questions, nobody proposes: at most 2.5 methods a block over ${blocks} blocks, and no block is missed`, async () => {
+  const anvil = devRpc(dev.rpcUrl)
+  // The dev chain's own upkeep may set it back while it is at it.
+  do await anvil.request('evm_setIntervalMining', [0])
+  while (await minesWithin(anvil, 1_500))
+  const node = await countingNode(dev.rpcUrl)
+  const { slugs: _, implementations, chain_id: id, ...trust } = dev.description.trust
+  const account = (role: string) => dev.description.accounts.filter((one) => one.role === role)
+  await writeFile(join(folder, 'executor.key'), account('executor')[0]?.private_key ?? '', {
+    mode: 0o600,
+  })
+  const registry = dev.description.questions.map(({ question_id }) => ({ question_id }))
+  await writeFile(join(folder, 'questions.json'), JSON.stringify(registry))
+  await writeFile(
+    join(folder, 'gateway.json'),
+    JSON.stringify({
+      chain: { id, rpc_urls: [node.url], ...trust, implementations },
+      questions: './questions.json',
+      admission: { allowlist: account('proposer').map(({ address }) => address) },
+      executor: { key_file: './executor.key' },
+    }),
+  )
+  await anvil.request('anvil_setBlockTimestampInterval', [blockMs / 1000])
+  const headMs = Number((await headOf(anvil)).timestamp) * 1000
+  const { clock, nextMs, moveTo } = drivenClock(headMs + 300)
+  const chain = createChain([node.url], { expectedChainId: id, clock })
+  ends.push(() => chain.close())
+  const { context } = fakeContext(folder, { chain })
+  const machine = { ...context, clock }
+  const opening = loadConfig(machine, join(folder, 'gateway.json')).then((loaded) =>
+    openHostedGateway(machine, loaded, { executorKey: { home: folder, password: async () => '' } }),
+  )
+  const hosted = await opening
+  ends.push(hosted.close)
+  await node.settled()
+
+  let mined = 0
+  const missed: bigint[] = []
+  /** Lets so many blocks come, each at its time, and everybody act at theirs. */
+  const live = async (count: number) => {
+    for (const until = mined + count; mined < until; ) {
+      const blockAtMs = (mined + 1) * blockMs - 300
+      if (nextMs() < blockAtMs) moveTo(nextMs())
+      else {
+        moveTo(blockAtMs)
+        mined += 1
+        const before = hosted.view.heads()?.latest.number ?? 0n
+        await anvil.request('evm_mine', [])
+        const { number } = await headOf(anvil)
+        if (mined > 20 && BigInt(number) !== before + 1n) missed.push(BigInt(number))
+      }
+      await node.settled()
+    }
+  }
+  // The block time is measured first, and the registry read.
+  await live(20)
+  expect(hosted.view.counts()).toEqual({ known: questions, due: 0 })
+  node.counts.methods.clear()
+  node.counts.requests = 0
+  await live(blocks)
+  const methods = [...node.counts.methods.values()].reduce((sum, count) => sum + count, 0)
+  const figures = JSON.stringify([...node.counts.methods])
+  expect(methods / blocks, figures).toBeLessThanOrEqual(2)
+  expect(node.counts.requests / blocks, figures).toBeLessThanOrEqual(2)
+  expect(missed).toEqual([])
+  expect(hosted.view.faults()).toEqual([])
+  expect(hosted.gateway.readiness()).toEqual([])
+}, 120_000)

@@ -1,0 +1,187 @@
+/** What the view asks while nobody waits, and how soon it looks again when somebody does. */
+import { describe, expect, test } from 'vitest'
+import { createPace } from '../../src/core/gateway/view/pace.js'
+import { createChainView } from '../../src/core/gateway/view/view.js'
+import type { BlockHeader } from '../../src/core/ports.js'
+import type { Address } from '../../src/core/protocol/schema.js'
+import { createFakeChain, createFakeClock } from '../support/fake-chain.js'
+import { ask, dispute, questionText, rivalProposes } from '../support/fake-events.js'
+import { fakeContracts } from '../support/fake-world.js'
+
+const wallet: Address = `0x${'77'.repeat(20)}`
+
+async function idle() {
+  const chain = createFakeChain()
+  const clock = createFakeClock(chain)
+  const questionId = ask(chain, questionText('Rain?'))
+  chain.mine(5)
+  const setting = { waits: false }
+  const ledger = {
+    info: undefined,
+    allowlist: new Set<Address>([wallet]),
+    finalized: undefined,
+    active: () => [],
+    implementations: new Map(),
+  }
+  const view = createChainView({ clock, chain }, fakeContracts, ledger, {
+    maxHeadAgeSeconds: 30,
+    entries: [],
+    waits: () => setting.waits,
+  })
+  await view.poll()
+  /** What looks over so many blocks ask. */
+  const asked = async (blocks: number, act: () => void = () => chain.mine()) => {
+    const before = new Map(chain.calls)
+    for (let block = 0; block < blocks; block += 1) {
+      act()
+      clock.monotonic += 2_000
+      await view.poll()
+    }
+    return Object.fromEntries(
+      [...chain.calls]
+        .map(([method, count]) => [method, count - (before.get(method) ?? 0)])
+        .filter(([, count]) => count !== 0),
+    )
+  }
+  return { chain, clock, view, questionId, setting, asked }
+}
+
+describe('while nobody waits', () => {
+  test('a look asks for the newest block and its logs; chain and final block every 30 s', async () => {
+    const { asked, chain, view } = await idle()
+    expect(await asked(14)).toEqual({ block: 14, logs: 14 })
+    expect(await asked(1)).toEqual({ chainId: 1, block: 2, logs: 1 })
+    expect(view.heads()?.finalized.number).toBe(chain.head.number - BigInt(chain.finalityLag))
+    expect(await asked(14)).toEqual({ block: 14, logs: 14 })
+    expect(view.faults()).toEqual([])
+  })
+
+  test('the code of allowed wallets is read again before it is too old to answer from', async () => {
+    const { asked, view } = await idle()
+    expect((await asked(119)).code).toBeUndefined()
+    expect((await asked(2)).code).toBe(1)
+    expect(view.knownCode(wallet)).toBe(false)
+  })
+
+  test('once somebody waits, the next look reads the final block, and each one after it', async () => {
+    const { asked, chain, view, setting } = await idle()
+    await asked(3)
+    const before = view.heads()?.finalized.number ?? 0n
+    setting.waits = true
+    expect(await asked(2)).toMatchObject({ chainId: 2, block: 4 })
+    expect(view.heads()?.finalized.number).toBe(chain.head.number - BigInt(chain.finalityLag))
+    expect(view.heads()?.finalized.number).toBeGreaterThan(before)
+  })
+
+  test('a dispute is told within 10 s of being final, though nobody waits', async () => {
+    const { asked, chain, view, questionId } = await idle()
+    const told: string[] = []
+    view.onStake(({ kind }) => told.push(kind))
+    await asked(1, () => {
+      rivalProposes(chain, questionId, wallet)
+      chain.mine()
+    })
+    await asked(1, () => {
+      dispute(chain, questionId)
+      chain.mine()
+    })
+    await asked(chain.finalityLag + 6)
+    expect(told).toEqual(['disputed'])
+  })
+
+  test('R16: a node that comes to be on another chain is a fault once its newest block is asked for in vain', async () => {
+    const { asked, chain, view } = await idle()
+    const { block } = chain
+    chain.block = async () => null
+    chain.chainId = async () => 1
+    await asked(1)
+    expect(view.faults()).toEqual([`the node is on chain 1, not on ${fakeContracts.chainId}`])
+    chain.block = block
+    chain.chainId = async () => fakeContracts.chainId
+    await asked(1)
+    expect(view.faults()).toEqual([])
+  })
+})
+
+describe('the pace', () => {
+  const header = (number: number, seconds: number): BlockHeader => ({
+    number: BigInt(number),
+    hash: `0x${number.toString(16).padStart(64, '0')}`,
+    parentHash: `0x${(number - 1).toString(16).padStart(64, '0')}`,
+    timestamp: BigInt(seconds),
+    baseFeePerGas: 0n,
+  })
+
+  /** Looks for so long at a chain whose n-th block comes at `n * blockMs + offset(n)`. */
+  function looks(
+    blockMs: number,
+    minutes: number,
+    { offset = () => 0, waits = false, lookMs = 80 }: Partial<Options> = {},
+  ) {
+    const pace = createPace()
+    const comes = (n: number) => n * blockMs + offset(n)
+    let count = 0
+    let now = 0
+    const lateMs: number[] = []
+    let block = 0
+    let counted = 0
+    for (; now < minutes * 60_000; now = Math.max(now, pace.dueAtMs(waits, false))) {
+      const startedMs = now
+      const before = block
+      while (comes(block + 1) <= now) block += 1
+      now += lookMs
+      pace.looked(header(block, Math.floor((block * blockMs) / 1000)), startedMs, now)
+      // The measure and the step take some blocks.
+      if (startedMs < 120_000) continue
+      count += 1
+      counted += block - before
+      if (block > before) lateMs.push(startedMs - comes(block))
+    }
+    return { perBlock: count / counted, worstMs: Math.max(...lateMs) }
+  }
+  interface Options {
+    readonly offset: (block: number) => number
+    readonly waits: boolean
+    readonly lookMs: number
+  }
+
+  test.each([1_000, 1_750, 2_000, 2_300, 5_000, 12_000])(
+    'blocks of %i ms: about one look a block, soon after it comes',
+    (blockMs) => {
+      const { perBlock, worstMs } = looks(blockMs, 30)
+      expect(perBlock).toBeLessThan(1.45)
+      expect(worstMs).toBeLessThanOrEqual(Math.max(250, blockMs / 8) + 160)
+    },
+  )
+
+  test('blocks that come up to a tenth of their time early or late cost few looks more', () => {
+    const { perBlock } = looks(2_000, 30, { offset: (n) => ((n * 7_919) % 401) - 200 })
+    expect(perBlock).toBeLessThan(1.8)
+  })
+
+  test('while somebody waits: each half block time, and 2 s at most', () => {
+    expect(looks(2_000, 10, { waits: true, lookMs: 0 }).perBlock).toBeCloseTo(2, 1)
+    expect(looks(12_000, 10, { waits: true, lookMs: 0 }).perBlock).toBeCloseTo(6, 1)
+  })
+
+  test('who is told of blocks does not look before the half of the next one has passed in silence', () => {
+    const pace = createPace()
+    for (let n = 0; n < 20; n += 1) pace.looked(header(n, 2 * n), n * 2_000, n * 2_000)
+    pace.expectNews(60_000)
+    expect(pace.dueAtMs(false, false)).toBe(19 * 2_000 + 3_000)
+    expect(pace.dueAtMs(true, false)).toBe(19 * 2_000 + 1_000)
+    pace.expectNews(0)
+    expect(pace.dueAtMs(false, false)).toBeLessThanOrEqual(20 * 2_000)
+  })
+
+  test('a chain without a pace is looked at as often as if somebody waited', () => {
+    const { perBlock } = looks(2_000, 10, { lookMs: 0 })
+    expect(perBlock).toBeLessThan(1.4)
+    const pace = createPace()
+    const seconds = [0, 1, 40, 41, 90, 91, 92, 140]
+    seconds.forEach((at, n) => {
+      pace.looked(header(n, at), at * 1_000, at * 1_000)
+    })
+    expect(pace.dueAtMs(false, false)).toBe(142_000)
+  })
+})
