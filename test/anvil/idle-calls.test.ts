@@ -9,6 +9,7 @@ import { type DevChain, startDevChain } from '../../src/core/devchain/dev-chain.
 import { type DevRpc, devRpc } from '../../src/core/devchain/dev-contracts.js'
 import { loadConfig } from '../../src/core/host/config-file.js'
 import { openHostedGateway } from '../../src/core/host/gateway-host.js'
+import { wrapChain } from '../../src/core/host/instrumented-ports.js'
 import { createChain } from '../../src/core/io/rpc/rpc.js'
 import type { Clock } from '../../src/core/ports.js'
 import { fakeContext } from '../support/cli.js'
@@ -34,10 +35,7 @@ afterAll(async () => {
 /** A node that counts what it is asked. */
 async function countingNode(upstream: string) {
   const counts = { methods: new Map<string, number>(), requests: 0 }
-  let open = 0
-  let quietSince = performance.now()
   const server = createServer((request, response) => {
-    open += 1
     const chunks: Buffer[] = []
     request.on('data', (chunk) => chunks.push(chunk))
     request.on('end', async () => {
@@ -52,8 +50,6 @@ async function countingNode(upstream: string) {
         body,
       })
       response.end(await told.text())
-      open -= 1
-      quietSince = performance.now()
     })
   })
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
@@ -64,12 +60,6 @@ async function countingNode(upstream: string) {
   return {
     url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
     counts,
-    /** Nothing is asked and nothing has been for a moment. */
-    async settled() {
-      const since = performance.now()
-      while (open > 0 || performance.now() - Math.max(since, quietSince) < 8)
-        await new Promise((resolve) => setTimeout(resolve, 1))
-    },
   }
 }
 
@@ -138,14 +128,33 @@ test(`${questions} open questions, nobody proposes: at most 2.5 methods a block 
   const { clock, nextMs, moveTo } = drivenClock(headMs + 300)
   const chain = createChain([node.url], { expectedChainId: id, clock })
   ends.push(() => chain.close())
-  const { context } = fakeContext(folder, { chain })
+  let open = 0
+  let asked = 0
+  const watched = wrapChain(chain, async (_method, ask) => {
+    open += 1
+    asked += 1
+    try {
+      return await ask()
+    } finally {
+      open -= 1
+    }
+  })
+  /** Nothing is asked, nor has been for some turns. */
+  const settled = async () => {
+    for (let quiet = 0, seen = asked; quiet < 12; quiet += 1) {
+      await new Promise((resolve) => setTimeout(resolve, 1))
+      if (open > 0 || asked !== seen) quiet = 0
+      seen = asked
+    }
+  }
+  const { context } = fakeContext(folder, { chain: watched })
   const machine = { ...context, clock }
   const opening = loadConfig(machine, join(folder, 'gateway.json')).then((loaded) =>
     openHostedGateway(machine, loaded, { executorKey: { home: folder, password: async () => '' } }),
   )
   const hosted = await opening
   ends.push(hosted.close)
-  await node.settled()
+  await settled()
 
   let mined = 0
   const missed: bigint[] = []
@@ -162,7 +171,7 @@ test(`${questions} open questions, nobody proposes: at most 2.5 methods a block 
         const { number } = await headOf(anvil)
         if (mined > 20 && BigInt(number) !== before + 1n) missed.push(BigInt(number))
       }
-      await node.settled()
+      await settled()
     }
   }
   // The block time is measured first, and the registry read.

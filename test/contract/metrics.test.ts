@@ -135,6 +135,9 @@ describe('metrics', () => {
 
   test('contract §2: what is not known is left out, and comes and goes with the knowledge', async () => {
     let vitals = quietVitals
+    const methods = { heads: 120, logs: 3, contracts: 12, state: 6, transactions: 0 }
+    const counts = { requests: 130, methods }
+    const usage = { total: counts, lastMinute: counts, lastHour: counts, perDay: undefined }
     const metrics = createMetrics(around(() => vitals))
     const names = async () =>
       [...(await read(metrics)).keys()].filter((name) =>
@@ -153,6 +156,7 @@ describe('metrics', () => {
           requests: { answered: 7, unanswered: 2 },
         },
       ],
+      rpc: usage,
       executor: {
         openSlots: 2,
         highestNonce: 5,
@@ -168,6 +172,8 @@ describe('metrics', () => {
       'proposer_rpc_node_healthy{node="2"}': 0,
       'proposer_rpc_node_requests_total{node="2",outcome="answered"}': 7,
       'proposer_rpc_node_requests_total{node="2",outcome="unanswered"}': 2,
+      'proposer_rpc_methods_total{class="heads"}': 120,
+      'proposer_rpc_methods_total{class="transactions"}': 0,
       'proposer_view_questions{state="known"}': 3,
       'proposer_view_questions{state="due"}': 1,
       'proposer_executor_nonce_gap{at="finalized"}': 2,

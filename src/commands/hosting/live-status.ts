@@ -5,7 +5,12 @@
 import type { ChalkInstance } from 'chalk'
 import { changesKept, type StatusChange } from '../../core/host/activity.js'
 import type { StatusSnapshot } from '../../core/host/snapshot.js'
-import type { ClusterVitals, Vitals } from '../../core/protocol/vitals.js'
+import {
+  type ClusterVitals,
+  type RpcUsage,
+  rpcClasses,
+  type Vitals,
+} from '../../core/protocol/vitals.js'
 import { ageText, fold, visible } from '../terminal/render.js'
 
 export interface StatusScreen {
@@ -55,6 +60,7 @@ export function statusLines(
       ...nodesText(vitals),
       ...new Set(vitals.code.oracles.map(({ version }) => `oracle version ${version}`)),
     ]),
+    ...(vitals.rpc === undefined ? [] : row('rpc', rpcText(vitals.rpc))),
     ...row('queue', [stage('received'), stage('validated'), stage('selected')]),
     ...row('minute', [
       `2xx ${lastMinute.fine}`,
@@ -86,6 +92,21 @@ function nodesText({ nodes }: Vitals): readonly string[] {
   const aside = nodes.filter(({ isHealthy }) => !isHealthy).map(({ node }) => node)
   const healthy = `${nodes.length - aside.length} of ${nodes.length} ${nodes.length === 1 ? 'node' : 'nodes'}`
   return aside.length === 0 ? [healthy] : [healthy, `set aside: ${aside.join(', ')}`]
+}
+
+function rpcText({ lastMinute, lastHour, perDay }: RpcUsage): readonly string[] {
+  const { requests, methods } = lastMinute
+  const sum = (counts: RpcUsage['lastHour']) =>
+    rpcClasses.reduce((total, one) => total + counts.methods[one], 0)
+  const kinds = rpcClasses.flatMap((one) => (methods[one] === 0 ? [] : `${methods[one]} ${one}`))
+  return [
+    `${sum(lastMinute)} calls a minute${kinds.length === 0 ? '' : ` (${kinds.join(', ')})`}`,
+    `${requests} ${requests === 1 ? 'request' : 'requests'}`,
+    `${aboutText(sum(lastHour))} in the last hour`,
+    ...(perDay === undefined
+      ? []
+      : [`about ${aboutText(perDay.methods)} calls, ${aboutText(perDay.requests)} requests a day`]),
+  ]
 }
 
 const clusterText = ({ leads, leader, epoch, lagRecords, gateways }: ClusterVitals) => [

@@ -36,7 +36,7 @@ import {
 } from './config-file.js'
 import { type ExecutorKeySource, executorSigner } from './executor-key.js'
 import { type FollowedStakes, followStakes } from './followed-stakes.js'
-import { createHealth, nodesOf } from './health.js'
+import { createHealth, nodesOf, usageOf } from './health.js'
 import {
   type HeldStore,
   type HoldOptions,
@@ -103,7 +103,7 @@ export const openHostedGateway = (
 ): Promise<HostedGateway> =>
   opening(async (closers) => {
     const edges = await openEdges(machine, loaded, options, closers)
-    const { store, nodes, chain, readings, signer, configured } = edges
+    const { store, nodes, rpc, chain, readings, signer, configured } = edges
     const { clock, random, hash } = machine
     const { config } = loaded
     const { ledger, log } = store
@@ -166,6 +166,7 @@ export const openHostedGateway = (
       readings,
       executor: signer?.address,
       nodes,
+      rpc,
       onState: options.onState,
       cluster: store.cluster?.vitals,
       ledEpoch: () => store.cluster?.leadership()?.epoch,
@@ -229,7 +230,8 @@ async function openEdges(
       ? await holdFolder(machine, place.folder, hold, closers)
       : await holdDatabase(machine, place.url, loaded, hold, closers)
   const reads = aggregating(chain, yieldToEvents)
-  return { signer, configured, store, chain: reads, nodes: nodesOf(edge), readings }
+  const [nodes, rpc] = [nodesOf(edge), usageOf(edge)]
+  return { signer, configured, store, chain: reads, nodes, rpc, readings }
 }
 
 /**

@@ -15,6 +15,7 @@ import type {
   ClusterVitals,
   ExecutorVitals,
   NodeVitals,
+  RpcUsage,
   StateLine,
   Vitals,
 } from '../protocol/vitals.js'
@@ -32,6 +33,7 @@ export interface HealthParts {
   readonly readings: ChainReadings
   readonly executor: Address | undefined
   readonly nodes: () => readonly NodeHealth[]
+  readonly rpc?: (() => RpcUsage) | undefined
   /** Of a shared store. */
   readonly cluster?: (() => ClusterVitals | undefined) | undefined
   /** The epoch under which this gateway leads a shared store. */
@@ -55,6 +57,10 @@ const usualGas = 425_000n
 export function nodesOf(chain: Chain): () => readonly NodeHealth[] {
   return 'nodes' in chain ? (chain as RpcChain).nodes : () => []
 }
+
+/** How much the nodes are asked; `undefined` for a chain that has none. */
+export const usageOf = (chain: Chain): (() => RpcUsage) | undefined =>
+  'usage' in chain ? (chain as RpcChain).usage : undefined
 
 /** Asks nobody. Throws nothing. */
 export function createHealth(parts: HealthParts): Health {
@@ -126,6 +132,7 @@ export function createHealth(parts: HealthParts): Health {
           ageSeconds: Math.max(0, clock.nowMs() / 1000 - Number(latest.timestamp)),
         },
         nodes: nodes(),
+        rpc: parts.rpc?.(),
         questions: parts.questions(),
         code: {
           changed: parts.code().changed.length,

@@ -21,6 +21,15 @@ const Stage = z.object({ count: z.number(), oldest_seconds: z.number() })
 const Digits = z.nullable(z.string())
 const Count = z.nullable(z.number())
 
+const Methods = z.object({
+  heads: z.number(),
+  logs: z.number(),
+  contracts: z.number(),
+  state: z.number(),
+  transactions: z.number(),
+})
+const RpcCountsJson = z.object({ requests: z.number(), methods: Methods })
+
 /** What is read of the document; later versions may tell more. */
 const Status = z.object({
   url: z.nullable(z.string()),
@@ -53,6 +62,15 @@ const Status = z.object({
   }),
   nodes: z.array(
     z.object({ node: z.number(), healthy: z.boolean(), head: Digits, head_age_seconds: Count }),
+  ),
+  // A gateway of an earlier version tells nothing of it.
+  rpc: z.optional(
+    z.object({
+      total: RpcCountsJson,
+      last_minute: RpcCountsJson,
+      last_hour: RpcCountsJson,
+      per_day: z.nullable(z.object({ methods: z.number(), requests: z.number() })),
+    }),
   ),
   executor: z.nullable(
     z.object({
@@ -115,6 +133,12 @@ export function readStatusDocument(document: unknown, nowMs: number): StatusSnap
         headAgeSeconds: head_age_seconds ?? undefined,
         requests: { answered: 0, unanswered: 0 },
       })),
+      rpc: data.rpc && {
+        total: data.rpc.total,
+        lastMinute: data.rpc.last_minute,
+        lastHour: data.rpc.last_hour,
+        perDay: data.rpc.per_day ?? undefined,
+      },
       questions: { known: chain.questions_known, due: chain.questions_due },
       code: {
         changed: chain.changed_contracts,

@@ -103,6 +103,30 @@ export interface NodeVitals {
 }
 
 /**
+ * JSON-RPC methods by what they are about: blocks and chain id, logs, runs of contracts, the state of
+ * accounts with code and the price of gas, transactions.
+ */
+export const rpcClasses = ['heads', 'logs', 'contracts', 'state', 'transactions'] as const
+export type RpcClass = (typeof rpcClasses)[number]
+
+/** HTTP requests to all nodes, and the methods in them. */
+export interface RpcCounts {
+  readonly requests: number
+  readonly methods: Readonly<Record<RpcClass, number>>
+}
+
+/** How much the nodes are asked. */
+export interface RpcUsage {
+  /** Since the start. */
+  readonly total: RpcCounts
+  readonly lastMinute: RpcCounts
+  /** Or since the start. */
+  readonly lastHour: RpcCounts
+  /** What a day costs at the pace of the last hour; `undefined` in the first minute. */
+  readonly perDay: { readonly methods: number; readonly requests: number } | undefined
+}
+
+/**
  * Proposals that the executor's balance pays for: below the first it is low, and from the second
  * on it is enough again, so that a price of gas that goes up and down is no news each time.
  */
@@ -154,6 +178,8 @@ export interface Vitals {
   readonly oldestSeconds: Readonly<Record<QueueStage, number>>
   readonly head: { readonly number: bigint; readonly ageSeconds: number } | undefined
   readonly nodes: readonly NodeVitals[]
+  /** Absent for a chain that has no nodes, as in tests. */
+  readonly rpc?: RpcUsage | undefined
   /** Questions that the view holds, and those of them that wait to be read again. */
   readonly questions: { readonly known: number; readonly due: number }
   /** Pinned contracts that run other code, and the version of each managed oracle that says so. */

@@ -4,6 +4,7 @@
  */
 import * as z from 'zod/mini'
 import { type BlockHeader, type Chain, ChainError, type Hex } from '../../ports.js'
+import type { RpcUsage } from '../../protocol/vitals.js'
 import { type BlockBlooms, logsOf, newBlockBlooms, noteBloom } from './block-logs.js'
 import { healthOf, type NodeHealth, noteHead, otherChainId } from './node-table.js'
 import {
@@ -36,6 +37,8 @@ import type { Transport } from './transport.js'
 export interface RpcChain extends Chain {
   /** How each node stands, in the order of the configuration. */
   nodes(): readonly NodeHealth[]
+  /** How much they were asked. */
+  usage(): RpcUsage
 }
 
 /** For so long another node's slightly older head does not replace the one that was given out. */
@@ -112,6 +115,7 @@ export function chainOver(
     calldata: async (hash) => (await transaction(hash))?.input ?? null,
     send: (raw) => sendToAll(router, raw),
     nodes: () => healthOf(router.table),
+    usage: router.usage.now,
     close: () => router.closing.abort(),
   }
 }

@@ -21,6 +21,7 @@ import { isMissingState } from './rpc-errors.js'
 import { blockTag, Quantity } from './shapes.js'
 import { survey } from './survey.js'
 import type { Link, RpcCall, Transport } from './transport.js'
+import { createUsageMeter, type UsageMeter } from './usage.js'
 
 export interface RouterOptions extends NodeTableOptions {
   readonly timeoutMs: number
@@ -59,6 +60,7 @@ export interface Router {
   readonly transports: readonly Transport[]
   readonly options: RouterOptions
   readonly closing: AbortController
+  readonly usage: UsageMeter
   /** When each connection last told its chain id. */
   readonly checks: WeakMap<Link, Check>
   queue: Waiting[]
@@ -82,6 +84,7 @@ export const createRouter = (transports: readonly Transport[], options: RouterOp
   transports,
   options,
   closing: new AbortController(),
+  usage: createUsageMeter(options.clock),
   checks: new WeakMap(),
   queue: [],
   surveyedAtMs: Number.NEGATIVE_INFINITY,
@@ -283,12 +286,13 @@ interface Limits {
 
 /** As the transport's, counted; errors name the node. */
 async function exchange(
-  { table, transports, closing }: Router,
+  { table, transports, closing, usage }: Router,
   index: number,
   calls: readonly RpcCall[],
   { timeoutMs, signal, link }: Limits,
 ): Promise<readonly (unknown | ChainError)[]> {
   const { requests } = nodeAt(table, index)
+  usage.note(calls.map(({ method }) => method))
   try {
     const outcomes = await transports[index]?.exchange(calls, timeoutMs, signal, link)
     requests.answered += 1

@@ -313,6 +313,16 @@ const hostCounters: readonly CounterRow[] = [
       ),
   },
   {
+    name: 'proposer_rpc_methods_total',
+    help: 'JSON-RPC methods asked of all RPC nodes, each call of a batch counted, by class: what a hosted node bills',
+    labels: ['class'],
+    counts: (_parts, { vitals }) =>
+      Object.entries(vitals?.rpc?.total.methods ?? {}).map(([kind, count]) => [
+        { class: kind },
+        count,
+      ]),
+  },
+  {
     name: 'proposer_log_lines_dropped_total',
     help: 'Log lines dropped because stderr was not drained',
     labels: [],
