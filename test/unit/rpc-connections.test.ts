@@ -104,6 +104,18 @@ describe('the chain id is asked once a connection', () => {
     await expect(chain.balance(account)).rejects.toThrow('it is on chain 1, not on 137')
   })
 
+  test('R16: of several nodes each comparison asks for it: one that comes to be elsewhere is out within 2 s', async () => {
+    const clock = createTestClock()
+    const [first, second] = [makeNode(), makeNode()]
+    for (const node of [first, second]) connected(node)
+    const chain = chainOf([first, second], clock)
+    await chain.block('latest')
+    first.chainId = 1
+    clock.monotonic += 2_000
+    await chain.block('latest')
+    expect(chain.nodes()[0]).toMatchObject({ why: 'it is on chain 1, not on 137' })
+  })
+
   test('a node of which no connection is known is asked with every request', async () => {
     const node = makeNode()
     const chain = chainOf([node])

@@ -210,7 +210,8 @@ async function exchangeChecked(
   waiting: readonly Waiting[],
 ): Promise<(unknown | ChainError)[]> {
   const calls = waiting.map(({ read: { method, params } }) => ({ method, params }))
-  const outcomes = await exchangeGuarded(router, index, calls, router.options.timeoutMs)
+  const { timeoutMs } = router.options
+  const outcomes = await exchangeGuarded(router, index, calls, { timeoutMs })
   const checked = waiting.map(({ read }, at) => {
     const outcome = outcomes[at]
     if (outcome instanceof ChainError) return outcome
@@ -235,8 +236,7 @@ async function exchangeGuarded(
   router: Router,
   index: number,
   calls: readonly RpcCall[],
-  timeoutMs: number,
-  signal?: AbortSignal,
+  { timeoutMs, signal, always = false }: GuardLimits,
 ): Promise<readonly (unknown | ChainError)[]> {
   const { table, transports, checks } = router
   const { expectedChainId } = table
@@ -244,7 +244,7 @@ async function exchangeGuarded(
   const limits = { timeoutMs, signal, link }
   if (expectedChainId === undefined) return exchange(router, index, calls, limits)
   const given = calls.findIndex(({ method }) => method === chainIdCall.method)
-  const check = given === -1 && link ? validCheck(router, index, link) : undefined
+  const check = !always && given === -1 && link ? validCheck(router, index, link) : undefined
   if (check !== undefined) {
     const outcomes = await exchange(router, index, calls, limits)
     // Another connection than the one that was checked: that machine is unknown.
@@ -284,6 +284,11 @@ interface Limits {
   readonly link?: Link | undefined
 }
 
+interface GuardLimits extends Pick<Limits, 'timeoutMs' | 'signal'> {
+  /** Whatever the connection has told. */
+  readonly always?: boolean
+}
+
 /** As the transport's, counted; errors name the node. */
 async function exchange(
   { table, transports, closing, usage }: Router,
@@ -309,9 +314,9 @@ async function exchange(
 const lookWith = (router: Router) => async (index: number, calls: readonly RpcCall[]) => {
   const { options, closing } = router
   const timeoutMs = Math.min(lookMs, options.timeoutMs)
-  const outcomes = await exchangeGuarded(router, index, calls, timeoutMs, closing.signal).catch(
-    chainError,
-  )
+  // Nodes that are compared are asked for their chain each time.
+  const limits = { timeoutMs, signal: closing.signal, always: true }
+  const outcomes = await exchangeGuarded(router, index, calls, limits).catch(chainError)
   return outcomes instanceof ChainError ? undefined : outcomes
 }
 
