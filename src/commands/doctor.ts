@@ -9,6 +9,7 @@ import {
   fundsChecks,
   openCheck,
   rpcCheck,
+  safeCheck,
 } from '../core/checks/doctor.js'
 import {
   type Check,
@@ -34,6 +35,7 @@ import { withHost } from './session/network-faults.js'
 import { secretChecks } from './session/secret-checks.js'
 import {
   addBrowserFlags,
+  addSafeFlags,
   addSignerFlags,
   builtInPins,
   type Session,
@@ -45,7 +47,7 @@ import type { Output } from './terminal/output.js'
 import { counted, fold, visible } from './terminal/render.js'
 
 export const doctorCommand = (context: Context): Command =>
-  addBrowserFlags(addSignerFlags(new Command('doctor')))
+  addSafeFlags(addBrowserFlags(addSignerFlags(new Command('doctor'))))
     .description('check everything a proposal needs, and suggest fixes; exit 2 if a check fails')
     .addHelpText(
       'after',
@@ -193,6 +195,17 @@ const checks: readonly Omit<Check<Facts>, 'fix'>[] = [
       ofAccount(facts, ['balance', 'allowance'], (chain, trust, account) =>
         fundsChecks(chain, trust, facts.view ?? { authorizations: [], offers: [] }, account),
       ),
+  },
+  {
+    id: 'safe',
+    async run(facts) {
+      const { safe } = facts.session.account
+      return safe === undefined
+        ? []
+        : onNode(facts, ['safe'], async (chain, trust) =>
+            safeCheck(chain, trust, safe.address, await safe.owner?.address()),
+          )
+    },
   },
   {
     id: 'account_code',

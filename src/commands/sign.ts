@@ -15,8 +15,9 @@ import {
 } from '../core/client/propose/authorize.js'
 import type { SettledEarlier } from '../core/client/propose/earlier.js'
 import { importSignature, walletTypedData } from '../core/client/propose/outside.js'
+import type { SafePartsFile } from '../core/client/propose/safe.js'
 import { fromCwd } from '../core/io/home-paths.js'
-import { UsageError } from '../core/protocol/errors.js'
+import { PendingError, UsageError } from '../core/protocol/errors.js'
 import { outcomeOf } from '../core/protocol/proposal.js'
 import type { Address, TypedData } from '../core/protocol/schema.js'
 import { publishFile, writeAll } from '../core/storage/durable.js'
@@ -70,7 +71,15 @@ export const signCommand = (context: Context): Command =>
       const signing = withSession(context, flags, async (session) => {
         const [identifier = given] = await identify(context, session, [given])
         const made = await authorizeParts(context, session, flags, identifier)
-        const parts = { ...made, onSettled: collector(context, flags.quiet === true, settled) }
+        let collected: SafePartsFile | undefined
+        const safe = made.safe && {
+          ...made.safe,
+          collected: (parts: SafePartsFile) => {
+            collected = parts
+          },
+        }
+        const onSettled = collector(context, flags.quiet === true, settled)
+        const parts = { ...made, onSettled, safe }
         const intent = await parseIntent(
           context,
           identifier,
@@ -81,7 +90,13 @@ export const signCommand = (context: Context): Command =>
         if (flags.dryRun === true) return showPreview(context, session, flags, parts, intent)
         if (flags.typedData === true)
           return giveTypedData(context, flags, identifier, await offerTypedData(parts, intent))
-        await showSigned(context, flags, identifier, await authorize(parts, intent), settled)
+        try {
+          await showSigned(context, flags, identifier, await authorize(parts, intent), settled)
+        } catch (error) {
+          const isShort = error instanceof PendingError && error.code === 'safe_below_threshold'
+          if (isShort && collected !== undefined) await showParts(context, flags, collected)
+          throw error
+        }
       })
       await signing.catch((error: unknown) => {
         throw context.output.mode === 'human' ? error : withSettled(error, settled)
@@ -133,6 +148,28 @@ async function showSigned(
             ? `proposer submit ${identifier} --outcome ${outcomeOf(record.terms.price)}`
             : `proposer submit ${identifier} ${flags.output}`,
         ],
+      ],
+      output.columns,
+    ),
+  )
+}
+
+/** What the next owner needs, with -o in a file. It holds signatures, so a screen gets no part (R5). */
+async function showParts(context: Context, flags: SignFlags, parts: SafePartsFile): Promise<void> {
+  const { output } = context
+  const text = `${JSON.stringify(parts, null, 2)}\n`
+  if (flags.output === '-') return output.text(text)
+  const file = flags.output === undefined ? undefined : fromCwd(context.cwd, flags.output)
+  if (file !== undefined) await writeSecret(context, file, text)
+  const { schema: _schema, ...data } = parts
+  output.result('safe-parts', data, () =>
+    fields(
+      [
+        ['Safe', parts.safe],
+        ['signed by', parts.signatures.map(({ owner }) => owner).join(', ') || 'nobody yet'],
+        ['threshold', String(parts.threshold)],
+        ['digest', parts.digest],
+        ['parts', file],
       ],
       output.columns,
     ),
@@ -202,13 +239,15 @@ async function bringBack(
     flags.typedData === true ||
     flags.signer !== undefined ||
     flags.browser === true ||
+    flags.asOwner !== undefined ||
+    flags.parts !== undefined ||
     flags.supersede !== undefined
   ) {
     throw new UsageError(
       'flag_without_meaning',
       '--signature belongs to saved typed data, which already has all terms',
       {
-        hint: 'omit the flags that say what to sign; --proposer, --outcome and --rpc-url may stay',
+        hint: 'omit the flags that say what to sign; --proposer, --safe, --outcome and --rpc-url may stay',
       },
     )
   }
@@ -234,7 +273,7 @@ async function bringBack(
 
 /** Only where the user names one: the journal knows for whom it gave out typed data. */
 const namedProposer = (session: Session, flags: SignFlags): Promise<Address> | undefined =>
-  flags.proposer === undefined ? undefined : session.account.address()
+  flags.proposer === undefined && flags.safe === undefined ? undefined : session.account.address()
 
 /** The exact bytes, 0600: they hold a signature or what one can be made of (R5). */
 async function writeSecret(context: Context, path: string, body: string): Promise<void> {

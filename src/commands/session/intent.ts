@@ -37,9 +37,11 @@ import {
 import { parseJson, readInput } from './inputs.js'
 import { contextRows, contextSource, requireIdentifier, unitsOf } from './question.js'
 import { askingForRules, clarificationTexts, requireRulesHash, rulesLine } from './rules.js'
+import { givenParts, safeSigning } from './safe-parts.js'
 import {
   addBrowserFlags,
   addRequesterFlag,
+  addSafeFlags,
   addSignerFlags,
   type Session,
   type SessionFlags,
@@ -76,7 +78,7 @@ export const signingFlags = [
 ] as const satisfies readonly (keyof IntentFlags)[]
 
 export function addIntentFlags(command: Command): Command {
-  return addCheckFlags(addRequesterFlag(addBrowserFlags(addSignerFlags(command))))
+  return addCheckFlags(addRequesterFlag(addSafeFlags(addBrowserFlags(addSignerFlags(command)))))
     .option('--outcome <yes|no|p1|p2|p3|label>', 'answer to propose; a label such as Porto')
     .option('--amount <amount>', 'authorize this much, such as 750usdc; default: the bond')
     .option(
@@ -90,6 +92,7 @@ export function addIntentFlags(command: Command): Command {
     .option('--nonce <n>', 'Permit2 nonce; default: a fresh one of this run')
     .option('--deadline <time>', 'Unix seconds, or from now such as 90m or 2h30m; default: 1h')
     .option('--context <file>', 'context to sign, from `context --json`')
+    .option('--parts <file>', 'with --safe: what other owners have signed, as -o wrote it')
     .option('--client-ref <text>', 'your own reference, kept in the journal')
     .option('--rules-seen <hash>', 'hash of the clarifications you have read, from `context`')
     .option('--supersede <journal-id>', 'replace this open authorization')
@@ -123,18 +126,20 @@ export async function parseIntent(
   const amount = await givenAmount(flagged('--amount', flags.amount), units)
   const cap = settings?.maxAmount ?? flagged('--max-amount', flags.maxAmount)
   const maxAmount = await givenAmount(cap, units)
+  const parts = await givenParts(context, session, flags)
   return {
     identifier,
     proposer,
     outcome,
-    amountRaw: amount?.raw,
+    amountRaw: amount?.raw ?? (parts && BigInt(parts.amount)),
     maxAmountRaw: maxAmount?.raw,
     amountTokens: commonTokens([amount, maxAmount]),
     headroomBasisPoints: headroomBasisPoints(
       settings?.headroom ?? flagged('--headroom', flags.headroom),
     ),
-    nonce: whole('--nonce', flags.nonce),
-    deadlineSeconds: parseDeadline(flags.deadline, context.clock.nowMs()),
+    nonce: whole('--nonce', flags.nonce) ?? (parts && BigInt(parts.nonce)),
+    deadlineSeconds:
+      parseDeadline(flags.deadline, context.clock.nowMs()) ?? (parts && BigInt(parts.deadline)),
     supersede: flags.supersede,
     clientRef: flags.clientRef,
     rulesSeen: requireRulesHash(flags.rulesSeen),
@@ -212,6 +217,7 @@ export async function authorizeParts(
       })
     },
     signer: () => session.account.signer(),
+    safe: await safeSigning(context, session, flags),
     recovery: async () => (await quickestCurve()).recover,
     chain,
     ...(asksGateway ? { gateway: await session.gateway('read') } : {}),

@@ -24,6 +24,12 @@ export interface Account {
   /** From the keystore's own address where it has one: then no password is needed. */
   address(): Promise<Address>
   signer(): Promise<Signer>
+  /** The proposer is this Safe, and `owner` is who signs for it here. */
+  readonly safe?: {
+    readonly address: Address
+    /** With --as-owner. */
+    readonly owner?: Pick<Account, 'address' | 'signer'>
+  }
   /** Tells a wallet on a page how many signatures are to come. */
   expect?(total: number): void
   /** Overwrites an unlocked key. */
@@ -39,6 +45,9 @@ export interface AccountFlags {
   readonly browser?: boolean | undefined
   /** False: the page's address is printed only. */
   readonly launch?: boolean | undefined
+  /** The Safe that proposes, and whether an owner signs: as this one where an address is given. */
+  readonly safe?: string | undefined
+  readonly asOwner?: string | true | undefined
   /** Address of the account, where no key of it is here. */
   readonly proposer?: string | undefined
 }
@@ -49,6 +58,11 @@ export interface AccountFlags {
  */
 export function openAccount(context: Context, settings: Settings, flags: AccountFlags): Account {
   const { passwordFile } = flags
+  if (flags.safe !== undefined) return safeAccount(context, settings, flags, flags.safe)
+  if (flags.asOwner !== undefined)
+    throw new UsageError('flag_without_meaning', '--as-owner belongs to a Safe', {
+      hint: 'add --safe <address>, or leave out --as-owner',
+    })
   const named = namedProposer(flags.proposer)
   requireOneSigner(settings, flags)
   if (flags.signer !== undefined) return outsideAccount(context, settings, flags.signer, named)
@@ -77,6 +91,40 @@ export function openAccount(context: Context, settings: Settings, flags: Account
       opened = undefined
     },
   }
+}
+
+/** A Safe has no key: what signs here is the key of an owner. */
+function safeAccount(
+  context: Context,
+  settings: Settings,
+  { safe: _safe, asOwner, proposer, ...flags }: AccountFlags,
+  given: string,
+): Account {
+  const address = givenAddress(given, '--safe', 'bad_proposer')
+  if (proposer !== undefined && givenAddress(proposer, '--proposer', 'bad_proposer') !== address)
+    throw new UsageError('two_signers', '--safe and --proposer name two proposers', {
+      hint: "leave out --proposer; the owner's address goes behind --as-owner",
+    })
+  const named = typeof asOwner === 'string' ? { proposer: ownerAddress(asOwner) } : {}
+  const own = openAccount(context, settings, { ...flags, ...named })
+  return {
+    address: async () => address,
+    signer: async () => {
+      throw new UsageError('signer_outside', 'a Safe signs proposals only, by its owners', {
+        hint: 'for a transaction add --print and make it in the Safe',
+      })
+    },
+    safe: { address, ...(asOwner === undefined ? {} : { owner: own }) },
+    dispose: () => own.dispose(),
+  }
+}
+
+/** The word behind --as-owner may be what belongs elsewhere. */
+function ownerAddress(text: string): Address {
+  if (/^0x[0-9a-f]{40}$/i.test(text)) return givenAddress(text, '--as-owner', 'bad_proposer')
+  throw new UsageError('bad_proposer', `--as-owner ${text} is not the address of an owner`, {
+    hint: 'give the identifier before the flags',
+  })
 }
 
 /** UsageError `two_signers`. */

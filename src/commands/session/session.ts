@@ -55,6 +55,9 @@ export interface SessionFlags extends GlobalFlags {
   readonly signer?: string
   readonly browser?: boolean
   readonly launch?: boolean
+  readonly safe?: string
+  readonly asOwner?: string | true
+  readonly parts?: string
   readonly proposer?: string
   readonly executorAccount?: string
   readonly executorPasswordFile?: string
@@ -85,6 +88,13 @@ export function addBrowserFlags(command: Command): Command {
   return command
     .option('--browser', 'sign with a browser wallet, on a page whose address is printed')
     .option('--no-launch', "with --browser: do not open the system's browser")
+}
+
+/** Flags of the verbs that a Safe can propose with (contract §9). */
+export function addSafeFlags(command: Command): Command {
+  return command
+    .option('--safe <address>', 'the proposer is this Safe; its owners sign one after the other')
+    .option('--as-owner [address]', 'with --safe: sign as an owner, with the key at hand')
 }
 
 /**

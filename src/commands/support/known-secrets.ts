@@ -18,7 +18,7 @@ import type { Context } from '../terminal/context.js'
 export async function clientSecrets(
   context: Context,
   settings: Settings,
-  view: Pick<JournalView, 'authorizations'> | undefined,
+  view: Pick<JournalView, 'authorizations' | 'offers'> | undefined,
 ): Promise<readonly Secret[]> {
   const { gateway, rpcUrl } = settings
   const keyFile = context.env.PROPOSER_KEY_FILE

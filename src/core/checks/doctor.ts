@@ -3,6 +3,7 @@
  * `openCheck` and `clockCheck` throw an error of ours where nobody answers.
  */
 
+import { readSafe } from '../chain/safe.js'
 import { onChain } from '../chain/unavailable.js'
 import { type Funds, fundsOf } from '../client/funds/funds.js'
 import { acceptedValue, answerError } from '../client/gateway/answer.js'
@@ -12,6 +13,7 @@ import type { JournalView } from '../client/journal/journal.js'
 import type { Trust } from '../client/trust/trust.js'
 import { type Chain, ChainError } from '../ports.js'
 import { amountText } from '../protocol/amount.js'
+import { UsageError } from '../protocol/errors.js'
 import type { Address } from '../protocol/schema.js'
 import { type Finding, fail, guarded, pass, skip, warn } from './finding.js'
 
@@ -56,6 +58,27 @@ export async function eligibilityCheck(
   if (acceptedValue(answer).eligible) return pass(id, `${account} may propose`)
   const fix = 'ask the operator to allow this wallet, and to check that admission is open'
   return fail(id, `${account} may not propose at ${gateway.origin}`, fix)
+}
+
+/** Whether the proposer is a Safe that can sign here, and whether the key at hand is an owner's. */
+export async function safeCheck(
+  chain: Chain,
+  trust: Trust,
+  safe: Address,
+  owner: Address | undefined,
+): Promise<Finding> {
+  const id = 'safe'
+  try {
+    const facts = await onChain(() => readSafe(chain, trust.chain_id, safe))
+    const { owners, threshold, version } = facts
+    if (owner !== undefined && !owners.includes(owner))
+      return fail(id, `${owner} is not an owner of ${safe}`, `owners are ${owners.join(', ')}`)
+    const detail = `Safe ${version}: ${threshold} of ${owners.length} owners sign`
+    return pass(id, owner === undefined ? detail : `${detail}, ${owner} is one of them`)
+  } catch (error) {
+    if (error instanceof UsageError) return fail(id, error.detail, error.meta.hint ?? '')
+    throw error
+  }
 }
 
 /** A head older than this says that the node lags or the chain stands (R16). Seconds. */

@@ -45,6 +45,8 @@ export interface JournaledAuthorization {
 export interface Offer {
   readonly id: string
   readonly offered: Offered
+  /** What owners of a Safe have signed of it; of any other proposer none. */
+  readonly parts: readonly { readonly owner: Address; readonly signature: Hex }[]
   readonly terminals: readonly TerminalRecord[]
   readonly supersededBy?: string | undefined
 }

@@ -9,6 +9,7 @@ import {
   type AttemptStart,
   type JournalRecord,
   type Offered,
+  type SafePartRecord,
   type Signed,
   spelledId,
   type TerminalRecord,
@@ -20,6 +21,7 @@ interface Draft {
   signed?: Signed
   signedAtMs: number
   offered?: Offered
+  readonly parts: Map<string, SafePartRecord>
   abandoned: boolean
   readonly attempts: { readonly start: AttemptStart; readonly startedAtMs: number }[]
   readonly terminals: TerminalRecord[]
@@ -105,6 +107,11 @@ function add(state: FoldState, { kind, data, timeMs }: JournalRecord): void {
       draft.offered = data
       return
     }
+    case 'safe.part': {
+      const { parts } = draftOf(state, data.id)
+      if (!parts.has(data.owner)) parts.set(data.owner, data)
+      return
+    }
     case 'attempt.start':
       for (const id of data.ids)
         draftOf(state, id).attempts.push({ start: data, startedAtMs: timeMs })
@@ -136,7 +143,14 @@ function add(state: FoldState, { kind, data, timeMs }: JournalRecord): void {
 function draftOf({ drafts }: FoldState, id: string): Draft {
   let draft = drafts.get(id)
   if (draft === undefined) {
-    draft = { id, attempts: [], terminals: [], abandoned: false, signedAtMs: Infinity }
+    draft = {
+      id,
+      attempts: [],
+      parts: new Map(),
+      terminals: [],
+      abandoned: false,
+      signedAtMs: Infinity,
+    }
     drafts.set(id, draft)
   }
   return draft
@@ -196,7 +210,13 @@ function authorizationsOf(
 ): readonly JournaledAuthorization[] {
   const found: JournaledAuthorization[] = []
   const replacing = replacedByOffers(state)
-  for (const { signed, offered: _offered, abandoned: _abandoned, ...rest } of drafts) {
+  for (const {
+    signed,
+    offered: _offered,
+    abandoned: _abandoned,
+    parts: _parts,
+    ...rest
+  } of drafts) {
     if (signed === undefined) continue
     const terminal = rest.terminals.at(-1)
     found.push({
@@ -216,8 +236,10 @@ function authorizationsOf(
 function offersOf(state: FoldState): readonly Offer[] {
   const replacing = replacedByOffers(state)
   return pendingOf(state)
-    .flatMap(({ id, offered, terminals, supersededBy = replacing.get(id) }) =>
-      offered === undefined ? [] : [{ id, offered, terminals, supersededBy }],
+    .flatMap(({ id, offered, parts, terminals, supersededBy = replacing.get(id) }) =>
+      offered === undefined
+        ? []
+        : [{ id, offered, parts: [...parts.values()], terminals, supersededBy }],
     )
     .sort((a, b) => a.offered.offeredAtMs - b.offered.offeredAtMs || (a.id < b.id ? -1 : 1))
 }

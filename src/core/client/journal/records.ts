@@ -100,6 +100,17 @@ const offered = z.object({
 export type Offered = z.infer<typeof offered>
 
 /**
+ * What one owner of a Safe has signed for an offer; 65 bytes. It authorizes nothing by itself, and is
+ * kept secret like a signature (R5).
+ */
+const safePart = z.object({
+  id: journalId,
+  owner: Address,
+  signature: z.templateLiteral(['0x', z.string().check(z.regex(/^[0-9a-f]{130}$/))]),
+})
+export type SafePartRecord = z.infer<typeof safePart>
+
+/**
  * The bytes that may be sent, exactly. What is optional is absent of a payload signed elsewhere.
  */
 const signed = z.object({
@@ -192,6 +203,7 @@ export const recordShapes = {
   intent,
   'nonce.reserved': nonceReserved,
   offered,
+  'safe.part': safePart,
   signed,
   'attempt.start': attemptStart,
   'attempt.end': z.object({

@@ -91,6 +91,9 @@ export function createJournalFacts(
         return [{ kind: 'reserved', id: data.id, nonce: `${data.proposer} ${data.nonce}` }]
       case 'offered':
         return [{ kind: 'offered', claim: claimOf(data, data.offeredAtMs) }]
+      // A part of a signature authorizes nothing.
+      case 'safe.part':
+        return []
       case 'signed':
         saved.set(data.id, { body: data.body, sha256: data.sha256 })
         return [signedFact(hash, token, data)]

@@ -28,6 +28,7 @@ import {
 import { giveOut, signOffer } from './outside.js'
 import { type Preview, prepare, rulesNow } from './prepare.js'
 import { type AskRules, requireRules } from './rules.js'
+import { requireSameDocument, type SafeSigning, safeItself } from './safe.js'
 import { draftOf, signDrafts } from './sign.js'
 import { hashedRound } from './terms.js'
 
@@ -39,6 +40,8 @@ export interface AuthorizeParts {
   readonly context: () => Promise<QuestionContext>
   /** Unlocks the key; asked for only where something will be signed. */
   readonly signer: () => Promise<Signer>
+  /** The proposer is a Safe: its owners sign, and `signer` is not asked. */
+  readonly safe?: SafeSigning | undefined
   /** How our own signature is checked. Default: @noble/curves. */
   readonly recovery?: () => Promise<RecoverPublicKey>
   /**
@@ -218,6 +221,7 @@ async function inRound(
 async function settleAndPrepare(parts: AuthorizeParts, look: Look): Promise<Preview> {
   await settleEarlier(parts, look.earlier)
   const prepared = await prepare(parts, look.intent, contextIn(look.context), look.view)
+  if (parts.safe !== undefined) requireSameDocument(parts.safe, prepared.digest)
   await parts.confirm?.(prepared)
   await requireRules(look.intent.identifier, prepared.rules, parts.askRules)
   return prepared
@@ -283,7 +287,7 @@ async function signNow(
 }
 
 async function signerOf(parts: AuthorizeParts, intent: Intent): Promise<Signer> {
-  const signer = await parts.signer()
+  const signer = parts.safe === undefined ? await parts.signer() : safeItself(parts.safe.safe)
   // A person may have taken minutes to agree.
   if (parts.chain !== undefined) await requireImplementations(parts.chain, parts.trust)
   if (signer.address === intent.proposer) return signer

@@ -19,9 +19,13 @@ import { pinnedQuestionId, type Trust, untrusted } from '../trust/trust.js'
 import type { Intent } from './intent.js'
 import { offerRows } from './offer-rows.js'
 import type { Preview } from './prepare.js'
+import { collectParts, type SafeSigning } from './safe.js'
 import { checkedSignature, draftOf, liftedV, newAuthorization, reasonOf, signedOf } from './sign.js'
 
 interface ImportParts {
+  /** The proposer is a Safe: its owners sign. */
+  readonly safe?: SafeSigning | undefined
+  readonly note?: ((text: string) => void) | undefined
   readonly ports: JournalPorts
   readonly journal: Journal
   readonly trust: Trust
@@ -47,7 +51,7 @@ export async function giveOut(
   const offeredAtMs = Math.trunc(parts.ports.clock.nowMs())
   const offered = { ...draft, typedData: prepared.typedData, offeredAtMs }
   await parts.journal.append([...reserving, { kind: 'offered', data: offered }])
-  return { id: draft.id, offered, terminals: [] }
+  return { id: draft.id, offered, parts: [], terminals: [] }
 }
 
 /**
@@ -66,10 +70,14 @@ export async function signOffer(
     const { typedData, digest } = offer.offered
     const document = walletTypedData(typedData as TypedData)
     const rows = offerRows(parts.trust, offer.offered)
-    const given = signer.signTypedData?.(document, rows) ?? signer.signDigest(digest)
+    const given =
+      parts.safe === undefined
+        ? (signer.signTypedData?.(document, rows) ?? signer.signDigest(digest))
+        : collectParts(parts, parts.safe, offer)
     return await bringIn(parts, offer, await given)
   } catch (error) {
-    if (options.abandonOnFailure && !mayYetSign(error))
+    const isKept = mayYetSign(error) || (await hasParts(parts, offer))
+    if (options.abandonOnFailure && !isKept)
       await parts.journal.append([
         { kind: 'abandoned', data: { id: offer.id, reason: reasonOf(error) } },
       ])
@@ -77,11 +85,17 @@ export async function signOffer(
   }
 }
 
+/** Owners of a Safe may go on with what one of them has signed, here or on another machine. */
+const hasParts = async ({ safe, journal }: ImportParts, { id }: Offer): Promise<boolean> =>
+  safe !== undefined &&
+  (safe.given !== undefined ||
+    (await journal.load()).offers.some((one) => one.id === id && one.parts.length > 0))
+
 /** The wallet has been asked and its answer did not come. */
 const mayYetSign = (error: unknown): boolean =>
   error instanceof InterruptedError ||
   (error instanceof ProposerError &&
-    ['signer_timed_out', 'signer_lost', 'timed_out'].includes(error.code))
+    ['signer_timed_out', 'signer_lost', 'timed_out', 'safe_below_threshold'].includes(error.code))
 
 /**
  * Checks a signature against the offer it is for and journals it as the authorization of the same

@@ -228,8 +228,7 @@ export async function checkedSignature(
   if (chain !== undefined) {
     const tried = [...new Set([signature, lifted])]
     const accepted = await onChain(() => acceptedByWallet(chain, proposer, digest, tried))
-    if (accepted === 'refused')
-      throw bad('the wallet has code, and its isValidSignature refuses it')
+    if (accepted === 'refused') throw bad(await refusalByCode(chain, proposer, digest, signature))
     if (accepted !== 'no code') return accepted
   }
   if ((await signerOf(fromHex(digest), lifted, recover)) === proposer) return lifted
@@ -238,6 +237,20 @@ export async function checkedSignature(
     'it was made by another key, or for other data',
     `check that the account is the proposer's${chain === undefined ? contract : ''}`,
   )
+}
+
+/** A Safe's refusal has reasons that can be told; other wallets keep theirs to themselves. */
+async function refusalByCode(chain: Chain, proposer: Address, digest: Hex, signature: Hex) {
+  const general = 'the wallet has code, and its isValidSignature refuses it'
+  const { readSafe, safeRefusal } = await import('../../chain/safe.js')
+  try {
+    const facts = await onChain(async () => readSafe(chain, await chain.chainId(), proposer))
+    const why = safeRefusal(facts, digest, signature)
+    return why === undefined ? general : `the Safe refuses it: ${why}`
+  } catch (error) {
+    if (error instanceof UsageError && error.code === 'not_a_safe') return general
+    throw error
+  }
 }
 
 async function signerOf(digest: Uint8Array, signature: Hex, recover: RecoverPublicKey | undefined) {

@@ -40,13 +40,17 @@ export function journalPart(
   return { authorizations: rows, left_out: wanted.length + wantedOffers.length - rows.length }
 }
 
-/** The payloads' signatures: what must not be in a bundle. */
-export function journalSignatures(view: Pick<JournalView, 'authorizations'>): readonly string[] {
-  return view.authorizations.flatMap(({ signed }) => {
+/** The payloads' signatures, and those of a Safe's owners: what must not be in a bundle. */
+export function journalSignatures(
+  view: Pick<JournalView, 'authorizations' | 'offers'>,
+): readonly string[] {
+  const parts = view.offers.flatMap((one) => one.parts.map(({ signature }) => signature))
+  const whole = view.authorizations.flatMap(({ signed }) => {
     // In the body alone (journal records, `signed`); both forms of payload name it so.
     const found = /"signature"\s*:\s*"(0x[0-9a-f]+)"/i.exec(signed.body)?.[1]
     return found === undefined ? [] : [found]
   })
+  return [...parts, ...whole]
 }
 
 function lastMsOf(one: JournaledAuthorization | Offer): number {

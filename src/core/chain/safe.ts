@@ -1,0 +1,181 @@
+/**
+ * Safes as proposers (contract §9, `--safe`): who must sign, and what. A Safe of 1.3.0 or later with
+ * a fallback handler answers `isValidSignature` for the SafeMessage of the 32 bytes it is asked
+ * about, signed by its owners (EIP-1271; Safe 1.4.1, CompatibilityFallbackHandler and checkNSignatures).
+ */
+import { encodeAbiParameters, hashTypedData, keccak256, parseAbi, toHex } from 'viem'
+import { type Chain, ChainError, type Hex } from '../ports.js'
+import { UsageError } from '../protocol/errors.js'
+import type { Address } from '../protocol/schema.js'
+import { recoverSigner } from '../protocol/signature.js'
+import { fromHex } from '../protocol/witness.js'
+import { lowercase, readContract, unlessRefused } from './reading.js'
+
+const safeAbi = parseAbi([
+  'function getOwners() view returns (address[])',
+  'function getThreshold() view returns (uint256)',
+  'function VERSION() view returns (string)',
+  'function domainSeparator() view returns (bytes32)',
+])
+
+/** FALLBACK_HANDLER_STORAGE_SLOT of a Safe. */
+const handlerSlot = keccak256(toHex('fallback_manager.handler.address'))
+
+/** A Safe as its chain has it now. */
+export interface SafeFacts {
+  readonly safe: Address
+  readonly chainId: number
+  readonly version: string
+  readonly owners: readonly Address[]
+  /** So many owners must sign. */
+  readonly threshold: number
+}
+
+/** What the chain says that is no Safe, or no Safe that can propose. */
+const noSafe = (safe: Address, why: string, hint: string) =>
+  new UsageError('not_a_safe', `${safe} cannot propose as a Safe: ${why}`, { hint })
+
+/**
+ * Owners and threshold at the latest block. UsageError `not_a_safe` names what is missing: code on
+ * this chain, the answers of a Safe, the domain of this chain, a fallback handler. ChainError.
+ */
+export async function readSafe(chain: Chain, chainId: number, safe: Address): Promise<SafeFacts> {
+  const head = await chain.block('latest')
+  if (head === null) throw new ChainError('unavailable', 'the chain has no latest block')
+  if ((await chain.code(safe, head.number)) === '0x')
+    throw noSafe(
+      safe,
+      `there is no contract at it on chain ${chainId}`,
+      'a Safe is on one chain: check its address, and that --rpc-url is of that chain',
+    )
+  const { number } = head
+  const [owners, threshold, version, separator] = await Promise.all([
+    unlessRefused(readContract(chain, number, safe, safeAbi, 'getOwners', [])),
+    unlessRefused(readContract(chain, number, safe, safeAbi, 'getThreshold', [])),
+    unlessRefused(readContract(chain, number, safe, safeAbi, 'VERSION', [])),
+    unlessRefused(readContract(chain, number, safe, safeAbi, 'domainSeparator', [])),
+  ])
+  if (
+    owners === undefined ||
+    threshold === undefined ||
+    version === undefined ||
+    owners.length === 0
+  )
+    throw noSafe(safe, 'the contract does not answer as a Safe does', 'check the address')
+  if (separator !== domainSeparator(chainId, safe))
+    throw noSafe(
+      safe,
+      `its signing domain is not that of chain ${chainId} (Safe ${version.slice(0, 20)})`,
+      'Safes from version 1.3.0 on can propose',
+    )
+  if (BigInt(await chain.storage(safe, handlerSlot, head.number)) === 0n)
+    throw noSafe(
+      safe,
+      'it has no fallback handler, so it answers no isValidSignature',
+      'set the CompatibilityFallbackHandler in the Safe',
+    )
+  return {
+    safe,
+    chainId,
+    version: version.slice(0, 20),
+    owners: owners.map(lowercase),
+    threshold: Number(threshold),
+  }
+}
+
+const domainType = [
+  { name: 'chainId', type: 'uint256' },
+  { name: 'verifyingContract', type: 'address' },
+] as const
+
+function domainSeparator(chainId: number, safe: Address): Hex {
+  const typeHash = keccak256(toHex('EIP712Domain(uint256 chainId,address verifyingContract)'))
+  const types = [{ type: 'bytes32' }, { type: 'uint256' }, { type: 'address' }] as const
+  return keccak256(encodeAbiParameters(types, [typeHash, BigInt(chainId), safe]))
+}
+
+/** What owners sign for a digest: EIP-712 data for a wallet, and its hash. */
+export function safeMessage(
+  { chainId, safe }: Pick<SafeFacts, 'chainId' | 'safe'>,
+  digest: Hex,
+): { readonly document: object; readonly hash: Hex } {
+  const document = {
+    // A number: some wallets leave a text out of the hash without a word (domain §3.1).
+    domain: { chainId, verifyingContract: safe },
+    types: { EIP712Domain: domainType, SafeMessage: [{ name: 'message', type: 'bytes' }] },
+    primaryType: 'SafeMessage',
+    message: { message: digest },
+  } as const
+  const domain = { ...document.domain, chainId: BigInt(chainId) }
+  return { document, hash: hashTypedData({ ...document, domain }) }
+}
+
+/** One owner's signature of a SafeMessage: 65 bytes r‖s‖v, v 27 or 28. */
+export interface SafePart {
+  readonly owner: Address
+  readonly signature: Hex
+}
+
+/** A signature of an owner in the form that a Safe takes; `undefined` where it is none of a key. */
+export function ownerForm(signature: string): Hex | undefined {
+  const text = signature.trim().toLowerCase()
+  if (/^0x[0-9a-f]{128}$/.test(text)) {
+    // EIP-2098: the parity is the highest bit of s.
+    const s = BigInt(`0x${text.slice(66)}`)
+    const low = (s & ((1n << 255n) - 1n)).toString(16).padStart(64, '0')
+    return `0x${text.slice(2, 66)}${low}${s >> 255n === 1n ? '1c' : '1b'}`
+  }
+  const [, body, v = ''] = /^0x([0-9a-f]{128})(00|01|1b|1c)$/.exec(text) ?? []
+  return body === undefined ? undefined : `0x${body}${v === '00' || v === '1b' ? '1b' : '1c'}`
+}
+
+/**
+ * The owner who made a part. UsageError `bad_signature` says what is wrong with it: it is no
+ * signature, of the bare digest, or of nobody who owns the Safe.
+ */
+export function ownerOf(facts: SafeFacts, digest: Hex, signature: Hex): Address {
+  const why = faultOf(facts, digest, signature)
+  if (typeof why !== 'string') return why.owner
+  throw new UsageError('bad_signature', `${why}; nothing was journaled as signed`, {
+    hint: `owners of ${facts.safe}: ${facts.owners.join(', ')}`,
+  })
+}
+
+function faultOf(facts: SafeFacts, digest: Hex, signature: Hex): string | { owner: Address } {
+  const { hash } = safeMessage(facts, digest)
+  const signer = recoverSigner(fromHex(hash), signature)
+  if (signer !== undefined && facts.owners.includes(signer)) return { owner: signer }
+  const ofDigest = recoverSigner(fromHex(digest), signature)
+  if (ofDigest !== undefined && facts.owners.includes(ofDigest))
+    return `owner ${ofDigest} signed the bare digest; a Safe wants its SafeMessage signed`
+  return signer === undefined
+    ? 'a part is no signature of a key (65 bytes with v 27 or 28)'
+    : `a part was made by ${signer}, which is not an owner of the Safe, or for other data`
+}
+
+/** As many parts as the threshold asks for, by owner, as `checkNSignatures` wants them. */
+export const combined = (parts: readonly SafePart[], threshold: number): Hex =>
+  `0x${[...parts]
+    .sort((a, b) => (a.owner < b.owner ? -1 : 1))
+    .slice(0, threshold)
+    .map(({ signature }) => signature.slice(2))
+    .join('')}`
+
+/** Why a Safe refuses a signature of several parts; `undefined` where the reason is another. */
+export function safeRefusal(facts: SafeFacts, digest: Hex, signature: Hex): string | undefined {
+  const digits = signature.slice(2)
+  const parts = digits.match(/.{130}/g) ?? []
+  if (digits.length % 130 !== 0 || parts.length < facts.threshold)
+    return `${parts.length} of ${facts.threshold} owners have signed`
+  const owners: Address[] = []
+  for (const part of parts.slice(0, facts.threshold)) {
+    const found = faultOf(facts, digest, `0x${part}`)
+    if (typeof found === 'string') return found
+    owners.push(found.owner)
+  }
+  if (new Set(owners).size < owners.length) return 'an owner has signed twice'
+  const sorted = [...owners].sort()
+  return sorted.some((owner, at) => owner !== owners[at])
+    ? `the parts must be sorted by owner: ${sorted.join(', ')}`
+    : undefined
+}

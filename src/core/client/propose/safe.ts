@@ -1,0 +1,224 @@
+/**
+ * Signatures of a Safe (contract §9, `--safe`): its owners sign one after the other, perhaps on
+ * several machines. Each part is journaled when it is made; once there are enough they are one
+ * signature, which the Safe itself is asked about before it is journaled.
+ */
+import * as z from 'zod/mini'
+import {
+  combined,
+  ownerForm,
+  ownerOf,
+  readSafe,
+  type SafeFacts,
+  type SafePart,
+  safeMessage,
+} from '../../chain/safe.js'
+import { onChain } from '../../chain/unavailable.js'
+import type { Chain, Hex, Signer } from '../../ports.js'
+import { PendingError, UsageError } from '../../protocol/errors.js'
+import { outcomeOf } from '../../protocol/proposal.js'
+import { Address, Bytes32, Uint256 } from '../../protocol/schema.js'
+import type { Offer } from '../journal/authorizations.js'
+import type { Journal } from '../journal/journal.js'
+import type { Trust } from '../trust/trust.js'
+import { offerRows } from './offer-rows.js'
+
+/** What one run brings to the signature of a Safe. */
+export interface SafeSigning {
+  readonly safe: Address
+  /** The owner who signs now; without one the parts at hand must do. */
+  readonly owner?: (() => Promise<Signer>) | undefined
+  /** Parts that other machines have made. */
+  readonly given?: SafePartsFile | undefined
+  /** Told what there is after this run's part, whether it is enough or not. */
+  readonly collected?: ((parts: SafePartsFile) => void) | undefined
+}
+
+interface CollectParts {
+  readonly journal: Journal
+  readonly trust: Trust
+  readonly chain?: Chain | undefined
+  readonly note?: ((text: string) => void) | undefined
+}
+
+/** `proposer.safe-parts/1`: what one owner hands to the next. It holds signatures (R5). */
+const PartsFile = z.object({
+  schema: z.optional(z.literal('proposer.safe-parts/1')),
+  digest: Bytes32,
+  safe: Address,
+  threshold: z.int().check(z.minimum(1)),
+  signatures: z
+    .array(z.object({ owner: Address, signature: z.string() }))
+    .check(z.maxLength(1_000)),
+  chain_id: z.int().check(z.minimum(1)),
+  question_id: Bytes32,
+  identifier: z.string(),
+  outcome: z.enum(['p1', 'p2', 'p3']),
+  amount: Uint256,
+  nonce: Uint256,
+  deadline: Uint256,
+})
+export type SafePartsFile = z.infer<typeof PartsFile>
+
+/**
+ * A file of parts for this Safe on this chain. UsageError `invalid_parts` where it is none,
+ * `other_safe`, `other_chain`.
+ */
+export function parseParts(
+  json: unknown,
+  from: string,
+  wanted: { readonly safe: Address; readonly chainId: number },
+): SafePartsFile {
+  const read = PartsFile.safeParse(json)
+  if (!read.success) {
+    const at = read.error.issues[0]?.path.join('.') || 'it'
+    throw new UsageError('invalid_parts', `${from} holds no parts of a Safe: ${at} is wrong`, {
+      hint: 'give the file that `proposer sign` wrote with --safe and -o',
+    })
+  }
+  const { safe, chain_id: chainId } = read.data
+  if (safe !== wanted.safe)
+    throw new UsageError('other_safe', `${from} is of Safe ${safe}, not ${wanted.safe}`, {
+      hint: 'give --safe as the file has it, if that is yours',
+    })
+  if (chainId !== wanted.chainId)
+    throw new UsageError(
+      'other_chain',
+      `${from} is of a Safe on chain ${chainId}; the trust file pins chain ${wanted.chainId}`,
+      { hint: 'choose the --profile or --trust of that chain' },
+    )
+  return read.data
+}
+
+/** Stands for the Safe where a signer is wanted: its owners sign, by `collectParts`. */
+export const safeItself = (safe: Address): Signer => {
+  const refuse = async (): Promise<never> => {
+    throw new Error('a Safe was asked for a signature of its own')
+  }
+  return { address: safe, signDigest: refuse, signTypedData: refuse }
+}
+
+/** UsageError `payload_changed`: the parts are of another document than the one built here (R9). */
+export function requireSameDocument({ given }: SafeSigning, digest: Hex): void {
+  if (given === undefined || given.digest === digest) return
+  throw new UsageError(
+    'payload_changed',
+    `the parts are signatures of ${given.digest}; what is built here has digest ${digest}`,
+    {
+      hint: 'compare question, answer and pins with the owner who sent the file; sign nothing until they agree',
+    },
+  )
+}
+
+/**
+ * The signature of the Safe for an offer. Every part is checked and durable before it counts.
+ * PendingError 8 `safe_below_threshold` says how many are missing. UsageError `bad_signature`,
+ * `not_an_owner`, `no_rpc_url`, and as `readSafe`; errors of the owner's signer.
+ */
+export async function collectParts(
+  { journal, trust, chain, note }: CollectParts,
+  signing: SafeSigning,
+  offer: Offer,
+): Promise<Hex> {
+  if (chain === undefined)
+    throw new UsageError('no_rpc_url', 'owners and threshold of a Safe are read from the chain', {
+      hint: 'give --rpc-url <url>, or set PROPOSER_RPC_URL',
+    })
+  const { digest } = offer.offered
+  requireSameDocument(signing, digest)
+  const facts = await onChain(() => readSafe(chain, trust.chain_id, signing.safe))
+  const parts = new Map<Address, SafePart>()
+  for (const part of offer.parts) {
+    if (facts.owners.includes(part.owner)) parts.set(part.owner, part)
+    else note?.(`${part.owner} is no longer an owner of the Safe; its signature does not count`)
+  }
+  const fresh: SafePart[] = []
+  const add = (signature: string, by?: Address) => {
+    const form = ownerForm(signature) ?? (signature as Hex)
+    const part = { owner: ownerOf(facts, digest, form), signature: form }
+    if (by !== undefined && part.owner !== by)
+      throw new UsageError(
+        'bad_signature',
+        `the signature is of owner ${part.owner}, not of ${by}`,
+        { hint: 'check which account the wallet signs with' },
+      )
+    if (parts.has(part.owner)) return
+    fresh.push(part)
+    parts.set(part.owner, part)
+  }
+  for (const { signature } of signing.given?.signatures ?? []) add(signature)
+  const owner = await signing.owner?.()
+  if (owner !== undefined) await signAsOwner(owner, facts, offer, { trust, parts, add, note })
+  if (fresh.length > 0)
+    await journal.append(
+      fresh.map((part) => ({ kind: 'safe.part', data: { id: offer.id, ...part } })),
+    )
+  signing.collected?.(partsFile(offer, facts, [...parts.values()]))
+  if (parts.size < facts.threshold) throw belowThreshold(facts, offer, [...parts.keys()])
+  return combined([...parts.values()], facts.threshold)
+}
+
+interface Adding {
+  readonly trust: Trust
+  readonly parts: ReadonlyMap<Address, SafePart>
+  add(signature: string, by?: Address): void
+  readonly note?: ((text: string) => void) | undefined
+}
+
+async function signAsOwner(
+  owner: Signer,
+  facts: SafeFacts,
+  { offered }: Offer,
+  { trust, parts, add, note }: Adding,
+): Promise<void> {
+  const address = owner.address as Address
+  if (!facts.owners.includes(address))
+    throw new UsageError('not_an_owner', `${address} is not an owner of Safe ${facts.safe}`, {
+      hint: `its owners are ${facts.owners.join(', ')}`,
+    })
+  if (parts.has(address)) return note?.(`${address} has signed already`)
+  const { document, hash } = safeMessage(facts, offered.digest)
+  const rows = [
+    ...offerRows(trust, offered),
+    ['signs as', `owner ${address} of a Safe, ${facts.threshold} of ${facts.owners.length}`],
+  ] as const
+  const given = await (owner.signTypedData?.(document, rows) ?? owner.signDigest(hash))
+  add(given, address)
+}
+
+function belowThreshold(
+  { safe, threshold, owners }: SafeFacts,
+  { offered }: Offer,
+  signed: readonly Address[],
+): PendingError {
+  const answer = outcomeOf(offered.terms.price)
+  const who = signed.length === 0 ? '' : ` (${signed.join(', ')})`
+  const left = owners.filter((owner) => !signed.includes(owner))
+  return new PendingError(
+    'safe_below_threshold',
+    `${signed.length} of ${threshold} owners of Safe ${safe} have signed${who}; it is one of ${left.join(', ')} to sign next`,
+    {
+      hint: `run \`proposer sign ${offered.identifier} --outcome ${answer} --safe ${safe} --as-owner\` with the next owner's key; on another machine give it the file of -o with --parts`,
+      retryable: true,
+    },
+  )
+}
+
+const partsFile = (
+  { offered }: Offer,
+  { safe, threshold }: SafeFacts,
+  parts: readonly SafePart[],
+): SafePartsFile => ({
+  schema: 'proposer.safe-parts/1',
+  digest: offered.digest,
+  safe,
+  threshold,
+  signatures: parts.map(({ owner, signature }) => ({ owner, signature })),
+  chain_id: offered.chainId,
+  question_id: offered.questionId,
+  identifier: offered.identifier,
+  outcome: outcomeOf(offered.terms.price) ?? 'p3',
+  amount: offered.terms.amount,
+  nonce: offered.terms.nonce,
+  deadline: offered.terms.deadline,
+})

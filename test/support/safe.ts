@@ -1,0 +1,118 @@
+/** Real Safes 1.4.1 on a dev chain, from the bytecode of @safe-global/safe-contracts. */
+import { existsSync, readFileSync } from 'node:fs'
+import { createRequire } from 'node:module'
+import { dirname, join } from 'node:path'
+import {
+  type Abi,
+  createPublicClient,
+  createWalletClient,
+  defineChain,
+  encodeFunctionData,
+  getAddress,
+  http,
+  parseEventLogs,
+  zeroAddress,
+} from 'viem'
+import { privateKeyToAccount } from 'viem/accounts'
+import { devRpc, sendAsDev } from '../../src/core/devchain/dev-contracts.js'
+import type { Hex } from '../../src/core/ports.js'
+import type { Address } from '../../src/core/protocol/schema.js'
+
+interface Artifact {
+  readonly abi: Abi
+  readonly bytecode: Hex
+}
+
+const found = (() => {
+  const from = createRequire(import.meta.url)
+  for (const place of from.resolve.paths('@safe-global/safe-contracts') ?? []) {
+    const folder = join(place, '@safe-global', 'safe-contracts')
+    if (existsSync(join(folder, 'package.json'))) return folder
+  }
+  return undefined
+})()
+
+/** Why tests that need the Safe contracts are left out; `undefined`: they are installed. */
+export const noSafeContracts =
+  found === undefined ? 'skipped: @safe-global/safe-contracts is not installed' : undefined
+
+const artifact = (path: string): Artifact =>
+  JSON.parse(
+    readFileSync(join(found ?? dirname('.'), 'build/artifacts/contracts', path), 'utf8'),
+  ) as Artifact
+
+/** What deploys, and makes Safes of these owners. */
+export async function safeContracts(rpcUrl: string, chainId: number, key: Hex) {
+  const chain = defineChain({
+    id: chainId,
+    name: 'dev',
+    nativeCurrency: { name: 'dev', symbol: 'DEV', decimals: 18 },
+    rpcUrls: { default: { http: [rpcUrl] } },
+  })
+  const account = privateKeyToAccount(key)
+  const client = createWalletClient({ account, chain, transport: http(rpcUrl) })
+  const reader = createPublicClient({ chain, transport: http(rpcUrl), pollingInterval: 100 })
+  const deploy = async ({ abi, bytecode }: Artifact) => {
+    const hash = await client.deployContract({ abi, bytecode, args: [] })
+    const { contractAddress } = await reader.waitForTransactionReceipt({ hash })
+    if (!contractAddress) throw new Error('the contract was not deployed')
+    return contractAddress
+  }
+  const safeArtifact = artifact('Safe.sol/Safe.json')
+  const factoryArtifact = artifact('proxies/SafeProxyFactory.sol/SafeProxyFactory.json')
+  const singleton = await deploy(safeArtifact)
+  const factory = await deploy(factoryArtifact)
+  const handler = await deploy(
+    artifact('handler/CompatibilityFallbackHandler.sol/CompatibilityFallbackHandler.json'),
+  )
+  let salt = 0n
+
+  /** The Safe itself sends: what its owners would have it do by a Safe transaction. */
+  const actAs = async (safe: Address, to: Address, data: Hex) => {
+    const rpc = devRpc(rpcUrl)
+    await rpc.request('anvil_setBalance', [safe, '0xde0b6b3a7640000'])
+    await rpc.request('anvil_impersonateAccount', [safe])
+    await sendAsDev(rpc, [{ from: safe, to, data }])
+  }
+  return {
+    client,
+    reader,
+    actAs,
+    async newSafe(
+      owners: readonly Address[],
+      threshold: number,
+      withHandler = true,
+    ): Promise<Address> {
+      const setup = encodeFunctionData({
+        abi: safeArtifact.abi,
+        functionName: 'setup',
+        args: [
+          owners.map((owner) => getAddress(owner)),
+          BigInt(threshold),
+          zeroAddress,
+          '0x',
+          withHandler ? handler : zeroAddress,
+          zeroAddress,
+          0n,
+          zeroAddress,
+        ],
+      })
+      const hash = await client.writeContract({
+        address: factory,
+        abi: factoryArtifact.abi,
+        functionName: 'createProxyWithNonce',
+        args: [singleton, setup, salt++],
+      })
+      const { logs } = await reader.waitForTransactionReceipt({ hash })
+      const [made] = parseEventLogs({ abi: factoryArtifact.abi, eventName: 'ProxyCreation', logs })
+      const { proxy } = (made as unknown as { args: { proxy: Hex } }).args
+      return proxy.toLowerCase() as Address
+    },
+    /** Takes an owner out, who is not the first of the list; the threshold stays. */
+    async removeOwner(safe: Address, before: Address, owner: Address, threshold: number) {
+      const args = [getAddress(before), getAddress(owner), BigInt(threshold)]
+      const { abi } = safeArtifact
+      await actAs(safe, safe, encodeFunctionData({ abi, functionName: 'removeOwner', args }))
+    },
+  }
+}
