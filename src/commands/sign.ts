@@ -238,9 +238,6 @@ async function bringBack(
     without !== undefined ||
     flags.typedData === true ||
     flags.signer !== undefined ||
-    flags.browser === true ||
-    flags.asOwner !== undefined ||
-    flags.parts !== undefined ||
     flags.supersede !== undefined
   ) {
     throw new UsageError(

@@ -125,7 +125,9 @@ describe.skipIf(noSafeContracts !== undefined)(
       expect((await stat(one.parts)).mode & 0o777).toBe(0o600)
       expect(parts).toMatchObject({ schema: 'proposer.safe-parts/1', safe, threshold: 2 })
       expect(parts.signatures).toMatchObject([{ owner: owners[2] }])
-      expect(await listed(one)).toMatchObject([{ state: 'offered', proposer: safe }])
+      expect(await listed(one)).toMatchObject([
+        { state: 'offered', proposer: safe, owners_signed: [owners[2]] },
+      ])
 
       const second = await two.run(...asOwner(slug), '--parts', one.parts)
       expect(second.code, second.stderr).toBe(0)

@@ -9,6 +9,9 @@ const executablePath = places.find((path) => existsSync(path))
 export const noBrowser =
   executablePath === undefined ? `skipped: no Chromium at ${places.join(', ')}` : undefined
 
+/** CI_REQUIRE_ALL=1: what a test needs and is not there is an error, not a skip. */
+if (noBrowser !== undefined && process.env.CI_REQUIRE_ALL === '1') throw new Error(noBrowser)
+
 /** Opens it with its profile in `folder`, which is made. */
 export const openBrowser = (
   folder: string,

@@ -75,6 +75,9 @@ export const signingFlags = [
   'context',
   'clientRef',
   'rulesSeen',
+  'asOwner',
+  'parts',
+  'browser',
 ] as const satisfies readonly (keyof IntentFlags)[]
 
 export function addIntentFlags(command: Command): Command {

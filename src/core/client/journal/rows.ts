@@ -47,6 +47,9 @@ export function journalRow(one: JournaledAuthorization | Offer, nowMs: number) {
     transaction_hash: (authorization && (executed ?? terminal)?.transaction_hash) ?? null,
     supersedes: record.supersedes ?? null,
     superseded_by: one.supersededBy ?? null,
+    ...('parts' in one && one.parts.length > 0
+      ? { owners_signed: one.parts.map(({ owner }) => owner) }
+      : {}),
   }
 }
 
