@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs'
 import { writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
-import { startServer } from './children.js'
+import { profiling, startServer } from './children.js'
 
 /**
  * A dev chain with open questions in `folder`: what its ready line describes (`dev`), its proposers
@@ -26,8 +26,18 @@ export async function startDevChain(root, folder, questions) {
       .map(({ address, private_key }) => ({ address, key: private_key.slice(2) })),
     configure: (changes) => writeFile(file, JSON.stringify({ ...config, ...changes })),
     async start() {
-      const serve = ['serve', '--config', file, '--json', '--no-log', '--port', '0']
-      const { ready, pid, stop } = await startServer(process.execPath, [bin, ...serve], {
+      const serve = [
+        ...profiling(),
+        bin,
+        'serve',
+        '--config',
+        file,
+        '--json',
+        '--no-log',
+        '--port',
+        '0',
+      ]
+      const { ready, pid, stop } = await startServer(process.execPath, serve, {
         cwd: folder,
       })
       return { url: ready.url, admin: ready.admin_url, pid, stop }

@@ -88,6 +88,11 @@ async function executed(url, ids) {
     const some = ids.slice(first, first + batchSize)
     const body = JSON.stringify({ candidate_ids: some })
     const { status, document } = await post(url, '/propose/batch/status', body)
+    // Busy with what is measured: asked again.
+    if (status === 503) {
+      await sleep(statusMs)
+      continue
+    }
     if (status !== 200) throw new Error(`status answered ${status}: ${JSON.stringify(document)}`)
     const candidates = document.results.map(({ candidate }) => candidate)
     const failed = candidates.find(({ failure }) => failure)

@@ -1,19 +1,13 @@
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { startLoad, startServer } from './children.js'
+import { profiling, startLoad, startServer } from './children.js'
 import { makeWallets, questionsOf, signAll } from './payloads.js'
 import { installPeer, startPeer } from './peer.js'
 
 /** One payload per wallet and question: what the conflict rule lets in. */
 const questionCount = 100
 const walletCount = 200
-
-/** Node's flags that leave a CPU profile of our gateway in the folder that BENCH_PROFILE names. */
-function profiling() {
-  const to = process.env.BENCH_PROFILE
-  return to === undefined ? [] : ['--cpu-prof', `--cpu-prof-dir=${to}`]
-}
 
 /** `--set` flags of these settings. */
 export function setsOf(settings) {
