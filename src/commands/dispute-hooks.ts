@@ -30,7 +30,7 @@ export interface HookFlags {
 }
 
 /** A position as it is now, or was before its block was `gone`. `from`: its state before, null: new. */
-export interface Change {
+export interface PositionChange {
   readonly at: string
   readonly from: Position['state']
   readonly gone: boolean
@@ -39,7 +39,7 @@ export interface Change {
 
 export interface DisputeHooks {
   /** Tells of the disputes among the changes, and again of what a receiver has not taken. */
-  tell(changes: readonly Change[]): Promise<void>
+  tell(changes: readonly PositionChange[]): Promise<void>
   /** Says what was not delivered. */
   end(): void
 }
@@ -87,7 +87,7 @@ async function tellProgram(
   { cwd, env, output }: Context,
   { signal }: Session,
   program: string,
-  disputes: readonly Change[],
+  disputes: readonly PositionChange[],
 ): Promise<void> {
   for (const { position, at, from } of disputes) {
     const line = jsonText({ schema: 'proposer.position/1', at, from, ...position }, 0)
@@ -141,7 +141,7 @@ function receiver(
     isFailing = true
   }
 
-  const take = ({ at, from, position }: Change) => {
+  const take = ({ at, from, position }: PositionChange) => {
     if (waiting.size >= mostWaiting) return lost(`${mostWaiting} others wait already`)
     const body = jsonText(
       {

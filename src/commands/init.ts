@@ -111,6 +111,28 @@ const inner = (context: Context): Context => ({
   },
 })
 
+/** Asks for the key file to import; `make` is given an empty path where the key shall be new. */
+async function askedKeyFile(
+  context: Context,
+  flags: InitFlags,
+  make: (path: string) => Promise<void>,
+): Promise<void> {
+  const given = flags.keyFile ?? (context.isInteractive ? undefined : '')
+  const question = ['Key file to import, or Enter for a new key: ', '--key-file <file>'] as const
+  await answered(context, given, question, make)
+}
+
+/** Asks how much Permit2 may move; `approve` is given an empty text where nobody wants it now. */
+async function askedAllowance(
+  context: Context,
+  flags: InitFlags,
+  approve: (amount: string) => Promise<void>,
+): Promise<void> {
+  const question = 'Let Permit2 move how much (such as 15000usdc, unlimited, or Enter to skip): '
+  const given = flags.approve ?? (context.isInteractive ? undefined : '')
+  await answered(context, given, [question, '--approve <amount>'], approve)
+}
+
 function settingUp(context: Context, flags: InitFlags & { readonly profile: string }, tell: Tell) {
   const settings = () => resolveSettings(context, { ...flags, makesProfile: true })
   const password = flags.passwordFile === undefined ? [] : ['--password-file', flags.passwordFile]
@@ -152,15 +174,12 @@ function settingUp(context: Context, flags: InitFlags & { readonly profile: stri
         if (!known.includes(wanted)) await freeKeystorePath(context.files, home.value, wanted)
         return wanted
       })
-      if (!known.includes(name)) {
-        const given = flags.keyFile ?? (context.isInteractive ? undefined : '')
-        const file = ['Key file to import, or Enter for a new key: ', '--key-file <file>'] as const
-        await answered(context, given, file, (path) =>
+      if (!known.includes(name))
+        await askedKeyFile(context, flags, (path) =>
           path === ''
             ? verb('account', 'new', name, ...password)
             : verb('account', 'import', name, '--key-file', path, ...password),
         )
-      }
       await set('account', name, name)
     },
 
@@ -193,10 +212,7 @@ function settingUp(context: Context, flags: InitFlags & { readonly profile: stri
       if (rpcUrl === undefined) return tell('approval', 'skipped', 'no node is configured')
       if (flags.approve === undefined && (await mayBeMoved(context, flags)))
         return tell('approval', 'kept', 'Permit2 may move the token')
-      const question =
-        'Let Permit2 move how much (such as 15000usdc, unlimited, or Enter to skip): '
-      const given = flags.approve ?? (context.isInteractive ? undefined : '')
-      await answered(context, given, [question, '--approve <amount>'], async (amount) => {
+      await askedAllowance(context, flags, async (amount) => {
         if (amount === '') return tell('approval', 'skipped', 'not given')
         await verb('funds', 'approve', '--amount', amount, ...password)
         tell('approval', 'done', amount)

@@ -4,7 +4,7 @@ import type { Positions } from '../core/client/positions/positions.js'
 import type { Position } from '../core/client/positions/rows.js'
 import { instant } from '../core/protocol/candidate.js'
 import { PendingError, ProposerError } from '../core/protocol/errors.js'
-import { type Change, disputeHooks, type HookFlags } from './dispute-hooks.js'
+import { disputeHooks, type HookFlags, type PositionChange } from './dispute-hooks.js'
 import type { Session } from './session/session.js'
 import { failOnDispute, type Looker } from './session/stakes.js'
 import type { Context } from './terminal/context.js'
@@ -87,7 +87,7 @@ function begin(
   { open, wide }: WatchFlags,
   { units }: Looker,
   found: Positions,
-  changes: readonly Change[],
+  changes: readonly PositionChange[],
 ): void {
   const isShown = (position: Position) => open !== true || isUnsettledPosition(position)
   if (output.mode === 'human') {
@@ -96,7 +96,7 @@ function begin(
   } else for (const change of changes) if (isShown(change.position)) tell(output, change)
 }
 
-function tell(output: Output, change: Change): void {
+function tell(output: Output, change: PositionChange): void {
   const { position, ...rest } = change
   if (output.mode !== 'human') output.line({ ...rest, ...position })
   else
@@ -112,8 +112,12 @@ const shownOf = ({ state, result, late, disputed_by, new_round, payout }: Positi
   JSON.stringify([state, result, late, disputed_by, new_round, payout])
 
 /** What is new or other than before; what a reorganisation took away is gone. */
-function changesIn({ positions }: Positions, known: Map<string, Position>, at: string): Change[] {
-  const changes: Change[] = []
+function changesIn(
+  { positions }: Positions,
+  known: Map<string, Position>,
+  at: string,
+): PositionChange[] {
+  const changes: PositionChange[] = []
   const now = new Map(positions.map((position) => [keyOf(position), position]))
   for (const [key, position] of now) {
     const before = known.get(key)
@@ -127,7 +131,7 @@ function changesIn({ positions }: Positions, known: Map<string, Position>, at: s
   return changes
 }
 
-function changeText({ from, gone, position }: Change): string {
+function changeText({ from, gone, position }: PositionChange): string {
   if (gone) return 'gone: its block was undone, or the node leaves it out'
   const by = isContestedState(position.state) ? ` by ${position.disputed_by}` : ''
   const round = position.new_round === true ? ', new round open' : ''

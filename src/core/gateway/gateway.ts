@@ -24,7 +24,7 @@ import type { Exchange } from './front/exchange.js'
 import { createGate } from './front/gate.js'
 import { createReceiptSigning, directoryRoute, type ReceiptSigner } from './front/receipts.js'
 import { createRecoveries } from './front/recoveries.js'
-import { callOf, responseOf } from './front/requests.js'
+import { callFrom, responseOf } from './front/requests.js'
 import type { Route } from './front/route.js'
 import { createRoutes, type Steps } from './front/routes.js'
 import { singleRoutes } from './front/single-routes.js'
@@ -171,7 +171,7 @@ export function createGateway(parts: GatewayParts): Gateway {
 
   return {
     answer,
-    handle: async (request, peer = {}) => responseOf(await answer(callOf(request, peer))),
+    handle: async (request, peer = {}) => responseOf(await answer(callFrom(request, peer))),
     readiness,
     observe,
     requestCounts: requests.list,

@@ -24,7 +24,7 @@ export interface Turn<Work> {
   readonly isLate: boolean
 }
 
-export interface Line<Work> {
+export interface WaitingLine<Work> {
   /** Work of a client that waits since `sinceMs`: from when it could have been read. */
   add(client: string, work: Work, sinceMs: number): void
   /** The next one in turn; `undefined` where nothing waits. */
@@ -56,7 +56,7 @@ interface Slow {
 export function createLine<Work>(limits: {
   readonly targetMs: number
   readonly intervalMs: number
-}): Line<Work> {
+}): WaitingLine<Work> {
   // Whose turn it is stands first; who has had one goes to the end.
   const lines = new Map<string, OwnLine<Work>>()
   const slow = new Map<string, Slow>()

@@ -12,7 +12,7 @@ import {
 import { readBytes } from '../../protocol/capped.js'
 
 /** The call that a `Request` is. What `peer` tells of it comes first. */
-export function callOf(request: Request, peer: Peer): Call {
+export function callFrom(request: Request, peer: Peer): Call {
   const { address, charged, method = request.method, target = targetOf(request) } = peer
   return {
     method,

@@ -9,7 +9,7 @@ import { mayHold, mayMatch } from './bloom.js'
 import { takeOut } from './node-table.js'
 import { ask, askNode, blockRead, othersThan, type Read, type Router } from './router.js'
 import { isMissingState } from './rpc-errors.js'
-import { blockTag, type Header, headerOfBlock, type LogFilter, logsWithin } from './shapes.js'
+import { blockTag, type Header, headerOfBlock, logsWithin, type WireLogFilter } from './shapes.js'
 
 /** Headers whose blooms are kept; the view reads logs of few blocks at a time. */
 const rememberedBlooms = 64
@@ -55,7 +55,7 @@ export function noteBloom({ byNumber }: BlockBlooms, header: Header): void {
  * Logs of a range; of one block by its hash without a request where its bloom excludes them, unless
  * such blooms have been seen to be wrong. Rejects with `ChainError`.
  */
-export async function logsOf(reader: Reader, filter: LogFilter): Promise<readonly ChainLog[]> {
+export async function logsOf(reader: Reader, filter: WireLogFilter): Promise<readonly ChainLog[]> {
   const { toBlock, blockHash } = filter
   const { blooms } = reader
   if (blockHash === undefined) return askedLogs(reader, filter)
@@ -77,7 +77,7 @@ export async function logsOf(reader: Reader, filter: LogFilter): Promise<readonl
   }
 }
 
-async function askedLogs(reader: Reader, filter: LogFilter): Promise<readonly ChainLog[]> {
+async function askedLogs(reader: Reader, filter: WireLogFilter): Promise<readonly ChainLog[]> {
   const { fromBlock, toBlock, addresses, topics, blockHash } = filter
   const { router, blooms } = reader
   const { table } = router
@@ -114,7 +114,7 @@ async function askedLogs(reader: Reader, filter: LogFilter): Promise<readonly Ch
 }
 
 /** The blooms of all blocks of the range are known and exclude the filter: empty is right. */
-function isExcluded({ blooms }: Reader, { fromBlock, toBlock, ...filter }: LogFilter): boolean {
+function isExcluded({ blooms }: Reader, { fromBlock, toBlock, ...filter }: WireLogFilter): boolean {
   if (blooms.areFalse || toBlock - fromBlock >= BigInt(rememberedBlooms)) return false
   for (let number = fromBlock; number <= toBlock; number += 1n) {
     const bloom = blooms.byNumber.peek(number)?.bloom

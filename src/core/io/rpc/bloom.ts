@@ -2,7 +2,7 @@
 import type { Hex } from '../../ports.js'
 import { keccak } from '../../protocol/keccak.js'
 import { fromHex } from '../../protocol/witness.js'
-import type { LogFilter } from './shapes.js'
+import type { WireLogFilter } from './shapes.js'
 
 const bloomBytes = 256
 
@@ -20,7 +20,7 @@ export function mayHold(bloom: Hex, addressOrTopic: Hex): boolean {
   })
 }
 
-type Filter = Pick<LogFilter, 'addresses' | 'topics'>
+type Filter = Pick<WireLogFilter, 'addresses' | 'topics'>
 
 /** False where no log of the block can match the filter of `eth_getLogs`. */
 export function mayMatch(bloom: Hex, { addresses, topics = [] }: Filter): boolean {

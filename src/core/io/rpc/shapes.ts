@@ -6,7 +6,7 @@ import * as z from 'zod/mini'
 import type { Chain, ChainCall, ChainReceipt, Hex } from '../../ports.js'
 import { lowercase } from '../../protocol/words.js'
 
-export type LogFilter = Parameters<Chain['logs']>[0]
+export type WireLogFilter = Parameters<Chain['logs']>[0]
 
 const matching = (pattern: RegExp) => z.string().check(z.regex(pattern))
 const hex = (pattern: RegExp) => z.pipe(matching(pattern), z.transform(lowercase))
@@ -93,7 +93,7 @@ export const receiptFor = (hash: Hex) =>
 export const transactionWith = (hash: Hex) =>
   z.nullable(Transaction.check(z.refine((found) => found.hash === hash)))
 /** Logs of these contracts in these blocks only. */
-export const logsWithin = ({ fromBlock, toBlock, addresses, blockHash: only }: LogFilter) =>
+export const logsWithin = ({ fromBlock, toBlock, addresses, blockHash: only }: WireLogFilter) =>
   z.array(
     Log.check(
       z.refine(
