@@ -23,7 +23,9 @@ import { answerText } from '../core/protocol/outcome-words.js'
 import { isQuestionId } from '../core/protocol/words.js'
 import { wholeNumber } from './hosting/foreground.js'
 import { exportCommand } from './journal-export.js'
+import { receiptProofs } from './receipt-proofs.js'
 import { addListFlags, type ListFlags, sinceMs } from './session/list-flags.js'
+import type { SessionFlags } from './session/session.js'
 import { type GlobalFlags, homeSetting, resolveSettings } from './session/settings.js'
 import type { Context } from './terminal/context.js'
 import { contestedLines, positionText } from './terminal/position-text.js'
@@ -168,11 +170,12 @@ const showCommand = (context: Context) =>
     .description('show one authorization with its attempts')
     .argument('<id>', 'journal id or candidate id')
     .option('--reveal-signature', 'include the payload and its signature')
+    .option('--verify', 'prove the receipts of its answers; exit 2 if none holds')
     .addHelpText(
       'after',
-      '\nExample:\n  proposer journal show 6208acd7ce14-1 --reveal-signature --json',
+      '\nExamples:\n  proposer journal show 6208acd7ce14-1 --reveal-signature --json\n  proposer journal show 6208acd7ce14-1 --verify',
     )
-    .action(async (id: string, own: { revealSignature?: boolean }, command: Command) => {
+    .action(async (id: string, own: ShowFlags, command: Command) => {
       const view = await loadJournal(context, command)
       const found =
         view.find(id) ?? view.byCandidate(id) ?? view.offers.find((one) => one.id === id)
@@ -183,9 +186,17 @@ const showCommand = (context: Context) =>
       const [attempts, body] =
         'signed' in found ? [found.attempts, found.signed.body] : [[], undefined]
       const revealed = own.revealSignature === true ? body : undefined
+      const proofs =
+        own.verify === true
+          ? await receiptProofs(context, command.optsWithGlobals<SessionFlags>(), attempts)
+          : undefined
       const entry = {
         ...entryOf(found, context.clock.nowMs(), await lastOf(context, command)),
-        attempts: attempts.map((one) => ({ ...attemptRow(one), sha256: one.start.sha256 })),
+        attempts: attempts.map((one) => ({
+          ...attemptRow(one),
+          sha256: one.start.sha256,
+          ...(proofs && { proof: proofs.document(one, found.id) }),
+        })),
       }
       const shown =
         revealed === undefined ? entry : { ...entry, payload: JSON.parse(revealed) as object }
@@ -200,14 +211,25 @@ const showCommand = (context: Context) =>
                 ['class', one.class],
                 ['status', one.http_status?.toString()],
                 ['code', one.code],
+                ['receipt', one.receipt && receiptText(one.receipt)],
               ],
               context.output.columns,
             ),
           ),
+          ...(proofs?.texts(context.output.columns) ?? []),
           ...(revealed === undefined ? [] : [revealed]),
         ].join('\n\n'),
       )
+      proofs?.requireOne(found.id)
     })
+
+interface ShowFlags {
+  readonly revealSignature?: boolean
+  readonly verify?: boolean
+}
+
+const receiptText = ({ result, code }: { result: string; code: string | null }) =>
+  code === null ? result : `${result} (${code})`
 
 const verifyCommand = (context: Context) =>
   new Command('verify')

@@ -5,6 +5,7 @@ import { basename, dirname } from 'node:path'
 import type { ProfilePins } from '../core/client/trust/profile-pins.js'
 import { parseTrust, type Trust } from '../core/client/trust/trust-file.js'
 import { mergePins } from '../core/client/trust/trust-merge.js'
+import { instant } from '../core/protocol/candidate.js'
 import { UsageError } from '../core/protocol/errors.js'
 import { makeDurableDir, publishFile, writeAll } from '../core/storage/durable.js'
 import { confirm, readInput } from './session/inputs.js'
@@ -163,6 +164,13 @@ export function trustText(trust: ProfilePins, columns: number): string {
           [
             'code',
             `${address} runs ${implementation === address ? 'its own' : implementation}`,
+          ] as const,
+      ),
+      ...Object.entries(trust.receipt_keys ?? {}).map(
+        ([kid, { exp }]) =>
+          [
+            'receipt key',
+            exp === undefined ? kid : `${kid} until ${instant(exp * 1_000)}`,
           ] as const,
       ),
       ...Object.entries(trust.slugs).map(([slug, id]) => ['slug', `${slug} ${id}`] as const),

@@ -21,6 +21,7 @@ import { type DryRunFlag, dryRunOption } from './terminal/dry-run.js'
 import type { Output } from './terminal/output.js'
 import { fields, fold } from './terminal/render.js'
 import { pinsOfQuestion, showQuestion } from './trust-question.js'
+import { listedKeys } from './trust-receipts.js'
 import { firstJson, refuseChanges, trustText, write } from './trust-write.js'
 
 export const trustCommand = (context: Context): Command =>
@@ -151,6 +152,7 @@ async function withCode({ output }: Context, session: Session, pins: Trust): Pro
 }
 
 interface PinFlags extends SessionFlags, DryRunFlag {
+  readonly receipts?: boolean
   readonly requester?: string
   readonly kind?: string
   readonly oracle?: string
@@ -165,18 +167,20 @@ const pinCommand = (context: Context) =>
     .addOption(kindOption('of the requester'))
     .option('--oracle <address>', 'oracle that it asks')
     .option('--token <address>', 'token that bonds are paid in')
+    .option('--receipts', 'keys that the gateway signs its answers with')
     .option('--gamma-url <url>', "Polymarket's market API, which knows slugs")
     .option(...dryRunOption)
     .addHelpText(
       'after',
-      '\nShows what is added and asks for confirmation; a node (--rpc-url) checks it on the chain first.\nExisting pins stay as they are: only trust init changes a pin.\n\nExamples:\n  proposer trust pin some-slug --gateway https://gateway.example\n  proposer trust pin --requester 0x8ba1f109551bd432803012645ac136ddd64dba72 --kind uma-ctf-adapter --yes',
+      '\nShows what is added and asks for confirmation; a node (--rpc-url) checks it on the chain first.\nExisting pins stay as they are: only trust init changes a pin.\n\nExamples:\n  proposer trust pin some-slug --gateway https://gateway.example\n  proposer trust pin --requester 0x8ba1f109551bd432803012645ac136ddd64dba72 --kind uma-ctf-adapter --yes\n  proposer trust pin --receipts --gateway https://gateway.example',
     )
     .action(async (identifier: string | undefined, _own: unknown, command: Command) => {
-      const { requester, kind, oracle, token, ...flags } = command.optsWithGlobals<PinFlags>()
-      if ([identifier, requester, oracle, token].every((one) => one === undefined))
+      const { requester, kind, oracle, token, receipts, ...flags } =
+        command.optsWithGlobals<PinFlags>()
+      if ([identifier, requester, oracle, token, receipts].every((one) => one === undefined))
         throw new UsageError(
           'trust_source',
-          'trust pin needs a question, or --requester, --oracle or --token',
+          'trust pin needs a question, or --requester, --oracle, --token or --receipts',
           'run `proposer trust pin <question id or slug>`, or name a contract: --token 0x…',
         )
       // A question tells its requester itself; only its kind may have to be named.
@@ -201,6 +205,9 @@ const pinCommand = (context: Context) =>
           ],
           oracles: [...base.oracles, oracle ?? []].flat(),
           tokens: [...base.tokens, token ?? []].flat(),
+          ...(receipts === true && {
+            receipt_keys: await listedKeys(context, session.settings, flags),
+          }),
         }
         // Built-in pins have no file yet, and belong into it too.
         const pins = parseTrust(more, 'what is to be pinned')

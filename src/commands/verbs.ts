@@ -79,6 +79,10 @@ export const verbs: Readonly<Record<string, Verb>> = {
     summary: 'list, show, verify and export what was signed and sent',
     load: async () => (await import('./journal.js')).journalCommand,
   },
+  receipt: {
+    summary: 'verify and export answers that the gateway has signed',
+    load: async () => (await import('./receipt.js')).receiptCommand,
+  },
   plan: {
     summary: 'estimate rate-limit use and time of a batch',
     load: async () => (await import('./plan.js')).planCommand,

@@ -19,6 +19,7 @@ import { executorKeyOf } from './executor-key.js'
 import { parseJson, readInput } from './inputs.js'
 import { type Account, openAccount } from './key-source.js'
 import { withHost } from './network-faults.js'
+import { receiptChecksOf } from './receipts.js'
 import {
   allowedHttp,
   type GlobalFlags,
@@ -146,7 +147,8 @@ export async function withSession<T>(
         import('../../core/client/gateway/gateway-client.js'),
         import('../../core/client/budget/budgeted-client.js'),
       ])
-      const client = createGatewayClient({ ...target, clock })
+      const receipts = await receiptChecksOf(context, session.trust)
+      const client = createGatewayClient({ ...target, clock, receipts })
       const planner = await openPlanner(context, settings, client.origin)
       const gateway = withBudget(client, planner, { signal, leftMs })
       closers.push(() => gateway.close())

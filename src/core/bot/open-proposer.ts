@@ -20,9 +20,10 @@ import { currentRound } from '../client/propose/round-over.js'
 import { submitIntent } from '../client/propose/submission.js'
 import { contextFrom, contextsFrom } from '../client/trust/sources.js'
 import type { Trust } from '../client/trust/trust.js'
-import { parseTrust } from '../client/trust/trust-file.js'
+import { parseTrust, receiptKeysOf } from '../client/trust/trust-file.js'
 import { type Reconciled, reconcile } from '../client/wallet/reconcile.js'
 import { opening } from '../io/closers.js'
+import { systemEd25519 } from '../io/ed25519.js'
 import { createHttp } from '../io/http.js'
 import { readJsonFile } from '../io/json-file.js'
 import { createChain } from '../io/rpc/rpc.js'
@@ -144,6 +145,12 @@ export const proposerOn = (ports: BotParts['ports'], options: ProposerOptions): 
       fetch: options.fetch ?? http.fetch,
       baseUrl: options.gateway,
       clock,
+      receipts: {
+        hash: ports.hash,
+        ed25519: systemEd25519,
+        keys: receiptKeysOf(trust),
+        onUnproven: (code, detail) => options.onNote?.(`${code}: ${detail}`),
+      },
     })
     const note = (text: string) => options.onNote?.(text)
     const planner = createPlanner(ports, options.home, client.origin, {

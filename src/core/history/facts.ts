@@ -147,6 +147,8 @@ export type JournalFact = Readonly<
       id: string
       class: 'accepted' | 'refused' | 'deferred' | 'reconcile' | 'uncertain'
     }
+  /** A receipt kept with an attempt, and what of it is not what the attempt has. */
+  | { kind: 'receipt'; attempt: string; differs: 'request' | 'answer' | undefined }
   | { kind: 'acknowledged'; id: string }
   /** `closes`: nothing of it can execute any more (contract §1). */
   | { kind: 'terminal'; id: string; closes: boolean }

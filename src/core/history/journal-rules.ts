@@ -66,6 +66,10 @@ export function createJournalRules(
         checkReservation(rules, fact)
         return
       }
+      if (fact.kind === 'receipt') {
+        checkReceipt(rules, fact)
+        return
+      }
       if (fact.kind === 'signed') checkSigned(rules, fact)
       if (fact.kind === 'attempt') checkAttempt(rules, fact, isOneStream)
       judge.fact(log, fact)
@@ -148,6 +152,13 @@ function checkAttempt(rules: JournalRules, fact: Fact<'attempt'>, isOneStream: b
     )
   if (isOneStream) reportUnsaved(rules, report, attempt, ids)
   else if (ids.some((id) => !bytesOf.has(id))) unsaved.push({ attempt, ids })
+}
+
+function checkReceipt({ report }: JournalRules, { attempt, differs }: Fact<'receipt'>): void {
+  report.count('R7')
+  if (differs === undefined) return
+  const what = differs === 'request' ? 'other bytes than were sent' : 'another answer'
+  report.broken('R7', `the receipt that is kept with attempt ${attempt} is of ${what}`)
 }
 
 function reportUnsaved(

@@ -27,6 +27,7 @@ const journalKinds: ReadonlySet<string> = new Set<JournalFact['kind']>([
   'signed',
   'attempt',
   'ended',
+  'receipt',
   'acknowledged',
   'terminal',
   'abandoned',

@@ -65,6 +65,7 @@ export function takeFact(order: RunOrder, log: string, fact: JournalFact): boole
   order.facts.set(log, at)
   switch (fact.kind) {
     case 'reserved':
+    case 'receipt':
       return false
     case 'offered':
     case 'signed': {

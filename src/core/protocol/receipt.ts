@@ -13,7 +13,7 @@ import {
   serializeInnerList,
   serializeItem,
 } from './structured-fields.js'
-import { fromHex } from './witness.js'
+import { fromHex, toHex } from './witness.js'
 
 /** Where a gateway lists its keys. */
 export const receiptDirectory = '/.well-known/http-message-signatures-directory'
@@ -80,6 +80,13 @@ export type ReceiptVerdict =
 /** `Content-Digest` of bytes (RFC 9530), by their SHA-256 in hex. */
 export const digestHeader = (sha256: string): string =>
   `sha-256=:${base64OfBytes(fromHex(`0x${sha256}`))}:`
+
+/** The SHA-256 (hex) that a `Content-Digest` names; `undefined` where it names none. */
+export function digestSha256(header: string): string | undefined {
+  const member = parseDictionary(header)?.get('sha-256')
+  const value = member !== undefined && 'value' in member ? member.value : undefined
+  return typeof value === 'object' && 'bytes' in value ? toHex(value.bytes).slice(2) : undefined
+}
 
 /**
  * Whether a `Content-Digest` is that of `body`. `malformed` for what is no such header; `unknown`

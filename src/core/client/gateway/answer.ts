@@ -14,6 +14,7 @@ import {
   UnavailableError,
   UncertainError,
 } from '../../protocol/errors.js'
+import type { KeptReceipt } from '../../protocol/kept-receipt.js'
 import type { Conceal } from '../../protocol/url-secrets.js'
 import { type Reader, type RefusalRead, readRefusal } from './reading.js'
 
@@ -26,6 +27,8 @@ export interface RateLimit {
 
 interface Common {
   readonly rateLimit?: RateLimit | undefined
+  /** Of a submission that was answered with a receipt, or should have been. */
+  readonly receipt?: KeptReceipt | undefined
 }
 interface Unclear extends Common {
   readonly code: string
@@ -69,6 +72,8 @@ export interface Expected<Value> {
   readonly read: Reader<Value>
   readonly capBytes: number
   readonly admits: boolean
+  /** Told the body as it came. */
+  readonly onBody?: ((text: string) => void) | undefined
 }
 
 /**
@@ -119,6 +124,7 @@ export async function classifyResponse<Value>(
     const detail = `the gateway's response ${httpStatus} could not be read whole (${reasonOf(error)})`
     return { ...uncertain('gateway_body', ''), detail }
   }
+  expected.onBody?.(text)
   const json = parseJson(text, conceal)
   if (httpStatus === 200 || (httpStatus === 202 && expected.admits)) {
     const value = expected.read(json)

@@ -4,7 +4,9 @@
  */
 import type { Clock, Fetch } from '../../ports.js'
 import { UsageError } from '../../protocol/errors.js'
+import { keepReceipt, type ReceiptChecks } from '../../protocol/kept-receipt.js'
 import { mayBePlain } from '../../protocol/plain-http.js'
+import { digestHeader } from '../../protocol/receipt.js'
 import type { SigningDataRequest } from '../../protocol/schema.js'
 import { concealing } from '../../protocol/url-secrets.js'
 import { isAddress, isCandidateId, isIdentifier, limits } from '../../protocol/words.js'
@@ -75,8 +77,10 @@ export function createGatewayClient(parts: {
   origin?: string
   /** Hosts (`host` or `host:port`) for which http is taken too. */
   allowHttp?: readonly string[] | undefined
+  /** Submissions carry the digest of their body, and receipts of their answers are checked. */
+  receipts?: ReceiptChecks | undefined
 }): GatewayClient {
-  const { fetch, clock } = parts
+  const { fetch, clock, receipts } = parts
   const base = parseBaseUrl(parts.baseUrl, parts.allowHttp)
   // What stands before a gateway may repeat the path it was asked at, which may be a key (R5).
   const conceal = concealing([base.href])
@@ -88,19 +92,71 @@ export function createGatewayClient(parts: {
     capBytes: number,
     { signal }: CallOptions = {},
     admits = false,
+    isSubmission = false,
   ): Promise<Answer<Value>> {
     const accept = 'application/json'
     const init = { redirect: 'manual', ...(signal === undefined ? {} : { signal }) } as const
+    const checks = isSubmission ? receipts : undefined
+    const digest = checks && body !== undefined ? digestHeader(checks.hash.sha256(body)) : undefined
     const sent =
       body === undefined
         ? { method: 'GET', headers: { accept } }
-        : { method: 'POST', headers: { accept, 'content-type': accept }, body }
+        : {
+            method: 'POST',
+            headers: {
+              accept,
+              'content-type': accept,
+              ...(digest !== undefined && { 'content-digest': digest }),
+            },
+            body,
+          }
+    let text: string | undefined
+    const onBody = (came: string) => {
+      text = came
+    }
     try {
       const response = await fetch(base.href + path, { ...init, ...sent })
-      return await classifyResponse(response, { read, capBytes, admits }, clock, conceal)
+      const expected = { read, capBytes, admits, onBody }
+      const answer = await classifyResponse(response, expected, clock, conceal)
+      const receipt =
+        checks &&
+        text !== undefined &&
+        receiptOf(checks, response, { text, digest, path, isSettled: isSettled(answer) })
+      return receipt ? { ...answer, receipt } : answer
     } catch (error) {
       return classifyFailure(error, signal)
     }
+  }
+
+  /** What a gateway does not sign (429, 503) is not missed. */
+  function receiptOf(
+    checks: ReceiptChecks,
+    { status, headers }: Response,
+    of: { text: string; digest: string | undefined; path: string; isSettled: boolean },
+  ) {
+    const names = {
+      contentDigest: 'content-digest',
+      signatureInput: 'signature-input',
+      signature: 'signature',
+    }
+    const given: Partial<Record<keyof typeof names, string>> = Object.fromEntries(
+      Object.entries(names).flatMap(([key, name]) => {
+        const value = headers.get(name)
+        return value === null ? [] : [[key, value]]
+      }),
+    )
+    if (!of.isSettled && given.signature === undefined) return undefined
+    const { text: body, digest } = of
+    const prefix = new URL(base.href).pathname.replace(/\/+$/, '')
+    return keepReceipt(
+      checks,
+      {
+        ...{ method: 'POST', status, body, ...given },
+        ...(digest !== undefined && { requestDigest: digest }),
+      },
+      prefix === '' ? [of.path] : [of.path, prefix + of.path],
+      Math.floor(clock.nowMs() / 1_000),
+    )
   }
 
   return {
@@ -114,7 +170,7 @@ export function createGatewayClient(parts: {
       return call(path, JSON.stringify(body), readSingleSigningData, contextCap, options)
     },
     submit: async (identifier, body, options) =>
-      call(questionPath(identifier), body, readAcknowledgement, singleCap, options, true),
+      call(questionPath(identifier), body, readAcknowledgement, singleCap, options, true, true),
     status: async (identifier, candidateId, options) => {
       const id = checked(candidateId, isCandidateId, 'candidate id')
       const path = `${questionPath(identifier)}/status/${id}`
@@ -125,7 +181,7 @@ export function createGatewayClient(parts: {
       return call('/propose/batch/signing-data', body, readContexts, batchCap, options)
     },
     submitBatch: async (body, options) =>
-      call('/propose/batch', body, readBatchSubmission, batchCap, options),
+      call('/propose/batch', body, readBatchSubmission, batchCap, options, false, true),
     statuses: async (candidateIds, options) => {
       const ids = candidateIds.map((id) => checked(id, isCandidateId, 'candidate id'))
       const body = JSON.stringify({ candidate_ids: boundedBatch(ids) })
@@ -133,6 +189,10 @@ export function createGatewayClient(parts: {
     },
   }
 }
+
+/** The gateway has decided: such an answer is one that it signs. */
+const isSettled = ({ kind }: Answer<unknown>): boolean =>
+  kind === 'accepted' || kind === 'refused' || kind === 'reconcile'
 
 /**
  * The URL without its closing slash, and its origin. Throws UsageError `invalid_base_url`; the URL

@@ -1,6 +1,7 @@
 /** Where each authorization of the journal stands, and what it is for (contract §1). */
 
 import type { Hex } from '../../ports.js'
+import type { KeptReceipt } from '../../protocol/kept-receipt.js'
 import { answerText } from '../../protocol/outcome-words.js'
 import { outcomeOf } from '../../protocol/proposal.js'
 import type { Address } from '../../protocol/schema.js'
@@ -18,7 +19,12 @@ export interface Attempt {
   readonly start: AttemptStart
   readonly startedAtMs: number
   readonly end?: AttemptEnd | undefined
+  /** Absent where the answer was not signed, and no key was pinned. */
+  readonly receipt?: ReceiptState | undefined
 }
+
+/** How the receipt of an answer was judged when it came. */
+export type ReceiptState = Pick<KeptReceipt, 'result' | 'code'>
 
 export interface JournaledAuthorization {
   /** Journal id: `<run token>-<number>`. */

@@ -3,7 +3,7 @@
  * wall clock nor merge order decides what an authorization is (R13).
  */
 import type { Hex } from '../../ports.js'
-import type { JournaledAuthorization, Offer } from './authorizations.js'
+import type { JournaledAuthorization, Offer, ReceiptState } from './authorizations.js'
 import {
   type AttemptEnd,
   type AttemptStart,
@@ -74,6 +74,8 @@ interface FoldState {
   readonly nonces: Map<string, Set<string>>
   /** By attempt and journal id. */
   readonly ends: Map<string, AttemptEnd>
+  /** By attempt. */
+  readonly receipts: Map<string, ReceiptState>
   readonly offered: Draft[]
   readonly rules: Map<string, Set<Hex>>
 }
@@ -85,6 +87,7 @@ export function newFold(): Fold {
     questions: new Map(),
     nonces: new Map(),
     ends: new Map(),
+    receipts: new Map(),
     offered: [],
     rules: new Map(),
   }
@@ -118,6 +121,7 @@ function add(state: FoldState, { kind, data, timeMs }: JournalRecord): void {
       return
     case 'attempt.end':
       for (const end of data.results) state.ends.set(`${data.attempt} ${end.id}`, end)
+      if (data.receipt) state.receipts.set(data.attempt, data.receipt)
       return
     case 'ack': {
       const draft = draftOf(state, data.id)
@@ -225,6 +229,7 @@ function authorizationsOf(
       attempts: rest.attempts.map((attempt) => ({
         ...attempt,
         end: state.ends.get(`${attempt.start.attempt} ${rest.id}`),
+        receipt: state.receipts.get(attempt.start.attempt),
       })),
       supersededBy: rest.supersededBy ?? replacing.get(rest.id),
       ...(terminal && { terminal }),

@@ -16,7 +16,7 @@ import type { RecordLog } from '../../storage/record-log.js'
 import { isUnsettled } from './authorizations.js'
 import type { JournalView } from './fold.js'
 import { createNonces } from './nonces.js'
-import type { JournalEntry, JournalRecord } from './records.js'
+import { type JournalEntry, type JournalRecord, withoutReceiptBytes } from './records.js'
 import { createRunReader, createViews, journalLog } from './runs.js'
 
 export type { JournalView } from './fold.js'
@@ -103,7 +103,8 @@ export function openJournal(ports: JournalPorts, home: string): Journal {
           for (const [index, { timeMs }] of stored.entries()) {
             const entry = entries[index]
             // Nothing follows from an intent, and a batch has many.
-            if (entry !== undefined && entry.kind !== 'intent') own.push({ ...entry, timeMs })
+            if (entry !== undefined && entry.kind !== 'intent')
+              own.push({ ...withoutReceiptBytes(entry), timeMs })
             if (entry?.kind === 'signed') signed.add(entry.data.id)
           }
         })

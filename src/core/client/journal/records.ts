@@ -4,6 +4,7 @@
  */
 import * as z from 'zod/mini'
 import { StorageError } from '../../protocol/errors.js'
+import { KeptReceipt } from '../../protocol/kept-receipt.js'
 import { Address, Bytes32, TypedData, Uint256 } from '../../protocol/schema.js'
 import { patterns } from '../../protocol/words.js'
 
@@ -198,6 +199,14 @@ const terminal = z.object({
 })
 export type TerminalRecord = z.infer<typeof terminal>
 
+const attemptEnded = z.object({
+  attempt: z.string(),
+  results: z.array(attemptEnd).check(z.minLength(1)),
+  /** What makes the answer prove itself; earlier versions read over it. */
+  receipt: z.optional(KeptReceipt),
+})
+export type AttemptEndRecord = z.infer<typeof attemptEnded>
+
 /** The readers of the records, by kind. */
 export const recordShapes = {
   intent,
@@ -206,10 +215,7 @@ export const recordShapes = {
   'safe.part': safePart,
   signed,
   'attempt.start': attemptStart,
-  'attempt.end': z.object({
-    attempt: z.string(),
-    results: z.array(attemptEnd).check(z.minLength(1)),
-  }),
+  'attempt.end': attemptEnded,
   ack,
   terminal,
   /** An intent that will not be signed. */
@@ -245,4 +251,15 @@ export function readRecord(
   throw new StorageError('journal_damaged', `${where}: a ${kind} record is malformed`, {
     hint: 'restore the journal folder from a backup; until then do not sign again for its questions',
   })
+}
+
+/**
+ * The record as it is held in memory: of a receipt only how it was judged. Whoever proves one reads
+ * it from the disk again (R17).
+ */
+export function withoutReceiptBytes<T extends JournalEntry>(record: T): T {
+  if (record.kind !== 'attempt.end' || record.data.receipt === undefined) return record
+  const { method, path, status, result, code } = record.data.receipt
+  const receipt = { method, path, status, result, ...(code !== undefined && { code }) }
+  return { ...record, data: { ...record.data, receipt } }
 }

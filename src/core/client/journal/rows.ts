@@ -76,12 +76,13 @@ export const instantOf = (ms: number | undefined): string | null =>
   ms === undefined ? null : instant(ms)
 
 /** One sending of an authorization. */
-export const attemptRow = ({ start, startedAtMs, end }: Attempt) => ({
+export const attemptRow = ({ start, startedAtMs, end, receipt }: Attempt) => ({
   started_at: instant(startedAtMs),
   origin: start.origin,
   class: classOf({ start, startedAtMs, end }),
   http_status: end?.status ?? null,
   code: end?.code ?? null,
+  receipt: receipt === undefined ? null : { result: receipt.result, code: receipt.code ?? null },
 })
 
 /** Where it was sent, each origin once. */

@@ -5,7 +5,7 @@ import { joinPath } from '../../storage/durable.js'
 import { errorCode } from '../../storage/failures.js'
 import { openLogReader } from '../../storage/reader.js'
 import { type Fold, type JournalView, newFold } from './fold.js'
-import { isJournalKind, type JournalRecord, readRecord } from './records.js'
+import { isJournalKind, type JournalRecord, readRecord, withoutReceiptBytes } from './records.js'
 
 export const journalLog = {
   format: { name: 'journal', version: 1 },
@@ -33,16 +33,20 @@ export async function listRuns(files: Files, folder: string): Promise<string[]> 
 }
 
 /**
- * Every record of a run's log, checksums, chain and shape proven. A run that is being written is
+ * `hold` makes of each record what stays in memory. Every record of a run's log, checksums, chain and shape proven. A run that is being written is
  * read up to its last whole line.
  */
-export async function readRun(ports: Ports, folder: string): Promise<Run> {
+export async function readRun(
+  ports: Ports,
+  folder: string,
+  hold: <T extends JournalRecord>(record: T) => T = (same) => same,
+): Promise<Run> {
   const reader = await openLogReader(ports, folder, journalLog)
   try {
     const records: JournalRecord[] = []
     await reader.replay(({ kind, data, timeMs, sequence }) => {
       const record = readRecord(kind, data, timeMs, `${folder}, record ${sequence}`)
-      if (record !== undefined) records.push(record)
+      if (record !== undefined) records.push(hold(record))
     })
     return records
   } finally {
@@ -63,7 +67,7 @@ export function createRunReader(
     const stamp = await stampOf(ports.files, path)
     const seen = known.get(name)
     if (seen?.stamp === stamp) return seen.records
-    const records = await readRun(ports, path)
+    const records = await readRun(ports, path, withoutReceiptBytes)
     known.set(name, { stamp, records })
     return records
   }

@@ -6,11 +6,12 @@ import type { Claim, JournalFact } from '../../history/facts.js'
 import type { Hash } from '../../ports.js'
 import { StorageError } from '../../protocol/errors.js'
 import { outcomeKeys, priceOf } from '../../protocol/proposal.js'
+import { digestHeader, judgeDigest } from '../../protocol/receipt.js'
 import { joinPath } from '../../storage/durable.js'
 import { closes } from './authorizations.js'
 import { newFold } from './fold.js'
 import { type JournalPorts, onDisk } from './journal.js'
-import type { AttemptStart, JournalRecord, Offered, Signed } from './records.js'
+import type { AttemptEndRecord, AttemptStart, JournalRecord, Offered, Signed } from './records.js'
 import { listRuns, readRun } from './runs.js'
 
 export interface JournalProof {
@@ -84,6 +85,7 @@ export function createJournalFacts(
   token: string,
 ): (record: Omit<JournalRecord, 'timeMs'>) => readonly JournalFact[] {
   const saved = new Map<string, Saved>()
+  const sent = new Map<string, string>()
   return (record) => {
     const { kind, data } = record as JournalRecord
     switch (kind) {
@@ -99,12 +101,18 @@ export function createJournalFacts(
         return [signedFact(hash, token, data)]
       case 'attempt.start': {
         const { attempt, ids, origin, sha256, body } = data
+        sent.set(attempt, sha256)
         const isSaved =
           body === undefined ? areSaved(hash, saved, data) : hash.sha256(body) === sha256
         return [{ kind: 'attempt', attempt, ids, origin, sha256, isSaved }]
       }
       case 'attempt.end':
-        return data.results.map(({ id, class: outcome }) => ({ kind: 'ended', id, class: outcome }))
+        return [
+          ...data.results.map(
+            ({ id, class: outcome }) => ({ kind: 'ended', id, class: outcome }) as const,
+          ),
+          ...receiptFacts(hash, data, sent.get(data.attempt)),
+        ]
       case 'ack':
         return [{ kind: 'acknowledged', id: data.id }]
       case 'terminal':
@@ -115,6 +123,23 @@ export function createJournalFacts(
         return []
     }
   }
+}
+
+/** Whether what was kept as proven is of the bytes that were sent, and of the answer beside it. */
+function receiptFacts(
+  hash: Hash,
+  { attempt, receipt }: AttemptEndRecord,
+  sha256: string | undefined,
+): readonly JournalFact[] {
+  if (receipt === undefined) return []
+  const { requestDigest, contentDigest, body, result } = receipt
+  const isOther = requestDigest !== undefined && sha256 && requestDigest !== digestHeader(sha256)
+  const isTorn =
+    result === 'proven' &&
+    body !== undefined &&
+    (contentDigest === undefined || judgeDigest(hash, contentDigest, body) !== 'same')
+  const differs = isOther ? 'request' : isTorn ? 'answer' : undefined
+  return [{ kind: 'receipt', attempt, differs }]
 }
 
 function signedFact(hash: Hash, token: string, data: Signed): JournalFact {

@@ -75,10 +75,17 @@ export async function attempt(
     .filter(({ id }) => !journal.hasSigned(id))
     .map(({ signed }): JournalEntry => ({ kind: 'signed', data: signed }))
   await journal.append([...copied, start])
-  const attempted =
-    single === undefined
-      ? readCall(await gateway.submitBatch(body, call), authorizations)
-      : wholeCall(await gateway.submit(single.questionId, body, call), 1)
+  let receipt: SubmitAnswer['receipt']
+  let attempted: Attempted
+  if (single === undefined) {
+    const answer = await gateway.submitBatch(body, call)
+    receipt = answer.receipt
+    attempted = readCall(answer, authorizations)
+  } else {
+    const answer = await gateway.submit(single.questionId, body, call)
+    receipt = answer.receipt
+    attempted = wholeCall(answer, 1)
+  }
   const answered = authorizations.map(({ id }, at) => ({
     id,
     answer: attempted.answers[at] ?? noResult,
@@ -90,7 +97,7 @@ export async function attempt(
     ...(answer.kind === 'accepted' ? {} : { code: answer.code }),
   }))
   await journal.append([
-    { kind: 'attempt.end', data: { attempt: name, results } },
+    { kind: 'attempt.end', data: { attempt: name, results, ...(receipt && { receipt }) } },
     ...answered.flatMap(({ id, answer }) =>
       answer.kind === 'accepted' ? [acknowledgement(id, answer)] : [],
     ),

@@ -5,9 +5,26 @@ import en from 'zod/v4/locales/en.js'
 import { requesterKinds } from '../../chain/round.js'
 import { lowercaseAddresses } from '../../protocol/address.js'
 import { UsageError } from '../../protocol/errors.js'
+import { keyBytes, type ReceiptKey } from '../../protocol/receipt.js'
 import { Address, Bytes32 } from '../../protocol/schema.js'
 
 const addresses = z.array(Address).check(z.minLength(1))
+
+/** A public Ed25519 key (RFC 8037); times are Unix seconds. A private half is refused. */
+const ReceiptJwk = z.strictObject({
+  kty: z.literal('OKP'),
+  crv: z.literal('Ed25519'),
+  x: z.string().check(z.refine((text) => keyBytes(text) !== undefined)),
+  kid: z.optional(z.string()),
+  use: z.optional(z.literal('sig')),
+  alg: z.optional(z.enum(['EdDSA', 'Ed25519'])),
+  nbf: z.optional(z.int()),
+  exp: z.optional(z.int()),
+})
+
+/** The pinned keys as a receipt is judged by. */
+export const receiptKeysOf = ({ receipt_keys = {} }: Pick<Trust, 'receipt_keys'>) =>
+  Object.entries(receipt_keys).map(([kid, { x, nbf, exp }]): ReceiptKey => ({ kid, x, nbf, exp }))
 
 export const Trust = z
   .strictObject({
@@ -33,6 +50,10 @@ export const Trust = z
     /** What code contracts run: a proxy may be given other code (contract §9). */
     implementations: z.optional(
       z.record(Address, z.strictObject({ implementation: Address, code_hash: Bytes32 })),
+    ),
+    /** Keys that a gateway signs its answers with, by their ids (contract §9). */
+    receipt_keys: z.optional(
+      z.record(z.string().check(z.regex(/^[\x21-\x7e]{1,200}$/)), ReceiptJwk),
     ),
   })
   .register(z.globalRegistry, { id: 'Trust' })

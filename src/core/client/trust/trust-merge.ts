@@ -1,6 +1,7 @@
 /** Adding to pins without losing any (contract §7, trust.json; R9). */
 import type { Implementation } from '../../chain/implementations.js'
 import type { TokenUnits } from '../../protocol/amount.js'
+import { instant } from '../../protocol/candidate.js'
 import type { Address } from '../../protocol/schema.js'
 import type { Trust } from './trust-file.js'
 
@@ -54,6 +55,13 @@ export function mergePins(current: Trust, more: Trust): MergedPins {
     if (was !== undefined && codeText(was) !== codeText(now))
       changed.push(`implementation of ${address}: ${codeText(was)} becomes ${codeText(now)}`)
   }
+  for (const [kid, now] of Object.entries(more.receipt_keys ?? {})) {
+    const was = current.receipt_keys?.[kid]
+    // A key that ends is a narrower pin; one that ends no more, or is another, is a change.
+    const isNarrowed = was?.x === now.x && was.exp === undefined
+    if (was !== undefined && !isNarrowed && keyText(was) !== keyText(now))
+      changed.push(`receipt_keys ${kid}: ${keyText(was)} becomes ${keyText(now)}`)
+  }
   const before = new Set(lines(current))
   const trust: Trust = {
     ...current,
@@ -70,6 +78,9 @@ export function mergePins(current: Trust, more: Trust): MergedPins {
     ...((current.token_info ?? more.token_info) && {
       token_info: { ...current.token_info, ...more.token_info },
     }),
+    ...((current.receipt_keys ?? more.receipt_keys) && {
+      receipt_keys: { ...current.receipt_keys, ...more.receipt_keys },
+    }),
     ...((current.implementations ?? more.implementations) && {
       implementations: { ...current.implementations, ...more.implementations },
     }),
@@ -81,16 +92,31 @@ export function mergePins(current: Trust, more: Trust): MergedPins {
  * What may be added to pins, one a line; a kind or an id that differs is a change, not an addition.
  */
 function* lines(trust: Trust): Generator<string> {
-  const { oracles, requesters, tokens, slugs, token_info = {}, implementations = {} } = trust
+  const {
+    oracles,
+    requesters,
+    tokens,
+    slugs,
+    token_info = {},
+    implementations = {},
+    receipt_keys = {},
+  } = trust
   for (const address of oracles) yield `oracle ${address}`
   for (const { address } of requesters) yield `requester ${address}`
   for (const address of tokens) yield `token ${address}`
   for (const slug of Object.keys(slugs)) yield `slug ${slug}`
   for (const token of Object.keys(token_info)) yield `token_info ${token}`
   for (const address of Object.keys(implementations)) yield `implementation of ${address}`
+  for (const [kid, { exp }] of Object.entries(receipt_keys)) {
+    yield `receipt key ${kid}`
+    if (exp !== undefined) yield `end of receipt key ${kid}: ${instant(exp * 1_000)}`
+  }
 }
 
 const infoText = ({ symbol, decimals }: TokenUnits) => `${symbol} with ${decimals} decimals`
 
 const codeText = ({ implementation, code_hash }: Implementation) =>
   `${implementation} with code hash ${code_hash}`
+
+const keyText = ({ x, exp }: { readonly x: string; readonly exp?: number | undefined }) =>
+  exp === undefined ? x : `${x} until ${instant(exp * 1_000)}`
