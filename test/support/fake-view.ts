@@ -136,6 +136,7 @@ export function createFakeView(questions: readonly Question[] = []): FakeView {
     faults: () => view.faultList,
     nowSeconds: () => view.nowValue,
     known: (identifier) => memory.get(identifier),
+    readAhead: () => undefined,
     async question(identifier) {
       if (view.offline) throw unreadable()
       const found = view.unseen.get(identifier)

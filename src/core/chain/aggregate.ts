@@ -20,6 +20,14 @@ export interface AggregateOptions {
   readonly bytesAtOnce?: number
 }
 
+/**
+ * Outcomes handed out in one turn of the event loop: who gets one decodes it, and nobody else shall
+ * wait for all of that.
+ */
+const settledAtOnce = 16
+/** Calls wait for outcomes that are being handed out no longer than this, so that they go together. */
+const mostTurns = 32
+
 /** What a refused aggregate makes smaller stays at least this. */
 const leastCallsAtOnce = 8
 
@@ -32,11 +40,14 @@ interface Waiting {
 
 interface Aggregator {
   readonly chain: Chain
+  readonly turn: () => Promise<void>
   readonly callsAtOnce: number
   readonly bytesAtOnce: number
   /** Calls in one `eth_call` now: fewer after a refusal. */
   most: number
   isPresent: Promise<boolean> | undefined
+  /** Aggregates whose outcomes are being handed out. */
+  settling: number
   waiting: Map<string, Waiting>
 }
 
@@ -54,10 +65,12 @@ export function aggregating<C extends Chain>(
 ): C {
   const aggregator: Aggregator = {
     chain,
+    turn,
     callsAtOnce,
     bytesAtOnce,
     most: callsAtOnce,
     isPresent: undefined,
+    settling: 0,
     waiting: new Map(),
   }
   const call: Chain['call'] = (one, at) => {
@@ -74,12 +87,21 @@ export function aggregating<C extends Chain>(
     const known = aggregator.waiting.get(key)
     if (known) return known.answer
     // Not caught: what is no ChainError is a bug and has to end the process.
-    if (aggregator.waiting.size === 0) void turn().then(() => flush(aggregator))
+    if (aggregator.waiting.size === 0) void gathered(aggregator).then(() => flush(aggregator))
     const waiting = waitingFor(one, at)
     aggregator.waiting.set(key, waiting)
     return waiting.answer
   }
   return { ...chain, call }
+}
+
+/** Resolves when those who ask at this moment have asked, also those who wait for outcomes. */
+async function gathered(aggregator: Aggregator): Promise<void> {
+  let turns = 0
+  do {
+    await aggregator.turn()
+    turns += 1
+  } while (aggregator.settling > 0 && turns < mostTurns)
 }
 
 function waitingFor(call: ChainCall, at: bigint): Waiting {
@@ -142,13 +164,16 @@ async function together(
       aggregator.most = Math.min(callsAtOnce, Math.max(leastCallsAtOnce, group.length >> 1))
     return group.forEach(direct)
   }
+  aggregator.settling += 1
   for (const [index, one] of group.entries()) {
+    if (index > 0 && index % settledAtOnce === 0) await aggregator.turn()
     const { success = false, returnData = '0x' } = results[index] ?? {}
     if (success) one.settle(returnData)
     // A failure without data may be the aggregate's own: gas that an earlier call used up.
     else if (returnData === '0x') direct(one)
     else one.settle(new ChainError('reverted', 'eth_call: execution reverted', returnData))
   }
+  aggregator.settling -= 1
 }
 
 /** Groups in order, of at most so many calls and bytes of call data. */

@@ -38,6 +38,7 @@ export function batchRoutes(parts: AdmissionParts): readonly Route[] {
       params: {},
       body: { limitBytes: bodyLimits.batchSigningData, admission: false, list: 'identifiers' },
       run: withBody(BatchSigningDataRequest, schemaViolation, async (body, { exchange }) => {
+        parts.view.readAhead(body.identifiers)
         const results = await eachItem(exchange, body.identifiers, (identifier) => ({
           head: { identifier },
           work: () => signingData(parts, identifier),

@@ -33,6 +33,8 @@ export interface ChainView {
    * where it is not known which question the slug names.
    */
   question(identifier: string): Promise<Question | undefined>
+  /** These are about to be asked for, a few at a time: what memory does not have is read at once. */
+  readAhead(identifiers: readonly string[]): void
   /** Whether the Permit2 nonce is known to be gone, from memory (contract §2). */
   nonceKnownUsed(owner: Address, nonce: bigint): boolean
   /** Whether the account has code now (wallet or EIP-7702): read at most every 500 ms. */

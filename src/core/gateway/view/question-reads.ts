@@ -13,11 +13,8 @@ import { singleFlight, within } from './time-limits.js'
 
 /** Reads of one question, each overtaken by a block that names it, before the read fails. */
 const tries = 4
-/**
- * Read in one go. What comes back is decoded in one go too, and longer than a few milliseconds no
- * admission shall wait for that.
- */
-const readAtOnce = 32
+/** Read in one go, so that their calls are folded; what comes back is handed out by and by. */
+const readAtOnce = 64
 /** A question seen for the first time is read within this (contract §2). */
 const firstReadMs = 3_000
 /** The next head waits for the reads of this one no longer than this. */
@@ -96,6 +93,17 @@ export async function readFirst(state: ViewState, questionId: Hex): Promise<Ques
   return within(state.clock, firstReadMs, () =>
     singleFlight(state.firstReads, questionId, () => readTwice(state, questionId)),
   )
+}
+
+/**
+ * Begins to read questions that are about to be asked for one after another, so that their calls
+ * are folded. Who asks hears what became of it.
+ */
+export function readAhead(state: ViewState, questionIds: Iterable<Hex>): void {
+  for (const questionId of questionIds)
+    void readFirst(state, questionId).catch((error: unknown) => {
+      if (!(error instanceof ChainError)) throw error
+    })
 }
 
 /**

@@ -15,7 +15,7 @@ import { type CodeWatch, codeFaults, codeNow, pinsOf, watchCode } from './code-w
 import type { StakeNews } from './final-stakes.js'
 import { lookAtHead } from './heads.js'
 import { createPace } from './pace.js'
-import { readFirst, readSome } from './question-reads.js'
+import { readAhead, readFirst, readSome } from './question-reads.js'
 import {
   dueFirst,
   forgetEnded,
@@ -217,6 +217,13 @@ export function createChainView(
       if (questionId === undefined) return undefined
       return (
         known(questionId) ?? orUnavailable(readFirst(state, questionId), `question ${questionId}`)
+      )
+    },
+    readAhead(identifiers) {
+      const ids = identifiers.flatMap((identifier) => questionIdOf(book, identifier) ?? [])
+      readAhead(
+        state,
+        ids.filter((questionId) => known(questionId) === undefined),
       )
     },
     nonceKnownUsed(owner, nonce) {

@@ -1,0 +1,67 @@
+/** The first look at questions that nobody has read, on anvil over real JSON-RPC: what it asks. */
+import { mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { type DevChain, startDevChain } from '../../src/core/devchain/dev-chain.js'
+import { loadConfig } from '../../src/core/host/config-file.js'
+import { openHostedGateway } from '../../src/core/host/gateway-host.js'
+import { createChain } from '../../src/core/io/rpc/rpc.js'
+import { fakeContext } from '../support/cli.js'
+
+const questions = 100
+
+let dev: DevChain
+let folder: string
+const ends: (() => Promise<unknown>)[] = []
+beforeAll(async () => {
+  dev = await startDevChain({ questions, proposers: 1 })
+  folder = await mkdtemp(join(tmpdir(), 'first-look-'))
+}, 60_000)
+afterAll(async () => {
+  for (const end of ends.reverse()) await end()
+  await dev?.stop()
+  await rm(folder, { recursive: true })
+})
+
+test(`batch signing data of ${questions} questions that the gateway has never seen: a few aggregated calls`, async () => {
+  const { slugs: _, chain_id: id, ...trust } = dev.description.trust
+  await writeFile(
+    join(folder, 'gateway.json'),
+    JSON.stringify({
+      chain: { id, rpc_urls: [dev.rpcUrl], ...trust },
+      admission: { allowlist: [] },
+      executor: { enabled: false },
+    }),
+  )
+  const chain = createChain([dev.rpcUrl], { expectedChainId: id })
+  ends.push(() => chain.close())
+  const { context } = fakeContext(folder, { chain })
+  const loaded = await loadConfig(context, join(folder, 'gateway.json'))
+  const hosted = await openHostedGateway(context, loaded, {
+    executorKey: { home: folder, password: async () => '' },
+  })
+  ends.push(hosted.close)
+  const ask = async (identifiers: readonly string[]) => {
+    const response = await hosted.gateway.handle(
+      new Request('http://gateway/propose/batch/signing-data', {
+        method: 'POST',
+        headers: { 'content-type': 'application/json' },
+        body: JSON.stringify({ identifiers }),
+      }),
+      { charged: false },
+    )
+    const { results } = (await response.json()) as { results: { status_code: number }[] }
+    return results.map(({ status_code }) => status_code)
+  }
+  const before = chain.usage().total
+  const found = await ask(dev.description.questions.map(({ question_id }) => question_id))
+  const after = chain.usage().total
+  expect(found).toEqual(found.map(() => 200))
+  const contracts = after.methods.contracts - before.methods.contracts
+  const requests = after.requests - before.requests
+  // Two dependent reads of some 200 to 300 calls each and the token's, 200 at once and 128 KiB, and
+  // what the gateway asks meanwhile for its own ends. One by one it would be 600.
+  expect(contracts).toBeLessThanOrEqual(10)
+  expect(requests).toBeLessThanOrEqual(10)
+}, 60_000)
