@@ -2,7 +2,7 @@
  * `conformance` as a command: against a gateway of our own over sockets and in process, and what it
  * prints.
  */
-import { mkdir, readFile, stat, writeFile } from 'node:fs/promises'
+import { mkdir, readdir, readFile, stat, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { itemsOf, rules, rulesNamed } from '../../src/core/conformance/run.js'
@@ -26,6 +26,25 @@ interface Report {
   }[]
   readonly summary: Record<string, number>
 }
+
+describe('conformance --dev', () => {
+  test('ux: one command starts a gateway, checks it and leaves nothing', async () => {
+    const [TMPDIR, PROPOSER_HOME] = [await shop.folder(), join(await shop.folder(), 'home')]
+    const argv = ['conformance', '--dev', '--only', '2.7', '--json']
+    const { code, stdout, stderr } = await shop.run(argv, { env: { TMPDIR, PROPOSER_HOME } })
+    expect(code, stderr).toBe(0)
+    expect(JSON.parse(stdout).summary).toMatchObject({ failed: 0, skipped: 0 })
+    expect(await readdir(TMPDIR)).toEqual([])
+    // What it signed is nobody's: the home of the user has none of it.
+    expect(await readdir(PROPOSER_HOME).catch(() => [])).toEqual([])
+  })
+
+  test('contract §6: beside another gateway it is refused', async () => {
+    const argv = ['conformance', '--dev', '--gateway', 'https://gateway.example', '--json']
+    const { code, stderr } = await shop.run(argv)
+    expect([code, JSON.parse(stderr).error.code]).toEqual([2, 'usage'])
+  })
+})
 
 describe('conformance against serve --dev', () => {
   let ready: ServeReady

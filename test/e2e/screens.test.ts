@@ -265,6 +265,33 @@ const screens: readonly Screen[] = [
     code: 2,
     says: [/^FAIL config: \S+:3:3: "chian"/, /chain/],
   },
+  // 13: receivers of events
+  {
+    point: 13,
+    args: ['serve', '--config', '$hooked', '--check'],
+    code: 0,
+    says: [/^ok config: /, /ok webhooks: 1 receiver/],
+  },
+  {
+    point: 13,
+    args: ['serve', '--config', '$open', '--check'],
+    code: 2,
+    says: [/FAIL/, /webhook\.secret/, /fix: /, /1 of \d+ checks failed/],
+  },
+  // 14: where the page is
+  {
+    point: 14,
+    args: [...operator, 'status'],
+    code: 0,
+    says: [/^gateway ready/, /admin http:\/\/127\.0\.0\.1:\d+/],
+  },
+  // 16: what an installation brings
+  {
+    point: 16,
+    args: ['completion', '--help'],
+    code: 0,
+    says: [/^Usage: proposer completion/, /zsh/],
+  },
 ]
 
 const shop = workshop()
@@ -301,6 +328,17 @@ async function openClient(columns: number, n: number, folder: string, gateway: s
   }
   await writeFile(join(folder, `other-${n}.json`), `// for scrapers\n${JSON.stringify(other)}`)
   await writeFile(join(folder, `faulty-${n}.json`), '{\n  // a comment\n  "chian": {}\n}\n')
+  for (const [name, mode] of [
+    ['hooked', 0o600],
+    ['open', 0o644],
+  ] as const) {
+    const secret = join(folder, `${name}-${n}.webhook.secret`)
+    await writeFile(secret, `${'s'.repeat(44)}\n`)
+    await chmod(secret, mode)
+    const hook = { url: 'https://hooks.example/x', events: ['not_ready'], secret_file: secret }
+    const hooked = { ...other, metrics: undefined, store: join(home, 'none'), webhooks: [hook] }
+    await writeFile(join(folder, `${name}-${n}.json`), JSON.stringify(hooked))
+  }
   clients.set(columns, client)
   words.set(
     columns,
@@ -308,6 +346,8 @@ async function openClient(columns: number, n: number, folder: string, gateway: s
       ...questions.map(({ slug }, at) => [`$slug${at}`, slug] as const),
       ['$config', join(folder, 'gateway.json')],
       ['$other', join(folder, `other-${n}.json`)],
+      ['$hooked', join(folder, `hooked-${n}.json`)],
+      ['$open', join(folder, `open-${n}.json`)],
       ['$faulty', join(folder, `faulty-${n}.json`)],
       ['$rows', join(home, 'rows.csv')],
       ['$password', join(home, 'password')],

@@ -18,6 +18,7 @@ import { confirm } from '../session/inputs.js'
 import { addExecutorFlags, addSignerFlags, type Session, withSession } from '../session/session.js'
 import { requireTarget } from '../session/settings.js'
 import type { Context } from '../terminal/context.js'
+import { withDevGateway } from './dev-gateway.js'
 import { type ReadyLine, readReadyLine } from './dev-ready.js'
 import { betsOwnMoney, type ConformanceFlags, openParts, type RunParts } from './parts.js'
 import { junitText, listLine, summaryOf, summaryText, tapPoint, tapStart } from './report.js'
@@ -34,7 +35,7 @@ export const conformanceCommand = (context: Context): Command =>
         .description(
           'check a gateway against the service spec, rule by rule; exit 3 if it breaks one',
         )
-        .argument('[url]', 'base URL of the gateway; or --gateway, --local, --dev-ready')
+        .argument('[url]', 'base URL of the gateway; or --gateway, --local, --dev, --dev-ready')
         .option(
           '--question <id|slug|url>',
           'open question to propose on; may be repeated',
@@ -44,6 +45,10 @@ export const conformanceCommand = (context: Context): Command =>
         .option(
           '--dev-ready <file>',
           'take everything from the ready line of `serve --dev --json` (- for stdin); allows execution and overrun',
+        )
+        .option(
+          '--dev',
+          'check a gateway of this version, started for this run with a chain of its own',
         )
         .option('--read-only', 'run only checks that submit nothing')
         .option('--allow-execution', 'also run checks that execute a proposal on chain')
@@ -61,13 +66,20 @@ export const conformanceCommand = (context: Context): Command =>
   )
     .addHelpText(
       'after',
-      '\nWithout --allow-execution, amounts are more than any wallet holds, so that nothing admitted can be executed; or one raw unit, which a correct gateway refuses. With it, p2 (p1 where that is not allowed) is proposed on the last free question with its bond, after confirmation or with --yes; with --rpc-url the node confirms round and bond.\n\nA run uses some 1,100 items of the rate limit and waits for its windows: about 10 minutes at the default of 120 items in 60 s. An estimate is printed on stderr before the first check. --only with a section (2.7) fits one window; 4.2.1 and 8 do not, because they send whole batches.\n\nUse a separate wallet and --home: what is signed holds its question until its deadline, 15 minutes. Until then it counts as reserved: `funds` of that home reports 2^128 and more as missing, and `submit --rpc-url` is refused.\n\nExamples:\n  proposer conformance https://gateway.example --read-only --question some-slug\n  proposer conformance https://gateway.example --only 2.7 --only 4.1 --question some-slug\n  proposer serve --dev --json > ready.json\n  proposer conformance --dev-ready ready.json --junit report.xml',
+      '\nWithout --allow-execution, amounts are more than any wallet holds, so that nothing admitted can be executed; or one raw unit, which a correct gateway refuses. With it, p2 (p1 where that is not allowed) is proposed on the last free question with its bond, after confirmation or with --yes; with --rpc-url the node confirms round and bond.\n\nA run uses some 1,100 items of the rate limit and waits for its windows: about 10 minutes at the default of 120 items in 60 s. An estimate is printed on stderr before the first check. --only with a section (2.7) fits one window; 4.2.1 and 8 do not, because they send whole batches.\n\nUse a separate wallet and --home: what is signed holds its question until its deadline, 15 minutes. Until then it counts as reserved: `funds` of that home reports 2^128 and more as missing, and `submit --rpc-url` is refused.\n\nExamples:\n  proposer conformance https://gateway.example --read-only --question some-slug\n  proposer conformance https://gateway.example --only 2.7 --only 4.1 --question some-slug\n  proposer conformance --dev --junit report.xml\n  proposer serve --dev --json > ready.json\n  proposer conformance --dev-ready ready.json --junit report.xml',
     )
     .action(async (url: string | undefined, _own: unknown, command: Command) => {
       const flags = command.optsWithGlobals<ConformanceFlags>()
       const chosen = chosenRules(flags.only)
       if (flags.list === true) return list(context, chosen)
       refuseContradictions(flags, url)
+      if (flags.dev === true)
+        return withDevGateway(context, (ready, home) => {
+          const own = { ...flags, gateway: ready.url, home: flags.home ?? home }
+          return withSession(context, own, (session) =>
+            check(context, session, own, { chosen, ready }),
+          )
+        })
       const ready =
         flags.devReady === undefined ? undefined : await readReadyLine(context, flags.devReady)
       const target = url ?? ready?.url
@@ -94,7 +106,8 @@ function chosenRules(only: readonly string[]): typeof rules {
 }
 
 function refuseContradictions(flags: ConformanceFlags, url: string | undefined): void {
-  const { readOnly, allowExecution, local, gateway, devReady, trust, junit, json, ndjson } = flags
+  const { readOnly, allowExecution, local, gateway, trust, junit, json, ndjson } = flags
+  const { dev, devReady } = flags
   const faults = [
     [
       readOnly === true && allowExecution === true,
@@ -110,6 +123,11 @@ function refuseContradictions(flags: ConformanceFlags, url: string | undefined):
       devReady !== undefined && (local ?? trust) !== undefined,
       '--dev-ready already has gateway and pins',
       'omit --local and --trust',
+    ],
+    [
+      dev === true && (url ?? local ?? gateway ?? devReady ?? trust) !== undefined,
+      '--dev starts its own gateway and has its pins',
+      'leave out --dev, or the gateway and --trust',
     ],
     [
       junit === '-' && (json === true || ndjson === true),

@@ -21,6 +21,9 @@ const ReadyLine = z.object({
 })
 export type ReadyLine = z.infer<typeof ReadyLine>
 
+/** A gateway of this process as its ready line would describe it. Throws where it is none. */
+export const readyOf = (line: unknown): ReadyLine => ReadyLine.parse(line)
+
 /** The first line of the file (`-`: stdin) that is one. UsageError `no_ready_line`. */
 export async function readReadyLine(context: Context, path: string): Promise<ReadyLine> {
   const text = new TextDecoder().decode(await readInput(context, path))

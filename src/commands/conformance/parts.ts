@@ -21,6 +21,7 @@ export interface ConformanceFlags extends SessionFlags {
   readonly question: readonly string[]
   readonly only: readonly string[]
   readonly devReady?: string
+  readonly dev?: boolean
   readonly readOnly?: boolean
   readonly allowExecution?: boolean
   readonly overrunBudget?: boolean
