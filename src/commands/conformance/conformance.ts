@@ -127,7 +127,7 @@ function refuseContradictions(flags: ConformanceFlags, url: string | undefined):
     [
       dev === true && (url ?? local ?? gateway ?? devReady ?? trust) !== undefined,
       '--dev starts its own gateway and has its pins',
-      'leave out --dev, or the gateway and --trust',
+      'omit --dev, or the gateway and --trust',
     ],
     [
       junit === '-' && (json === true || ndjson === true),

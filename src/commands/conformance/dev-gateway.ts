@@ -70,6 +70,6 @@ export async function withDevGateway(
 /** The key of a dev chain's executor is a file without a password. */
 function noPassword(): Promise<string> {
   throw new UsageError('password_needed', 'a dev gateway has no keystore', {
-    hint: 'leave out --executor-account',
+    hint: 'omit --executor-account',
   })
 }
