@@ -207,20 +207,27 @@ describe('T10: sockets', () => {
     }
   })
 
-  test('R17: connections above the most allowed are turned away at once, and their places are free again afterwards', async () => {
-    let turnedAway = 0
+  test('R17: connections above the most allowed are told 503 and closed, and their places are free again afterwards', async () => {
+    const turnedAway: string[] = []
     const sockets = Array.from({ length: 1_100 }, () => {
       const socket = connect({ host: '127.0.0.1', port })
-      socket.on('error', () => undefined) // turned away by a reset, which `close` tells too
-      socket.on('close', () => {
-        turnedAway += 1
+      let told = ''
+      socket.setEncoding('latin1').on('data', (part) => {
+        told += part
       })
-      return socket.resume()
+      socket.on('error', () => undefined) // `close` tells it too
+      socket.on('close', () => turnedAway.push(told))
+      return socket
     })
     try {
       // Honest callers hold some of the 1,024 places.
-      await expect.poll(() => turnedAway, { timeout: 8_000 }).toBeGreaterThanOrEqual(1_100 - 1_024)
-      expect(await socketsOf(pid)).toBeLessThanOrEqual(socketsBefore + 1_024)
+      await expect
+        .poll(() => turnedAway.length, { timeout: 20_000 })
+        .toBeGreaterThanOrEqual(1_100 - 1_024)
+      for (const told of turnedAway) expect(told).toMatch(/^HTTP\/1\.1 503 .*"server_busy"/s)
+      await expect
+        .poll(() => socketsOf(pid), { timeout: 20_000 })
+        .toBeLessThanOrEqual(socketsBefore + 1_024)
     } finally {
       for (const socket of sockets) socket.destroy()
     }
