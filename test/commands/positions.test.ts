@@ -331,6 +331,20 @@ describe('the cursor of positions', () => {
     }
   })
 
+  test('a damaged record of what was last known is said, wherever it is asked for, until a node tells it again', async () => {
+    proposed('First')
+    await read()
+    const kept = join(home.path, 'positions', 'last.json')
+    writeFileSync(kept, '{')
+    const said = /last\.json is damaged: what became of proposals is not known/
+    for (const argv of [[], ['journal', 'list']]) {
+      const { code, stderr } = await run(home.path, argv, { env: node, chain })
+      expect([code, stderr.replace(/\s+/g, ' ')]).toEqual([0, expect.stringMatching(said)])
+    }
+    expect((await read()).notes.join()).toMatch(said)
+    expect((await read()).notes).toEqual([])
+  })
+
   test('a reorganisation leaves nothing of what is gone', async () => {
     const round = proposed('First')
     chain.mine(20)
@@ -395,6 +409,47 @@ describe('nothing false is told as known', () => {
     expect(document.notes).toEqual([
       expect.stringContaining('the oracle holds 2 of the proposals differently from the logs'),
     ])
+  })
+})
+
+describe('a node that forgets a block', () => {
+  const forgetting = (lost: (number: bigint) => boolean) => {
+    const node = { ...chain, head: chain.head } as FakeChain
+    node.block = async (at) => (typeof at === 'bigint' && lost(at) ? null : chain.block(at))
+    return node
+  }
+
+  test('the one that the file ends with: it is read again, and nothing is lost', async () => {
+    const round = proposed('First')
+    settle(chain, round)
+    chain.mine(20)
+    const before = await read()
+    const file = join(home.path, 'positions')
+    const [name = ''] = readdirSync(file).filter((one) => one !== 'last.json')
+    const { to } = JSON.parse(readFileSync(join(file, name), 'utf8'))
+    chain.mine(20)
+    const after = await read([], { chain: forgetting((number) => number === BigInt(to)) })
+    expect(after.positions).toEqual(before.positions)
+  })
+
+  test('the one of a dispute: its time is not known, and that is said', async () => {
+    const round = proposed('First')
+    contest(chain, round, disputer, true)
+    chain.mine()
+    const at = chain.head.number
+    chain.mine(20)
+    const document = await read([], { chain: forgetting((number) => number <= at) })
+    expect(document.positions).toMatchObject([{ state: 'disputed', disputed_at: null }])
+    expect(document.notes.join()).toContain('did not tell the time')
+  })
+
+  test('the newest: no answer instead of a wrong one, and nothing is kept', async () => {
+    proposed('First')
+    chain.mine(20)
+    const ran = await positions(['--json'], { chain: forgetting(() => true) })
+    expect(ran.code).toBe(75)
+    expect(errorOf(ran.stderr)).toMatchObject({ code: 'chain_unavailable' })
+    expect((await read()).positions).toHaveLength(1)
   })
 })
 

@@ -155,6 +155,12 @@ describe('sign', () => {
     expect(again).toMatchObject({ code: 0 })
     expect(again.stderr).not.toContain('taken as read')
     expect(hash).not.toBe(noRulesHash)
+    // A program is told as well, once.
+    post(second, 'It means regular time.')
+    const told = await cli(['sign', second, '--outcome', 'yes', '--json'])
+    const warnings = told.stderr.split('\n').filter((line) => line.includes('rules_taken_as_read'))
+    expect(warnings).toHaveLength(1)
+    expect(JSON.parse(warnings[0] ?? '').warning.detail).toContain('1 clarification of')
   })
 
   const list = async () => (await json(['journal', 'list'])).answer.authorizations

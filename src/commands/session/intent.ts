@@ -10,7 +10,7 @@ import { checkRefusal } from '../../core/client/check/require.js'
 import { type AuthorizeParts, preview } from '../../core/client/propose/authorize.js'
 import type { IntentInWords } from '../../core/client/propose/intent.js'
 import type { Preview } from '../../core/client/propose/prepare.js'
-import { requireRules } from '../../core/client/propose/rules.js'
+import { firstRulesNotes, requireRules } from '../../core/client/propose/rules.js'
 import { parseContext } from '../../core/client/trust/context.js'
 import { contextFrom } from '../../core/client/trust/sources.js'
 import { quickestCurve } from '../../core/io/native-curve.js'
@@ -232,6 +232,10 @@ export async function authorizeParts(
       const findings = await findingsOf(context, session, flags, shown, isRead)
       const text = flags.details === false ? briefText : previewText
       context.output.note(text(shown, identifier, context.output.columns, findings))
+      // A program is told what it acknowledges by signing; people read it in the preview.
+      if (mode !== 'human')
+        for (const detail of firstRulesNotes(identifier, shown.rules))
+          context.output.warning('rules_taken_as_read', visible(detail))
       refuse(identifier, findings, flags)
     },
     judge: async (question, outcome) => {
