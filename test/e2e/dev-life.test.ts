@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { roles } from '../../src/core/chain/constants.js'
 import { roundStates, topics, yesOrNoQuery } from '../../src/core/chain/contracts.js'
 import { type DevChain, startDevChain } from '../../src/core/devchain/dev-chain.js'
 import {
@@ -21,6 +22,7 @@ import { exampleQuestion } from '../../src/core/devchain/dev-questions.js'
 import {
   changeQuestion,
   disputeProposal,
+  grantExecutor,
   proposeDirectly,
   showRound,
 } from '../../src/core/devchain/dev-verbs.js'
@@ -48,6 +50,20 @@ describe.each(['v2', 'v3'])('contract §9: the life after a proposal, oracle %s'
     await rpc.request('anvil_setBlockTimestampInterval', [1])
   })
   afterAll(() => chain?.stop())
+
+  test("an executor of one's own gets the role, and coin for gas", async () => {
+    const address = `0x${'e1'.repeat(20)}` as const
+    const has = async () => [
+      await rpc.read<boolean>(placedAt('SignedProposer', devAddresses.signedProposer), 'hasRole', [
+        roles.delegatedProposer,
+        address,
+      ]),
+      BigInt(await rpc.request<Hex>('eth_getBalance', [address, 'latest'])),
+    ]
+    expect(await has()).toEqual([false, 0n])
+    await grantExecutor(url, address)
+    expect(await has()).toEqual([true, 10n ** 18n])
+  })
 
   test('warp moves the clock, and it goes on from there', async () => {
     const clock = async () =>
@@ -96,7 +112,7 @@ describe.each(['v2', 'v3'])('contract §9: the life after a proposal, oracle %s'
     const first = await proposeDirectly(url, slug(1), p2)
     const second = await disputeProposal(url, slug(1))
     await expect(settleRound(url, slug(1))).rejects.toMatchObject({
-      detail: expect.stringContaining('with the voters'),
+      detail: expect.stringContaining('awaits the vote'),
       meta: { hint: expect.stringContaining('devchain vote') },
     })
     // The reward went back at the dispute, and into the new round.
