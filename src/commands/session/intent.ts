@@ -10,7 +10,7 @@ import { checkRefusal } from '../../core/client/check/require.js'
 import { type AuthorizeParts, preview } from '../../core/client/propose/authorize.js'
 import type { IntentInWords } from '../../core/client/propose/intent.js'
 import type { Preview } from '../../core/client/propose/prepare.js'
-import { firstRulesNotes, requireRules } from '../../core/client/propose/rules.js'
+import { requireRules } from '../../core/client/propose/rules.js'
 import { parseContext } from '../../core/client/trust/context.js'
 import { contextFrom } from '../../core/client/trust/sources.js'
 import { quickestCurve } from '../../core/io/native-curve.js'
@@ -34,6 +34,7 @@ import {
   openChecker,
   requiredBy,
 } from './checks.js'
+import { warnOfFirstRules } from './first-rules.js'
 import { parseJson, readInput } from './inputs.js'
 import { contextRows, contextSource, requireIdentifier, unitsOf } from './question.js'
 import { askingForRules, clarificationTexts, requireRulesHash, rulesLine } from './rules.js'
@@ -232,10 +233,7 @@ export async function authorizeParts(
       const findings = await findingsOf(context, session, flags, shown, isRead)
       const text = flags.details === false ? briefText : previewText
       context.output.note(text(shown, identifier, context.output.columns, findings))
-      // A program is told what it acknowledges by signing; people read it in the preview.
-      if (mode !== 'human')
-        for (const detail of firstRulesNotes(identifier, shown.rules))
-          context.output.warning('rules_taken_as_read', visible(detail))
+      warnOfFirstRules(context, identifier, shown.rules)
       refuse(identifier, findings, flags)
     },
     judge: async (question, outcome) => {
