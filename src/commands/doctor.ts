@@ -209,8 +209,11 @@ const checks: readonly Omit<Check<Facts>, 'fix'>[] = [
   },
   {
     id: 'account_code',
-    run: (facts) =>
-      ofAccount(facts, ['account_code'], (chain, _trust, account) => codeCheck(chain, account)),
+    // Of a Safe that is named as one the check before has said it.
+    run: async (facts) =>
+      facts.session.account.safe !== undefined
+        ? []
+        : ofAccount(facts, ['account_code'], (chain, _trust, account) => codeCheck(chain, account)),
   },
 ]
 

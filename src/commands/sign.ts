@@ -166,7 +166,7 @@ async function showParts(context: Context, flags: SignFlags, parts: SafePartsFil
     fields(
       [
         ['Safe', parts.safe],
-        ['signed by', parts.signatures.map(({ owner }) => owner).join(', ') || 'nobody yet'],
+        ['signed by', parts.signatures.map(({ owner }) => owner).join(', ')],
         ['threshold', String(parts.threshold)],
         ['digest', parts.digest],
         ['parts', file],

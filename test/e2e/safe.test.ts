@@ -335,6 +335,13 @@ describe.skipIf(noSafeContracts !== undefined)(
         result: 'pass',
         detail: expect.stringContaining('2 of 3 owners'),
       })
+      const alone = await desk.run('sign', slug, '--outcome', 'p2', '--safe', safe, '--json')
+      expect([alone.code, errorOf(alone).code]).toEqual([2, 'owner_needed'])
+      const swallowed = await desk.run('sign', '--safe', safe, '--as-owner', slug, '--json')
+      expect([swallowed.code, errorOf(swallowed).detail]).toEqual([
+        2,
+        expect.stringContaining(slug),
+      ])
       const offline = await shop.run(asOwner(slug), { env: { ...desk.env, PROPOSER_RPC_URL: '' } })
       expect([offline.code, errorOf(offline).code]).toEqual([2, 'no_rpc_url'])
       expect(await listed(desk)).toEqual([])

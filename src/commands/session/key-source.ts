@@ -105,7 +105,7 @@ function safeAccount(
     throw new UsageError('two_signers', '--safe and --proposer name two proposers', {
       hint: "leave out --proposer; the owner's address goes behind --as-owner",
     })
-  const named = typeof asOwner === 'string' ? { proposer: ownerAddress(asOwner) } : {}
+  const named = typeof asOwner === 'string' ? { proposer: asOwner } : {}
   const own = openAccount(context, settings, { ...flags, ...named })
   return {
     address: async () => address,
@@ -117,14 +117,6 @@ function safeAccount(
     safe: { address, ...(asOwner === undefined ? {} : { owner: own }) },
     dispose: () => own.dispose(),
   }
-}
-
-/** The word behind --as-owner may be what belongs elsewhere. */
-function ownerAddress(text: string): Address {
-  if (/^0x[0-9a-f]{40}$/i.test(text)) return givenAddress(text, '--as-owner', 'bad_proposer')
-  throw new UsageError('bad_proposer', `--as-owner ${text} is not the address of an owner`, {
-    hint: 'give the identifier before the flags',
-  })
 }
 
 /** UsageError `two_signers`. */

@@ -13,6 +13,7 @@ import { parseTrust } from '../../core/client/trust/trust-file.js'
 import type { Chain, Fetch, Markets } from '../../core/ports.js'
 import { givenAddress } from '../../core/protocol/address.js'
 import { exit, ProposerError, UnavailableError, UsageError } from '../../core/protocol/errors.js'
+import type { Address } from '../../core/protocol/schema.js'
 import type { Context } from '../terminal/context.js'
 import { visible } from '../terminal/render.js'
 import { executorKeyOf } from './executor-key.js'
@@ -91,11 +92,23 @@ export function addBrowserFlags(command: Command): Command {
     .option('--no-launch', "with --browser: do not open the system's browser")
 }
 
+/** Without an address the word behind --as-owner may be what belongs elsewhere. UsageError. */
+function ownerAddress(text: string): Address {
+  if (/^0x[0-9a-f]{40}$/i.test(text)) return givenAddress(text, '--as-owner', 'bad_proposer')
+  throw new UsageError('bad_proposer', `--as-owner ${text} is not the address of an owner`, {
+    hint: 'give the identifier before --as-owner, or another flag behind it',
+  })
+}
+
 /** Flags of the verbs that a Safe can propose with (contract §9). */
 export function addSafeFlags(command: Command): Command {
   return command
     .option('--safe <address>', 'the proposer is this Safe; its owners sign one after the other')
-    .option('--as-owner [address]', 'with --safe: sign as an owner, with the key at hand')
+    .option(
+      '--as-owner [address]',
+      'with --safe: sign as an owner, with the key at hand',
+      ownerAddress,
+    )
 }
 
 /**

@@ -113,7 +113,7 @@ export function requireSameDocument({ given }: SafeSigning, digest: Hex): void {
 /**
  * The signature of the Safe for an offer. Every part is checked and durable before it counts.
  * PendingError 8 `safe_below_threshold` says how many are missing. UsageError `bad_signature`,
- * `not_an_owner`, `no_rpc_url`, and as `readSafe`; errors of the owner's signer.
+ * `owner_needed`, `not_an_owner`, `no_rpc_url`, and as `readSafe`; errors of the owner's signer.
  */
 export async function collectParts(
   { journal, trust, chain, note }: CollectParts,
@@ -153,6 +153,10 @@ export async function collectParts(
     await journal.append(
       fresh.map((part) => ({ kind: 'safe.part', data: { id: offer.id, ...part } })),
     )
+  if (parts.size === 0)
+    throw new UsageError('owner_needed', `no owner of Safe ${signing.safe} has signed`, {
+      hint: 'add --as-owner to sign as an owner, or --parts <file> with what owners have signed',
+    })
   signing.collected?.(partsFile(offer, facts, [...parts.values()]))
   if (parts.size < facts.threshold) throw belowThreshold(facts, offer, [...parts.keys()])
   return combined([...parts.values()], facts.threshold)
@@ -192,11 +196,11 @@ function belowThreshold(
   signed: readonly Address[],
 ): PendingError {
   const answer = outcomeOf(offered.terms.price)
-  const who = signed.length === 0 ? '' : ` (${signed.join(', ')})`
+  const who = ` (${signed.join(', ')})`
   const left = owners.filter((owner) => !signed.includes(owner))
   return new PendingError(
     'safe_below_threshold',
-    `${signed.length} of ${threshold} owners of Safe ${safe} have signed${who}; it is one of ${left.join(', ')} to sign next`,
+    `${signed.length} of ${threshold} owners of Safe ${safe} have signed${who}; still to sign: ${threshold - signed.length} of ${left.join(', ')}`,
     {
       hint: `run \`proposer sign ${offered.identifier} --outcome ${answer} --safe ${safe} --as-owner\` with the next owner's key; on another machine give it the file of -o with --parts`,
       retryable: true,
