@@ -8,6 +8,7 @@ import {
   eligibilityCheck,
   fundsChecks,
   openCheck,
+  receiptKeysCheck,
   rpcCheck,
   safeCheck,
 } from '../core/checks/doctor.js'
@@ -22,12 +23,14 @@ import {
 } from '../core/checks/finding.js'
 import { verifyTrust } from '../core/checks/trust.js'
 import type { GatewayClient } from '../core/client/gateway/gateway-client.js'
+import { listedReceiptKeys } from '../core/client/gateway/receipt-directory.js'
 import type { JournalView } from '../core/client/journal/journal.js'
 import { verifyJournal } from '../core/client/journal/verify.js'
 import { howToRepin, nothingPinned } from '../core/client/trust/implementations.js'
 import type { Trust } from '../core/client/trust/trust.js'
+import { receiptKeysOf } from '../core/client/trust/trust-file.js'
 import type { Chain } from '../core/ports.js'
-import { UsageError } from '../core/protocol/errors.js'
+import { UnavailableError, UsageError } from '../core/protocol/errors.js'
 import { networkFault } from '../core/protocol/network-words.js'
 import type { Address } from '../core/protocol/schema.js'
 import { withPastedFixes } from './hosting/findings-text.js'
@@ -42,6 +45,7 @@ import {
   type SessionFlags,
   withSession,
 } from './session/session.js'
+import { allowedHttp } from './session/settings.js'
 import type { Context } from './terminal/context.js'
 import type { Output } from './terminal/output.js'
 import { counted, fold, visible } from './terminal/render.js'
@@ -166,6 +170,7 @@ const checks: readonly Omit<Check<Facts>, 'fix'>[] = [
     id: 'clock',
     run: async (facts) => facts.clock ?? withoutGateway(facts, 'clock'),
   },
+  { id: 'receipts', run: receiptsOfGateway },
   {
     id: 'eligibility',
     async run(facts) {
@@ -224,6 +229,23 @@ export async function examine(context: Context, session: Session): Promise<reado
   for (const { id, run } of checks)
     facts.findings.push(...(await guarded(id, () => Promise.resolve(run(facts)).catch(named))))
   return withPastedFixes(context, facts.findings)
+}
+
+/** Free of charge. Of a gateway in this process there is nothing to compare. */
+async function receiptsOfGateway(facts: Facts): Promise<readonly Finding[]> {
+  const { context, session, trust } = facts
+  const { gateway: setting, allowHttp } = session.settings
+  if (setting === undefined || findingOf(facts, 'gateway')?.result !== 'pass') return []
+  const pinned = trust === undefined ? [] : receiptKeysOf(trust)
+  const listed = await listedReceiptKeys(await context.edges.fetch(), setting.value, {
+    signal: session.signal,
+    allowHttp: allowedHttp(allowHttp),
+  }).catch((error: unknown) => {
+    // Another gateway need not have such a route at all.
+    if (pinned.length === 0 && error instanceof UnavailableError) return []
+    throw error
+  })
+  return receiptKeysCheck(pinned, listed, Math.floor(context.clock.nowMs() / 1_000))
 }
 
 const findingOf = ({ findings }: Facts, wanted: string) => findings.find(({ id }) => id === wanted)

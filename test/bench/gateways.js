@@ -57,7 +57,8 @@ export async function withGateways({ root, library, note }, { withPeer }, work) 
       ...sets,
     ]
     const ours = await startServer(process.execPath, [...profiling(), ...serve], { cwd: folder })
-    servers.push({ name: 'ours', url: ours.ready.url, used: 0, stop: ours.stop })
+    const { url, dev } = ours.ready
+    servers.push({ name: 'ours', url, dev, used: 0, stop: ours.stop })
     const questions = await questionsOf(
       ours.ready.url,
       ours.ready.dev.questions.map(({ question_id }) => question_id),

@@ -25,14 +25,14 @@ async function run({ url, connections, requests }) {
   const worker = async (_, index) => {
     const pool = pools[index % pools.length]
     while (next < requests.length) {
-      const { path, body } = requests[next]
+      const { path, body, headers } = requests[next]
       next += 1
       const start = performance.now()
       const ask = async (tries) => {
         const answer = await pool.request({
           path,
           method: 'POST',
-          headers: { 'content-type': 'application/json' },
+          headers: { 'content-type': 'application/json', ...headers },
           body,
         })
         const text = await answer.body.text()

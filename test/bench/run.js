@@ -24,6 +24,7 @@
 //   22      admissions a second on PostgreSQL, beside another gateway there (more is better)
 //   23      seconds to open a shared store of a million candidates (less is better)
 //   24      seconds from the kill of the gateway that executes to the next execution (less is better)
+//   25      a batch of 100 answered with one receipt, beside none (1 is the best there is)
 //   budget  60 proposals of two processes until executed, beside the least time that their budget allows (1 is the best there is)
 //   positions  10,000 positions of five wallets read over a node 80 ms away, beside its calls one after the other (less is better)
 //   view    the slowest hundredth of admissions with 10,000 open questions, beside 10 (1 is the best there is), and RPC calls per block
@@ -41,6 +42,7 @@ import { idleRow } from './idle.js'
 import { latencyRow } from './latency.js'
 import { figure } from './measure.js'
 import { positionsRow } from './positions.js'
+import { receiptRow } from './receipts.js'
 import { gatewaysRow, sharedPeerRow, sharedRow } from './shared-admission.js'
 import { sharedOpenRow } from './shared-open.js'
 import { demoRow, signRow, startRow } from './start.js'
@@ -76,6 +78,7 @@ const measurements = new Map([
   ['22', sharedPeerRow],
   ['23', sharedOpenRow],
   ['24', takeoverRow],
+  ['25', receiptRow],
   ['budget', budgetRow],
   ['positions', positionsRow],
   ['view', viewRow],

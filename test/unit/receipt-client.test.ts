@@ -1,5 +1,7 @@
 /** Receipts at the client: sent digests, judged answers, what the journal keeps (contract §9). */
+
 import { describe, expect, test } from 'vitest'
+import { receiptKeysCheck } from '../../src/core/checks/doctor.js'
 import { createGatewayClient } from '../../src/core/client/gateway/gateway-client.js'
 import { openJournal } from '../../src/core/client/journal/journal.js'
 import { keptReceipts } from '../../src/core/client/journal/receipts.js'
@@ -319,5 +321,30 @@ describe('trust.json', () => {
     const added = mergePins(parseTrust(pins, 'x'), withKey({}))
     expect(added).toMatchObject({ changed: [], added: ['receipt key one'] })
     expect(added.trust.receipt_keys).toHaveProperty('one')
+  })
+})
+
+describe('doctor', () => {
+  const pinned = [{ kid: 'one', x: 'x' }]
+  const told = (...given: Parameters<typeof receiptKeysCheck>) =>
+    receiptKeysCheck(...given).map(({ result, detail }) => [result, detail])
+  test('contract §6: pinned and listed keys are compared; a gateway without receipts is no finding', () => {
+    expect(told([], [], 5)).toEqual([])
+    expect(told(pinned, pinned, 5)).toEqual([['pass', 'signed with one, which is pinned']])
+    expect(
+      told(
+        pinned,
+        [
+          { kid: 'one', x: 'x', exp: 4 },
+          { kid: 'two', x: 'y' },
+        ],
+        5,
+      ),
+    ).toEqual([['warn', 'the gateway lists the key two, which is not pinned']])
+    expect(told(pinned, [{ kid: 'one', x: 'z' }], 5)).toEqual([['warn', expect.any(String)]])
+    expect(told(pinned, [], 5)).toEqual([['warn', expect.stringContaining('lists none')]])
+    expect(told([], pinned, 5)).toEqual([
+      ['note', expect.stringContaining('no key of it is pinned')],
+    ])
   })
 })

@@ -14,8 +14,9 @@ import type { Trust } from '../client/trust/trust.js'
 import { type Chain, ChainError } from '../ports.js'
 import { amountText } from '../protocol/amount.js'
 import { UsageError } from '../protocol/errors.js'
+import type { ReceiptKey } from '../protocol/receipt.js'
 import type { Address } from '../protocol/schema.js'
-import { type Finding, fail, guarded, pass, skip, warn } from './finding.js'
+import { type Finding, fail, guarded, note, pass, skip, warn } from './finding.js'
 
 /**
  * A clock further off than this much may cost a deadline, further than that it surely does (§8:
@@ -205,4 +206,40 @@ export function openCheck(view: JournalView, nowMs: number): Finding {
   return first === undefined
     ? pass(id, detail)
     : warn(id, detail, `\`proposer reconcile ${first.signed.questionId}\``)
+}
+
+/**
+ * The keys that the gateway lists beside the pinned ones. Nothing where neither has any: receipts
+ * are an offer. `nowSeconds`: Unix.
+ */
+export function receiptKeysCheck(
+  pinned: readonly ReceiptKey[],
+  listed: readonly ReceiptKey[],
+  nowSeconds: number,
+): readonly Finding[] {
+  const id = 'receipts'
+  const fix =
+    'compare the key ID with what the operator told you another way, then `proposer trust pin --receipts`'
+  const signing = listed.filter(({ exp }) => exp === undefined || exp > nowSeconds)
+  if (pinned.length === 0)
+    return signing.length === 0
+      ? []
+      : [
+          note(
+            id,
+            'the gateway signs its answers, and no key of it is pinned: see `proposer trust pin --receipts`',
+          ),
+        ]
+  if (signing.length === 0)
+    return [
+      warn(
+        id,
+        'a receipt key is pinned, and the gateway lists none: its answers will count as unproven',
+        'ask the operator whether receipts were switched off, or whether this is another gateway',
+      ),
+    ]
+  const other = signing.find(({ kid, x }) => !pinned.some((one) => one.kid === kid && one.x === x))
+  if (other !== undefined)
+    return [warn(id, `the gateway lists the key ${other.kid}, which is not pinned`, fix)]
+  return [pass(id, `signed with ${signing.map(({ kid }) => kid).join(' or ')}, which is pinned`)]
 }

@@ -3,6 +3,7 @@
  * serves, a client's home, and between them a node, a gateway and a wallet that repeat whatever
  * they can when they are told to refuse (R5, T12).
  */
+
 import { randomBytes } from 'node:crypto'
 import { cpSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
@@ -11,8 +12,11 @@ import { join } from 'node:path'
 import { privateKeyToAccount } from 'viem/accounts'
 import { main } from '../../../src/commands/main.js'
 import type { Context } from '../../../src/commands/terminal/context.js'
+import { systemHash, systemRandom } from '../../../src/core/io/clock.js'
+import { systemFiles } from '../../../src/core/io/files.js'
 import { createHttp } from '../../../src/core/io/http.js'
 import { postgresDatabase } from '../../../src/core/io/postgres.js'
+import { newReceiptKey, writeReceiptKeys } from '../../../src/core/io/receipt-keys.js'
 import { createChain } from '../../../src/core/io/rpc/rpc.js'
 import { fakeContext } from '../cli.js'
 import { startPostgres } from '../postgres/server.js'
@@ -136,6 +140,10 @@ export async function canaryWorld(shop: Workshop, questions: number): Promise<Wo
   const gatewayJson = JSON.parse(readFileSync(config, 'utf8'))
   gatewayJson.chain.rpc_urls = [rpcUrl]
   gatewayJson.executor.key_file = file('executor.key', `${keys.executor}\n`)
+  const receiptKey = newReceiptKey({ hash: systemHash, random: systemRandom })
+  await writeReceiptKeys(systemFiles, join(folder, 'receipt-key.json'), [receiptKey])
+  canaries.push({ kind: 'receipt key', text: receiptKey.d })
+  gatewayJson.receipts = { key_file: join(folder, 'receipt-key.json') }
   gatewayJson.admission.allowlist.push(proposer)
   gatewayJson.budget = { per_ip_items: 100_000, global_items: 100_000 }
   writeFileSync(config, JSON.stringify(gatewayJson))
