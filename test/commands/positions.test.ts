@@ -440,7 +440,7 @@ describe('a node that forgets a block', () => {
     chain.mine(20)
     const document = await read([], { chain: forgetting((number) => number <= at) })
     expect(document.positions).toMatchObject([{ state: 'disputed', disputed_at: null }])
-    expect(document.notes.join()).toContain('did not tell the time')
+    expect(document.notes.join()).toContain('did not report the time')
   })
 
   test('the newest: no answer instead of a wrong one, and nothing is kept', async () => {
