@@ -15,6 +15,8 @@ export const batchSize = 100
 
 const lookMs = 10
 const statusMs = 500
+/** What the gateway asks of a client whose items it sheds. */
+const shedMs = 1_000
 /** Far more than anything here may take. */
 const longestMs = 600_000
 /** Nothing here reaches it. */
@@ -29,10 +31,15 @@ export async function ask(url, method, params = []) {
   return answer.result
 }
 
+/** One POST; what a gateway sheds (503) is sent again when it says so. */
 async function post(url, path, body) {
   const headers = { 'content-type': 'application/json' }
-  const answer = await fetch(`${url}${path}`, { method: 'POST', headers, body })
-  return { status: answer.status, document: await answer.json() }
+  for (;;) {
+    const answer = await fetch(`${url}${path}`, { method: 'POST', headers, body })
+    const document = await answer.json()
+    if (answer.status !== 503) return { status: answer.status, document }
+    await sleep(1_000 * Number(answer.headers.get('retry-after') ?? 1))
+  }
 }
 
 /** A signature within calldata: bytes of length 65, filled up to whole words. */
@@ -64,7 +71,10 @@ function handovers(proxy) {
   }
 }
 
-/** Sends one proposal, or several in one batch call; when it was answered, and the candidates. */
+/**
+ * Sends one proposal, or several in one batch call; when it was first answered, and the candidates.
+ * Items that were shed are sent again.
+ */
 async function submit(url, proposals) {
   if (proposals.length === 1) {
     const [{ path, body }] = proposals
@@ -72,13 +82,24 @@ async function submit(url, proposals) {
     if (status !== 202) throw new Error(`the gateway answered ${status}: ${document.error?.code}`)
     return { answeredMs: performance.now(), ids: [document.candidate_id] }
   }
-  const body = JSON.stringify({ proposals: proposals.map(({ item }) => item) })
-  const { status, document } = await post(url, '/propose/batch', body)
-  const answeredMs = performance.now()
-  const refused = document.results?.find(({ status_code }) => status_code !== 202)
-  if (status !== 200 || refused !== undefined)
-    throw new Error(`the gateway answered ${status}: ${JSON.stringify(refused ?? document)}`)
-  return { answeredMs, ids: document.results.map(({ candidate }) => candidate.candidate_id) }
+  const ids = []
+  let answeredMs
+  for (let left = proposals; ; ) {
+    const body = JSON.stringify({ proposals: left.map(({ item }) => item) })
+    const { status, document } = await post(url, '/propose/batch', body)
+    answeredMs ??= performance.now()
+    if (status !== 200)
+      throw new Error(`the gateway answered ${status}: ${JSON.stringify(document)}`)
+    const shed = []
+    for (const [place, result] of document.results.entries()) {
+      if (result.status_code === 202) ids.push(result.candidate.candidate_id)
+      else if (result.status_code === 503) shed.push(left[place])
+      else throw new Error(`a proposal was refused: ${JSON.stringify(result)}`)
+    }
+    if (shed.length === 0) return { answeredMs, ids }
+    left = shed
+    await sleep(shedMs)
+  }
 }
 
 /** Resolves once all of these candidates are executed. */
@@ -88,11 +109,6 @@ async function executed(url, ids) {
     const some = ids.slice(first, first + batchSize)
     const body = JSON.stringify({ candidate_ids: some })
     const { status, document } = await post(url, '/propose/batch/status', body)
-    // Busy with what is measured: asked again.
-    if (status === 503) {
-      await sleep(statusMs)
-      continue
-    }
     if (status !== 200) throw new Error(`status answered ${status}: ${JSON.stringify(document)}`)
     const candidates = document.results.map(({ candidate }) => candidate)
     const failed = candidates.find(({ failure }) => failure)
