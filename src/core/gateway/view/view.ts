@@ -154,17 +154,12 @@ async function prefetch(state: ViewState): Promise<void> {
     if (!book.held.has(questionId) && !isMiss(book, questionId)) unread.add(questionId)
 }
 
-/** Source: contract §2, robustness R14, R16, R17. */
-export function createChainView(
-  ports: Pick<ViewState, 'clock' | 'chain'>,
-  contracts: Contracts,
-  ledger: ViewState['ledger'],
-  config: ViewConfig,
-): LiveView {
-  const { clock, chain } = ports
-  const state = newViewState(ports, contracts, ledger, config)
-  const { book } = state
-  const wallets = newWallets(chain, clock)
+/** Looks once and then again and again, when `Pace` says so or one is called for. */
+function createLooks(
+  state: ViewState,
+  wallets: Wallets,
+): Pick<LiveView, 'start' | 'stop' | 'hasten'> {
+  const { clock, book } = state
   const pace = createPace()
   let running: AbortController | undefined
   let startedMs = clock.monotonicMs()
@@ -191,6 +186,45 @@ export function createChainView(
     state.isCalled = false
   }
   let loop: Promise<void> = Promise.resolve()
+  return {
+    async start() {
+      if (running) return
+      running = new AbortController()
+      const { signal } = running
+      await look()
+      const follow = async () => {
+        while (!signal.aborted) {
+          await prefetch(state)
+          await untilDue(signal)
+          if (!signal.aborted) await look()
+        }
+      }
+      // Not awaited and not caught: a failure that is no ChainError is a bug and has to end the
+      // process.
+      loop = follow()
+    },
+    async stop() {
+      running?.abort()
+      running = undefined
+      await loop
+    },
+    hasten() {
+      if (!isHasty && state.waits()) state.sleeper.abort()
+    },
+  }
+}
+
+/** Source: contract §2, robustness R14, R16, R17. */
+export function createChainView(
+  ports: Pick<ViewState, 'clock' | 'chain'>,
+  contracts: Contracts,
+  ledger: ViewState['ledger'],
+  config: ViewConfig,
+): LiveView {
+  const { clock, chain } = ports
+  const state = newViewState(ports, contracts, ledger, config)
+  const { book } = state
+  const wallets = newWallets(chain, clock)
   const known = (identifier: string) => {
     const questionId = questionIdOf(book, identifier)
     return questionId && recallQuestion(book, questionId)
@@ -233,31 +267,8 @@ export function createChainView(
     hasCode: (account) => hasCode(wallets, account),
     knownCode: (account) => knownCode(wallets, account),
     authorizes: (wallet, digest, signature) => authorizes(wallets, wallet, digest, signature),
-    async start() {
-      if (running) return
-      running = new AbortController()
-      const { signal } = running
-      await look()
-      const follow = async () => {
-        while (!signal.aborted) {
-          await prefetch(state)
-          await untilDue(signal)
-          if (!signal.aborted) await look()
-        }
-      }
-      // Not awaited and not caught: a failure that is no ChainError is a bug and has to end the
-      // process.
-      loop = follow()
-    },
-    async stop() {
-      running?.abort()
-      running = undefined
-      await loop
-    },
+    ...createLooks(state, wallets),
     poll: () => poll(state, wallets),
-    hasten() {
-      if (!isHasty && state.waits()) state.sleeper.abort()
-    },
     announce(number) {
       const isNews = number > (state.heads?.latest.number ?? -1n)
       if (isNews) callForLook(state)
