@@ -6,7 +6,7 @@ import { openSettings, setsOf, withGateways } from './gateways.js'
 import { figure, median } from './measure.js'
 
 const batchSize = 100
-const rounds = 9
+const rounds = 21
 const batchesPerRound = 4
 /** Until V8 has compiled what is measured, as in row 2. */
 const warmUpBatches = 20
@@ -77,15 +77,17 @@ export async function receiptRow(setting) {
           `round ${round + 1}: ${servers.map(({ name, times }) => `${name} ${figure(times.at(-1))} ms`).join(', ')}`,
         )
       }
-      const [without, signing] = servers.map(({ times }) => median(times))
+      const [plain, signer] = servers
+      // Each round beside its neighbour: what else the machine does changes slower than that.
+      const ratios = plain.times.map((time, round) => time / signer.times[round])
       return {
         id: 25,
         name: 'batch of 100 with a receipt',
-        value: without / signing,
+        value: median(ratios),
         unit: 'x',
         must: 0.95,
         aim: 1,
-        detail: `with ${figure(signing)} ms, without ${figure(without)} ms; medians of ${rounds} rounds of ${batchesPerRound} in turn, each call with the digest of its body`,
+        detail: `with ${figure(median(signer.times))} ms, without ${figure(median(plain.times))} ms; median of the ratios of ${rounds} rounds of ${batchesPerRound} in turn, each call with the digest of its body`,
       }
     } finally {
       for (const server of servers) await server.stop()

@@ -15,7 +15,7 @@ const signing = { admit: true, execute: false, overrun: false } as const
 
 describe('contract §6: conformance', () => {
   test('every check passes on our own gateway, none is left out', async () => {
-    const world = await openWrongWorld()
+    const world = await openWrongWorld(undefined, {}, { receipts: true })
     const checks = await world.run()
     expect(checks.filter(({ result }) => result !== 'pass')).toEqual([])
     expect(checks.map(({ id }) => id)).toEqual(rules.map(({ id }) => id))
@@ -49,10 +49,11 @@ describe('contract §6: conformance', () => {
   })
 
   test('contract §6: without --allow-execution everything that is signed is for more than any wallet holds, and nothing executes', async () => {
-    const { parts, run, ledger } = await openWrongWorld(undefined, {
-      execute: false,
-      overrun: false,
-    })
+    const { parts, run, ledger } = await openWrongWorld(
+      undefined,
+      { execute: false, overrun: false },
+      { receipts: true },
+    )
     const checks = await run()
     expect(checks.filter(({ result }) => result === 'fail')).toEqual([])
     const skipped = checks.filter(({ result }) => result === 'skip').map(({ id }) => id)

@@ -57,7 +57,10 @@ describe('conformance against serve --dev', () => {
     await mkdir(home, { mode: 0o700 })
     const budget = ['--set', 'budget.per_ip_items=450', '--set', 'budget.window_seconds=4']
     const server = shop.start(
-      ['serve', '--dev', '--port', '0', '--questions', '8', '--json', ...budget],
+      [
+        ...['serve', '--dev', '--port', '0', '--questions', '8', '--json', ...budget],
+        ...['--set', `receipts=${JSON.stringify({ key_file: join(folder, 'receipt-key.json') })}`],
+      ],
       {
         env: { TMPDIR: await shop.folder() },
       },
@@ -170,7 +173,9 @@ describe('conformance in process', () => {
     const skipped = checks.filter(({ result }) => result === 'skip')
     const expected = rules.filter(
       ({ id, tier }) =>
-        tier === 'execute' || tier === 'overrun' || /^8-|-conflict$|^2.7-as-on-chain$/.test(id),
+        tier === 'execute' ||
+        tier === 'overrun' ||
+        /^8-|^receipt-|-conflict$|^2.7-as-on-chain$/.test(id),
     )
     // Whether the first payload is still active when its rival comes is up to the pipeline.
     expect(expected.map(({ id }) => id)).toEqual(

@@ -6,6 +6,7 @@ import { createGatewayClient, parseBaseUrl } from '../../core/client/gateway/gat
 import { pinnedQuestionId, type Trust, unpinnedSlug } from '../../core/client/trust/trust.js'
 import type { BenchParts, Bet } from '../../core/conformance/bench.js'
 import { createProbe } from '../../core/conformance/probe.js'
+import { systemEd25519 } from '../../core/io/ed25519.js'
 import type { Signer } from '../../core/ports.js'
 import { UsageError } from '../../core/protocol/errors.js'
 import { givenAmount, pinnedUnits } from '../session/amounts.js'
@@ -98,6 +99,7 @@ export async function openParts(
     planner,
     bench: {
       ports: session.ports,
+      ed25519: systemEd25519,
       journal: session.journal,
       probe,
       gateway,

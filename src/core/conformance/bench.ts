@@ -7,7 +7,7 @@ import type { GatewayClient } from '../client/gateway/gateway-client.js'
 import type { Journal, JournalPorts } from '../client/journal/journal.js'
 import type { QuestionContext } from '../client/trust/context.js'
 import { checkContext, type Trust } from '../client/trust/trust.js'
-import type { Chain, Hex, Signer } from '../ports.js'
+import type { Chain, Ed25519, Hex, Signer } from '../ports.js'
 import { UsageError } from '../protocol/errors.js'
 import { priceOf } from '../protocol/proposal.js'
 import type { Address, OutcomeKey } from '../protocol/schema.js'
@@ -34,6 +34,7 @@ export interface Bet {
 
 export interface BenchParts {
   readonly ports: JournalPorts
+  readonly ed25519: Pick<Ed25519, 'verify'>
   readonly journal: Journal
   readonly probe: Probe
   /** Over the probe's own `fetch`. */

@@ -43,6 +43,9 @@ const sections: Readonly<Record<string, string>> = {
   '4.2.5-conflict': '§4.1 rule 3',
   '8-whole-batch-refused': '§8 rule 5',
   '8-refused-call-charged': '§8 rule 4',
+  'receipt-keys': 'receipts',
+  'receipt-signature': 'receipts',
+  'receipt-digest': 'receipts',
 }
 
 /** `2.7-x` is of §2.7, `4.1.3-x` of §4.1 rule 3, `3.2-x` of §3 rule 2. */
@@ -81,6 +84,9 @@ export const catalogue: readonly CatalogueEntry[] = [
     ['7-unknown-question', '404: unknown question', 2],
     ['7-unknown-route', '404: unknown route'],
     ['7-wrong-method', '405: wrong HTTP method', 2],
+    ['receipt-keys', 'a gateway that signs its answers lists its keys as a JWK set', 0],
+    ['receipt-signature', 'a signed answer proves itself by a listed key (RFC 9421)'],
+    ['receipt-digest', 'where answers are signed, a wrong Content-Digest is 400 (RFC 9530)'],
     ['4.1-signing-data', 'signing-data takes the proposal without signature and answers 200'],
     [
       '2.4-fields',

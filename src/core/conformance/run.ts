@@ -11,6 +11,7 @@ import { conventionRuns } from './conventions.js'
 import { executionRuns } from './executions.js'
 import { preparationRuns } from './preparation.js'
 import { routes } from './probe.js'
+import { receiptRuns } from './receipts.js'
 import { came, Fault, NotSeen, type Rule, type Runs } from './rule.js'
 import { signingDataRuns } from './signing-data.js'
 import { statusRuns } from './statuses.js'
@@ -18,6 +19,7 @@ import { submissionRuns } from './submissions.js'
 
 const runs: Runs = {
   ...conventionRuns,
+  ...receiptRuns,
   ...preparationRuns,
   ...signingDataRuns,
   ...contextRuns,

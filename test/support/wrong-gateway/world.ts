@@ -2,6 +2,7 @@
  * A whole gateway with chain, pipeline and executor in memory, and the conformance checks against
  * it; between them stands what is wrong.
  */
+
 import { keccak256 } from 'viem'
 import { withBudget } from '../../../src/core/client/budget/budgeted-client.js'
 import { createPlanner } from '../../../src/core/client/budget/planner.js'
@@ -14,6 +15,8 @@ import { type CheckResult, rules, runRules } from '../../../src/core/conformance
 import { parseConfig } from '../../../src/core/gateway/config.js'
 import { createGateway } from '../../../src/core/gateway/gateway.js'
 import type { Ledger } from '../../../src/core/gateway/ledger/ledger.js'
+import { systemEd25519 } from '../../../src/core/io/ed25519.js'
+import { newReceiptKey } from '../../../src/core/io/receipt-keys.js'
 import type { Chain, Clock, Fetch, Hex, Signer } from '../../../src/core/ports.js'
 import { type RecoverPublicKey, recoverWithNoble } from '../../../src/core/protocol/signature.js'
 import { toHex } from '../../../src/core/protocol/witness.js'
@@ -76,6 +79,8 @@ const remembered = (signer: Signer): Signer => ({
 })
 
 export interface WrongWorldOptions {
+  /** Answers are signed; what is altered on the way is then no receipt any more. */
+  readonly receipts?: boolean
   /** The questions permit p3. */
   readonly half?: boolean
   /** `false`: candidates stay received. */
@@ -95,7 +100,7 @@ export const slugs: ReadonlyMap<string, string> = new Map(
 export async function openWrongWorld(
   make: (nowSeconds: () => number) => Wrong = () => (request, next) => next(request),
   may: Partial<BenchParts['may']> = {},
-  { half = false, pipeline = true, slow = false, meter }: WrongWorldOptions = {},
+  { half = false, pipeline = true, slow = false, receipts = false, meter }: WrongWorldOptions = {},
 ): Promise<WrongWorld> {
   const resData = half ? undefined : withoutHalf
   const texts = names.map((name) => questionText(name, resData))
@@ -139,8 +144,12 @@ export async function openWrongWorld(
     'test',
   )
   const ports = { clock: world.clock, random: world.random, hash: sha256 }
+  const key = newReceiptKey({ hash: sha256, random: world.random })
+  const listed = { kid: key.kid, x: key.x, nbf: 0 }
+  if (receipts) await world.ledger.commit([{ kind: 'receipt.key', key: listed, reason: 'test' }])
   const gateway = createGateway({
     ports,
+    receipts: receipts ? { current: () => key, fault: () => undefined } : undefined,
     config,
     ledger: world.ledger,
     view: world.view,
@@ -185,6 +194,7 @@ export async function openWrongWorld(
   const probe = createProbe({ fetch, base, clock, planner })
   const parts: BenchParts = {
     ports: clientPorts,
+    ed25519: systemEd25519,
     journal,
     probe,
     gateway: withBudget(createGatewayClient({ fetch: probe.fetch, baseUrl: base, clock }), planner),

@@ -1,0 +1,60 @@
+/** Answers that prove themselves: an offer beyond the service spec, examined where a gateway makes it. */
+import { readKeySet } from '../client/gateway/receipt-directory.js'
+import { judgeReceipt, type ReceiptKey, receiptDirectory } from '../protocol/receipt.js'
+import type { Bench } from './bench.js'
+import { type ProbeCall, routes } from './probe.js'
+import { expectStatus, expectThat, NotSeen, type Runs, type Seen } from './rule.js'
+
+/** The listed keys. NotSeen where the gateway signs nothing: it need not. */
+async function listed({ probe }: Bench): Promise<readonly ReceiptKey[]> {
+  const seen = await probe.send({ method: 'GET', path: receiptDirectory, items: 0 })
+  if (seen.status !== 200) throw new NotSeen('this gateway lists no receipt keys')
+  const keys = readKeySet(seen.json)
+  expectThat(
+    keys !== undefined && keys.length > 0,
+    seen,
+    'the answer is no JWK set with Ed25519 keys',
+  )
+  return keys ?? []
+}
+
+/** An answer of the gateway that costs one item, and what was asked. */
+async function answered({ probe, stranger }: Bench) {
+  const call: ProbeCall = routes.eligibility(stranger)
+  return { call, seen: await probe.send(call) }
+}
+
+function proves(bench: Bench, keys: readonly ReceiptKey[], call: ProbeCall, seen: Seen): void {
+  const header = (name: string) => seen.headers.get(name) ?? undefined
+  const verdict = judgeReceipt(
+    { hash: bench.ports.hash, ed25519: bench.ed25519 },
+    {
+      ...{ method: call.method, path: call.path, status: seen.status, body: seen.text },
+      ...{ contentDigest: header('content-digest'), signature: header('signature') },
+      signatureInput: header('signature-input'),
+    },
+    keys,
+    Number(bench.nowSeconds()),
+  )
+  const why = verdict.result === 'proven' ? '' : verdict.detail
+  expectThat(verdict.result === 'proven', seen, `its answer is not proven by a listed key: ${why}`)
+}
+
+export const receiptRuns: Runs = {
+  async 'receipt-keys'(bench) {
+    return `200, ${(await listed(bench)).length} listed`
+  },
+  async 'receipt-signature'(bench) {
+    const keys = await listed(bench)
+    const { call, seen } = await answered(bench)
+    proves(bench, keys, call, seen)
+    return `${seen.status}, proven`
+  },
+  async 'receipt-digest'(bench) {
+    await listed(bench)
+    const wrong = 'the Content-Digest of another body'
+    const call = routes.batch('statuses', ['00000000-0000-4000-8000-000000000000'], wrong)
+    const headers = { 'content-digest': `sha-256=:${'A'.repeat(43)}=:` }
+    return expectStatus(await bench.probe.send({ ...call, headers }), 400)
+  },
+}
