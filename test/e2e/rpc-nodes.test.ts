@@ -370,6 +370,10 @@ test('R15, R27: every node counts transactions too high for a while: the gap is 
       await world.renew()
       const nonceBefore = await world.truth.transactionCount(world.executor, 'latest')
       await Promise.all(everyNode.map((node) => node.tell('transaction counts that are too high')))
+      // A count is asked once a head: the lie is heard at the next one.
+      const headOf = () => world.hosted.view.heads()?.latest.number
+      const before = headOf()
+      await expect.poll(headOf, { timeout: 10_000 }).not.toBe(before)
       const above = await submit(world, n)
       await until(world, above.id, isSent)
       await Promise.all(everyNode.map((node) => node.tell(undefined)))
