@@ -354,7 +354,11 @@ function keptAt(path: string): ReadonlySet<string> {
     inside.includes('old-store') ||
     first.startsWith('backup-')
   ) {
-    return new Set(['signature', ...(inside.at(-1) === 'admin.token' ? ['admin token'] : [])])
+    return new Set([
+      'signature',
+      'part of a Safe',
+      ...(inside.at(-1) === 'admin.token' ? ['admin token'] : []),
+    ])
   }
   // A profile may hold the URLs of node and gateway (contract §7); the file is readable by its owner only.
   if (first === 'home' && second === 'config.json')

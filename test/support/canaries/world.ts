@@ -12,12 +12,15 @@ import { join } from 'node:path'
 import { privateKeyToAccount } from 'viem/accounts'
 import { main } from '../../../src/commands/main.js'
 import type { Context } from '../../../src/commands/terminal/context.js'
-import { systemHash, systemRandom } from '../../../src/core/io/clock.js'
+import { openJournal } from '../../../src/core/client/journal/journal.js'
+import { systemClock, systemHash, systemRandom } from '../../../src/core/io/clock.js'
 import { systemFiles } from '../../../src/core/io/files.js'
 import { createHttp } from '../../../src/core/io/http.js'
+import { systemLiveness } from '../../../src/core/io/liveness.js'
 import { postgresDatabase } from '../../../src/core/io/postgres.js'
 import { newReceiptKey, writeReceiptKeys } from '../../../src/core/io/receipt-keys.js'
 import { createChain } from '../../../src/core/io/rpc/rpc.js'
+import type { Address } from '../../../src/core/protocol/schema.js'
 import { fakeContext } from '../cli.js'
 import { startPostgres } from '../postgres/server.js'
 import type { Running, Workshop } from '../processes.js'
@@ -72,6 +75,31 @@ export interface World {
 const hexKey = (): `0x${string}` => `0x${randomBytes(32).toString('hex')}`
 /** A word that nothing else in the world holds. */
 const canaryWord = (name: string): string => `CANARY${name}${randomBytes(5).toString('hex')}`
+
+/** What an owner of a Safe has signed, in the journal of the home; its digits. */
+async function plantPart(
+  shop: Workshop,
+  { env, question }: { env: Record<string, string>; question: string },
+): Promise<string> {
+  const safe = privateKeyToAccount(hexKey()).address.toLowerCase()
+  const sign = ['sign', question, '--outcome', 'p1', '--proposer', safe, '--typed-data', '--json']
+  const given = await shop.run(sign, { env: { ...env, PROPOSER_RPC_URL: '' } })
+  if (given.code !== 0) throw new Error(`sign --typed-data: ${given.stderr}`)
+  const { journal_id: id } = JSON.parse(given.stdout) as { journal_id: string }
+  const digits = randomBytes(65).toString('hex')
+  const ports = {
+    clock: systemClock,
+    random: systemRandom,
+    hash: systemHash,
+    files: systemFiles,
+    liveness: systemLiveness(),
+  }
+  const journal = openJournal(ports, env.PROPOSER_HOME ?? '')
+  const data = { id, owner: safe as Address, signature: `0x${digits}` as const }
+  await journal.append([{ kind: 'safe.part', data }])
+  await journal.close()
+  return digits
+}
 
 /** Starts everything in `folder`; `close` lets go of the servers, the workshop of the processes. */
 export async function canaryWorld(shop: Workshop, questions: number): Promise<World> {
@@ -204,6 +232,10 @@ export async function canaryWorld(shop: Workshop, questions: number): Promise<Wo
     PROPOSER_RPC_URL: rpcUrl,
     PROPOSER_GATEWAY: `http://127.0.0.1:${gateway.port}/${words.basePath}`,
   }
+  canaries.push({
+    kind: 'part of a Safe',
+    text: await plantPart(shop, { env, question: dev.questions[0]?.slug ?? '' }),
+  })
   const printed: Printed[] = []
   return {
     ...{
