@@ -467,7 +467,12 @@ describe('contract §6: doctor', () => {
       gateway: { result: 'pass' },
       eligibility: { result: 'fail', fix: expect.stringContaining('operator') },
     })
-    expect(gateway.calls).toEqual(['GET /healthz', `GET /v1/proposals/eligibility/${proposer}`])
+    // The list of receipt keys is free of charge.
+    expect(gateway.calls).toEqual([
+      'GET /healthz',
+      'GET /.well-known/http-message-signatures-directory',
+      `GET /v1/proposals/eligibility/${proposer}`,
+    ])
   })
 
   test('a busy gateway is no failed precondition: whether the wallet is eligible is not known, and it says when to ask again', async () => {
