@@ -257,6 +257,8 @@ export function createFakeChain(): FakeChain {
     const base = { transactionHash: transaction.hash, blockNumber, blockHash }
     if (transaction.to !== fakeContracts.signedProposer)
       return { ...base, status: 'success', gasUsed: 21_000n, logs: [] }
+    if (transaction.gas < chain.gasNeeded(transaction.data))
+      return { ...base, status: 'reverted', gasUsed: transaction.gas, logs: [] }
     const attempt = structuredClone(world)
     try {
       const logs = runPropose(attempt, transaction.from, transaction.data, time)

@@ -8,6 +8,9 @@ import type { ProposalCall } from '../validation/validation.js'
 /** What of a proposal decides how much gas it needs. */
 export type GasItem = Pick<ProposalCall, 'oracle' | 'token' | 'proposer' | 'ancillaryBytes'>
 
+/** Proposals of one kind need about the same. */
+type GasKind = Pick<ProposalCall, 'oracle' | 'token'>
+
 export interface GasBook {
   /**
    * Gas that a transaction with these proposals needs at most, without margin; `undefined` where
@@ -17,7 +20,7 @@ export interface GasBook {
   /** An estimate of the node for a transaction with exactly these proposals, of one kind. */
   learn(items: readonly GasItem[], estimate: bigint): void
   /** What is known of these kinds was too low, or their code is another now. */
-  forget(items: readonly GasItem[]): void
+  forget(items: readonly GasKind[]): void
   clear(): void
 }
 
@@ -37,7 +40,7 @@ const slackBytes = 256
 /** Estimates kept of one kind; more of them cover hardly more. */
 const mostLearned = 16
 
-const kindOf = ({ oracle, token }: GasItem) => `${oracle} ${token}`
+const kindOf = ({ oracle, token }: GasKind) => `${oracle} ${token}`
 const walletsOf = (items: readonly GasItem[]) => new Set(items.map(({ proposer }) => proposer)).size
 const longestOf = (items: readonly GasItem[]) =>
   Math.max(...items.map(({ ancillaryBytes }) => ancillaryBytes))

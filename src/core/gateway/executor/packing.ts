@@ -10,9 +10,10 @@ import type { Heads } from '../view/state.js'
 import { type Executor, isTooLate } from './state.js'
 import { carrying, gasLimit } from './transaction.js'
 
-/** Well below the 128 KiB that a pool takes and the gas that a transaction may have (domain §8). */
+/** Well below the 128 KiB that a pool takes (domain §8). */
 const mostCalldataBytes = 96 * 1024
-const mostGas = 20_000_000n
+/** Gas of a transaction: well below what a block may have (domain §8). */
+export const mostGas = 20_000_000n
 
 /** A candidate with the call that was found valid for it. */
 export interface ValidCall extends ProposalCall {

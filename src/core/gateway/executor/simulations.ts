@@ -6,13 +6,13 @@ import type { Contracts } from '../../chain/round.js'
 import { ChainError, type Hex } from '../../ports.js'
 import type { Address } from '../../protocol/schema.js'
 import type { HeadReads } from '../validation/head-reads.js'
-import type { ProposalCall, ValidationPorts } from '../validation/validation.js'
+import type { JudgePorts, ProposalCall } from '../validation/validation.js'
 import type { GasBook } from './gas-book.js'
-import { chunks } from './packing.js'
+import { chunks, mostGas } from './packing.js'
 import { carrying, gasLimit } from './transaction.js'
 
 export interface SimulationPorts {
-  readonly reads: HeadReads
+  readonly reads: Pick<HeadReads, 'chain' | 'once'>
   readonly contracts: Contracts
   readonly executor: Address
   readonly gas: GasBook
@@ -32,8 +32,8 @@ interface Asked {
   readonly reject: (error: unknown) => void
 }
 
-/** `ValidationPorts.simulate`, over a chain that remembers. */
-export function createSimulations(ports: SimulationPorts): ValidationPorts['simulate'] {
+/** `JudgePorts.simulate`. */
+export function createSimulations(ports: SimulationPorts): JudgePorts['simulate'] {
   const { reads, turn } = ports
   const learning = new Map<string, Promise<void>>()
   let waiting = new Map<bigint, Asked[]>()
@@ -88,12 +88,14 @@ async function runTogether(
   at: bigint,
 ): Promise<void> {
   const alone = ({ call, resolve }: Asked) => resolve(runOne(ports, call, at))
-  const { reads, contracts, executor, gas } = ports
+  const { reads, contracts, executor } = ports
   const calls = group.map(({ call }) => call)
   if (calls.some(({ walletHasCode }) => walletHasCode)) return group.forEach(alone)
-  const needed = gas.needed(calls)
+  const needed = ports.gas.needed(calls)
   const data = carrying(calls.map(({ calldata }) => calldata))
-  const limit = needed === undefined ? {} : { gas: gasLimit(needed) }
+  const gas = needed === undefined ? undefined : gasLimit(needed)
+  // More than that is not sent together: only whether they succeed counts.
+  const limit = gas === undefined || gas > mostGas ? {} : { gas }
   const run = reads.chain.call({ to: contracts.signedProposer, data, from: executor, ...limit }, at)
   try {
     await Promise.all([run, needed === undefined && learnGas(ports, learning, calls)])
