@@ -3,6 +3,7 @@
  * sent binds no nonce (robustness §3, domain §2.2, §8).
  */
 import type { Candidate } from '../../protocol/candidate.js'
+import { type SideBySide, sideBySide } from '../validation/side-by-side.js'
 import type { Judgement, ProposalCall } from '../validation/validation.js'
 import type { Heads } from '../view/state.js'
 import { bindNonce, noteChainFault } from './driving.js'
@@ -23,8 +24,8 @@ interface Opening {
   readonly heads: Heads
   readonly nonceLatest: number
   readonly unsendable: Unsendable
-  /** Loads with a nonce that are being signed and sent. */
-  readonly sending: Promise<void>[]
+  /** Parts that are being prepared, and loads with a nonce that are being signed and sent. */
+  readonly begun: SideBySide
   isStopping(): boolean
 }
 
@@ -47,11 +48,11 @@ export function openSlots(
     if (free.length === 0) return unsendable
     const nonceLatest = await chain.transactionCount(signer.address, 'latest')
     if (!(await isCountSound(executor, nonceLatest, heads))) return unsendable
-    const opening: Opening = { heads, nonceLatest, unsendable, sending: [], isStopping }
+    const opening: Opening = { heads, nonceLatest, unsendable, begun: sideBySide(), isStopping }
     try {
       await openParts(executor, free, opening)
     } finally {
-      await Promise.all(opening.sending)
+      await opening.begun.ended()
     }
     return unsendable
   })
@@ -71,7 +72,9 @@ async function openParts(
   while (at < free.length && mayOpen(executor, opening)) {
     const parts: Promise<readonly Load[]>[] = []
     for (let room = roomOf(executor, opening); room > 0 && at < free.length; room -= 1) {
-      parts.push(preparePart(executor, free.slice(at, at + maxBatch), opening))
+      const part = preparePart(executor, free.slice(at, at + maxBatch), opening)
+      opening.begun.add(part)
+      parts.push(part)
       at += maxBatch
     }
     for (const part of parts) {
@@ -153,7 +156,7 @@ async function launch(executor: Executor, load: Load, opening: Opening): Promise
   const { ledger, signer } = executor.ports
   const { heads, nonceLatest } = opening
   const nonce = Math.max(nonceLatest, ledger.highestNonce(signer.address) + 1)
-  opening.sending.push((await bindNonce(executor, nonce, load, heads, nonceLatest)).sent)
+  opening.begun.add((await bindNonce(executor, nonce, load, heads, nonceLatest)).sent)
 }
 
 /**

@@ -119,7 +119,10 @@ export async function closeReverted(
   for (const candidate of alive) {
     if (await isShownMined(look, candidate)) return false
     const mined = { executor: slot.executor, attempt, receipt }
-    ends.push({ candidate, end: await explainRevert(executor.ports, candidate, mined, heads) })
+    ends.push({
+      candidate,
+      end: await explainRevert(executor.ports.afresh, candidate, mined, heads),
+    })
   }
   if (attempt.candidateIds.length > 1)
     for (const { candidate, end } of ends) {

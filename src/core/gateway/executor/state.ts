@@ -20,6 +20,8 @@ export type Failpoint = (
 ) => Promise<void>
 
 export interface ExecutorPorts extends QuestionChain {
+  /** The same without memory, for what ends a candidate. */
+  readonly afresh: QuestionChain
   readonly clock: Clock
   readonly random: Random
   readonly signer: Signer

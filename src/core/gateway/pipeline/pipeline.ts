@@ -3,7 +3,6 @@
  * step at a time; everything it knows is in the ledger, so that it can be killed anywhere and
  * started again (R23).
  */
-import { createRoundReader } from '../../chain/questions.js'
 import type { Contracts } from '../../chain/round.js'
 import type { Chain, Clock, Hex, Random, Signer } from '../../ports.js'
 import type { Candidate } from '../../protocol/candidate.js'
@@ -12,18 +11,19 @@ import { nonceBit } from '../../protocol/permit.js'
 import { createExecutor, executorFaults, followSlots } from '../executor/executor.js'
 import { createGasBook } from '../executor/gas-book.js'
 import { isIsolated, openSlots } from '../executor/opening.js'
-import { createSimulations } from '../executor/simulations.js'
 import { busyRounds, type Executor, type Failpoint } from '../executor/state.js'
 import type { Ledger, LedgerEvent } from '../ledger/ledger.js'
-import { createHeadReads } from '../validation/head-reads.js'
+import { createHeadReads, readAfresh } from '../validation/head-reads.js'
 import { progressChange, selected } from '../validation/progress.js'
 import { createReadAhead } from '../validation/read-ahead.js'
+import { sideBySide } from '../validation/side-by-side.js'
 import { type ProposalCall, type ValidationPorts, validate } from '../validation/validation.js'
 import type { Heads } from '../view/state.js'
 import { pause } from '../view/time-limits.js'
 import type { LiveView } from '../view/view.js'
 import { closeRounds, newClosing, sweepDead } from './closing.js'
-import { competingClaims, maybeOpen, tokenOf } from './competing-claims.js'
+import { competingClaims, maybeOpen } from './competing-claims.js'
+import { judgePorts } from './judge-ports.js'
 import { operatorFaults } from './preconditions.js'
 import { createRoundRobin } from './round-robin.js'
 import { select } from './selection.js'
@@ -83,31 +83,18 @@ export interface Pipeline {
 type PipelineState = ReturnType<typeof newState>
 
 function newState(parts: PipelineParts) {
-  const { ledger, view, contracts, config } = parts
+  const { ledger, view, config } = parts
   const { clock } = parts.ports
   const failpoint = parts.failpoint ?? (async () => undefined)
   const turn = parts.turn ?? (async () => undefined)
   const signer = config.executor.enabled ? parts.signer : undefined
   const reads = createHeadReads(parts.chain, clock)
-  const { chain } = reads
-  const rounds = createRoundReader(chain, contracts)
   const gas = createGasBook()
-  const maxBatch = config.executor.batch
   let isAlone = (_: ProposalCall): boolean => false
+  const judging = { ...parts, signer, gas, turn, isAlone: (call: ProposalCall) => isAlone(call) }
   const ports: ValidationPorts = {
-    chain,
-    contracts,
-    readRound: (id, at) => rounds.read(id, view.entry(id), at),
-    executor: signer?.address,
-    simulate: signer
-      ? createSimulations({
-          ...{ reads, contracts, gas, maxBatch, turn },
-          executor: signer.address,
-          isAlone: (call) => isAlone(call),
-        })
-      : async () => undefined,
-    tokenOf: (candidate) => tokenOf(parts, candidate),
-    noteNonces: view.noteNonces,
+    ...judgePorts(judging, reads),
+    afresh: judgePorts(judging, readAfresh(parts.chain)),
   }
   const readAhead = createReadAhead({
     ...ports,
@@ -130,7 +117,7 @@ function newState(parts: PipelineParts) {
       signer,
       ledger,
       gas,
-      maxBatch,
+      maxBatch: config.executor.batch,
       confirmations: config.chain.confirmations,
       maxFeeGwei: config.executor.max_fee_gwei,
       maxInFlight: config.executor.in_flight,
@@ -193,7 +180,12 @@ async function advance(state: PipelineState): Promise<boolean> {
     return sweepDead(state, state.closing, heads)
   }
   // What waits is judged while the slots are followed; what is sent comes after both.
-  const [, isBehind] = await together(follow(), moveOn(state, heads))
+  const both = sideBySide()
+  both.add(follow())
+  const moving = moveOn(state, heads)
+  both.add(moving)
+  await both.ended()
+  const isBehind = await moving
   const isSending = mayMove(state) && (await sendSelected(state, heads))
   const isSweeping = await sweepDead(state, state.closing, heads)
   const isClosing = await closeRounds(state, state.closing, heads)
@@ -207,12 +199,6 @@ const mayMove = ({ operator, halted }: PipelineState) =>
 async function moveOn(state: PipelineState, heads: Heads): Promise<boolean> {
   await checkOperator(state, heads)
   return mayMove(state) && (await validateReceived(state, heads))
-}
-
-/** Both, to the end; then the first failure of them. */
-async function together<A, B>(one: Promise<A>, other: Promise<B>): Promise<readonly [A, B]> {
-  await Promise.allSettled([one, other])
-  return [await one, await other]
 }
 
 async function markFinalized(state: PipelineState, { finalized }: Heads): Promise<void> {
@@ -241,16 +227,16 @@ const dueOf = ({ ledger, judgedAt }: PipelineState, status: string, { latest }: 
 async function validateReceived(state: PipelineState, heads: Heads): Promise<boolean> {
   const received = dueOf(state, 'received', heads)
   const { turn, hasMore } = state.queue.next(received, heads.latest.hash)
-  const judging: Promise<void>[] = []
+  const judging = sideBySide()
   const judgeOne = async (candidate: Candidate) =>
     settleJudgement(state, candidate, await state.judge(candidate, heads), heads)
   // Asked together as they would be sent together; between the parts others have their turn.
   const { batch } = state.config.executor
   for (let at = 0; at < turn.length; at += batch) {
-    judging.push(...turn.slice(at, at + batch).map(judgeOne))
+    for (const candidate of turn.slice(at, at + batch)) judging.add(judgeOne(candidate))
     await state.turn()
   }
-  await Promise.all(judging)
+  await judging.ended()
   return hasMore
 }
 

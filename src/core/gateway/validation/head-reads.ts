@@ -4,12 +4,15 @@
  * along).
  */
 import { type Chain, ChainError, type Clock, type Hex } from '../../ports.js'
+import { boundedCache } from '../view/bounded-cache.js'
 import type { Heads } from '../view/state.js'
 
 /** What no block number belongs to is read again after this, also where no new block comes. */
 const unnumberedMs = 4_000
 /** Blocks whose reads are kept: a step that began at one head may end at the next. */
 const keptBlocks = 6
+/** Characters of what was asked that are kept, of all blocks together: calldata is long (R17). */
+const keptCharacters = 32 * 1024 * 1024
 
 export interface HeadReads {
   /**
@@ -26,12 +29,31 @@ export interface HeadReads {
 
 interface KeptBlock {
   readonly hash: Hex
-  readonly answers: Map<string, Promise<unknown>>
+  /** What its answers are kept under: another one where a block takes its place. */
+  readonly id: number
+}
+
+/** What is asked of maps and caches alike. */
+interface Answers {
+  get(key: string): Promise<unknown> | undefined
+  set(key: string, answer: Promise<unknown>): unknown
+  delete(key: string): boolean
+}
+
+/** A chain without memory: every read is made again. */
+export function readAfresh(chain: Chain): Pick<HeadReads, 'chain' | 'once'> {
+  return { chain, once: (_, __, work) => work() }
 }
 
 /** Over a chain of which nothing was read yet. */
 export function createHeadReads(chain: Chain, clock: Pick<Clock, 'monotonicMs'>): HeadReads {
   const blocks = new Map<bigint, KeptBlock>()
+  const answers = boundedCache<string, Promise<unknown>>(
+    keptCharacters,
+    undefined,
+    ({ length }) => length,
+  )
+  let lastId = 0
   let head: string | undefined
   let unnumbered = new Map<string, Promise<unknown>>()
   let unnumberedSinceMs = Number.NEGATIVE_INFINITY
@@ -39,13 +61,13 @@ export function createHeadReads(chain: Chain, clock: Pick<Clock, 'monotonicMs'>)
   const keep = (number: bigint, hash: Hex) => {
     const known = blocks.get(number)
     blocks.delete(number)
-    blocks.set(number, known?.hash === hash ? known : { hash, answers: new Map() })
+    blocks.set(number, known?.hash === hash ? known : { hash, id: ++lastId })
     const [oldest] = blocks.keys()
     if (blocks.size > keptBlocks && oldest !== undefined) blocks.delete(oldest)
   }
   const once: HeadReads['once'] = (at, key, work) => {
-    const answers = blocks.get(at)?.answers
-    return answers === undefined ? work() : keptIn(answers, key, work)
+    const block = blocks.get(at)
+    return block === undefined ? work() : keptIn(answers, `${block.id} ${key}`, work)
   }
   const untilNextHead = <T>(key: string, work: () => Promise<T>): Promise<T> => {
     if (head === undefined) return work()
@@ -94,11 +116,7 @@ export function createHeadReads(chain: Chain, clock: Pick<Clock, 'monotonicMs'>)
 const callKey = ({ to, data, from, gas }: Parameters<Chain['call']>[0]) =>
   `call ${to} ${from ?? ''} ${gas ?? ''} ${data}`
 
-function keptIn<T>(
-  answers: Map<string, Promise<unknown>>,
-  key: string,
-  work: () => Promise<T>,
-): Promise<T> {
+function keptIn<T>(answers: Answers, key: string, work: () => Promise<T>): Promise<T> {
   const known = answers.get(key) as Promise<T> | undefined
   if (known !== undefined) return known
   const answer = work()

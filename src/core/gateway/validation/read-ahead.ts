@@ -12,12 +12,12 @@ import { type BoundedCache, boundedCache } from '../view/bounded-cache.js'
 import { isValidSignatureCall } from '../view/wallets.js'
 import { readEffectiveList, readFunds, readListing } from './contract-reads.js'
 import { isRoundOpen } from './round-end.js'
-import { callOf, readUsedNonces, type ValidationPorts } from './validation.js'
+import { callOf, type JudgePorts, readUsedNonces } from './validation.js'
 
 /** Oracles whose whitelist is remembered. */
 const rememberedLists = 64
 
-export interface ReadAheadPorts extends ValidationPorts {
+export interface ReadAheadPorts extends JudgePorts {
   /** The question's round as it was last read, from memory. */
   peekRound(candidate: Candidate): Round | undefined
   /** Whether there is code at an account, from memory. */
@@ -34,7 +34,7 @@ export type ReadAhead = (
 /** With nothing known of whitelists. */
 export function createReadAhead(ports: ReadAheadPorts): ReadAhead {
   const lists: BoundedCache<Address, Address> = boundedCache(rememberedLists)
-  const silent: ValidationPorts = { ...ports, noteNonces: () => undefined }
+  const silent: JudgePorts = { ...ports, noteNonces: () => undefined }
   return (candidate, competing, at) => {
     const { proposer, round } = candidate
     const asked: Promise<unknown>[] = [

@@ -67,7 +67,8 @@ export type Judgement = Finding & {
   readonly read?: { readonly blockNumber: bigint; readonly figures: CandidateCheck['figures'] }
 }
 
-export interface ValidationPorts extends QuestionChain {
+/** What one judgement reads with. */
+export interface JudgePorts extends QuestionChain {
   /** Who would send `propose`; without one the last step is left out. */
   readonly executor: Address | undefined
   /**
@@ -79,6 +80,14 @@ export interface ValidationPorts extends QuestionChain {
   tokenOf(candidate: Candidate): Address | undefined
   /** Takes what the bitmap showed at a block, by its hash. */
   noteNonces(owner: Address, word: bigint, bitmap: bigint, at: Hex): void
+}
+
+export interface ValidationPorts extends JudgePorts {
+  /**
+   * The same without memory. What ends a candidate is read again: a wrong word of a node that is
+   * remembered would confirm itself (R27).
+   */
+  readonly afresh: JudgePorts
 }
 
 /**
@@ -94,14 +103,14 @@ export async function validate(
 ): Promise<Judgement> {
   const figures: Figures = {}
   const read = { blockNumber: latest.number, figures }
-  const noted: Parameters<ValidationPorts['noteNonces']>[] = []
-  const reading: ValidationPorts = { ...ports, noteNonces: (...note) => noted.push(note) }
+  const noted: Parameters<JudgePorts['noteNonces']>[] = []
+  const reading: JudgePorts = { ...ports, noteNonces: (...note) => noted.push(note) }
   try {
     const found = await judge(reading, candidate, competing, latest, figures)
     if (
       found.kind === 'failed' &&
       !isShortOfSum(found.code, candidate, figures) &&
-      (await runs(ports, candidate, latest))
+      (await runs(ports.afresh, candidate, latest))
     ) {
       const detail = `${found.detail} The node contradicts itself: propose succeeds.`
       const contradiction = `the node contradicts itself about candidate ${candidate.id}: ${found.code}, and propose succeeds`
@@ -109,7 +118,7 @@ export async function validate(
     }
     for (const note of noted) ports.noteNonces(...note)
     if (found.kind !== 'failed' || found.retryable) return { ...found, read }
-    const settled = await judge(ports, candidate, competing, finalized, {})
+    const settled = await judge(ports.afresh, candidate, competing, finalized, {})
     if (settled.kind === 'failed' && settled.code === found.code) return { ...found, read }
     return { kind: 'wait', detail: `${found.detail} Not final yet.`, read }
   } catch (error) {
@@ -137,7 +146,7 @@ function isShortOfSum(
  * say (R27). False without an executor too. Rejects with `ChainError`.
  */
 export async function runs(
-  ports: Pick<ValidationPorts, 'contracts' | 'executor' | 'readRound' | 'simulate'>,
+  ports: Pick<JudgePorts, 'contracts' | 'executor' | 'readRound' | 'simulate'>,
   candidate: Candidate,
   at: BlockHeader,
 ): Promise<boolean> {
@@ -171,7 +180,7 @@ const fail = (code: FailureCode, detail: string): Finding => ({
 })
 
 async function judge(
-  ports: ValidationPorts,
+  ports: JudgePorts,
   candidate: Candidate,
   competing: readonly Candidate[],
   at: BlockHeader,
@@ -221,7 +230,7 @@ async function judge(
 
 /** Which of a wallet's candidates have their permit nonce spent; one read a word of the bitmap. */
 export async function readUsedNonces(
-  ports: ValidationPorts,
+  ports: JudgePorts,
   candidate: Candidate,
   competing: readonly Candidate[],
   at: BlockHeader,
@@ -250,7 +259,7 @@ interface JudgedCall {
 
 /** Signature, whitelist and funds, and the call itself. */
 async function judgeCall(
-  ports: ValidationPorts,
+  ports: JudgePorts,
   judged: JudgedCall,
   figures: Figures,
 ): Promise<Finding> {
@@ -357,7 +366,7 @@ export function spenderUnlisted(oracle: Address): string {
  * recovers (domain §3.3).
  */
 async function signatureAccepted(
-  { chain }: ValidationPorts,
+  { chain }: JudgePorts,
   { proposer, digest, signature }: Candidate,
   code: Hex,
   at: BlockHeader,

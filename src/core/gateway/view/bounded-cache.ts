@@ -16,16 +16,17 @@ export interface BoundedCache<K, V> {
 }
 
 /**
- * A cache of at most so many; the least recently used leave first (R17). It takes room only as it
+ * A cache of at most so many, or of so much where `sizeOf` tells how much an entry is; the least recently used leave first (R17). It takes room only as it
  * fills, unlike one with `max`. `dispose` is called with what leaves.
  */
 export function boundedCache<K extends {}, V extends {}>(
   most: number,
   dispose?: (value: V, key: K) => void,
+  sizeOf: (key: K) => number = () => 1,
 ): BoundedCache<K, V> {
   return new LRUCache<K, V>({
     maxSize: most,
-    sizeCalculation: () => 1,
+    sizeCalculation: (_, key) => sizeOf(key),
     ...(dispose && { dispose }),
   })
 }

@@ -1,0 +1,47 @@
+/** What judgements read with, over a chain with memory or without. */
+import { createRoundReader } from '../../chain/questions.js'
+import type { Contracts } from '../../chain/round.js'
+import type { Signer } from '../../ports.js'
+import type { GasBook } from '../executor/gas-book.js'
+import { createSimulations } from '../executor/simulations.js'
+import type { Ledger } from '../ledger/ledger.js'
+import type { HeadReads } from '../validation/head-reads.js'
+import type { JudgePorts, ProposalCall } from '../validation/validation.js'
+import type { LiveView } from '../view/view.js'
+import { tokenOf } from './competing-claims.js'
+
+interface JudgeParts {
+  readonly ledger: Ledger
+  readonly view: LiveView
+  readonly contracts: Contracts
+  readonly config: { readonly executor: { readonly batch: number } }
+  readonly signer: Signer | undefined
+  readonly gas: GasBook
+  turn(): Promise<void>
+  isAlone(call: ProposalCall): boolean
+}
+
+/** Over the reads of a chain; without a signer nothing is run. */
+export function judgePorts(
+  parts: JudgeParts,
+  reads: Pick<HeadReads, 'chain' | 'once'>,
+): JudgePorts {
+  const { view, contracts, config, signer, gas, turn, isAlone } = parts
+  const { chain } = reads
+  const rounds = createRoundReader(chain, contracts)
+  const { batch: maxBatch } = config.executor
+  return {
+    chain,
+    contracts,
+    readRound: (id, at) => rounds.read(id, view.entry(id), at),
+    executor: signer?.address,
+    simulate: signer
+      ? createSimulations({
+          ...{ reads, contracts, gas, maxBatch, turn, isAlone },
+          executor: signer.address,
+        })
+      : async () => undefined,
+    tokenOf: (candidate) => tokenOf(parts, candidate),
+    noteNonces: view.noteNonces,
+  }
+}

@@ -1,0 +1,27 @@
+/** Work that goes on beside other work, and is waited for at the end. */
+import { ChainError } from '../../ports.js'
+
+export interface SideBySide {
+  /** Work that has begun. A failure of it is handled from now on, and told by `ended`. */
+  add(work: Promise<unknown>): void
+  /**
+   * Resolves when all of it has ended. Rejects then with its first failure; one that is no fault of
+   * the chain goes before those that are.
+   */
+  ended(): Promise<void>
+}
+
+/** Nothing begun yet. */
+export function sideBySide(): SideBySide {
+  const begun: Promise<readonly PromiseSettledResult<unknown>[]>[] = []
+  return {
+    add(work) {
+      begun.push(Promise.allSettled([work]))
+    },
+    async ended() {
+      const failures = (await Promise.all(begun)).flat().filter((one) => one.status === 'rejected')
+      const first = failures.find(({ reason }) => !(reason instanceof ChainError)) ?? failures[0]
+      if (first) throw first.reason
+    },
+  }
+}

@@ -1,0 +1,179 @@
+/**
+ * Where the executor's short cuts meet trouble: a node's wrong word that memory would confirm, a
+ * store that takes nothing for a moment, a gas limit that was too low when it was mined.
+ */
+import { parseTransaction, type TransactionSerializedEIP1559 } from 'viem'
+import { describe, expect, test } from 'vitest'
+import { createHeadReads } from '../../src/core/gateway/validation/head-reads.js'
+import { sideBySide } from '../../src/core/gateway/validation/side-by-side.js'
+import { type Chain, ChainError, type Hex } from '../../src/core/ports.js'
+import { StorageError } from '../../src/core/protocol/errors.js'
+import { endow } from '../support/fake-chain.js'
+import {
+  createPipelineWorld,
+  noncesOf,
+  oneCandidate,
+  type PipelineWorld,
+  proposals,
+} from '../support/pipeline-world.js'
+
+type Call = Parameters<Chain['call']>[0]
+
+/** The node answers the next call of each of these kinds otherwise, once. */
+function lieOnce(
+  { chain }: PipelineWorld,
+  lies: readonly (readonly [isIt: (call: Call) => boolean, answer: () => Hex])[],
+): void {
+  const { call } = chain
+  const left = new Set(lies)
+  chain.call = async (asked, at) => {
+    const found = [...left].find(([isIt]) => isIt(asked))
+    if (found === undefined) return call(asked, at)
+    left.delete(found)
+    return found[1]()
+  }
+}
+
+const nonceBitmap = '0x4fe02b44'
+const balanceOf = '0x70a08231'
+const reverts = (): Hex => {
+  throw new ChainError('reverted', 'execution reverted')
+}
+const runBy =
+  ({ executor }: PipelineWorld) =>
+  ({ from }: Call) =>
+    from === executor.address
+
+describe('what a node said wrongly at one moment fails nobody, though a head is remembered (R27)', () => {
+  test('no balance, and a run that reverts', async () => {
+    const { world, candidate } = await oneCandidate()
+    world.chain.mine()
+    lieOnce(world, [
+      [({ data }) => data.startsWith(balanceOf), () => `0x${'0'.repeat(64)}`],
+      [runBy(world), reverts],
+    ])
+    await world.turn()
+    expect((await world.now(candidate)).progress.status).toBe('received')
+    await world.pass(5)
+    expect((await world.now(candidate)).progress.status).toBe('executed')
+  })
+
+  test('a spent permit nonce and a run that reverts, at a head that is final at once', async () => {
+    const { world, candidate } = await oneCandidate()
+    world.chain.finalityLag = 0
+    world.chain.mine()
+    lieOnce(world, [
+      [({ data }) => data.startsWith(nonceBitmap), () => `0x${'f'.repeat(64)}`],
+      [runBy(world), reverts],
+    ])
+    await world.turn()
+    expect((await world.now(candidate)).progress.status).toBe('received')
+    await world.pass(5)
+    expect((await world.now(candidate)).progress.status).toBe('executed')
+  })
+})
+
+test('a store that takes nothing while a load is being sent ends the step, not the process', async () => {
+  const world = await createPipelineWorld({
+    config: { executor: { enabled: true, max_fee_gwei: 1000, batch: 1, in_flight: 16 } },
+  })
+  const candidates = []
+  for (const by of [0, 1])
+    candidates.push(await world.submit(await world.question(`q${by}`), { by }))
+  const unhandled: unknown[] = []
+  const note = (reason: unknown) => unhandled.push(reason)
+  process.on('unhandledRejection', note)
+  const { commit } = world.ledger
+  let refused = 0
+  Object.assign(world.ledger, {
+    commit: (async (changes, basis) => {
+      if (changes.some(({ kind }) => kind === 'slot.attempt') && refused++ === 0)
+        throw new StorageError('store_unavailable', 'no space')
+      return commit.call(world.ledger, changes, basis)
+    }) satisfies typeof commit,
+  })
+  // The second load is on its way to a nonce for longer than the first fails.
+  let reserved = 0
+  world.failpoint = async (name) => {
+    if (name !== 'reserved' || ++reserved < 2) return
+    for (let turns = 0; turns < 3; turns += 1) await new Promise((resolve) => setImmediate(resolve))
+  }
+  await world.turn()
+  process.off('unhandledRejection', note)
+  expect(refused).toBeGreaterThan(0)
+  expect(unhandled).toEqual([])
+  // The nonce that was bound and not signed for leaves no gap.
+  await world.pass(6)
+  for (const candidate of candidates)
+    expect((await world.now(candidate)).progress.status).toBe('executed')
+  expect(noncesOf(world)).toEqual(expect.arrayContaining([0, 1]))
+})
+
+test('a learned limit that runs out of gas when it is mined is forgotten', async () => {
+  const world = await createPipelineWorld()
+  for (const by of [0, 1, 2]) endow(world.chain, world.proposer(by).address)
+  const next = async (by: number) => {
+    const candidate = await world.submit(await world.question(`q${by}`), { by })
+    await world.turn()
+    return candidate
+  }
+  await next(0)
+  await world.pass(4)
+  const asked = () => world.chain.calls.get('estimateGas') ?? 0
+  const before = asked()
+  await next(1)
+  expect(asked()).toBe(before)
+  // What it needs grows between the run and the block.
+  world.chain.gasNeeded = () => 430_000n
+  await world.pass(1)
+  world.chain.gasNeeded = () => 350_000n
+  await next(2)
+  expect(asked()).toBe(before + 1)
+  const limits = proposals(world).map(
+    ({ raw }) => parseTransaction(raw as TransactionSerializedEIP1559).gas,
+  )
+  expect(limits).toEqual([420_000n, 420_000n, 420_000n])
+})
+
+describe('work side by side', () => {
+  test('is waited for to its end, and what is no fault of the chain is told first', async () => {
+    const work = sideBySide()
+    let isDone = false
+    const later = async () => {
+      await new Promise((resolve) => setImmediate(resolve))
+      isDone = true
+      throw new RangeError('a bug')
+    }
+    work.add(Promise.reject(new ChainError('unavailable', 'silent')))
+    work.add(later())
+    await expect(work.ended()).rejects.toThrow('a bug')
+    expect(isDone).toBe(true)
+  })
+})
+
+test('R17: what is remembered of a head has a limit in bytes', async () => {
+  let made = 0
+  const call = async (): Promise<Hex> => {
+    made += 1
+    return `0x${made}`
+  }
+  const chain = { call } as unknown as Chain
+  const reads = createHeadReads(chain, { monotonicMs: () => 0 })
+  const header = {
+    number: 5n,
+    hash: '0xaa',
+    parentHash: '0xbb',
+    timestamp: 1n,
+    baseFeePerGas: 1n,
+  } as const
+  reads.follow({ latest: header, finalized: header })
+  const ask = (n: number) => {
+    const to = `0x${String(n).padStart(40, '0')}` as const
+    return reads.chain.call({ to, data: `0x${'0'.repeat(4 * 1024 * 1024)}` }, 5n)
+  }
+  expect(await ask(0)).toBe(await ask(0))
+  for (let n = 1; n <= 9; n += 1) await ask(n)
+  expect(made).toBe(10)
+  await ask(0)
+  expect(made).toBe(11)
+})
