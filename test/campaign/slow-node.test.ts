@@ -27,7 +27,7 @@ const proposals = 60
 /** At once; each asks for its typed data, signs it and submits it. */
 const proposersAtOnce = 10
 /** Harsher than any node that one would keep: so that a run of a minute meets every loss. */
-const weather = { delayMs: 80, jitterMs: 40, lostShare: 0.03, lateShare: 0.03, seed: firstSeed }
+const weather = { delayMs: 80, jitterMs: 40, lostShare: 0.05, lateShare: 0.05, seed: firstSeed }
 
 const shop = workshop()
 let dev: DevDescription
