@@ -5,6 +5,7 @@
 import { parseTransaction, type TransactionSerializedEIP1559 } from 'viem'
 import { describe, expect, test } from 'vitest'
 import { createHeadReads } from '../../src/core/gateway/validation/head-reads.js'
+import { failedChange, failureOf } from '../../src/core/gateway/validation/progress.js'
 import { sideBySide } from '../../src/core/gateway/validation/side-by-side.js'
 import { type Chain, ChainError, type Hex } from '../../src/core/ports.js'
 import { StorageError } from '../../src/core/protocol/errors.js'
@@ -133,6 +134,52 @@ test('a learned limit that runs out of gas when it is mined is forgotten', async
     ({ raw }) => parseTransaction(raw as TransactionSerializedEIP1559).gas,
   )
   expect(limits).toEqual([420_000n, 420_000n, 420_000n])
+})
+
+test('a candidate that an operator rejects once its nonce is bound is never signed for', async () => {
+  const world = await createPipelineWorld()
+  const [rejected, kept] = [
+    await world.submit(await world.question('q0'), { by: 0 }),
+    await world.submit(await world.question('q1'), { by: 1 }),
+  ]
+  world.failpoint = async (name) => {
+    if (name !== 'reserved') return
+    const now = await world.now(rejected)
+    const failure = failureOf('submission', 'operator_rejected', 'Rejected by the operator: test')
+    expect(await world.ledger.commit([failedChange(now, failure)], [now])).toBe(true)
+  }
+  world.chain.mine()
+  await world.turn()
+  const attempts = world.ledger.slots().flatMap((slot) => slot.attempts)
+  expect(attempts.map(({ candidateIds }) => candidateIds)).toEqual([[kept.id]])
+  await world.pass(4)
+  expect((await world.now(kept)).progress.status).toBe('executed')
+  expect(proposals(world)).toHaveLength(1)
+})
+
+describe.each([
+  { in_flight: 1, batch: 1, count: 4 },
+  { in_flight: 1, batch: 25, count: 30 },
+  { in_flight: 64, batch: 1, count: 70 },
+])('in_flight $in_flight, batch $batch', ({ in_flight, batch, count }) => {
+  test('never more wait to be mined, and each is executed once', async () => {
+    const executor = { enabled: true, max_fee_gwei: 1000, batch, in_flight }
+    const world = await createPipelineWorld({ config: { executor } })
+    for (const by of [0, 1, 2]) endow(world.chain, world.proposer(by).address, 10n ** 12n)
+    const candidates = []
+    for (let n = 0; n < count; n += 1)
+      candidates.push(await world.submit(await world.question(`q${n}`), { by: n % 3 }))
+    const most = []
+    for (let taken = 0, turns = 0; turns < 10; turns += 1) {
+      await world.pass()
+      most.push(world.chain.taken.length - taken)
+      taken = world.chain.taken.length
+    }
+    expect(Math.max(...most)).toBe(Math.min(in_flight, Math.ceil(count / batch)))
+    for (const candidate of candidates)
+      expect((await world.now(candidate)).progress.status).toBe('executed')
+    expect(noncesOf(world)).toHaveLength(Math.ceil(count / batch))
+  })
 })
 
 describe('work side by side', () => {

@@ -121,8 +121,8 @@ export const plantedBugs: readonly PlantedBug[] = [
     room: 'src/core/gateway/validation',
     edits: [
       {
-        find: 'const answers = blocks.get(at)?.answers',
-        replace: 'const answers = blocks.values().next().value?.answers',
+        find: 'const block = blocks.get(at)',
+        replace: 'const block = blocks.values().next().value',
       },
     ],
     caughtBy: {
@@ -149,6 +149,20 @@ export const plantedBugs: readonly PlantedBug[] = [
       file: 'test/unit/short-cuts.test.ts',
       title:
         "a role that is taken from the executor meanwhile halts the queue, and is nobody's failure",
+    },
+  },
+  {
+    name: 'own witness: what a node said of a head confirms itself',
+    room: 'src/core/gateway/validation',
+    edits: [
+      {
+        find: 'runs(ports.afresh, candidate, latest)',
+        replace: 'runs(ports, candidate, latest)',
+      },
+    ],
+    caughtBy: {
+      file: 'test/unit/short-cuts-faults.test.ts',
+      title: 'no balance, and a run that reverts',
     },
   },
   {

@@ -2,7 +2,7 @@
 import { ChainError, type ChainReceipt, type Hex } from '../../ports.js'
 import type { Slot, SlotAttempt } from '../ledger/ledger.js'
 import type { Heads } from '../view/state.js'
-import { fitTogether, judgeAll, type Load, type Unsendable } from './packing.js'
+import { fitTogether, judgeAll, type Load, type Unsendable, type ValidCall } from './packing.js'
 import { mayRaise, send, sign } from './sending.js'
 import { type Action, type ChainFacts, next } from './slot.js'
 import { receiptChanges, retreatChanges, sentChanges } from './slot-changes.js'
@@ -115,9 +115,10 @@ function forgetGas({ executor }: SlotLook, { raw }: SlotAttempt, receipt: ChainR
 async function prepare(look: SlotLook): Promise<boolean> {
   const { executor, slot, alive, heads } = look
   let load = slot.attempts.length === 0 ? executor.loads.get(slot.id) : undefined
-  if (load === undefined) {
-    // After a restart, or where no node takes what was signed: what does not stand any more is not
-    // sent at all.
+  const isAlive = ({ candidate }: ValidCall) => alive.some(({ id }) => id === candidate.id)
+  if (load === undefined || !load.carried.every(isAlive)) {
+    // After a restart, where no node takes what was signed, or an operator has rejected one of them:
+    // what does not stand any more is not sent at all.
     const unsendable: Unsendable = new Map()
     const { valid, isUnknown } = await judgeAll(executor, alive, heads, unsendable)
     if (isUnknown) return false
@@ -129,7 +130,9 @@ async function prepare(look: SlotLook): Promise<boolean> {
   if (load === undefined) return sign(look, { kind: 'cancel' })
   const { carried, data, gas } = load
   const candidateIds = carried.map(({ candidate }) => candidate.id)
-  return sign(look, { kind: 'propose', candidateIds, data, gas })
+  const isSigned = await sign(look, { kind: 'propose', candidateIds, data, gas })
+  if (isSigned) executor.loads.delete(slot.id)
+  return isSigned
 }
 
 function trim(look: SlotLook, attempt: SlotAttempt): Promise<boolean> {
