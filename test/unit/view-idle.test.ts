@@ -164,15 +164,86 @@ describe('the pace', () => {
     expect(looks(12_000, 10, { waits: true, lookMs: 0 }).perBlock).toBeCloseTo(6, 1)
   })
 
-  test('who is told of blocks does not look before the half of the next one has passed in silence', () => {
+  /** Twenty blocks of 2 s have been seen, each as it came. */
+  function steady() {
     const pace = createPace()
     for (let n = 0; n < 20; n += 1) pace.looked(header(n, 2 * n), n * 2_000, n * 2_000)
-    pace.expectNews(60_000)
-    expect(pace.dueAtMs(false, false)).toBe(19 * 2_000 + 3_000)
-    expect(pace.dueAtMs(true, false)).toBe(19 * 2_000 + 1_000)
-    pace.expectNews(0)
-    expect(pace.dueAtMs(false, false)).toBeLessThanOrEqual(20 * 2_000)
+    return { pace, lastMs: 19 * 2_000 }
+  }
+
+  test('who is told of blocks does not look before the half of the next one has passed in silence', () => {
+    const { pace, lastMs } = steady()
+    const polling = pace.dueAtMs(false, false)
+    expect(polling).toBeLessThanOrEqual(lastMs + 2_000)
+    expect(pace.told(19n, lastMs + 10)).toBe(true)
+    expect(pace.dueAtMs(false, false)).toBe(lastMs + 3_000)
+    expect(pace.dueAtMs(true, false)).toBe(lastMs + 1_000)
+    // The block comes, and nobody tells of it: from now on it is polled as before.
+    pace.looked(header(20, 40), lastMs + 3_000, lastMs + 3_000)
+    expect(pace.dueAtMs(false, false)).toBeLessThanOrEqual(lastMs + 5_000)
   })
+
+  test('a chain that stands still is not looked at more often because its blocks were told of', () => {
+    const { pace, lastMs } = steady()
+    pace.told(19n, lastMs)
+    let now = lastMs
+    let looksMade = 0
+    for (; now < lastMs + 60_000; now = pace.dueAtMs(false, false)) {
+      if (now > lastMs) pace.looked(header(19, 38), now, now)
+      looksMade += 1
+    }
+    expect(looksMade).toBeLessThan(66)
+  })
+
+  test('a block that is told of is looked for at once, and waited for from then on', () => {
+    const { pace, lastMs } = steady()
+    expect(pace.told(20n, lastMs + 1_900)).toBe(true)
+    expect(pace.dueAtMs(false, false)).toBeLessThanOrEqual(lastMs + 1_900)
+    pace.looked(header(20, 40), lastMs + 1_900, lastMs + 1_980)
+    expect(pace.dueAtMs(false, false)).toBe(lastMs + 1_900 + 3_000)
+  })
+
+  test('a look that began before the news came is followed by one for them', () => {
+    const { pace, lastMs } = steady()
+    pace.told(20n, lastMs + 1_950)
+    pace.looked(header(19, 38), lastMs + 1_900, lastMs + 2_000)
+    expect(pace.dueAtMs(false, false)).toBeLessThanOrEqual(lastMs + 2_150)
+    pace.looked(header(20, 40), lastMs + 2_150, lastMs + 2_200)
+    expect(pace.dueAtMs(false, false)).toBe(lastMs + 2_150 + 3_000)
+  })
+
+  test.each([
+    ['far ahead', () => 2n ** 60n],
+    ['one ahead', (head: bigint) => head + 1n],
+    ['back', (head: bigint) => head - 5n],
+    ['the same', (head: bigint) => head],
+    ['anything', (head: bigint, n: number) => [head, head + 1n, 2n ** 60n, 0n][n % 4] ?? 0n],
+  ])(
+    'R16, R17: numbers that are %s, ten times a second, cost at most one look a block',
+    (_, number) => {
+      const blockMs = 2_000
+      const count = (isLying: boolean) => {
+        const pace = createPace()
+        let looksMade = 0
+        let worstMs = 0
+        let seen = -1
+        for (let now = 0, told = 0; now < 600_000; now += 10) {
+          const block = Math.floor(now / blockMs)
+          if (isLying && now % 100 === 0) pace.told(number(BigInt(Math.max(seen, 0)), told++), now)
+          if (now < pace.dueAtMs(false, false)) continue
+          looksMade += 1
+          if (block > seen && now > 60_000) worstMs = Math.max(worstMs, now - block * blockMs)
+          seen = block
+          pace.looked(header(block, block * 2), now, now)
+        }
+        return { looksMade, worstMs }
+      }
+      const [honest, lying] = [count(false), count(true)]
+      expect(lying.looksMade).toBeLessThan(honest.looksMade + 600_000 / blockMs + 5)
+      // What is told wrongly delays a block by no more than the silence that is waited for.
+      expect(lying.worstMs).toBeLessThanOrEqual(blockMs)
+    },
+  )
 
   test('a chain without a pace is looked at as often as if somebody waited', () => {
     const { perBlock } = looks(2_000, 10, { lookMs: 0 })

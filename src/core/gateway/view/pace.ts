@@ -2,6 +2,7 @@
  * When the chain is looked at next. Measured, because chains differ and Polygon's will change
  * (domain §8). While somebody waits: half a block time after the last look, so that a new block is
  * seen soon. While nobody does: once a block, just after it comes, because hosted nodes bill by call.
+ * Somebody outside may tell of blocks. That is never believed; it only moves the next look.
  */
 import type { BlockHeader } from '../../ports.js'
 
@@ -17,6 +18,10 @@ const steadyBlocks = 3
 const errorMs = 50
 /** A block that is late is looked for this often before it is taken for missing. */
 const lateLooks = 4
+/** Who is told of blocks waits this much longer than a block time for the next one, at most. */
+const mostSilenceMs = 10_000
+/** News that were wrong are not listened to for a block time, and for no less than this. */
+const leastDeafMs = 1_000
 
 /** Times are of the monotonic clock, in milliseconds. */
 export interface Pace {
@@ -24,8 +29,11 @@ export interface Pace {
   looked(latest: BlockHeader | undefined, startedMs: number, endedMs: number): void
   /** When the next one is due. `isBehind`: more logs a look than reads would leave ever more. */
   dueAtMs(waits: boolean, isBehind: boolean): number
-  /** Somebody else tells of new blocks as they come: they are not looked for before that. */
-  expectNews(untilMs: number): void
+  /**
+   * Somebody tells of this block. True where the next look may be due at another time because of it.
+   * What turns out to be wrong costs one look in a block time.
+   */
+  told(number: bigint, nowMs: number): boolean
 }
 
 /** Nothing measured yet. */
@@ -42,7 +50,12 @@ export function createPace(): Pace {
   let earlierMs = 0
   /** It is known when in the block time a block comes. */
   let isInStep = false
-  let newsUntilMs = Number.NEGATIVE_INFINITY
+  /** The newest block was told of: the next one will be. */
+  let isTold = false
+  /** A block that somebody told of, and that no look has found yet. */
+  let news: { readonly number: bigint; readonly atMs: number } | undefined
+  let deafUntilMs = Number.NEGATIVE_INFINITY
+  let startedMs = 0
 
   const measure = (latest: BlockHeader) => {
     from ??= latest
@@ -54,12 +67,30 @@ export function createPace(): Pace {
     if (blocks < 0n) [from, nextFrom] = [latest, undefined]
   }
 
+  /** What a look with this newest block says of the news; whether it came only for them. */
+  const judge = (latest: BlockHeader): boolean => {
+    const isNew = latest.hash !== last?.header.hash
+    if (news === undefined) {
+      if (isNew) isTold = false
+      return false
+    }
+    const isTrue = latest.number >= news.number
+    // It began before the news came: another one has to look for them.
+    if (!isTrue && startedMs < news.atMs) return false
+    if (!isTrue) deafUntilMs = startedMs + Math.max(leastDeafMs, blockMs ?? mostMs)
+    isTold = isTrue
+    news = undefined
+    return true
+  }
+
   return {
-    looked(latest, startedMs, lookEndedMs) {
+    looked(latest, lookStartedMs, lookEndedMs) {
+      startedMs = lookStartedMs
       endedMs = lookEndedMs
       if (latest === undefined) return
+      const cameForNews = judge(latest)
       if (latest.hash === last?.header.hash) {
-        misses += 1
+        if (!cameForNews) misses += 1
         return
       }
       measure(latest)
@@ -77,19 +108,30 @@ export function createPace(): Pace {
       misses = 0
     },
     dueAtMs(waits, isBehind) {
+      if (news !== undefined) return startedMs + leastMs
       if (last === undefined || blockMs === undefined)
         return endedMs + (isBehind ? leastMs : usualMs)
       if (isBehind) return endedMs + leastMs
       const usual = endedMs + Math.min(mostMs, Math.max(leastMs, blockMs / 2))
       if (waits || onTime < steadyBlocks) return usual
       const nextMs = last.startedMs + blockMs
-      if (newsUntilMs > nextMs) return Math.max(nextMs + blockMs / 2, endedMs + leastMs)
+      // Where the block is not told of in time, it is looked for as by anybody else.
+      if (isTold && misses === 0)
+        return Math.max(nextMs + Math.min(mostSilenceMs, blockMs / 2), endedMs + leastMs)
       if (misses === 0) return Math.max(nextMs - earlierMs, endedMs + leastMs)
       if (misses > lateLooks) return usual
       return endedMs + Math.min(mostMs, Math.max(leastMs, blockMs / 8))
     },
-    expectNews(untilMs) {
-      newsUntilMs = untilMs
+    told(number, nowMs) {
+      if (last === undefined || number < last.header.number) return false
+      if (number === last.header.number) {
+        const wasTold = isTold
+        isTold = true
+        return !wasTold
+      }
+      if (news !== undefined || nowMs < deafUntilMs) return false
+      news = { number, atMs: nowMs }
+      return true
     },
   }
 }

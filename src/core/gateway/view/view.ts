@@ -67,8 +67,8 @@ export interface LiveView extends ChainView {
   poll(): Promise<void>
   /** Somebody begins to wait: the next look comes as soon as it does while somebody waits. */
   hasten(): void
-  /** A node tells of this block. A newer one than is known is looked for at once; true for one. */
-  announce(number: bigint): boolean
+  /** A node tells of this block, which is not believed: it only moves the next look (`Pace`). */
+  announce(number: bigint): void
   /** The newest heads whose logs have been followed; `undefined` before the first look. */
   heads(): Heads | undefined
   /** Those of `faults` that are about the code of pinned contracts: what is sent is followed. */
@@ -158,7 +158,7 @@ async function prefetch(state: ViewState): Promise<void> {
 function createLooks(
   state: ViewState,
   wallets: Wallets,
-): Pick<LiveView, 'start' | 'stop' | 'hasten'> {
+): Pick<LiveView, 'start' | 'stop' | 'hasten' | 'announce'> {
   const { clock, book } = state
   const pace = createPace()
   let running: AbortController | undefined
@@ -210,6 +210,9 @@ function createLooks(
     },
     hasten() {
       if (!isHasty && state.waits()) state.sleeper.abort()
+    },
+    announce(number) {
+      if (pace.told(number, clock.monotonicMs())) state.sleeper.abort()
     },
   }
 }
@@ -269,11 +272,6 @@ export function createChainView(
     authorizes: (wallet, digest, signature) => authorizes(wallets, wallet, digest, signature),
     ...createLooks(state, wallets),
     poll: () => poll(state, wallets),
-    announce(number) {
-      const isNews = number > (state.heads?.latest.number ?? -1n)
-      if (isNews) callForLook(state)
-      return isNews
-    },
     heads: () => state.heads,
     counts: () => ({ known: book.held.size, due: book.due.size }),
     failing: () =>
