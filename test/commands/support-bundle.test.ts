@@ -115,6 +115,7 @@ function writeGateway(more: object = {}): string {
   const chain = {
     id: 31337,
     rpc_urls: ['https://node.example/v3/OPERATORPATH17'],
+    ws_urls: ['wss://node.example/ws/SOCKETPATH17'],
     permit2,
     signed_proposer,
     oracles,
@@ -264,7 +265,11 @@ describe('what is in it', () => {
     const document = documentOf(await bundle('--json', '--config', config))
     expect(document.gateway).toMatchObject({
       config: {
-        chain: { id: 31337, rpc_urls: [{ url: 'https://node.example', removed: ['path'] }] },
+        chain: {
+          id: 31337,
+          rpc_urls: [{ url: 'https://node.example', removed: ['path'] }],
+          ws_urls: [{ url: 'wss://node.example', removed: ['path'] }],
+        },
         executor: { enabled: true, key: 'key_file' },
         admission: { wallets: 0 },
         webhooks: [{ url: { url: 'https://hooks.example', removed: ['path'] }, events: ['ready'] }],
@@ -335,6 +340,7 @@ describe('R5: nothing is written where the search finds a secret', () => {
     ['the admin token', 'the admin token', () => token],
     ["the executor's key", 'the executor', () => '2c'.repeat(32)],
     ["the operator's node", 'a credential in chain.rpc_urls', () => 'OPERATORPATH17'],
+    ['a node that announces blocks', 'a credential in chain.ws_urls', () => 'SOCKETPATH17'],
     ["a receiver's path", 'a credential in a webhook', () => 'HOOKPATH17'],
     ["a receiver's secret", 'a credential in a webhook', () => 'WEBHOOKSECRET17'],
   ]

@@ -26,6 +26,7 @@ import { UsageError } from '../protocol/errors.js'
 import type { Address } from '../protocol/schema.js'
 import type { Observation, StateLine, Vitals } from '../protocol/vitals.js'
 import type { LockUse } from '../storage/lock.js'
+import { announceHeads } from './announced-heads.js'
 import {
   expectedChain,
   type LoadedConfig,
@@ -44,7 +45,7 @@ import {
   holdFolder,
   readPlaced,
 } from './held-store.js'
-import { instrumentedChain } from './instrumented-ports.js'
+import { fenced, instrumentedChain } from './instrumented-ports.js'
 import { operatorServiceOfView } from './operator-service.js'
 import { openReceipts } from './receipts.js'
 
@@ -154,6 +155,7 @@ export const openHostedGateway = (
       nodes,
     })
     closers.add(() => drain(machine, gateway))
+    const socket = await announceHeads(machine, config, view, closers)
     const signs = createHealth({
       clock,
       chainId: config.chain.id,
@@ -167,6 +169,7 @@ export const openHostedGateway = (
       executor: signer?.address,
       nodes,
       rpc,
+      socket,
       onState: options.onState,
       cluster: store.cluster?.vitals,
       ledEpoch: () => store.cluster?.leadership()?.epoch,
@@ -379,15 +382,6 @@ const followRegistry = (ledger: Ledger, view: LiveView, registered: Set<string>)
       }
     }
   })
-
-/** No transaction leaves a process that has lost its store (robustness §2, Lock). */
-const fenced = (chain: Chain, fence: () => Promise<void>): Chain => ({
-  ...chain,
-  async send(raw) {
-    await fence()
-    return chain.send(raw)
-  },
-})
 
 /** Answers what is in flight, but for no longer than ten seconds. */
 async function drain({ clock }: Machine, gateway: Gateway): Promise<void> {

@@ -14,6 +14,7 @@ import type { Address } from '../protocol/schema.js'
 import type {
   ClusterVitals,
   ExecutorVitals,
+  HeadsVitals,
   NodeVitals,
   RpcUsage,
   StateLine,
@@ -34,6 +35,8 @@ export interface HealthParts {
   readonly executor: Address | undefined
   readonly nodes: () => readonly NodeHealth[]
   readonly rpc?: (() => RpcUsage) | undefined
+  /** Of `chain.ws_urls`. */
+  readonly socket?: (() => HeadsVitals) | undefined
   /** Of a shared store. */
   readonly cluster?: (() => ClusterVitals | undefined) | undefined
   /** The epoch under which this gateway leads a shared store. */
@@ -133,6 +136,7 @@ export function createHealth(parts: HealthParts): Health {
         },
         nodes: nodes(),
         rpc: parts.rpc?.(),
+        socket: parts.socket?.(),
         questions: parts.questions(),
         code: {
           changed: parts.code().changed.length,

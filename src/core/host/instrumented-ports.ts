@@ -119,3 +119,12 @@ export const instrumentedFiles = (
     }
   },
 })
+
+/** No transaction leaves a process that has lost its store (robustness §2, Lock). */
+export const fenced = (chain: Chain, fence: () => Promise<void>): Chain => ({
+  ...chain,
+  async send(raw) {
+    await fence()
+    return chain.send(raw)
+  },
+})

@@ -8,7 +8,7 @@ import { ChainError } from '../../ports.js'
 import { jsonOf, readCapped } from '../../protocol/capped.js'
 import { networkFault } from '../../protocol/network-words.js'
 import { quoteWords, safeText } from '../../protocol/node-words.js'
-import { type Conceal, concealing } from '../../protocol/url-secrets.js'
+import { type Conceal, concealing, decoded } from '../../protocol/url-secrets.js'
 import { freeLane, type Lane } from './lanes.js'
 import { chainErrorOf } from './rpc-errors.js'
 
@@ -192,20 +192,23 @@ async function post(
 
 const unavailable = (why: string) => new ChainError('unavailable', why)
 
-/** fetch takes no userinfo in a URL: it becomes the header that it stands for. */
 function endpointOf(text: string, index: number): Pick<Node, 'url' | 'headers'> {
   if (!/^https?:\/\//.test(text) || !URL.canParse(text))
     throw new RangeError(`RPC URL ${index + 1} is not an http or https URL`)
+  const { url, headers } = withoutUserInfo(text)
+  const json = { 'content-type': 'application/json', accept: 'application/json' }
+  return { url, headers: { ...json, ...headers } }
+}
+
+/** fetch takes no userinfo in a URL: it becomes the header that it stands for. */
+export function withoutUserInfo(text: string): Pick<Node, 'url' | 'headers'> {
   const url = new URL(text)
-  const headers = { 'content-type': 'application/json', accept: 'application/json' }
   const { username, password } = url
-  if (username === '' && password === '') return { url: url.href, headers }
+  if (username === '' && password === '') return { url: url.href, headers: {} }
   url.username = ''
   url.password = ''
-  const credentials = Buffer.from(
-    `${decodeURIComponent(username)}:${decodeURIComponent(password)}`,
-  ).toString('base64')
-  return { url: url.href, headers: { ...headers, authorization: `Basic ${credentials}` } }
+  const credentials = Buffer.from(`${decoded(username)}:${decoded(password)}`).toString('base64')
+  return { url: url.href, headers: { authorization: `Basic ${credentials}` } }
 }
 
 /** A refusal of the whole request: what the node said, or at least with which status. */
