@@ -31,7 +31,7 @@ export interface HeadsServer {
   close(): Promise<void>
 }
 
-/** Of RFC 6455 §1.3. */
+/** The GUID of RFC 6455. */
 const magic = '258EAFA5-E914-47DA-95CA-C5AB0DC85B11'
 
 function textFrame(text: string): Buffer {

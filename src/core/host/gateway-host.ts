@@ -155,7 +155,6 @@ export const openHostedGateway = (
       nodes,
     })
     closers.add(() => drain(machine, gateway))
-    const socket = await announceHeads(machine, config, view, closers)
     const signs = createHealth({
       clock,
       chainId: config.chain.id,
@@ -169,12 +168,11 @@ export const openHostedGateway = (
       executor: signer?.address,
       nodes,
       rpc,
-      socket,
+      socket: await announceHeads(machine, config, view, closers),
       onState: options.onState,
       cluster: store.cluster?.vitals,
       ledEpoch: () => store.cluster?.leadership()?.epoch,
     })
-    const operator = operatorServiceOfView(machine, { ...store, configured }, view)
     closers.add(followRegistry(ledger, view, registered))
     await view.start()
     execution.start()
@@ -183,7 +181,7 @@ export const openHostedGateway = (
       ledger,
       view,
       contracts,
-      operator,
+      operator: operatorServiceOfView(machine, { ...store, configured }, view),
       executor: signer?.address,
       broken,
       vitals: signs.now,
