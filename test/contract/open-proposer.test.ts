@@ -121,7 +121,7 @@ describe('one proposal', () => {
     expect(error).toBeInstanceOf(ConflictError)
     expect(error).toMatchObject({
       code: 'authorization_open',
-      detail: expect.stringContaining(one.journalId),
+      meta: { hint: expect.stringContaining(`--supersede ${one.journalId}`) },
     })
   })
 

@@ -92,7 +92,7 @@ describe('submitting an intent', () => {
     const other = { ...run.intent, outcome: 'p1' as const }
     const error = await thrown(world.clock.drive(submitIntent(run.parts, other)))
     expect(error).toMatchObject({ code: 'authorization_open', meta: { exitCode: 5 } })
-    expect(error.detail).toContain(first.journalId)
+    expect(error.meta.hint).toContain(`--supersede ${first.journalId}`)
     expect(world.signatures).toHaveLength(1)
     const wrong = await thrown(
       world.clock.drive(submitIntent(run.parts, { ...other, supersede: '000000000000-1' })),
