@@ -360,6 +360,7 @@ function keptAt(path: string): ReadonlySet<string> {
       ...(inside.at(-1) === 'admin.token' ? ['admin token'] : []),
     ])
   }
+  if (first === 'receipt-key.json') return new Set(['receipt key'])
   // A profile may hold the URLs of node and gateway (contract §7); the file is readable by its owner only.
   if (first === 'home' && second === 'config.json')
     return new Set(['basePath', 'rpcUser', 'rpcPassword', 'rpcPath', 'rpcQuery'])
@@ -373,9 +374,11 @@ function secretsOf(): readonly { readonly kind: string; readonly text: string }[
   ).trim()
   const signatures = signaturesUnder(world.folder)
   expect(signatures.length).toBeGreaterThan(5)
+  const { keys } = JSON.parse(readFileSync(join(world.folder, 'receipt-key.json'), 'utf8'))
+  const rotated = keys.map(({ d }: { d: string }) => ({ kind: 'receipt key', text: d }))
   return [
-    ...[...world.canaries, { kind: 'admin token', text: token }].flatMap(({ kind, text }) =>
-      formsOf(text).map((form) => ({ kind, text: form.toLowerCase() })),
+    ...[...world.canaries, ...rotated, { kind: 'admin token', text: token }].flatMap(
+      ({ kind, text }) => formsOf(text).map((form) => ({ kind, text: form.toLowerCase() })),
     ),
     // Half of one is as bad.
     ...signatures.map((hex) => ({ kind: 'signature', text: hex.slice(0, 64) })),

@@ -92,7 +92,10 @@ export function scenarios(world: World, left: Left): Readonly<Record<string, Sce
       bad: () => ['trust', 'init', '--from', join(folder, 'proposer.key')],
     },
     'trust pin': {
-      argv: () => ['trust', 'pin', '--token', dev.trust.tokens[0] ?? '', '--yes'],
+      argv: (n) => [
+        ...['trust', 'pin', '--yes'],
+        ...(n === 1 ? ['--receipts'] : ['--token', dev.trust.tokens[0] ?? '']),
+      ],
       bad: () => [
         'trust',
         'pin',
@@ -308,6 +311,21 @@ export function scenarios(world: World, left: Left): Readonly<Record<string, Sce
     },
     'journal verify': damaged('journal', 'verify'),
     'journal export': damaged('journal', 'export'),
+    'receipt export': {
+      argv: (n) => [
+        ...['receipt', 'export', left.candidateIds[n % 3] ?? someId],
+        ...([['-o', join(folder, 'receipt.json')], [], ['--reveal-signature']][n] ?? []),
+      ],
+      bad: () => [
+        ...['receipt', 'export', left.candidateIds[0] ?? someId],
+        ...['--home', damagedHome(world)],
+      ],
+      holdsPayload: true,
+    },
+    'receipt verify': {
+      argv: () => ['receipt', 'verify', join(folder, 'receipt.json')],
+      bad: () => ['receipt', 'verify', join(folder, 'receipt-key.json')],
+    },
     doctor: { argv: () => ['doctor'] },
     'support-bundle': {
       argv: (n) => [
@@ -328,6 +346,8 @@ export function scenarios(world: World, left: Left): Readonly<Record<string, Sce
     'operator pause': operator('pause'),
     'operator resume': operator('resume'),
     'operator budget': operator('budget'),
+    'operator receipts list': operator('receipts', 'list'),
+    'operator receipts rotate': operator('receipts', 'rotate', '--reason', 'a test'),
     'operator questions list': operator('questions', 'list'),
     'operator questions add': operator('questions', 'add', spare.question_id, '--slug', 'renamed'),
     'operator questions import': operator(

@@ -328,19 +328,21 @@ async function answer(response: ServerResponse, status: number, body: unknown): 
 
 async function forward(
   url: string,
-  { method = 'GET' }: IncomingMessage,
+  { method = 'GET', headers: { 'content-digest': digest } }: IncomingMessage,
   response: ServerResponse,
   body: string,
 ): Promise<void> {
   const told = await fetch(url, {
     method,
-    headers: { 'content-type': 'application/json' },
+    headers: { 'content-type': 'application/json', ...(digest && { 'content-digest': digest }) },
     ...(method === 'GET' ? {} : { body }),
   })
   response.writeHead(
     told.status,
     Object.fromEntries(
-      [...told.headers].filter(([name]) => /^(content-type|ratelimit|retry)/.test(name)),
+      [...told.headers].filter(([name]) =>
+        /^(content-type|content-digest|signature|ratelimit|retry)/.test(name),
+      ),
     ),
   )
   response.end(await told.text())
