@@ -45,7 +45,7 @@ export function proposeCalldata({ request, token, proposer, terms, signature }: 
 }
 
 /** What a ProposePrice log says (domain §4). `price` is a decimal string. */
-export type ProposedPrice = NonNullable<ReturnType<typeof proposedPriceOf>>
+export type ProposedPrice = NonNullable<ReturnType<typeof readProposedPrice>>
 
 /** The event of a log; `undefined` for another one: any contract may log a topic with other data. */
 function eventOf<const A extends Abi, const N extends ContractEventName<A>>(
@@ -62,8 +62,17 @@ function eventOf<const A extends Abi, const N extends ContractEventName<A>>(
   }
 }
 
+/** Logs as they were read, for as long as they are held: one receipt is asked about many proposals. */
+const readLogs = new WeakMap<ChainLog, { readonly found: ProposedPrice | undefined }>()
+
 /** The ProposePrice that a log is, or `undefined`. */
-export function proposedPriceOf(log: ChainLog) {
+export function proposedPriceOf(log: ChainLog): ProposedPrice | undefined {
+  const known = readLogs.get(log) ?? { found: readProposedPrice(log) }
+  readLogs.set(log, known)
+  return known.found
+}
+
+function readProposedPrice(log: ChainLog) {
   const event = eventOf(oracleAbi, 'ProposePrice', topics.proposePrice, log)
   if (event === undefined) return undefined
   const { args } = event

@@ -134,6 +134,7 @@ export const openHostedGateway = (
         signer,
         contracts,
         config,
+        recover: systemCurve().recover,
         turn: yieldToEvents,
         failpoint: machine.failpoint,
       }),

@@ -16,6 +16,7 @@ import { lowercase } from '../../chain/reading.js'
 import type { BlockHeader, Hex, Signer } from '../../ports.js'
 import type { Address } from '../../protocol/schema.js'
 import type { WitnessRequest } from '../../protocol/witness.js'
+import { boundedCache } from '../view/bounded-cache.js'
 
 /** Polygon's nodes refuse a lower tip, and many suggest less (domain §8). */
 const minimumTipWei: Readonly<Record<number, bigint>> = { 137: 25_000_000_000n }
@@ -100,17 +101,33 @@ export async function signTransaction(
   return { raw, hash: keccak256(raw) }
 }
 
-/** What one of our own stored transactions says. */
-export function readTransaction(raw: Hex): {
-  readonly to: Address
-  readonly data: Hex
-  readonly gas: bigint
-} {
-  const { to, data, gas } = parseTransaction(raw as TransactionSerializedEIP1559)
-  if (!to || gas === undefined)
-    throw new RangeError('a stored transaction has no recipient or gas limit')
-  return { to: lowercase(to), data: data ?? '0x', gas }
+/** Our own transactions and calls that are kept decoded: those of all open slots, and more (R17). */
+const keptTransactions = 128
+const keptCalls = 4_096
+
+/** What decoding gave for the same text, kept: open slots are looked at with every step. */
+function decodedOnce<K extends string, V extends {}>(
+  most: number,
+  decode: (text: K) => V,
+): (text: K) => V {
+  const known = boundedCache<K, V>(most)
+  return (text) => {
+    const found = known.get(text) ?? decode(text)
+    known.set(text, found)
+    return found
+  }
 }
+
+/** What one of our own stored transactions says. Throws RangeError for another one. */
+export const readTransaction = decodedOnce(
+  keptTransactions,
+  (raw: Hex): { readonly to: Address; readonly data: Hex; readonly gas: bigint } => {
+    const { to, data, gas } = parseTransaction(raw as TransactionSerializedEIP1559)
+    if (!to || gas === undefined)
+      throw new RangeError('a stored transaction has no recipient or gas limit')
+    return { to: lowercase(to), data: data ?? '0x', gas }
+  },
+)
 
 /**
  * The calldata that carries these `propose` calls: one alone goes as it is, several in one atomic
@@ -130,29 +147,29 @@ export function carrying(proposals: readonly Hex[]): Hex {
  * The `propose` calls that our own calldata carries, in order. Throws RangeError for other
  * calldata.
  */
-export function carriedBy(data: Hex): readonly Hex[] {
+export const carriedBy = decodedOnce(keptTransactions, (data: Hex): readonly Hex[] => {
   const { functionName, args } = decodeFunctionData({ abi: signedProposerAbi, data })
   if (functionName === 'propose') return [data]
   if (functionName === 'multicall') return args[0]
   throw new RangeError(`stored calldata calls ${functionName}`)
-}
+})
 
 /** The request and token that one of our own `propose` calls names. Throws for other calldata. */
-export function readProposeCalldata(data: Hex): {
-  readonly request: WitnessRequest
-  readonly token: Address
-} {
-  const { functionName, args } = decodeFunctionData({ abi: signedProposerAbi, data })
-  if (functionName !== 'propose') throw new RangeError(`stored calldata calls ${functionName}`)
-  const [proposal, , permit] = args
-  return {
-    request: {
-      oracle: lowercase(proposal.oracle),
-      requester: lowercase(proposal.requester),
-      identifier: proposal.identifier,
-      timestamp: String(proposal.timestamp),
-      ancillaryData: proposal.ancillaryData,
-    },
-    token: lowercase(permit.permitted.token),
-  }
-}
+export const readProposeCalldata = decodedOnce(
+  keptCalls,
+  (data: Hex): { readonly request: WitnessRequest; readonly token: Address } => {
+    const { functionName, args } = decodeFunctionData({ abi: signedProposerAbi, data })
+    if (functionName !== 'propose') throw new RangeError(`stored calldata calls ${functionName}`)
+    const [proposal, , permit] = args
+    return {
+      request: {
+        oracle: lowercase(proposal.oracle),
+        requester: lowercase(proposal.requester),
+        identifier: proposal.identifier,
+        timestamp: String(proposal.timestamp),
+        ancillaryData: proposal.ancillaryData,
+      },
+      token: lowercase(permit.permitted.token),
+    }
+  },
+)

@@ -2,6 +2,7 @@
 import { createRoundReader } from '../../chain/questions.js'
 import type { Contracts } from '../../chain/round.js'
 import type { Signer } from '../../ports.js'
+import type { RecoverPublicKey } from '../../protocol/recovered.js'
 import type { GasBook } from '../executor/gas-book.js'
 import { createSimulations } from '../executor/simulations.js'
 import type { Ledger } from '../ledger/ledger.js'
@@ -17,6 +18,7 @@ interface JudgeParts {
   readonly config: { readonly executor: { readonly batch: number } }
   readonly signer: Signer | undefined
   readonly gas: GasBook
+  readonly recover?: RecoverPublicKey | undefined
   turn(): Promise<void>
   isAlone(call: ProposalCall): boolean
 }
@@ -26,7 +28,7 @@ export function judgePorts(
   parts: JudgeParts,
   reads: Pick<HeadReads, 'chain' | 'once'>,
 ): JudgePorts {
-  const { view, contracts, config, signer, gas, turn, isAlone } = parts
+  const { view, contracts, config, signer, gas, recover, turn, isAlone } = parts
   const { chain } = reads
   const rounds = createRoundReader(chain, contracts)
   const { batch: maxBatch } = config.executor
@@ -35,6 +37,7 @@ export function judgePorts(
     contracts,
     readRound: (id, at) => rounds.read(id, view.entry(id), at),
     executor: signer?.address,
+    recover,
     simulate: signer
       ? createSimulations({
           ...{ reads, contracts, gas, maxBatch, turn, isAlone },

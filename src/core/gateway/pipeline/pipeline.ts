@@ -8,6 +8,7 @@ import type { Chain, Clock, Hex, Random, Signer } from '../../ports.js'
 import type { Candidate } from '../../protocol/candidate.js'
 import { StorageError } from '../../protocol/errors.js'
 import { nonceBit } from '../../protocol/permit.js'
+import type { RecoverPublicKey } from '../../protocol/recovered.js'
 import { createExecutor, executorFaults, followSlots } from '../executor/executor.js'
 import { createGasBook } from '../executor/gas-book.js'
 import { isIsolated, openSlots } from '../executor/opening.js'
@@ -61,6 +62,8 @@ export interface PipelineParts {
   readonly signer: Signer | undefined
   readonly contracts: Contracts
   readonly config: PipelineConfig
+  /** A quicker public key recovery than the portable one. */
+  readonly recover?: RecoverPublicKey | undefined
   /** Resolves when whoever is asking the chain at this moment has asked; default: at once. */
   readonly turn?: (() => Promise<void>) | undefined
   /** Called after each durable step of the executor; for crash tests. */

@@ -17,7 +17,7 @@ const keptCharacters = 32 * 1024 * 1024
 export interface HeadReads {
   /**
    * The chain, with memory. Calls, code and storage at a followed block are kept while that block
-   * is; balance, tip and transaction counts until the next head. Everything else goes through. What
+   * is; balance, tip, receipts and transaction counts until the next head. Everything else goes through. What
    * failed is not kept, but for a revert. Rejects with `ChainError`.
    */
   readonly chain: Chain
@@ -105,6 +105,7 @@ export function createHeadReads(chain: Chain, clock: Pick<Clock, 'monotonicMs'>)
           : chain.storage(address, slot, at),
       balance: (address) => untilNextHead(`balance ${address}`, () => chain.balance(address)),
       tip: () => untilNextHead('tip', () => chain.tip()),
+      receipt: (hash) => untilNextHead(`receipt ${hash}`, () => chain.receipt(hash)),
       transactionCount: (address, at) =>
         at === 'pending'
           ? chain.transactionCount(address, at)

@@ -13,7 +13,7 @@ import { type BlockHeader, ChainError, type Hex } from '../../ports.js'
 import { type Candidate, type FailureCode, failures } from '../../protocol/candidate.js'
 import { nonceBit, nonceUsed } from '../../protocol/permit.js'
 import type { Address } from '../../protocol/schema.js'
-import { recoverSigner } from '../../protocol/signature.js'
+import { type RecoverPublicKey, recoverSigner } from '../../protocol/signature.js'
 import { fromHex } from '../../protocol/witness.js'
 import type { CandidateCheck } from '../ledger/ledger.js'
 import type { Heads } from '../view/state.js'
@@ -78,6 +78,8 @@ export interface JudgePorts extends QuestionChain {
   simulate(call: ProposalCall, at: bigint): Promise<Hex | undefined>
   /** The token of another candidate's amount; `undefined` where nothing at hand tells it. */
   tokenOf(candidate: Candidate): Address | undefined
+  /** Recovers public keys; default: the portable way. */
+  readonly recover?: RecoverPublicKey | undefined
   /** Takes what the bitmap showed at a block, by its hash. */
   noteNonces(owner: Address, word: bigint, bitmap: bigint, at: Hex): void
 }
@@ -366,12 +368,12 @@ export function spenderUnlisted(oracle: Address): string {
  * recovers (domain §3.3).
  */
 async function signatureAccepted(
-  { chain }: JudgePorts,
+  { chain, recover }: JudgePorts,
   { proposer, digest, signature }: Candidate,
   code: Hex,
   at: BlockHeader,
 ): Promise<boolean> {
-  if (code === '0x') return recoverSigner(fromHex(digest), signature) === proposer
+  if (code === '0x') return recoverSigner(fromHex(digest), signature, recover) === proposer
   try {
     const call = isValidSignatureCall(proposer, digest, signature)
     return isMagicAnswer(await chain.call(call, at.number))
