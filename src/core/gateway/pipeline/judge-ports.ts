@@ -35,7 +35,8 @@ export function judgePorts(
   return {
     chain,
     contracts,
-    readRound: (id, at) => rounds.read(id, view.entry(id), at),
+    // Decoded once: a long text takes longer to read than to ask for.
+    readRound: (id, at) => reads.once(at, `round ${id}`, () => rounds.read(id, view.entry(id), at)),
     executor: signer?.address,
     recover,
     simulate: signer

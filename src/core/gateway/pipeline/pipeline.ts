@@ -108,8 +108,9 @@ function newState(parts: PipelineParts) {
   const ahead = (candidate: Candidate, heads: Heads) =>
     readAhead(candidate, competingClaims(parts, candidate), heads.latest)
   const judge = (candidate: Candidate, heads: Heads) => {
-    ahead(candidate, heads)
-    return validate(ports, candidate, competingClaims(parts, candidate), heads)
+    const competing = competingClaims(parts, candidate)
+    readAhead(candidate, competing, heads.latest)
+    return validate(ports, candidate, competing, heads)
   }
   const standIns = newStandIns()
   const executor =

@@ -5,7 +5,7 @@
  */
 import { readTerms } from '../../chain/questions.js'
 import type { Round } from '../../chain/round.js'
-import { type BlockHeader, ChainError } from '../../ports.js'
+import { type BlockHeader, type Chain, ChainError } from '../../ports.js'
 import type { Candidate } from '../../protocol/candidate.js'
 import type { Address } from '../../protocol/schema.js'
 import { type BoundedCache, boundedCache } from '../view/bounded-cache.js'
@@ -34,48 +34,63 @@ export type ReadAhead = (
 /** With nothing known of whitelists. */
 export function createReadAhead(ports: ReadAheadPorts): ReadAhead {
   const lists: BoundedCache<Address, Address> = boundedCache(rememberedLists)
-  const silent: JudgePorts = { ...ports, noteNonces: () => undefined }
   return (candidate, competing, at) => {
     const { proposer, round } = candidate
-    const asked: Promise<unknown>[] = [
-      ports.readRound(round.questionId, at.number),
-      ports.chain.code(proposer, at.number),
-      readUsedNonces(silent, candidate, competing, at),
-    ]
+    const asked: Promise<unknown>[] = []
+    const asking = { ...ports, chain: onlyAsking(ports.chain, asked), noteNonces: () => undefined }
+    asked.push(ports.readRound(round.questionId, at.number), ports.chain.code(proposer, at.number))
+    void readUsedNonces(asking, candidate, competing, at)
     const guess = ports.peekRound(candidate)
-    if (guess !== undefined && isRoundOpen(ports.contracts, guess, candidate))
-      asked.push(...readCall(ports, lists, { candidate, round: guess, at: at.number }))
+    if (guess !== undefined && isRoundOpen(ports.contracts, guess, candidate)) {
+      asked.push(readList(ports, lists, guess, at.number))
+      askCall(asking, lists.get(guess.oracle), candidate, guess, at.number)
+      // A wrong guess only packs otherwise: what is sent is packed by what is read.
+      const hasCode = ports.knownCode(proposer) === true
+      asked.push(ports.simulate(callOf(guess, candidate, hasCode), at.number))
+      if (hasCode) asked.push(asksWallet(ports.chain, candidate, at.number))
+    }
     for (const one of asked) one.catch(leftToJudging)
   }
 }
 
-/** What `judge` reads once it knows the round. */
-function readCall(
+/**
+ * What it is asked is asked, and nobody hears the answer: to decode it is left to the judgement.
+ */
+function onlyAsking(chain: Chain, asked: Promise<unknown>[]): Chain {
+  const call: Chain['call'] = (one, at) => {
+    asked.push(chain.call(one, at))
+    return new Promise(() => undefined)
+  }
+  return Object.assign(Object.create(chain) as Chain, { call })
+}
+
+/** The list that counts, kept as the guess for the next candidate of its oracle. */
+async function readList(
   ports: ReadAheadPorts,
   lists: BoundedCache<Address, Address>,
-  {
-    candidate,
-    round,
-    at,
-  }: { readonly candidate: Candidate; readonly round: Round; readonly at: bigint },
-): Promise<unknown>[] {
-  const { chain, contracts } = ports
-  const { proposer, digest, signature } = candidate
-  // A wrong guess only packs otherwise: what is sent is packed by what is read.
-  const hasCode = ports.knownCode(proposer) === true
-  const list = lists.get(round.oracle)
-  const effective = readEffectiveList(ports, round, at).then((found) => {
-    if (!found.isCustom) lists.set(round.oracle, found.list)
-  })
-  return [
-    readTerms({ chain, contracts, at }, round),
-    effective,
-    readFunds(ports, round.token.address, proposer, at),
-    ports.simulate(callOf(round, candidate, hasCode), at),
-    ...(list === undefined ? [] : [readListing(ports, list, proposer, at)]),
-    ...(hasCode ? [chain.call(isValidSignatureCall(proposer, digest, signature), at)] : []),
-  ]
+  round: Round,
+  at: bigint,
+): Promise<void> {
+  const { list, isCustom } = await readEffectiveList(ports, round, at)
+  if (!isCustom) lists.set(round.oracle, list)
 }
+
+/** What `judge` reads once it knows the round; `list`: the whitelist that is likely to count. */
+function askCall(
+  asking: ReadAheadPorts,
+  list: Address | undefined,
+  { proposer }: Candidate,
+  round: Round,
+  at: bigint,
+): void {
+  const { chain, contracts } = asking
+  void readTerms({ chain, contracts, at }, round)
+  void readFunds(asking, round.token.address, proposer, at)
+  if (list !== undefined) void readListing(asking, list, proposer, at)
+}
+
+const asksWallet = (chain: Chain, { proposer, digest, signature }: Candidate, at: bigint) =>
+  chain.call(isValidSignatureCall(proposer, digest, signature), at)
 
 /** The judgement meets the same failure, and says what follows from it. */
 function leftToJudging(error: unknown): void {

@@ -28,9 +28,15 @@ export function isRoundOpen(contracts: Contracts, round: Round, candidate: Candi
   return round.state === 'requested' && isSameRound(contracts, round, candidate)
 }
 
+/** Keys of rounds as they were read, for as long as they are held: hashing the text costs most. */
+const roundKeys = new WeakMap<Round, string>()
+
 /** Whether a question's current round is the candidate's. */
 export function isSameRound(contracts: Contracts, round: Round, candidate: Candidate): boolean {
-  const { key } = roundRef(contracts, round.questionId, round, keccakHex(round.ancillaryData))
+  const key =
+    roundKeys.get(round) ??
+    roundRef(contracts, round.questionId, round, keccakHex(round.ancillaryData)).key
+  roundKeys.set(round, key)
   return key === candidate.round.key
 }
 

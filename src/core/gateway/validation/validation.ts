@@ -11,7 +11,7 @@ import { causeOf, decodeRevert } from '../../chain/reverts.js'
 import { type Round, requestStates } from '../../chain/round.js'
 import { type BlockHeader, ChainError, type Hex } from '../../ports.js'
 import { type Candidate, type FailureCode, failures } from '../../protocol/candidate.js'
-import { nonceBit, nonceUsed } from '../../protocol/permit.js'
+import { nonceBit } from '../../protocol/permit.js'
 import type { Address } from '../../protocol/schema.js'
 import { type RecoverPublicKey, recoverSigner } from '../../protocol/signature.js'
 import { fromHex } from '../../protocol/witness.js'
@@ -237,16 +237,27 @@ export async function readUsedNonces(
   competing: readonly Candidate[],
   at: BlockHeader,
 ): Promise<(candidate: Candidate) => boolean> {
-  const wordOf = ({ nonce }: Candidate) => nonceBit(BigInt(nonce)).word
   const bitmaps = new Map<bigint, bigint>()
   await Promise.all(
-    [...new Set([candidate, ...competing].map(wordOf))].map(async (word) => {
+    [...new Set([candidate, ...competing].map((one) => bitOf(one).word))].map(async (word) => {
       const bitmap = await readBitmap(ports, candidate.proposer, word, at.number)
       ports.noteNonces(candidate.proposer, word, bitmap, at.hash)
       bitmaps.set(word, bitmap)
     }),
   )
-  return (one) => nonceUsed(BigInt(one.nonce), bitmaps.get(wordOf(one)) ?? 0n)
+  return (one) => {
+    const { word, mask } = bitOf(one)
+    return ((bitmaps.get(word) ?? 0n) & mask) !== 0n
+  }
+}
+
+/** Places of permit nonces, for as long as their candidates are held: a wallet may have many. */
+const bits = new WeakMap<Candidate, ReturnType<typeof nonceBit>>()
+
+function bitOf(candidate: Candidate): ReturnType<typeof nonceBit> {
+  const bit = bits.get(candidate) ?? nonceBit(BigInt(candidate.nonce))
+  bits.set(candidate, bit)
+  return bit
 }
 
 /** A call that is about to be run: an open round, and what the wallet needs for it in all. */
