@@ -6,6 +6,7 @@ import type { RecoverPublicKey } from '../../protocol/recovered.js'
 import type { GasBook } from '../executor/gas-book.js'
 import { createSimulations } from '../executor/simulations.js'
 import type { Ledger } from '../ledger/ledger.js'
+import { readBitmap } from '../validation/contract-reads.js'
 import type { HeadReads } from '../validation/head-reads.js'
 import type { JudgePorts, ProposalCall } from '../validation/validation.js'
 import type { LiveView } from '../view/view.js'
@@ -35,6 +36,11 @@ export function judgePorts(
   return {
     chain,
     contracts,
+    // A wallet with many candidates is asked about each word for each of them.
+    readBitmap: (owner, word, at) =>
+      reads.once(at, `bitmap ${owner} ${word}`, () =>
+        readBitmap({ chain, contracts }, owner, word, at),
+      ),
     // Decoded once: a long text takes longer to read than to ask for.
     readRound: (id, at) => reads.once(at, `round ${id}`, () => rounds.read(id, view.entry(id), at)),
     executor: signer?.address,

@@ -18,13 +18,7 @@ import { fromHex } from '../../protocol/witness.js'
 import type { CandidateCheck } from '../ledger/ledger.js'
 import type { Heads } from '../view/state.js'
 import { isMagicAnswer, isValidSignatureCall } from '../view/wallets.js'
-import {
-  type QuestionChain,
-  readBitmap,
-  readFunds,
-  readRole,
-  readWhitelist,
-} from './contract-reads.js'
+import { type QuestionChain, readFunds, readRole, readWhitelist } from './contract-reads.js'
 import { isRoundOpen, isSameRound } from './round-end.js'
 
 type Figures = Record<string, string | boolean>
@@ -76,6 +70,8 @@ export interface JudgePorts extends QuestionChain {
    * raw revert data. Rejects with `ChainError`.
    */
   simulate(call: ProposalCall, at: bigint): Promise<Hex | undefined>
+  /** A word of a wallet's nonce bitmap. Rejects with `ChainError`. */
+  readBitmap(owner: Address, word: bigint, at: bigint): Promise<bigint>
   /** The token of another candidate's amount; `undefined` where nothing at hand tells it. */
   tokenOf(candidate: Candidate): Address | undefined
   /** Recovers public keys; default: the portable way. */
@@ -240,7 +236,7 @@ export async function readUsedNonces(
   const bitmaps = new Map<bigint, bigint>()
   await Promise.all(
     [...new Set([candidate, ...competing].map((one) => bitOf(one).word))].map(async (word) => {
-      const bitmap = await readBitmap(ports, candidate.proposer, word, at.number)
+      const bitmap = await ports.readBitmap(candidate.proposer, word, at.number)
       ports.noteNonces(candidate.proposer, word, bitmap, at.hash)
       bitmaps.set(word, bitmap)
     }),
