@@ -13,6 +13,7 @@ import { wrapChain } from '../../src/core/host/instrumented-ports.js'
 import { createChain } from '../../src/core/io/rpc/rpc.js'
 import type { Clock } from '../../src/core/ports.js'
 import { fakeContext } from '../support/cli.js'
+import { startHeadsServer } from '../support/heads-server.js'
 
 const questions = 100
 const blocks = 100
@@ -102,11 +103,12 @@ function drivenClock(startMs: number) {
 }
 
 test.each([
-  ['polls blocks', false],
-  ['is told of blocks by anvil, by WebSocket', true],
+  ['polls blocks', 'nobody'],
+  ['is told of blocks by anvil, by WebSocket', 'anvil'],
+  ['is told of blocks that do not exist, by WebSocket', 'a liar'],
 ])(
   `${questions} open questions, nobody proposes, the gateway %s: at most 2.5 methods a block over ${blocks} blocks, and no block is missed`,
-  async (_what, isTold) => {
+  async (_what, teller) => {
     const folder = await mkdtemp(join(root, 'gateway-'))
     const anvil = devRpc(dev.rpcUrl)
     // The dev chain's own upkeep may set it back while it is at it.
@@ -118,6 +120,8 @@ test.each([
     await writeFile(join(folder, 'executor.key'), account('executor')[0]?.private_key ?? '', {
       mode: 0o600,
     })
+    const liar = await startHeadsServer({ chainId: id })
+    ends.push(liar.close)
     const registry = dev.description.questions.map(({ question_id }) => ({ question_id }))
     await writeFile(join(folder, 'questions.json'), JSON.stringify(registry))
     await writeFile(
@@ -126,7 +130,9 @@ test.each([
         chain: {
           id,
           rpc_urls: [node.url],
-          ...(isTold && { ws_urls: [dev.rpcUrl.replace('http', 'ws')] }),
+          ...(teller !== 'nobody' && {
+            ws_urls: [teller === 'anvil' ? dev.rpcUrl.replace('http', 'ws') : liar.url],
+          }),
           ...trust,
           implementations,
         },
@@ -182,6 +188,8 @@ test.each([
         else {
           moveTo(blockAtMs)
           mined += 1
+          // Far ahead, ahead, and back.
+          liar.announce([2n ** 60n, BigInt(mined) + 1_000n, 1n][mined % 3] ?? 0n)
           const before = hosted.view.heads()?.latest.number ?? 0n
           await anvil.request('evm_mine', [])
           const { number } = await headOf(anvil)
@@ -202,7 +210,7 @@ test.each([
     expect(node.counts.requests / blocks, figures).toBeLessThanOrEqual(2)
     expect(missed).toEqual([])
     const { socket } = hosted.vitals()
-    expect(socket?.isConnected).toBe(isTold ? true : undefined)
+    expect(socket?.isConnected).toBe(teller === 'nobody' ? undefined : true)
     // The subscription has told of the newest block.
     expect(socket?.ageSeconds ?? 0).toBeLessThanOrEqual(blockMs / 1000)
     expect(hosted.view.faults()).toEqual([])
