@@ -131,8 +131,14 @@ async function reportedRequest(
 export function managedRequestId(
   request: Pick<WitnessRequest, 'requester' | 'identifier' | 'ancillaryData'>,
 ): Hex {
-  return keccak256(concatHex([request.requester, request.identifier, request.ancillaryData]))
+  const { requester, identifier, ancillaryData } = request
+  const id = managedIds.get(request) ?? keccak256(concatHex([requester, identifier, ancillaryData]))
+  managedIds.set(request, id)
+  return id
 }
+
+/** Ids of requests for as long as they are held: hashing a long text costs most of a read. */
+const managedIds = new WeakMap<object, Hex>()
 
 /** Reads rounds; token symbols and decimals, which do not change, are asked once per reader. */
 export interface RoundReader {

@@ -38,8 +38,11 @@ export function createReadAhead(ports: ReadAheadPorts): ReadAhead {
     const { proposer, round } = candidate
     const asked: Promise<unknown>[] = []
     const asking = { ...ports, chain: onlyAsking(ports.chain, asked), noteNonces: () => undefined }
-    asked.push(ports.readRound(round.questionId, at.number), ports.chain.code(proposer, at.number))
-    void readUsedNonces(asking, candidate, competing, at)
+    asked.push(
+      ports.readRound(round.questionId, at.number),
+      ports.chain.code(proposer, at.number),
+      readUsedNonces(asking, candidate, competing, at),
+    )
     const guess = ports.peekRound(candidate)
     if (guess !== undefined && isRoundOpen(ports.contracts, guess, candidate)) {
       asked.push(readList(ports, lists, guess, at.number))
