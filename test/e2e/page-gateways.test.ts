@@ -70,7 +70,7 @@ describeWith([18], `the page of two gateways${noBrowser ? ` (${noBrowser})` : ''
       }
       const epoch = Number(await survivor?.textContent('#cluster-epoch'))
       await gateways[leading]?.process.stop('SIGKILL')
-      await says(pages[leading], 'link', /the figures are old/)
+      await says(pages[leading], 'link', /the figures are out of date/)
       await says(survivor, 'cluster-role', /^leads$/)
       await says(survivor, 'cluster-leader', /^this one$/)
       await says(survivor, 'cluster-gateways', /^1$/)

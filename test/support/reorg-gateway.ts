@@ -20,6 +20,7 @@ import { createPipeline, type Pipeline } from '../../src/core/gateway/pipeline/p
 import { createChainView, type LiveView } from '../../src/core/gateway/view/view.js'
 import { signerFromKey } from '../../src/core/io/keys.js'
 import { createChain } from '../../src/core/io/rpc/rpc.js'
+import { yieldToEvents } from '../../src/core/io/serving/load.js'
 import type { Chain, Clock, Hex, Signer } from '../../src/core/ports.js'
 import type { Candidate } from '../../src/core/protocol/candidate.js'
 import { outcomeOf } from '../../src/core/protocol/proposal.js'
@@ -295,6 +296,7 @@ export async function openStillGateway(
     ledger,
     view,
     pipeline,
+    yieldToEvents,
   })
   await view.poll()
 
