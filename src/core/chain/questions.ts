@@ -151,20 +151,33 @@ export interface RoundReader {
   read(questionId: Hex, entry?: RegistryEntry, at?: bigint): Promise<Round | undefined>
   /** The same of every requester that knows the id, in the order of the pins. */
   readAll(questionId: Hex, entry?: RegistryEntry, at?: bigint): Promise<readonly Round[]>
+  /** Symbol and decimals, asked once. Rejects with `ChainError`. */
+  readonly tokenOf: TokenOf
 }
 
 type TokenOf = (address: Address, at: bigint) => Promise<Round['token']>
 
-/** Source: domain §4 (state, bond), §5 (requesters), contract §1 (question, request, round). */
-export function createRoundReader(chain: Chain, contracts: Contracts): RoundReader {
+/** Each token is asked once. */
+function tokenReader(chain: Chain): TokenOf {
   const tokens = new Map<Address, Promise<Round['token']>>()
-  const tokenOf: TokenOf = (address, at) => {
+  return (address, at) => {
     const token = tokens.get(address) ?? readToken(chain, address, at)
     tokens.set(address, token)
     // A failure is handed to whoever asked; the next one asks again.
     token.catch(() => tokens.delete(address))
     return token
   }
+}
+
+/**
+ * `tokenOf`: of a reader that has asked for tokens before. Source: domain §4 (state, bond), §5
+ * (requesters), contract §1 (question, request, round).
+ */
+export function createRoundReader(
+  chain: Chain,
+  contracts: Contracts,
+  tokenOf: TokenOf = tokenReader(chain),
+): RoundReader {
   const readAll: RoundReader['readAll'] = async (questionId, entry, at) => {
     const reading = { chain, contracts, at: at ?? (await latest(chain)) }
     const wanted = entry?.request?.requester ?? entry?.requester
@@ -188,7 +201,7 @@ export function createRoundReader(chain: Chain, contracts: Contracts): RoundRead
     if (known.length === 0 && refused[0] !== undefined) throw refused[0]
     return known
   }
-  return { readAll, read: async (...asked) => (await readAll(...asked))[0] }
+  return { readAll, read: async (...asked) => (await readAll(...asked))[0], tokenOf }
 }
 
 async function roundAt(

@@ -31,7 +31,8 @@ export function judgePorts(
 ): JudgePorts {
   const { view, contracts, config, signer, gas, recover, turn, isAlone } = parts
   const { chain } = reads
-  const rounds = createRoundReader(chain, contracts)
+  // A token that stops answering is found by what is judged, not by its name.
+  const rounds = createRoundReader(chain, contracts, view.rounds.tokenOf)
   const { batch: maxBatch } = config.executor
   return {
     chain,
