@@ -72,6 +72,8 @@ async function openParts(
   while (at < free.length && mayOpen(executor, opening)) {
     const parts: Promise<readonly Load[]>[] = []
     for (let room = roomOf(executor, opening); room > 0 && at < free.length; room -= 1) {
+      // Judging a part takes some milliseconds: others have their turn between two of them.
+      if (parts.length > 0) await executor.ports.turn()
       const part = preparePart(executor, free.slice(at, at + maxBatch), opening)
       opening.begun.add(part)
       parts.push(part)

@@ -33,6 +33,8 @@ export interface ExecutorPorts extends QuestionChain {
   /** Transactions that are not mined, at most: a node keeps few pending ones of one account. */
   readonly maxInFlight: number
   readonly gas: GasBook
+  /** Lets other work of the process run. */
+  turn(): Promise<void>
   /** The newest heads that were followed: the head of a step may have a successor by now. */
   newestHeads(): Heads
   readonly failpoint: Failpoint

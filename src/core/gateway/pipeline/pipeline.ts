@@ -24,6 +24,7 @@ import { pause } from '../view/time-limits.js'
 import type { LiveView } from '../view/view.js'
 import { closeRounds, newClosing, sweepDead } from './closing.js'
 import { competingClaims, maybeOpen } from './competing-claims.js'
+import { createFresh } from './fresh.js'
 import { judgePorts } from './judge-ports.js'
 import { operatorFaults } from './preconditions.js'
 import { createRoundRobin } from './round-robin.js'
@@ -121,6 +122,7 @@ function newState(parts: PipelineParts) {
       signer,
       ledger,
       gas,
+      turn,
       maxBatch: config.executor.batch,
       confirmations: config.chain.confirmations,
       maxFeeGwei: config.executor.max_fee_gwei,
@@ -282,16 +284,6 @@ function noteSpent({ ledger, view }: PipelineState, event: LedgerEvent): void {
   view.noteNonces(executed.proposer, word, mask, heads.latest.hash)
 }
 
-/** What has just been admitted is read about at once, also while a step is running. */
-function askAhead(state: PipelineState, events: readonly LedgerEvent[]): void {
-  const { view, reads, ahead } = state
-  const heads = view.heads()
-  if (heads === undefined || view.faults().length > 0 || !mayMove(state)) return
-  reads.follow(heads)
-  for (const event of events.slice(0, validatedPerStep))
-    if (event.kind === 'candidate.received') ahead(event.candidate, heads)
-}
-
 const isNews = (event: LedgerEvent) =>
   event.kind === 'candidate.received' ||
   (event.kind === 'candidate.progress' &&
@@ -311,6 +303,17 @@ export function createPipeline(parts: PipelineParts): Pipeline {
       for (const event of events) noteSpent(state, event)
     }),
   ]
+  const noteFresh = createFresh({
+    most: validatedPerStep,
+    atOnce: config.executor.batch,
+    turn: state.turn,
+    ahead(candidate) {
+      const heads = view.heads()
+      if (heads === undefined || view.faults().length > 0 || !mayMove(state)) return
+      state.reads.follow(heads)
+      state.ahead(candidate, heads)
+    },
+  })
   const wake = () => {
     isWoken = true
     sleeper?.abort()
@@ -348,7 +351,7 @@ export function createPipeline(parts: PipelineParts): Pipeline {
         view.onHead(wake),
         ledger.onChange((events) => {
           if (!config.pipeline.enabled || !events.some(isNews)) return
-          askAhead(state, events)
+          noteFresh(events)
           wake()
         }),
       )

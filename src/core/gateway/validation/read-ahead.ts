@@ -5,7 +5,7 @@
  */
 import { readTerms } from '../../chain/questions.js'
 import type { Round } from '../../chain/round.js'
-import { type BlockHeader, type Chain, ChainError } from '../../ports.js'
+import { type BlockHeader, type Chain, ChainError, type Hex } from '../../ports.js'
 import type { Candidate } from '../../protocol/candidate.js'
 import type { Address } from '../../protocol/schema.js'
 import { type BoundedCache, boundedCache } from '../view/bounded-cache.js'
@@ -16,6 +16,8 @@ import { callOf, type JudgePorts, readUsedNonces } from './validation.js'
 
 /** Oracles whose whitelist is remembered. */
 const rememberedLists = 64
+/** Candidates of which it is remembered at which head they were asked about. */
+const rememberedCandidates = 10_000
 
 export interface ReadAheadPorts extends JudgePorts {
   /** The question's round as it was last read, from memory. */
@@ -34,8 +36,11 @@ export type ReadAhead = (
 /** With nothing known of whitelists. */
 export function createReadAhead(ports: ReadAheadPorts): ReadAhead {
   const lists: BoundedCache<Address, Address> = boundedCache(rememberedLists)
+  const askedAt: BoundedCache<string, Hex> = boundedCache(rememberedCandidates)
   return (candidate, competing, at) => {
-    const { proposer, round } = candidate
+    const { id, proposer, round } = candidate
+    if (askedAt.get(id) === at.hash) return
+    askedAt.set(id, at.hash)
     const asked: Promise<unknown>[] = []
     const asking = { ...ports, chain: onlyAsking(ports.chain, asked), noteNonces: () => undefined }
     asked.push(
