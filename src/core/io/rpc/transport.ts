@@ -53,9 +53,13 @@ export interface TransportOptions {
   readonly answerBytes: number
 }
 
-interface Node extends TransportOptions {
+/** Where a node is asked, and what goes with each request. */
+export interface Endpoint {
   readonly url: string
   readonly headers: Readonly<Record<string, string>>
+}
+
+interface Node extends TransportOptions, Endpoint {
   readonly lanes: Lane[]
   readonly conceal: Conceal
   batches: boolean
@@ -192,7 +196,7 @@ async function post(
 
 const unavailable = (why: string) => new ChainError('unavailable', why)
 
-function endpointOf(text: string, index: number): Pick<Node, 'url' | 'headers'> {
+function endpointOf(text: string, index: number): Endpoint {
   if (!/^https?:\/\//.test(text) || !URL.canParse(text))
     throw new RangeError(`RPC URL ${index + 1} is not an http or https URL`)
   const { url, headers } = withoutUserInfo(text)
@@ -201,7 +205,7 @@ function endpointOf(text: string, index: number): Pick<Node, 'url' | 'headers'> 
 }
 
 /** fetch takes no userinfo in a URL: it becomes the header that it stands for. */
-export function withoutUserInfo(text: string): Pick<Node, 'url' | 'headers'> {
+export function withoutUserInfo(text: string): Endpoint {
   const url = new URL(text)
   const { username, password } = url
   if (username === '' && password === '') return { url: url.href, headers: {} }
