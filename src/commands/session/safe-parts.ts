@@ -1,5 +1,5 @@
 /** What `--safe` and `--parts` bring to a signature (contract §9). */
-import { parseParts, type SafePartsFile, type SafeSigning } from '../../core/client/propose/safe.js'
+import type { SafePartsFile, SafeSigning } from '../../core/client/propose/safe.js'
 import { UsageError } from '../../core/protocol/errors.js'
 import type { Context } from '../terminal/context.js'
 import { parseJson, readInput } from './inputs.js'
@@ -27,6 +27,7 @@ export async function givenParts(
   const known = read.get(session)
   if (known !== undefined) return known
   const reading = (async () => {
+    const { parseParts } = await import('../../core/client/propose/safe.js')
     const { chain_id: chainId } = await session.trust()
     return parseParts(parseJson(await readInput(context, path), path), path, { safe, chainId })
   })()

@@ -28,7 +28,7 @@ import {
 import { giveOut, signOffer } from './outside.js'
 import { type Preview, prepare, rulesNow } from './prepare.js'
 import { type AskRules, requireRules } from './rules.js'
-import { requireSameDocument, type SafeSigning, safeItself } from './safe.js'
+import type { SafeSigning } from './safe.js'
 import { draftOf, signDrafts } from './sign.js'
 import { hashedRound } from './terms.js'
 
@@ -221,7 +221,9 @@ async function inRound(
 async function settleAndPrepare(parts: AuthorizeParts, look: Look): Promise<Preview> {
   await settleEarlier(parts, look.earlier)
   const prepared = await prepare(parts, look.intent, contextIn(look.context), look.view)
-  if (parts.safe !== undefined) requireSameDocument(parts.safe, prepared.digest)
+  // Loaded where a Safe signs: it needs viem, which signing alone does without.
+  if (parts.safe !== undefined)
+    (await import('./safe.js')).requireSameDocument(parts.safe, prepared.digest)
   await parts.confirm?.(prepared)
   await requireRules(look.intent.identifier, prepared.rules, parts.askRules)
   return prepared
@@ -287,7 +289,10 @@ async function signNow(
 }
 
 async function signerOf(parts: AuthorizeParts, intent: Intent): Promise<Signer> {
-  const signer = parts.safe === undefined ? await parts.signer() : safeItself(parts.safe.safe)
+  const signer =
+    parts.safe === undefined
+      ? await parts.signer()
+      : (await import('./safe.js')).safeItself(parts.safe.safe)
   // A person may have taken minutes to agree.
   if (parts.chain !== undefined) await requireImplementations(parts.chain, parts.trust)
   if (signer.address === intent.proposer) return signer

@@ -19,7 +19,7 @@ import { pinnedQuestionId, type Trust, untrusted } from '../trust/trust.js'
 import type { Intent } from './intent.js'
 import { offerRows } from './offer-rows.js'
 import type { Preview } from './prepare.js'
-import { collectParts, type SafeSigning } from './safe.js'
+import type { SafeSigning } from './safe.js'
 import { checkedSignature, draftOf, liftedV, newAuthorization, reasonOf, signedOf } from './sign.js'
 
 interface ImportParts {
@@ -73,7 +73,7 @@ export async function signOffer(
     const given =
       parts.safe === undefined
         ? (signer.signTypedData?.(document, rows) ?? signer.signDigest(digest))
-        : collectParts(parts, parts.safe, offer)
+        : (await import('./safe.js')).collectParts(parts, parts.safe, offer)
     return await bringIn(parts, offer, await given)
   } catch (error) {
     const isKept = mayYetSign(error) || (await hasParts(parts, offer))
