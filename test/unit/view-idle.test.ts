@@ -159,6 +159,24 @@ describe('the pace', () => {
     expect(perBlock).toBeLessThan(1.8)
   })
 
+  test.each([2, 6, 12])(
+    'a chain that stood still for 8 s after block %i: no later block is missed',
+    (pausedAt) => {
+      const pace = createPace()
+      const comes = (n: number) => n * 2_000 + (n > pausedAt ? 8_000 : 0)
+      const missed: number[] = []
+      let block = 0
+      for (let now = 0; now < 600_000; now = Math.max(now, pace.dueAtMs(false, false))) {
+        const before = block
+        while (comes(block + 1) <= now) block += 1
+        if (block > Math.max(before + 1, pausedAt + 6)) missed.push(block)
+        pace.looked(header(block, Math.floor(comes(block) / 1000)), now, now + 80)
+        now += 80
+      }
+      expect(missed).toEqual([])
+    },
+  )
+
   test('while somebody waits: each half block time, and 2 s at most', () => {
     expect(looks(2_000, 10, { waits: true, lookMs: 0 }).perBlock).toBeCloseTo(2, 1)
     expect(looks(12_000, 10, { waits: true, lookMs: 0 }).perBlock).toBeCloseTo(6, 1)

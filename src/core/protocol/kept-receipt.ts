@@ -3,6 +3,7 @@
  */
 import * as z from 'zod/mini'
 import type { Ed25519, Hash } from '../ports.js'
+import { jsonOf } from './capped.js'
 import {
   digestSha256,
   judgeReceipt,
@@ -182,12 +183,3 @@ const claimOf = (
   received_at: textOf(candidate.received_at),
   code: textOf(objectOf(error).code),
 })
-
-function jsonOf(text: string): unknown {
-  try {
-    return JSON.parse(text)
-  } catch {
-    // It is what the gateway has signed; it admits nothing.
-    return undefined
-  }
-}

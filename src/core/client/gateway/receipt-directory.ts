@@ -1,7 +1,7 @@
 /** The keys that a gateway lists (contract §9): a hint, until somebody has compared and pinned them. */
 import * as z from 'zod/mini'
 import type { Fetch } from '../../ports.js'
-import { readCapped } from '../../protocol/capped.js'
+import { jsonOf, readCapped } from '../../protocol/capped.js'
 import { UnavailableError } from '../../protocol/errors.js'
 import { keyBytes, type ReceiptKey, receiptDirectory } from '../../protocol/receipt.js'
 import { answerError, classifyFailure } from './answer.js'
@@ -54,13 +54,4 @@ export async function listedReceiptKeys(
     `the gateway answered ${response.status} to ${receiptDirectory}, without a JWK set`,
     { hint: 'ask its operator for the receipt key' },
   )
-}
-
-function jsonOf(text: string): unknown {
-  try {
-    return JSON.parse(text)
-  } catch {
-    // The caller tells that it is no JWK set.
-    return undefined
-  }
 }

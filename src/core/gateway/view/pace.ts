@@ -11,8 +11,11 @@ const usualMs = 500
 const mostMs = 2_000
 /** Blocks that came on time before the next one is counted on. */
 const steadyBlocks = 3
+/** Gaps between blocks that were seen, of which the block time is the mean. */
+const measuredGaps = 64
+const leastGaps = 4
 /**
- * The measure may be off by a second in 32 blocks, for block times are told in whole seconds: the
+ * The measure may be off by a second in 64 gaps, for block times are told in whole seconds: the
  * look has to move forward by more than that, or it would fall behind.
  */
 const errorMs = 50
@@ -36,11 +39,29 @@ export interface Pace {
   told(number: bigint, nowMs: number): boolean
 }
 
+/** So many blocks came in so long. */
+interface Gap {
+  readonly blocks: number
+  readonly tookMs: number
+}
+
+/**
+ * The block time. Gaps in which the chain stood still, a quarter of them at most, are left out: one
+ * would move every look behind the next block. Of a chain without a pace all count.
+ */
+function meanOf(gaps: readonly Gap[]): number {
+  const each = gaps.map(({ blocks, tookMs }) => tookMs / blocks).sort((a, b) => a - b)
+  const longestMs = 2 * (each[each.length >> 1] ?? 0) + 1_000
+  const usual = gaps.filter(({ blocks, tookMs }) => tookMs / blocks <= longestMs)
+  const counted = 4 * usual.length >= 3 * gaps.length ? usual : gaps
+  const sum = (of: (gap: Gap) => number) => counted.reduce((so, gap) => so + of(gap), 0)
+  return sum(({ tookMs }) => tookMs) / sum(({ blocks }) => blocks)
+}
+
 /** Nothing measured yet. */
 export function createPace(): Pace {
-  /** Where the measure of the block time begins. */
-  let from: BlockHeader | undefined
-  let nextFrom: BlockHeader | undefined
+  /** The latest gaps between blocks that were seen. */
+  let gaps: Gap[] = []
   let blockMs: number | undefined
   let last: { readonly header: BlockHeader; readonly startedMs: number } | undefined
   let endedMs = 0
@@ -58,13 +79,11 @@ export function createPace(): Pace {
   let startedMs = 0
 
   const measure = (latest: BlockHeader) => {
-    from ??= latest
-    const blocks = latest.number - from.number
-    if (blocks >= 4n) blockMs = Number(((latest.timestamp - from.timestamp) * 1000n) / blocks)
-    if (blocks >= 32n) nextFrom ??= latest
-    // Half of the measure stays: a new one would be wrong by a good part of a block at first.
-    if (blocks > 64n) [from, nextFrom] = [nextFrom, undefined]
-    if (blocks < 0n) [from, nextFrom] = [latest, undefined]
+    if (last === undefined) return
+    const blocks = Number(latest.number - last.header.number)
+    const tookMs = Number(latest.timestamp - last.header.timestamp) * 1000
+    gaps = blocks > 0 ? [...gaps, { blocks, tookMs }].slice(-measuredGaps) : []
+    blockMs = gaps.length < leastGaps ? blockMs : meanOf(gaps)
   }
 
   /** What a look with this newest block says of the news; whether it came only for them. */
