@@ -142,8 +142,6 @@ test.each([
       }),
     )
     await anvil.request('anvil_setBlockTimestampInterval', [blockMs / 1000])
-    // The first block after a pause is as late as the pause was long; the measure begins after it.
-    await anvil.request('evm_mine', [])
     const headMs = Number((await headOf(anvil)).timestamp) * 1000
     const { clock, nextMs, moveTo } = drivenClock(headMs + 300)
     const chain = createChain([node.url], { expectedChainId: id, clock })

@@ -200,4 +200,4 @@ test('issue 16: 10,000 proposals of five wallets at 1,000 blocks a query; then o
   ])
   const settled = third.positions.filter(({ state }) => state === 'settled')
   expect(settled).toHaveLength(proposals - open + 1 + 500 / blocksApart)
-})
+}, 120_000)

@@ -263,6 +263,23 @@ describe('the pace', () => {
     },
   )
 
+  test('who tells wrong numbers again and again is listened to ever more rarely, until a right one', () => {
+    const { pace, lastMs } = steady()
+    let now = lastMs + 10
+    const deaf: number[] = []
+    for (let time = 0; time < 4; time += 1) {
+      while (!pace.told(2n ** 60n, now)) now += 10
+      deaf.push(now)
+      pace.looked(header(19, 38), now + 1, now + 1)
+    }
+    expect(deaf.slice(1).map((at, n) => at - (deaf[n] ?? 0))).toEqual([2_010, 4_010, 8_010])
+    while (!pace.told(20n, now)) now += 10
+    pace.looked(header(20, 40), now, now)
+    expect(pace.told(2n ** 60n, now + 10)).toBe(true)
+    pace.looked(header(20, 40), now + 20, now + 20)
+    expect(pace.told(2n ** 60n, now + 2_040)).toBe(true)
+  })
+
   test('a chain without a pace is looked at as often as if somebody waited', () => {
     const { perBlock } = looks(2_000, 10, { lookMs: 0 })
     expect(perBlock).toBeLessThan(1.4)

@@ -15,16 +15,20 @@ const steadyBlocks = 3
 const measuredGaps = 64
 const leastGaps = 4
 /**
- * The measure may be off by a second in 64 gaps, for block times are told in whole seconds: the
- * look has to move forward by more than that, or it would fall behind.
+ * The measure may be off by a second over all its gaps, for block times are told in whole seconds:
+ * the look has to move forward by more than its share of that, or it would fall behind.
  */
-const errorMs = 50
+const errorMs = 1_250
 /** A block that is late is looked for this often before it is taken for missing. */
 const lateLooks = 4
 /** Who is told of blocks waits this much longer than a block time for the next one, at most. */
 const mostSilenceMs = 10_000
-/** News that were wrong are not listened to for a block time, and for no less than this. */
+/**
+ * News that were wrong are not listened to for a block time, and for no less than this; twice as
+ * long each further time in a row, up to 64 times.
+ */
 const leastDeafMs = 1_000
+const mostDoublings = 6
 
 /** Times are of the monotonic clock, in milliseconds. */
 export interface Pace {
@@ -34,7 +38,7 @@ export interface Pace {
   dueAtMs(waits: boolean, isBehind: boolean): number
   /**
    * Somebody tells of this block. True where the next look may be due at another time because of it.
-   * What turns out to be wrong costs one look in a block time.
+   * What turns out to be wrong costs one look in a block time at most, and ever less.
    */
   told(number: bigint, nowMs: number): boolean
 }
@@ -76,6 +80,8 @@ export function createPace(): Pace {
   /** A block that somebody told of, and that no look has found yet. */
   let news: { readonly number: bigint; readonly atMs: number } | undefined
   let deafUntilMs = Number.NEGATIVE_INFINITY
+  /** Wrong news since the last right ones. */
+  let wrongNews = 0
   let startedMs = 0
 
   const measure = (latest: BlockHeader) => {
@@ -96,7 +102,8 @@ export function createPace(): Pace {
     const isTrue = latest.number >= news.number
     // It began before the news came: another one has to look for them.
     if (!isTrue && startedMs < news.atMs) return false
-    if (!isTrue) deafUntilMs = startedMs + Math.max(leastDeafMs, blockMs ?? mostMs)
+    if (!isTrue) deafUntilMs = startedMs + Math.max(leastDeafMs, blockMs ?? mostMs) * 2 ** wrongNews
+    wrongNews = isTrue ? 0 : Math.min(mostDoublings, wrongNews + 1)
     isTold = isTrue
     news = undefined
     return true
@@ -121,7 +128,11 @@ export function createPace(): Pace {
         onTime = isOnTime ? onTime + 1 : 0
         const wasSeenComing = blocks === 1 && misses > 0 && misses <= lateLooks
         isInStep = blocks === 1 && (isInStep || wasSeenComing)
-        earlierMs = wasSeenComing ? 0 : isInStep ? Math.max(errorMs, blockMs / 32) : blockMs / 8
+        earlierMs = wasSeenComing
+          ? 0
+          : isInStep
+            ? Math.max(errorMs / gaps.length, blockMs / 64)
+            : blockMs / 8
       }
       last = { header: latest, startedMs }
       misses = 0
