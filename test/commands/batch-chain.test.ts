@@ -1,13 +1,13 @@
 /**
  * `batch` with a node: contexts without budget, and what the wallet covers, on a modelled chain.
  */
-import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { keccak256 } from 'viem'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { signerFromKey } from '../../src/core/io/keys.js'
 import type { Hex } from '../../src/core/ports.js'
-import { run, temporaryHome } from '../support/cli.js'
+import { proposerHome, run } from '../support/cli.js'
 import { keyBytes } from '../support/client-world.js'
 import {
   ask,
@@ -19,37 +19,22 @@ import {
   setPaused,
   upgrade,
 } from '../support/fake-chain.js'
-import { fakeContracts } from '../support/fake-world.js'
+import { fakeContracts, fakeTrust } from '../support/fake-world.js'
 
 const { address } = signerFromKey(keyBytes(7))
 const bondRaw = 750_000_000n
 
-let home: Awaited<ReturnType<typeof temporaryHome>>
+let home: Awaited<ReturnType<typeof proposerHome>>
 let chain: FakeChain
 let nowMs: number
 let questions: Hex[]
 beforeEach(async () => {
-  home = await temporaryHome()
+  home = await proposerHome(fakeTrust, `0x${'07'.repeat(32)}`)
   chain = createFakeChain()
   questions = ['one', 'two', 'three'].map((title) => ask(chain, questionText(title)))
   endow(chain, address)
   chain.mine(3)
   nowMs = Number((await chain.block('latest'))?.timestamp ?? 0n) * 1_000
-  const { chainId, permit2, signedProposer, oracles, requesters, tokens } = fakeContracts
-  mkdirSync(join(home.path, 'trust'))
-  writeFileSync(
-    join(home.path, 'trust', 'default.json'),
-    JSON.stringify({
-      chain_id: chainId,
-      permit2,
-      signed_proposer: signedProposer,
-      oracles,
-      requesters,
-      tokens,
-      slugs: {},
-    }),
-  )
-  writeFileSync(join(home.path, 'key'), `0x${'07'.repeat(32)}\n`, { mode: 0o600 })
   writeFileSync(
     join(home.path, 'rows.ndjson'),
     questions.map((identifier) => JSON.stringify({ identifier, outcome: 'p2' })).join('\n'),

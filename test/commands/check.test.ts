@@ -1,11 +1,11 @@
 /** Findings before a signature, through the front door (contract §9, `check`). */
-import { mkdirSync, writeFileSync } from 'node:fs'
+import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { topics } from '../../src/core/chain/contracts.js'
 import { signerFromKey } from '../../src/core/io/keys.js'
 import { ChainError, type Fetch, type Hex } from '../../src/core/ports.js'
-import { type RunOptions, run, temporaryHome } from '../support/cli.js'
+import { proposerHome, type RunOptions, run } from '../support/cli.js'
 import { keyBytes } from '../support/client-world.js'
 import {
   ask,
@@ -18,40 +18,25 @@ import {
   rivalProposes,
 } from '../support/fake-chain.js'
 import { contest, roundOf, settle, vote } from '../support/fake-stakes.js'
-import { fakeContracts, openRound, questionOf } from '../support/fake-world.js'
+import { fakeTrust, openRound, questionOf } from '../support/fake-world.js'
 
 const { address } = signerFromKey(keyBytes(7))
 const rival = '0x00000000000000000000000000000000000000ee'
 
-let home: Awaited<ReturnType<typeof temporaryHome>>
+let home: Awaited<ReturnType<typeof proposerHome>>
 let chain: FakeChain
 let question: Hex
 /** What Gamma has, by question id; undefined: it does not answer. */
 let markets: Record<string, object> | undefined
 let gammaCalls: URL[]
 beforeEach(async () => {
-  home = await temporaryHome()
+  home = await proposerHome(fakeTrust, `0x${'07'.repeat(32)}`)
   chain = createFakeChain()
   question = ask(chain, questionText('Will it rain?'))
   endow(chain, address)
   chain.mine(3)
   markets = {}
   gammaCalls = []
-  const { chainId, permit2, signedProposer, oracles, requesters, tokens } = fakeContracts
-  mkdirSync(join(home.path, 'trust'))
-  writeFileSync(
-    join(home.path, 'trust', 'default.json'),
-    JSON.stringify({
-      chain_id: chainId,
-      permit2,
-      signed_proposer: signedProposer,
-      oracles,
-      requesters,
-      tokens,
-      slugs: {},
-    }),
-  )
-  writeFileSync(join(home.path, 'key'), `0x${'07'.repeat(32)}\n`, { mode: 0o600 })
 })
 afterEach(() => home.remove())
 

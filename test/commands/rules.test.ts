@@ -1,12 +1,12 @@
 /** Clarifications before a signature, through the front door (contract §9, Rules). */
-import { mkdirSync, writeFileSync } from 'node:fs'
+import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { concat, keccak256, numberToHex, stringToHex } from 'viem'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import { noRulesHash } from '../../src/core/chain/constants.js'
 import { signerFromKey } from '../../src/core/io/keys.js'
 import type { Hex } from '../../src/core/ports.js'
-import { type RunOptions, run, temporaryHome } from '../support/cli.js'
+import { proposerHome, type RunOptions, run } from '../support/cli.js'
 import { keyBytes } from '../support/client-world.js'
 import {
   ask,
@@ -17,36 +17,21 @@ import {
   questionText,
   updateRules,
 } from '../support/fake-chain.js'
-import { fakeContracts } from '../support/fake-world.js'
+import { fakeTrust } from '../support/fake-world.js'
 
 const { address } = signerFromKey(keyBytes(7))
 
-let home: Awaited<ReturnType<typeof temporaryHome>>
+let home: Awaited<ReturnType<typeof proposerHome>>
 let chain: FakeChain
 let first: Hex
 let second: Hex
 beforeEach(async () => {
-  home = await temporaryHome()
+  home = await proposerHome(fakeTrust, `0x${'07'.repeat(32)}`)
   chain = createFakeChain()
   first = ask(chain, questionText('first'))
   second = ask(chain, questionText('second'))
   endow(chain, address)
   chain.mine(3)
-  const { chainId, permit2, signedProposer, oracles, requesters, tokens } = fakeContracts
-  mkdirSync(join(home.path, 'trust'))
-  writeFileSync(
-    join(home.path, 'trust', 'default.json'),
-    JSON.stringify({
-      chain_id: chainId,
-      permit2,
-      signed_proposer: signedProposer,
-      oracles,
-      requesters,
-      tokens,
-      slugs: {},
-    }),
-  )
-  writeFileSync(join(home.path, 'key'), `0x${'07'.repeat(32)}\n`, { mode: 0o600 })
 })
 afterEach(() => home.remove())
 

@@ -2,7 +2,7 @@
  * The front door with in-memory streams: `main(argv, context)` over real files in a folder of the
  * test's own.
  */
-import { mkdtemp, rm } from 'node:fs/promises'
+import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { Readable } from 'node:stream'
@@ -45,6 +45,15 @@ export interface Ran {
 export async function temporaryHome(): Promise<{ path: string; remove(): Promise<void> }> {
   const path = await mkdtemp(join(tmpdir(), 'proposer-cli-'))
   return { path, remove: () => rm(path, { recursive: true, force: true }) }
+}
+
+/** The same with a trust file and a key file, as a proposer has them. */
+export async function proposerHome(trust: object, key: `0x${string}`) {
+  const home = await temporaryHome()
+  await mkdir(join(home.path, 'trust'))
+  await writeFile(join(home.path, 'trust', 'default.json'), JSON.stringify(trust))
+  await writeFile(join(home.path, 'key'), `${key}\n`, { mode: 0o600 })
+  return home
 }
 
 function sink(isTTY: boolean, columns: number): Sink {

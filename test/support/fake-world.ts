@@ -49,6 +49,16 @@ export const fakeContracts: Contracts = {
   requesters: [{ address: at('ada'), kind: 'uma-ctf-adapter' }],
   tokens: [at('70')],
 }
+/** They as a trust file pins them. */
+export const fakeTrust = {
+  chain_id: fakeContracts.chainId,
+  permit2: fakeContracts.permit2,
+  signed_proposer: fakeContracts.signedProposer,
+  oracles: fakeContracts.oracles,
+  requesters: fakeContracts.requesters,
+  tokens: fakeContracts.tokens,
+  slugs: {},
+}
 export const [oracle = zeroAddress] = fakeContracts.oracles
 export const [token = zeroAddress] = fakeContracts.tokens
 export const adapter: Address = fakeContracts.requesters[0]?.address ?? zeroAddress
