@@ -3,13 +3,13 @@
  * §2.1, §4).
  */
 
-import { type Abi, type ContractEventName, decodeEventLog, encodeFunctionData } from 'viem'
+import { encodeFunctionData } from 'viem'
 import { type BlockHeader, type Chain, ChainError, type ChainLog, type Hex } from '../ports.js'
 import type { RoundRef } from '../protocol/candidate.js'
 import type { Address } from '../protocol/schema.js'
 import type { WitnessRequest, WitnessTerms } from '../protocol/witness.js'
 import { oracleAbi, signedProposerAbi, topics } from './contracts.js'
-import { lowercase, readContract, zeroAddress } from './reading.js'
+import { loggedEvent, lowercase, readContract, zeroAddress } from './reading.js'
 import { keccakHex } from './round.js'
 
 /** A signed proposal with all that `propose` takes. */
@@ -47,21 +47,6 @@ export function proposeCalldata({ request, token, proposer, terms, signature }: 
 /** What a ProposePrice log says (domain §4). `price` is a decimal string. */
 export type ProposedPrice = NonNullable<ReturnType<typeof readProposedPrice>>
 
-/** The event of a log; `undefined` for another one: any contract may log a topic with other data. */
-function eventOf<const A extends Abi, const N extends ContractEventName<A>>(
-  abi: A,
-  eventName: N,
-  topic: Hex,
-  { topics: [first, ...others], data }: ChainLog,
-) {
-  if (first !== topic) return undefined
-  try {
-    return decodeEventLog<A, N>({ abi, eventName, data, topics: [first, ...others] } as never)
-  } catch {
-    return undefined
-  }
-}
-
 /** Logs as they were read, for as long as they are held: one receipt is asked about many proposals. */
 const readLogs = new WeakMap<ChainLog, { readonly found: ProposedPrice | undefined }>()
 
@@ -73,7 +58,8 @@ export function proposedPriceOf(log: ChainLog): ProposedPrice | undefined {
 }
 
 function readProposedPrice(log: ChainLog) {
-  const event = eventOf(oracleAbi, 'ProposePrice', topics.proposePrice, log)
+  const event =
+    log.topics[0] === topics.proposePrice ? loggedEvent(oracleAbi, 'ProposePrice', log) : undefined
   if (event === undefined) return undefined
   const { args } = event
   return {
@@ -133,7 +119,10 @@ export function cameThroughSignedProposer(
 
 /** What a ProposalExecuted log says (domain §2); it names no ancillary data. */
 function proposalExecutedOf(log: ChainLog) {
-  const event = eventOf(signedProposerAbi, 'ProposalExecuted', topics.proposalExecuted, log)
+  const event =
+    log.topics[0] === topics.proposalExecuted
+      ? loggedEvent(signedProposerAbi, 'ProposalExecuted', log)
+      : undefined
   if (event === undefined) return undefined
   const { args } = event
   return {

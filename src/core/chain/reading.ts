@@ -2,16 +2,20 @@
 
 import {
   type Abi,
+  type ContractEventName,
   type ContractFunctionArgs,
   type ContractFunctionName,
   type ContractFunctionReturnType,
+  type DecodeEventLogParameters,
+  type DecodeEventLogReturnType,
   type DecodeFunctionResultParameters,
+  decodeEventLog,
   decodeFunctionResult,
   type EncodeFunctionDataParameters,
   encodeFunctionData,
   prepareEncodeFunctionData,
 } from 'viem'
-import { type Chain, ChainError } from '../ports.js'
+import { type Chain, ChainError, type ChainLog } from '../ports.js'
 import type { Address } from '../protocol/schema.js'
 
 export { lowercase, zeroAddress } from '../protocol/words.js'
@@ -72,5 +76,25 @@ export async function unlessRefused<T>(work: Promise<T>): Promise<T | undefined>
   } catch (error) {
     if (error instanceof ChainError && error.kind !== 'unavailable') return undefined
     throw error
+  }
+}
+
+/**
+ * The event that a log is; `undefined` where it is none of the ABI: any contract may log a topic with
+ * other data. `eventName`: what its first topic is known to be.
+ */
+export function loggedEvent<
+  const A extends Abi,
+  const N extends ContractEventName<A> | undefined = undefined,
+>(
+  abi: A,
+  eventName: N,
+  { data, topics: found }: ChainLog,
+): DecodeEventLogReturnType<A, N> | undefined {
+  try {
+    const event = { abi, eventName, data, topics: found } as unknown
+    return decodeEventLog(event as DecodeEventLogParameters) as never
+  } catch {
+    return undefined
   }
 }

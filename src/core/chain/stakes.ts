@@ -2,13 +2,13 @@
  * What became of proposals and their bonds, from one log filter per oracle. In all five events the
  * second indexed field is the proposer, or the recipient of a payout (domain §10).
  */
-import { decodeEventLog } from 'viem'
 import * as z from 'zod/mini'
 import type { ChainLog, Hex } from '../ports.js'
 import { Address, Bytes, Bytes32, Uint256 } from '../protocol/schema.js'
 import { lowercase, zeroAddress } from '../protocol/words.js'
 import { oracleAbi, topics } from './contracts.js'
 import { addressTopic } from './propose.js'
+import { loggedEvent } from './reading.js'
 import { keccakHex, type RequestState } from './round.js'
 
 /** A price as the oracle takes it, negative too (domain §4, Prices). */
@@ -124,7 +124,7 @@ function roundEventOf(
   eventName: (typeof eventNames)[keyof typeof eventNames],
   at: Pick<RoundEvent, 'block' | 'index' | 'transaction' | 'oracle' | 'wallet' | 'seconds'>,
 ): RoundEvent | undefined {
-  const decoded = decodedOf(log, eventName)
+  const decoded = loggedEvent(oracleAbi, eventName, log)
   if (decoded === undefined) return undefined
   const { requester, identifier, timestamp, ancillaryData } = decoded.args
   const round = {
@@ -155,18 +155,6 @@ function roundEventOf(
     price: String(price),
     payout: String(payout),
     ...(disputer === zeroAddress ? {} : { disputer }),
-  }
-}
-
-function decodedOf(
-  { data, topics: found }: ChainLog,
-  eventName: (typeof eventNames)[keyof typeof eventNames],
-) {
-  try {
-    return decodeEventLog({ abi: oracleAbi, eventName, data, topics: found as [Hex, ...Hex[]] })
-  } catch {
-    // Any contract may log a topic with other data.
-    return undefined
   }
 }
 

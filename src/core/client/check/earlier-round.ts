@@ -1,9 +1,8 @@
 /** What became of a question's round before the current one (domain §5.1): who answered, who disputed. */
-import { decodeEventLog } from 'viem'
 import { oracleAbi, topics } from '../../chain/contracts.js'
 import { logRanges } from '../../chain/log-ranges.js'
 import { addressTopic, firstBlockFrom } from '../../chain/propose.js'
-import { readContract } from '../../chain/reading.js'
+import { loggedEvent, readContract } from '../../chain/reading.js'
 import type { Chain, ChainLog, Hex } from '../../ports.js'
 import type { Address } from '../../protocol/schema.js'
 import { lowercase } from '../../protocol/words.js'
@@ -131,15 +130,11 @@ const peopleOf = (args: { readonly proposer: Hex; readonly disputer: Hex }) => (
   disputer: lowercase(args.disputer),
 })
 
-function eventOf({ data, topics: found }: ChainLog) {
-  try {
-    const event = decodeEventLog({ abi: oracleAbi, data, topics: found as [Hex, ...Hex[]] })
-    const { eventName } = event
-    return eventName === 'RequestPrice' || eventName === 'DisputePrice' || eventName === 'Settle'
-      ? event
-      : undefined
-  } catch {
-    // Any contract may log a topic with other data.
-    return undefined
-  }
+function eventOf(log: ChainLog) {
+  const event = loggedEvent(oracleAbi, undefined, log)
+  return event?.eventName === 'RequestPrice' ||
+    event?.eventName === 'DisputePrice' ||
+    event?.eventName === 'Settle'
+    ? event
+    : undefined
 }

@@ -1,7 +1,7 @@
 /** What the chain's logs tell about rounds: when they opened, and how they ended (domain §4, §5). */
-import { decodeEventLog } from 'viem'
 import * as z from 'zod/mini'
 import { oracleAbi, topics } from '../../chain/contracts.js'
+import { loggedEvent } from '../../chain/reading.js'
 import { type Contracts, keccakHex } from '../../chain/round.js'
 import type { ChainLog, Hex } from '../../ports.js'
 import { Address, Bytes32, Uint256 } from '../../protocol/schema.js'
@@ -72,7 +72,7 @@ export function factOf(log: ChainLog, { oracles, requesters }: Contracts): Fact 
   }
   const eventName = oracleKinds[kind as keyof typeof oracleKinds]
   if (eventName === undefined) return undefined
-  const args = argsOf(log, eventName)
+  const args = loggedEvent(oracleAbi, eventName, log)?.args
   if (args === undefined || !isPinned(lowercase(args.requester))) return undefined
   return {
     ...at,
@@ -83,19 +83,6 @@ export function factOf(log: ChainLog, { oracles, requesters }: Contracts): Fact 
     text: keccakHex(args.ancillaryData),
     timestamp: String(args.timestamp),
     ...('proposer' in args ? { proposer: lowercase(args.proposer) } : {}),
-  }
-}
-
-function argsOf(
-  { data, topics: found }: ChainLog,
-  eventName: (typeof oracleKinds)[keyof typeof oracleKinds],
-) {
-  try {
-    return decodeEventLog({ abi: oracleAbi, eventName, data, topics: found as [Hex, ...Hex[]] })
-      .args
-  } catch {
-    // Any contract may log a topic with other data.
-    return undefined
   }
 }
 
