@@ -200,7 +200,7 @@ export interface Signer {
   readonly address: Hex
   /**
    * 65 bytes r‖s‖v with v 27 or 28 and low s. A wallet outside, which signs no bare digests,
-   * refuses.
+   * refuses. Rejects with `ProposerError` where the key is elsewhere and does not sign now.
    */
   signDigest(digest: Hex): Promise<Hex>
   /**
@@ -213,6 +213,22 @@ export interface Signer {
    * nonce and fees of their own. What comes back may be any text and is checked by the caller.
    */
   sendTransaction?(transaction: WalletTransaction, shown: readonly ShownRow[]): Promise<string>
+  /**
+   * Only a remote signer of the executor has it, which signs no bare digests: the transaction's
+   * signed bytes. What comes back may be any text and is checked by the caller.
+   */
+  signTransaction?(unsigned: UnsignedTransaction): Promise<string>
+}
+
+/** A transaction of the executor before it is signed (EIP-1559). It carries no coin. Fees in wei. */
+export interface UnsignedTransaction {
+  readonly chainId: number
+  readonly nonce: number
+  readonly to: Hex
+  readonly data: Hex
+  readonly gas: bigint
+  readonly maxFeePerGas: bigint
+  readonly maxPriorityFeePerGas: bigint
 }
 
 /** What a wallet is asked to send (`eth_sendTransaction`); no coin goes with it. */

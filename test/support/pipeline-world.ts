@@ -52,6 +52,8 @@ export function seededRandom(seed: number): Random & { next(): number } {
 export interface WorldOptions {
   readonly config?: Partial<PipelineConfig>
   readonly executor?: boolean
+  /** How the executor signs, with the key it has. */
+  readonly signing?: (key: Signer) => Signer
   readonly seed?: number
   readonly entries?: readonly RegistryEntry[]
   readonly contracts?: Contracts
@@ -103,6 +105,7 @@ export async function createPipelineWorld(options: WorldOptions = {}): Promise<P
   const random = seededRandom(options.seed ?? 1)
   const store: MemoryStore = newMemoryStore()
   const executor = testSigner(0)
+  const signing = options.signing ?? ((key) => key)
   const proposer = (n = 0) => testSigner(n + 1)
   const genesis = await chain.block(0n)
   if (!genesis) throw new Error('no genesis')
@@ -146,7 +149,7 @@ export async function createPipelineWorld(options: WorldOptions = {}): Promise<P
       ledger: world.ledger,
       view: world.view,
       chain: recorder.chain(chain),
-      signer: executor,
+      signer: signing(executor),
       contracts,
       config: { ...defaults, ...options.config },
       failpoint: (name) => world.failpoint(name),

@@ -3,8 +3,9 @@ import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import { type Curve, nativeCurve, probe } from '../../src/core/io/native-curve.js'
 import { portableCurve } from '../../src/core/io/secp256k1.js'
-import { recoverWithNoble } from '../../src/core/protocol/signature.js'
+import { completeSignature, recoverWithNoble } from '../../src/core/protocol/signature.js'
 import { fromHex, toHex } from '../../src/core/protocol/witness.js'
+import { testSigner } from '../support/pipeline-world.js'
 
 const bytes32 = fc
   .uint8Array({ minLength: 32, maxLength: 32 })
@@ -143,4 +144,23 @@ test('a binding that is missing, or that answers anything else than the curve do
   }
   for (const load of [missing, () => undefined, () => ({}), () => other])
     expect(nativeCurve(load)).toBeUndefined()
+})
+
+test('property: r and s without parity, low or high, become the signature of the key that made them; of another account, or out of range, none', async () => {
+  const [signer, other] = [testSigner(1), testSigner(2)]
+  const order = secp256k1.CURVE.n
+  await fc.assert(
+    fc.asyncProperty(bytes32, fc.boolean(), async (digest, high) => {
+      const ours = await signer.signDigest(toHex(digest))
+      const r = BigInt(`0x${ours.slice(2, 66)}`)
+      const low = BigInt(`0x${ours.slice(66, 130)}`)
+      const numbers = { r, s: high ? order - low : low }
+      expect(completeSignature(digest, numbers, signer.address)).toBe(ours)
+      expect(completeSignature(digest, numbers, other.address)).toBeUndefined()
+      expect(completeSignature(digest, { r: r + (1n << 256n), s: low }, signer.address)).toBe(
+        undefined,
+      )
+      expect(completeSignature(digest, { r: 0n, s: low }, signer.address)).toBeUndefined()
+    }),
+  )
 })

@@ -3,6 +3,7 @@ import {
   keccak256,
   parseTransaction,
   recoverTransactionAddress,
+  serializeTransaction,
   type TransactionSerializedEIP1559,
 } from 'viem'
 import { privateKeyToAccount } from 'viem/accounts'
@@ -13,11 +14,22 @@ import {
   readTransaction,
   signTransaction,
 } from '../../src/core/gateway/executor/transaction.js'
+import type { Signer } from '../../src/core/ports.js'
+import { lowercase } from '../../src/core/protocol/words.js'
 import { testSigner } from '../support/pipeline-world.js'
 
 const gwei = 10n ** 9n
 const base = (fee: bigint) => ({ baseFeePerGas: fee })
 const propose = { kind: 'propose' } as const
+const unsigned = {
+  chainId: 137,
+  nonce: 5,
+  to: `0x${'12'.repeat(20)}` as const,
+  data: '0xb762b23c00' as const,
+  gas: 500_000n,
+  maxFeePerGas: 80n * gwei,
+  maxPriorityFeePerGas: 25n * gwei,
+}
 
 describe('fees (domain §8)', () => {
   test('on Polygon the tip is at least 25 gwei, elsewhere what the node says', () => {
@@ -88,16 +100,6 @@ describe('fees (domain §8)', () => {
 })
 
 describe('signing (EIP-1559)', () => {
-  const unsigned = {
-    chainId: 137,
-    nonce: 5,
-    to: `0x${'12'.repeat(20)}` as const,
-    data: '0xb762b23c00' as const,
-    gas: 500_000n,
-    maxFeePerGas: 80n * gwei,
-    maxPriorityFeePerGas: 25n * gwei,
-  }
-
   test('the same bytes as another implementation makes of the same key and fields', async () => {
     const account = privateKeyToAccount(`0x${'01'.repeat(32)}`)
     const theirs = await account.signTransaction({ type: 'eip1559', value: 0n, ...unsigned })
@@ -120,5 +122,71 @@ describe('signing (EIP-1559)', () => {
         gas: unsigned.gas,
       })
     }
+  })
+})
+
+describe('a remote signer (contract §9, executor.signer)', () => {
+  const account = privateKeyToAccount(`0x${'01'.repeat(32)}`)
+  const whole = { type: 'eip1559', value: 0n, ...unsigned } as const
+  const answering = (answer: string): Signer => ({
+    address: lowercase(account.address),
+    signDigest: () => Promise.reject(new Error('a digest was to be signed')),
+    signTransaction: async () => answer,
+  })
+
+  test('what it signs as it was asked goes on, whatever the case of its hex', async () => {
+    const raw = await account.signTransaction(whole)
+    const made = { raw, hash: keccak256(raw) }
+    expect(await signTransaction(answering(raw), unsigned)).toEqual(made)
+    const loud = `0x${raw.slice(2).toUpperCase()}`
+    expect(await signTransaction(answering(loud), unsigned)).toEqual(made)
+  })
+
+  const changes = {
+    chainId: 1,
+    nonce: 6,
+    to: `0x${'13'.repeat(20)}`,
+    value: 1n,
+    data: '0xb762b23c01',
+    gas: 500_001n,
+    maxFeePerGas: 81n * gwei,
+    maxPriorityFeePerGas: 24n * gwei,
+    accessList: [{ address: `0x${'13'.repeat(20)}`, storageKeys: [] }],
+  } as const
+  test.each(Object.entries(changes))('one that changes %s is refused', async (field, value) => {
+    const raw = await account.signTransaction({ ...whole, [field]: value })
+    await expect(signTransaction(answering(raw), unsigned)).rejects.toMatchObject({
+      code: 'signer_answer',
+      detail: expect.stringContaining(`changed ${field} `),
+    })
+  })
+
+  test('another type, another account, no signature, a high s and junk are refused', async () => {
+    const other = privateKeyToAccount(`0x${'02'.repeat(32)}`)
+    const raw = await account.signTransaction(whole)
+    const { r, s, yParity } = parseTransaction(raw)
+    if (r === undefined || s === undefined) throw new Error('nothing was signed')
+    const order = 0xfffffffffffffffffffffffffffffffebaaedce6af48a03bbfd25e8cd0364141n
+    const high = {
+      r,
+      s: `0x${(order - BigInt(s)).toString(16)}`,
+      yParity: 1 - (yParity ?? 0),
+    } as const
+    const { maxFeePerGas, maxPriorityFeePerGas, ...rest } = unsigned
+    const legacy = { type: 'legacy', gasPrice: maxFeePerGas, ...rest } as const
+    const answers = {
+      'changed type': await account.signTransaction(legacy),
+      [`signed as ${lowercase(other.address)}`]: await other.signTransaction(whole),
+      'not signed': serializeTransaction(whole),
+      'high s': serializeTransaction(whole, high),
+      'not a transaction': '0x02junk',
+      'is not a transaction': '',
+      'a transaction': raw.slice(0, -2),
+    }
+    for (const [why, answer] of Object.entries(answers))
+      await expect(signTransaction(answering(answer), unsigned), why).rejects.toMatchObject({
+        code: 'signer_answer',
+        detail: expect.stringContaining(why),
+      })
   })
 })

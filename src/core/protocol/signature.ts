@@ -26,3 +26,22 @@ export const recoverSigner = (
   signature: Hex,
   recover: RecoverPublicKey = recoverWithNoble,
 ): Address | undefined => signerBy(recover, digest, signature)
+
+const order = secp256k1.CURVE.n
+
+/**
+ * 65 bytes r‖s‖v, low s (EIP-2), of r‖s from a key that tells neither: hardware modules and key
+ * services sign a digest and give back two numbers. `undefined` where `address` did not sign it.
+ */
+export function completeSignature(
+  digest: Uint8Array,
+  { r, s }: { readonly r: bigint; readonly s: bigint },
+  address: Address,
+): Hex | undefined {
+  if (r >= order || s >= order) return undefined
+  const low = s > order / 2n ? order - s : s
+  const word = (number: bigint) => number.toString(16).padStart(64, '0')
+  return (['1b', '1c'] as const)
+    .map((v) => `0x${word(r)}${word(low)}${v}` as const)
+    .find((signature) => recoverSigner(digest, signature) === address)
+}

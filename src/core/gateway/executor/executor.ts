@@ -33,6 +33,7 @@ export function createExecutor(ports: ExecutorPorts): Executor {
     doomed: new Set(),
     takenSince: new Map(),
     gap: undefined,
+    unsigned: undefined,
     unknownNoncesSince: undefined,
   }
 }

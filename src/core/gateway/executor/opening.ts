@@ -121,11 +121,15 @@ export const isIsolated = (
   { candidateId, proposer, walletHasCode }: ProposalCall,
 ) => walletHasCode || isolated.candidates.has(candidateId) || isolated.wallets.has(proposer)
 
-/** How many more transactions may wait to be mined. */
-function roomOf({ ports }: Executor, { nonceLatest }: Opening): number {
+/**
+ * How many more transactions may wait to be mined. None while one waits for a key that does not
+ * sign: a nonce that is bound keeps its candidates waiting.
+ */
+function roomOf({ ports, unsigned }: Executor, { nonceLatest }: Opening): number {
   const pending = ports.ledger
     .slots()
     .filter(({ executor, nonce }) => executor === ports.signer.address && nonce >= nonceLatest)
+  if (unsigned !== undefined && pending.some(({ attempts }) => attempts.length === 0)) return 0
   return ports.maxInFlight - pending.length
 }
 

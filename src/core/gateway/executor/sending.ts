@@ -3,6 +3,7 @@
  * (robustness §3, domain §8).
  */
 import { ChainError, type Hex } from '../../ports.js'
+import { ProposerError } from '../../protocol/errors.js'
 import type { SlotAttempt } from '../ledger/ledger.js'
 import type { Heads } from '../view/state.js'
 import { noteRefused, noteSigned, noteTaken } from './resending.js'
@@ -62,8 +63,8 @@ async function fees(
 
 /**
  * Signs under the slot's nonce and makes it durable, in place of `replaced` where it is given.
- * False where the fee ceiling holds it back, which is noted, or a candidate has moved on. Rejects
- * with `ChainError`.
+ * False where the fee ceiling or the key holds it back, which is noted, or a candidate has moved
+ * on. Rejects with `ChainError`.
  */
 export async function sign(
   { executor, slot, alive, heads }: SlotLook,
@@ -77,12 +78,10 @@ export async function sign(
     plan.kind === 'propose'
       ? { to: contracts.signedProposer, data: plan.data, gas: plan.gas }
       : await selfTransfer(executor)
-  const { raw, hash } = await signTransaction(signer, {
-    chainId: contracts.chainId,
-    nonce: slot.nonce,
-    ...call,
-    ...found,
-  })
+  const unsigned = { chainId: contracts.chainId, nonce: slot.nonce, ...call, ...found }
+  const signed = await signedNow(executor, slot.id, heads, () => signTransaction(signer, unsigned))
+  if (signed === undefined) return false
+  const { raw, hash } = signed
   // Signed again for the same fees it is the same transaction: the bytes that are there go on.
   noteSigned(executor, hash)
   if (slot.attempts.some((attempt) => attempt.hash === hash)) return false
@@ -100,6 +99,31 @@ export async function sign(
     return false
   await executor.ports.failpoint('prepared')
   return true
+}
+
+/**
+ * Asks a key that may be elsewhere. One that does not sign is noted and asked again at the next
+ * head, once: its time limit is not to be waited for slot by slot.
+ */
+async function signedNow<T>(
+  executor: Executor,
+  about: string,
+  { latest }: Heads,
+  ask: () => Promise<T>,
+): Promise<T | undefined> {
+  const { faults, ports } = executor
+  try {
+    if (executor.unsigned?.head === latest.number) throw executor.unsigned.error
+    const signed = await ask()
+    executor.unsigned = undefined
+    return signed
+  } catch (error) {
+    if (!(error instanceof ProposerError)) throw error
+    executor.unsigned = { head: latest.number, error }
+    const key = `the key of the executor ${ports.signer.address} does not sign`
+    faults.note(about, `${key}: ${error.detail}: waiting`)
+    return undefined
+  }
 }
 
 async function selfTransfer({ ports: { chain, signer } }: Executor) {

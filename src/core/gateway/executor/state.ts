@@ -2,6 +2,7 @@
 
 import type { Clock, Hex, Random, Signer } from '../../ports.js'
 import type { Candidate } from '../../protocol/candidate.js'
+import type { ProposerError } from '../../protocol/errors.js'
 import type { Address } from '../../protocol/schema.js'
 import type { Ledger, Slot } from '../ledger/ledger.js'
 import type { QuestionChain } from '../validation/contract-reads.js'
@@ -67,6 +68,8 @@ export interface Executor {
   readonly takenSince: Map<string, bigint>
   /** The lowest nonce that nothing uses, and the head at which it was first seen. */
   gap: { readonly nonce: number; readonly since: bigint } | undefined
+  /** The head at which the signer last gave no signature, and why; gone once it signs. */
+  unsigned: { readonly head: bigint; readonly error: ProposerError } | undefined
   /** Head at which the count first held nonces that neither final state nor the ledger knows. */
   unknownNoncesSince: bigint | undefined
 }

@@ -13,10 +13,11 @@ import {
 } from 'viem'
 import { signedProposerAbi } from '../../chain/contracts.js'
 import { lowercase } from '../../chain/reading.js'
-import type { BlockHeader, Hex, Signer } from '../../ports.js'
+import type { BlockHeader, Hex, Signer, UnsignedTransaction } from '../../ports.js'
 import type { Address } from '../../protocol/schema.js'
 import type { WitnessRequest } from '../../protocol/witness.js'
 import { boundedCache } from '../view/bounded-cache.js'
+import { signatureIn, splitSignature } from './remote-signature.js'
 
 /** Polygon's nodes refuse a lower tip, and many suggest less (domain §8). */
 const minimumTipWei: Readonly<Record<number, bigint>> = { 137: 25_000_000_000n }
@@ -80,24 +81,20 @@ export function gasLimit(estimate: bigint): bigint {
   return (estimate * 120n + 99n) / 100n
 }
 
-export interface UnsignedTransaction extends Fees {
-  readonly chainId: number
-  readonly nonce: number
-  readonly to: Address
-  readonly data: Hex
-  readonly gas: bigint
-}
-
-/** Signs; the raw bytes are for the store and the nodes alone, never for a log (R5). */
+/**
+ * Signs; the raw bytes are for the store and the nodes alone, never for a log (R5). Rejects with
+ * `ProposerError` where the key does not sign now, or something else came back.
+ */
 export async function signTransaction(
   signer: Signer,
   unsigned: UnsignedTransaction,
 ): Promise<{ readonly raw: Hex; readonly hash: Hex }> {
   const transaction = { type: 'eip1559', value: 0n, accessList: [], ...unsigned } as const
-  const signature = await signer.signDigest(keccak256(serializeTransaction(transaction)))
-  const r = `0x${signature.slice(2, 66)}` as const
-  const s = `0x${signature.slice(66, 130)}` as const
-  const raw = serializeTransaction(transaction, { r, s, yParity: signature.endsWith('1c') ? 1 : 0 })
+  const signature =
+    signer.signTransaction === undefined
+      ? await signer.signDigest(keccak256(serializeTransaction(transaction)))
+      : signatureIn(await signer.signTransaction(unsigned), transaction, signer.address)
+  const raw = serializeTransaction(transaction, splitSignature(signature))
   return { raw, hash: keccak256(raw) }
 }
 

@@ -1,0 +1,63 @@
+/**
+ * A key that is elsewhere may not sign for a while: the executor waits, says so, and binds no other
+ * nonce to what waits (robustness §3, R13).
+ */
+import { describe, expect, test } from 'vitest'
+import type { Signer } from '../../src/core/ports.js'
+import { UnavailableError } from '../../src/core/protocol/errors.js'
+import { createPipelineWorld, noncesOf, oneCandidate } from '../support/pipeline-world.js'
+
+/** A key that can be taken out and put back. */
+function token() {
+  const state = { isOut: false, asked: 0 }
+  const signing = (key: Signer): Signer => ({
+    address: key.address,
+    async signDigest(digest) {
+      state.asked += 1
+      if (state.isOut) throw new UnavailableError('token_gone', 'the token is gone')
+      return key.signDigest(digest)
+    },
+  })
+  return { state, signing }
+}
+const gone = (address: string) =>
+  `the key of the executor ${address} does not sign: the token is gone: waiting`
+
+/** One proposal a transaction. */
+const alone = { executor: { enabled: true, max_fee_gwei: 1000, batch: 1, in_flight: 16 } } as const
+
+describe('a key that does not sign', () => {
+  test('its nonce waits for it, is told of, and goes out once it signs', async () => {
+    const { state, signing } = token()
+    const { world, candidate } = await oneCandidate({ signing })
+    state.isOut = true
+    await world.turn()
+    expect(world.ledger.slots()).toMatchObject([{ nonce: 0, attempts: [] }])
+    expect(world.pipeline.faults()).toEqual([gone(world.executor.address)])
+    await world.pass(3)
+    expect(world.ledger.slots(), 'no second nonce').toMatchObject([{ nonce: 0, attempts: [] }])
+    state.isOut = false
+    await world.pass(8)
+    expect((await world.now(candidate)).progress.status).toBe('executed')
+    expect(world.pipeline.faults()).toEqual([])
+    expect(noncesOf(world)).toEqual([0])
+  })
+
+  test('it is asked once a head, and no other nonce is bound meanwhile', async () => {
+    const { state, signing } = token()
+    const world = await createPipelineWorld({ signing, config: alone })
+    for (const name of ['one', 'two', 'three']) await world.submit(await world.question(name))
+    state.isOut = true
+    await world.pass(1)
+    const bound = world.ledger.slots().length
+    const { asked } = state
+    await world.submit(await world.question('four'))
+    await world.pass(4)
+    expect(world.ledger.slots()).toHaveLength(bound)
+    expect(state.asked - asked).toBeLessThanOrEqual(5)
+    state.isOut = false
+    await world.pass(10)
+    expect(noncesOf(world).sort()).toEqual([0, 1, 2, 3])
+    expect(world.pipeline.faults()).toEqual([])
+  })
+})
