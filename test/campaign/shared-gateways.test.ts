@@ -4,6 +4,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { afterEach, expect, test } from 'vitest'
 import { postgresDatabase } from '../../src/core/io/postgres.js'
 import { figures, scaled } from '../support/campaign.js'
+import { describeWith } from '../support/components.js'
 import {
   expectOneEach,
   type Keeper,
@@ -13,7 +14,6 @@ import {
 } from '../support/faults/keeper.js'
 import { joinLedger } from '../support/postgres/gateways.js'
 import { sameMoment, underKills, until } from '../support/postgres/load.js'
-import { describeWith } from '../support/postgres/needs.js'
 import { startPostgres } from '../support/postgres/server.js'
 import { type Running, workshop } from '../support/processes.js'
 import { questionOf, type ServeReady } from '../support/proposing.js'

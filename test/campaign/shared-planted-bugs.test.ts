@@ -3,11 +3,11 @@ import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { beforeAll, expect, test } from 'vitest'
 import { figures } from '../support/campaign.js'
+import { describeWith } from '../support/components.js'
 import { type PlantedLine, soundProject } from '../support/planted/lines.js'
 import { planted } from '../support/planted/plant.js'
 import { isAssertion, runPlanted } from '../support/planted/run.js'
 import { plantedSharedBugs } from '../support/planted/shared-bugs.js'
-import { describeWith } from '../support/postgres/needs.js'
 
 const root = join(import.meta.dirname, '../..')
 

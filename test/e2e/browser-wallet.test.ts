@@ -2,14 +2,15 @@
 import { mkdir, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import type { BrowserContext, Page } from 'playwright-core'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { noBrowser, openBrowser } from '../support/browser.js'
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { openBrowser } from '../support/browser.js'
 import {
   honestProvider,
   injectWallet,
   type Provider,
   ProviderError,
 } from '../support/browser-wallet.js'
+import { describeWith } from '../support/components.js'
 import { type Running, workshop } from '../support/processes.js'
 import type { ServeReady } from '../support/proposing.js'
 
@@ -81,7 +82,7 @@ const listed = async ({ env }: Client) =>
     .authorizations as Record<string, unknown>[]
 const methods = (asked: readonly { readonly method: string }[]) => asked.map(({ method }) => method)
 
-describe.skipIf(noBrowser !== undefined)(`--browser${noBrowser ? ` (${noBrowser})` : ''}`, () => {
+describeWith(['Chromium'], '--browser', () => {
   test('submit: the page shows what is signed beside the document, the wallet changes to the chain and signs, and it is executed', async () => {
     const client = await newClient()
     const { browser, asked } = await browserWith(honestProvider(client.key, rpcUrl, chainId))

@@ -2,12 +2,13 @@
  * What a web page may do with a gateway, seen from inside a browser (spec §1, contract §7), and
  * with its admin listener (contract §6).
  */
-import { existsSync } from 'node:fs'
 import { createServer, request, type Server } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
-import { type BrowserContext, chromium, type Page } from 'playwright-core'
+import type { BrowserContext, Page } from 'playwright-core'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { openBrowser } from '../support/browser.js'
+import { describeWith } from '../support/components.js'
 import { workshop } from '../support/processes.js'
 import { questionOf, type ServeReady } from '../support/proposing.js'
 
@@ -80,141 +81,124 @@ const post = (body: object, more: object = {}) => ({
   ...more,
 })
 
-const places = ['/usr/bin/chromium', '/usr/bin/google-chrome']
-const executablePath = places.find((path) => existsSync(path))
+describeWith(['Chromium'], 'a page of another origin', () => {
+  let page: Page
+  let strange: Page
 
-describe.skipIf(executablePath === undefined)(
-  executablePath === undefined
-    ? `a page of another origin (skipped: no Chromium at ${places.join(', ')})`
-    : 'a page of another origin',
-  () => {
-    let page: Page
-    let strange: Page
+  beforeAll(async () => {
+    browser = await openBrowser(join(await shop.folder(), 'chromium'), [
+      '--disable-quic',
+      '--disable-sync',
+      // A name of somebody else's that his DNS now says is this machine.
+      '--host-resolver-rules=MAP rebound.example 127.0.0.1',
+    ])
+    page = await browser.newPage()
+    await page.goto(configured)
+    strange = await browser.newPage()
+    await strange.goto(stranger)
+  })
 
-    beforeAll(async () => {
-      browser = await chromium.launchPersistentContext(join(await shop.folder(), 'chromium'), {
-        executablePath: executablePath ?? '',
-        headless: true,
-        args: [
-          '--no-sandbox',
-          '--disable-gpu',
-          '--disable-quic',
-          '--no-first-run',
-          '--disable-background-networking',
-          '--disable-component-update',
-          '--disable-sync',
-          // A name of somebody else's that his DNS now says is this machine.
-          '--host-resolver-rules=MAP rebound.example 127.0.0.1',
-        ],
-      })
-      page = await browser.newPage()
-      await page.goto(configured)
-      strange = await browser.newPage()
-      await strange.goto(stranger)
-    })
-
-    /** What the page gets to see of a call: status and body, or nothing but a TypeError. */
-    const ask = (from: Page, url: string, init: object = {}) =>
-      from.evaluate(
-        async ([target, options]) => {
-          for (;;) {
-            try {
-              const answer = await fetch(target, options)
-              // A machine busy with other things sheds calls.
-              if (answer.status === 503) continue
-              const { status, type, headers } = answer
-              const text = await answer.text()
-              return {
-                status,
-                type,
-                left: headers.get('ratelimit-remaining'),
-                body: text === '' ? undefined : JSON.parse(text),
-              }
-            } catch (error) {
-              return { refused: error instanceof TypeError }
+  /** What the page gets to see of a call: status and body, or nothing but a TypeError. */
+  const ask = (from: Page, url: string, init: object = {}) =>
+    from.evaluate(
+      async ([target, options]) => {
+        for (;;) {
+          try {
+            const answer = await fetch(target, options)
+            // A machine busy with other things sheds calls.
+            if (answer.status === 503) continue
+            const { status, type, headers } = answer
+            const text = await answer.text()
+            return {
+              status,
+              type,
+              left: headers.get('ratelimit-remaining'),
+              body: text === '' ? undefined : JSON.parse(text),
             }
+          } catch (error) {
+            return { refused: error instanceof TypeError }
           }
-        },
-        [url, init] as const,
-      )
-    const refused = { refused: true }
+        }
+      },
+      [url, init] as const,
+    )
+  const refused = { refused: true }
 
-    test('§1: by default it reads nothing, and its JSON never arrives', async () => {
-      expect(await ask(page, eligibilityOf(closed))).toEqual(refused)
-      expect(await ask(page, `${closed.url}/openapi.json`)).toEqual(refused)
-      expect(await ask(page, closed.url + batchRoute, post({ identifiers: ['a-slug'] }))).toEqual(
-        refused,
-      )
-      expect(await counted(closed, batchRoute, 'OPTIONS', 405)).toBe(1)
-      expect(await counted(closed, batchRoute, 'POST', 200)).toBe(0)
-    })
+  test('§1: by default it reads nothing, and its JSON never arrives', async () => {
+    expect(await ask(page, eligibilityOf(closed))).toEqual(refused)
+    expect(await ask(page, `${closed.url}/openapi.json`)).toEqual(refused)
+    expect(await ask(page, closed.url + batchRoute, post({ identifiers: ['a-slug'] }))).toEqual(
+      refused,
+    )
+    expect(await counted(closed, batchRoute, 'OPTIONS', 405)).toBe(1)
+    expect(await counted(closed, batchRoute, 'POST', 200)).toBe(0)
+  })
 
-    test('robustness §4: what needs no preflight arrives and admits nothing', async () => {
-      const text = { method: 'POST', mode: 'no-cors', body: JSON.stringify({ proposals: [] }) }
-      expect(await ask(page, `${closed.url}/propose/batch`, text)).toEqual({
-        status: 0,
-        type: 'opaque',
-        left: null,
-        body: undefined,
-      })
-      expect(await counted(closed, '/propose/batch', 'POST', 400)).toBeGreaterThan(0)
-      expect(await counted(closed, '/propose/batch', 'POST', 200)).toBe(0)
+  test('robustness §4: what needs no preflight arrives and admits nothing', async () => {
+    const text = { method: 'POST', mode: 'no-cors', body: JSON.stringify({ proposals: [] }) }
+    expect(await ask(page, `${closed.url}/propose/batch`, text)).toEqual({
+      status: 0,
+      type: 'opaque',
+      left: null,
+      body: undefined,
     })
+    expect(await counted(closed, '/propose/batch', 'POST', 400)).toBeGreaterThan(0)
+    expect(await counted(closed, '/propose/batch', 'POST', 200)).toBe(0)
+  })
 
-    test('contract §7: a configured origin reads answers, budget headers and refusals, after a preflight that is free', async () => {
-      const { slug, question_id } = questionOf(open.dev, 0)
-      const before = await ask(page, eligibilityOf(open))
-      expect(before).toMatchObject({ status: 200, type: 'cors', body: { version: { api: 'v1' } } })
-      const batch = await ask(page, open.url + batchRoute, post({ identifiers: [slug] }))
-      expect(batch).toMatchObject({
-        status: 200,
-        body: { results: [{ status_code: 200, signing_data: { question_id } }] },
-      })
-      expect(await counted(open, batchRoute, 'OPTIONS', 204)).toBe(1)
-      if (!('left' in before && 'left' in batch)) throw new Error('no response')
-      expect(Number(before.left) - Number(batch.left)).toBeGreaterThan(0)
-      const broken = await ask(page, `${open.url}/v1/proposals/${slug}`, post({}))
-      expect(broken).toMatchObject({ status: 422, body: { error: { code: 'schema_violation' } } })
-      expect(await ask(page, `${open.url}/nowhere`)).toMatchObject({
-        status: 404,
-        body: { error: { code: 'route_not_found' } },
-      })
+  test('contract §7: a configured origin reads answers, budget headers and refusals, after a preflight that is free', async () => {
+    const { slug, question_id } = questionOf(open.dev, 0)
+    const before = await ask(page, eligibilityOf(open))
+    expect(before).toMatchObject({ status: 200, type: 'cors', body: { version: { api: 'v1' } } })
+    const batch = await ask(page, open.url + batchRoute, post({ identifiers: [slug] }))
+    expect(batch).toMatchObject({
+      status: 200,
+      body: { results: [{ status_code: 200, signing_data: { question_id } }] },
     })
+    expect(await counted(open, batchRoute, 'OPTIONS', 204)).toBe(1)
+    if (!('left' in before && 'left' in batch)) throw new Error('no response')
+    expect(Number(before.left) - Number(batch.left)).toBeGreaterThan(0)
+    const broken = await ask(page, `${open.url}/v1/proposals/${slug}`, post({}))
+    expect(broken).toMatchObject({ status: 422, body: { error: { code: 'schema_violation' } } })
+    expect(await ask(page, `${open.url}/nowhere`)).toMatchObject({
+      status: 404,
+      body: { error: { code: 'route_not_found' } },
+    })
+  })
 
-    test('contract §7: every other origin is refused there as everywhere', async () => {
-      expect(await ask(strange, eligibilityOf(open))).toEqual(refused)
-      expect(await ask(strange, open.url + batchRoute, post({ identifiers: ['a-slug'] }))).toEqual(
-        refused,
-      )
-      expect(await counted(open, batchRoute, 'OPTIONS', 405)).toBe(1)
-    })
+  test('contract §7: every other origin is refused there as everywhere', async () => {
+    expect(await ask(strange, eligibilityOf(open))).toEqual(refused)
+    expect(await ask(strange, open.url + batchRoute, post({ identifiers: ['a-slug'] }))).toEqual(
+      refused,
+    )
+    expect(await counted(open, batchRoute, 'OPTIONS', 405)).toBe(1)
+  })
 
-    test('contract §7: with credentials nobody reads anything, the configured origin neither', async () => {
-      const credentials = 'include'
-      expect(await ask(page, eligibilityOf(open), { credentials })).toEqual(refused)
-      expect(
-        await ask(page, open.url + batchRoute, post({ identifiers: ['a-slug'] }, { credentials })),
-      ).toEqual(refused)
-      expect(await ask(page, eligibilityOf(open), { credentials: 'omit' })).toMatchObject({
-        status: 200,
-      })
+  test('contract §7: with credentials nobody reads anything, the configured origin neither', async () => {
+    const credentials = 'include'
+    expect(await ask(page, eligibilityOf(open), { credentials })).toEqual(refused)
+    expect(
+      await ask(page, open.url + batchRoute, post({ identifiers: ['a-slug'] }, { credentials })),
+    ).toEqual(refused)
+    expect(await ask(page, eligibilityOf(open), { credentials: 'omit' })).toMatchObject({
+      status: 200,
     })
+  })
 
-    test('contract §6: the admin listener knows no origins, and a name that was bound again to this machine is refused', async () => {
-      const { port } = new URL(open.admin_url)
-      expect(await ask(page, `${open.admin_url}/metrics`)).toEqual(refused)
-      expect(await ask(page, `${open.admin_url}/healthz`, post({}))).toEqual(refused)
-      const rebound = await page.goto(`http://rebound.example:${port}/metrics`)
-      expect(rebound?.status()).toBe(400)
-      expect(await ask(page, `http://rebound.example:${port}/readyz`)).toMatchObject({
-        status: 400,
-        type: 'basic',
-        body: { error: { code: 'bad_request' } },
-      })
-      await page.goto(configured)
+  test('contract §6: the admin listener knows no origins, and a name that was bound again to this machine is refused', async () => {
+    const { port } = new URL(open.admin_url)
+    expect(await ask(page, `${open.admin_url}/metrics`)).toEqual(refused)
+    expect(await ask(page, `${open.admin_url}/healthz`, post({}))).toEqual(refused)
+    const rebound = await page.goto(`http://rebound.example:${port}/metrics`)
+    expect(rebound?.status()).toBe(400)
+    expect(await ask(page, `http://rebound.example:${port}/readyz`)).toMatchObject({
+      status: 400,
+      type: 'basic',
+      body: { error: { code: 'bad_request' } },
     })
-  },
-)
+    await page.goto(configured)
+  })
+})
 
 describe('the admin listener', () => {
   const call = (headers: Record<string, string>, method = 'GET', path = '/healthz') =>

@@ -2,7 +2,7 @@
 import { chmodSync, readdirSync, readFileSync } from 'node:fs'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { startLocalPostgres } from '../../src/core/io/local-postgres.js'
-import { describeWith } from '../support/postgres/needs.js'
+import { describeWith } from '../support/components.js'
 import { type PostgresServer, startPostgres } from '../support/postgres/server.js'
 import { workshop } from '../support/processes.js'
 

@@ -5,8 +5,9 @@
 import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import type { BrowserContext, Page } from 'playwright-core'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
-import { noBrowser, openBrowser } from '../support/browser.js'
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { openBrowser } from '../support/browser.js'
+import { describeWith } from '../support/components.js'
 import { type Running, workshop } from '../support/processes.js'
 import { type Client, makeClient, post, questionOf, type ServeReady } from '../support/proposing.js'
 
@@ -19,186 +20,180 @@ afterAll(async () => {
 
 const markup = '<img src=x onerror="document.title=1"><script>document.title=2</script>'
 
-describe.skipIf(noBrowser !== undefined)(
-  `the operator's page${noBrowser ? ` (${noBrowser})` : ''}`,
-  () => {
-    let folder: string
-    let server: Running
-    let ready: Omit<ServeReady, 'dev'>
-    let dev: ServeReady['dev']
-    let client: Client
-    let page: Page
-    const errors: string[] = []
+describeWith(['Chromium'], "the operator's page", () => {
+  let folder: string
+  let server: Running
+  let ready: Omit<ServeReady, 'dev'>
+  let dev: ServeReady['dev']
+  let client: Client
+  let page: Page
+  const errors: string[] = []
 
-    const serve = async (...args: string[]) => {
-      server = shop.start(['serve', '--config', join(folder, 'gateway.json'), '--json', ...args])
-      ready = await server.line()
+  const serve = async (...args: string[]) => {
+    server = shop.start(['serve', '--config', join(folder, 'gateway.json'), '--json', ...args])
+    ready = await server.line()
+  }
+  /** The candidate's id. A machine busy with other things sheds calls. */
+  const submit = async (slug: string, outcome: string): Promise<string> => {
+    let signed = await client.ask('sign', slug, '--outcome', outcome)
+    while (signed.code === 75) signed = await client.ask('sign', slug, '--outcome', outcome)
+    expect(signed.code).toBe(0)
+    for (;;) {
+      const { status, body } = await post(ready.url, `/v1/proposals/${slug}`, signed.answer.payload)
+      if (status === 202) return String(body.candidate_id)
+      expect(status).toBe(503)
     }
-    /** The candidate's id. A machine busy with other things sheds calls. */
-    const submit = async (slug: string, outcome: string): Promise<string> => {
-      let signed = await client.ask('sign', slug, '--outcome', outcome)
-      while (signed.code === 75) signed = await client.ask('sign', slug, '--outcome', outcome)
-      expect(signed.code).toBe(0)
-      for (;;) {
-        const { status, body } = await post(
-          ready.url,
-          `/v1/proposals/${slug}`,
-          signed.answer.payload,
-        )
-        if (status === 202) return String(body.candidate_id)
-        expect(status).toBe(503)
-      }
+  }
+  const text = (id: string) => page.locator(`#${id}`).textContent()
+  const says = (id: string, pattern: RegExp) =>
+    page.locator(`#${id}`).filter({ hasText: pattern }).waitFor({ state: 'attached' })
+  const row = (n: number) => page.locator('#candidates > li').nth(n)
+
+  beforeAll(async () => {
+    folder = join(await shop.folder(), 'dev')
+    const chain = shop.start([
+      'devchain',
+      '--port',
+      '0',
+      '--questions',
+      '3',
+      '--write',
+      folder,
+      '--json',
+    ])
+    dev = (await chain.line<ServeReady>()).dev
+    await serve('--port', '0')
+    client = await makeClient(shop, dev, { PROPOSER_GATEWAY: ready.url })
+    browser = await openBrowser(join(await shop.folder(), 'chromium'))
+    page = await browser.newPage()
+    page.on('pageerror', ({ message }) => errors.push(message))
+    page.on('console', (line) => {
+      // While the gateway is away every try to reach it is one.
+      if (line.type() === 'error' && !line.text().includes('net::ERR_')) errors.push(line.text())
+    })
+    await page.goto(`${ready.admin_url}/`)
+  })
+
+  /** Figures whose text does not fit where it stands. */
+  const cutOff = () =>
+    page
+      .locator('.cards dd')
+      .evaluateAll((all) =>
+        all.filter((one) => one.scrollWidth > one.clientWidth).map((one) => one.textContent),
+      )
+
+  test('contract §6: figures come by themselves, change with an admission, and the candidate goes its way to executed', async () => {
+    await says('ready', /^ready$/)
+    expect(await text('link')).toBe('live')
+    expect(await page.locator('#candidates > li').count()).toBe(0)
+    expect(await text('budget-spent')).toBe('0')
+    expect(await text('executor-nonce')).toBe('none yet')
+    await says('executor-balance', /^[\d,.]+ POL$/)
+    expect(await text('failed-count')).toBe('0')
+    expect(await page.locator('#failures-section').isVisible()).toBe(false)
+    expect(await page.locator('#cluster').isVisible()).toBe(false)
+    await says('chain-age', /^\d+ s$/)
+    expect(await page.locator('#nodes li').allTextContents()).toEqual([
+      expect.stringMatching(/^node 1 healthyblock \d+/),
+    ])
+
+    const { slug } = questionOf(dev, 0)
+    await submit(slug, 'p1')
+    await row(0).waitFor()
+    await says('budget-spent', /^[1-9]\d*$/)
+    await says('budget-end', /^\d\d:\d\d:\d\dZ$/)
+    await says('minute-admitted', /^1$/)
+    await says('candidates', /executed indexed/)
+    await says('executor-nonce', /^0$/)
+    await says('executor-open', /^0$/)
+    expect(await row(0).locator('.question').textContent()).toBe(slug)
+    expect(await row(0).locator('.answer').textContent()).toBe('No (p1)')
+    expect(await row(0).locator('.id').textContent()).toMatch(/^[0-9a-f]{8}\u2026$/)
+    // The window may have ended meanwhile; the next call opens another one.
+    expect((await fetch(`${ready.url}/v1/proposals/eligibility/${client.proposer}`)).status).toBe(
+      200,
+    )
+    await says('budget-end', /Z$/)
+    for (const width of [1280, 1024, 390, 360]) {
+      await page.setViewportSize({ width, height: 800 })
+      expect([width, await cutOff()]).toEqual([width, []])
     }
-    const text = (id: string) => page.locator(`#${id}`).textContent()
-    const says = (id: string, pattern: RegExp) =>
-      page.locator(`#${id}`).filter({ hasText: pattern }).waitFor({ state: 'attached' })
-    const row = (n: number) => page.locator('#candidates > li').nth(n)
+  })
 
-    beforeAll(async () => {
-      folder = join(await shop.folder(), 'dev')
-      const chain = shop.start([
-        'devchain',
-        '--port',
-        '0',
-        '--questions',
-        '3',
-        '--write',
-        folder,
-        '--json',
-      ])
-      dev = (await chain.line<ServeReady>()).dev
-      await serve('--port', '0')
-      client = await makeClient(shop, dev, { PROPOSER_GATEWAY: ready.url })
-      browser = await openBrowser(join(await shop.folder(), 'chromium'))
-      page = await browser.newPage()
-      page.on('pageerror', ({ message }) => errors.push(message))
-      page.on('console', (line) => {
-        // While the gateway is away every try to reach it is one.
-        if (line.type() === 'error' && !line.text().includes('net::ERR_')) errors.push(line.text())
-      })
-      await page.goto(`${ready.admin_url}/`)
-    })
+  test('contract §6: a candidate opens by the keyboard and tells its way; no signature is part of it (R5)', async () => {
+    await row(0).locator('summary').focus()
+    await page.keyboard.press('Enter')
+    const steps = row(0).locator('.way li')
+    await steps.nth(5).waitFor()
+    const what = await steps.locator('span:nth-child(2)').allTextContents()
+    expect(what).toEqual([
+      'received',
+      'validated',
+      'selected for execution',
+      'submitted',
+      'confirmed',
+      'on the chain',
+    ])
+    const content = await page.content()
+    expect(content).toContain(client.proposer)
+    const facts = await row(0).locator('.way dl').textContent()
+    expect(facts).toMatch(/Authorizes[\d,.]+ USDC\.e/)
+    expect(facts).toMatch(/Deadline\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ, in /)
+    // The practice chain has no explorer.
+    expect(await page.locator('a').count()).toBe(0)
+    expect(content).not.toMatch(/0x[0-9a-f]{130}/)
+    expect(content).not.toContain(
+      (await readFile(join(folder, 'gateway-store', 'admin.token'), 'utf8')).trim(),
+    )
+    await page.keyboard.press('Enter')
+    expect(await row(0).locator('details').getAttribute('open')).toBeNull()
+  })
 
-    /** Figures whose text does not fit where it stands. */
-    const cutOff = () =>
-      page
-        .locator('.cards dd')
-        .evaluateAll((all) =>
-          all.filter((one) => one.scrollWidth > one.clientWidth).map((one) => one.textContent),
-        )
+  test('contract §6: the gateway stops and starts again: the page says so, follows the new one and still has the candidates', async () => {
+    const [url, adminUrl] = [new URL(ready.url), new URL(ready.admin_url)]
+    expect((await server.stop()).code).toBe(0)
+    await says('link', /the figures are out of date/)
+    expect(await text('ready')).toBe('unknown')
+    const off = ['--set', 'pipeline.enabled=false']
+    await serve('--port', url.port, '--set', `admin.port=${adminUrl.port}`, ...off)
+    await says('notice', /^The gateway was restarted at /)
+    await says('link', /^live$/)
+    expect(await row(0).locator('.badge').textContent()).toBe('executed')
+    expect(await text('executor-balance')).toBe('switched off')
+  })
 
-    test('contract §6: figures come by themselves, change with an admission, and the candidate goes its way to executed', async () => {
-      await says('ready', /^ready$/)
-      expect(await text('link')).toBe('live')
-      expect(await page.locator('#candidates > li').count()).toBe(0)
-      expect(await text('budget-spent')).toBe('0')
-      expect(await text('executor-nonce')).toBe('none yet')
-      await says('executor-balance', /^[\d,.]+ POL$/)
-      expect(await text('failed-count')).toBe('0')
-      expect(await page.locator('#failures-section').isVisible()).toBe(false)
-      expect(await page.locator('#cluster').isVisible()).toBe(false)
-      await says('chain-age', /^\d+ s$/)
-      expect(await page.locator('#nodes li').allTextContents()).toEqual([
-        expect.stringMatching(/^node 1 healthyblock \d+/),
-      ])
+  test('R20: markup in a reason stays text, and the policy lets no script or style run that is not a file of the page', async () => {
+    const id = await submit(questionOf(dev, 1).slug, 'p2')
+    await says('queue-received', /^1$/)
+    await says('oldest-received', /^for /)
+    const config = join(folder, 'gateway.json')
+    const rejected = await shop.run([
+      'operator',
+      'candidates',
+      'reject',
+      id,
+      '--reason',
+      markup,
+      '--config',
+      config,
+      '--yes',
+      '--json',
+    ])
+    expect([rejected.code, rejected.stderr]).toEqual([0, ''])
+    await says('candidates', /operator_rejected/)
+    await says('failed-count', /^1$/)
+    expect(await page.locator('#failed-codes').textContent()).toBe('1 operator_rejected')
+    const failure = page.locator('#failures > li')
+    await failure.waitFor({ state: 'visible' })
+    expect(await failure.locator('.received').getAttribute('title')).toMatch(/^\d{4}-.*Z$/)
+    await row(0).locator('summary').click()
+    await row(0).locator('.way li').nth(1).waitFor()
+    expect(await row(0).locator('.way').textContent()).toContain(markup)
+    expect(await page.locator('img').count()).toBe(0)
+    expect(await page.title()).toMatch(/proposer gateway$/)
+    expect(errors).toEqual([])
 
-      const { slug } = questionOf(dev, 0)
-      await submit(slug, 'p1')
-      await row(0).waitFor()
-      await says('budget-spent', /^[1-9]\d*$/)
-      await says('budget-end', /^\d\d:\d\d:\d\dZ$/)
-      await says('minute-admitted', /^1$/)
-      await says('candidates', /executed indexed/)
-      await says('executor-nonce', /^0$/)
-      await says('executor-open', /^0$/)
-      expect(await row(0).locator('.question').textContent()).toBe(slug)
-      expect(await row(0).locator('.answer').textContent()).toBe('No (p1)')
-      expect(await row(0).locator('.id').textContent()).toMatch(/^[0-9a-f]{8}\u2026$/)
-      // The window may have ended meanwhile; the next call opens another one.
-      expect((await fetch(`${ready.url}/v1/proposals/eligibility/${client.proposer}`)).status).toBe(
-        200,
-      )
-      await says('budget-end', /Z$/)
-      for (const width of [1280, 1024, 390, 360]) {
-        await page.setViewportSize({ width, height: 800 })
-        expect([width, await cutOff()]).toEqual([width, []])
-      }
-    })
-
-    test('contract §6: a candidate opens by the keyboard and tells its way; no signature is part of it (R5)', async () => {
-      await row(0).locator('summary').focus()
-      await page.keyboard.press('Enter')
-      const steps = row(0).locator('.way li')
-      await steps.nth(5).waitFor()
-      const what = await steps.locator('span:nth-child(2)').allTextContents()
-      expect(what).toEqual([
-        'received',
-        'validated',
-        'selected for execution',
-        'submitted',
-        'confirmed',
-        'on the chain',
-      ])
-      const content = await page.content()
-      expect(content).toContain(client.proposer)
-      const facts = await row(0).locator('.way dl').textContent()
-      expect(facts).toMatch(/Authorizes[\d,.]+ USDC\.e/)
-      expect(facts).toMatch(/Deadline\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ, in /)
-      // The practice chain has no explorer.
-      expect(await page.locator('a').count()).toBe(0)
-      expect(content).not.toMatch(/0x[0-9a-f]{130}/)
-      expect(content).not.toContain(
-        (await readFile(join(folder, 'gateway-store', 'admin.token'), 'utf8')).trim(),
-      )
-      await page.keyboard.press('Enter')
-      expect(await row(0).locator('details').getAttribute('open')).toBeNull()
-    })
-
-    test('contract §6: the gateway stops and starts again: the page says so, follows the new one and still has the candidates', async () => {
-      const [url, adminUrl] = [new URL(ready.url), new URL(ready.admin_url)]
-      expect((await server.stop()).code).toBe(0)
-      await says('link', /the figures are out of date/)
-      expect(await text('ready')).toBe('unknown')
-      const off = ['--set', 'pipeline.enabled=false']
-      await serve('--port', url.port, '--set', `admin.port=${adminUrl.port}`, ...off)
-      await says('notice', /^The gateway was restarted at /)
-      await says('link', /^live$/)
-      expect(await row(0).locator('.badge').textContent()).toBe('executed')
-      expect(await text('executor-balance')).toBe('switched off')
-    })
-
-    test('R20: markup in a reason stays text, and the policy lets no script or style run that is not a file of the page', async () => {
-      const id = await submit(questionOf(dev, 1).slug, 'p2')
-      await says('queue-received', /^1$/)
-      await says('oldest-received', /^for /)
-      const config = join(folder, 'gateway.json')
-      const rejected = await shop.run([
-        'operator',
-        'candidates',
-        'reject',
-        id,
-        '--reason',
-        markup,
-        '--config',
-        config,
-        '--yes',
-        '--json',
-      ])
-      expect([rejected.code, rejected.stderr]).toEqual([0, ''])
-      await says('candidates', /operator_rejected/)
-      await says('failed-count', /^1$/)
-      expect(await page.locator('#failed-codes').textContent()).toBe('1 operator_rejected')
-      const failure = page.locator('#failures > li')
-      await failure.waitFor({ state: 'visible' })
-      expect(await failure.locator('.received').getAttribute('title')).toMatch(/^\d{4}-.*Z$/)
-      await row(0).locator('summary').click()
-      await row(0).locator('.way li').nth(1).waitFor()
-      expect(await row(0).locator('.way').textContent()).toContain(markup)
-      expect(await page.locator('img').count()).toBe(0)
-      expect(await page.title()).toMatch(/proposer gateway$/)
-      expect(errors).toEqual([])
-
-      const violations = await page.evaluate(`(async () => {
+    const violations = await page.evaluate(`(async () => {
         const found = new Set()
         document.addEventListener('securitypolicyviolation', ({ effectiveDirective }) => found.add(effectiveDirective))
         const script = document.createElement('script')
@@ -213,56 +208,50 @@ describe.skipIf(noBrowser !== undefined)(
         place.remove()
         return [...found].sort()
       })()`)
-      expect(violations).toEqual([
-        'connect-src',
-        'img-src',
-        'script-src-attr',
-        'script-src-elem',
-        'style-src-attr',
-      ])
-      expect(await page.title()).toMatch(/proposer gateway$/)
-    })
+    expect(violations).toEqual([
+      'connect-src',
+      'img-src',
+      'script-src-attr',
+      'script-src-elem',
+      'style-src-attr',
+    ])
+    expect(await page.title()).toMatch(/proposer gateway$/)
+  })
 
-    test('ux: search and status hide what does not match; a whole id finds what no list has', async () => {
-      const shown = () => page.locator('#candidates > li:visible').count()
-      const [executed, rejected] = [questionOf(dev, 0).slug, questionOf(dev, 1).slug]
-      expect(await shown()).toBe(2)
-      await page.fill('#search', executed.toUpperCase())
-      expect([await shown(), await page.locator('#failures-section').isVisible()]).toEqual([
-        1,
-        false,
-      ])
-      await page.fill('#search', 'rejected')
-      expect([await shown(), await page.locator('#failures-section').isVisible()]).toEqual([
-        1,
-        true,
-      ])
-      expect(await page.locator('#candidates > li:visible .question').textContent()).toBe(rejected)
-      await page.fill('#search', 'nothing of the kind')
-      expect([await shown(), await text('none')]).toEqual([0, 'none of the newest 2'])
-      await page.fill('#search', '')
-      await page.selectOption('#state', 'executed')
-      expect(await shown()).toBe(1)
-      await page.selectOption('#state', '')
-      expect(await shown()).toBe(2)
-      await page.fill('#search', '00000000-0000-4000-8000-000000000001')
-      await says('found-note', /candidate not found/)
-      await page.fill('#search', '')
-      await says('found-note', /^$/)
-    })
+  test('ux: search and status hide what does not match; a whole id finds what no list has', async () => {
+    const shown = () => page.locator('#candidates > li:visible').count()
+    const [executed, rejected] = [questionOf(dev, 0).slug, questionOf(dev, 1).slug]
+    expect(await shown()).toBe(2)
+    await page.fill('#search', executed.toUpperCase())
+    expect([await shown(), await page.locator('#failures-section').isVisible()]).toEqual([1, false])
+    await page.fill('#search', 'rejected')
+    expect([await shown(), await page.locator('#failures-section').isVisible()]).toEqual([1, true])
+    expect(await page.locator('#candidates > li:visible .question').textContent()).toBe(rejected)
+    await page.fill('#search', 'nothing of the kind')
+    expect([await shown(), await text('none')]).toEqual([0, 'none of the newest 2'])
+    await page.fill('#search', '')
+    await page.selectOption('#state', 'executed')
+    expect(await shown()).toBe(1)
+    await page.selectOption('#state', '')
+    expect(await shown()).toBe(2)
+    await page.fill('#search', '00000000-0000-4000-8000-000000000001')
+    await says('found-note', /candidate not found/)
+    await page.fill('#search', '')
+    await says('found-note', /^$/)
+  })
 
-    test('ux: who paused admission and why stands in the header; a gateway that is not ready is red', async () => {
-      const config = join(folder, 'gateway.json')
-      // Those of the tests before were asked for.
-      errors.length = 0
-      const pause = ['--reason', markup, '--by', 'ann', '--config', config, '--yes']
-      expect((await shop.run(['operator', 'pause', ...pause])).code).toBe(0)
-      await says('paused', /^Admission is paused since .*: by ann: <img/)
-      expect(await page.locator('#paused').isVisible()).toBe(true)
-      const resume = ['--reason', 'back', '--config', config, '--yes']
-      expect((await shop.run(['operator', 'resume', ...resume])).code).toBe(0)
-      await page.locator('#paused').waitFor({ state: 'hidden' })
-      const red = await page.evaluate(`(() => {
+  test('ux: who paused admission and why stands in the header; a gateway that is not ready is red', async () => {
+    const config = join(folder, 'gateway.json')
+    // Those of the tests before were asked for.
+    errors.length = 0
+    const pause = ['--reason', markup, '--by', 'ann', '--config', config, '--yes']
+    expect((await shop.run(['operator', 'pause', ...pause])).code).toBe(0)
+    await says('paused', /^Admission is paused since .*: by ann: <img/)
+    expect(await page.locator('#paused').isVisible()).toBe(true)
+    const resume = ['--reason', 'back', '--config', config, '--yes']
+    expect((await shop.run(['operator', 'resume', ...resume])).code).toBe(0)
+    await page.locator('#paused').waitFor({ state: 'hidden' })
+    const red = await page.evaluate(`(() => {
         const badge = document.getElementById('ready')
         const before = badge.className
         badge.className = 'badge bad'
@@ -270,59 +259,57 @@ describe.skipIf(noBrowser !== undefined)(
         badge.className = before
         return colour.match(/[0-9]+/g).map(Number)
       })()`)
-      const [r = 0, g = 255, b = 255] = red as readonly number[]
-      expect(r > 2 * g && r > 2 * b).toBe(true)
-      // The first point comes after fifteen seconds.
-      await page.locator('#trend-queue path[d^="M"]').waitFor({ state: 'attached' })
-      expect(errors).toEqual([])
-    })
+    const [r = 0, g = 255, b = 255] = red as readonly number[]
+    expect(r > 2 * g && r > 2 * b).toBe(true)
+    // The first point comes after fifteen seconds.
+    await page.locator('#trend-queue path[d^="M"]').waitFor({ state: 'attached' })
+    expect(errors).toEqual([])
+  })
 
-    test.each([
-      ['light', 360],
-      ['dark', 390],
-      ['light', 1280],
-      ['dark', 1400],
-    ] as const)(
-      'the page is whole in %s at %i pixels: nothing is wider than the window, and text stands out',
-      async (colorScheme, width) => {
-        await page.emulateMedia({ colorScheme })
-        await page.setViewportSize({ width, height: 800 })
-        const seen = await page.evaluate<{
-          overflow: number
-          clipped: string[]
-          ink: number
-          ground: number
-        }>(`(() => {
+  test.each([
+    ['light', 360],
+    ['dark', 390],
+    ['light', 1280],
+    ['dark', 1400],
+  ] as const)(
+    'the page is whole in %s at %i pixels: nothing is wider than the window, and text stands out',
+    async (colorScheme, width) => {
+      await page.emulateMedia({ colorScheme })
+      await page.setViewportSize({ width, height: 800 })
+      const seen = await page.evaluate<{
+        overflow: number
+        clipped: string[]
+        ink: number
+        ground: number
+      }>(`(() => {
         const { color, backgroundColor } = getComputedStyle(document.body)
         const light = (value) => value.match(/[0-9]+/g).slice(0, 3).reduce((sum, each) => sum + Number(each), 0)
         const clipped = [...document.querySelectorAll('dd, .stages b, .codes li, .trends .note, summary .status')].filter((node) => node.scrollWidth > node.clientWidth)
         const overflow = document.documentElement.scrollWidth - innerWidth
         return { overflow, clipped: clipped.map(({ textContent }) => textContent), ink: light(color), ground: light(backgroundColor) }
       })()`)
-        expect(seen).toMatchObject({ overflow: 0, clipped: [] })
-        expect(seen.ink > seen.ground).toBe(colorScheme === 'dark')
-        const picture = await page.screenshot({ fullPage: true })
-        expect(picture.length).toBeGreaterThan(10_000)
-      },
-    )
+      expect(seen).toMatchObject({ overflow: 0, clipped: [] })
+      expect(seen.ink > seen.ground).toBe(colorScheme === 'dark')
+      const picture = await page.screenshot({ fullPage: true })
+      expect(picture.length).toBeGreaterThan(10_000)
+    },
+  )
 
-    test('robustness §5: eight pages may be open, the ninth is told so and comes in when one closes', async () => {
-      const open: AbortController[] = []
-      const events = async () => {
-        const control = new AbortController()
-        open.push(control)
-        return (await fetch(`${ready.admin_url}/operator/events`, { signal: control.signal }))
-          .status
-      }
-      const statuses: number[] = []
-      await says('link', /^live$/)
-      for (let n = 0; n < 8; n++) statuses.push(await events())
-      expect(statuses).toEqual([200, 200, 200, 200, 200, 200, 200, 503])
-      open[0]?.abort()
-      let status = 503
-      while (status === 503) status = await events()
-      expect(status).toBe(200)
-      for (const one of open) one.abort()
-    })
-  },
-)
+  test('robustness §5: eight pages may be open, the ninth is told so and comes in when one closes', async () => {
+    const open: AbortController[] = []
+    const events = async () => {
+      const control = new AbortController()
+      open.push(control)
+      return (await fetch(`${ready.admin_url}/operator/events`, { signal: control.signal })).status
+    }
+    const statuses: number[] = []
+    await says('link', /^live$/)
+    for (let n = 0; n < 8; n++) statuses.push(await events())
+    expect(statuses).toEqual([200, 200, 200, 200, 200, 200, 200, 503])
+    open[0]?.abort()
+    let status = 503
+    while (status === 503) status = await events()
+    expect(status).toBe(200)
+    for (const one of open) one.abort()
+  })
+})

@@ -3,8 +3,8 @@ import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import type { BrowserContext, Page } from 'playwright-core'
 import { afterAll, expect, test } from 'vitest'
-import { noBrowser, openBrowser } from '../support/browser.js'
-import { describeWith } from '../support/postgres/needs.js'
+import { openBrowser } from '../support/browser.js'
+import { describeWith } from '../support/components.js'
 import { startPostgres } from '../support/postgres/server.js'
 import { type Running, workshop } from '../support/processes.js'
 import type { ServeReady } from '../support/proposing.js'
@@ -16,66 +16,63 @@ afterAll(async () => {
   for (const close of closing.reverse()) await close()
 })
 
-describeWith([18], `the page of two gateways${noBrowser ? ` (${noBrowser})` : ''}`, () => {
-  test.skipIf(noBrowser !== undefined)(
-    'each page says who leads; when the leader is killed the other page says that it leads alone',
-    async () => {
-      const server = await startPostgres()
-      closing.push(() => server.close())
-      const folder = await shop.folder()
-      const dev = join(folder, 'dev')
-      const chain = ['devchain', '--port', '0', '--questions', '1', '--write', dev, '--json']
-      await shop.start(chain).line()
-      const config = join(dev, 'gateway.json')
-      writeFileSync(join(folder, 'store.url'), `${await server.createDatabase()}\n`, {
-        mode: 0o600,
-      })
-      const env = { PROPOSER_STORE_URL_FILE: join(folder, 'store.url') }
-      const made = await shop.run(['operator', 'store', 'init', '--config', config], { env })
-      expect(made.code, made.stderr).toBe(0)
-      const gateways: { readonly process: Running; readonly ready: ServeReady }[] = []
-      for (const n of [1, 2]) {
-        const token = `admin.token_file=./admin-${n}.token`
-        const args = ['serve', '--config', config, '--port', '0', '--json', '--set', token]
-        const process = shop.start(args, { env })
-        gateways.push({ process, ready: await process.line<ServeReady>() })
-      }
-      const browser: BrowserContext = await openBrowser(join(folder, 'chromium'))
-      closing.push(() => browser.close())
-      const pages: Page[] = []
-      for (const { ready } of gateways) {
-        const page = await browser.newPage()
-        await page.goto(`${ready.admin_url}/`)
-        pages.push(page)
-      }
-      const says = (page: Page | undefined, id: string, pattern: RegExp) =>
-        page?.locator(`#${id}`).filter({ hasText: pattern }).waitFor({ state: 'visible' })
-      for (const page of pages) await says(page, 'cluster-gateways', /^2$/)
-      for (const page of pages) await says(page, 'cluster-leader', /^(this one|[0-9a-f]{8}…)$/)
-      const roles = await Promise.all(pages.map((page) => page.textContent('#cluster-role')))
-      expect([...roles].sort()).toEqual(['follows', 'leads'])
-      const leading = roles.indexOf('leads')
-      const survivor = pages[1 - leading]
-      for (const [page, width] of pages.flatMap((page) =>
-        [1280, 390].map((w) => [page, w] as const),
-      )) {
-        await page.setViewportSize({ width, height: 800 })
-        const clipped = await page
-          .locator('#cluster dd')
-          .evaluateAll((all) =>
-            all.filter((one) => one.scrollWidth > one.clientWidth).map((one) => one.textContent),
-          )
-        expect([width, clipped]).toEqual([width, []])
-        expect(await page.evaluate('document.documentElement.scrollWidth - innerWidth')).toBe(0)
-      }
-      const epoch = Number(await survivor?.textContent('#cluster-epoch'))
-      await gateways[leading]?.process.stop('SIGKILL')
-      await says(pages[leading], 'link', /the figures are out of date/)
-      await says(survivor, 'cluster-role', /^leads$/)
-      await says(survivor, 'cluster-leader', /^this one$/)
-      await says(survivor, 'cluster-gateways', /^1$/)
-      await says(survivor, 'cluster-epoch', new RegExp(`^${epoch + 1}$`))
-      await says(survivor, 'leads', /^leads$/)
-    },
-  )
+describeWith([18, 'Chromium'], 'the page of two gateways', () => {
+  test('each page says who leads; when the leader is killed the other page says that it leads alone', async () => {
+    const server = await startPostgres()
+    closing.push(() => server.close())
+    const folder = await shop.folder()
+    const dev = join(folder, 'dev')
+    const chain = ['devchain', '--port', '0', '--questions', '1', '--write', dev, '--json']
+    await shop.start(chain).line()
+    const config = join(dev, 'gateway.json')
+    writeFileSync(join(folder, 'store.url'), `${await server.createDatabase()}\n`, {
+      mode: 0o600,
+    })
+    const env = { PROPOSER_STORE_URL_FILE: join(folder, 'store.url') }
+    const made = await shop.run(['operator', 'store', 'init', '--config', config], { env })
+    expect(made.code, made.stderr).toBe(0)
+    const gateways: { readonly process: Running; readonly ready: ServeReady }[] = []
+    for (const n of [1, 2]) {
+      const token = `admin.token_file=./admin-${n}.token`
+      const args = ['serve', '--config', config, '--port', '0', '--json', '--set', token]
+      const process = shop.start(args, { env })
+      gateways.push({ process, ready: await process.line<ServeReady>() })
+    }
+    const browser: BrowserContext = await openBrowser(join(folder, 'chromium'))
+    closing.push(() => browser.close())
+    const pages: Page[] = []
+    for (const { ready } of gateways) {
+      const page = await browser.newPage()
+      await page.goto(`${ready.admin_url}/`)
+      pages.push(page)
+    }
+    const says = (page: Page | undefined, id: string, pattern: RegExp) =>
+      page?.locator(`#${id}`).filter({ hasText: pattern }).waitFor({ state: 'visible' })
+    for (const page of pages) await says(page, 'cluster-gateways', /^2$/)
+    for (const page of pages) await says(page, 'cluster-leader', /^(this one|[0-9a-f]{8}…)$/)
+    const roles = await Promise.all(pages.map((page) => page.textContent('#cluster-role')))
+    expect([...roles].sort()).toEqual(['follows', 'leads'])
+    const leading = roles.indexOf('leads')
+    const survivor = pages[1 - leading]
+    for (const [page, width] of pages.flatMap((page) =>
+      [1280, 390].map((w) => [page, w] as const),
+    )) {
+      await page.setViewportSize({ width, height: 800 })
+      const clipped = await page
+        .locator('#cluster dd')
+        .evaluateAll((all) =>
+          all.filter((one) => one.scrollWidth > one.clientWidth).map((one) => one.textContent),
+        )
+      expect([width, clipped]).toEqual([width, []])
+      expect(await page.evaluate('document.documentElement.scrollWidth - innerWidth')).toBe(0)
+    }
+    const epoch = Number(await survivor?.textContent('#cluster-epoch'))
+    await gateways[leading]?.process.stop('SIGKILL')
+    await says(pages[leading], 'link', /the figures are out of date/)
+    await says(survivor, 'cluster-role', /^leads$/)
+    await says(survivor, 'cluster-leader', /^this one$/)
+    await says(survivor, 'cluster-gateways', /^1$/)
+    await says(survivor, 'cluster-epoch', new RegExp(`^${epoch + 1}$`))
+    await says(survivor, 'leads', /^leads$/)
+  })
 })

@@ -4,8 +4,9 @@
  */
 import { join } from 'node:path'
 import type { BrowserContext } from 'playwright-core'
-import { afterAll, expect, test } from 'vitest'
-import { noBrowser, openBrowser } from '../support/browser.js'
+import { afterAll, expect } from 'vitest'
+import { openBrowser } from '../support/browser.js'
+import { testWith } from '../support/components.js'
 import { workshop } from '../support/processes.js'
 import { makeClient, type ServeReady } from '../support/proposing.js'
 
@@ -20,8 +21,9 @@ const label = 'Yes"><img src=x onerror="document.title=1">'
 const text = `q: title: <script>document.title=2</script>, description: x. res_data: p1: 0, p2: 1, p3: 0.5. Where p1 corresponds to No, p2 to ${label}, p3 to unknown`
 const slug = `long-${'x'.repeat(90)}`
 
-test.skipIf(noBrowser !== undefined)(
-  `R20: what a question says is shown whole at every width, and does nothing${noBrowser ? ` (${noBrowser})` : ''}`,
+testWith(
+  ['Chromium'],
+  'R20: what a question says is shown whole at every width, and does nothing',
   async () => {
     const folder = join(await shop.folder(), 'dev')
     const start = ['devchain', '--port', '0', '--questions', '1', '--write', folder, '--json']

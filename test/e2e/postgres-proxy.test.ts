@@ -1,8 +1,8 @@
 /** The proxy that cuts, loses and holds back messages of PostgreSQL, before a real server. */
 import pg from 'pg'
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'vitest'
+import { describeWith } from '../support/components.js'
 import { until } from '../support/postgres/folders.js'
-import { describeWith } from '../support/postgres/needs.js'
 import { openPostgresProxy, type PostgresProxy } from '../support/postgres/proxy.js'
 import { type PostgresServer, startPostgres } from '../support/postgres/server.js'
 import {

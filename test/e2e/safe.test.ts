@@ -3,16 +3,17 @@ import { mkdir, readFile, stat, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { encodeFunctionData, parseAbi } from 'viem'
 import { privateKeyToAccount } from 'viem/accounts'
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { afterAll, beforeAll, expect, test } from 'vitest'
 import { safeMessage } from '../../src/core/chain/safe.js'
 import type { DevDescription } from '../../src/core/devchain/dev-chain.js'
 import type { Hex } from '../../src/core/ports.js'
 import type { Address } from '../../src/core/protocol/schema.js'
-import { noBrowser, openBrowser } from '../support/browser.js'
+import { openBrowser } from '../support/browser.js'
 import { honestProvider, injectWallet } from '../support/browser-wallet.js'
+import { describeWith, testWith } from '../support/components.js'
 import { type Ended, workshop } from '../support/processes.js'
 import type { ServeReady } from '../support/proposing.js'
-import { noSafeContracts, safeContracts } from '../support/safe.js'
+import { safeContracts } from '../support/safe.js'
 import type { WalletDocument } from '../support/wallet-server.js'
 
 const shop = workshop()
@@ -53,8 +54,7 @@ async function fundedSafe(): Promise<Address> {
   return made
 }
 
-beforeAll(async () => {
-  if (noSafeContracts !== undefined) return
+async function startWithSafe(): Promise<void> {
   const folder = join(await shop.folder(), 'dev')
   const chain = ['devchain', '--port', '0', '--questions', '20', '--write', folder, '--json']
   const started = await shop.start(chain).line<{ dev: DevDescription }>()
@@ -69,7 +69,7 @@ beforeAll(async () => {
   await writeFile(config, JSON.stringify(gateway))
   const serve = ['serve', '--config', config, '--port', '0', '--json']
   url = (await shop.start(serve).line<ServeReady>()).url
-})
+}
 afterAll(() => shop.clean())
 
 /** A machine of its own, with one key. */
@@ -105,279 +105,275 @@ interface Parts {
 const listed = async ({ run }: Awaited<ReturnType<typeof machine>>) =>
   JSON.parse((await run('journal', 'list', '--json')).stdout).authorizations as object[]
 
-describe.skipIf(noSafeContracts !== undefined)(
-  `--safe${noSafeContracts ? ` (${noSafeContracts})` : ''}`,
-  () => {
-    test('two owners on two machines: exit 8 and a file, then the signature that the Safe takes, which is admitted and executed', async () => {
-      const [one, two] = [await machine(keys[2]), await machine(keys[0])]
-      const slug = questionOf()
-      const first = await one.run(...asOwner(slug), '-o', one.parts)
-      expect(first.code, first.stderr).toBe(8)
-      expect(errorOf(first)).toMatchObject({
-        code: 'safe_below_threshold',
-        exit_code: 8,
-        retryable: true,
+describeWith(['Safe contracts'], '--safe', () => {
+  beforeAll(startWithSafe)
+  test('two owners on two machines: exit 8 and a file, then the signature that the Safe takes, which is admitted and executed', async () => {
+    const [one, two] = [await machine(keys[2]), await machine(keys[0])]
+    const slug = questionOf()
+    const first = await one.run(...asOwner(slug), '-o', one.parts)
+    expect(first.code, first.stderr).toBe(8)
+    expect(errorOf(first)).toMatchObject({
+      code: 'safe_below_threshold',
+      exit_code: 8,
+      retryable: true,
+    })
+    expect(errorOf(first).detail).toContain(
+      `1 of 2 owners of Safe ${safe} have signed (${owners[2]})`,
+    )
+    const parts = JSON.parse(await readFile(one.parts, 'utf8'))
+    expect((await stat(one.parts)).mode & 0o777).toBe(0o600)
+    expect(parts).toMatchObject({ schema: 'proposer.safe-parts/1', safe, threshold: 2 })
+    expect(parts.signatures).toMatchObject([{ owner: owners[2] }])
+    expect(await listed(one)).toMatchObject([
+      { state: 'offered', proposer: safe, owners_signed: [owners[2]] },
+    ])
+
+    const second = await two.run(...asOwner(slug), '--parts', one.parts)
+    expect(second.code, second.stderr).toBe(0)
+    const { payload, signer, digest } = JSON.parse(second.stdout)
+    expect([signer, digest, payload.proposer]).toEqual([safe, parts.digest, safe])
+    const sorted = [...owners.slice(0, 1), ...owners.slice(2)].sort()
+    expect(payload.signature).toHaveLength(2 + 2 * 130)
+    const halves = [payload.signature.slice(2, 132), payload.signature.slice(132)]
+    expect(halves.indexOf(parts.signatures[0].signature.slice(2))).toBe(
+      sorted.indexOf(owners[2] as Address),
+    )
+
+    const sent = await two.run(
+      'submit',
+      slug,
+      '--outcome',
+      'p2',
+      '--safe',
+      safe,
+      '--wait',
+      '--json',
+    )
+    expect(sent.code, sent.stderr).toBe(0)
+    expect(JSON.parse(sent.stdout)).toMatchObject({ outcome: 'accepted', status: 'executed' })
+    // The machine that began gets the signature from the other one: the same candidate.
+    const brought = await one.run('sign', slug, '--safe', safe, '--signature', payload.signature)
+    expect(brought.code, brought.stderr).toBe(0)
+    const replayed = await one.run('submit', slug, '--outcome', 'p2', '--safe', safe, '--json')
+    expect(replayed.code, replayed.stderr).toBe(0)
+    expect(JSON.parse(replayed.stdout)).toMatchObject({ outcome: 'replayed' })
+    for (const own of [one, two]) expect((await own.run('journal', 'verify')).code).toBe(0)
+  })
+
+  test('owners at one machine: the journal holds the parts; the same owner again counts once, and submit sends what the last one completes', async () => {
+    const desk = await machine(keys[1])
+    const slug = questionOf()
+    expect((await desk.run(...asOwner(slug))).code).toBe(8)
+    const again = await desk.run(...asOwner(slug))
+    expect([again.code, errorOf(again).detail]).toEqual([
+      8,
+      expect.stringContaining('1 of 2 owners'),
+    ])
+    const [, ...rest] = asOwner(slug)
+    await desk.use(keys[2] as Hex)
+    const sent = await desk.run('submit', ...rest)
+    expect(sent.code, sent.stderr).toBe(0)
+    expect(JSON.parse(sent.stdout)).toMatchObject({ outcome: 'accepted' })
+  })
+
+  test('R5: no part shows in what is listed or bundled', async () => {
+    const desk = await machine(keys[1])
+    const slug = questionOf()
+    await desk.run(...asOwner(slug), '-o', desk.parts)
+    const { signatures } = JSON.parse(await readFile(desk.parts, 'utf8')) as Parts
+    const part = signatures[0]?.signature.slice(2, 60) ?? ''
+    expect(part).toHaveLength(58)
+    for (const argv of [
+      ['journal', 'list', '--json'],
+      ['journal', 'export'],
+      ['support-bundle', '-o', '-'],
+      ['doctor', '--safe', safe, '--json'],
+      ['reconcile', slug, '--json'],
+    ]) {
+      const { stdout, stderr } = await desk.run(...argv)
+      expect([argv[0], `${stdout}${stderr}`.includes(part)]).toEqual([argv[0], false])
+      expect(`${stdout}${stderr}`.length).toBeGreaterThan(50)
+    }
+  })
+
+  test('an owner who is removed in between no longer counts, and the Safe says who can sign', async () => {
+    const own = await fundedSafe()
+    const desk = await machine(keys[2])
+    const slug = questionOf()
+    expect((await desk.run(...asOwner(slug, own))).code).toBe(8)
+    await contracts.removeOwner(own, owners[1] as Address, owners[2] as Address, 2)
+    await desk.use(keys[0] as Hex)
+    const after = await desk.run(...asOwner(slug, own))
+    expect(after.code, after.stderr).toBe(8)
+    expect(errorOf(after).detail).toContain(
+      `1 of 2 owners of Safe ${own} have signed (${owners[0]})`,
+    )
+    expect(errorOf(after).detail).toContain(owners[1])
+    expect(errorOf(after).detail).not.toContain(owners[2])
+    await desk.use(keys[2] as Hex)
+    const gone = await desk.run(...asOwner(slug, own))
+    expect([gone.code, errorOf(gone).code]).toEqual([2, 'not_an_owner'])
+    await desk.use(keys[1] as Hex)
+    expect((await desk.run(...asOwner(slug, own))).code).toBe(0)
+  })
+
+  test('a stranger, another answer, another Safe or chain, a part with one byte changed or of the bare digest: named, nothing journaled as signed', async () => {
+    const [one, two] = [await machine(keys[0]), await machine(stranger)]
+    const slug = questionOf()
+    await one.run(...asOwner(slug), '-o', one.parts)
+    const text = await readFile(one.parts, 'utf8')
+    const parts = JSON.parse(text) as Parts & Record<string, unknown>
+    const change = async (changed: object) => {
+      const file = join(two.home, 'changed.json')
+      await writeFile(file, JSON.stringify({ ...parts, ...changed }))
+      return file
+    }
+    const refusal = async (file: string, argv = asOwner(slug)) => {
+      const ran = await two.run(...argv, '--parts', file)
+      expect(ran.code, ran.stderr).toBe(2)
+      return errorOf(ran)
+    }
+    const yes = asOwner(slug).map((word) => (word === 'p2' ? 'p1' : word))
+    expect(await refusal(one.parts, yes)).toMatchObject({ code: 'payload_changed' })
+    expect(await listed(two)).toEqual([])
+    expect(await refusal(one.parts)).toMatchObject({ code: 'not_an_owner' })
+    await two.use(keys[1] as Hex)
+    expect(await refusal(await change({ safe: owners[0] }))).toMatchObject({ code: 'other_safe' })
+    expect(await refusal(await change({ chain_id: 137 }))).toMatchObject({
+      code: 'other_chain',
+      detail: expect.stringContaining('on chain 137'),
+    })
+    expect(await refusal(await change({ digest: 'x' }))).toMatchObject({ code: 'invalid_parts' })
+    const [{ signature = '' } = {}] = parts.signatures
+    const flipped = `${signature.slice(0, 9)}${signature[9] === '0' ? '1' : '0'}${signature.slice(10)}`
+    const bare = await privateKeyToAccount(keys[0] as Hex).sign({ hash: parts.digest })
+    for (const [made, detail] of [
+      [flipped, /not an owner|no signature/],
+      [bare, new RegExp(`owner ${owners[0]} signed the bare digest`)],
+      ['0x12', /no signature of a key/],
+    ] as const)
+      expect(
+        await refusal(await change({ signatures: [{ owner: owners[0], signature: made }] })),
+      ).toMatchObject({ code: 'bad_signature', detail: expect.stringMatching(detail) })
+    // Another owner has signed it, so it stays open here; what was wrong takes nothing from it.
+    expect(await listed(two)).toMatchObject([{ state: 'offered' }])
+    const other = await two.run(...yes)
+    expect([other.code, errorOf(other).code]).toEqual([5, 'authorization_open'])
+    const right = await two.run(...asOwner(slug), '--parts', one.parts)
+    expect(right.code, right.stderr).toBe(0)
+  })
+
+  test('a signature of all parts from elsewhere: one owner short, in the wrong order, of the bare digest: the Safe refuses, and the reason is said', async () => {
+    const desk = await machine()
+    const slug = questionOf()
+    const given = await desk.run(
+      'sign',
+      slug,
+      '--outcome',
+      'p2',
+      '--safe',
+      safe,
+      '--typed-data',
+      '--json',
+    )
+    expect(given.code, given.stderr).toBe(0)
+    const { digest } = JSON.parse(given.stdout) as { digest: Hex }
+    const { document } = safeMessage({ chainId: dev.chain_id, safe }, digest)
+    const [a, b] = [...owners.slice(0, 2)].sort()
+    const keyOf = (owner: Address | undefined) => keys[owners.indexOf(owner as Address)] as Hex
+    const part = (owner: Address | undefined) =>
+      privateKeyToAccount(keyOf(owner)).signTypedData(document as WalletDocument)
+    const bare = await privateKeyToAccount(keyOf(a)).sign({ hash: digest })
+    const join_ = (...all: Hex[]) => `0x${all.map((one) => one.slice(2)).join('')}`
+    const [first, second] = [await part(a), await part(b)]
+    for (const [signature, why] of [
+      [first, '1 of 2 owners have signed'],
+      [join_(second, first), 'sorted by owner'],
+      [join_(bare, second), `owner ${a} signed the bare digest`],
+      [join_(first, first), 'signed twice'],
+    ] as const) {
+      const ran = await desk.run('sign', slug, '--safe', safe, '--signature', signature, '--json')
+      expect([ran.code, errorOf(ran).code]).toEqual([2, 'bad_signature'])
+      expect(errorOf(ran).detail).toContain(why)
+    }
+    expect(await listed(desk)).toMatchObject([{ state: 'offered' }])
+    const right = await desk.run(
+      'sign',
+      slug,
+      '--safe',
+      safe,
+      '--signature',
+      join_(first, second),
+      '--json',
+    )
+    expect(right.code, right.stderr).toBe(0)
+  })
+
+  test('what is no Safe on this chain is named, and doctor tells what a Safe is', async () => {
+    const desk = await machine(keys[0])
+    const slug = questionOf()
+    const bareSafe = await contracts.newSafe(owners, 2, false)
+    for (const [of, why] of [
+      [addressOf(stranger), `no contract at it on chain ${dev.chain_id}`],
+      [dev.trust.permit2, 'does not answer as a Safe'],
+      [bareSafe, 'no fallback handler'],
+    ] as const) {
+      const doctor = await desk.run('doctor', '--safe', of, '--as-owner', '--json')
+      expect(doctor.code).toBe(2)
+      const { checks } = JSON.parse(doctor.stdout) as {
+        checks: { id: string; detail: string; result: string }[]
+      }
+      expect(checks.find(({ id }) => id === 'safe')).toMatchObject({
+        result: 'fail',
+        detail: expect.stringContaining(why),
       })
-      expect(errorOf(first).detail).toContain(
-        `1 of 2 owners of Safe ${safe} have signed (${owners[2]})`,
-      )
-      const parts = JSON.parse(await readFile(one.parts, 'utf8'))
-      expect((await stat(one.parts)).mode & 0o777).toBe(0o600)
-      expect(parts).toMatchObject({ schema: 'proposer.safe-parts/1', safe, threshold: 2 })
-      expect(parts.signatures).toMatchObject([{ owner: owners[2] }])
-      expect(await listed(one)).toMatchObject([
-        { state: 'offered', proposer: safe, owners_signed: [owners[2]] },
-      ])
-
-      const second = await two.run(...asOwner(slug), '--parts', one.parts)
-      expect(second.code, second.stderr).toBe(0)
-      const { payload, signer, digest } = JSON.parse(second.stdout)
-      expect([signer, digest, payload.proposer]).toEqual([safe, parts.digest, safe])
-      const sorted = [...owners.slice(0, 1), ...owners.slice(2)].sort()
-      expect(payload.signature).toHaveLength(2 + 2 * 130)
-      const halves = [payload.signature.slice(2, 132), payload.signature.slice(132)]
-      expect(halves.indexOf(parts.signatures[0].signature.slice(2))).toBe(
-        sorted.indexOf(owners[2] as Address),
-      )
-
-      const sent = await two.run(
-        'submit',
-        slug,
-        '--outcome',
-        'p2',
-        '--safe',
-        safe,
-        '--wait',
-        '--json',
-      )
-      expect(sent.code, sent.stderr).toBe(0)
-      expect(JSON.parse(sent.stdout)).toMatchObject({ outcome: 'accepted', status: 'executed' })
-      // The machine that began gets the signature from the other one: the same candidate.
-      const brought = await one.run('sign', slug, '--safe', safe, '--signature', payload.signature)
-      expect(brought.code, brought.stderr).toBe(0)
-      const replayed = await one.run('submit', slug, '--outcome', 'p2', '--safe', safe, '--json')
-      expect(replayed.code, replayed.stderr).toBe(0)
-      expect(JSON.parse(replayed.stdout)).toMatchObject({ outcome: 'replayed' })
-      for (const own of [one, two]) expect((await own.run('journal', 'verify')).code).toBe(0)
+    }
+    const ours = await desk.run('doctor', '--safe', safe, '--as-owner', '--json')
+    const { checks } = JSON.parse(ours.stdout) as { checks: { id: string }[] }
+    expect(checks.find(({ id }) => id === 'safe')).toMatchObject({
+      result: 'pass',
+      detail: expect.stringContaining('2 of 3 owners'),
     })
+    const alone = await desk.run('sign', slug, '--outcome', 'p2', '--safe', safe, '--json')
+    expect([alone.code, errorOf(alone).code]).toEqual([2, 'owner_needed'])
+    const swallowed = await desk.run('sign', '--safe', safe, '--as-owner', slug, '--json')
+    expect([swallowed.code, errorOf(swallowed).detail]).toEqual([2, expect.stringContaining(slug)])
+    const offline = await shop.run(asOwner(slug), { env: { ...desk.env, PROPOSER_RPC_URL: '' } })
+    expect([offline.code, errorOf(offline).code]).toEqual([2, 'no_rpc_url'])
+    expect(await listed(desk)).toEqual([])
+  })
 
-    test('owners at one machine: the journal holds the parts; the same owner again counts once, and submit sends what the last one completes', async () => {
-      const desk = await machine(keys[1])
-      const slug = questionOf()
-      expect((await desk.run(...asOwner(slug))).code).toBe(8)
-      const again = await desk.run(...asOwner(slug))
-      expect([again.code, errorOf(again).detail]).toEqual([
-        8,
-        expect.stringContaining('1 of 2 owners'),
-      ])
-      const [, ...rest] = asOwner(slug)
-      await desk.use(keys[2] as Hex)
-      const sent = await desk.run('submit', ...rest)
-      expect(sent.code, sent.stderr).toBe(0)
-      expect(JSON.parse(sent.stdout)).toMatchObject({ outcome: 'accepted' })
-    })
-
-    test('R5: no part shows in what is listed or bundled', async () => {
-      const desk = await machine(keys[1])
-      const slug = questionOf()
-      await desk.run(...asOwner(slug), '-o', desk.parts)
-      const { signatures } = JSON.parse(await readFile(desk.parts, 'utf8')) as Parts
-      const part = signatures[0]?.signature.slice(2, 60) ?? ''
-      expect(part).toHaveLength(58)
-      for (const argv of [
-        ['journal', 'list', '--json'],
-        ['journal', 'export'],
-        ['support-bundle', '-o', '-'],
-        ['doctor', '--safe', safe, '--json'],
-        ['reconcile', slug, '--json'],
-      ]) {
-        const { stdout, stderr } = await desk.run(...argv)
-        expect([argv[0], `${stdout}${stderr}`.includes(part)]).toEqual([argv[0], false])
-        expect(`${stdout}${stderr}`.length).toBeGreaterThan(50)
-      }
-    })
-
-    test('an owner who is removed in between no longer counts, and the Safe says who can sign', async () => {
-      const own = await fundedSafe()
-      const desk = await machine(keys[2])
-      const slug = questionOf()
-      expect((await desk.run(...asOwner(slug, own))).code).toBe(8)
-      await contracts.removeOwner(own, owners[1] as Address, owners[2] as Address, 2)
-      await desk.use(keys[0] as Hex)
-      const after = await desk.run(...asOwner(slug, own))
-      expect(after.code, after.stderr).toBe(8)
-      expect(errorOf(after).detail).toContain(
-        `1 of 2 owners of Safe ${own} have signed (${owners[0]})`,
-      )
-      expect(errorOf(after).detail).toContain(owners[1])
-      expect(errorOf(after).detail).not.toContain(owners[2])
-      await desk.use(keys[2] as Hex)
-      const gone = await desk.run(...asOwner(slug, own))
-      expect([gone.code, errorOf(gone).code]).toEqual([2, 'not_an_owner'])
-      await desk.use(keys[1] as Hex)
-      expect((await desk.run(...asOwner(slug, own))).code).toBe(0)
-    })
-
-    test('a stranger, another answer, another Safe or chain, a part with one byte changed or of the bare digest: named, nothing journaled as signed', async () => {
-      const [one, two] = [await machine(keys[0]), await machine(stranger)]
-      const slug = questionOf()
-      await one.run(...asOwner(slug), '-o', one.parts)
-      const text = await readFile(one.parts, 'utf8')
-      const parts = JSON.parse(text) as Parts & Record<string, unknown>
-      const change = async (changed: object) => {
-        const file = join(two.home, 'changed.json')
-        await writeFile(file, JSON.stringify({ ...parts, ...changed }))
-        return file
-      }
-      const refusal = async (file: string, argv = asOwner(slug)) => {
-        const ran = await two.run(...argv, '--parts', file)
-        expect(ran.code, ran.stderr).toBe(2)
-        return errorOf(ran)
-      }
-      const yes = asOwner(slug).map((word) => (word === 'p2' ? 'p1' : word))
-      expect(await refusal(one.parts, yes)).toMatchObject({ code: 'payload_changed' })
-      expect(await listed(two)).toEqual([])
-      expect(await refusal(one.parts)).toMatchObject({ code: 'not_an_owner' })
-      await two.use(keys[1] as Hex)
-      expect(await refusal(await change({ safe: owners[0] }))).toMatchObject({ code: 'other_safe' })
-      expect(await refusal(await change({ chain_id: 137 }))).toMatchObject({
-        code: 'other_chain',
-        detail: expect.stringContaining('on chain 137'),
-      })
-      expect(await refusal(await change({ digest: 'x' }))).toMatchObject({ code: 'invalid_parts' })
-      const [{ signature = '' } = {}] = parts.signatures
-      const flipped = `${signature.slice(0, 9)}${signature[9] === '0' ? '1' : '0'}${signature.slice(10)}`
-      const bare = await privateKeyToAccount(keys[0] as Hex).sign({ hash: parts.digest })
-      for (const [made, detail] of [
-        [flipped, /not an owner|no signature/],
-        [bare, new RegExp(`owner ${owners[0]} signed the bare digest`)],
-        ['0x12', /no signature of a key/],
-      ] as const)
-        expect(
-          await refusal(await change({ signatures: [{ owner: owners[0], signature: made }] })),
-        ).toMatchObject({ code: 'bad_signature', detail: expect.stringMatching(detail) })
-      // Another owner has signed it, so it stays open here; what was wrong takes nothing from it.
-      expect(await listed(two)).toMatchObject([{ state: 'offered' }])
-      const other = await two.run(...yes)
-      expect([other.code, errorOf(other).code]).toEqual([5, 'authorization_open'])
-      const right = await two.run(...asOwner(slug), '--parts', one.parts)
-      expect(right.code, right.stderr).toBe(0)
-    })
-
-    test('a signature of all parts from elsewhere: one owner short, in the wrong order, of the bare digest: the Safe refuses, and the reason is said', async () => {
-      const desk = await machine()
-      const slug = questionOf()
-      const given = await desk.run(
-        'sign',
-        slug,
-        '--outcome',
-        'p2',
-        '--safe',
-        safe,
-        '--typed-data',
-        '--json',
-      )
-      expect(given.code, given.stderr).toBe(0)
-      const { digest } = JSON.parse(given.stdout) as { digest: Hex }
-      const { document } = safeMessage({ chainId: dev.chain_id, safe }, digest)
-      const [a, b] = [...owners.slice(0, 2)].sort()
-      const keyOf = (owner: Address | undefined) => keys[owners.indexOf(owner as Address)] as Hex
-      const part = (owner: Address | undefined) =>
-        privateKeyToAccount(keyOf(owner)).signTypedData(document as WalletDocument)
-      const bare = await privateKeyToAccount(keyOf(a)).sign({ hash: digest })
-      const join_ = (...all: Hex[]) => `0x${all.map((one) => one.slice(2)).join('')}`
-      const [first, second] = [await part(a), await part(b)]
-      for (const [signature, why] of [
-        [first, '1 of 2 owners have signed'],
-        [join_(second, first), 'sorted by owner'],
-        [join_(bare, second), `owner ${a} signed the bare digest`],
-        [join_(first, first), 'signed twice'],
-      ] as const) {
-        const ran = await desk.run('sign', slug, '--safe', safe, '--signature', signature, '--json')
-        expect([ran.code, errorOf(ran).code]).toEqual([2, 'bad_signature'])
-        expect(errorOf(ran).detail).toContain(why)
-      }
-      expect(await listed(desk)).toMatchObject([{ state: 'offered' }])
-      const right = await desk.run(
-        'sign',
-        slug,
-        '--safe',
-        safe,
-        '--signature',
-        join_(first, second),
-        '--json',
-      )
-      expect(right.code, right.stderr).toBe(0)
-    })
-
-    test('what is no Safe on this chain is named, and doctor tells what a Safe is', async () => {
+  testWith(
+    ['Chromium'],
+    'an owner signs in the browser: the wallet gets the SafeMessage, and the page says what it is for',
+    async () => {
       const desk = await machine(keys[0])
       const slug = questionOf()
-      const bareSafe = await contracts.newSafe(owners, 2, false)
-      for (const [of, why] of [
-        [addressOf(stranger), `no contract at it on chain ${dev.chain_id}`],
-        [dev.trust.permit2, 'does not answer as a Safe'],
-        [bareSafe, 'no fallback handler'],
-      ] as const) {
-        const doctor = await desk.run('doctor', '--safe', of, '--as-owner', '--json')
-        expect(doctor.code).toBe(2)
-        const { checks } = JSON.parse(doctor.stdout) as {
-          checks: { id: string; detail: string; result: string }[]
-        }
-        expect(checks.find(({ id }) => id === 'safe')).toMatchObject({
-          result: 'fail',
-          detail: expect.stringContaining(why),
-        })
-      }
-      const ours = await desk.run('doctor', '--safe', safe, '--as-owner', '--json')
-      const { checks } = JSON.parse(ours.stdout) as { checks: { id: string }[] }
-      expect(checks.find(({ id }) => id === 'safe')).toMatchObject({
-        result: 'pass',
-        detail: expect.stringContaining('2 of 3 owners'),
-      })
-      const alone = await desk.run('sign', slug, '--outcome', 'p2', '--safe', safe, '--json')
-      expect([alone.code, errorOf(alone).code]).toEqual([2, 'owner_needed'])
-      const swallowed = await desk.run('sign', '--safe', safe, '--as-owner', slug, '--json')
-      expect([swallowed.code, errorOf(swallowed).detail]).toEqual([
-        2,
-        expect.stringContaining(slug),
-      ])
-      const offline = await shop.run(asOwner(slug), { env: { ...desk.env, PROPOSER_RPC_URL: '' } })
-      expect([offline.code, errorOf(offline).code]).toEqual([2, 'no_rpc_url'])
-      expect(await listed(desk)).toEqual([])
-    })
-
-    test.skipIf(noBrowser !== undefined)(
-      'an owner signs in the browser: the wallet gets the SafeMessage, and the page says what it is for',
-      async () => {
-        const desk = await machine(keys[0])
-        const slug = questionOf()
-        expect((await desk.run(...asOwner(slug))).code).toBe(8)
-        const browser = await openBrowser(join(desk.home, 'chromium'))
-        const asked = await injectWallet(
-          browser,
-          honestProvider(keys[1] as Hex, dev.rpc_url, dev.chain_id),
+      expect((await desk.run(...asOwner(slug))).code).toBe(8)
+      const browser = await openBrowser(join(desk.home, 'chromium'))
+      const asked = await injectWallet(
+        browser,
+        honestProvider(keys[1] as Hex, dev.rpc_url, dev.chain_id),
+      )
+      try {
+        const running = shop.start([...asOwner(slug), '--browser'], { env: desk.env })
+        await running.said(/http:\/\/127\S+\//)
+        const page = await browser.newPage()
+        await page.goto(/http:\/\/127[\w.:/-]+/.exec(running.stderr())?.[0] ?? '')
+        await page.getByRole('button', { name: 'Use Test Wallet' }).click()
+        await page.locator('#summary', { hasText: 'of a Safe, 2 of 3' }).waitFor()
+        const { code, stderr } = await running.ended
+        expect(code, stderr).toBe(0)
+        const document = JSON.parse(
+          String(asked.find(({ method }) => method === 'eth_signTypedData_v4')?.params[1]),
         )
-        try {
-          const running = shop.start([...asOwner(slug), '--browser'], { env: desk.env })
-          await running.said(/http:\/\/127\S+\//)
-          const page = await browser.newPage()
-          await page.goto(/http:\/\/127[\w.:/-]+/.exec(running.stderr())?.[0] ?? '')
-          await page.getByRole('button', { name: 'Use Test Wallet' }).click()
-          await page.locator('#summary', { hasText: 'of a Safe, 2 of 3' }).waitFor()
-          const { code, stderr } = await running.ended
-          expect(code, stderr).toBe(0)
-          const document = JSON.parse(
-            String(asked.find(({ method }) => method === 'eth_signTypedData_v4')?.params[1]),
-          )
-          expect(document).toMatchObject({
-            primaryType: 'SafeMessage',
-            domain: { verifyingContract: safe },
-          })
-        } finally {
-          await browser.close()
-        }
-      },
-    )
-  },
-)
+        expect(document).toMatchObject({
+          primaryType: 'SafeMessage',
+          domain: { verifyingContract: safe },
+        })
+      } finally {
+        await browser.close()
+      }
+    },
+  )
+})

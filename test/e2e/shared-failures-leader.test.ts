@@ -1,6 +1,7 @@
 /** One executor among several gateways (contract §9): leases, fences, and what a late one may do. */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest'
+import { describeWith } from '../support/components.js'
 import {
   executedOn,
   type LeaderWorld,
@@ -9,7 +10,6 @@ import {
   otherKey,
 } from '../support/postgres/leaders.js'
 import { until } from '../support/postgres/load.js'
-import { describeWith } from '../support/postgres/needs.js'
 import { openPostgresProxy, type PostgresProxy } from '../support/postgres/proxy.js'
 import { type PostgresServer, startPostgres } from '../support/postgres/server.js'
 import { commitAnswer, nth, statementLike } from '../support/postgres/wire.js'

@@ -5,6 +5,7 @@ import { tmpdir } from 'node:os'
 import { join as path } from 'node:path'
 import pg from 'pg'
 import { afterEach, expect, test } from 'vitest'
+import { describeWith } from '../support/components.js'
 import { account } from '../support/postgres/binaries.js'
 import {
   identitiesIn,
@@ -14,7 +15,6 @@ import {
   outcome,
 } from '../support/postgres/gateways.js'
 import { identities, underKills, until } from '../support/postgres/load.js'
-import { describeWith } from '../support/postgres/needs.js'
 import { openPostgresProxy } from '../support/postgres/proxy.js'
 import { type PostgresServer, startPostgres } from '../support/postgres/server.js'
 import { startStandby } from '../support/postgres/standby.js'

@@ -3,6 +3,7 @@ import { afterAll, afterEach, beforeAll, expect, test } from 'vitest'
 import { postgresDatabase } from '../../src/core/io/postgres.js'
 import type { Progress } from '../../src/core/protocol/candidate.js'
 import { openWindows } from '../../src/core/storage/postgres/windows.js'
+import { describeWith } from '../support/components.js'
 import {
   identitiesIn,
   joinLedger,
@@ -11,7 +12,6 @@ import {
   statusOf,
 } from '../support/postgres/gateways.js'
 import { identities, sameMoment, until } from '../support/postgres/load.js'
-import { describeWith } from '../support/postgres/needs.js'
 import { startPgbouncer } from '../support/postgres/pgbouncer.js'
 import { openPostgresProxy } from '../support/postgres/proxy.js'
 import { type PostgresServer, startPostgres } from '../support/postgres/server.js'

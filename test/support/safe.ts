@@ -1,6 +1,5 @@
 /** Real Safes 1.4.1 on a dev chain, from the bytecode of @safe-global/safe-contracts. */
 import { readFileSync } from 'node:fs'
-import { createRequire } from 'node:module'
 import { dirname, join } from 'node:path'
 import {
   type Abi,
@@ -17,31 +16,17 @@ import { privateKeyToAccount } from 'viem/accounts'
 import { devRpc, sendAsDev } from '../../src/core/devchain/dev-contracts.js'
 import type { Hex } from '../../src/core/ports.js'
 import type { Address } from '../../src/core/protocol/schema.js'
+import { pathOf } from './components.js'
 
 interface Artifact {
   readonly abi: Abi
   readonly bytecode: Hex
 }
 
-const require = createRequire(import.meta.url)
-const found = (() => {
-  try {
-    return dirname(require.resolve('@safe-global/safe-contracts/package.json'))
-  } catch (error) {
-    if ((error as NodeJS.ErrnoException).code === 'MODULE_NOT_FOUND') return undefined
-    throw error
-  }
-})()
-
-/** Why tests that need the Safe contracts are left out; `undefined`: they are installed. */
-export const noSafeContracts =
-  found === undefined ? 'skipped: @safe-global/safe-contracts is not installed' : undefined
-
-if (noSafeContracts !== undefined && process.env.CI_REQUIRE_ALL === '1')
-  throw new Error(noSafeContracts)
-
-const artifact = (path: string): Artifact =>
-  JSON.parse(readFileSync(join(found ?? '', 'build/artifacts/contracts', path), 'utf8')) as Artifact
+function artifact(path: string): Artifact {
+  const folder = join(dirname(pathOf('Safe contracts')), 'build/artifacts/contracts')
+  return JSON.parse(readFileSync(join(folder, path), 'utf8')) as Artifact
+}
 
 /** What deploys, and makes Safes of these owners. */
 export async function safeContracts(rpcUrl: string, chainId: number, key: Hex) {

@@ -2,13 +2,14 @@
 import { execFileSync, spawnSync } from 'node:child_process'
 import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
-import { basename, delimiter, join } from 'node:path'
+import { basename, join } from 'node:path'
 import { parseYaml } from '@redocly/openapi-core'
 import { describe, expect, onTestFinished, test } from 'vitest'
 import { parseConfig } from '../../src/core/gateway/config.js'
 import { createMeters, createMetrics } from '../../src/core/io/serving/admin-metrics.js'
 import { fewProposals } from '../../src/core/protocol/vitals.js'
 import { run, temporaryHome } from '../support/cli.js'
+import { describeWith, pathOf, testWith } from '../support/components.js'
 import { blocksIn, root, section } from '../support/readme.js'
 
 const folder = join(root, 'deploy')
@@ -128,16 +129,6 @@ describe('the image', () => {
   })
 })
 
-/** A program of this machine, if there is one; without it the run says what was left out. */
-function tool(name: string, from: string, what: string) {
-  const path = [...(process.env.PATH ?? '').split(delimiter), '/usr/sbin']
-    .map((folder) => join(folder, name))
-    .find(existsSync)
-  const title = path === undefined ? `${what} (left out: no ${name}; Debian: ${from})` : what
-  if (path === undefined) process.stderr.write(`${title}\n`)
-  return { path: path ?? '', title, isMissing: path === undefined }
-}
-
 /** A folder that goes with the test. */
 function place(): string {
   const folder = mkdtempSync(join(tmpdir(), 'proposer-deploy-'))
@@ -146,8 +137,6 @@ function place(): string {
 }
 
 describe('nginx', () => {
-  const nginx = tool('nginx', 'apt install nginx', 'nginx reads both files')
-  const openssl = tool('openssl', 'apt install openssl', 'a certificate for it')
   const reads = (folder: string, text: string) => {
     const path = join(folder, 'nginx.conf')
     // A test of nginx binds what it is to listen on: ports may be somebody's here.
@@ -157,11 +146,11 @@ describe('nginx', () => {
       text.replaceAll(/listen [^ ;]+/g, () => `listen unix:${folder}/${sockets++}.sock`),
     )
     expect(() =>
-      execFileSync(nginx.path, ['-t', '-q', '-e', 'stderr', '-p', folder, '-c', path]),
+      execFileSync(pathOf('nginx'), ['-t', '-q', '-e', 'stderr', '-p', folder, '-c', path]),
     ).not.toThrow()
   }
 
-  test.skipIf(nginx.isMissing)(`${nginx.title}: the balancer`, () => {
+  testWith(['nginx'], 'nginx reads both files: the balancer', () => {
     const folder = place()
     // Names of the compose network mean nothing here.
     reads(
@@ -172,11 +161,11 @@ describe('nginx', () => {
     )
   })
 
-  test.skipIf(nginx.isMissing || openssl.isMissing)(`${nginx.title}: one gateway with TLS`, () => {
+  testWith(['nginx', 'openssl'], 'nginx reads both files: one gateway with TLS', () => {
     const folder = place()
     const key = join(folder, 'privkey.pem')
     execFileSync(
-      openssl.path,
+      pathOf('openssl'),
       [
         ...['req', '-x509', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:P-256', '-nodes'],
         ...['-subj', '/CN=gateway.example', '-keyout', key, '-out', join(folder, 'fullchain.pem')],
@@ -216,7 +205,6 @@ const serveFlags = async () => {
 describe('the service', () => {
   const unit = read('systemd/proposer.service')
   const [, command = ''] = /^ExecStart=(.*)$/m.exec(unit) ?? []
-  const systemd = tool('systemd-analyze', 'apt install systemd', 'systemd reads the unit')
 
   test('robustness §5: writes no core files, gives the drain its ten seconds, and takes flags that serve has', async () => {
     expect(unit).toMatch(/^LimitCORE=0$/m)
@@ -239,10 +227,12 @@ describe('the service', () => {
     expect(user).toBe(`u ${value('User')} - "proposer gateway" ${folder}`)
   })
 
-  test.skipIf(systemd.isMissing)(systemd.title, () => {
+  testWith(['systemd-analyze'], 'systemd reads the unit', () => {
     const path = join(place(), 'proposer.service')
     writeFileSync(path, unit.replace(/^ExecStart=\S+/m, `ExecStart=${process.execPath}`))
-    const { status, stderr } = spawnSync(systemd.path, ['verify', path], { encoding: 'utf8' })
+    const { status, stderr } = spawnSync(pathOf('systemd-analyze'), ['verify', path], {
+      encoding: 'utf8',
+    })
     expect([status, stderr]).toEqual([0, ''])
   })
 })
@@ -331,16 +321,17 @@ describe('Prometheus and Grafana', () => {
     expect(panels.every(({ gridPos: { x, w } }) => x + w <= 24)).toBe(true)
   })
 
-  const promtool = tool('promtool', 'apt install prometheus', 'promtool reads rules and settings')
-  test.skipIf(promtool.isMissing).each([
-    ['check', 'rules', 'alerts.yml'],
-    ['test', 'rules', 'alerts.test.yml'],
-    ['check', 'config', 'prometheus.yml'],
-  ])(`${promtool.title}: promtool %s %s %s`, (...words) => {
-    const { status, stderr } = spawnSync(promtool.path, words, {
-      cwd: join(folder, 'prometheus'),
-      encoding: 'utf8',
+  describeWith(['promtool'], 'promtool reads rules and settings', () => {
+    test.each([
+      ['check', 'rules', 'alerts.yml'],
+      ['test', 'rules', 'alerts.test.yml'],
+      ['check', 'config', 'prometheus.yml'],
+    ])('promtool %s %s %s', (...words) => {
+      const { status, stderr } = spawnSync(pathOf('promtool'), words, {
+        cwd: join(folder, 'prometheus'),
+        encoding: 'utf8',
+      })
+      expect([status, stderr]).toEqual([0, expect.any(String)])
     })
-    expect([status, stderr]).toEqual([0, expect.any(String)])
   })
 })

@@ -1,0 +1,117 @@
+/**
+ * Real components that tests run with. Where one is not installed, its tests are left out by name;
+ * with `CI_REQUIRE_ALL=1` they fail. `PROPOSER_TEST_POSTGRES=required` asks that of PostgreSQL 18
+ * alone, which comes with npm.
+ */
+import { existsSync } from 'node:fs'
+import { createRequire } from 'node:module'
+import { delimiter, join } from 'node:path'
+import { describe, test } from 'vitest'
+import { found, type PostgresNeed } from './postgres/binaries.js'
+
+const firstOf = (paths: readonly string[]) => paths.find((path) => existsSync(path))
+const program = (...names: readonly string[]) =>
+  firstOf(
+    [...(process.env.PATH ?? '').split(delimiter), '/usr/bin', '/usr/sbin'].flatMap((folder) =>
+      names.map((name) => join(folder, name)),
+    ),
+  )
+function safeContracts(): string | undefined {
+  const require = createRequire(import.meta.url)
+  try {
+    return require.resolve('@safe-global/safe-contracts/package.json')
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'MODULE_NOT_FOUND') return undefined
+    throw error
+  }
+}
+
+/** Where each is, and how it is installed. */
+const components = {
+  Chromium: [() => program('chromium', 'google-chrome'), 'apt install chromium'],
+  nginx: [() => program('nginx'), 'apt install nginx'],
+  openssl: [() => program('openssl'), 'apt install openssl'],
+  promtool: [() => program('promtool'), 'apt install prometheus'],
+  'systemd-analyze': [() => program('systemd-analyze'), 'apt install systemd'],
+  'softhsm2-util': [() => program('softhsm2-util'), 'apt install softhsm2'],
+  /** The PKCS#11 module of SoftHSM2. */
+  'libsofthsm2.so': [
+    () =>
+      firstOf([
+        '/usr/lib/softhsm/libsofthsm2.so',
+        '/usr/lib64/pkcs11/libsofthsm2.so',
+        '/usr/local/lib/softhsm/libsofthsm2.so',
+        '/opt/homebrew/lib/softhsm/libsofthsm2.so',
+      ]),
+    'apt install softhsm2',
+  ],
+  /** Compiled, Safe 1.4.1; this is the path of its package.json. */
+  'Safe contracts': [safeContracts, 'npm ci'],
+} as const satisfies Record<string, readonly [find: () => string | undefined, from: string]>
+
+/** PostgreSQL by its version; see `programOf` of postgres/binaries.ts for those and the pooler. */
+export type Component = PostgresNeed | keyof typeof components
+
+/** Full path of a component; throws where it is not installed. */
+export function pathOf(component: keyof typeof components): string {
+  const [find, from] = components[component]
+  const path = find()
+  if (path === undefined) throw new Error(`no ${component} (${from})`)
+  return path
+}
+
+function whyMissing(component: Component): string | undefined {
+  if (component === 18 || component === 15 || component === 'pgbouncer')
+    return found(component).missing
+  const [find, from] = components[component]
+  return find() === undefined ? `no ${component} (${from})` : undefined
+}
+
+/** What is missing of `needs`, in words, and whether that is an error; `undefined`: all is there. */
+export function lackOf(
+  needs: readonly Component[],
+  env: NodeJS.ProcessEnv = process.env,
+  missingOf = whyMissing,
+): { readonly why: string; readonly isError: boolean } | undefined {
+  const missing = needs.flatMap((need) => {
+    const why = missingOf(need)
+    return why === undefined ? [] : [{ need, why }]
+  })
+  if (missing.length === 0) return undefined
+  return {
+    why: missing.map(({ why }) => why).join(', '),
+    isError:
+      env.CI_REQUIRE_ALL === '1' ||
+      (env.PROPOSER_TEST_POSTGRES === 'required' && missing.some(({ need }) => need === 18)),
+  }
+}
+
+/** Whether tests may run; else they are announced as left out, or one that fails takes their place. */
+function mayRun(needs: readonly Component[], title: string, leaveOut: (name: string) => void) {
+  const lack = lackOf(needs)
+  if (lack === undefined) return true
+  const name = `${title} (left out: ${lack.why})`
+  if (lack.isError)
+    test(title, () => {
+      throw new Error(`${lack.why}; this run wants it`)
+    })
+  else {
+    process.stderr.write(`${name}\n`)
+    leaveOut(name)
+  }
+  return false
+}
+
+/** `describe` for tests on real components: left out by name, or failed, where one is missing. */
+export function describeWith(needs: readonly Component[], title: string, body: () => void): void {
+  if (mayRun(needs, title, (name) => describe.skip(name, body))) describe(title, body)
+}
+
+/** `test` on real components; see `describeWith`. */
+export function testWith(
+  needs: readonly Component[],
+  title: string,
+  body: () => Promise<void> | void,
+): void {
+  if (mayRun(needs, title, (name) => test.skip(name))) test(title, body)
+}
