@@ -86,25 +86,25 @@ export function lackOf(
   }
 }
 
-/** Whether tests may run; else they are announced as left out, or one that fails takes their place. */
-function mayRun(needs: readonly Component[], title: string, leaveOut: (name: string) => void) {
+/** Says what is left out, by name; where that is an error a test that fails takes its place. */
+function leftOut(needs: readonly Component[], title: string): string | undefined {
   const lack = lackOf(needs)
-  if (lack === undefined) return true
-  const name = `${title} (left out: ${lack.why})`
-  if (lack.isError)
+  if (lack === undefined) return undefined
+  if (lack.isError) {
     test(title, () => {
       throw new Error(`${lack.why}; this run wants it`)
     })
-  else {
-    process.stderr.write(`${name}\n`)
-    leaveOut(name)
+    return 'failed'
   }
-  return false
+  const name = `${title} (left out: ${lack.why})`
+  process.stderr.write(`${name}\n`)
+  return name
 }
 
 /** `describe` for tests on real components: left out by name, or failed, where one is missing. */
 export function describeWith(needs: readonly Component[], title: string, body: () => void): void {
-  if (mayRun(needs, title, (name) => describe.skip(name, body))) describe(title, body)
+  const name = leftOut(needs, title)
+  if (name !== 'failed') describe.skipIf(name !== undefined)(name ?? title, body)
 }
 
 /** `test` on real components; see `describeWith`. */
@@ -113,5 +113,6 @@ export function testWith(
   title: string,
   body: () => Promise<void> | void,
 ): void {
-  if (mayRun(needs, title, (name) => test.skip(name))) test(title, body)
+  const name = leftOut(needs, title)
+  if (name !== 'failed') test.skipIf(name !== undefined)(name ?? title, body)
 }
