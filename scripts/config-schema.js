@@ -11,6 +11,9 @@ export function configSchemaText(z, configFile) {
     anyOf: [{ required: ['profile'] }, { required: pins }],
   })
   schema.not = { required: ['store', 'store_file'] }
-  schema.properties.executor.not = { required: ['key_file', 'account'] }
+  const { executor } = schema.properties
+  const keys = ['key_file', 'account', 'signer']
+  const pairs = keys.flatMap((one, at) => keys.slice(at + 1).map((other) => [one, other]))
+  executor.not = { anyOf: pairs.map((required) => ({ required })) }
   return `${JSON.stringify({ title: 'gateway.json of proposer', ...schema }, null, 2)}\n`
 }

@@ -13,6 +13,7 @@ import { createFakeChain } from '../support/fake-chain.js'
 import { blocksIn, root, section } from '../support/readme.js'
 
 const address = (digit: string) => `0x${digit.repeat(40)}`
+const signer = { url: 'https://s.example', address: address('1') }
 const chain = {
   rpc_urls: ['http://127.0.0.1:1'],
   signed_proposer: address('5'),
@@ -270,6 +271,10 @@ describe('contract §9: the JSON Schema of gateway.json that is shipped', () => 
     [{ chain, admission: { allowlist: ['text'] } }, false],
     [{ chain, store: './a', store_file: './b' }, false],
     [{ chain, executor: { account: 'a', key_file: 'b' } }, false],
+    [{ chain, executor: { account: 'a', signer } }, false],
+    [{ chain, executor: { signer } }, true],
+    [{ chain, executor: { signer: { url: signer.url } } }, false],
+    [{ chain, executor: { signer: { ...signer, allow_http: 'text' } } }, false],
     [{ chain, slugs: { source: 'gamma' } }, false],
     [{ chain, slugs: { source: 'gamma', url: 'https://g.example' } }, true],
     [{ chain, metrics: { host: '0.0.0.0', port: 9100 } }, true],

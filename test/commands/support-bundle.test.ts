@@ -284,6 +284,32 @@ describe('what is in it', () => {
     )
     expect(readdirSync(join(home.path, 'gateway', 'gateway-store'))).toEqual(before)
   })
+
+  test('R5: of a remote signer its host and the address are told; what of its URL is found elsewhere stops the bundle', async () => {
+    const signer = {
+      url: 'https://signer.example/v1/SIGNERPATH17?key=SIGNERQUERY17',
+      address: oracle,
+    }
+    const config = writeGateway({ executor: { signer } })
+    const document = documentOf(await bundle('--json', '--config', config))
+    expect(document.gateway).toMatchObject({
+      config: {
+        executor: {
+          key: 'signer',
+          signer: {
+            url: { url: 'https://signer.example', removed: ['path', 'query'] },
+            address: oracle,
+          },
+        },
+      },
+    })
+    expect(JSON.stringify(document)).not.toMatch(/SIGNERPATH17|SIGNERQUERY17/)
+    await sign('paid from SIGNERQUERY17')
+    expect(errorOf(await bundle('--json', '--config', config))).toMatchObject({
+      code: 'bundle_holds_secret',
+      detail: expect.stringContaining('a credential in executor.signer.url'),
+    })
+  })
 })
 
 describe('how it is given', () => {

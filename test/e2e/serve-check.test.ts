@@ -25,6 +25,7 @@ import type { Address } from '../../src/core/protocol/schema.js'
 import { fakeContext } from '../support/cli.js'
 import { type Ended, workshop } from '../support/processes.js'
 import type { ServeReady } from '../support/proposing.js'
+import { honestSigner, startWallet, type Wallet } from '../support/wallet-server.js'
 
 interface Finding {
   readonly check: string
@@ -589,6 +590,58 @@ describe('serve --check on the executor', () => {
       warnings: [],
     })
     expect(names((await check(executorSection, flags(bad))).faults)).toEqual(['executor_key'])
+  })
+
+  describe('contract §9: a remote signer', () => {
+    const secret = '/v1/SIGNERPATH17?key=SIGNERQUERY17'
+    const checked = async (wallet: Wallet, isGone = false) => {
+      const server = await startWallet(wallet)
+      if (isGone) await server.close()
+      try {
+        const signer = { url: `${server.url}${secret}`, address: executor.address }
+        const found = await check({ executor: { signer } })
+        expect(found.stdout + found.stderr).not.toMatch(/SIGNERPATH17|SIGNERQUERY17/)
+        expect(server.asked.map(({ method }) => method)).not.toContain('eth_signTransaction')
+        return found
+      } finally {
+        if (!isGone) await server.close()
+      }
+    }
+
+    test('that lists the executor is right, and its account is looked at', async () => {
+      const found = await checked(honestSigner(executor.private_key))
+      expect(found).toMatchObject({ code: 0, faults: [], warnings: [] })
+      expect(detailOf(found.right, 'executor_key')).toBe(
+        `the remote signer answers and lists the executor ${executor.address}`,
+      )
+      expect(names(found.right)).toContain('balance')
+    })
+
+    test('that lists other accounts is a fault', async () => {
+      const found = await checked(honestSigner(`0x${'02'.repeat(32)}`))
+      expect(names(found.faults)).toEqual(['executor_key'])
+      expect(detailOf(found.faults, 'executor_key')).toContain(
+        `lists 1 account, not the executor ${executor.address}`,
+      )
+    })
+
+    test('that knows no such question is told, and one that refuses it is a warning', async () => {
+      const mute = await checked(async () => undefined)
+      expect(mute).toMatchObject({ code: 0, faults: [], warnings: [] })
+      expect(detailOf(mute.told, 'executor_key')).toContain('lists no accounts')
+      const message = `Request denied at ${secret}`
+      const strict = await checked(async () => ({ error: { code: 1, message } }))
+      expect(strict).toMatchObject({ code: 0, faults: [] })
+      expect(detailOf(strict.warnings, 'executor_key')).toContain('Request denied')
+    })
+
+    test('that is not there, or is something else, is a fault with its reason', async () => {
+      const gone = await checked(async () => undefined, true)
+      expect(names(gone.faults)).toEqual(['executor_key'])
+      expect(detailOf(gone.faults, 'executor_key')).toContain('cannot be reached')
+      const page = await checked(async () => ({ raw: `<a href="${secret}">`, status: 404 }))
+      expect(detailOf(page.faults, 'executor_key')).toContain('not JSON-RPC (HTTP 404)')
+    })
   })
 
   test('contract §2: an executor that is switched off is told, and needs no key', async () => {

@@ -1,6 +1,7 @@
 /** A wallet behind JSON-RPC, honest or not, on a free loopback port. */
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
+import { hexToBigInt, hexToNumber } from 'viem'
 import { type PrivateKeyAccount, privateKeyToAccount } from 'viem/accounts'
 import type { Hex } from '../../src/core/ports.js'
 
@@ -13,7 +14,7 @@ export interface Asked {
 export type WalletAnswer =
   | { readonly result: unknown }
   | { readonly error: { readonly code: number; readonly message: string } }
-  | { readonly raw: string }
+  | { readonly raw: string; readonly status?: number }
 export type Wallet = (asked: Asked) => Promise<WalletAnswer | undefined>
 
 export interface WalletServer {
@@ -40,6 +41,48 @@ export function honestWallet(
   }
 }
 
+/** A transaction as `eth_signTransaction` gets it. */
+export type AskedTransaction = Record<
+  | 'from'
+  | 'to'
+  | 'data'
+  | 'value'
+  | 'chainId'
+  | 'nonce'
+  | 'gas'
+  | 'maxFeePerGas'
+  | 'maxPriorityFeePerGas',
+  Hex
+>
+
+/** Answers as Web3Signer and anvil do: one account, `eth_signTransaction` with the signed bytes. */
+export function honestSigner(
+  key: Hex,
+  change: (asked: AskedTransaction) => AskedTransaction = (asked) => asked,
+): Wallet {
+  const account = privateKeyToAccount(key)
+  return async ({ method, params }) => {
+    if (method === 'eth_accounts') return { result: [account.address] }
+    if (method !== 'eth_signTransaction') return undefined
+    const asked = change(params[0] as AskedTransaction)
+    if (asked.from !== account.address.toLowerCase())
+      return { error: { code: -32_000, message: 'From address does not match available account' } }
+    return {
+      result: await account.signTransaction({
+        type: 'eip1559',
+        to: asked.to,
+        data: asked.data,
+        value: hexToBigInt(asked.value),
+        chainId: hexToNumber(asked.chainId),
+        nonce: hexToNumber(asked.nonce),
+        gas: hexToBigInt(asked.gas),
+        maxFeePerGas: hexToBigInt(asked.maxFeePerGas),
+        maxPriorityFeePerGas: hexToBigInt(asked.maxPriorityFeePerGas),
+      }),
+    }
+  }
+}
+
 export async function startWallet(wallet: Wallet): Promise<WalletServer> {
   const asked: Asked[] = []
   const server = createServer((request, response) => {
@@ -51,6 +94,7 @@ export async function startWallet(wallet: Wallet): Promise<WalletServer> {
       wallet(call)
         .then((answer = { error: { code: -32601, message: 'method not found' } }) => {
           response.setHeader('content-type', 'application/json')
+          if ('status' in answer) response.statusCode = answer.status ?? 200
           response.end(
             'raw' in answer
               ? answer.raw

@@ -159,8 +159,34 @@ describe('gateway.json', () => {
     [
       'two executor keys',
       { chain, executor: { key_file: 'a', account: 'b' } },
-      'either key_file or account',
+      'only one of key_file, account, signer',
     ],
+    [
+      'a key beside a signer',
+      { chain, executor: { account: 'b', signer: { url: 'https://s.example', address: a('1') } } },
+      'only one of key_file, account, signer',
+    ],
+    [
+      'a signer without an address',
+      { chain, executor: { signer: { url: 'https://s.example' } } },
+      'executor.signer.address is missing',
+    ],
+    [
+      'an unknown key of a signer',
+      { chain, executor: { signer: { url: 'https://s.example', adress: a('1') } } },
+      'Did you mean executor.signer.address?',
+    ],
+    ...[
+      'http://canary.example',
+      'https://canary@s.example',
+      'https://s.example/#canary',
+      'ftp://canary.example',
+      'canary',
+    ].map((url): [string, object, string] => [
+      `a signer at ${url}`,
+      { chain, executor: { signer: { url, address: a('1') } } },
+      'executor.signer.url must be an https URL',
+    ]),
     ['a list', [], 'must be one JSON object'],
   ])('contract §7: %s is refused, the file and the key named', (_, raw, expected) => {
     const error = refusal(() => parseConfig(raw, 'my/gateway.json'))
@@ -181,6 +207,18 @@ test.each([
   expect(parseConfig({ chain, slugs: { source: 'gamma', url } }, 'gateway.json').slugs).toEqual({
     source: 'gamma',
     url,
+  })
+})
+
+test.each([
+  [{ url: 'https://s.example/v1/key?id=1' }, false],
+  [{ url: 'http://127.0.0.1:9000' }, false],
+  [{ url: 'http://signer.internal:9000', allow_http: true }, true],
+])('contract §9: executor.signer %j is a signer', (signer, allow_http) => {
+  const executor = { signer: { ...signer, address: a('1') } }
+  expect(parseConfig({ chain, executor }, 'gateway.json').executor.signer).toEqual({
+    ...executor.signer,
+    allow_http,
   })
 })
 

@@ -43,6 +43,10 @@ export async function gatewayPart(context: Context, site: Site, wanted: BundleSc
       'a credential in slugs.url',
       urlCredentials(config.slugs.source === 'gamma' ? [config.slugs.url] : []),
     ),
+    ...secretsOf(
+      'a credential in executor.signer.url',
+      urlCredentials(config.executor.signer ? [config.executor.signer.url] : []),
+    ),
     ...secretsOf("the executor's key", [
       context.env.PROPOSER_EXECUTOR_KEY_FILE
         ? await contentOf(context, resolve(context.cwd, context.env.PROPOSER_EXECUTOR_KEY_FILE))
@@ -87,7 +91,7 @@ export async function gatewayPart(context: Context, site: Site, wanted: BundleSc
  */
 function publicConfig(config: GatewayConfig) {
   const { chain, slugs, admission, cors, proxy, executor } = config
-  const { key_file, account } = executor
+  const { key_file, account, signer } = executor
   return {
     listen: pick(config.listen, 'host', 'port'),
     admin: pick(config.admin, 'port'),
@@ -115,7 +119,15 @@ function publicConfig(config: GatewayConfig) {
     webhooks: config.webhooks.map(({ url, events }) => ({ url: hostOf(url), events })),
     executor: {
       enabled: executor.enabled,
-      key: key_file !== undefined ? 'key_file' : account !== undefined ? 'account' : 'none',
+      key:
+        key_file !== undefined
+          ? 'key_file'
+          : account !== undefined
+            ? 'account'
+            : signer !== undefined
+              ? 'signer'
+              : 'none',
+      ...(signer && { signer: { url: hostOf(signer.url), address: signer.address } }),
       ...pick(executor, 'max_fee_gwei', 'batch'),
     },
   }

@@ -7,6 +7,7 @@ import { builtInProfile, profileNames } from '../chain/profiles.js'
 import { type Contracts, requesterKinds } from '../chain/round.js'
 import { lowercaseAddresses } from '../protocol/address.js'
 import { UsageError } from '../protocol/errors.js'
+import { urlFault } from '../protocol/plain-http.js'
 import { Address as AddressText, Bytes32, NonzeroAddress } from '../protocol/schema.js'
 import { isStorePlace } from '../protocol/url-secrets.js'
 import { type ConfigFault, faultsOf, isRecord } from './config-faults.js'
@@ -110,10 +111,29 @@ const SlugsSection = z.discriminatedUnion('source', [
   }),
 ])
 
+const RemoteSignerSection = z
+  .strictObject({
+    url: z.string().describe('the URL of the signer'),
+    address: address.describe('the address of the executor (EIP-55 or lowercase)'),
+    allow_http: z.boolean().default(false).describe('true or false'),
+  })
+  .superRefine(({ url, allow_http }, refinement) => {
+    const hosts = allow_http && URL.canParse(url) ? [new URL(url).hostname] : []
+    if (urlFault(url, hosts) === undefined) return
+    const expected =
+      'an https URL without user name, password and fragment; http is for loopback names, or with "allow_http": true'
+    refinement.addIssue({ code: 'custom', path: ['url'], params: { expected } })
+  })
+  .describe('{"url", "address"} of a signer that answers eth_signTransaction')
+
+/** What names the executor's key: one of them. */
+const executorKeys = ['key_file', 'account', 'signer'] as const
+
 const ExecutorSection = z.strictObject({
   enabled: z.boolean().default(true).describe('true or false'),
   key_file: path.optional().describe('the path of a key file'),
   account: path.optional().describe('the name of a keystore'),
+  signer: RemoteSignerSection.optional(),
   // Far beyond any price of gas, and still a whole number of wei that arithmetic can hold.
   max_fee_gwei: z
     .number()
@@ -204,13 +224,15 @@ export const ConfigFile = z.strictObject({
     .strictObject({ enabled: z.boolean().default(true).describe('true or false') })
     .prefault({}),
   executor: ExecutorSection.refine(
-    (section) => section.key_file === undefined || section.account === undefined,
+    (section) => executorKeys.filter((key) => section[key] !== undefined).length < 2,
     {
-      params: { expected: 'either key_file or account, not both' },
+      params: { expected: `an object with only one of ${executorKeys.join(', ')}` },
     },
   )
     .prefault({})
-    .describe('an object with enabled, key_file or account, max_fee_gwei, batch and in_flight'),
+    .describe(
+      `an object with enabled, one of ${executorKeys.join(', ')}, max_fee_gwei, batch and in_flight`,
+    ),
   receipts: z
     .strictObject({
       key_file: path.default('./receipt-key.json').describe('the path of the key file'),

@@ -3,6 +3,7 @@ import { resolve } from 'node:path'
 import type { KeySigner } from '../io/keys.js'
 import type { Machine } from '../ports.js'
 import { UsageError } from '../protocol/errors.js'
+import type { Address } from '../protocol/schema.js'
 import type { LoadedConfig } from './config-file.js'
 
 export interface ExecutorKeySource {
@@ -16,16 +17,23 @@ export interface ExecutorKeySource {
   readonly password: (name: string) => Promise<string>
 }
 
+/** Where the key is: one of these. */
+export type NamedKey =
+  | { readonly keystore: string }
+  | { readonly file: string }
+  | { readonly signer: { readonly url: string; readonly address: Address } }
+
 /** What names the key, in order of precedence; `undefined` where nothing does. */
 export function namedKey(
   { config, folder }: LoadedConfig,
   { account, keyFile }: Pick<ExecutorKeySource, 'account' | 'keyFile'>,
-): { readonly keystore: string } | { readonly file: string } | undefined {
-  const { key_file, account: configured } = config.executor
+): NamedKey | undefined {
+  const { key_file, account: configured, signer } = config.executor
   if (account !== undefined) return { keystore: account }
   if (keyFile !== undefined) return { file: keyFile }
   if (key_file !== undefined) return { file: resolve(folder, key_file) }
-  return configured === undefined ? undefined : { keystore: configured }
+  if (configured !== undefined) return { keystore: configured }
+  return signer && { signer }
 }
 
 /** The signer of a key file. UsageError as `readKeyFile`. */
@@ -60,8 +68,12 @@ export async function executorSigner(
   const named = namedKey(loaded, source)
   if (named === undefined)
     throw new UsageError('no_executor_key', 'the executor is enabled but has no key', {
-      hint: 'set executor.key_file or executor.account in gateway.json, or PROPOSER_EXECUTOR_KEY_FILE, or executor.enabled=false',
+      hint: 'set executor.key_file, executor.account or executor.signer in gateway.json, or PROPOSER_EXECUTOR_KEY_FILE, or executor.enabled=false',
     })
+  if ('signer' in named) {
+    const { openRemoteSigner } = await import('../io/remote-signer.js')
+    return openRemoteSigner(named.signer)
+  }
   return 'file' in named
     ? signerOfFile(named.file)
     : signerOfKeystore(machine, source, named.keystore)

@@ -13,6 +13,7 @@ import { configFaults } from '../gateway/config.js'
 import { readKeystore } from '../io/keystore.js'
 import { probePort } from '../io/probes.js'
 import { ChainError, type Machine, SlugLookUpError } from '../ports.js'
+import { ProposerError } from '../protocol/errors.js'
 import type { Address } from '../protocol/schema.js'
 import { counted } from '../protocol/text.js'
 import type { LockHolder } from '../storage/lock.js'
@@ -26,7 +27,13 @@ import {
   settingsOf,
   storeNote,
 } from './config-file.js'
-import { type ExecutorKeySource, namedKey, signerOfFile, signerOfKeystore } from './executor-key.js'
+import {
+  type ExecutorKeySource,
+  type NamedKey,
+  namedKey,
+  signerOfFile,
+  signerOfKeystore,
+} from './executor-key.js'
 import { readPlaced } from './held-store.js'
 import { receiptKeyOf } from './receipts.js'
 import { webhooksOf } from './webhooks.js'
@@ -220,8 +227,12 @@ async function checkExecutorKey(facts: Facts): Promise<Finding> {
     return fail(
       id,
       'the executor is enabled but has no key',
-      'set executor.key_file or executor.account in gateway.json, give --executor-account, or set PROPOSER_EXECUTOR_KEY_FILE or executor.enabled=false',
+      'set executor.key_file, executor.account or executor.signer in gateway.json, give --executor-account, or set PROPOSER_EXECUTOR_KEY_FILE or executor.enabled=false',
     )
+  if ('signer' in named) {
+    facts.executor = named.signer.address
+    return checkRemoteSigner(id, named.signer)
+  }
   if ('file' in named) {
     const signer = await signerOfFile(named.file)
     signer.dispose()
@@ -244,6 +255,37 @@ async function checkExecutorKey(facts: Facts): Promise<Finding> {
     `the keystore ${keystore}${of} exists; its password was not tried`,
     'give --executor-password-file <file>; a gateway without a terminal requires it',
   )
+}
+
+/** Whether it answers, and names the account. Nothing is signed, and its URL is not shown (R5). */
+async function checkRemoteSigner(
+  id: string,
+  named: Extract<NamedKey, { readonly signer: unknown }>['signer'],
+): Promise<Finding> {
+  const { openRemoteSigner } = await import('../io/remote-signer.js')
+  const signer = openRemoteSigner(named)
+  const executor = `the executor ${named.address}`
+  const unknown = 'that it signs shows only with the first transaction'
+  try {
+    const accounts = await signer.accounts()
+    if (accounts?.includes(named.address) === true)
+      return pass(id, `the remote signer answers and lists ${executor}`)
+    if (accounts === undefined)
+      return note(id, `the remote signer of ${executor} answers, and lists no accounts: ${unknown}`)
+    return fail(
+      id,
+      `the remote signer lists ${counted(accounts.length, 'account')}, not ${executor}`,
+      'give the signer the key of that account, or correct executor.signer.address',
+    )
+  } catch (error) {
+    if (!(error instanceof ProposerError)) throw error
+    // Clef asks its rules before it lists.
+    if (error.code === 'signer_refused')
+      return warn(id, `${error.detail}: ${unknown}`, 'let the signer list its accounts')
+    return fail(id, error.detail, error.meta.hint ?? 'check executor.signer in gateway.json')
+  } finally {
+    signer.dispose()
+  }
 }
 
 /** Nobody is called: a receiver takes a call for news. */

@@ -1,0 +1,115 @@
+/**
+ * The executor's key behind JSON-RPC `eth_signTransaction` (contract §9, `executor.signer`):
+ * Web3Signer, Clef, or a node with accounts of its own. It gets one whole transaction and nothing
+ * else. What comes back is compared and recovered by who asked (gateway/executor/remote-signature).
+ */
+import type { Hex, UnsignedTransaction } from '../ports.js'
+import { UnavailableError, UsageError } from '../protocol/errors.js'
+import { quoteWords } from '../protocol/node-words.js'
+import type { Address } from '../protocol/schema.js'
+import type { KeySigner } from './key-files.js'
+import { listedAccounts, openSignerCall, type SignerFaults } from './signer-call.js'
+
+export interface RemoteSigner extends KeySigner {
+  /** Errors as `openRemoteSigner`. */
+  signTransaction(unsigned: UnsignedTransaction): Promise<string>
+  /** Lowercase addresses; `undefined` where it knows no method that lists them. */
+  accounts(): Promise<readonly Address[] | undefined>
+}
+
+/** A signer that waits for a person is none for a gateway: it has rules. */
+export const remoteSignerLimitMs = 5_000
+
+/** Nodes take no transaction above 128 KiB; geth and Clef give it as hex, and once more as JSON. */
+const maxResponseBytes = 1024 * 1024
+
+/** The de facto method; then Clef's own. */
+const signingMethods = ['eth_signTransaction', 'account_signTransaction'] as const
+
+const hint =
+  'check executor.signer in gateway.json, and the signer: its address, its rules, its log'
+
+const faults: SignerFaults = {
+  invalid: (why) =>
+    new UsageError('signer_answer', `the remote signer cannot be used: ${why}`, hint),
+  // Its own words are for the operator alone.
+  refused: (words) =>
+    new UsageError('signer_refused', `the remote signer refused: ${quoteWords(words)}`, hint),
+  timedOut: (seconds) =>
+    new UnavailableError(
+      'signer_timed_out',
+      `the remote signer did not respond within ${seconds} s`,
+      hint,
+    ),
+  unreachable: (why) =>
+    new UnavailableError(
+      'signer_unreachable',
+      `the remote signer cannot be reached: ${why}`,
+      'start the signer, and check executor.signer.url in gateway.json',
+    ),
+  lost: (why) =>
+    new UnavailableError(
+      'signer_lost',
+      `the connection to the remote signer broke before it responded: ${why}`,
+      hint,
+    ),
+}
+
+/**
+ * The signer of `address` at `url`, which the configuration has judged. Nothing is asked yet. Its
+ * calls reject with UsageError `signer_refused` or `signer_answer`, or with UnavailableError
+ * `signer_timed_out`, `signer_unreachable` or `signer_lost`. No URL appears in a message (R5).
+ */
+export function openRemoteSigner(
+  { url, address }: { readonly url: string; readonly address: Address },
+  { timeoutMs = remoteSignerLimitMs }: { readonly timeoutMs?: number } = {},
+): RemoteSigner {
+  const call = openSignerCall(url, faults, { timeoutMs, maxBytes: maxResponseBytes })
+  return {
+    address,
+    async signDigest() {
+      throw new Error('a remote signer signs no bare digest')
+    },
+    async signTransaction(unsigned) {
+      const transaction = transactionJson(address, unsigned)
+      for (const method of signingMethods) {
+        const found = await call.ask(method, [transaction])
+        if (found !== undefined) return rawOf(found.result)
+      }
+      throw new UsageError(
+        'signer_refused',
+        'the remote signer knows no method that signs a transaction',
+        hint,
+      )
+    },
+    accounts: () => listedAccounts(call, faults),
+    dispose() {
+      // Its idle connections keep nobody waiting, and no key is held.
+      call.close().catch(() => undefined)
+    },
+  }
+}
+
+/** As JSON-RPC writes it (Ethereum execution APIs, GenericTransaction). */
+function transactionJson(from: Address, { to, data, ...unsigned }: UnsignedTransaction) {
+  return {
+    from,
+    to,
+    data,
+    value: '0x0',
+    chainId: quantity(unsigned.chainId),
+    nonce: quantity(unsigned.nonce),
+    gas: quantity(unsigned.gas),
+    maxFeePerGas: quantity(unsigned.maxFeePerGas),
+    maxPriorityFeePerGas: quantity(unsigned.maxPriorityFeePerGas),
+  }
+}
+
+const quantity = (number: number | bigint): Hex => `0x${number.toString(16)}`
+
+/** Web3Signer and anvil give the bytes; geth and Clef an object that has them in `raw`. */
+function rawOf(result: unknown): string {
+  const raw = typeof result === 'object' && result !== null && 'raw' in result ? result.raw : result
+  if (typeof raw === 'string') return raw
+  throw faults.invalid('its response holds no transaction')
+}

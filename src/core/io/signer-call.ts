@@ -1,0 +1,138 @@
+/**
+ * JSON-RPC to whoever signs at a URL: a wallet outside, or the remote signer of the executor
+ * (contract §7, §9). One call, capped in time and length; its failures by kind, and in the words of
+ * whoever asks. No URL appears in them (R5).
+ */
+
+import { Agent, fetch } from 'undici'
+import * as z from 'zod/mini'
+import type { Fetch } from '../ports.js'
+import { jsonOf, readCapped } from '../protocol/capped.js'
+import { ProposerError } from '../protocol/errors.js'
+import { networkFault } from '../protocol/network-words.js'
+import { safeText } from '../protocol/node-words.js'
+import type { Address } from '../protocol/schema.js'
+import { type Conceal, concealing } from '../protocol/url-secrets.js'
+import { lowercase } from '../protocol/words.js'
+
+/** What each failure is to who asks. */
+export interface SignerFaults {
+  /** What came back cannot be used; `why` is the rest of the sentence. */
+  invalid(why: string): ProposerError
+  /** A person or a rule said no; `words` are its own, made safe, or its code. */
+  refused(words: string): ProposerError
+  timedOut(seconds: number): ProposerError
+  /** It cannot have seen the call. */
+  unreachable(why: string): ProposerError
+  /** It may have seen the call. */
+  lost(why: string): ProposerError
+}
+
+export interface SignerCallOptions {
+  readonly timeoutMs: number
+  /** The longest response that is read. */
+  readonly maxBytes: number
+  readonly signal?: AbortSignal | undefined
+  /** Wraps what goes to the signer, such as to show it. */
+  readonly traced?: ((fetch: Fetch) => Fetch) | undefined
+}
+
+export interface SignerCall {
+  /** `undefined` where the signer does not know the method. Rejects with `faults`. */
+  ask(method: string, params: readonly unknown[]): Promise<{ readonly result: unknown } | undefined>
+  close(): Promise<void>
+}
+
+const Reply = z.object({
+  result: z.optional(z.unknown()),
+  error: z.nullish(z.object({ code: z.optional(z.number()), message: z.optional(z.string()) })),
+})
+const Accounts = z.array(z.string().check(z.regex(/^0x[0-9a-fA-F]{40}$/)))
+/** The de facto method; then Clef's own. */
+const listingMethods = ['eth_accounts', 'account_list'] as const
+
+/** `url` has been judged (robustness §6). No redirect is followed. */
+export function openSignerCall(
+  url: string,
+  faults: SignerFaults,
+  { timeoutMs, maxBytes, signal, traced = (same) => same }: SignerCallOptions,
+): SignerCall {
+  const agent = new Agent({
+    connect: { timeout: 5_000 },
+    headersTimeout: timeoutMs,
+    bodyTimeout: timeoutMs,
+  })
+  const send = traced((input, init) =>
+    fetch(String(input), { ...(init as object), dispatcher: agent }),
+  )
+  // A signer, or what stands before it, may repeat the key in its address (R5).
+  const conceal = concealing([url])
+  return {
+    async ask(method, params) {
+      const overdue = AbortSignal.timeout(timeoutMs)
+      try {
+        const response = await send(url, {
+          method: 'POST',
+          headers: { 'content-type': 'application/json', accept: 'application/json' },
+          body: JSON.stringify({ jsonrpc: '2.0', id: 1, method, params }),
+          redirect: 'error',
+          signal: signal === undefined ? overdue : AbortSignal.any([signal, overdue]),
+        })
+        const text = await readCapped(response.body, maxBytes)
+        if (text === undefined) throw faults.invalid('its response is longer than any signature')
+        return resultOf(text, response, faults, conceal)
+      } catch (error) {
+        if (signal?.aborted === true) throw signal.reason
+        if (error instanceof ProposerError) throw error
+        if (overdue.aborted) throw faults.timedOut(Math.ceil(timeoutMs / 1_000))
+        throw hasNotSeen(error)
+          ? faults.unreachable(networkFault(error))
+          : faults.lost(networkFault(error))
+      }
+    },
+    close: () => agent.close(),
+  }
+}
+
+/** Lowercase addresses that the signer names; `undefined` where it knows no method that lists them. */
+export async function listedAccounts(
+  { ask }: SignerCall,
+  faults: SignerFaults,
+): Promise<readonly Address[] | undefined> {
+  for (const method of listingMethods) {
+    const found = await ask(method, [])
+    if (found === undefined) continue
+    const list = Accounts.safeParse(found.result)
+    if (!list.success) throw faults.invalid('its list of accounts is invalid')
+    return list.data.map(lowercase)
+  }
+  return undefined
+}
+
+/** `undefined` where the signer does not know the method. An error of JSON-RPC may have any status. */
+function resultOf(
+  text: string,
+  { ok, status }: Response,
+  { invalid, refused }: SignerFaults,
+  conceal: Conceal,
+): { readonly result: unknown } | undefined {
+  const reply = Reply.safeParse(jsonOf(text))
+  if (!reply.success) throw invalid(`its response is not JSON-RPC${ok ? '' : ` (HTTP ${status})`}`)
+  const { result, error } = reply.data
+  if (!error) return { result }
+  const words = safeText(error.message ?? '', conceal)
+  const unknown = /method.{0,60}(not found|not available|not supported|does not exist)/i
+  if (error.code === -32601 || unknown.test(words)) return undefined
+  throw refused(words === '' ? `code ${error.code}` : words)
+}
+
+/** Failures before the signer can have seen the call (robustness §6, Definite), TLS's among them. */
+const beforeConnect =
+  /^(ECONNREFUSED|ENOTFOUND|EAI_AGAIN|EHOSTUNREACH|ENETUNREACH|UND_ERR_CONNECT_TIMEOUT|(ERR_TLS|ERR_SSL|CERT_|DEPTH_ZERO|SELF_SIGNED|UNABLE_TO).*)$/
+
+function hasNotSeen(error: unknown): boolean {
+  const cause = error instanceof Error && error.cause !== undefined ? error.cause : error
+  const code =
+    typeof cause === 'object' && cause !== null && 'code' in cause ? String(cause.code) : ''
+  return beforeConnect.test(code)
+}
