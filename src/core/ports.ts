@@ -122,6 +122,9 @@ export interface ChainReceipt {
   blockNumber: bigint
   blockHash: Hex
   status: 'success' | 'reverted'
+  /** Sender and called contract, `null` where one was created; absent where the node does not tell. */
+  from?: Hex | undefined
+  to?: Hex | null | undefined
   gasUsed: bigint
   /**
    * What was paid for a unit of gas, in wei (EIP-1559's effective price); absent where the node

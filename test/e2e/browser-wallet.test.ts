@@ -2,7 +2,9 @@
 import { mkdir, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import type { BrowserContext, Page } from 'playwright-core'
-import { afterAll, beforeAll, expect, test } from 'vitest'
+import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest'
+import { startDevChain } from '../../src/core/devchain/dev-chain.js'
+import { contractOf, devAccount, devRpc } from '../../src/core/devchain/dev-contracts.js'
 import { openBrowser } from '../support/browser.js'
 import {
   honestProvider,
@@ -11,6 +13,7 @@ import {
   ProviderError,
 } from '../support/browser-wallet.js'
 import { describeWith } from '../support/components.js'
+import { deferPayout } from '../support/deferred-payout.js'
 import { type Running, workshop } from '../support/processes.js'
 import type { ServeReady } from '../support/proposing.js'
 
@@ -204,7 +207,10 @@ describeWith(['Chromium'], '--browser', () => {
   })
 
   const never = () => new Promise(() => {})
+  const rivalKey = devAccount('rival').private_key
   const stranger = `0x${'5'.repeat(64)}` as const
+  /** Nobody mends it: it ends when the time is up, and the wallet may sign yet. */
+  const late = ['signer_timed_out', 75, ['--timeout', '4']] as const
   const bad: readonly [
     what: string,
     change: (honest: Provider) => Provider,
@@ -212,7 +218,24 @@ describeWith(['Chromium'], '--browser', () => {
     exitCode: number,
     more?: readonly string[],
   ][] = [
-    ['signs with another key', () => signing(stranger), 'bad_signature', 2],
+    [
+      'signs with another key',
+      (honest) => on(honest, 'eth_signTypedData_v4', honestProvider(stranger, rpcUrl, chainId)),
+      'bad_signature',
+      2,
+    ],
+    [
+      'is on another chain once it has signed',
+      (honest) => {
+        let hasSigned = false
+        return async (method, params) => {
+          hasSigned ||= method === 'eth_signTypedData_v4'
+          return method === 'eth_chainId' && hasSigned ? '0x1' : honest(method, params)
+        }
+      },
+      'wrong_chain',
+      2,
+    ],
     [
       'brings an object',
       (honest) => on(honest, 'eth_signTypedData_v4', async () => ({ evil: 1 })),
@@ -240,31 +263,24 @@ describeWith(['Chromium'], '--browser', () => {
       'signer_refused',
       2,
     ],
+    ['never answers', (honest) => on(honest, 'eth_signTypedData_v4', never), ...late],
+    ['never shows an account', (honest) => on(honest, 'eth_requestAccounts', never), ...late],
     [
-      'never answers',
-      (honest) => on(honest, 'eth_signTypedData_v4', never),
-      'signer_timed_out',
-      75,
-      ['--timeout', '4'],
+      'shows junk as accounts',
+      (honest) => on(honest, 'eth_requestAccounts', async () => ({ 0: 'evil' })),
+      ...late,
     ],
+    ['is on no chain', (honest) => on(honest, 'eth_chainId', async () => '<script>'), ...late],
   ]
   const on =
     (honest: Provider, wanted: string, instead: Provider): Provider =>
     (method, params) =>
       method === wanted ? instead(method, params) : honest(method, params)
-  const signing = (key: typeof stranger): Provider => {
-    const other = honestProvider(key, rpcUrl, chainId)
-    return (method, params) => other(method, params)
-  }
-
-  test('robustness §6: a wallet that signs with another key, brings junk, refuses or never answers: named, and nothing is journaled as signed', async () => {
+  test('robustness §6: a wallet that signs with another key, changes the chain, brings junk, refuses or never answers: named, and nothing is journaled as signed', async () => {
     for (const [what, change, wanted, exitCode, more = []] of bad) {
       const client = await newClient()
       const honest = honestProvider(client.key, rpcUrl, chainId)
-      const hostile = change(honest)
-      const { browser } = await browserWith((method, params) =>
-        method.endsWith('ccounts') ? honest(method, params) : hostile(method, params),
-      )
+      const { browser } = await browserWith(change(honest))
       const flags = ['--outcome', 'p2', '--browser', '--proposer', client.proposer, '--json']
       const running = start(client, 'sign', questionOf(), ...flags, ...more)
       await connect(browser, await addressOf(running))
@@ -305,35 +321,155 @@ describeWith(['Chromium'], '--browser', () => {
     expect(await listed(client)).toEqual([])
   })
 
-  test('funds approve and revoke: the wallet sends by itself, and a transaction that it changed is told', async () => {
+  test('EIP-6963: each wallet of the browser has its button, and the one that is chosen is asked alone; one that announces nothing is found too', async () => {
+    const client = await newClient()
+    const honest = () => honestProvider(client.key, rpcUrl, chainId)
+    const flags = ['--outcome', 'p2', '--browser', '--proposer', client.proposer]
+    const { browser, asked } = await browserWith(honest())
+    const other = await injectWallet(browser, honest(), 'Other <b>Wallet</b>')
+    const running = start(client, 'sign', questionOf(), ...flags)
+    const page = await browser.newPage()
+    await page.goto(await addressOf(running))
+    await page.getByRole('button', { name: 'Use Test Wallet' }).waitFor()
+    await page.getByRole('button', { name: 'Use Other <b>Wallet</b>' }).click()
+    expect((await running.ended).code).toBe(0)
+    expect([asked.length, methods(other).at(-2)]).toEqual([0, 'eth_signTypedData_v4'])
+
+    const plain = await openBrowser(join(await shop.folder(), 'chromium'))
+    browsers.push(plain)
+    const old = await injectWallet(plain, honest(), null)
+    const again = start(client, 'sign', questionOf(), ...flags)
+    const second = await plain.newPage()
+    await second.goto(await addressOf(again))
+    await second.getByRole('button', { name: 'Use the browser wallet' }).click()
+    expect((await again.ended).code).toBe(0)
+    expect(methods(old)).toContain('eth_signTypedData_v4')
+  })
+
+  test('batch submit: every row is signed on the page, with its number, and executed', async () => {
     const client = await newClient()
     const honest = honestProvider(client.key, rpcUrl, chainId)
-    let change = (data: string) => data
-    const { browser } = await browserWith((method, params) => {
-      if (method !== 'eth_sendTransaction') return honest(method, params)
-      const [asked] = params as [{ data: string }]
-      return honest(method, [{ ...asked, data: change(asked.data) }])
+    const counts: (string | null)[] = []
+    let count = async (): Promise<string | null> => null
+    const { browser } = await browserWith(async (method, params) => {
+      if (method === 'eth_signTypedData_v4') counts.push(await count())
+      return honest(method, params)
     })
-    const wallet = ['--browser', '--proposer', client.proposer, '--yes', '--json']
-    const approve = async () => {
-      const running = start(client, 'funds', 'approve', '--amount', '900usdc', ...wallet)
-      const page = await connect(browser, await addressOf(running))
+    const file = join(client.home, 'rows.csv')
+    const rows = [questionOf(), questionOf(), questionOf()]
+    await writeFile(file, ['identifier,outcome', ...rows.map((row) => `${row},p1`)].join('\n'))
+    const flags = ['--browser', '--proposer', client.proposer, '--yes', '--wait', '--json']
+    const running = start(client, 'batch', 'submit', file, ...flags)
+    const page = await connect(browser, await addressOf(running))
+    count = () => page.locator('#count').textContent()
+    const { code, stdout, stderr } = await running.ended
+    expect(code, stderr).toBe(0)
+    expect(JSON.parse(stdout).summary).toMatchObject({ rows: 3, executed: 3 })
+    expect(counts).toEqual(['1 of 3', '2 of 3', '3 of 3'])
+  })
+
+  const approving = (client: Client, ...more: string[]) => {
+    const flags = ['--amount', '900usdc', '--browser', '--proposer', client.proposer, '--yes']
+    return start(client, 'funds', 'approve', ...flags, '--json', ...more)
+  }
+  const sending = (honest: Provider, change: (sent: Sent) => Sent | Promise<unknown>): Provider =>
+    on(honest, 'eth_sendTransaction', async (method, [sent]) => {
+      const changed = change(sent as Sent)
+      return changed instanceof Promise ? changed : honest(method, [changed])
+    })
+  interface Sent {
+    readonly to: string
+    readonly data: string
+  }
+  const badSenders: readonly (readonly [
+    what: string,
+    change: (honest: Provider) => Provider,
+    code: string,
+    exitCode: number,
+    more?: readonly string[],
+  ])[] = [
+    [
+      'another amount',
+      (honest) => sending(honest, ({ to, data }) => ({ to, data: `${data.slice(0, -1)}7` })),
+      'transaction_changed',
+      2,
+    ],
+    [
+      'another contract',
+      (honest) => sending(honest, ({ data }) => ({ to: `0x${'77'.repeat(20)}`, data })),
+      'transaction_changed',
+      2,
+    ],
+    [
+      'another account',
+      (honest) => on(honest, 'eth_sendTransaction', honestProvider(rivalKey, rpcUrl, chainId)),
+      'transaction_changed',
+      2,
+    ],
+    ['junk', (honest) => sending(honest, async () => ({ evil: 1 })), 'signer_answer', 2],
+    ['half a hash', (honest) => sending(honest, async () => '0x1234'), 'signer_answer', 2],
+    [
+      'no',
+      (honest) =>
+        sending(honest, async () => {
+          throw new ProviderError(4001, 'User rejected the request.')
+        }),
+      'signer_refused',
+      2,
+    ],
+    ['nothing, ever', (honest) => sending(honest, never), ...late],
+    [
+      'the hash of nothing',
+      (honest) => sending(honest, async () => `0x${'5'.repeat(64)}`),
+      'transaction_pending',
+      8,
+      ['--timeout', '6'],
+    ],
+  ]
+
+  test('robustness §6: a wallet that sends something else, from elsewhere, or only says so: named, and never told as done', async () => {
+    for (const [what, change, wanted, exitCode, more = []] of badSenders) {
+      const client = await newClient()
+      const { browser } = await browserWith(change(honestProvider(client.key, rpcUrl, chainId)))
+      const running = approving(client, ...more)
+      await connect(browser, await addressOf(running))
       const { code, stdout, stderr } = await running.ended
-      await page.close()
-      return { code, stdout, stderr }
+      expect([what, code, stdout], stderr).toEqual([what, exitCode, ''])
+      const { error } = JSON.parse(stderr.trim().split('\n').at(-1) ?? '')
+      expect([what, error.code]).toEqual([what, wanted])
     }
-    change = (data) => `${data.slice(0, -1)}7`
-    const changed = await approve()
-    expect(changed.code).toBe(2)
-    expect(changed.stderr).toContain('transaction_changed')
-    change = (data) => data
-    const approved = await approve()
+  })
+
+  test('funds approve and revoke: another account and chain are named first, then the wallet sends by itself', async () => {
+    const client = await newClient()
+    const honest = honestProvider(client.key, rpcUrl, chainId)
+    let shown = `0x${'ab'.repeat(20)}`
+    let knows = false
+    const { browser, asked } = await browserWith(async (method, params) => {
+      if (method.endsWith('ccounts')) return [shown]
+      if (method === 'wallet_switchEthereumChain' && !knows)
+        throw new ProviderError(4902, 'unrecognized')
+      return honest(method, params)
+    })
+    const running = approving(client)
+    const page = await connect(browser, await addressOf(running))
+    const said = (hasText: string) => page.locator('#said', { hasText }).waitFor()
+    await said(`offers ${shown}; this is for ${client.proposer}`)
+    shown = client.proposer
+    const again = page.getByRole('button', { name: 'Try again' })
+    await again.click()
+    await said(`is on chain 1, not ${chainId}`)
+    expect(methods(asked)).not.toContain('eth_sendTransaction')
+    knows = true
+    await again.click()
+    const approved = await running.ended
     expect(approved.code, approved.stderr).toBe(0)
     expect(JSON.parse(approved.stdout)).toMatchObject({
       owner: client.proposer,
       allowance: '900000000',
     })
 
+    const wallet = ['--browser', '--proposer', client.proposer, '--yes', '--json']
     const signing = start(client, 'sign', questionOf(), '--outcome', 'p2', ...wallet)
     await connect(browser, await addressOf(signing))
     const signed = JSON.parse((await signing.ended).stdout) as { journal_id: string }
@@ -345,5 +481,55 @@ describeWith(['Chromium'], '--browser', () => {
       results: [{ journal_id: signed.journal_id, outcome: 'revoked' }],
       final: true,
     })
+  })
+
+  test('payouts claim: the tab is closed while the wallet asks and opened again; the payout goes where it should, and only once', async () => {
+    const dev = await startDevChain({ questions: 1 })
+    onTestFinished(() => dev.stop())
+    const owed = await deferPayout(dev)
+    const [rival, outsider] = [devAccount('rival'), devAccount('outsider')]
+    const home = join(await shop.folder(), 'home')
+    await mkdir(home, { mode: 0o700 })
+    await writeFile(join(home, 'trust.json'), JSON.stringify(dev.description.trust))
+    const env = {
+      PROPOSER_HOME: home,
+      PROPOSER_TRUST: join(home, 'trust.json'),
+      PROPOSER_RPC_URL: dev.rpcUrl,
+    }
+    const holds = () =>
+      devRpc(dev.rpcUrl).read<bigint>(contractOf('token'), 'balanceOf', [outsider.address])
+    const before = await holds()
+    const honest = honestProvider(rival.private_key, dev.rpcUrl, dev.description.chain_id)
+    let closeTab: (() => Promise<void>) | undefined
+    const { browser, asked } = await browserWith(async (method, params) => {
+      if (method === 'eth_sendTransaction' && closeTab !== undefined) {
+        await closeTab()
+        return never()
+      }
+      return honest(method, params)
+    })
+    const argv = ['payouts', 'claim', '--to', outsider.address, '--browser', '--yes', '--json']
+    const running = shop.start([...argv, '--proposer', rival.address], { env })
+    const url = await addressOf(running)
+    const first = await browser.newPage()
+    const closed = new Promise<void>((resolve) => first.on('close', () => resolve()))
+    closeTab = () => first.close()
+    await first.goto(url)
+    await first.getByRole('button', { name: 'Use Test Wallet' }).click()
+    await closed
+    closeTab = undefined
+    const second = await connect(browser, url)
+    await second
+      .locator('#summary', { hasText: 'claim the deferred payout of 755 USDC.e' })
+      .waitFor()
+    const { code, stdout, stderr } = await running.ended
+    expect(code, stderr).toBe(0)
+    const { claims } = JSON.parse(stdout)
+    expect(claims).toMatchObject([{ wallet: rival.address, amount: String(owed) }])
+    expect(claims).toMatchObject([{ to: outsider.address }])
+    expect(await holds()).toBe(before + owed)
+    const sent = asked.filter(({ method }) => method === 'eth_sendTransaction')
+    // The same is asked of the wallet in both tabs.
+    expect(sent).toEqual([sent[0], sent[0]])
   })
 })

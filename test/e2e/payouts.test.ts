@@ -1,27 +1,22 @@
 import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import { yesOrNoQuery } from '../../src/core/chain/contracts.js'
 import { type DevChain, startDevChain } from '../../src/core/devchain/dev-chain.js'
 import {
-  callData,
   contractOf,
   devAccount,
   devAddresses,
-  devBondRaw,
-  devFinalFeeRaw,
   devRpc,
-  sendAsDev,
 } from '../../src/core/devchain/dev-contracts.js'
-import { proposeDirectly } from '../../src/core/devchain/dev-verbs.js'
 import { createChain } from '../../src/core/io/rpc/rpc.js'
 import type { Chain, Hex } from '../../src/core/ports.js'
 import { run, temporaryHome } from '../support/cli.js'
+import { deferPayout } from '../support/deferred-payout.js'
 
 let dev: DevChain
 let chain: Chain & { close(): Promise<void> }
 let home: Awaited<ReturnType<typeof temporaryHome>>
-const [rival, outsider, admin] = [devAccount('rival'), devAccount('outsider'), devAccount('admin')]
+const [rival, outsider] = [devAccount('rival'), devAccount('outsider')]
 
 beforeAll(async () => {
   dev = await startDevChain({ questions: 1 })
@@ -42,34 +37,15 @@ const ask = (...argv: string[]) =>
     env: { PROPOSER_RPC_URL: dev.rpcUrl, PROPOSER_KEY_FILE: join(home.path, 'key') },
     chain,
   })
-const asAdmin = (to: 'oracle' | 'token', name: string, ...args: readonly unknown[]) =>
-  sendAsDev(devRpc(dev.rpcUrl), [
-    { from: admin.address, to: devAddresses[to], data: callData(contractOf(to), name, args) },
-  ])
 const holds = (account: Hex) =>
   devRpc(dev.rpcUrl).read<bigint>(contractOf('token'), 'balanceOf', [account])
 
 test('domain §10: a payout that the token refuses is deferred, shown, and claimed by its wallet alone', async () => {
-  const slug = dev.description.questions[0]?.slug ?? ''
-  const round = await proposeDirectly(dev.rpcUrl, slug, 10n ** 18n)
-  const rpc = devRpc(dev.rpcUrl)
-  const { ancillaryData } = await rpc.read<{ ancillaryData: Hex }>(
-    contractOf('adapter'),
-    'getQuestion',
-    [round.question_id],
-  )
   const none = await ask('payouts', 'list', '--json')
   expect(JSON.parse(none.stdout)).toMatchObject({ schema: 'proposer.payouts/1', payouts: [] })
   expect((await ask('payouts', 'claim', '--yes')).stdout).toContain('nothing to claim')
 
-  await rpc.request('evm_increaseTime', [7_300])
-  await rpc.request('evm_mine', [])
-  await asAdmin('token', 'setBlacklisted', rival.address, true)
-  const key = [devAddresses.adapter, yesOrNoQuery, BigInt(round.timestamp), ancillaryData]
-  const { reward } = await rpc.read<{ reward: bigint }>(contractOf('oracle'), 'getRequest', key)
-  const owed = devBondRaw + devFinalFeeRaw + reward
-  await asAdmin('oracle', 'settle', ...key)
-
+  const owed = await deferPayout(dev)
   const listed = await ask('payouts', 'list', '--json')
   const payout = { wallet: rival.address, oracle: devAddresses.oracle, amount: String(owed) }
   expect(JSON.parse(listed.stdout).payouts).toMatchObject([payout])

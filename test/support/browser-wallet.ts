@@ -23,14 +23,19 @@ export class ProviderError extends Error {
   }
 }
 
-/** Announces `provider` as a wallet in every page of the browser; what it was asked, in order. */
+let bridges = 0
+
+/**
+ * Announces `provider` as a wallet in every page of the browser (EIP-6963); without a name it stands
+ * at `window.ethereum` and announces nothing. What it was asked, in order.
+ */
 export async function injectWallet(
   browser: BrowserContext,
   provider: Provider,
-  name = 'Test Wallet',
+  name: string | null = 'Test Wallet',
 ): Promise<readonly Asked[]> {
   const asked: Asked[] = []
-  const bridge = `askWallet${Math.trunc(performance.now() * 1000)}`
+  const bridge = `askWallet${bridges++}`
   await browser.exposeFunction(bridge, async (text: string) => {
     const { method, params = [] } = JSON.parse(text) as Asked
     asked.push({ method, params })
@@ -42,7 +47,7 @@ export async function injectWallet(
     }
   })
   await browser.addInitScript(
-    ({ bridge, name }: { bridge: string; name: string }) => {
+    ({ bridge, name }: { bridge: string; name: string | null }) => {
       const page = globalThis as unknown as {
         addEventListener(type: string, listener: () => void): void
         dispatchEvent(event: unknown): boolean
@@ -58,6 +63,10 @@ export async function injectWallet(
           return result
         },
         on() {},
+      }
+      if (name === null) {
+        Object.assign(page, { ethereum: provider })
+        return
       }
       const info = { uuid: bridge, name, rdns: 'test.wallet', icon: 'data:,' }
       const announce = () =>

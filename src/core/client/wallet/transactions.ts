@@ -155,7 +155,7 @@ async function sendOne(
   let refusal = raw === undefined ? undefined : await handOver(chain, raw)
   for (;;) {
     const receipt = await receiptOf(chain, hash)
-    if (receipt && raw === undefined) await requireCalldata(chain, hash, planned)
+    if (receipt && raw === undefined) await requireSame(chain, receipt, planned)
     if (receipt?.status === 'success') return { planned, hash, receipt }
     if (receipt)
       throw new UsageError(
@@ -198,10 +198,22 @@ async function sentByWallet(signer: Signer, planned: PlannedTransaction): Promis
   })
 }
 
-/** A wallet lets people edit what they send, such as the amount of an approval. */
-async function requireCalldata(chain: Chain, hash: Hex, { data, what }: OwnTransaction) {
+/**
+ * A wallet lets people edit what they send, such as the amount of an approval, and may send from
+ * the account that it shows.
+ */
+async function requireSame(
+  chain: Chain,
+  { transactionHash: hash, from, to }: ChainReceipt,
+  planned: PlannedTransaction,
+) {
+  const { data, what } = planned
   const sent = await onChain(() => chain.calldata(hash))
-  if (sent === null || sent.toLowerCase() === data.toLowerCase()) return
+  const isSame =
+    (from ?? planned.from) === planned.from &&
+    (to === undefined || to === planned.to) &&
+    (sent === null || sent.toLowerCase() === data.toLowerCase())
+  if (isSame) return
   throw new UsageError(
     'transaction_changed',
     `the wallet sent something else as transaction ${hash}: it does not ${what}`,

@@ -66,6 +66,8 @@ const Receipt = z.pipe(
     blockNumber: Quantity,
     blockHash: HashHex,
     status: matching(/^0x0*[01]$/),
+    from: z.optional(HexData),
+    to: z.nullish(HexData),
     gasUsed: Quantity,
     effectiveGasPrice: z.nullish(Quantity),
     logs: z.array(Log),

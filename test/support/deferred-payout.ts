@@ -1,0 +1,43 @@
+/** A payout that the oracle owes the rival's wallet, whom the token refuses (domain §10). */
+import { yesOrNoQuery } from '../../src/core/chain/contracts.js'
+import type { DevChain } from '../../src/core/devchain/dev-chain.js'
+import {
+  callData,
+  contractOf,
+  devAccount,
+  devAddresses,
+  devBondRaw,
+  devFinalFeeRaw,
+  devRpc,
+  sendAsDev,
+} from '../../src/core/devchain/dev-contracts.js'
+import { proposeDirectly } from '../../src/core/devchain/dev-verbs.js'
+import type { Hex } from '../../src/core/ports.js'
+
+const asAdmin = (dev: DevChain, to: 'oracle' | 'token', name: string, ...args: unknown[]) =>
+  sendAsDev(devRpc(dev.rpcUrl), [
+    {
+      from: devAccount('admin').address,
+      to: devAddresses[to],
+      data: callData(contractOf(to), name, args),
+    },
+  ])
+
+/** The rival proposes the first question, is refused by the token, and wins; what he is owed. */
+export async function deferPayout(dev: DevChain): Promise<bigint> {
+  const slug = dev.description.questions[0]?.slug ?? ''
+  const round = await proposeDirectly(dev.rpcUrl, slug, 10n ** 18n)
+  const rpc = devRpc(dev.rpcUrl)
+  const { ancillaryData } = await rpc.read<{ ancillaryData: Hex }>(
+    contractOf('adapter'),
+    'getQuestion',
+    [round.question_id],
+  )
+  await rpc.request('evm_increaseTime', [7_300])
+  await rpc.request('evm_mine', [])
+  await asAdmin(dev, 'token', 'setBlacklisted', devAccount('rival').address, true)
+  const key = [devAddresses.adapter, yesOrNoQuery, BigInt(round.timestamp), ancillaryData]
+  const { reward } = await rpc.read<{ reward: bigint }>(contractOf('oracle'), 'getRequest', key)
+  await asAdmin(dev, 'oracle', 'settle', ...key)
+  return devBondRaw + devFinalFeeRaw + reward
+}
