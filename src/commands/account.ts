@@ -1,24 +1,18 @@
 /**
- * `account`: encrypted keystores of proposers, Web3 v3 (contract §6, §7). A password never stands
- * in argv (robustness §6).
+ * `account`: encrypted keystores of proposers, Web3 v3 (contract §6, §7), and keys that are
+ * elsewhere (§9). A password never stands in argv (robustness §6).
  */
 
 import { Command } from 'commander'
 import { coinText } from '../core/chain/profiles.js'
+import { freeAccountPath, removeAccount, renameAccount } from '../core/io/account-files.js'
+import { type AccountEntry, listAccounts, readAccount } from '../core/io/accounts.js'
 import { fromCwd, homePaths } from '../core/io/home-paths.js'
 import { parseKey, readKeyFile, signerFromKey } from '../core/io/keys.js'
-import {
-  createKeystore,
-  decryptKeystore,
-  freeKeystorePath,
-  type KeystoreEntry,
-  listKeystores,
-  readKeystore,
-  removeKeystore,
-  renameKeystore,
-} from '../core/io/keystore.js'
+import { createKeystore, decryptKeystore } from '../core/io/keystore.js'
 import { ProposerError, UsageError } from '../core/protocol/errors.js'
 import type { Address } from '../core/protocol/schema.js'
+import { addPkcs11Command } from './account-elsewhere.js'
 import { askHidden, confirm, readInput } from './session/inputs.js'
 import { namedPasswordFile, readPassword } from './session/key-source.js'
 import { type Session, withSession } from './session/session.js'
@@ -36,13 +30,14 @@ interface AccountFlags extends GlobalFlags, DryRunFlag {
 
 export const accountCommand = (context: Context): Command =>
   new Command('account')
-    .description('manage encrypted proposer keys')
+    .description('manage proposer keys: encrypted here, or in a token')
     .addHelpText(
       'after',
       '\nExamples:\n  proposer account new hot\n  proposer account import cold --key-file ./key\n  proposer account list',
     )
     .addCommand(newCommand(context))
     .addCommand(importCommand(context))
+    .addCommand(addPkcs11Command(context, show))
     .addCommand(listCommand(context))
     .addCommand(showCommand(context))
     .addCommand(renameCommand(context))
@@ -58,7 +53,7 @@ const newCommand = (context: Context) =>
     .action(async (name: string, _own: unknown, command: Command) => {
       const flags = command.optsWithGlobals<AccountFlags>()
       if (flags.dryRun === true) {
-        const path = await freeKeystorePath(context.files, homeSetting(context, flags).value, name)
+        const path = await freeAccountPath(context.files, homeSetting(context, flags).value, name)
         return showDryRun(context, `make a key and write it to ${path}`, { name, path })
       }
       await store(context, flags, name, context.random.bytes(32))
@@ -114,7 +109,7 @@ async function store(
   const signer = signerFromKey(key)
   try {
     if (flags.dryRun === true) {
-      const path = await freeKeystorePath(context.files, home, name)
+      const path = await freeAccountPath(context.files, home, name)
       return showDryRun(context, `write the key of ${signer.address} to ${path}`, {
         name,
         path,
@@ -123,8 +118,8 @@ async function store(
     }
     const password = await newPassword(context, flags.passwordFile)
     const { address } = signer
-    const entry = await createKeystore(context.files, home, name, key, password)
-    show(context, home, { name: entry.name, address })
+    await createKeystore(context.files, home, name, key, password)
+    show(context, home, { name, address })
   } finally {
     signer.dispose()
     key.fill(0)
@@ -155,15 +150,16 @@ const listCommand = (context: Context) =>
     .action(async (_own: unknown, command: Command) => {
       await withSession(context, command.optsWithGlobals<GlobalFlags>(), async (session) => {
         const { account, home } = session.settings
-        const kept = (await listKeystores(context.files, home.value)).map(shownEntry)
+        const kept = await listAccounts(context.files, home.value)
         const balancesOf = await balanceReader(context, session)
-        const accounts = await Promise.all(
-          kept.map(async (entry) => ({
-            ...entry,
-            default: entry.name === account?.value,
-            ...(await balancesOf?.(entry.address)),
-          })),
+        const rows = await Promise.all(
+          kept.map(async (entry) => {
+            const isDefault = entry.name === account?.value
+            const held = { default: isDefault, ...(await balancesOf?.(entry.address)) }
+            return { entry, held }
+          }),
         )
+        const accounts = rows.map(({ entry, held }) => ({ ...shownEntry(entry), ...held }))
         context.output.result('accounts', { accounts }, () =>
           accounts.length === 0
             ? foldAround(
@@ -171,7 +167,7 @@ const listCommand = (context: Context) =>
                 context.output.columns,
                 '  ',
               )
-            : fields(accounts.map(accountRow), context.output.columns),
+            : fields(rows.map(accountRow), context.output.columns),
         )
       })
     })
@@ -189,32 +185,33 @@ interface Balances {
 }
 
 const accountRow = ({
-  name,
-  address,
-  default: isDefault,
-  ...held
-}: ReturnType<typeof shownEntry> & { default: boolean } & Partial<Balances>) => {
+  entry,
+  held,
+}: {
+  readonly entry: AccountEntry
+  readonly held: { readonly default: boolean } & Partial<Balances>
+}) => {
   const gas =
     held.gas_balance === undefined || held.chain_id === undefined
       ? []
       : [coinText(BigInt(held.gas_balance), held.chain_id)]
   const tokens = (held.balances ?? []).map((one) => amountText(one.balance, one))
-  const parts = [address ?? '(no address in the file)', ...tokens, ...gas]
-  return [name, `${parts.join('  ')}${isDefault ? '  (default)' : ''}`] as const
+  const parts = [addressText(entry), ...tokens, ...gas]
+  return [entry.name, `${parts.join('  ')}${held.default ? '  (default)' : ''}`] as const
 }
 
 /** Reads what an address holds; `undefined` without a node or pins. What does not answer is noted. */
 async function balanceReader(
   context: Context,
   session: Session,
-): Promise<((address: Address | null) => Promise<Balances | undefined>) | undefined> {
+): Promise<((address: Address | undefined) => Promise<Balances | undefined>) | undefined> {
   const chain = await session.chain()
   if (chain === undefined) return undefined
   const { walletFunds } = await import('../core/client/funds/funds.js')
   const nothing = { authorizations: [], offers: [] }
   let isNoted = false
   return async (address) => {
-    if (address === null) return undefined
+    if (address === undefined) return undefined
     try {
       const trust = await session.trust()
       const { gasWei, tokens } = await walletFunds(chain, trust, nothing, address)
@@ -232,6 +229,8 @@ async function balanceReader(
   }
 }
 
+const damaged: ReadonlySet<string> = new Set(['invalid_keystore', 'invalid_account'])
+
 const removeCommand = (context: Context) =>
   new Command('remove')
     .description('delete an account and its key permanently')
@@ -241,17 +240,21 @@ const removeCommand = (context: Context) =>
     .action(async (name: string, _own: unknown, command: Command) => {
       const flags = command.optsWithGlobals<AccountFlags>()
       const home = homeSetting(context, flags).value
-      const { address = null } = await readKeystore(context.files, home, name).catch((error) => {
+      const entry = await readAccount(context.files, home, name).catch((error): AccountEntry => {
         // A damaged one can be removed too.
-        if (error instanceof UsageError && error.code === 'invalid_keystore')
-          return { address: undefined }
+        if (error instanceof UsageError && damaged.has(error.code))
+          return { name, address: undefined }
         throw error
       })
-      const key = `the key of ${address ?? name}`
+      const { address = null, elsewhere } = entry
+      const what = elsewhere === undefined ? `the key of ${address ?? name}` : `account ${name}`
+      const after = elsewhere
+        ? `Its key stays in the ${elsewhere.holder}.`
+        : 'Without a copy it is lost.'
       const asked = { name, address }
-      if (flags.dryRun === true) return showDryRun(context, `delete ${key}`, asked)
-      await confirm(context, `Delete ${key}? Without a copy it is lost.`, flags.yes === true)
-      const path = await removeKeystore(context.files, home, name)
+      if (flags.dryRun === true) return showDryRun(context, `delete ${what}`, asked)
+      await confirm(context, `Delete ${what}? ${after}`, flags.yes === true)
+      const path = await removeAccount(context.files, home, name)
       const removed = { ...asked, path, removed: true }
       context.output.result('account', removed, () => `Removed account ${name}`)
     })
@@ -266,17 +269,17 @@ const renameCommand = (context: Context) =>
     .action(async (name: string, next: string, _own: unknown, command: Command) => {
       const flags = command.optsWithGlobals<AccountFlags>()
       const home = homeSetting(context, flags).value
-      const { address = null } = await readKeystore(context.files, home, name)
+      const { address = null } = await readAccount(context.files, home, name)
       const { profiles: held = {} } = await preferenceTree(context, home)
       const profiles = Object.entries(held as Record<string, { account?: unknown } | null>)
         .filter(([, profile]) => profile?.account === name)
         .map(([profile]) => profile)
       const renamed = { name: next, address, renamed_from: name, profiles }
       if (flags.dryRun === true) {
-        await freeKeystorePath(context.files, home, next)
+        await freeAccountPath(context.files, home, next)
         return showDryRun(context, `rename ${name} to ${next}`, renamed)
       }
-      await renameKeystore(context.files, home, name, next)
+      await renameAccount(context.files, home, name, next)
       if (profiles.length > 0) {
         const preferences = await context.edges.preferences(home)
         for (const profile of profiles) preferences.set(`profiles.${profile}.account`, next)
@@ -291,18 +294,27 @@ const showCommand = (context: Context) =>
     .addHelpText('after', '\nExample:\n  proposer account show hot')
     .action(async (name: string, _own: unknown, command: Command) => {
       const home = homeSetting(context, command.optsWithGlobals<GlobalFlags>()).value
-      show(context, home, await readKeystore(context.files, home, name))
+      show(context, home, await readAccount(context.files, home, name))
     })
 
-const shownEntry = ({
+const shownEntry = ({ name, address, elsewhere }: AccountEntry) => ({
   name,
-  address,
-}: KeystoreEntry): { name: string; address: Address | null } => ({ name, address: address ?? null })
+  address: address ?? null,
+  kind: elsewhere?.kind ?? 'keystore',
+  ...elsewhere?.place,
+})
 
-function show(context: Context, home: string, entry: KeystoreEntry): void {
+const addressText = ({ address, elsewhere }: AccountEntry) => {
+  const holder = elsewhere === undefined ? '' : `  (${elsewhere.holder})`
+  return `${address ?? '(no address in the file)'}${holder}`
+}
+
+function show(context: Context, home: string, entry: AccountEntry): void {
   const shown = { ...shownEntry(entry), folder: homePaths.keystores(home) }
-  const address = shown.address ?? '(no address in the file)'
+  const rows = Object.entries(entry.elsewhere?.place ?? {}).map(
+    ([key, value]) => [key.replaceAll('_', ' '), visible(value)] as const,
+  )
   context.output.result('account', shown, () =>
-    fields([[visible(shown.name), address]], context.output.columns),
+    fields([[visible(shown.name), addressText(entry)], ...rows], context.output.columns),
   )
 }

@@ -4,8 +4,9 @@
  */
 import { Command } from 'commander'
 import { fundsOf } from '../core/client/funds/funds.js'
+import { freeAccountPath } from '../core/io/account-files.js'
+import { listAccounts } from '../core/io/accounts.js'
 import { homePaths } from '../core/io/home-paths.js'
-import { freeKeystorePath, listKeystores } from '../core/io/keystore.js'
 import { ProposerError, UsageError } from '../core/protocol/errors.js'
 import { runVerb } from './program.js'
 import { askLine } from './session/inputs.js'
@@ -167,11 +168,11 @@ function settingUp(context: Context, flags: InitFlags & { readonly profile: stri
       if (account?.origin === 'profile') return tell('account', 'kept', account.value)
       if (context.environmentKey !== undefined || context.env.PROPOSER_KEY_FILE)
         return tell('account', 'kept', 'the key comes from the environment')
-      const known = (await listKeystores(context.files, home.value)).map((one) => one.name)
+      const known = (await listAccounts(context.files, home.value)).map((one) => one.name)
       const question = ['Name of the account [main]: ', '--account <name>'] as const
       const name = await answered(context, account?.value, question, async (answer) => {
         const wanted = answer || 'main'
-        if (!known.includes(wanted)) await freeKeystorePath(context.files, home.value, wanted)
+        if (!known.includes(wanted)) await freeAccountPath(context.files, home.value, wanted)
         return wanted
       })
       if (!known.includes(name))

@@ -181,8 +181,8 @@ describe('accounts', () => {
     answerOf(await made('spare'))
     const plain = answerOf(await ask(['account', 'list', '--json', ...named])).accounts
     expect(plain).toEqual([
-      { name: 'hot', address: proposer, default: true },
-      { name: 'spare', address: proposer, default: false },
+      { name: 'hot', address: proposer, kind: 'keystore', default: true },
+      { name: 'spare', address: proposer, kind: 'keystore', default: false },
     ])
     const chain = createFakeChain()
     endow(chain, proposer, 1_234_500_000n)

@@ -16,10 +16,10 @@ const program = (...names: readonly string[]) =>
       names.map((name) => join(folder, name)),
     ),
   )
-function safeContracts(): string | undefined {
-  const require = createRequire(import.meta.url)
+const require = createRequire(import.meta.url)
+function resolved(resolve: () => string): string | undefined {
   try {
-    return require.resolve('@safe-global/safe-contracts/package.json')
+    return resolve()
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code === 'MODULE_NOT_FOUND') return undefined
     throw error
@@ -45,8 +45,17 @@ const components = {
       ]),
     'apt install softhsm2',
   ],
+  'pkcs11-tool': [() => program('pkcs11-tool'), 'apt install opensc'],
+  /** The binding, once it has been built; this is its path. */
+  pkcs11js: [
+    () => resolved(() => require.resolve('pkcs11js/build/Release/pkcs11.node')),
+    'npm ci, with a C++ compiler',
+  ],
   /** Compiled, Safe 1.4.1; this is the path of its package.json. */
-  'Safe contracts': [safeContracts, 'npm ci'],
+  'Safe contracts': [
+    () => resolved(() => require.resolve('@safe-global/safe-contracts/package.json')),
+    'npm ci',
+  ],
 } as const satisfies Record<string, readonly [find: () => string | undefined, from: string]>
 
 /** PostgreSQL by its version; see `programOf` of postgres/binaries.ts for those and the pooler. */

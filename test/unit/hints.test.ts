@@ -23,7 +23,7 @@ const alerts = join(import.meta.dirname, '../../deploy/prometheus/alerts.yml')
  * leads to it. Words up to a flag or value.
  */
 const command =
-  /(?:`|\\n {2}|next: |\| |first: {3}|hint: '|give it as )proposer ((?:[a-z][a-z-]*(?![\w.…]) ?)+)/g
+  /(?:`|\\n {2}|next: |\| |first: {3}|hint: '|give it as )proposer ((?:[a-z][a-z\d-]*(?![\w.…]) ?)+)/g
 
 interface Named {
   readonly place: string

@@ -5,15 +5,10 @@ import { join } from 'node:path'
 import { secp256k1 } from '@noble/curves/secp256k1'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import vectors from '../../fixtures/vectors/witness.json' with { type: 'json' }
+import { listAccounts, openAccountKey, readAccount } from '../../src/core/io/accounts.js'
 import { readNamed, systemFiles } from '../../src/core/io/files.js'
 import { parseKey, readKeyFile, readPasswordFile, signerFromKey } from '../../src/core/io/keys.js'
-import {
-  createKeystore,
-  decryptKeystore,
-  listKeystores,
-  readKeystore,
-  unlockKeystore,
-} from '../../src/core/io/keystore.js'
+import { createKeystore, decryptKeystore } from '../../src/core/io/keystore.js'
 import { recoverSigner } from '../../src/core/protocol/signature.js'
 import { fromHex, toHex } from '../../src/core/protocol/witness.js'
 
@@ -147,15 +142,17 @@ describe('keystores (Web3 Secret Storage v3)', () => {
     const key = fromHex(hexKey)
     const made = await createKeystore(systemFiles, home, 'main', key, 'pass')
     expect(made.address).toBe(signerFromKey(fromHex(hexKey)).address)
-    expect(await listKeystores(systemFiles, home)).toEqual([
-      { name: 'main', address: made.address },
-    ])
-    expect(await readKeystore(systemFiles, home, 'main')).toEqual({
+    expect(await listAccounts(systemFiles, home)).toEqual([{ name: 'main', address: made.address }])
+    expect(await readAccount(systemFiles, home, 'main')).toEqual({
       name: 'main',
       address: made.address,
     })
-    expect(toHex(await unlockKeystore(systemFiles, home, 'main', 'pass'))).toBe(hexKey)
-    await expect(unlockKeystore(systemFiles, home, 'main', 'wrong')).rejects.toMatchObject({
+    const text = new TextDecoder().decode(await systemFiles.read(made.path))
+    expect(toHex(await decryptKeystore(text, 'pass', 'it'))).toBe(hexKey)
+    const opened = await openAccountKey(systemFiles, home, 'main', async () => 'pass')
+    expect(opened.address).toBe(made.address)
+    const wrong = openAccountKey(systemFiles, home, 'main', async () => 'wrong')
+    await expect(wrong).rejects.toMatchObject({
       code: 'wrong_password',
       meta: { exitCode: 2 },
     })
@@ -163,7 +160,6 @@ describe('keystores (Web3 Secret Storage v3)', () => {
       code: 'account_exists',
     })
     expect((await systemFiles.list(join(home, 'keystores'))).sort()).toEqual(['main.json'])
-    const text = new TextDecoder().decode(await systemFiles.read(made.path))
     expect(text).not.toContain('11'.repeat(8))
     expect(JSON.parse(text)).toMatchObject({
       version: 3,
@@ -249,13 +245,17 @@ describe('keystores (Web3 Secret Storage v3)', () => {
 
   test('robustness §2: a name that could leave the folder is refused', async () => {
     for (const name of ['../x', 'a/b', '', '.hidden', 'a'.repeat(65), 'a\u0000']) {
-      await expect(unlockKeystore(systemFiles, home, name, 'x')).rejects.toMatchObject({
+      await expect(readAccount(systemFiles, home, name)).rejects.toMatchObject({
         code: 'invalid_account_name',
       })
     }
-    await expect(unlockKeystore(systemFiles, home, 'nobody', 'x')).rejects.toMatchObject({
-      code: 'account_not_found',
+    const asked: string[] = []
+    const unknown = openAccountKey(systemFiles, home, 'nobody', async (name) => {
+      asked.push(name)
+      return 'x'
     })
+    await expect(unknown).rejects.toMatchObject({ code: 'account_not_found' })
+    expect(asked).toEqual([])
     await expect(
       createKeystore(systemFiles, home, 'empty', fromHex(hexKey), ''),
     ).rejects.toMatchObject({ code: 'empty_password' })
@@ -266,12 +266,62 @@ describe('keystores (Web3 Secret Storage v3)', () => {
     await mkdir(join(odd, 'keystores', 'folder.json'), { recursive: true })
     await symlink(join(odd, 'keystores', 'loop.json'), join(odd, 'keystores', 'loop.json'))
     for (const name of ['folder', 'loop']) {
-      await expect(readKeystore(systemFiles, odd, name)).rejects.toMatchObject({
+      await expect(readAccount(systemFiles, odd, name)).rejects.toMatchObject({
         code: 'keystore_unreadable',
         meta: { exitCode: 2 },
       })
       expect(await systemFiles.exists(join(odd, 'keystores', `${name}.json`))).toBe(true)
     }
-    expect(await listKeystores(systemFiles, odd)).toEqual([])
+    expect(await listAccounts(systemFiles, odd)).toEqual([])
   })
+})
+
+describe('accounts whose key is elsewhere', () => {
+  const file = {
+    schema: 'proposer.account-file/1',
+    kind: 'pkcs11',
+    address: `0x${'ab'.repeat(20)}`,
+    uri: 'pkcs11:object=main',
+    module: '/usr/lib/token.so',
+    pin_file: '/etc/proposer/pin',
+  }
+  const kept = async (content: object) => {
+    const folder = await mkdtemp(join(home, 'elsewhere-'))
+    await mkdir(join(folder, 'keystores'))
+    await writeFile(join(folder, 'keystores', 'hsm.json'), JSON.stringify(content))
+    return folder
+  }
+
+  test('contract §9: they stand beside the keystores, with their address, and nobody is asked for a password', async () => {
+    const folder = await kept(file)
+    const [entry] = await listAccounts(systemFiles, folder)
+    expect(entry).toMatchObject({
+      name: 'hsm',
+      address: file.address,
+      elsewhere: { kind: 'pkcs11', holder: 'PKCS#11 token', place: { uri: file.uri } },
+    })
+    const opened = openAccountKey(systemFiles, folder, 'hsm', async () => {
+      throw new Error('a password was asked for')
+    })
+    await expect(opened).rejects.toMatchObject({ code: 'pin_file_unreadable' })
+  })
+
+  test.each([
+    [{ ...file, kind: 'later' }, 'this version knows no kind "later"'],
+    [{ ...file, schema: 'proposer.account-file/2' }, 'it is not as proposer.account-file/1 has it'],
+    [{ ...file, address: '0x12' }, 'it is not as proposer.account-file/1 has it'],
+    [{ ...file, uri: 7 }, 'it is not as the kind pkcs11 has it'],
+    [{ ...file, pin: '1234' }, 'it is not as the kind pkcs11 has it'],
+  ])(
+    'what cannot be used is refused with a sentence, and the list leaves it out',
+    async (content, why) => {
+      const folder = await kept(content)
+      await expect(readAccount(systemFiles, folder, 'hsm')).rejects.toMatchObject({
+        code: 'invalid_account',
+        detail: `the file of account hsm cannot be used: ${why}`,
+        meta: { exitCode: 2 },
+      })
+      expect(await listAccounts(systemFiles, folder)).toEqual([])
+    },
+  )
 })

@@ -1,6 +1,6 @@
 /**
  * Where the proposer's signatures come from (contract §7, §9): a wallet outside, one in the
- * browser, keystore, key file, or with a warning the environment.
+ * browser, an account, a key file, or with a warning the environment.
  */
 
 import type { BrowserWallet } from '../../core/io/browser/browser-wallet.js'
@@ -21,7 +21,7 @@ import { allowedHttp, type Settings } from './settings.js'
  * once.
  */
 export interface Account {
-  /** From the keystore's own address where it has one: then no password is needed. */
+  /** As the account's file tells it, where it does: then no password is needed. */
   address(): Promise<Address>
   signer(): Promise<Signer>
   /** The proposer is this Safe, and `owner` is who signs for it here. */
@@ -77,11 +77,11 @@ export function openAccount(context: Context, settings: Settings, flags: Account
   return {
     async address() {
       if (named !== undefined) return named
-      const name = keystoreName(context, settings)
+      const name = accountName(context, settings)
       if (name === undefined || unlocked) return (await unlock()).address
-      const { readKeystore } = await import('../../core/io/keystore.js')
+      const { readAccount } = await import('../../core/io/accounts.js')
       return (
-        (await readKeystore(context.files, settings.home.value, name)).address ??
+        (await readAccount(context.files, settings.home.value, name)).address ??
         (await unlock()).address
       )
     },
@@ -259,9 +259,9 @@ function onlyAccount(accounts: readonly Address[]): Address {
 }
 
 /**
- * The keystore to use, unless a key in the environment outranks one that only the profile names.
+ * The account to use, unless a key in the environment outranks one that only the profile names.
  */
-function keystoreName(context: Context, settings: Settings): string | undefined {
+function accountName(context: Context, settings: Settings): string | undefined {
   const { account } = settings
   const environment =
     (context.env.PROPOSER_KEY_FILE ?? '') !== '' || (context.environmentKey ?? '') !== ''
@@ -273,19 +273,18 @@ async function unlockSource(
   settings: Settings,
   passwordFile: string | undefined,
 ): Promise<KeySigner> {
+  const name = accountName(context, settings)
+  if (name !== undefined) {
+    const { openAccountKey } = await import('../../core/io/accounts.js')
+    return openAccountKey(context.files, settings.home.value, name, () =>
+      readPassword(context, passwordFile, `Password of ${name}: `),
+    )
+  }
   const [{ parseKey, readKeyFile, signerOn }, { quickestCurve }] = await Promise.all([
     import('../../core/io/key-files.js'),
     import('../../core/io/native-curve.js'),
   ])
   const curve = await quickestCurve()
-  const name = keystoreName(context, settings)
-  if (name !== undefined) {
-    const { readKeystore, unlockKeystore } = await import('../../core/io/keystore.js')
-    // A missing account is reported before anybody types a password for it.
-    await readKeystore(context.files, settings.home.value, name)
-    const password = await readPassword(context, passwordFile, `Password of ${name}: `)
-    return signerOn(curve, await unlockKeystore(context.files, settings.home.value, name, password))
-  }
   const keyFile = context.env.PROPOSER_KEY_FILE
   if (keyFile !== undefined && keyFile !== '')
     return signerOn(curve, await readKeyFile(fromCwd(context.cwd, keyFile)))
@@ -296,8 +295,8 @@ async function unlockSource(
     )
     return signerOn(curve, parseKey(context.environmentKey, 'PROPOSER_PRIVATE_KEY'))
   }
-  const { listKeystores } = await import('../../core/io/keystore.js')
-  const [kept, ...others] = await listKeystores(context.files, settings.home.value)
+  const { listAccounts } = await import('../../core/io/accounts.js')
+  const [kept, ...others] = await listAccounts(context.files, settings.home.value)
   const keystore =
     kept === undefined
       ? 'create one with `proposer account new <name>` and give --account <name>'

@@ -7,19 +7,19 @@ import type { Address } from '../protocol/schema.js'
 import type { LoadedConfig } from './config-file.js'
 
 export interface ExecutorKeySource {
-  /** Home folder with the keystores. */
+  /** Home folder with the accounts. */
   readonly home: string
-  /** A keystore that stands before all else. */
+  /** An account that stands before all else. */
   readonly account?: string | undefined
   /** A key file that stands before what gateway.json names; absolute. */
   readonly keyFile?: string | undefined
-  /** The keystore's password. */
+  /** The password of an account that is a keystore; asked for no other. */
   readonly password: (name: string) => Promise<string>
 }
 
 /** Where the key is: one of these. */
 export type NamedKey =
-  | { readonly keystore: string }
+  | { readonly account: string }
   | { readonly file: string }
   | { readonly signer: { readonly url: string; readonly address: Address } }
 
@@ -29,10 +29,10 @@ export function namedKey(
   { account, keyFile }: Pick<ExecutorKeySource, 'account' | 'keyFile'>,
 ): NamedKey | undefined {
   const { key_file, account: configured, signer } = config.executor
-  if (account !== undefined) return { keystore: account }
+  if (account !== undefined) return { account }
   if (keyFile !== undefined) return { file: keyFile }
   if (key_file !== undefined) return { file: resolve(folder, key_file) }
-  if (configured !== undefined) return { keystore: configured }
+  if (configured !== undefined) return { account: configured }
   return signer && { signer }
 }
 
@@ -42,19 +42,14 @@ export async function signerOfFile(path: string): Promise<KeySigner> {
   return signerFromKey(await readKeyFile(path))
 }
 
-/** The signer of a keystore. UsageError where it is missing, or the password is wrong. */
-export async function signerOfKeystore(
+/** The signer of an account of the home. UsageError and more as `openAccountKey`. */
+export async function signerOfAccount(
   { files }: Pick<Machine, 'files'>,
-  { home, password }: ExecutorKeySource,
+  { home, password }: Pick<ExecutorKeySource, 'home' | 'password'>,
   name: string,
 ): Promise<KeySigner> {
-  const [{ readKeystore, unlockKeystore }, { signerFromKey }] = await Promise.all([
-    import('../io/keystore.js'),
-    import('../io/keys.js'),
-  ])
-  // A missing account is reported before anybody types a password for it.
-  await readKeystore(files, home, name)
-  return signerFromKey(await unlockKeystore(files, home, name, await password(name)))
+  const { openAccountKey } = await import('../io/accounts.js')
+  return openAccountKey(files, home, name, password)
 }
 
 /** The executor's signer; `undefined` where nothing is executed. UsageError `no_executor_key`. */
@@ -76,5 +71,5 @@ export async function executorSigner(
   }
   return 'file' in named
     ? signerOfFile(named.file)
-    : signerOfKeystore(machine, source, named.keystore)
+    : signerOfAccount(machine, source, named.account)
 }

@@ -10,7 +10,7 @@ import { type Check, type Finding, fail, note, pass, runChecks, warn } from '../
 import { checkSharedStore } from '../checks/shared-store.js'
 import { checkStore, type StoreChecked } from '../checks/store.js'
 import { configFaults } from '../gateway/config.js'
-import { readKeystore } from '../io/keystore.js'
+import { readAccount } from '../io/accounts.js'
 import { probePort } from '../io/probes.js'
 import { ChainError, type Machine, SlugLookUpError } from '../ports.js'
 import { ProposerError } from '../protocol/errors.js'
@@ -31,8 +31,8 @@ import {
   type ExecutorKeySource,
   type NamedKey,
   namedKey,
+  signerOfAccount,
   signerOfFile,
-  signerOfKeystore,
 } from './executor-key.js'
 import { readPlaced } from './held-store.js'
 import { receiptKeyOf } from './receipts.js'
@@ -239,20 +239,22 @@ async function checkExecutorKey(facts: Facts): Promise<Finding> {
     facts.executor = signer.address
     return pass(id, `the key file of the executor ${signer.address} is readable by its owner only`)
   }
-  const { keystore } = named
-  if (executorKey.isPasswordInFile) {
-    const signer = await signerOfKeystore(machine, executorKey, keystore)
+  const { account } = named
+  const { address, elsewhere } = await readAccount(machine.files, executorKey.home, account)
+  const where = elsewhere === undefined ? 'keystore' : 'account'
+  if (elsewhere !== undefined || executorKey.isPasswordInFile) {
+    const signer = await signerOfAccount(machine, executorKey, account)
     signer.dispose()
     facts.executor = signer.address
-    const detail = `the keystore ${keystore} of the executor ${signer.address} opens with its password`
+    const how = elsewhere === undefined ? 'with its password' : `in its ${elsewhere.holder}`
+    const detail = `the ${where} ${account} of the executor ${signer.address} opens ${how}`
     return pass(id, detail)
   }
-  const { address } = await readKeystore(machine.files, executorKey.home, keystore)
   facts.executor = address
   const of = address === undefined ? '' : ` of the executor ${address}`
   return warn(
     id,
-    `the keystore ${keystore}${of} exists; its password was not tried`,
+    `the keystore ${account}${of} exists; its password was not tried`,
     'give --executor-password-file <file>; a gateway without a terminal requires it',
   )
 }

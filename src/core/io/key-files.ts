@@ -114,19 +114,38 @@ export const readWebhookSecret = (path: string): Promise<string> =>
 export const readReceiptKeyFile = (path: string): Promise<string> =>
   readSecretFile(path, 'receipt key file', (text) => text)
 
+/**
+ * The PIN of a token, without its closing newline: the caller zeroes it. UsageError
+ * `pin_file_unreadable`, `pin_file_mode`, `pin_empty`.
+ */
+export const readPinFile = (path: string): Promise<Uint8Array> =>
+  readSecretBytes(path, 'PIN file', (secret) => {
+    const newline = secret.at(-1) === 10 ? (secret.at(-2) === 13 ? 2 : 1) : 0
+    if (secret.length > newline) return secret.slice(0, secret.length - newline)
+    throw new UsageError('pin_empty', `${path} holds no PIN`, {
+      hint: 'write the PIN into the file, on one line',
+    })
+  })
+
 /** Far above any key or password; a wrong path must not fill the memory (R17). */
 const maxSecretBytes = 4_096
 
+type SecretFile =
+  | 'key file'
+  | 'password file'
+  | 'store URL file'
+  | 'webhook secret file'
+  | 'receipt key file'
+  | 'PIN file'
+
+const readSecretFile = <T>(path: string, what: SecretFile, use: (text: string) => T): Promise<T> =>
+  readSecretBytes(path, what, (secret) => use(new TextDecoder().decode(secret)))
+
 /** The mode is read from the open file, so that it is that of what is read. */
-async function readSecretFile<T>(
+async function readSecretBytes<T>(
   path: string,
-  what:
-    | 'key file'
-    | 'password file'
-    | 'store URL file'
-    | 'webhook secret file'
-    | 'receipt key file',
-  use: (text: string) => T,
+  what: SecretFile,
+  use: (secret: Uint8Array) => T,
 ): Promise<T> {
   const name = what.toLowerCase().replaceAll(' ', '_')
   const refuse = (kind: string, why: string, hint: string, cause?: unknown) =>
@@ -143,7 +162,7 @@ async function readSecretFile<T>(
   try {
     if (secret.length > maxSecretBytes)
       throw refuse('unreadable', 'is too long to be one', 'check the path')
-    return use(new TextDecoder().decode(secret))
+    return use(secret)
   } finally {
     secret.fill(0)
   }

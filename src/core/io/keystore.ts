@@ -16,19 +16,12 @@ import { promisify } from 'node:util'
 import * as z from 'zod/mini'
 import type { Files } from '../ports.js'
 import { jsonOf } from '../protocol/capped.js'
-import { StorageError, UsageError } from '../protocol/errors.js'
+import { UsageError } from '../protocol/errors.js'
 import { keccak } from '../protocol/keccak.js'
 import type { Address } from '../protocol/schema.js'
 import { fromHex, toHex } from '../protocol/witness.js'
-import { joinPath, makeDurableDir, writeAll } from '../storage/durable.js'
-import { errorCode } from '../storage/failures.js'
+import { freeAccountPath, publishAccount } from './account-files.js'
 import { addressOfKey } from './keys.js'
-
-export interface KeystoreEntry {
-  readonly name: string
-  /** `undefined` where the file does not say (it need not). */
-  readonly address: Address | undefined
-}
 
 /** N·r ≤ 2^21 (robustness §6): 256 MiB at most. */
 const maxScryptCost = 2 ** 21
@@ -63,7 +56,7 @@ const bytesOf = (text: string) => fromHex(`0x${text.toLowerCase()}`)
 const hexOf = (bytes: Uint8Array) => toHex(bytes).slice(2)
 
 /**
- * Writes `<home>/keystores/<name>.json` (0600), never over another. UsageError `account_exists`,
+ * Writes a keystore as the account `name` (0600), never over another. UsageError `account_exists`,
  * `invalid_account_name`, `empty_password`. `key` stays the caller's to zero.
  */
 export async function createKeystore(
@@ -72,8 +65,8 @@ export async function createKeystore(
   name: string,
   key: Uint8Array,
   password: string,
-): Promise<KeystoreEntry & { readonly address: Address; readonly path: string }> {
-  const path = pathOf(home, name)
+): Promise<{ readonly address: Address; readonly path: string }> {
+  await freeAccountPath(files, home, name)
   if (password === '')
     throw new UsageError(
       'empty_password',
@@ -82,139 +75,20 @@ export async function createKeystore(
     )
   const address = addressOfKey(key)
   const text = await encrypt(key, password, address)
-  try {
-    await publish(files, joinPath(home, 'keystores'), path, text)
-  } catch (cause) {
-    if (errorCode(cause) === 'EEXIST') throw accountExists(name)
-    throw new StorageError(
-      'keystore_unusable',
-      `the keystore ${path} cannot be written (${errorCode(cause) ?? 'unknown'})`,
-      { hint: 'check permissions and free space of the home folder', cause },
-    )
-  }
-  return { name, address, path }
+  return { address, path: await publishAccount(files, home, name, text) }
 }
 
 /**
- * Whole and durable, or not at all. A link, unlike a rename, never replaces a key that is there.
+ * The address that a keystore's text tells, without decrypting; `undefined` where it does not (it
+ * need not). UsageError `invalid_keystore`.
  */
-async function publish(files: Files, folder: string, path: string, text: string): Promise<void> {
-  const temporary = `${path}.${randomUUID()}.tmp`
-  await makeDurableDir(files, folder)
-  const handle = await files.open(temporary, 'exclusive')
-  try {
-    await writeAll(handle, new TextEncoder().encode(text))
-    await handle.datasync()
-  } finally {
-    await handle.close()
-  }
-  try {
-    await files.link(temporary, path)
-  } finally {
-    await files.remove(temporary)
-  }
-  await files.syncDir(folder)
-}
+export const keystoreAddress = (text: string, where: string): Address | undefined =>
+  canonical(parse(text, where).address)
 
 /**
- * Deletes a keystore for good, whatever it holds. UsageError `account_not_found`,
- * `invalid_account_name`.
+ * The key of a keystore's JSON text; `where` names it in errors. The caller
+ * zeroes it. UsageError `invalid_keystore`, `wrong_password`.
  */
-export async function removeKeystore(files: Files, home: string, name: string): Promise<string> {
-  const path = pathOf(home, name)
-  if (!(await files.exists(path))) throw accountNotFound(name)
-  await files.remove(path)
-  await files.syncDir(joinPath(home, 'keystores'))
-  return path
-}
-
-/**
- * Gives a keystore another name, never that of another. A crash between the two steps leaves both
- * names. UsageError `account_not_found`, `account_exists`, `invalid_account_name`.
- */
-export async function renameKeystore(
-  files: Files,
-  home: string,
-  from: string,
-  to: string,
-): Promise<string> {
-  const [path, next] = [pathOf(home, from), pathOf(home, to)]
-  if (!(await files.exists(path))) throw accountNotFound(from)
-  try {
-    await files.link(path, next)
-  } catch (cause) {
-    if (errorCode(cause) === 'EEXIST') throw accountExists(to)
-    throw cause
-  }
-  await files.syncDir(joinPath(home, 'keystores'))
-  await removeKeystore(files, home, from)
-  return next
-}
-
-/** Where `createKeystore` would write. UsageError `account_exists`, `invalid_account_name`. */
-export async function freeKeystorePath(files: Files, home: string, name: string): Promise<string> {
-  const path = pathOf(home, name)
-  if (await files.exists(path)) throw accountExists(name)
-  return path
-}
-
-const accountNotFound = (name: string) =>
-  new UsageError(
-    'account_not_found',
-    `there is no account ${name}`,
-    'see `proposer account list`, or create one with `proposer account new`',
-  )
-
-const accountExists = (name: string) =>
-  new UsageError('account_exists', `there is an account ${name} already`, 'choose another name')
-
-/** The keystores in `<home>/keystores`, sorted by name; what is no keystore is left out. */
-export async function listKeystores(files: Files, home: string): Promise<readonly KeystoreEntry[]> {
-  let names: string[]
-  try {
-    names = await files.list(joinPath(home, 'keystores'))
-  } catch (error) {
-    if (errorCode(error) === 'ENOENT') return []
-    throw error
-  }
-  const entries: KeystoreEntry[] = []
-  for (const file of names.sort()) {
-    const name = new RegExp(`^(${accountName})\\.json$`).exec(file)?.[1]
-    if (name === undefined) continue
-    try {
-      entries.push(await readKeystore(files, home, name))
-    } catch (error) {
-      if (!(error instanceof UsageError)) throw error
-    }
-  }
-  return entries
-}
-
-/**
- * One entry without decrypting; UsageError `account_not_found`, `keystore_unreadable`,
- * `invalid_keystore`.
- */
-export async function readKeystore(
-  files: Files,
-  home: string,
-  name: string,
-): Promise<KeystoreEntry> {
-  const { address } = parse(await readText(files, home, name), `the keystore of account ${name}`)
-  return { name, address: canonical(address) }
-}
-
-/** The key of a keystore: the caller zeroes it. UsageError as `readKeystore`, `wrong_password`. */
-export async function unlockKeystore(
-  files: Files,
-  home: string,
-  name: string,
-  password: string,
-): Promise<Uint8Array> {
-  const text = await readText(files, home, name)
-  return decryptKeystore(text, password, `the keystore of account ${name}`)
-}
-
-/** The key of a keystore's JSON text; `where` names it in errors, which are as above. */
 export async function decryptKeystore(
   text: string,
   password: string,
@@ -327,33 +201,6 @@ function parse(text: string, where: string): Keystore {
 function canonical(address: string | undefined): Address | undefined {
   const digits = /^(?:0x)?([0-9a-fA-F]{40})$/.exec(address ?? '')?.[1]
   return digits === undefined ? undefined : `0x${digits.toLowerCase()}`
-}
-
-async function readText(files: Files, home: string, name: string): Promise<string> {
-  const path = pathOf(home, name)
-  try {
-    return new TextDecoder().decode(await files.read(path))
-  } catch (cause) {
-    const code = errorCode(cause) ?? 'unknown'
-    if (code === 'ENOENT') throw accountNotFound(name)
-    throw new UsageError('keystore_unreadable', `the keystore ${path} cannot be read (${code})`, {
-      hint: 'check the path and its rights',
-      cause,
-    })
-  }
-}
-
-/** The name becomes part of a path: nothing that could leave the folder. */
-const accountName = '[A-Za-z0-9][A-Za-z0-9._-]{0,63}'
-
-function pathOf(home: string, name: string): string {
-  if (new RegExp(`^${accountName}$`).test(name))
-    return `${joinPath(home, 'keystores')}/${name}.json`
-  throw new UsageError(
-    'invalid_account_name',
-    'an account name has 1 to 64 letters, digits, dots, hyphens or underscores',
-    'choose another name',
-  )
 }
 
 const invalid = (where: string, why: string) =>

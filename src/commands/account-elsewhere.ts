@@ -1,0 +1,78 @@
+/**
+ * `account add-…`: accounts whose key is not here (contract §9). What is written says where the key
+ * is; the key signs once before, so that an account that cannot sign is not made.
+ */
+
+import { Command } from 'commander'
+import { freeAccountPath, publishAccount } from '../core/io/account-files.js'
+import { accountFileText, probeDigest } from '../core/io/account-kinds.js'
+import { type AccountEntry, readAccount } from '../core/io/accounts.js'
+import { fromCwd } from '../core/io/home-paths.js'
+import type { KeySigner } from '../core/io/key-files.js'
+import { type GlobalFlags, homeSetting } from './session/settings.js'
+import type { Context } from './terminal/context.js'
+import { type DryRunFlag, dryRunOption, showDryRun } from './terminal/dry-run.js'
+
+interface AddFlags extends GlobalFlags, DryRunFlag {}
+
+interface Pkcs11Flags extends AddFlags {
+  readonly uri: string
+  readonly module: string
+  readonly pinFile: string
+}
+
+/** `show` prints the account that was made. */
+type Show = (context: Context, home: string, entry: AccountEntry) => void
+
+export const addPkcs11Command = (context: Context, show: Show): Command =>
+  new Command('add-pkcs11')
+    .description('add a key in a PKCS#11 token as an account; it never leaves the token')
+    .argument('<name>')
+    .requiredOption('--uri <uri>', 'pkcs11: URI of the key (RFC 7512), without a PIN')
+    .requiredOption('--module <file>', "the token's PKCS#11 module, a .so file")
+    .requiredOption('--pin-file <file>', 'file with the PIN (mode 0600)')
+    .option(...dryRunOption)
+    .addHelpText(
+      'after',
+      "\nExample:\n  proposer account add-pkcs11 hsm --uri 'pkcs11:token=proposer;object=main' --module /usr/lib/softhsm/libsofthsm2.so --pin-file ./pin",
+    )
+    .action(async (name: string, _own: unknown, command: Command) => {
+      const flags = command.optsWithGlobals<Pkcs11Flags>()
+      const place = {
+        uri: flags.uri,
+        module: fromCwd(context.cwd, flags.module),
+        pin_file: fromCwd(context.cwd, flags.pinFile),
+      }
+      const { openPkcs11 } = await import('../core/io/pkcs11.js')
+      const open = () => openPkcs11(place)
+      await add(context, flags, { name, kind: 'pkcs11', place, open }, show)
+    })
+
+interface Added {
+  readonly name: string
+  readonly kind: string
+  readonly place: Readonly<Record<string, string>>
+  readonly open: () => Promise<KeySigner>
+}
+
+async function add(
+  context: Context,
+  flags: AddFlags,
+  { name, kind, place, open }: Added,
+  show: Show,
+): Promise<void> {
+  const home = homeSetting(context, flags).value
+  const path = await freeAccountPath(context.files, home, name)
+  const signer = await open()
+  try {
+    const { address } = signer
+    await signer.signDigest(probeDigest)
+    const planned = { name, path, address, kind, ...place }
+    if (flags.dryRun === true)
+      return showDryRun(context, `write where the key of ${address} is to ${path}`, planned)
+    await publishAccount(context.files, home, name, accountFileText(kind, address, place))
+    show(context, home, await readAccount(context.files, home, name))
+  } finally {
+    signer.dispose()
+  }
+}

@@ -1,0 +1,148 @@
+/**
+ * The accounts of a home as files, `<home>/keystores/<name>.json` (0600): names, and what is done
+ * with a file whatever stands in it.
+ */
+
+import { randomUUID } from 'node:crypto'
+import type { Files } from '../ports.js'
+import { StorageError, UsageError } from '../protocol/errors.js'
+import { joinPath, makeDurableDir, writeAll } from '../storage/durable.js'
+import { errorCode } from '../storage/failures.js'
+
+/**
+ * Writes a new account, whole and durable or not at all, and never over another. Resolves with its
+ * path. UsageError `account_exists`, `invalid_account_name`; StorageError `keystore_unusable`.
+ */
+export async function publishAccount(
+  files: Files,
+  home: string,
+  name: string,
+  text: string,
+): Promise<string> {
+  const path = pathOf(home, name)
+  try {
+    await publish(files, joinPath(home, 'keystores'), path, text)
+    return path
+  } catch (cause) {
+    if (errorCode(cause) === 'EEXIST') throw accountExists(name)
+    throw new StorageError(
+      'keystore_unusable',
+      `the keystore ${path} cannot be written (${errorCode(cause) ?? 'unknown'})`,
+      { hint: 'check permissions and free space of the home folder', cause },
+    )
+  }
+}
+
+/** A link, unlike a rename, never replaces a key that is there. */
+async function publish(files: Files, folder: string, path: string, text: string): Promise<void> {
+  const temporary = `${path}.${randomUUID()}.tmp`
+  await makeDurableDir(files, folder)
+  const handle = await files.open(temporary, 'exclusive')
+  try {
+    await writeAll(handle, new TextEncoder().encode(text))
+    await handle.datasync()
+  } finally {
+    await handle.close()
+  }
+  try {
+    await files.link(temporary, path)
+  } finally {
+    await files.remove(temporary)
+  }
+  await files.syncDir(folder)
+}
+
+/**
+ * Deletes an account for good, whatever it holds. UsageError `account_not_found`,
+ * `invalid_account_name`.
+ */
+export async function removeAccount(files: Files, home: string, name: string): Promise<string> {
+  const path = pathOf(home, name)
+  if (!(await files.exists(path))) throw accountNotFound(name)
+  await files.remove(path)
+  await files.syncDir(joinPath(home, 'keystores'))
+  return path
+}
+
+/**
+ * Gives an account another name, never that of another. A crash between the two steps leaves both
+ * names. UsageError `account_not_found`, `account_exists`, `invalid_account_name`.
+ */
+export async function renameAccount(
+  files: Files,
+  home: string,
+  from: string,
+  to: string,
+): Promise<string> {
+  const [path, next] = [pathOf(home, from), pathOf(home, to)]
+  if (!(await files.exists(path))) throw accountNotFound(from)
+  try {
+    await files.link(path, next)
+  } catch (cause) {
+    if (errorCode(cause) === 'EEXIST') throw accountExists(to)
+    throw cause
+  }
+  await files.syncDir(joinPath(home, 'keystores'))
+  await removeAccount(files, home, from)
+  return next
+}
+
+/** Where `publishAccount` would write. UsageError `account_exists`, `invalid_account_name`. */
+export async function freeAccountPath(files: Files, home: string, name: string): Promise<string> {
+  const path = pathOf(home, name)
+  if (await files.exists(path)) throw accountExists(name)
+  return path
+}
+
+const accountNotFound = (name: string) =>
+  new UsageError(
+    'account_not_found',
+    `there is no account ${name}`,
+    'see `proposer account list`, or create one with `proposer account new`',
+  )
+
+const accountExists = (name: string) =>
+  new UsageError('account_exists', `there is an account ${name} already`, 'choose another name')
+
+/** The names of all accounts, sorted; none where there is no folder yet. */
+export async function accountNames(files: Files, home: string): Promise<readonly string[]> {
+  try {
+    const found = await files.list(joinPath(home, 'keystores'))
+    return found.sort().flatMap((file) => fileName.exec(file)?.[1] ?? [])
+  } catch (error) {
+    if (errorCode(error) === 'ENOENT') return []
+    throw error
+  }
+}
+
+/**
+ * What stands in the file of an account. UsageError `account_not_found`, `keystore_unreadable`,
+ * `invalid_account_name`.
+ */
+export async function readAccountText(files: Files, home: string, name: string): Promise<string> {
+  const path = pathOf(home, name)
+  try {
+    return new TextDecoder().decode(await files.read(path))
+  } catch (cause) {
+    const code = errorCode(cause) ?? 'unknown'
+    if (code === 'ENOENT') throw accountNotFound(name)
+    throw new UsageError('keystore_unreadable', `the keystore ${path} cannot be read (${code})`, {
+      hint: 'check the path and its rights',
+      cause,
+    })
+  }
+}
+
+/** The name becomes part of a path: nothing that could leave the folder. */
+const accountName = '[A-Za-z0-9][A-Za-z0-9._-]{0,63}'
+const fileName = new RegExp(`^(${accountName})\\.json$`)
+
+function pathOf(home: string, name: string): string {
+  if (new RegExp(`^${accountName}$`).test(name))
+    return `${joinPath(home, 'keystores')}/${name}.json`
+  throw new UsageError(
+    'invalid_account_name',
+    'an account name has 1 to 64 letters, digits, dots, hyphens or underscores',
+    'choose another name',
+  )
+}

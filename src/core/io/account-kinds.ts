@@ -1,0 +1,87 @@
+/**
+ * Accounts whose key is elsewhere (contract §9): their file says where, and holds no secret. A kind
+ * is one entry of `kinds`: the shape of its file, and how its signer is opened.
+ */
+
+import * as z from 'zod/mini'
+import { UsageError } from '../protocol/errors.js'
+import { keccak } from '../protocol/keccak.js'
+import { Address } from '../protocol/schema.js'
+import { toHex } from '../protocol/witness.js'
+import type { KeySigner } from './key-files.js'
+
+/** An account of one of the kinds here. */
+export interface ElsewhereAccount {
+  /** As its file spells it. */
+  readonly kind: string
+  readonly address: Address
+  /** What has the key, for people, such as "PKCS#11 token". */
+  readonly holder: string
+  /** Where the key is in there: the members that only this kind has. */
+  readonly place: Readonly<Record<string, string>>
+  /**
+   * The signer; nobody is asked for a password. Rejects with a ProposerError where the key cannot
+   * be used, or is not that of `address`.
+   */
+  open(): Promise<KeySigner>
+}
+
+/** Signed to see that a key signs. No transaction and no typed data has this digest. */
+export const probeDigest = toHex(keccak(new TextEncoder().encode('proposer: does this key sign?')))
+
+type Place = Readonly<Record<string, string>>
+type Kind = (
+  place: unknown,
+  address: Address,
+) => Pick<ElsewhereAccount, 'holder' | 'place' | 'open'> | undefined
+
+function kindOf<T extends Place>(
+  holder: string,
+  shape: z.ZodMiniType<T>,
+  open: (place: T, address: Address) => Promise<KeySigner>,
+): Kind {
+  return (place, address) => {
+    const { data } = z.safeParse(shape, place)
+    return data && { holder, place: data, open: () => open(data, address) }
+  }
+}
+
+/** By the `kind` of the file. A driver is loaded by the account that needs it. */
+const kinds: ReadonlyMap<string, Kind> = new Map([
+  [
+    'pkcs11',
+    kindOf(
+      'PKCS#11 token',
+      z.strictObject({ uri: z.string(), module: z.string(), pin_file: z.string() }),
+      async (place, address) => (await import('./pkcs11.js')).openPkcs11(place, address),
+    ),
+  ],
+])
+
+const schema = 'proposer.account-file/1'
+const AccountFile = z.looseObject({ schema: z.literal(schema), kind: z.string(), address: Address })
+
+/** The text of an account's file. */
+export const accountFileText = (kind: string, address: Address, place: Place): string =>
+  `${JSON.stringify({ schema, kind, address, ...place }, null, 2)}\n`
+
+/**
+ * The account that a file holds, from its JSON; `undefined` where the file is no file of ours, but
+ * a keystore or damaged. UsageError `invalid_account` where it is one that cannot be used.
+ */
+export function elsewhereAccount(json: unknown, name: string): ElsewhereAccount | undefined {
+  if (typeof json !== 'object' || json === null || !('schema' in json)) return undefined
+  const file = AccountFile.safeParse(json)
+  if (!file.success) throw invalid(name, `it is not as ${schema} has it`)
+  const { schema: _schema, kind, address, ...place } = file.data
+  const known = kinds.get(kind)
+  if (known === undefined) throw invalid(name, `this version knows no kind ${JSON.stringify(kind)}`)
+  const found = known(place, address)
+  if (found === undefined) throw invalid(name, `it is not as the kind ${kind} has it`)
+  return { kind, address, ...found }
+}
+
+const invalid = (name: string, why: string) =>
+  new UsageError('invalid_account', `the file of account ${name} cannot be used: ${why}`, {
+    hint: 'make the account again, or update this program if a newer one made it',
+  })

@@ -1,0 +1,71 @@
+/**
+ * The accounts of a home (contract §7, §9) by name, whichever kind: a keystore holds its key,
+ * encrypted; an account of another kind says where its key is (account-kinds.ts).
+ */
+
+import type { Files } from '../ports.js'
+import { jsonOf } from '../protocol/capped.js'
+import { UsageError } from '../protocol/errors.js'
+import type { Address } from '../protocol/schema.js'
+import { accountNames, readAccountText } from './account-files.js'
+import { type ElsewhereAccount, elsewhereAccount } from './account-kinds.js'
+import { type KeySigner, signerOn } from './key-files.js'
+import { decryptKeystore, keystoreAddress } from './keystore.js'
+import { quickestCurve } from './native-curve.js'
+
+export interface AccountEntry {
+  readonly name: string
+  /** `undefined` where a keystore does not say (it need not). */
+  readonly address: Address | undefined
+  /** Where the key is, if it is not in a keystore: then no password opens the account. */
+  readonly elsewhere?: ElsewhereAccount
+}
+
+/**
+ * One account without opening it. UsageError `account_not_found`, `keystore_unreadable`,
+ * `invalid_keystore`, `invalid_account`.
+ */
+export const readAccount = async (
+  files: Files,
+  home: string,
+  name: string,
+): Promise<AccountEntry> => entryOf(await readAccountText(files, home, name), name)
+
+function entryOf(text: string, name: string): AccountEntry {
+  const elsewhere = elsewhereAccount(jsonOf(text), name)
+  if (elsewhere) return { name, address: elsewhere.address, elsewhere }
+  return { name, address: keystoreAddress(text, keystoreOf(name)) }
+}
+
+const keystoreOf = (name: string) => `the keystore of account ${name}`
+
+/** All accounts, sorted by name; a file that cannot be used is left out. */
+export async function listAccounts(files: Files, home: string): Promise<readonly AccountEntry[]> {
+  const entries: AccountEntry[] = []
+  for (const name of await accountNames(files, home)) {
+    try {
+      entries.push(await readAccount(files, home, name))
+    } catch (error) {
+      if (!(error instanceof UsageError)) throw error
+    }
+  }
+  return entries
+}
+
+/**
+ * The signer of an account, of whichever kind; the caller disposes of it. `password` is asked for a
+ * keystore's alone, once the file is known to be one. UsageError as `readAccount`,
+ * `wrong_password`; else as the kind's `open`.
+ */
+export async function openAccountKey(
+  files: Files,
+  home: string,
+  name: string,
+  password: (name: string) => Promise<string>,
+): Promise<KeySigner> {
+  const text = await readAccountText(files, home, name)
+  const { elsewhere } = entryOf(text, name)
+  if (elsewhere) return elsewhere.open()
+  const curve = await quickestCurve()
+  return signerOn(curve, await decryptKeystore(text, await password(name), keystoreOf(name)))
+}

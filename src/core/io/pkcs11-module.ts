@@ -1,0 +1,124 @@
+/**
+ * A PKCS#11 module in a process of its own, `bin/pkcs11.js`: a vendor's native code may crash or
+ * hang. One call at a time, each with a time limit.
+ */
+import { spawn } from 'node:child_process'
+import { join } from 'node:path'
+import * as z from 'zod/mini'
+import { UnavailableError } from '../protocol/errors.js'
+import { packageRoot } from './package-root.js'
+
+/** What a call failed with: the name of a CKR_ code, or `NO_PACKAGE` or `NO_MODULE`. */
+export class ModuleFailure extends Error {
+  constructor(
+    readonly code: string,
+    message: string,
+  ) {
+    super(message)
+  }
+}
+
+export interface Pkcs11Module {
+  /**
+   * Rejects with `ModuleFailure`, or with UnavailableError `pkcs11_crashed`, `pkcs11_timed_out`:
+   * then the process has ended.
+   */
+  call<T>(call: string, args: object, shape: z.ZodMiniType<T>): Promise<T>
+  /** The PIN, once, before `login` reads it; it is zeroed here when it has been written. */
+  givePin(pin: Uint8Array): void
+  /** Lets the module close its session, once the calls that wait have ended. */
+  end(): void
+}
+
+/** A token over a network takes a second; a person who has to touch it some more. */
+const callLimitMs = 20_000
+
+const Reply = z.union([
+  z.object({ failure: z.object({ name: z.string(), message: z.string() }) }),
+  z.object({ value: z.unknown() }),
+])
+
+/** Starts the process; `file` names the module in errors. Nothing is loaded before a call. */
+export function startModule(file: string): Pkcs11Module {
+  // What the module writes itself is nobody's: a line of it could be anything.
+  const child = spawn(process.execPath, [join(packageRoot(), 'bin', 'pkcs11.js')], {
+    stdio: ['pipe', 'ignore', 'ignore', 'ipc'],
+    windowsHide: true,
+  })
+  let fault: UnavailableError | undefined
+  let answer: ((reply: unknown) => void) | undefined
+  let giveUp: ((error: UnavailableError) => void) | undefined
+  const fail = (error: UnavailableError) => {
+    fault ??= error
+    giveUp?.(fault)
+  }
+  const crashed = (how: string) =>
+    fail(
+      new UnavailableError('pkcs11_crashed', `the PKCS#11 module ${file} crashed (${how})`, {
+        hint: 'nothing was signed; it is loaded again at the next use',
+      }),
+    )
+  child.on('error', ({ message }) => crashed(message))
+  child.on('exit', (code, signal) => crashed(signal ?? `exit code ${code}`))
+  child.on('message', (reply) => answer?.(reply))
+  // It may end before it has read the PIN; that it ended is told above.
+  child.stdin?.on('error', () => undefined)
+  /** Only a call keeps our own process from ending. */
+  const hold = (holds: boolean) => {
+    for (const one of [child, child.channel]) holds ? one?.ref() : one?.unref()
+  }
+  hold(false)
+
+  const ask = (call: string, args: object) =>
+    new Promise<unknown>((resolve, reject) => {
+      if (fault !== undefined) return reject(fault)
+      const limit = setTimeout(() => {
+        fail(
+          new UnavailableError(
+            'pkcs11_timed_out',
+            `the PKCS#11 module ${file} did not respond within ${callLimitMs / 1_000} s`,
+            { hint: 'check the token; the module is loaded again at the next use' },
+          ),
+        )
+        child.kill('SIGKILL')
+      }, callLimitMs)
+      hold(true)
+      const settled = () => {
+        clearTimeout(limit)
+        hold(false)
+        answer = undefined
+        giveUp = undefined
+      }
+      answer = (reply) => {
+        settled()
+        resolve(reply)
+      }
+      giveUp = (error) => {
+        settled()
+        reject(error)
+      }
+      child.send({ call, args }, (error) => {
+        if (error) crashed(error.message)
+      })
+    })
+
+  let last: Promise<unknown> = Promise.resolve()
+  return {
+    call(call, args, shape) {
+      const asked = last.then(() => ask(call, args))
+      last = asked.catch(() => undefined)
+      return asked.then((reply) => {
+        const parsed = Reply.parse(reply)
+        if ('failure' in parsed)
+          throw new ModuleFailure(parsed.failure.name, parsed.failure.message)
+        return shape.parse(parsed.value)
+      })
+    },
+    givePin(pin) {
+      child.stdin?.end(pin, () => pin.fill(0))
+    },
+    end() {
+      void last.then(() => child.connected && child.disconnect())
+    },
+  }
+}

@@ -1,0 +1,332 @@
+/**
+ * A key in a PKCS#11 token (contract §9): found by its URI, refused where it could leave the token,
+ * and asked for r and s of each digest.
+ */
+
+import * as z from 'zod/mini'
+import type { Hex } from '../ports.js'
+import { ProposerError, UnavailableError, UsageError } from '../protocol/errors.js'
+import { safeText } from '../protocol/node-words.js'
+import { type Pkcs11Uri, Pkcs11UriFault, parsePkcs11Uri } from '../protocol/pkcs11-uri.js'
+import { addressOf } from '../protocol/recovered.js'
+import type { Address } from '../protocol/schema.js'
+import { completeSignature } from '../protocol/signature.js'
+import { counted } from '../protocol/text.js'
+import { fromHex } from '../protocol/witness.js'
+import { type KeySigner, readPinFile } from './key-files.js'
+import { ModuleFailure, type Pkcs11Module, startModule } from './pkcs11-module.js'
+
+/** Where a key is; paths are absolute. */
+export interface Pkcs11Place {
+  readonly uri: string
+  readonly module: string
+  /** A file of mode 0600 with the PIN. */
+  readonly pin_file: string
+}
+
+const hexText = z.string().check(z.regex(/^([0-9a-f]{2})*$/))
+const flag = z.nullable(hexText)
+const Token = z.object({
+  slot: hexText,
+  slotId: z.number(),
+  label: z.string(),
+  manufacturer: z.string(),
+  model: z.string(),
+  serial: z.string(),
+  isLocked: z.boolean(),
+  isLastTry: z.boolean(),
+})
+type Token = z.infer<typeof Token>
+const Key = z.object({
+  key: hexText,
+  id: hexText,
+  isEc: z.boolean(),
+  curve: z.nullable(hexText),
+  sensitive: flag,
+  extractable: flag,
+  alwaysAuthenticate: flag,
+  points: z.array(hexText),
+})
+type Key = z.infer<typeof Key>
+/** r and s, 32 bytes each. */
+const Signature = z.string().check(z.regex(/^[0-9a-f]{128}$/))
+
+/** An open session. */
+interface Opened {
+  readonly module: Pkcs11Module
+  readonly key: string
+  readonly address: Address
+}
+
+/**
+ * Opens the token and finds the key. The signer opens it again at the next use after it was lost,
+ * and asks no token twice with a PIN that was wrong: tokens lock. Rejects, as `signDigest` does
+ * later, with UsageError (`invalid_pkcs11_uri`, `pkcs11_…`, `token_…`, `pin_…`) where somebody has
+ * to correct something, with UnavailableError where the token or its module is not there now.
+ */
+export async function openPkcs11(place: Pkcs11Place, expected?: Address): Promise<KeySigner> {
+  const uri = uriOf(place.uri)
+  let address = expected
+  let refused: UsageError | undefined
+  let disposed = false
+  const open = async (): Promise<Opened> => {
+    if (refused !== undefined) throw refused
+    const module = startModule(place.module)
+    try {
+      const opened = await openKey(module, place, uri)
+      if (address !== undefined && opened.address !== address)
+        throw new UsageError(
+          'token_key_differs',
+          `the key of the URI in the token is of ${opened.address}, not of ${address}`,
+          { hint: 'correct the URI, or add the key as another account' },
+        )
+      return opened
+    } catch (error) {
+      module.end()
+      if (error instanceof UsageError && neverAgain.has(error.code)) refused = error
+      throw error
+    }
+  }
+  let session: Promise<Opened> | undefined
+  const drop = () => {
+    session?.then(
+      ({ module }) => module.end(),
+      () => undefined,
+    )
+    session = undefined
+  }
+  const current = () => {
+    session ??= open()
+    return session
+  }
+  address = (await current()).address
+  const own = address
+  return {
+    address: own,
+    async signDigest(digest) {
+      if (disposed) throw new Error('the signer has been disposed of')
+      try {
+        const { module, key } = await current()
+        return await signatureOf(module, key, digest, own, place)
+      } catch (error) {
+        drop()
+        throw error
+      }
+    },
+    dispose() {
+      disposed = true
+      drop()
+    },
+  }
+}
+
+/** After these the same PIN is not tried again: tokens lock. */
+const neverAgain: ReadonlySet<string> = new Set(['pin_wrong', 'pin_locked'])
+
+/** UsageError `invalid_pkcs11_uri`. */
+function uriOf(text: string): Pkcs11Uri {
+  try {
+    return parsePkcs11Uri(text)
+  } catch (error) {
+    if (!(error instanceof Pkcs11UriFault)) throw error
+    throw new UsageError('invalid_pkcs11_uri', error.message, {
+      hint: 'an example is pkcs11:token=proposer;object=main',
+    })
+  }
+}
+
+async function signatureOf(
+  module: Pkcs11Module,
+  key: string,
+  digest: Hex,
+  address: Address,
+  place: Pkcs11Place,
+): Promise<Hex> {
+  const signed = await told(place, module.call('sign', { key, digest: digest.slice(2) }, Signature))
+  const [r, s] = [signed.slice(0, 64), signed.slice(64)].map((part) => BigInt(`0x${part}`))
+  const whole =
+    r === undefined || s === undefined
+      ? undefined
+      : completeSignature(fromHex(digest), { r, s }, address)
+  if (whole !== undefined) return whole
+  throw new UnavailableError(
+    'token_wrong_signature',
+    `the token's signature is not of ${address}`,
+    {
+      hint: 'check that the public key beside the private one is its own',
+    },
+  )
+}
+
+async function openKey(module: Pkcs11Module, place: Pkcs11Place, uri: Pkcs11Uri): Promise<Opened> {
+  // A file that cannot be read is told before the token is asked.
+  const pin = await readPinFile(place.pin_file)
+  try {
+    const tokens = await told(place, module.call('load', { module: place.module }, z.array(Token)))
+    const { slot } = onlyToken(tokens, uri)
+    module.givePin(pin.slice())
+    await told(place, module.call('login', { slot }, z.null()))
+  } finally {
+    pin.fill(0)
+  }
+  const wanted = { id: uri.id, label: uri.object }
+  const keys = await told(place, module.call('keys', wanted, z.array(Key)))
+  const found = onlyKey(keys)
+  return { module, key: found.key, address: addressOfKey(found) }
+}
+
+function onlyToken(tokens: readonly Token[], uri: Pkcs11Uri): Token {
+  const matching = tokens.filter(
+    (token) =>
+      (uri.token ?? token.label) === token.label &&
+      (uri.manufacturer ?? token.manufacturer) === token.manufacturer &&
+      (uri.model ?? token.model) === token.model &&
+      (uri.serial ?? token.serial) === token.serial &&
+      (uri.slotId ?? token.slotId) === token.slotId,
+  )
+  const [token] = matching
+  if (token === undefined)
+    throw new UnavailableError('token_absent', 'no token that is present matches the URI', {
+      hint: 'plug the token in, or correct the URI: `pkcs11-tool --module <module> --list-slots`',
+    })
+  if (matching.length > 1)
+    throw new UsageError('token_ambiguous', `${matching.length} tokens match the URI`, {
+      hint: `add serial=<serial> to it: ${matching.map(({ serial }) => safeText(serial)).join(', ')}`,
+    })
+  if (token.isLocked) throw pinLocked()
+  if (token.isLastTry)
+    throw new UsageError('pin_last_try', 'the next wrong PIN locks the token, so none is tried', {
+      hint: 'log in once with another program, such as pkcs11-tool --login --list-objects',
+    })
+  return token
+}
+
+const pinLocked = () =>
+  new UsageError('pin_locked', 'the PIN of the token is locked: it was wrong too often', {
+    hint: 'have the security officer of the token set it anew',
+  })
+
+function onlyKey(keys: readonly Key[]): Key {
+  const [key] = keys
+  if (key === undefined)
+    throw new UsageError(
+      'token_key_missing',
+      'the token holds no private key that matches the URI',
+      {
+        hint: 'correct object= and id= of the URI: `pkcs11-tool --module <module> --login --list-objects`',
+      },
+    )
+  if (keys.length > 1)
+    throw new UsageError(
+      'token_key_ambiguous',
+      `${counted(keys.length, 'private key')} of the token match the URI`,
+      { hint: `add one of their IDs to it: ${keys.map(({ id }) => idPart(id)).join(', ')}` },
+    )
+  return key
+}
+
+/** As it stands in a URI. */
+const idPart = (id: string) => `id=${id.replaceAll(/../g, '%$&')}`
+
+/** The curve's object identifier, 1.3.132.0.10, in DER. */
+const secp256k1 = '06052b8104000a'
+const isSet = (bytes: string | null) => bytes !== null && /[1-9a-f]/.test(bytes)
+
+/** UsageError `token_key_unusable`, `token_key_extractable`. */
+function addressOfKey(key: Key): Address {
+  const unusable = (why: string, hint: string) =>
+    new UsageError('token_key_unusable', `the key in the token cannot be used: ${why}`, { hint })
+  const another = 'make one on secp256k1, and name it in the URI'
+  if (!key.isEc) throw unusable('it is of no elliptic curve', another)
+  if (key.curve !== secp256k1) throw unusable('it is on another curve than secp256k1', another)
+  if (isSet(key.extractable) || !isSet(key.sensitive))
+    throw new UsageError('token_key_extractable', 'the key may be read out of the token', {
+      hint: 'make one in the token that is sensitive and not extractable, and name it in the URI',
+    })
+  if (isSet(key.alwaysAuthenticate))
+    throw unusable('it asks for the PIN at each signature', 'make one that does not')
+  const points = new Set(key.points.map(uncompressed))
+  const [point] = points
+  if (point === undefined)
+    throw unusable(
+      'its public key is not in the token, so its address is unknown',
+      'write the public key into the token, with the ID of the private one',
+    )
+  if (points.size > 1)
+    throw unusable(
+      `${points.size} public keys have its ID`,
+      'remove the one that is not its own from the token',
+    )
+  return addressOf(fromHex(`0x${point}`))
+}
+
+/** 65 bytes of a point; PKCS#11 wraps it into an OCTET STRING, and some modules do not. */
+function uncompressed(point: string): string {
+  const found = /^(?:0441)?(04[0-9a-f]{128})$/.exec(point)?.[1]
+  if (found !== undefined) return found
+  throw new UsageError('token_key_unusable', 'the public key in the token is no point in full', {
+    hint: 'write the uncompressed public key into the token',
+  })
+}
+
+const lost: ReadonlySet<string> = new Set([
+  'CKR_TOKEN_NOT_PRESENT',
+  'CKR_TOKEN_NOT_RECOGNIZED',
+  'CKR_DEVICE_REMOVED',
+  'CKR_DEVICE_ERROR',
+  'CKR_SESSION_HANDLE_INVALID',
+  'CKR_SESSION_CLOSED',
+  'CKR_USER_NOT_LOGGED_IN',
+  'CKR_KEY_HANDLE_INVALID',
+  'CKR_OBJECT_HANDLE_INVALID',
+])
+const wrongPin: ReadonlySet<string> = new Set([
+  'CKR_PIN_INCORRECT',
+  'CKR_PIN_INVALID',
+  'CKR_PIN_LEN_RANGE',
+])
+
+/** A failure of the module, as a person can read it. */
+async function told<T>({ module, pin_file }: Pkcs11Place, called: Promise<T>): Promise<T> {
+  try {
+    return await called
+  } catch (error) {
+    if (error instanceof ProposerError) throw error
+    if (!(error instanceof ModuleFailure))
+      throw new UnavailableError(
+        'token_failed',
+        `what the PKCS#11 module ${module} gives back cannot be read`,
+        { hint: 'check that the module is that of the token', cause: error },
+      )
+    throw wordsOf(error, module, pin_file)
+  }
+}
+
+function wordsOf({ code, message }: ModuleFailure, module: string, pinFile: string): ProposerError {
+  if (code === 'NO_PACKAGE')
+    return new UsageError(
+      'pkcs11_package_missing',
+      'the optional package pkcs11js, which talks to tokens, is not installed',
+      {
+        hint: 'install a C++ compiler, make and Python 3, then: npm install pkcs11js@2 (with --global if proposer is)',
+      },
+    )
+  if (code === 'NO_MODULE')
+    return new UsageError(
+      'pkcs11_module_unusable',
+      `${module} cannot be loaded as a PKCS#11 module: ${safeText(message)}`,
+      { hint: 'name the .so file of your token, such as /usr/lib/softhsm/libsofthsm2.so' },
+    )
+  if (wrongPin.has(code))
+    return new UsageError('pin_wrong', `the token refuses the PIN in ${pinFile}`, {
+      hint: 'correct the file before you start again: a token locks after a few wrong PINs',
+    })
+  if (code === 'CKR_PIN_LOCKED') return pinLocked()
+  if (lost.has(code))
+    return new UnavailableError('token_lost', `the token is gone, or was reset (${code})`, {
+      hint: 'plug it in again: it is opened at the next use',
+    })
+  return new UnavailableError('token_failed', `the token does not do it: ${safeText(message)}`, {
+    hint: 'look the code up in the manual of the token; it is asked again at the next use',
+  })
+}

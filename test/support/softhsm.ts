@@ -1,0 +1,74 @@
+/** Tokens of SoftHSM2 in a folder of the test's own, made with the tools of their packages. */
+import { execFileSync } from 'node:child_process'
+import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { pathOf } from './components.js'
+
+/** For `describeWith`. */
+export const softHsm = ['softhsm2-util', 'libsofthsm2.so', 'pkcs11-tool', 'pkcs11js'] as const
+
+export const pin = '73914-canary-pin'
+
+export interface TestTokens {
+  readonly folder: string
+  /** SoftHSM2 itself. */
+  readonly module: string
+  readonly tokens: string
+  /** What a program needs to see these tokens. */
+  readonly env: { readonly SOFTHSM2_CONF: string }
+  readonly pinFile: string
+  token(label: string): void
+  /** With more arguments for pkcs11-tool. */
+  key(token: string, label: string, options?: KeyOptions): void
+  tool(token: string, ...args: readonly string[]): string
+  remove(): Promise<void>
+}
+
+export interface KeyOptions {
+  readonly id?: string
+  readonly type?: string
+  readonly extractable?: boolean
+}
+
+/** Sets `SOFTHSM2_CONF` of this process too: modules are children of it. */
+export async function testTokens(): Promise<TestTokens> {
+  const module = pathOf('libsofthsm2.so')
+  const folder = await mkdtemp(join(tmpdir(), 'softhsm-'))
+  const tokens = join(folder, 'tokens')
+  const conf = join(folder, 'softhsm2.conf')
+  await mkdir(tokens)
+  await writeFile(conf, `directories.tokendir = ${tokens}\nobjectstore.backend = file\n`)
+  const pinFile = join(folder, 'pin')
+  await writeFile(pinFile, `${pin}\n`, { mode: 0o600 })
+  const env = { SOFTHSM2_CONF: conf }
+  const before = process.env.SOFTHSM2_CONF
+  process.env.SOFTHSM2_CONF = conf
+  const run = (program: string, args: readonly string[]) =>
+    execFileSync(program, args, {
+      env: { ...process.env, ...env },
+      encoding: 'utf8',
+      stdio: ['ignore', 'pipe', 'pipe'],
+    })
+  const tool = (token: string, ...args: readonly string[]) =>
+    run('pkcs11-tool', [
+      ...['--module', module, '--token-label', token, '--login', '--pin', pin],
+      ...args,
+    ])
+  return {
+    ...{ folder, module, tokens, env, pinFile, tool },
+    token(label) {
+      const so = ['--so-pin', '00000000', '--pin', pin]
+      run('softhsm2-util', ['--init-token', '--free', '--label', label, ...so])
+    },
+    key(token, label, { id = '01', type = 'EC:secp256k1', extractable = false } = {}) {
+      const kind = ['--keypairgen', '--key-type', type, '--label', label, '--id', id]
+      tool(token, ...kind, extractable ? '--extractable' : '--sensitive')
+    },
+    async remove() {
+      if (before === undefined) delete process.env.SOFTHSM2_CONF
+      else process.env.SOFTHSM2_CONF = before
+      await rm(folder, { recursive: true, force: true })
+    },
+  }
+}
