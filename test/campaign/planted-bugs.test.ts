@@ -25,7 +25,7 @@ describe('T15: a planted bug is caught', () => {
       const { file, text } = planted(bug)
       expect(text, bug.name).not.toBe(readFileSync(join(root, file), 'utf8'))
     }
-    expect(new Set(plantedBugs.map(({ name }) => name)).size).toBe(20)
+    expect(new Set(plantedBugs.map(({ name }) => name)).size).toBe(21)
   })
 
   const edited = (find: string, replace: string, text: string) => {

@@ -212,6 +212,18 @@ export const plantedBugs: readonly PlantedBug[] = [
     },
   },
   {
+    name: 'remote signature unchecked',
+    room: 'src/core/gateway/executor',
+    edits: [
+      { find: 'if (changed !== undefined) throw invalid($why)', replace: '' },
+      { find: 'if (account !== address) throw invalid($why)', replace: '' },
+    ],
+    caughtBy: {
+      file: 'test/unit/transaction.test.ts',
+      title: 'one that changes nonce is refused',
+    },
+  },
+  {
     name: 're-sign on timeout',
     room: `${client}/journal`,
     edits: [
