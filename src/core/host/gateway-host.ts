@@ -19,7 +19,7 @@ import { createSlugs, namedBySlugs } from '../gateway/view/slugs.js'
 import { createChainView, type LiveView } from '../gateway/view/view.js'
 import { type Closers, opening } from '../io/closers.js'
 import { systemCurve } from '../io/secp256k1.js'
-import { yieldToEvents } from '../io/serving/load.js'
+import { createTurns, yieldToEvents } from '../io/serving/load.js'
 import { type Chain, ChainError, type Fetch, type Hex, type Machine } from '../ports.js'
 import type { RequestRecord } from '../protocol/call.js'
 import { UsageError } from '../protocol/errors.js'
@@ -104,7 +104,7 @@ export const openHostedGateway = (
 ): Promise<HostedGateway> =>
   opening(async (closers) => {
     const edges = await openEdges(machine, loaded, options, closers)
-    const { store, nodes, rpc, chain, readings, signer, configured } = edges
+    const { store, nodes, rpc, chain, turn, readings, signer, configured } = edges
     const { clock, random, hash } = machine
     const { config } = loaded
     const { ledger, log } = store
@@ -135,7 +135,7 @@ export const openHostedGateway = (
         contracts,
         config,
         recover: systemCurve().recover,
-        turn: yieldToEvents,
+        turn,
         failpoint: machine.failpoint,
       }),
     )
@@ -231,9 +231,10 @@ async function openEdges(
     place.kind === 'folder'
       ? await holdFolder(machine, place.folder, hold, closers)
       : await holdDatabase(machine, place.url, loaded, hold, closers)
-  const reads = aggregating(chain, yieldToEvents)
+  const turn = createTurns()
+  const reads = aggregating(chain, turn)
   const [nodes, rpc] = [nodesOf(edge), usageOf(edge)]
-  return { signer, configured, store, chain: reads, nodes, rpc, readings }
+  return { signer, configured, store, chain: reads, turn, nodes, rpc, readings }
 }
 
 /**

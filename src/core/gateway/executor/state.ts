@@ -120,12 +120,8 @@ export function lookAt(
   return { executor, slot, alive, heads, shown }
 }
 
-/** Ids of the candidates that open slots carry. */
-export function carriedIds(ledger: Pick<Ledger, 'slots'>): ReadonlySet<string> {
-  return new Set(ledger.slots().flatMap(({ candidateIds }) => candidateIds))
-}
-
 /** Keys of the rounds with an open slot, whoever its candidate is: a round has one slot (R3). */
 export function busyRounds(ledger: Pick<Ledger, 'slots' | 'byId'>): ReadonlySet<string> {
-  return new Set([...carriedIds(ledger)].flatMap((id) => ledger.byId(id)?.roundKey ?? []))
+  const carried = ledger.slots().flatMap(({ candidateIds }) => candidateIds)
+  return new Set(carried.flatMap((id) => ledger.byId(id)?.roundKey ?? []))
 }

@@ -6,7 +6,6 @@
 import type { Contracts } from '../../chain/round.js'
 import type { Candidate } from '../../protocol/candidate.js'
 import type { Address } from '../../protocol/schema.js'
-import { carriedIds } from '../executor/state.js'
 import { carriedBy, readProposeCalldata, readTransaction } from '../executor/transaction.js'
 import type { Ledger } from '../ledger/ledger.js'
 import { isRoundOpen } from '../validation/round-end.js'
@@ -14,7 +13,7 @@ import type { LiveView } from '../view/view.js'
 
 /** Where claims are looked up, all of it in memory. */
 export interface ClaimSources {
-  readonly ledger: Pick<Ledger, 'active' | 'slots'>
+  readonly ledger: Pick<Ledger, 'active' | 'slots' | 'slotOf'>
   readonly view: Pick<LiveView, 'known'>
   readonly contracts: Contracts
 }
@@ -33,16 +32,29 @@ export function competingClaims(
   sources: ClaimSources,
   { id, proposer, sequence }: Candidate,
 ): readonly Candidate[] {
-  const carried = carriedIds(sources.ledger)
-  return sources.ledger
-    .active()
-    .filter(
-      (other) =>
-        other.id !== id &&
-        other.proposer === proposer &&
-        other.progress.status !== 'executed' &&
-        (carried.has(other.id) || (other.sequence < sequence && maybeOpen(sources, other))),
-    )
+  const { ledger } = sources
+  return (walletsOf(ledger.active()).get(proposer) ?? []).filter(
+    (other) =>
+      other.id !== id &&
+      other.progress.status !== 'executed' &&
+      ((other.sequence < sequence && maybeOpen(sources, other)) ||
+        ledger.slotOf(other.id) !== undefined),
+  )
+}
+
+/** By list, as the ledger hands it out, for as long as it is held: each wallet's candidates. */
+const wallets = new WeakMap<readonly Candidate[], Map<Address, Candidate[]>>()
+
+function walletsOf(active: readonly Candidate[]): ReadonlyMap<Address, readonly Candidate[]> {
+  const found = wallets.get(active) ?? new Map<Address, Candidate[]>()
+  if (!wallets.has(active))
+    for (const candidate of active) {
+      const own = found.get(candidate.proposer)
+      if (own) own.push(candidate)
+      else found.set(candidate.proposer, [candidate])
+    }
+  wallets.set(active, found)
+  return found
 }
 
 /** The token of a candidate's amount; `undefined` where nothing at hand tells it. */

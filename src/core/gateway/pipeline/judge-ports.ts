@@ -8,7 +8,7 @@ import { createSimulations } from '../executor/simulations.js'
 import type { Ledger } from '../ledger/ledger.js'
 import { readBitmap } from '../validation/contract-reads.js'
 import type { HeadReads } from '../validation/head-reads.js'
-import type { JudgePorts, ProposalCall } from '../validation/validation.js'
+import type { JudgePorts, NonceBitmap, ProposalCall } from '../validation/validation.js'
 import type { LiveView } from '../view/view.js'
 import { tokenOf } from './competing-claims.js'
 
@@ -37,10 +37,9 @@ export function judgePorts(
   return {
     chain,
     contracts,
-    // A wallet with many candidates is asked about each word for each of them.
-    readBitmap: (owner, word, at) =>
-      reads.once(at, `bitmap ${owner} ${word}`, () =>
-        readBitmap({ chain, contracts }, owner, word, at),
+    bitmapOf: (owner, at) =>
+      reads.once(at, `bitmap ${owner}`, async () =>
+        nonceBitmap((word) => readBitmap({ chain, contracts }, owner, word, at)),
       ),
     // Decoded once: a long text takes longer to read than to ask for.
     readRound: (id, at) => reads.once(at, `round ${id}`, () => rounds.read(id, view.entry(id), at)),
@@ -54,5 +53,23 @@ export function judgePorts(
       : async () => undefined,
     tokenOf: (candidate) => tokenOf(parts, candidate),
     noteNonces: view.noteNonces,
+  }
+}
+
+/** With no word read yet; each is read once, unless that fails. */
+function nonceBitmap(readWord: (word: bigint) => Promise<bigint>): NonceBitmap {
+  const known = new Map<bigint, bigint>()
+  const reading = new Map<bigint, Promise<void>>()
+  return {
+    known,
+    read(word) {
+      const work =
+        reading.get(word) ??
+        readWord(word)
+          .then((bits) => void known.set(word, bits))
+          .finally(() => reading.delete(word))
+      reading.set(word, work)
+      return work
+    },
   }
 }

@@ -2,7 +2,6 @@
 import { ChainError, type Clock, type Hex } from '../../ports.js'
 import type { Candidate } from '../../protocol/candidate.js'
 import { ProposerError } from '../../protocol/errors.js'
-import { carriedIds } from '../executor/state.js'
 import type { Change, Ledger } from '../ledger/ledger.js'
 import { failedChange, failureOf, progressChange, stageOf } from '../validation/progress.js'
 import type { Judgement, ValidationPorts } from '../validation/validation.js'
@@ -53,10 +52,9 @@ export function newJudging(parts: Pick<Judging, 'clock' | 'ledger' | 'view' | 'p
 
 /** Active candidates that no slot carries, in order of admission. */
 export function waitingIn(ledger: Ledger): readonly Candidate[] {
-  const carried = carriedIds(ledger)
   return ledger
     .active()
-    .filter(({ id, progress }) => progress.status !== 'executed' && !carried.has(id))
+    .filter(({ id, progress }) => progress.status !== 'executed' && ledger.slotOf(id) === undefined)
 }
 
 /**

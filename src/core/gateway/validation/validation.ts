@@ -61,6 +61,13 @@ export type Judgement = Finding & {
   readonly read?: { readonly blockNumber: bigint; readonly figures: CandidateCheck['figures'] }
 }
 
+/** The words of a wallet's nonce bitmap that were read, and how to read another. */
+export interface NonceBitmap {
+  readonly known: ReadonlyMap<bigint, bigint>
+  /** Into `known`. Rejects with `ChainError`. */
+  read(word: bigint): Promise<void>
+}
+
 /** What one judgement reads with. */
 export interface JudgePorts extends QuestionChain {
   /** Who would send `propose`; without one the last step is left out. */
@@ -70,8 +77,8 @@ export interface JudgePorts extends QuestionChain {
    * raw revert data. Rejects with `ChainError`.
    */
   simulate(call: ProposalCall, at: bigint): Promise<Hex | undefined>
-  /** A word of a wallet's nonce bitmap. Rejects with `ChainError`. */
-  readBitmap(owner: Address, word: bigint, at: bigint): Promise<bigint>
+  /** A wallet's nonce bitmap as of a block. */
+  bitmapOf(owner: Address, at: bigint): Promise<NonceBitmap>
   /** The token of another candidate's amount; `undefined` where nothing at hand tells it. */
   tokenOf(candidate: Candidate): Address | undefined
   /** Recovers public keys; default: the portable way. */
@@ -233,17 +240,19 @@ export async function readUsedNonces(
   competing: readonly Candidate[],
   at: BlockHeader,
 ): Promise<(candidate: Candidate) => boolean> {
-  const bitmaps = new Map<bigint, bigint>()
-  await Promise.all(
-    [...new Set([candidate, ...competing].map((one) => bitOf(one).word))].map(async (word) => {
-      const bitmap = await ports.readBitmap(candidate.proposer, word, at.number)
-      ports.noteNonces(candidate.proposer, word, bitmap, at.hash)
-      bitmaps.set(word, bitmap)
-    }),
-  )
+  const { proposer } = candidate
+  const { known, read } = await ports.bitmapOf(proposer, at.number)
+  const words = new Set([bitOf(candidate).word])
+  for (const other of competing) words.add(bitOf(other).word)
+  const missing = [...words].filter((word) => !known.has(word))
+  if (missing.length > 0) await Promise.all(missing.map(read))
+  for (const word of words) {
+    const bits = known.get(word) ?? 0n
+    if (bits !== 0n) ports.noteNonces(proposer, word, bits, at.hash)
+  }
   return (one) => {
     const { word, mask } = bitOf(one)
-    return ((bitmaps.get(word) ?? 0n) & mask) !== 0n
+    return ((known.get(word) ?? 0n) & mask) !== 0n
   }
 }
 

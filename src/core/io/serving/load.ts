@@ -61,3 +61,21 @@ export function yieldToEvents(): Promise<void> {
     setImmediate(resolve)
   })
 }
+
+/**
+ * Turns for long work that is done in parts: each of them is waited for after everything that is
+ * already waiting, and the event loop reads its sockets between two of them. However much work
+ * goes on side by side, a call that comes meanwhile waits for one part of it.
+ */
+export function createTurns(): () => Promise<void> {
+  const waiting: (() => void)[] = []
+  const next = () => {
+    waiting.shift()?.()
+    if (waiting.length > 0) setImmediate(next)
+  }
+  return () =>
+    new Promise((resolve) => {
+      waiting.push(resolve)
+      if (waiting.length === 1) setImmediate(next)
+    })
+}
