@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest'
-import { createRounds } from '../../src/core/io/serving/load.js'
+import { createRounds, createTurns, yieldToEvents } from '../../src/core/io/serving/load.js'
 
 describe('robustness §5: how long a call may have waited unread', () => {
   test('since the end of the round before, as long as the loop was busy', () => {
@@ -19,4 +19,20 @@ describe('robustness §5: how long a call may have waited unread', () => {
     // A clock of sleep that is ahead of the other by its own grain.
     expect(rounds.busyMs(61_200, 60_691)).toBe(0)
   })
+})
+
+test('however many wait for a turn, one has it in a round of the event loop, in order', async () => {
+  const turn = createTurns()
+  const had: number[] = []
+  const wait = async (name: number) => {
+    await turn()
+    had.push(name)
+    if (name < 10) await wait(name + 10)
+  }
+  for (const name of [1, 2, 3]) void wait(name)
+  for (let before = 0; had.length < 6; before = had.length) {
+    await yieldToEvents()
+    expect(had.length - before).toBeLessThanOrEqual(1)
+  }
+  expect(had).toEqual([1, 2, 3, 11, 12, 13])
 })

@@ -3,7 +3,7 @@
  * Multicall3, where the chain has it. Each caller hears what its call alone would have given.
  */
 
-import { BaseError, decodeFunctionResult, encodeFunctionData, multicall3Abi, size } from 'viem'
+import { size } from 'viem'
 import { type Chain, type ChainCall, ChainError, type Hex } from '../ports.js'
 import type { Address } from '../protocol/schema.js'
 
@@ -191,30 +191,66 @@ function grouped(calls: readonly Waiting[], most: number, bytesAtOnce: number): 
   return groups
 }
 
-/** Call data of `aggregate3` where every call may fail. */
-export const aggregateData = (calls: readonly Pick<ChainCall, 'to' | 'data'>[]): Hex =>
-  encodeFunctionData({
-    abi: multicall3Abi,
-    args: [calls.map(({ to, data }) => ({ target: to, allowFailure: true, callData: data }))],
-    functionName: 'aggregate3',
+/** `aggregate3((address target, bool allowFailure, bytes callData)[])`. */
+const aggregateSelector = '0x82ad56cb'
+/** Hex digits of a word. */
+const digits = 64
+const word = (value: number) => value.toString(16).padStart(digits, '0')
+const bytesIn = (hex: string) => hex.length / 2
+const padded = (hex: string) => hex.padEnd(Math.ceil(hex.length / digits) * digits, '0')
+
+/**
+ * Call data of `aggregate3` where every call may fail. Written by hand, as its answer is read: an
+ * encoder of everything takes longer over long texts than the rest of a read.
+ */
+export function aggregateData(calls: readonly Pick<ChainCall, 'to' | 'data'>[]): Hex {
+  const tuples = calls.map(({ to, data }) => {
+    const target = to.slice(2).toLowerCase().padStart(digits, '0')
+    const bytes = data.slice(2)
+    return target + word(1) + word(96) + word(bytesIn(bytes)) + padded(bytes)
   })
+  let next = 32 * tuples.length
+  const offsets = tuples.map((tuple) => {
+    const offset = next
+    next += bytesIn(tuple)
+    return word(offset)
+  })
+  return `${aggregateSelector}${word(32)}${word(tuples.length)}${offsets.join('')}${tuples.join('')}`
+}
 
 interface AggregateResult {
   readonly success: boolean
   readonly returnData: Hex
 }
 
-/** The outcomes of so many calls. ChainError `refused` where what lies there is no Multicall3. */
+/**
+ * The outcomes of so many calls, `(bool success, bytes returnData)[]`. ChainError `refused` where
+ * what lies there is no Multicall3.
+ */
 export function aggregateResults(answer: Hex, count: number): readonly AggregateResult[] {
-  try {
-    const call = { abi: multicall3Abi, functionName: 'aggregate3', data: answer } as const
-    const results = decodeFunctionResult(call)
-    if (results.length === count) return results
-  } catch (error) {
-    if (!(error instanceof BaseError)) throw error
+  const refused = () =>
+    new ChainError(
+      'refused',
+      `the contract at ${multicallAddress} does not answer as Multicall3 does`,
+    )
+  /** The number at a byte, which has to lie within the answer, as all that it is used for has. */
+  const numberAt = (byte: number): number => {
+    const start = 2 + 2 * byte
+    const text = answer.slice(start, start + digits)
+    const value = text.length === digits ? Number(`0x${text}`) : Number.NaN
+    if (value <= bytesIn(answer)) return value
+    throw refused()
   }
-  throw new ChainError(
-    'refused',
-    `the contract at ${multicallAddress} does not answer as Multicall3 does`,
-  )
+  const list = numberAt(0)
+  if (numberAt(list) !== count) throw refused()
+  return Array.from({ length: count }, (_, index) => {
+    const tuple = list + 32 + numberAt(list + 32 + 32 * index)
+    const success = numberAt(tuple)
+    const bytes = tuple + numberAt(tuple + 32)
+    const length = numberAt(bytes)
+    const start = 2 + 2 * (bytes + 32)
+    const returnData = answer.slice(start, start + 2 * length)
+    if (success > 1 || returnData.length !== 2 * length) throw refused()
+    return { success: success === 1, returnData: `0x${returnData}` }
+  })
 }

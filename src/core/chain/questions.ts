@@ -3,7 +3,7 @@
  * adapters' ids are hashes of the text (domain §5.1, §5.2).
  */
 
-import { concatHex, keccak256 } from 'viem'
+import { concatHex } from 'viem'
 import { type Chain, ChainError, type Hex } from '../ports.js'
 import type { Address } from '../protocol/schema.js'
 import type { WitnessRequest } from '../protocol/witness.js'
@@ -128,17 +128,12 @@ async function reportedRequest(
 /**
  * Custom bond, liveness and whitelist hang on this: the request without its timestamp (domain §4).
  */
-export function managedRequestId(
-  request: Pick<WitnessRequest, 'requester' | 'identifier' | 'ancillaryData'>,
-): Hex {
-  const { requester, identifier, ancillaryData } = request
-  const id = managedIds.get(request) ?? keccak256(concatHex([requester, identifier, ancillaryData]))
-  managedIds.set(request, id)
-  return id
-}
-
-/** Ids of requests for as long as they are held: hashing a long text costs most of a read. */
-const managedIds = new WeakMap<object, Hex>()
+export const managedRequestId = ({
+  requester,
+  identifier,
+  ancillaryData,
+}: Pick<WitnessRequest, 'requester' | 'identifier' | 'ancillaryData'>): Hex =>
+  keccakHex(concatHex([requester, identifier, ancillaryData]))
 
 /** Reads rounds; token symbols and decimals, which do not change, are asked once per reader. */
 export interface RoundReader {

@@ -15,7 +15,7 @@ import {
   encodeFunctionData,
   prepareEncodeFunctionData,
 } from 'viem'
-import { type Chain, ChainError, type ChainLog } from '../ports.js'
+import { type Chain, ChainError, type ChainLog, type Hex } from '../ports.js'
 import type { Address } from '../protocol/schema.js'
 
 export { lowercase, zeroAddress } from '../protocol/words.js'
@@ -37,12 +37,15 @@ export async function readContract<
   functionName: N,
   args: P,
 ): Promise<ContractFunctionReturnType<A, 'view' | 'pure', N, P>> {
-  const call = { ...preparedFor(abi, functionName), args } as unknown
+  const prepared = preparedFor(abi, functionName)
+  const call = { ...prepared, args } as unknown
   const to = address
   const data = await chain.call(
     { to, data: encodeFunctionData(call as EncodeFunctionDataParameters) },
     at,
   )
+  const word = decodedWord(prepared, data)
+  if (word !== undefined) return word as never
   try {
     const result = { abi, functionName, data } as unknown
     return decodeFunctionResult(result as DecodeFunctionResultParameters) as never
@@ -55,14 +58,27 @@ export async function readContract<
   }
 }
 
+/**
+ * The answer of a function that gives back one `uint256` or `bool`, as most do that are asked about
+ * every candidate: a decoder of everything takes many times as long. `undefined` for any other.
+ */
+function decodedWord({ abi: [item] }: Prepared, data: Hex): bigint | boolean | undefined {
+  const [only, second] = item?.type === 'function' ? item.outputs : []
+  if (only === undefined || second !== undefined || data.length !== 66) return undefined
+  if (only.type === 'uint256') return BigInt(data)
+  if (only.type !== 'bool') return undefined
+  const value = BigInt(data)
+  return value > 1n ? undefined : value === 1n
+}
+
 type Prepared = ReturnType<typeof prepareEncodeFunctionData<Abi, string>>
 
-const prepared = new WeakMap<Abi, Map<string, Prepared>>()
+const preparedCalls = new WeakMap<Abi, Map<string, Prepared>>()
 
 /** The selector of a function, hashed once; none of ours is overloaded. */
 function preparedFor(abi: Abi, functionName: string): Prepared {
-  const known = prepared.get(abi) ?? new Map<string, Prepared>()
-  prepared.set(abi, known)
+  const known = preparedCalls.get(abi) ?? new Map<string, Prepared>()
+  preparedCalls.set(abi, known)
   const found =
     known.get(functionName) ?? prepareEncodeFunctionData<Abi, string>({ abi, functionName })
   known.set(functionName, found)

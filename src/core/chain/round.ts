@@ -3,6 +3,7 @@
  * (contract §1, §7; domain §4, §5).
  */
 import type { Hex } from '../ports.js'
+import { boundedCache } from '../protocol/bounded-cache.js'
 import type { RoundRef } from '../protocol/candidate.js'
 import { keccak } from '../protocol/keccak.js'
 import type { Address, BatchSigningData, Outcome } from '../protocol/schema.js'
@@ -139,10 +140,16 @@ export function roundRef(
   }
 }
 
+/** Characters of hashed texts that are kept: a question is read again at block after block (R17). */
+const keptCharacters = 16 * 1024 * 1024
+const hashes = boundedCache<Hex, Hex>(keptCharacters, undefined, ({ length }) => length)
+
 /**
  * keccak256 of bytes in hex: the question id of a CTF adapter question is that of its ancillary
- * data (domain §5.1).
+ * data (domain §5.1). Texts of questions are long: one that was hashed is found again.
  */
 export function keccakHex(bytes: Hex): Hex {
-  return toHex(keccak(fromHex(bytes)))
+  const hash = hashes.get(bytes) ?? toHex(keccak(fromHex(bytes)))
+  hashes.set(bytes, hash)
+  return hash
 }

@@ -114,7 +114,7 @@ export const openHostedGateway = (
     closers.add(following.stop)
     const entries = mergedRegistry(configured, ledger.questions, pastedCommand(loaded))
     const registered = slugsOf(entries)
-    const view = createChainView({ clock, chain }, contracts, ledger, {
+    const view = createChainView({ clock, chain, turn }, contracts, ledger, {
       maxHeadAgeSeconds: config.chain.max_head_age_seconds,
       implementations: config.chain.implementations,
       entries,

@@ -4,8 +4,8 @@
  * store after a restart (R15, R23).
  */
 
+import { boundedCache } from '../../protocol/bounded-cache.js'
 import type { Slot } from '../ledger/ledger.js'
-import { boundedCache } from '../view/bounded-cache.js'
 import type { Heads } from '../view/state.js'
 import { bindNonce, driveSlot } from './driving.js'
 import { createFaults } from './faults.js'
@@ -51,7 +51,7 @@ export async function followSlots(
   const slots = ports.ledger.slots()
   if (slots.length === 0) return faults.drop(missing)
   const gathered = await gather(ports.chain, slots, heads, maySend)
-  executor.doomed = await readDoomed(executor, slots, heads)
+  executor.doomed = await readDoomed(executor, heads)
   for (const { id } of slots) {
     const shown = gathered.get(id)
     if (shown) await driveSlot(executor, id, heads, shown)

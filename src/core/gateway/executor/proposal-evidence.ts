@@ -10,6 +10,7 @@ import type { WitnessRequest } from '../../protocol/witness.js'
 import type { Slot } from '../ledger/ledger.js'
 import { isSpentAt } from '../validation/contract-reads.js'
 import { isOwn, type OwnProposal } from '../validation/round-end.js'
+import { inParts } from '../validation/side-by-side.js'
 import type { Heads } from '../view/state.js'
 import type { Executor, SlotLook } from './state.js'
 import { carriedBy, readProposeCalldata, readTransaction } from './transaction.js'
@@ -77,21 +78,23 @@ export async function ownProposal(
  */
 export async function readDoomed(
   { ports }: Executor,
-  slots: readonly Slot[],
   { latest }: Heads,
 ): Promise<ReadonlySet<string>> {
-  const carried = ports.ledger.active().flatMap((candidate) => {
-    const slot = slots.find(({ candidateIds }) => candidateIds.includes(candidate.id))
-    return slot ? [{ slot, candidate }] : []
+  const { ledger, turn } = ports
+  const suspects = ledger.active().flatMap((candidate) => {
+    const slot = ledger.slotOf(candidate.id)
+    if (slot === undefined) return []
+    return ports.maybeSpent(candidate) || !ports.maybeOpen(candidate) ? [{ slot, candidate }] : []
   })
-  const found = carried
-    .filter(({ candidate }) => ports.maybeSpent(candidate) || !ports.maybeOpen(candidate))
-    .map(async ({ slot, candidate }) => {
-      const request = requestOf(slot, candidate)
-      return (await isDoomedAt(ports, request, candidate, latest.number)) ? [candidate.id] : []
-    })
-  return new Set((await Promise.all(found)).flat())
+  const found = await inParts(suspects, readAtOnce, turn, async ({ slot, candidate }) => {
+    const request = requestOf(slot, candidate)
+    return (await isDoomedAt(ports, request, candidate, latest.number)) ? [candidate.id] : []
+  })
+  return new Set(found.flat())
 }
+
+/** Requests of our own calldata that are decoded and asked about at once. */
+const readAtOnce = 16
 
 /**
  * Whether the permit nonce is spent, or the round gone, taken or left by its requester. A round

@@ -1,13 +1,13 @@
 /** What the executor knows beside ledger and chain. All of it may be lost in a restart. */
 
 import type { Clock, Hex, Random, Signer } from '../../ports.js'
+import type { BoundedCache } from '../../protocol/bounded-cache.js'
 import type { Candidate } from '../../protocol/candidate.js'
 import type { ProposerError } from '../../protocol/errors.js'
 import type { Address } from '../../protocol/schema.js'
 import type { Ledger, Slot } from '../ledger/ledger.js'
 import type { QuestionChain } from '../validation/contract-reads.js'
 import type { Judgement } from '../validation/validation.js'
-import type { BoundedCache } from '../view/bounded-cache.js'
 import type { Heads } from '../view/state.js'
 import type { Faults } from './faults.js'
 import type { GasBook } from './gas-book.js'

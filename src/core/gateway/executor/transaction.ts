@@ -14,9 +14,9 @@ import {
 import { signedProposerAbi } from '../../chain/contracts.js'
 import { lowercase } from '../../chain/reading.js'
 import type { BlockHeader, Hex, Signer, UnsignedTransaction } from '../../ports.js'
+import { boundedCache } from '../../protocol/bounded-cache.js'
 import type { Address } from '../../protocol/schema.js'
 import type { WitnessRequest } from '../../protocol/witness.js'
-import { boundedCache } from '../view/bounded-cache.js'
 import { signatureIn, splitSignature } from './remote-signature.js'
 
 /** Polygon's nodes refuse a lower tip, and many suggest less (domain §8). */

@@ -25,36 +25,36 @@ export function maybeOpen({ view, contracts }: ClaimSources, candidate: Candidat
 }
 
 /**
- * The wallet's candidates whose amounts may be taken before this one's: earlier ones, and those on
- * their way. What cannot execute any more takes nothing; it waits for that to be final.
+ * The wallet's candidates whose amounts may be taken before a candidate's: earlier ones, and those
+ * on their way. What cannot execute any more takes nothing; it waits for that to be final.
  */
-export function competingClaims(
-  sources: ClaimSources,
-  { id, proposer, sequence }: Candidate,
-): readonly Candidate[] {
-  const { ledger } = sources
-  return (walletsOf(ledger.active()).get(proposer) ?? []).filter(
-    (other) =>
-      other.id !== id &&
-      other.progress.status !== 'executed' &&
-      ((other.sequence < sequence && maybeOpen(sources, other)) ||
-        ledger.slotOf(other.id) !== undefined),
-  )
+export type Claims = (candidate: Candidate) => readonly Candidate[]
+
+interface Claim {
+  readonly candidate: Candidate
+  /** A slot carries it. */
+  readonly isCarried: boolean
 }
 
-/** By list, as the ledger hands it out, for as long as it is held: each wallet's candidates. */
-const wallets = new WeakMap<readonly Candidate[], Map<Address, Candidate[]>>()
-
-function walletsOf(active: readonly Candidate[]): ReadonlyMap<Address, readonly Candidate[]> {
-  const found = wallets.get(active) ?? new Map<Address, Candidate[]>()
-  if (!wallets.has(active))
-    for (const candidate of active) {
-      const own = found.get(candidate.proposer)
-      if (own) own.push(candidate)
-      else found.set(candidate.proposer, [candidate])
-    }
-  wallets.set(active, found)
-  return found
+/** What was found of a wallet stands for this moment: many of its candidates are judged at once. */
+export function createClaims(sources: ClaimSources): Claims {
+  const { ledger } = sources
+  const claims = new Map<Address, readonly Claim[]>()
+  const find = (wallet: Address): readonly Claim[] =>
+    ledger
+      .active()
+      .filter(({ proposer, progress }) => proposer === wallet && progress.status !== 'executed')
+      .map((candidate) => ({ candidate, isCarried: ledger.slotOf(candidate.id) !== undefined }))
+      .filter(({ candidate, isCarried }) => isCarried || maybeOpen(sources, candidate))
+  return ({ id, proposer, sequence }) => {
+    const found = claims.get(proposer) ?? find(proposer)
+    if (claims.size === 0) queueMicrotask(() => claims.clear())
+    claims.set(proposer, found)
+    return found
+      .filter(({ candidate, isCarried }) => isCarried || candidate.sequence < sequence)
+      .map(({ candidate }) => candidate)
+      .filter((candidate) => candidate.id !== id)
+  }
 }
 
 /** The token of a candidate's amount; `undefined` where nothing at hand tells it. */

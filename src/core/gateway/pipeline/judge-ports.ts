@@ -8,7 +8,8 @@ import { createSimulations } from '../executor/simulations.js'
 import type { Ledger } from '../ledger/ledger.js'
 import { readBitmap } from '../validation/contract-reads.js'
 import type { HeadReads } from '../validation/head-reads.js'
-import type { JudgePorts, NonceBitmap, ProposalCall } from '../validation/validation.js'
+import { nonceBitmap } from '../validation/nonce-bitmap.js'
+import type { JudgePorts, ProposalCall } from '../validation/validation.js'
 import type { LiveView } from '../view/view.js'
 import { tokenOf } from './competing-claims.js'
 
@@ -53,23 +54,5 @@ export function judgePorts(
       : async () => undefined,
     tokenOf: (candidate) => tokenOf(parts, candidate),
     noteNonces: view.noteNonces,
-  }
-}
-
-/** With no word read yet; each is read once, unless that fails. */
-function nonceBitmap(readWord: (word: bigint) => Promise<bigint>): NonceBitmap {
-  const known = new Map<bigint, bigint>()
-  const reading = new Map<bigint, Promise<void>>()
-  return {
-    known,
-    read(word) {
-      const work =
-        reading.get(word) ??
-        readWord(word)
-          .then((bits) => void known.set(word, bits))
-          .finally(() => reading.delete(word))
-      reading.set(word, work)
-      return work
-    },
   }
 }

@@ -23,7 +23,7 @@ import type { Heads } from '../view/state.js'
 import { pause } from '../view/time-limits.js'
 import type { LiveView } from '../view/view.js'
 import { closeRounds, newClosing, sweepDead } from './closing.js'
-import { competingClaims, maybeOpen } from './competing-claims.js'
+import { createClaims, maybeOpen } from './competing-claims.js'
 import { createFresh } from './fresh.js'
 import { judgePorts } from './judge-ports.js'
 import { operatorFaults } from './preconditions.js'
@@ -105,11 +105,12 @@ function newState(parts: PipelineParts) {
     peekRound: ({ round }) => view.peek(round.questionId)?.round,
     knownCode: view.knownCode,
   })
+  const claimsBefore = createClaims(parts)
   /** All that sending it will ask of the chain is asked now. */
   const ahead = (candidate: Candidate, heads: Heads) =>
-    readAhead(candidate, competingClaims(parts, candidate), heads.latest)
+    readAhead(candidate, claimsBefore(candidate), heads.latest)
   const judge = (candidate: Candidate, heads: Heads) => {
-    const competing = competingClaims(parts, candidate)
+    const competing = claimsBefore(candidate)
     readAhead(candidate, competing, heads.latest)
     return validate(ports, candidate, competing, heads)
   }

@@ -1,11 +1,11 @@
 /** What becomes of a candidate that was judged: on record, with what follows from it. */
 import { ChainError, type Clock, type Hex } from '../../ports.js'
+import { type BoundedCache, boundedCache } from '../../protocol/bounded-cache.js'
 import type { Candidate } from '../../protocol/candidate.js'
 import { ProposerError } from '../../protocol/errors.js'
 import type { Change, Ledger } from '../ledger/ledger.js'
 import { failedChange, failureOf, progressChange, stageOf } from '../validation/progress.js'
 import type { Judgement, ValidationPorts } from '../validation/validation.js'
-import { type BoundedCache, boundedCache } from '../view/bounded-cache.js'
 import type { Heads } from '../view/state.js'
 import type { LiveView } from '../view/view.js'
 

@@ -5,11 +5,11 @@
 
 import pLimit from 'p-limit'
 import type { Hex } from '../../ports.js'
+import { boundedCache } from '../../protocol/bounded-cache.js'
 import type { Candidate } from '../../protocol/candidate.js'
 import { busyRounds } from '../executor/state.js'
 import { progressChange, selected, standsInAgain } from '../validation/progress.js'
 import type { Judgement } from '../validation/validation.js'
-import { boundedCache } from '../view/bounded-cache.js'
 import type { Heads } from '../view/state.js'
 import { createRoundRobin } from './round-robin.js'
 import {

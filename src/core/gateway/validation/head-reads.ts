@@ -4,7 +4,7 @@
  * along).
  */
 import { type Chain, ChainError, type Clock, type Hex } from '../../ports.js'
-import { boundedCache } from '../view/bounded-cache.js'
+import { boundedCache } from '../../protocol/bounded-cache.js'
 import type { Heads } from '../view/state.js'
 
 /** What no block number belongs to is read again after this, also where no new block comes. */

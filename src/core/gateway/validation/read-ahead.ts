@@ -6,13 +6,14 @@
 import { readTerms } from '../../chain/questions.js'
 import type { Round } from '../../chain/round.js'
 import { type BlockHeader, type Chain, ChainError, type Hex } from '../../ports.js'
+import { type BoundedCache, boundedCache } from '../../protocol/bounded-cache.js'
 import type { Candidate } from '../../protocol/candidate.js'
 import type { Address } from '../../protocol/schema.js'
-import { type BoundedCache, boundedCache } from '../view/bounded-cache.js'
 import { isValidSignatureCall } from '../view/wallets.js'
 import { readEffectiveList, readFunds, readListing } from './contract-reads.js'
+import { readUsedNonces } from './nonce-bitmap.js'
 import { isRoundOpen } from './round-end.js'
-import { callOf, type JudgePorts, readUsedNonces } from './validation.js'
+import { callOf, type JudgePorts } from './validation.js'
 
 /** Oracles whose whitelist is remembered. */
 const rememberedLists = 64

@@ -25,3 +25,24 @@ export function sideBySide(): SideBySide {
     },
   }
 }
+
+/**
+ * Work for each of these, begun in parts of so many: between two of them others have their turn.
+ * The results, in any order. Rejects as `ended`.
+ */
+export async function inParts<T, R>(
+  all: readonly T[],
+  most: number,
+  turn: () => Promise<void>,
+  work: (one: T) => Promise<R>,
+): Promise<readonly R[]> {
+  const begun = sideBySide()
+  const results: R[] = []
+  for (let at = 0; at < all.length; at += most) {
+    if (at > 0) await turn()
+    for (const one of all.slice(at, at + most))
+      begun.add(work(one).then((result) => void results.push(result)))
+  }
+  await begun.ended()
+  return results
+}

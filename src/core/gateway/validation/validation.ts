@@ -11,7 +11,6 @@ import { causeOf, decodeRevert } from '../../chain/reverts.js'
 import { type Round, requestStates } from '../../chain/round.js'
 import { type BlockHeader, ChainError, type Hex } from '../../ports.js'
 import { type Candidate, type FailureCode, failures } from '../../protocol/candidate.js'
-import { nonceBit } from '../../protocol/permit.js'
 import type { Address } from '../../protocol/schema.js'
 import { type RecoverPublicKey, recoverSigner } from '../../protocol/signature.js'
 import { fromHex } from '../../protocol/witness.js'
@@ -19,6 +18,7 @@ import type { CandidateCheck } from '../ledger/ledger.js'
 import type { Heads } from '../view/state.js'
 import { isMagicAnswer, isValidSignatureCall } from '../view/wallets.js'
 import { type QuestionChain, readFunds, readRole, readWhitelist } from './contract-reads.js'
+import { type NoncePorts, readUsedNonces } from './nonce-bitmap.js'
 import { isRoundOpen, isSameRound } from './round-end.js'
 
 type Figures = Record<string, string | boolean>
@@ -61,15 +61,8 @@ export type Judgement = Finding & {
   readonly read?: { readonly blockNumber: bigint; readonly figures: CandidateCheck['figures'] }
 }
 
-/** The words of a wallet's nonce bitmap that were read, and how to read another. */
-export interface NonceBitmap {
-  readonly known: ReadonlyMap<bigint, bigint>
-  /** Into `known`. Rejects with `ChainError`. */
-  read(word: bigint): Promise<void>
-}
-
 /** What one judgement reads with. */
-export interface JudgePorts extends QuestionChain {
+export interface JudgePorts extends QuestionChain, NoncePorts {
   /** Who would send `propose`; without one the last step is left out. */
   readonly executor: Address | undefined
   /**
@@ -77,14 +70,10 @@ export interface JudgePorts extends QuestionChain {
    * raw revert data. Rejects with `ChainError`.
    */
   simulate(call: ProposalCall, at: bigint): Promise<Hex | undefined>
-  /** A wallet's nonce bitmap as of a block. */
-  bitmapOf(owner: Address, at: bigint): Promise<NonceBitmap>
   /** The token of another candidate's amount; `undefined` where nothing at hand tells it. */
   tokenOf(candidate: Candidate): Address | undefined
   /** Recovers public keys; default: the portable way. */
   readonly recover?: RecoverPublicKey | undefined
-  /** Takes what the bitmap showed at a block, by its hash. */
-  noteNonces(owner: Address, word: bigint, bitmap: bigint, at: Hex): void
 }
 
 export interface ValidationPorts extends JudgePorts {
@@ -233,38 +222,6 @@ async function judge(
   return judgeCall(ports, { candidate, round, code, neededRaw, at }, figures)
 }
 
-/** Which of a wallet's candidates have their permit nonce spent; one read a word of the bitmap. */
-export async function readUsedNonces(
-  ports: JudgePorts,
-  candidate: Candidate,
-  competing: readonly Candidate[],
-  at: BlockHeader,
-): Promise<(candidate: Candidate) => boolean> {
-  const { proposer } = candidate
-  const { known, read } = await ports.bitmapOf(proposer, at.number)
-  const words = new Set([bitOf(candidate).word])
-  for (const other of competing) words.add(bitOf(other).word)
-  const missing = [...words].filter((word) => !known.has(word))
-  if (missing.length > 0) await Promise.all(missing.map(read))
-  for (const word of words) {
-    const bits = known.get(word) ?? 0n
-    if (bits !== 0n) ports.noteNonces(proposer, word, bits, at.hash)
-  }
-  return (one) => {
-    const { word, mask } = bitOf(one)
-    return ((known.get(word) ?? 0n) & mask) !== 0n
-  }
-}
-
-/** Places of permit nonces, for as long as their candidates are held: a wallet may have many. */
-const bits = new WeakMap<Candidate, ReturnType<typeof nonceBit>>()
-
-function bitOf(candidate: Candidate): ReturnType<typeof nonceBit> {
-  const bit = bits.get(candidate) ?? nonceBit(BigInt(candidate.nonce))
-  bits.set(candidate, bit)
-  return bit
-}
-
 /** A call that is about to be run: an open round, and what the wallet needs for it in all. */
 interface JudgedCall {
   readonly candidate: Candidate
@@ -385,11 +342,12 @@ export function spenderUnlisted(oracle: Address): string {
  */
 async function signatureAccepted(
   { chain, recover }: JudgePorts,
-  { proposer, digest, signature }: Candidate,
+  candidate: Candidate,
   code: Hex,
   at: BlockHeader,
 ): Promise<boolean> {
-  if (code === '0x') return recoverSigner(fromHex(digest), signature, recover) === proposer
+  const { proposer, digest, signature } = candidate
+  if (code === '0x') return signerOf(candidate, recover) === proposer
   try {
     const call = isValidSignatureCall(proposer, digest, signature)
     return isMagicAnswer(await chain.call(call, at.number))
@@ -398,4 +356,14 @@ async function signatureAccepted(
     if (error instanceof ChainError && error.kind === 'reverted') return false
     throw error
   }
+}
+
+/** Who signed, for as long as candidates are held: each is judged at block after block. */
+const signers = new WeakMap<Candidate, ReturnType<typeof recoverSigner>>()
+
+function signerOf(candidate: Candidate, recover: RecoverPublicKey | undefined) {
+  const { digest, signature } = candidate
+  if (!signers.has(candidate))
+    signers.set(candidate, recoverSigner(fromHex(digest), signature, recover))
+  return signers.get(candidate)
 }

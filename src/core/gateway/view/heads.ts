@@ -141,7 +141,7 @@ async function followLogs(state: ViewState, since: bigint, to: BlockHeader): Pro
       'unavailable',
       `the node changed its block ${to.number} while its logs were read`,
     )
-  return { since, meaning: meaningOf(logs, state.contracts) }
+  return { since, meaning: await meaningOf(logs, state.contracts, state.turn) }
 }
 
 /** Logs of a range; a node that refuses it because it holds too much is asked for halves. */

@@ -97,15 +97,26 @@ export interface LogMeaning extends NamedQuestions {
   readonly stakes: readonly StakeNews[]
 }
 
-/** Reads the followed logs of one range. Logs that do not decode are somebody else's. */
-export function meaningOf(logs: readonly ChainLog[], contracts: Contracts): LogMeaning {
+/** Logs that are read in one turn: each may carry the text of a question. */
+const readAtOnce = 16
+
+/**
+ * Reads the followed logs of one range. Logs that do not decode are somebody else's. `turn` lets
+ * other work of the process run.
+ */
+export async function meaningOf(
+  logs: readonly ChainLog[],
+  contracts: Contracts,
+  turn: () => Promise<void>,
+): Promise<LogMeaning> {
   const named = new Set<Hex>()
   const managed = new Set<Hex>()
   const requesters = new Set<Address>()
   let isUpgrade = false
   const invalidated: LogMeaning['invalidated'][number][] = []
   const stakes: StakeNews[] = []
-  for (const log of logs) {
+  for (const [index, log] of logs.entries()) {
+    if (index > 0 && index % readAtOnce === 0) await turn()
     const [kind, first] = log.topics
     if (kind === undefined || first === undefined) continue
     if (kind === topics.upgraded) isUpgrade = true

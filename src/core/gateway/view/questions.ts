@@ -5,9 +5,9 @@
 import { managedRequestId, type RegistryEntry } from '../../chain/questions.js'
 import { type Contracts, domainOf, type Round, roundRef } from '../../chain/round.js'
 import type { Clock, Hex } from '../../ports.js'
+import { type BoundedCache, boundedCache } from '../../protocol/bounded-cache.js'
 import { witnessRound } from '../../protocol/witness.js'
 import { isQuestionId } from '../../protocol/words.js'
-import { type BoundedCache, boundedCache } from './bounded-cache.js'
 import type { Question } from './chain-view.js'
 import type { LogMeaning, NamedQuestions } from './logs.js'
 

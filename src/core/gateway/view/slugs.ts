@@ -5,9 +5,9 @@
  */
 
 import { type Clock, type Hex, type SlugLookUp, SlugLookUpError } from '../../ports.js'
+import { boundedCache } from '../../protocol/bounded-cache.js'
 import { UnavailableError } from '../../protocol/errors.js'
 import { isQuestionId } from '../../protocol/words.js'
-import { boundedCache } from './bounded-cache.js'
 import type { ChainView } from './chain-view.js'
 import { orUnavailable, singleFlight, within } from './time-limits.js'
 

@@ -3,8 +3,8 @@ import type { Implementations } from '../../chain/implementations.js'
 import { createRoundReader, type RegistryEntry, type RoundReader } from '../../chain/questions.js'
 import type { Contracts } from '../../chain/round.js'
 import type { BlockHeader, Chain, Clock, Hex } from '../../ports.js'
+import { type BoundedCache, boundedCache } from '../../protocol/bounded-cache.js'
 import type { Ledger } from '../ledger/ledger.js'
-import { type BoundedCache, boundedCache } from './bounded-cache.js'
 import type { Question } from './chain-view.js'
 import { type CodeWatch, newCodeWatch } from './code-watch.js'
 import { type FinalStakes, newFinalStakes } from './final-stakes.js'
@@ -38,6 +38,8 @@ export interface ViewConfig {
 export interface ViewState {
   readonly clock: Clock
   readonly chain: Chain
+  /** Lets other work of the process run. */
+  turn(): Promise<void>
   readonly contracts: Contracts
   readonly ledger: Pick<Ledger, 'info' | 'allowlist' | 'finalized' | 'active' | 'implementations'>
   readonly maxHeadAgeSeconds: number
@@ -76,9 +78,12 @@ export interface ViewState {
   readsLeft: number
 }
 
+/** `turn`: default at once. */
+export type ViewPorts = Pick<ViewState, 'clock' | 'chain'> & Partial<Pick<ViewState, 'turn'>>
+
 /** A view that has not looked yet. */
 export function newViewState(
-  { clock, chain }: { readonly clock: Clock; readonly chain: Chain },
+  { clock, chain, turn = async () => undefined }: ViewPorts,
   contracts: Contracts,
   ledger: ViewState['ledger'],
   { maxHeadAgeSeconds, entries, implementations = {}, waits = () => true }: ViewConfig,
@@ -88,6 +93,7 @@ export function newViewState(
   return {
     clock,
     chain,
+    turn,
     contracts,
     ledger,
     maxHeadAgeSeconds,

@@ -35,6 +35,7 @@ import {
   readsPerLook,
   spentBits,
   type ViewConfig,
+  type ViewPorts,
   type ViewState,
   viewFaults,
 } from './state.js'
@@ -219,7 +220,7 @@ function createLooks(
 
 /** Source: contract §2, robustness R14, R16, R17. */
 export function createChainView(
-  ports: Pick<ViewState, 'clock' | 'chain'>,
+  ports: ViewPorts,
   contracts: Contracts,
   ledger: ViewState['ledger'],
   config: ViewConfig,

@@ -6,8 +6,8 @@
 import { encodeFunctionData } from 'viem'
 import { eip1271MagicValue, erc1271Abi } from '../../chain/contracts.js'
 import { type Chain, type ChainCall, ChainError, type Clock, type Hex } from '../../ports.js'
+import { type BoundedCache, boundedCache } from '../../protocol/bounded-cache.js'
 import type { Address } from '../../protocol/schema.js'
-import { type BoundedCache, boundedCache } from './bounded-cache.js'
 import { orUnavailable, singleFlight, within } from './time-limits.js'
 
 /** EIP-1271 by eth_call: time and gas it may take (robustness §5). */

@@ -3,6 +3,7 @@
  * node to node. A node is believed only while its chain id is the expected one and the table holds
  * nothing against it (R16).
  */
+import { setImmediate as nextTurn } from 'node:timers/promises'
 import type * as z from 'zod/mini'
 import { ChainError } from '../../ports.js'
 import {
@@ -75,6 +76,9 @@ const lookMs = 2_000
 
 /** A connection that is kept open tells its chain id again after this. */
 const checkedMs = 30_000
+
+/** Results are checked for so long; then others have a turn, for a receipt may hold much. */
+const sliceMs = 2
 
 const chainIdCall: RpcCall = { method: 'eth_chainId', params: [] }
 
@@ -212,20 +216,28 @@ async function exchangeChecked(
   const calls = waiting.map(({ read: { method, params } }) => ({ method, params }))
   const { timeoutMs } = router.options
   const outcomes = await exchangeGuarded(router, index, calls, { timeoutMs })
-  const checked = waiting.map(({ read }, at) => {
-    const outcome = outcomes[at]
-    if (outcome instanceof ChainError) return outcome
-    const shaped = read.shape.safeParse(outcome)
-    if (shaped.success) return shaped.data
-    const why = `${read.method}: the node's response is malformed`
-    return new ChainError('unavailable', why)
-  })
+  const { clock } = router.table
+  const checked: unknown[] = []
+  let sinceMs = clock.monotonicMs()
+  for (const [at, { read }] of waiting.entries()) {
+    checked.push(shapedOutcome(read, outcomes[at]))
+    if (clock.monotonicMs() - sinceMs < sliceMs) continue
+    await nextTurn()
+    sinceMs = clock.monotonicMs()
+  }
   const faults = checked.filter((one) => isUnavailable(one) && !isMissingState(one))
   const [fault] = faults
   if (fault instanceof ChainError && faults.length === checked.length)
     noteFailure(router.table, index, fault.message)
   else noteResponse(router.table, index)
   return checked
+}
+
+function shapedOutcome({ method, shape }: Read<unknown>, outcome: unknown): unknown {
+  if (outcome instanceof ChainError) return outcome
+  const shaped = shape.safeParse(outcome)
+  if (shaped.success) return shaped.data
+  return new ChainError('unavailable', `${method}: the node's response is malformed`)
 }
 
 /**

@@ -11,7 +11,11 @@ export type WireLogFilter = Parameters<Chain['logs']>[0]
 const matching = (pattern: RegExp) => z.string().check(z.regex(pattern))
 const hex = (pattern: RegExp) => z.pipe(matching(pattern), z.transform(lowercase))
 
-export const HexData = hex(/^0x([0-9a-fA-F]{2})*$/)
+/** Whole bytes. The pattern asks nothing of pairs: texts are long, and that would take many times as long. */
+export const HexData = z.pipe(
+  matching(/^0x[0-9a-fA-F]*$/).check(z.refine(({ length }) => length % 2 === 0)),
+  z.transform(lowercase),
+)
 export const HashHex = hex(/^0x[0-9a-fA-F]{64}$/)
 /** 32 bytes, which some nodes shorten. */
 export const Word = z.pipe(
