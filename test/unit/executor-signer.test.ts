@@ -43,6 +43,25 @@ describe('a key that does not sign', () => {
     expect(noncesOf(world)).toEqual([0])
   })
 
+  test('what it has signed before is sent again all the same, where a higher fee is due and the node dropped it', async () => {
+    const { state, signing } = token()
+    const { world, candidate } = await oneCandidate({ signing })
+    await world.turn()
+    expect(world.ledger.slots()).toMatchObject([{ attempts: [{}] }])
+    state.isOut = true
+    // A fee that is due for a raise: ten blocks without it.
+    for (let blocks = 0; blocks < 11; blocks += 1) {
+      world.chain.clearPool()
+      world.chain.mine(1)
+      world.clock.monotonic += 2_000
+      await world.turn()
+    }
+    world.clock.monotonic += 60_000
+    await world.pass(6)
+    expect((await world.now(candidate)).progress.status).toBe('executed')
+    expect(noncesOf(world)).toEqual([0])
+  })
+
   test('it is asked once a head, and no other nonce is bound meanwhile', async () => {
     const { state, signing } = token()
     const world = await createPipelineWorld({ signing, config: alone })

@@ -3,7 +3,7 @@
  * under a whole executor. Whatever the signer does, one nonce waits for it and nothing of its making
  * is stored unchecked (R3, robustness §3).
  */
-import { recoverTransactionAddress, type TransactionSerializedEIP1559 } from 'viem'
+import { getAddress, recoverTransactionAddress, type TransactionSerializedEIP1559 } from 'viem'
 import { afterEach, describe, expect, test } from 'vitest'
 import { signTransaction } from '../../src/core/gateway/executor/transaction.js'
 import { openRemoteSigner, type RemoteSigner } from '../../src/core/io/remote-signer.js'
@@ -24,7 +24,7 @@ const gwei = 10n ** 9n
 const unsigned = {
   chainId: 137,
   nonce: 5,
-  to: `0x${'12'.repeat(20)}` as const,
+  to: '0x48563c004803795901f3b54726566daf179a36b2' as const,
   data: '0xb762b23c00' as const,
   gas: 500_000n,
   maxFeePerGas: 80n * gwei,
@@ -59,7 +59,7 @@ const failing =
     method === 'eth_signTransaction' ? answer() : undefined
 
 describe('at the wire', () => {
-  test('it is asked for the whole transaction in hex, and what it signs is our transaction', async () => {
+  test('it is asked for the whole transaction in hex, its recipient with the checksum that Clef wants, and what it signs is our transaction', async () => {
     const { signer, asked } = await open()
     const { raw } = await sign(signer)
     expect(asked).toEqual([
@@ -68,7 +68,7 @@ describe('at the wire', () => {
         params: [
           {
             from: address,
-            to: unsigned.to,
+            to: getAddress(unsigned.to),
             data: '0xb762b23c00',
             value: '0x0',
             chainId: '0x89',

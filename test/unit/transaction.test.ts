@@ -1,5 +1,7 @@
 import fc from 'fast-check'
 import {
+  bytesToHex,
+  hexToBytes,
   keccak256,
   parseTransaction,
   recoverTransactionAddress,
@@ -15,6 +17,7 @@ import {
   signTransaction,
 } from '../../src/core/gateway/executor/transaction.js'
 import type { Signer } from '../../src/core/ports.js'
+import { UsageError } from '../../src/core/protocol/errors.js'
 import { lowercase } from '../../src/core/protocol/words.js'
 import { testSigner } from '../support/pipeline-world.js'
 
@@ -159,6 +162,37 @@ describe('a remote signer (contract §9, executor.signer)', () => {
       code: 'signer_answer',
       detail: expect.stringContaining(`changed ${field} `),
     })
+  })
+
+  test('property: whatever bytes it gives back, they are our transaction or refused', async () => {
+    const raw = await account.signTransaction(whole)
+    const made = { raw, hash: keccak256(raw) }
+    const bytes = hexToBytes(raw)
+    const change = fc.record({
+      at: fc.nat(bytes.length - 1),
+      removed: fc.nat(3),
+      added: fc.uint8Array({ maxLength: 3 }),
+    })
+    const changed = fc
+      .array(change, { minLength: 1, maxLength: 3 })
+      .map((changes) =>
+        changes.reduce<Uint8Array>(
+          (sum, { at, removed, added }) =>
+            Uint8Array.from([...sum.slice(0, at), ...added, ...sum.slice(at + removed)]),
+          bytes,
+        ),
+      )
+    const junk = fc.uint8Array({ maxLength: 200 }).map((rest) => Uint8Array.from([2, ...rest]))
+    await fc.assert(
+      fc.asyncProperty(fc.oneof(changed, junk), async (answer) => {
+        const result = await signTransaction(answering(bytesToHex(answer)), unsigned).catch(
+          (error: unknown) => error,
+        )
+        if (result instanceof UsageError) expect(result.code).toBe('signer_answer')
+        else expect(result).toEqual(made)
+      }),
+      { numRuns: 1_000 },
+    )
   })
 
   test('another type, another account, no signature, a high s and junk are refused', async () => {

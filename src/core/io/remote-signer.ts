@@ -4,6 +4,7 @@
  * else. What comes back is compared and recovered by who asked (gateway/executor/remote-signature).
  */
 import type { Hex, UnsignedTransaction } from '../ports.js'
+import { checksummed } from '../protocol/address.js'
 import { UnavailableError, UsageError } from '../protocol/errors.js'
 import { quoteWords } from '../protocol/node-words.js'
 import type { Address } from '../protocol/schema.js'
@@ -90,11 +91,14 @@ export function openRemoteSigner(
   }
 }
 
-/** As JSON-RPC writes it (Ethereum execution APIs, GenericTransaction). */
+/**
+ * As JSON-RPC writes it (Ethereum execution APIs, GenericTransaction). Clef takes no recipient
+ * without its checksum.
+ */
 function transactionJson(from: Address, { to, data, ...unsigned }: UnsignedTransaction) {
   return {
     from,
-    to,
+    to: checksummed(to),
     data,
     value: '0x0',
     chainId: quantity(unsigned.chainId),

@@ -8,7 +8,7 @@ import { Agent, fetch } from 'undici'
 import * as z from 'zod/mini'
 import type { Fetch } from '../ports.js'
 import { jsonOf, readCapped } from '../protocol/capped.js'
-import { ProposerError } from '../protocol/errors.js'
+import type { ProposerError } from '../protocol/errors.js'
 import { networkFault } from '../protocol/network-words.js'
 import { safeText } from '../protocol/node-words.js'
 import type { Address } from '../protocol/schema.js'
@@ -67,28 +67,30 @@ export function openSignerCall(
   )
   // A signer, or what stands before it, may repeat the key in its address (R5).
   const conceal = concealing([url])
+  const exchange = async (method: string, params: readonly unknown[]) => {
+    const overdue = AbortSignal.timeout(timeoutMs)
+    try {
+      const response = await send(url, {
+        method: 'POST',
+        headers: { 'content-type': 'application/json', accept: 'application/json' },
+        body: JSON.stringify({ jsonrpc: '2.0', id: 1, method, params }),
+        redirect: 'error',
+        signal: signal === undefined ? overdue : AbortSignal.any([signal, overdue]),
+      })
+      return { response, text: await readCapped(response.body, maxBytes) }
+    } catch (error) {
+      if (signal?.aborted === true) throw signal.reason
+      if (overdue.aborted) throw faults.timedOut(Math.ceil(timeoutMs / 1_000))
+      throw hasNotSeen(error)
+        ? faults.unreachable(networkFault(error))
+        : faults.lost(networkFault(error))
+    }
+  }
   return {
     async ask(method, params) {
-      const overdue = AbortSignal.timeout(timeoutMs)
-      try {
-        const response = await send(url, {
-          method: 'POST',
-          headers: { 'content-type': 'application/json', accept: 'application/json' },
-          body: JSON.stringify({ jsonrpc: '2.0', id: 1, method, params }),
-          redirect: 'error',
-          signal: signal === undefined ? overdue : AbortSignal.any([signal, overdue]),
-        })
-        const text = await readCapped(response.body, maxBytes)
-        if (text === undefined) throw faults.invalid('its response is longer than any signature')
-        return resultOf(text, response, faults, conceal)
-      } catch (error) {
-        if (signal?.aborted === true) throw signal.reason
-        if (error instanceof ProposerError) throw error
-        if (overdue.aborted) throw faults.timedOut(Math.ceil(timeoutMs / 1_000))
-        throw hasNotSeen(error)
-          ? faults.unreachable(networkFault(error))
-          : faults.lost(networkFault(error))
-      }
+      const { response, text } = await exchange(method, params)
+      if (text === undefined) throw faults.invalid('its response is longer than any signature')
+      return resultOf(text, response, faults, conceal)
     },
     close: () => agent.close(),
   }

@@ -64,7 +64,7 @@ async function fees(
 /**
  * Signs under the slot's nonce and makes it durable, in place of `replaced` where it is given.
  * False where the fee ceiling or the key holds it back, which is noted, or a candidate has moved
- * on. Rejects with `ChainError`.
+ * on; true where the slot may go on, though the key was found to be out. Rejects with `ChainError`.
  */
 export async function sign(
   { executor, slot, alive, heads }: SlotLook,
@@ -79,8 +79,10 @@ export async function sign(
       ? { to: contracts.signedProposer, data: plan.data, gas: plan.gas }
       : await selfTransfer(executor)
   const unsigned = { chainId: contracts.chainId, nonce: slot.nonce, ...call, ...found }
+  const wasOut = isOut(executor, heads)
   const signed = await signedNow(executor, slot.id, heads, () => signTransaction(signer, unsigned))
-  if (signed === undefined) return false
+  // What is stored may still be sent, instead of what would have replaced it.
+  if (signed === undefined) return replaced !== undefined && !wasOut
   const { raw, hash } = signed
   // Signed again for the same fees it is the same transaction: the bytes that are there go on.
   noteSigned(executor, hash)
@@ -108,22 +110,31 @@ export async function sign(
 async function signedNow<T>(
   executor: Executor,
   about: string,
-  { latest }: Heads,
+  heads: Heads,
   ask: () => Promise<T>,
 ): Promise<T | undefined> {
-  const { faults, ports } = executor
   try {
-    if (executor.unsigned?.head === latest.number) throw executor.unsigned.error
+    if (!mayAsk(executor, about, heads)) return undefined
     const signed = await ask()
     executor.unsigned = undefined
     return signed
   } catch (error) {
     if (!(error instanceof ProposerError)) throw error
-    executor.unsigned = { head: latest.number, error }
-    const key = `the key of the executor ${ports.signer.address} does not sign`
-    faults.note(about, `${key}: ${error.detail}: waiting`)
+    executor.unsigned = { head: heads.latest.number, error }
+    mayAsk(executor, about, heads)
     return undefined
   }
+}
+
+const isOut = ({ unsigned }: Executor, { latest }: Heads) => unsigned?.head === latest.number
+
+/** Whether the key may sign at this head; that it does not is noted. */
+export function mayAsk(executor: Executor, about: string, heads: Heads): boolean {
+  const { unsigned, faults, ports } = executor
+  if (unsigned === undefined || !isOut(executor, heads)) return true
+  const key = `the key of the executor ${ports.signer.address} does not sign`
+  faults.note(about, `${key}: ${unsigned.error.detail}: waiting`)
+  return false
 }
 
 async function selfTransfer({ ports: { chain, signer } }: Executor) {

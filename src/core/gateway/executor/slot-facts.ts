@@ -8,7 +8,7 @@ import type { Slot } from '../ledger/ledger.js'
 import { submissionOf } from '../validation/progress.js'
 import type { Heads } from '../view/state.js'
 import { isRejected, isSendDue, needsHigherFee, noteMined } from './resending.js'
-import { mayRaise } from './sending.js'
+import { mayAsk, mayRaise } from './sending.js'
 import { type ChainFacts, type RecordedStatus, type SlotFacts, slotStateOf } from './slot.js'
 import { isDoomed, isTooLate, type SlotLook } from './state.js'
 
@@ -94,7 +94,8 @@ export function factsOf(look: SlotLook): SlotFacts {
         isHeld,
         isFirst: slot.attempts.filter(({ kind }) => kind === newest.kind).length === 1,
       }) &&
-      mayRaise(look, newest),
+      mayRaise(look, newest) &&
+      mayAsk(executor, slot.id, heads),
     maySign: slot.executor === ports.signer.address,
   }
 }
