@@ -5,7 +5,7 @@ import { join } from 'node:path'
 import { performance } from 'node:perf_hooks'
 import { burst } from './admission.js'
 import { makeQuestions, serveChain } from './chain-server.js'
-import { startLoad, startServer } from './children.js'
+import { profiling, startLoad, startServer } from './children.js'
 import { openSettings, setsOf } from './gateways.js'
 import { cpuSecondsOf, figure, median, memoryOf } from './measure.js'
 import { makeWallets, questionsOf, signAll } from './payloads.js'
@@ -173,6 +173,7 @@ async function withStores({ root, note }, counts, work) {
       })
     }
     const argsOf = (count) => [
+      ...profiling(),
       ...[
         join(root, 'bin', 'proposer.js'),
         'serve',

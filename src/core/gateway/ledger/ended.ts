@@ -81,32 +81,50 @@ const digits = Int8Array.from({ length: 128 }, (_, code) =>
   '0123456789abcdef'.indexOf(String.fromCharCode(code)),
 )
 
-/** Reads 32 lowercase hex digits into `wanted` from `at` on. False for any other text. */
-function readKey(text: string, at: number): boolean {
-  if (text.length !== 32) return false
-  for (let word = 0; word < 4; word += 1) {
-    let value = 0
-    for (let place = word * 8; place < word * 8 + 8; place += 1) {
-      const digit = digits[text.charCodeAt(place)] ?? -1
-      if (digit < 0) return false
-      value = (value << 4) | digit
-    }
-    wanted[at + word] = value
-  }
-  return true
+/** A key as text: its length, and where each four of its 32 lowercase hex digits begin. */
+interface KeyForm {
+  readonly length: number
+  readonly places: readonly number[]
+  readonly hyphens: readonly number[]
+}
+const plainForm: KeyForm = { length: 32, places: [0, 4, 8, 12, 16, 20, 24, 28], hyphens: [] }
+const uuidForm: KeyForm = {
+  length: 36,
+  places: [0, 4, 9, 14, 19, 24, 28, 32],
+  hyphens: [8, 13, 18, 23],
 }
 
-const hyphens = [8, 13, 18, 23]
+/** Reads a key into `wanted` from `at` on. False for any other text. A million are read in a row. */
+function readKey(text: string, at: number, form: KeyForm): boolean {
+  const { length, places, hyphens } = form
+  if (text.length !== length) return false
+  for (const place of hyphens) if (text.charCodeAt(place) !== 0x2d) return false
+  let seen = 0
+  for (let half = 0; half < 8; half += 1) {
+    const from = places[half] ?? 0
+    let value = 0
+    for (let place = from; place < from + 4; place += 1) {
+      const digit = digits[text.charCodeAt(place)] ?? -1
+      seen |= digit
+      value = (value << 4) | digit
+    }
+    const word = at + (half >> 1)
+    wanted[word] = half % 2 === 0 ? value << 16 : (wanted[word] ?? 0) | value
+  }
+  return seen >= 0
+}
 
-/** The digits of a UUID; an empty text for any other. */
-const uuidDigits = (id: string): string =>
-  id.length === 36 && hyphens.every((at) => id[at] === '-') ? id.replaceAll('-', '') : ''
+const hexAt = ({ keys }: Columns, at: number): string => {
+  let text = ''
+  for (let word = at; word < at + 4; word += 1)
+    text += (keys[word] ?? 0).toString(16).padStart(8, '0')
+  return text
+}
 
-const hexAt = ({ keys }: Columns, at: number): string =>
-  [0, 1, 2, 3].map((word) => (keys[at + word] ?? 0).toString(16).padStart(8, '0')).join('')
-
-const uuidAt = (table: Columns, at: number): string =>
-  hexAt(table, at).replace(/^(.{8})(.{4})(.{4})(.{4})/, '$1-$2-$3-$4-')
+const uuidAt = (table: Columns, at: number): string => {
+  const text = hexAt(table, at)
+  return `${text.slice(0, 8)}-${text.slice(8, 12)}-${text.slice(12, 16)}-${text.slice(16, 20)}-${text.slice(20)}`
+}
 
 /** Whether a row has the wanted key at `at`. */
 function hasKey({ keys }: Columns, row: number, at: number): boolean {
@@ -170,7 +188,7 @@ export function endedAt(table: EndedTable, row: number): EndedRef {
 
 /** The row of an id, of a candidate that is active again too; -1 without one. */
 export const endedRow = (table: EndedTable, id: string): number =>
-  readKey(uuidDigits(id), idAt) ? find(table, table.byId, idAt) : -1
+  readKey(id, idAt, uuidForm) ? find(table, table.byId, idAt) : -1
 
 const refAt = (table: EndedTable, row: number) =>
   row < 0 || isAbsent(table, row) ? undefined : endedAt(table, row)
@@ -179,12 +197,16 @@ export const endedById = (table: EndedTable, id: string): EndedRef | undefined =
   refAt(table, endedRow(table, id))
 
 export const endedByIdentity = (table: EndedTable, identity: string): EndedRef | undefined =>
-  refAt(table, readKey(identity, identityAt) ? find(table, table.byIdentity, identityAt) : -1)
+  refAt(
+    table,
+    readKey(identity, identityAt, plainForm) ? find(table, table.byIdentity, identityAt) : -1,
+  )
 
 /** Takes a candidate in, or again. False where its keys are not of the form of this version. */
 export function putEnded(table: EndedTable, ref: EndedRef): boolean {
-  if (!readKey(uuidDigits(ref.id), idAt) || !readKey(ref.identity, identityAt)) return false
-  if (!readKey(ref.roundKey, roundAt)) return false
+  if (!readKey(ref.id, idAt, uuidForm)) return false
+  if (!readKey(ref.identity, identityAt, plainForm)) return false
+  if (!readKey(ref.roundKey, roundAt, plainForm)) return false
   let row = find(table, table.byId, idAt)
   if (row < 0) {
     grow(table)
@@ -218,7 +240,7 @@ function presentRows(table: EndedTable): readonly number[] {
 /** The candidates of a round; none where the key is not of the form of this version. */
 export function endedInRound(table: EndedTable, roundKey: string): readonly EndedRef[] {
   const found: EndedRef[] = []
-  if (!readKey(roundKey, roundAt)) return found
+  if (!readKey(roundKey, roundAt, plainForm)) return found
   for (const row of presentRows(table))
     if (hasKey(table, row, roundAt)) found.push(endedAt(table, row))
   return found
@@ -230,11 +252,25 @@ export function countEnded(table: EndedTable, counts: Record<CandidateState, num
     counts[states[(table.flags[row] ?? 0) & 0x0f] ?? 'failed'] += 1
 }
 
-/** From the highest sequence number down; few of a million are built where the caller stops. */
+/**
+ * From the highest sequence number down; few of a million are built where the caller stops. As a
+ * compaction leaves them they are in order already.
+ */
 export function* newestEnded(table: EndedTable): Generator<EndedRef> {
-  const rows = presentRows(table)
-  const keys = Float64Array.from(rows, (row) => (table.sequences[row] ?? 0) * rowStride + row)
-  for (const key of keys.sort().reverse()) yield endedAt(table, key % rowStride)
+  const { rows, sequences } = table
+  const keys = new Float64Array(rows)
+  let count = 0
+  let isInOrder = true
+  for (let row = 0; row < rows; row += 1) {
+    if (isAbsent(table, row)) continue
+    const key = (sequences[row] ?? 0) * rowStride + row
+    isInOrder &&= count === 0 || key > (keys[count - 1] ?? 0)
+    keys[count] = key
+    count += 1
+  }
+  const present = keys.subarray(0, count)
+  if (!isInOrder) present.sort()
+  for (let at = count - 1; at >= 0; at -= 1) yield endedAt(table, (present[at] ?? 0) % rowStride)
 }
 
 /** What is there now, for a walk that takes its time. */
