@@ -31,7 +31,7 @@ export async function bundle() {
     minifySyntax: true,
     banner: { js: shim },
     define: { PROPOSER_VERSION: JSON.stringify(manifest.version) },
-    external: Object.keys(manifest.optionalDependencies),
+    external: Object.keys({ ...manifest.optionalDependencies, ...manifest.peerDependencies }),
     metafile: true,
   })
   const bundled = Object.values(metafile.outputs).flatMap(({ inputs }) => Object.keys(inputs))

@@ -48,6 +48,29 @@ export const addPkcs11Command = (context: Context, show: Show): Command =>
       await add(context, flags, { name, kind: 'pkcs11', place, open }, show)
     })
 
+interface KmsFlags extends AddFlags {
+  readonly key: string
+}
+
+export const addKmsCommand = (context: Context, show: Show): Command =>
+  new Command('add-kms')
+    .description(
+      'add a key in AWS KMS or Google Cloud KMS as an account; it never leaves the service',
+    )
+    .argument('<name>')
+    .requiredOption(
+      '--key <id>',
+      'AWS: key id, key ARN or alias/…; Google Cloud: projects/…/cryptoKeyVersions/<n>',
+    )
+    .option(...dryRunOption)
+    .addHelpText('after', '\nExample:\n  proposer account add-kms hot --key alias/proposer')
+    .action(async (name: string, _own: unknown, command: Command) => {
+      const flags = command.optsWithGlobals<KmsFlags>()
+      const { kmsPlaceOf, openKms } = await import('../core/io/kms-accounts.js')
+      const { kind, place } = await kmsPlaceOf(flags.key)
+      await add(context, flags, { name, kind, place, open: () => openKms(place) }, show)
+    })
+
 interface Added {
   readonly name: string
   readonly kind: string

@@ -12,7 +12,7 @@ import { parseKey, readKeyFile, signerFromKey } from '../core/io/keys.js'
 import { createKeystore, decryptKeystore } from '../core/io/keystore.js'
 import { ProposerError, UsageError } from '../core/protocol/errors.js'
 import type { Address } from '../core/protocol/schema.js'
-import { addPkcs11Command } from './account-elsewhere.js'
+import { addKmsCommand, addPkcs11Command } from './account-elsewhere.js'
 import { askHidden, confirm, readInput } from './session/inputs.js'
 import { namedPasswordFile, readPassword } from './session/key-source.js'
 import { type Session, withSession } from './session/session.js'
@@ -30,7 +30,7 @@ interface AccountFlags extends GlobalFlags, DryRunFlag {
 
 export const accountCommand = (context: Context): Command =>
   new Command('account')
-    .description('manage proposer keys: encrypted here, or in a token')
+    .description('manage proposer keys: encrypted here, in a token, or in a key service')
     .addHelpText(
       'after',
       '\nExamples:\n  proposer account new hot\n  proposer account import cold --key-file ./key\n  proposer account list',
@@ -38,6 +38,7 @@ export const accountCommand = (context: Context): Command =>
     .addCommand(newCommand(context))
     .addCommand(importCommand(context))
     .addCommand(addPkcs11Command(context, show))
+    .addCommand(addKmsCommand(context, show))
     .addCommand(listCommand(context))
     .addCommand(showCommand(context))
     .addCommand(renameCommand(context))

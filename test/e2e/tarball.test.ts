@@ -77,7 +77,7 @@ describe('the tarball', () => {
   test('it holds what runs, its types and its papers, and nothing else', () => {
     const belongs = [
       /^(package\.json|README\.md|CHANGELOG\.md|SECURITY\.md|LICENSE)$/,
-      /^bin\/proposer\.js$/,
+      /^bin\/(proposer|pkcs11)\.js$/,
       /^man\/[\w-]+\.1$/,
       /^docs\/reference\/gateway\.schema\.json$/,
       /^dist\/(main|library)\.js(\.LEGAL\.txt)?$/,
@@ -160,7 +160,8 @@ describe('the tarball', () => {
     const bare = await shop.folder()
     await install(packed, bare, { optional: false })
     const modules = await readdir(join(bare, 'node_modules'))
-    expect(modules.filter((name) => ['@foundry-rs', 'secp256k1'].includes(name))).toEqual([])
+    const optional = ['@foundry-rs', 'secp256k1', '@aws-sdk', '@google-cloud']
+    expect(modules.filter((name) => optional.includes(name))).toEqual([])
     const { dev, url } = await shop
       .start(['serve', '--dev', '--port', '0', '--questions', '1', '--json'])
       .line<ServeReady>()
@@ -179,6 +180,20 @@ describe('the tarball', () => {
       ).rejects.toMatchObject({
         code: 2,
         stderr: expect.stringContaining('npm install @foundry-rs/anvil@'),
+      })
+    const version = 'projects/p/locations/global/keyRings/r/cryptoKeys/k/cryptoKeyVersions/1'
+    for (const [key, wanted] of [
+      ['alias/hot', '@aws-sdk/client-kms@3'],
+      [version, '@google-cloud/kms@5'],
+    ] as const)
+      await expect(
+        runs(process.execPath, [program, 'account', 'add-kms', 'hot', '--key', key], {
+          cwd: bare,
+          env,
+        }),
+      ).rejects.toMatchObject({
+        code: 2,
+        stderr: expect.stringContaining(`npm install ${wanted}`),
       })
     expect((await runs(process.execPath, [program, '--version'], { env })).stdout).toBe(
       `${manifest.version}\n`,

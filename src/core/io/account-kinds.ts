@@ -56,6 +56,20 @@ const kinds: ReadonlyMap<string, Kind> = new Map([
       async (place, address) => (await import('./pkcs11.js')).openPkcs11(place, address),
     ),
   ],
+  [
+    'aws-kms',
+    kindOf(
+      'AWS KMS',
+      z.strictObject({ key: z.string(), region: z.string() }),
+      async (place, address) => (await import('./kms-accounts.js')).openKms(place, address),
+    ),
+  ],
+  [
+    'gcp-kms',
+    kindOf('Google Cloud KMS', z.strictObject({ key: z.string() }), async (place, address) =>
+      (await import('./kms-accounts.js')).openKms(place, address),
+    ),
+  ],
 ])
 
 const schema = 'proposer.account-file/1'

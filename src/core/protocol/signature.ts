@@ -27,6 +27,16 @@ export const recoverSigner = (
   recover: RecoverPublicKey = recoverWithNoble,
 ): Address | undefined => signerBy(recover, digest, signature)
 
+/** Whether 33 or 65 bytes are a point of the curve. */
+export function isPoint(bytes: Uint8Array): boolean {
+  try {
+    secp256k1.ProjectivePoint.fromHex(bytes).assertValidity()
+    return true
+  } catch {
+    return false
+  }
+}
+
 const order = secp256k1.CURVE.n
 
 /**

@@ -1,0 +1,142 @@
+/**
+ * AWS KMS over its own client, an optional package. Credentials and settings are found as every AWS
+ * program finds them: environment, profiles, the role of the machine.
+ */
+
+import { UsageError } from '../../protocol/errors.js'
+import { damaged, type KeyPlace, type KmsFault, packageMissing, wrongKey } from './faults.js'
+import type { KeyService } from './key-service.js'
+import { isMissing } from './packages.js'
+
+export interface AwsKey {
+  readonly key: string
+  readonly region: string
+}
+
+const packageName = '@aws-sdk/client-kms'
+
+async function loadSdk() {
+  // Its notice about the next version of Node.js is for who develops with it.
+  process.env.AWS_SDK_JS_NODE_VERSION_SUPPORT_WARNING_DISABLED ??= 'true'
+  try {
+    return await import('@aws-sdk/client-kms')
+  } catch (error) {
+    throw isMissing(error, packageName) ? packageMissing(packageName, 3) : error
+  }
+}
+
+/** By the names of the service's errors (API reference, common errors and those of Sign). */
+const faults: Readonly<Record<string, KmsFault>> = {
+  CredentialsProviderError: 'no_credentials',
+  TokenProviderError: 'no_credentials',
+  MissingAuthenticationToken: 'no_credentials',
+  MissingAuthenticationTokenException: 'no_credentials',
+  ExpiredToken: 'bad_credentials',
+  ExpiredTokenException: 'bad_credentials',
+  RequestExpired: 'bad_credentials',
+  InvalidClientTokenId: 'bad_credentials',
+  UnrecognizedClientException: 'bad_credentials',
+  InvalidSignatureException: 'bad_credentials',
+  SignatureDoesNotMatch: 'bad_credentials',
+  IncompleteSignature: 'bad_credentials',
+  IncompleteSignatureException: 'bad_credentials',
+  AccessDenied: 'denied',
+  AccessDeniedException: 'denied',
+  NotAuthorized: 'denied',
+  OptInRequired: 'denied',
+  NotFoundException: 'not_found',
+  InvalidArnException: 'not_found',
+  DisabledException: 'disabled',
+  KMSInvalidStateException: 'disabled',
+  InvalidKeyUsageException: 'wrong_key',
+  UnsupportedOperationException: 'wrong_key',
+  Throttling: 'throttled',
+  ThrottlingException: 'throttled',
+  LimitExceededException: 'throttled',
+  RequestLimitExceeded: 'throttled',
+  TooManyRequestsException: 'throttled',
+  KeyUnavailableException: 'unavailable',
+  DependencyTimeoutException: 'unavailable',
+  KMSInternalException: 'unavailable',
+  InternalFailure: 'unavailable',
+  InternalError: 'unavailable',
+  ServiceUnavailable: 'unavailable',
+  ServiceUnavailableException: 'unavailable',
+}
+
+function faultOf(error: unknown): KmsFault | undefined {
+  if (!(error instanceof Error)) return undefined
+  const known = Object.hasOwn(faults, error.name) ? faults[error.name] : undefined
+  if (known !== undefined) return known
+  // A connection that failed has a code of its own, and no status.
+  const status = statusOf(error)
+  if (status === undefined) return undefined
+  if (status === 429) return 'throttled'
+  if (status >= 500) return 'unavailable'
+  const name = /^[A-Za-z]{1,64}$/.exec(error.name)?.[0]
+  return { refused: `${name ?? 'an error'} (status ${status})` }
+}
+
+const statusOf = (error: Error): number | undefined =>
+  '$metadata' in error
+    ? (error.$metadata as { readonly httpStatusCode?: number } | undefined)?.httpStatusCode
+    : undefined
+
+const advice = {
+  credentials:
+    'set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or give this machine a role; `aws sts get-caller-identity` tells who you are',
+  rights: 'allow kms:GetPublicKey and kms:Sign on the key, in its key policy or in IAM',
+  enable: 'enable it with `aws kms enable-key`, after `aws kms cancel-key-deletion` where needed',
+}
+
+/** UsageError `kms_package_missing`. */
+export async function openAwsKey({ key, region }: AwsKey): Promise<KeyService> {
+  const { KMSClient, GetPublicKeyCommand, SignCommand } = await loadSdk()
+  const client = new KMSClient({ region })
+  const place: KeyPlace = { name: 'AWS KMS', key, advice }
+  return {
+    ...place,
+    async publicKey(abortSignal) {
+      const asked = new GetPublicKeyCommand({ KeyId: key })
+      const { KeySpec, KeyUsage, PublicKey } = await client.send(asked, { abortSignal })
+      if (KeySpec !== 'ECC_SECG_P256K1' || KeyUsage !== 'SIGN_VERIFY')
+        throw wrongKey(place, `is of spec ${KeySpec} for ${KeyUsage}`)
+      if (PublicKey === undefined) throw damaged(place, 'holds no public key')
+      return PublicKey
+    },
+    async signDigest(digest, abortSignal) {
+      const asked = new SignCommand({
+        KeyId: key,
+        Message: digest,
+        MessageType: 'DIGEST',
+        SigningAlgorithm: 'ECDSA_SHA_256',
+      })
+      const { Signature } = await client.send(asked, { abortSignal })
+      if (Signature === undefined) throw damaged(place, 'holds no signature')
+      return Signature
+    },
+    faultOf,
+    close: () => client.destroy(),
+  }
+}
+
+/**
+ * The region of a key whose name tells none: that of the environment or of the profile. UsageError
+ * `kms_region`, `kms_package_missing`.
+ */
+export async function currentRegion(): Promise<string> {
+  const { KMSClient } = await loadSdk()
+  const client = new KMSClient({})
+  try {
+    return await client.config.region()
+  } catch {
+    // Its own words name files and profiles of this machine.
+    throw new UsageError(
+      'kms_region',
+      'no region of AWS is set, and the name of the key tells none',
+      'set AWS_REGION, or name the key by its ARN',
+    )
+  } finally {
+    client.destroy()
+  }
+}

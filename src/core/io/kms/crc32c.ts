@@ -1,0 +1,14 @@
+/** CRC-32C (Castagnoli, RFC 3720, B.4), by which Google Cloud guards what it is sent and sends. */
+
+const table = Uint32Array.from({ length: 256 }, (_, byte) => {
+  let value = byte
+  for (let bit = 0; bit < 8; bit += 1) value = value & 1 ? (value >>> 1) ^ 0x82f63b78 : value >>> 1
+  return value
+})
+
+/** The checksum as an unsigned number of 32 bits. */
+export function crc32c(bytes: Uint8Array): number {
+  let crc = 0xffffffff
+  for (const byte of bytes) crc = (table[(crc ^ byte) & 0xff] ?? 0) ^ (crc >>> 8)
+  return (crc ^ 0xffffffff) >>> 0
+}

@@ -1,0 +1,116 @@
+/**
+ * Keys in a key management service (contract §9): the one port to it, and the signer that stands on
+ * it. A service signs any digest, tells no recovery id, and its s is high as often as low.
+ */
+
+import type { Hex, Signer } from '../../ports.js'
+import { secp256k1PointOfSpki, signatureOfDer } from '../../protocol/der.js'
+import { ProposerError } from '../../protocol/errors.js'
+import { addressOf } from '../../protocol/recovered.js'
+import type { Address } from '../../protocol/schema.js'
+import { completeSignature, isPoint } from '../../protocol/signature.js'
+import { fromHex } from '../../protocol/witness.js'
+import {
+  damaged,
+  type KeyPlace,
+  type KmsFault,
+  kmsError,
+  otherKey,
+  timedOut,
+  wrongKey,
+} from './faults.js'
+
+/**
+ * One key of a service. Its calls may reject with whatever the service's own client rejects with;
+ * `faultOf` reads that. No such error may be shown or kept: it holds the request with its
+ * credentials (R5).
+ */
+export interface KeyService extends KeyPlace {
+  /** SubjectPublicKeyInfo, DER. */
+  publicKey(signal: AbortSignal): Promise<Uint8Array>
+  /** DER, of a digest of 32 bytes. */
+  signDigest(digest: Uint8Array, signal: AbortSignal): Promise<Uint8Array>
+  /** `undefined` where the service said nothing: the connection failed. */
+  faultOf(error: unknown): KmsFault | undefined
+  close(): void
+}
+
+/** For each call, with the look for credentials, wherever they come from. */
+export const callLimitMs = 5_000
+
+/**
+ * The address of the service's key. UsageError `kms_wrong_key` where it is on another curve; else as
+ * `kmsError`, or UnavailableError `kms_timed_out`.
+ */
+export async function addressInService(
+  service: KeyService,
+  limitMs = callLimitMs,
+): Promise<Address> {
+  const spki = await inTime(service, limitMs, (signal) => service.publicKey(signal))
+  const point = secp256k1PointOfSpki(spki)
+  if (point !== undefined && isPoint(point)) return addressOf(point)
+  throw wrongKey(service, 'is not on the curve secp256k1')
+}
+
+/**
+ * Signs as `address` with the service's key, whose public key is compared before the first
+ * signature. UsageError `kms_other_key`; UnavailableError `kms_answer` for what is no signature;
+ * else as `addressInService`.
+ */
+export function signerOfService(
+  service: KeyService,
+  address: Address,
+  limitMs = callLimitMs,
+): Signer & { dispose(): void } {
+  let compared: Promise<void> | undefined
+  const compare = async () => {
+    const found = await addressInService(service, limitMs)
+    if (found !== address) throw otherKey(service, address, `is that of ${found}`)
+  }
+  return {
+    address,
+    async signDigest(digest: Hex) {
+      compared ??= compare().catch((error: unknown) => {
+        compared = undefined
+        throw error
+      })
+      await compared
+      const bytes = fromHex(digest)
+      const der = await inTime(service, limitMs, (signal) => service.signDigest(bytes, signal))
+      return completed(service, bytes, der, address)
+    },
+    dispose: () => service.close(),
+  }
+}
+
+function completed(place: KeyPlace, digest: Uint8Array, der: Uint8Array, address: Address): Hex {
+  const numbers = signatureOfDer(der)
+  if (numbers === undefined) throw damaged(place, 'is no signature in DER')
+  const signature = completeSignature(digest, numbers, address)
+  if (signature !== undefined) return signature
+  // An alias that was moved since the keys were compared.
+  throw otherKey(place, address, 'made a signature of another account')
+}
+
+/** Ends the wait; a client that cannot be stopped goes on for nobody. */
+async function inTime<T>(
+  service: KeyService,
+  limitMs: number,
+  ask: (signal: AbortSignal) => Promise<T>,
+): Promise<T> {
+  const overdue = new AbortController()
+  let timer: NodeJS.Timeout | undefined
+  const limit = new Promise<never>((_, reject) => {
+    timer = setTimeout(() => {
+      reject(timedOut(service, limitMs))
+      overdue.abort()
+    }, limitMs)
+  })
+  try {
+    return await Promise.race([ask(overdue.signal), limit])
+  } catch (error) {
+    throw error instanceof ProposerError ? error : kmsError(service, service.faultOf(error), error)
+  } finally {
+    clearTimeout(timer)
+  }
+}
