@@ -275,6 +275,7 @@ async function ownGuess(
   detail: string,
   { path, stray, subverbs }: Place,
 ): Promise<string> {
+  if (/^unknown option '--(safe|as-owner|parts)/.test(detail)) return ofSafe(path)
   const { didYouMean, nearest } = await import('../core/protocol/guess.js')
   const [, given, choices] =
     /'([^']*)' is invalid\b.*Allowed choices are (.+)\.$/.exec(detail) ?? []
@@ -286,6 +287,12 @@ async function ownGuess(
   if (Object.hasOwn(meant, stray)) return didYouMean([meant[stray] ?? ''])
   return didYouMean(pathsTo(stray, await wholeProgram(context)))
 }
+
+/** Which command a Safe has in the place of one that knows none. */
+const ofSafe = (path: string): string =>
+  /^(funds|revoke|payouts)/.test(path)
+    ? 'A Safe sends its transactions itself: name it with --proposer, and add --print for the calldata.'
+    : 'Owners of a Safe sign one document at a time: `proposer sign <identifier> --outcome <answer> --safe <address> --as-owner`.'
 
 /** Paths of the commands below the top that have this name: `operator candidates`. */
 const pathsTo = (name: string, command: Command, before: readonly string[] = []): string[] =>

@@ -31,8 +31,8 @@ function addressOf(key: Hex): Address {
 }
 
 /** A Safe of the three with money and the approval that a proposer needs. */
-async function fundedSafe(): Promise<Address> {
-  const made = await contracts.newSafe(owners, 2)
+async function fundedSafe(of: readonly Address[] = owners): Promise<Address> {
+  const made = await contracts.newSafe(of, 2)
   const token = dev.trust.tokens[0] as Address
   const erc20 = parseAbi([
     'function transfer(address,uint256)',
@@ -341,6 +341,101 @@ describeWith(['Safe contracts'], '--safe', () => {
     const offline = await shop.run(asOwner(slug), { env: { ...desk.env, PROPOSER_RPC_URL: '' } })
     expect([offline.code, errorOf(offline).code]).toEqual([2, 'no_rpc_url'])
     expect(await listed(desk)).toEqual([])
+  })
+
+  test('a Safe that a Safe owns: what has no key is named, and the whole signature, which the outer Safe takes, can be attached', async () => {
+    const outer = await fundedSafe([owners[0] as Address, safe])
+    const [slug, desk] = [questionOf(), await machine(keys[0])]
+    const short = await desk.run(...asOwner(slug, outer))
+    expect([short.code, errorOf(short)]).toMatchObject([
+      2,
+      { code: 'contract_owner', detail: expect.stringContaining(`${safe} is a contract`) },
+    ])
+    expect(errorOf(short).hint).toContain(`--safe ${outer} --typed-data`)
+    const doctor = await desk.run('doctor', '--safe', outer, '--json')
+    expect(doctor.stdout).toContain('1 of 2 have a key')
+    const mixed = await fundedSafe([...owners.slice(0, 2), safe])
+    const named = asOwner(slug, mixed).map((word) =>
+      word === '--as-owner' ? `${word}=${safe}` : word,
+    )
+    const asSafe = await desk.run(...named)
+    expect([asSafe.code, errorOf(asSafe).code]).toEqual([2, 'contract_owner'])
+    const elseNamed = named.map((word) => word.replace(safe, owners[1] ?? ''))
+    const wrongKey = await desk.run(...elseNamed)
+    expect([wrongKey.code, errorOf(wrongKey).code]).toEqual([2, 'wrong_signer'])
+    expect(await listed(desk)).toEqual([])
+    const half = await desk.run(...asOwner(slug, mixed), '-o', desk.parts)
+    expect([half.code, errorOf(half).detail]).toEqual([
+      8,
+      expect.stringMatching(`1 of ${owners[1]}$`),
+    ])
+
+    const other = questionOf()
+    const flags = ['--outcome', 'p2', '--safe', outer]
+    const given = await desk.run('sign', other, ...flags, '--typed-data', '--json')
+    const { digest } = JSON.parse(given.stdout) as { digest: Hex }
+    const sign = (at: number, of: Address, message: Hex) =>
+      privateKeyToAccount(keys[at] as Hex).signTypedData(
+        safeMessage({ chainId: dev.chain_id, safe: of }, message).document as WalletDocument,
+      )
+    // The inner Safe signs the bytes whose hash is the outer SafeMessage.
+    const inner = await contracts.messageData(outer, digest)
+    const byInner = [...owners.slice(0, 2)]
+      .sort()
+      .map((owner) => sign(owners.indexOf(owner), safe, inner))
+    const dynamic = (await Promise.all(byInner)).map((part) => part.slice(2)).join('')
+    const word = (value: number) => value.toString(16).padStart(64, '0')
+    const byContract = `${safe.slice(2).padStart(64, '0')}${word(130)}00`
+    const byKey = (await sign(0, outer, digest)).slice(2)
+    const both =
+      owners[0] !== undefined && owners[0] < safe ? [byKey, byContract] : [byContract, byKey]
+    const whole = `0x${both.join('')}${word(dynamic.length / 2)}${dynamic}`
+    const attached = await desk.run('sign', other, '--safe', outer, '--signature', whole, '--json')
+    expect(attached.code, attached.stderr).toBe(0)
+    const parts = JSON.parse(await readFile(desk.parts, 'utf8')) as Parts
+    const signatures = [{ owner: safe, signature: `0x${byContract}` }]
+    await writeFile(desk.parts, JSON.stringify({ ...parts, signatures }))
+    await desk.use(keys[1] as Hex)
+    const brought = await desk.run(...asOwner(slug, mixed), '--parts', desk.parts)
+    expect([brought.code, errorOf(brought)]).toMatchObject([
+      2,
+      { code: 'bad_signature', detail: expect.stringContaining(`owner ${safe} is a contract`) },
+    ])
+  })
+
+  test('what comes next is named: by reconcile and by a second answer for a half-signed Safe, and by commands that know no Safe', async () => {
+    const [slug, desk] = [questionOf(), await machine(keys[0])]
+    expect((await desk.run(...asOwner(slug))).code).toBe(8)
+    const next = `proposer sign ${slug} --outcome p2 --safe ${safe} --as-owner`
+    const reconciled = await desk.run('reconcile', slug, '--json')
+    expect(JSON.parse(reconciled.stdout).authorizations).toMatchObject([
+      {
+        journal: { state: 'offered' },
+        next: {
+          command: next,
+          text: expect.stringContaining(`one owner of the Safe signed it (${owners[0]})`),
+        },
+      },
+    ])
+    expect((await desk.run('reconcile', slug)).stdout).toContain('--parts <file>')
+    const yes = asOwner(slug).map((word) => (word === 'p2' ? 'p1' : word))
+    const second = await desk.run(...yes)
+    expect([second.code, errorOf(second).hint]).toEqual([5, expect.stringContaining(next)])
+    for (const [verb, hint] of [
+      ['batch sign', '`proposer sign <identifier>'],
+      ['batch submit', '`proposer sign <identifier>'],
+      ['run', '`proposer sign <identifier>'],
+      ['revoke', '--print'],
+      ['funds approve', '--print'],
+      ['payouts claim', '--print'],
+    ] as const) {
+      const ran = await desk.run(...verb.split(' '), 'x', '--safe', safe, '--json')
+      expect([verb, ran.code, errorOf(ran)]).toMatchObject([
+        verb,
+        2,
+        { code: 'usage', hint: expect.stringContaining(hint) },
+      ])
+    }
   })
 
   testWith(

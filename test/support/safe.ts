@@ -9,6 +9,7 @@ import {
   encodeFunctionData,
   getAddress,
   http,
+  parseAbi,
   parseEventLogs,
   zeroAddress,
 } from 'viem'
@@ -95,6 +96,16 @@ export async function safeContracts(rpcUrl: string, chainId: number, key: Hex) {
       const { proxy } = (made as unknown as { args: { proxy: Hex } }).args
       return proxy.toLowerCase() as Address
     },
+    /** The bytes whose hash a Safe's owners sign for a digest. */
+    messageData: (safe: Address, digest: Hex) =>
+      reader.readContract({
+        address: safe,
+        abi: parseAbi([
+          'function encodeMessageDataForSafe(address safe, bytes message) view returns (bytes)',
+        ]),
+        functionName: 'encodeMessageDataForSafe',
+        args: [safe, digest],
+      }),
     /** Takes an owner out, who is not the first of the list; the threshold stays. */
     async removeOwner(safe: Address, before: Address, owner: Address, threshold: number) {
       const args = [getAddress(before), getAddress(owner), BigInt(threshold)]

@@ -46,6 +46,7 @@ export async function safeSigning(
   return {
     safe: safe.address,
     owner: safe.owner?.signer,
+    as: typeof flags.asOwner === 'string' ? await safe.owner?.address() : undefined,
     given: await givenParts(context, session, flags),
   }
 }

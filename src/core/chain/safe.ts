@@ -27,6 +27,8 @@ export interface SafeFacts {
   readonly chainId: number
   readonly version: string
   readonly owners: readonly Address[]
+  /** Owners that are contracts, Safes say: they have no key to sign with. */
+  readonly contracts: readonly Address[]
   /** So many owners must sign. */
   readonly threshold: number
 }
@@ -74,13 +76,37 @@ export async function readSafe(chain: Chain, chainId: number, safe: Address): Pr
       'it has no fallback handler, so it answers no isValidSignature',
       'set the CompatibilityFallbackHandler in the Safe',
     )
+  const codes = await Promise.all(owners.map((owner) => chain.code(lowercase(owner), number)))
   return {
     safe,
     chainId,
     version: version.slice(0, 20),
     owners: owners.map(lowercase),
+    // An account with a key may have code set (EIP-7702).
+    contracts: owners.map(lowercase).filter((_, at) => !/^0x($|ef0100)/.test(codes[at] ?? '0x')),
     threshold: Number(threshold),
   }
+}
+
+/**
+ * UsageError `contract_owner`: `as` is an owner without a key, or too few owners have one.
+ */
+export function requireKeys(facts: SafeFacts, as?: Address): void {
+  const { safe, owners, contracts, threshold } = facts
+  const hint = `take the digest of \`proposer sign <identifier> --outcome <answer> --safe ${safe} --typed-data\` to the Safe's own app, and attach the whole signature with --signature <hex>`
+  if (as !== undefined && contracts.includes(as))
+    throw new UsageError(
+      'contract_owner',
+      `owner ${as} of Safe ${safe} is a contract itself and has no key`,
+      { hint: `sign as an owner with a key, or ${hint}` },
+    )
+  const keys = owners.length - contracts.length
+  if (keys >= threshold) return
+  throw new UsageError(
+    'contract_owner',
+    `Safe ${safe} wants ${threshold} owners to sign, and ${keys} of ${owners.length} have a key: ${contracts.join(', ')} ${contracts.length === 1 ? 'is a contract' : 'are contracts'}`,
+    { hint },
+  )
 }
 
 const domainType = [
@@ -148,6 +174,11 @@ function faultOf(facts: SafeFacts, digest: Hex, signature: Hex): string | { owne
   const ofDigest = recoverSigner(fromHex(digest), signature)
   if (ofDigest !== undefined && facts.owners.includes(ofDigest))
     return `owner ${ofDigest} signed the bare digest; a Safe wants its SafeMessage signed`
+  const contract = facts.contracts.find((owner) =>
+    signature.startsWith(`0x${'0'.repeat(24)}${owner.slice(2)}`),
+  )
+  if (contract !== undefined)
+    return `owner ${contract} is a contract; its signature is not one of a key`
   return signer === undefined
     ? 'a part is no signature of a key (65 bytes with v 27 or 28)'
     : `a part was made by ${signer}, which is not an owner of the Safe, or for other data`

@@ -3,7 +3,7 @@
  * `openCheck` and `clockCheck` throw an error of ours where nobody answers.
  */
 
-import { readSafe } from '../chain/safe.js'
+import { readSafe, requireKeys } from '../chain/safe.js'
 import { onChain } from '../chain/unavailable.js'
 import { type Funds, fundsOf } from '../client/funds/funds.js'
 import { acceptedValue, answerError } from '../client/gateway/answer.js'
@@ -71,6 +71,7 @@ export async function safeCheck(
   const id = 'safe'
   try {
     const facts = await onChain(() => readSafe(chain, trust.chain_id, safe))
+    requireKeys(facts)
     const { owners, threshold, version } = facts
     if (owner !== undefined && !owners.includes(owner))
       return fail(id, `${owner} is not an owner of ${safe}`, `owners are ${owners.join(', ')}`)

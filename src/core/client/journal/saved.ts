@@ -10,7 +10,9 @@ import {
   UncertainError,
   UsageError,
 } from '../../protocol/errors.js'
+import { outcomeOf } from '../../protocol/proposal.js'
 import { classOf, type JournaledAuthorization, stateOf } from './authorizations.js'
+import type { Offered } from './records.js'
 
 /** UsageError for an id that no run of this home has given. */
 export const unknownId = (id: string): UsageError =>
@@ -34,6 +36,10 @@ export function supersededError(authorization: JournaledAuthorization): Conflict
     },
   )
 }
+
+/** The command by which the next owner of a Safe goes on with what others have signed. */
+export const nextOwner = ({ identifier, terms }: Offered): string =>
+  `proposer sign ${identifier} --outcome ${outcomeOf(terms.price)} --safe ${terms.proposer} --as-owner`
 
 /** Another gateway than the configured one, and the flag that names it. */
 export interface OtherGateway {

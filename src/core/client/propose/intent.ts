@@ -19,6 +19,7 @@ import {
   type Wanted,
 } from '../journal/authorizations.js'
 import type { JournalPorts, JournalView } from '../journal/journal.js'
+import { nextOwner } from '../journal/saved.js'
 import type { QuestionContext } from '../trust/context.js'
 import {
   atRequester,
@@ -305,13 +306,17 @@ export function authorizationOpen(
  * Exit 5: typed data for this question and round is in the hands of a wallet outside (R8). `wanted`
  * as in `authorizationOpen`.
  */
-export function offerOpen({ id, offered }: Offer, wanted?: Wanted): ConflictError {
+export function offerOpen({ id, offered, parts }: Offer, wanted?: Wanted): ConflictError {
+  const goOn =
+    parts.length === 0
+      ? `attach its signature with \`proposer sign ${offered.identifier} --signature <hex>\``
+      : `let the next owner sign with \`${nextOwner(offered)}\``
   const terms = wanted === undefined ? '' : otherTerms(offered, wanted)
   return new ConflictError(
     'authorization_open',
     `${id} was issued as typed data to be signed by ${offered.terms.proposer} for question ${offered.questionId}, ${answerOf(offered)}${terms}${sharing(offered, wanted)}`,
     {
-      hint: `attach its signature with \`proposer sign ${offered.identifier} --signature <hex>\`, or replace it with --supersede ${id}`,
+      hint: `${goOn}, or replace it with --supersede ${id}`,
     },
   )
 }

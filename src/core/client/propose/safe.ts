@@ -9,6 +9,7 @@ import {
   ownerForm,
   ownerOf,
   readSafe,
+  requireKeys,
   type SafeFacts,
   type SafePart,
   safeMessage,
@@ -20,6 +21,7 @@ import { outcomeOf } from '../../protocol/proposal.js'
 import { Address, Bytes32, Uint256 } from '../../protocol/schema.js'
 import type { Offer } from '../journal/authorizations.js'
 import type { Journal } from '../journal/journal.js'
+import { nextOwner } from '../journal/saved.js'
 import type { Trust } from '../trust/trust.js'
 import { offerRows } from './offer-rows.js'
 
@@ -28,6 +30,8 @@ export interface SafeSigning {
   readonly safe: Address
   /** The owner who signs now; without one the parts at hand must do. */
   readonly owner?: (() => Promise<Signer>) | undefined
+  /** The owner whom `owner` must be; without one any will do. */
+  readonly as?: Address | undefined
   /** Parts that other machines have made. */
   readonly given?: SafePartsFile | undefined
   /** Told what there is after this run's part, whether it is enough or not. */
@@ -113,7 +117,8 @@ export function requireSameDocument({ given }: SafeSigning, digest: Hex): void {
 /**
  * The signature of the Safe for an offer. Every part is checked and durable before it counts.
  * PendingError 8 `safe_below_threshold` says how many are missing. UsageError `bad_signature`,
- * `owner_needed`, `not_an_owner`, `no_rpc_url`, and as `readSafe`; errors of the owner's signer.
+ * `owner_needed`, `not_an_owner`, `wrong_signer`, `no_rpc_url`, and as `readSafe` and `requireKeys`;
+ * errors of the owner's signer.
  */
 export async function collectParts(
   { journal, trust, chain, note }: CollectParts,
@@ -127,6 +132,7 @@ export async function collectParts(
   const { digest } = offer.offered
   requireSameDocument(signing, digest)
   const facts = await onChain(() => readSafe(chain, trust.chain_id, signing.safe))
+  requireKeys(facts, signing.as)
   const parts = new Map<Address, SafePart>()
   for (const part of offer.parts) {
     if (facts.owners.includes(part.owner)) parts.set(part.owner, part)
@@ -148,6 +154,7 @@ export async function collectParts(
   }
   for (const { signature } of signing.given?.signatures ?? []) add(signature)
   const owner = await signing.owner?.()
+  requireNamed(owner, signing.as)
   if (owner !== undefined) await signAsOwner(owner, facts, offer, { trust, parts, add, note })
   if (fresh.length > 0)
     await journal.append(
@@ -160,6 +167,13 @@ export async function collectParts(
   signing.collected?.(partsFile(offer, facts, [...parts.values()]))
   if (parts.size < facts.threshold) throw belowThreshold(facts, offer, [...parts.keys()])
   return combined([...parts.values()], facts.threshold)
+}
+
+function requireNamed(owner: Signer | undefined, as: Address | undefined): void {
+  if (owner === undefined || as === undefined || owner.address === as) return
+  throw new UsageError('wrong_signer', `the key is for ${owner.address}, --as-owner names ${as}`, {
+    hint: 'choose the key of that owner (--account, --signer, --browser), or omit the address',
+  })
 }
 
 interface Adding {
@@ -176,6 +190,7 @@ async function signAsOwner(
   { trust, parts, add, note }: Adding,
 ): Promise<void> {
   const address = owner.address as Address
+  requireKeys(facts, address)
   if (!facts.owners.includes(address))
     throw new UsageError('not_an_owner', `${address} is not an owner of Safe ${facts.safe}`, {
       hint: `its owners are ${facts.owners.join(', ')}`,
@@ -191,18 +206,17 @@ async function signAsOwner(
 }
 
 function belowThreshold(
-  { safe, threshold, owners }: SafeFacts,
+  { safe, threshold, owners, contracts }: SafeFacts,
   { offered }: Offer,
   signed: readonly Address[],
 ): PendingError {
-  const answer = outcomeOf(offered.terms.price)
   const who = ` (${signed.join(', ')})`
-  const left = owners.filter((owner) => !signed.includes(owner))
+  const left = owners.filter((owner) => !signed.includes(owner) && !contracts.includes(owner))
   return new PendingError(
     'safe_below_threshold',
     `${signed.length} of ${threshold} owners of Safe ${safe} have signed${who}; still to sign: ${threshold - signed.length} of ${left.join(', ')}`,
     {
-      hint: `run \`proposer sign ${offered.identifier} --outcome ${answer} --safe ${safe} --as-owner\` with the next owner's key; on another machine give it the file of -o with --parts`,
+      hint: `run \`${nextOwner(offered)}\` with the next owner's key; on another machine give it the file of -o with --parts`,
       retryable: true,
     },
   )

@@ -3,7 +3,8 @@ import { amountText } from '../../protocol/amount.js'
 import { outcomeOf } from '../../protocol/proposal.js'
 import { endOf } from '../follow/status.js'
 import type { ClosedReason } from '../journal/authorizations.js'
-import { outOfBandLine } from '../journal/saved.js'
+import type { Offered } from '../journal/records.js'
+import { nextOwner, outOfBandLine } from '../journal/saved.js'
 import { holdsProposal, type StakePosition } from './position.js'
 import type { ReconciledEntry } from './reconcile.js'
 import type { QuestionStanding, RoundStanding } from './standing.js'
@@ -131,7 +132,7 @@ const closedBecause: Readonly<Record<ClosedReason, string>> = {
 }
 
 function adviseUnexecuted(entry: Entry, question: Question): Next {
-  const { id, standing, state, authorization } = entry
+  const { id, record, standing, state, authorization, ownersSigned } = entry
   const { identifier } = question
   const again = (why: string) => signAgain(why, question)
   const isOver = standing?.roundIsOver === true
@@ -151,6 +152,12 @@ function adviseUnexecuted(entry: Entry, question: Question): Next {
     case 'offered':
       if (isOver)
         return again('its round has ended, so what the wallet signs can no longer execute')
+      if (ownersSigned.length > 0)
+        return {
+          action: 'import_signature',
+          text: `${ownersSigned.length === 1 ? 'one owner' : `${ownersSigned.length} owners`} of the Safe signed it (${ownersSigned.join(', ')}): let the next one sign, on another machine with --parts <file>, or revoke its nonce before you sign anything else`,
+          command: nextOwner(record as Offered),
+        }
       return {
         action: 'import_signature',
         text: 'an external wallet has its typed data: attach its signature, or revoke its nonce before you sign anything else',

@@ -56,6 +56,8 @@ export interface ReconciledEntry {
   readonly record: Signed | Offered
   /** Absent of an offer: typed data that waits for its signature. */
   readonly authorization?: JournaledAuthorization
+  /** Of an offer to a Safe: who of its owners has signed. */
+  readonly ownersSigned: readonly Hex[]
   readonly supersededBy: string | undefined
   readonly state: AuthorizationState | { readonly kind: 'offered' }
   /** Absent where it was not asked for: no gateway, no id, or settled already. */
@@ -102,7 +104,10 @@ export async function reconcile(parts: ReconcileParts, identifier: string): Prom
   const nowMs = ports.clock.nowMs()
 
   const entryOf = (
-    base: Pick<ReconciledEntry, 'id' | 'record' | 'supersededBy' | 'state' | 'authorization'>,
+    base: Pick<
+      ReconciledEntry,
+      'id' | 'record' | 'ownersSigned' | 'supersededBy' | 'state' | 'authorization'
+    >,
   ): ReconciledEntry => {
     const own = standing?.of.get(base.id)
     const known = {
@@ -129,13 +134,16 @@ export async function reconcile(parts: ReconcileParts, identifier: string): Prom
     ...authorizations.map((authorization) => {
       const { id, signed, supersededBy } = authorization
       const state = stateOf(authorization, nowMs)
-      return entryOf({ id, record: signed, supersededBy, state, authorization })
+      const ownersSigned: readonly Hex[] = []
+      return entryOf({ id, record: signed, ownersSigned, supersededBy, state, authorization })
     }),
     ...offers
       .filter((one) => isOfferOpen(one, nowMs))
-      .map(({ id, offered, supersededBy }) =>
-        entryOf({ id, record: offered, supersededBy, state: { kind: 'offered' } }),
-      ),
+      .map(({ id, offered, parts: signed, supersededBy }) => {
+        const ownersSigned = signed.map(({ owner }) => owner)
+        const state = { kind: 'offered' } as const
+        return entryOf({ id, record: offered, ownersSigned, supersededBy, state })
+      }),
   ]
   const sharing = sharingWith(await journal.load(), trust, questionId, standing?.round)
   return {
