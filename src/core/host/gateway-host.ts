@@ -127,15 +127,10 @@ export const openHostedGateway = (
     closers.add(stakes.stop)
     const execution = store.execution((leading, fence) =>
       createPipeline({
-        ports: { clock, random },
-        ledger: leading,
-        view,
+        ports: machine,
+        ...{ ledger: leading, view, signer, contracts, config, turn },
         chain: fenced(chain, fence),
-        signer,
-        contracts,
-        config,
         recover: systemCurve().recover,
-        turn,
         failpoint: machine.failpoint,
       }),
     )
