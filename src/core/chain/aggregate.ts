@@ -25,7 +25,7 @@ export interface AggregateOptions {
  * wait for all of that.
  */
 const settledAtOnce = 16
-/** Calls wait for outcomes that are being handed out no longer than this, so that they go together. */
+/** Who asks is waited for no longer than this. */
 const mostTurns = 32
 
 /** What a refused aggregate makes smaller stays at least this. */
@@ -87,7 +87,7 @@ export function aggregating<C extends Chain>(
     const known = aggregator.waiting.get(key)
     if (known) return known.answer
     // Not caught: what is no ChainError is a bug and has to end the process.
-    if (aggregator.waiting.size === 0) void gathered(aggregator).then(() => flush(aggregator))
+    if (aggregator.waiting.size === 0) void flushGathered(aggregator)
     const waiting = waitingFor(one, at)
     aggregator.waiting.set(key, waiting)
     return waiting.answer
@@ -95,13 +95,23 @@ export function aggregating<C extends Chain>(
   return { ...chain, call }
 }
 
-/** Resolves when those who ask at this moment have asked, also those who wait for outcomes. */
-async function gathered(aggregator: Aggregator): Promise<void> {
-  let turns = 0
-  do {
-    await aggregator.turn()
-    turns += 1
-  } while (aggregator.settling > 0 && turns < mostTurns)
+/**
+ * Resolves when those who ask at this moment have asked: two turns in a row have brought nothing,
+ * for long work is done in parts, and gives way between two of them. `asked`: how many so far.
+ * `isAnswering`: answers are being handed out, to some who ask on.
+ */
+export async function gathered(
+  turn: () => Promise<void>,
+  asked: () => number,
+  isAnswering: () => boolean = () => false,
+): Promise<void> {
+  let before = 0
+  let quiet = 0
+  for (let turns = 0; quiet < 2 && turns < mostTurns; turns += 1) {
+    before = asked()
+    await turn()
+    quiet = asked() > before || isAnswering() ? 0 : quiet + 1
+  }
 }
 
 function waitingFor(call: ChainCall, at: bigint): Waiting {
@@ -110,6 +120,16 @@ function waitingFor(call: ChainCall, at: bigint): Waiting {
     settle = (outcome) => (outcome instanceof ChainError ? reject(outcome) : resolve(outcome))
   })
   return { call, at, answer, settle }
+}
+
+async function flushGathered(aggregator: Aggregator): Promise<void> {
+  const { turn } = aggregator
+  await gathered(
+    turn,
+    () => aggregator.waiting.size,
+    () => aggregator.settling > 0,
+  )
+  await flush(aggregator)
 }
 
 async function flush(aggregator: Aggregator): Promise<void> {

@@ -5,6 +5,7 @@
  */
 import { ChainError, type Hex } from '../../ports.js'
 import type { Candidate } from '../../protocol/candidate.js'
+import { inParts, judgedAtOnce } from '../validation/side-by-side.js'
 import type { Judgement, ProposalCall } from '../validation/validation.js'
 import type { Heads } from '../view/state.js'
 import { type Executor, isTooLate } from './state.js'
@@ -42,12 +43,16 @@ export async function judgeAll(
   heads: Heads,
   unsendable: Unsendable,
 ): Promise<{ readonly valid: readonly ValidCall[]; readonly isUnknown: boolean }> {
-  const judged = await Promise.all(
-    candidates.map(async (candidate) => ({
-      candidate,
-      judgement: await executor.ports.judge(candidate, heads),
-    })),
+  const { judge, turn } = executor.ports
+  const judgements = new Map<Candidate, Judgement>()
+  await inParts(candidates, judgedAtOnce, turn, async (candidate) =>
+    judgements.set(candidate, await judge(candidate, heads)),
   )
+  // In the order in which they were admitted, whichever was judged first.
+  const judged = candidates.flatMap((candidate) => {
+    const judgement = judgements.get(candidate)
+    return judgement ? [{ candidate, judgement }] : []
+  })
   const valid: ValidCall[] = []
   for (const { candidate, judgement } of judged) {
     if (judgement.kind === 'unknown') continue

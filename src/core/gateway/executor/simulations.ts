@@ -2,6 +2,7 @@
  * Runs of `propose` without sending it, several in one: what is asked for at the same moment is run
  * as the transactions that would carry it, and one by one only where that fails (domain §2.2).
  */
+import { gathered } from '../../chain/aggregate.js'
 import type { Contracts } from '../../chain/round.js'
 import { ChainError, type Hex } from '../../ports.js'
 import type { Address } from '../../protocol/schema.js'
@@ -37,6 +38,7 @@ export function createSimulations(ports: SimulationPorts): JudgePorts['simulate'
   const { reads, turn } = ports
   const learning = new Map<string, Promise<void>>()
   let waiting = new Map<bigint, Asked[]>()
+  const countWaiting = () => [...waiting.values()].reduce((sum, { length }) => sum + length, 0)
   const flush = () => {
     const asked = waiting
     waiting = new Map()
@@ -51,7 +53,7 @@ export function createSimulations(ports: SimulationPorts): JudgePorts['simulate'
           const asked = { call, calldata: call.calldata, resolve, reject }
           const sameBlock = waiting.get(at)
           // Not caught: what is no ChainError is a bug and has to end the process.
-          if (waiting.size === 0) void turn().then(flush)
+          if (waiting.size === 0) void gathered(turn, countWaiting).then(flush)
           if (sameBlock) sameBlock.push(asked)
           else waiting.set(at, [asked])
         }),

@@ -5,7 +5,7 @@ import type { LedgerEvent } from '../ledger/ledger.js'
 interface FreshPorts {
   /** Candidates that may wait to be read about; a deeper backlog is left to the steps. */
   readonly most: number
-  /** Read about together, as they would be sent. */
+  /** Read about in one turn. */
   readonly atOnce: number
   /** Lets other work of the process run. */
   turn(): Promise<void>

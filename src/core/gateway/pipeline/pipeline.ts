@@ -17,7 +17,7 @@ import type { Ledger, LedgerEvent } from '../ledger/ledger.js'
 import { createHeadReads, readAfresh } from '../validation/head-reads.js'
 import { progressChange, selected } from '../validation/progress.js'
 import { createReadAhead } from '../validation/read-ahead.js'
-import { sideBySide } from '../validation/side-by-side.js'
+import { inParts, judgedAtOnce, sideBySide } from '../validation/side-by-side.js'
 import { type ProposalCall, type ValidationPorts, validate } from '../validation/validation.js'
 import type { Heads } from '../view/state.js'
 import { pause } from '../view/time-limits.js'
@@ -234,16 +234,9 @@ const dueOf = ({ ledger, judgedAt }: PipelineState, status: string, { latest }: 
 async function validateReceived(state: PipelineState, heads: Heads): Promise<boolean> {
   const received = dueOf(state, 'received', heads)
   const { turn, hasMore } = state.queue.next(received, heads.latest.hash)
-  const judging = sideBySide()
-  const judgeOne = async (candidate: Candidate) =>
-    settleJudgement(state, candidate, await state.judge(candidate, heads), heads)
-  // Asked together as they would be sent together; between the parts others have their turn.
-  const { batch } = state.config.executor
-  for (let at = 0; at < turn.length; at += batch) {
-    for (const candidate of turn.slice(at, at + batch)) judging.add(judgeOne(candidate))
-    await state.turn()
-  }
-  await judging.ended()
+  await inParts(turn, judgedAtOnce, state.turn, async (candidate) =>
+    settleJudgement(state, candidate, await state.judge(candidate, heads), heads),
+  )
   return hasMore
 }
 
@@ -306,7 +299,7 @@ export function createPipeline(parts: PipelineParts): Pipeline {
   ]
   const noteFresh = createFresh({
     most: validatedPerStep,
-    atOnce: config.executor.batch,
+    atOnce: judgedAtOnce,
     turn: state.turn,
     ahead(candidate) {
       const heads = view.heads()

@@ -46,3 +46,6 @@ export async function inParts<T, R>(
   await begun.ended()
   return results
 }
+
+/** Candidates that are judged in one turn: each takes a millisecond. */
+export const judgedAtOnce = 8
