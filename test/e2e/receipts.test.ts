@@ -105,6 +105,20 @@ describe('serve with receipts', () => {
         one.request.body += ' '
       }),
     ).toEqual([2, 'receipt_other_request'])
+    await writeFile(file('receipt.json'), JSON.stringify(receipt))
+    const withKeys = async (change: (key: Record<string, unknown>) => object[]) => {
+      const { keys } = JSON.parse(await readFile(file('keys.json'), 'utf8'))
+      await writeFile(file('changed-keys.json'), JSON.stringify({ keys: change(keys[0]) }))
+      return fail(...argv.slice(0, -1), file('changed-keys.json'))
+    }
+    const yesterday = Math.floor(Date.now() / 1_000) - 86_400
+    expect(await withKeys((key) => [{ ...key, exp: yesterday }])).toEqual([
+      2,
+      'receipt_key_expired',
+    ])
+    const x = '11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo'
+    const kid = 'kPrK_qmxVWaYVA9wwBF6Iuo3vVzz7TxHCTwXBygrS4k'
+    expect(await withKeys((key) => [{ ...key, x, kid }])).toEqual([2, 'receipt_unknown_key'])
     await writeFile(file('no.json'), '{}')
     expect(await fail('receipt', 'verify', file('no.json'))).toEqual([2, 'invalid_receipt'])
     const plain = await client.ask('receipt', 'export', id)
