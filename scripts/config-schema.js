@@ -12,7 +12,7 @@ export function configSchemaText(z, configFile) {
   })
   schema.not = { required: ['store', 'store_file'] }
   const { executor } = schema.properties
-  const keys = ['key_file', 'account', 'signer']
+  const keys = ['key_file', 'account', 'signer', 'pkcs11']
   const pairs = keys.flatMap((one, at) => keys.slice(at + 1).map((other) => [one, other]))
   executor.not = { anyOf: pairs.map((required) => ({ required })) }
   return `${JSON.stringify({ title: 'gateway.json of proposer', ...schema }, null, 2)}\n`

@@ -13,6 +13,7 @@ import { createFakeChain } from '../support/fake-chain.js'
 import { blocksIn, root, section } from '../support/readme.js'
 
 const address = (digit: string) => `0x${digit.repeat(40)}`
+const pkcs11 = { uri: 'pkcs11:object=main', module: '/m.so', pin_file: './pin' }
 const signer = { url: 'https://s.example', address: address('1') }
 const chain = {
   rpc_urls: ['http://127.0.0.1:1'],
@@ -275,6 +276,10 @@ describe('contract §9: the JSON Schema of gateway.json that is shipped', () => 
     [{ chain, executor: { signer } }, true],
     [{ chain, executor: { signer: { url: signer.url } } }, false],
     [{ chain, executor: { signer: { ...signer, allow_http: 'text' } } }, false],
+    [{ chain, executor: { pkcs11 } }, true],
+    [{ chain, executor: { pkcs11, signer } }, false],
+    [{ chain, executor: { pkcs11: { ...pkcs11, pin: '1234' } } }, false],
+    [{ chain, executor: { pkcs11: { uri: pkcs11.uri, module: pkcs11.module } } }, false],
     [{ chain, slugs: { source: 'gamma' } }, false],
     [{ chain, slugs: { source: 'gamma', url: 'https://g.example' } }, true],
     [{ chain, metrics: { host: '0.0.0.0', port: 9100 } }, true],

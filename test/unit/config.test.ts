@@ -11,6 +11,8 @@ const chain = {
   tokens: [a('c')],
 }
 
+const token = (uri: string) => ({ uri, module: 'm.so', pin_file: './pin' })
+
 function refusal(run: () => unknown): UsageError {
   try {
     run()
@@ -187,6 +189,31 @@ describe('gateway.json', () => {
       { chain, executor: { signer: { url, address: a('1') } } },
       'executor.signer.url must be an https URL',
     ]),
+    [
+      'a key in a token beside a key file',
+      { chain, executor: { key_file: 'b', pkcs11: token('pkcs11:object=a') } },
+      'only one of key_file, account, signer, pkcs11',
+    ],
+    [
+      'a token without a PIN file',
+      { chain, executor: { pkcs11: { uri: 'pkcs11:object=a', module: 'm.so' } } },
+      'executor.pkcs11.pin_file is missing',
+    ],
+    [
+      'a PIN beside the file of it',
+      { chain, executor: { pkcs11: { ...token('pkcs11:object=a'), pin: 'canary' } } },
+      '"executor.pkcs11.pin" is not a configuration key',
+    ],
+    [
+      'a token that is named by no URI of a key',
+      { chain, executor: { pkcs11: token('pkcs11:token=a') } },
+      'executor.pkcs11.uri must be a pkcs11: URI of one key (RFC 7512): the URI names no key',
+    ],
+    [
+      'a PIN in the URI of a token',
+      { chain, executor: { pkcs11: token('pkcs11:object=a?pin-value=canary') } },
+      'a PIN does not stand in a URI',
+    ],
     ['a list', [], 'must be one JSON object'],
   ])('contract §7: %s is refused, the file and the key named', (_, raw, expected) => {
     const error = refusal(() => parseConfig(raw, 'my/gateway.json'))
@@ -220,6 +247,12 @@ test.each([
     ...executor.signer,
     allow_http,
   })
+})
+
+test('contract §9: executor.pkcs11 is a key in a token', () => {
+  const pkcs11 = token('pkcs11:token=a;object=b;type=private')
+  const { executor } = parseConfig({ chain, executor: { pkcs11 } }, 'gateway.json')
+  expect(executor.pkcs11).toEqual(pkcs11)
 })
 
 describe('--set', () => {

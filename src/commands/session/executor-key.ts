@@ -1,5 +1,5 @@
 /** The executor's key as the command line names it (contract §7). */
-import type { ExecutorKeySource } from '../../core/host/executor-key.js'
+import type { CheckedKeySource } from '../../core/host/executor-key-check.js'
 import { fromCwd } from '../../core/io/home-paths.js'
 import type { Context } from '../terminal/context.js'
 import { readPassword } from './key-source.js'
@@ -9,12 +9,12 @@ export interface ExecutorFlags {
   readonly executorPasswordFile?: string | undefined
 }
 
-/** Keystore flag, then PROPOSER_EXECUTOR_KEY_FILE; what gateway.json names comes after both. */
+/** The account of the flag, then PROPOSER_EXECUTOR_KEY_FILE; what gateway.json names comes after both. */
 export function executorKeyOf(
   context: Context,
   home: string,
   { executorAccount, executorPasswordFile }: ExecutorFlags,
-): ExecutorKeySource & { readonly isPasswordInFile: boolean } {
+): CheckedKeySource {
   const variable = context.env.PROPOSER_EXECUTOR_KEY_FILE ?? ''
   return {
     home,

@@ -47,6 +47,10 @@ export async function gatewayPart(context: Context, site: Site, wanted: BundleSc
       'a credential in executor.signer.url',
       urlCredentials(config.executor.signer ? [config.executor.signer.url] : []),
     ),
+    ...secretsOf('the PIN of a token', [
+      config.executor.pkcs11 &&
+        (await contentOf(context, resolve(folder, config.executor.pkcs11.pin_file))),
+    ]),
     ...secretsOf("the executor's key", [
       context.env.PROPOSER_EXECUTOR_KEY_FILE
         ? await contentOf(context, resolve(context.cwd, context.env.PROPOSER_EXECUTOR_KEY_FILE))
@@ -91,7 +95,7 @@ export async function gatewayPart(context: Context, site: Site, wanted: BundleSc
  */
 function publicConfig(config: GatewayConfig) {
   const { chain, slugs, admission, cors, proxy, executor } = config
-  const { key_file, account, signer } = executor
+  const { key_file, account, signer, pkcs11 } = executor
   return {
     listen: pick(config.listen, 'host', 'port'),
     admin: pick(config.admin, 'port'),
@@ -126,7 +130,9 @@ function publicConfig(config: GatewayConfig) {
             ? 'account'
             : signer !== undefined
               ? 'signer'
-              : 'none',
+              : pkcs11 !== undefined
+                ? 'pkcs11'
+                : 'none',
       ...(signer && { signer: { url: hostOf(signer.url), address: signer.address } }),
       ...pick(executor, 'max_fee_gwei', 'batch'),
     },

@@ -7,9 +7,9 @@ import { builtInProfile, profileNames } from '../chain/profiles.js'
 import { type Contracts, requesterKinds } from '../chain/round.js'
 import { lowercaseAddresses } from '../protocol/address.js'
 import { UsageError } from '../protocol/errors.js'
-import { urlFault } from '../protocol/plain-http.js'
-import { Address as AddressText, Bytes32, NonzeroAddress } from '../protocol/schema.js'
+import { Address as AddressText, Bytes32 } from '../protocol/schema.js'
 import { isStorePlace } from '../protocol/url-secrets.js'
+import { address, ExecutorSection } from './config-executor.js'
 import { type ConfigFault, faultsOf, isRecord } from './config-faults.js'
 import { parseCidr } from './front/client-address.js'
 import { WebhooksSection } from './webhooks.js'
@@ -17,8 +17,6 @@ import { WebhooksSection } from './webhooks.js'
 const port = z.int().min(0).max(65_535)
 const positive = z.int().min(1)
 const path = z.string().min(1)
-/** Patterns are for the JSON Schema: it shows what a pipe is given, not what it makes of that. */
-const address = z.string().pipe(NonzeroAddress).meta({ pattern: '^0x(?!0{40}$)[0-9a-fA-F]{40}$' })
 
 const listOf = <T extends z.ZodType>(entry: T) => z.array(entry)
 const unique = (list: readonly string[]) => new Set(list).size === list.length
@@ -111,40 +109,6 @@ const SlugsSection = z.discriminatedUnion('source', [
   }),
 ])
 
-const RemoteSignerSection = z
-  .strictObject({
-    url: z.string().describe('the URL of the signer'),
-    address: address.describe('the address of the executor (EIP-55 or lowercase)'),
-    allow_http: z.boolean().default(false).describe('true or false'),
-  })
-  .superRefine(({ url, allow_http }, refinement) => {
-    const hosts = allow_http && URL.canParse(url) ? [new URL(url).hostname] : []
-    if (urlFault(url, hosts) === undefined) return
-    const expected =
-      'an https URL without user name, password and fragment; http is for loopback names, or with "allow_http": true'
-    refinement.addIssue({ code: 'custom', path: ['url'], params: { expected } })
-  })
-  .describe('{"url", "address"} of a signer that answers eth_signTransaction')
-
-/** What names the executor's key: one of them. */
-const executorKeys = ['key_file', 'account', 'signer'] as const
-
-const ExecutorSection = z.strictObject({
-  enabled: z.boolean().default(true).describe('true or false'),
-  key_file: path.optional().describe('the path of a key file'),
-  account: path.optional().describe('the name of a keystore'),
-  signer: RemoteSignerSection.optional(),
-  // Far beyond any price of gas, and still a whole number of wei that arithmetic can hold.
-  max_fee_gwei: z
-    .number()
-    .positive()
-    .max(1_000_000_000)
-    .default(1000)
-    .describe('a number of gwei above 0, at most 1000000000'),
-  batch: z.int().min(1).max(100).default(25).describe('an integer from 1 to 100'),
-  in_flight: z.int().min(1).max(64).default(16).describe('an integer from 1 to 64'),
-})
-
 const exactOrigin = (text: string) =>
   /^https?:\/\/[a-z0-9.-]+(:\d{1,5})?$/.test(text) ||
   /^https?:\/\/\[[0-9a-f:]+\](:\d{1,5})?$/.test(text)
@@ -223,16 +187,7 @@ export const ConfigFile = z.strictObject({
   pipeline: z
     .strictObject({ enabled: z.boolean().default(true).describe('true or false') })
     .prefault({}),
-  executor: ExecutorSection.refine(
-    (section) => executorKeys.filter((key) => section[key] !== undefined).length < 2,
-    {
-      params: { expected: `an object with only one of ${executorKeys.join(', ')}` },
-    },
-  )
-    .prefault({})
-    .describe(
-      `an object with enabled, one of ${executorKeys.join(', ')}, max_fee_gwei, batch and in_flight`,
-    ),
+  executor: ExecutorSection,
   receipts: z
     .strictObject({
       key_file: path.default('./receipt-key.json').describe('the path of the key file'),

@@ -30,7 +30,7 @@ export interface EmbeddedGateway
 /**
  * Takes the lock of the store that a gateway.json names and runs the gateway behind it: admission,
  * pipeline and executor (contract §7). No variable of ours is read and nothing is printed; the
- * executor's key comes from `executor.key_file`, `executor.account` or `executor.signer`. Rejects with
+ * executor's key comes from `executor.key_file`, `executor.account`, `executor.signer` or `executor.pkcs11`. Rejects with
  * UsageError (a fault of the configuration, named) or StorageError (`store_locked` names who holds the store).
  */
 export const openGateway = (

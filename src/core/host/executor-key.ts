@@ -1,6 +1,7 @@
 /** Where the executor's key comes from (contract §7, Executor key). */
 import { resolve } from 'node:path'
 import type { KeySigner } from '../io/keys.js'
+import type { Pkcs11Place } from '../io/pkcs11.js'
 import type { Machine } from '../ports.js'
 import { UsageError } from '../protocol/errors.js'
 import type { Address } from '../protocol/schema.js'
@@ -22,18 +23,22 @@ export type NamedKey =
   | { readonly account: string }
   | { readonly file: string }
   | { readonly signer: { readonly url: string; readonly address: Address } }
+  | { readonly pkcs11: Pkcs11Place }
 
 /** What names the key, in order of precedence; `undefined` where nothing does. */
 export function namedKey(
   { config, folder }: LoadedConfig,
   { account, keyFile }: Pick<ExecutorKeySource, 'account' | 'keyFile'>,
 ): NamedKey | undefined {
-  const { key_file, account: configured, signer } = config.executor
+  const { key_file, account: configured, signer, pkcs11 } = config.executor
   if (account !== undefined) return { account }
   if (keyFile !== undefined) return { file: keyFile }
   if (key_file !== undefined) return { file: resolve(folder, key_file) }
   if (configured !== undefined) return { account: configured }
-  return signer && { signer }
+  if (signer !== undefined) return { signer }
+  if (pkcs11 === undefined) return undefined
+  const { uri, module, pin_file } = pkcs11
+  return { pkcs11: { uri, module: resolve(folder, module), pin_file: resolve(folder, pin_file) } }
 }
 
 /** The signer of a key file. UsageError as `readKeyFile`. */
@@ -52,6 +57,12 @@ export async function signerOfAccount(
   return openAccountKey(files, home, name, password)
 }
 
+/** The signer of a key in a token. Errors as `openPkcs11`. */
+export async function signerOfToken(place: Pkcs11Place): Promise<KeySigner> {
+  const { openPkcs11 } = await import('../io/pkcs11.js')
+  return openPkcs11(place)
+}
+
 /** The executor's signer; `undefined` where nothing is executed. UsageError `no_executor_key`. */
 export async function executorSigner(
   machine: Pick<Machine, 'files'>,
@@ -63,12 +74,13 @@ export async function executorSigner(
   const named = namedKey(loaded, source)
   if (named === undefined)
     throw new UsageError('no_executor_key', 'the executor is enabled but has no key', {
-      hint: 'set executor.key_file, executor.account or executor.signer in gateway.json, or PROPOSER_EXECUTOR_KEY_FILE, or executor.enabled=false',
+      hint: 'set executor.key_file, executor.account, executor.signer or executor.pkcs11 in gateway.json, or PROPOSER_EXECUTOR_KEY_FILE, or executor.enabled=false',
     })
   if ('signer' in named) {
     const { openRemoteSigner } = await import('../io/remote-signer.js')
     return openRemoteSigner(named.signer)
   }
+  if ('pkcs11' in named) return signerOfToken(named.pkcs11)
   return 'file' in named
     ? signerOfFile(named.file)
     : signerOfAccount(machine, source, named.account)

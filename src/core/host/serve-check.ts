@@ -10,10 +10,8 @@ import { type Check, type Finding, fail, note, pass, runChecks, warn } from '../
 import { checkSharedStore } from '../checks/shared-store.js'
 import { checkStore, type StoreChecked } from '../checks/store.js'
 import { configFaults } from '../gateway/config.js'
-import { readAccount } from '../io/accounts.js'
 import { probePort } from '../io/probes.js'
 import { ChainError, type Machine, SlugLookUpError } from '../ports.js'
-import { ProposerError } from '../protocol/errors.js'
 import type { Address } from '../protocol/schema.js'
 import { counted } from '../protocol/text.js'
 import type { LockHolder } from '../storage/lock.js'
@@ -27,20 +25,13 @@ import {
   settingsOf,
   storeNote,
 } from './config-file.js'
-import {
-  type ExecutorKeySource,
-  type NamedKey,
-  namedKey,
-  signerOfAccount,
-  signerOfFile,
-} from './executor-key.js'
+import { type CheckedKeySource, checkExecutorKey } from './executor-key-check.js'
 import { readPlaced } from './held-store.js'
 import { receiptKeyOf } from './receipts.js'
 import { webhooksOf } from './webhooks.js'
 
 export interface ServeCheckOptions extends ConfigChanges {
-  /** A keystore is unlocked only where its password is in a file. */
-  readonly executorKey: ExecutorKeySource & { readonly isPasswordInFile: boolean }
+  readonly executorKey: CheckedKeySource
 }
 
 /** What earlier checks found out for later ones. */
@@ -59,7 +50,19 @@ interface Facts {
 const checks: readonly Check<Facts>[] = [
   { id: 'questions', run: checkQuestions, fix: 'correct gateway.json' },
   { id: 'slugs', run: checkSlugs, fix: 'correct gateway.json' },
-  { id: 'executor_key', run: checkExecutorKey, fix: 'correct gateway.json' },
+  {
+    id: 'executor_key',
+    async run(facts) {
+      const { finding, executor } = await checkExecutorKey(
+        facts.machine,
+        facts.loaded,
+        facts.options.executorKey,
+      )
+      facts.executor = executor
+      return finding
+    },
+    fix: 'correct gateway.json',
+  },
   {
     id: 'node',
     async run(facts) {
@@ -209,84 +212,6 @@ async function checkSlugs({ machine, loaded }: Facts): Promise<readonly Finding[
     const fix =
       'check slugs.url and the network; question ids and the slugs of the questions file keep working'
     return [warn('slugs', `slugs.url: ${error.message}`, fix)]
-  }
-}
-
-/** Whose key would sign (contract §7, Executor key). */
-async function checkExecutorKey(facts: Facts): Promise<Finding> {
-  const { machine, loaded, options } = facts
-  const id = 'executor_key'
-  const { pipeline, executor } = loaded.config
-  if (!pipeline.enabled || !executor.enabled) {
-    const off = pipeline.enabled ? 'executor' : 'pipeline'
-    return note(id, `${off}.enabled is false: candidates wait, and nothing is executed`)
-  }
-  const { executorKey } = options
-  const named = namedKey(loaded, executorKey)
-  if (named === undefined)
-    return fail(
-      id,
-      'the executor is enabled but has no key',
-      'set executor.key_file, executor.account or executor.signer in gateway.json, give --executor-account, or set PROPOSER_EXECUTOR_KEY_FILE or executor.enabled=false',
-    )
-  if ('signer' in named) {
-    facts.executor = named.signer.address
-    return checkRemoteSigner(id, named.signer)
-  }
-  if ('file' in named) {
-    const signer = await signerOfFile(named.file)
-    signer.dispose()
-    facts.executor = signer.address
-    return pass(id, `the key file of the executor ${signer.address} is readable by its owner only`)
-  }
-  const { account } = named
-  const { address, elsewhere } = await readAccount(machine.files, executorKey.home, account)
-  const where = elsewhere === undefined ? 'keystore' : 'account'
-  if (elsewhere !== undefined || executorKey.isPasswordInFile) {
-    const signer = await signerOfAccount(machine, executorKey, account)
-    signer.dispose()
-    facts.executor = signer.address
-    const how = elsewhere === undefined ? 'with its password' : `in its ${elsewhere.holder}`
-    const detail = `the ${where} ${account} of the executor ${signer.address} opens ${how}`
-    return pass(id, detail)
-  }
-  facts.executor = address
-  const of = address === undefined ? '' : ` of the executor ${address}`
-  return warn(
-    id,
-    `the keystore ${account}${of} exists; its password was not tried`,
-    'give --executor-password-file <file>; a gateway without a terminal requires it',
-  )
-}
-
-/** Whether it answers, and names the account. Nothing is signed, and its URL is not shown (R5). */
-async function checkRemoteSigner(
-  id: string,
-  named: Extract<NamedKey, { readonly signer: unknown }>['signer'],
-): Promise<Finding> {
-  const { openRemoteSigner } = await import('../io/remote-signer.js')
-  const signer = openRemoteSigner(named)
-  const executor = `the executor ${named.address}`
-  const unknown = 'that it signs shows only with the first transaction'
-  try {
-    const accounts = await signer.accounts()
-    if (accounts?.includes(named.address) === true)
-      return pass(id, `the remote signer answers and lists ${executor}`)
-    if (accounts === undefined)
-      return note(id, `the remote signer of ${executor} answers, and lists no accounts: ${unknown}`)
-    return fail(
-      id,
-      `the remote signer lists ${counted(accounts.length, 'account')}, not ${executor}`,
-      'give the signer the key of that account, or correct executor.signer.address',
-    )
-  } catch (error) {
-    if (!(error instanceof ProposerError)) throw error
-    // Clef asks its rules before it lists.
-    if (error.code === 'signer_refused')
-      return warn(id, `${error.detail}: ${unknown}`, 'let the signer list its accounts')
-    return fail(id, error.detail, error.meta.hint ?? 'check executor.signer in gateway.json')
-  } finally {
-    signer.dispose()
   }
 }
 

@@ -44,6 +44,9 @@ export function startModule(file: string): Pkcs11Module {
   const child = spawn(process.execPath, [join(packageRoot(), 'bin', 'pkcs11.js')], {
     stdio: ['pipe', 'ignore', 'ignore', 'ipc'],
     windowsHide: true,
+    // A module reads variables of its own. What this process was given for itself stays here: a
+    // report about a crash would hold the PIN.
+    env: { ...process.env, NODE_OPTIONS: undefined },
   })
   let fault: UnavailableError | undefined
   let answer: ((reply: unknown) => void) | undefined

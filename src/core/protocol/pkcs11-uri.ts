@@ -35,6 +35,17 @@ const refusedQueries: Readonly<Record<string, string>> = {
   'module-name': 'module-name: the module is named beside the URI',
 }
 
+/** What is wrong with a URI, as a sentence; `undefined` where nothing is. */
+export function pkcs11UriFault(text: string): string | undefined {
+  try {
+    parsePkcs11Uri(text)
+    return undefined
+  } catch (error) {
+    if (error instanceof Pkcs11UriFault) return error.message
+    throw error
+  }
+}
+
 /** Throws `Pkcs11UriFault`, such as "the URI names token twice". */
 export function parsePkcs11Uri(text: string): Pkcs11Uri {
   if (!/^pkcs11:/i.test(text)) throw new Pkcs11UriFault('the URI does not begin with pkcs11:')
