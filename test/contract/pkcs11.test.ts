@@ -1,7 +1,7 @@
 /**
  * A key in a real token, SoftHSM2 (contract §9): what is found, what is refused, what it signs.
  */
-import { chmod, rename, writeFile } from 'node:fs/promises'
+import { chmod, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { secp256k1 } from '@noble/curves/secp256k1'
 import { afterAll, beforeAll, expect, test } from 'vitest'
@@ -11,7 +11,7 @@ import { recoverSigner } from '../../src/core/protocol/signature.js'
 import { toHex } from '../../src/core/protocol/witness.js'
 import { run, temporaryHome } from '../support/cli.js'
 import { describeWith } from '../support/components.js'
-import { pin, softHsm, type TestTokens, testTokens } from '../support/softhsm.js'
+import { modulePid, pin, softHsm, type TestTokens, testTokens } from '../support/softhsm.js'
 
 describeWith(softHsm, 'contract §9: keys in a PKCS#11 token', () => {
   let made: TestTokens
@@ -140,11 +140,24 @@ describeWith(softHsm, 'contract §9: keys in a PKCS#11 token', () => {
     const signer = await openPkcs11(place('token=proposer;object=main'))
     const digest = toHex(keccak(Uint8Array.of(1)))
     await signer.signDigest(digest)
-    await rename(made.tokens, `${made.tokens}.away`)
+    await made.away()
     const gone = await signer.signDigest(digest).catch((error: unknown) => error)
-    expect(gone).toMatchObject({ meta: { exitCode: 75 } })
+    expect(gone).toMatchObject({ code: 'token_lost', meta: { exitCode: 75 } })
     await expect(signer.signDigest(digest)).rejects.toMatchObject({ meta: { exitCode: 75 } })
-    await rename(`${made.tokens}.away`, made.tokens)
+    await made.back()
+    expect(await signer.signDigest(digest)).toMatch(/^0x[0-9a-f]{130}$/)
+    signer.dispose()
+  })
+
+  test('a module that crashes is named, signs nothing, and is loaded again at the next use', async () => {
+    const signer = await openPkcs11(place('token=proposer;object=main'))
+    const digest = toHex(keccak(Uint8Array.of(3)))
+    process.kill(modulePid(process.pid), 'SIGSEGV')
+    await expect(signer.signDigest(digest)).rejects.toMatchObject({
+      code: 'pkcs11_crashed',
+      detail: `the PKCS#11 module ${made.module} crashed (SIGSEGV)`,
+      meta: { exitCode: 75 },
+    })
     expect(await signer.signDigest(digest)).toMatch(/^0x[0-9a-f]{130}$/)
     signer.dispose()
   })
@@ -153,10 +166,10 @@ describeWith(softHsm, 'contract §9: keys in a PKCS#11 token', () => {
     const file = join(made.folder, 'changing-pin')
     await writeFile(file, pin, { mode: 0o600 })
     const signer = await openPkcs11(place('token=proposer;object=main', { pin_file: file }))
-    await rename(made.tokens, `${made.tokens}.away`)
+    await made.away()
     const digest = toHex(keccak(Uint8Array.of(2)))
     await expect(signer.signDigest(digest)).rejects.toMatchObject({ meta: { exitCode: 75 } })
-    await rename(`${made.tokens}.away`, made.tokens)
+    await made.back()
     await writeFile(file, 'not-the-pin')
     await expect(signer.signDigest(digest)).rejects.toMatchObject({ code: 'pin_wrong' })
     // The right one again: had the token been asked, it would sign.

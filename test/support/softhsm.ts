@@ -1,6 +1,6 @@
 /** Tokens of SoftHSM2 in a folder of the test's own, made with the tools of their packages. */
 import { execFileSync } from 'node:child_process'
-import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { mkdir, mkdtemp, readdir, rename, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { pathOf } from './components.js'
@@ -14,7 +14,6 @@ export interface TestTokens {
   readonly folder: string
   /** SoftHSM2 itself. */
   readonly module: string
-  readonly tokens: string
   /** What a program needs to see these tokens. */
   readonly env: { readonly SOFTHSM2_CONF: string }
   readonly pinFile: string
@@ -22,6 +21,10 @@ export interface TestTokens {
   /** With more arguments for pkcs11-tool. */
   key(token: string, label: string, options?: KeyOptions): void
   tool(token: string, ...args: readonly string[]): string
+  /** Takes all tokens out. */
+  away(): Promise<void>
+  /** Puts them in again. */
+  back(): Promise<void>
   remove(): Promise<void>
 }
 
@@ -36,8 +39,13 @@ export async function testTokens(): Promise<TestTokens> {
   const module = pathOf('libsofthsm2.so')
   const folder = await mkdtemp(join(tmpdir(), 'softhsm-'))
   const tokens = join(folder, 'tokens')
+  const outside = join(folder, 'outside')
   const conf = join(folder, 'softhsm2.conf')
   await mkdir(tokens)
+  await mkdir(outside)
+  const move = async (from: string, to: string) => {
+    for (const name of await readdir(from)) await rename(join(from, name), join(to, name))
+  }
   await writeFile(conf, `directories.tokendir = ${tokens}\nobjectstore.backend = file\n`)
   const pinFile = join(folder, 'pin')
   await writeFile(pinFile, `${pin}\n`, { mode: 0o600 })
@@ -56,7 +64,7 @@ export async function testTokens(): Promise<TestTokens> {
       ...args,
     ])
   return {
-    ...{ folder, module, tokens, env, pinFile, tool },
+    ...{ folder, module, env, pinFile, tool },
     token(label) {
       const so = ['--so-pin', '00000000', '--pin', pin]
       run('softhsm2-util', ['--init-token', '--free', '--label', label, ...so])
@@ -65,10 +73,21 @@ export async function testTokens(): Promise<TestTokens> {
       const kind = ['--keypairgen', '--key-type', type, '--label', label, '--id', id]
       tool(token, ...kind, extractable ? '--extractable' : '--sensitive')
     },
+    away: () => move(tokens, outside),
+    back: () => move(outside, tokens),
     async remove() {
       if (before === undefined) delete process.env.SOFTHSM2_CONF
       else process.env.SOFTHSM2_CONF = before
       await rm(folder, { recursive: true, force: true })
     },
   }
+}
+
+/** The process in which a program has loaded a module, the newest. */
+export function modulePid(parent: number | undefined): number {
+  const lines = execFileSync('ps', ['-A', '-o', 'pid=,ppid=,args='], { encoding: 'utf8' })
+  const form = new RegExp(`^ *(\\d+) +${parent} .*bin/pkcs11\\.js`, 'gm')
+  const pids = [...lines.matchAll(form)].map(([, pid]) => Number(pid))
+  if (pids.length === 0) throw new Error(`process ${parent} has no process of a module`)
+  return Math.max(...pids)
 }

@@ -100,9 +100,8 @@ export function startModule(file: string): Pkcs11Module {
         settled()
         reject(error)
       }
-      child.send({ call, args }, (error) => {
-        if (error) crashed(error.message)
-      })
+      // Where it cannot be handed over the process has ended, which is told above.
+      child.send({ call, args }, () => undefined)
     })
 
   let last: Promise<unknown> = Promise.resolve()

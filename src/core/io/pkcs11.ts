@@ -326,7 +326,7 @@ function wordsOf({ code, message }: ModuleFailure, module: string, pinFile: stri
     return new UnavailableError('token_lost', `the token is gone, or was reset (${code})`, {
       hint: 'plug it in again: it is opened at the next use',
     })
-  return new UnavailableError('token_failed', `the token does not do it: ${safeText(message)}`, {
+  return new UnavailableError('token_failed', `the token reports ${safeText(message)}`, {
     hint: 'look the code up in the manual of the token; it is asked again at the next use',
   })
 }
