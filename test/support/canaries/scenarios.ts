@@ -158,6 +158,9 @@ export function scenarios(world: World, left: Left): Readonly<Record<string, Sce
       argv: (n) => ['account', 'new', `new${n}`, ...password],
       bad: () => ['account', 'new', 'new0', ...password],
     },
+    'account add-kms': {
+      argv: (n) => ['account', 'add-kms', `kms${n}`, '--key', world.kmsKeys[n % 2] ?? ''],
+    },
     'account list': {
       argv: () => ['account', 'list'],
       bad: () => ['account', 'list', '--no-such-flag'],

@@ -22,6 +22,7 @@ import { newReceiptKey, writeReceiptKeys } from '../../../src/core/io/receipt-ke
 import { createChain } from '../../../src/core/io/rpc/rpc.js'
 import type { Address } from '../../../src/core/protocol/schema.js'
 import { fakeContext } from '../cli.js'
+import { keyVersion, startKms } from '../kms-server.js'
 import { startPostgres } from '../postgres/server.js'
 import type { Running, Workshop } from '../processes.js'
 import type { ServeReady } from '../proposing.js'
@@ -54,12 +55,14 @@ export interface World {
   readonly config: string
   readonly proposer: string
   readonly signerUrl: string
+  /** Names of keys in key services: one of AWS, one of Google Cloud. */
+  readonly kmsKeys: readonly [aws: string, gcp: string]
   /** The node without user and password, which the dev chain's own verbs do not send. */
   readonly devUrl: string
   readonly canaries: readonly Canary[]
   readonly printed: Printed[]
   /**
-   * `all`: node, gateway and wallet refuse everything, and repeat what they were told. `sends`: the
+   * `all`: node, gateway, wallet and key services refuse everything, and repeat what they were told. `sends`: the
    * node takes no transaction.
    */
   refuse(what: 'all' | 'sends' | 'nothing'): void
@@ -225,6 +228,18 @@ export async function canaryWorld(shop: Workshop, questions: number): Promise<Wo
       ? { error: { code: 4001, message: walletEcho } }
       : honestWallet(keys.proposer)(asked),
   )
+  const kms = await startKms(await shop.folder())
+  const kmsKeys = ['alias/canary', keyVersion()] as const
+  for (const key of kmsKeys) kms.point(key, keys.proposer)
+  kms.instead(({ told }) =>
+    refused === 'all'
+      ? { status: 400, body: { __type: 'AccessDeniedException', message: told } }
+      : undefined,
+  )
+  canaries.push(...kms.secrets.map((text) => ({ kind: 'credentials of a key service', text })))
+  // Their clients read the environment of the process.
+  const { HOME: _home, ...kmsEnv } = kms.env
+  Object.assign(process.env, kmsEnv)
   const signerUrl = `${wallet.url}/${words.signerPath}?key=${words.signerQuery}`
   const env = {
     PROPOSER_HOME: home,
@@ -232,6 +247,7 @@ export async function canaryWorld(shop: Workshop, questions: number): Promise<Wo
     PROPOSER_TRUST: join(folder, 'dev', 'trust.json'),
     PROPOSER_RPC_URL: rpcUrl,
     PROPOSER_GATEWAY: `http://127.0.0.1:${gateway.port}/${words.basePath}`,
+    ...kmsEnv,
   }
   canaries.push({
     kind: 'part of a Safe',
@@ -249,6 +265,7 @@ export async function canaryWorld(shop: Workshop, questions: number): Promise<Wo
       config,
       proposer,
       signerUrl,
+      kmsKeys,
       devUrl: rpcUrl.replace(/\/\/.*@/, '//'),
       canaries,
       printed,
@@ -296,7 +313,8 @@ export async function canaryWorld(shop: Workshop, questions: number): Promise<Wo
       return { code, text }
     },
     async close() {
-      await Promise.all([node.close(), gateway.close(), wallet.close(), postgres.close()])
+      for (const name of Object.keys(kmsEnv)) delete process.env[name]
+      await Promise.all([node, gateway, wallet, postgres, kms].map((one) => one.close()))
     },
   }
 }
