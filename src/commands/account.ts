@@ -250,7 +250,7 @@ const removeCommand = (context: Context) =>
       const { address = null, elsewhere } = entry
       const what = elsewhere === undefined ? `the key of ${address ?? name}` : `account ${name}`
       const after = elsewhere
-        ? `Its key stays in the ${elsewhere.holder}.`
+        ? `Its key stays where it is: ${elsewhere.holder}.`
         : 'Without a copy it is lost.'
       const asked = { name, address }
       if (flags.dryRun === true) return showDryRun(context, `delete ${what}`, asked)

@@ -202,7 +202,9 @@ describeWith(softHsm, 'contract §9: keys in a PKCS#11 token', () => {
       interactive: true,
       stdin: 'n\n',
     })
-    expect(asked.stderr).toContain('Delete account token? Its key stays in the PKCS#11 token.')
+    expect(asked.stderr).toContain(
+      'Delete account token? Its key stays where it is: PKCS#11 token.',
+    )
     expect(await cli('account', 'remove', 'token', '--yes')).toMatchObject({ code: 0 })
     expect((await cli('account', 'list', '--json')).stdout).toContain('"accounts": []')
     for (const { stdout, stderr } of [added, listed, asked])
