@@ -65,6 +65,25 @@ export interface GatewayClient {
 /** Caps on answers (robustness §6), in bytes. */
 const [singleCap, contextCap, batchCap] = [64 * 1024, 1024 * 1024, 4096 * 1024]
 
+/** What is expected of a route's answers. */
+interface Route<Value> {
+  readonly read: Reader<Value>
+  readonly capBytes: number
+  /** 202 is what it is asked for. */
+  readonly admits?: boolean
+  /** Its calls carry the digest of their bytes, and receipts of its answers are checked. */
+  readonly isSubmission?: boolean
+}
+
+const routes = {
+  signingData: { read: readSingleSigningData, capBytes: contextCap },
+  submit: { read: readAcknowledgement, capBytes: singleCap, admits: true, isSubmission: true },
+  status: { read: readStatus, capBytes: singleCap },
+  contexts: { read: readContexts, capBytes: batchCap },
+  submitBatch: { read: readBatchSubmission, capBytes: batchCap, isSubmission: true },
+  statuses: { read: readBatchStatuses, capBytes: batchCap },
+} as const
+
 /**
  * `baseUrl`: https, or http for loopback names and `allowHttp`; no userinfo, query or fragment (robustness
  * §6), else UsageError `invalid_base_url`. For an in-process gateway give `origin` (`local:<store
@@ -84,110 +103,101 @@ export function createGatewayClient(parts: {
   const base = parseBaseUrl(parts.baseUrl, parts.allowHttp)
   // What stands before a gateway may repeat the path it was asked at, which may be a key (R5).
   const conceal = concealing([base.href])
+  const prefix = new URL(base.href).pathname.replace(/\/+$/, '')
 
   async function call<Value>(
     path: string,
     body: string | undefined,
-    read: Reader<Value>,
-    capBytes: number,
+    { read, capBytes, admits = false, isSubmission = false }: Route<Value>,
     { signal }: CallOptions = {},
-    admits = false,
-    isSubmission = false,
   ): Promise<Answer<Value>> {
-    const accept = 'application/json'
     const init = { redirect: 'manual', ...(signal === undefined ? {} : { signal }) } as const
     const checks = isSubmission ? receipts : undefined
     const digest = checks && body !== undefined ? digestHeader(checks.hash.sha256(body)) : undefined
-    const sent =
-      body === undefined
-        ? { method: 'GET', headers: { accept } }
-        : {
-            method: 'POST',
-            headers: {
-              accept,
-              'content-type': accept,
-              ...(digest !== undefined && { 'content-digest': digest }),
-            },
-            body,
-          }
     let text: string | undefined
     const onBody = (came: string) => {
       text = came
     }
     try {
-      const response = await fetch(base.href + path, { ...init, ...sent })
+      const response = await fetch(base.href + path, { ...init, ...request(body, digest) })
       const expected = { read, capBytes, admits, onBody }
       const answer = await classifyResponse(response, expected, clock, conceal)
-      const receipt =
-        checks &&
-        text !== undefined &&
-        receiptOf(checks, response, { text, digest, path, isSettled: isSettled(answer) })
+      if (checks === undefined || text === undefined) return answer
+      const about = { text, digest, path, prefix, isSettled: isSettled(answer) }
+      const receipt = receiptOf(checks, response, about, Math.floor(clock.nowMs() / 1_000))
       return receipt ? { ...answer, receipt } : answer
     } catch (error) {
       return classifyFailure(error, signal)
     }
   }
 
-  /** What a gateway does not sign (429, 503) is not missed. */
-  function receiptOf(
-    checks: ReceiptChecks,
-    { status, headers }: Response,
-    of: { text: string; digest: string | undefined; path: string; isSettled: boolean },
-  ) {
-    const names = {
-      contentDigest: 'content-digest',
-      signatureInput: 'signature-input',
-      signature: 'signature',
-    }
-    const given: Partial<Record<keyof typeof names, string>> = Object.fromEntries(
-      Object.entries(names).flatMap(([key, name]) => {
-        const value = headers.get(name)
-        return value === null ? [] : [[key, value]]
-      }),
-    )
-    if (!of.isSettled && given.signature === undefined) return undefined
-    const { text: body, digest } = of
-    const prefix = new URL(base.href).pathname.replace(/\/+$/, '')
-    return keepReceipt(
-      checks,
-      {
-        ...{ method: 'POST', status, body, ...given },
-        ...(digest !== undefined && { requestDigest: digest }),
-      },
-      prefix === '' ? [of.path] : [of.path, prefix + of.path],
-      Math.floor(clock.nowMs() / 1_000),
-    )
-  }
-
   return {
     origin: parts.origin ?? base.origin,
     eligibility: async (address, options) => {
       const path = `/v1/proposals/eligibility/${checked(address, isAddress, 'address')}`
-      return call(path, undefined, readEligibility(address), singleCap, options)
+      return call(path, undefined, { read: readEligibility(address), capBytes: singleCap }, options)
     },
     signingData: async (identifier, body, options) => {
       const path = `${questionPath(identifier)}/signing-data`
-      return call(path, JSON.stringify(body), readSingleSigningData, contextCap, options)
+      return call(path, JSON.stringify(body), routes.signingData, options)
     },
     submit: async (identifier, body, options) =>
-      call(questionPath(identifier), body, readAcknowledgement, singleCap, options, true, true),
+      call(questionPath(identifier), body, routes.submit, options),
     status: async (identifier, candidateId, options) => {
       const id = checked(candidateId, isCandidateId, 'candidate id')
       const path = `${questionPath(identifier)}/status/${id}`
-      return call(path, undefined, readStatus, singleCap, options)
+      return call(path, undefined, routes.status, options)
     },
     contexts: async (identifiers, options) => {
       const body = JSON.stringify({ identifiers: boundedBatch(identifiers.map(pathIdentifier)) })
-      return call('/propose/batch/signing-data', body, readContexts, batchCap, options)
+      return call('/propose/batch/signing-data', body, routes.contexts, options)
     },
-    submitBatch: async (body, options) =>
-      call('/propose/batch', body, readBatchSubmission, batchCap, options, false, true),
+    submitBatch: async (body, options) => call('/propose/batch', body, routes.submitBatch, options),
     statuses: async (candidateIds, options) => {
       const ids = candidateIds.map((id) => checked(id, isCandidateId, 'candidate id'))
       const body = JSON.stringify({ candidate_ids: boundedBatch(ids) })
-      return call('/propose/batch/status', body, readBatchStatuses, batchCap, options)
+      return call('/propose/batch/status', body, routes.statuses, options)
     },
   }
+}
+
+/** A GET, or a POST of exactly these bytes, with their digest where one is given. */
+function request(body: string | undefined, digest: string | undefined) {
+  const accept = 'application/json'
+  if (body === undefined) return { method: 'GET', headers: { accept } }
+  const type = { accept, 'content-type': accept }
+  const headers = digest === undefined ? type : { ...type, 'content-digest': digest }
+  return { method: 'POST', headers, body }
+}
+
+/** What is kept of an answer's receipt; what a gateway does not sign (429, 503) is not missed. */
+function receiptOf(
+  checks: ReceiptChecks,
+  { status, headers }: Response,
+  about: {
+    readonly text: string
+    readonly digest: string | undefined
+    readonly path: string
+    /** Of the base URL: the path that the gateway sees may begin below it. */
+    readonly prefix: string
+    readonly isSettled: boolean
+  },
+  nowSeconds: number,
+) {
+  const { text: body, digest, path, prefix } = about
+  const given = {
+    contentDigest: headers.get('content-digest') ?? undefined,
+    signatureInput: headers.get('signature-input') ?? undefined,
+    signature: headers.get('signature') ?? undefined,
+  }
+  if (!about.isSettled && given.signature === undefined) return undefined
+  const requestDigest = digest === undefined ? {} : { requestDigest: digest }
+  return keepReceipt(
+    checks,
+    { method: 'POST', status, body, ...given, ...requestDigest },
+    prefix === '' ? [path] : [path, prefix + path],
+    nowSeconds,
+  )
 }
 
 /** The gateway has decided: such an answer is one that it signs. */

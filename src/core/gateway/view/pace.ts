@@ -49,6 +49,11 @@ interface Gap {
   readonly tookMs: number
 }
 
+const gapBetween = (before: BlockHeader, after: BlockHeader): Gap => ({
+  blocks: Number(after.number - before.number),
+  tookMs: Number(after.timestamp - before.timestamp) * 1000,
+})
+
 /**
  * The block time. Gaps in which the chain stood still, a quarter of them at most, are left out: one
  * would move every look behind the next block. Of a chain without a pace all count.
@@ -86,9 +91,8 @@ export function createPace(): Pace {
 
   const measure = (latest: BlockHeader) => {
     if (last === undefined) return
-    const blocks = Number(latest.number - last.header.number)
-    const tookMs = Number(latest.timestamp - last.header.timestamp) * 1000
-    gaps = blocks > 0 ? [...gaps, { blocks, tookMs }].slice(-measuredGaps) : []
+    const gap = gapBetween(last.header, latest)
+    gaps = gap.blocks > 0 ? [...gaps, gap].slice(-measuredGaps) : []
     blockMs = gaps.length < leastGaps ? blockMs : meanOf(gaps)
   }
 
@@ -121,8 +125,7 @@ export function createPace(): Pace {
       }
       measure(latest)
       if (last !== undefined && blockMs !== undefined) {
-        const blocks = Number(latest.number - last.header.number)
-        const tookMs = Number(latest.timestamp - last.header.timestamp) * 1000
+        const { blocks, tookMs } = gapBetween(last.header, latest)
         // Block times are told in whole seconds.
         const isOnTime = blocks > 0 && Math.abs(tookMs - blocks * blockMs) <= blockMs / 4 + 1_000
         onTime = isOnTime ? onTime + 1 : 0
