@@ -112,6 +112,15 @@ describe('R5: no secret leaves', () => {
     seen.success.add(name)
   })
 
+  test('the one that needs a token', async () => {
+    const name = 'account add-pkcs11'
+    for (const [n, mode] of world.module === '' ? [] : modes.entries()) {
+      const { code, text } = await world.run(table[name]?.argv(n) ?? [], mode)
+      expect(code, text).toBe(0)
+    }
+    seen.success.add(name)
+  })
+
   test('those that need version 3 of the oracle, and the one that puts it there', async () => {
     for (const name of ['devchain upgrade-oracle', 'devchain set-reward']) {
       const { code, text } = await world.run(table[name]?.argv(0) ?? [], 'json')
@@ -341,7 +350,7 @@ function keptAt(path: string): ReadonlySet<string> {
   const [first = '', second = ''] = inside
   // Inputs of the test.
   if (
-    /\.key$|\.url$|^password$|(gateway|shared)\.json$|^damaged$/.test(
+    /\.key$|\.url$|\.pin$|^password$|(gateway|shared)\.json$|^damaged$/.test(
       inside.length > 2 ? '' : (inside.at(-1) ?? ''),
     ) ||
     first === 'damaged'

@@ -310,6 +310,32 @@ describe('what is in it', () => {
       detail: expect.stringContaining('a credential in executor.signer.url'),
     })
   })
+
+  test.each(['first-pin', 'second-pin'])(
+    'R5: the PIN of the executor or of an account, found elsewhere, stops the bundle: %s',
+    async (found) => {
+      const pin = (name: string) => {
+        writeFileSync(join(home.path, name), `CANARY-${name}\n`, { mode: 0o600 })
+        return join(home.path, name)
+      }
+      const place = { uri: 'pkcs11:object=main', module: '/usr/lib/token.so' }
+      const config = writeGateway({
+        executor: { pkcs11: { ...place, pin_file: pin('first-pin') } },
+      })
+      const file = { schema: 'proposer.account-file/1', kind: 'pkcs11', address: oracle, ...place }
+      mkdirSync(join(home.path, 'keystores'), { recursive: true })
+      const account = join(home.path, 'keystores', 'token.json')
+      writeFileSync(account, JSON.stringify({ ...file, pin_file: pin('second-pin') }))
+      const document = documentOf(await bundle('--json', '--config', config))
+      expect(document.gateway).toMatchObject({ config: { executor: { key: 'pkcs11' } } })
+      expect(JSON.stringify(document)).not.toMatch(/pkcs11:|token\.so|first-pin|second-pin/)
+      await sign(`paid with CANARY-${found}`)
+      expect(errorOf(await bundle('--json', '--config', config))).toMatchObject({
+        code: 'bundle_holds_secret',
+        detail: expect.stringContaining('the PIN of a token'),
+      })
+    },
+  )
 })
 
 describe('how it is given', () => {

@@ -141,6 +141,28 @@ describeWith(softHsm, 'contract §9: the executor signs in a PKCS#11 token', () 
     expect(server.child.exitCode).toBeNull()
   })
 
+  test('the proposer signs in a token too: the approval of Permit2 and the proposal', async () => {
+    tokens.key('gateway', 'proposer', { id: '02' })
+    const flags = ['--module', tokens.module, '--pin-file', tokens.pinFile]
+    const { PROPOSER_KEY_FILE: _, ...own } = client.env
+    const env = { ...own, ...tokens.env }
+    const ask = async (...args: readonly string[]) => {
+      const { code, stdout, stderr } = await shop.run([...args, '--json', '--yes'], { env })
+      expect(code, stdout + stderr).toBe(0)
+      expect(stdout + stderr).not.toContain(pin)
+      return JSON.parse(stdout)
+    }
+    const uri = 'pkcs11:token=gateway;object=proposer'
+    const { address } = await ask('account', 'add-pkcs11', 'hsm', '--uri', uri, ...flags)
+    await ask('devchain', 'fund', address)
+    await ask('operator', '--config', join(folder, 'token.json'), 'allow', address)
+    await ask('funds', 'approve', '--amount', '1000usdc', '--account', 'hsm')
+    const slug = questionOf(dev, 3).slug
+    const done = await ask('submit', slug, '--outcome', 'p2', '--account', 'hsm', '--wait')
+    expect(done).toMatchObject({ status: 'executed' })
+    expect(await proposals(dev, address)).toHaveLength(1)
+  })
+
   test('a gateway that ends takes the process of the module with it; its log holds no PIN', async () => {
     const pid = modulePid(server.child.pid)
     const { code, stdout, stderr } = await server.stop()

@@ -35,7 +35,7 @@ export interface KeyOptions {
 }
 
 /** Sets `SOFTHSM2_CONF` of this process too: modules are children of it. */
-export async function testTokens(): Promise<TestTokens> {
+export async function testTokens(userPin = pin): Promise<TestTokens> {
   const module = pathOf('libsofthsm2.so')
   const folder = await mkdtemp(join(tmpdir(), 'softhsm-'))
   const tokens = join(folder, 'tokens')
@@ -48,7 +48,7 @@ export async function testTokens(): Promise<TestTokens> {
   }
   await writeFile(conf, `directories.tokendir = ${tokens}\nobjectstore.backend = file\n`)
   const pinFile = join(folder, 'pin')
-  await writeFile(pinFile, `${pin}\n`, { mode: 0o600 })
+  await writeFile(pinFile, `${userPin}\n`, { mode: 0o600 })
   const env = { SOFTHSM2_CONF: conf }
   const before = process.env.SOFTHSM2_CONF
   process.env.SOFTHSM2_CONF = conf
@@ -60,13 +60,13 @@ export async function testTokens(): Promise<TestTokens> {
     })
   const tool = (token: string, ...args: readonly string[]) =>
     run('pkcs11-tool', [
-      ...['--module', module, '--token-label', token, '--login', '--pin', pin],
+      ...['--module', module, '--token-label', token, '--login', '--pin', userPin],
       ...args,
     ])
   return {
     ...{ folder, module, env, pinFile, tool },
     token(label) {
-      const so = ['--so-pin', '00000000', '--pin', pin]
+      const so = ['--so-pin', '00000000', '--pin', userPin]
       run('softhsm2-util', ['--init-token', '--free', '--label', label, ...so])
     },
     key(token, label, { id = '01', type = 'EC:secp256k1', extractable = false } = {}) {

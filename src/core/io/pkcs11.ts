@@ -314,7 +314,7 @@ function wordsOf({ code, message }: ModuleFailure, module: string, pinFile: stri
   if (code === 'NO_MODULE')
     return new UsageError(
       'pkcs11_module_unusable',
-      `${module} cannot be loaded as a PKCS#11 module: ${safeText(message)}`,
+      `${module} cannot be loaded as a PKCS#11 module: ${safeText(message.replace(`${module}: `, ''))}`,
       { hint: 'name the .so file of your token, such as /usr/lib/softhsm/libsofthsm2.so' },
     )
   if (wrongPin.has(code))

@@ -57,6 +57,10 @@ export function scenarios(world: World, left: Left): Readonly<Record<string, Sce
     ),
   ]
   const password = ['--password-file', join(folder, 'password')]
+  const token = [
+    ...['--uri', 'pkcs11:token=canary;object=canary'],
+    ...['--pin-file', join(folder, 'token.pin'), '--module'],
+  ]
   const operator = (...words: string[]): Scenario => ({
     argv: () => ['operator', '--config', config, ...words],
     bad: () => ['operator', '--config', join(folder, 'bad-gateway.json'), ...words],
@@ -160,6 +164,11 @@ export function scenarios(world: World, left: Left): Readonly<Record<string, Sce
     },
     'account add-kms': {
       argv: (n) => ['account', 'add-kms', `kms${n}`, '--key', world.kmsKeys[n % 2] ?? ''],
+    },
+    'account add-pkcs11': {
+      argv: (n) => ['account', 'add-pkcs11', `token${n}`, ...token, world.module],
+      bad: () => ['account', 'add-pkcs11', 'bad', ...token, join(folder, 'bad-gateway.json')],
+      late: true,
     },
     'account list': {
       argv: () => ['account', 'list'],

@@ -22,10 +22,12 @@ import { newReceiptKey, writeReceiptKeys } from '../../../src/core/io/receipt-ke
 import { createChain } from '../../../src/core/io/rpc/rpc.js'
 import type { Address } from '../../../src/core/protocol/schema.js'
 import { fakeContext } from '../cli.js'
+import { lackOf } from '../components.js'
 import { keyVersion, startKms } from '../kms-server.js'
 import { startPostgres } from '../postgres/server.js'
 import type { Running, Workshop } from '../processes.js'
 import type { ServeReady } from '../proposing.js'
+import { softHsm, testTokens } from '../softhsm.js'
 import { honestWallet, startWallet } from '../wallet-server.js'
 
 export type Mode = 'text' | 'json' | 'ndjson'
@@ -59,6 +61,8 @@ export interface World {
   readonly kmsKeys: readonly [aws: string, gcp: string]
   /** The node without user and password, which the dev chain's own verbs do not send. */
   readonly devUrl: string
+  /** Of SoftHSM2, with a key in a token; empty where it is not installed. */
+  readonly module: string
   readonly canaries: readonly Canary[]
   readonly printed: Printed[]
   /**
@@ -249,6 +253,12 @@ export async function canaryWorld(shop: Workshop, questions: number): Promise<Wo
     PROPOSER_GATEWAY: `http://127.0.0.1:${gateway.port}/${words.basePath}`,
     ...kmsEnv,
   }
+  const pin = canaryWord('pin')
+  canaries.push({ kind: 'PIN', text: pin })
+  file('token.pin', `${pin}\n`)
+  const tokens = lackOf(softHsm) === undefined ? await testTokens(pin) : undefined
+  tokens?.token('canary')
+  tokens?.key('canary', 'canary')
   canaries.push({
     kind: 'part of a Safe',
     text: await plantPart(shop, { env, question: dev.questions[0]?.slug ?? '' }),
@@ -266,6 +276,7 @@ export async function canaryWorld(shop: Workshop, questions: number): Promise<Wo
       proposer,
       signerUrl,
       kmsKeys,
+      module: tokens?.module ?? '',
       devUrl: rpcUrl.replace(/\/\/.*@/, '//'),
       canaries,
       printed,
@@ -314,7 +325,8 @@ export async function canaryWorld(shop: Workshop, questions: number): Promise<Wo
     },
     async close() {
       for (const name of Object.keys(kmsEnv)) delete process.env[name]
-      await Promise.all([node, gateway, wallet, postgres, kms].map((one) => one.close()))
+      const servers = [node, gateway, wallet, postgres, kms]
+      await Promise.all([...servers.map((one) => one.close()), tokens?.remove()])
     },
   }
 }
