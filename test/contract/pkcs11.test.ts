@@ -197,6 +197,12 @@ describeWith(softHsm, 'contract §9: keys in a PKCS#11 token', () => {
       module: made.module,
       pin_file: made.pinFile,
     })
+    await chmod(made.pinFile, 0o644)
+    const { stdout: report } = await cli('doctor', '--json')
+    expect(JSON.parse(report).checks).toContainEqual(
+      expect.objectContaining({ id: 'key_files', fix: `chmod 600 ${made.pinFile}` }),
+    )
+    await chmod(made.pinFile, 0o600)
     expect(await cli('account', 'rename', 'hsm', 'token')).toMatchObject({ code: 0 })
     const asked = await run(home.path, ['account', 'remove', 'token'], {
       interactive: true,

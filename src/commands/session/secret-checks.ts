@@ -5,12 +5,15 @@ import { fromCwd, homePaths } from '../../core/io/home-paths.js'
 import type { Context } from '../terminal/context.js'
 import type { Session } from './session.js'
 
-/** Files that hold keys, and the folders with signatures and budget: nobody else's to read (R5). */
+/** Files that hold keys and PINs, and the folders with signatures and budget: nobody else's to read (R5). */
 export async function secretChecks(
   context: Context,
   session: Pick<Session, 'settings'>,
 ): Promise<readonly Finding[]> {
-  const { permissionsOf } = await import('../../core/io/file-modes.js')
+  const [{ permissionsOf }, { accountPinFiles }] = await Promise.all([
+    import('../../core/io/file-modes.js'),
+    import('../../core/io/accounts.js'),
+  ])
   const home = session.settings.home.value
   const keyFile = context.env.PROPOSER_KEY_FILE ?? ''
   const keystores = homePaths.keystores(home)
@@ -21,6 +24,7 @@ export async function secretChecks(
       .filter((name) => name.endsWith('.json'))
       .sort()
       .map((name) => join(keystores, name)),
+    ...(await accountPinFiles(context.files, home)),
   ]
   const open: string[] = []
   for (const file of files) if (((await permissionsOf(file)) ?? 0) & 0o077) open.push(file)

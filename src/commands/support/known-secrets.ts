@@ -7,7 +7,7 @@ import type { JournalView } from '../../core/client/journal/journal.js'
 import { journalSignatures } from '../../core/client/support/journal-part.js'
 import type { Secret } from '../../core/client/support/secret-scan.js'
 import { urlCredentials } from '../../core/client/support/url-credentials.js'
-import { listAccounts } from '../../core/io/accounts.js'
+import { accountPinFiles } from '../../core/io/accounts.js'
 import { fromCwd, homePaths } from '../../core/io/home-paths.js'
 import type { Settings } from '../session/settings.js'
 import type { Context } from '../terminal/context.js'
@@ -30,7 +30,14 @@ export async function clientSecrets(
       keyFile ? [await contentOf(context, fromCwd(context.cwd, keyFile))] : [],
     ),
     ...(await keystoreSecrets(context, settings.home.value)),
-    ...secretsOf('the PIN of a token', await accountPins(context, settings.home.value)),
+    ...secretsOf(
+      'the PIN of a token',
+      await Promise.all(
+        (await accountPinFiles(context.files, settings.home.value)).map((path) =>
+          contentOf(context, path),
+        ),
+      ),
+    ),
     ...secretsOf(
       'a credential in the RPC URL',
       urlCredentials(rpcUrl === undefined ? [] : [rpcUrl.value]),
@@ -84,14 +91,6 @@ function variableSecrets(env: Context['env']): readonly Secret[] {
   return Object.entries(env).flatMap(([name, value = '']) =>
     isTelling(name) && !harmless.test(value) ? secretsOf(`${variableKind}${name}`, [value]) : [],
   )
-}
-
-/** What stands in the PIN files of accounts. */
-async function accountPins(context: Context, home: string): Promise<readonly string[]> {
-  const accounts = await listAccounts(context.files, home)
-  const pins = accounts.map(({ elsewhere }) => elsewhere?.place.pin_file)
-  const found = await Promise.all(pins.map((path) => path && contentOf(context, path)))
-  return found.flatMap((pin) => pin ?? [])
 }
 
 /** Ciphertext and check sum of every keystore: with a weak password they are the key. */

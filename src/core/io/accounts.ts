@@ -52,6 +52,10 @@ export async function listAccounts(files: Files, home: string): Promise<readonly
   return entries
 }
 
+/** The files with the PINs of accounts in tokens; whether they are there is not looked at. */
+export const accountPinFiles = async (files: Files, home: string): Promise<readonly string[]> =>
+  (await listAccounts(files, home)).flatMap(({ elsewhere }) => elsewhere?.place.pin_file ?? [])
+
 /**
  * The signer of an account, of whichever kind; the caller disposes of it. `password` is asked for a
  * keystore's alone, once the file is known to be one. UsageError as `readAccount`,
