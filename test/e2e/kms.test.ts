@@ -8,7 +8,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import type { DevDescription } from '../../src/core/devchain/dev-chain.js'
 import { type KmsServer, keyVersion, startKms } from '../support/kms-server.js'
 import { type Ended, type Running, workshop } from '../support/processes.js'
-import type { ServeReady } from '../support/proposing.js'
+import { type ServeReady, untilUnready } from '../support/proposing.js'
 
 const shop = workshop()
 const executorKey = keyVersion()
@@ -24,17 +24,6 @@ async function go(...args: string[]): Promise<Ended> {
   const ended = await shop.run(args, { env })
   printed.push(ended.stdout, ended.stderr)
   return ended
-}
-/** The reason for which the gateway is not ready, once there is such a one. */
-async function unreadyFor(pattern: RegExp): Promise<string> {
-  for (;;) {
-    const { reasons = [] } = (await (await fetch(`${ready.admin_url}/readyz`)).json()) as {
-      reasons?: readonly string[]
-    }
-    const found = reasons.find((reason) => pattern.test(reason))
-    if (found !== undefined) return found
-    await new Promise((later) => setTimeout(later, 100))
-  }
 }
 const of = (role: string) => dev.accounts.find((one) => one.role === role)
 
@@ -96,7 +85,7 @@ describe('keys in key services', () => {
     )
     const question = dev.questions[1]?.slug ?? ''
     const waiting = shop.start(['submit', question, '--outcome', 'p1', '--wait', '--json'], { env })
-    expect(await unreadyFor(/does not sign/)).toMatch(
+    expect(await untilUnready(ready, /does not sign/)).toMatch(
       /^the key of the executor 0x[0-9a-f]{40} does not sign: the key projects\/.*: it is disabled.*: waiting$/,
     )
     kms.instead(undefined)

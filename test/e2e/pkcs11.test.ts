@@ -15,6 +15,7 @@ import {
   questionOf,
   type ServeReady,
   untilExecuted,
+  untilUnready,
 } from '../support/proposing.js'
 import { modulePid, pin, softHsm, type TestTokens, testTokens } from '../support/softhsm.js'
 
@@ -88,16 +89,6 @@ describeWith(softHsm, 'contract §9: the executor signs in a PKCS#11 token', () 
     expect(code).toBe(0)
     return String(answer.candidate_id)
   }
-  async function untilUnready(pattern: RegExp): Promise<string> {
-    for (;;) {
-      const { reasons = [] } = (await (await fetch(`${ready.admin_url}/readyz`)).json()) as {
-        reasons?: readonly string[]
-      }
-      const found = reasons.find((reason) => pattern.test(reason))
-      if (found !== undefined) return found
-      await new Promise((later) => setTimeout(later, 100))
-    }
-  }
   test('a proposal is executed by a transaction that the token has signed', async () => {
     const status = await untilExecuted(client, await submit(0))
     const [hash, ...others] = await proposed([])
@@ -114,11 +105,11 @@ describeWith(softHsm, 'contract §9: the executor signs in a PKCS#11 token', () 
     const nonce = await sent()
     await tokens.away()
     const candidate = await submit(1)
-    expect(await untilUnready(/does not sign/)).toMatch(
+    expect(await untilUnready(ready, /does not sign/)).toMatch(
       new RegExp(`^the key of the executor ${executor} does not sign: .*token.*: waiting$`),
     )
     // The slot is open, with its nonce; the next looks find no token at all.
-    await untilUnready(/no token that is present matches the URI: waiting/)
+    await untilUnready(ready, /no token that is present matches the URI: waiting/)
     expect(server.stderr()).toContain('"slot.opened"')
     expect(await sent()).toBe(nonce)
     await tokens.back()

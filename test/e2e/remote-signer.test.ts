@@ -16,6 +16,7 @@ import {
   questionOf,
   type ServeReady,
   untilExecuted,
+  untilUnready,
 } from '../support/proposing.js'
 import { type AskedTransaction, startWallet, type WalletServer } from '../support/wallet-server.js'
 
@@ -85,17 +86,6 @@ const proposed = async (known: readonly string[]) =>
     .map(({ transactionHash }) => transactionHash)
     .filter((hash) => !known.includes(hash))
 
-async function untilUnready(pattern: RegExp): Promise<string> {
-  for (;;) {
-    const { reasons = [] } = (await (await fetch(`${ready.admin_url}/readyz`)).json()) as {
-      reasons?: readonly string[]
-    }
-    const found = reasons.find((reason) => pattern.test(reason))
-    if (found !== undefined) return found
-    await new Promise((later) => setTimeout(later, 100))
-  }
-}
-
 test('a proposal is executed by a transaction that the signer has signed; the gateway has no key', async () => {
   const { slug } = questionOf(dev, 0)
   const submitted = await client.ask('submit', slug, '--outcome', 'p2')
@@ -118,7 +108,7 @@ test('R3: a signer that changes the nonce, dies in the middle of a slot, and com
   const { slug } = questionOf(dev, 1)
   const submitted = await client.ask('submit', slug, '--outcome', 'p2')
   expect(submitted.code).toBe(0)
-  expect(await untilUnready(/does not sign/)).toBe(
+  expect(await untilUnready(ready, /does not sign/)).toBe(
     `the key of the executor ${address} does not sign: the remote signer's answer cannot be used: it changed nonce of the transaction: waiting`,
   )
   // It dies with the question in its hands.
@@ -126,7 +116,7 @@ test('R3: a signer that changes the nonce, dies in the middle of a slot, and com
     await signer.stop()
     return asked
   }
-  await untilUnready(/does not sign: the connection to the remote signer broke/)
+  await untilUnready(ready, /does not sign: the connection to the remote signer broke/)
   // So does the gateway; the slot with its nonce is in the store.
   await server.stop('SIGKILL')
   const first = server.stderr()
@@ -137,7 +127,7 @@ test('R3: a signer that changes the nonce, dies in the middle of a slot, and com
   })
   // It may be ready before it has looked at its slots.
   if ((await Promise.race([line, again.said(/does not sign/)])) === true)
-    await untilUnready(/does not sign/)
+    await untilUnready(ready, /does not sign/)
   expect(await sent()).toBe(nonce)
   expect(await proposed(known)).toEqual([])
 

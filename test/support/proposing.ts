@@ -121,6 +121,21 @@ export async function untilExecuted(client: Client, candidateId: string): Promis
   return status
 }
 
+/** The first reason of this kind for which a gateway is not ready, once it has one. */
+export async function untilUnready(
+  { admin_url }: Pick<ServeReady, 'admin_url'>,
+  pattern: RegExp,
+): Promise<string> {
+  for (;;) {
+    const { reasons = [] } = (await (await fetch(`${admin_url}/readyz`)).json()) as {
+      reasons?: readonly string[]
+    }
+    const found = reasons.find((reason) => pattern.test(reason))
+    if (found !== undefined) return found
+    await new Promise((later) => setTimeout(later, 100))
+  }
+}
+
 /** One POST of JSON; the status and the parsed answer. */
 export async function post(
   url: string,

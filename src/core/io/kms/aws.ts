@@ -4,7 +4,7 @@
  */
 
 import { UsageError } from '../../protocol/errors.js'
-import { damaged, type KeyPlace, type KmsFault, packageMissing, wrongKey } from './faults.js'
+import { type KeyPlace, type KmsFault, packageMissing, unusable, wrongKey } from './faults.js'
 import type { KeyService } from './key-service.js'
 import { isMissing } from './packages.js'
 
@@ -101,7 +101,7 @@ export async function openAwsKey({ key, region }: AwsKey): Promise<KeyService> {
       const { KeySpec, KeyUsage, PublicKey } = await client.send(asked, { abortSignal })
       if (KeySpec !== 'ECC_SECG_P256K1' || KeyUsage !== 'SIGN_VERIFY')
         throw wrongKey(place, `is of spec ${KeySpec} for ${KeyUsage}`)
-      if (PublicKey === undefined) throw damaged(place, 'holds no public key')
+      if (PublicKey === undefined) throw unusable(place, 'holds no public key')
       return PublicKey
     },
     async signDigest(digest, abortSignal) {
@@ -112,7 +112,7 @@ export async function openAwsKey({ key, region }: AwsKey): Promise<KeyService> {
         SigningAlgorithm: 'ECDSA_SHA_256',
       })
       const { Signature } = await client.send(asked, { abortSignal })
-      if (Signature === undefined) throw damaged(place, 'holds no signature')
+      if (Signature === undefined) throw unusable(place, 'holds no signature')
       return Signature
     },
     faultOf,

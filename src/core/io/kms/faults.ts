@@ -112,7 +112,7 @@ export const wrongKey = ({ name, key }: KeyPlace, why: string) =>
   )
 
 /** UnavailableError `kms_answer`: asked again, the service may answer as it should. */
-export const damaged = ({ name, key }: KeyPlace, why: string) =>
+export const unusable = ({ name, key }: KeyPlace, why: string) =>
   new UnavailableError(
     'kms_answer',
     `the answer of ${name} for the key ${key} cannot be used: it ${why}`,
@@ -128,7 +128,7 @@ export const otherKey = ({ name, key }: KeyPlace, address: string, why: string) 
   )
 
 /** UnavailableError `kms_timed_out`. */
-export const timedOut = ({ name, key }: KeyPlace, limitMs: number) =>
+export const tooLate = ({ name, key }: KeyPlace, limitMs: number) =>
   new UnavailableError(
     'kms_timed_out',
     `${name} did not answer for the key ${key} within ${limitMs / 1_000} s`,

@@ -8,11 +8,11 @@ import { UsageError } from '../../protocol/errors.js'
 import { urlFault } from '../../protocol/plain-http.js'
 import { crc32c } from './crc32c.js'
 import {
-  damaged,
   type KeyPlace,
   type KmsFault,
   kmsError,
   packageMissing,
+  unusable,
   wrongKey,
 } from './faults.js'
 import { callLimitMs, type KeyService } from './key-service.js'
@@ -139,9 +139,9 @@ export async function openGcpKey({ key }: { readonly key: string }): Promise<Key
       const [found] = await (await client()).getPublicKey({ name: key }, once)
       if (found.algorithm !== algorithm) throw wrongKey(place, `is of algorithm ${found.algorithm}`)
       const pem = found.pem ?? ''
-      if (found.name !== key) throw damaged(place, 'is about another key')
+      if (found.name !== key) throw unusable(place, 'is about another key')
       if (numberOf(found.pemCrc32c) !== crc32c(new TextEncoder().encode(pem)))
-        throw damaged(place, 'has another checksum than it says')
+        throw unusable(place, 'has another checksum than it says')
       return bytesOfPem(pem)
     },
     async signDigest(digest) {
@@ -151,12 +151,12 @@ export async function openGcpKey({ key }: { readonly key: string }): Promise<Key
         digestCrc32c: { value: crc32c(digest) },
       }
       const [signed] = await (await client()).asymmetricSign(asked, once)
-      if (signed.name !== key) throw damaged(place, 'is about another key')
+      if (signed.name !== key) throw unusable(place, 'is about another key')
       if (signed.verifiedDigestCrc32c !== true)
-        throw damaged(place, 'does not confirm the checksum of the digest')
+        throw unusable(place, 'does not confirm the checksum of the digest')
       const der = bytesOf(signed.signature)
       if (numberOf(signed.signatureCrc32c) !== crc32c(der))
-        throw damaged(place, 'has another checksum than it says')
+        throw unusable(place, 'has another checksum than it says')
       return der
     },
     faultOf,

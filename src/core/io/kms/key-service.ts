@@ -11,12 +11,12 @@ import type { Address } from '../../protocol/schema.js'
 import { completeSignature, isPoint } from '../../protocol/signature.js'
 import { fromHex } from '../../protocol/witness.js'
 import {
-  damaged,
   type KeyPlace,
   type KmsFault,
   kmsError,
   otherKey,
-  timedOut,
+  tooLate,
+  unusable,
   wrongKey,
 } from './faults.js'
 
@@ -85,7 +85,7 @@ export function signerOfService(
 
 function completed(place: KeyPlace, digest: Uint8Array, der: Uint8Array, address: Address): Hex {
   const numbers = signatureOfDer(der)
-  if (numbers === undefined) throw damaged(place, 'is no signature in DER')
+  if (numbers === undefined) throw unusable(place, 'is no signature in DER')
   const signature = completeSignature(digest, numbers, address)
   if (signature !== undefined) return signature
   // An alias that was moved since the keys were compared.
@@ -102,7 +102,7 @@ async function inTime<T>(
   let timer: NodeJS.Timeout | undefined
   const limit = new Promise<never>((_, reject) => {
     timer = setTimeout(() => {
-      reject(timedOut(service, limitMs))
+      reject(tooLate(service, limitMs))
       overdue.abort()
     }, limitMs)
   })
