@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest'
-import { createRounds, createTurns, yieldToEvents } from '../../src/core/io/serving/load.js'
+import { createRounds, createTurns } from '../../src/core/io/serving/load.js'
 
 describe('robustness §5: how long a call may have waited unread', () => {
   test('since the end of the round before, as long as the loop was busy', () => {
@@ -21,18 +21,39 @@ describe('robustness §5: how long a call may have waited unread', () => {
   })
 })
 
-test('however many wait for a turn, one has it in a round of the event loop, in order', async () => {
-  const turn = createTurns()
-  const had: number[] = []
-  const wait = async (name: number) => {
-    await turn()
-    had.push(name)
-    if (name < 10) await wait(name + 10)
-  }
-  for (const name of [1, 2, 3]) void wait(name)
-  for (let before = 0; had.length < 6; before = had.length) {
-    await yieldToEvents()
-    expect(had.length - before).toBeLessThanOrEqual(1)
-  }
-  expect(had).toEqual([1, 2, 3, 11, 12, 13])
+describe('turns of long work', () => {
+  test('one has it at a time, in order, once the work of the one before it is done', async () => {
+    const turn = createTurns()
+    const had: string[] = []
+    const work = async (name: string) => {
+      await turn()
+      had.push(`${name} begins`)
+      for (let step = 0; step < 5; step += 1) await undefined
+      had.push(`${name} ends`)
+    }
+    await Promise.all(['one', 'two', 'three'].map(work))
+    await work('four')
+    const names = ['one', 'two', 'three', 'four']
+    expect(had).toEqual(names.flatMap((name) => [`${name} begins`, `${name} ends`]))
+  })
+
+  test('between long ones the event loop goes round', async () => {
+    const turn = createTurns()
+    let rounds = 0
+    let isOver = false
+    const count = () => {
+      rounds += 1
+      if (!isOver) setImmediate(count)
+    }
+    setImmediate(count)
+    const work = async () => {
+      await turn()
+      const before = rounds
+      for (const end = performance.now() + 6; performance.now() < end; );
+      return before
+    }
+    const seen = await Promise.all([work(), work(), work(), work()])
+    isOver = true
+    expect(new Set(seen).size).toBe(4)
+  })
 })

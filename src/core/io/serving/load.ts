@@ -62,20 +62,39 @@ export function yieldToEvents(): Promise<void> {
   })
 }
 
+/** Turns are given for so long in a round of the event loop; the last one may take longer. */
+const turnsMs = 4
+
 /**
- * Turns for long work that is done in parts: each of them is waited for after everything that is
- * already waiting, and the event loop reads its sockets between two of them. However much work
- * goes on side by side, a call that comes meanwhile waits for one part of it.
+ * Turns for long work that is done in parts. One has it at a time, in the order in which they came,
+ * once what the one before it does at once is done. However much work goes on side by side, a call
+ * that comes meanwhile waits for a few milliseconds of it, and so does the work for calls.
  */
 export function createTurns(): () => Promise<void> {
   const waiting: (() => void)[] = []
-  const next = () => {
-    waiting.shift()?.()
-    if (waiting.length > 0) setImmediate(next)
+  let endMs = 0
+  const begin = () => {
+    endMs = performance.now() + turnsMs
+    next()
   }
+  const next = () => {
+    const give = waiting.shift()
+    if (give === undefined) return
+    give()
+    // After all promises that can be settled now: the work of this turn is done then.
+    void Promise.resolve().then(() => process.nextTick(after))
+  }
+  const after = () => {
+    if (waiting.length === 0) isGiving = false
+    else if (performance.now() < endMs) next()
+    else setImmediate(begin)
+  }
+  let isGiving = false
   return () =>
     new Promise((resolve) => {
       waiting.push(resolve)
-      if (waiting.length === 1) setImmediate(next)
+      if (isGiving) return
+      isGiving = true
+      setImmediate(begin)
     })
 }
