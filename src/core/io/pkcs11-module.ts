@@ -38,6 +38,10 @@ const Reply = z.union([
   z.object({ value: z.unknown() }),
 ])
 
+/** Without our own variables: the module has no use for a key or a password. */
+const othersVariables = () =>
+  Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith('PROPOSER_')))
+
 /** Starts the process; `file` names the module in errors. Nothing is loaded before a call. */
 export function startModule(file: string): Pkcs11Module {
   // What the module writes itself is nobody's: a line of it could be anything.
@@ -46,7 +50,7 @@ export function startModule(file: string): Pkcs11Module {
     windowsHide: true,
     // A module reads variables of its own. What this process was given for itself stays here: a
     // report about a crash would hold the PIN.
-    env: { ...process.env, NODE_OPTIONS: undefined },
+    env: { ...othersVariables(), NODE_OPTIONS: undefined },
   })
   let fault: UnavailableError | undefined
   let answer: ((reply: unknown) => void) | undefined

@@ -2,7 +2,7 @@
 import type { Hex } from '../../ports.js'
 import type { Address } from '../../protocol/schema.js'
 import { type Entry, entriesOf, isContradicted, type Span, type Sums, sumsOf } from './account.js'
-import { type PositionParts, readAccount, tokensOf } from './positions.js'
+import { type PositionParts, readStakeAccount, tokensOf } from './positions.js'
 import { roundNames, timeOf } from './rows.js'
 
 /** Raw units with their sign: `amount` into the wallet, `net` earned. Null: not known. */
@@ -28,13 +28,13 @@ export interface Pnl {
   readonly block_number: string
 }
 
-/** Errors as `readAccount`. */
+/** Errors as `readStakeAccount`. */
 export async function readPnl(
   parts: PositionParts,
   wallets: readonly Address[],
   span: Span,
 ): Promise<Pnl> {
-  const { account, notes } = await readAccount(parts, wallets, { withTimes: true })
+  const { account, notes } = await readStakeAccount(parts, wallets, { withTimes: true })
   const entries = entriesOf(account)
   const names = roundNames(parts.trust, parts.view)
   const { from = 0, to = Infinity } = span

@@ -76,7 +76,7 @@ export interface StakeReading {
  * instead of the wallet's first signature in this journal. UsageError `untrusted_chain_id`,
  * UnavailableError `chain_unavailable`.
  */
-export async function readAccount(
+export async function readStakeAccount(
   parts: PositionParts,
   wallets: readonly Address[],
   { since, withTimes }: { readonly since?: bigint; readonly withTimes?: boolean } = {},
@@ -114,7 +114,7 @@ export async function readAccount(
 
 /**
  * Every proposal of the wallets with its standing, and their sums. What the journal holds as
- * executed and no log shows is a position of which nothing is known. Errors as `readAccount`.
+ * executed and no log shows is a position of which nothing is known. Errors as `readStakeAccount`.
  */
 export async function readPositions(
   parts: PositionParts,
@@ -122,7 +122,11 @@ export async function readPositions(
   { since }: { readonly since?: bigint } = {},
 ): Promise<Positions> {
   const { trust, view } = parts
-  const { account, notes } = await readAccount(parts, wallets, since === undefined ? {} : { since })
+  const { account, notes } = await readStakeAccount(
+    parts,
+    wallets,
+    since === undefined ? {} : { since },
+  )
   const { head, stakes } = account
   const names = roundNames(trust, view)
   const rows: { readonly known: KnownStake; readonly position: Position }[] = []
