@@ -160,7 +160,7 @@ describe('the tarball', () => {
     const bare = await shop.folder()
     await install(packed, bare, { optional: false })
     const modules = await readdir(join(bare, 'node_modules'))
-    const optional = ['@foundry-rs', 'secp256k1', '@aws-sdk', '@google-cloud']
+    const optional = ['@foundry-rs', 'secp256k1', 'pkcs11js', '@aws-sdk', '@google-cloud']
     expect(modules.filter((name) => optional.includes(name))).toEqual([])
     const { dev, url } = await shop
       .start(['serve', '--dev', '--port', '0', '--questions', '1', '--json'])
@@ -195,6 +195,19 @@ describe('the tarball', () => {
         code: 2,
         stderr: expect.stringContaining(`npm install ${wanted}`),
       })
+    const token = ['--uri', 'pkcs11:object=main', '--module', 'token.so', '--pin-file', 'pin']
+    await writeFile(join(bare, 'pin'), '123456\n', { mode: 0o600 })
+    await expect(
+      runs(process.execPath, [program, 'account', 'add-pkcs11', 'hsm', ...token], {
+        cwd: bare,
+        env,
+      }),
+    ).rejects.toMatchObject({
+      code: 2,
+      stderr: expect.stringMatching(
+        /^error: the optional package pkcs11js[^\n]* is not installed, or not built\nhint: [^\n]*npm install pkcs11js@2/,
+      ),
+    })
     expect((await runs(process.execPath, [program, '--version'], { env })).stdout).toBe(
       `${manifest.version}\n`,
     )

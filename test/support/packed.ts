@@ -120,7 +120,7 @@ export async function installGlobally({ path }: Packed, prefix: string): Promise
   }
 }
 
-const optionalPackages = ['@foundry-rs', 'secp256k1']
+const optionalPackages = ['@foundry-rs', 'pkcs11js', 'secp256k1']
 
 async function unpack(path: string, folder: string, more: readonly string[]): Promise<void> {
   const modules = join(folder, 'node_modules')

@@ -306,9 +306,9 @@ function wordsOf({ code, message }: ModuleFailure, module: string, pinFile: stri
   if (code === 'NO_PACKAGE')
     return new UsageError(
       'pkcs11_package_missing',
-      'the optional package pkcs11js, which talks to tokens, is not installed',
+      'the optional package pkcs11js, which talks to tokens, is not installed, or not built',
       {
-        hint: 'install a C++ compiler, make and Python 3, then: npm install pkcs11js@2 (with --global if proposer is)',
+        hint: 'install a C++ compiler, make and Python 3, then `npm install pkcs11js@2`, with --global if proposer was installed that way',
       },
     )
   if (code === 'NO_MODULE')
