@@ -2,9 +2,12 @@
  * A key that is elsewhere may not sign for a while: the executor waits, says so, and binds no other
  * nonce to what waits (robustness §3, R13).
  */
+import { secp256k1 } from '@noble/curves/secp256k1'
 import { describe, expect, test } from 'vitest'
 import type { Signer } from '../../src/core/ports.js'
 import { UnavailableError } from '../../src/core/protocol/errors.js'
+import { completeSignature } from '../../src/core/protocol/signature.js'
+import { fromHex } from '../../src/core/protocol/witness.js'
 import { createPipelineWorld, noncesOf, oneCandidate } from '../support/pipeline-world.js'
 
 /** A key that can be taken out and put back. */
@@ -79,4 +82,39 @@ describe('a key that does not sign', () => {
     expect(noncesOf(world).sort()).toEqual([0, 1, 2, 3])
     expect(world.pipeline.faults()).toEqual([])
   })
+})
+
+describe("a key whose signatures differ each time, as a token's do", () => {
+  /** Of the world's executor. */
+  const key = new Uint8Array(32).fill(1)
+  const signing = ({ address }: Signer): Signer => ({
+    address,
+    async signDigest(digest) {
+      const numbers = secp256k1.sign(digest.slice(2), key, { extraEntropy: true })
+      const signature = completeSignature(fromHex(digest), numbers, address)
+      if (signature === undefined) throw new Error('it is not the key of the executor')
+      return signature
+    },
+  })
+  const tight = { executor: { enabled: true, max_fee_gwei: 22, batch: 10, in_flight: 16 } }
+
+  test.each(['refused', 'underpriced'] as const)(
+    '%s by the node again and again: one transaction of these fees is enough',
+    async (kind) => {
+      const { world, candidate } = await oneCandidate({ signing, config: tight })
+      world.chain.fault('send', kind, { times: 12 })
+      const hashes = () =>
+        world.ledger.slots().flatMap(({ attempts }) => attempts.map((it) => it.hash))
+      await world.turn()
+      const first = hashes()
+      expect(first).toHaveLength(1)
+      for (let tries = 0; tries < 30 && world.chain.taken.length === 0; tries += 1) {
+        world.clock.monotonic += 30_000
+        await world.pass(1)
+      }
+      expect(hashes()).toEqual(first)
+      await world.pass(6)
+      expect((await world.now(candidate)).progress.status).toBe('executed')
+    },
+  )
 })

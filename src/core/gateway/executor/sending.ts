@@ -2,7 +2,7 @@
  * Signs a slot's transactions and hands their bytes to the nodes, each step durable before the next
  * (robustness §3, domain §8).
  */
-import { ChainError, type Hex } from '../../ports.js'
+import { ChainError, type Hex, type UnsignedTransaction } from '../../ports.js'
 import { ProposerError } from '../../protocol/errors.js'
 import type { SlotAttempt } from '../ledger/ledger.js'
 import type { Heads } from '../view/state.js'
@@ -78,22 +78,26 @@ export async function sign(
     plan.kind === 'propose'
       ? { to: contracts.signedProposer, data: plan.data, gas: plan.gas }
       : await selfTransfer(executor)
+  const terms = {
+    kind: plan.kind,
+    candidateIds: plan.kind === 'propose' ? plan.candidateIds : [],
+    maxFeePerGas: String(found.maxFeePerGas),
+    maxPriorityFeePerGas: String(found.maxPriorityFeePerGas),
+  }
+  const same = slot.attempts.find((attempt) => isSame(attempt, terms, call))
+  // It would be the same transaction, with another signature at most: the bytes that are there go on.
+  if (same !== undefined) {
+    noteSigned(executor, same.hash)
+    return false
+  }
   const unsigned = { chainId: contracts.chainId, nonce: slot.nonce, ...call, ...found }
   const wasOut = isOut(executor, heads)
   const signed = await signedNow(executor, slot.id, heads, () => signTransaction(signer, unsigned))
   // What is stored may still be sent, instead of what would have replaced it.
   if (signed === undefined) return replaced !== undefined && !wasOut
   const { raw, hash } = signed
-  // Signed again for the same fees it is the same transaction: the bytes that are there go on.
-  noteSigned(executor, hash)
-  if (slot.attempts.some((attempt) => attempt.hash === hash)) return false
   const attempt: SlotAttempt = {
-    hash,
-    raw,
-    kind: plan.kind,
-    candidateIds: plan.kind === 'propose' ? plan.candidateIds : [],
-    maxFeePerGas: String(found.maxFeePerGas),
-    maxPriorityFeePerGas: String(found.maxPriorityFeePerGas),
+    ...{ hash, raw, ...terms },
     preparedAtMs: clock.nowMs(),
     sentAtMs: null,
   }
@@ -101,6 +105,18 @@ export async function sign(
     return false
   await executor.ports.failpoint('prepared')
   return true
+}
+
+/** Whether an attempt is the transaction that would be signed; a token's signatures differ. */
+function isSame(
+  { kind, maxFeePerGas, maxPriorityFeePerGas, raw }: SlotAttempt,
+  terms: Pick<SlotAttempt, 'kind' | 'maxFeePerGas' | 'maxPriorityFeePerGas'>,
+  call: Pick<UnsignedTransaction, 'to' | 'data' | 'gas'>,
+): boolean {
+  if (kind !== terms.kind || maxFeePerGas !== terms.maxFeePerGas) return false
+  if (maxPriorityFeePerGas !== terms.maxPriorityFeePerGas) return false
+  const { to, data, gas } = readTransaction(raw)
+  return to === call.to && data === call.data && gas === call.gas
 }
 
 /**
