@@ -18,6 +18,7 @@ import type { CandidateStatus } from '../../src/core/protocol/responses.js'
 import { fakeContext } from './cli.js'
 import { recordHistory } from './history-recorder.js'
 import type { History } from './observed-history.js'
+import { openRpcProxy, type RpcProxy, type Weather } from './rpc-proxy.js'
 import { seededRandom } from './sim-files.js'
 import { contracts, directTimestamp, type WeekChain, type WeekQuestion } from './week-chain.js'
 import { createWeekPorts } from './week-ports.js'
@@ -84,18 +85,25 @@ export interface WeekGateway {
     questions: readonly WeekQuestion[],
     timestamps: ReadonlyMap<string, bigint>,
   ): Promise<void>
+  /** What its node was handed and what was lost on the way; where it is behind a proxy. */
+  readonly proxy: Pick<RpcProxy, 'requests' | 'handed'> | undefined
   close(): Promise<void>
 }
 
-/** Opens it. `seed` decides candidate ids and patience. */
+/**
+ * Opens it. `seed` decides candidate ids and patience; with `weather` its node is behind a proxy.
+ */
 export async function openWeekGateway(
   week: WeekChain,
   questions: readonly WeekQuestion[],
   seed: number,
+  weather?: Weather,
 ): Promise<WeekGateway> {
+  const proxy = weather && (await openRpcProxy(week.rpcUrl, { ...weather, seed }))
+  const rpcUrl = proxy?.url ?? week.rpcUrl
   const folder = await mkdtemp(join(tmpdir(), 'proposer-week-'))
   const ports = createWeekPorts(week.head().seconds)
-  const rpc = createChain([week.rpcUrl])
+  const rpc = createChain([rpcUrl])
   const recorder = recordHistory({ chainId: 31337, spender: contracts.signedProposer.address })
   const chain = ports.chain(recorder.chain(rpc))
   const { context } = fakeContext(folder, { chain, clock: ports.clock })
@@ -173,17 +181,41 @@ export async function openWeekGateway(
     })
   }
 
+  /** Behind a lossy node whatever is awaited may sleep before it asks again: time goes on for it. */
+  const patiently = async <T>(work: Promise<T>): Promise<T> => {
+    let isDone = proxy === undefined
+    const ended = () => {
+      isDone = true
+    }
+    work.then(ended, ended)
+    for (await ports.quiet(); !isDone; await ports.quiet()) ports.pass(week.head().seconds, 500)
+    return work
+  }
+  /** Reads that were lost are asked again until the gateway is at the head of the chain. */
+  const catchUp = async () => {
+    for (
+      let tries = 0;
+      proxy && open().view.heads()?.latest.number !== week.head().number;
+      tries++
+    ) {
+      if (tries === 240) throw new Error(`the gateway does not reach block ${week.head().number}`)
+      ports.pass(week.head().seconds, 500)
+      await ports.quiet()
+    }
+  }
+
   const start = async () => {
-    hosted = await openHostedGateway(world, await loadConfig(world, join(folder, 'gateway.json')), {
-      executorKey: { home: folder, password: async () => '' },
-    })
+    const loaded = await loadConfig(world, join(folder, 'gateway.json'))
+    const executorKey = { home: folder, password: async () => '' }
+    hosted = await patiently(openHostedGateway(world, loaded, { executorKey }))
     listen(hosted)
     await ports.quiet()
+    await catchUp()
   }
 
   const call = async (path: string, init?: RequestInit): Promise<Answer> => {
     const handle = recorder.gateway((request) => open().gateway.handle(request, { charged: false }))
-    const answer = await handle(new Request(`http://gateway.test${path}`, init))
+    const answer = await patiently(handle(new Request(`http://gateway.test${path}`, init)))
     return { status: answer.status, body: (await answer.json()) as Record<string, unknown> }
   }
 
@@ -192,7 +224,7 @@ export async function openWeekGateway(
     store: './store',
     chain: {
       id: 31337,
-      rpc_urls: [week.rpcUrl],
+      rpc_urls: [rpcUrl],
       permit2: at(contracts.permit2),
       signed_proposer: at(contracts.signedProposer),
       oracles: [at(contracts.oracle)],
@@ -256,20 +288,23 @@ export async function openWeekGateway(
     async pass(ms) {
       ports.pass(week.head().seconds, ms)
       await ports.quiet()
+      await catchUp()
     },
     beforeSend: ports.beforeSend,
     async restart(meanwhile) {
-      await hosted?.close()
+      await patiently(Promise.resolve(hosted?.close()))
       hosted = undefined
       await meanwhile?.()
       ports.pass(week.head().seconds, 0)
       await start()
     },
     register,
+    proxy,
     async close() {
       await hosted?.close()
       hosted = undefined
       await rpc.close()
+      await proxy?.close()
       await rm(folder, { recursive: true, force: true })
     },
   }

@@ -110,16 +110,39 @@ export async function judgeSaid(world: WeekWorld): Promise<void> {
 }
 
 /**
- * Nothing stands against what is found valid or gets a nonce, as of the head: amounts summed over
- * the wallet's earlier candidates, as far as those may still execute (contract §5; robustness §3,
- * "Simulate before reserving").
+ * The blocks that a decision may rest on: the one that was the head. Behind a slow node the next one
+ * or two may come between the reads and the decision.
  */
+const decidedAt = ({ gateway }: WeekWorld, head: bigint): readonly bigint[] =>
+  gateway.proxy === undefined ? [head] : [head, head - 1n, head - 2n]
+
+/** Nothing stands against what is found valid or gets a nonce, as of the head. */
 async function judgeSound(
   world: WeekWorld,
   candidateId: string,
   latest: bigint,
   active: readonly Candidate[],
 ): Promise<void> {
+  const seen: string[] = []
+  for (const block of decidedAt(world, latest)) {
+    const against = await standsAgainst(world, candidateId, block, active)
+    if (against.length === 0) return
+    seen.push(`block ${block}: ${against.join(', ')}`)
+  }
+  const name = world.signed.find((one) => one.candidateId === candidateId)?.name
+  throw new Error(`${name} is found valid at ${latest}, against ${seen.join('; ')}`)
+}
+
+/**
+ * What a block holds against a candidate: amounts summed over the wallet's earlier candidates, as
+ * far as those may still execute (contract §5; robustness §3, "Simulate before reserving").
+ */
+async function standsAgainst(
+  world: WeekWorld,
+  candidateId: string,
+  latest: bigint,
+  active: readonly Candidate[],
+): Promise<readonly string[]> {
   const own = active.find(({ id }) => id === candidateId)
   const rivals = active.filter(({ proposer, sequence, progress }) => {
     return (
@@ -136,14 +159,7 @@ async function judgeSound(
       neededRaw += BigInt(amount)
   }
   const facts = await factsAt(world, candidateId, latest)
-  const against = [
-    ...failuresIn(facts.signed, facts, neededRaw),
-    ...(facts.paused ? ['paused'] : []),
-  ]
-  if (against.length > 0)
-    throw new Error(
-      `${facts.signed.name} is found valid at ${latest}, against ${against.join(', ')}`,
-    )
+  return [...failuresIn(facts.signed, facts, neededRaw), ...(facts.paused ? ['paused'] : [])]
 }
 
 async function factsAt(world: WeekWorld, id: string, block: bigint) {
@@ -277,10 +293,11 @@ async function judgeFailed(
  * block of the revert for a revert.
  */
 async function blocksOf(
-  { chain }: WeekWorld,
+  world: WeekWorld,
   { progress, latest, finalized }: Said,
   hash: string | null,
 ): Promise<readonly bigint[]> {
+  const { chain } = world
   if (progress.status !== 'failed') return []
   const { stage, retryable } = progress.failure
   if (stage === 'confirmation' && hash !== null) {
@@ -289,7 +306,7 @@ async function blocksOf(
       throw new Error(`${hash} is said to have reverted`)
     return [BigInt(receipt.blockNumber), BigInt(receipt.blockNumber) - 1n]
   }
-  return [retryable ? latest : finalized]
+  return decidedAt(world, retryable ? latest : finalized)
 }
 
 /**

@@ -3,6 +3,7 @@
  * end.
  */
 import { maxUint256 } from 'viem'
+import type { Weather } from './rpc-proxy.js'
 import type { Step } from './week-acts.js'
 import { actors, askOn, contracts } from './week-chain.js'
 import {
@@ -13,6 +14,7 @@ import {
   checkWaiting,
   restBlocks,
 } from './week-checks.js'
+import type { WeekGateway } from './week-gateway.js'
 import { checkHistory } from './week-judge.js'
 import { steps } from './week-steps.js'
 import { troubles } from './week-troubles.js'
@@ -39,14 +41,19 @@ export interface WeekReport {
   readonly counts: ReadonlyMap<string, number>
   readonly blocks: bigint
   readonly simulatedSeconds: bigint
+  readonly proxy: WeekGateway['proxy']
 }
 
 /**
  * Runs the week. Fails with the seed and the steps so far where the gateway does not keep its
  * contract.
  */
-export async function runWeek(seed: number, questionCount: number): Promise<WeekReport> {
-  const world = await openWeek(seed, questionCount)
+export async function runWeek(
+  seed: number,
+  questionCount: number,
+  weather?: Weather,
+): Promise<WeekReport> {
+  const world = await openWeek(seed, questionCount, weather)
   try {
     const startSeconds = world.chain.head().seconds
     await course(world, planOf(world))
@@ -57,6 +64,7 @@ export async function runWeek(seed: number, questionCount: number): Promise<Week
       counts: world.counts,
       blocks: world.chain.head().number,
       simulatedSeconds: world.chain.head().seconds - startSeconds,
+      proxy: world.gateway.proxy,
     }
   } catch (error) {
     const told = error instanceof Error ? (error.stack ?? error.message) : String(error)
