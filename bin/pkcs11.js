@@ -3,6 +3,8 @@
 // channel, the PIN comes over stdin alone. What a result means is judged on the other side.
 import { createRequire } from 'node:module'
 import { endianness } from 'node:os'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { isMainThread, Worker, workerData } from 'node:worker_threads'
 
 /** What this process holds; `session` once a token is open. */
 const held = { pkcs11: undefined, lib: undefined, session: undefined }
@@ -132,23 +134,38 @@ function keyOf(key) {
   }
 }
 
-process.on('message', async ({ call, args }) => {
-  try {
-    process.send({ value: await calls[call](args) })
-  } catch (error) {
-    // A CKR_ code is the whole message of its error.
-    const name = /^CKR_\w+$/.test(error.message) ? error.message : error.name
-    process.send({ failure: { name, message: String(error.message) } })
-  }
-})
+/** Serves the calls of the other side until its channel closes. */
+function serve() {
+  // Native code that hangs does not hear that the channel closed.
+  new Worker(new URL(import.meta.url), { workerData: process.ppid }).unref()
+  process.on('message', async ({ call, args }) => {
+    try {
+      process.send({ value: await calls[call](args) })
+    } catch (error) {
+      // A CKR_ code is the whole message of its error.
+      const name = /^CKR_\w+$/.test(error.message) ? error.message : error.name
+      process.send({ failure: { name, message: String(error.message) } })
+    }
+  })
+  // Ctrl-C and a service manager end the gateway, which signs until it has drained. The channel
+  // closes when it has ended, however it did.
+  for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP']) process.on(signal, () => undefined)
+  process.on('disconnect', () => {
+    try {
+      held.lib?.C_Finalize()
+    } finally {
+      process.exit()
+    }
+  })
+}
 
-// Ctrl-C and a service manager end the gateway, which signs until it has drained. The channel
-// closes when it has ended, however it did.
-for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP']) process.on(signal, () => undefined)
-process.on('disconnect', () => {
-  try {
-    held.lib?.C_Finalize()
-  } finally {
-    process.exit()
-  }
-})
+/** On a thread of its own: ends this process where it outlives its parent, with a token open. */
+async function outlive(parent) {
+  while (process.ppid === parent) await sleep(500)
+  // Time enough to close the session of a token over a network.
+  await sleep(3_000)
+  process.kill(process.pid, 'SIGKILL')
+}
+
+if (isMainThread) serve()
+else await outlive(workerData)

@@ -1,10 +1,10 @@
 /**
  * A key in a real token, SoftHSM2 (contract §9): what is found, what is refused, what it signs.
  */
-import { chmod, writeFile } from 'node:fs/promises'
+import { chmod, readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { secp256k1 } from '@noble/curves/secp256k1'
-import { afterAll, beforeAll, expect, test } from 'vitest'
+import { afterAll, beforeAll, expect, test, vi } from 'vitest'
 import { openPkcs11 } from '../../src/core/io/pkcs11.js'
 import { keccak } from '../../src/core/protocol/keccak.js'
 import { recoverSigner } from '../../src/core/protocol/signature.js'
@@ -161,6 +161,19 @@ describeWith(softHsm, 'contract §9: keys in a PKCS#11 token', () => {
     expect(await signer.signDigest(digest)).toMatch(/^0x[0-9a-f]{130}$/)
     signer.dispose()
   })
+
+  test.runIf(process.platform === 'linux')(
+    'a module is given the environment without what is for this program',
+    async () => {
+      vi.stubEnv('PROPOSER_RPC_URL', 'https://node.example/v2/canary-of-a-key')
+      const signer = await openPkcs11(place('token=proposer;object=main'))
+      const given = await readFile(`/proc/${modulePid(process.pid)}/environ`, 'utf8')
+      signer.dispose()
+      vi.unstubAllEnvs()
+      expect(given).toContain(made.env.SOFTHSM2_CONF)
+      expect(given).not.toContain('canary-of-a-key')
+    },
+  )
 
   test('a PIN that has become wrong is tried once by a signer, however often it is asked', async () => {
     const file = join(made.folder, 'changing-pin')

@@ -213,7 +213,14 @@ describe('layering', () => {
       ].map(([, from = '']) => from),
     ])
     expect(loaded.sort()).toEqual([
-      ['bin/pkcs11.js', 'node:module', 'node:os', 'pkcs11js'],
+      [
+        'bin/pkcs11.js',
+        'node:module',
+        'node:os',
+        'node:timers/promises',
+        'node:worker_threads',
+        'pkcs11js',
+      ],
       ['bin/proposer.js', '../dist/main.js'],
     ])
   })

@@ -124,7 +124,10 @@ export function startModule(file: string): Pkcs11Module {
       child.stdin?.end(pin, () => pin.fill(0))
     },
     end() {
-      void last.then(() => child.connected && child.disconnect())
+      void last.then(() => {
+        if (child.connected) child.disconnect()
+        setTimeout(() => child.kill('SIGKILL'), callLimitMs).unref()
+      })
     },
   }
 }
