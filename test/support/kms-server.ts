@@ -290,5 +290,5 @@ function send(response: ServerResponse, told: InsteadOfAnswer): void {
   response.writeHead(told.status, {
     'content-type': isAws ? 'application/x-amz-json-1.1' : 'application/json; charset=UTF-8',
   })
-  response.end(JSON.stringify(told.body))
+  response.end(typeof told.body === 'string' ? told.body : JSON.stringify(told.body))
 }

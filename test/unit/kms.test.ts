@@ -223,6 +223,17 @@ describe('AWS KMS says no', () => {
   })
 })
 
+test.each([
+  ['AWS KMS', aws],
+  ['Google Cloud KMS', gcp],
+])('%s: what something before it answers is no word about the key', async (_, of) => {
+  for (const body of ['<html>', {}]) {
+    kms.instead(() => ({ status: 200, body }))
+    const found = await refused(addressInService(await service(of)))
+    expect(found).toEqual({ code: 'kms_answer', exitCode: 75 })
+  }
+})
+
 describe('Google Cloud KMS says no', () => {
   test.each([
     [401, 'UNAUTHENTICATED', 'kms_credentials', 2],

@@ -73,6 +73,7 @@ function faultOf(error: unknown): KmsFault | undefined {
   if (status === undefined) return undefined
   if (status === 429) return 'throttled'
   if (status >= 500) return 'unavailable'
+  if (status < 300) return 'unreadable'
   const name = /^[A-Za-z]{1,64}$/.exec(error.name)?.[0]
   return { refused: `${name ?? 'an error'} (status ${status})` }
 }
@@ -99,9 +100,9 @@ export async function openAwsKey({ key, region }: AwsKey): Promise<KeyService> {
     async publicKey(abortSignal) {
       const asked = new GetPublicKeyCommand({ KeyId: key })
       const { KeySpec, KeyUsage, PublicKey } = await client.send(asked, { abortSignal })
+      if (PublicKey === undefined) throw unusable(place, 'holds no public key')
       if (KeySpec !== 'ECC_SECG_P256K1' || KeyUsage !== 'SIGN_VERIFY')
         throw wrongKey(place, `is of spec ${KeySpec} for ${KeyUsage}`)
-      if (PublicKey === undefined) throw unusable(place, 'holds no public key')
       return PublicKey
     },
     async signDigest(digest, abortSignal) {

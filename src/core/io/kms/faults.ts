@@ -31,6 +31,7 @@ export type KmsFault =
   | 'wrong_key'
   | 'throttled'
   | 'unavailable'
+  | 'unreadable'
   | { readonly refused: string }
 
 /**
@@ -94,6 +95,8 @@ export function kmsError(
         `${name} cannot use the key ${key} at the moment`,
         'try again in a minute',
       )
+    case 'unreadable':
+      return unusable(place, 'is not in the form of the service')
     default:
       return new UsageError(
         'kms_refused',

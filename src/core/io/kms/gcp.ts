@@ -101,6 +101,7 @@ interface CallError extends Error {
 function faultOf(error: unknown): KmsFault | undefined {
   if (!(error instanceof Error)) return undefined
   const { config, status, message }: CallError = error
+  if (error instanceof SyntaxError) return 'unreadable'
   if (status === undefined) return undefined
   if (status >= 500) return 'unavailable'
   // Whoever gives tokens, and gives none.
@@ -137,9 +138,9 @@ export async function openGcpKey({ key }: { readonly key: string }): Promise<Key
     ...place,
     async publicKey() {
       const [found] = await (await client()).getPublicKey({ name: key }, once)
+      if (found.name !== key) throw unusable(place, 'is about another key')
       if (found.algorithm !== algorithm) throw wrongKey(place, `is of algorithm ${found.algorithm}`)
       const pem = found.pem ?? ''
-      if (found.name !== key) throw unusable(place, 'is about another key')
       if (numberOf(found.pemCrc32c) !== crc32c(new TextEncoder().encode(pem)))
         throw unusable(place, 'has another checksum than it says')
       return bytesOfPem(pem)
