@@ -44,7 +44,7 @@ export const addPkcs11Command = (context: Context, show: Show): Command =>
         pin_file: fromCwd(context.cwd, flags.pinFile),
       }
       const { openPkcs11 } = await import('../core/io/pkcs11.js')
-      const open = () => openPkcs11(place)
+      const open = () => openPkcs11(place, { signal: context.signal })
       await add(context, flags, { name, kind: 'pkcs11', place, open }, show)
     })
 

@@ -234,7 +234,7 @@ const damaged: ReadonlySet<string> = new Set(['invalid_keystore', 'invalid_accou
 
 const removeCommand = (context: Context) =>
   new Command('remove')
-    .description('delete an account and its key permanently')
+    .description('delete an account, with its key if a keystore holds it')
     .argument('<name>')
     .option(...dryRunOption)
     .addHelpText('after', '\nExample:\n  proposer account remove hot --yes')

@@ -123,7 +123,7 @@ describe('account add-kms', () => {
     )
     const ran = await add('alias/proposer')
     expect(ran.code).toBe(2)
-    expect(ran.stderr).toMatch(/denies access to the key alias\/proposer.*kms:Sign/s)
+    expect(ran.stderr).toMatch(/denies access to the key “alias\/proposer”.*kms:Sign/s)
     expect(() => readFileSync(file())).toThrow('ENOENT')
   })
 

@@ -100,7 +100,7 @@ describeWith(softHsm, 'contract §9: keys in a PKCS#11 token', () => {
     const one = await openPkcs11(place('token=proposer;object=twin;id=%05'))
     const other = await openPkcs11(place('token=proposer;object=twin;id=%06'))
     expect(one.address).not.toBe(other.address)
-    const mixed = openPkcs11(place('token=proposer;object=twin;id=%06'), one.address)
+    const mixed = openPkcs11(place('token=proposer;object=twin;id=%06'), { expected: one.address })
     await expect(mixed).rejects.toMatchObject({ code: 'token_key_differs' })
     one.dispose()
     other.dispose()
@@ -124,7 +124,7 @@ describeWith(softHsm, 'contract §9: keys in a PKCS#11 token', () => {
     const opened = openPkcs11(place('token=proposer;object=main', { pin_file: wrong }))
     await expect(opened).rejects.toMatchObject({
       code: 'pin_wrong',
-      detail: `the token refuses the PIN in ${wrong}`,
+      detail: `the token refuses the PIN: “${wrong}”`,
     })
     await writeFile(wrong, '\n')
     await expect(
@@ -155,7 +155,7 @@ describeWith(softHsm, 'contract §9: keys in a PKCS#11 token', () => {
     process.kill(modulePid(process.pid), 'SIGSEGV')
     await expect(signer.signDigest(digest)).rejects.toMatchObject({
       code: 'pkcs11_crashed',
-      detail: `the PKCS#11 module ${made.module} crashed (SIGSEGV)`,
+      detail: `the PKCS#11 module “${made.module}” crashed (SIGSEGV)`,
       meta: { exitCode: 75 },
     })
     expect(await signer.signDigest(digest)).toMatch(/^0x[0-9a-f]{130}$/)

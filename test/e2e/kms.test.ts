@@ -86,7 +86,7 @@ describe('keys in key services', () => {
     const question = dev.questions[1]?.slug ?? ''
     const waiting = shop.start(['submit', question, '--outcome', 'p1', '--wait', '--json'], { env })
     expect(await untilUnready(ready, /does not sign/)).toMatch(
-      /^the key of the executor 0x[0-9a-f]{40} does not sign: the key projects\/.*: it is disabled.*: waiting$/,
+      /^the key of the executor 0x[0-9a-f]{40} does not sign: the key “projects\/.*” of Google Cloud KMS .*: it is disabled.*: waiting$/,
     )
     kms.instead(undefined)
     const ended = await waiting.ended

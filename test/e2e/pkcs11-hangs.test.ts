@@ -23,7 +23,8 @@ describeWith(['pkcs11js'], 'contract §9: a PKCS#11 module that hangs', () => {
   const shop = workshop()
   afterAll(() => shop.clean())
 
-  test('ends after the program that loaded it was killed', async () => {
+  /** `account add-pkcs11`, which loads a module that waits for what is written to it: nothing is. */
+  async function loading() {
     const folder = await shop.folder()
     await writeFile(join(folder, 'pin'), '1234\n', { mode: 0o600 })
     const module = join(folder, 'module.so')
@@ -33,14 +34,30 @@ describeWith(['pkcs11js'], 'contract §9: a PKCS#11 module that hangs', () => {
       cwd: folder,
       env: { PROPOSER_HOME: join(folder, 'home') },
     })
-    // Opens when the module is being loaded, which then waits for what is written: nothing is.
     const writer = await open(module, 'w')
+    return { cli, pid: modulePid(cli.child.pid), unblock: () => writer.close() }
+  }
+
+  test('ends after the program that loaded it was killed', async () => {
+    const { cli, pid, unblock } = await loading()
     try {
-      const pid = modulePid(cli.child.pid)
       await cli.stop('SIGKILL')
       await vi.waitFor(() => expect(lives(pid)).toBe(false), limit)
     } finally {
-      await writer.close()
+      await unblock()
+    }
+  })
+
+  test('the first Ctrl-C ends the command and it, not its time limit', async () => {
+    const { cli, pid, unblock } = await loading()
+    try {
+      cli.child.kill('SIGINT')
+      const { code, stderr } = await cli.ended
+      expect(code, stderr).toBe(130)
+      expect(stderr).toContain('stopped by SIGINT')
+      await vi.waitFor(() => expect(lives(pid)).toBe(false), limit)
+    } finally {
+      await unblock()
     }
   })
 })

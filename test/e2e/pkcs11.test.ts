@@ -171,7 +171,7 @@ describeWith(softHsm, 'contract §9: the executor signs in a PKCS#11 token', () 
     expect(document.faults).toContainEqual(
       expect.objectContaining({
         check: 'executor_key',
-        detail: `the token refuses the PIN in ${wrong}`,
+        detail: `the token refuses the PIN: “${wrong}”`,
         hint: expect.stringContaining('correct the file'),
       }),
     )
@@ -179,7 +179,7 @@ describeWith(softHsm, 'contract §9: the executor signs in a PKCS#11 token', () 
       env: tokens.env,
     })
     expect(started.code).toBe(2)
-    expect(started.stderr).toContain(`the token refuses the PIN in ${wrong}`)
+    expect(started.stderr).toContain(`the token refuses the PIN: “${wrong}”`)
     expect(started.stderr + JSON.stringify(document)).not.toContain('another-canary-pin')
   })
 

@@ -276,9 +276,8 @@ async function unlockSource(
   const name = accountName(context, settings)
   if (name !== undefined) {
     const { openAccountKey } = await import('../../core/io/accounts.js')
-    return openAccountKey(context.files, settings.home.value, name, () =>
-      readPassword(context, passwordFile, `Password of ${name}: `),
-    )
+    const password = () => readPassword(context, passwordFile, `Password of ${name}: `)
+    return openAccountKey(context.files, settings.home.value, name, password, context.signal)
   }
   const [{ parseKey, readKeyFile, signerOn }, { quickestCurve }] = await Promise.all([
     import('../../core/io/key-files.js'),

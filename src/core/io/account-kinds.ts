@@ -21,9 +21,9 @@ export interface ElsewhereAccount {
   readonly place: Readonly<Record<string, string>>
   /**
    * The signer; nobody is asked for a password. Rejects with a ProposerError where the key cannot
-   * be used, or is not that of `address`.
+   * be used, or is not that of `address`. `signal` ends what may take long.
    */
-  open(): Promise<KeySigner>
+  open(signal?: AbortSignal): Promise<KeySigner>
 }
 
 /** Signed to see that a key signs. No transaction and no typed data has this digest. */
@@ -38,11 +38,11 @@ type Kind = (
 function kindOf<T extends Place>(
   holder: string,
   shape: z.ZodMiniType<T>,
-  open: (place: T, address: Address) => Promise<KeySigner>,
+  open: (place: T, address: Address, signal?: AbortSignal) => Promise<KeySigner>,
 ): Kind {
   return (place, address) => {
     const { data } = z.safeParse(shape, place)
-    return data && { holder, place: data, open: () => open(data, address) }
+    return data && { holder, place: data, open: (signal) => open(data, address, signal) }
   }
 }
 
@@ -53,7 +53,8 @@ const kinds: ReadonlyMap<string, Kind> = new Map([
     kindOf(
       'PKCS#11 token',
       z.strictObject({ uri: z.string(), module: z.string(), pin_file: z.string() }),
-      async (place, address) => (await import('./pkcs11.js')).openPkcs11(place, address),
+      async (place, expected, signal) =>
+        (await import('./pkcs11.js')).openPkcs11(place, { expected, ...(signal && { signal }) }),
     ),
   ],
   [

@@ -66,10 +66,11 @@ export async function openAccountKey(
   home: string,
   name: string,
   password: (name: string) => Promise<string>,
+  signal?: AbortSignal,
 ): Promise<KeySigner> {
   const text = await readAccountText(files, home, name)
   const { elsewhere } = entryOf(text, name)
-  if (elsewhere) return elsewhere.open()
+  if (elsewhere) return elsewhere.open(signal)
   const curve = await quickestCurve()
   return signerOn(curve, await decryptKeystore(text, await password(name), keystoreOf(name)))
 }

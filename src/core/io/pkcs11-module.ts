@@ -6,6 +6,7 @@ import { spawn } from 'node:child_process'
 import { join } from 'node:path'
 import * as z from 'zod/mini'
 import { UnavailableError } from '../protocol/errors.js'
+import { quoteWords } from '../protocol/node-words.js'
 import { packageRoot } from './package-root.js'
 
 /** What a call failed with: the name of a CKR_ code, or `NO_PACKAGE` or `NO_MODULE`. */
@@ -42,8 +43,13 @@ const Reply = z.union([
 const othersVariables = () =>
   Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith('PROPOSER_')))
 
-/** Starts the process; `file` names the module in errors. Nothing is loaded before a call. */
-export function startModule(file: string): Pkcs11Module {
+/**
+ * Starts the process; `file` names the module in errors, quoted, for /readyz is read by everybody.
+ * Nothing is loaded before a call. `signal` ends the process, and what is called rejects with its
+ * reason.
+ */
+export function startModule(file: string, signal?: AbortSignal): Pkcs11Module {
+  const name = `the PKCS#11 module ${quoteWords(file)}`
   // What the module writes itself is nobody's: a line of it could be anything.
   const child = spawn(process.execPath, [join(packageRoot(), 'bin', 'pkcs11.js')], {
     stdio: ['pipe', 'ignore', 'ignore', 'ipc'],
@@ -52,21 +58,30 @@ export function startModule(file: string): Pkcs11Module {
     // report about a crash would hold the PIN.
     env: { ...othersVariables(), NODE_OPTIONS: undefined },
   })
-  let fault: UnavailableError | undefined
+  let fault: unknown
   let answer: ((reply: unknown) => void) | undefined
-  let giveUp: ((error: UnavailableError) => void) | undefined
-  const fail = (error: UnavailableError) => {
+  let giveUp: ((error: unknown) => void) | undefined
+  const fail = (error: unknown) => {
     fault ??= error
     giveUp?.(fault)
   }
   const crashed = (how: string) =>
     fail(
-      new UnavailableError('pkcs11_crashed', `the PKCS#11 module ${file} crashed (${how})`, {
+      new UnavailableError('pkcs11_crashed', `${name} crashed (${how})`, {
         hint: 'nothing was signed; it is loaded again at the next use',
       }),
     )
+  const stop = () => {
+    fail(signal?.reason)
+    child.kill('SIGKILL')
+  }
+  signal?.addEventListener('abort', stop, { once: true })
+  if (signal?.aborted) stop()
   child.on('error', ({ message }) => crashed(message))
-  child.on('exit', (code, signal) => crashed(signal ?? `exit code ${code}`))
+  child.on('exit', (code, killed) => {
+    signal?.removeEventListener('abort', stop)
+    crashed(killed ?? `exit code ${code}`)
+  })
   child.on('message', (reply) => answer?.(reply))
   // It may end before it has read the PIN; that it ended is told above.
   child.stdin?.on('error', () => undefined)
@@ -83,7 +98,7 @@ export function startModule(file: string): Pkcs11Module {
         fail(
           new UnavailableError(
             'pkcs11_timed_out',
-            `the PKCS#11 module ${file} did not respond within ${callLimitMs / 1_000} s`,
+            `${name} did not respond within ${callLimitMs / 1_000} s`,
             { hint: 'check the token; the module is loaded again at the next use' },
           ),
         )

@@ -6,7 +6,7 @@
 import * as z from 'zod/mini'
 import type { Hex } from '../ports.js'
 import { ProposerError, UnavailableError, UsageError } from '../protocol/errors.js'
-import { safeText } from '../protocol/node-words.js'
+import { quoteWords, safeText } from '../protocol/node-words.js'
 import { type Pkcs11Uri, Pkcs11UriFault, parsePkcs11Uri } from '../protocol/pkcs11-uri.js'
 import { addressOf } from '../protocol/recovered.js'
 import type { Address } from '../protocol/schema.js'
@@ -62,16 +62,20 @@ interface Opened {
  * Opens the token and finds the key. The signer opens it again at the next use after it was lost,
  * and asks no token twice with a PIN that was wrong: tokens lock. Rejects, as `signDigest` does
  * later, with UsageError (`invalid_pkcs11_uri`, `pkcs11_…`, `token_…`, `pin_…`) where somebody has
- * to correct something, with UnavailableError where the token or its module is not there now.
+ * to correct something, with UnavailableError where the token or its module is not there now, with
+ * the reason of `signal` once that is aborted. `expected`: the address that the key must be of.
  */
-export async function openPkcs11(place: Pkcs11Place, expected?: Address): Promise<KeySigner> {
+export async function openPkcs11(
+  place: Pkcs11Place,
+  { expected, signal }: { readonly expected?: Address; readonly signal?: AbortSignal } = {},
+): Promise<KeySigner> {
   const uri = uriOf(place.uri)
   let address = expected
   let refused: UsageError | undefined
   let disposed = false
   const open = async (): Promise<Opened> => {
     if (refused !== undefined) throw refused
-    const module = startModule(place.module)
+    const module = startModule(place.module, signal)
     try {
       const opened = await openKey(module, place, uri)
       if (address !== undefined && opened.address !== address)
@@ -295,7 +299,7 @@ async function told<T>({ module, pin_file }: Pkcs11Place, called: Promise<T>): P
     if (!(error instanceof ModuleFailure))
       throw new UnavailableError(
         'token_failed',
-        `what the PKCS#11 module ${module} gives back cannot be read`,
+        `what the PKCS#11 module ${quoteWords(module)} gives back cannot be read`,
         { hint: 'check that the module is that of the token', cause: error },
       )
     throw wordsOf(error, module, pin_file)
@@ -318,8 +322,8 @@ function wordsOf({ code, message }: ModuleFailure, module: string, pinFile: stri
       { hint: 'name the .so file of your token, such as /usr/lib/softhsm/libsofthsm2.so' },
     )
   if (wrongPin.has(code))
-    return new UsageError('pin_wrong', `the token refuses the PIN in ${pinFile}`, {
-      hint: 'correct the file before you start again: a token locks after a few wrong PINs',
+    return new UsageError('pin_wrong', `the token refuses the PIN: ${quoteWords(pinFile)}`, {
+      hint: 'correct the file, then start again: this run tries it no more, for a token locks after a few wrong PINs',
     })
   if (code === 'CKR_PIN_LOCKED') return pinLocked()
   if (lost.has(code))

@@ -1,11 +1,12 @@
 /**
  * Why a key service does not sign, each in one sentence with what to do next (contract §6, §9). The
  * words of a service or of its client are never shown: they repeat requests, with their credentials
- * (R5).
+ * (R5). Names of keys are quoted, for /readyz is read by everybody.
  */
 
 import { type ProposerError, UnavailableError, UsageError } from '../../protocol/errors.js'
 import { networkFault } from '../../protocol/network-words.js'
+import { quoteWords } from '../../protocol/node-words.js'
 
 /** Which key of which service an error is about. */
 export interface KeyPlace {
@@ -43,7 +44,8 @@ export function kmsError(
   fault: KmsFault | undefined,
   error?: unknown,
 ): ProposerError {
-  const { name, key, advice } = place
+  const { name, advice } = place
+  const key = quoteWords(place.key)
   switch (fault) {
     case undefined:
       return new UnavailableError(
@@ -110,7 +112,7 @@ export function kmsError(
 export const wrongKey = ({ name, key }: KeyPlace, why: string) =>
   new UsageError(
     'kms_wrong_key',
-    `the key ${key} of ${name} ${why}`,
+    `the key ${quoteWords(key)} of ${name} ${why}`,
     'make a key for signing: of spec ECC_SECG_P256K1 (AWS) or algorithm EC_SIGN_SECP256K1_SHA256 (Google Cloud)',
   )
 
@@ -118,7 +120,7 @@ export const wrongKey = ({ name, key }: KeyPlace, why: string) =>
 export const unusable = ({ name, key }: KeyPlace, why: string) =>
   new UnavailableError(
     'kms_answer',
-    `the answer of ${name} for the key ${key} cannot be used: it ${why}`,
+    `the answer of ${name} for the key ${quoteWords(key)} cannot be used: it ${why}`,
     'try again; if it stays so, look for what changes answers between here and the service',
   )
 
@@ -126,7 +128,7 @@ export const unusable = ({ name, key }: KeyPlace, why: string) =>
 export const otherKey = ({ name, key }: KeyPlace, address: string, why: string) =>
   new UsageError(
     'kms_other_key',
-    `the key ${key} of ${name} ${why}, not of the account's ${address}`,
+    `the key ${quoteWords(key)} of ${name} ${why}, not of the account's ${address}`,
     'let the name lead to the former key again, or make another account with `proposer account add-kms`',
   )
 
@@ -134,7 +136,7 @@ export const otherKey = ({ name, key }: KeyPlace, address: string, why: string) 
 export const tooLate = ({ name, key }: KeyPlace, limitMs: number) =>
   new UnavailableError(
     'kms_timed_out',
-    `${name} did not answer for the key ${key} within ${limitMs / 1_000} s`,
+    `${name} did not answer for the key ${quoteWords(key)} within ${limitMs / 1_000} s`,
     'check the network, then try again',
   )
 
