@@ -119,12 +119,12 @@ describe('docs: running a gateway', () => {
     expect(parts.filter((part) => !given.includes(part))).toEqual([])
   })
 
-  test('domain §6: its chain section for Polygon is complete', () => {
-    const [code = '', ...more] = blocks('json')
+  test('domain §6: its chain section for Polygon is complete, and its token one of an executor', () => {
+    const [token = '', code = '', ...more] = blocks('json')
     expect(more).toEqual([])
-    expect(parseConfig({ chain: JSON.parse(code) }, 'docs').chain).toMatchObject({
-      profile: 'polygon',
-      id: 137,
-    })
+    const pkcs11 = JSON.parse(token)
+    const config = parseConfig({ chain: JSON.parse(code), executor: { pkcs11 } }, 'docs')
+    expect(config.chain).toMatchObject({ profile: 'polygon', id: 137 })
+    expect(config.executor.pkcs11).toEqual(pkcs11)
   })
 })

@@ -148,8 +148,8 @@ const isOut = ({ unsigned }: Executor, { latest }: Heads) => unsigned?.head === 
 export function mayAsk(executor: Executor, about: string, heads: Heads): boolean {
   const { unsigned, faults, ports } = executor
   if (unsigned === undefined || !isOut(executor, heads)) return true
-  const key = `the key of the executor ${ports.signer.address} does not sign`
-  faults.note(about, `${key}: ${unsigned.error.detail}: waiting`)
+  const why = `does not sign: ${unsigned.error.detail}: waiting`
+  faults.note(about, `the key of the executor ${ports.signer.address} ${why}`)
   return false
 }
 
