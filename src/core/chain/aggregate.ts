@@ -24,7 +24,7 @@ export interface AggregateOptions {
  * Outcomes handed out in one turn of the event loop: who gets one decodes it, and nobody else shall
  * wait for all of that.
  */
-const settledAtOnce = 16
+const settledAtOnce = 8
 /** Who asks is waited for no longer than this. */
 const mostTurns = 32
 

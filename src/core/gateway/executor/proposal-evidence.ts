@@ -94,7 +94,7 @@ export async function readDoomed(
 }
 
 /** Requests of our own calldata that are decoded and asked about at once. */
-const readAtOnce = 16
+const readAtOnce = 8
 
 /**
  * Whether the permit nonce is spent, or the round gone, taken or left by its requester. A round

@@ -48,4 +48,4 @@ export async function inParts<T, R>(
 }
 
 /** Candidates that are judged in one turn: each takes a millisecond. */
-export const judgedAtOnce = 8
+export const judgedAtOnce = 4

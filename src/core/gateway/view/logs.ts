@@ -98,7 +98,7 @@ export interface LogMeaning extends NamedQuestions {
 }
 
 /** Logs that are read in one turn: each may carry the text of a question. */
-const readAtOnce = 16
+const readAtOnce = 8
 
 /**
  * Reads the followed logs of one range. Logs that do not decode are somebody else's. `turn` lets

@@ -63,7 +63,7 @@ export function yieldToEvents(): Promise<void> {
 }
 
 /** Turns are given for so long in a round of the event loop; the last one may take longer. */
-const turnsMs = 4
+const turnsMs = 2
 
 /**
  * Turns for long work that is done in parts. One has it at a time, in the order in which they came,
