@@ -36,10 +36,14 @@ interface Claim {
   readonly isCarried: boolean
 }
 
-/** What was found of a wallet stands for this moment: many of its candidates are judged at once. */
+/**
+ * What was found of a wallet stands for this moment, and no longer than the list of the active ones:
+ * many of its candidates are judged at once.
+ */
 export function createClaims(sources: ClaimSources): Claims {
   const { ledger } = sources
   const claims = new Map<Address, readonly Claim[]>()
+  let of = ledger.active()
   const find = (wallet: Address): readonly Claim[] =>
     ledger
       .active()
@@ -47,6 +51,8 @@ export function createClaims(sources: ClaimSources): Claims {
       .map((candidate) => ({ candidate, isCarried: ledger.slotOf(candidate.id) !== undefined }))
       .filter(({ candidate, isCarried }) => isCarried || maybeOpen(sources, candidate))
   return ({ id, proposer, sequence }) => {
+    if (of !== ledger.active()) claims.clear()
+    of = ledger.active()
     const found = claims.get(proposer) ?? find(proposer)
     if (claims.size === 0) queueMicrotask(() => claims.clear())
     claims.set(proposer, found)
