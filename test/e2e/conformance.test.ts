@@ -5,14 +5,23 @@
 import { mkdir, readdir, readFile, stat, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { at, listAt } from '../../src/core/conformance/rule.js'
 import { itemsOf, rules, rulesNamed } from '../../src/core/conformance/run.js'
 import { TransportError } from '../../src/core/ports.js'
 import { type RunOptions, run, temporaryHome } from '../support/cli.js'
 import { workshop } from '../support/processes.js'
 import { makeClient, proposals, type ServeReady } from '../support/proposing.js'
-import { lyingAboutBonds } from '../support/wrong-gateway/between.js'
+import {
+  type Fault,
+  isContexts,
+  isStatus,
+  type Json,
+  lyingAboutBonds,
+  pages,
+  tells,
+} from '../support/wrong-gateway/between.js'
 import { faultThat } from '../support/wrong-gateway/faults/all.js'
-import { openWrongWorld, type WrongWorld } from '../support/wrong-gateway/world.js'
+import { openWrongWorld, type Wrong, type WrongWorld } from '../support/wrong-gateway/world.js'
 
 const shop = workshop()
 afterAll(() => shop.clean())
@@ -195,8 +204,13 @@ describe('conformance without a process', () => {
   afterAll(() => home.remove())
 
   /** Read-only checks of a gateway that is wrong in one rule. */
-  async function against(does: string, args: readonly string[], more: RunOptions = {}) {
-    const world = await openWrongWorld(faultThat(does).make)
+  async function against(
+    wrong: string | Fault['make'],
+    args: readonly string[],
+    more: RunOptions = {},
+  ) {
+    const make = typeof wrong === 'string' ? faultThat(wrong).make : wrong
+    const world = await openWrongWorld(make)
     const { trust, questions, ports } = world.parts
     await writeFile(join(home.path, 'trust.json'), JSON.stringify(trust))
     const flags = [
@@ -226,6 +240,45 @@ describe('conformance without a process', () => {
         `^TAP version 14\\n1\\.\\.1\\nnot ok 1 - 2\\.1-extra-field\\n {2}---\\n {2}section: "§2\\.1"\\n {2}message: "${sent}; got 403 \\w+, expected 400 or 422; §2\\.1: extra fields are rejected on submission"\\n {2}severity: fail\\n {2}\\.\\.\\.\\n$`,
       ),
     )
+  })
+
+  const contextsThat = (change: (json: Json) => unknown) => () => tells(isContexts, change)
+  test.each<readonly [string, () => Wrong]>([
+    ['a page of HTML', () => pages(isContexts)],
+    ['an empty object', contextsThat(() => ({}))],
+    ['no results', contextsThat(() => ({ results: [] }))],
+    [
+      'every question 404',
+      contextsThat((json) => ({
+        results: listAt(json, 'results').map((one) => ({
+          identifier: at(one, 'identifier'),
+          status_code: 404,
+          error: { code: 'question_not_found', detail: 'no' },
+        })),
+      })),
+    ],
+  ])(
+    'contract §6: a batch of contexts that is 200 with %s is exit 3, whatever is chosen',
+    async (_name, make) => {
+      const whole = await against(make, ['--json'])
+      expect(whole.code).toBe(3)
+      const { checks }: Report = JSON.parse(whole.stdout)
+      expect(checks.filter(({ result }) => result === 'fail').map(({ id }) => id)).toContain(
+        '4.2-signing-data',
+      )
+      const one = await against(make, ['--only', '2.1-outcome-known', '--json'])
+      expect([one.code, JSON.parse(one.stderr).error.code]).toEqual([3, 'no_usable_question'])
+      // What needs no question is not asked about one.
+      expect((await against(make, ['--only', '1-trailing-slash'])).code).toBe(0)
+    },
+  )
+
+  test('contract §6: a status that is 200 with a page of HTML is told at once, not waited for', async () => {
+    const world = await openWrongWorld(() => pages(isStatus))
+    const from = world.parts.ports.clock.monotonicMs()
+    const checks = await world.run(rulesNamed('2.6').filter(({ tier }) => tier === 'admit'))
+    expect(checks.filter(({ result }) => result === 'fail')).not.toEqual([])
+    expect(world.parts.ports.clock.monotonicMs() - from).toBeLessThan(20_000)
   })
 
   test('contract §6: JUnit on stdout has the failure, and no TAP', async () => {

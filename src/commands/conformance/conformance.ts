@@ -176,10 +176,12 @@ async function check(
   const parts = await openParts(context, session, flags, ready, () => progress?.stop())
   const report = teller(context, flags, chosen.length)
   const progress = output.isTerminal ? undefined : output.progress('checking')
+  const bench = createBench(parts.bench)
   let checks: readonly CheckResult[]
+  let unusable: string | undefined
   try {
     checks = await runRules(
-      createBench(parts.bench),
+      bench,
       chosen,
       (one) => {
         report(one)
@@ -187,6 +189,7 @@ async function check(
       },
       () => tellEstimate(context, parts, chosen),
     )
+    if (checks.some(({ result }) => result === 'skip')) unusable = await bench.unusable()
   } finally {
     progress?.stop()
     await parts.close()
@@ -203,7 +206,13 @@ async function check(
   else if (output.isTerminal && flags.junit !== '-') output.text(`\n${summaryText(summary)}\n`)
   else output.note(summaryText(summary))
   const failed = checks.filter(({ result }) => result === 'fail')
-  if (failed.length === 0) return
+  if (failed.length === 0 && unusable === undefined) return
+  if (failed.length === 0)
+    throw new RejectedError(
+      'no_usable_question',
+      `${unusable}: checks were skipped that need one`,
+      'give an open question that the pins know with --question',
+    )
   const named = failed.slice(0, 5).map(({ id }) => id)
   throw new RejectedError(
     'not_conformant',

@@ -19,7 +19,7 @@ import {
 import { type Bet, outcomeFor } from './bench.js'
 import { retryMs, routes } from './probe.js'
 import { at, came, listAt, NotSeen, once, type Seen } from './rule.js'
-import { isGiven, isStructure, isUuid } from './shapes.js'
+import { isGiven, isStructure, isUuid, isWord } from './shapes.js'
 
 export interface SentProbe {
   readonly authorization: JournaledAuthorization
@@ -193,6 +193,8 @@ async function untilEnded(
     const seen = await status()
     if (seen.status !== 200) throw new NotSeen(`${seen.sent} was answered ${came(seen)}`)
     if (hasEnded(seen.json)) return seen
+    // What tells no status at all tells no end either.
+    if (!isWord(at(seen.json, 'status'))) throw new NotSeen(`${seen.sent} gave no status`)
     if (clock.monotonicMs() > untilMs)
       throw new NotSeen(`the candidate did not end in ${longestWaitMs / 1_000} s`)
     await clock.sleep(pauseMs, signal)

@@ -97,7 +97,11 @@ const full =
   (batch: Batch, wrong = '100 items'): Run =>
   async (bench) => {
     const list = await listOf(bench, batch, limits.batchItems)
-    return expectStatus(await send(bench, batch, list, wrong), 200)
+    const seen = await send(bench, batch, list, wrong)
+    const actual = expectStatus(seen, 200)
+    const { length } = listAt(seen.json, 'results')
+    expectThat(length === list.length, seen, `got ${length} results for ${list.length} items`)
+    return actual
   }
 
 const overfull =

@@ -72,6 +72,8 @@ export interface Bench extends BenchParts {
   open(): Promise<readonly QuestionContext[]>
   /** The first of `open`; NotSeen where there is none. */
   context(): Promise<QuestionContext>
+  /** Why none of the questions that were given can be used; `undefined` where one can. */
+  unusable(): Promise<string | undefined>
   /** A v1 body without signature that nothing is wrong with. */
   proposal(): Promise<Body>
   /** The same with a well-formed signature that authorizes nothing. */
@@ -120,6 +122,17 @@ export function createBench(parts: BenchParts): Bench {
     )
   }
 
+  async function unusable(): Promise<string | undefined> {
+    if (questions.length === 0) return undefined
+    try {
+      await context()
+      return undefined
+    } catch (error) {
+      if (error instanceof NotSeen) return error.message
+      throw error
+    }
+  }
+
   const proposal = async (): Promise<Body> => {
     const first = await context()
     const permit = {
@@ -141,6 +154,7 @@ export function createBench(parts: BenchParts): Bench {
     contexts,
     open,
     context,
+    unusable,
     proposal,
     signingBody,
     unsigned: async () => ({ ...(await proposal()), signature: signature() }),

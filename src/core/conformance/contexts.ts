@@ -55,7 +55,16 @@ export function expectContracts({ trust }: Bench, seen: Seen, actual: unknown): 
 
 /** What was asked for by the batch route. */
 export const contextRuns: Runs = {
-  '4.2-signing-data': async (bench) => expectStatus(await bench.contexts(), 200),
+  async '4.2-signing-data'(bench) {
+    const seen = await bench.contexts()
+    const actual = expectStatus(seen, 200)
+    const { length } = bench.questions
+    const codes = codesOf(seen)
+    expectThat(codes.length === length, seen, `got ${codes.length} results for ${length} items`)
+    const fault = `none of the questions that were given was answered 200: ${codes.map(String).join(', ')}`
+    expectThat(codes.includes(200), seen, fault)
+    return actual
+  },
   async '2.7-signing-data-fields'(bench) {
     const { seen, all } = await itemsIn(bench)
     for (const missing of all.map(readContext).filter((one) => typeof one === 'string'))

@@ -65,15 +65,15 @@ export function came(seen: Seen): string {
 }
 
 /** These come from the application itself, never from what stands before it (§7 rule 1). */
-const ownRefusals = [400, 403, 409, 422]
+const ownStatuses = [200, 202, 400, 403, 409, 422]
 
 /**
- * Throws Fault unless the status is one of these, a refusal in application JSON; what came, in few
- * words.
+ * Throws Fault unless the status is one of these, with JSON where it is the application's own; what
+ * came, in few words.
  */
 export function expectStatus(seen: Seen, ...statuses: readonly number[]): string {
-  const isRefusal = ownRefusals.includes(seen.status)
-  if (statuses.includes(seen.status) && (seen.json !== undefined || !isRefusal)) return came(seen)
+  const isOwn = ownStatuses.includes(seen.status)
+  if (statuses.includes(seen.status) && (seen.json !== undefined || !isOwn)) return came(seen)
   throw new Fault(`sent ${seen.sent}; got ${came(seen)}, expected ${statuses.join(' or ')}`)
 }
 

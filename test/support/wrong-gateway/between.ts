@@ -100,6 +100,18 @@ export function tells(which: (call: Call) => boolean, change: Change): Wrong {
   }
 }
 
+/** A page of HTML under whatever status these calls were answered with. */
+export const pages =
+  (which: (call: Call, status: number) => boolean): Wrong =>
+  async (request, next) => {
+    const call = await callOf(request)
+    const response = await next(request)
+    if (!which(call, response.status)) return response
+    const headers = new Headers(response.headers)
+    headers.set('content-type', 'text/html')
+    return new Response('<h1>no</h1>', { status: response.status, headers })
+  }
+
 /** Changes status, body or headers of what was answered. `undefined`: as it was. */
 export function answers(
   which: (call: Call, status: number, json: Json) => boolean,

@@ -19,6 +19,7 @@ import {
   isStatus,
   isStatuses,
   type Json,
+  pages,
   put,
   refusal,
   resent,
@@ -127,19 +128,6 @@ function statusIn(json: Json): number {
   return code === 'invalid_identifier' || code === 'invalid_json' ? 400 : 422
 }
 const kept = new Set(['permit_amount_below_required_bond'])
-const html =
-  (which: (status: number, call: Call) => boolean): (() => Wrong) =>
-  () =>
-  async (request, next) => {
-    const response = await next(request)
-    const call = { method: request.method, path: new URL(request.url).pathname, body: {} }
-    if (!which(response.status, call)) return response
-    return new Response('<h1>no</h1>', {
-      status: response.status,
-      headers: { ...Object.fromEntries(response.headers), 'content-type': 'text/html' },
-    })
-  }
-
 const formats: readonly Right[] = [
   right(
     'tells times without fractions',
@@ -523,20 +511,13 @@ const answersOfOthers: readonly Right[] = [
       headers: response.headers,
     })
   }),
-  right(
-    'lets a proxy answer 404 and 405 for routes',
-    html(
-      (status, { path }) => status === 405 || (status === 404 && !path.startsWith('/v1/proposals')),
+  right('lets a proxy answer 404 and 405 for routes', () =>
+    pages(
+      ({ path }, status) => status === 405 || (status === 404 && !path.startsWith('/v1/proposals')),
     ),
   ),
-  right(
-    'lets a proxy answer 413',
-    html((status) => status === 413),
-  ),
-  right(
-    'lets a proxy answer 429',
-    html((status) => status === 429),
-  ),
+  right('lets a proxy answer 413', () => pages((_call, status) => status === 413)),
+  right('lets a proxy answer 429', () => pages((_call, status) => status === 429)),
   right('names its own site to CORS', () => async (request, next) => {
     const response = await next(request)
     const headers = new Headers(response.headers)
