@@ -4,7 +4,12 @@
  */
 import { connect, type Socket } from 'node:net'
 import { afterEach, describe, expect, test } from 'vitest'
-import { type Listener, listen, socketSettings } from '../../src/core/io/serving/listener.js'
+import {
+  type Listener,
+  type ListenOptions,
+  listen,
+  socketSettings,
+} from '../../src/core/io/serving/listener.js'
 import { mostWithoutPlace } from '../../src/core/io/serving/places.js'
 import type { Answered, RequestRecord } from '../../src/core/protocol/call.js'
 import { exchangeRaw } from '../support/raw-http.js'
@@ -21,12 +26,17 @@ afterEach(async () => {
   await listener.close(0)
 })
 
-async function open(places: number, handler: () => Promise<Answered> = async () => done) {
+async function open(
+  places: number,
+  handler: () => Promise<Answered> = async () => done,
+  more: Pick<ListenOptions, 'perAddress' | 'addressKey'> = {},
+) {
   listener = await listen({
     host: '0.0.0.0',
     port: 0,
     places,
     handler,
+    ...more,
     onRefused: (record) => refused.push(record),
   })
 }
@@ -167,6 +177,27 @@ describe('robustness §5: one address with many connections', () => {
     const other = await placed('127.0.0.2')
     expect(other.told.text).toMatch(/^HTTP\/1\.1 200 /)
     expect(many.filter(({ told }) => told.closed)).toHaveLength(1)
+  })
+
+  test('R17: has no more than its own, although places are free, and one network counts as one address', async () => {
+    const addressKey = (address: string) => address.split('.').slice(0, 3).join('.')
+    await open(4, undefined, { perAddress: 2, addressKey })
+    const first = await placed('127.0.0.1')
+    await placed('127.0.0.2')
+    const third = connected('127.0.0.3')
+    third.call()
+    await expect.poll(() => third.told.text).toMatch(/^HTTP\/1\.1 503 /)
+    expect(third.told.text).toContain('all 4 connections are taken, or the 2 of one address;')
+    expect((await placed('127.0.1.1')).told.closed).toBe(false)
+    first.socket.destroy()
+    await expect
+      .poll(async () => {
+        const again = connected('127.0.0.3')
+        again.call()
+        await expect.poll(() => again.told.text).toMatch(/^HTTP/)
+        return again.told.text.slice(9, 12)
+      })
+      .toBe('200')
   })
 
   test('gives none where the other holds as many', async () => {

@@ -62,10 +62,20 @@ describe('contract §9: operator status and top', () => {
       admission_enabled: true,
       queue: { received: { count: 0 } },
       nodes: [{ node: 1, healthy: true }],
+      ceilings: {
+        connections_per_address: 1_024,
+        admin_connections: 64,
+        stored_bytes_per_wallet: 8_388_608,
+      },
       changes: expect.any(Array),
     })
     const { stdout } = await operator(['status'])
-    for (const part of [/^gateway +ready · http/m, /^chain +block \d+/m, /^queue +received 0/m])
+    for (const part of [
+      /^gateway +ready · http/m,
+      /^chain +block \d+/m,
+      /^queue +received 0/m,
+      /^ceilings +connections per address 1024 · admin connections 64/m,
+    ])
       expect(stdout).toMatch(part)
     for (const line of stdout.split('\n')) expect(line.length).toBeLessThanOrEqual(80)
   })

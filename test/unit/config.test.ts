@@ -26,8 +26,13 @@ function refusal(run: () => unknown): UsageError {
 describe('gateway.json', () => {
   test('contract §7: every key but chain has a default', () => {
     expect(parseConfig({ chain }, 'gateway.json')).toEqual({
-      listen: { host: '127.0.0.1', port: 8787 },
-      admin: { port: 8788 },
+      listen: {
+        host: '127.0.0.1',
+        port: 8787,
+        drain_seconds: 3,
+        connections_per_address: 1_024,
+      },
+      admin: { port: 8788, connections: 64 },
       store: './gateway-store',
       chain: {
         id: 137,
@@ -38,7 +43,7 @@ describe('gateway.json', () => {
       },
       questions: null,
       slugs: { source: 'registry' },
-      admission: { enabled: true, allowlist: [] },
+      admission: { enabled: true, allowlist: [], stored_bytes_per_wallet: 8_388_608 },
       budget: { window_seconds: 60, per_ip_items: 120, global_items: 1000 },
       cors: { origins: [] },
       proxy: { trusted_cidrs: [] },

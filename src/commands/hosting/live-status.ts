@@ -80,6 +80,12 @@ export function statusLines(
       `${gauges.budget.clients} ${gauges.budget.clients === 1 ? 'client' : 'clients'}`,
     ]),
     ...(cluster === undefined ? [] : row('store', clusterText(cluster))),
+    ...row(
+      'ceilings',
+      Object.entries(figures.ceilings ?? {}).map(
+        ([name, most]) => `${visible(name.replaceAll('_', ' '))} ${most}`,
+      ),
+    ),
     ...row('executor', executor === undefined ? ['off'] : executorText(executor, coin)),
   ]
   const room = Math.max(1, rows - 1)

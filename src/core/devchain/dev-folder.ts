@@ -18,6 +18,8 @@ export async function writeDevFolder(
   const { slugs: _, ...contracts } = trust
   const proposers = accounts.filter(({ role }) => role === 'proposer')
   const gateway = {
+    // There is no load balancer that would have to notice an end.
+    listen: { drain_seconds: 0 },
     store: './gateway-store',
     chain: {
       id: contracts.chain_id,

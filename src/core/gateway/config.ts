@@ -6,6 +6,7 @@ import * as z from 'zod'
 import { builtInProfile, profileNames } from '../chain/profiles.js'
 import { type Contracts, requesterKinds } from '../chain/round.js'
 import { lowercaseAddresses } from '../protocol/address.js'
+import { connectionPlaces } from '../protocol/call.js'
 import { UsageError } from '../protocol/errors.js'
 import { Address as AddressText, Bytes32 } from '../protocol/schema.js'
 import { isStorePlace } from '../protocol/url-secrets.js'
@@ -123,11 +124,29 @@ export const ConfigFile = z.strictObject({
     .strictObject({
       host: z.string().min(1).default('127.0.0.1').describe('a host name or address'),
       port: port.default(8787).describe('a port, 0 to 65535'),
+      drain_seconds: z
+        .int()
+        .min(0)
+        .max(8)
+        .default(3)
+        .describe('a number of seconds from 0 to 8, for which a stopping gateway still answers'),
+      connections_per_address: z
+        .int()
+        .min(1)
+        .max(connectionPlaces)
+        .default(connectionPlaces)
+        .describe(`an integer from 1 to ${connectionPlaces}`),
     })
     .prefault({}),
   admin: z
     .strictObject({
       port: port.default(8788).describe('a port, 0 to 65535'),
+      connections: z
+        .int()
+        .min(1)
+        .max(connectionPlaces)
+        .default(64)
+        .describe(`an integer from 1 to ${connectionPlaces}`),
       token_file: path.optional().describe('the path of the admin token of a shared store'),
     })
     .prefault({}),
@@ -154,6 +173,9 @@ export const ConfigFile = z.strictObject({
       allowlist: listOf(z.string().pipe(AddressText).meta({ pattern: '^0x[0-9a-fA-F]{40}$' }))
         .default([])
         .describe('a list of wallet addresses (EIP-55 or lowercase)'),
+      stored_bytes_per_wallet: positive
+        .default(8 * 1024 * 1024)
+        .describe('a number of bytes, at least 1, that failed proposals of a wallet add in a day'),
     })
     .prefault({}),
   budget: z
@@ -217,6 +239,13 @@ export function configuredContracts(config: GatewayConfig): Contracts {
     tokens: chain.tokens,
   }
 }
+
+/** What one caller or wallet can cost at most, as `operator status` shows it. */
+export const ceilingsOf = ({ listen, admin, admission }: GatewayConfig) => ({
+  connections_per_address: listen.connections_per_address,
+  admin_connections: admin.connections,
+  stored_bytes_per_wallet: admission.stored_bytes_per_wallet,
+})
 
 /** How a part of the source is called in messages: by default, as the source is. */
 export type NamePart = (path: readonly PropertyKey[]) => string

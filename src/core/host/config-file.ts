@@ -86,7 +86,7 @@ export async function configure(
 ): Promise<LoadedConfig> {
   const loaded = await parsedFile(machine, path)
   const set = assignments.length === 0 ? loaded.config : applySet(loaded.config, ...assignments)
-  const listen = { host: host ?? set.listen.host, port: port ?? set.listen.port }
+  const listen = { ...set.listen, host: host ?? set.listen.host, port: port ?? set.listen.port }
   const admin = port === 0 ? { ...set.admin, port } : set.admin
   const metrics = port === 0 ? set.metrics && { ...set.metrics, port } : set.metrics
   const isSet = assignments.some((one) => /^store(_file)?=/.test(one))

@@ -3,7 +3,7 @@
  * candidates, no RPC URL, no secret (R5).
  */
 import { coinText, explorerOf } from '../chain/profiles.js'
-import type { GatewayConfig } from '../gateway/config.js'
+import { ceilingsOf, type GatewayConfig } from '../gateway/config.js'
 import type { PageSource } from '../page/admin-page-events.js'
 import type { Clock } from '../ports.js'
 import { instant } from '../protocol/candidate.js'
@@ -38,6 +38,7 @@ export function pageOf(
       executor_address: executor ?? null,
       paused: pausedBy(config, ledger),
       ...figures(config, clock.nowMs(), snapshot()),
+      ceilings: ceilingsOf(config),
     }),
     trend: trend.data,
     candidates: rows,

@@ -1,6 +1,7 @@
 /** A gateway behind its listeners: what `serve` and `demo` run. */
 import { unconfirmedAmong } from '../chain/profiles.js'
 import type { GatewayConfig } from '../gateway/config.js'
+import { clientKey } from '../gateway/front/client-address.js'
 import {
   actBodies,
   isActName,
@@ -149,6 +150,7 @@ export const startServer = (
         },
         meters,
         port: config.admin.port,
+        connections: config.admin.connections,
         operator: operatorRoutes(config, hosted, token, {
           '/operator/status': () => statusDocument(page.figures(), snapshot()),
           ...(faulty && { '/operator/faults': faulty.counts }),
@@ -160,7 +162,10 @@ export const startServer = (
     const metricsUrl = await serveMetrics(config, gateway, admin, closers)
     const front = await bound('listen', config, () =>
       listen({
-        ...config.listen,
+        host: config.listen.host,
+        port: config.listen.port,
+        perAddress: config.listen.connections_per_address,
+        addressKey: (address) => clientKey(address, null, []),
         handler: faulty?.handle ?? gateway.answer,
         onRefused: gateway.observe,
       }),

@@ -9,6 +9,8 @@ export interface StatusSnapshot extends GatewayStatus {
   readonly adminUrl: string | undefined
   readonly vitals: Vitals
   readonly lastMinute: MinuteCounts
+  /** What one caller or wallet can cost at most, by name; only where the operator asked. */
+  readonly ceilings?: Readonly<Record<string, number>>
   /** The newest last. */
   readonly changes: readonly StatusChange[]
 }

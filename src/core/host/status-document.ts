@@ -86,6 +86,8 @@ const Status = z.object({
     }),
   ),
   store: z.object({ full: z.boolean(), failed: z.boolean() }),
+  // A gateway of an earlier version has fewer.
+  ceilings: z._default(z.record(z.string(), z.number()), {}),
   cluster: z.optional(
     z.object({
       leads: z.boolean(),
@@ -178,6 +180,7 @@ export function readStatusDocument(document: unknown, nowMs: number): StatusSnap
       admissionEnabled: data.admission_enabled,
     },
     lastMinute: data.last_minute,
+    ceilings: data.ceilings,
     changes: data.changes.map(({ at, ...line }) => ({ atMs: Date.parse(at), line })),
   }
 }

@@ -2,6 +2,9 @@
 import type { WireCode } from './errors.js'
 import type { Refusal } from './refusal.js'
 
+/** Connections that a gateway serves at once (robustness §5). */
+export const connectionPlaces = 1_024
+
 /**
  * A call as it came: what was on the wire, nothing decoded, and a reader instead of the body. So
  * 413 and 429 are decided before a byte of it is read (robustness §4, §5).

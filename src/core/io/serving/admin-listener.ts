@@ -46,6 +46,8 @@ export interface OperatorRoutes {
 export interface AdminOptions extends MetricsParts {
   /** 0 takes a free one. */
   readonly port: number
+  /** At most so many at once, so that the public listener keeps its descriptors; default: 64. */
+  readonly connections?: number
   /** Without them there is nothing to act on. */
   readonly operator?: OperatorRoutes
   /** What the operator's page shows; without it there is none. */
@@ -87,6 +89,7 @@ export async function listenAdmin(options: AdminOptions): Promise<AdminListener>
       throw error
     })
   })
+  server.maxConnections = options.connections ?? 64
   await bindServer(server, '127.0.0.1', options.port)
   const { port } = server.address() as AddressInfo
   return {

@@ -12,7 +12,12 @@ import {
 } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import type { Duplex } from 'node:stream'
-import type { Answered, Call, RequestRecord } from '../../protocol/call.js'
+import {
+  type Answered,
+  type Call,
+  connectionPlaces,
+  type RequestRecord,
+} from '../../protocol/call.js'
 import { commonHeaders, type Refusal, refusalBody, refuse, spread } from '../../protocol/refusal.js'
 import { announcesBody, linger, readIncoming, restIsLarge } from './incoming-body.js'
 import { keepPlaces, type Places } from './places.js'
@@ -38,7 +43,7 @@ export const socketSettings = {
   timeoutMs: 30_000,
   maxRequestsPerSocket: 1_000,
   /** Connections that are served at once; `places.ts` tells what more of them get. */
-  places: 1_024,
+  places: connectionPlaces,
   /**
    * Any other value silently drops later headers, Content-Length included; 16 KiB is the bound, and
    * we count ourselves.
@@ -69,6 +74,10 @@ export interface ListenOptions {
   readonly onRefused?: (record: RequestRecord) => void
   /** Fewer places, for tests. */
   readonly places?: number
+  /** Connections of one address; default: all places. */
+  readonly perAddress?: number
+  /** What counts as one address; default: each that is written differently. */
+  readonly addressKey?: (address: string) => string
   /** Shorter times, for tests. */
   readonly timeouts?: { readonly [K in Timeouts]?: number }
 }
@@ -92,9 +101,13 @@ export async function listen(options: ListenOptions): Promise<Listener> {
   /** The newest call of each connection. */
   const newest = new WeakMap<Duplex, { incoming: IncomingMessage; response: ServerResponse }>()
   let closing = false
+  const most = options.places ?? socketSettings.places
+  const perAddress = options.perAddress ?? most
   const places = keepPlaces(server, {
-    places: options.places ?? socketSettings.places,
-    refuse: refusing(options, options.places ?? socketSettings.places),
+    places: most,
+    perAddress,
+    addressKey: options.addressKey ?? ((address) => address),
+    refuse: refusing(options, most, perAddress),
   })
 
   /** The calls of each connection that has one in work, behind that one. */
@@ -305,8 +318,13 @@ async function send(
 }
 
 /** Refuses connections that have no place, one after the other with another time to come back. */
-function refusing(options: ListenOptions, places: number): (socket: Duplex) => void {
-  const busy = refuse('server_busy', `all ${places} connections are taken`)
+function refusing(
+  options: ListenOptions,
+  places: number,
+  perAddress: number,
+): (socket: Duplex) => void {
+  const own = perAddress < places ? `, or the ${perAddress} of one address` : ''
+  const busy = refuse('server_busy', `all ${places} connections are taken${own}`)
   const choices = 3
   let refused = 0
   return (socket) => {

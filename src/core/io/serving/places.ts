@@ -26,6 +26,10 @@ const idleMs = 1_000
 export interface PlaceOptions {
   /** Connections that are served at once. */
   readonly places: number
+  /** Those of one address; more of them are refused although places are free. */
+  readonly perAddress: number
+  /** What counts as one address: IPv6 by its /64, which is what one subscriber has. */
+  readonly addressKey: (address: string) => string
   /** Answers a connection and closes it. What it sends is read and thrown away. */
   readonly refuse: (socket: Socket) => void
 }
@@ -48,26 +52,27 @@ interface Placed {
 }
 
 /** Takes the connections of a server that does not listen yet. */
-export function keepPlaces(server: Server, { places, refuse }: PlaceOptions): Places {
+export function keepPlaces(
+  server: Server,
+  { places, perAddress, addressKey, refuse }: PlaceOptions,
+): Places {
   const listeners = server.listeners('connection')
   server.removeAllListeners('connection')
   server.maxConnections = places + mostWithoutPlace
   /** By address; the connection that has been idle for longest stands first. */
   const held = new Map<string, Set<Socket>>()
   const placed = new Map<object, Placed>()
-  const hopeful = new Map<Socket, NodeJS.Timeout>()
+  const hopeful = new Map<Socket, { readonly address: string; readonly timer: NodeJS.Timeout }>()
   const leaving = new Set<object>()
   const refusals = createTurnstile(refuse)
 
-  const addressOf = ({ remoteAddress = '' }: Socket) => remoteAddress
   const largest = () => {
     let most: [address: string, sockets: Set<Socket>] = ['', new Set()]
     for (const one of held) if (one[1].size > most[1].size) most = one
     return most
   }
 
-  function place(socket: Socket): void {
-    const address = addressOf(socket)
+  function place(socket: Socket, address: string): void {
     const own = held.get(address) ?? new Set()
     held.set(address, own.add(socket))
     placed.set(socket, { socket, own, idleSinceMs: performance.now() })
@@ -76,33 +81,30 @@ export function keepPlaces(server: Server, { places, refuse }: PlaceOptions): Pl
       if (own.size === 0 && held.get(address) === own) held.delete(address)
       placed.delete(socket)
       leaving.delete(socket)
-      const [next] = hopeful.keys()
+      const [next] = hopeful
       if (!next) return
-      giveUp(next)
-      if (!next.destroyed) place(next)
+      giveUp(next[0])
+      if (!next[0].destroyed) place(next[0], next[1].address)
     })
     for (const serve of listeners) serve.call(server, socket)
   }
   function giveUp(socket: Socket): void {
-    clearTimeout(hopeful.get(socket))
+    clearTimeout(hopeful.get(socket)?.timer)
     hopeful.delete(socket)
   }
   /** Lets a newcomer wait for the place of an address that holds more than twice as many. */
-  function mayHope(socket: Socket): boolean {
-    const address = addressOf(socket)
+  function mayHope(socket: Socket, address: string): boolean {
     const [, most] = largest()
     let own = (held.get(address)?.size ?? 0) + 1
-    for (const other of hopeful.keys()) if (addressOf(other) === address) own += 1
+    for (const other of hopeful.values()) if (other.address === address) own += 1
     if (hopeful.size >= mostHopeful || most.size <= 2 * own) return false
     const lost = () => giveUp(socket)
     socket.once('close', lost).on('error', () => undefined)
-    hopeful.set(
-      socket,
-      setTimeout(() => {
-        lost()
-        refusals.add(socket)
-      }, hopefulMs),
-    )
+    const timer = setTimeout(() => {
+      lost()
+      refusals.add(socket)
+    }, hopefulMs)
+    hopeful.set(socket, { address, timer })
     for (const one of most) {
       const since = placed.get(one)?.idleSinceMs
       if (since !== undefined && performance.now() - since > idleMs && !leaving.has(one)) {
@@ -115,8 +117,10 @@ export function keepPlaces(server: Server, { places, refuse }: PlaceOptions): Pl
   }
 
   server.on('connection', (socket: Socket) => {
-    if (placed.size < places) place(socket)
-    else if (!mayHope(socket)) refusals.add(socket)
+    const address = addressKey(socket.remoteAddress ?? '')
+    const isOver = (held.get(address)?.size ?? 0) >= perAddress
+    if (!isOver && placed.size < places) place(socket, address)
+    else if (isOver || !mayHope(socket, address)) refusals.add(socket)
   })
   return {
     working(socket, isWorking) {
