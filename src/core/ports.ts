@@ -102,6 +102,8 @@ export interface BlockHeader {
   /** Unix seconds. */
   timestamp: bigint
   baseFeePerGas: bigint
+  /** Gas of all its transactions at most; absent where the node does not tell. */
+  gasLimit?: bigint | undefined
 }
 
 export interface ChainLog {
@@ -184,6 +186,7 @@ export type ChainErrorKind =
   | 'replacement_underpriced'
   | 'underpriced' // the tip is below the node's minimum
   | 'insufficient_funds'
+  | 'too_much_gas' // its gas limit is above a block's, or above what one transaction may have
   | 'refused' // the node answered with another error
 
 export class ChainError extends Error {

@@ -109,6 +109,9 @@ export interface FakeChain extends Chain {
   strictNonces: boolean
   /** Lowest tip that the node takes. */
   minimumTipWei: bigint
+  /** Gas of a block; and of a transaction, where the node takes less and does not say so. */
+  blockGas: bigint
+  transactionGas: bigint | undefined
   fund(account: Address, wei: bigint): void
   /**
    * What is on the canonical chain, told to the test alone: no fault strikes, no call is counted.
@@ -163,6 +166,8 @@ export function createFakeChain(): FakeChain {
     gasNeeded: () => proposeGas,
     strictNonces: false,
     minimumTipWei: 0n,
+    blockGas: 60_000_000n,
+    transactionGas: undefined,
     taken,
     calls,
     get head() {
@@ -222,6 +227,7 @@ export function createFakeChain(): FakeChain {
     for (const transaction of waiting) {
       const account = accountOf(accounts, transaction.from)
       if (transaction.nonce !== account.nonce || transaction.maxFeePerGas < baseFeeWei) continue
+      if (transaction.gas > chain.blockGas) continue
       pool.delete(transaction.hash)
       account.nonce += 1
       account.wei -= 21_000n * baseFeeWei
@@ -235,6 +241,7 @@ export function createFakeChain(): FakeChain {
         parentHash: parent.header.hash,
         timestamp,
         baseFeePerGas: baseFeeWei,
+        gasLimit: chain.blockGas,
       },
       world,
       accounts,
@@ -384,7 +391,8 @@ export function createFakeChain(): FakeChain {
       throw error
     }
     const needed = chain.gasNeeded(call.data)
-    if (needed > mostRunGas) throw new ChainError('reverted', 'gas required exceeds allowance')
+    if (needed > mostRunGas || needed > chain.blockGas)
+      throw new ChainError('reverted', 'gas required exceeds allowance')
     return needed
   }
   chain.tip = async () => {
@@ -418,6 +426,10 @@ export function createFakeChain(): FakeChain {
     if (transaction.nonce < account.nonce) throw new ChainError('nonce_too_low', 'nonce too low')
     if (chain.strictNonces && transaction.nonce > account.nonce)
       throw new ChainError('nonce_too_high', 'nonce too high')
+    if (transaction.gas > (top().header.gasLimit ?? transaction.gas))
+      throw new ChainError('too_much_gas', 'exceeds block gas limit')
+    if (transaction.gas > (chain.transactionGas ?? transaction.gas))
+      throw new ChainError('too_much_gas', 'transaction gas limit too high')
     if (transaction.maxPriorityFeePerGas < chain.minimumTipWei)
       throw new ChainError('underpriced', 'gas tip cap below minimum')
     if (account.wei < transaction.gas * transaction.maxFeePerGas)

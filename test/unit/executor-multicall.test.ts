@@ -133,6 +133,104 @@ describe('what is sent together', () => {
   })
 })
 
+describe('what a block has no room for', () => {
+  const perProposal = 320_000n
+  /** So much gas that all of them fit, and the margin of their limit does not. */
+  const tightFor = (count: number) => (perProposal * BigInt(count) * 11n) / 10n
+  async function tightWorld(tighten: (world: PipelineWorld) => void) {
+    const world = await createPipelineWorld()
+    world.chain.gasNeeded = (data) => perProposal * BigInt(carriedBy(data).length)
+    tighten(world)
+    world.chain.mine()
+    await world.turn()
+    return world
+  }
+
+  test.each([
+    [
+      "the head's gas limit",
+      ({ chain }: PipelineWorld) => {
+        chain.blockGas = tightFor(8)
+      },
+    ],
+    [
+      'what the node takes, which it tells in its refusal alone',
+      ({ chain }: PipelineWorld) => {
+        chain.transactionGas = tightFor(8)
+      },
+    ],
+  ])(
+    'domain §8: above %s it is halved, under no second nonce and with no self-transfer',
+    async (_name, tighten) => {
+      const world = await tightWorld(tighten)
+      const { candidates } = await candidatesIn(world, 8)
+      await world.turn()
+      await world.pass(8)
+      expect(new Set(await outcomes(world, candidates))).toEqual(new Set(['executed']))
+      expect(sizes(world)).toEqual([4, 4])
+      expect(world.chain.taken.map(({ nonce }) => nonce)).toEqual([0, 1])
+      expect(world.pipeline.faults()).toEqual([])
+      // What was learned of them fits no better.
+      const more = await candidatesIn(world, 8)
+      await world.turn()
+      await world.pass(8)
+      expect(new Set(await outcomes(world, more.candidates))).toEqual(new Set(['executed']))
+      expect(sizes(world)).toEqual([4, 4, 4, 4])
+    },
+  )
+
+  test('domain §8: a limit that fitted is halved under the same nonce once blocks have less room', async () => {
+    const world = await tightWorld(() => undefined)
+    const { candidates } = await candidatesIn(world, 8)
+    world.chain.fault('send', 'unavailable')
+    await world.turn()
+    world.chain.blockGas = tightFor(8)
+    await emptyBlocks(world, 2)
+    world.clock.monotonic += 30_000
+    await world.pass(12)
+    expect(new Set(await outcomes(world, candidates))).toEqual(new Set(['executed']))
+    expect(sizes(world)).toEqual([4, 4])
+    expect(world.chain.taken.map(({ nonce }) => nonce)).toEqual([0, 1])
+  })
+
+  test('domain §8: one proposal gets less than the margin where a block has no more', async () => {
+    const world = await tightWorld(({ chain }) => {
+      chain.blockGas = tightFor(1)
+    })
+    const { candidates } = await candidatesIn(world, 2)
+    await world.turn()
+    await world.pass(8)
+    expect(await outcomes(world, candidates)).toEqual(['executed', 'executed'])
+    expect(sizes(world)).toEqual([1, 1])
+  })
+
+  test('R27: one that blocks have no room for binds no nonce, and is executed once they have', async () => {
+    const world = await tightWorld(({ chain }) => {
+      chain.transactionGas = perProposal / 2n
+    })
+    const { candidates } = await candidatesIn(world, 1)
+    await world.turn()
+    await world.pass(10)
+    expect(world.pipeline.faults()).toEqual([expect.stringContaining('more than the 31')])
+    expect(world.ledger.highestNonce(world.executor.address)).toBe(0)
+    world.chain.transactionGas = undefined
+    await world.pass(110)
+    expect(await outcomes(world, candidates)).toEqual(['executed'])
+    expect(world.ledger.highestNonce(world.executor.address)).toBeLessThanOrEqual(1)
+    expect(world.pipeline.faults()).toEqual([])
+  })
+
+  test('EIP-7825: no transaction has more gas than 2^24', async () => {
+    const world = await createPipelineWorld()
+    world.chain.gasNeeded = (data) => 2_000_000n * BigInt(carriedBy(data).length)
+    const { candidates } = await candidatesIn(world, 8)
+    await world.turn()
+    await world.pass(8)
+    expect(new Set(await outcomes(world, candidates))).toEqual(new Set(['executed']))
+    expect(sizes(world)).toEqual([4, 4])
+  })
+})
+
 describe('when one of them cannot be executed any more', () => {
   test('mined and reverted: who is to blame fails, the others are sent again one by one, and each round is proposed once', async () => {
     const world = await createPipelineWorld()

@@ -327,7 +327,6 @@ describe('row 7, "receipt gone after confirm": back to submitted, the same bytes
 describe('answers that the table does not name', () => {
   test.each([
     said('geth', 'intrinsic gas too low: gas 1, minimum needed 21000'),
-    said('geth', 'exceeds block gas limit'),
     said('bor', 'transaction type not supported'),
     said('anvil', 'Odd number of digits', -32_602),
   ])(
@@ -338,6 +337,25 @@ describe('answers that the table does not name', () => {
       expect(await submission()).toEqual({ status: 'selected', submission: 'prepared' })
       expect(world.pipeline.faults()).toEqual([expect.stringContaining(error.message ?? '')])
       await expectExecutedByTheFirstBytes()
+    },
+  )
+
+  test.each([
+    said('geth', 'exceeds block gas limit'),
+    said('geth', 'transaction gas limit too high (cap: 16777216, tx: 20000000)'),
+    said('anvil', 'tx.gas_limit > block.gas_limit', -32_003),
+  ])(
+    '%s: its gas limit is too high: a lower one at once, same nonce and calldata',
+    async (_node, error) => {
+      answer(error)
+      await world.turn()
+      const [slot] = world.ledger.slots()
+      expect(slot?.attempts).toHaveLength(2)
+      await world.pass(4)
+      expect(await submission()).toEqual({ status: 'executed', submission: 'indexed' })
+      expect(watch.faults).toEqual([])
+      expect(watch.handed.map(({ nonce }) => nonce)).toEqual([0, 0])
+      expect(world.pipeline.faults()).toEqual([])
     },
   )
 

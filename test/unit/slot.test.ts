@@ -59,6 +59,7 @@ const calm: SlotFacts = {
   deadlineUnsettled: false,
   sendDue: true,
   bumpDue: false,
+  refitDue: false,
   renewDue: false,
   expired: false,
   maySend: true,

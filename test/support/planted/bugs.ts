@@ -170,8 +170,8 @@ export const plantedBugs: readonly PlantedBug[] = [
     room: 'src/core/gateway/executor',
     edits: [
       {
-        find: 'limit <= mostGas && (await succeeds(run()))',
-        replace: 'limit <= mostGas && run !== undefined',
+        find: 'limit <= most && (await succeeds(run()))',
+        replace: 'limit <= most && run !== undefined',
       },
     ],
     caughtBy: {

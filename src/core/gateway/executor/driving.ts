@@ -125,7 +125,7 @@ async function prepare(look: SlotLook): Promise<boolean> {
     const { latest } = executor.ports.newestHeads()
     // A limit that no node takes is not guessed again.
     const mayGuess = slot.attempts.length === 0
-    load = (await fitTogether(executor, valid, latest.number, unsendable, mayGuess))[0]
+    load = (await fitTogether(executor, valid, latest, unsendable, mayGuess))[0]
   }
   if (load === undefined) return sign(look, { kind: 'cancel' })
   const { carried, data, gas } = load

@@ -34,6 +34,7 @@ export function createExecutor(ports: ExecutorPorts): Executor {
     takenSince: new Map(),
     gap: undefined,
     unsigned: undefined,
+    refusedGas: undefined,
     unknownNoncesSince: undefined,
   }
 }

@@ -108,7 +108,7 @@ async function pack(
 ): Promise<readonly Load[]> {
   const { latest } = executor.ports.newestHeads()
   try {
-    return await fitTogether(executor, group, latest.number, unsendable, mayGuess)
+    return await fitTogether(executor, group, latest, unsendable, mayGuess)
   } catch (error) {
     noteChainFault(executor, newSlots, error)
     return []

@@ -3,18 +3,21 @@
  * it was. So each is judged alone, those that hold are tried together. What does not hold together
  * is halved until it does (domain §2.2, §9).
  */
-import { ChainError, type Hex } from '../../ports.js'
+import { type BlockHeader, ChainError, type Hex } from '../../ports.js'
 import type { Candidate } from '../../protocol/candidate.js'
 import { inParts, judgedAtOnce } from '../validation/side-by-side.js'
 import type { Judgement, ProposalCall } from '../validation/validation.js'
 import type { Heads } from '../view/state.js'
+import { newSlots } from './sending.js'
 import { type Executor, isTooLate } from './state.js'
 import { carrying, gasLimit } from './transaction.js'
 
 /** Well below the 128 KiB that a pool takes (domain §8). */
 const mostCalldataBytes = 96 * 1024
-/** Gas of a transaction: well below what a block may have (domain §8). */
-export const mostGas = 20_000_000n
+/** Gas of a transaction where the chain has EIP-7825, and below what a block may have (domain §8). */
+export const mostGas = 2n ** 24n
+/** For so many blocks what nodes refused for its gas limit is not tried again. */
+const refusalHolds = 100n
 
 /** A candidate with the call that was found valid for it. */
 export interface ValidCall extends ProposalCall {
@@ -95,27 +98,46 @@ export function halves<T>(group: readonly T[]): readonly (readonly T[])[] {
 }
 
 /**
- * Loads that hold at the block `at`: a group that reverts together or needs too much gas is halved.
- * A single proposal that needs more gas than a transaction should have fails, for its nonce would
- * jam the queue. One that reverts now, though it was judged valid, waits. `mayGuess` false: each
- * limit is the node's estimate. Rejects with `ChainError` where the node gives no answer.
+ * Gas limit of a transaction at most: some room below the block's, which the next block may lower,
+ * and a tenth below what nodes refused lately.
+ */
+function mostGasAt({ refusedGas }: Executor, { number, gasLimit = mostGas }: BlockHeader): bigint {
+  const isRefused = refusedGas !== undefined && number - refusedGas.head < refusalHolds
+  const limits = [
+    mostGas,
+    gasLimit - gasLimit / 64n,
+    isRefused ? (refusedGas.gas * 9n) / 10n : mostGas,
+  ]
+  return limits.reduce((one, other) => (one < other ? one : other))
+}
+
+/**
+ * Loads that hold at the head `at`: a group that reverts together or needs too much gas is halved.
+ * A single proposal has less than the margin where that is too much. One that needs more gas than a
+ * transaction should have fails, for its nonce would jam the queue. One that reverts now, though it
+ * was judged valid, or that has no room in a block now, waits. `mayGuess` false: each limit is the
+ * node's estimate. Rejects with `ChainError` where the node gives no answer.
  */
 export async function fitTogether(
   executor: Executor,
   group: readonly ValidCall[],
-  at: bigint,
+  at: BlockHeader,
   unsendable: Unsendable,
   mayGuess = true,
 ): Promise<readonly Load[]> {
   const [first] = group
   if (first === undefined) return []
   const data = carrying(group.map(({ calldata }) => calldata))
-  const learned = mayGuess ? await learnedLimit(executor, group, data, at) : undefined
-  const gas = learned ?? (await estimatedLimit(executor, group, data))
-  if (gas !== undefined && gas <= mostGas)
-    return [{ carried: group, data, gas, isLearned: learned !== undefined }]
+  const most = mostGasAt(executor, at)
+  const learned = mayGuess ? await learnedLimit(executor, group, data, at, most) : undefined
+  const load = { carried: group, data, isLearned: learned !== undefined }
+  if (learned !== undefined) return [{ ...load, gas: learned }]
+  const estimate = await estimated(executor, group, data)
+  if (estimate !== undefined && gasLimit(estimate) <= most)
+    return [{ ...load, gas: gasLimit(estimate) }]
   if (group.length === 1) {
-    unsendable.set(first.candidate.id, misfit(gas))
+    if (estimate !== undefined && estimate <= most) return [{ ...load, gas: most }]
+    unsendable.set(first.candidate.id, misfit(executor, estimate, most))
     return []
   }
   const loads: Load[] = []
@@ -124,9 +146,14 @@ export async function fitTogether(
   return loads
 }
 
-function misfit(gas: bigint | undefined): Judgement {
+function misfit({ faults }: Executor, gas: bigint | undefined, most: bigint): Judgement {
   if (gas === undefined) {
     const detail = 'The proposal reverts during gas estimation, although the same call succeeds.'
+    return { kind: 'wait', detail }
+  }
+  if (gas <= mostGas) {
+    const detail = `propose needs ${gas} gas, more than the ${most} that nodes take now.`
+    faults.note(newSlots, detail)
     return { kind: 'wait', detail }
   }
   const detail = `propose needs ${gas} gas, more than the ${mostGas} that one proposal may have.`
@@ -148,18 +175,19 @@ async function learnedLimit(
   executor: Executor,
   calls: readonly ValidCall[],
   data: Hex,
-  at: bigint,
+  { number }: BlockHeader,
+  most: bigint,
 ): Promise<bigint | undefined> {
   const { chain, gas } = executor.ports
   const needed = isOrdinary(calls) ? gas.needed(calls) : undefined
   if (needed === undefined) return undefined
   const limit = gasLimit(needed)
-  const run = () => chain.call({ ...transactionOf(executor, data), gas: limit }, at)
-  return limit <= mostGas && (await succeeds(run())) ? limit : undefined
+  const run = () => chain.call({ ...transactionOf(executor, data), gas: limit }, number)
+  return limit <= most && (await succeeds(run())) ? limit : undefined
 }
 
-/** The node's estimate and its margin; `undefined` where these calls revert: estimating runs them. */
-async function estimatedLimit(
+/** The node's estimate; `undefined` where these calls revert: estimating runs them. */
+async function estimated(
   executor: Executor,
   calls: readonly ValidCall[],
   data: Hex,
@@ -172,7 +200,7 @@ async function estimatedLimit(
       if (needed !== undefined && estimate > needed) gas.forget(calls)
       gas.learn(calls, estimate)
     }
-    return gasLimit(estimate)
+    return estimate
   } catch (error) {
     if (error instanceof ChainError && error.kind === 'reverted') return undefined
     throw error

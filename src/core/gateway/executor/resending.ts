@@ -23,6 +23,8 @@ export interface Resend {
   rejectedSince: bigint | undefined
   /** The head at which it was first refused for its fee. */
   underpricedAt: bigint | undefined
+  /** The last refusal was for its gas limit. */
+  isTooBig: boolean
 }
 
 function resendOf({ resends }: Executor, hash: Hex): Resend {
@@ -35,6 +37,7 @@ function resendOf({ resends }: Executor, hash: Hex): Resend {
     refusedSince: undefined,
     rejectedSince: undefined,
     underpricedAt: undefined,
+    isTooBig: false,
   }
   resends.set(hash, fresh)
   return fresh
@@ -80,6 +83,7 @@ export function noteTaken(executor: Executor, hash: Hex, head: bigint): void {
   resend.refusedSince = undefined
   resend.rejectedSince = undefined
   resend.underpricedAt = undefined
+  resend.isTooBig = false
   postpone(executor, resend)
 }
 
@@ -94,8 +98,14 @@ export function noteRefused(
   resend.refusedSince ??= head
   resend.rejectedSince = kind === 'refused' ? (resend.rejectedSince ?? head) : undefined
   if (kind === 'underpriced') resend.underpricedAt ??= head
+  resend.isTooBig = kind === 'too_much_gas'
   postpone(executor, resend)
   return head - resend.refusedSince
+}
+
+/** Whether nodes refused it for its gas limit. */
+export function isTooBig({ resends }: Executor, hash: Hex): boolean {
+  return resends.get(hash)?.isTooBig === true
 }
 
 /** Whether nodes refuse it for what it is, some blocks long already. */
@@ -107,7 +117,9 @@ export function isRejected({ resends }: Executor, hash: Hex, head: bigint): bool
 /** It is signed again: the count of rejections begins again. */
 export function noteSigned({ resends }: Executor, hash: Hex): void {
   const resend = resends.get(hash)
-  if (resend) resend.rejectedSince = undefined
+  if (!resend) return
+  resend.rejectedSince = undefined
+  resend.isTooBig = false
 }
 
 function postpone({ ports }: Executor, resend: Resend): void {

@@ -183,7 +183,7 @@ export async function send(look: SlotLook, attempt: SlotAttempt): Promise<boolea
     // None of the responses leads to another nonce (robustness §3).
     if (error.kind !== 'already_known') {
       noteRefusal(look, attempt, error)
-      return error.kind === 'underpriced'
+      return error.kind === 'underpriced' || error.kind === 'too_much_gas'
     }
   }
   noteTaken(executor, attempt.hash, latest.number)
@@ -195,7 +195,7 @@ export async function send(look: SlotLook, attempt: SlotAttempt): Promise<boolea
 
 function noteRefusal(
   { executor, slot, heads }: SlotLook,
-  { hash }: SlotAttempt,
+  { kind: of, hash, raw }: SlotAttempt,
   { kind, message }: ChainError,
 ): void {
   const { faults, ports } = executor
@@ -205,7 +205,10 @@ function noteRefusal(
   const account = `the ${former}executor ${slot.executor}`
   if (kind === 'insufficient_funds')
     faults.refuse(slot.id, `${account} cannot pay for its transaction: fund it`)
-  if (kind === 'refused')
+  const { gas } = readTransaction(raw)
+  if (kind === 'too_much_gas' && of === 'propose')
+    executor.refusedGas = { gas, head: heads.latest.number }
+  if (kind === 'refused' || kind === 'too_much_gas')
     faults.refuse(slot.id, `the node refuses the transaction of nonce ${slot.nonce}: ${message}`)
   // A lower nonce is missing. Ours are sent before; if it lasts, this store does not know it.
   if (kind === 'nonce_too_high' && refusedBlocks >= 3n)

@@ -7,7 +7,7 @@ import type { Candidate } from '../../protocol/candidate.js'
 import type { Slot } from '../ledger/ledger.js'
 import { submissionOf } from '../validation/progress.js'
 import type { Heads } from '../view/state.js'
-import { isRejected, isSendDue, needsHigherFee, noteMined } from './resending.js'
+import { isRejected, isSendDue, isTooBig, needsHigherFee, noteMined } from './resending.js'
 import { mayAsk, mayRaise } from './sending.js'
 import { type ChainFacts, type RecordedStatus, type SlotFacts, slotStateOf } from './slot.js'
 import { isDoomed, isTooLate, type SlotLook } from './state.js'
@@ -86,6 +86,7 @@ export function factsOf(look: SlotLook): SlotFacts {
     confirmations: ports.confirmations,
     ...candidateFacts(look),
     sendDue: newest === undefined || isSendDue(executor, newest.hash),
+    refitDue: newest !== undefined && isTooBig(executor, newest.hash),
     renewDue: newest !== undefined && isRejected(executor, newest.hash, head),
     bumpDue:
       newest !== undefined &&

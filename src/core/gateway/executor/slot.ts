@@ -48,6 +48,8 @@ export interface SlotFacts extends ChainFacts {
   readonly sendDue: boolean
   /** Pending for long enough, or refused for its fee, and a higher one is allowed. */
   readonly bumpDue: boolean
+  /** Nodes refused the newest attempt for its gas limit. */
+  readonly refitDue: boolean
   /** No node has ever taken the newest attempt, and they go on refusing it for what it is. */
   readonly renewDue: boolean
   /** All deadlines have passed in finalized time: what was signed can only revert. */
@@ -148,6 +150,9 @@ function afterPending(slot: Slot, newest: SlotAttempt, facts: SlotFacts): Action
   if (maySign && isProposal && hopes !== 'all')
     return { kind: hopes === 'none' ? 'cancel' : 'trim', attempt: newest }
   const signed = slot.attempts.filter(({ kind }) => kind === newest.kind).length
+  // No fee helps: a part of what it carries, under the same nonce.
+  if (maySign && isProposal && facts.refitDue && !isHeld)
+    return signed < mostAttempts ? { kind: 'prepare' } : { kind: 'cancel', attempt: undefined }
   if (maySign && facts.bumpDue && signed < mostAttempts)
     return { kind: isProposal ? 'replace' : 'cancel', attempt: newest }
   if (isHeld && facts.bumpDue && maySign)

@@ -70,6 +70,8 @@ export interface Executor {
   gap: { readonly nonce: number; readonly since: bigint } | undefined
   /** The head at which the signer last gave no signature, and why; gone once it signs. */
   unsigned: { readonly head: bigint; readonly error: ProposerError } | undefined
+  /** The gas limit that nodes refused as too high, and the head at which they did. */
+  refusedGas: { readonly gas: bigint; readonly head: bigint } | undefined
   /** Head at which the count first held nonces that neither final state nor the ledger knows. */
   unknownNoncesSince: bigint | undefined
 }

@@ -43,6 +43,11 @@ const spellings: readonly (readonly [ChainErrorKind, RegExp])[] = [
     'underpriced',
     /underpriced|gas price below minimum|feetoolow|fee cap (is )?less than block base fee|max fee per gas less than block base fee|gas tip cap|tip.{0,20}too low|gas price too low|below configured minimum/i,
   ],
+  // Before `unavailable`, whose "limit exceeded" it may contain.
+  [
+    'too_much_gas',
+    /gas.?limit.{0,40}(too high|exceed|greater than|more than)|(exceeds?|greater than|>).{0,20}block.{0,4}gas.?limit/i,
+  ],
   [
     'unavailable',
     new RegExp(

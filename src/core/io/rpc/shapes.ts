@@ -42,6 +42,7 @@ export const Header = z.object({
     z.nullish(Quantity),
     z.transform((fee) => fee ?? 0n),
   ),
+  gasLimit: z.catch(z.optional(Quantity), undefined),
   /** Absent or malformed on some chains: then it proves nothing. */
   logsBloom: z.nullish(z.string()),
   gasUsed: z.catch(z.optional(Quantity), undefined),
