@@ -4,9 +4,10 @@
  */
 import { Command } from 'commander'
 import { knownToken } from '../core/chain/profiles.js'
-import { answerOf, labelOf } from '../core/client/journal/authorizations.js'
+import { answerOf, executedText, labelOf } from '../core/client/journal/authorizations.js'
 import { uncheckedOf } from '../core/client/journal/records.js'
 import type { SettledEarlier } from '../core/client/propose/earlier.js'
+import { executedBefore, type IntentInWords } from '../core/client/propose/intent.js'
 import type { SubmissionResult } from '../core/client/propose/outcome.js'
 import { readPayload } from '../core/client/propose/payload.js'
 import { submitIntent, submitPayload } from '../core/client/propose/submission.js'
@@ -76,6 +77,29 @@ export const submitCommand = (context: Context): Command =>
       }
     })
 
+/** `--dry-run`, where what was executed before is no fault either. */
+async function previewIntent(
+  context: Context,
+  session: Session,
+  flags: SubmitFlags,
+  intent: IntentInWords,
+): Promise<void> {
+  const parts = await authorizeParts(context, session, flags, intent.identifier)
+  try {
+    await showPreview(context, session, flags, parts, intent)
+  } catch (error) {
+    const { gateway } = parts
+    const executed = gateway && (await executedBefore({ ...parts, gateway }, intent, error))
+    if (executed === undefined) throw error
+    const { id, signed } = executed
+    const { questionId: question_id, identifier, digest = null } = signed
+    const shown = { dry_run: true, executed: id, question_id, identifier, digest }
+    context.output.result('preview', shown, () =>
+      fold(`${executedText(executed)}; nothing would be signed`, context.output.columns, '  '),
+    )
+  }
+}
+
 function refuseSigningFlags(flags: SubmitFlags): void {
   const given = signingFlags.find((flag) => flags[flag] !== undefined)
   if (given === undefined) return
@@ -103,10 +127,7 @@ async function submit(
       ? await parseIntent(context, identifier, flags, await session.account.address(), session)
       : undefined
   if (flags.dryRun === true) {
-    if (intent) {
-      const parts = await authorizeParts(context, session, flags, identifier)
-      return showPreview(context, session, flags, parts, intent)
-    }
+    if (intent) return previewIntent(context, session, flags, intent)
     return showPayload(context, session, identifier, body ?? '')
   }
   const trust = await session.trust()
@@ -153,7 +174,7 @@ async function submit(
   if (flags.wait !== true) {
     output.result('submitted', accepted, () =>
       flags.details === true
-        ? submittedText(accepted, output.columns)
+        ? submittedText(accepted, output.columns, executedText(result.authorization))
         : briefText(result, accepted.outcome, output.columns, isShown),
     )
     return
@@ -201,6 +222,7 @@ function followedText(
   isShown: boolean,
 ): string {
   const [last] = candidates
+  const executed = executedText(result.authorization)
   if (!hasDetails) {
     const { submission } = last ?? {}
     const state = last?.status ?? accepted.outcome
@@ -213,6 +235,7 @@ function followedText(
   return [
     fields(
       [
+        ['executed', executed],
         [accepted.outcome, accepted.candidate_id],
         ['journal', accepted.journal_id],
       ],
@@ -336,30 +359,32 @@ interface Accepted {
  * before signing.
  */
 function briefText(
-  {
-    authorization: { id, signed },
-    candidateId,
-  }: Extract<SubmissionResult, { candidateId: string }>,
+  { authorization, candidateId }: Extract<SubmissionResult, { candidateId: string }>,
   state: string,
   columns: number,
   isShown: boolean,
   transaction?: string | null,
 ): string {
+  const { id, signed } = authorization
   const units = knownToken(signed.chainId, signed.token ?? '')
+  const executed = executedText(authorization)
   const where = transaction == null ? '' : ` in transaction ${transaction}`
   return [
     ...(isShown
       ? []
       : [signed.identifier, `${answerOf(signed)}, ${amountText(signed.terms.amount, units)}`]),
-    `${state} ${candidateId} (journal ${id})${where}`,
+    executed === undefined
+      ? `${state} ${candidateId} (journal ${id})${where}`
+      : `${executed} (candidate ${candidateId}, journal ${id})`,
   ]
     .map((line) => fold(line, columns, '  '))
     .join('\n')
 }
 
-function submittedText(accepted: Accepted, columns: number): string {
+function submittedText(accepted: Accepted, columns: number, executed?: string): string {
   return fields(
     [
+      ['executed', executed],
       [accepted.outcome, accepted.candidate_id],
       ['status', accepted.status],
       ['question', accepted.question_id],

@@ -82,6 +82,24 @@ describe('one proposal', () => {
     ])
   })
 
+  test('contract §6: what it proposed, and executed in this round, is said again and not refused', async () => {
+    const question = world.ask('one')
+    const proposer = await open()
+    const wanted = { identifier: question.questionId, outcome: 'p2' }
+    const { candidateId } = await proposer.submit(wanted)
+    await world.become(candidateId, { status: 'validated', validatedAtMs: 1 })
+    const selected = { status: 'selected', validatedAtMs: 1, selectedAtMs: 1 } as const
+    await world.become(candidateId, { ...selected, submission: null })
+    await world.become(candidateId, executed)
+    await proposer.follow(candidateId)
+    world.front.view.put({ ...question, round: { ...question.round, state: 'proposed' } })
+    const done = { outcome: 'replayed', candidateId, status: 'executed' }
+    expect(await proposer.submit(wanted)).toMatchObject({ ...done, earlier: [] })
+    expect(await all(proposer.submitAll([wanted]))).toMatchObject([
+      { outcome: 'replayed', candidate: { candidateId, status: 'executed' } },
+    ])
+  })
+
   test('a Polymarket URL names a question as its slug does', async () => {
     const { questionId } = world.ask('one')
     const trust = JSON.parse(readFileSync(join(world.home, 'trust', 'default.json'), 'utf8'))

@@ -1,6 +1,7 @@
 /** What became of a row of a batch, for programs and for people. */
 import type { PolledCandidate } from '../../core/client/follow/batch.js'
 import type { BatchRow } from '../../core/client/input/input.js'
+import { executedText } from '../../core/client/journal/authorizations.js'
 import type { RowResult } from '../../core/client/propose/batch.js'
 import { UnavailableError } from '../../core/protocol/errors.js'
 import { outOfBandData, settledData } from '../session/rounds.js'
@@ -63,7 +64,7 @@ export function resultOf(result: RowResult, polled: PolledCandidate | undefined)
 
 /** As `--details` shows it. */
 export function cellsOf(
-  { row, outcome, candidate, error }: RowResult,
+  { row, outcome, candidate, error, authorization }: RowResult,
   polled: PolledCandidate | undefined,
 ): readonly string[] {
   // Without an answer to this run a status is what was last heard.
@@ -78,9 +79,15 @@ export function cellsOf(
     nameOf(row),
     candidate?.candidateId ?? '',
     status,
-    error?.detail ?? failure?.detail ?? '',
+    error?.detail ?? failure?.detail ?? executedOf(candidate, authorization) ?? '',
   ]
 }
+
+/** What a row proposed that was executed before this run. */
+const executedOf = (
+  candidate: RowResult['candidate'],
+  authorization: RowResult['authorization'],
+) => (candidate?.status === 'executed' && authorization ? executedText(authorization) : undefined)
 
 /** `7 rows: 5 accepted, 2 rejected`. */
 export function batchSummaryText({ rows, ...counts }: Readonly<Record<string, number>>): string {

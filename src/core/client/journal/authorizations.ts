@@ -142,11 +142,14 @@ export interface Wanted {
 
 type Whose = Omit<Wanted, 'price'>
 
-const isFor = (record: Signed | Offered, whose: Whose) =>
-  isOfQuestion(record, whose) &&
-  record.terms.proposer === whose.proposer &&
-  record.chainId === whose.chainId &&
-  whose.mayBeAt?.(record) !== false
+/** Whether a record is of this question, proposer and chain. */
+export const isFor =
+  (whose: Whose) =>
+  (record: Signed | Offered): boolean =>
+    isOfQuestion(record, whose) &&
+    record.terms.proposer === whose.proposer &&
+    record.chainId === whose.chainId &&
+    whose.mayBeAt?.(record) !== false
 
 /** Whether a record is for this question, or for another one that shares its round. */
 export const isOfQuestion = (
@@ -161,14 +164,14 @@ export function openFor(
   nowMs: number,
 ): readonly JournaledAuthorization[] {
   return authorizations.filter(
-    (one) => one.supersededBy === undefined && isFor(one.signed, whose) && isOpen(one, nowMs),
+    (one) => one.supersededBy === undefined && isFor(whose)(one.signed) && isOpen(one, nowMs),
   )
 }
 
 /** Offers for a question and proposer that still hold it (R8), newest last. */
 export function offersFor(offers: readonly Offer[], whose: Whose, nowMs: number): readonly Offer[] {
   return offers.filter(
-    (one) => one.supersededBy === undefined && isFor(one.offered, whose) && isOfferOpen(one, nowMs),
+    (one) => one.supersededBy === undefined && isFor(whose)(one.offered) && isOfferOpen(one, nowMs),
   )
 }
 
@@ -183,6 +186,16 @@ export function labelOf({ terms, labels }: Answered): string | null {
 /** A record's answer for people: `No (p1)`, or what is known of that. */
 export const answerOf = (record: Answered): string =>
   answerText(outcomeOf(record.terms.price) ?? `price ${record.terms.price}`, labelOf(record))
+
+/**
+ * What an executed proposal was, for people; `undefined` where the journal knows of no execution.
+ */
+export function executedText({ signed, terminals }: JournaledAuthorization): string | undefined {
+  const end = terminals.find(({ outcome }) => outcome === 'executed')
+  if (end === undefined) return undefined
+  const where = end.transaction_hash == null ? '' : ` in ${end.transaction_hash}`
+  return `you proposed ${answerOf(signed)}: executed${where}`
+}
 
 /** Explicit terms of an intent that an authorization has otherwise. */
 const differing = ({ terms }: Pick<Signed, 'terms'>, wanted: Wanted) =>

@@ -9,6 +9,7 @@ import type { Address, OutcomeKey } from '../../protocol/schema.js'
 import {
   answerOf,
   equalIntent,
+  isFor,
   isOfQuestion,
   isOpen,
   type JournaledAuthorization,
@@ -16,10 +17,11 @@ import {
   offersFor,
   openFor,
   otherTerms,
+  stateOf,
   type Wanted,
 } from '../journal/authorizations.js'
 import type { JournalPorts, JournalView } from '../journal/journal.js'
-import { nextOwner } from '../journal/saved.js'
+import { nextOwner, otherGateway } from '../journal/saved.js'
 import type { QuestionContext } from '../trust/context.js'
 import {
   atRequester,
@@ -29,6 +31,7 @@ import {
   pinnedQuestionId,
   type Trust,
 } from '../trust/trust.js'
+import type { SubmitParts } from './attempt.js'
 import { sharedRound } from './shared-round.js'
 
 /** Optional terms only where the user gave them: they make intents differ (contract §6). */
@@ -167,6 +170,31 @@ export function savedFor(
   return openFor(view.byQuestion(questionId), whose, ports.clock.nowMs()).findLast(
     isEqualTo(trust, intent, questionId),
   )
+}
+
+/**
+ * Why a round may take no proposal, as `error` says: the intent itself was executed by this gateway.
+ * Not where this home has signed for a later round (§3 rule 3). Whether its round is the current
+ * one, the exact replay tells (§3 rule 2).
+ */
+export async function executedBefore(
+  { ports, trust, journal, gateway }: LookParts & Pick<SubmitParts, 'journal' | 'gateway'>,
+  intent: IntentInWords,
+  error: unknown,
+): Promise<JournaledAuthorization | undefined> {
+  if (!(error instanceof ConflictError) || error.code === 'authorization_open') return undefined
+  const view = await journal.load()
+  const questionId = knownQuestionId(trust, intent.identifier, view)
+  if (questionId === undefined || intent.supersede !== undefined) return undefined
+  const isOurs = isFor(whoseOf(trust, intent, questionId))
+  const ours = view.byQuestion(questionId).filter(({ signed }) => isOurs(signed))
+  const roundOf = ({ signed }: JournaledAuthorization) => BigInt(signed.timestamp ?? 0)
+  const found = ours.filter(isEqualTo(trust, intent, questionId)).findLast((one) => {
+    const state = stateOf(one, ports.clock.nowMs())
+    return state.kind === 'closed' && state.reason === 'executed'
+  })
+  if (found === undefined || ours.some((one) => roundOf(one) > roundOf(found))) return undefined
+  return otherGateway(found, gateway.origin) === undefined ? found : undefined
 }
 
 /**

@@ -20,6 +20,7 @@ import type { SubmitParts } from './attempt.js'
 import { type SettledEarlier, settleEarlier } from './earlier.js'
 import {
   byRound,
+  executedBefore,
   type Intent,
   type IntentInWords,
   isEqualTo,
@@ -181,13 +182,22 @@ export async function planRows(
   return withFindings(parts, plans, toJudge, options)
 }
 
-/** `planRows`, with what must not be sent skipped: the word of a node is asked for its rounds. */
+/**
+ * `planRows`, with what must not be sent skipped: the word of a node is asked for its rounds. What
+ * was executed in a round that takes no proposal is replayed.
+ */
 export async function planSubmission(
   parts: BatchParts & SubmitParts,
   rows: readonly BatchRow[],
   options: PlanOptions,
 ): Promise<readonly Planned[]> {
-  const plans = await planRows(parts, rows, options)
+  const plans: Planned[] = []
+  for (const plan of await planRows(parts, rows, options)) {
+    const { kind, row } = plan
+    const wanted = kind === 'rejected' && row.kind === 'intent' && (await intentOf(parts, row))
+    const executed = wanted && (await executedBefore(parts, wanted, plan.error))
+    plans.push(executed ? { kind: 'send', row, authorization: executed } : plan)
+  }
   const saved = plans.flatMap((plan) => (plan.kind === 'send' ? [plan.authorization] : []))
   // Only the word of a node overrules what a gateway once said: nobody else is asked before.
   const round = parts.chain === undefined ? undefined : roundsOf(parts, saved, true, options.signal)

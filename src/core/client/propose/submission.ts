@@ -4,8 +4,8 @@ import { type JournaledAuthorization, stateOf } from '../journal/authorizations.
 import { sentElsewhere, supersededError } from '../journal/saved.js'
 import { atRequester, mayBeAt, type Trust } from '../trust/trust.js'
 import type { SubmitParts } from './attempt.js'
-import { type AuthorizeParts, authorize, signInRound } from './authorize.js'
-import type { IntentInWords } from './intent.js'
+import { type Authorized, type AuthorizeParts, authorize, signInRound } from './authorize.js'
+import { executedBefore, type IntentInWords } from './intent.js'
 import type { SubmissionResult } from './outcome.js'
 import { importRecord, readPayload } from './payload.js'
 import { type CurrentRound, sendInRound } from './round-over.js'
@@ -15,15 +15,26 @@ import { newAuthorization } from './sign.js'
 /**
  * `submit <identifier> --outcome` (contract §6): look-up, sign if need be, send. Where the saved
  * bytes turn out to be of an earlier round, that one is settled and a new one is signed and sent,
- * once. Rejects like `authorize`, and with UncertainError `other_origin` where saved bytes of
- * unknown outcome went to another gateway: this one cannot tell about them (R7).
+ * once. What was executed in this very round is replayed, which tells so. Rejects like `authorize`,
+ * and with UncertainError `other_origin` where saved bytes of unknown outcome went to another
+ * gateway: this one cannot tell about them (R7).
  */
 export async function submitIntent(
   parts: SubmitParts & AuthorizeParts,
   intent: IntentInWords,
   options: SubmitOptions = {},
 ): Promise<SubmissionResult> {
-  const first = await authorize(parts, intent)
+  let first: Authorized
+  try {
+    first = await authorize(parts, intent)
+  } catch (error) {
+    const executed = await executedBefore(parts, intent, error)
+    if (executed === undefined) throw error
+    const result = await submitAuthorization(parts, executed, options)
+    // Of an earlier round: then it is the current one that is not open.
+    if (result.outcome === 'conflict') throw error
+    return result
+  }
   refuseElsewhere(parts, first.authorization)
   const result = await sendInRound(parts, first.authorization, options)
   if (!first.reused || !(await roundIsOver(parts, result))) return result
