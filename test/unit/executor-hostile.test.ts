@@ -46,7 +46,7 @@ test('a proposal that needs more gas than one may have fails by itself, and take
   const [greedyOne] = candidates
   const { progress } = await world.now(greedyOne as Candidate)
   expect(progress.status === 'failed' && progress.failure.detail).toMatch(
-    /needs 31200000 gas, more than the 20000000/,
+    /needs 26000000 gas, more than the 16777216/,
   )
   expect(proposals(world).map(({ hash }) => world.chain.truth.receipt(hash)?.status)).toEqual([
     'success',
