@@ -171,7 +171,11 @@ const listCommand = (context: Context) =>
     })
 
 const unsetText = (key: string) =>
-  key === 'max-amount' ? 'not set: with --rpc-url the chain confirms the bond' : 'not set'
+  key === 'max-amount'
+    ? 'not set: with --rpc-url the chain confirms the bond'
+    : key === 'max-fee'
+      ? "not set: at most 1 of the chain's coin in all, and 1000 gwei per gas"
+      : 'not set'
 
 const pathCommand = (context: Context) =>
   new Command('path')
@@ -207,7 +211,7 @@ async function requireValue(
   if (key === 'check-game' || key === 'check-liveness' || key === 'check-rules')
     secondsOf({ value, from: key })
   if (key === 'headroom-percent') headroomBasisPoints({ value, from: key })
-  if (key === 'max-amount') parseAmount(value, key, true)
+  if (key === 'max-amount' || key === 'max-fee') parseAmount(value, key, true)
   if (key === 'rpc-url' && !URL.canParse(value)) {
     throw new UsageError(
       'bad_value',
@@ -236,7 +240,7 @@ function settingOf(settings: Settings, key: string): Setting | undefined {
  * (R5).
  */
 function publicSetting(key: string, setting: Setting): Setting {
-  return key === 'rpc-url' || key === 'gateway'
+  return key === 'rpc-url' || key === 'gateway' || key === 'gamma-url'
     ? { ...setting, value: publicUrl(setting.value) }
     : setting
 }

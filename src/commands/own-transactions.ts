@@ -15,6 +15,7 @@ import {
 import type { Chain } from '../core/ports.js'
 import { UsageError } from '../core/protocol/errors.js'
 import type { Address } from '../core/protocol/schema.js'
+import { maxFeeWei } from './session/amounts.js'
 import { confirm } from './session/inputs.js'
 import { addBrowserFlags, type Session, type SessionFlags } from './session/session.js'
 import type { Context } from './terminal/context.js'
@@ -30,6 +31,10 @@ export function addTransactionFlags(command: Command): Command {
   return addBrowserFlags(command)
     .option('--print', 'print the calldata for an external wallet instead of sending')
     .option('--dry-run', 'show what would be sent and what it may cost; send nothing')
+    .option(
+      '--max-fee <amount>',
+      "refuse fees above this in all, in the chain's coin (0.5pol); default: 1 coin, and 1000 gwei per gas",
+    )
 }
 
 /** The chain's node. UsageError `no_rpc_url` where none is named. */
@@ -73,7 +78,7 @@ export function printTransactions(
 
 /**
  * Plans, shows, asks and sends. `undefined` with --dry-run, which only shows. UsageError
- * `wrong_signer`, `confirmation_needed`, and as `planTransactions` and `sendTransactions`.
+ * `wrong_signer`, `confirmation_needed`, and as `maxFeeWei`, `planTransactions` and `sendTransactions`.
  */
 export async function sendAfterAsking(
   context: Context,
@@ -85,7 +90,8 @@ export async function sendAfterAsking(
 ): Promise<readonly SentTransaction[] | undefined> {
   const { output } = context
   const { chain_id: chainId } = await session.trust()
-  const planned = await planTransactions(chain, chainId, from, transactions)
+  const maxFee = maxFeeWei(session.settings.maxFee, chainId)
+  const planned = await planTransactions(chain, chainId, from, transactions, maxFee)
   if (flags.dryRun === true) {
     output.result('preview', { dry_run: true, transactions: planned.map(plannedData) }, () =>
       planText(planned, output.columns),

@@ -64,6 +64,15 @@ describe('config', () => {
     expect(byFlag.account).toBeUndefined()
   })
 
+  test('R5: of a market API, as of a node and a gateway, list shows the origin only', async () => {
+    const env = { PROPOSER_GAMMA_URL: 'https://gamma.example/secret-key-in-path' }
+    for (const verb of [['list'], ['list', '--json'], ['get', 'gamma-url']]) {
+      const { stdout } = await run(home.path, ['config', ...verb], { env })
+      expect(stdout).toContain('https://gamma.example/…')
+      expect(stdout).not.toContain('secret-key')
+    }
+  })
+
   test('contract §6: list names every setting, and the cap that is in force without a node', async () => {
     const { stdout } = await run(home.path, ['config', 'list', '--origin'])
     const names = [
@@ -76,6 +85,7 @@ describe('config', () => {
       'trust',
       'headroom-percent',
       'max-amount',
+      'max-fee',
       'gamma-url',
       'allow-http',
     ]
@@ -91,6 +101,7 @@ describe('config', () => {
       'local',
       'account',
       'max-amount',
+      'max-fee',
       'gamma-url',
       'allow-http',
     ])

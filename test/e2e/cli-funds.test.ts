@@ -175,6 +175,32 @@ describe('contract §6: funds', () => {
     expect(await funds()).toMatchObject({ reserved: '825000000' })
   })
 
+  test.each<readonly [string, Partial<Chain>, string]>([
+    ['a tip of 50,000 gwei', { tip: async () => 50_000n * 10n ** 9n }, '1000 gwei per gas'],
+    ['25 million gas', { estimateGas: async () => 25_000_000n }, '1 POL'],
+  ])(
+    'robustness §6: a node that asks for %s is refused before anything is signed, unless --max-fee allows it',
+    async (_name, lie, cap) => {
+      const tip = async () => 50n * 10n ** 9n
+      const lying = { ...chain, tip, ...lie }
+      const approve = ['funds', 'approve', '--amount', '5raw', '--dry-run', '--json']
+      const refused = errorOf(await ask(approve, { chain: lying }))
+      expect(refused).toMatchObject({ code: 'fee_above_cap', exit_code: 2 })
+      expect(refused.detail).toContain(`the cap is ${cap}`)
+      expect(refused.detail).toMatch(/[\d.]+ POL of fees/)
+      const [, allowed = ''] = /--max-fee (\d+raw)/.exec(String(refused.hint)) ?? []
+      expect((await ask([...approve, '--max-fee', allowed], { chain: lying })).code).toBe(0)
+      const less = `${BigInt(allowed.slice(0, -3)) / 2n}raw`
+      const short = errorOf(await ask([...approve, '--max-fee', less], { chain: lying }))
+      expect(short.code).toBe('fee_above_cap')
+      // A profile's cap counts as the flag does, in wei where it has no unit.
+      answerOf(await ask(['config', 'set', 'max-fee', '1', '--json']))
+      expect(errorOf(await ask(approve)).code).toBe('fee_above_cap')
+      expect((await ask([...approve, '--max-fee', '0.5pol'])).code).toBe(0)
+      expect(errorOf(await ask([...approve, '--max-fee', '5'])).hint).toContain('5pol')
+    },
+  )
+
   test('contract §6: approve sends the approval once it is agreed to; --print and --dry-run send nothing', async () => {
     const printed = answerOf(
       await ask(['funds', 'approve', '--amount', '5raw', '--print', '--json']),

@@ -160,6 +160,31 @@ describeWith(['Safe contracts'], '--safe', () => {
     for (const own of [one, two]) expect((await own.run('journal', 'verify')).code).toBe(0)
   })
 
+  test('contract §9: the terms of another owner are held to the defaults of this machine; beyond them each needs its flag', async () => {
+    const [one, two] = [await machine(keys[0]), await machine(keys[1])]
+    const slug = questionOf()
+    const terms = ['--amount', '5000usdc', '--deadline', '300d']
+    const first = await one.run(...asOwner(slug), ...terms, '-o', one.parts)
+    expect(first.code, first.stderr).toBe(8)
+    const { deadline } = JSON.parse(await readFile(one.parts, 'utf8'))
+    const sign = async (...flags: string[]) => {
+      const ran = await two.run(...asOwner(slug), '--parts', one.parts, ...flags)
+      return ran.code === 0 ? ran.code : [ran.code, errorOf(ran).code, errorOf(ran).hint]
+    }
+    const large = ['--max-amount', '5000usdc']
+    const long = ['--deadline', deadline]
+    expect(await sign(...long)).toEqual([
+      2,
+      'amount_above_cap',
+      expect.stringContaining('--max-amount 5000000000raw'),
+    ])
+    expect(await sign(...long, '--max-amount', '4999usdc')).toContain('amount_above_cap')
+    const late = await sign(...large)
+    expect(late).toEqual([2, 'deadline_above_cap', expect.stringContaining(long.join(' '))])
+    expect(await listed(two)).toEqual([])
+    expect(await sign(...long, ...large)).toBe(0)
+  })
+
   test('owners at one machine: the journal holds the parts; the same owner again counts once, and submit sends what the last one completes', async () => {
     const desk = await machine(keys[1])
     const slug = questionOf()

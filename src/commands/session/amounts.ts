@@ -1,5 +1,5 @@
 /** Amounts of flags, variables and profiles in raw units (contract §9). */
-import { knownToken } from '../../core/chain/profiles.js'
+import { coinOf, knownToken } from '../../core/chain/profiles.js'
 import { tokenIn } from '../../core/client/trust/context.js'
 import type { Trust } from '../../core/client/trust/trust.js'
 import type { Chain } from '../../core/ports.js'
@@ -44,6 +44,18 @@ export async function givenAmount(
   if (units === undefined) return undefined
   const { raw, tokens } = toRaw(written, await units())
   return { raw, tokens: tokens.map(({ address }) => address) }
+}
+
+/**
+ * What a call's own transactions may cost, in wei: raw units, or the chain's coin where a profile
+ * knows it. UsageError as `parseAmount` and `toRaw`.
+ */
+export function maxFeeWei(setting: AmountSetting | undefined, chainId: number): bigint | undefined {
+  if (setting === undefined) return undefined
+  const { value, from, origin = 'flag' } = setting
+  const symbol = coinOf(chainId)
+  const coins = symbol === undefined ? [] : [{ symbol, decimals: 18 }]
+  return toRaw(parseAmount(value, from, origin !== 'flag', symbol?.toLowerCase()), coins).raw
 }
 
 /** The tokens that all of these amounts may be of; `undefined`: any. */

@@ -144,6 +144,10 @@ export async function parseIntent(
     nonce: whole('--nonce', flags.nonce) ?? (parts && BigInt(parts.nonce)),
     deadlineSeconds:
       parseDeadline(flags.deadline, context.clock.nowMs()) ?? (parts && BigInt(parts.deadline)),
+    foreign: parts && {
+      amount: amount === undefined,
+      deadline: flags.deadline === undefined,
+    },
     supersede: flags.supersede,
     clientRef: flags.clientRef,
     rulesSeen: requireRulesHash(flags.rulesSeen),

@@ -22,6 +22,8 @@ export interface GlobalFlags {
   /** Of the verbs that sign. */
   readonly headroom?: string
   readonly maxAmount?: string
+  /** Of the verbs that send transactions of their own. */
+  readonly maxFee?: string
   /** Of the verbs that look for questions. */
   readonly gammaUrl?: string
   readonly timeout?: string
@@ -61,6 +63,7 @@ export const profileKeys = {
   trust: { flag: 'trust', variable: 'PROPOSER_TRUST' },
   'headroom-percent': { flag: 'headroom', variable: 'PROPOSER_HEADROOM_PERCENT' },
   'max-amount': { flag: 'maxAmount', variable: 'PROPOSER_MAX_AMOUNT' },
+  'max-fee': { flag: 'maxFee', variable: 'PROPOSER_MAX_FEE' },
   'gamma-url': { flag: 'gammaUrl', variable: 'PROPOSER_GAMMA_URL' },
   'allow-http': { flag: 'allowHttp', variable: 'PROPOSER_ALLOW_HTTP' },
   'check-price-percent': { flag: 'checkPrice', variable: 'PROPOSER_CHECK_PRICE_PERCENT' },
@@ -92,6 +95,8 @@ export interface Settings {
   readonly headroom: Setting | undefined
   /** Cap on an amount; read it by `givenAmount`. */
   readonly maxAmount: Setting | undefined
+  /** Cap on the fees of one call's own transactions; read it by `maxFeeWei`. */
+  readonly maxFee: Setting | undefined
   /** Polymarket's market API: what is named, else what the built-in profile of this name has. */
   readonly gammaUrl: Setting | undefined
   /** Hosts for which http is taken; read it by `allowedHttp`. */
@@ -161,6 +166,7 @@ export async function resolveSettings(context: Context, flags: GlobalFlags): Pro
     trust: pick('trust') ?? byDefault(trustPath, 'trust/<profile>.json'),
     headroom: pick('headroom-percent'),
     maxAmount: pick('max-amount'),
+    maxFee: pick('max-fee'),
     gammaUrl: pick('gamma-url') ?? gammaOf(profile.value),
     allowHttp: pick('allow-http'),
     checkPrice: pick('check-price-percent') ?? byDefault('90', 'default'),

@@ -48,6 +48,7 @@ export function settingsPart(settings: Settings, short: (path: string) => string
     ...row('trust', settings.trust, short),
     ...row('headroom-percent', settings.headroom),
     ...row('max-amount', settings.maxAmount),
+    ...row('max-fee', settings.maxFee),
   ]
 }
 

@@ -45,7 +45,12 @@ export interface WrittenAmount {
  * Reads `750usdc`, `0.5usdc` or `750000000raw`; a bare number only where it counts as raw units
  * (contract §9). Throws UsageError `bad_number`, `unit_missing`.
  */
-export function parseAmount(text: string, from: string, bareIsRaw = false): WrittenAmount {
+export function parseAmount(
+  text: string,
+  from: string,
+  bareIsRaw = false,
+  unit = 'usdc',
+): WrittenAmount {
   const [, whole, fraction = '', word = ''] =
     /^(0|[1-9]\d{0,77})(?:\.(\d{1,77}))?([a-z]\w{0,31})?$/i.exec(text) ?? []
   const isBare = word === ''
@@ -55,7 +60,7 @@ export function parseAmount(text: string, from: string, bareIsRaw = false): Writ
     throw new UsageError(
       'unit_missing',
       `${from} ${text} has no unit: it could mean ${text} tokens or ${text} raw units`,
-      `add the unit to the number: ${text}usdc, or ${text}raw for raw units`,
+      `add the unit to the number: ${text}${unit}, or ${text}raw for raw units`,
     )
   }
   return { text, from, whole, fraction, unit: word.toLowerCase() || 'raw' }

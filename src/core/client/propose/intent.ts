@@ -54,6 +54,11 @@ export interface Intent {
   readonly nonce?: bigint | undefined
   /** Unix seconds; default: an hour from now. */
   readonly deadlineSeconds?: bigint | undefined
+  /**
+   * Which terms are another owner's word (`--parts`), held to what this machine would sign by
+   * itself (contract §9).
+   */
+  readonly foreign?: { readonly amount: boolean; readonly deadline: boolean } | undefined
   /** Journal id of the open authorization this one replaces (R8). */
   readonly supersede?: string | undefined
   readonly clientRef?: string | undefined

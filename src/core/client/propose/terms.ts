@@ -123,13 +123,19 @@ const spoken =
 
 /**
  * Amount and deadline as they will be signed. UsageError `other_token`, `invalid_amount`, `amount_above_cap`,
- * `permit_amount_below_required_bond`, `permit_deadline_too_soon`, `invalid_deadline`. `nowSeconds`:
+ * `permit_amount_below_required_bond`, `permit_deadline_too_soon`, `deadline_above_cap`,
+ * `invalid_deadline`. `nowSeconds`:
  * the later of wall clock and, where known, head time. `bondIsConfirmed`: by a chain of ours.
  */
 export function checkTerms(
   intent: Pick<
     Intent,
-    'amountRaw' | 'maxAmountRaw' | 'amountTokens' | 'headroomBasisPoints' | 'deadlineSeconds'
+    | 'amountRaw'
+    | 'maxAmountRaw'
+    | 'amountTokens'
+    | 'headroomBasisPoints'
+    | 'deadlineSeconds'
+    | 'foreign'
   >,
   context: Pick<RoundFacts, 'bond' | 'signing' | 'source'>,
   nowSeconds: number,
@@ -146,8 +152,8 @@ export function checkTerms(
   const maxAmountRaw = intent.maxAmountRaw ?? (bondIsConfirmed ? undefined : unconfirmedCapRaw)
   const { headroomBasisPoints = 0n } = intent
   // The slack is rounded up to a whole unit.
-  const wantedRaw =
-    intent.amountRaw ?? requiredBondRaw + (requiredBondRaw * headroomBasisPoints + 9_999n) / 10_000n
+  const ownRaw = requiredBondRaw + (requiredBondRaw * headroomBasisPoints + 9_999n) / 10_000n
+  const wantedRaw = intent.amountRaw ?? ownRaw
   // The slack, unlike the bond or an amount that was given, yields to the cap.
   const isCut =
     intent.amountRaw === undefined &&
@@ -157,6 +163,12 @@ export function checkTerms(
   const amountRaw = isCut ? maxAmountRaw : wantedRaw
   const said = spoken(context)
   checkAmount(intent, { amountRaw, requiredBondRaw, maxAmountRaw }, said)
+  if (intent.foreign?.amount === true && intent.maxAmountRaw === undefined && amountRaw > ownRaw)
+    throw new UsageError(
+      'amount_above_cap',
+      `the parts are for ${said(amountRaw)}; this machine would sign ${said(ownRaw)}, the bond and its headroom`,
+      { hint: `if that amount is right, allow it with --max-amount ${amountRaw}raw` },
+    )
   const deadlineSeconds = deadlineOf(intent, BigInt(Math.floor(nowSeconds)))
   if (amountRaw < requiredBondRaw)
     throw new UsageError(
@@ -193,12 +205,17 @@ function checkAmount(
 }
 
 const defaultLifeSeconds = 3_600n
+/** How far ahead a deadline may be that somebody else has chosen. */
+const longestForeignSeconds = 86_400n
 
 /** As a date too: a deadline may have been given as a span. */
 const dated = (seconds: bigint): string =>
   `${new Date(Number(seconds) * 1_000).toISOString().replace('T', ' ').replace('.000Z', 'Z')} (unix ${seconds})`
 
-function deadlineOf(intent: Pick<Intent, 'deadlineSeconds'>, nowSeconds: bigint): bigint {
+function deadlineOf(
+  intent: Pick<Intent, 'deadlineSeconds' | 'foreign'>,
+  nowSeconds: bigint,
+): bigint {
   const deadline = intent.deadlineSeconds ?? nowSeconds + defaultLifeSeconds
   const earliest = nowSeconds + minimumDeadlineSeconds
   if (deadline < earliest)
@@ -208,6 +225,13 @@ function deadlineOf(intent: Pick<Intent, 'deadlineSeconds'>, nowSeconds: bigint)
       {
         hint: 'give a later one, such as --deadline 6m or --deadline 90m, or leave it out for an hour from now',
       },
+    )
+  const latest = nowSeconds + longestForeignSeconds
+  if (intent.foreign?.deadline === true && deadline > latest)
+    throw new UsageError(
+      'deadline_above_cap',
+      `the parts are for the deadline ${dated(deadline)}; without a flag it may be ${dated(latest)} at most, 24 h ahead`,
+      { hint: `if that deadline is right, allow it with --deadline ${deadline}` },
     )
   if (deadline >= 2n ** 53n)
     throw new UsageError(

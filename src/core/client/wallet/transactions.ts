@@ -54,6 +54,12 @@ export interface SendParts {
   readonly timeoutMs?: number | undefined
 }
 
+/**
+ * What the fees of one call may come to: a node that lies about fees or gas would have the wallet
+ * burn whatever it holds. As the executor's default, and far above what an approval costs.
+ */
+const defaultCeiling = { perGasWei: 1_000n * 10n ** 9n, totalWei: 10n ** 18n }
+
 /** Polygon's nodes refuse a lower tip, and many suggest less (domain §8). Wei. */
 const minimumTipWei: Readonly<Record<number, bigint>> = { 137: 25_000_000_000n }
 const receiptWaitMs = 120_000
@@ -61,7 +67,8 @@ const receiptPauseMs = 500
 
 /**
  * Nonces, gas (estimate + 20 %) and EIP-1559 fees for several transactions of one account, in
- * order. UsageError `transaction_would_revert`, `no_gas_money`; UnavailableError
+ * order. `maxFeeWei` is what all of them may cost together; without it 1,000 gwei per gas and one
+ * coin. UsageError `transaction_would_revert`, `fee_above_cap`, `no_gas_money`; UnavailableError
  * `chain_unavailable`.
  */
 export async function planTransactions(
@@ -69,6 +76,7 @@ export async function planTransactions(
   chainId: number,
   from: Address,
   transactions: readonly OwnTransaction[],
+  maxFeeWei?: bigint,
 ): Promise<readonly PlannedTransaction[]> {
   return onChain(async () => {
     const [head, nodeTip, nonce, wei] = await Promise.all([
@@ -89,11 +97,34 @@ export async function planTransactions(
       planned.push({ ...one, chainId, from, nonce: nonce + index, ...fees })
     }
     const cost = planned.reduce((sum, { gas }) => sum + gas * maxFeePerGas, 0n)
+    checkFee(chainId, cost, maxFeePerGas, maxFeeWei)
     if (wei >= cost) return planned
     throw noGasMoney(
       `${from} cannot pay for the gas: it holds ${wei} wei, up to ${cost} are needed`,
     )
   })
+}
+
+function checkFee(
+  chainId: number,
+  costWei: bigint,
+  perGasWei: bigint,
+  maxFeeWei: bigint | undefined,
+): void {
+  const capWei = maxFeeWei ?? defaultCeiling.totalWei
+  const isDear = maxFeeWei === undefined && perGasWei > defaultCeiling.perGasWei
+  if (costWei <= capWei && !isDear) return
+  const cost = `${coinText(costWei, chainId)} of fees`
+  const gwei = (wei: bigint) => `${wei / 10n ** 9n} gwei per gas`
+  throw new UsageError(
+    'fee_above_cap',
+    isDear
+      ? `the node asks for ${gwei(perGasWei)} (${cost}), the cap is ${gwei(defaultCeiling.perGasWei)}`
+      : `the node asks for up to ${cost}, the cap is ${coinText(capWei, chainId)}`,
+    {
+      hint: `compare with another node (--rpc-url); if it is right, allow it with --max-fee ${costWei}raw`,
+    },
+  )
 }
 
 async function estimated(
