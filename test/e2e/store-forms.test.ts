@@ -8,7 +8,7 @@ import { afterAll, beforeAll, expect, test } from 'vitest'
 import { postgresDatabase } from '../../src/core/io/postgres.js'
 import { lookAtStore, schemaVersion, upgradeStore } from '../../src/core/storage/postgres/schema.js'
 import { describeWith } from '../support/components.js'
-import { filesOfV01 } from '../support/files-v0.1.js'
+import { keptFiles } from '../support/kept-files.js'
 import { holdingOf, keepStore, keptStores } from '../support/postgres/kept-stores.js'
 import { type PostgresServer, startPostgres } from '../support/postgres/server.js'
 
@@ -16,7 +16,7 @@ const isKeeping = process.env.KEEP_STORE === '1'
 
 test.runIf(isKeeping)('keeps a dump of the form of today', async () => {
   const server = await startPostgres({ version: 15 })
-  const files = await filesOfV01()
+  const files = await keptFiles('v0.1')
   try {
     const database = postgresDatabase(server.url())
     await upgradeStore(await database.connect(), database.name)

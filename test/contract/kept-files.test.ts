@@ -1,6 +1,6 @@
 /**
- * Files of version 0.1 are read by this one (fixtures/v0.1): homes, journals, stores,
- * configurations, inputs.
+ * Files of earlier versions are read by this one (fixtures/v0.1, fixtures/v0.2): homes, journals,
+ * stores, configurations, inputs.
  */
 import { createHash } from 'node:crypto'
 import { readFile } from 'node:fs/promises'
@@ -11,20 +11,22 @@ import type { Fetch } from '../../src/core/ports.js'
 import { version } from '../../src/core/protocol/words.js'
 import { noFetch, run } from '../support/cli.js'
 import { createFakeChain } from '../support/fake-chain.js'
-import { clockAt, expected, type FilesOfV01, filesOfV01, type Sent } from '../support/files-v0.1.js'
-
-let files: FilesOfV01
-beforeAll(async () => {
-  files = await filesOfV01()
-})
-afterAll(() => files.remove())
+import {
+  clockAt,
+  type Expected,
+  expectedOf,
+  type KeptFiles,
+  keptFiles,
+  keptVersions,
+  type Sent,
+} from '../support/kept-files.js'
 
 /**
  * A command among the files, at a time of theirs; what it prints names the folder as expected.json
  * does.
  */
 async function say(
-  { folder }: FilesOfV01,
+  { folder }: KeptFiles,
   argv: readonly string[],
   atMs: number,
   fetch = noFetch,
@@ -42,13 +44,6 @@ for (const method of ['chainId', 'block', 'call', 'code'] as const)
 
 /** How many words of a command line are its name; one unless said otherwise. */
 const words: Readonly<Record<string, number>> = { journal: 2, operator: 3 }
-const kinds = new Map<string, (typeof expected.commands)[number][]>()
-for (const command of expected.commands) {
-  const [verb = ''] = command.argv
-  const kind = command.argv.slice(0, words[verb] ?? 1).join(' ')
-  kinds.set(kind, [...(kinds.get(kind) ?? []), command])
-}
-
 /** The lists of `config list`, and the list of what no chain confirmed, hold more in later versions. */
 const withLaterEntries = (says: object) =>
   Object.fromEntries(
@@ -60,42 +55,15 @@ const withLaterEntries = (says: object) =>
 const grows = (says: object, key: string) =>
   key === 'unchecked' || ('schema' in says && says.schema === 'proposer.config/1')
 
-describe('what 0.1 said of its files is what this version says', () => {
-  test.each([...kinds])('%s', async (_kind, commands) => {
-    for (const { argv, at_ms: atMs, says } of commands) {
-      expect(await say(files, argv, atMs), argv.join(' ')).toMatchObject(withLaterEntries(says))
-    }
-  })
-})
-
-test('the fixtures hold every state of an authorization and of a candidate (contract §1, §5)', () => {
-  const text = JSON.stringify(expected.commands)
-  for (const state of [
-    'signed',
-    'accepted',
-    'unknown',
-    'deferred',
-    'conflict',
-    'closed',
-    'offered',
-  ]) {
-    expect(text).toContain(`"state":"${state}"`)
+function kindsOf(commands: Expected['commands']) {
+  const kinds = new Map<string, Expected['commands'][number][]>()
+  for (const command of commands) {
+    const [verb = ''] = command.argv
+    const kind = command.argv.slice(0, words[verb] ?? 1).join(' ')
+    kinds.set(kind, [...(kinds.get(kind) ?? []), command])
   }
-  for (const reason of ['refused', 'executed', 'failed', 'nonce_used', 'expired'])
-    expect(text).toContain(`"reason":"${reason}"`)
-  for (const status of ['received', 'validated', 'selected', 'executed', 'failed'])
-    expect(text).toContain(`"status":"${status}"`)
-  for (const submission of ['prepared', 'submitted', 'indexed'])
-    expect(text).toContain(`"submission":"${submission}"`)
-  expect(text).toContain('"torn_bytes":570')
-})
-
-test('gateway.json with every key of 0.1 means what it meant', async () => {
-  const raw: unknown = JSON.parse(
-    await readFile(join(files.folder, 'inputs/gateway-all-keys.json'), 'utf8'),
-  )
-  expect(parseConfig(raw, 'gateway-all-keys.json')).toMatchObject(expected.config)
-})
+  return kinds
+}
 
 /** A gateway that admits everything, and what it was sent. */
 function admitting(): { readonly fetch: Fetch; readonly sent: Sent[] } {
@@ -131,22 +99,71 @@ function admitting(): { readonly fetch: Fetch; readonly sent: Sent[] } {
   return { fetch, sent }
 }
 
-test.each(expected.replays)(
-  'R7: replay --all of $home sends the very bytes that 0.1 would send',
-  async ({ home, sent }) => {
-    const own = await filesOfV01()
-    onTestFinished(() => own.remove())
-    const gateway = admitting()
-    const replay = () =>
-      say(own, ['replay', '--all', '--json', '--home', home], expected.made_ms, gateway.fetch)
-    expect(await replay()).toMatchObject({
-      results: sent.map(() => ({ outcome: 'accepted' })),
-      elsewhere: [],
-    })
-    expect(gateway.sent).toEqual(sent)
-    expect(await replay()).toMatchObject({ results: [], elsewhere: [] })
-    expect(
-      await say(own, ['journal', 'verify', '--json', '--home', home], expected.made_ms),
-    ).toHaveProperty('rules')
-  },
-)
+/** What each version left, beside what all of them did. */
+const held = {
+  'v0.1': [
+    '"state":"conflict"',
+    '"reason":"failed"',
+    '"submission":"prepared"',
+    '"torn_bytes":570',
+  ],
+  'v0.2': ['"retryable":true', '"state":"offered"', '"submission":"submitted"'],
+} as const
+
+describe.each(keptVersions)('files of %s', (kept) => {
+  const expected = expectedOf(kept)
+  let files: KeptFiles
+  beforeAll(async () => {
+    files = await keptFiles(kept)
+  })
+  afterAll(() => files.remove())
+
+  test.each([...kindsOf(expected.commands)])(
+    '%s says what it said then',
+    async (_kind, commands) => {
+      for (const { argv, at_ms: atMs, says } of commands) {
+        expect(await say(files, argv, atMs), argv.join(' ')).toMatchObject(withLaterEntries(says))
+      }
+    },
+  )
+
+  test('hold every state of an authorization and of a candidate (contract §1, §5)', () => {
+    const text = JSON.stringify(expected.commands)
+    for (const state of ['signed', 'accepted', 'unknown', 'deferred', 'closed', 'offered'])
+      expect(text).toContain(`"state":"${state}"`)
+    for (const reason of ['refused', 'executed', 'nonce_used', 'expired'])
+      expect(text).toContain(`"reason":"${reason}"`)
+    for (const status of ['received', 'validated', 'selected', 'executed', 'failed'])
+      expect(text).toContain(`"status":"${status}"`)
+    for (const submission of ['submitted', 'indexed'])
+      expect(text).toContain(`"submission":"${submission}"`)
+    for (const part of held[kept]) expect(text).toContain(part)
+  })
+
+  test('gateway.json with every key means what it meant', async () => {
+    const raw: unknown = JSON.parse(
+      await readFile(join(files.folder, 'inputs/gateway-all-keys.json'), 'utf8'),
+    )
+    expect(parseConfig(raw, 'gateway-all-keys.json')).toMatchObject(expected.config)
+  })
+
+  test.each(expected.replays)(
+    'R7: replay --all of $home sends the very bytes that it would have sent then',
+    async ({ home, sent }) => {
+      const own = await keptFiles(kept)
+      onTestFinished(() => own.remove())
+      const gateway = admitting()
+      const replay = () =>
+        say(own, ['replay', '--all', '--json', '--home', home], expected.made_ms, gateway.fetch)
+      expect(await replay()).toMatchObject({
+        results: sent.map(() => ({ outcome: 'accepted' })),
+        elsewhere: [],
+      })
+      expect(gateway.sent).toEqual(sent)
+      expect(await replay()).toMatchObject({ results: [], elsewhere: [] })
+      expect(
+        await say(own, ['journal', 'verify', '--json', '--home', home], expected.made_ms),
+      ).toHaveProperty('rules')
+    },
+  )
+})

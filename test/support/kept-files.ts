@@ -1,6 +1,6 @@
 /**
- * The files that version 0.1 left (fixtures/v0.1), copied to where a test may write, with the modes
- * that git does not keep.
+ * The files that earlier versions left (fixtures/v0.1, fixtures/v0.2), copied to where a test may
+ * write, with the modes that git does not keep.
  */
 import { readFileSync } from 'node:fs'
 import { chmod, cp, mkdtemp, readdir, rm } from 'node:fs/promises'
@@ -10,10 +10,14 @@ import { fileURLToPath } from 'node:url'
 import { systemClock } from '../../src/core/io/clock.js'
 import type { Clock } from '../../src/core/ports.js'
 
-const source = fileURLToPath(new URL('../../fixtures/v0.1', import.meta.url))
+export const keptVersions = ['v0.1', 'v0.2'] as const
+export type KeptVersion = (typeof keptVersions)[number]
 
-/** `expected.json`: what 0.1 itself said of its files. */
-interface Expected {
+const sourceOf = (version: KeptVersion) =>
+  fileURLToPath(new URL(`../../fixtures/${version}`, import.meta.url))
+
+/** `expected.json`: what that version itself said of its files. */
+export interface Expected {
   readonly made_ms: number
   /** gateway-all-keys.json as its parser understood it. */
   readonly config: object
@@ -33,20 +37,18 @@ export interface Sent {
   readonly sha256: string
 }
 
-export const expected: Expected = JSON.parse(readFileSync(join(source, 'expected.json'), 'utf8'))
+export const expectedOf = (version: KeptVersion): Expected =>
+  JSON.parse(readFileSync(join(sourceOf(version), 'expected.json'), 'utf8'))
 
-/** The dev chain at its last block, as `anvil --load-state` reads it. */
-export const chainFile = join(source, 'chain.json.br')
-
-export interface FilesOfV01 {
+export interface KeptFiles {
   readonly folder: string
   remove(): Promise<void>
 }
 
-/** A copy of all files, and what removes it. */
-export async function filesOfV01(): Promise<FilesOfV01> {
-  const folder = await mkdtemp(join(tmpdir(), 'proposer-v0.1-'))
-  await cp(source, folder, { recursive: true })
+/** A copy of all files of a version, and what removes it. */
+export async function keptFiles(version: KeptVersion): Promise<KeptFiles> {
+  const folder = await mkdtemp(join(tmpdir(), `proposer-${version}-`))
+  await cp(sourceOf(version), folder, { recursive: true })
   for (const entry of await readdir(folder, { recursive: true, withFileTypes: true })) {
     await chmod(join(entry.parentPath, entry.name), entry.isDirectory() ? 0o700 : 0o600)
   }
