@@ -1,25 +1,38 @@
-// Counts how large and how plain the sources are, beside the bound of each figure. `--list` names
-// what is counted.
+// Counts how large and how plain the sources are: by room, then each figure beside its bound.
+// `--list` names what is counted.
 import { readdirSync, readFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { parseSync, Visitor } from 'oxc-parser'
 
 process.chdir(join(import.meta.dirname, '..'))
 const under = (folder, ending) =>
-  readdirSync(folder, { recursive: true })
-    .filter((name) => name.endsWith(ending))
-    .map((name) => ({ path: join(folder, name), text: readFileSync(join(folder, name), 'utf8') }))
+  readdirSync(folder, { recursive: true, withFileTypes: true })
+    .filter((entry) => entry.isFile() && ending.test(entry.name))
+    .map(({ parentPath, name }) => join(parentPath, name))
+    .filter((path) => !path.includes('node_modules'))
+    .map((path) => ({ path, text: readFileSync(path, 'utf8') }))
+const print = (line) => process.stdout.write(`${line}\n`)
+const bytesOf = (files) => files.reduce((all, { text }) => all + Buffer.byteLength(text), 0)
 const linesOf = (text) => text.split('\n').length - 1
-const bytesOf = (texts) => texts.reduce((all, text) => all + Buffer.byteLength(text), 0)
 const listed = (map, key) => map.get(key) ?? map.set(key, new Set()).get(key)
+/** The folder below `src` or `src/core` that a file belongs to. */
+const roomOf = (path) => path.split('/')[path.startsWith('src/core/') ? 2 : 1]
 
-const [comments, longFunctions] = [[], []]
-/** Folders with those that each imports from; exported names with the files that declare them. */
+const [rooms, longFunctions, comments] = [new Map(), [], []]
+/** Files with those that each imports, types too; exported names with the files that declare them. */
 const [imports, declared] = [new Map(), new Map()]
-const sources = under('src', '.ts')
-for (const { path, text } of sources) {
+const all = under('src', /./)
+for (const { path, text } of all) {
+  const room = rooms.get(roomOf(path)) ?? { files: 0, bytes: 0, comments: 0 }
+  rooms.set(roomOf(path), room)
+  room.files += 1
+  room.bytes += Buffer.byteLength(text)
+  if (!path.endsWith('.ts')) continue
   const parsed = parseSync(path, text)
-  for (const { start, end } of parsed.comments) comments.push(text.slice(start, end))
+  for (const { start, end } of parsed.comments) {
+    comments.push({ text: text.slice(start, end) })
+    room.comments += Buffer.byteLength(text.slice(start, end))
+  }
   const measure = ({ start, end }) => {
     const lines = linesOf(text.slice(start, end)) + 1
     if (lines > 100)
@@ -31,36 +44,54 @@ for (const { path, text } of sources) {
   const exported = staticExports.flatMap(({ entries }) => entries)
   for (const { moduleRequest: at } of [...staticImports, ...dynamicImports, ...exported]) {
     const from = at ? text.slice(at.start + 1, at.end - 1) : ''
-    if (from.startsWith('.')) listed(imports, dirname(path)).add(dirname(join(dirname(path), from)))
+    if (from.startsWith('.'))
+      listed(imports, path).add(join(dirname(path), from).replace(/\.js$/, '.ts'))
   }
   for (const { moduleRequest, exportName } of exported)
     if (!moduleRequest && exportName.name) listed(declared, exportName.name).add(path)
 }
 
-function reachedFrom(folder, seen = new Set()) {
-  for (const next of listed(imports, folder)) if (!seen.has(next)) reachedFrom(next, seen.add(next))
-  return seen
+/** What each meets on a way back to itself, once for each circle. */
+function circlesIn(edges) {
+  const reachedFrom = (one, seen = new Set()) => {
+    for (const next of edges.get(one) ?? []) if (!seen.has(next)) reachedFrom(next, seen.add(next))
+    return seen
+  }
+  const reach = new Map([...edges.keys()].map((one) => [one, reachedFrom(one)]))
+  const meets = ([one, reached]) => [...reached].filter((to) => reach.get(to)?.has(one)).sort()
+  return [...new Set([...reach].map((each) => meets(each).join(' ')))].filter((c) =>
+    c.includes(' '),
+  )
 }
-const reach = new Map([...imports.keys()].map((folder) => [folder, reachedFrom(folder)]))
-const meets = ([folder, reached]) => [...reached].filter((to) => reach.get(to)?.has(folder)).sort()
-const circles = new Set([...reach].map((each) => meets(each).join(' ')))
-const doubled = [...declared].filter(([, paths]) => paths.size > 1)
+const folders = new Map()
+for (const [path, to] of imports)
+  for (const other of to) listed(folders, dirname(path)).add(dirname(other))
 
-const bytes = bytesOf(sources.map(({ text }) => text))
-const tools = [...under('bin', '.js'), ...under('scripts', '.js')].map(({ text }) => text).join('')
+for (const [room, { files, bytes, comments }] of [...rooms].sort(
+  (a, b) => b[1].bytes - a[1].bytes,
+)) {
+  const [kB, commented] = [bytes, comments].map((count) => (count / 1000).toFixed(0).padStart(5))
+  print(`${room.padEnd(14)}${kB} kB  comments ${commented} kB  files ${String(files).padStart(4)}`)
+}
+const doubled = [...declared].filter(([, paths]) => paths.size > 1)
+const tools = [...under('bin', /\.js$/), ...under('scripts', /\.js$/)]
 const figures = [
-  ['bytes of src', bytes, 1_700_000],
+  ['bytes of src', bytesOf(all), 2_850_000],
+  ['files of src', all.length, 490],
+  ['bytes of comments in src', bytesOf(comments), 450_000],
+  ['bytes of test (.ts, .js)', bytesOf(under('test', /\.[tj]s$/)), 3_600_000],
+  ['circles of files in src', circlesIn(imports), 6],
+  ['circles between folders of src', circlesIn(folders), 0],
   ['functions over 100 lines', longFunctions, 0],
-  ['circles between folders of src', [...circles].filter((circle) => circle.includes(' ')), 0],
   ['names with two meanings', doubled.map(([name, paths]) => [name, ...paths].join(' ')), 0],
-  ['lines of bin and scripts', linesOf(tools), 180],
-  ['bytes of README', bytesOf([readFileSync('README.md', 'utf8')]), 8_192],
+  ['lines of bin and scripts', linesOf(tools.map(({ text }) => text).join('')), 180],
+  ['bytes of README', bytesOf([{ text: readFileSync('README.md', 'utf8') }]), 8_192],
 ]
+print('')
 for (const [name, counted, most] of figures) {
   const value = counted.length ?? counted
   const over = value > most ? '   over' : ''
-  process.stdout.write(`${name.padEnd(32)}${String(value).padStart(10)}   at most ${most}${over}\n`)
+  print(`${name.padEnd(32)}${String(value).padStart(10)}   at most ${most}${over}`)
   if (process.argv.includes('--list') && value > 0 && value === counted.length)
-    process.stdout.write(`  ${counted.join('\n  ')}\n`)
+    print(`  ${counted.join('\n  ')}`)
 }
-process.stdout.write(`comments are ${((100 * bytesOf(comments)) / bytes).toFixed(1)} % of src\n`)
