@@ -122,8 +122,7 @@ async function change(
   }
   if (value !== undefined || (await context.files.exists(path))) {
     await context.files.makeDir(home)
-    const preferences = await context.edges.preferences(home)
-    await preferences.set(name, value)
+    ;(await context.edges.preferences(home)).set(name, value)
   }
   const { output } = context
   output.result('config', changed, () =>

@@ -3,52 +3,18 @@
  * (contract §6).
  */
 import { Command } from 'commander'
-import { UsageError } from '../core/protocol/errors.js'
 import { type DemoStep, liveOnce } from './demo-life.js'
-import { wholeNumber } from './hosting/foreground.js'
 import type { Context } from './terminal/context.js'
 import { fold } from './terminal/render.js'
-
-interface DemoFlags {
-  readonly gateways?: string
-  readonly storeUrl?: string
-}
-
-type Life = (context: Context, report: (step: DemoStep) => void) => Promise<void>
-
-/** The life that the flags ask for. Throws UsageError. */
-async function lifeOf({ gateways = '1', storeUrl }: DemoFlags): Promise<Life> {
-  const isShared = wholeNumber('--gateways', gateways, 1, 2) === 2
-  if (!isShared && storeUrl !== undefined)
-    throw new UsageError('flag_without_meaning', '--store-url requires --gateways 2', {
-      hint: 'add --gateways 2, or leave it out',
-    })
-  if (!isShared) return liveOnce
-  const { liveWithGateways, refusePassword } = await import('./demo-gateways.js')
-  if (storeUrl !== undefined) await refusePassword(storeUrl)
-  return (context, report) => liveWithGateways(context, report, storeUrl)
-}
 
 export const demoCommand = (context: Context): Command =>
   new Command('demo')
     .description(
       'show the whole life of a proposal on a throwaway chain: question, signature, admission, execution, replay, conflict',
     )
-    .option(
-      '--gateways <number>',
-      'number of gateways; 2 share one PostgreSQL, and the leader is killed midway; default: 1',
-    )
-    .option(
-      '--store-url <postgres://…>',
-      'with two gateways: use this empty database instead of a server of its own; no password in the URL',
-    )
-    .addHelpText(
-      'after',
-      '\nExamples:\n  proposer demo\n  proposer demo --json\n  proposer demo --gateways 2',
-    )
-    .action(async (flags: DemoFlags) => {
+    .addHelpText('after', '\nExamples:\n  proposer demo\n  proposer demo --json')
+    .action(async () => {
       const { output } = context
-      const live = await lifeOf(flags)
       const steps: DemoStep[] = []
       const report = (step: DemoStep) => {
         steps.push(step)
@@ -61,7 +27,7 @@ export const demoCommand = (context: Context): Command =>
         )
       let failure: unknown
       try {
-        await live(context, report)
+        await liveOnce(context, report)
       } catch (error) {
         failure = error
       }

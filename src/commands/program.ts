@@ -275,6 +275,9 @@ async function ownGuess(
   detail: string,
   { path, stray, subverbs }: Place,
 ): Promise<string> {
+  const [, flag = stray] = /^unknown option '(--[a-z-]+)/.exec(detail) ?? []
+  const instead = (await import('./dropped.js')).dropped[`${path} ${flag}`]
+  if (instead !== undefined) return instead
   if (/^unknown option '--(safe|as-owner|parts)/.test(detail)) return ofSafe(path)
   const { didYouMean, nearest } = await import('../core/protocol/guess.js')
   const [, given, choices] =

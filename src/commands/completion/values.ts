@@ -10,12 +10,7 @@ import type { JournalRecord } from '../../core/client/journal/records.js'
 import { homePaths } from '../../core/io/home-paths.js'
 import type { PreferenceTree } from '../../core/io/preferences.js'
 import type { Files } from '../../core/ports.js'
-import {
-  type GlobalFlags,
-  preferenceTree,
-  profileKeys,
-  resolveSettings,
-} from '../session/settings.js'
+import { type GlobalFlags, profileKeys, resolveSettings } from '../session/settings.js'
 import type { Context } from '../terminal/context.js'
 
 export interface Value {
@@ -47,7 +42,16 @@ export async function valuesOf(
   typed: string,
 ): Promise<readonly Value[]> {
   const { files } = context
-  const { home, profile, trust } = await resolveSettings(context, flags)
+  let tree: PreferenceTree = {}
+  // `conf` is slow to load, and only writes better than this reads.
+  const preferences = async (home: string) => {
+    tree = await readTree(files, home)
+    return { path: homePaths.config(home), all: () => tree, set: () => undefined }
+  }
+  const { home, profile, trust } = await resolveSettings(
+    { ...context, edges: { ...context.edges, preferences } },
+    flags,
+  )
   switch (kind) {
     case 'accounts':
       return (await jsonNames(files, homePaths.keystores(home.value))).map((value) => ({
@@ -55,7 +59,7 @@ export async function valuesOf(
         about: 'keystore',
       }))
     case 'profiles':
-      return profiles(files, home.value, await preferenceTree(context, home.value))
+      return profiles(files, home.value, tree)
     case 'keys':
       return ['profile', ...Object.keys(profileKeys)].map((value) => ({ value, about: 'setting' }))
     case 'identifiers':
@@ -71,6 +75,11 @@ export async function valuesOf(
 const isRecord = (value: unknown): value is Readonly<Record<string, unknown>> =>
   typeof value === 'object' && value !== null
 const decoder = new TextDecoder()
+
+async function readTree(files: Files, home: string): Promise<PreferenceTree> {
+  const tree: unknown = JSON.parse(decoder.decode(await files.read(homePaths.config(home))))
+  return isRecord(tree) ? tree : {}
+}
 
 async function jsonNames(files: Files, folder: string): Promise<string[]> {
   if (!(await files.exists(folder))) return []
