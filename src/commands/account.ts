@@ -283,7 +283,7 @@ const renameCommand = (context: Context) =>
       await renameAccount(context.files, home, name, next)
       if (profiles.length > 0) {
         const preferences = await context.edges.preferences(home)
-        for (const profile of profiles) preferences.set(`profiles.${profile}.account`, next)
+        for (const profile of profiles) await preferences.set(`profiles.${profile}.account`, next)
       }
       context.output.result('account', renamed, () => `Renamed account ${name} to ${next}`)
     })

@@ -122,7 +122,8 @@ async function change(
   }
   if (value !== undefined || (await context.files.exists(path))) {
     await context.files.makeDir(home)
-    ;(await context.edges.preferences(home)).set(name, value)
+    const preferences = await context.edges.preferences(home)
+    await preferences.set(name, value)
   }
   const { output } = context
   output.result('config', changed, () =>

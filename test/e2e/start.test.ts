@@ -3,7 +3,7 @@
  * them.
  */
 import { spawnSync } from 'node:child_process'
-import { readdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { afterAll, expect, test } from 'vitest'
@@ -84,6 +84,57 @@ test.runIf(process.platform === 'linux')(
     }
   },
 )
+
+/** Tells on stderr, at the end, how many listeners each event of the process has. */
+const tellingListeners = asUrl(`import { writeSync } from 'node:fs'
+process.on('exit', () => {
+  const counts = process.eventNames().map((name) => [String(name), process.listenerCount(name)])
+  writeSync(2, 'LISTENERS ' + JSON.stringify(Object.fromEntries(counts)) + '\\n')
+})`)
+
+test('R26: each signal has one listener, ours, also once preferences were read and written', async () => {
+  const env = { PROPOSER_HOME: await shop.folder(), NODE_OPTIONS: `--import=${tellingListeners}` }
+  const listeners = async (...args: string[]) => {
+    const { code, stderr } = await shop.run(args, { env })
+    expect(code, stderr).toBe(0)
+    return JSON.parse(/^LISTENERS (.*)$/m.exec(stderr)?.[1] ?? '')
+  }
+  const before = await listeners('config', 'list')
+  const signals = Object.keys(before).filter((name) => name.startsWith('SIG'))
+  expect(signals.sort()).toEqual(['SIGHUP', 'SIGINT', 'SIGTERM'])
+  for (const signal of signals) expect(before[signal]).toBe(1)
+  expect(await listeners('config', 'set', 'account', 'hot')).toEqual(before)
+  expect(await listeners('config', 'list')).toEqual(before)
+})
+
+/** Every part of the build that a command may load; older builds may have left others. */
+function partsOf(path: string, found = new Set<string>()): ReadonlySet<string> {
+  if (found.has(path)) return found
+  found.add(path)
+  for (const [, name = ''] of readFileSync(path, 'utf8').matchAll(/["'](\.[\w./-]*\.js)["']/g))
+    if (existsSync(join(path, '..', name))) partsOf(join(path, '..', name), found)
+  return found
+}
+
+test('R26: no part of the build listens to the process by being loaded, but what writes preferences', () => {
+  const loading = `const counts = () => process.eventNames().map((name) => [name, process.listenerCount(name)]).join()
+for (const part of ${JSON.stringify([...partsOf(join(root, 'dist', 'main.js'))])}) {
+  const before = counts()
+  await import(part)
+  if (counts() !== before) console.log(part)
+}`
+  const { stdout, stderr } = spawnSync(process.execPath, ['--input-type=module', '-e', loading], {
+    encoding: 'utf8',
+  })
+  expect(stderr).toBe('')
+  const texts = stdout
+    .trim()
+    .split('\n')
+    .map((part) => readFileSync(part, 'utf8'))
+  // That its listeners do not stay holds the test above.
+  expect(texts.map((text) => marks.conf?.test(text))).toEqual([true])
+  expect(texts.some((text) => text.includes('config_unreadable'))).toBe(false)
+})
 
 test('sign loads neither zod nor viem, nor @noble/curves, nor an HTTP client where it asks nobody', async () => {
   const home = await shop.folder()

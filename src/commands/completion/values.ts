@@ -10,7 +10,12 @@ import type { JournalRecord } from '../../core/client/journal/records.js'
 import { homePaths } from '../../core/io/home-paths.js'
 import type { PreferenceTree } from '../../core/io/preferences.js'
 import type { Files } from '../../core/ports.js'
-import { type GlobalFlags, profileKeys, resolveSettings } from '../session/settings.js'
+import {
+  type GlobalFlags,
+  preferenceTree,
+  profileKeys,
+  resolveSettings,
+} from '../session/settings.js'
 import type { Context } from '../terminal/context.js'
 
 export interface Value {
@@ -42,16 +47,7 @@ export async function valuesOf(
   typed: string,
 ): Promise<readonly Value[]> {
   const { files } = context
-  let tree: PreferenceTree = {}
-  // `conf` is slow to load, and only writes better than this reads.
-  const preferences = async (home: string) => {
-    tree = await readTree(files, home)
-    return { path: homePaths.config(home), all: () => tree, set: () => undefined }
-  }
-  const { home, profile, trust } = await resolveSettings(
-    { ...context, edges: { ...context.edges, preferences } },
-    flags,
-  )
+  const { home, profile, trust } = await resolveSettings(context, flags)
   switch (kind) {
     case 'accounts':
       return (await jsonNames(files, homePaths.keystores(home.value))).map((value) => ({
@@ -59,7 +55,7 @@ export async function valuesOf(
         about: 'keystore',
       }))
     case 'profiles':
-      return profiles(files, home.value, tree)
+      return profiles(files, home.value, await preferenceTree(context, home.value))
     case 'keys':
       return ['profile', ...Object.keys(profileKeys)].map((value) => ({ value, about: 'setting' }))
     case 'identifiers':
@@ -75,11 +71,6 @@ export async function valuesOf(
 const isRecord = (value: unknown): value is Readonly<Record<string, unknown>> =>
   typeof value === 'object' && value !== null
 const decoder = new TextDecoder()
-
-async function readTree(files: Files, home: string): Promise<PreferenceTree> {
-  const tree: unknown = JSON.parse(decoder.decode(await files.read(homePaths.config(home))))
-  return isRecord(tree) ? tree : {}
-}
 
 async function jsonNames(files: Files, folder: string): Promise<string[]> {
   if (!(await files.exists(folder))) return []

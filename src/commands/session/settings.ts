@@ -236,7 +236,7 @@ export function homeSetting({ cwd, env, defaultHome }: Context, flags: GlobalFla
 /** The user's configuration; empty where there is none, without loading what reads it. */
 export async function preferenceTree(context: Context, home: string): Promise<PreferenceTree> {
   if (!(await context.files.exists(homePaths.config(home)))) return {}
-  return (await context.edges.preferences(home)).all()
+  return (await context.edges.preferences(home)).tree
 }
 
 /**

@@ -1,9 +1,8 @@
 /**
- * The user's preferences, `<home>/config.json` by `conf`; never keys (contract §7). Loaded only
- * where the file exists or is written.
+ * The user's preferences, `<home>/config.json`, written by `conf`; never keys (contract §7). Loaded
+ * only where the file exists or is written.
  */
-
-import Conf from 'conf'
+import type Conf from 'conf'
 import { UsageError } from '../protocol/errors.js'
 import { readPlain } from './files.js'
 import { homePaths } from './home-paths.js'
@@ -11,10 +10,10 @@ import { homePaths } from './home-paths.js'
 export type PreferenceTree = { readonly [key: string]: unknown }
 
 export interface Preferences {
-  readonly path: string
-  all(): PreferenceTree
+  /** As they were when they were opened. */
+  readonly tree: PreferenceTree
   /** Dotted keys; `undefined` removes. */
-  set(key: string, value: string | undefined): void
+  set(key: string, value: string | undefined): Promise<void>
 }
 
 /**
@@ -23,31 +22,44 @@ export interface Preferences {
  */
 export async function openPreferences(home: string): Promise<Preferences> {
   const path = homePaths.config(home)
-  // conf takes a list, or a bare value, for an object.
   const text = await textOf(path)
-  guarded(path, () => requireObject(text))
-  const conf = guarded(
-    path,
-    () =>
-      new Conf<Record<string, unknown>>({
+  return {
+    tree: text === undefined ? {} : treeOf(path, text),
+    async set(key, value) {
+      const ConfOfHome = await loadConf()
+      const conf = new ConfOfHome<Record<string, unknown>>({
         cwd: home,
         configName: 'config',
         configFileMode: 0o600,
         clearInvalidConfig: false,
-      }),
-  )
-  return {
-    path,
-    all: () => guarded(path, () => conf.store),
-    set(key, value) {
-      guarded(path, () => {
-        removeMisshapen(conf, key)
-        if (value === undefined) conf.delete(key)
-        else conf.set(key, value)
       })
+      removeMisshapen(conf, key)
+      if (value === undefined) conf.delete(key)
+      else conf.set(key, value)
     },
   }
 }
+
+/**
+ * `conf` without its listeners: a package that it brings hears every signal and sends it to this
+ * process again, where it would count as the second Ctrl-C (R26).
+ */
+async function loadConf(): Promise<typeof Conf> {
+  const before = new Set(processListeners().map(([, listener]) => listener))
+  const { default: loaded } = await import('conf')
+  for (const [event, listener] of processListeners())
+    if (!before.has(listener)) process.off(event, listener)
+  return loaded
+}
+
+type Listener = (...args: unknown[]) => void
+
+const processListeners = () =>
+  process
+    .eventNames()
+    .flatMap((event) =>
+      process.rawListeners(event).map((listener) => [event, listener as Listener] as const),
+    )
 
 /**
  * A parent of the key that holds no object would keep conf from storing, or from showing, what is
@@ -62,7 +74,7 @@ function removeMisshapen(conf: Conf<Record<string, unknown>>, key: string): void
   }
 }
 
-const isObject = (value: unknown): boolean =>
+const isObject = (value: unknown): value is PreferenceTree =>
   typeof value === 'object' && value !== null && !Array.isArray(value)
 
 /** `undefined` where there is none. UsageError `config_unreadable`. */
@@ -79,19 +91,16 @@ async function textOf(path: string): Promise<string | undefined> {
   }
 }
 
-/** Throws SyntaxError for a text that holds JSON of another kind. */
-function requireObject(text: string | undefined): void {
-  if (text !== undefined && !isObject(JSON.parse(text))) throw new SyntaxError('not an object')
-}
-
-function guarded<T>(path: string, act: () => T): T {
+/** conf takes a list, or a bare value, for an object. */
+function treeOf(path: string, text: string): PreferenceTree {
+  let tree: unknown
   try {
-    return act()
+    tree = JSON.parse(text)
   } catch (error) {
     if (!(error instanceof SyntaxError)) throw error
-    throw new UsageError('config_damaged', `${path} is not a JSON object`, {
-      cause: error,
-      hint: 'correct the file, or move it away and set your preferences again with `proposer config set`',
-    })
   }
+  if (isObject(tree)) return tree
+  throw new UsageError('config_damaged', `${path} is not a JSON object`, {
+    hint: 'correct the file, or move it away and set your preferences again with `proposer config set`',
+  })
 }
