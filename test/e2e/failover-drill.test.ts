@@ -2,7 +2,7 @@
  * docs/operating.md, "Two gateways": the failover drill is typed command by command, on a primary
  * and a synchronous standby, and the rights that it names are enough, and no more.
  */
-import { chmodSync, writeFileSync } from 'node:fs'
+import { appendFileSync, chmodSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import pg from 'pg'
 import { afterAll, beforeAll, expect, test } from 'vitest'
@@ -119,6 +119,12 @@ describeWith([18], 'docs: two gateways', () => {
 
   test('R23: its drill: the leader dies, the primary dies, and each proposal is executed once', async () => {
     const standby = await startStandby(primary, { synchronous: true })
+    // As pg_basebackup copies it from a primary that waits for its standby.
+    appendFileSync(
+      join(standby.dataFolder, 'postgresql.auto.conf'),
+      "synchronous_standby_names = 'standby'\n",
+    )
+    await standby.query('SELECT pg_reload_conf()')
     try {
       const folder = await shop.folder()
       putPgCtl(folder)

@@ -2,7 +2,7 @@
 import { execFileSync, spawnSync } from 'node:child_process'
 import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
-import { basename, join } from 'node:path'
+import { basename, dirname, join } from 'node:path'
 import { parseYaml } from '@redocly/openapi-core'
 import { describe, expect, onTestFinished, test } from 'vitest'
 import { parseConfig } from '../../src/core/gateway/config.js'
@@ -37,7 +37,20 @@ describe('the compose file', () => {
     expect(Object.keys(compose.services).sort()).toEqual([
       ...['balancer', 'gateway-1', 'gateway-2', 'primary', 'rights', 'standby', 'tables'],
     ])
-    expect(compose.services['gateway-1']).toEqual(compose.services['gateway-2'])
+    const [one, two] = [1, 2].map((n) => ({
+      ...compose.services[`gateway-${n}`],
+      volumes: compose.services[`gateway-${n}`]?.volumes?.map((from) =>
+        from.replace(/^gateway-\d:/, ':'),
+      ),
+    }))
+    expect(one).toEqual(two)
+    // What each has seen of the store is its own, and outlives its container.
+    const state = (n: number) => compose.services[`gateway-${n}`]?.volumes?.at(-1)
+    expect([state(1), state(2)]).toEqual(
+      [1, 2].map(
+        (n) => `gateway-${n}:${dirname(JSON.parse(read('gateway.json')).admin.token_file)}`,
+      ),
+    )
     expect(compose.services['gateway-1']?.read_only).toBe(true)
   })
 

@@ -12,7 +12,7 @@ import { questionsListCommand, walletsListCommand } from './lists.js'
 import { executionPositionsCommand } from './positions.js'
 import { receiptKeysCommand, rotateCommand } from './receipts.js'
 import { repairCommand } from './repair.js'
-import { storeInitCommand, upgradeCommand } from './shared-store.js'
+import { acceptLossCommand, storeInitCommand, upgradeCommand } from './shared-store.js'
 import { operatorStatusCommand, topCommand } from './status.js'
 import { storeExportCommand, verifyCommand } from './store.js'
 
@@ -86,6 +86,7 @@ export function operatorCommand(context: Context): Command {
           storeExportCommand(context),
           copyCommand(context),
           repairCommand(context),
+          acceptLossCommand(context),
         ],
       ),
       group(

@@ -1,17 +1,26 @@
-/** `operator store init`, `upgrade` and `verify` on a store in PostgreSQL. */
+/** `operator store init`, `upgrade`, `verify` and `accept-loss` on a store in PostgreSQL. */
 import { Command } from 'commander'
 import { inspectSharedStore } from '../../core/gateway/ledger/shared-inspection.js'
 import { createAudit } from '../../core/gateway/operator/audit.js'
+import { seenFile } from '../../core/host/config-file.js'
+import type { SqlDatabase } from '../../core/ports.js'
 import { StorageError } from '../../core/protocol/errors.js'
+import { joinPath } from '../../core/storage/durable.js'
+import { endAndGroup, lossSince } from '../../core/storage/postgres/log-state.js'
 import {
   openStoreTables,
+  requireTables,
   schemaVersion,
   upgradeTables,
 } from '../../core/storage/postgres/schema.js'
+import { readSeen, type Seen } from '../../core/storage/postgres/seen.js'
+import { openQueries } from '../../core/storage/postgres/session.js'
 import type { Context } from '../terminal/context.js'
+import { dryRunOption, showDryRun } from '../terminal/dry-run.js'
 import { counted, fold } from '../terminal/render.js'
 import { ruleLines } from '../terminal/rules.js'
 import { type Site, siteOf } from './access.js'
+import { byOption, reasonOption, type SaidFlags, saidFlags } from './said.js'
 import { sharedDatabase } from './shared-site.js'
 
 export const storeInitCommand = (context: Context) =>
@@ -68,6 +77,108 @@ export const upgradeCommand = (context: Context) =>
         ),
       )
     })
+
+/** So the loss of a database stands in its log; what it is counted in are records. */
+const lossRecord = `
+WITH ended AS (UPDATE proposer.head SET n = n + 1 WHERE id = 1 RETURNING n)
+INSERT INTO proposer.record (n, grp, k, t, d)
+SELECT n, $1::uuid, 'store.repaired', $2::bigint,
+       json_strip_nulls(json_build_object('file', $3::text, 'offset', n - 1, 'lostBytes', 0,
+         'saved', '[]'::json, 'reason', $4::text, 'by', $5::text))
+  FROM ended`
+
+export const acceptLossCommand = (context: Context) =>
+  new Command('accept-loss')
+    .description(
+      'let the gateways of this machine serve a PostgreSQL store that lacks records they have seen',
+    )
+    .requiredOption(reasonOption[0], 'reason, stored with it')
+    .option(...byOption)
+    .option(...dryRunOption)
+    .addHelpText(
+      'after',
+      '\nFirst look for the database that has them: a standby, the former primary, a newer backup. What was acknowledged and is lost comes back with `proposer replay` of its proposers alone. Each machine that says 74 store_rolled_back needs this once.\n\nExample:\n  proposer operator store accept-loss --reason "the former primary is destroyed"',
+    )
+    .action(async (own: SaidFlags, command: Command) => {
+      const said = saidFlags(context, own)
+      const site = await siteOf(context, command)
+      const database = await sharedDatabase(context, site)
+      const file = seenFile(site.loaded)
+      const path = joinPath(file.folder, file.name)
+      const seen = await readSeen(context, file).catch((error: unknown): 'unreadable' => {
+        if (error instanceof StorageError && error.code === 'store_damaged') return 'unreadable'
+        throw error
+      })
+      const loss = await lossIn(database, seen)
+      const document = {
+        store: site.store,
+        loss: loss ?? null,
+        seen_record: typeof seen === 'object' ? seen.n : null,
+        ...said,
+      }
+      if (loss !== undefined && site.isDryRun) {
+        showDryRun(context, `accept that ${loss}`, { act: 'store/accept-loss', ...document })
+        return
+      }
+      if (loss !== undefined) {
+        await writeLoss(context, database, said)
+        await context.files.remove(path)
+        await context.files.syncDir(file.folder)
+      }
+      const { output } = context
+      output.result('operator-store-loss', { ...document, accepted: loss !== undefined }, () =>
+        fold(
+          loss === undefined
+            ? `${site.store} has all that this machine has seen: nothing changed`
+            : `accepted: ${loss}. Gateways of this machine serve ${site.store} from now on`,
+          output.columns,
+          '  ',
+        ),
+      )
+    })
+
+/** What a database lacks of what was seen; `undefined` where it lacks nothing. */
+async function lossIn(
+  database: SqlDatabase,
+  seen: Seen | 'unreadable' | undefined,
+): Promise<string | undefined> {
+  if (seen === undefined) return undefined
+  if (seen === 'unreadable') return 'what this machine has seen cannot be read any more'
+  if (!(await hasTables(database))) return 'the database holds no store any more'
+  const queries = openQueries(database)
+  try {
+    const [row] = await queries.ask(endAndGroup, [seen.n])
+    return lossSince(seen, Number(row?.n), row?.grp)
+  } finally {
+    queries.close()
+  }
+}
+
+/** Nothing is written into a database without a store. */
+async function writeLoss(
+  { clock, random }: Context,
+  database: SqlDatabase,
+  { reason, by }: SaidFlags,
+): Promise<void> {
+  if (!(await hasTables(database))) return
+  const queries = openQueries(database)
+  try {
+    const values = [random.uuid(), Math.trunc(clock.nowMs()), database.name, reason, by ?? null]
+    await queries.ask(lossRecord, values)
+  } finally {
+    queries.close()
+  }
+}
+
+async function hasTables(database: SqlDatabase): Promise<boolean> {
+  try {
+    await requireTables(database)
+    return true
+  } catch (error) {
+    if (error instanceof StorageError && error.code === 'store_missing') return false
+    throw error
+  }
+}
 
 /** `operator store verify` of a database: all that the proof of a folder has, and its snapshot. */
 export async function proveShared(context: Context, site: Site): Promise<void> {

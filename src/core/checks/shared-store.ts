@@ -6,7 +6,13 @@ import { readSharedStore } from '../gateway/ledger/open-store.js'
 import type { Clock, Machine, SqlDatabase, SqlRow, SqlSession } from '../ports.js'
 import { counted } from '../protocol/text.js'
 import { membersOf } from '../storage/postgres/members.js'
-import { lackingRights, lookAtStore, type StoreState } from '../storage/postgres/schema.js'
+import {
+  lackingRights,
+  lookAtStore,
+  requireTables,
+  type StoreState,
+} from '../storage/postgres/schema.js'
+import { readSeen, type SeenFile } from '../storage/postgres/seen.js'
 import { connectTo, notReached, openQueries } from '../storage/postgres/session.js'
 import { type Finding, fail, note, pass, warn } from './finding.js'
 import {
@@ -20,6 +26,8 @@ import {
 
 export interface SharedStoreToCheck extends Omit<StoreToCheck, 'folder'> {
   readonly database: SqlDatabase
+  /** Where this machine keeps what it has seen. */
+  readonly seenFile: SeenFile
 }
 
 /** Throws nothing that the database is to blame for. */
@@ -46,6 +54,8 @@ export async function checkSharedStore(
     findings.push(...(await poolerFindings(session, other)))
     const state = await lookAtStore(session, database.name)
     findings.push(await tablesFinding(session, database.name, state))
+    const seen = await readSeen(machine, store.seenFile)
+    if (seen !== undefined && state.kind === 'empty') await requireTables(database, seen)
     if (state.kind !== 'current') return found
     return { ...found, ...(await contentOf(machine, store, findings)) }
   } catch (error) {
@@ -205,7 +215,8 @@ async function contentOf(
   const { database, config, genesisHash } = store
   const { allowlist, enabled: admissionEnabled } = config.admission
   const settings = { chainId: config.chain.id, genesisHash, allowlist, admissionEnabled }
-  const ledger = await readSharedStore(machine, database, settings)
+  const seen = await readSeen(machine, store.seenFile)
+  const ledger = await readSharedStore(machine, database, settings, { seen })
   await ledger.close()
   const held = Object.values(ledger.counts()).reduce((sum, count) => sum + count, 0)
   findings.push(pass('store', `${database.name} is sound; it holds ${counted(held, 'candidate')}`))

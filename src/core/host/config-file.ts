@@ -1,6 +1,6 @@
 /** gateway.json, and the files that it names. */
 
-import { dirname, join, resolve } from 'node:path'
+import { basename, dirname, join, resolve } from 'node:path'
 import type { RegistryEntry } from '../chain/questions.js'
 import { applySet, type GatewayConfig, type NamePart, parseConfig } from '../gateway/config.js'
 import type { LedgerSettings } from '../gateway/ledger/ledger.js'
@@ -12,6 +12,7 @@ import type { ExpectedChain, Hex, Machine } from '../ports.js'
 import { UsageError } from '../protocol/errors.js'
 import { shellWord } from '../protocol/text.js'
 import { isDatabaseUrl } from '../protocol/url-secrets.js'
+import type { SeenFile } from '../storage/postgres/seen.js'
 
 /** A configuration, and the folder that its paths are relative to. */
 export interface LoadedConfig {
@@ -149,6 +150,15 @@ export const adminTokenFile = ({ config, folder, place }: LoadedConfig): string 
   place.kind === 'folder'
     ? join(place.folder, 'admin.token')
     : resolve(folder, config.admin.token_file ?? './admin.token')
+
+/**
+ * Where a gateway keeps what it has seen of a store in a database: beside its admin token, named
+ * after the configuration.
+ */
+export const seenFile = (loaded: LoadedConfig): SeenFile => ({
+  folder: dirname(adminTokenFile(loaded)),
+  name: `${basename(loaded.path).replace(/\.json$/, '')}.seen`,
+})
 
 /** An operator's command as it can be pasted: for the same configuration. */
 export const pastedCommand =

@@ -33,6 +33,7 @@ import {
   loadConfig,
   pastedCommand,
   registryOf,
+  seenFile,
   settingsOf,
 } from './config-file.js'
 import { type ExecutorKeySource, executorSigner } from './executor-key.js'
@@ -217,7 +218,9 @@ async function openEdges(
   const hold: HoldOptions = {
     signer,
     onObservation,
-    onNote: (text) => onWarning?.('high_water_unreadable', text),
+    onWarning: (code, detail) => onWarning?.(code, detail),
+    onWait,
+    seenFile: seenFile(loaded),
     settings: async (isNew) =>
       settingsOf(config, await genesisOf(machine, chain, config, isNew, onWait)),
   }

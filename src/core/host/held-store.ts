@@ -13,17 +13,20 @@ import {
   openStore,
   readSharedStore,
   readStore,
+  type SharedStore,
 } from '../gateway/ledger/open-store.js'
 import type { Pipeline } from '../gateway/pipeline/pipeline.js'
 import type { Closers } from '../io/closers.js'
 import { requireLocalDisk } from '../io/files.js'
-import type { Machine, Signer } from '../ports.js'
+import type { Machine, Signer, SqlDatabase } from '../ports.js'
 import { programVersion } from '../protocol/version.js'
 import type { ClusterVitals, Observation } from '../protocol/vitals.js'
 import { acquireLock, type LockUse } from '../storage/lock.js'
 import { type Leadership, startLeadership } from '../storage/postgres/leadership.js'
 import { joinStore, membersOf, type SeenMember } from '../storage/postgres/members.js'
 import { openStoreTables, requireTables } from '../storage/postgres/schema.js'
+import { keepSeen, readSeen, type SeenFile } from '../storage/postgres/seen.js'
+import { isAway } from '../storage/postgres/session.js'
 import { openWindows, type SharedWindows } from '../storage/postgres/windows.js'
 import type { StoredRecord } from '../storage/record-log.js'
 import { watchCluster } from './cluster-watch.js'
@@ -68,7 +71,11 @@ export interface HeldStore extends OpenStore {
 export interface HoldOptions {
   readonly signer: Signer | undefined
   readonly onObservation: (observation: Observation) => void
-  readonly onNote: (text: string) => void
+  readonly onWarning: (code: string, detail: string) => void
+  /** Told why a database cannot be used for now; without it that is an error. */
+  readonly onWait?: ((reason: string) => void) | undefined
+  /** Where what was seen of a database is kept; `undefined` keeps nothing. */
+  readonly seenFile?: SeenFile | undefined
   settings(isNew: boolean): Promise<LedgerSettings>
 }
 
@@ -79,7 +86,7 @@ export interface HoldOptions {
 export async function holdFolder(
   machine: Machine,
   folder: string,
-  { onObservation, onNote, settings }: HoldOptions,
+  { onObservation, onWarning, settings }: HoldOptions,
   closers: Closers,
 ): Promise<HeldStore> {
   await requireLocalDisk(folder)
@@ -87,6 +94,7 @@ export async function holdFolder(
   closers.add(lock.release)
   const { files, clock } = machine
   const watched = { ...machine, files: instrumentedFiles(files, clock, onObservation) }
+  const onNote = (text: string) => onWarning('high_water_unreadable', text)
   const store = await openStore(watched, folder, { fence: lock.fence, onNote, settings })
   closers.add(() => store.ledger.close())
   return {
@@ -101,22 +109,32 @@ export async function holdFolder(
 }
 
 /**
- * Joins the gateways of a database as one more. An empty database gets its tables first. Rejects
- * with StorageError (exit 74); what was opened is with `closers`.
+ * Joins the gateways of a database as one more, once it can be reached. An empty database gets its
+ * tables first. Rejects with StorageError (exit 74), `store_rolled_back` where it lacks what this
+ * machine has seen; what was opened is with `closers`.
  */
 export async function holdDatabase(
   machine: Machine,
   url: string,
   { config }: LoadedConfig,
-  { signer, settings, onObservation }: HoldOptions,
+  options: HoldOptions,
   closers: Closers,
 ): Promise<HeldStore> {
   const { clock, random } = machine
+  const { signer, onObservation } = options
   const database = await machine.edges.database(url)
-  await openStoreTables(database)
-  const store = await openSharedStore({ clock, random }, database, { settings, onObservation })
+  const store = await onceReachable(machine, options, () =>
+    openSeenStore(machine, database, options),
+  )
   const { ledger, log } = store
   closers.add(() => ledger.close())
+  const { seenFile, onWarning } = options
+  const storeId = ledger.info?.storeId
+  if (seenFile !== undefined && storeId !== undefined) {
+    const onNote = (text: string) => onWarning('seen_not_written', text)
+    const keeper = await keepSeen(machine, seenFile, { log, storeId }, onNote)
+    closers.add(keeper.stop)
+  }
   const id = random.uuid()
   const member = await joinStore(
     { clock, log },
@@ -179,6 +197,39 @@ export async function holdDatabase(
   }
 }
 
+/** Without what this machine has seen of it, the store is not opened, and no new one is made. */
+async function openSeenStore(
+  machine: Machine,
+  database: SqlDatabase,
+  { seenFile, settings, onObservation }: HoldOptions,
+): Promise<SharedStore> {
+  const seen = seenFile && (await readSeen(machine, seenFile))
+  if (seen === undefined) await openStoreTables(database)
+  else await requireTables(database, seen)
+  return openSharedStore(machine, database, { settings, onObservation, seen })
+}
+
+const retryMs = 500
+
+/** Waits for a database that is away for now, as a gateway does that serves. */
+async function onceReachable<T>(
+  { clock, signal }: Machine,
+  { onWait }: HoldOptions,
+  open: () => Promise<T>,
+): Promise<T> {
+  let told: string | undefined
+  for (;;) {
+    try {
+      return await open()
+    } catch (error) {
+      if (onWait === undefined || !isAway(error)) throw error
+      if (told !== error.detail) onWait(error.detail)
+      told = error.detail
+      await clock.sleep(retryMs, signal)
+    }
+  }
+}
+
 /**
  * Opens the store of a configuration for looking only; `onRecord` gets every record. Rejects with
  * StorageError.
@@ -192,7 +243,7 @@ export async function readPlaced(
   if (place.kind === 'folder') return readStore(machine, place.folder, settings, onRecord)
   const database = await machine.edges.database(place.url)
   await requireTables(database)
-  return readSharedStore(machine, database, settings, onRecord)
+  return readSharedStore(machine, database, settings, onRecord && { onRecord })
 }
 
 const timed = (

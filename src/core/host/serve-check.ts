@@ -22,6 +22,7 @@ import {
   pastedCommand,
   readConfigFile,
   registryOf,
+  seenFile,
   settingsOf,
   storeNote,
 } from './config-file.js'
@@ -97,6 +98,7 @@ const checks: readonly Check<Facts>[] = [
           : await checkSharedStore(machine, {
               ...toCheck,
               database: await machine.edges.database(place.url),
+              seenFile: seenFile(loaded),
             })
       if (read === undefined) return []
       const contracts = await checkContracts(read, config, facts.store)

@@ -55,7 +55,7 @@ export function storageErrorOf(detail: string, error: unknown): unknown {
 export function failedForGood(detail: string, cause: unknown): StorageError {
   if (
     cause instanceof StorageError &&
-    (cause.code === 'store_fenced' || cause.code === 'store_failed')
+    ['store_fenced', 'store_failed', 'store_rolled_back'].includes(cause.code)
   )
     return cause
   return new StorageError('store_failed', `${detail}: ${messageOf(cause)}`, {

@@ -126,7 +126,7 @@ export async function openLeaderWorld(server: PostgresServer): Promise<LeaderWor
       allowlist: [],
       admissionEnabled: true,
     })
-    const hold = { signer, settings, onObservation: () => undefined, onNote: () => undefined }
+    const hold = { signer, settings, onObservation: () => undefined, onWarning: () => undefined }
     const store = await holdDatabase(machine, own, { config } as LoadedConfig, hold, closers)
     const { ledger } = store
     const view = createChainView({ clock, chain }, fakeContracts, ledger, {

@@ -75,8 +75,8 @@ export async function openSharedStore(
   database: SqlDatabase,
   {
     settings,
-    onObservation,
-  }: Pick<OpenOptions, 'settings'> & Pick<SharedLogParts, 'onObservation'>,
+    ...parts
+  }: Pick<OpenOptions, 'settings'> & Pick<SharedLogParts, 'onObservation' | 'seen'>,
 ): Promise<SharedStore> {
   const { state, onRecord } = foldLedger()
   const onSnapshot = (line: string) => restoreLine(state, line)
@@ -86,7 +86,7 @@ export async function openSharedStore(
     knownKinds: knownKind,
     onRecord,
     onSnapshot,
-    onObservation,
+    ...parts,
   })
   try {
     const ledgerSettings = await settings(state.info === undefined)
@@ -132,16 +132,17 @@ export async function readSharedStore(
   ports: Pick<StorePorts, 'clock' | 'random'>,
   database: SqlDatabase,
   settings: LedgerSettings,
-  onRecord: (record: StoredRecord) => void = () => undefined,
+  { seen, onRecord }: Partial<Pick<SharedLogParts, 'seen' | 'onRecord'>> = {},
 ): Promise<Ledger> {
   const fold = foldLedger()
   const log = await openSharedLog({
     ...ports,
     database,
     knownKinds: knownKind,
+    seen,
     onRecord(record) {
       fold.onRecord(record)
-      onRecord(record)
+      onRecord?.(record)
     },
   })
   try {

@@ -19,6 +19,12 @@ export interface Head {
   readonly isFree: boolean
 }
 
+/** A record: its number, and the group that it was written with. No other log has both. */
+export interface LogEnd {
+  readonly n: number
+  readonly group: string
+}
+
 /** What a transaction on the log's end writes. */
 export interface Written {
   readonly records: readonly NewRecord[]
@@ -35,11 +41,13 @@ export interface SharedLogParts {
   readonly onSnapshot?: (line: string) => void
   /** Called for what is to be counted. */
   readonly onObservation?: ((observation: Observation) => void) | undefined
+  /** The last record that this machine has seen of it: a log without it is refused. */
+  readonly seen?: LogEnd | undefined
   /** Called when the log is opened, with every record above the snapshot. */
   readonly onRecord: (record: StoredRecord) => void
 }
 
-export interface State extends Omit<SharedLogParts, 'database' | 'onSnapshot'> {
+export interface State extends Omit<SharedLogParts, 'database' | 'onSnapshot' | 'seen'> {
   readonly name: string
   readonly writer: Connection
   readonly reader: Connection
@@ -139,14 +147,36 @@ const gapAt = (log: State, n: number) =>
  */
 export function requireSameLog(log: State, n: number, grp: unknown): void {
   const { applied, appliedGroup, name } = log
-  if (n >= applied && (applied === 0 || grp === appliedGroup)) return
-  const what = n < applied ? `it ends at record ${n}, but record ${applied} was there before` : ''
-  throw breakOff(
-    log,
-    new Error(what || `record ${applied} differs from the one that was there before`),
-    `${name} has lost records that it had acknowledged`,
-  )
+  if (applied === 0 || appliedGroup === undefined) return
+  const loss = lossSince({ n: applied, group: appliedGroup }, n, grp)
+  if (loss !== undefined) throw breakOff(log, rolledBack(name, loss), loss)
 }
+
+/** What a log has lost that ends at `n`, and has the group `grp` at a record that was seen. */
+export function lossSince(seen: LogEnd, n: number, grp: unknown): string | undefined {
+  if (n < seen.n) return `it ends at record ${n}, but record ${seen.n} was there before`
+  return grp === seen.group
+    ? undefined
+    : `record ${seen.n} differs from the one that was there before`
+}
+
+/** Where the log ends, and the group of the record `$1`. */
+export const endAndGroup =
+  'SELECT n, (SELECT grp FROM proposer.record WHERE n = $1) AS grp FROM proposer.head WHERE id = 1'
+
+/** What an operator says of a loss that nothing brings back. */
+export const acceptLoss = '`proposer operator store accept-loss --reason "…"`'
+
+/** Nothing may be admitted there: whoever was told 202 would be told 202 again. */
+export const rolledBack = (name: string, loss: string) =>
+  new StorageError(
+    'store_rolled_back',
+    `${name} has lost records that it had acknowledged: ${loss}`,
+    {
+      httpStatus: 500,
+      hint: `nothing is admitted there: find the database that has them; where none has, ${acceptLoss}`,
+    },
+  )
 
 /**
  * Of a row of `head`: no lease holds. One that ends later than any lease can was given before the

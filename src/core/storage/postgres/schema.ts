@@ -4,6 +4,7 @@
  */
 import { type SqlDatabase, SqlError, type SqlSession } from '../../ports.js'
 import { StorageError } from '../../protocol/errors.js'
+import { type LogEnd, rolledBack } from './log-state.js'
 import { connectTo } from './session.js'
 
 /** A change of the tables. Its place in `migrations` is its number, counted from 1. */
@@ -156,7 +157,7 @@ export async function lookAtStore(
       'run the same `proposer operator store copy` again to finish it, or use an empty database',
     )
   if (Math.abs(minReader) > schemaVersion) {
-    const what = `the store in ${name} has schema version ${version}; this version supports up to ${schemaVersion}`
+    const what = `the store in ${name} may be read by schema version ${Math.abs(minReader)} or later; this version has ${schemaVersion}`
     throw refused('store_too_new', what, 'install the version that wrote it')
   }
   return version < schemaVersion ? { kind: 'older', version } : { kind: 'current' }
@@ -291,14 +292,19 @@ export async function upgradeTables(database: SqlDatabase): Promise<Upgraded> {
   }
 }
 
-/** Refuses a database without tables: StorageError `store_missing` (74); else as `openStoreTables`. */
-export async function requireTables(database: SqlDatabase): Promise<void> {
+/**
+ * Refuses a database without tables: StorageError `store_missing` (74), or `store_rolled_back` where
+ * records of it were `seen`; else as `openStoreTables`.
+ */
+export async function requireTables(database: SqlDatabase, seen?: LogEnd): Promise<void> {
   const session = await connectTo(database)
   try {
     const state = await lookAtStore(session, database.name)
     if (state.kind === 'current') return
     if (state.kind === 'older') throw tooOld(database.name, state.version)
-    throw noStore(database.name)
+    throw seen === undefined
+      ? noStore(database.name)
+      : rolledBack(database.name, `it holds no store, but record ${seen.n} was there before`)
   } finally {
     session.destroy()
   }
@@ -331,11 +337,11 @@ async function asked(session: SqlSession, name: string, script: string) {
         `the user of ${name} lacks a right: ${error.message}`,
         'grant it, or run `proposer operator store init` as the owner of the database',
       )
-    throw refused(
-      'store_unavailable',
-      `${name}: ${error.message}`,
-      'check the database and the URL of the store',
-    )
+    throw new StorageError('store_unavailable', `${name}: ${error.message}`, {
+      httpStatus: 503,
+      cause: error,
+      hint: 'check the database and the URL of the store',
+    })
   }
 }
 

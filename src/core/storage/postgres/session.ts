@@ -110,6 +110,21 @@ export const notReached = (name: string, error: unknown): unknown =>
       })
     : error
 
+/**
+ * Whether a store could not be reached and may be in a moment: an outage, a failover, a server that
+ * starts or has no connection left. A wrong user, database or certificate stays wrong.
+ */
+export const isAway = (error: unknown): error is StorageError =>
+  error instanceof StorageError &&
+  error.meta.cause instanceof SqlError &&
+  (awayCodes.has(error.meta.cause.code) || /^(?:08|57P)/.test(error.meta.cause.code))
+
+const awayCodes: ReadonlySet<string> = new Set([
+  ...['25006', '53300', '40001', '40P01', '55P03', '57014'],
+  ...['ECONNREFUSED', 'ECONNRESET', 'ETIMEDOUT', 'EPIPE', 'EHOSTUNREACH', 'ENETUNREACH'],
+  ...['ENETDOWN', 'EAI_AGAIN', 'ENOTFOUND', 'ENOENT'],
+])
+
 /** Rolled back for certain: another try may succeed. Source: PostgreSQL, error codes. */
 export const isPassing = ({ code, isAnswered }: SqlError): boolean =>
   !isAnswered ||

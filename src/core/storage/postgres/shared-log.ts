@@ -14,9 +14,13 @@ import {
   applyUpTo,
   columns,
   downReason,
+  endAndGroup,
   type Head,
+  type LogEnd,
+  lossSince,
   recordOfRow,
   requireSameLog,
+  rolledBack,
   rowsAfter,
   type SharedLogParts,
   type State,
@@ -32,6 +36,8 @@ export interface SharedLog extends RecordLog {
   follow(listener: (records: readonly StoredRecord[]) => void): void
   /** The number of the record up to which everything has been applied. */
   readonly applied: number
+  /** That record; `undefined` of an empty log. */
+  readonly end: LogEnd | undefined
   /** Rejects with `store_unavailable`. */
   readonly catchUp: (n?: number) => Promise<void>
   /**
@@ -52,10 +58,11 @@ export interface SharedLog extends RecordLog {
 
 /**
  * Opens the log of a store whose tables are there. Rejects with StorageError: `store_unavailable`,
- * `store_too_new` for a kind of record that is not known, and with what `onRecord` throws.
+ * `store_too_new` for a kind of record that is not known, `store_rolled_back` for one that lacks
+ * what this machine has seen, and with what `onRecord` throws.
  */
 export async function openSharedLog(parts: SharedLogParts): Promise<SharedLog> {
-  const { database, onSnapshot, ...rest } = parts
+  const { database, onSnapshot, seen, ...rest } = parts
   const log: State = {
     ...rest,
     name: database.name,
@@ -77,6 +84,7 @@ export async function openSharedLog(parts: SharedLogParts): Promise<SharedLog> {
     groups: 0,
   }
   try {
+    if (seen !== undefined) await log.reader.use((session) => requireSeen(log, session, seen))
     await readSnapshot(log, onSnapshot)
     await catchUp(log)
   } catch (error) {
@@ -121,6 +129,10 @@ function surfaceOf(log: State): SharedLog {
     get applied() {
       return log.applied
     },
+    get end() {
+      const { applied: n, appliedGroup: group } = log
+      return n === 0 || group === undefined ? undefined : { n, group }
+    },
     catchUp: async (n) => {
       if (n === undefined || log.applied < n) await catchUp(log, n).catch(rethrow(log))
     },
@@ -162,6 +174,12 @@ function refusal(log: State): StorageError | undefined {
     return unavailable(`${log.name} no longer accepts writes`, log.failed)
   if (log.isEnding) return unavailable(`the store in ${log.name} is closed`)
   return log.down === undefined ? undefined : unavailable(log.down)
+}
+
+async function requireSeen(log: State, session: SqlSession, seen: LogEnd): Promise<void> {
+  const [row] = await session.query(endAndGroup, [seen.n])
+  const loss = lossSince(seen, Number(row?.n), row?.grp)
+  if (loss !== undefined) throw rolledBack(log.name, loss)
 }
 
 /** The end of the log, on a session that must not have become one with a standby. */

@@ -1,0 +1,116 @@
+/**
+ * The last record of a shared log that a gateway has seen, in a file of its own machine. A database
+ * that went back, by a failover or a restored backup, cannot know it: whoever has seen more tells,
+ * also after a restart. Written behind the log, once a second.
+ */
+import * as z from 'zod/mini'
+import type { Random } from '../../ports.js'
+import { StorageError } from '../../protocol/errors.js'
+import { fillTemporary, ifThere, joinPath, writeAll } from '../durable.js'
+import { messageOf } from '../failures.js'
+import { noCheck, onlyLine, singleLine } from '../line.js'
+import type { LogPorts } from '../record-log.js'
+import { acceptLoss, type LogEnd } from './log-state.js'
+import type { SharedLog } from './shared-log.js'
+
+/** A record, and the store that it is of. */
+export interface Seen extends LogEnd {
+  readonly storeId: string
+}
+
+/** Where it is kept. */
+export interface SeenFile {
+  readonly folder: string
+  readonly name: string
+}
+
+const kind = 'seen'
+const Data = z.object({ storeId: z.string(), group: z.string() })
+const everyMs = 1_000
+
+/**
+ * `undefined` where this machine has seen nothing. StorageError `store_damaged` for a file that is
+ * not whole: it may have named what is lost.
+ */
+export async function readSeen(
+  { files, hash }: Pick<LogPorts, 'files' | 'hash'>,
+  { folder, name }: SeenFile,
+): Promise<Seen | undefined> {
+  const path = joinPath(folder, name)
+  const bytes = await ifThere(files.read(path))
+  if (bytes === undefined) return undefined
+  const line = onlyLine(hash, bytes)
+  const parsed = Data.safeParse(line?.data)
+  if (line?.kind === kind && parsed.success) return { ...parsed.data, n: line.sequence }
+  throw new StorageError('store_damaged', `${path} is not whole`, {
+    hint: `it names the last record that this machine has seen: check that the database holds all, then ${acceptLoss}`,
+  })
+}
+
+export interface SeenKeeper {
+  /** Writes the last of it. Never rejects. */
+  stop(): Promise<void>
+}
+
+/**
+ * Keeps what `log` has applied from now on, and at once when the log fails. `onNote` is told where
+ * the disk does not take it; it is tried again. Rejects where the first is not written.
+ */
+export async function keepSeen(
+  ports: LogPorts & { readonly random: Pick<Random, 'uuid'> },
+  file: SeenFile,
+  { log, storeId }: { readonly log: SharedLog; readonly storeId: string },
+  onNote: (text: string) => void,
+): Promise<SeenKeeper> {
+  const { clock } = ports
+  // Gateways of one machine may share the file: each writes a temporary of its own.
+  const temporary = `${file.name}.${ports.random.uuid()}`
+  let written = 0
+  const write = async () => {
+    const { end } = log
+    if (end === undefined || end.n === written) return
+    await publishSeen(ports, file, temporary, { ...end, storeId })
+    written = end.n
+  }
+  await write()
+  const stopping = new AbortController()
+  log.onFailure(() => stopping.abort())
+  const loop = (async () => {
+    let noted: string | undefined
+    for (;;) {
+      const isLast = stopping.signal.aborted
+      try {
+        await write()
+        noted = undefined
+      } catch (error) {
+        const reason = messageOf(error)
+        if (reason !== noted)
+          onNote(`${joinPath(file.folder, file.name)} cannot be written: ${reason}`)
+        noted = reason
+      }
+      if (isLast) return
+      // Aborted by `stop`, or by the failure of the log.
+      await clock.sleep(everyMs, stopping.signal).catch(() => undefined)
+    }
+  })()
+  return {
+    async stop() {
+      stopping.abort()
+      await loop
+    },
+  }
+}
+
+async function publishSeen(
+  { files, hash, clock }: LogPorts,
+  { folder, name }: SeenFile,
+  temporary: string,
+  { storeId, n, group }: Seen,
+): Promise<void> {
+  const place = { previous: noCheck, sequence: n, timeMs: Math.trunc(clock.nowMs()) }
+  const { text } = singleLine(hash, place, { kind, data: { storeId, group } })
+  const bytes = new TextEncoder().encode(text)
+  await fillTemporary(files, folder, temporary, (handle) => writeAll(handle, bytes))
+  await files.rename(joinPath(folder, `${temporary}.tmp`), joinPath(folder, name))
+  await files.syncDir(folder)
+}

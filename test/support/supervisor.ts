@@ -1,0 +1,58 @@
+/** The supervisors of deploy/: they start a gateway again as their own files say, without waiting. */
+import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { parseYaml } from '@redocly/openapi-core'
+import type { Ended, Running } from './processes.js'
+import { root } from './readme.js'
+
+/** Whether a process is started again that ended so, after so many starts that failed at once. */
+type RestartRule = (ended: Ended, failures: number) => boolean
+
+const textOf = (path: string) => readFileSync(join(root, 'deploy', path), 'utf8')
+
+/** `Restart=` and `RestartPreventExitStatus=` of the unit. Source: systemd.service(5). */
+function unitRule(): RestartRule {
+  const setting = (name: string) =>
+    new RegExp(`^${name}=(.*)$`, 'm').exec(textOf('systemd/proposer.service'))?.[1]
+  if (setting('Restart') !== 'on-failure') throw new Error(`unknown: ${setting('Restart')}`)
+  const prevented = (setting('RestartPreventExitStatus') ?? '').split(' ').map(Number)
+  return ({ code, signal }) =>
+    code === null ? signal !== null : code !== 0 && !prevented.includes(code)
+}
+
+/** `restart:` of a gateway in the compose file. Source: docs.docker.com, restart policies. */
+function composeRule(): RestartRule {
+  const { services } = parseYaml(textOf('compose.yaml')) as {
+    readonly services: Readonly<Record<string, { readonly restart: string }>>
+  }
+  const [, most] = /^on-failure(?::(\d+))?$/.exec(services['gateway-1']?.restart ?? '') ?? []
+  return ({ code }, failures) => code !== 0 && failures < Number(most ?? Number.POSITIVE_INFINITY)
+}
+
+export const restartRules = { systemd: unitRule, compose: composeRule } as const
+
+/**
+ * Starts a gateway until its rule says that it stays down, or a start serves. The ends of all that
+ * failed; `serving` where one is up.
+ */
+export async function supervise(
+  rule: RestartRule,
+  start: () => Running,
+  running?: Running,
+): Promise<{ readonly ends: readonly Ended[]; readonly serving: Running | undefined }> {
+  const ends: Ended[] = []
+  for (let process = running ?? start(); ; process = start()) {
+    const isUp =
+      process === running
+        ? process.ended.then(() => false)
+        : process.line().then(
+            () => true,
+            () => false,
+          )
+    if (await isUp) return { ends, serving: process }
+    const ended = await process.ended
+    ends.push(ended)
+    // A start that serves for a while counts anew; the first of these served.
+    if (!rule(ended, ends.length)) return { ends, serving: undefined }
+  }
+}
