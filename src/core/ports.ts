@@ -346,6 +346,8 @@ export type SqlRow = Readonly<Record<string, unknown>>
 export interface SqlSession {
   /** Runs one statement with `$1`, `$2` …; its rows. */
   query(text: string, values?: readonly unknown[]): Promise<readonly SqlRow[]>
+  /** The same without values, for a statement that may take as long as it likes. */
+  await(text: string): Promise<readonly SqlRow[]>
   /** Runs several statements without values in one round trip; the rows of the last. */
   script(text: string): Promise<readonly SqlRow[]>
   /** SQLSTATEs of the notices that came since the last call. */

@@ -15,7 +15,7 @@ import { makeClient, questionOf, type ServeReady } from '../support/proposing.js
 import { freePorts } from '../support/readme.js'
 import { restartRules, supervise } from '../support/supervisor.js'
 
-describeWith([18], 'R1: a database that went back', () => {
+describeWith([18], 'R1, R10: a database that went back', () => {
   const shop = workshop()
   let server: PostgresServer
   let folder: string

@@ -5,6 +5,7 @@ import { tmpdir } from 'node:os'
 import { join as path } from 'node:path'
 import pg from 'pg'
 import { afterEach, expect, test } from 'vitest'
+import { systemClock } from '../../src/core/io/clock.js'
 import { describeWith } from '../support/components.js'
 import { account } from '../support/postgres/binaries.js'
 import {
@@ -95,6 +96,32 @@ describeWith([18], 'the synchronous standby is gone', () => {
     expect(gateway.log.failed?.message).toMatch(/did not make a write durable/)
     expect(await outcome(gateway.ledger.admit(numbered(4)))).toBe(503)
     await awaitStandby(server, '')
+  })
+
+  test('one session waits for it however often it is asked for, and the reason is told', async () => {
+    const server = later(await startPostgres())
+    // Five seconds of waiting are a quarter of one.
+    const sleep: typeof systemClock.sleep = (ms, signal) => systemClock.sleep(ms / 20, signal)
+    const { log } = later(
+      await joinLedger(await server.createDatabase(), { ...systemClock, sleep }),
+    )
+    await awaitStandby(server, 'nobody')
+    const ask = (sql: string) => log.ask(sql).catch((error: unknown) => String(error))
+    // It is given up after five seconds; the server goes on waiting.
+    await ask("SELECT pg_logical_emit_message(true, 'lost', '')")
+    const waiting = async () =>
+      (await server.query("SELECT pid FROM pg_stat_activity WHERE wait_event = 'SyncRep'")).map(
+        ({ pid }) => pid,
+      )
+    expect(await ask('SELECT 1')).toContain('its synchronous standby confirms no commit')
+    const sessions = await waiting()
+    for (let n = 0; n < 8; n++)
+      expect(await ask('SELECT 1')).toContain('its synchronous standby confirms no commit')
+    expect(await waiting()).toEqual(sessions)
+    await until(async () => log.down !== undefined)
+    expect(log.down).toMatch(/takes no writes: its synchronous standby confirms no commit$/)
+    await awaitStandby(server, '')
+    await until(async () => typeof (await ask('SELECT 1')) !== 'string')
   })
 
   test('a COMMIT that waits for it ends as unknown, and is there once it may', async () => {

@@ -41,3 +41,56 @@ test.each([
   await expect(database.connect()).rejects.toMatchObject({ code, isAnswered })
   await database.close()
 })
+
+/** A server that asks for the password in this way; what it was sent. */
+async function serverAsking(request: Buffer): Promise<{ url: string; sent: () => string }> {
+  let sent = ''
+  const server = createServer((socket) => {
+    socket.once('data', () => {
+      socket.write(message('R', request))
+      socket.on('data', (bytes) => {
+        sent += bytes.toString('latin1')
+        socket.destroy()
+      })
+    })
+    socket.on('error', () => undefined) // the client ends the session
+  }).listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  onTestFinished(() => void server.close())
+  const { port } = server.address() as AddressInfo
+  return { url: `postgres://somebody:hunter2@127.0.0.1:${port}/store`, sent: () => sent }
+}
+const kindOf = (kind: number, rest: string) =>
+  Buffer.concat([Buffer.from([0, 0, 0, kind]), Buffer.from(rest)])
+
+test.each([
+  ['as it is', kindOf(3, '')],
+  ['by MD5', kindOf(5, 'salt')],
+])(
+  'R5: whoever listens where the database was and asks for the password %s, is told nothing',
+  async (_, request) => {
+    const { url, sent } = await serverAsking(request)
+    const database = postgresDatabase(url)
+    await expect(database.connect()).rejects.toMatchObject({
+      code: '28000',
+      message: expect.stringContaining('does not prove who it is'),
+    })
+    await database.close()
+    expect(sent()).toBe('')
+  },
+)
+
+test('R5: a server that asks by SCRAM is answered without the password', async () => {
+  const { url, sent } = await serverAsking(kindOf(10, 'SCRAM-SHA-256\0\0'))
+  const database = postgresDatabase(url)
+  await expect(database.connect()).rejects.toMatchObject({ isAnswered: false })
+  await database.close()
+  expect(sent()).toContain('SCRAM-SHA-256')
+  expect(sent()).not.toContain('hunter2')
+})
+
+test('a name that begins like a loopback address is elsewhere: TLS, and proof who it is', async () => {
+  // The certificate is read before anything is connected; on loopback it would not be.
+  const database = postgresDatabase('postgres://a@127.evil.example/x?sslrootcert=/nowhere/ca.pem')
+  await expect(database.connect()).rejects.toMatchObject({ code: 'ENOENT' })
+})

@@ -1,5 +1,7 @@
 /** PostgreSQL, by the driver `pg`; loaded only for a store that lies there. */
+import type { EventEmitter } from 'node:events'
 import { readFileSync } from 'node:fs'
+import { isIPv4 } from 'node:net'
 import pg from 'pg'
 import { type SqlDatabase, SqlError, type SqlRow, type SqlSession } from '../ports.js'
 import { UsageError } from '../protocol/errors.js'
@@ -94,7 +96,7 @@ export function postgresDatabase(url: string): SqlDatabase & { close(): Promise<
 
 /** Without a word about TLS a database elsewhere has to prove who it is. */
 function tlsOf({ parameters }: PostgresUrl, host: string) {
-  const isHere = host === 'localhost' || host === '::1' || host.startsWith('127.')
+  const isHere = host === 'localhost' || host === '::1' || (isIPv4(host) && host.startsWith('127.'))
   const mode = parameters.get('sslmode') ?? (isHere ? 'disable' : 'verify-full')
   if (mode === 'disable') return false
   const root = parameters.get('sslrootcert')
@@ -114,19 +116,34 @@ function certificateIn(path: string): string {
 }
 
 async function connectTo(parsed: PostgresUrl, host: string, port: number): Promise<SqlSession> {
+  const ssl = tlsOf(parsed, host)
+  const isProven = ssl !== false && ssl.rejectUnauthorized
+  let isScram = false
   const client = new pg.Client({
     host,
     port,
     user: parsed.user,
-    password: parsed.password,
+    password: () => {
+      if (parsed.password === undefined)
+        throw new SqlError(
+          '28000',
+          'it asks for a password, and the URL of the store has none',
+          false,
+        )
+      if (isProven || isScram) return parsed.password
+      throw new SqlError('28000', unprovenServer, false)
+    },
     database: parsed.database,
-    ssl: tlsOf(parsed, host),
+    ssl,
     application_name: 'proposer',
     // Statements are sent when they are asked for, not when the one before was answered.
     pipeline: true,
     connectionTimeoutMillis: connectMs,
     keepAlive: true,
     keepAliveInitialDelayMillis: keepAliveMs,
+  })
+  connectionOf(client).once('authenticationSASL', () => {
+    isScram = true
   })
   const session = sessionOf(client)
   try {
@@ -148,7 +165,7 @@ function sessionOf(client: pg.Client): SqlSession {
   const destroy = () => {
     isLost = true
     // `end` waits for what is under way; this does not.
-    streamOf(client).destroy()
+    connectionOf(client).stream.destroy()
   }
   client.on('error', destroy)
   client.on('end', () => {
@@ -157,8 +174,8 @@ function sessionOf(client: pg.Client): SqlSession {
   client.on('notice', ({ code = '', message = '' }) => {
     notices.push({ code, message })
   })
-  const run = async (config: pg.QueryConfig) => {
-    const timer = setTimeout(destroy, answerMs)
+  const run = async (config: pg.QueryConfig, isPatient = false) => {
+    const timer = isPatient ? undefined : setTimeout(destroy, answerMs)
     notices = []
     try {
       return await client.query(config)
@@ -174,6 +191,10 @@ function sessionOf(client: pg.Client): SqlSession {
   return {
     query: async (text, values) => {
       const result = await run({ text, values: values ? [...values] : [] })
+      return result.rows as SqlRow[]
+    },
+    await: async (text) => {
+      const result = await run({ text, values: [] }, true)
       return result.rows as SqlRow[]
     },
     script: async (text) => {
@@ -193,9 +214,13 @@ function sessionOf(client: pg.Client): SqlSession {
   }
 }
 
+/** Whoever has taken the port of a database that is down would be told the password. */
+const unprovenServer =
+  'it asks for the password in a form that tells it, and does not prove who it is: use scram-sha-256, or sslmode=verify-full'
+
 /** pg keeps its socket to itself, and its own `end` waits for answers that may never come. */
-const streamOf = (client: pg.Client) =>
-  (client as unknown as { connection: { stream: { destroy(): void } } }).connection.stream
+const connectionOf = (client: pg.Client) =>
+  (client as unknown as { connection: EventEmitter & { stream: { destroy(): void } } }).connection
 
 /** A message of PostgreSQL or of Node; neither holds the password. */
 function sqlErrorOf(error: unknown): SqlError {

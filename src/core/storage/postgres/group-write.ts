@@ -9,7 +9,6 @@ import {
   applyRows,
   applyUpTo,
   breakOff,
-  downReason,
   type Head,
   leaseIsFree,
   requireSameLog,
@@ -17,7 +16,7 @@ import {
   type State,
   type Written,
 } from './log-state.js'
-import { isPassing, notReached } from './session.js'
+import { awayText, isPassing, notReached } from './session.js'
 
 /** A group is tried for so long before it is refused; an unknown commit is settled for longer. */
 const tryMs = 4_000
@@ -96,7 +95,7 @@ async function tried(log: State, work: Work): Promise<void> {
       const isUnknown = work.sent !== undefined
       const isLate = log.clock.monotonicMs() - startMs > (isUnknown ? settleMs : tryMs)
       if (isLate || log.failed || !(isUnknown || isPassing(error))) {
-        if (!error.isAnswered) log.down = downReason(log, error)
+        if (!error.isAnswered) log.down = awayText(log.name, error)
         throw error
       }
       log.onObservation?.({ kind: 'retried' })

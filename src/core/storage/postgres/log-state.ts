@@ -1,5 +1,5 @@
 /** The state of an open shared log, and what reads and applies its records. */
-import type { Clock, Random, SqlDatabase, SqlError, SqlRow, SqlSession } from '../../ports.js'
+import type { Clock, Random, SqlDatabase, SqlRow, SqlSession } from '../../ports.js'
 import { StorageError } from '../../protocol/errors.js'
 import type { Observation } from '../../protocol/vitals.js'
 import { failedForGood, unavailable } from '../failures.js'
@@ -79,10 +79,6 @@ export function breakOff(log: State, cause: unknown, detail: string): StorageErr
   for (const listener of log.listeners) listener(error)
   return error
 }
-
-/** What to tell while the database is away. */
-export const downReason = ({ name }: State, { message }: SqlError) =>
-  `the database ${name} cannot be reached: ${message}`
 
 /** What a row of a record is read by. */
 export const columns = 'n, grp, k, t, d'

@@ -1,6 +1,12 @@
 /** A session with the database that is opened again when it is lost. */
 import pLimit from 'p-limit'
-import { type SqlDatabase, SqlError, type SqlRow, type SqlSession } from '../../ports.js'
+import {
+  type Clock,
+  type SqlDatabase,
+  SqlError,
+  type SqlRow,
+  type SqlSession,
+} from '../../ports.js'
 import { StorageError } from '../../protocol/errors.js'
 
 export interface Connection {
@@ -9,35 +15,83 @@ export interface Connection {
   close(): void
 }
 
+/** A standby that does not confirm is looked into after so long. */
+const standbyMs = 5_000
+
+/** Of a COMMIT that waits for its standby; no SQLSTATE. */
+const standbyAway = 'standby_away'
+
 /**
- * A line to the database; nothing is connected before it is used. A new session is used once
- * `prepare` resolves.
+ * A line to the database; nothing is connected before it is used. With `clock` a new session is used
+ * once a synchronous standby has everything that it can see (`awaitStandby`). One session waits for
+ * that, however often it is asked for: the server ends none of them while its standby is away.
  */
-export function openConnection(
-  database: SqlDatabase,
-  prepare: (session: SqlSession) => Promise<void> = async () => undefined,
-): Connection {
+export function openConnection(database: SqlDatabase, clock?: Pick<Clock, 'sleep'>): Connection {
   const oneAtATime = pLimit(1)
   let session: SqlSession | undefined
+  let waiting: { readonly session: SqlSession; readonly done: Promise<void> } | undefined
   let isClosed = false
+
+  const drop = () => {
+    waiting?.session.destroy()
+    waiting = undefined
+  }
+  async function confirmed({ sleep }: Pick<Clock, 'sleep'>): Promise<SqlSession> {
+    if (waiting === undefined) {
+      const fresh = await database.connect()
+      waiting = { session: fresh, done: awaitStandby(fresh) }
+      // Whoever asks next hears of it.
+      waiting.done.catch(() => undefined)
+    }
+    const { session: fresh, done } = waiting
+    const over = new AbortController()
+    // Aborted once it is done.
+    const late = sleep(standbyMs, over.signal).then(
+      () => 'late' as const,
+      () => undefined,
+    )
+    const outcome = await Promise.race([done, late])
+      .catch((error: unknown) => {
+        drop()
+        throw error
+      })
+      .finally(() => over.abort())
+    if (outcome === 'late') {
+      if (await commitsWait(database))
+        throw new SqlError(standbyAway, 'its synchronous standby confirms no commit', false)
+      drop()
+      throw new SqlError('08006', 'it does not answer', false)
+    }
+    waiting = undefined
+    return fresh
+  }
+
   return {
     use: (job) =>
       oneAtATime(async () => {
         if (isClosed) throw new SqlError('08003', 'the store is closed', false)
-        if (session === undefined || session.isLost) {
-          const fresh = await database.connect()
-          await prepare(fresh).catch((error: unknown) => {
-            fresh.destroy()
-            throw error
-          })
-          session = fresh
-        }
+        if (session === undefined || session.isLost)
+          session = await (clock === undefined ? database.connect() : confirmed(clock))
         return job(session)
       }),
     close() {
       isClosed = true
       session?.destroy()
+      drop()
     },
+  }
+}
+
+/** Whether commits in the database wait for a standby. Rejects with SqlError. */
+async function commitsWait(database: SqlDatabase): Promise<boolean> {
+  const session = await database.connect()
+  try {
+    const rows = await session.query(
+      `SELECT FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND datname = current_database()`,
+    )
+    return rows.length > 0
+  } finally {
+    session.destroy()
   }
 }
 
@@ -87,10 +141,10 @@ function connectHint(code: string): string {
  * killed shows, once it is back, commits that had still waited for the standby: whoever told of them
  * would acknowledge what a failover loses (R1). Rejects with SqlError.
  */
-export async function awaitStandby(session: SqlSession): Promise<void> {
+async function awaitStandby(session: SqlSession): Promise<void> {
   session.notices()
   // A commit that writes, without a lock: it waits as every commit does.
-  await session.query("SELECT pg_logical_emit_message(true, 'proposer', ''::text)")
+  await session.await("SELECT pg_logical_emit_message(true, 'proposer', ''::text)")
   const doubt = session.notices().find(({ code }) => code === '01000')
   if (doubt) throw new SqlError('08006', doubt.message, false)
 }
@@ -119,10 +173,14 @@ export const isAway = (error: unknown): error is StorageError =>
   error.meta.cause instanceof SqlError &&
   (awayCodes.has(error.meta.cause.code) || /^(?:08|57P)/.test(error.meta.cause.code))
 
+/** What to tell while a database is away. */
+export const awayText = (name: string, { code, message }: SqlError): string =>
+  `the database ${name} ${code === standbyAway ? 'takes no writes' : 'cannot be reached'}: ${message}`
+
 const awayCodes: ReadonlySet<string> = new Set([
   ...['25006', '53300', '40001', '40P01', '55P03', '57014'],
   ...['ECONNREFUSED', 'ECONNRESET', 'ETIMEDOUT', 'EPIPE', 'EHOSTUNREACH', 'ENETUNREACH'],
-  ...['ENETDOWN', 'EAI_AGAIN', 'ENOTFOUND', 'ENOENT'],
+  ...['ENETDOWN', 'EAI_AGAIN', 'ENOTFOUND', 'ENOENT', standbyAway],
 ])
 
 /** Rolled back for certain: another try may succeed. Source: PostgreSQL, error codes. */

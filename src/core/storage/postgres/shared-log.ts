@@ -13,7 +13,6 @@ import { drain, encoded, transact } from './group-write.js'
 import {
   applyUpTo,
   columns,
-  downReason,
   endAndGroup,
   type Head,
   type LogEnd,
@@ -26,7 +25,7 @@ import {
   type State,
   type Written,
 } from './log-state.js'
-import { awaitStandby, notReached, openConnection } from './session.js'
+import { awayText, notReached, openConnection } from './session.js'
 
 /** Others' records are looked for this often. */
 const pollMs = 250
@@ -66,8 +65,8 @@ export async function openSharedLog(parts: SharedLogParts): Promise<SharedLog> {
   const log: State = {
     ...rest,
     name: database.name,
-    writer: openConnection(database, awaitStandby),
-    reader: openConnection(database, awaitStandby),
+    writer: openConnection(database, parts.clock),
+    reader: openConnection(database, parts.clock),
     queue: newQueue(64 * 1024 * 1024),
     exclusive: pLimit(1),
     stop: new AbortController(),
@@ -297,7 +296,7 @@ async function poll(log: State): Promise<void> {
       await catchUp(log)
       log.down = undefined
     } catch (error) {
-      if (error instanceof SqlError) log.down = downReason(log, error)
+      if (error instanceof SqlError) log.down = awayText(log.name, error)
       else if (!(error instanceof StorageError)) throw error
     }
     // Aborted by `close`.
