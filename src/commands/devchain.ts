@@ -155,7 +155,7 @@ function announce(context: Context, dev: DevDescription, folder: string | undefi
   const { output } = context
   const pid = context.liveness.pid
   if (output.mode !== 'human') {
-    output.line({ event: 'ready', pid, dev })
+    output.line({ schema: 'proposer.ready/1', event: 'ready', pid, dev })
     return
   }
   output.text(

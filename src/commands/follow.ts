@@ -1,5 +1,10 @@
 /** Polling with something to look at: a table on a terminal, a line a change with --ndjson. */
-import { type PollOptions, type PollResult, pollCandidates } from '../core/client/follow/follow.js'
+import {
+  type PollOptions,
+  type PollResult,
+  type PollWait,
+  pollCandidates,
+} from '../core/client/follow/follow.js'
 import type { PollParts } from '../core/client/follow/look.js'
 import {
   changedAt,
@@ -40,10 +45,11 @@ export async function follow(
   const output = live?.output ?? context.output
   const latest = new Map<string, PolledStatus>()
   let note = () => ''
+  let unreachable = ''
   let isBudgetTold = false
   const progress = output.progress(countsText(targets, latest))
   const show = () => {
-    progress.update(countsText(targets, latest))
+    progress.update(countsText(targets, latest) + unreachable)
     if (!live) return
     const about = (id: string, status: PolledStatus | undefined) => {
       const seconds =
@@ -74,17 +80,19 @@ export async function follow(
       if (output.mode === 'ndjson') output.line(changeOf(status, clock.nowMs()))
     },
     onLook: ({ items }) => {
+      unreachable = ''
       note = () => `${counted(items, 'candidate')} checked just now`
       show()
     },
-    onWait: ({ kind, reason, waitMs }) => {
+    onWait: (event) => {
+      const { kind, waitMs } = event
       const wait = { nowMs: clock.nowMs(), waitMs }
-      const what = `${reason}; next request`
+      const what = `${reasonText(event)}; next request`
+      unreachable = retriedText(event)
       const begunMs = clock.monotonicMs()
       note = () => waitText(what, wait, clock.monotonicMs() - begunMs)
       show()
-      if (kind === 'trouble' || !isBudgetTold || output.notesAreTerminal)
-        output.countdown(what, wait)
+      if (isNews(event, isBudgetTold) || output.notesAreTerminal) output.countdown(what, wait)
       isBudgetTold ||= kind === 'budget'
     },
   }
@@ -98,6 +106,18 @@ export async function follow(
     live?.clear()
   }
 }
+
+/** Why it waits, and since when, where that is not just now. */
+export const reasonText = ({ reason, sinceMs }: PollWait): string =>
+  sinceMs === undefined ? reason : `${reason}, since ${instant(sinceMs).slice(11, 19)}Z`
+
+/** What stands behind the counts while no answer comes; empty where it is the budget that is waited for. */
+export const retriedText = (event: PollWait): string =>
+  event.kind === 'trouble' ? `; ${reasonText(event)}; it is asked again` : ''
+
+/** A log is told of each trouble once, and of one window where many are waited for. */
+export const isNews = ({ kind, sinceMs }: PollWait, isBudgetTold: boolean): boolean =>
+  kind === 'trouble' ? sinceMs === undefined : !isBudgetTold
 
 /** A change as a line: when it came to be by the gateway's times, else when it was seen. */
 const changeOf = (status: PolledStatus, nowMs: number) => ({

@@ -33,8 +33,8 @@ export const pollCommand = (context: Context): Command =>
     .description(
       'follow candidates until they are executed or failed; exit 7 if one failed, 8 on timeout',
     )
-    .argument('[candidate-id...]', 'candidate ids; default: every accepted one in the journal')
-    .option('--all', 'every unfinished candidate in the journal')
+    .argument('[candidate-id...]', 'candidate ids; default: --all')
+    .option('--all', 'every accepted candidate of this gateway in the journal that is not finished')
     // Its own refusal, with its own code, is older than the choices.
     .addOption(
       new Option('--until <stage>', 'stop when all have reached this stage')

@@ -263,6 +263,8 @@ const meant: Readonly<Record<string, string>> = {
   login: 'init',
   list: 'questions list',
   ls: 'questions list',
+  support: 'support-bundle',
+  bundle: 'support-bundle',
 }
 
 /**

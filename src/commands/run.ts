@@ -11,7 +11,6 @@ import { ProposerError, UncertainError, UsageError } from '../core/protocol/erro
 import { goOnCommand } from './batch/hints.js'
 import {
   addBatchFlags,
-  asksForSum,
   type BatchFlags,
   confirmSums,
   type Opened,
@@ -24,6 +23,7 @@ import { submitAndReport } from './batch/running.js'
 import { withSource } from './batch/source.js'
 import { checksText, examine } from './doctor.js'
 import { forecastText } from './plan.js'
+import { asksPerson } from './session/inputs.js'
 import { addExecutorFlags, type Session, withSession } from './session/session.js'
 import type { Context } from './terminal/context.js'
 import { counted, fields } from './terminal/render.js'
@@ -51,7 +51,7 @@ export const runCommand = (context: Context): Command =>
         withSource(context, session.settings.home.value, path, async (source) => {
           // Opened for running before anything opens it for reading: a command has one gateway.
           const gateway = await session.gateway('run')
-          const asks = asksForSum(context, flags)
+          const asks = asksPerson(context, flags)
           const opened = await openBatch(context, session, flags, source, {
             ...(asks ? {} : { tell: signingText(gateway.origin) }),
             // More than are kept would be paid for twice.

@@ -20,6 +20,7 @@ import { exit, UnavailableError, UsageError } from '../core/protocol/errors.js'
 import type { LogLevel } from '../core/protocol/log-level.js'
 import { programVersion } from '../core/protocol/version.js'
 import {
+  devExports,
   noteDevSession,
   oracleOption,
   portNumber,
@@ -241,13 +242,31 @@ async function serveDev(outer: Context, served: Served, flags: ServeFlags): Prom
     await writeDevFolder(folder, chain.description)
     const path = join(folder, 'gateway.json')
     if (flags.check === true) return await check(context, path, served)
-    if (script === undefined) return await run(context, path, { ...served, chain })
+    const placed = await withFreePorts(served)
+    if (script === undefined) return await run(context, path, { ...placed, chain })
     const { createFaultBench } = await import('../core/host/fault-bench.js')
     const faults = createFaultBench(context, script, chain.description)
-    await run(context, path, { ...served, chain, faults })
+    await run(context, path, { ...placed, chain, faults })
   } finally {
     await closers.close()
   }
+}
+
+/** Free ports where another gateway has the usual ones, but for those that are given. */
+async function withFreePorts(served: Served): Promise<Served> {
+  const { port, host = '127.0.0.1', assignments } = served
+  const [{ probePort }, { usualPorts }] = await Promise.all([
+    import('../core/io/probes.js'),
+    import('../core/gateway/config.js'),
+  ])
+  const isTaken = async (at: string, key: 'listen' | 'admin') =>
+    !assignments.some((one) => one.startsWith(`${key}.port=`)) &&
+    (await probePort(at, usualPorts[key])) === 'EADDRINUSE'
+  const taken = [
+    ...(port === undefined && (await isTaken(host, 'listen')) ? ['listen.port=0'] : []),
+    ...((await isTaken('127.0.0.1', 'admin')) ? ['admin.port=0'] : []),
+  ]
+  return { ...served, assignments: [...assignments, ...taken] }
 }
 
 /** Throws UsageError naming the file, and the key of it that is wrong. */
@@ -344,12 +363,14 @@ function announce(
   const { pid } = liveness
   if (output.mode !== 'human') {
     const urls = { url, admin_url: adminUrl, ...(metrics_url && { metrics_url }) }
-    output.line({ event: 'ready', ...urls, pid, ...(dev && { dev }) })
+    output.line({ schema: 'proposer.ready/1', event: 'ready', ...urls, pid, ...(dev && { dev }) })
     return
   }
   const metrics = metrics_url === undefined ? '' : `, metrics ${metrics_url}`
   const ready = `ready ${url} (admin ${adminUrl}${metrics}, pid ${pid})`
   output.text(`${output.isTerminal ? fold(ready, output.columns, '  ') : ready}\n`)
+  // Whoever keeps the result keeps what it takes to use it.
+  if (dev && !output.isTerminal) output.text(`${devExports(folder, url, dev).join('\n')}\n`)
   if (dev) noteDevSession(output, folder, url, dev)
 }
 

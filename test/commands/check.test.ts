@@ -277,6 +277,28 @@ describe('check', () => {
     expect(warned.error.detail).toContain('reward')
   })
 
+  test('contract §9, Confirmation: a finding that warns is asked about on a terminal; --yes answers, and without a terminal nobody asks', async () => {
+    const questions = [1, 2, 3].map((n) => ask(chain, questionText(`Asked ${n}?`)))
+    chain.mine()
+    const sign = (at: number, options: RunOptions, ...flags: readonly string[]) =>
+      cli(['sign', questions[at] ?? '', '--outcome', 'yes', ...flags], options)
+    const declined = await sign(0, { interactive: true, stdin: 'n\n' })
+    expect(declined.code, declined.stderr).toBe(2)
+    expect(declined.stderr).toContain('there is no reward for the bond')
+    expect(declined.stderr).toContain('Sign although these findings warn? [y/N]')
+    expect((await cli(['journal', 'list'])).stdout).toBe('the journal is empty\n')
+    const agreed = [
+      await sign(0, { interactive: true, stdin: 'y\n' }),
+      await sign(1, { interactive: true }, '--yes'),
+      await sign(2, {}),
+    ]
+    expect(agreed.map(({ code, stderr }) => [code, stderr.includes('[y/N]')])).toEqual([
+      [0, true],
+      [0, false],
+      [0, false],
+    ])
+  })
+
   test('a file: one call for many questions, each row by its own answer', async () => {
     const others = Array.from({ length: 120 }, (_, n) => ask(chain, questionText(`Rain ${n}?`)))
     chain.mine()

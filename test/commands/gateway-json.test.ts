@@ -57,6 +57,11 @@ describe('contract §9: gateway.json', () => {
       'gateway.json:2:3: "chian" is not a configuration key. Did you mean chain?',
     ],
     [
+      'a key twice, with the places of both',
+      `{\n  "listen": { "port": 1, "host": "::1",\n    "port": 2 },\n  "chain": ${pins}\n}`,
+      'gateway.json:3:5 has the key "port" a second time, after 2:15',
+    ],
+    [
       'a nested one',
       `{ "chain": ${pins},\n  "budget": {\n    "per_ip_itmes": 5 } }`,
       'gateway.json:3:5: "budget.per_ip_itmes" is not a configuration key. Did you mean budget.per_ip_items?',

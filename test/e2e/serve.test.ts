@@ -1,4 +1,4 @@
-import { existsSync, readdirSync } from 'node:fs'
+import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
@@ -35,12 +35,32 @@ describe('serve --dev', () => {
   })
 
   test('contract §6: the ready line comes when /readyz answers 200, and port 0 frees the admin port too', async () => {
-    expect(Object.keys(ready).slice(0, 5)).toEqual(['event', 'url', 'admin_url', 'pid', 'dev'])
+    const keys = ['schema', 'event', 'url', 'admin_url', 'pid', 'dev']
+    expect(Object.keys(ready).slice(0, 6)).toEqual(keys)
     expect(ready).toMatchObject({ event: 'ready', pid: server.child.pid })
     expect((await fetch(`${ready.url}/readyz`)).status).toBe(200)
     expect((await fetch(`${ready.admin_url}/metrics`)).status).toBe(200)
     expect((await fetch(`${ready.url}/metrics`)).status).toBe(404)
     expect(ready.dev.questions).toHaveLength(6)
+  })
+
+  test('contract §6: beside others --dev takes free ports, the admin port too, and a file gets what a shell needs', async () => {
+    const text = async (folder: string) => {
+      const path = join(folder, 'ready.txt')
+      const one = shop.start(['serve', '--dev', '--questions', '1'], {
+        under: ['sh', '-c', `exec "$@" >'${path}'`, 'sh'],
+      })
+      await expect
+        .poll(() => (existsSync(path) ? readFileSync(path, 'utf8') : ''), { timeout: 60_000 })
+        .toContain('PROPOSER_RPC_URL')
+      return { one, text: readFileSync(path, 'utf8') }
+    }
+    const [first, second] = [await text(await shop.folder()), await text(await shop.folder())]
+    const urls = [first, second].map(({ text: said }) => /^ready (\S+) \(admin (\S+),/.exec(said))
+    const all = urls.flatMap((match) => match?.slice(1) ?? [])
+    expect(new Set(all).size).toBe(4)
+    expect(second.text).toContain(`export PROPOSER_GATEWAY=${urls[1]?.[1]}`)
+    for (const { one } of [first, second]) expect((await one.stop()).code).toBe(0)
   })
 
   test('spec §1–§4: eligibility, context, sign, submit and poll end in exactly one ProposePrice, whose log index is told', async () => {

@@ -214,20 +214,6 @@ function noteUnanswered({ output }: Context, { unanswered }: BatchCount): void {
   )
 }
 
-/**
- * Whether a person is to be asked for the sum: on a terminal, unless the output is for programs
- * (contract §9, Confirmation).
- */
-export const asksForSum = (
-  { isInteractive, output }: Context,
-  flags: Pick<BatchFlags, 'quiet' | 'yes' | 'dryRun'>,
-): boolean =>
-  isInteractive &&
-  output.mode === 'human' &&
-  flags.quiet !== true &&
-  flags.yes !== true &&
-  flags.dryRun !== true
-
 /** Shows what is not signed yet and asks. UsageError `declined` (exit 2). */
 export async function confirmSums(
   context: Context,

@@ -3,17 +3,11 @@
  * (spec §4.2, contract §6).
  */
 import { Command } from 'commander'
+import { asksPerson } from '../session/inputs.js'
 import { addExecutorFlags, withSession } from '../session/session.js'
 import type { Context } from '../terminal/context.js'
 import { goOnCommand } from './hints.js'
-import {
-  addBatchFlags,
-  asksForSum,
-  type BatchFlags,
-  confirmSums,
-  openBatch,
-  signingText,
-} from './parts.js'
+import { addBatchFlags, type BatchFlags, confirmSums, openBatch, signingText } from './parts.js'
 import { showBatchPlan } from './preview.js'
 import { submitAndReport } from './running.js'
 import { withSource } from './source.js'
@@ -44,7 +38,7 @@ export const batchSubmitCommand = (context: Context): Command =>
         withSource(context, session.settings.home.value, path, async (source) => {
           // Opened for running before anything opens it for reading: a command has one gateway.
           const gateway = await session.gateway('run')
-          const asks = asksForSum(context, flags)
+          const asks = asksPerson(context, flags)
           const opened = await openBatch(context, session, flags, source, {
             ...(asks ? {} : { tell: signingText(gateway.origin) }),
             sums: () => asks,

@@ -13,6 +13,7 @@ import {
 import type { PollParts } from '../../core/client/follow/look.js'
 import type { JournaledAuthorization } from '../../core/client/journal/authorizations.js'
 import { FailedError, PendingError } from '../../core/protocol/errors.js'
+import { isNews, reasonText, retriedText } from '../follow.js'
 import type { Context } from '../terminal/context.js'
 import { progressText } from './text.js'
 
@@ -87,15 +88,21 @@ async function shown(
   ask: (shows: Pick<BatchFollowOptions, 'onLook' | 'onWait'>) => Promise<BatchPolled>,
 ): Promise<BatchPolled> {
   const text = (done: number, of: number) => `waiting for execution: ${progressText(done, of, [])}`
-  const progress = output.progress(text(0, total))
+  let counts = text(0, total)
+  const progress = output.progress(counts)
   let isBudgetTold = false
   try {
     return await ask({
-      onLook: ({ done, total: of }) => progress.update(text(done, of)),
-      onWait: ({ kind, reason, waitMs }) => {
+      onLook: ({ done, total: of }) => {
+        counts = text(done, of)
+        progress.update(counts)
+      },
+      onWait: (event) => {
+        const { kind, waitMs } = event
+        progress.update(counts + retriedText(event))
         // A long list waits for one window after another: in a log the first of them is enough.
-        if (kind === 'trouble' || !isBudgetTold || output.notesAreTerminal)
-          output.countdown(`${reason}; next request`, { nowMs: clock.nowMs(), waitMs })
+        if (isNews(event, isBudgetTold) || output.notesAreTerminal)
+          output.countdown(`${reasonText(event)}; next request`, { nowMs: clock.nowMs(), waitMs })
         isBudgetTold ||= kind === 'budget'
       },
     })

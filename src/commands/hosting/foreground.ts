@@ -46,9 +46,23 @@ export function noteQuestions(
   if (questions.length > 3) output.note(`  and ${questions.length - 3} more${rest}`)
 }
 
+/** What a shell is given to propose at a development gateway: its throwaway files are in `folder`. */
+export const devExports = (
+  folder: string,
+  gateway: string,
+  dev: { readonly rpc_url: string },
+): readonly string[] =>
+  Object.entries({
+    HOME: `${folder}/home`,
+    TRUST: `${folder}/trust.json`,
+    KEY_FILE: `${folder}/proposer-1.key`,
+    GATEWAY: gateway,
+    RPC_URL: dev.rpc_url,
+  }).map(([name, value]) => `export PROPOSER_${name}=${shellWord(value)}`)
+
 /**
  * Notes chain and questions, what is pasted into another terminal to propose at a development
- * gateway, and what to type there: its throwaway files are in `folder`, and go with it.
+ * gateway, and what to type there: its throwaway files go with it.
  */
 export function noteDevSession(
   output: Pick<Output, 'note' | 'columns' | 'notesAreTerminal'>,
@@ -60,24 +74,16 @@ export function noteDevSession(
     readonly questions: readonly { slug: string; question_id: string }[]
   },
 ): void {
-  const exports = {
-    HOME: `${folder}/home`,
-    TRUST: `${folder}/trust.json`,
-    KEY_FILE: `${folder}/proposer-1.key`,
-    GATEWAY: gateway,
-    RPC_URL: dev.rpc_url,
-  }
   const [first] = dev.questions
   const note = (text: string) =>
     output.note(output.notesAreTerminal ? fold(text, output.columns) : text)
   note(`chain ${dev.chain_id} at ${dev.rpc_url}. Open questions:`)
   noteQuestions(output, dev.questions)
-  // A log is pasted nowhere.
+  // A log is pasted nowhere; the result has them then.
   if (!output.notesAreTerminal) return
   note('To propose here, paste into another terminal:')
   output.note('')
-  for (const [name, value] of Object.entries(exports))
-    output.note(`export PROPOSER_${name}=${shellWord(value)}`)
+  for (const line of devExports(folder, gateway, dev)) output.note(line)
   output.note('\nThen:\n  proposer questions list')
   if (first !== undefined)
     output.note(`  proposer submit ${shellWord(first.slug)} --outcome yes --wait`)

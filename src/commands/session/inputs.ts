@@ -73,6 +73,20 @@ export async function confirm(
 }
 
 /**
+ * Whether a person may be asked before something is signed: on a terminal, unless the output is for
+ * programs (contract §9, Confirmation).
+ */
+export const asksPerson = (
+  { isInteractive, output }: Context,
+  flags: { readonly quiet?: boolean; readonly yes?: boolean; readonly dryRun?: boolean },
+): boolean =>
+  isInteractive &&
+  output.mode === 'human' &&
+  flags.quiet !== true &&
+  flags.yes !== true &&
+  flags.dryRun !== true
+
+/**
  * A line typed without echo. Throws UsageError `password_needed` naming `flag` where there is no
  * terminal (exit 2).
  */

@@ -35,7 +35,7 @@ import {
   requiredBy,
 } from './checks.js'
 import { warnOfFirstRules } from './first-rules.js'
-import { parseJson, readInput } from './inputs.js'
+import { asksPerson, confirm, parseJson, readInput } from './inputs.js'
 import { contextRows, contextSource, requireIdentifier, unitsOf } from './question.js'
 import { askingForRules, clarificationTexts, requireRulesHash, rulesLine } from './rules.js'
 import { givenParts, safeSigning } from './safe-parts.js'
@@ -229,8 +229,8 @@ export async function authorizeParts(
     recovery: async () => (await quickestCurve()).recover,
     chain,
     ...(asksGateway ? { gateway: await session.gateway('read') } : {}),
-    // Shown, not asked (contract §6): the command itself is the word to sign, and --dry-run is the
-    // way to look first.
+    // Shown, and asked only where a finding warns: the command itself is the word to sign, and
+    // --dry-run is the way to look first.
     confirm: async (shown) => {
       const { notesAreTerminal, mode } = context.output
       const isRead = flags.quiet !== true && (mode === 'human' || notesAreTerminal)
@@ -239,6 +239,8 @@ export async function authorizeParts(
       context.output.note(text(shown, identifier, context.output.columns, findings))
       warnOfFirstRules(context, identifier, shown.rules)
       refuse(identifier, findings, flags)
+      if (warnings(findings).length > 0 && asksPerson(context, flags))
+        await confirm(context, 'Sign although these findings warn?', false)
     },
     judge: async (question, outcome) => {
       const shown = { context: question, outcome }

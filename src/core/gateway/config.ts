@@ -15,6 +15,8 @@ import { type ConfigFault, faultsOf, isRecord } from './config-faults.js'
 import { parseCidr } from './front/client-address.js'
 import { WebhooksSection } from './webhooks.js'
 
+/** Where a gateway listens whose configuration says nothing of it. */
+export const usualPorts = { listen: 8787, admin: 8788 } as const
 const port = z.int().min(0).max(65_535)
 const positive = z.int().min(1)
 const path = z.string().min(1)
@@ -123,7 +125,7 @@ export const ConfigFile = z.strictObject({
   listen: z
     .strictObject({
       host: z.string().min(1).default('127.0.0.1').describe('a host name or address'),
-      port: port.default(8787).describe('a port, 0 to 65535'),
+      port: port.default(usualPorts.listen).describe('a port, 0 to 65535'),
       drain_seconds: z
         .int()
         .min(0)
@@ -140,7 +142,7 @@ export const ConfigFile = z.strictObject({
     .prefault({}),
   admin: z
     .strictObject({
-      port: port.default(8788).describe('a port, 0 to 65535'),
+      port: port.default(usualPorts.admin).describe('a port, 0 to 65535'),
       connections: z
         .int()
         .min(1)
@@ -290,8 +292,21 @@ function judge(
   if (parsed.success) return { config: parsed.data }
   // A key with a slip comes before what is missing because of it.
   const isUnknown = ({ code }: z.core.$ZodIssue) => Number(code === 'unrecognized_keys')
-  const issues = parsed.error.issues.toSorted((one, other) => isUnknown(other) - isUnknown(one))
+  const issues = withoutMissingPins(parsed.error.issues).toSorted(
+    (one, other) => isUnknown(other) - isUnknown(one),
+  )
   return { faults: issues.flatMap((issue) => faultsOf(ConfigFile, issue, whole)) }
+}
+
+/** What a profile would have given is missing for no other fault than the profile's name. */
+function withoutMissingPins(issues: readonly z.core.$ZodIssue[]): readonly z.core.$ZodIssue[] {
+  const isOfProfile = ({ path }: z.core.$ZodIssue) => path.join('.') === 'chain.profile'
+  if (!issues.some(isOfProfile)) return issues
+  const pins = ['permit2', 'signed_proposer', 'oracles', 'requesters', 'tokens']
+  return issues.filter(
+    ({ path, code }) =>
+      !(code === 'invalid_type' && path.length === 2 && pins.includes(String(path[1]))),
+  )
 }
 
 /** The contracts of `chain.profile` where the chain section does not name its own (domain §6). */

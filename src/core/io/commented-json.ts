@@ -33,6 +33,13 @@ export function parseCommentedJson(bytes: Uint8Array, name: string): CommentedJs
     )
   if (read === undefined) throw notJson('', ': it is nested too deep')
   const { root, value } = read
+  const [twice] = keysTwice(root)
+  if (twice !== undefined)
+    throw new UsageError(
+      'input_not_json',
+      `${name}:${placeAt(text, twice.offset)} has the key ${JSON.stringify(twice.key)} a second time, after ${placeAt(text, twice.firstOffset)}`,
+      { hint: 'keep one of the two' },
+    )
   return {
     value,
     placeOf(path) {
@@ -67,6 +74,26 @@ function treeOf(text: string, errors: ParseError[]) {
     if (error instanceof RangeError) return undefined
     throw error
   }
+}
+
+interface KeyTwice {
+  readonly key: string
+  readonly offset: number
+  readonly firstOffset: number
+}
+
+/** Keys that an object has already: one value of the two would be lost without a word. */
+function keysTwice({ type, children = [] }: Node): readonly KeyTwice[] {
+  const firstOffsets = new Map<string, number>()
+  return children.flatMap((child) => {
+    const inside = keysTwice(child)
+    if (type !== 'object') return inside
+    const key = String(child.children?.[0]?.value)
+    const firstOffset = firstOffsets.get(key)
+    if (firstOffset !== undefined) return [{ key, offset: child.offset, firstOffset }]
+    firstOffsets.set(key, child.offset)
+    return inside
+  })
 }
 
 /** `CommaExpected` as `comma expected`. */

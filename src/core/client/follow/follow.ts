@@ -35,10 +35,11 @@ import {
 } from './status.js'
 
 export interface PollWait {
-  /** `trouble`: said once until the gateway answers again. */
   readonly kind: 'trouble' | 'budget'
   readonly reason: string
   readonly waitMs: number
+  /** Unix milliseconds since when no answer of use came, from the second such try on. */
+  readonly sinceMs?: number | undefined
 }
 
 export interface PollOptions {
@@ -58,7 +59,7 @@ export interface PollOptions {
     readonly done: number
     readonly total: number
   }) => void
-  /** Called before a wait for the budget, and when a gateway begins to give no answer of use. */
+  /** Called before a wait for the budget, and after each try that brought no answer of use. */
   readonly onWait?: (event: PollWait) => void
 }
 
@@ -117,6 +118,8 @@ interface Following {
   toExplain: number
   isBatchRefused: boolean
   trouble: Trouble | undefined
+  /** Unix milliseconds of the first of the tries that brought nothing. */
+  troubleSinceMs: number
   /** Tries in a row that brought nothing, and whether one ever brought something. */
   silentTries: number
   answered: boolean
@@ -180,6 +183,7 @@ async function newFollowing(
     toExplain: options.brief === true ? 0 : toExplain,
     isBatchRefused: false,
     trouble: undefined,
+    troubleSinceMs: 0,
     silentTries: 0,
     answered: false,
     isLast: false,
@@ -263,7 +267,13 @@ function afterTrouble(following: Following, trouble: Trouble, nowMs: number): St
   if (options.timeoutMs === undefined && (retryAfterMs > maxRetryAfterMs || isSilent))
     return { error: answerError(trouble, 'read') }
   if (nowMs + retryAfterMs >= endMs) return { error: timedOut(waitingIn(following), trouble) }
-  if (before === undefined) options.onWait?.({ kind: 'trouble', reason: trouble.detail, waitMs })
+  if (before === undefined) following.troubleSinceMs = parts.ports.clock.nowMs()
+  options.onWait?.({
+    kind: 'trouble',
+    reason: trouble.detail,
+    waitMs,
+    sinceMs: before && following.troubleSinceMs,
+  })
   const settled = settleOwed(following).map(
     ({ at }): Sight => ({ at, done: true, reached: false, moved: false }),
   )
