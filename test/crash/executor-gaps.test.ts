@@ -3,7 +3,8 @@
  * proposal (R3, R15, R27).
  */
 import { describe, expect, test } from 'vitest'
-import { type Chain, ChainError } from '../../src/core/ports.js'
+import { signTransaction } from '../../src/core/gateway/executor/transaction.js'
+import { type Chain, ChainError, type Signer } from '../../src/core/ports.js'
 import { createPipelineWorld, type PipelineWorld } from '../support/pipeline-world.js'
 import { watchSends } from '../support/reorg-watch.js'
 
@@ -113,16 +114,52 @@ describe('a node that told a transaction count too high for a while', () => {
     expect(world.pipeline.faults()).toEqual([])
   })
 
-  test('a gap that final state seemed to confirm, and wider than any node is off by, is told and left to the operator', async () => {
+  test.each([false, true])(
+    'R3, R15, R27: a gap of 40 that final state seemed to confirm is filled, a few at a time, after a restart too (%s), by whatever signs',
+    async (isRestarted) => {
+      // A key that signs transactions and no digests, as a remote signer or a token does.
+      const signing = (key: Signer): Signer => ({
+        address: key.address,
+        signDigest: () => Promise.reject(new Error('signs no digests')),
+        signTransaction: async (unsigned) => (await signTransaction(key, unsigned)).raw,
+      })
+      const world = await createPipelineWorld({ signing })
+      const watch = watchSends(world.chain, world.executor.address)
+      const lie = miscounts(world, ['latest', 'finalized'])
+      lie.by = 40
+      const candidate = await world.submit(await world.question())
+      await world.turn()
+      await world.pass(30)
+      expect(world.pipeline.faults()).toEqual([
+        expect.stringMatching(/nonce 40 is not mined, though its fee was raised/),
+      ])
+      lie.by = 0
+      if (isRestarted) await world.restart()
+      for (let block = 0; block < 6; block += 1) {
+        world.chain.mine(1, { empty: true })
+        await world.turn()
+        expect(gapOf(world)).toHaveLength(1)
+      }
+      expect(new Set(watch.handed.map(({ nonce }) => nonce)).size, 'and that of the slot').toBe(17)
+      await world.pass(40)
+      expect(await statusOf(world, candidate)).toBe('executed')
+      expect(world.ledger.slots()).toEqual([])
+      expect(world.pipeline.faults()).toEqual([])
+      expect(watch.faults).toEqual([])
+      expect([...watch.noncesByRound().values()].map((nonces) => [...nonces])).toEqual([[40]])
+    },
+  )
+
+  test('R27: a gap that is dearer to fill than another key is told and left to the operator', async () => {
     const world = await createPipelineWorld()
     const lie = miscounts(world, ['latest', 'finalized'])
-    lie.by = 1_000
+    lie.by = 1_001
     await world.submit(await world.question())
     await world.turn()
     await world.pass(6)
     lie.by = 0
     await world.pass(20)
-    expect(gapOf(world)).toHaveLength(1)
+    expect(gapOf(world)).toEqual([expect.stringMatching(/1001 nonces are missing.*another key/)])
     expect(world.chain.taken.filter(({ to }) => to === world.executor.address)).toEqual([])
   })
 })

@@ -5,7 +5,7 @@
 import { describe, expect, test } from 'vitest'
 import type { Hex } from '../../src/core/ports.js'
 import type { Candidate } from '../../src/core/protocol/candidate.js'
-import { dispute, rivalProposes } from '../support/fake-events.js'
+import { ask, dispute, questionText, rivalProposes } from '../support/fake-events.js'
 import { createPipelineWorld, type PipelineWorld, testSigner } from '../support/pipeline-world.js'
 import { type SendWatch, watchSends } from '../support/reorg-watch.js'
 
@@ -209,6 +209,27 @@ const branches: Readonly<Record<string, (depth: number) => Promise<void>>> = {
       status: 'failed',
       submission: { status: 'reverted' },
       failure: { code: 'round_advanced', stage: 'confirmation', retryable: false },
+    })
+    expectOneTransaction(world)
+  },
+  'the question is asked in it at another time, after the transaction': async (depth) => {
+    const world = await stage(confirmationsFor(depth))
+    const questionId = await world.question()
+    const candidate = await executedAt(world, questionId, depth)
+    // The block of the question goes too; the transaction is mined before it is asked again.
+    world.chain.reorg(depth + 1)
+    world.chain.mine(depth + 2)
+    await world.turn()
+    expect(ask(world.chain, questionText('Rain?'))).toBe(questionId)
+    world.chain.mine()
+    world.clock.monotonic += 2_000
+    // The receipt is final, and the question is not.
+    world.chain.finalityLag = 2
+    await world.turn()
+    await settle(world)
+    expect((await world.now(candidate)).progress).toMatchObject({
+      status: 'failed',
+      failure: { code: 'round_advanced', retryable: false },
     })
     expectOneTransaction(world)
   },

@@ -104,7 +104,7 @@ describe('docs: running a gateway', () => {
     for (const cause of [
       /max_fee_gwei/,
       /refuses the transaction/,
-      /as often as allowed/,
+      /its fee was raised/,
       /been checked yet/,
       /as an ERC-20/,
     ])

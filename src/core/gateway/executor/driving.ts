@@ -50,10 +50,7 @@ async function carryOut(look: SlotLook, action: Action): Promise<boolean> {
   if (action.kind !== 'close-taken') executor.takenSince.delete(slot.id)
   switch (action.kind) {
     case 'wait':
-      if (action.stuck) {
-        const sentence = `${action.why}: the fee that it pays may be too low for this chain`
-        executor.faults.note(slot.id, sentence)
-      }
+      if (action.stuck) executor.faults.note(slot.id, action.why)
       return false
     case 'prepare':
       return prepare(look)

@@ -16,6 +16,8 @@ import { type Executor, type ExecutorPorts, mostFilled } from './state.js'
 
 /** Isolated candidates and wallets; forgetting one costs one more reverted transaction. */
 const rememberedIsolated = 10_000
+/** A wider gap is left to the operator: another key costs less than filling it. */
+const mostMissing = 1_000
 /** Nonces that no slot holds, as a subject of faults. */
 const missing = 'missing'
 
@@ -111,17 +113,17 @@ function findGap(
   }
   let first = next
   while (waiting.includes(first)) first += 1
-  if (executor.gap?.nonce !== first) executor.gap = { nonce: first, since: latest.number }
-  const fault = `nonce ${first} of the executor ${address} is not used by any transaction, and ${waiting.length} open transactions wait for it`
-  if (count > mostFilled)
-    return {
-      fault: `${fault}: ${count} nonces are missing, use them up with transactions of that key`,
-      due: [],
-    }
-  const all = Array.from({ length: last - next }, (_, at) => next + at)
-  const isSettled = finalized.number >= executor.gap.since
+  // What is left of a gap that is being filled was seen as long ago as its beginning.
+  const since = executor.gap && first >= executor.gap.nonce ? executor.gap.since : latest.number
+  executor.gap = { nonce: first, since }
+  const fault = `nonce ${first} of the executor ${address} is not used by any transaction, and ${waiting.length} open transactions wait for it: ${count} nonces are missing`
+  if (count > mostMissing)
+    return { fault: `${fault}, more than are filled: give the executor another key`, due: [] }
+  // Nodes keep few transactions of an account: so many at a time.
+  const lowest = Array.from({ length: mostFilled }, (_, at) => next + at)
+  const isSettled = finalized.number >= since
   return {
-    fault: `${fault}: it is filled by a self-transfer once that is final`,
-    due: isSettled ? all.filter((nonce) => !waiting.includes(nonce)) : [],
+    fault: `${fault}, filled by self-transfers once that is final`,
+    due: isSettled ? lowest.filter((nonce) => nonce < last && !waiting.includes(nonce)) : [],
   }
 }

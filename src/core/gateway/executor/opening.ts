@@ -167,8 +167,8 @@ async function launch(executor: Executor, load: Load, opening: Opening): Promise
 
 /**
  * Whether a nonce may be bound at this count of the head. What is bound above nonces that nothing
- * uses waits until they are filled, and a wide gap is left to the operator (R27). So they have to
- * be final, or few and there for so long that their first head is.
+ * uses waits until they are filled, which costs gas (R27). So they have to be final, or few and
+ * there for so long that their first head is.
  */
 async function isCountSound(
   executor: Executor,

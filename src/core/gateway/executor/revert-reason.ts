@@ -136,7 +136,10 @@ async function overtakenBy(
   if (proposal && isOwn(candidate, proposal)) return { kind: 'executed', proposal }
   if (proposal) return { kind: 'failed', failure: supersededFailure(proposal, 'confirmation') }
   const current = await unlessRefused(readRound(candidate.round.questionId, finalized.number))
-  const failure = current && advancedFailure(candidate, current, 'confirmation')
+  // A question that is not in finalized state was asked after the transaction, or is gone: what
+  // becomes of its round is decided once that is final.
+  if (current === undefined) return again
+  const failure = advancedFailure(candidate, current, 'confirmation')
   return failure && { kind: 'failed', failure }
 }
 

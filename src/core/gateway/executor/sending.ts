@@ -7,6 +7,7 @@ import { ProposerError } from '../../protocol/errors.js'
 import type { SlotAttempt } from '../ledger/ledger.js'
 import type { Heads } from '../view/state.js'
 import { noteRefused, noteSigned, noteTaken } from './resending.js'
+import { stuckWhy } from './slot.js'
 import { attemptChanges, sentChanges } from './slot-changes.js'
 import type { Executor, SlotLook } from './state.js'
 import {
@@ -188,6 +189,8 @@ export async function send(look: SlotLook, attempt: SlotAttempt): Promise<boolea
   }
   noteTaken(executor, attempt.hash, latest.number)
   executor.faults.drop(slot.id)
+  const stuck = stuckWhy(slot)
+  if (stuck !== undefined) executor.faults.note(slot.id, stuck)
   await ledger.commit(sentChanges(slot, attempt, alive, clock.nowMs()), alive)
   await executor.ports.failpoint('sent')
   return false

@@ -137,6 +137,18 @@ export function restsOnReceipt(status: RecordedStatus): boolean {
   return status === 'confirmed' || status === 'indexed' || status === 'reverted'
 }
 
+/**
+ * What there is to say of a slot whose fee was raised more than once. One raise may come too late
+ * for a price that rises; that a second one was needed says that it is not the fee alone.
+ */
+export function stuckWhy({ nonce, attempts }: Slot): string | undefined {
+  const newest = attempts.at(-1)
+  const signed = attempts.filter(({ kind }) => kind === newest?.kind).length
+  if (signed < 3) return undefined
+  const raised = signed < mostAttempts ? `${signed - 1} times` : 'as often as allowed'
+  return `the transaction of nonce ${nonce} is not mined, though its fee was raised ${raised}: it may be too low for this chain, or a lower nonce is missing`
+}
+
 function afterPending(slot: Slot, newest: SlotAttempt, facts: SlotFacts): Action {
   if (restsOnReceipt(facts.recorded.most) || facts.strays) return { kind: 'retreat' }
   // Used at the head by something, maybe by us with a receipt that lags: only finalized state
@@ -155,12 +167,8 @@ function afterPending(slot: Slot, newest: SlotAttempt, facts: SlotFacts): Action
     return signed < mostAttempts ? { kind: 'prepare' } : { kind: 'cancel', attempt: undefined }
   if (maySign && facts.bumpDue && signed < mostAttempts)
     return { kind: isProposal ? 'replace' : 'cancel', attempt: newest }
-  if (isHeld && facts.bumpDue && maySign)
-    return {
-      kind: 'wait',
-      why: `the transaction of nonce ${slot.nonce} is not mined, and its fee was raised as often as allowed`,
-      stuck: true,
-    }
+  const stuck = maySign ? stuckWhy(slot) : undefined
+  if (isHeld && stuck !== undefined) return { kind: 'wait', why: stuck, stuck: true }
   if (isHeld) return wait('the transaction is pending')
   if (!maySign && facts.expired) return { kind: 'close-abandoned' }
   if (maySign && facts.renewDue && newest.sentAtMs === null)

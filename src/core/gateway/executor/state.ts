@@ -86,7 +86,7 @@ export interface SlotLook {
   readonly shown: ChainFacts
 }
 
-/** Nonces of a gap that are filled at most: more would cost much gas, and the operator decides. */
+/** Nonces of a gap that are filled at a time. */
 export const mostFilled = 16
 
 /** A permit that ends sooner than this after the head would likely be mined too late. */
