@@ -90,7 +90,11 @@ describeWith([18], 'docs: two gateways', () => {
     await log.append([{ kind: 'chain.finalized', data: { number: 1 } }])
     await log.putSnapshot(['{}'])
     await log.putSnapshot(['{}', '{}'])
-    const windows = openWindows(database, 60_000)
+    const windows = openWindows(database, {
+      windowMs: 60_000,
+      perClientItems: 120,
+      mostSharedItems: 100,
+    })
     expect((await windows.charge('10.0.0.1', 2)).own.spentItems).toBe(2)
     windows.close()
     await leadership.stop()

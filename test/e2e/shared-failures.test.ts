@@ -48,6 +48,8 @@ const failed: Progress = {
   },
 }
 
+const windowLimits = { perClientItems: 120, mostSharedItems: 100 }
+
 describeWith([18], 'several gateways on one database', () => {
   beforeAll(async () => {
     server = await startPostgres()
@@ -147,7 +149,9 @@ describeWith([18], 'several gateways on one database', () => {
     const url = await server.createDatabase()
     const [proxy, other] = [await inFront(url), await join(url)]
     const gateway = await join(proxy.url)
-    const windows = later(asClosable(openWindows(postgresDatabase(proxy.url), 60_000)))
+    const windows = later(
+      asClosable(openWindows(postgresDatabase(proxy.url), { ...windowLimits, windowMs: 60_000 })),
+    )
     expect(await outcome(gateway.ledger.admit(numbered(1)))).toBe(202)
     await windows.charge('client', 1)
     proxy.blackHole()
@@ -238,7 +242,7 @@ describeWith([18], 'rate limits of several gateways', () => {
   afterAll(() => server.close())
 
   const windowsOf = (url: string, windowMs = 60_000) =>
-    later(asClosable(openWindows(postgresDatabase(url), windowMs)))
+    later(asClosable(openWindows(postgresDatabase(url), { ...windowLimits, windowMs })))
 
   test('contract §9: they are exact over four gateways, and empty after a crash', async () => {
     const url = await server.createDatabase()
@@ -266,6 +270,20 @@ describeWith([18], 'rate limits of several gateways', () => {
     )
     const again = await charge()
     expect(again.everyone.at(-1)).toBe(800)
+  })
+
+  test('§8 rule 4: one address, however much it sends at once, takes no more from all than its own window', async () => {
+    const url = await server.createDatabase()
+    await join(url)
+    const two = [windowsOf(url), windowsOf(url)]
+    await two[0]?.charge('flood', 30)
+    const calls = [...Array.from({ length: 300 }, () => 1), 1_001, 5_000]
+    await Promise.all(calls.map((items, index) => two[index % 2]?.charge('flood', items)))
+    const { own, everyone } = (await two[0]?.charge('honest', 7)) ?? {}
+    expect([own?.spentItems, everyone?.spentItems]).toEqual([7, 127])
+    // As in memory: a call that is too large for any batch takes what a batch has.
+    await two[1]?.charge('large', 1_001)
+    expect((await two[1]?.charge('honest', 1))?.everyone.spentItems).toBe(228)
   })
 
   test('a window begun before the clock of the database was put back or forward is over', async () => {

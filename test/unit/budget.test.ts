@@ -21,11 +21,14 @@ describe('budget', () => {
     })
   })
 
-  test('§8 rule 4: a refused call spends its items, the global window included', () => {
+  test('§8 rule 4: a refused call spends its items, of the window of all what its own had left', () => {
     const budget = createBudget(limits)
-    budget.charge('a', 121, 0)
+    budget.charge('a', 100, 0)
+    expect(budget.charge('a', 100, 0).admitted).toBe(false)
+    expect(budget.spentByAll(0)).toBe(120)
     expect(budget.charge('a', 1, 0).admitted).toBe(false)
-    for (let call = 0; call < 8; call += 1) budget.charge(`b${call}`, 110, 0)
+    for (let client = 0; client < 8; client += 1) 
+      for (const items of [60, 50]) budget.charge(`b${client}`, items, 0)
     expect(budget.charge('c', 1, 0)).toMatchObject({ admitted: false, limitItems: 1_000 })
   })
 
@@ -101,9 +104,9 @@ describe('budget', () => {
         for (const { client, items, gapMs } of calls) {
           now += gapMs
           if (now - opened >= 60_000) [opened, spent] = [now, 0]
-          spent += items
           const held = own.get(client)
           const mine = held && now - held.opened < 60_000 ? held : { opened: now, spent: 0 }
+          spent += Math.max(0, Math.min(items, 100 - mine.spent))
           mine.spent += items
           own.set(client, mine)
           const charge = budget.charge(client, items, now)

@@ -372,6 +372,28 @@ describe('charging', () => {
     )
   })
 
+  test.each([
+    ['one call of 1,001 entries', 1, Array.from({ length: 1_001 }, () => 5)],
+    ['1,100 calls', 1_100, [5]],
+  ])(
+    '§8 rule 4: %s from one address leaves the others their windows',
+    async (_, calls, identifiers) => {
+      const front = await openFront({ config: { budget: {} } })
+      for (let call = 0; call < calls; call += 1)
+        await front.post('/propose/batch/signing-data', { identifiers })
+      const path = `/v1/proposals/eligibility/${front.wallets[0].address}`
+      expect((await front.get(path)).status).toBe(429)
+      const spent = front.gateway.gauges().budget.spentItems
+      expect(spent).toBe(calls === 1 ? 100 : 120)
+      const others = Array.from({ length: 7 }, (_one, index) => `192.0.2.${index + 2}`)
+      for (const address of others)
+        for (let call = 0; call < 120; call += 1) {
+          const call = rawCall({ target: path, method: 'GET', address })
+          expect((await front.gateway.answer(call)).status).toBe(200)
+        }
+    },
+  )
+
   test('robustness §4: a spent budget is seen before a byte of the body is read', async () => {
     const front = await openFront({ config: { budget: { per_ip_items: 1, global_items: 100 } } })
     await front.get(`/v1/proposals/eligibility/${front.wallets[0].address}`)

@@ -4,6 +4,7 @@
  */
 
 import type { Budget } from '../gateway/front/budget.js'
+import { mostSharedItems } from '../gateway/front/budget.js'
 import { sharedBudget } from '../gateway/front/shared-budget.js'
 import { budgetLimits } from '../gateway/gateway.js'
 import type { Ledger, LedgerSettings } from '../gateway/ledger/ledger.js'
@@ -148,7 +149,7 @@ export async function holdDatabase(
   )
   closers.add(member.stop)
   const limits = budgetLimits(config)
-  const windows = openWindows(database, limits.windowMs)
+  const windows = openWindows(database, { ...limits, mostSharedItems })
   closers.add(async () => windows.close())
   let leadership: Leadership | undefined
   const watch = watchCluster({ clock, log }, () => leadership?.epoch !== undefined)

@@ -113,7 +113,11 @@ async function fill(database: SqlDatabase, records: readonly NewRecord[]): Promi
     { clock: { ...systemClock, sleep: () => new Promise(() => undefined) }, log },
     { ...self, executor: undefined },
   )
-  const windows = openWindows(database, 60_000)
+  const windows = openWindows(database, {
+    windowMs: 60_000,
+    perClientItems: 120,
+    mostSharedItems: 100,
+  })
   await windows.charge('10.0.0.7', 3)
   windows.close()
   await log.close()

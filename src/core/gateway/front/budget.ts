@@ -3,6 +3,9 @@
  * passed in, in monotonic milliseconds (R13); windows live in memory, a restart opens new ones.
  */
 
+/** No valid call has more items (§8); what else a call claims to have is its own cost. */
+export const mostSharedItems = 100
+
 /** Rate limits of one gateway. */
 export interface BudgetLimits {
   readonly windowMs: number
@@ -24,9 +27,10 @@ export interface Charge {
 
 export interface Budget {
   /**
-   * Spends `items` (≥ 1) from both windows of a client. A refused charge is spent too (§8 rule 4),
-   * so that hammering never pays. A window opens with the first charged call after the last one
-   * ended. Rejects with StorageError where the windows lie in a store that cannot be reached.
+   * Spends `items` (≥ 1) from both windows of a client: whole from its own, and from that of all
+   * what its own had left, at most the entries of one valid batch. A refused charge is spent too
+   * (§8 rule 4), so that hammering never pays, and only for the hammerer. A window opens with the
+   * first charged call after the last one ended. Rejects with StorageError where the windows lie in a store that cannot be reached.
    */
   charge(client: string, items: number, nowMs: number): Charge | Promise<Charge>
   /** Whether a charge of one item would be refused now; spends nothing. */
@@ -76,7 +80,9 @@ export function createBudget(limits: BudgetLimits, maxClients = rememberedClient
         const [oldest] = clients.keys()
         if (oldest !== undefined) clients.delete(oldest)
       }
-      everyone = spend(everyone, items, nowMs)
+      const roomItems = limits.perClientItems - (own.spentItems - items)
+      const shared = Math.max(0, Math.min(items, mostSharedItems, roomItems))
+      everyone = spend(everyone, shared, nowMs)
 
       const windowOf = ({ spentItems, startMs }: Window): ChargedWindow => ({
         spentItems,

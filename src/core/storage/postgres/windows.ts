@@ -3,6 +3,14 @@ import { type SqlDatabase, SqlError } from '../../ports.js'
 import { unavailable } from '../failures.js'
 import { notReached, openConnection } from './session.js'
 
+/** What the windows hold. */
+export interface WindowLimits {
+  readonly windowMs: number
+  readonly perClientItems: number
+  /** Of one call, the window of all is charged no more. */
+  readonly mostSharedItems: number
+}
+
 /** A window after a charge. */
 export interface WindowState {
   /** Everything charged in it, refused charges too. */
@@ -19,7 +27,8 @@ export interface Charged {
 
 export interface SharedWindows {
   /**
-   * Charges both windows of a client. What waits meanwhile is charged in one statement, each as if
+   * Charges both windows of a client: whole its own, and that of all with what its own had left
+   * (contract §2). What waits meanwhile is charged in one statement, each as if
    * it were alone, in the order of the calls. Rejects with `store_unavailable`.
    */
   charge(client: string, items: number): Promise<Charged>
@@ -45,10 +54,11 @@ const isOver = `(b.window_start + $3 * interval '1 ms' <= EXCLUDED.window_start
  * statements wait for each other.
  */
 const charging = `
-WITH own AS (
+WITH charge AS (
+  SELECT * FROM unnest($1::text[], $2::bigint[], $4::bigint[]) AS c (key, items, shared)
+), own AS (
   INSERT INTO proposer.budget AS b (key, window_start, spent)
-  SELECT key, statement_timestamp(), items FROM unnest($1::text[], $2::bigint[]) AS c (key, items)
-   ORDER BY key
+  SELECT key, statement_timestamp(), items FROM charge ORDER BY key
   ON CONFLICT (key) DO UPDATE SET
     spent = EXCLUDED.spent + CASE WHEN ${isOver}
       THEN 0 ELSE b.spent END,
@@ -57,7 +67,9 @@ WITH own AS (
   RETURNING key, spent, window_start
 ), everyone AS (
   INSERT INTO proposer.budget AS b (key, window_start, spent)
-  SELECT '${everyoneKey}', statement_timestamp(), $4 FROM (SELECT count(*) FROM own) AS done
+  SELECT '${everyoneKey}', statement_timestamp(),
+         sum(greatest(0, least(shared, $5::bigint - (spent - items))))
+    FROM own JOIN charge USING (key)
   ON CONFLICT (key) DO UPDATE SET
     spent = EXCLUDED.spent + CASE WHEN ${isOver}
       THEN 0 ELSE b.spent END,
@@ -69,8 +81,11 @@ SELECT key, spent, extract(epoch FROM window_start - statement_timestamp()) * 10
        (SELECT n FROM proposer.head) AS n
   FROM (SELECT * FROM own UNION ALL SELECT * FROM everyone) AS charged`
 
-/** The windows of the store in a database; `windowMs` long. */
-export function openWindows(database: SqlDatabase, windowMs: number): SharedWindows {
+/** The windows of the store in a database. */
+export function openWindows(
+  database: SqlDatabase,
+  { windowMs, perClientItems, mostSharedItems }: WindowLimits,
+): SharedWindows {
   const line = openConnection(database)
   let waiting: Waiting[] = []
   let isCharging = false
@@ -91,28 +106,51 @@ export function openWindows(database: SqlDatabase, windowMs: number): SharedWind
   }
 
   async function chargeGroup(group: readonly Waiting[]): Promise<void> {
-    const sums = new Map<string, number>()
-    for (const { client, items } of group) sums.set(client, (sums.get(client) ?? 0) + items)
-    const total = group.reduce((sum, { items }) => sum + items, 0)
+    const sums = new Map<string, { items: number; shared: number }>()
+    const add = (to: typeof sums, { client, items }: Waiting) => {
+      const sum = to.get(client) ?? { items: 0, shared: 0 }
+      sum.items += items
+      sum.shared += Math.min(items, mostSharedItems)
+      to.set(client, sum)
+      return sum
+    }
+    for (const one of group) add(sums, one)
+    const each = [...sums.values()]
     const rows = await line.use((session) =>
-      session.query(charging, [[...sums.keys()], [...sums.values()], windowMs, total]),
+      session.query(charging, [
+        [...sums.keys()],
+        each.map((sum) => sum.items),
+        windowMs,
+        each.map((sum) => sum.shared),
+        perClientItems,
+      ]),
     )
     const after = new Map(rows.map((row) => [String(row.key), row]))
-    // Each charge is told what stood when its turn had come.
-    const spent = new Map<string, number>()
-    const windowOf = (key: string, all: number, items: number): WindowState => {
+    const rowOf = (key: string) => {
       const row = after.get(key)
       if (row === undefined) throw unavailable(`the window of ${key} was not charged`)
-      const own = (spent.get(key) ?? 0) + items
-      spent.set(key, own)
-      return { spentItems: Number(row.spent) - all + own, endsInMs: Number(row.ends_in_ms) }
+      return { spent: Number(row.spent), endsInMs: Number(row.ends_in_ms) }
     }
-    for (const { client, items, resolve } of group)
+    /** What a client had spent before this group, and what it takes from all for so much of it. */
+    const before = (client: string) => rowOf(client).spent - (sums.get(client)?.items ?? 0)
+    const sharedOf = (client: string, of: number) =>
+      Math.max(0, Math.min(of, perClientItems - before(client)))
+    const all = rowOf(everyoneKey)
+    let everyone = all.spent
+    for (const [client, sum] of sums) everyone -= sharedOf(client, sum.shared)
+    // Each charge is told what stood when its turn had come.
+    const told = new Map<string, { items: number; shared: number }>()
+    for (const one of group) {
+      const { client, resolve } = one
+      everyone -= sharedOf(client, told.get(client)?.shared ?? 0)
+      const sum = add(told, one)
+      everyone += sharedOf(client, sum.shared)
       resolve({
-        own: windowOf(client, sums.get(client) ?? 0, items),
-        everyone: windowOf(everyoneKey, total, items),
+        own: { spentItems: before(client) + sum.items, endsInMs: rowOf(client).endsInMs },
+        everyone: { spentItems: everyone, endsInMs: all.endsInMs },
         end: Number(rows[0]?.n),
       })
+    }
   }
 
   return {
