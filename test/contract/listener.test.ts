@@ -88,6 +88,33 @@ describe('listener', () => {
     }
   })
 
+  test('robustness §5: of pipelined calls one is begun in a round, so that other connections come in between', async () => {
+    const order: string[] = []
+    const listener = await listen({
+      host: '127.0.0.1',
+      port: 0,
+      handler: async ({ target }) => {
+        order.push(target)
+        return empty
+      },
+    })
+    const open = () => connect({ host: '127.0.0.1', port: listener.port })
+    const [many, one] = [open(), open()]
+    try {
+      const call = (path: string) => `GET ${path} HTTP/1.1\r\nHost: a\r\n\r\n`
+      for (const socket of [many, one]) socket.write(call('/first'))
+      await expect.poll(() => order.length).toBe(2)
+      many.write(call('/many').repeat(30))
+      one.write(call('/one'))
+      await expect.poll(() => order.length).toBe(33)
+      expect(order.indexOf('/one')).toBeLessThan(6)
+    } finally {
+      many.destroy()
+      one.destroy()
+      await listener.close(0)
+    }
+  })
+
   test('R23: closing answers what is in flight and takes no new connection', async () => {
     const store = slowStore()
     const front = await openFront({ log: store.log })

@@ -1,6 +1,7 @@
 import { hashTypedData, type TypedDataDefinition } from 'viem'
 import { describe, expect, test } from 'vitest'
 import * as z from 'zod/mini'
+import { gateLimits } from '../../src/core/gateway/front/gate.js'
 import { lineLimits } from '../../src/core/gateway/front/line.js'
 import { gatewayLimits } from '../../src/core/gateway/gateway.js'
 import { BodyError } from '../../src/core/protocol/call.js'
@@ -522,7 +523,8 @@ describe('limits of the whole gateway', () => {
     /** A gateway whose calls have waited so long before they are read. */
     const waiting = async () => {
       let unreadMs = 0
-      const front = await openFront({ parts: { unreadMs: () => unreadMs } })
+      const yieldToEvents = () => new Promise<void>((resolve) => setImmediate(resolve))
+      const front = await openFront({ parts: { unreadMs: () => unreadMs, yieldToEvents } })
       const path = `/v1/proposals/eligibility/${front.wallets[0].address}`
       return {
         front,
@@ -547,6 +549,29 @@ describe('limits of the whole gateway', () => {
       expect(await look(targetMs - 1)).toEqual(served)
       expect(await look(targetMs)).toEqual(served)
       expect((await front.get('/healthz')).status).toBe(200)
+    })
+
+    test('calls that are free or match no route wait in the line of their client, and are never shed', async () => {
+      const { front, look, set } = await waiting()
+      const order: string[] = []
+      const ask = async (target: string, address: string) => {
+        const call = rawCall({ target, method: 'GET', address })
+        const { status } = await front.gateway.answer(call)
+        order.push(address)
+        return status
+      }
+      const first = ask('/healthz', '192.0.2.9')
+      front.clock.monotonic += 10 * gateLimits.roundMs
+      const free = ['/healthz', '/nowhere', '/readyz']
+      const flood = Array.from({ length: 300 }, (_, at) => ask(free[at % 3] ?? '', '192.0.2.9'))
+      const honest = ask(`/v1/proposals/eligibility/${front.wallets[0].address}`, '192.0.2.8')
+      expect([await first, await honest]).toEqual([200, 200])
+      expect(new Set(await Promise.all(flood))).toEqual(new Set([200, 404]))
+      expect(order.indexOf('192.0.2.8')).toBeLessThanOrEqual(gateLimits.callsPerRound)
+      await look(targetMs)
+      front.clock.monotonic += intervalMs
+      set(targetMs)
+      for (const path of free) expect((await front.get(path)).status).not.toBe(503)
     })
 
     test('what is shed has not been admitted: the same payload is admitted afterwards, once', async () => {

@@ -1,5 +1,5 @@
 /**
- * The gate that every charged call goes through before anything is done for it (robustness §5). A
+ * The gate that every call goes through before anything is done for it (robustness §5). A
  * round of the event loop serves the connections in turn, and a call that waits here costs memory
  * that one in its socket does not. So all pass, but in a round that takes long: then the rest waits
  * here for the next rounds, clients in turn, and whatever has waited too long is refused.

@@ -71,9 +71,10 @@ export function createRoutes(
   }
   return async (exchange) => {
     const { target, refused } = exchange.call
+    const shed = steps.closed() ?? (await lateness(steps, exchange))
     const match = matched(target)
     const answer = match
-      ? await answered(steps, match.found, match.params, exchange)
+      ? await answered(steps, match.found, match.params, exchange, shed)
       : refusalAnswer(refused ?? routeNotFound())
     return respond(steps, exchange, answer)
   }
@@ -91,6 +92,7 @@ async function answered(
   { template, methods }: RouteMethods,
   params: Params,
   exchange: Exchange,
+  shed: Refusal | undefined,
 ): Promise<RouteAnswer> {
   const { method, refused } = exchange.call
   exchange.route = template
@@ -103,7 +105,7 @@ async function answered(
   exchange.isReceipted = route.free !== true
   try {
     if (route.free) return await route.run({ params, body: undefined, exchange })
-    return withBudget(exchange, await charged(steps, route, params, exchange))
+    return withBudget(exchange, await charged(steps, route, params, exchange, shed))
   } catch (error) {
     return withBudget(exchange, refusalAnswer(itemRefusal(exchange, error)))
   }
@@ -141,13 +143,10 @@ async function charged(
   route: Route,
   params: Params,
   exchange: Exchange,
+  shed: Refusal | undefined,
 ): Promise<RouteAnswer> {
   const early =
-    exchange.call.refused ??
-    steps.closed() ??
-    (await lateness(steps, exchange)) ??
-    paramFault(route, params) ??
-    headerFault(route, exchange)
+    exchange.call.refused ?? shed ?? paramFault(route, params) ?? headerFault(route, exchange)
   if (early) return chargedRefusal(steps, exchange, early)
   let body: unknown
   if (route.body) {
@@ -176,7 +175,10 @@ async function charged(
   return running ?? refusalAnswer(refuse('server_busy', 'too many calls are in flight'))
 }
 
-/** Waits for the call's turn; the refusal where it has waited too long. */
+/**
+ * Waits for the call's turn, whatever it is: answers that are free take time too. The refusal where
+ * it has waited too long; charged calls alone get it.
+ */
 async function lateness({ gate, nowMs }: Steps, exchange: Exchange): Promise<Refusal | undefined> {
   const sinceMs = nowMs() - exchange.waitedMs
   const goesOn = await gate(exchange.client, sinceMs)

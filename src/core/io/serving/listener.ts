@@ -125,8 +125,16 @@ export async function listen(options: ListenOptions): Promise<Listener> {
   }
   const next = (socket: Duplex) => {
     const call = waiting.get(socket)?.shift()
-    // Nobody would get the answer.
-    if (call && socket.writable) return call()
+    if (call)
+      // One call a round of the event loop: what others have sent meanwhile is read first.
+      setImmediate(() => {
+        // Nobody would get the answer.
+        if (socket.writable) call()
+        else end(socket)
+      })
+    else end(socket)
+  }
+  const end = (socket: Duplex) => {
     waiting.delete(socket)
     places.working(socket, false)
   }
