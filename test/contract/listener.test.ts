@@ -2,6 +2,7 @@
  * The listeners as processes meet them: draining, large uploads, the operator's port, the request
  * log.
  */
+import { once } from 'node:events'
 import { request as httpRequest } from 'node:http'
 import { connect, type Socket } from 'node:net'
 import { setImmediate } from 'node:timers/promises'
@@ -128,12 +129,45 @@ describe('listener', () => {
     })
     await inFlight
     const closed = listener.close(60_000)
+    await expect.poll(() => listener.server.listening).toBe(false)
     await expect(fetch(`${listener.url}/healthz`)).rejects.toThrow()
     store.release()
     const response = await answered
     expect([response.status, response.headers.get('connection')]).toEqual([200, 'close'])
     await closed
   })
+
+  test.each([0, 200])(
+    'R23: what accepted connections have sent is read and answered, after %i ms of serving on',
+    async (serveMs) => {
+      const listener = await listen({ host: '127.0.0.1', port: 0, handler: async () => empty })
+      const call = 'GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n'
+      const told = Array.from({ length: 20 }, () => '')
+      const sockets = told.map((_, at) => {
+        const socket = connect({ host: '127.0.0.1', port: listener.port })
+        socket.setEncoding('latin1').on('data', (part) => {
+          told[at] = `${told[at]}${part}`
+        })
+        socket.on('error', ({ message }) => {
+          told[at] = `${told[at]}${message}`
+        })
+        socket.write(call)
+        return socket
+      })
+      const answers = (count: number) =>
+        told.every((text) => text.match(/HTTP\/1\.1 200 /g)?.length === count)
+      await expect.poll(() => answers(1)).toBe(true)
+      // Nothing of this has been read when the end comes; of two calls the second is the last.
+      for (const socket of sockets) socket.write(call.repeat(2))
+      const closed = listener.close(1_000, serveMs)
+      await Promise.all(sockets.map((socket) => once(socket, 'close')))
+      expect(
+        told.filter((text) => !/200 [\s\S]*200 [\s\S]*200 [\s\S]*connection: close/i.test(text)),
+      ).toEqual([])
+      expect(told.join('').match(/connection: close/gi)).toHaveLength(20)
+      await closed
+    },
+  )
 
   test('R23: what is not answered when the time is up is cut', async () => {
     let arrive = () => {}

@@ -27,7 +27,7 @@ describe('budget', () => {
     expect(budget.charge('a', 100, 0).admitted).toBe(false)
     expect(budget.spentByAll(0)).toBe(120)
     expect(budget.charge('a', 1, 0).admitted).toBe(false)
-    for (let client = 0; client < 8; client += 1) 
+    for (let client = 0; client < 8; client += 1)
       for (const items of [60, 50]) budget.charge(`b${client}`, items, 0)
     expect(budget.charge('c', 1, 0)).toMatchObject({ admitted: false, limitItems: 1_000 })
   })

@@ -90,6 +90,8 @@ export interface Gateway {
   observe(record: RequestRecord): void
   requestCounts(): readonly RequestCount[]
   gauges(): GatewayGauges
+  /** `/readyz` says from now on that it is shutting down; calls are served as before. */
+  leave(): void
   /**
    * Takes no new calls (503 `server_busy`) and resolves when those in flight have been answered.
    */
@@ -118,7 +120,8 @@ export function createGateway(parts: GatewayParts): Gateway {
   let calls = 0
   let drained: (() => void) | undefined
   let draining: Promise<void> | undefined
-  const readiness = () => readinessOf(parts, draining !== undefined)
+  let isLeaving = false
+  const readiness = () => readinessOf(parts, isLeaving)
   const route = createRoutes(routesOf({ ...parts, yieldToEvents }, readiness), {
     budget,
     catchUp: parts.ledger.catchUp,
@@ -176,7 +179,11 @@ export function createGateway(parts: GatewayParts): Gateway {
     observe,
     requestCounts: requests.list,
     gauges: () => gaugesOf(parts, budget),
+    leave() {
+      isLeaving = true
+    },
     drain() {
+      isLeaving = true
       draining ??= new Promise((resolve) => {
         drained = resolve
         if (calls === 0) resolve()

@@ -170,8 +170,12 @@ export const startServer = (
         onRefused: gateway.observe,
       }),
     )
-    // At once: the listener takes no new calls while the gateway answers those in flight.
-    closers.add(() => Promise.all([front.close(drainMs), gateway.drain(), hosted.stopExecuting()]))
+    closers.add(() => {
+      gateway.leave()
+      // A store that takes no writes ends at once (R10).
+      const serveMs = hosted.ledger.failed ? 0 : config.listen.drain_seconds * 1_000
+      return Promise.all([front.close(drainMs - serveMs, serveMs), hosted.stopExecuting()])
+    })
     Object.assign(urls, { url: front.url, adminUrl: admin.url })
     await hosted.setUse({ role: 'serve', adminUrl: admin.url })
     return running(machine, hosted, closers, {

@@ -10,7 +10,7 @@ import {
   type ServerResponse,
   STATUS_CODES,
 } from 'node:http'
-import type { AddressInfo } from 'node:net'
+import { type AddressInfo, Server as NetServer } from 'node:net'
 import type { Duplex } from 'node:stream'
 import {
   type Answered,
@@ -20,6 +20,7 @@ import {
 } from '../../protocol/call.js'
 import { commonHeaders, type Refusal, refusalBody, refuse, spread } from '../../protocol/refusal.js'
 import { announcesBody, linger, readIncoming, restIsLarge } from './incoming-body.js'
+import { yieldToEvents } from './load.js'
 import { keepPlaces, type Places } from './places.js'
 
 /** What robustness §5 asks of node:http. */
@@ -87,9 +88,10 @@ export interface Listener {
   readonly port: number
   readonly server: Server
   /**
-   * Takes no new connections, lets calls in flight end for up to `drainMs`, then cuts what is left.
+   * Serves on for `serveMs`, each answer the last of its connection. Then it takes no new
+   * connections, answers what accepted ones have sent, for up to `drainMs`, and cuts what is left.
    */
-  close(drainMs: number): Promise<void>
+  close(drainMs: number, serveMs?: number): Promise<void>
 }
 
 /** Listens. Rejects with node's error (EADDRINUSE, EACCES, …) where the address cannot be had. */
@@ -116,7 +118,8 @@ export async function listen(options: ListenOptions): Promise<Listener> {
   const begin = (incoming: IncomingMessage, response: ServerResponse) => {
     // After the answer, and where the connection went before it.
     response.once('close', () => next(incoming.socket))
-    answer(options, incoming, response, places, () => closing).catch((error: unknown) => {
+    const isLast = () => closing && !waiting.get(incoming.socket)?.length
+    answer(options, incoming, response, places, isLast).catch((error: unknown) => {
       // Only a bug gets here. Without an answer the caller sees a cut connection and replays, which
       // is right for an unknown outcome.
       response.destroy()
@@ -176,8 +179,15 @@ export async function listen(options: ListenOptions): Promise<Listener> {
     url: `http://${options.host.includes(':') ? `[${options.host}]` : options.host}:${port}`,
     port,
     server,
-    async close(drainMs) {
+    async close(drainMs, serveMs = 0) {
       closing = true
+      if (serveMs > 0) await new Promise((resolve) => setTimeout(resolve, serveMs))
+      // Node's own end resets idle connections, with calls in them that nobody has read yet.
+      for (const act of [() => {}, () => NetServer.prototype.close.call(server), () => {}]) {
+        await yieldToEvents()
+        act()
+      }
+      await yieldToEvents()
       const closed = new Promise<void>((resolve) => {
         server.close(() => resolve())
       })
@@ -230,7 +240,7 @@ async function answer(
   incoming: IncomingMessage,
   response: ServerResponse,
   places: Places,
-  closing: () => boolean,
+  isLast: () => boolean,
 ): Promise<void> {
   const { socket, headers, method = '', url = '' } = incoming
   const refused = framingFault(incoming)
@@ -257,7 +267,7 @@ async function answer(
     incoming,
     response,
     answered,
-    closing() || answered.status === 413 || refused !== undefined || !places.mayStay(socket),
+    isLast() || answered.status === 413 || refused !== undefined || !places.mayStay(socket),
   )
 }
 
