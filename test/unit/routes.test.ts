@@ -324,6 +324,33 @@ describe('batch routes', () => {
   })
 })
 
+test('R17: a wallet whose failed proposals fill its bytes of the day adds nothing more to the store; a replay is answered as it is', async () => {
+  const front = await openFront({
+    config: { admission: { stored_bytes_per_wallet: 1_000 } },
+    wallets: 2,
+  })
+  const [wallet, other] = front.wallets
+  const body = await signedBody(wallet, first)
+  const path = `/v1/proposals/${first.questionId}`
+  const id = await idOf(await front.post(path, body))
+  const failure = {
+    stage: 'validation',
+    code: 'insufficient_balance',
+    detail: 'too little',
+    retryable: true,
+  } as const
+  const stages = { validatedAtMs: null, selectedAtMs: null, submission: null }
+  const progress = { status: 'failed', ...stages, failure } as const
+  await front.ledger.commit([{ kind: 'candidate.progress', id, progress }])
+  const replayed = await front.post(path, body)
+  expect([replayed.status, await idOf(replayed)]).toEqual([200, id])
+  expect(front.ledger.byId(id)?.status).toBe('failed')
+  const refused = await front.post(path, await signedBody(wallet, first, 'p2', { nonce: '77' }))
+  expect([refused.status, await codeOf(refused)]).toEqual([403, 'proposer_not_eligible'])
+  if (other === undefined) throw new Error('there are two wallets')
+  expect(await admit(front, other)).not.toBe(id)
+})
+
 describe('charging', () => {
   const budget = { budget: { per_ip_items: 10, global_items: 100 } }
 

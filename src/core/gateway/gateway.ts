@@ -15,6 +15,7 @@ import { withoutNodeWords } from '../protocol/node-words.js'
 import { openApiDocument } from '../protocol/openapi.js'
 import type { RecoverPublicKey } from '../protocol/recovered.js'
 import { refuse } from '../protocol/refusal.js'
+import type { Address } from '../protocol/schema.js'
 import { recoverWithNoble } from '../protocol/signature.js'
 import { configuredContracts, type GatewayConfig } from './config.js'
 import { batchRoutes } from './front/batch-routes.js'
@@ -204,7 +205,10 @@ function routesOf(
     clock: ports.clock,
   })
   const contracts = configuredContracts(config)
-  const admission = { contracts, ledger, view, hash: ports.hash, recover }
+  const { stored_bytes_per_wallet: mostBytes } = config.admission
+  const hasFilled = (proposer: Address) =>
+    ledger.failedBytes(proposer, ports.clock.nowMs()) >= mostBytes
+  const admission = { contracts, ledger, view, hash: ports.hash, recover, hasFilled }
   return [
     ...singleRoutes(admission),
     ...batchRoutes(admission),

@@ -33,6 +33,8 @@ export interface AdmissionParts {
   readonly view: ChainView
   readonly hash: Hash
   readonly recover: QueuedRecovery
+  /** Whether failed proposals of a wallet have filled what it may add to the store in a day. */
+  readonly hasFilled: (proposer: Address) => boolean
 }
 
 /** How a submission ended: 202, 200, or a refusal. */
@@ -47,7 +49,8 @@ export type Judgment =
  */
 type JudgedItem =
   | { readonly kind: 'refused'; readonly refusal: Refusal }
-  | { readonly kind: 'known'; readonly id: string }
+  /** `mayRevive`: a failed one may go back to received, which writes. */
+  | { readonly kind: 'known'; readonly id: string; readonly mayRevive: boolean }
   | { readonly kind: 'ready'; readonly candidate: NewCandidate }
 
 const refused = (refusal: Refusal) => ({ kind: 'refused', refusal }) as const
@@ -172,7 +175,7 @@ async function judge(
   const known = ledger.byIdentity(identity)
   if (known)
     return known.roundKey === question.ref.key
-      ? { kind: 'known', id: known.id }
+      ? { kind: 'known', id: known.id, mayRevive: !parts.hasFilled(proposer) }
       : refused(roundAdvanced(known.id))
 
   if (!ledger.admissionEnabled)
@@ -182,6 +185,14 @@ async function judge(
       refuse(
         'proposer_not_eligible',
         'this proposer is not on the allowlist; ask the operator to add it',
+      ),
+    )
+  }
+  if (parts.hasFilled(proposer)) {
+    return refused(
+      refuse(
+        'proposer_not_eligible',
+        'the failed proposals of this proposer fill what a wallet may add to the store in a day; correct what fails, and sign again after 00:00 UTC',
       ),
     )
   }
@@ -280,7 +291,9 @@ function place(
   judged: Exclude<JudgedItem, { kind: 'refused' }>,
 ): Promise<Judgment> {
   if (judged.kind === 'known')
-    return ledger.replay(judged.id).then((candidate) => ({ kind: 'replayed', candidate }))
+    return (judged.mayRevive ? ledger.replay(judged.id) : kept(ledger, judged.id)).then(
+      (candidate) => ({ kind: 'replayed', candidate }),
+    )
   const { candidate } = judged
   const { proposer, nonce, round } = candidate
   // A rival that is still active explains more than the nonce it has spent; the ledger names it.
@@ -301,6 +314,13 @@ function place(
       return refused(roundAdvanced(admission.candidate.id))
     return admission
   })
+}
+
+/** A candidate as it is: the answer to a replay that may write nothing. */
+async function kept(ledger: Ledger, id: string): Promise<Candidate> {
+  const candidate = await ledger.get(id)
+  if (candidate === undefined) throw new RangeError(`no candidate ${id}`)
+  return candidate
 }
 
 /** The refusal of a payload beside another; of a round that two questions share it names both. */

@@ -3,7 +3,7 @@
 import { ProposerError, StorageError } from '../../protocol/errors.js'
 import type { RecordLog, RecordLogReader } from '../../storage/record-log.js'
 import type { Ledger, LedgerFacts, LedgerSettings, StoreInfo } from './ledger.js'
-import { activeOf, type LedgerState, nonceKeyOf, roundKeyOf } from './state.js'
+import { activeOf, dayOf, type LedgerState, nonceKeyOf, roundKeyOf } from './state.js'
 import { wholeOf } from './whole.js'
 
 /**
@@ -115,6 +115,10 @@ export const ledgerFacts = (state: LedgerState): LedgerFacts => ({
   activeInRound: (proposer, roundKey) => state.byRound.get(roundKeyOf(proposer, roundKey)),
   activeWithNonce: (proposer, nonce) => state.byNonce.get(nonceKeyOf(proposer, nonce)),
   eligible: (proposer) => state.allowlist.get(proposer) === true,
+  failedBytes(proposer, nowMs) {
+    const known = state.failedBytes.get(proposer)
+    return known?.day === dayOf(nowMs) ? known.bytes : 0
+  },
   byRound: (roundKey) => state.entries.inRound(roundKey),
   newest: (count) => state.entries.newest(count),
   counts: () => state.entries.counts(),

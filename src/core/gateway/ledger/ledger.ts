@@ -202,6 +202,8 @@ export interface LedgerFacts {
   /** The active candidate with this Permit2 nonce, whatever its round. */
   activeWithNonce(proposer: Address, nonce: string): CandidateRef | undefined
   eligible(proposer: Address): boolean
+  /** About what failed proposals of a wallet have added to the store on this day (UTC). */
+  failedBytes(proposer: Address, nowMs: number): number
   /** All candidates of a round, in order of admission. */
   byRound(roundKey: string): readonly CandidateRef[]
   /** From the one admitted last back, `count` at most. */

@@ -105,7 +105,16 @@ export interface LedgerState {
   readonly slotOf: Map<string, string>
   readonly highestNonce: Map<Address, number>
   nextSequence: number
+  /** What failed proposals of a wallet have added on the newest day (UTC) of its failures. */
+  readonly failedBytes: Map<Address, { readonly day: number; readonly bytes: number }>
 }
+
+/** The day of a record's time; a wallet's bytes of another day are forgotten. */
+export const dayOf = (timeMs: number): number => Math.floor(timeMs / 86_400_000)
+
+/** About what a candidate's records take, in bytes: signatures of contract wallets are long. */
+export const bytesOf = ({ signature }: Pick<Candidate, 'signature'>): number =>
+  signature.length + 1_536
 
 /** The state of an empty store. */
 export const emptyState = (): LedgerState => ({
@@ -126,6 +135,7 @@ export const emptyState = (): LedgerState => ({
   slotOf: new Map(),
   highestNonce: new Map(),
   nextSequence: 1,
+  failedBytes: new Map(),
 })
 
 export const roundKeyOf = (proposer: Address, roundKey: string) => `${proposer}|${roundKey}`
@@ -194,9 +204,21 @@ export function apply(state: LedgerState, record: StoredRecord): void {
     receiveEnded(state, record.head, position)
   else {
     const event = recordOf(record)
+    // Before it leaves memory.
+    if (event.kind === 'candidate.progress' && event.progress.status === 'failed')
+      countFailed(state, event.id, dayOf(record.timeMs))
     applyEvent(state, event, position)
     decide(state, event, record.timeMs)
   }
+}
+
+/** Nobody pays for what failed: it is counted against the wallet, a compaction forgives it. */
+function countFailed(state: LedgerState, id: string, day: number): void {
+  const candidate = state.entries.get(id)?.live
+  if (candidate === undefined) return
+  const known = state.failedBytes.get(candidate.proposer)
+  const before = known?.day === day ? known.bytes : 0
+  state.failedBytes.set(candidate.proposer, { day, bytes: before + bytesOf(candidate) })
 }
 
 /** A fold comes before what it was folded from, and knows neither time nor reason. */

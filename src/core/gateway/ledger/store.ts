@@ -23,6 +23,7 @@ import type {
 } from './ledger.js'
 import {
   apply,
+  bytesOf,
   emptyState,
   type LedgerRecord,
   type LedgerState,
@@ -179,9 +180,6 @@ function claimsOf(open: Open, group: number): Claims {
   if (open.claims.group !== group) open.claims = noClaims(group)
   return open.claims
 }
-
-/** About what a candidate's record takes, in bytes: signatures of contract wallets are long. */
-const bytesOf = ({ signature }: NewCandidate): number => signature.length + 1_536
 
 const keysOf = ({ proposer, round, nonce }: NewCandidate) =>
   [roundKeyOf(proposer, round.key), nonceKeyOf(proposer, nonce)] as const
