@@ -141,6 +141,9 @@ export interface ChainCall {
   data: Hex
   from?: Hex
   gas?: bigint
+  /** What is offered for gas, in wei: code sees it, and the node asks for the balance of `from`. */
+  maxFeePerGas?: bigint
+  maxPriorityFeePerGas?: bigint
 }
 
 /**

@@ -48,7 +48,10 @@ describe('gateway.json', () => {
       cors: { origins: [] },
       proxy: { trusted_cidrs: [] },
       pipeline: { enabled: true },
-      executor: { enabled: true, max_fee_gwei: 1000, batch: 25, in_flight: 16 },
+      executor: {
+        ...{ enabled: true, max_fee_gwei: 1000, batch: 25, in_flight: 16 },
+        ...{ max_proposal_gas: 1_500_000, failed_gas_per_wallet: 50_000_000 },
+      },
       webhooks: [],
     })
     expect(configuredContracts(parseConfig({ chain }, 'gateway.json'))).toMatchObject({

@@ -6,7 +6,7 @@
 import { parseTransaction, type TransactionSerializedEIP1559 } from 'viem'
 import { expect, test } from 'vitest'
 import { carriedBy } from '../../src/core/gateway/executor/transaction.js'
-import { createPipeline } from '../../src/core/gateway/pipeline/pipeline.js'
+import { createPipeline, type PipelineConfig } from '../../src/core/gateway/pipeline/pipeline.js'
 import { ChainError } from '../../src/core/ports.js'
 import type { Candidate } from '../../src/core/protocol/candidate.js'
 import type { Address } from '../../src/core/protocol/schema.js'
@@ -26,9 +26,15 @@ const ends = async (world: PipelineWorld, candidates: readonly Candidate[]) =>
   )
 const names = (data: string, who: Address) => data.includes(who.slice(2))
 
+const withCeilings = (ceilings: Partial<PipelineConfig['executor']>): PipelineConfig => ({
+  pipeline: { enabled: true },
+  executor: { enabled: true, max_fee_gwei: 1000, batch: 10, in_flight: 16, ...ceilings },
+  chain: { confirmations: 'finalized' },
+})
+
 /** Three wallets with a proposal each; a transaction that carries the first needs `gas`. */
-async function greedy(gas: bigint) {
-  const world = await createPipelineWorld()
+async function greedy(gas: bigint, config?: PipelineConfig) {
+  const world = await createPipelineWorld(config ? { config } : {})
   const { gasNeeded } = world.chain
   const who = world.proposer(0).address
   world.chain.gasNeeded = (data) => (names(data, who) ? gas : gasNeeded(data))
@@ -46,7 +52,7 @@ test('a proposal that needs more gas than one may have fails by itself, and take
   const [greedyOne] = candidates
   const { progress } = await world.now(greedyOne as Candidate)
   expect(progress.status === 'failed' && progress.failure.detail).toMatch(
-    /needs 26000000 gas, more than the 16777216/,
+    /needs 26000000 gas, more than the 1500000 that executor.max_proposal_gas allows/,
   )
   expect(proposals(world).map(({ hash }) => world.chain.truth.receipt(hash)?.status)).toEqual([
     'success',
@@ -55,7 +61,10 @@ test('a proposal that needs more gas than one may have fails by itself, and take
 })
 
 test('an executor that can pay for some but not for the dearest sends those', async () => {
-  const { world, candidates } = await greedy(12_000_000n)
+  const { world, candidates } = await greedy(
+    12_000_000n,
+    withCeilings({ max_proposal_gas: 20_000_000 }),
+  )
   world.chain.fund(world.executor.address, 10n ** 17n)
   await world.turn()
   expect(world.pipeline.faults()).toEqual([expect.stringContaining('fund it')])

@@ -205,7 +205,7 @@ describe('a selected candidate that only waits (contract §5)', () => {
     const standIn = await world.submit(questionId, { by: 1, ...late(world) })
     const last = await world.submit(questionId, { by: 2, ...late(world) })
     // Selected, and not sent at that head.
-    world.chain.fault('tip', 'unavailable')
+    world.chain.fault('transactionCount', 'unavailable')
     await world.turn()
     odd = true
     await world.pass(2)

@@ -154,3 +154,10 @@ export function unconfirmedAmong(
         `profile ${name}: ${address}: ${why}; compare it with an independent source, or leave it out`,
     )
 }
+
+/** What an ordinary proposal needs at most: 8,139 bytes of text on Polygon, and a margin (domain §8). */
+export const ordinaryGas = 1_000_000n
+/** The ordinary kind, and as much as some hundred signature checks in a wallet's code (EIP-1271). */
+export const defaultProposalGas = 1_500_000
+/** A call of 100 proposals of one wallet goes at once: four transactions of some 10 M, and a fifth. */
+export const defaultFailedGas = 50_000_000

@@ -1,5 +1,6 @@
 /** The `executor` of gateway.json (contract §7, §9): the key, of one kind, and its limits. */
 import * as z from 'zod'
+import { defaultFailedGas, defaultProposalGas } from '../chain/profiles.js'
 import { pkcs11UriFault } from '../protocol/pkcs11-uri.js'
 import { urlFault } from '../protocol/plain-http.js'
 import { NonzeroAddress } from '../protocol/schema.js'
@@ -59,11 +60,27 @@ export const ExecutorSection = z
       .describe('a number of gwei above 0, at most 1000000000'),
     batch: z.int().min(1).max(100).default(25).describe('an integer from 1 to 100'),
     in_flight: z.int().min(1).max(64).default(16).describe('an integer from 1 to 64'),
+    max_proposal_gas: z
+      .int()
+      .min(100_000)
+      .max(20_000_000)
+      .default(defaultProposalGas)
+      .describe('an amount of gas from 100000 to 20000000'),
+    failed_gas_per_wallet: z
+      .int()
+      .min(100_000)
+      .max(1_000_000_000_000)
+      .default(defaultFailedGas)
+      .describe('an amount of gas a day, from max_proposal_gas to 1000000000000'),
+  })
+  .refine((section) => section.failed_gas_per_wallet >= section.max_proposal_gas, {
+    path: ['failed_gas_per_wallet'],
+    params: { expected: 'an amount of gas a day, at least max_proposal_gas' },
   })
   .refine((section) => executorKeys.filter((key) => section[key] !== undefined).length < 2, {
     params: { expected: `an object with only one of ${executorKeys.join(', ')}` },
   })
   .prefault({})
   .describe(
-    `an object with enabled, one of ${executorKeys.join(', ')}, max_fee_gwei, batch and in_flight`,
+    `an object with enabled, one of ${executorKeys.join(', ')}, max_fee_gwei, batch, in_flight, max_proposal_gas and failed_gas_per_wallet`,
   )

@@ -243,10 +243,12 @@ export function configuredContracts(config: GatewayConfig): Contracts {
 }
 
 /** What one caller or wallet can cost at most, as `operator status` shows it. */
-export const ceilingsOf = ({ listen, admin, admission }: GatewayConfig) => ({
+export const ceilingsOf = ({ listen, admin, admission, executor }: GatewayConfig) => ({
   connections_per_address: listen.connections_per_address,
   admin_connections: admin.connections,
   stored_bytes_per_wallet: admission.stored_bytes_per_wallet,
+  max_proposal_gas: executor.max_proposal_gas,
+  failed_gas_per_wallet: executor.failed_gas_per_wallet,
 })
 
 /** How a part of the source is called in messages: by default, as the source is. */

@@ -14,7 +14,7 @@ import type { ChainFacts } from './slot.js'
 import { gather } from './slot-facts.js'
 import { type Executor, type ExecutorPorts, mostFilled } from './state.js'
 
-/** Isolated candidates and wallets; forgetting one costs one more reverted transaction. */
+/** Isolated candidates; forgetting one costs one more reverted transaction. */
 const rememberedIsolated = 10_000
 /** A wider gap is left to the operator: another key costs less than filling it. */
 const mostMissing = 1_000
@@ -28,10 +28,9 @@ export function createExecutor(ports: ExecutorPorts): Executor {
     faults: createFaults(),
     resends: new Map(),
     loads: new Map(),
-    isolated: {
-      candidates: boundedCache(rememberedIsolated),
-      wallets: boundedCache(rememberedIsolated),
-    },
+    isolated: boundedCache(rememberedIsolated),
+    reverting: new Set(),
+    succeeded: new Set(),
     doomed: new Set(),
     takenSince: new Map(),
     gap: undefined,
@@ -54,6 +53,11 @@ export async function followSlots(
   const slots = ports.ledger.slots()
   if (slots.length === 0) return faults.drop(missing)
   const gathered = await gather(ports.chain, slots, heads, maySend)
+  executor.succeeded = new Set(
+    [...gathered].flatMap(([id, { receipts }]) =>
+      [...receipts.values()].some(({ status }) => status === 'success') ? [id] : [],
+    ),
+  )
   executor.doomed = await readDoomed(executor, heads)
   for (const { id } of slots) {
     const shown = gathered.get(id)

@@ -3,6 +3,7 @@
  * sent binds no nonce (robustness §3, domain §2.2, §8).
  */
 import type { Candidate } from '../../protocol/candidate.js'
+import { submissionOf } from '../validation/progress.js'
 import { type SideBySide, sideBySide } from '../validation/side-by-side.js'
 import type { Judgement, ProposalCall } from '../validation/validation.js'
 import type { Heads } from '../view/state.js'
@@ -16,8 +17,8 @@ import {
   type Unsendable,
   type ValidCall,
 } from './packing.js'
-import { canPay, newSlots } from './sending.js'
-import { busyRounds, type Executor, mostFilled } from './state.js'
+import { canPay, newSlots, roomFor } from './sending.js'
+import { busyRounds, type Executor, mostFilled, standingIn } from './state.js'
 
 /** One opening: what it has found, and the executor's next nonce at the head. */
 interface Opening {
@@ -43,6 +44,10 @@ export function openSlots(
   const { ledger, chain, signer } = executor.ports
   return executor.faults.look(newSlots, async () => {
     const unsendable: Unsendable = new Map()
+    const reverted = ledger
+      .active()
+      .filter((one) => submissionOf(one.progress)?.status === 'reverted')
+    executor.reverting = new Set(reverted.map(({ proposer }) => proposer))
     const busy = busyRounds(ledger)
     const free = candidates.filter(({ round }) => !busy.has(round.key))
     if (free.length === 0) return unsendable
@@ -116,10 +121,14 @@ async function pack(
 }
 
 /** Those go in a transaction of their own. */
-export const isIsolated = (
-  { isolated }: Executor,
-  { candidateId, proposer, walletHasCode }: ProposalCall,
-) => walletHasCode || isolated.candidates.has(candidateId) || isolated.wallets.has(proposer)
+export const isIsolated = (executor: Executor, call: ProposalCall) =>
+  isSuspect(executor, call) ||
+  executor.isolated.has(call.candidateId) ||
+  executor.reverting.has(call.proposer)
+
+/** Whether a proposal may revert by its wallet alone, by what is known of that. */
+const isSuspect = (executor: Executor, { proposer, walletHasCode }: ProposalCall) =>
+  walletHasCode || standingIn(executor, proposer)?.isAlone === true
 
 /**
  * How many more transactions may wait to be mined. None while one waits for a key that does not
@@ -148,12 +157,46 @@ async function sendIfSound(executor: Executor, load: Load, opening: Opening): Pr
 /** What of a load cannot be paid for stays; what can be is sent all the same. */
 async function sendLoad(executor: Executor, load: Load, opening: Opening): Promise<void> {
   if (!mayOpen(executor, opening)) return
-  if (await canPay(executor, load.gas, opening)) return launch(executor, load, opening)
+  const { carried, gas, isLearned } = load
+  const [first] = carried
+  const short = carried.filter(
+    ({ proposer }) => roomFor(executor, proposer, opening.heads).gas < gas,
+  )
+  if (short.length > 0) return sendApart(executor, carried, short, opening)
+  const paid = await canPay(
+    executor,
+    gas,
+    carried.some((call) => isSuspect(executor, call)),
+    opening,
+  )
+  if (paid === 'yes') return launch(executor, load, opening)
+  if (paid === 'waits' && first) {
+    const detail = `The executor's balance does not cover ${gas} gas and an ordinary proposal beside it.`
+    opening.unsendable.set(first.candidate.id, { kind: 'wait', detail })
+    return
+  }
   // A learned limit may be above what is needed.
-  const { carried, isLearned } = load
   const parts = isLearned ? [carried] : carried.length > 1 ? halves(carried) : []
   for (const part of parts)
     for (const smaller of await pack(executor, part, opening, false))
+      await sendLoad(executor, smaller, opening)
+}
+
+/**
+ * `short`: those of wallets of which as much is on its way as may fail. They wait until it is mined,
+ * or go each alone where nothing is; the others do not wait for them.
+ */
+async function sendApart(
+  executor: Executor,
+  carried: readonly ValidCall[],
+  short: readonly ValidCall[],
+  opening: Opening,
+): Promise<void> {
+  if (carried.length === 1) return
+  const isIdle = ({ proposer }: ValidCall) => roomFor(executor, proposer, opening.heads).isIdle
+  const alone = short.filter(isIdle).map((call) => [call])
+  for (const part of [carried.filter((call) => !short.includes(call)), ...alone])
+    for (const smaller of await pack(executor, part, opening))
       await sendLoad(executor, smaller, opening)
 }
 

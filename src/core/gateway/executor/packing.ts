@@ -128,7 +128,7 @@ export async function fitTogether(
   const [first] = group
   if (first === undefined) return []
   const data = carrying(group.map(({ calldata }) => calldata))
-  const most = mostGasAt(executor, at)
+  const most = mostGasOf(executor, at, group.length)
   const learned = mayGuess ? await learnedLimit(executor, group, data, at, most) : undefined
   const load = { carried: group, data, isLearned: learned !== undefined }
   if (learned !== undefined) return [{ ...load, gas: learned }]
@@ -146,17 +146,25 @@ export async function fitTogether(
   return loads
 }
 
-function misfit({ faults }: Executor, gas: bigint | undefined, most: bigint): Judgement {
+/** What a transaction with so many proposals may have: that much one of them can burn at most. */
+function mostGasOf(executor: Executor, at: BlockHeader, items: number): bigint {
+  const { proposal, failedADay } = executor.ports.ceilings
+  const limits = [mostGasAt(executor, at), proposal * BigInt(items), failedADay]
+  return limits.reduce((one, other) => (one < other ? one : other))
+}
+
+function misfit({ faults, ports }: Executor, gas: bigint | undefined, most: bigint): Judgement {
   if (gas === undefined) {
     const detail = 'The proposal reverts during gas estimation, although the same call succeeds.'
     return { kind: 'wait', detail }
   }
-  if (gas <= mostGas) {
+  const { proposal } = ports.ceilings
+  if (gas <= mostGas && gas <= proposal) {
     const detail = `propose needs ${gas} gas, more than the ${most} that nodes take now.`
     faults.note(newSlots, detail)
     return { kind: 'wait', detail }
   }
-  const detail = `propose needs ${gas} gas, more than the ${mostGas} that one proposal may have.`
+  const detail = `propose needs ${gas} gas, more than the ${proposal} that executor.max_proposal_gas allows one proposal.`
   return { kind: 'failed', code: 'simulation_reverted', detail, retryable: false }
 }
 
@@ -192,9 +200,11 @@ async function estimated(
   calls: readonly ValidCall[],
   data: Hex,
 ): Promise<bigint | undefined> {
-  const { chain, gas } = executor.ports
+  const { chain, gas, offer } = executor.ports
   try {
-    const estimate = await chain.estimateGas(transactionOf(executor, data))
+    // Code at a wallet sees what is offered for gas.
+    const offered = isOrdinary(calls) ? undefined : await offer()
+    const estimate = await chain.estimateGas({ ...transactionOf(executor, data), ...offered })
     if (isOrdinary(calls)) {
       const needed = gas.needed(calls)
       if (needed !== undefined && estimate > needed) gas.forget(calls)

@@ -61,7 +61,7 @@ export async function explainRevert(
   const last = (at ?? heads.finalized).number
   const revert = await replay(chain, { to, data: own, from: executor, gas }, last)
   if (revert === undefined) {
-    if (proposals.length > 1) return again
+    if (proposals.length > 1) return { kind: 'again', isUnexplained: true }
     const isWallet = (await chain.code(candidate.proposer, last)) !== '0x'
     const because = isWallet
       ? 'the wallet may respond differently when it is mined'

@@ -2,9 +2,11 @@
  * Signs a slot's transactions and hands their bytes to the nodes, each step durable before the next
  * (robustness §3, domain §8).
  */
+import { ordinaryGas } from '../../chain/profiles.js'
 import { ChainError, type Hex, type UnsignedTransaction } from '../../ports.js'
 import { ProposerError } from '../../protocol/errors.js'
-import type { SlotAttempt } from '../ledger/ledger.js'
+import type { Address } from '../../protocol/schema.js'
+import type { Slot, SlotAttempt } from '../ledger/ledger.js'
 import type { Heads } from '../view/state.js'
 import { noteRefused, noteSigned, noteTaken } from './resending.js'
 import { stuckWhy } from './slot.js'
@@ -18,6 +20,7 @@ import {
   readTransaction,
   signTransaction,
 } from './transaction.js'
+import { failedGasOf } from './wallet-gas.js'
 
 /**
  * What is to be signed: calldata for SignedProposer with the candidates it carries, or a
@@ -246,28 +249,59 @@ export async function confirmsUsed(
 
 /**
  * Whether a transaction with this gas limit can be paid for now, beside those that are not mined
- * yet; what stands against it is noted. Rejects with `ChainError`.
+ * yet. What stands against it is noted: `no` is the operator's matter. One of a suspect wallet
+ * leaves enough for another's proposal; where an ordinary one could be paid it `waits`, and what it
+ * wants is nobody's fault. Rejects with `ChainError`.
  */
 export async function canPay(
   executor: Executor,
   gas: bigint,
+  isSuspect: boolean,
   { heads, nonceLatest }: { readonly heads: Heads; readonly nonceLatest: number },
-): Promise<boolean> {
+): Promise<'yes' | 'no' | 'waits'> {
   const { chain, signer } = executor.ports
   const [found, balanceWei] = await Promise.all([
     fees(executor, newSlots, 'propose', heads),
     chain.balance(signer.address),
   ])
-  if (found === undefined) return false
+  if (found === undefined) return 'no'
   const costWei = gas * found.maxFeePerGas
   const pendingWei = pendingCost(executor, nonceLatest, found)
-  if (balanceWei >= costWei + pendingWei) return true
+  const leftWei = isSuspect ? executor.ports.ceilings.proposal * found.maxFeePerGas : 0n
+  if (balanceWei >= costWei + pendingWei + leftWei) return 'yes'
+  if (isSuspect && balanceWei >= ordinaryGas * found.maxFeePerGas) return 'waits'
   const beside = pendingWei === 0n ? '' : ` beside ${pendingWei} of those that are not mined yet`
   executor.faults.note(
     newSlots,
     `the executor ${signer.address} holds ${balanceWei} wei, its transaction may cost ${costWei}${beside}: fund it`,
   )
-  return false
+  return 'no'
+}
+
+/**
+ * Gas that may still be given to proposals of a wallet. Whatever the wallet does, all that is on its
+ * way may fail with it, at the limit; what is seen to have succeeded does not. `isIdle`: nothing is.
+ */
+export function roomFor(
+  executor: Executor,
+  wallet: Address,
+  { latest }: Heads,
+): { readonly gas: bigint; readonly isIdle: boolean } {
+  const { ledger, ceilings } = executor.ports
+  const failed = failedGasOf(ledger.failures.get(wallet) ?? [], Number(latest.timestamp))
+  const own = ledger.active().filter(({ proposer }) => proposer === wallet)
+  const live = [...new Set(own.flatMap(({ id }) => ledger.slotOf(id) ?? []))].filter(
+    ({ id }) => !executor.succeeded.has(id),
+  )
+  const limits = live.map((slot) => highestLimit(executor, slot))
+  const used = limits.reduce((sum, limit) => sum + limit, failed)
+  return { gas: ceilings.failedADay - used, isIdle: live.length === 0 }
+}
+
+/** Of the transactions that were signed for a slot, or of the one that will be. */
+function highestLimit({ loads }: Executor, { id, attempts }: Slot): bigint {
+  const limits = [loads.get(id)?.gas ?? 0n, ...attempts.map(({ raw }) => readTransaction(raw).gas)]
+  return limits.reduce((one, other) => (one > other ? one : other))
 }
 
 /** What the executor's transactions from this nonce on may cost, in wei. */

@@ -10,7 +10,7 @@ import type { HeadReads } from '../validation/head-reads.js'
 import type { JudgePorts, ProposalCall } from '../validation/validation.js'
 import type { GasBook } from './gas-book.js'
 import { chunks, mostGas } from './packing.js'
-import { carrying, gasLimit } from './transaction.js'
+import { carrying, gasLimit, type Offer } from './transaction.js'
 
 export interface SimulationPorts {
   readonly reads: Pick<HeadReads, 'chain' | 'once'>
@@ -19,6 +19,8 @@ export interface SimulationPorts {
   readonly gas: GasBook
   /** Proposals in one transaction at most. */
   readonly maxBatch: number
+  /** What a transaction offers for gas now; see `offerFor`. */
+  offer(): Promise<Offer | undefined>
   /** Resolves when whoever is asking at this moment has asked. */
   turn(): Promise<void>
   /** Those that go in a transaction of their own. */
@@ -47,7 +49,8 @@ export function createSimulations(ports: SimulationPorts): JudgePorts['simulate'
   return (call, at) =>
     reads.once(
       at,
-      `run ${call.calldata}`,
+      // A plain run says nothing of what code does that sees a price.
+      `run ${call.walletHasCode} ${call.calldata}`,
       () =>
         new Promise((resolve, reject) => {
           const asked = { call, calldata: call.calldata, resolve, reject }
@@ -139,12 +142,15 @@ function learnGas(
 }
 
 async function runOne(
-  { reads, contracts, executor }: SimulationPorts,
-  { calldata }: ProposalCall,
+  { reads, contracts, executor, offer }: SimulationPorts,
+  { calldata, walletHasCode }: ProposalCall,
   at: bigint,
 ): Promise<Hex | undefined> {
+  // Code at a wallet sees what is offered for gas.
+  const offered = walletHasCode ? await offer() : undefined
+  const call = { to: contracts.signedProposer, data: calldata, from: executor, ...offered }
   try {
-    await reads.chain.call({ to: contracts.signedProposer, data: calldata, from: executor }, at)
+    await reads.chain.call(call, at)
     return undefined
   } catch (error) {
     if (error instanceof ChainError && error.kind === 'reverted') return error.data

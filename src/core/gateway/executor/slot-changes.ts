@@ -5,7 +5,7 @@
 import { findProposed } from '../../chain/propose.js'
 import type { ChainReceipt, Hex } from '../../ports.js'
 import type { Candidate, CandidateFailure, CandidateSubmission } from '../../protocol/candidate.js'
-import type { Change, Slot, SlotAttempt, SlotOutcome } from '../ledger/ledger.js'
+import type { Change, Slot, SlotAttempt, SlotOutcome, WalletFailure } from '../ledger/ledger.js'
 import {
   executed,
   failed,
@@ -173,7 +173,10 @@ export function indexedChanges(
 }
 
 /** What becomes of a candidate when its slot ends. `again`: it stands in again. */
-export type SlotEnd = RoundOutcome | { readonly kind: 'again' }
+export type SlotEnd =
+  | RoundOutcome
+  /** `isUnexplained`: its own proposal would have passed, in a transaction that reverted. */
+  | { readonly kind: 'again'; readonly isUnexplained?: true }
 
 export interface CandidateEnd {
   readonly candidate: Candidate
@@ -195,11 +198,15 @@ export function closeChanges(
   outcome: SlotOutcome,
   ends: readonly CandidateEnd[],
   nowMs: number,
+  failures: readonly WalletFailure[] = [],
 ): Change[] {
   const without = outcome.kind === 'reverted' ? 'reverted' : 'dropped'
   return [
     ...ends.flatMap((one) => endChanges(one, without, nowMs)),
-    { kind: 'slot.closed', slotId: slot.id, outcome },
+    {
+      ...{ kind: 'slot.closed', slotId: slot.id, outcome },
+      ...(failures.length > 0 && { failures }),
+    },
   ]
 }
 

@@ -1,8 +1,9 @@
 /** How slots end in finalized state, and their candidates with them (contract §5, R14, R27). */
 import { findProposed } from '../../chain/propose.js'
 import type { ChainReceipt } from '../../ports.js'
-import type { Candidate } from '../../protocol/candidate.js'
-import type { Change, SlotAttempt, SlotOutcome } from '../ledger/ledger.js'
+import type { Candidate, FailureCode } from '../../protocol/candidate.js'
+import type { Address } from '../../protocol/schema.js'
+import type { Change, SlotAttempt, SlotOutcome, WalletFailure } from '../ledger/ledger.js'
 import { failureOf, submissionOf } from '../validation/progress.js'
 import type { Heads } from '../view/state.js'
 import { failsByReceipt, isShownMined, ownProposal } from './proposal-evidence.js'
@@ -37,10 +38,11 @@ async function close(
   outcome: SlotOutcome,
   ends: readonly CandidateEnd[],
   before: readonly Change[] = [],
+  failures: readonly WalletFailure[] = [],
 ): Promise<false> {
   const { ledger, clock } = executor.ports
   const basis = [...alive, ...ends.map(({ candidate }) => candidate)]
-  const changes = [...before, ...closeChanges(slot, outcome, ends, clock.nowMs())]
+  const changes = [...before, ...closeChanges(slot, outcome, ends, clock.nowMs(), failures)]
   if (!(await ledger.commit(changes, basis))) return false
   executor.loads.delete(slot.id)
   executor.takenSince.delete(slot.id)
@@ -106,7 +108,51 @@ export function closeWithout(look: SlotLook, receipt?: ChainReceipt): Promise<fa
   const ends = endsWithout(look.alive, look.heads)
   if (receipt === undefined) return close(look, { kind: 'foreign', hash: null }, ends)
   const outcome = { kind: 'cancelled', hash: receipt.transactionHash } as const
-  return close(look, outcome, ends, [minedChange(look.slot, receipt)])
+  // Whoever made it worthless, an allowed wallet may have: it counts, and no more.
+  const failures = failuresOf(look, receipt, ends, () => 'cancelled')
+  return close(look, outcome, ends, [minedChange(look.slot, receipt)], failures)
+}
+
+/** What only the wallet's owner can have brought about. */
+const ownCodes: ReadonlySet<FailureCode> = new Set([
+  'insufficient_balance',
+  'insufficient_allowance',
+  'permit_nonce_used',
+  'signature_not_authorized',
+  'execution_reverted',
+])
+
+/**
+ * Whom a transaction that reverted is charged to: those whose own proposal failed in it. Where none
+ * did, and the operator had no part in it either, nobody can tell who it was, and it is every one's.
+ */
+function revertKind(
+  ends: readonly CandidateEnd[],
+): (end: SlotEnd) => WalletFailure['kind'] | undefined {
+  const isExplained = ends.some(({ end }) => end.kind !== 'again' || end.isUnexplained !== true)
+  return (end) => {
+    if (!isExplained) return 'shared'
+    if (end.kind === 'again') return undefined
+    return end.kind === 'failed' && ownCodes.has(end.failure.code) ? 'own' : 'shared'
+  }
+}
+
+/** Each wallet once, however many of its candidates were carried. */
+function failuresOf(
+  { heads }: SlotLook,
+  { gasUsed }: ChainReceipt,
+  ends: readonly CandidateEnd[],
+  kindOf: (end: SlotEnd) => WalletFailure['kind'] | undefined,
+): readonly WalletFailure[] {
+  const found = new Map<Address, WalletFailure>()
+  for (const { candidate, end } of ends) {
+    const kind = kindOf(end)
+    const wallet = candidate.proposer
+    if (kind === undefined || found.get(wallet)?.kind === 'own') continue
+    const atSeconds = Number(heads.latest.timestamp)
+    found.set(wallet, { wallet, kind, gasUsed: String(gasUsed), atSeconds })
+  }
+  return [...found.values()]
 }
 
 /** The transaction reverted; each of its candidates ends by its own cause. */
@@ -125,14 +171,13 @@ export async function closeReverted(
     })
   }
   if (attempt.candidateIds.length > 1)
-    for (const { candidate, end } of ends) {
-      executor.isolated.candidates.set(candidate.id, true)
-      if (end.kind === 'failed') executor.isolated.wallets.set(candidate.proposer, true)
-    }
+    for (const { candidate } of ends) executor.isolated.set(candidate.id, true)
+  const carried = ends.filter(({ candidate }) => isCarried(attempt, candidate))
+  const failures = failuresOf(look, receipt, carried, revertKind(carried))
   // One that was already final when it was first seen has no record of its receipt yet.
   const isNoted = alive.some(({ progress }) => submissionOf(progress)?.status === 'reverted')
   const mined = isNoted ? [] : [minedChange(slot, receipt)]
-  return close(look, { kind: 'reverted', hash: attempt.hash }, ends, mined)
+  return close(look, { kind: 'reverted', hash: attempt.hash }, ends, mined, failures)
 }
 
 /** Final state counts the nonce as used, and shows no transaction of the slot. */

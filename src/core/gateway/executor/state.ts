@@ -14,6 +14,8 @@ import type { GasBook } from './gas-book.js'
 import type { Load } from './packing.js'
 import type { Resend } from './resending.js'
 import type { ChainFacts } from './slot.js'
+import type { Offer } from './transaction.js'
+import { type GasCeilings, standingOf, type WalletStanding } from './wallet-gas.js'
 
 /** Called by name after each durable step, for crash tests (R23). */
 export type Failpoint = (
@@ -28,6 +30,9 @@ export interface ExecutorPorts extends QuestionChain {
   readonly signer: Signer
   readonly ledger: Ledger
   readonly maxFeeGwei: number
+  readonly ceilings: GasCeilings
+  /** What a transaction offers for gas now, and what the balance pays for; see `offerFor`. */
+  offer(): Promise<Offer | undefined>
   readonly confirmations: 'finalized' | number
   /** Candidates in one transaction at most. */
   readonly maxBatch: number
@@ -55,13 +60,14 @@ export interface Executor {
   /** What a slot's first transaction is to carry, by slot. */
   readonly loads: Map<string, Load>
   /**
-   * Those that go in a transaction of their own, because one with several proposals reverted
-   * (domain §2.2). Its candidates, and the wallets whose own proposal was to blame.
+   * Candidates that go in a transaction of their own, because one with several proposals reverted
+   * (domain §2.2); wallets that do are in the ledger.
    */
-  readonly isolated: {
-    readonly candidates: BoundedCache<string, true>
-    readonly wallets: BoundedCache<Address, true>
-  }
+  readonly isolated: BoundedCache<string, true>
+  /** Wallets of transactions that reverted and are not final; the ledger has them after that. */
+  reverting: ReadonlySet<Address>
+  /** Open slots whose transaction is mined and succeeded, at the head that is examined. */
+  succeeded: ReadonlySet<string>
   /** Candidates that can only revert, at the head that is examined. */
   doomed: ReadonlySet<string>
   /** Head at which a slot's nonce was first seen taken, by slot. */
@@ -120,6 +126,14 @@ export function lookAt(
   if (slot === undefined) return undefined
   const alive = ledger.active().filter(({ id }) => slot.candidateIds.includes(id))
   return { executor, slot, alive, heads, shown }
+}
+
+/** How a wallet stands that cost gas for nothing lately; `undefined` for all others. */
+export function standingIn({ ports }: Executor, wallet: Address): WalletStanding | undefined {
+  const recorded = ports.ledger.failures.get(wallet)
+  if (recorded === undefined) return undefined
+  const { latest } = ports.newestHeads()
+  return standingOf(wallet, recorded, ports.ceilings, Number(latest.timestamp))
 }
 
 /** Keys of the rounds with an open slot, whoever its candidate is: a round has one slot (R3). */

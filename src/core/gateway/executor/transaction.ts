@@ -13,7 +13,7 @@ import {
 } from 'viem'
 import { signedProposerAbi } from '../../chain/contracts.js'
 import { lowercase } from '../../chain/reading.js'
-import type { BlockHeader, Hex, Signer, UnsignedTransaction } from '../../ports.js'
+import type { BlockHeader, Chain, Hex, Signer, UnsignedTransaction } from '../../ports.js'
 import { boundedCache } from '../../protocol/bounded-cache.js'
 import type { Address } from '../../protocol/schema.js'
 import type { WitnessRequest } from '../../protocol/witness.js'
@@ -54,6 +54,38 @@ export function feesFor(
   if (cap < leastCap || cap < tip || (kind === 'propose' && cap < head.baseFeePerGas + tip))
     return undefined
   return { maxFeePerGas: cap, maxPriorityFeePerGas: tip }
+}
+
+/** What a transaction offers for gas, and how much gas the executor's balance pays for at that. */
+export interface Offer extends Fees {
+  readonly gas: bigint
+}
+
+/**
+ * What a proposal would offer at the head: a wallet's code is tried with it, for it can see it. At
+ * most `mostGas`; `undefined` where ceiling or balance allow no proposal. Rejects with `ChainError`.
+ */
+export async function offerFor(
+  chain: Pick<Chain, 'tip' | 'balance'>,
+  {
+    chainId,
+    executor,
+    maxFeeGwei,
+    head,
+  }: {
+    readonly chainId: number
+    readonly executor: Hex
+    readonly maxFeeGwei: number
+    readonly head: Pick<BlockHeader, 'baseFeePerGas'>
+  },
+  { leastGas, mostGas }: { readonly leastGas: bigint; readonly mostGas: bigint },
+): Promise<Offer | undefined> {
+  const [tipWei, balanceWei] = await Promise.all([chain.tip(), chain.balance(executor)])
+  const ceilingWei = BigInt(Math.floor(maxFeeGwei * 1e9))
+  const fees = feesFor(chainId, head, tipWei, ceilingWei, { kind: 'propose' })
+  if (fees === undefined) return undefined
+  const gas = smallest(balanceWei / fees.maxFeePerGas, mostGas)
+  return gas < leastGas ? undefined : { ...fees, gas }
 }
 
 /** Whether the ceiling leaves room to replace a transaction by another of its kind. */

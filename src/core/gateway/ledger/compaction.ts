@@ -115,8 +115,16 @@ export function headRecords(state: LedgerState): readonly LedgerRecord[] {
   records.push({ kind: 'admission.set', enabled: state.admissionEnabled, ...folded })
   if (finalized)
     records.push({ ...finalized, kind: 'chain.finalized', number: String(finalized.number) })
-  for (const [address, allowed] of state.allowlist)
-    records.push({ kind: 'allowlist.set', address, allowed, ...folded })
+  for (const [address, allowed] of state.allowlist) {
+    const failures = state.failures.get(address)
+    records.push({
+      kind: 'allowlist.set',
+      address,
+      allowed,
+      ...(failures && { failures }),
+      ...folded,
+    })
+  }
   for (const [questionId, entry] of state.questions)
     records.push(
       entry === null

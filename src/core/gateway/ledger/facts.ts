@@ -109,6 +109,7 @@ export const ledgerFacts = (state: LedgerState): LedgerFacts => ({
   },
   questions: state.questions,
   implementations: state.implementations,
+  failures: state.failures,
   receiptKeys: state.receiptKeys,
   byIdentity: (identity) => state.entries.byIdentity(identity),
   byId: (id) => state.entries.get(id),

@@ -68,6 +68,19 @@ export interface CandidateCheck {
   readonly figures: Readonly<Record<string, string | boolean>>
 }
 
+/**
+ * Gas that a wallet cost the executor for nothing. `own`: its own proposal failed, by what only it
+ * can have done. `shared`: it was in a transaction that reverted, or was outrun, and nothing is
+ * proven against it. `cancelled`: its nonce was given back by a self-transfer.
+ */
+export interface WalletFailure {
+  readonly wallet: Address
+  readonly kind: 'own' | 'shared' | 'cancelled'
+  readonly gasUsed: string
+  /** Chain time, in Unix seconds. */
+  readonly atSeconds: number
+}
+
 /** A receipt that was counted on. */
 export interface MinedReceipt {
   readonly hash: Hex
@@ -90,7 +103,13 @@ export type SlotChange =
       readonly sentAtMs: number
     }
   | ({ readonly kind: 'slot.mined'; readonly slotId: string } & MinedReceipt)
-  | { readonly kind: 'slot.closed'; readonly slotId: string; readonly outcome: SlotOutcome }
+  | {
+      readonly kind: 'slot.closed'
+      readonly slotId: string
+      readonly outcome: SlotOutcome
+      /** Earlier versions neither write nor read it. */
+      readonly failures?: readonly WalletFailure[]
+    }
 
 /** Why, and who; records of earlier versions do not tell who. */
 export interface Decided {
@@ -101,7 +120,13 @@ export interface Decided {
 /** What an operator decides. */
 export type OperatorChange = Decided &
   (
-    | { readonly kind: 'allowlist.set'; readonly address: Address; readonly allowed: boolean }
+    | {
+        readonly kind: 'allowlist.set'
+        readonly address: Address
+        readonly allowed: boolean
+        /** Only in a fold; an operator who allows a wallet forgives what it has cost. */
+        readonly failures?: readonly WalletFailure[]
+      }
     | { readonly kind: 'admission.set'; readonly enabled: boolean }
     /** An addition to questions.json, or its removal. */
     | { readonly kind: 'question.set'; readonly entry: RegistryEntry }
@@ -195,6 +220,8 @@ export interface LedgerFacts {
   /** Public keys of receipts by their ids, oldest first; the last without an end signs. */
   readonly receiptKeys: ReadonlyMap<string, ReceiptKey>
   readonly finalized: { readonly number: bigint; readonly hash: Hex } | undefined
+  /** What wallets cost the executor for nothing, oldest first; a day of it at least. */
+  readonly failures: ReadonlyMap<Address, readonly WalletFailure[]>
   byIdentity(identity: string): CandidateRef | undefined
   byId(id: string): CandidateRef | undefined
   /** The active candidate of a proposer in a round. */

@@ -17,7 +17,14 @@ import type { ReceiptKey } from '../../protocol/receipt.js'
 import type { Address } from '../../protocol/schema.js'
 import type { RecordHead, RecordPosition, StoredRecord } from '../../storage/record-log.js'
 import { type CandidateEntry, type Entries, newEntries } from './entries.js'
-import type { AdmissionDecision, Change, Decided, Slot, StoreInfo } from './ledger.js'
+import type {
+  AdmissionDecision,
+  Change,
+  Decided,
+  Slot,
+  StoreInfo,
+  WalletFailure,
+} from './ledger.js'
 import { foldSlot, isSlotChange, type OpenSlots } from './slots.js'
 
 /** A candidate as the log has it when it was admitted; its progress follows in other records. */
@@ -88,6 +95,7 @@ export interface LedgerState {
   finalized: { readonly number: bigint; readonly hash: Hex } | undefined
   /** False for a wallet that was once allowed and is not any more. */
   readonly allowlist: Map<Address, boolean>
+  readonly failures: Map<Address, readonly WalletFailure[]>
   /** What operators added; `null` for what they took away. */
   readonly questions: Map<Hex, RegistryEntry | null>
   readonly implementations: Map<Address, Implementation>
@@ -123,6 +131,7 @@ export const emptyState = (): LedgerState => ({
   admissionDecision: undefined,
   finalized: undefined,
   allowlist: new Map(),
+  failures: new Map(),
   questions: new Map(),
   implementations: new Map(),
   receiptKeys: new Map(),
@@ -249,9 +258,13 @@ function applyEvent(state: LedgerState, event: LedgerRecord, position: RecordPos
     case 'executor.nonce':
       raiseNonce(state, event)
       return
-    case 'allowlist.set':
-      state.allowlist.set(event.address, event.allowed)
+    case 'allowlist.set': {
+      const { address, allowed, failures = [] } = event
+      state.allowlist.set(address, allowed)
+      if (failures.length > 0) state.failures.set(address, failures)
+      else if (allowed) state.failures.delete(address)
       return
+    }
     case 'question.set':
       state.questions.set(event.entry.questionId, event.entry)
       return
@@ -292,7 +305,19 @@ function applySlot(state: LedgerState, change: Parameters<typeof foldSlot>[1]): 
       if (state.slotOf.get(id) === slot.id) state.slotOf.delete(id)
       release(state, entryOf(state, id))
     }
+    for (const failure of change.failures ?? []) noteFailure(state, failure)
   }
+}
+
+/** Failures of a wallet that are older than this beside a newer one count for nothing (R17). */
+const keptFailureSeconds = 2 * 86_400
+
+function noteFailure({ failures }: LedgerState, failure: WalletFailure): void {
+  const { wallet, atSeconds } = failure
+  const kept = (failures.get(wallet) ?? []).filter(
+    (one) => atSeconds - one.atSeconds < keptFailureSeconds,
+  )
+  failures.set(wallet, [...kept, failure])
 }
 
 function receive(state: LedgerState, candidate: Candidate, receivedAt: RecordPosition): void {

@@ -1,10 +1,13 @@
 /** What judgements read with, over a chain with memory or without. */
 import { createRoundReader } from '../../chain/questions.js'
 import type { Contracts } from '../../chain/round.js'
-import type { Signer } from '../../ports.js'
+import type { Chain, Signer } from '../../ports.js'
 import type { RecoverPublicKey } from '../../protocol/recovered.js'
 import type { GasBook } from '../executor/gas-book.js'
+import { mostGas } from '../executor/packing.js'
 import { createSimulations } from '../executor/simulations.js'
+import { type Offer, offerFor } from '../executor/transaction.js'
+import type { GasCeilings } from '../executor/wallet-gas.js'
 import type { Ledger } from '../ledger/ledger.js'
 import { readBitmap } from '../validation/contract-reads.js'
 import type { HeadReads } from '../validation/head-reads.js'
@@ -20,9 +23,33 @@ interface JudgeParts {
   readonly config: { readonly executor: { readonly batch: number } }
   readonly signer: Signer | undefined
   readonly gas: GasBook
+  offer(): Promise<Offer | undefined>
   readonly recover?: RecoverPublicKey | undefined
   turn(): Promise<void>
   isAlone(call: ProposalCall): boolean
+}
+
+/** What the executor would offer for gas at the newest head; see `offerFor`. */
+export function createOffer(
+  {
+    view,
+    contracts,
+    config,
+    signer,
+    ceilings,
+  }: Pick<JudgeParts, 'view' | 'contracts' | 'signer'> & {
+    readonly config: { readonly executor: { readonly max_fee_gwei: number } }
+    readonly ceilings: GasCeilings
+  },
+  chain: Chain,
+): JudgeParts['offer'] {
+  return async () => {
+    const head = view.heads()?.latest
+    if (head === undefined || signer === undefined) return undefined
+    const { max_fee_gwei: maxFeeGwei } = config.executor
+    const by = { chainId: contracts.chainId, executor: signer.address, maxFeeGwei, head }
+    return offerFor(chain, by, { leastGas: ceilings.proposal, mostGas })
+  }
 }
 
 /** Over the reads of a chain; without a signer nothing is run. */
@@ -30,7 +57,7 @@ export function judgePorts(
   parts: JudgeParts,
   reads: Pick<HeadReads, 'chain' | 'once'>,
 ): JudgePorts {
-  const { view, contracts, config, signer, gas, recover, turn, isAlone } = parts
+  const { view, contracts, config, signer, gas, offer, recover, turn, isAlone } = parts
   const { chain } = reads
   // A token that stops answering is found by what is judged, not by its name.
   const rounds = createRoundReader(chain, contracts, view.rounds.tokenOf)
@@ -48,7 +75,7 @@ export function judgePorts(
     recover,
     simulate: signer
       ? createSimulations({
-          ...{ reads, contracts, gas, maxBatch, turn, isAlone },
+          ...{ reads, contracts, gas, offer, maxBatch, turn, isAlone },
           executor: signer.address,
         })
       : async () => undefined,

@@ -13,6 +13,7 @@ import { createExecutor, executorFaults, followSlots } from '../executor/executo
 import { createGasBook } from '../executor/gas-book.js'
 import { isIsolated, openSlots } from '../executor/opening.js'
 import { busyRounds, type Executor, type Failpoint } from '../executor/state.js'
+import { gasCeilingsOf, heldBack } from '../executor/wallet-gas.js'
 import type { Ledger, LedgerEvent } from '../ledger/ledger.js'
 import { createHeadReads, readAfresh } from '../validation/head-reads.js'
 import { progressChange, selected } from '../validation/progress.js'
@@ -25,11 +26,11 @@ import type { LiveView } from '../view/view.js'
 import { closeRounds, newClosing, sweepDead } from './closing.js'
 import { createClaims, maybeOpen } from './competing-claims.js'
 import { createFresh } from './fresh.js'
-import { judgePorts } from './judge-ports.js'
+import { createOffer, judgePorts } from './judge-ports.js'
 import { operatorFaults } from './preconditions.js'
 import { createRoundRobin } from './round-robin.js'
 import { select } from './selection.js'
-import { ifAnswered, newJudging, settleJudgement, waitingIn } from './settling.js'
+import { ifAnswered, newJudging, settleHeld, settleJudgement, waitingIn } from './settling.js'
 import { newStandIns, noteStuck, replacedAt, replaceStuck, sendingOrder } from './stand-ins.js'
 
 /** Candidates validated in one step; a longer queue goes on in the next step. */
@@ -50,6 +51,8 @@ export interface PipelineConfig {
     readonly max_fee_gwei: number
     readonly batch: number
     readonly in_flight: number
+    readonly max_proposal_gas?: number
+    readonly failed_gas_per_wallet?: number
   }
   readonly chain: { readonly confirmations: 'finalized' | number }
 }
@@ -95,7 +98,12 @@ function newState(parts: PipelineParts) {
   const reads = createHeadReads(parts.chain, clock)
   const gas = createGasBook()
   let isAlone = (_: ProposalCall): boolean => false
-  const judging = { ...parts, signer, gas, turn, isAlone: (call: ProposalCall) => isAlone(call) }
+  const ceilings = gasCeilingsOf(config)
+  const offer = createOffer({ ...parts, signer, ceilings }, reads.chain)
+  const judging = {
+    ...{ ...parts, signer, gas, offer, turn },
+    isAlone: (call: ProposalCall) => isAlone(call),
+  }
   const ports: ValidationPorts = {
     ...judgePorts(judging, reads),
     afresh: judgePorts(judging, readAfresh(parts.chain)),
@@ -109,7 +117,9 @@ function newState(parts: PipelineParts) {
   /** All that sending it will ask of the chain is asked now. */
   const ahead = (candidate: Candidate, heads: Heads) =>
     readAhead(candidate, claimsBefore(candidate), heads.latest)
-  const judge = (candidate: Candidate, heads: Heads) => {
+  const judge: Executor['ports']['judge'] = async (candidate, heads) => {
+    const held = heldBack(candidate, ledger, ceilings, heads)
+    if (held !== undefined) return { kind: 'wait', detail: held }
     const competing = claimsBefore(candidate)
     readAhead(candidate, competing, heads.latest)
     return validate(ports, candidate, competing, heads)
@@ -127,6 +137,8 @@ function newState(parts: PipelineParts) {
       maxBatch: config.executor.batch,
       confirmations: config.chain.confirmations,
       maxFeeGwei: config.executor.max_fee_gwei,
+      ceilings,
+      offer,
       maxInFlight: config.executor.in_flight,
       failpoint,
       newestHeads: () => view.heads() as Heads,
@@ -150,6 +162,7 @@ function newState(parts: PipelineParts) {
     gas,
     ahead,
     judge,
+    ceilings,
     executor: executor as Executor | undefined,
     standIns,
     closing: newClosing(),
@@ -243,7 +256,9 @@ async function validateReceived(state: PipelineState, heads: Heads): Promise<boo
 async function selectNow(state: PipelineState, heads: Heads): Promise<void> {
   const { ledger, clock } = state
   const replaced = replacedAt(state.standIns, heads)
-  const chosen = select(ledger.active(), busyRounds(ledger), replaced)
+  const held = await settleHeld(state, state.ceilings, heads)
+  const active = ledger.active().filter(({ id }) => !held.has(id))
+  const chosen = select(active, busyRounds(ledger), replaced)
   if (chosen.length === 0) return
   const changes = chosen.map((candidate) =>
     progressChange(candidate, selected(candidate.progress, clock.nowMs(), null)),

@@ -3,6 +3,7 @@ import { ChainError, type Clock, type Hex } from '../../ports.js'
 import { type BoundedCache, boundedCache } from '../../protocol/bounded-cache.js'
 import type { Candidate } from '../../protocol/candidate.js'
 import { ProposerError } from '../../protocol/errors.js'
+import { type GasCeilings, heldBack } from '../executor/wallet-gas.js'
 import type { Change, Ledger } from '../ledger/ledger.js'
 import { failedChange, failureOf, progressChange, stageOf } from '../validation/progress.js'
 import type { Judgement, ValidationPorts } from '../validation/validation.js'
@@ -108,6 +109,25 @@ export async function settleJudgement(
       // Judged again at the next step, which a new head or the idle time brings.
       return
   }
+}
+
+/**
+ * Validated candidates of wallets that nothing is sent of now, by their ids; why is on record.
+ * Others of their rounds do not wait for them.
+ */
+export async function settleHeld(
+  judging: Judging,
+  ceilings: GasCeilings,
+  heads: Heads,
+): Promise<ReadonlySet<string>> {
+  const held = new Set<string>()
+  for (const candidate of waitingIn(judging.ledger)) {
+    const detail = heldBack(candidate, judging.ledger, ceilings, heads)
+    if (detail === undefined || candidate.progress.status !== 'validated') continue
+    held.add(candidate.id)
+    await settleJudgement(judging, candidate, { kind: 'wait', detail }, heads)
+  }
+  return held
 }
 
 async function noteWait(

@@ -114,8 +114,8 @@ export function createHeadReads(chain: Chain, clock: Pick<Clock, 'monotonicMs'>)
   }
 }
 
-const callKey = ({ to, data, from, gas }: Parameters<Chain['call']>[0]) =>
-  `call ${to} ${from ?? ''} ${gas ?? ''} ${data}`
+const callKey = ({ to, data, from, gas, ...offered }: Parameters<Chain['call']>[0]) =>
+  `call ${to} ${from ?? ''} ${gas ?? ''} ${offered.maxFeePerGas ?? ''} ${offered.maxPriorityFeePerGas ?? ''} ${data}`
 
 function keptIn<T>(answers: Answers, key: string, work: () => Promise<T>): Promise<T> {
   const known = answers.get(key) as Promise<T> | undefined

@@ -117,9 +117,14 @@ export const logsWithin = ({ fromBlock, toBlock, addresses, blockHash: only }: W
 export const blockTag = (at: 'latest' | 'finalized' | 'pending' | bigint): string =>
   typeof at === 'bigint' ? `0x${at.toString(16)}` : at
 /** The call object of eth_call and eth_estimateGas. JSON leaves out what is undefined. */
-export const callObject = ({ to, data, from, gas }: ChainCall) => ({
+export const callObject = ({ to, data, from, ...numbers }: ChainCall) => ({
   to,
   data,
   from,
-  gas: gas === undefined ? undefined : `0x${gas.toString(16)}`,
+  gas: quantity(numbers.gas),
+  maxFeePerGas: quantity(numbers.maxFeePerGas),
+  maxPriorityFeePerGas: quantity(numbers.maxPriorityFeePerGas),
 })
+
+const quantity = (value: bigint | undefined) =>
+  value === undefined ? undefined : `0x${value.toString(16)}`

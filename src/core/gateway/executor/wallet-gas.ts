@@ -1,0 +1,136 @@
+/**
+ * What one wallet may cost the executor. Nobody else pays for a transaction that reverts, and what a
+ * wallet's code, approval or balance is when it is mined only its owner knows. So gas that failed is
+ * on record by wallet, and has a ceiling a day with what is on its way. Pure.
+ */
+import { defaultFailedGas, defaultProposalGas } from '../../chain/profiles.js'
+import { type Candidate, instant } from '../../protocol/candidate.js'
+import type { Address } from '../../protocol/schema.js'
+import type { LedgerFacts, WalletFailure } from '../ledger/ledger.js'
+import type { Heads } from '../view/state.js'
+
+/** `executor.max_proposal_gas` and `executor.failed_gas_per_wallet` of gateway.json, in gas. */
+export interface GasCeilings {
+  readonly proposal: bigint
+  readonly failedADay: bigint
+}
+
+/** The ceilings of a configuration. */
+export const gasCeilingsOf = ({
+  executor,
+}: {
+  readonly executor: {
+    readonly max_proposal_gas?: number
+    readonly failed_gas_per_wallet?: number
+  }
+}): GasCeilings => ({
+  proposal: BigInt(executor.max_proposal_gas ?? defaultProposalGas),
+  failedADay: BigInt(executor.failed_gas_per_wallet ?? defaultFailedGas),
+})
+
+/** Failures count for a day. */
+export const failureWindowSeconds = 86_400
+/**
+ * So many of its own, and a wallet is stopped for the window. From the second on it waits, twice as
+ * long each time.
+ */
+const mostFailures = 6
+const firstWaitSeconds = 60
+
+/** How a wallet stands that cost the executor gas within the window. Gas in units. */
+export interface WalletStanding {
+  readonly wallet: Address
+  /** Transactions that failed through it alone. */
+  readonly failures: number
+  readonly failedGas: bigint
+  /** Its proposals go in transactions of their own. */
+  readonly isAlone: boolean
+  readonly state: 'sends' | 'waits' | 'stopped'
+  /** Until when it waits, in Unix seconds of chain time; 0 where it does not. */
+  readonly untilSeconds: number
+}
+
+/** A wallet's standing by its failures; `undefined` without one within the window. */
+export function standingOf(
+  wallet: Address,
+  recorded: readonly WalletFailure[],
+  ceilings: GasCeilings,
+  nowSeconds: number,
+): WalletStanding | undefined {
+  const failures = recorded.filter(({ atSeconds }) => isWithin(atSeconds, nowSeconds))
+  if (failures.length === 0) return undefined
+  const failedGas = sumOf(failures)
+  const own = failures.filter(({ kind }) => kind === 'own')
+  const standing = {
+    wallet,
+    failures: own.length,
+    failedGas,
+    isAlone: failures.some(({ kind }) => kind !== 'cancelled'),
+  }
+  const stoppedUntil = Math.max(
+    freeAgain(failures, ({ gasUsed }) => BigInt(gasUsed), ceilings.failedADay - ceilings.proposal),
+    freeAgain(own, () => 1n, BigInt(mostFailures - 1)),
+  )
+  if (stoppedUntil > nowSeconds)
+    return { ...standing, state: 'stopped', untilSeconds: stoppedUntil }
+  const last = Math.max(0, ...own.map(({ atSeconds }) => atSeconds))
+  const waitsUntil = last + firstWaitSeconds * 2 ** (own.length - 2)
+  return own.length > 1 && waitsUntil > nowSeconds
+    ? { ...standing, state: 'waits', untilSeconds: waitsUntil }
+    : { ...standing, state: 'sends', untilSeconds: 0 }
+}
+
+const isWithin = (atSeconds: number, nowSeconds: number) =>
+  nowSeconds - atSeconds < failureWindowSeconds
+const sumOf = (failures: readonly WalletFailure[]) =>
+  failures.reduce((sum, { gasUsed }) => sum + BigInt(gasUsed), 0n)
+
+/** Gas that a wallet's transactions have used for nothing within the window. */
+export const failedGasOf = (recorded: readonly WalletFailure[], nowSeconds: number): bigint =>
+  sumOf(recorded.filter(({ atSeconds }) => isWithin(atSeconds, nowSeconds)))
+
+/** When enough have left the window for the rest to weigh at most `most`; 0 where they do now. */
+function freeAgain(
+  failures: readonly WalletFailure[],
+  weigh: (failure: WalletFailure) => bigint,
+  most: bigint,
+): number {
+  let left = failures.reduce((sum, failure) => sum + weigh(failure), 0n)
+  let until = 0
+  for (const failure of failures.toSorted((one, other) => one.atSeconds - other.atSeconds)) {
+    if (left <= most) return until
+    left -= weigh(failure)
+    until = failure.atSeconds + failureWindowSeconds
+  }
+  return until
+}
+
+/**
+ * Why a candidate that was found valid is not sent now, by what its wallet has cost: a sentence for
+ * people. `undefined` where nothing is against it.
+ */
+export function heldBack(
+  { proposer, progress }: Pick<Candidate, 'proposer' | 'progress'>,
+  ledger: Pick<LedgerFacts, 'failures'>,
+  ceilings: GasCeilings,
+  { latest }: Heads,
+): string | undefined {
+  const recorded = ledger.failures.get(proposer)
+  if (recorded === undefined || progress.status === 'received') return undefined
+  const standing = standingOf(proposer, recorded, ceilings, Number(latest.timestamp))
+  if (standing === undefined || standing.state === 'sends') return undefined
+  const { failures, failedGas, state, untilSeconds } = standing
+  const found = `${failures} of this wallet's proposals failed on chain in 24 hours, and ${failedGas} gas was used for nothing, of ${ceilings.failedADay} that executor.failed_gas_per_wallet allows`
+  const until = instant(untilSeconds * 1000)
+  return `${found}: it ${state === 'waits' ? 'waits' : 'is stopped'} until ${until}, or until \`proposer operator allow ${proposer}\`.`
+}
+
+/** The standings of all wallets that cost gas within the window. */
+export const standingsOf = (
+  { failures }: Pick<LedgerFacts, 'failures'>,
+  ceilings: GasCeilings,
+  nowSeconds: number,
+): readonly WalletStanding[] =>
+  [...failures].flatMap(
+    ([wallet, recorded]) => standingOf(wallet, recorded, ceilings, nowSeconds) ?? [],
+  )
