@@ -136,14 +136,11 @@ export interface ChainReceipt {
   logs: readonly ChainLog[]
 }
 
-export interface ChainCall {
-  to: Hex
-  data: Hex
+/** Fees in wei are an offer that code sees, and that the balance of `from` has to cover. */
+export interface ChainCall
+  extends Pick<UnsignedTransaction, 'to' | 'data'>,
+    Partial<Pick<UnsignedTransaction, 'gas' | 'maxFeePerGas' | 'maxPriorityFeePerGas'>> {
   from?: Hex
-  gas?: bigint
-  /** What is offered for gas, in wei: code sees it, and the node asks for the balance of `from`. */
-  maxFeePerGas?: bigint
-  maxPriorityFeePerGas?: bigint
 }
 
 /**

@@ -86,6 +86,14 @@ export function statusLines(
         ([name, most]) => `${visible(name.replaceAll('_', ' '))} ${most}`,
       ),
     ),
+    ...row(
+      'wallets',
+      (figures.wallets ?? []).map(({ address, state, until, failed_gas }) =>
+        visible(
+          `${address} ${state === 'sends' ? 'goes alone' : state}${until === null ? '' : ` until ${until}`}, ${failed_gas} gas failed`,
+        ),
+      ),
+    ),
     ...row('executor', executor === undefined ? ['off'] : executorText(executor, coin)),
   ]
   const room = Math.max(1, rows - 1)

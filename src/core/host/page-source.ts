@@ -4,6 +4,7 @@
  */
 import { coinText, explorerOf } from '../chain/profiles.js'
 import { ceilingsOf, type GatewayConfig } from '../gateway/config.js'
+import { gasCeilingsOf, standingsOf } from '../gateway/executor/wallet-gas.js'
 import type { PageSource } from '../page/admin-page-events.js'
 import type { Clock } from '../ports.js'
 import { instant } from '../protocol/candidate.js'
@@ -39,6 +40,7 @@ export function pageOf(
       paused: pausedBy(config, ledger),
       ...figures(config, clock.nowMs(), snapshot()),
       ceilings: ceilingsOf(config),
+      wallets: walletsJson(config, ledger, clock.nowMs()),
     }),
     trend: trend.data,
     candidates: rows,
@@ -47,6 +49,17 @@ export function pageOf(
     stop,
   }
 }
+
+/** Wallets that cost gas for nothing in the last 24 hours, and what follows from it. */
+const walletsJson = (config: GatewayConfig, ledger: HostedGateway['ledger'], nowMs: number) =>
+  standingsOf(ledger, gasCeilingsOf(config), nowMs / 1000).map((standing) => ({
+    address: standing.wallet,
+    failures: standing.failures,
+    failed_gas: String(standing.failedGas),
+    alone: standing.isAlone,
+    state: standing.state,
+    until: standing.state === 'sends' ? null : instant(standing.untilSeconds * 1000),
+  }))
 
 /** Why nobody is admitted; null while somebody may be. */
 function pausedBy({ admission }: GatewayConfig, ledger: HostedGateway['ledger']) {

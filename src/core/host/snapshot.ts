@@ -11,6 +11,13 @@ export interface StatusSnapshot extends GatewayStatus {
   readonly lastMinute: MinuteCounts
   /** What one caller or wallet can cost at most, by name; only where the operator asked. */
   readonly ceilings?: Readonly<Record<string, number>>
+  /** Wallets that cost gas for nothing in the last 24 hours; names are of the wire. */
+  readonly wallets?: readonly {
+    readonly address: string
+    readonly state: string
+    readonly until: string | null
+    readonly failed_gas: string
+  }[]
   /** The newest last. */
   readonly changes: readonly StatusChange[]
 }

@@ -88,6 +88,12 @@ const Status = z.object({
   store: z.object({ full: z.boolean(), failed: z.boolean() }),
   // A gateway of an earlier version has fewer.
   ceilings: z._default(z.record(z.string(), z.number()), {}),
+  wallets: z._default(
+    z.array(
+      z.object({ address: z.string(), state: z.string(), until: Digits, failed_gas: z.string() }),
+    ),
+    [],
+  ),
   cluster: z.optional(
     z.object({
       leads: z.boolean(),
@@ -181,6 +187,7 @@ export function readStatusDocument(document: unknown, nowMs: number): StatusSnap
     },
     lastMinute: data.last_minute,
     ceilings: data.ceilings,
+    wallets: data.wallets,
     changes: data.changes.map(({ at, ...line }) => ({ atMs: Date.parse(at), line })),
   }
 }

@@ -109,7 +109,11 @@ async function setAllowlist(
 ): Promise<ActResult> {
   const wallets = [...new Set(addresses)]
   const allowed = act === 'allow'
-  const changed = wallets.filter((address) => ledger.eligible(address) !== allowed)
+  // Allowing a wallet forgives what it has cost the executor.
+  const isHeld = (address: Address) => allowed && ledger.failures.has(address)
+  const changed = wallets.filter(
+    (address) => ledger.eligible(address) !== allowed || isHeld(address),
+  )
   await ledger.commit(
     changed.map((address): Change => ({ kind: 'allowlist.set', address, allowed, ...body })),
   )

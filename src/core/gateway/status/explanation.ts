@@ -197,9 +197,11 @@ function whyWaiting(
         ({ status, is_before }) => is_before && (status === 'received' || status === 'validated'),
       )
     const expected =
-      first === undefined
-        ? 'Selection for execution.'
-        : `On standby: candidate ${first.candidate_id} (${first.status}) is ahead of it in this round. If that one fails without a transaction that can still be mined, this one is next; otherwise it ends as not_selected.`
+      cause !== undefined
+        ? `Selection, once this is resolved: ${cause}`
+        : first === undefined
+          ? 'Selection for execution.'
+          : `On standby: candidate ${first.candidate_id} (${first.status}) is ahead of it in this round. If that one fails without a transaction that can still be mined, this one is next; otherwise it ends as not_selected.`
     return { expected, operator: null }
   }
   if (!facts.executorEnabled) return switchedOff('executor.enabled', 'selected')
