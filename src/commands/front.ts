@@ -202,7 +202,7 @@ function report(failure: ProposerError, output: Output, argv: readonly string[])
   } else {
     const error = {
       code: failure.code,
-      detail: [failure.detail, ...lines].join('; '),
+      detail: [failure.detail, ...lines.map((line) => line.trim())].join('; '),
       hint,
       retryable: retryable ?? false,
       exit_code: exitCode,

@@ -75,10 +75,11 @@ describe('batch submit --dry-run', () => {
     expect(errorOf(looked).code).toBe(errorOf(done).code)
   })
 
-  test('§6: a sum above --max-spend is exit 2 here too, after the rows were shown', async () => {
+  test('§6: a sum above --max-spend is exit 2 here too, after the rows were shown, of which none is sent', async () => {
     world.ndjson('rows.ndjson', rows(2))
     const looked = await world.run([...submit, '--max-spend', `${bond}raw`, '--dry-run', '--json'])
-    expect(JSON.parse(looked.stdout).summary).toMatchObject({ would_sign: 2 })
+    const { summary, totals } = JSON.parse(looked.stdout)
+    expect([summary, totals]).toEqual([{ not_sent: 2 }, []])
     expect(errorOf(looked)).toMatchObject({ code: 'over_max_spend', exit_code: 2 })
     const fitting = await world.run([
       ...submit,

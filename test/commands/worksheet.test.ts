@@ -176,7 +176,7 @@ describe('a bad sheet: a clear error, nothing signed, nothing sent', () => {
   test('words that mean nothing, or two things, are told of all rows before anything is signed', async () => {
     const sheet = await sheetOf(['Sporting', 'maybe', 'Yes'])
     const draw = world.ask('Draw?', { labels: ['Draw', 'draw'] })
-    world.file('today.csv', `${sheet}${draw.questionId},,t,l,b,r,e,c,,draw\n`)
+    world.file('today.csv', `${sheet}${draw.questionId},,,,b,r,e,c,,draw\n`)
     for (const argv of [[], ['--dry-run'], ['--fit']]) {
       const ran = await world.run(['batch', 'submit', 'today.csv', '--json', ...argv])
       expect(ran.code).toBe(2)
@@ -199,6 +199,182 @@ describe('a bad sheet: a clear error, nothing signed, nothing sent', () => {
     const ran = await world.run(['batch', 'submit', 'today.csv', '--json'])
     expect([ran.code, errorOf(ran).code]).toEqual([2, 'untrusted_slug'])
     expect(errorOf(ran).detail).toContain('line 3: the slug who-wins is pinned to')
+  })
+})
+
+describe('contract §6: what the dry run says, the run does', () => {
+  const low = { amount: '1' }
+  const bad = async () => {
+    const [a, b, c, d, e] = ['a', 'b', 'c', 'd', 'e'].map(
+      (name) => world.ask(`${name}?`).questionId,
+    )
+    world.ndjson('bad.ndjson', [
+      { identifier: a, outcome: 'maybe', client_ref: 'same' },
+      { identifier: b, outcome: 'p9', amount: 'lots', deadline: 'noon' },
+      { identifier: c, outcome: 'p1', client_ref: 'same' },
+      { identifier: d, outcome: 'p3' },
+      { identifier: e, outcome: 'yes', ...low },
+      { identifier: 'Not an id', outcome: 'p1' },
+      { identifier: `0x${'7'.repeat(64)}`, outcome: 'p1' },
+      { identifier: world.ask('f?').questionId, outcome: 'yes' },
+    ])
+  }
+
+  test('mistakes of every kind are told in one round, in order, each with its hint, by the dry run and the run', async () => {
+    await bad()
+    const told: string[] = []
+    for (const argv of [['--dry-run'], [], ['--fit']]) {
+      const ran = await world.run(['batch', 'submit', 'bad.ndjson', ...argv])
+      expect([ran.code, ran.stdout]).toEqual([2, ''])
+      told.push(ran.stderr)
+    }
+    expect(new Set(told).size).toBe(1)
+    const [text = ''] = told
+    expect(text).toContain('7 faults, and nothing was signed or sent')
+    const lines = text.split('\n').filter((line) => /^ {2}lines? /.test(line))
+    expect(lines.map((line) => line.replace(/^ {2}(lines? [\d and]+):? .*/, '$1'))).toEqual([
+      'line 1',
+      'line 2',
+      'lines 1 and 3',
+      'line 4',
+      'line 5',
+      'line 6',
+      'line 7',
+    ])
+    expect(text).toMatch(/line 2: .*amount is neither.*deadline is neither.*"p9" is none of/s)
+    expect(text.match(/^ {4}hint: /gm)).toHaveLength(7)
+    expect(neverSigned() || !(await world.run(['journal', 'list'])).stdout.includes('signed')).toBe(
+      true,
+    )
+    expect(world.calls).toEqual([])
+  })
+
+  test('without a node, questions of more rows than one call takes are not asked for to tell more', async () => {
+    const rows = Array.from({ length: 101 }, (_, n) => ({
+      identifier: world.ask(`many ${n}`).questionId,
+      outcome: 'p1',
+    }))
+    world.ndjson('many.ndjson', [...rows, { identifier: 'Not an id', outcome: 'p1' }])
+    const asked: string[] = []
+    world.intercept.before = async (path) => {
+      asked.push(path)
+      return undefined
+    }
+    expect((await world.run(['batch', 'submit', 'many.ndjson'])).code).toBe(2)
+    expect(asked).toEqual([])
+  })
+})
+
+describe('a sheet whose title or labels were sorted apart from its ids signs nothing', () => {
+  /** The cells of a column moved down by one line. */
+  const turned = (sheet: string, column: number) => {
+    const split = (line: string) => line.match(/("(?:[^"]|"")*"|[^,]*)(,|$)/g)?.slice(0, 10) ?? []
+    const [head = '', ...lines] = sheet.trimEnd().split('\r\n')
+    const rows = lines.map(split)
+    const cells = rows.map((row) => row[column])
+    return [
+      head,
+      ...rows.map((row, at) =>
+        row.map((cell, n) => (n === column ? cells.at(at - 1) : cell)).join(''),
+      ),
+      '',
+    ].join('\r\n')
+  }
+
+  test.each([
+    ['title', 2, ['line 2', 'line 3', 'line 4']],
+    ['labels', 3, ['line 2', 'line 3']],
+  ] as const)('%s: every line that shows another question is told', async (name, column, lines) => {
+    world.file('today.csv', turned(await sheetOf(['p1', 'p2', 'p1']), column))
+    for (const argv of [['batch', 'submit'], ['run'], ['batch', 'submit', '--dry-run']]) {
+      const ran = await world.run([...argv, 'today.csv', '--json'])
+      expect([ran.code, errorOf(ran).code]).toEqual([2, 'other_question'])
+      const { detail } = errorOf(ran) as { detail: string }
+      for (const line of lines) expect(detail).toMatch(new RegExp(`${line}: its ${name} `))
+    }
+    expect(world.calls).toEqual([])
+    const sign = await world.run(['batch', 'sign', 'today.csv', '--json'])
+    expect(sign.code).toBe(2)
+    expect((await world.run(['journal', 'list', '--json'])).stdout).not.toContain('"journal_id"')
+  })
+
+  test('case, blanks and Unicode form of a title do not matter; an empty cell says nothing', async () => {
+    const sheet = await sheetOf(['p1', 'p1', 'p1'])
+    world.file(
+      'today.csv',
+      sheet.replace('Who wins, A or B?', '  WHO wins,  A or B?').replace('Will it rain?', ''),
+    )
+    const ran = await world.run(['batch', 'submit', 'today.csv', '--json'])
+    expect(ran.code, ran.stderr).toBe(0)
+  })
+})
+
+describe('contract §9: files take what flags take', () => {
+  const rowsOf = (terms: object[]) =>
+    terms.map((each, n) => ({
+      identifier: world.ask(`terms ${n}`).questionId,
+      outcome: 'p2',
+      ...each,
+    }))
+  const withUnits = () => {
+    const path = join(world.home, 'trust', 'default.json')
+    const trust = JSON.parse(readFileSync(path, 'utf8')) as { tokens: string[] }
+    const units = { symbol: 'USDC.e', decimals: 6 }
+    writeFileSync(
+      path,
+      JSON.stringify({ ...trust, token_info: { [trust.tokens[0] ?? '']: units } }),
+    )
+  }
+  const permits = () => world.calls.flatMap(({ items }) => items.map(({ permit }) => permit))
+
+  test('amounts in a unit, durations and times, in NDJSON and in CSV; a bare number stays raw and Unix seconds', async () => {
+    withUnits()
+    const nowSeconds = Math.floor(world.clock.nowMs() / 1_000)
+    const at = new Date((nowSeconds + 7_200) * 1_000).toISOString()
+    const rows = rowsOf([
+      { amount: '751usdc', deadline: '90m' },
+      { amount: '750.5USDC', deadline: at },
+      { amount: '752000000raw', deadline: nowSeconds + 3_000 },
+      { amount: 753_000_000 },
+    ])
+    world.ndjson('rows.ndjson', rows.slice(0, 2))
+    const lines = rows
+      .slice(2)
+      .map(({ identifier, ...row }) => `${identifier},p2,${Object.values(row).slice(1).join(',')}`)
+    world.file('rows.csv', `identifier,outcome,amount,deadline\n${lines[0]}\n${lines[1]},\n`)
+    for (const file of ['rows.ndjson', 'rows.csv', 'rows.ndjson']) {
+      const ran = await world.run(['batch', 'submit', file, '--resume', '--json'])
+      expect(ran.code, ran.stderr).toBe(0)
+    }
+    expect(permits().map(({ amount }) => amount)).toEqual([
+      '751000000',
+      '750500000',
+      '752000000',
+      '753000000',
+    ])
+    const [span = 0, time, seconds] = permits().map(({ deadline }) => Number(deadline))
+    expect(span - nowSeconds).toBeGreaterThanOrEqual(5_400)
+    expect(span - nowSeconds).toBeLessThan(5_500)
+    expect([time, seconds]).toEqual([nowSeconds + 7_200, nowSeconds + 3_000])
+  })
+
+  test('run again later, a duration is the same intent: the saved bytes are sent, nothing is signed twice', async () => {
+    world.ndjson('rows.ndjson', rowsOf([{ deadline: '90m' }]))
+    for (const waitMs of [0, 60_000]) {
+      await world.clock.sleep(waitMs)
+      const ran = await world.run(['batch', 'submit', 'rows.ndjson', '--json'])
+      expect(ran.code, ran.stderr).toBe(0)
+    }
+    expect(new Set(world.calls.map(({ body }) => body)).size).toBe(1)
+  })
+
+  test('a unit that no pinned token has is a fault of its line', async () => {
+    withUnits()
+    world.ndjson('rows.ndjson', rowsOf([{ amount: '1usdc' }, { amount: '5weth' }]))
+    const ran = await world.run(['batch', 'submit', 'rows.ndjson'])
+    expect(ran.code).toBe(2)
+    expect(ran.stderr).toMatch(/line 1: the amount, .* is less than the bond/)
+    expect(ran.stderr).toMatch(/line 2: amount 5weth: the token is usdc/)
   })
 })
 

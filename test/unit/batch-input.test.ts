@@ -191,7 +191,7 @@ describe('contract §6, batch input', () => {
       '{"identifier":"x","outcome":"p1","amount":"1e6"}',
       'rows',
       'invalid_row',
-      'amount is not raw units in digits',
+      'amount is neither raw units in digits nor an amount such as 750usdc',
     ],
     [
       '{"identifier":"x","outcome":"p1","proposer":"0xAB"}',

@@ -3,7 +3,8 @@
  * core needs.
  */
 import type { Command } from 'commander'
-import { type BatchCount, checkBatch } from '../../core/client/input/check.js'
+import { type BatchChecks, type BatchCount, checkBatch } from '../../core/client/input/check.js'
+import { type InputFaults, newFaults } from '../../core/client/input/faults.js'
 import { type BatchRow, readBatch } from '../../core/client/input/input.js'
 import { nonceHolder } from '../../core/client/input/nonces.js'
 import type { BatchSource } from '../../core/client/input/rows.js'
@@ -119,7 +120,7 @@ export async function openBatch(
   source: BatchSource,
   opening: Opening,
 ): Promise<Opened> {
-  const units = () => pinnedUnits(context, session, flags.context)
+  const units = once(() => pinnedUnits(context, session, flags.context))
   const maxSpend = await givenAmount(flagged('--max-spend', flags.maxSpend), units)
   const maxAmount = await givenAmount(session.settings.maxAmount, units)
   const limits = { fit: flags.fit === true, maxSpendRaw: maxSpend?.raw }
@@ -132,13 +133,16 @@ export async function openBatch(
     resume: flags.resume === true,
   }
   await identifyRows(context, session, source, flags.format)
-  const count = await checkBatch(source, flags.format, {
+  const faults = newFaults(source)
+  const checks: BatchChecks = {
     hash: context.hash,
     proposer,
+    units,
     questionOf: (identifier) => knownQuestionId(trust, identifier, view),
     nonceHolder: (row, questionId, owner) => nonceHolder(view, journalNow, row, questionId, owner),
-  })
-  const rows = () => readBatch(source, flags.format)
+  }
+  const count = await checkBatch(source, flags.format, checks, faults)
+  const rows = () => readBatch(source, flags.format, faults.refuses ? unheard : undefined)
   const { gateway: remote, local } = session.settings
   const asksGateway =
     flags.context === undefined &&
@@ -147,9 +151,11 @@ export async function openBatch(
   let sums: SpendingSums | undefined
   const counting = opening.sums?.(count, chain !== undefined) === true
   const contexts = rememberedContexts(
-    flags.context === undefined
-      ? await contextSource(context, session)
-      : await fileContexts(context, flags.context, trust, chain),
+    await orFaults(faults, () =>
+      flags.context === undefined
+        ? contextSource(context, session)
+        : fileContexts(context, flags.context, trust, chain),
+    ),
   )
   let parts: BatchParts = {
     ports: session.ports,
@@ -171,10 +177,11 @@ export async function openBatch(
       return signer
     }),
     chain,
-    ...(asksGateway ? { gateway: await session.gateway('read') } : {}),
+    ...(asksGateway ? { gateway: await orFaults(faults, () => session.gateway('read')) } : {}),
     maxAmountRaw: maxAmount?.raw,
     amountTokens: commonTokens([maxSpend, maxAmount]),
     headroomBasisPoints: headroomBasisPoints(session.settings.headroom),
+    units,
     askRules: askingForRules(context, flags),
     note: (text) => {
       // A thousand questions of one kind have the same thing to say.
@@ -182,6 +189,16 @@ export async function openBatch(
       notes.add(text)
     },
   }
+  const planning = {
+    signal: session.signal,
+    resume: flags.resume === true ? count.fingerprint : undefined,
+  }
+  if (faults.refuses)
+    await checkWords({ ...parts, contexts: contexts.looking }, rows, source, {
+      ...planning,
+      count,
+      faults,
+    })
   const required = requiredBy(flags)
   const checker =
     isRequired(required) || flags.dryRun === true || opening.findings === true
@@ -191,16 +208,25 @@ export async function openBatch(
   if (isRequired(required)) parts = { ...parts, judging }
   const looking = { ...parts, contexts: contexts.looking, judging }
   const checkedSums = async () => {
-    const planning = {
-      signal: session.signal,
-      resume: flags.resume === true ? count.fingerprint : undefined,
-    }
-    if (count.inWords > 0) await checkWords(looking, rows(), source, planning)
+    await checkWords(looking, rows, source, { ...planning, count })
     sums = await checkSpending(looking, rows(), limits, { ...planning, always: counting })
     return sums
   }
   noteUnanswered(context, count)
   return { parts, looking, count, spending: newSpending(parts, limits), checkedSums, rows }
+}
+
+/** For a reading of rows whose faults another one has told. */
+const unheard = { fault: () => undefined, unanswered: () => undefined }
+
+/** What is wrong with the input comes before what cannot be had for it. */
+async function orFaults<T>(faults: InputFaults, work: () => Promise<T>): Promise<T> {
+  try {
+    return await work()
+  } catch (error) {
+    faults.throwAny()
+    throw error
+  }
 }
 
 /** A worksheet need not be filled in to its end. */
@@ -247,8 +273,7 @@ async function identifyRows(
   if (session.settings.gammaUrl === undefined) return
   const { slugs } = await session.trust()
   // What is wrong with a row is said by the reading that checks all of them.
-  const told = { fault: () => undefined, unanswered: () => undefined }
-  for await (const rows of readBatch(source, format, told)) {
+  for await (const rows of readBatch(source, format, unheard)) {
     const intents = rows.filter((row) => row.kind === 'intent')
     const named = intents.map(({ identifier, isEvent }) =>
       isEvent ? eventUrl(identifier) : identifier,

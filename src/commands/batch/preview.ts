@@ -35,6 +35,15 @@ const wouldBe = {
   skipped: 'not sent',
   rejected: 'rejected',
 } as const
+const notSent = wouldBe.skipped
+
+/** Refusals of what the rows come to together. */
+const sumCodes: ReadonlySet<string> = new Set([
+  'over_max_spend',
+  'insufficient_balance',
+  'insufficient_funds',
+  'insufficient_allowance',
+])
 type Planned = Awaited<ReturnType<typeof planSubmission>>[number]
 
 /** What a row says or would say, null where it is not known; `amount` in raw units. */
@@ -59,7 +68,8 @@ const shownAtOnce = 1_000
 
 /**
  * Shows each row; with the `gateway` that it would be sent to, also what would be held back. Throws
- * what the run would end with.
+ * what the run would end with: at once where it would refuse the input, and after the rows, of
+ * which none is then said to be signed or sent, where it would refuse their sum.
  */
 export async function showBatchPlan(
   context: Context,
@@ -80,6 +90,13 @@ export async function showBatchPlan(
   const tally = newTally()
   const isHuman = context.output.mode === 'human'
   const table = newTable(context)
+  const refusal = await opened.checkedSums().then(
+    () => undefined,
+    (error: unknown) => {
+      if (error instanceof UsageError && sumCodes.has(error.code)) return error
+      throw error
+    },
+  )
   const only = { ...options, look: true, rounds: new Map() }
   for await (const group of inGroups(rows(), 100)) {
     const plans =
@@ -88,15 +105,20 @@ export async function showBatchPlan(
         : await planSubmission({ ...looking, gateway }, group, only)
     for (const planned of plans) {
       const { plan, terms } = await judged(opened, planned)
-      const action = wouldBe[plan.kind]
+      const isHeld = refusal !== undefined && ['sign', 'import', 'send'].includes(plan.kind)
+      const action = isHeld ? notSent : wouldBe[plan.kind]
       counts.set(action, (counts.get(action) ?? 0) + 1)
-      if (plan.kind === 'sign' && terms.token !== null)
+      if (plan.kind === 'sign' && !isHeld && terms.token !== null)
         totals.set(terms.token, (totals.get(terms.token) ?? 0n) + BigInt(terms.amount ?? 0))
       const error = errorOf(plan)
       if (error !== undefined) tally.add(placeText(plan.row), asItemError(plan.row, error))
       if (isHuman)
-        table.add(reviewed(plan, terms, parts.trust.chain_id), error, planned.findings ?? [])
-      else stream.item(previewOf(plan, terms, planned.findings), () => [])
+        table.add(
+          reviewed(plan, terms, parts.trust.chain_id, action),
+          error,
+          planned.findings ?? [],
+        )
+      else stream.item(previewOf(plan, terms, action, planned.findings), () => [])
     }
   }
   table.end()
@@ -108,11 +130,12 @@ export async function showBatchPlan(
     [
       [...counts].map(([action, count]) => `${count} ${action}`).join(', '),
       ...(totals.size === 0 ? [] : [`would authorize ${totalsText(parts.trust, totals)} in all`]),
+      ...(refusal === undefined ? [] : ['nothing would be signed or sent']),
     ]
       .map((line) => fold(line, context.output.columns, '  '))
       .join('\n'),
   )
-  await opened.checkedSums()
+  if (refusal !== undefined) throw refusal
   const error = tally.error({ total: count.rows, goOn: 'retry later' })
   if (error) throw error
 }
@@ -187,7 +210,7 @@ function errorOf(plan: Planned) {
   return plan.kind === 'done' ? failedBefore(plan.authorization) : undefined
 }
 
-function reviewed(plan: Planned, terms: Terms, chainId: number): Reviewed {
+function reviewed(plan: Planned, terms: Terms, chainId: number, action: string): Reviewed {
   const { row } = plan
   const { outcome, label, title, price, amount, token } = terms
   const units = knownToken(chainId, token ?? '')
@@ -196,7 +219,7 @@ function reviewed(plan: Planned, terms: Terms, chainId: number): Reviewed {
   return {
     row,
     // What is to be signed is the rule; what is not stands out.
-    action: plan.kind === 'sign' ? '' : wouldBe[plan.kind],
+    action: action === wouldBe.sign ? '' : action,
     question: title ?? row.columns?.slug ?? row.identifier,
     answer: outcome === null ? written : answerText(outcome, label),
     amount: amount === null ? '' : units === undefined ? `${amount}raw` : amountText(amount, units),
@@ -237,7 +260,12 @@ function newTable({ output }: Context) {
   }
 }
 
-function previewOf(plan: Planned, terms: Terms, findings?: readonly QuestionFinding[]): object {
+function previewOf(
+  plan: Planned,
+  terms: Terms,
+  action: string,
+  findings?: readonly QuestionFinding[],
+): object {
   const { outcome, label, title, price, amount, token } = terms
   const error = errorOf(plan)
   return {
@@ -245,7 +273,7 @@ function previewOf(plan: Planned, terms: Terms, findings?: readonly QuestionFind
     identifier: plan.row.identifier,
     line: plan.row.line,
     ...(plan.row.element === undefined ? {} : { element: plan.row.element }),
-    action: wouldBe[plan.kind].replaceAll(' ', '_'),
+    action: action.replaceAll(' ', '_'),
     outcome,
     label,
     title,

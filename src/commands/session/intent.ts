@@ -15,7 +15,7 @@ import { parseContext } from '../../core/client/trust/context.js'
 import { contextFrom } from '../../core/client/trust/sources.js'
 import { quickestCurve } from '../../core/io/native-curve.js'
 import type { Hex } from '../../core/ports.js'
-import { spanMs } from '../../core/protocol/duration.js'
+import { instantMs, spanMs } from '../../core/protocol/duration.js'
 import { UsageError } from '../../core/protocol/errors.js'
 import { didYouMean, nearest } from '../../core/protocol/guess.js'
 import { answerText, wordFault } from '../../core/protocol/outcome-words.js'
@@ -177,17 +177,19 @@ function whole(flag: string, text: string | undefined): bigint | undefined {
   })
 }
 
-/** Unix seconds as they are, or a span such as `2h30m` from now. Throws UsageError `bad_deadline`. */
+/** Unix seconds as they are, a time, or a span such as `2h30m` from now. Throws UsageError `bad_deadline`. */
 export function parseDeadline(text: string | undefined, nowMs: number): bigint | undefined {
   if (text === undefined) return undefined
   if (/^\d{1,12}$/.test(text)) return BigInt(text)
+  const at = instantMs(text)
+  if (at !== undefined && at >= 0) return BigInt(Math.floor(at / 1_000))
   const ms = spanMs(text)
   if (ms !== undefined) return BigInt(Math.floor(nowMs / 1000) + Math.floor(ms / 1000))
   throw new UsageError(
     'bad_deadline',
-    `--deadline ${text} is neither Unix seconds nor a duration`,
+    `--deadline ${text} is neither Unix seconds nor a duration nor a time`,
     {
-      hint: 'give --deadline 90m or 2h30m (d, h, m and s are known), or Unix seconds',
+      hint: 'give --deadline 90m or 2h30m (d, h, m and s are known), 2026-11-20T05:38:00Z, or Unix seconds',
     },
   )
 }

@@ -1,6 +1,6 @@
 /** Flags that every list has: which rows, how many, how wide (contract §9). */
 import { type Command, Option } from 'commander'
-import { spanMs } from '../../core/protocol/duration.js'
+import { instantMs, spanMs } from '../../core/protocol/duration.js'
 import { UsageError } from '../../core/protocol/errors.js'
 import { plainIdentifier } from '../../core/protocol/market-url.js'
 import { wideOption } from '../terminal/table.js'
@@ -42,10 +42,8 @@ export function flagInstantMs(
   const span = spanMs(text)
   if (span !== undefined) return nowMs - span
   if (/^\d{1,12}$/.test(text)) return Number(text) * 1_000
-  const at = /^\d{4}-\d{2}-\d{2}(T[\d:.]+(Z|[+-]\d{2}:\d{2}))?$/.test(text)
-    ? Date.parse(text)
-    : Number.NaN
-  if (!Number.isNaN(at)) return at
+  const at = instantMs(text)
+  if (at !== undefined) return at
   throw new UsageError('bad_since', `${flag} ${text} is neither an age nor a time`, {
     hint: `give ${flag} 24h or 2h30m, a date, 2026-11-20T05:38:00Z, or Unix seconds`,
   })

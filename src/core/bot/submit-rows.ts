@@ -84,7 +84,7 @@ export async function* submitRows(
   const view = await journal.load()
   const now = { chainId: trust.chain_id, nowMs: ports.clock.nowMs(), resume }
   const proposer = async () => wallet.address
-  const { fingerprint, inWords } = await checkBatch(source, 'ndjson', {
+  const count = await checkBatch(source, 'ndjson', {
     hash: ports.hash,
     proposer,
     questionOf: (identifier) => knownQuestionId(trust, identifier, view),
@@ -104,10 +104,10 @@ export async function* submitRows(
   }
   const read = () => readBatch(source, 'ndjson')
   const looking = { ...parts, contexts: contexts.looking }
-  if (inWords > 0) await checkWords(looking, read(), source, { signal })
+  await checkWords(looking, read, source, { count, signal })
   await checkSpending(looking, read(), limits, { signal })
   yield* submitBatch(parts, read(), {
-    fingerprint,
+    fingerprint: count.fingerprint,
     resume,
     spending: newSpending(parts, limits),
     timeoutMs,

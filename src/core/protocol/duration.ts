@@ -22,3 +22,13 @@ export function durationMs(text: string): number | undefined {
 /** The same with a unit only: for flags where a bare number is a time. */
 export const spanMs = (text: string): number | undefined =>
   /[dhms]$/.test(text) ? durationMs(text) : undefined
+
+/**
+ * Unix milliseconds of `2026-11-20T05:38:00Z`, with any offset, or of a date, which begins at
+ * midnight UTC. `undefined` for anything else.
+ */
+export function instantMs(text: string): number | undefined {
+  if (!/^\d{4}-\d{2}-\d{2}(T[\d:.]+(Z|[+-]\d{2}:\d{2}))?$/.test(text)) return undefined
+  const ms = Date.parse(text)
+  return Number.isNaN(ms) ? undefined : ms
+}

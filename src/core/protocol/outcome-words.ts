@@ -30,7 +30,8 @@ export const labelIn = (
 export const answersText = (outcomes: readonly Pick<Outcome, 'outcome' | 'label'>[]): string =>
   outcomes.map(({ outcome, label }) => answerText(outcome, label)).join(', ')
 
-const folded = (text: string): string =>
+/** A text as texts of people are compared: without regard to case, Unicode form and blanks. */
+export const folded = (text: string): string =>
   text.normalize('NFC').replace(/\s+/g, ' ').trim().toLowerCase()
 
 /**

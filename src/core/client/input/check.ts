@@ -1,14 +1,16 @@
 /** A whole batch input, read once before anything is signed or sent (contract §6, Batch input). */
 
 import type { Hash, Hex } from '../../ports.js'
+import { type TokenUnits, toRaw } from '../../protocol/amount.js'
 import { UsageError } from '../../protocol/errors.js'
 import { keyNamed } from '../../protocol/outcome-words.js'
 import type { Address } from '../../protocol/schema.js'
 import { isSlug } from '../../protocol/words.js'
 import { howToPin } from '../trust/trust.js'
-import { newFaults } from './faults.js'
+import { type InputFaults, newFaults } from './faults.js'
 import { type BatchRow, type IntentRow, readBatch } from './input.js'
-import { type BatchFormat, type BatchSource, inputFault, type Place } from './rows.js'
+import { type BatchFormat, type BatchSource, InputFault, inputFault, type Place } from './rows.js'
+import { saysQuestion } from './sheet.js'
 
 /**
  * What the whole input comes to. `fingerprint` is the same for the same rows, however they are
@@ -17,8 +19,8 @@ import { type BatchFormat, type BatchSource, inputFault, type Place } from './ro
 export interface BatchCount {
   readonly rows: number
   readonly intents: number
-  /** Intents whose answer is a word: only the questions' labels tell what it means. */
-  readonly inWords: number
+  /** Intents that only their question can tell to be right: see `needsLook`. */
+  readonly toLook: number
   /** Lines of a sheet in which no answer was filled in; they are no rows. */
   readonly unanswered: readonly number[]
   readonly fingerprint: string
@@ -28,6 +30,8 @@ export interface BatchChecks {
   readonly hash: Hash
   /** Whose proposals the intents become; asked for where a row does not name one. */
   readonly proposer?: () => Promise<Address>
+  /** How the pinned tokens are written; asked where a row names a token's unit. */
+  readonly units?: () => Promise<readonly TokenUnits[]>
   /** The question id of an identifier, as far as it is known without asking. */
   readonly questionOf: (identifier: string) => Hex | undefined
   /**
@@ -39,7 +43,7 @@ export interface BatchChecks {
 
 /**
  * Reads the whole input once before anything is signed or sent, checks every row's shape, and tells
- * all faults at once. No client_ref and no question of one proposer may come twice (UsageError
+ * all faults at once, or leaves them to the caller who has `given` where they go. No client_ref and no question of one proposer may come twice (UsageError
  * `duplicate_row`, both lines named). No nonce of one proposer may, or be held by something else
  * (`nonce_reserved`, R6). A proposer other than the account's: `wrong_signer`. A slug that is not
  * pinned, or is another question's: `untrusted_slug`. An empty input: `empty_input`.
@@ -48,24 +52,26 @@ export async function checkBatch(
   source: BatchSource,
   format: BatchFormat | undefined,
   checks: BatchChecks,
+  given?: InputFaults,
 ): Promise<BatchCount> {
-  const faults = newFaults(source)
+  const faults = given ?? newFaults(source)
   const unanswered: number[] = []
   const told = {
     fault: faults.add,
     unanswered: ({ line }: Place) => unanswered.push(line),
   }
   const check = newRowCheck(source, checks)
-  let [rows, intents, inWords, fingerprint] = [0, 0, 0, '']
+  let [rows, intents, toLook, fingerprint] = [0, 0, 0, '']
   try {
     for await (const some of readBatch(source, format, told)) {
       for (const row of some) {
         rows++
         if (row.kind === 'intent') intents++
-        if (row.kind === 'intent' && keyNamed(row.outcome) === undefined) inWords++
+        if (needsLook(row)) toLook++
         fingerprint = checks.hash.sha256(`${fingerprint} ${keyOf(row)}`)
         const own = row.kind === 'intent' ? await checks.proposer?.() : undefined
         try {
+          await checkUnit(source, row, checks)
           check(row, own)
         } catch (error) {
           if (!(error instanceof UsageError)) throw error
@@ -78,13 +84,33 @@ export async function checkBatch(
     if (!(error instanceof UsageError)) throw error
     faults.add(error)
   }
-  faults.throwAny()
-  if (rows > 0) return { rows, intents, inWords, unanswered, fingerprint }
+  if (given === undefined) faults.throwAny()
+  if (rows > 0 || faults.refuses) return { rows, intents, toLook, unanswered, fingerprint }
   const [what, hint] =
     unanswered.length > 0
       ? ['no outcome is filled in', 'fill in the outcome of the questions to propose on']
       : ['it holds no rows', 'give one proposal per line']
   throw inputFault(source, undefined, 'empty_input', what, hint)
+}
+
+/** Only the question's labels tell what an answer in words means. */
+export const isInWords = (row: BatchRow): boolean =>
+  row.kind === 'intent' && keyNamed(row.outcome) === undefined
+
+/** So do only its labels and title, whether those beside the answer are its own. */
+export const needsLook = (row: BatchRow): boolean =>
+  isInWords(row) || (row.kind === 'intent' && saysQuestion(row.columns))
+
+/** UsageError as `toRaw` has them, with the row's place. */
+async function checkUnit(source: BatchSource, row: BatchRow, { units }: BatchChecks) {
+  if (row.kind !== 'intent' || row.amount === undefined) return
+  const known = (await units?.()) ?? []
+  try {
+    toRaw(row.amount, known)
+  } catch (error) {
+    if (!(error instanceof UsageError)) throw error
+    throw inputFault(source, row, error.code, error.detail, error.meta.hint ?? '')
+  }
 }
 
 /** What one row must be beside those before it. The check throws UsageError. */
@@ -149,8 +175,8 @@ const twice = (
   code = 'duplicate_row',
 ) => {
   const rows = element === undefined ? 'lines' : 'rows'
-  const detail = `${source.name}: ${rows} ${earlier} and ${element ?? line} ${what}`
-  return new UsageError(code, detail, { hint })
+  const at = element ?? line
+  return new InputFault(code, `${source.name}: ${rows} ${earlier} and ${at} ${what}`, hint, at)
 }
 
 function signerOf(source: BatchSource, row: IntentRow, own: Address | undefined): Address {
@@ -168,7 +194,11 @@ function signerOf(source: BatchSource, row: IntentRow, own: Address | undefined)
 function keyOf(row: BatchRow): string {
   if (row.kind === 'item') return row.body
   const { identifier, clientRef, proposer, outcome, amountRaw, nonce, deadlineSeconds } = row
+  const { amount, lifeSeconds } = row
   const terms = [identifier, clientRef, proposer, outcome, amountRaw, nonce, deadlineSeconds]
+  // Only where they are given: an input without them has the fingerprint that it always had.
+  if (amount !== undefined || lifeSeconds !== undefined)
+    return JSON.stringify([...terms, amount?.text, lifeSeconds].map((each) => String(each)))
   return JSON.stringify(terms.map((each) => (each === undefined ? null : String(each))))
 }
 

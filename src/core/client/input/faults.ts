@@ -1,37 +1,64 @@
-/** All that is wrong with one input, told at once. */
+/** All that is wrong with one input, told at once, in the order of its lines. */
 
 import { UsageError } from '../../protocol/errors.js'
-import type { BatchSource } from './rows.js'
+import { type BatchSource, InputFault } from './rows.js'
 
 export interface InputFaults {
   add(fault: UsageError): void
-  /** UsageError (exit 2): the only fault as it is, or all with their places. */
+  /** What rejects one row of an input alone: told where something else refuses the input. */
+  addBeside(fault: UsageError): void
+  /** Whether something refuses the input. */
+  readonly refuses: boolean
+  /** Whether one is told of the line, or of the element of an array. */
+  isAt(at: number): boolean
+  /** UsageError (exit 2): the only fault as it is, or all with their places and hints. */
   throwAny(): void
 }
 
-/** So many are told one by one; the rest is counted. */
+/** So many are told one by one, the first of the input; the rest is counted. */
 const mostTold = 20
 
 /** No faults yet. The details of those that are added begin with the name of the source. */
 export function newFaults({ name }: Pick<BatchSource, 'name'>): InputFaults {
-  const told: UsageError[] = []
-  let count = 0
+  let told: UsageError[] = []
+  let [count, refusing] = [0, 0]
+  const places = new Set<number>()
+  const addBeside = (fault: UsageError) => {
+    count++
+    if (fault instanceof InputFault) places.add(fault.at)
+    told = [...told, fault].sort((one, other) => placeOf(one) - placeOf(other)).slice(0, mostTold)
+  }
   return {
     add(fault) {
-      if (count++ < mostTold) told.push(fault)
+      refusing++
+      addBeside(fault)
     },
+    addBeside,
+    get refuses() {
+      return refusing > 0
+    },
+    isAt: (at) => places.has(at),
     throwAny() {
       const [first] = told
-      if (first === undefined) return
+      if (first === undefined || refusing === 0) return
       if (count === 1) throw first
-      const lines = told.map(({ detail }) =>
-        detail.startsWith(name) ? detail.slice(name.length).replace(/^[,:] /, '') : detail,
-      )
+      const lines = told.flatMap(({ detail, meta: { hint } }, at) => {
+        const own = detail.startsWith(name)
+          ? detail.slice(name.length).replace(/^[,:] /, '')
+          : detail
+        // Several lines of one fault have one hint, below the last of them.
+        return hint === undefined || hint === told[at + 1]?.meta.hint
+          ? own
+          : [own, `  hint: ${hint}`]
+      })
       if (count > told.length) lines.push(`and ${count - told.length} more`)
       throw new UsageError(first.code, `${name}: ${count} faults, and nothing was signed or sent`, {
-        ...first.meta,
         lines,
+        hint: 'correct these lines, then run the same command',
       })
     },
   }
 }
+
+/** What is said of the whole input stands first. */
+const placeOf = (fault: UsageError) => (fault instanceof InputFault ? fault.at : 0)

@@ -3,6 +3,8 @@
 import * as z from 'zod/mini'
 import type { Hex } from '../../ports.js'
 import { lowercased } from '../../protocol/address.js'
+import { parseAmount, toRaw, type WrittenAmount } from '../../protocol/amount.js'
+import { instantMs, spanMs } from '../../protocol/duration.js'
 import { UsageError } from '../../protocol/errors.js'
 import { readJson } from '../../protocol/json.js'
 import { identifierHint, namedQuestion } from '../../protocol/market-url.js'
@@ -17,12 +19,14 @@ import {
   NonzeroAddress,
   Uint256,
 } from '../../protocol/schema.js'
+import { isUint256 } from '../../protocol/words.js'
 import {
   arrayRows,
   type BatchFormat,
   type BatchSource,
   documentSchema,
   formatOf,
+  InputFault,
   inputFault,
   lineRows,
   type Place,
@@ -47,9 +51,13 @@ export interface IntentRow extends RowBase {
   readonly outcome: string
   readonly proposer?: Address | undefined
   readonly amountRaw?: bigint | undefined
+  /** In the unit of a token, which only the trust file or a node tells (contract §9). */
+  readonly amount?: WrittenAmount | undefined
   readonly nonce?: bigint | undefined
   /** Unix seconds. */
   readonly deadlineSeconds?: bigint | undefined
+  /** From when it is signed; it makes no intent differ, so that the same file can be run again. */
+  readonly lifeSeconds?: bigint | undefined
   /** Hash of the clarifications that whoever wrote the row has read (contract §9). */
   readonly rulesSeen?: Hex | undefined
 }
@@ -182,22 +190,19 @@ function fromSheet(source: BatchSource, row: SheetRow, told?: Told): BatchRow | 
 const rowHint =
   'a row is {identifier, outcome or proposed_price, client_ref?, proposer?, amount?, nonce?, deadline?, rules_seen?}, or a signed batch item'
 
-/** A decimal string, or a JSON number small enough to be exact. */
-const Whole = z.optional(
-  z.pipe(
-    z.transform((value) => (typeof value === 'number' ? String(value) : value)),
-    Uint256,
-  ),
-)
+/** A JSON number small enough to be exact counts as its digits. */
+const digits = z.transform((value) => (typeof value === 'number' ? String(value) : value))
+/** A text, or such a number. */
+const Written = z.optional(z.pipe(digits, z.string()))
 const IntentInput = z.strictObject({
   identifier: Identifier,
   outcome: z.optional(z.string()),
   proposed_price: z.optional(z.unknown()),
   client_ref: z.optional(ClientRef),
   proposer: z.optional(NonzeroAddress),
-  amount: Whole,
-  nonce: Whole,
-  deadline: Whole,
+  amount: Written,
+  nonce: z.optional(z.pipe(digits, Uint256)),
+  deadline: Written,
   rules_seen: z.optional(Bytes32),
 })
 const intentFields = Object.keys(IntentInput.shape)
@@ -206,10 +211,16 @@ const sheetFields = {
   signed: ['max_payment', 'permit.amount', 'permit.nonce', 'permit.deadline', 'signature'],
 }
 
+const amountForms = 'is neither raw units in digits nor an amount such as 750usdc or 0.5usdc'
+const deadlineForms =
+  'is neither Unix seconds nor a duration such as 90m or 2h30m nor a time such as 2026-11-20T05:38:00Z'
+
 /** What is wrong with a field of an intent. */
 const fieldFaults: Readonly<Record<string, string>> = {
   identifier: 'identifier is neither a question id nor a slug nor a URL of Polymarket',
-  amount: 'amount is not raw units in digits, such as 750000000',
+  amount: `amount ${amountForms}`,
+  nonce: 'nonce is not a whole number below 2^256 in digits',
+  deadline: `deadline ${deadlineForms}`,
   client_ref: 'client_ref is not a text of at most 256 bytes without control characters',
   proposer: 'proposer is not an address, or its checksum (EIP-55) is wrong',
   rules_seen: 'rules_seen is not the hash that `context` prints: 0x and 64 lowercase hex digits',
@@ -227,34 +238,88 @@ function rowOf(value: Fields, place: Place, text: string | undefined, fault: Fau
     ...(named && { identifier: named.identifier }),
     proposer: lowercased(value.proposer),
   })
-  if (!parsed.success) {
-    const { issues } = parsed.error
-    const other = issues.find(({ code }) => code === 'unrecognized_keys')
-    if (other?.code === 'unrecognized_keys')
-      throw fault(`${short(other.keys[0] ?? '')} is not a field of a row`)
-    const field = String(issues[0]?.path[0])
-    if (field === 'outcome') throw fault('outcome is not a text')
-    throw fault(
-      fieldFaults[field] ?? `${field} is not a whole number below 2^256 in digits`,
-      field === 'identifier' ? identifierHint(String(value.identifier)) : undefined,
-    )
+  const wrong: UsageError[] = []
+  const orWrong = <T>(read: () => T): T | undefined => {
+    try {
+      return read()
+    } catch (error) {
+      if (!(error instanceof UsageError)) throw error
+      wrong.push(error)
+      return undefined
+    }
   }
-  const { identifier, client_ref: clientRef, proposer, amount, nonce, deadline } = parsed.data
-  const { rules_seen: rulesSeen } = parsed.data
-  const whole = (digits: string | undefined) => (digits === undefined ? undefined : BigInt(digits))
+  const issues = parsed.success ? [] : parsed.error.issues
+  for (const issue of issues) wrong.push(fieldFault(issue, value, fault))
+  const isFaulty = (name: string) => issues.some(({ path }) => path[0] === name)
+  const textOf = (name: string) =>
+    value[name] === undefined || isFaulty(name) ? undefined : String(value[name])
+  const amount = orWrong(() => amountIn(textOf('amount'), fault))
+  const deadline = orWrong(() => deadlineIn(textOf('deadline'), fault))
+  const outcome = isFaulty('outcome')
+    ? undefined
+    : orWrong(() => outcomeIn(textOf('outcome'), value.proposed_price, fault))
+  if (!parsed.success || outcome === undefined || wrong.length > 0) throw allOf(wrong, place)
+  const { identifier, client_ref: clientRef, proposer, nonce, rules_seen: rulesSeen } = parsed.data
   return {
     kind: 'intent',
     ...place,
     identifier,
     ...(named?.isEvent === true && { isEvent: true }),
-    outcome: outcomeIn(parsed.data.outcome, parsed.data.proposed_price, fault),
+    outcome,
     clientRef,
     proposer,
-    amountRaw: whole(amount),
-    nonce: whole(nonce),
-    deadlineSeconds: whole(deadline),
+    ...amount,
+    nonce: nonce === undefined ? undefined : BigInt(nonce),
+    ...deadline,
     rulesSeen,
   }
+}
+
+function fieldFault(issue: z.core.$ZodIssue, value: Fields, fault: Fault): UsageError {
+  if (issue.code === 'unrecognized_keys')
+    return fault(`${short(issue.keys[0] ?? '')} is not a field of a row`)
+  const field = String(issue.path[0])
+  return fault(
+    fieldFaults[field] ?? `${field} is not a text`,
+    field === 'identifier' ? identifierHint(String(value.identifier)) : undefined,
+  )
+}
+
+/** One fault of a row that says all of them; each detail begins with the place. */
+function allOf(wrong: readonly UsageError[], place: Place): UsageError {
+  const [first, ...others] = wrong
+  if (first === undefined) throw new Error('a row is faulty without a fault')
+  if (others.length === 0) return first
+  const more = others.map(({ detail }) => detail.slice(detail.indexOf(': ') + 2))
+  const hints = [...new Set(wrong.flatMap(({ meta }) => meta.hint ?? []))].join('; ')
+  const at = place.element ?? place.line
+  return new InputFault(first.code, [first.detail, ...more].join('; '), hints, at)
+}
+
+function amountIn(text: string | undefined, fault: Fault): Pick<IntentRow, 'amount' | 'amountRaw'> {
+  if (text === undefined) return {}
+  try {
+    const amount = parseAmount(text, 'amount', true)
+    // A spreadsheet's power of ten is no unit.
+    if (/^e\d+$/.test(amount.unit)) throw fault(`amount ${amountForms}`)
+    return amount.unit === 'raw' ? { amountRaw: toRaw(amount, []).raw } : { amount }
+  } catch (error) {
+    if (!(error instanceof UsageError) || error.code === 'invalid_row') throw error
+    throw fault(`amount ${amountForms}`, error.meta.hint)
+  }
+}
+
+function deadlineIn(
+  text: string | undefined,
+  fault: Fault,
+): Pick<IntentRow, 'deadlineSeconds' | 'lifeSeconds'> {
+  if (text === undefined) return {}
+  const seconds = (ms: number) => BigInt(Math.floor(ms / 1_000))
+  if (isUint256(text)) return { deadlineSeconds: BigInt(text) }
+  const [span, instant] = [spanMs(text), instantMs(text)]
+  if (span !== undefined) return { lifeSeconds: seconds(span) }
+  if (instant !== undefined && instant >= 0) return { deadlineSeconds: seconds(instant) }
+  throw fault(`deadline ${deadlineForms}`, 'give deadline 90m, or leave it out for an hour')
 }
 
 function outcomeIn(word: string | undefined, price: unknown, fault: Fault): string {

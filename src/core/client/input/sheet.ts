@@ -2,10 +2,47 @@
 
 import type { UsageError } from '../../protocol/errors.js'
 import { didYouMean, nearest } from '../../protocol/guess.js'
+import { answersText, folded, type Labels } from '../../protocol/outcome-words.js'
+import { outcomeKeys } from '../../protocol/proposal.js'
+import type { OutcomeKey } from '../../protocol/schema.js'
+import { visible } from '../../protocol/text.js'
 import { type BatchSource, csvRows, inputFault } from './rows.js'
 
 /** Cells by the names of their columns. */
 export type Columns = Readonly<Record<string, string>>
+
+/** The cell of a column, in any case; '' where there is none. */
+function cellOf(columns: Columns | undefined, name: string): string {
+  const own = Object.entries(columns ?? {}).find(([column]) => column.toLowerCase() === name)
+  return own?.[1].trim() ?? ''
+}
+
+/** Whether a row shows its reader a question: by its title, or by its answers. */
+export const saysQuestion = (columns: Columns | undefined): boolean =>
+  cellOf(columns, 'title') !== '' || cellOf(columns, 'labels') !== ''
+
+/**
+ * Why a row shows another question than the one that its identifier names; `undefined` where it
+ * shows this one. Titles and labels are compared as a worksheet has them, without regard to case,
+ * Unicode form and blanks. A question without a title in its text is not compared by one.
+ */
+export function otherQuestion(
+  columns: Columns | undefined,
+  question: { readonly title: string | undefined; readonly labels: Labels },
+): string | undefined {
+  const [title, labels] = [cellOf(columns, 'title'), cellOf(columns, 'labels')]
+  const isSame = (cell: string, own: string) =>
+    [own, visible(own), `'${visible(own)}`].some((each) => folded(each) === folded(cell))
+  if (title !== '' && question.title !== undefined && !isSame(title, question.title))
+    return `its title is not that of the question, which is ${JSON.stringify(question.title)}`
+  const named = [...labels.matchAll(/\s*(.*?)\s*\((p[123])\)\s*[;,]?\s*/gs)]
+  const isWhole = named.map(([text]) => text).join('') === labels
+  const isOwn = ([, label = '', key]: (typeof named)[number]) =>
+    isSame(label, question.labels[key as OutcomeKey])
+  if (labels === '' || (isWhole && named.every(isOwn))) return undefined
+  const answers = outcomeKeys.map((outcome) => ({ outcome, label: question.labels[outcome] }))
+  return `its labels are not those of the question, which are ${answersText(answers)}`
+}
 
 /** Fields as a row of JSON has them, the other columns as they stand, or what is wrong. */
 export interface SheetRow {

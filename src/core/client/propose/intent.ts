@@ -52,13 +52,15 @@ export interface Intent {
   /** Tokens that amount and cap are of, where they were given in a token's unit; absent: any. */
   readonly amountTokens?: readonly Address[] | undefined
   readonly nonce?: bigint | undefined
-  /** Unix seconds; default: an hour from now. */
+  /** Unix seconds; default: `lifeSeconds` from now. */
   readonly deadlineSeconds?: bigint | undefined
   /**
    * Which terms are another owner's word (`--parts`), held to what this machine would sign by
    * itself (contract §9).
    */
   readonly foreign?: { readonly amount: boolean; readonly deadline: boolean } | undefined
+  /** Default: an hour. It makes no intent differ from another. */
+  readonly lifeSeconds?: bigint | undefined
   /** Journal id of the open authorization this one replaces (R8). */
   readonly supersede?: string | undefined
   readonly clientRef?: string | undefined

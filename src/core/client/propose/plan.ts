@@ -5,6 +5,7 @@
 
 import { titleOf } from '../../chain/ancillary.js'
 import type { Chain, Signer } from '../../ports.js'
+import { type TokenUnits, toRaw } from '../../protocol/amount.js'
 import { ConflictError, type ProposerError, UsageError } from '../../protocol/errors.js'
 import { type Labels, labelsOf } from '../../protocol/outcome-words.js'
 import type { RecoverPublicKey } from '../../protocol/recovered.js'
@@ -12,6 +13,7 @@ import type { Address } from '../../protocol/schema.js'
 import type { QuestionFinding } from '../check/findings.js'
 import type { GatewayClient } from '../gateway/gateway-client.js'
 import type { BatchRow, IntentRow, ItemRow } from '../input/input.js'
+import { otherQuestion, saysQuestion } from '../input/sheet.js'
 import { closes, isOpen, type JournaledAuthorization } from '../journal/authorizations.js'
 import type { Journal, JournalPorts, JournalView } from '../journal/journal.js'
 import type { ContextResult, ContextSource, QuestionContext } from '../trust/context.js'
@@ -59,6 +61,8 @@ export interface BatchParts {
   /** As of an intent. */
   readonly amountTokens?: readonly Address[] | undefined
   readonly headroomBasisPoints?: bigint | undefined
+  /** How the pinned tokens are written; asked where a row's amount has a token's unit. */
+  readonly units?: () => Promise<readonly (TokenUnits & { readonly address: Address })[]>
   /** For a signer that takes typed data: it is asked with the whole context. */
   readonly keepContexts?: boolean
   /** How our own signatures are checked; asked for a whole group at once. */
@@ -228,11 +232,16 @@ export async function journaledFor(
 
 /** The intent that a row stands for. */
 async function intentOf(
-  { proposer, maxAmountRaw, amountTokens, headroomBasisPoints }: BatchParts,
-  { kind: _kind, line: _line, element: _element, columns: _columns, ...wanted }: IntentRow,
+  { proposer, maxAmountRaw, amountTokens, headroomBasisPoints, units }: BatchParts,
+  { kind: _kind, line: _line, element: _element, columns: _columns, amount, ...wanted }: IntentRow,
 ): Promise<IntentInWords> {
   const owner = wanted.proposer ?? (await proposer())
-  return { ...wanted, proposer: owner, maxAmountRaw, amountTokens, headroomBasisPoints }
+  const given = { ...wanted, proposer: owner, maxAmountRaw, amountTokens, headroomBasisPoints }
+  if (amount === undefined) return given
+  const { raw, tokens } = toRaw(amount, (await units?.()) ?? [])
+  const named = tokens.map(({ address }) => address)
+  const both = amountTokens?.filter((address) => named.includes(address)) ?? named
+  return { ...given, amountRaw: raw, amountTokens: both }
 }
 
 /** What the journal alone says; `undefined`: a context is needed. */
@@ -335,6 +344,8 @@ async function withContext(
     return { kind: 'rejected', row, error: why }
   }
   const plan = await orRejected(row, async () => {
+    // What is signed already was reviewed then.
+    if (known === undefined) checkShown(parts, row, context.context)
     const intent = meantIn(parts, wanted, context.context)
     const ref = () => hashedRound(parts.trust, context.context).ref
     const { same, earlier } = byRound(parts, intent, view, context.context, ref)
@@ -358,6 +369,20 @@ async function withContext(
   })
   if (options.look !== true) return plan
   return { ...plan, title: titleOf(context.context.request.ancillary_data) }
+}
+
+/** UsageError `other_question`: a sheet that was sorted by some of its columns shows another one. */
+function checkShown({ trust }: BatchParts, { columns }: IntentRow, context: QuestionContext): void {
+  if (!saysQuestion(columns)) return
+  const labels = labelsOf(context.outcomes ?? outcomesByText(trust, context))
+  const title = titleOf(context.request.ancillary_data)
+  const why = otherQuestion(columns, { title, labels })
+  if (why !== undefined)
+    throw new UsageError(
+      'other_question',
+      why,
+      'make the sheet again: its columns no longer belong together; rename a column of your own that is called title or labels',
+    )
 }
 
 /** Checks what the source of a context has not: slug (R9), answer, position among the rounds. */

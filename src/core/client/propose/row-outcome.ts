@@ -188,7 +188,7 @@ export function asItemError(row: BatchRow, error: ProposerError): ProposerError 
     : new RejectedError(error.code, error.detail, rest)
 }
 
-const heldBack: ReadonlySet<string> = new Set(['rules_changed', 'check_failed'])
+const heldBack: ReadonlySet<string> = new Set(['rules_changed', 'check_failed', 'other_question'])
 
 /** Flags of the verbs for one question become the command, or the row's field. */
 function inBatch(row: BatchRow, hint: string): string {

@@ -136,6 +136,7 @@ export function checkTerms(
     | 'headroomBasisPoints'
     | 'deadlineSeconds'
     | 'foreign'
+    | 'lifeSeconds'
   >,
   context: Pick<RoundFacts, 'bond' | 'signing' | 'source'>,
   nowSeconds: number,
@@ -213,10 +214,11 @@ const dated = (seconds: bigint): string =>
   `${new Date(Number(seconds) * 1_000).toISOString().replace('T', ' ').replace('.000Z', 'Z')} (unix ${seconds})`
 
 function deadlineOf(
-  intent: Pick<Intent, 'deadlineSeconds' | 'foreign'>,
+  intent: Pick<Intent, 'deadlineSeconds' | 'lifeSeconds' | 'foreign'>,
   nowSeconds: bigint,
 ): bigint {
-  const deadline = intent.deadlineSeconds ?? nowSeconds + defaultLifeSeconds
+  const { deadlineSeconds, lifeSeconds = defaultLifeSeconds } = intent
+  const deadline = deadlineSeconds ?? nowSeconds + lifeSeconds
   const earliest = nowSeconds + minimumDeadlineSeconds
   if (deadline < earliest)
     throw new UsageError(
