@@ -93,7 +93,7 @@ const listCommand = (context: Context) =>
       const slugs = entries.some(({ identifier }) => isQuestionId(identifier))
         ? await pinnedSlugs(context, command.optsWithGlobals<GlobalFlags>())
         : new Map<string, string>()
-      const found = entries.map((one) => ({ ...one, slug: slugOf(one, slugs) })).filter(isAsked)
+      const found = entries.map((one) => ({ ...one, slug: slugIn(one, slugs) })).filter(isAsked)
       const shown = limit === undefined ? found : found.slice(-limit)
       const { output } = context
       if (output.mode === 'ndjson') {
@@ -112,25 +112,25 @@ const listCommand = (context: Context) =>
       })
     })
 
-type Entry = ReturnType<typeof entryOf> & { readonly slug: string | null }
+type Entry = ReturnType<typeof entryOf>
 
-/** As it was signed, else as it is pinned now. */
-const slugOf = (
-  { identifier, question_id: id }: ReturnType<typeof entryOf>,
+/** As it was signed, else as it is pinned now, else as its sheet had it. */
+const slugIn = (
+  { identifier, question_id: id, slug }: Entry,
   slugs: ReadonlyMap<string, string>,
-): string | null => (isQuestionId(identifier) ? (slugs.get(id) ?? null) : identifier)
+): string | null => (isQuestionId(identifier) ? (slugs.get(id) ?? slug) : identifier)
 
 const listColumns = (nowMs: number): readonly Column<Entry>[] => [
-  { head: 'journal id', cell: (one) => one.journal_id },
-  { head: 'state', cell: stateText, least: 8, colour: stateColour },
+  { head: 'question', cell: (one) => one.title ?? one.slug ?? one.identifier, least: 12 },
   { head: 'answer', cell: answerOf, least: 8 },
-  { head: 'question', cell: (one) => one.slug ?? one.identifier, least: 12 },
+  { head: 'state', cell: stateText, least: 8, colour: stateColour },
   { head: 'amount', cell: entryAmount, right: true, rank: 1 },
   {
     head: 'signed',
     cell: ({ signed_at: at }) => at && `${ageText((nowMs - Date.parse(at)) / 1_000)} ago`,
     rank: 2,
   },
+  { head: 'journal id', cell: (one) => one.journal_id },
   { head: 'candidate', cell: (one) => one.candidate_id, wide: true },
   { head: 'proposer', cell: (one) => one.proposer, wide: true },
   { head: 'deadline', cell: (one) => dateText(one.deadline), wide: true },
@@ -300,6 +300,7 @@ function entryOf(one: JournaledAuthorization | Offer, nowMs: number, last: LastP
   } = journalRow(one, nowMs)
   return {
     ...row,
+    slug: ('signed' in one ? one.signed : one.offered).slug ?? null,
     ...('signed' in one ? {} : { state: 'offered' as const, reason: null }),
     sent: 'signed' in one ? one.attempts.length : 0,
     origins: originsOf(one),
@@ -309,16 +310,12 @@ function entryOf(one: JournaledAuthorization | Offer, nowMs: number, last: LastP
 
 function entryText(entry: ReturnType<typeof entryOf>, columns: number): string {
   const why = entry.reason ?? entry.code
+  const name = entry.identifier === entry.question_id ? entry.slug : entry.identifier
   return fields(
     [
-      [entry.state, `${entry.journal_id}${why === null ? '' : ` (${why})`}`],
-      [
-        'question',
-        entry.identifier === entry.question_id
-          ? entry.question_id
-          : `${entry.identifier} ${entry.question_id}`,
-      ],
+      ['question', entry.title ?? name ?? entry.question_id],
       ['answer', answerOf(entry)],
+      [entry.state, `${entry.journal_id}${why === null ? '' : ` (${why})`}`],
       ['authorizes', amountWithRaw(entry.amount, knownToken(entry.chain_id, entry.token ?? ''))],
       ['deadline', dateText(entry.deadline)],
       ['proposer', entry.proposer],
@@ -326,6 +323,8 @@ function entryText(entry: ReturnType<typeof entryOf>, columns: number): string {
       ['candidate', entry.candidate_id],
       ['sent to', entry.origins.length === 0 ? 'never sent' : entry.origins.join(', ')],
       ['replaced by', entry.superseded_by],
+      ['slug', entry.title === null ? null : name],
+      ['question id', entry.question_id],
       ['position', entry.position && positionText(entry.position)],
     ],
     columns,

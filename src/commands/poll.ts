@@ -4,8 +4,15 @@
 import { Command, Option } from 'commander'
 import type { PollResult } from '../core/client/follow/follow.js'
 import { endOf, type PollTarget, type Stage, stages } from '../core/client/follow/status.js'
-import { answerOf, labelOf, stateOf } from '../core/client/journal/authorizations.js'
+import {
+  answerOf,
+  type JournaledAuthorization,
+  labelOf,
+  questionOf,
+  stateOf,
+} from '../core/client/journal/authorizations.js'
 import type { JournalView } from '../core/client/journal/journal.js'
+import { type OtherGateway, otherGateway } from '../core/client/journal/saved.js'
 import { UsageError } from '../core/protocol/errors.js'
 import { isCandidateId } from '../core/protocol/words.js'
 import { follow } from './follow.js'
@@ -21,6 +28,7 @@ import type { Own } from './terminal/candidate-text.js'
 import type { Context } from './terminal/context.js'
 import { type Live, openLive } from './terminal/live.js'
 import { finalText } from './terminal/poll-table.js'
+import { visible } from './terminal/render.js'
 
 interface PollFlags extends SessionFlags {
   readonly all?: boolean
@@ -73,7 +81,14 @@ async function poll(
   const view = await session.journal.load()
   const given = [...new Set(ids)].map((id) => targetOf(view, id, question))
   const gateway = await session.gateway('run')
-  const targets = ids.length > 0 ? given : acceptedTargets(context, view, gateway.origin)
+  const accepted = ids.length > 0 ? [] : acceptedIn(context, view)
+  const held = accepted.map((one) => ({ one, away: otherGateway(one, gateway.origin) }))
+  const here = held.flatMap(({ one: { candidateId = '', signed }, away }) =>
+    away === undefined ? [{ candidateId, identifier: signed.questionId }] : [],
+  )
+  const targets = ids.length > 0 ? given : here
+  const elsewhere = held.flatMap(({ one, away }) => (away === undefined ? [] : [{ one, ...away }]))
+  for (const each of elsewhere) output.note(awayText(each))
   const result = await follow(
     context,
     { ports: session.ports, gateway, journal: session.journal },
@@ -92,9 +107,10 @@ async function poll(
     ...status,
     label: ownOf(view, status.candidate_id)?.label ?? null,
   })
-  if (output.mode === 'ndjson') output.result('status', { summary: summaryOf(result) }, () => '')
+  if (output.mode === 'ndjson')
+    output.result('status', { summary: summaryOf(result), ...awayData(elsewhere) }, () => '')
   else
-    output.result('status', { candidates: candidates.map(labelled) }, () =>
+    output.result('status', { candidates: candidates.map(labelled), ...awayData(elsewhere) }, () =>
       targets.length === 0
         ? nothingText
         : finalText(targets, candidates, output, (id) => ownOf(view, id), refusals),
@@ -107,13 +123,35 @@ async function poll(
 /** What the journal has of a candidate, for screens and documents. */
 export function ownOf(view: JournalView, candidateId: string): Own | undefined {
   const own = view.byCandidate(candidateId)
-  return own && { journalId: own.id, label: labelOf(own.signed), identifier: own.signed.identifier }
+  if (own === undefined) return undefined
+  const { signed, id: journalId } = own
+  const { identifier, title, slug } = signed
+  const named = { identifier: slug ?? identifier, title }
+  return { journalId, label: labelOf(signed), answer: answerOf(signed), ...named }
 }
 
 function aboutText(view: JournalView, candidateId: string): string {
   const signed = view.byCandidate(candidateId)?.signed
-  return signed === undefined ? '' : `${answerOf(signed)}  ${signed.identifier}`
+  return signed === undefined ? '' : `${questionOf(signed)}  ${answerOf(signed)}`
 }
+
+/** An unfinished candidate that another gateway has. */
+type Away = OtherGateway & { readonly one: JournaledAuthorization }
+
+const awayText = ({ one, origin, flag }: Away) =>
+  `note: not polled here: ${visible(questionOf(one.signed))}, ${visible(answerOf(one.signed))}, went to ${origin}: \`proposer poll ${one.candidateId} ${flag}\``
+
+const awayData = (elsewhere: readonly Away[]) =>
+  elsewhere.length === 0
+    ? {}
+    : {
+        elsewhere: elsewhere.map(({ one, origin, flag }) => ({
+          candidate_id: one.candidateId ?? null,
+          journal_id: one.id,
+          origin,
+          flag,
+        })),
+      }
 
 function summaryOf({ candidates, missing, items }: PollResult) {
   const count = (end: string) => candidates.filter((status) => endOf(status) === end).length
@@ -164,17 +202,7 @@ export function targetOf(
   }
 }
 
-function acceptedTargets(
-  context: Context,
-  view: JournalView,
-  origin: string,
-): readonly PollTarget[] {
+function acceptedIn(context: Context, view: JournalView): readonly JournaledAuthorization[] {
   const nowMs = context.clock.nowMs()
-  return view.authorizations.flatMap((one) => {
-    const state = stateOf(one, nowMs)
-    const here = one.attempts.some(({ start }) => start.origin === origin)
-    return state.kind === 'accepted' && here
-      ? [{ candidateId: state.candidateId, identifier: one.signed.questionId }]
-      : []
-  })
+  return view.authorizations.filter((one) => stateOf(one, nowMs).kind === 'accepted')
 }

@@ -2,7 +2,7 @@
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterEach, beforeEach, expect, test } from 'vitest'
-import { type BatchWorld, openBatchWorld } from '../support/batch-world.js'
+import { type BatchWorld, failed, openBatchWorld } from '../support/batch-world.js'
 
 let world: BatchWorld
 beforeEach(async () => {
@@ -18,18 +18,21 @@ afterEach(() => world.close())
 const list = async (columns: number, ...flags: string[]) =>
   (await world.run(['journal', 'list', ...flags], { columns })).stdout.trimEnd().split('\n')
 
-test.each([40, 80])('keeps id, state and answer whole, and fits %i columns', async (columns) => {
-  const lines = await list(columns)
-  for (const line of lines) expect(line.length).toBeLessThanOrEqual(columns)
-  const text = lines.join('\n')
-  expect(text).toMatch(/^JOURNAL ID\s+STATE +ANSWER +QUESTION/)
-  expect(text.match(/^[0-9a-f]{12}-\d\s+accepted +\S/gm)).toHaveLength(3)
-  expect(/no room for [\s\S]*--wide/.test(text)).toBe(columns === 40)
-})
+test.each([40, 80])(
+  'question and answer come first, the id last and whole; it fits %i columns',
+  async (columns) => {
+    const lines = await list(columns)
+    for (const line of lines) expect(line.length).toBeLessThanOrEqual(columns)
+    const text = lines.join('\n')
+    expect(text).toMatch(/^QUESTION\s+ANSWER +STATE[\s\S]*JOURNAL ID$/m)
+    expect(text.match(/^question \d\s+Yes \(p2\) +accepted .*[0-9a-f]{12}-\d$/gm)).toHaveLength(3)
+    expect(/no room for [\s\S]*--wide/.test(text)).toBe(columns === 40)
+  },
+)
 
 test('--limit keeps the newest and counts the others; --state, --question and --since choose', async () => {
   const limited = await list(80, '--limit', '1')
-  expect(limited[1]).toMatch(/^[0-9a-f]{12}-3 /)
+  expect(limited[1]).toMatch(/^question 2 .* [0-9a-f]{12}-3$/)
   expect(limited[2]).toBe('and 2 older; --limit 3 shows them')
   expect(await list(80, '--state', 'failed')).toEqual([
     'nothing matches; the journal holds 3 authorizations',
@@ -45,18 +48,16 @@ test('--limit keeps the newest and counts the others; --state, --question and --
   expect(wrong.code).toBe(2)
 })
 
-test('a question that was signed by its id is shown by the slug that is pinned, and found by it', async () => {
+test('a question that was signed by its id is shown by its title, and found by the slug that is pinned', async () => {
   const trustPath = join(world.home, 'trust', 'default.json')
   const trust = JSON.parse(readFileSync(trustPath, 'utf8'))
   const [newest] = JSON.parse((await world.run(['journal', 'list', '--json'])).stdout)
     .authorizations as { question_id: string }[]
-  writeFileSync(
-    trustPath,
-    JSON.stringify({ ...trust, slugs: { 'rain-in-porto': newest?.question_id } }),
-  )
+  const slugs = { 'rain-in-porto': newest?.question_id }
+  writeFileSync(trustPath, JSON.stringify({ ...trust, slugs }))
   const [head, row] = await list(100, '--question', 'rain-in-porto')
   expect(head).toMatch(/QUESTION/)
-  expect(row).toMatch(/ rain-in-porto /)
+  expect(row).toMatch(/^question 0 /)
   expect(row).not.toContain('0x')
   expect((await list(300, '--question', 'rain-in-porto', '--wide'))[1]).toContain(
     newest?.question_id,
@@ -64,6 +65,56 @@ test('a question that was signed by its id is shown by the slug that is pinned, 
   writeFileSync(trustPath, '{')
   const ran = await world.run(['journal', 'list'], { columns: 200 })
   expect(ran.code).toBe(0)
-  expect(ran.stdout).toContain(newest?.question_id)
+  expect(ran.stdout).toContain('question 0')
   expect(ran.stderr).toMatch(/^note: without slugs: .*default\.json/m)
+})
+
+test('a worksheet is known by title and slug to list, show, poll and the causes; ids come by number', async () => {
+  const title = 'Will the northern harbour of Porto be closed by the storm on Monday?'
+  const rows = Array.from({ length: 12 }, (_, n) => {
+    const name = n === 0 ? title : `sheet ${n}`
+    return `${world.ask(name).questionId},sheet-slug-${n},${name},yes`
+  })
+  world.file('sheet.csv', `identifier,slug,title,outcome\n${rows.join('\n')}\n`)
+  const sent = await world.run(['batch', 'submit', 'sheet.csv', '--json'])
+  expect(sent.code, sent.stderr).toBe(0)
+  const { results } = JSON.parse(sent.stdout) as {
+    results: { candidate: { candidate_id: string } }[]
+  }
+  const shown = JSON.parse((await world.run(['journal', 'list', '--json'])).stdout)
+    .authorizations as { journal_id: string; title: string; slug: string }[]
+  const own = shown.slice(3)
+  expect(own.map(({ journal_id }) => Number(journal_id.split('-')[1]))).toEqual(
+    own.map((_, at) => at + 1),
+  )
+  expect(own[0]).toMatchObject({ title, slug: 'sheet-slug-0' })
+  const wide = (await list(120, '--open')).join('\n')
+  expect(wide).toContain('Will the northern harbour of Porto be closed')
+  for (const line of await list(80)) expect(line).not.toMatch(/^\s*0x[0-9a-f]+$/)
+  const one = await world.run(['journal', 'show', own[0]?.journal_id ?? ''])
+  expect(one.stdout).toMatch(/^question\s+Will the northern harbour/)
+  const [first] = results
+  await world.become(first?.candidate.candidate_id ?? '', failed('superseded', false))
+  const polled = await world.run(['poll', '--all', '--timeout', '1'], { columns: 120 })
+  expect(polled.stdout).toMatch(/^QUESTION +ANSWER +STATE/)
+  expect(polled.stdout).toMatch(/^Will the northern [^\n]*Yes \(p2\) +failed +superseded/m)
+  const again = await world.run(['batch', 'submit', 'sheet.csv', '--resume'])
+  expect(again.stdout.replace(/\s+/g, ' ')).toContain(`${title} Yes (p2)`)
+})
+
+test('poll --all names what went through another gateway, with its URL and what to type', async () => {
+  const env = { PROPOSER_GATEWAY: 'http://127.0.0.1:9999' }
+  const ran = await world.run(['poll', '--all'], { env })
+  expect(ran.code, ran.stderr).toBe(0)
+  expect(
+    ran.stderr.match(/^note: not polled here: question \d, Yes \(p2\), went to /gm),
+  ).toHaveLength(3)
+  expect(ran.stderr).toMatch(
+    /went to http:\/\/127\.0\.0\.1:8787: `proposer poll \S{36} --gateway http:\/\/127\.0\.0\.1:8787`/,
+  )
+  const json = await world.run(['poll', '--all', '--json'], { env })
+  expect(JSON.parse(json.stdout)).toMatchObject({
+    candidates: [],
+    elsewhere: Array.from({ length: 3 }, () => ({ origin: 'http://127.0.0.1:8787' })),
+  })
 })

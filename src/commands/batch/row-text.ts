@@ -1,16 +1,20 @@
 /** What became of a row of a batch, for programs and for people. */
 import type { PolledCandidate } from '../../core/client/follow/batch.js'
-import type { BatchRow } from '../../core/client/input/input.js'
-import { executedText } from '../../core/client/journal/authorizations.js'
+import { answerOf, executedText } from '../../core/client/journal/authorizations.js'
 import type { RowResult } from '../../core/client/propose/batch.js'
 import { UnavailableError } from '../../core/protocol/errors.js'
 import { outOfBandData, settledData } from '../session/rounds.js'
 import { counted } from '../terminal/render.js'
 import { failedBefore } from './wait.js'
 
-/** How its owner knows a row. */
-export const nameOf = ({ clientRef, identifier }: Pick<BatchRow, 'clientRef' | 'identifier'>) =>
-  clientRef ?? identifier
+/** How its owner knows a row: the question, else the reference that was given, and the answer. */
+export function nameOf({ row, authorization }: Pick<RowResult, 'row' | 'authorization'>): string {
+  const { clientRef, identifier, columns } = row
+  const signed = authorization?.signed
+  if (clientRef !== undefined) return clientRef
+  const question = signed?.title ?? (columns?.title || columns?.slug || identifier)
+  return signed === undefined ? question : `${question} ${answerOf(signed)}`
+}
 
 /** Of a row whose candidate is known to have failed. */
 export const rowFailureOf = ({ authorization, candidate }: RowResult) =>
@@ -76,7 +80,7 @@ export function cellsOf(
   const failure = polled?.candidate?.failure
   return [
     outcome.padEnd(8),
-    nameOf(row),
+    nameOf({ row, authorization }),
     candidate?.candidateId ?? '',
     status,
     error?.detail ?? failure?.detail ?? executedOf(candidate, authorization) ?? '',

@@ -179,11 +179,11 @@ function newReport(context: Context, { parts, count }: Opened, running: Running)
       const place = placeText(one.row)
       const { authorization, candidate } = one
       isSigned ||= authorization !== undefined
-      if (one.error) wrong(one.outcome, place, nameOf(one.row), one.error)
+      if (one.error) wrong(one.outcome, place, nameOf(one), one.error)
       const failure = running.wait ? undefined : rowFailureOf(one)
       if (failure !== undefined) {
         failed++
-        wrong('failed', place, nameOf(one.row), failure)
+        wrong('failed', place, nameOf(one), failure)
       }
       const token = authorization?.signed.token
       if (candidate !== undefined && token !== undefined)
@@ -246,12 +246,12 @@ async function followHeld(
     (one) => one.candidate !== undefined && !isDone(one) && one.candidate.status !== 'failed',
   )
   const placed = (word: string, one: RowResult, error: ProposerError) =>
-    report.wrong(word, placeText(one.row), nameOf(one.row), error)
+    report.wrong(word, placeText(one.row), nameOf(one), error)
   for (const one of left) if (one.error === undefined) placed('pending', one, notFollowed(one))
   const ids = here.flatMap(({ candidate }) =>
     candidate === undefined ? [] : [candidate.candidateId],
   )
-  const names = new Map(here.map((one) => [one.candidate?.candidateId, nameOf(one.row)]))
+  const names = new Map(here.map((one) => [one.candidate?.candidateId, nameOf(one)]))
   const gateway = await session.gateway('run')
   const { ports, journal } = session
   const polled = await waitForBatch(context, { ports, gateway, journal }, ids, timeoutMs).catch(

@@ -26,6 +26,9 @@ export interface Own {
   readonly label: string | null
   /** As it was signed: a slug says more than an id. */
   readonly identifier: string
+  /** By the question's own text; absent in older records. */
+  readonly title?: string | undefined
+  readonly answer?: string | undefined
 }
 
 /**
@@ -40,9 +43,7 @@ export function candidateText(status: PolledStatus, output: Screen, own?: Own): 
     timeText(stageTimeOf(status, stage) ?? '') || undefined
   const rows = fields(
     [
-      ['question', slug ?? questionId],
-      ['id', slug && questionId],
-      ['proposer', status.proposer],
+      ['question', own?.title ?? slug ?? questionId],
       ['answer', outcome ? answerText(outcome, own?.label) : price && `price ${price}`],
       ['received', at('received')],
       ['validated', at('validated')],
@@ -52,6 +53,9 @@ export function candidateText(status: PolledStatus, output: Screen, own?: Own): 
       ['confirmed', at('confirmed')],
       ['indexed', at('indexed')],
       ['event index', submission?.proposal_event_index?.toString()],
+      ['slug', own?.title && slug],
+      ['proposer', status.proposer],
+      ['id', (own?.title ?? slug) && questionId],
     ],
     output.columns,
   )

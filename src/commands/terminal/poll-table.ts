@@ -8,8 +8,9 @@ import type { ProposerError } from '../../core/protocol/errors.js'
 import { candidateText, colourOf, failureLines, type Own } from './candidate-text.js'
 import type { Output } from './output.js'
 import { counted, fold, visible } from './render.js'
+import { type Column, tableText } from './table.js'
 
-type Screen = Pick<Output, 'columns' | 'paint'>
+type Screen = Pick<Output, 'columns' | 'paint'> & Partial<Pick<Output, 'isTerminal'>>
 
 /** A UUID, the longest state, two gaps, and room to say something about it. */
 const wideColumns = 64
@@ -118,6 +119,36 @@ export function countsText(
   return `${counted(targets.length, 'candidate')}: ${parts.join(', ')}`
 }
 
+/** Question, answer and state first; the id last, whole. */
+function columnsOf(
+  latest: ReadonlyMap<string, PolledStatus>,
+  ownOf: (candidateId: string) => Own | undefined,
+  refusals: Refusals,
+): readonly Column<PollTarget>[] {
+  const statusOf = ({ candidateId }: PollTarget) => latest.get(candidateId)
+  return [
+    {
+      head: 'question',
+      least: 12,
+      cell: (one) => {
+        const { title, identifier } = ownOf(one.candidateId) ?? {}
+        return title ?? identifier ?? statusOf(one)?.question_id
+      },
+    },
+    { head: 'answer', least: 8, cell: (one) => ownOf(one.candidateId)?.answer },
+    {
+      head: 'state',
+      cell: (one) => statusOf(one)?.status ?? withoutStatus(refusals.get(one.candidateId)),
+      colour: (one) => {
+        const status = statusOf(one)
+        return status === undefined ? 'white' : colourOf(status)
+      },
+    },
+    { head: 'then', least: 9, rank: 1, cell: (one) => saidOf(statusOf(one)) },
+    { head: 'candidate', cell: ({ candidateId }) => candidateId },
+  ]
+}
+
 /**
  * What was learned: a block for one candidate, else a table with whole ids, failures with their
  * next actions, and the counts.
@@ -146,8 +177,13 @@ export function finalText(
   })
   const left = failed.length - shownFailures
   const counts = fold(countsText(targets, latest, refusals), columns, '  ')
+  const isOwn = targets.some(({ candidateId }) => ownOf(candidateId) !== undefined)
+  const screen = { columns, paint, isTerminal: output.isTerminal === true }
+  const list = isOwn
+    ? [tableText(columnsOf(latest, ownOf, refusals), targets, screen)]
+    : targets.map(line)
   return [
-    [...targets.map(line), counts].join('\n'),
+    [...list, counts].join('\n'),
     ...failures,
     ...(left > 0 ? [fold(`and ${left} more failed; --json lists all`, columns, '  ')] : []),
   ].join('\n\n')

@@ -47,9 +47,10 @@ export function tableText<Row>(
   const isWhole = lineWidth(whole) <= screen.columns
   const [first, ...others] = shown
   if (first === undefined) return ''
-  const fitted = isWhole ? whole : [first, ...fitting(others, screen.columns - gap.length)]
+  const [head = first] = fitting([first], screen.columns)
+  const fitted = isWhole ? whole : [head, ...fitting(others, screen.columns - gap.length)]
   const below = isWhole ? [] : lined(fitted.slice(1), paint)
-  const lines = lined(isWhole ? fitted : [first], paint).flatMap((line, at) =>
+  const lines = lined(isWhole ? fitted : [head], paint).flatMap((line, at) =>
     [line, `${gap}${below[at] ?? ''}`.trimEnd()].filter(Boolean),
   )
   const leftOut = shown.filter(({ column }) => fitted.every((one) => one.column !== column))

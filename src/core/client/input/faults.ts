@@ -21,7 +21,8 @@ const mostTold = 20
 /** No faults yet. The details of those that are added begin with the name of the source. */
 export function newFaults({ name }: Pick<BatchSource, 'name'>): InputFaults {
   let told: UsageError[] = []
-  let [count, refusing] = [0, 0]
+  let count = 0
+  let refusal: UsageError | undefined
   const places = new Set<number>()
   const addBeside = (fault: UsageError) => {
     count++
@@ -30,18 +31,17 @@ export function newFaults({ name }: Pick<BatchSource, 'name'>): InputFaults {
   }
   return {
     add(fault) {
-      refusing++
+      if (refusal === undefined || placeOf(fault) < placeOf(refusal)) refusal = fault
       addBeside(fault)
     },
     addBeside,
     get refuses() {
-      return refusing > 0
+      return refusal !== undefined
     },
     isAt: (at) => places.has(at),
     throwAny() {
-      const [first] = told
-      if (first === undefined || refusing === 0) return
-      if (count === 1) throw first
+      if (refusal === undefined) return
+      if (count === 1) throw refusal
       const lines = told.flatMap(({ detail, meta: { hint } }, at) => {
         const own = detail.startsWith(name)
           ? detail.slice(name.length).replace(/^[,:] /, '')
@@ -52,10 +52,14 @@ export function newFaults({ name }: Pick<BatchSource, 'name'>): InputFaults {
           : [own, `  hint: ${hint}`]
       })
       if (count > told.length) lines.push(`and ${count - told.length} more`)
-      throw new UsageError(first.code, `${name}: ${count} faults, and nothing was signed or sent`, {
-        lines,
-        hint: 'correct these lines, then run the same command',
-      })
+      throw new UsageError(
+        refusal.code,
+        `${name}: ${count} faults, and nothing was signed or sent`,
+        {
+          lines,
+          hint: 'correct these lines, then run the same command',
+        },
+      )
     },
   }
 }

@@ -183,6 +183,10 @@ export function labelOf({ terms, labels }: Answered): string | null {
   return (outcome && labels?.[outcome]) ?? null
 }
 
+/** A record's question for people: its title, else its slug, else its id. */
+export const questionOf = (record: Pick<Signed, 'title' | 'slug' | 'identifier'>): string =>
+  record.title ?? record.slug ?? record.identifier
+
 /** A record's answer for people: `No (p1)`, or what is known of that. */
 export const answerOf = (record: Answered): string =>
   answerText(outcomeOf(record.terms.price) ?? `price ${record.terms.price}`, labelOf(record))

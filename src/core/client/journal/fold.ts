@@ -200,6 +200,10 @@ const push = <Value>(lists: Map<string, Value[]>, key: string, value: Value) => 
   else list.push(value)
 }
 
+/** Ids of one run by their numbers, as they were given: 2 comes before 10. */
+const byNumber = ({ id: one }: { readonly id: string }, { id: other }: { readonly id: string }) =>
+  one.length - other.length || (one < other ? -1 : 1)
+
 /** Offers that have neither come back signed nor been abandoned. */
 const pendingOf = ({ offered }: FoldState) =>
   offered.filter(({ signed, abandoned }) => signed === undefined && !abandoned)
@@ -235,7 +239,7 @@ function authorizationsOf(
       ...(terminal && { terminal }),
     })
   }
-  return found.sort((a, b) => a.signedAtMs - b.signedAtMs || (a.id < b.id ? -1 : 1))
+  return found.sort((a, b) => a.signedAtMs - b.signedAtMs || byNumber(a, b))
 }
 
 function offersOf(state: FoldState): readonly Offer[] {
@@ -246,7 +250,7 @@ function offersOf(state: FoldState): readonly Offer[] {
         ? []
         : [{ id, offered, parts: [...parts.values()], terminals, supersededBy }],
     )
-    .sort((a, b) => a.offered.offeredAtMs - b.offered.offeredAtMs || (a.id < b.id ? -1 : 1))
+    .sort((a, b) => a.offered.offeredAtMs - b.offered.offeredAtMs || byNumber(a, b))
 }
 
 function viewOf(state: FoldState): JournalView {

@@ -69,6 +69,10 @@ const authorizes = {
   /** Absent in records of 0.1, and where a payload was signed elsewhere. */
   requester: z.optional(Address),
   clientRef: z.optional(z.string()),
+  /** The question's title by its own text, for people; earlier versions read over it, as over `slug`. */
+  title: z.optional(z.string()),
+  /** As the sheet that it came from calls the question. */
+  slug: z.optional(z.string()),
   terms,
   /** What the question called its outcomes; absent in records of 0.1, and as `requester`. */
   labels: z.optional(z.object({ p1: z.string(), p2: z.string(), p3: z.string() })),

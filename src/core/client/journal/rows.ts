@@ -28,6 +28,7 @@ export function journalRow(one: JournaledAuthorization | Offer, nowMs: number) {
     ...stateRow(one, nowMs),
     question_id: record.questionId,
     identifier: record.identifier,
+    title: record.title ?? null,
     client_ref: record.clientRef ?? null,
     chain_id: record.chainId,
     round: record.timestamp ?? null,

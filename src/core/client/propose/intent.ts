@@ -64,6 +64,8 @@ export interface Intent {
   /** Journal id of the open authorization this one replaces (R8). */
   readonly supersede?: string | undefined
   readonly clientRef?: string | undefined
+  /** What a sheet calls the question; for people. */
+  readonly slug?: string | undefined
   /** Hash of the clarifications that the answer takes into account (contract §9, Rules). */
   readonly rulesSeen?: Hex | undefined
 }

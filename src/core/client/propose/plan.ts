@@ -10,6 +10,7 @@ import { ConflictError, type ProposerError, UsageError } from '../../protocol/er
 import { type Labels, labelsOf } from '../../protocol/outcome-words.js'
 import type { RecoverPublicKey } from '../../protocol/recovered.js'
 import type { Address } from '../../protocol/schema.js'
+import { isSlug } from '../../protocol/words.js'
 import type { QuestionFinding } from '../check/findings.js'
 import type { GatewayClient } from '../gateway/gateway-client.js'
 import type { BatchRow, IntentRow, ItemRow } from '../input/input.js'
@@ -85,6 +86,7 @@ export interface ToSign extends Pick<HashedRound, 'witness' | 'ref'> {
   readonly context: RoundFacts
   readonly price: string
   readonly labels: Labels
+  readonly title: string | undefined
   /** What its clarifications are read by again; absent where the context had none. */
   readonly rules?: ReadRules | undefined
   /** Only with `keepContexts`. */
@@ -233,10 +235,18 @@ export async function journaledFor(
 /** The intent that a row stands for. */
 async function intentOf(
   { proposer, maxAmountRaw, amountTokens, headroomBasisPoints, units }: BatchParts,
-  { kind: _kind, line: _line, element: _element, columns: _columns, amount, ...wanted }: IntentRow,
+  { kind: _kind, line: _line, element: _element, columns, amount, ...wanted }: IntentRow,
 ): Promise<IntentInWords> {
   const owner = wanted.proposer ?? (await proposer())
-  const given = { ...wanted, proposer: owner, maxAmountRaw, amountTokens, headroomBasisPoints }
+  const slug = isSlug(columns?.slug ?? '') ? columns?.slug : undefined
+  const given = {
+    ...wanted,
+    slug,
+    proposer: owner,
+    maxAmountRaw,
+    amountTokens,
+    headroomBasisPoints,
+  }
   if (amount === undefined) return given
   const { raw, tokens } = toRaw(amount, (await units?.()) ?? [])
   const named = tokens.map(({ address }) => address)
@@ -423,6 +433,7 @@ function toSign(
     context: facts,
     price,
     labels: labelsOf(context.outcomes ?? outcomesByText(trust, context)),
+    title: titleOf(context.request.ancillary_data),
     witness,
     ref,
     earlier,

@@ -1,4 +1,5 @@
 /** Everything that is checked and decided before one signature (robustness §6, domain §9). */
+import { titleOf } from '../../chain/ancillary.js'
 import { domainOf } from '../../chain/round.js'
 import { onChain } from '../../chain/unavailable.js'
 import type { Chain, Hex } from '../../ports.js'
@@ -36,6 +37,7 @@ export interface Preview extends Omit<CheckedTerms, 'cutFromRaw'> {
   /** Outside text: escape before showing (R20). */
   readonly label: string
   readonly labels: Labels
+  readonly title?: string | undefined
   readonly price: string
   readonly proposer: Address
   readonly nonce: bigint
@@ -96,6 +98,7 @@ export async function prepare(
     outcome: intent.outcome,
     label,
     labels: labelsOf(context.outcomes ?? outcomesByText(trust, context)),
+    title: titleOf(context.request.ancillary_data),
     price,
     proposer: intent.proposer,
     amountRaw,

@@ -186,7 +186,7 @@ async function draftFor(
   row: ToSign,
   { view, signer, nowSeconds, rules: read }: Making,
 ): Promise<Made> {
-  const { intent, context, price, labels, witness, ref } = row
+  const { intent, context, price, labels, title, witness, ref } = row
   if (signer?.address !== intent.proposer) throw wrongSigner(signer, intent)
   const { same } = byRound(parts, intent, view, context, () => ref)
   if (same.kind === 'refuse') throw same.error
@@ -216,7 +216,17 @@ async function draftFor(
         ? []
         : (['round', 'bond'] as const)
   for (const note of firstRulesNotes(intent.identifier, rules)) parts.note?.(note)
-  const terms = { context, price, labels, amountRaw, nonce, deadlineSeconds, digest, unchecked }
+  const terms = {
+    context,
+    price,
+    labels,
+    title,
+    amountRaw,
+    nonce,
+    deadlineSeconds,
+    digest,
+    unchecked,
+  }
   return draftOf(parts, intent, { ...terms, round: ref, rules }, view)
 }
 

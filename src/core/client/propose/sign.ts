@@ -32,6 +32,8 @@ export type Prepared = Pick<
 > & {
   readonly context: RoundFacts
   readonly labels?: Labels | undefined
+  /** By the question's own text. */
+  readonly title?: string | undefined
   /** Only their hash is kept. */
   readonly rules?: Pick<RulesStanding, 'rules'> | undefined
 }
@@ -64,7 +66,7 @@ export const nonceSpent = (nonce: bigint | string, proposer: string, flag = 'the
 /** The next authorization of this run. UsageError `nonce_reserved`. */
 export function draftOf(
   { journal, trust }: { readonly journal: Journal; readonly trust: Trust },
-  intent: Pick<Intent, 'identifier' | 'proposer' | 'clientRef' | 'supersede'>,
+  intent: Pick<Intent, 'identifier' | 'slug' | 'proposer' | 'clientRef' | 'supersede'>,
   prepared: Prepared,
   view: JournalView,
 ): Reserved {
@@ -90,6 +92,8 @@ export function draftOf(
     token: bond.token,
     spender: trust.signed_proposer,
     ...(clientRef === undefined ? {} : { clientRef }),
+    ...(prepared.title === undefined ? {} : { title: prepared.title }),
+    ...(intent.slug === undefined ? {} : { slug: intent.slug }),
     terms,
     ...(prepared.labels === undefined ? {} : { labels: prepared.labels }),
     ...supersedes,
