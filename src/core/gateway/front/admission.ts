@@ -291,9 +291,9 @@ function place(
   judged: Exclude<JudgedItem, { kind: 'refused' }>,
 ): Promise<Judgment> {
   if (judged.kind === 'known')
-    return (judged.mayRevive ? ledger.replay(judged.id) : kept(ledger, judged.id)).then(
-      (candidate) => ({ kind: 'replayed', candidate }),
-    )
+    return ledger
+      .replay(judged.id, judged.mayRevive)
+      .then((candidate) => ({ kind: 'replayed', candidate }))
   const { candidate } = judged
   const { proposer, nonce, round } = candidate
   // A rival that is still active explains more than the nonce it has spent; the ledger names it.
@@ -314,13 +314,6 @@ function place(
       return refused(roundAdvanced(admission.candidate.id))
     return admission
   })
-}
-
-/** A candidate as it is: the answer to a replay that may write nothing. */
-async function kept(ledger: Ledger, id: string): Promise<Candidate> {
-  const candidate = await ledger.get(id)
-  if (candidate === undefined) throw new RangeError(`no candidate ${id}`)
-  return candidate
 }
 
 /** The refusal of a payload beside another; of a round that two questions share it names both. */

@@ -70,13 +70,8 @@ export function createRoutes(
     return undefined
   }
   return async (exchange) => {
-    const { target, refused } = exchange.call
-    const shed = steps.closed() ?? (await lateness(steps, exchange))
-    const match = matched(target)
-    const answer = match
-      ? await answered(steps, match.found, match.params, exchange, shed)
-      : refusalAnswer(refused ?? routeNotFound())
-    return respond(steps, exchange, answer)
+    const match = matched(exchange.call.target)
+    return respond(steps, exchange, await answered(steps, match, exchange))
   }
 }
 
@@ -89,21 +84,22 @@ function routeNotFound(): Refusal {
 
 async function answered(
   steps: Steps,
-  { template, methods }: RouteMethods,
-  params: Params,
+  match: { readonly found: RouteMethods; readonly params: Params } | undefined,
   exchange: Exchange,
-  shed: Refusal | undefined,
 ): Promise<RouteAnswer> {
   const { method, refused } = exchange.call
-  exchange.route = template
-  const route = methods.find((one) => one.method === method)
-  if (refused && (!route || route.free)) return refusalAnswer(refused)
-  if (!route) {
-    const allow = methods.map((one) => one.method).join(', ')
-    return preflight(steps, exchange, allow) ?? wrongMethod(allow)
-  }
-  exchange.isReceipted = route.free !== true
+  const route = match?.found.methods.find((one) => one.method === method)
+  if (match) exchange.route = match.found.template
+  exchange.isReceipted = route !== undefined && route.free !== true
   try {
+    const shed = steps.closed() ?? (await lateness(steps, exchange))
+    if (refused && (!route || route.free)) return refusalAnswer(refused)
+    if (!match) return refusalAnswer(routeNotFound())
+    if (!route) {
+      const allow = match.found.methods.map((one) => one.method).join(', ')
+      return preflight(steps, exchange, allow) ?? wrongMethod(allow)
+    }
+    const { params } = match
     if (route.free) return await route.run({ params, body: undefined, exchange })
     return withBudget(exchange, await charged(steps, route, params, exchange, shed))
   } catch (error) {

@@ -268,10 +268,10 @@ export interface Ledger extends LedgerFacts {
   admit(candidate: NewCandidate): Promise<Admission>
   /**
    * An exact replay. A failed, retryable candidate goes back to received unless its proposer has
-   * another active payload in the round; anything else is returned as it is. Durable when it
-   * resolves.
+   * another active payload in the round; anything else is returned as it is, all of it where
+   * `mayRevive` is false. Durable when it resolves.
    */
-  replay(id: string): Promise<Candidate>
+  replay(id: string, mayRevive?: boolean): Promise<Candidate>
   /** A candidate whole, read from the log where it is no longer active. */
   get(id: string): Promise<Candidate | undefined>
   /**

@@ -118,7 +118,7 @@ export async function openLedger(
   if (listed().length > 0) await write(open, listed)
   return ledgerOf(log, state, settings, {
     admit: (candidate) => admit(open, candidate),
-    replay: (id) => replay(open, id),
+    replay: (id, mayRevive) => replay(open, id, mayRevive),
     catchUp: log.catchUp,
     commit: (...args) => inOrder(() => commit(open, ...args)),
     onChange(listener) {
@@ -245,11 +245,11 @@ async function admit(open: Open, candidate: NewCandidate): Promise<Admission> {
   return { kind: 'admitted', candidate: admitted }
 }
 
-async function replay(open: Open, id: string): Promise<Candidate> {
+async function replay(open: Open, id: string, revives = true): Promise<Candidate> {
   const { log, state } = open
   const known = state.entries.get(id)
   if (!known) throw new RangeError(`no candidate ${id}`)
-  if (!known.retryable) return wholeOf(log, state, known)
+  if (!known.retryable || !revives) return wholeOf(log, state, known)
   return open.inOrder(async () => {
     const candidate = await wholeOf(log, state, state.entries.get(id) ?? known)
     // What is durable says no already: a disk that takes no writes is no reason to refuse the
