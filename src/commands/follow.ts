@@ -1,10 +1,5 @@
 /** Polling with something to look at: a table on a terminal, a line a change with --ndjson. */
-import {
-  type PollOptions,
-  type PollResult,
-  type PollWait,
-  pollCandidates,
-} from '../core/client/follow/follow.js'
+import { type PollOptions, type PollResult, pollCandidates } from '../core/client/follow/follow.js'
 import type { PollParts } from '../core/client/follow/look.js'
 import {
   changedAt,
@@ -17,7 +12,7 @@ import { instant } from '../core/protocol/candidate.js'
 import type { Context } from './terminal/context.js'
 import type { Live } from './terminal/live.js'
 import { waitText } from './terminal/output.js'
-import { countsText, liveLines } from './terminal/poll-table.js'
+import { countsText, isNews, liveLines, reasonText, retriedText } from './terminal/poll-table.js'
 import { ageText, counted } from './terminal/render.js'
 
 export interface FollowOptions {
@@ -106,18 +101,6 @@ export async function follow(
     live?.clear()
   }
 }
-
-/** Why it waits, and since when, where that is not just now. */
-export const reasonText = ({ reason, sinceMs }: PollWait): string =>
-  sinceMs === undefined ? reason : `${reason}, since ${instant(sinceMs).slice(11, 19)}Z`
-
-/** What stands behind the counts while no answer comes; empty where it is the budget that is waited for. */
-export const retriedText = (event: PollWait): string =>
-  event.kind === 'trouble' ? `; ${reasonText(event)}; it is asked again` : ''
-
-/** A log is told of each trouble once, and of one window where many are waited for. */
-export const isNews = ({ kind, sinceMs }: PollWait, isBudgetTold: boolean): boolean =>
-  kind === 'trouble' ? sinceMs === undefined : !isBudgetTold
 
 /** A change as a line: when it came to be by the gateway's times, else when it was seen. */
 const changeOf = (status: PolledStatus, nowMs: number) => ({

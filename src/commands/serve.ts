@@ -19,6 +19,7 @@ import type { FaultScript } from '../core/io/serving/fault-script.js'
 import { exit, UnavailableError, UsageError } from '../core/protocol/errors.js'
 import type { LogLevel } from '../core/protocol/log-level.js'
 import { programVersion } from '../core/protocol/version.js'
+import { usualPorts } from '../core/protocol/words.js'
 import {
   devExports,
   noteDevSession,
@@ -255,10 +256,7 @@ async function serveDev(outer: Context, served: Served, flags: ServeFlags): Prom
 /** Free ports where another gateway has the usual ones, but for those that are given. */
 async function withFreePorts(served: Served): Promise<Served> {
   const { port, host = '127.0.0.1', assignments } = served
-  const [{ probePort }, { usualPorts }] = await Promise.all([
-    import('../core/io/probes.js'),
-    import('../core/gateway/config.js'),
-  ])
+  const { probePort } = await import('../core/io/probes.js')
   const isTaken = async (at: string, key: 'listen' | 'admin') =>
     !assignments.some((one) => one.startsWith(`${key}.port=`)) &&
     (await probePort(at, usualPorts[key])) === 'EADDRINUSE'

@@ -13,8 +13,8 @@ import {
 import type { PollParts } from '../../core/client/follow/look.js'
 import type { JournaledAuthorization } from '../../core/client/journal/authorizations.js'
 import { FailedError, PendingError } from '../../core/protocol/errors.js'
-import { isNews, reasonText, retriedText } from '../follow.js'
 import type { Context } from '../terminal/context.js'
+import { isNews, reasonText, retriedText } from '../terminal/poll-table.js'
 import { progressText } from './text.js'
 
 /** Follows the ids to their ends. Rejects as `followBatch`. */

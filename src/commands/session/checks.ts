@@ -2,7 +2,7 @@
 import type { Command } from 'commander'
 import type { Checker, MarketReads } from '../../core/client/check/checker.js'
 import type { QuestionFinding, Thresholds } from '../../core/client/check/findings.js'
-import type { Required } from '../../core/client/check/require.js'
+import { checkRefusal, type Required } from '../../core/client/check/require.js'
 import type { Markets } from '../../core/ports.js'
 import { durationMs } from '../../core/protocol/duration.js'
 import { UsageError } from '../../core/protocol/errors.js'
@@ -108,3 +108,13 @@ export function countsOf(findings: readonly QuestionFinding[]) {
 /** What is said of many questions at once, before their sum is asked for. */
 export const tallyText = (counts: ReturnType<typeof countsOf>): string =>
   `${counted(counts.warn, 'warning')}, ${counts.unknown} unknown`
+
+/** UsageError `check_failed`. */
+export function refuse(
+  identifier: string,
+  findings: readonly QuestionFinding[],
+  flags: CheckFlags,
+): void {
+  const error = checkRefusal(identifier, findings, requiredBy(flags))
+  if (error !== undefined) throw error
+}

@@ -6,7 +6,6 @@
 import type { Command } from 'commander'
 import { titleOf } from '../../core/chain/ancillary.js'
 import type { QuestionFinding } from '../../core/client/check/findings.js'
-import { checkRefusal } from '../../core/client/check/require.js'
 import { type AuthorizeParts, preview } from '../../core/client/propose/authorize.js'
 import type { IntentInWords } from '../../core/client/propose/intent.js'
 import type { Preview } from '../../core/client/propose/prepare.js'
@@ -32,6 +31,7 @@ import {
   findingLines,
   isRequired,
   openChecker,
+  refuse,
   requiredBy,
 } from './checks.js'
 import { warnOfFirstRules } from './first-rules.js'
@@ -272,12 +272,6 @@ async function findingsOf(
   const question = rules === undefined ? shown : { ...shown, rules: rules.rules }
   const [findings = []] = await checker.check([{ context: question, outcome }], session.signal)
   return findings
-}
-
-/** UsageError `check_failed`. */
-function refuse(identifier: string, findings: readonly QuestionFinding[], flags: CheckFlags): void {
-  const error = checkRefusal(identifier, findings, requiredBy(flags))
-  if (error !== undefined) throw error
 }
 
 /** `--dry-run`: shows what would be signed; nothing is reserved, signed or written. */

@@ -3,7 +3,9 @@
  * end.
  */
 import { Chalk } from 'chalk'
+import type { PollWait } from '../../core/client/follow/follow.js'
 import { endOf, type PolledStatus, type PollTarget } from '../../core/client/follow/status.js'
+import { instant } from '../../core/protocol/candidate.js'
 import type { ProposerError } from '../../core/protocol/errors.js'
 import { candidateText, colourOf, failureLines, type Own } from './candidate-text.js'
 import type { Output } from './output.js'
@@ -148,6 +150,18 @@ function columnsOf(
     { head: 'candidate', cell: ({ candidateId }) => candidateId },
   ]
 }
+
+/** Why it waits, and since when, where that is not just now. */
+export const reasonText = ({ reason, sinceMs }: PollWait): string =>
+  sinceMs === undefined ? reason : `${reason}, since ${instant(sinceMs).slice(11, 19)}Z`
+
+/** What stands behind the counts while no answer comes; empty where it is the budget that is waited for. */
+export const retriedText = (event: PollWait): string =>
+  event.kind === 'trouble' ? `; ${reasonText(event)}; it is asked again` : ''
+
+/** A log is told of each trouble once, and of one window where many are waited for. */
+export const isNews = ({ kind, sinceMs }: PollWait, isBudgetTold: boolean): boolean =>
+  kind === 'trouble' ? sinceMs === undefined : !isBudgetTold
 
 /**
  * What was learned: a block for one candidate, else a table with whole ids, failures with their

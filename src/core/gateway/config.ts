@@ -10,13 +10,12 @@ import { connectionPlaces } from '../protocol/call.js'
 import { UsageError } from '../protocol/errors.js'
 import { Address as AddressText, Bytes32 } from '../protocol/schema.js'
 import { isStorePlace } from '../protocol/url-secrets.js'
+import { usualPorts } from '../protocol/words.js'
 import { address, ExecutorSection } from './config-executor.js'
 import { type ConfigFault, faultsOf, isRecord } from './config-faults.js'
 import { parseCidr } from './front/client-address.js'
 import { WebhooksSection } from './webhooks.js'
 
-/** Where a gateway listens whose configuration says nothing of it. */
-export const usualPorts = { listen: 8787, admin: 8788 } as const
 const port = z.int().min(0).max(65_535)
 const positive = z.int().min(1)
 const path = z.string().min(1)

@@ -65,3 +65,6 @@ export const isSlug = (text: string): boolean =>
   /^[a-z0-9-]{1,200}$/.test(text) && text !== 'eligibility' && !isQuestionId(text)
 
 export const isIdentifier = (text: string): boolean => isQuestionId(text) || isSlug(text)
+
+/** Where a gateway listens whose configuration says nothing of it (contract §7). */
+export const usualPorts = { listen: 8787, admin: 8788 } as const
