@@ -6,6 +6,7 @@ import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { systemRandom } from '../../src/core/io/clock.js'
 import { systemFiles } from '../../src/core/io/files.js'
 import { systemLiveness } from '../../src/core/io/liveness.js'
+import { proofPath, tokenProof } from '../../src/core/io/serving/admin-token.js'
 import { acquireLock, type Lock } from '../../src/core/storage/lock.js'
 import { type Ended, type Running, workshop } from '../support/processes.js'
 import { type Client, makeClient, questionOf, type ServeReady } from '../support/proposing.js'
@@ -203,8 +204,38 @@ describe('operator on a store that nothing holds', () => {
     expect((await asked('resume')).code).toBe(0)
   })
 
+  test('contract §6: what has taken the port of a gateway that is gone is shown no token, and not believed', async () => {
+    const shown: string[] = []
+    const impostor = createServer((incoming, response) => {
+      shown.push(JSON.stringify([incoming.method, incoming.headers]))
+      const result = { changed: ['admission'], unchanged: [], reason: 'x', notes: [] }
+      response.end(JSON.stringify({ ...result, proof: '0'.repeat(64) }))
+    })
+    await new Promise<void>((listening) => impostor.listen(0, '127.0.0.1', listening))
+    const token = readFileSync(join(store, 'admin.token'), 'utf8').trim()
+    try {
+      const { port } = impostor.address() as AddressInfo
+      await holding(`serve, admin http://127.0.0.1:${port}`, async () => {
+        expect(await asked('pause')).toMatchObject({
+          code: 4,
+          answer: { detail: expect.stringContaining('does not know the token of this store') },
+        })
+      })
+      expect(shown).toHaveLength(1)
+      expect(shown.join()).not.toContain(token)
+      expect(shown.join()).not.toContain('authorization')
+    } finally {
+      impostor.close()
+    }
+  })
+
   test('contract §6: with a gateway that hangs --timeout holds: an act is unknown (exit 6), a look is put off (exit 75)', async () => {
-    const dumb = createServer(() => undefined)
+    const dumb = createServer(({ url = '', socket: { localPort } }, response) => {
+      const [, nonce] = url.split(proofPath)
+      if (nonce === undefined) return
+      const proof = tokenProof('0'.repeat(64), Number(localPort), nonce)
+      response.end(JSON.stringify({ proof }))
+    })
     await new Promise<void>((listening) => dumb.listen(0, '127.0.0.1', listening))
     const token = join(store, 'admin.token')
     writeFileSync(token, `${'0'.repeat(64)}\n`, { mode: 0o600 })

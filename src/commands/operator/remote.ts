@@ -4,7 +4,7 @@
  */
 import * as z from 'zod/mini'
 import { type ActName, type ActResult, leaderResignName } from '../../core/gateway/operator/acts.js'
-import { readAdminToken } from '../../core/io/serving/admin-token.js'
+import { proofPath, readAdminToken, tokenProof } from '../../core/io/serving/admin-token.js'
 import { TransportError } from '../../core/ports.js'
 import {
   ConflictError,
@@ -16,6 +16,7 @@ import {
   UncertainError,
 } from '../../core/protocol/errors.js'
 import { networkFault } from '../../core/protocol/network-words.js'
+import { hexOf } from '../../core/storage/durable.js'
 import type { Context } from '../terminal/context.js'
 
 const Names = z.array(z.string())
@@ -80,6 +81,7 @@ async function postOperator(
   { url, tokenFile, name, body, timeoutMs }: Omit<RemoteAct, 'name'> & { readonly name: string },
 ): Promise<unknown> {
   const token = await readAdminToken(tokenFile)
+  if (!(await isProven(context, url, token, timeoutMs))) return undefined
   const init = {
     method: 'POST',
     headers: { 'content-type': 'application/json', authorization: `Bearer ${token}` },
@@ -90,6 +92,33 @@ async function postOperator(
   if ('missing' in answer) throw uncertain(answer.missing, answer.cause)
   if (answer.status !== 200) throw refusalOf(answer)
   return answer.body
+}
+
+/**
+ * Whoever has taken the port of a gateway that is down is shown no token, and believed nothing.
+ * `false` where nobody listens. Rejects with UnauthorizedError (4) where the token is not known
+ * there, and as `getAdmin`.
+ */
+async function isProven(
+  context: Context,
+  url: string,
+  token: string,
+  timeoutMs: number | undefined,
+): Promise<boolean> {
+  const nonce = hexOf(context.random.bytes(32))
+  const statuses = [200, 404]
+  const answer = await getAdmin(context, `${url}${proofPath}${nonce}`, { timeoutMs, statuses })
+  if (answer === undefined) return false
+  const { host, port } = new URL(url)
+  const parsed = z.object({ proof: z.string() }).safeParse(answer)
+  if (parsed.success && parsed.data.proof === tokenProof(token, Number(port), nonce)) return true
+  throw new UnauthorizedError(
+    'unauthorized',
+    `what listens on ${host} does not know the token of this store: nothing was sent to it`,
+    {
+      hint: 'where admin.token was changed after the gateway had started, or the gateway is of an earlier version, restart it; else another program has taken its port',
+    },
+  )
 }
 
 /**

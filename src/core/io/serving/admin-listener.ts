@@ -18,6 +18,7 @@ import { ProposerError } from '../../protocol/errors.js'
 import { readJson } from '../../protocol/json.js'
 import { commonHeaders } from '../../protocol/refusal.js'
 import { createMetrics, type MetricsParts } from './admin-metrics.js'
+import { proofPath, tokenProof } from './admin-token.js'
 import { linger, readIncoming, restIsLarge } from './incoming-body.js'
 import { serverSettings } from './listener.js'
 import {
@@ -107,6 +108,9 @@ const eventsPath = '/operator/events'
 /** An id needs no escapes, so the path is not decoded; beside it stand the acts on candidates. */
 const candidatePath = /^\/operator\/candidates\/([0-9a-f-]{36})$/
 
+/** Whoever is about to show the token asks first whether it is known here. */
+const proofForm = new RegExp(`^${proofPath}([0-9a-f]{64})$`)
+
 /** What can be read, by path. */
 function getRoutes(
   options: AdminOptions,
@@ -150,13 +154,19 @@ function route(
   gets: ReadonlyMap<string, Route>,
   operator: OperatorRoutes | undefined,
   page: PageSource | undefined,
-  { url = '', method, rawHeaders, headers: { host } }: IncomingMessage,
+  { url = '', method, rawHeaders, headers: { host }, socket }: IncomingMessage,
 ): Route {
   const hosts = rawHeaders.filter((name, at) => at % 2 === 0 && /^host$/i.test(name))
   if (hosts.length !== 1 || host === undefined || !loopbackHost.test(host))
     return () => refused(400, 'bad_request', 'the admin listener accepts loopback names only')
   const [, id] = page ? (candidatePath.exec(url) ?? []) : []
-  const get = page && id !== undefined ? () => candidateAt(page, id) : gets.get(url)
+  const nonce = operator && proofForm.exec(url)?.[1]
+  const get =
+    page && id !== undefined
+      ? () => candidateAt(page, id)
+      : operator && nonce !== undefined
+        ? () => jsonLook({ proof: tokenProof(operator.token, socket.localPort ?? 0, nonce) })
+        : gets.get(url)
   const act = operator && Object.hasOwn(operator.acts, url) ? operator.acts[url] : undefined
   if (get === undefined && act === undefined) {
     const paths = [...gets.keys()].filter((path) => !/^\/page\./.test(path))

@@ -1,4 +1,5 @@
 /** The token that acting on a served store takes (contract §6): a file for its owner's eyes only. */
+import { createHmac } from 'node:crypto'
 import { constants } from 'node:fs'
 import { open } from 'node:fs/promises'
 import { basename, dirname, join } from 'node:path'
@@ -8,6 +9,16 @@ import { fillTemporary, hexOf, writeAll } from '../../storage/durable.js'
 import { errorCode } from '../../storage/failures.js'
 
 const tokenBytes = 32
+
+/**
+ * What only a listener that knows the token can say, on its own port: whoever has another port, or
+ * asks another listener, says something else.
+ */
+export const tokenProof = (token: string, port: number, nonce: string): string =>
+  createHmac('sha256', token).update(`proposer admin listener ${port} ${nonce}`).digest('hex')
+
+/** Where a listener is asked for it, with 64 hex digits behind. */
+export const proofPath = '/operator/proof/'
 
 /**
  * The token in a file, made where there is none. Gateways of one shared store may start in one
