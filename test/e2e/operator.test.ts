@@ -212,7 +212,8 @@ describe('operator on a store that nothing holds', () => {
       response.end(JSON.stringify({ ...result, proof: '0'.repeat(64) }))
     })
     await new Promise<void>((listening) => impostor.listen(0, '127.0.0.1', listening))
-    const token = readFileSync(join(store, 'admin.token'), 'utf8').trim()
+    const token = '1'.repeat(64)
+    writeFileSync(join(store, 'admin.token'), `${token}\n`, { mode: 0o600 })
     try {
       const { port } = impostor.address() as AddressInfo
       await holding(`serve, admin http://127.0.0.1:${port}`, async () => {
@@ -225,6 +226,7 @@ describe('operator on a store that nothing holds', () => {
       expect(shown.join()).not.toContain(token)
       expect(shown.join()).not.toContain('authorization')
     } finally {
+      rmSync(join(store, 'admin.token'))
       impostor.close()
     }
   })
