@@ -64,6 +64,7 @@ export const reconcileCommand = (context: Context): Command =>
             { summary: { identifier, ...questionData(found), authorizations: entries.length } },
             () => '',
           )
+          refuseMismatch(found)
           return
         }
         const result = {
@@ -75,8 +76,16 @@ export const reconcileCommand = (context: Context): Command =>
         output.result('reconcile', result, () =>
           textOf(found, { identifier, gateway: asked?.origin, columns: output.columns }),
         )
+        refuseMismatch(found)
       })
     })
+
+/** What a gateway says of something else is not believed, and never passes for a clean look. */
+function refuseMismatch({ entries }: Reconciled): void {
+  for (const { gateway } of entries)
+    if (gateway !== undefined && 'error' in gateway && gateway.error.code === 'candidate_mismatch')
+      throw gateway.error
+}
 
 function questionData({ questionId, chain, sharing, notLookedAt }: Reconciled) {
   const round = chain?.round

@@ -11,8 +11,10 @@ import { submitIntent } from '../../src/core/client/propose/submission.js'
 import { parseContext } from '../../src/core/client/trust/context.js'
 import { gatewayContexts } from '../../src/core/client/trust/gateway-contexts.js'
 import type { Clock, Fetch, Hex } from '../../src/core/ports.js'
+import type { Progress } from '../../src/core/protocol/candidate.js'
 import { ProposerError } from '../../src/core/protocol/errors.js'
 import { typedData } from '../../src/core/protocol/witness.js'
+import { documentOf, executed, failed, openBatchWorld } from '../support/batch-world.js'
 import { figures } from '../support/campaign.js'
 import { run, temporaryHome } from '../support/cli.js'
 import { makeWorld, type World } from '../support/client-world.js'
@@ -25,7 +27,7 @@ import {
   scriptedGateway,
 } from '../support/scripted-gateway.js'
 
-const count = { lies: 0, pairs: 0, typed: 0, answers: 0, redirects: 0, texts: 0 }
+const count = { lies: 0, pairs: 0, typed: 0, named: 0, answers: 0, redirects: 0, texts: 0 }
 afterAll(() => figures('hostile-gateway', count))
 
 /**
@@ -156,6 +158,197 @@ describe('R9: what is to be signed', () => {
       }
     }
     expect(refused).toBeGreaterThan(40)
+  })
+})
+
+describe('R8, R7: what an answer names', () => {
+  const before: Progress[] = [
+    { status: 'validated', validatedAtMs: 1 },
+    { status: 'selected', validatedAtMs: 1, selectedAtMs: 2, submission: null },
+  ]
+  const rival = '00000000-0000-4000-8000-00000000000f'
+
+  /**
+   * A real gateway with one proposal: what it has signed, and what each of its answers may name of
+   * it, changed in every way; null and what is left out name nothing.
+   */
+  async function namingWorld(name: string) {
+    const world = await openBatchWorld()
+    const { questionId, round } = world.ask(name)
+    const rows = world.ndjson('rows.ndjson', [{ identifier: questionId, outcome: 'p2' }])
+    const { timestamp } = round
+    const named = {
+      candidate_id: rival,
+      question_id: questionId,
+      proposer: world.wallet.address,
+      outcome: 'p2',
+      price: '1000000000000000000',
+      request: { question_id: questionId, timestamp },
+      identity: { proposer: world.wallet.address },
+    }
+    // A candidate id of no other form than ours is for the tables below.
+    const lies = mutants(named).filter(
+      ({ path }) => !/ (gone|null)$/.test(path) && !/^candidate_id (?!of another$)/.test(path),
+    )
+    expect(lies.length).toBeGreaterThan(25)
+    /** Each candidate of an answer of this path names something else. */
+    const lie = (paths: RegExp, { path, value }: (typeof lies)[number]) => {
+      const field = path.replace(/[. ].*/, '')
+      const told = { [field]: (value as Record<string, unknown>)[field] }
+      world.intercept.after = async (at, answer) => {
+        if (!paths.test(at)) return answer
+        const body = (await answer.json()) as { results?: { candidate?: object }[] }
+        const results = body.results?.map((one) => ({
+          ...one,
+          candidate: { ...one.candidate, ...told },
+        }))
+        return json(results === undefined ? { ...body, ...told } : { results }, answer.status)
+      }
+    }
+    const state = async () => {
+      const { stdout } = await world.run(['journal', 'list', '--json'])
+      const { authorizations } = JSON.parse(stdout) as { authorizations: { state: string }[] }
+      return authorizations.map((one) => one.state)
+    }
+    const otherAnswer = () =>
+      world.run(['submit', questionId, '--outcome', 'p1', '--amount', '750000000raw', '--json'])
+    return { world, questionId, rows, lies, lie, state, otherAnswer }
+  }
+  const signaturesIn = (calls: readonly { body: string }[]) =>
+    new Set(calls.map(({ body }) => /"signature":"(0x[0-9a-f]+)"/.exec(body)?.[1])).size
+
+  test.each([
+    ['executed', [...before, executed], 0],
+    ['failed for good', [failed('permit_expired', false)], 7],
+  ] as const)(
+    'a status of one that is %s, with each field that names something changed: 5 candidate_mismatch by every verb, nothing is closed or signed again',
+    async (_end, progress, honestCode) => {
+      const { world, questionId, rows, lies, lie, state, otherAnswer } = await namingWorld(
+        `named ${honestCode}`,
+      )
+      const sent = await world.run(['batch', 'submit', rows, '--json'])
+      const id = documentOf(sent).results[0]?.candidate?.candidate_id ?? ''
+      for (const step of progress) await world.become(id, step)
+      const ids = world.ndjson('ids.ndjson', [{ candidate_id: id }])
+      const verbs = [
+        ['status', id],
+        ['poll', id],
+        ['poll', '--all'],
+        ['batch', 'status', ids],
+        ['batch', 'status', ids, '--wait'],
+        ['batch', 'submit', rows, '--wait'],
+        ['submit', questionId, '--outcome', 'p2', '--wait'],
+        ['run', rows],
+        ['reconcile', questionId],
+      ]
+      for (const [index, one] of lies.entries()) {
+        lie(/status/, one)
+        const isPlain = one.path.endsWith(' of another')
+        for (const argv of isPlain ? verbs : [verbs[index % verbs.length] ?? []]) {
+          const which = `${argv.slice(0, 2).join(' ')}: ${one.path}`
+          const ran = await world.run([...argv, '--json'])
+          expect(ran.code, `${which} ${ran.stderr}`).toBe(5)
+          expect(ran.stderr, which).toContain('candidate_mismatch')
+          expect(await state(), which).toEqual(['accepted'])
+          count.named++
+        }
+      }
+      const other = await otherAnswer()
+      expect(other.code, other.stderr).toBe(5)
+      expect(other.stderr).toContain('authorization_open')
+      expect(signaturesIn(world.calls)).toBe(1)
+      world.intercept = {}
+      expect((await world.run(['status', id, '--json'])).code).toBe(honestCode)
+      expect(await state()).toEqual(['closed'])
+      await world.close()
+    },
+  )
+
+  test('an acknowledgement with each field that names something changed: 5 candidate_mismatch by every verb, the same bytes stay unknown', async () => {
+    for (const form of ['single', 'batch']) {
+      const { world, questionId, rows, lies, lie, state, otherAnswer } = await namingWorld(form)
+      const first =
+        form === 'single' ? ['submit', questionId, '--outcome', 'p2'] : ['batch', 'submit', rows]
+      for (const [index, one] of lies.entries()) {
+        // Whose id it is, is the gateway's to say at first.
+        const isPlain = one.path.endsWith(' of another') || index % 4 === 0
+        if (one.path.startsWith('candidate_id') || !isPlain) continue
+        lie(/^\/propose\/batch$|^\/v1\/proposals\/[^/]+$/, one)
+        const isNew = (await state()).length === 0
+        const ran = await world.run([...(isNew || index % 2 === 0 ? first : ['replay']), '--json'])
+        const which = `${form}: ${one.path}`
+        expect(ran.code, `${which} ${ran.stderr}`).toBe(5)
+        expect(ran.stderr + ran.stdout, which).toContain('candidate_mismatch')
+        expect(await state(), which).toEqual(['unknown'])
+        count.named++
+      }
+      expect((await otherAnswer()).code).toBe(5)
+      expect(signaturesIn(world.calls)).toBe(1)
+      world.intercept = {}
+      expect((await world.run(['replay', '--json'])).code).toBe(0)
+      expect(await state()).toEqual(['accepted'])
+      await world.close()
+    }
+  })
+
+  test('one candidate id for several rows, or one that another authorization has: those rows are unknown and are replayed', async () => {
+    const world = await openBatchWorld()
+    const questions = ['first', 'second', 'third', 'fourth'].map((name) => world.ask(name))
+    const rows = questions.map(({ questionId: identifier }) => ({ identifier, outcome: 'p2' }))
+    const known = await world.run([
+      'batch',
+      'submit',
+      world.ndjson('one.ndjson', rows.slice(0, 1)),
+      '--json',
+    ])
+    const taken = documentOf(known).results[0]?.candidate?.candidate_id
+    const shared: Record<string, (string | undefined)[]> = {
+      'of another authorization': [taken, undefined, undefined],
+      'of two rows, in two spellings': [rival, rival.toUpperCase(), undefined],
+    }
+    const input = world.ndjson('more.ndjson', rows.slice(1))
+    for (const [which, ids] of Object.entries(shared)) {
+      world.intercept.after = async (path, answer) => {
+        if (path !== '/propose/batch') return answer
+        const { results } = (await answer.json()) as { results: { candidate?: object }[] }
+        const told = results.map((one, at) => ({
+          ...one,
+          candidate: { ...one.candidate, ...(ids[at] && { candidate_id: ids[at] }) },
+        }))
+        // When only some are sent again, the lie goes on.
+        return json({
+          results:
+            told.length === 3
+              ? told
+              : told.map((one) => ({
+                  ...one,
+                  candidate: { ...one.candidate, candidate_id: taken },
+                })),
+        })
+      }
+      const ran = await world.run(['batch', 'submit', input, '--json'])
+      expect(ran.code, `${which} ${ran.stderr}`).toBe(6)
+      const expected = ids.map((id) => (id === undefined ? 'accepted' : 'unknown'))
+      const outcomes = documentOf(ran).results.map(({ outcome }) => outcome)
+      // The third row was acknowledged the first time.
+      expect(
+        outcomes.map((one) => one.replace('replayed', 'accepted')),
+        which,
+      ).toEqual(which.startsWith('of two') ? ['unknown', 'accepted', 'accepted'] : expected)
+      count.named++
+    }
+    world.intercept = {}
+    const replayed = await world.run(['replay', '--json'])
+    expect(replayed.code, replayed.stderr).toBe(0)
+    const { stdout } = await world.run(['journal', 'list', '--json'])
+    const { authorizations } = JSON.parse(stdout) as { authorizations: { candidate_id: string }[] }
+    expect(new Set(authorizations.map((one) => one.candidate_id)).size).toBe(4)
+    expect(
+      signaturesIn(
+        world.calls.flatMap(({ items }) => items.map((item) => ({ body: JSON.stringify(item) }))),
+      ),
+    ).toBe(4)
+    await world.close()
   })
 })
 

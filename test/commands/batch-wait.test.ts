@@ -3,6 +3,7 @@
  * the gateway's own counters.
  */
 import { describe, expect, test } from 'vitest'
+import type { Fetch } from '../../src/core/ports.js'
 import { documentOf, errorOf } from '../support/batch-world.js'
 import { type Call, type DayWorld, openDay } from '../support/day-world.js'
 
@@ -85,4 +86,65 @@ describe('`batch status`', () => {
     expect(itemsOf(looksOf(day))).toBe(110)
     expect(looksOf(day).every(({ path }) => path === '/propose/batch/status')).toBe(true)
   })
+})
+
+describe('`batch submit` at a rate limit below one call', () => {
+  const detailOf = (limit: number) => `this gateway takes ${limit} items a minute`
+
+  /**
+   * Answers 429 in the words of another gateway, without RateLimit headers where it is `silent`.
+   * `sliding`: counts the last minute, refused calls too (§8 rule 4).
+   */
+  const limited =
+    (day: DayWorld, limit: number, { silent, sliding }: { silent: boolean; sliding: boolean }) =>
+    (fetch: Fetch): Fetch => {
+      const charges: { atMs: number; items: number }[] = []
+      const refusal = () =>
+        Response.json(
+          { error: { code: 'rate_limited', detail: detailOf(limit) } },
+          { status: 429, headers: { 'retry-after': '60' } },
+        )
+      return async (input, init) => {
+        const { body = '' } = init ?? {}
+        const { identifiers, proposals } = JSON.parse(String(body) || '{}')
+        const items = identifiers?.length ?? proposals?.length ?? 1
+        const atMs = day.clock.monotonicMs()
+        charges.push({ atMs, items })
+        const last = charges.filter((one) => one.atMs > atMs - 60_000)
+        if (sliding && last.reduce((sum, one) => sum + one.items, 0) > limit) return refusal()
+        const answer = await fetch(input, init)
+        if (!silent) return answer
+        const headers = new Headers(
+          [...answer.headers].filter(([name]) => !/^ratelimit/.test(name)),
+        )
+        return new Response(answer.status === 429 ? refusal().body : answer.body, {
+          status: answer.status,
+          headers,
+        })
+      }
+    }
+
+  test.each(
+    [10, 60, 90].flatMap((limit) => [
+      [limit, 'fixed windows, with RateLimit headers', { silent: false, sliding: false }] as const,
+      [limit, 'fixed windows, without headers', { silent: true, sliding: false }] as const,
+      [limit, 'a sliding window, without headers', { silent: true, sliding: true }] as const,
+    ]),
+  )(
+    '§8: 100 rows go through at %i items a minute, %s; each is signed once',
+    async (limit, _which, kind) => {
+      const itemsPerWindow = kind.sliding ? 1_000_000 : limit
+      const day = await openDay({ questions: 100, itemsPerWindow, hasNode: false })
+      const argv = ['batch', 'submit', rowsOf(day)]
+      const ran = await day.clock.drive(day.run(argv, limited(day, limit, kind)))
+      expect(ran.code, ran.stderr).toBe(0)
+      expect(ran.stdout).toContain('100 rows: 100 accepted')
+      const admitted = await run(day, 'journal', 'list')
+      const { authorizations } = JSON.parse(admitted.stdout) as { authorizations: unknown[] }
+      expect(authorizations).toHaveLength(100)
+      // Its own words are shown, and none of ours say another limit.
+      if (kind.silent) expect(ran.stderr).toContain(detailOf(limit))
+      if (kind.silent) expect(ran.stderr).not.toContain('120 items per')
+    },
+  )
 })

@@ -184,13 +184,13 @@ describe('contract §6: reconcile', () => {
     })
   })
 
-  test('a candidate that the gateway has lost is for the operator, with question, client_ref and time', async () => {
+  test('§7 rule 2: a candidate that the gateway has lost is sent again with the same bytes', async () => {
     answerOf(await ask([...submit, '--client-ref', 'row 7']))
     const fresh = scriptedGateway()
     const [entry] = (await reconcile({ fetch: fresh.fetch })).authorizations
     expect(entry?.next).toMatchObject({
-      action: 'contact_operator',
-      text: expect.stringMatching(/row 7.*submitted at \d{4}-/),
+      action: 'replay',
+      text: expect.stringContaining('send the same bytes again, do not sign another'),
     })
   })
 

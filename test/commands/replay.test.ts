@@ -5,9 +5,10 @@
 import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
-import type { Clock } from '../../src/core/ports.js'
+import type { Clock, Fetch } from '../../src/core/ports.js'
 import { type Ran, type RunOptions, run, temporaryHome } from '../support/cli.js'
 import { nextRound } from '../support/client-world.js'
+import { openDay } from '../support/day-world.js'
 import { pins, type ScriptedGateway, scriptedGateway } from '../support/scripted-gateway.js'
 import { startWallet } from '../support/wallet-server.js'
 
@@ -195,4 +196,72 @@ describe('contract §6: outcomes that stay open', () => {
       await wallet.close()
     }
   })
+})
+
+describe('replay of many', () => {
+  const busy = () =>
+    Response.json({ error: { code: 'server_busy', detail: 'busy' } }, { status: 503 })
+
+  test('contract §6: --timeout is for the whole; those of the batch form go together', async () => {
+    const day = await openDay({ questions: 30, hasNode: false })
+    const rows = day.rows(
+      'rows.ndjson',
+      day.questionIds.map((identifier) => ({ identifier, outcome: 'p2' })),
+    )
+    const away =
+      (fetch: Fetch): Fetch =>
+      (input, init) =>
+        /batch$/.test(String(input)) ? Promise.resolve(busy()) : fetch(input, init)
+    const deferred = await day.clock.drive(
+      day.run(['batch', 'submit', rows, '--timeout', '60', '--json'], away),
+    )
+    expect(deferred.code, deferred.stderr).toBe(75)
+    const startMs = day.clock.monotonicMs()
+    const late = await day.clock.drive(
+      day.run(['replay', '--all', '--timeout', '8', '--json'], away),
+    )
+    expect(late.code, late.stderr).toBe(75)
+    expect(day.clock.monotonicMs() - startMs).toBeLessThan(16_000)
+    expect(day.submitted).toEqual([])
+    const done = await day.clock.drive(day.run(['replay', '--all', '--json']))
+    expect(done.code, done.stderr).toBe(0)
+    // Only what was signed before is sent; the first call learns the rate limit.
+    const { results } = JSON.parse(done.stdout) as { results: { outcome: string }[] }
+    expect(new Set(results.map(({ outcome }) => outcome))).toEqual(new Set(['accepted']))
+    expect(day.submitted.length).toBeLessThanOrEqual(2)
+  })
+})
+
+test('§7 rule 2: a gateway that lost its store gets the same bytes again; its newest id is followed, whichever run learned it', async () => {
+  // One clock for all runs.
+  const clock = instantClock()
+  expect((await ask(submit, { clock })).code).toBe(0)
+  const [{ journal_id: id }] = JSON.parse((await ask(['journal', 'list', '--json'])).stdout)
+    .authorizations as [{ journal_id: string }]
+  for (const lost of [1, 2, 3, 4]) {
+    // Another gateway with nothing in it, whose ids are new.
+    const before = gateway.question
+    gateway = scriptedGateway(before)
+    const ids = (at: string) => at.replaceAll('-4000-8000-', `-4000-800${lost}-`)
+    const old = gateway.fetch
+    const fetch: Fetch = async (input, init) => {
+      const answer = await old(String(input).replace(`-4000-800${lost}-`, '-4000-8000-'), init)
+      return new Response(ids(await answer.text()), answer)
+    }
+    const told = await ask(['reconcile', question, '--json'], { fetch, clock })
+    expect(told.code, told.stderr).toBe(0)
+    expect(JSON.parse(told.stdout).authorizations[0].next).toMatchObject({
+      action: 'replay',
+      command: `proposer replay ${id}`,
+    })
+    const poll = await ask(['poll', '--all', '--json'], { fetch, clock })
+    expect(errorOf(poll).hint).toContain(`proposer reconcile ${question}`)
+    expect((await ask(['replay', id, '--json'], { fetch, clock })).code).toBe(0)
+    const list = await ask(['journal', 'list', '--json'], { fetch, clock })
+    expect(JSON.parse(list.stdout).authorizations[0].candidate_id).toContain(`-800${lost}-`)
+    expect(
+      (await ask(['poll', '--all', '--until', 'validated', '--timeout', '1', '--json'], { fetch, clock }))
+        .code,
+    ).toBe(8)
+  }
 })

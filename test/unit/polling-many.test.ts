@@ -316,7 +316,7 @@ describe('a gateway in trouble', () => {
       ...result,
       candidate: { ...Object(result).candidate, candidate_id: id.replace(/.$/, 'f') },
     })
-    await expect(poll(others)).rejects.toMatchObject({
+    expect((await poll(others)).error).toMatchObject({
       code: 'candidate_mismatch',
       meta: { exitCode: 5 },
     })

@@ -258,7 +258,7 @@ export async function openPlanner(
   const { createPlanner } = await import('../../core/client/budget/planner.js')
   return createPlanner(context, home.value, origin, {
     onWait: (waitMs, reason) =>
-      context.output.countdown(`Rate limit reached (${reason}); next request`, {
+      context.output.countdown(`Rate limit reached (${visible(reason)}); next request`, {
         nowMs: context.clock.nowMs(),
         waitMs,
       }),

@@ -150,11 +150,14 @@ export function withBudget(
     if (list.length <= 1 || list.length > limits.batchItems) return read(options, () => call(list))
     const results: unknown[] = []
     const tries = { left: readTries }
+    let leastItems = list.length
     for (;;) {
       let part: readonly string[] = []
       const answer = await withRetries(
         () =>
           send(list.length - results.length, 1, options, (granted) => {
+            // A smaller call than any before is not the same in vain.
+            if (granted < leastItems) [leastItems, tries.left] = [granted, readTries]
             part = list.slice(results.length, results.length + granted)
             return call(part)
           }),
@@ -226,4 +229,5 @@ const resultOf = (answer: Answer<unknown>): CallResult => ({
   refused: answer.httpStatus === 429,
   rateLimit: answer.rateLimit,
   retryAfterMs: 'retryAfterMs' in answer ? answer.retryAfterMs : undefined,
+  detail: 'detail' in answer ? answer.detail : undefined,
 })

@@ -165,6 +165,8 @@ export type BudgetDecision =
       readonly limitItems: number
       readonly spentItems: number
       readonly windowMs: number
+      /** The gateway tells no limit, and none of these figures. */
+      readonly assumed: boolean
     }
   /** No window is large enough: the call must be split. */
   | { readonly kind: 'never'; readonly limitItems: number }
@@ -191,6 +193,7 @@ export function reserve(
     limitItems,
     spentItems,
     windowMs,
+    assumed: tightest?.assumed === true,
     ...about,
   })
   if (views.some((view) => minItems > view.limitItems)) return { kind: 'never', limitItems }
@@ -212,6 +215,7 @@ export function reserve(
     return wait(times.includes(null) ? null : Math.max(...times.map(Number)), {
       limitItems: first.limitItems,
       spentItems: first.upperItems,
+      assumed: first.assumed,
     })
   }
   const items = Math.min(mostItems, ...roomsItems)

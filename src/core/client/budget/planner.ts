@@ -99,6 +99,9 @@ function sharedPlanner(
   const store = openBudgetStore(ports, home, origin, options)
   const snapshot = async () => viewOf(await store.read(), clock.nowMs(), defaults)
 
+  /** What the last 429 said: of a gateway that tells no limit nobody knows better. */
+  let told: string | undefined
+
   function reservation(id: string, granted: number): Reservation {
     const resize = (items: number) =>
       store.update((before, nowMs) => {
@@ -109,12 +112,14 @@ function sharedPlanner(
       granted,
       resize,
       release: async () => void (await resize(0)),
-      settle: (result) =>
-        store.update((before, nowMs) => {
+      settle: (result) => {
+        if (result.refused) told = result.detail
+        return store.update((before, nowMs) => {
           const jitter = (random.bytes(1)[0] ?? 0) / 256
           const state = settleCall(before, id, result, nowMs, jitter, defaults)
           return { state, result: undefined }
-        }),
+        })
+      },
     }
   }
 
@@ -142,7 +147,7 @@ function sharedPlanner(
         if (clock.monotonicMs() + waitMs > giveUpMs) throw budgetSpent(decision, waitMs)
         if (untilMs !== null && waitMs > notedMs && Math.abs(untilMs - notedUntilMs) > notedMs) {
           notedUntilMs = untilMs
-          onWait?.(waitMs, reasonOf(decision))
+          onWait?.(waitMs, reasonOf(decision, told))
         }
         pollMs = untilMs === null ? Math.min(longestPollMs, pollMs * 1.5) : firstPollMs
         await clock.sleep(Math.max(1, Math.min(waitMs, longestSleepMs)), signal)
@@ -151,8 +156,14 @@ function sharedPlanner(
   }
 }
 
-function reasonOf(decision: Extract<BudgetDecision, { kind: 'wait' }>): string {
-  const { limitItems, windowMs, spentItems } = decision
+function reasonOf(
+  decision: Extract<BudgetDecision, { kind: 'wait' }>,
+  told?: string | undefined,
+): string {
+  const { limitItems, windowMs, spentItems, assumed } = decision
+  if (assumed && told !== undefined) return told
+  if (assumed)
+    return `the gateway tells no limit; ${limitItems} items in ${windowMs / 1_000} s are tried`
   return `${limitItems} items per ${windowMs / 1_000} s, ${Math.min(spentItems, limitItems)} spent`
 }
 

@@ -31,6 +31,8 @@ export interface CallResult {
   readonly refused: boolean
   readonly rateLimit?: RateLimit | undefined
   readonly retryAfterMs?: number | undefined
+  /** The gateway's own words of a 429; escape before showing (R20). */
+  readonly detail?: string | undefined
 }
 
 /** A call has ended. `jitter` in [0, 1) spreads those who wait for the end of a 429 (§7). */
@@ -44,7 +46,14 @@ export function settleCall(
 ): BudgetState {
   const state = { ...stateAt(given, nowMs), writtenMs: nowMs }
   const call = state.calls.find((one) => one.id === id)
-  const refusal = result.refused ? afterRefusal(state, result, nowMs, jitter) : {}
+  // Where one wait was too short, and nothing tells when the window ends, a whole one is waited for.
+  const isTooShort = state.refusals > 0 && result.rateLimit === undefined
+  const retryAfterMs = isTooShort
+    ? Math.max(result.retryAfterMs ?? 0, state.windowMs)
+    : result.retryAfterMs
+  const refusal = result.refused
+    ? afterRefusal(state, { ...result, retryAfterMs }, nowMs, jitter)
+    : {}
   // Expired long since, or of a state that was lost: what its response counts is not known.
   if (call === undefined) return { ...state, ...refusal }
   const others = state.calls.filter((one) => one !== call)
@@ -64,9 +73,10 @@ export function settleCall(
   return {
     ...state,
     windowMs,
-    views: views.map((view) =>
-      result.refused && view.assumed ? spentView(view, seen, result.retryAfterMs) : view,
-    ),
+    views: views.map((view) => {
+      if (!view.assumed) return view
+      return result.refused ? spentView(view, seen, retryAfterMs) : grownView(view, seen, defaults)
+    }),
     calls: others,
     settledItems: state.settledItems + call.items,
     answeredMs: nowMs,
@@ -99,13 +109,36 @@ function viewsAfter(
     .slice(0, maxViews)
 }
 
-/** A 429 without RateLimit headers: the assumed window is spent, and ends when the gateway says. */
-function spentView(view: WindowView, seen: CallSeen, retryAfterMs?: number): WindowView {
-  const spent = { ...view, upperItems: Math.max(view.upperItems, view.limitItems) }
-  if (retryAfterMs === undefined) return spent
+/** An assumed limit that drew no 429 for so many windows may be too low. */
+const grownAfterWindows = 10
+
+/**
+ * A 429 without RateLimit headers: the assumed window is spent, and ends when the gateway says, or a
+ * window from now. Its limit is below what was asked for. Half of that is tried next, or what went
+ * through in this window, if that is more.
+ */
+function spentView(
+  view: WindowView,
+  seen: CallSeen,
+  retryAfterMs: number = seen.windowMs,
+): WindowView {
+  const throughItems = view.upperItems - seen.items - seen.beyondItems
+  const likelyItems = Math.max(throughItems, Math.floor(seen.items / 2))
+  // A single item that is refused tells nothing of the size of calls.
+  const limitItems = seen.items === 1 ? view.limitItems : Math.min(view.limitItems, likelyItems)
+  const upperItems = Math.max(view.upperItems, limitItems)
+  const spent = { ...view, limitItems, upperItems, shownMs: seen.receivedMs }
   const endsAfterMs = seen.sentMs + retryAfterMs - 1_000
   const endsByMs = seen.receivedMs + Math.min(retryAfterMs, longestWindowMs)
   return { ...spent, endsAfterMs, endsByMs: Math.max(endsAfterMs, endsByMs) }
+}
+
+/** Twice an assumed limit that was lowered, where it has held for long; at most the documented one. */
+function grownView(view: WindowView, seen: CallSeen, defaults: BudgetDefaults): WindowView {
+  const isOld = seen.receivedMs - view.shownMs > grownAfterWindows * seen.windowMs
+  if (!isOld || view.limitItems >= defaults.limitItems) return view
+  const limitItems = Math.min(defaults.limitItems, 2 * view.limitItems)
+  return { ...view, limitItems, shownMs: seen.receivedMs }
 }
 
 function afterRefusal(

@@ -88,8 +88,10 @@ export async function lookOnce(
     )
     // What the single route does not tell stays as the batch route reported it.
     const explained = await askStatuses(gateway, { batch: [], single }, options)
-    for (const [target, report] of explained.reports)
-      if (report.kind === 'status') reports.set(target, report)
+    for (const [target, report] of explained.reports) {
+      const isOther = report.kind === 'refused' && report.error.code === 'candidate_mismatch'
+      if (report.kind === 'status' || isOther) reports.set(target, report)
+    }
     const statuses = batch.flatMap((target) => {
       const report = reports.get(target)
       return report?.kind === 'status' ? report.status : []

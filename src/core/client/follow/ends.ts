@@ -5,7 +5,7 @@ import type { Journal } from '../journal/journal.js'
 import type { JournalEntry } from '../journal/records.js'
 import { endOf, isCertain, type PolledStatus, type PollTarget } from './status.js'
 
-/** Each target once, with what the journal knows of it: its question, and when it was sent. */
+/** Each target once, with what the journal knows of it: what was signed, and when it was sent. */
 export async function knownTargets(
   journal: Journal | undefined,
   targets: readonly PollTarget[],
@@ -18,6 +18,7 @@ export async function knownTargets(
       ...target,
       sentAtMs: target.sentAtMs ?? one?.attempts.at(-1)?.startedAtMs,
       identifier: target.identifier ?? one?.signed.questionId,
+      signed: target.signed ?? one?.signed,
     }
   })
 }

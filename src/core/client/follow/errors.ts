@@ -85,9 +85,14 @@ export function failuresError(
 }
 
 /** A refusal that names the candidate, of the same class as the gateway's response has. */
-export function refusedError({ candidateId }: PollTarget, error: ProposerError): ProposerError {
+export function refusedError(
+  { candidateId, signed }: PollTarget,
+  error: ProposerError,
+): ProposerError {
   const notFound =
-    'check the candidate id, its question (--question) and the gateway (--gateway): only the one that admitted it knows it'
+    signed?.questionId !== undefined
+      ? `the gateway that admitted it may have lost it: \`proposer reconcile ${signed.questionId}\` says what is safe to do next`
+      : 'check the candidate id, its question (--question) and the gateway (--gateway): only the one that admitted it knows it'
   return new (error.constructor as typeof ProposerError)(
     error.code,
     `candidate ${candidateId}: ${error.detail}`,
@@ -97,7 +102,7 @@ export function refusedError({ candidateId }: PollTarget, error: ProposerError):
 
 interface Waiting {
   readonly target: PollTarget
-  readonly status?: PolledStatus
+  readonly status?: PolledStatus | undefined
 }
 
 function namesOf(waiting: readonly Waiting[]): string {

@@ -100,7 +100,7 @@ interface Followed {
   /** Position among all. */
   readonly at: number
   readonly target: PollTarget
-  status?: PolledStatus
+  status?: PolledStatus | undefined
   refusal?: ProposerError
   done: boolean
   /** Only the single route can tell the rest. */
@@ -136,8 +136,8 @@ interface Stop {
  * Polls until every target ended or reached `until`. Many by the batch route, one by its own, not
  * before an end can be expected, and within the budget that the responses tell. A gateway that
  * gives no answer of use is asked again, ever later, until the time is over. Without a time, and
- * where it has never answered, 8 tries. Rejects for journal faults, bad arguments and a gateway
- * that answers about another candidate (ConflictError `candidate_mismatch`).
+ * where it has never answered, 8 tries. An answer about something else is a refusal (ConflictError
+ * `candidate_mismatch`). Rejects for journal faults and bad arguments.
  */
 export async function pollCandidates(
   parts: PollParts,
@@ -311,8 +311,10 @@ function sightOf(
   const { at } = one
   const refusal = report?.kind === 'refused' ? report.error : batchRefused
   if (refusal !== undefined && (report !== undefined || one.target.identifier === undefined)) {
-    // A failure that the other route has reported stays reported.
+    // A failure that the other route has reported stays reported, unless the two contradict each
+    // other.
     if (!one.owed) one.refusal = refusal
+    if (refusal.code === 'candidate_mismatch') [one.refusal, one.status] = [refusal, undefined]
     one.done = true
     return { at, done: true, reached: false, moved: true }
   }

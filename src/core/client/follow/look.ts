@@ -1,11 +1,11 @@
 /** One call, or some, for the statuses of candidates: by the batch route, or by the single one. */
 import pLimit from 'p-limit'
-import { type ProposerError, UnavailableError, UsageError } from '../../protocol/errors.js'
+import { ProposerError, UnavailableError, UsageError } from '../../protocol/errors.js'
 import { answerError, type RateLimit, type Unaccepted } from '../gateway/answer.js'
 import type { CallOptions, GatewayClient } from '../gateway/gateway-client.js'
-import type { StatusItemRead } from '../gateway/reading.js'
+import type { StatusItemRead, StatusRead } from '../gateway/reading.js'
 import type { Journal, JournalPorts } from '../journal/journal.js'
-import { journalEnds } from './ends.js'
+import { journalEnds, knownTargets } from './ends.js'
 import { type PolledStatus, type PollTarget, polled } from './status.js'
 
 /** Single calls on their way at once. */
@@ -18,7 +18,7 @@ export type Trouble = Extract<Unaccepted, { kind: 'deferred' | 'uncertain' }>
 
 export type StatusReport =
   | { readonly kind: 'status'; readonly status: PolledStatus }
-  /** For good: 404 and its kin. */
+  /** For good: 404 and its kin, and `candidate_mismatch`. */
   | { readonly kind: 'refused'; readonly error: ProposerError }
   /** The response said nothing of use about this one. */
   | { readonly kind: 'silence'; readonly httpStatus?: number | undefined }
@@ -40,10 +40,7 @@ export interface StatusReports {
   readonly items: number
 }
 
-/**
- * Asks once for each target. ConflictError `candidate_mismatch` where the gateway answers about
- * another candidate.
- */
+/** Asks once for each target. */
 export async function askStatuses(
   gateway: GatewayClient,
   { single, batch }: Routes,
@@ -86,10 +83,17 @@ async function byBatch(
   return { ...asked, trouble: { kind: 'uncertain', code, detail } }
 }
 
+/** An answer about something else counts as a refusal: nothing of it is believed. */
+function statusReport(target: PollTarget, reported: StatusRead): StatusReport {
+  const status = polled(target, reported)
+  return status instanceof ProposerError
+    ? { kind: 'refused', error: status }
+    : { kind: 'status', status }
+}
+
 function itemReport(target: PollTarget, result: StatusItemRead | undefined): StatusReport {
   const { status_code: httpStatus, candidate, error } = result ?? {}
-  if (httpStatus === 200 && candidate !== undefined)
-    return { kind: 'status', status: polled(target, candidate) }
+  if (httpStatus === 200 && candidate !== undefined) return statusReport(target, candidate)
   if (httpStatus === undefined || error === undefined || !refusals.includes(httpStatus))
     return { kind: 'silence', httpStatus }
   return { kind: 'refused', error: answerError({ kind: 'refused', httpStatus, ...error }, 'read') }
@@ -113,8 +117,7 @@ async function bySingle(
     if ((answer.rateLimit?.remaining ?? Infinity) < (rateLimit?.remaining ?? Infinity))
       rateLimit = answer.rateLimit
     if (answer.kind === 'deferred' || answer.kind === 'uncertain') trouble = answer
-    else if (answer.kind === 'accepted')
-      reports.set(target, { kind: 'status', status: polled(target, answer.value) })
+    else if (answer.kind === 'accepted') reports.set(target, statusReport(target, answer.value))
     else
       reports.set(target, {
         kind: 'refused',
@@ -139,9 +142,10 @@ export interface PollParts {
  */
 export async function statusOnce(
   parts: PollParts,
-  target: PollTarget,
+  given: PollTarget,
   options: { readonly signal?: AbortSignal } = {},
 ): Promise<PolledStatus> {
+  const [target = given] = await knownTargets(parts.journal, [given])
   const isSingle = target.identifier !== undefined
   const routes = { single: isSingle ? [target] : [], batch: isSingle ? [] : [target] }
   const { reports, trouble, batchRefused } = await askStatuses(parts.gateway, routes, options)

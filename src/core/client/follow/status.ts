@@ -6,6 +6,7 @@ import { failures } from '../../protocol/candidate.js'
 import { ConflictError } from '../../protocol/errors.js'
 import { isBytes32, isQuestionId } from '../../protocol/words.js'
 import type { FailureRead, StatusRead, SubmissionRead } from '../gateway/reading.js'
+import { type Named, otherNamed } from '../journal/authorizations.js'
 
 export const stages = ['validated', 'selected', 'submitted', 'confirmed', 'indexed'] as const
 export type Stage = (typeof stages)[number]
@@ -16,6 +17,8 @@ export interface PollTarget {
   readonly identifier?: string | undefined
   /** When it was sent, in Unix milliseconds of this machine. Default: the journal's. */
   readonly sentAtMs?: number | undefined
+  /** What was signed for it: a status that names something else is not its own. Default: the journal's. */
+  readonly signed?: Named | undefined
 }
 
 /** A status with what its failure means (contract §5), where the gateway does not say it. */
@@ -23,19 +26,25 @@ export type PolledStatus = StatusRead
 
 /**
  * A status with what its failure means (contract §5) and what the target adds. ConflictError
- * `candidate_mismatch` where the response is about another candidate than the one asked for.
+ * `candidate_mismatch` where the response is about another candidate than the one asked for, or
+ * names another question, proposer, outcome, price or round than was signed.
  */
 export function polled(
-  { candidateId, identifier }: PollTarget,
+  { candidateId, identifier, signed }: PollTarget,
   reported: StatusRead,
-): PolledStatus {
+): PolledStatus | ConflictError {
+  const mismatch = (what: string) =>
+    new ConflictError('candidate_mismatch', `the gateway returned ${what}`, {
+      hint: 'do not trust this gateway until the operator has explained it',
+    })
   if (reported.candidate_id.toLowerCase() !== candidateId.toLowerCase())
-    throw new ConflictError(
-      'candidate_mismatch',
-      `the gateway returned candidate ${reported.candidate_id} instead of ${candidateId}`,
-      { hint: 'do not trust this gateway until the operator has explained it' },
-    )
-  const isQuestionKnown = reported.question_id != null || !isQuestionId(identifier ?? '')
+    return mismatch(`candidate ${reported.candidate_id} instead of ${candidateId}`)
+  const isQuestion = isQuestionId(identifier ?? '')
+  const own = signed ?? (isQuestion ? { questionId: identifier } : {})
+  const other = otherNamed(own, reported)
+  if (other !== undefined)
+    return mismatch(`candidate ${candidateId} with another ${other.field} than ${other.own}`)
+  const isQuestionKnown = reported.question_id != null || !isQuestion
   return {
     ...reported,
     candidate_id: candidateId,

@@ -2,8 +2,8 @@
 
 import type { Hex } from '../../ports.js'
 import type { KeptReceipt } from '../../protocol/kept-receipt.js'
-import { answerText } from '../../protocol/outcome-words.js'
-import { outcomeOf } from '../../protocol/proposal.js'
+import { answerText, outcomesNamed } from '../../protocol/outcome-words.js'
+import { conventionalLabel, outcomeOf } from '../../protocol/proposal.js'
 import type { Address } from '../../protocol/schema.js'
 import type {
   AttemptClass,
@@ -32,7 +32,7 @@ export interface JournaledAuthorization {
   readonly signed: Signed
   readonly signedAtMs: number
   readonly attempts: readonly Attempt[]
-  /** As the gateway spelt it; the same payload always has the same one (R2). */
+  /** As the gateway spelt it; the newest, where one that lost its store gave another (R2). */
   readonly candidateId?: string
   readonly receivedAt?: string
   /** The last journaled end of the candidate, also a retryable one. */
@@ -199,6 +199,53 @@ export function executedText({ signed, terminals }: JournaledAuthorization): str
   if (end === undefined) return undefined
   const where = end.transaction_hash == null ? '' : ` in ${end.transaction_hash}`
   return `you proposed ${answerOf(signed)}: executed${where}`
+}
+
+/** What an answer about a candidate may name again, as it was signed; what is not known is left out. */
+export type Named = Partial<Pick<Signed, 'identifier' | 'timestamp' | 'labels'>> & {
+  readonly questionId?: string | undefined
+  readonly terms?: Pick<Signed['terms'], 'proposer' | 'price'>
+}
+
+/**
+ * The first field by which an answer names something else than what was signed, with what it should
+ * be; `undefined` where none does. Other gateways may tell it in an object of its own (§2.6). Null,
+ * '' and what is left out name nothing.
+ */
+export function otherNamed(
+  { questionId, identifier, timestamp, labels, terms }: Named,
+  answer: Readonly<Record<string, unknown>>,
+): { readonly field: string; readonly own: string } | undefined {
+  const outcome = terms && outcomeOf(terms.price)
+  const isOutcome = (told: string) => {
+    const named = [outcomesNamed(told, labels), outcomesNamed(told, conventionalLabel)]
+    const meant = named.find((keys) => keys.length > 0)
+    // Of a question whose labels are not known, a word may be one of them.
+    if (outcome === undefined || (meant === undefined && labels === undefined)) return true
+    return meant?.includes(outcome) === true
+  }
+  const holders = [answer, answer.identity, answer.request, answer.proposal].map(
+    (holder) => (typeof holder === 'object' && holder !== null ? holder : {}) as typeof answer,
+  )
+  const isSame =
+    (...own: readonly (string | undefined)[]) =>
+    (told: string) =>
+      own.includes(told.toLowerCase())
+  const fields = [
+    ['question_id', questionId, isSame(questionId, identifier)],
+    ['proposer', terms?.proposer, isSame(terms?.proposer)],
+    ['outcome', outcome, isOutcome],
+    ['price', terms?.price, isSame(terms?.price)],
+    ['round_timestamp', timestamp, isSame(timestamp)],
+  ] as const
+  for (const [field, own, isOwn] of fields)
+    for (const [at, holder] of holders.entries()) {
+      // A timestamp of the answer itself may be of anything.
+      const told = holder[field] ?? (field === 'round_timestamp' && at > 0 ? holder.timestamp : '')
+      const isTold = (typeof told === 'string' && told !== '') || typeof told === 'number'
+      if (own !== undefined && isTold && !isOwn(String(told))) return { field, own }
+    }
+  return undefined
 }
 
 /** Explicit terms of an intent that an authorization has otherwise. */

@@ -27,6 +27,7 @@ interface Draft {
   readonly terminals: TerminalRecord[]
   terminalAtMs?: number
   candidateId?: string
+  acknowledgedAtMs?: number
   receivedAt?: string
   supersededBy?: string
 }
@@ -42,6 +43,8 @@ export interface JournalView {
   /** In any spelling. */
   byCandidate(candidateId: string): JournaledAuthorization | undefined
   byIdentity(identity: string): JournaledAuthorization | undefined
+  /** Journal id of the first that was acknowledged with this candidate id, in any spelling. */
+  holderOf(candidateId: string): string | undefined
   /** Oldest first, without making all the others: a batch asks so for each of its rows. */
   byQuestion(questionId: string): readonly JournaledAuthorization[]
   /** By the key of its round, oldest first: several questions of a reporter may share one. */
@@ -78,6 +81,8 @@ interface FoldState {
   readonly receipts: Map<string, ReceiptState>
   readonly offered: Draft[]
   readonly rules: Map<string, Set<Hex>>
+  /** By candidate id in lower case: journal ids. */
+  readonly holders: Map<string, string>
 }
 
 /** An empty fold. */
@@ -90,6 +95,7 @@ export function newFold(): Fold {
     receipts: new Map(),
     offered: [],
     rules: new Map(),
+    holders: new Map(),
   }
   return { add: (record) => add(state, record), view: () => viewOf(state) }
 }
@@ -125,6 +131,12 @@ function add(state: FoldState, { kind, data, timeMs }: JournalRecord): void {
       return
     case 'ack': {
       const draft = draftOf(state, data.id)
+      const key = data.candidate_id.toLowerCase()
+      if (!state.holders.has(key)) state.holders.set(key, data.id)
+      // A gateway that lost its store gives the same bytes another id: the newest one is followed,
+      // whichever run it came to.
+      if (draft.acknowledgedAtMs !== undefined && timeMs < draft.acknowledgedAtMs) return
+      draft.acknowledgedAtMs = timeMs
       draft.candidateId = spelledId(data)
       if (data.received_at !== '') draft.receivedAt = data.received_at
       return
@@ -223,6 +235,7 @@ function authorizationsOf(
     offered: _offered,
     abandoned: _abandoned,
     parts: _parts,
+    acknowledgedAtMs: _acknowledgedAtMs,
     ...rest
   } of drafts) {
     if (signed === undefined) continue
@@ -284,6 +297,7 @@ function viewOf(state: FoldState): JournalView {
     find: (id) => byId(id)[0],
     byCandidate: (candidateId) => byCandidate(candidateId.toLowerCase())[0],
     byIdentity: (identity) => byIdentity(identity)[0],
+    holderOf: (candidateId) => state.holders.get(candidateId.toLowerCase()),
     byQuestion(questionId) {
       const drafts = state.questions.get(questionId)
       return drafts === undefined ? [] : authorizationsOf(state, drafts)

@@ -45,6 +45,8 @@ export interface Journal {
   exclusive<T>(work: (view: JournalView) => Promise<T>, waitMs?: number): Promise<T>
   /** Resolves once the entries are durable, all or none. StorageError 74. */
   append(entries: readonly JournalEntry[]): Promise<void>
+  /** `holderOf` of the last reading, with what this run wrote since. */
+  holderOf(candidateId: string): string | undefined
   /** Whether this run's own log, not only another's, holds the signed authorization of this id. */
   hasSigned(id: string): boolean
   /** Whether something that this run sent may have been admitted without its knowing. */
@@ -109,6 +111,7 @@ export function openJournal(ports: JournalPorts, home: string): Journal {
           }
         })
       }),
+    holderOf: (candidateId) => views(others, own).holderOf(candidateId),
     hasSigned: (id) => signed.has(id),
     isUnsettled() {
       const sent = new Set(

@@ -5,7 +5,7 @@
 import { type Answer, classifyRefusal, type Unaccepted } from '../gateway/answer.js'
 import type { CallOptions, GatewayClient, Results } from '../gateway/gateway-client.js'
 import { type Acknowledged, keptAnswer, type SubmitRead } from '../gateway/reading.js'
-import type { JournaledAuthorization } from '../journal/authorizations.js'
+import { type JournaledAuthorization, otherNamed } from '../journal/authorizations.js'
 import type { Journal, JournalPorts } from '../journal/journal.js'
 import type { JournalEntry } from '../journal/records.js'
 
@@ -25,8 +25,11 @@ export interface Attempted {
   readonly answers: readonly SubmitAnswer[]
   /** The gateway answered for itself: what is transient is so for single items only. */
   readonly wasAnswered: boolean
-  /** Refused as a whole with no item named: the same items may be taken in smaller calls. */
-  readonly split?: 'too_large' | 'unnamed_fault'
+  /**
+   * Refused as a whole with no item named: the same items may be taken in smaller calls. `limited`:
+   * a window may hold fewer (§8).
+   */
+  readonly split?: 'too_large' | 'unnamed_fault' | 'limited'
 }
 
 /** How many of the first items fit one batch call of at most `most`; at least one. */
@@ -86,6 +89,7 @@ export async function attempt(
     receipt = answer.receipt
     attempted = wholeCall(answer, 1)
   }
+  attempted = { ...attempted, answers: judged(journal, authorizations, attempted.answers) }
   const answered = authorizations.map(({ id }, at) => ({
     id,
     answer: attempted.answers[at] ?? noResult,
@@ -103,6 +107,39 @@ export async function attempt(
     ),
   ])
   return attempted
+}
+
+/** `code` of an acknowledgement that names something else than what was sent. */
+export const mismatchCode = 'candidate_mismatch'
+
+/**
+ * An acknowledgement that names another question, proposer, outcome, price or round than was sent,
+ * or a candidate of another authorization, is none: what became of the bytes is not known.
+ */
+function judged(
+  journal: Journal,
+  authorizations: readonly JournaledAuthorization[],
+  answers: readonly SubmitAnswer[],
+): readonly SubmitAnswer[] {
+  const given = new Map<string, number>()
+  const idOf = (answer: SubmitAnswer) =>
+    answer.kind === 'accepted' ? answer.value.candidate_id.toLowerCase() : ''
+  for (const answer of answers) given.set(idOf(answer), (given.get(idOf(answer)) ?? 0) + 1)
+  return answers.map((answer, at) => {
+    const authorization = authorizations[at]
+    if (answer.kind !== 'accepted' || authorization === undefined) return answer
+    const { httpStatus, rateLimit, value } = answer
+    const uncertain = { kind: 'uncertain', httpStatus, rateLimit } as const
+    const other = otherNamed(authorization.signed, value.answer)
+    if (other !== undefined) {
+      const detail = `the gateway acknowledged another ${other.field} than ${other.own}`
+      return { ...uncertain, code: mismatchCode, detail }
+    }
+    const holder = journal.holderOf(value.candidate_id) ?? authorization.id
+    if (given.get(idOf(answer)) === 1 && holder === authorization.id) return answer
+    const detail = `the gateway acknowledged it as candidate ${value.candidate_id}, which is another authorization's`
+    return { ...uncertain, code: 'candidate_shared', detail }
+  })
 }
 
 /**
@@ -160,6 +197,9 @@ export function itemAnswer({
 function wholeCall(answer: SubmitAnswer, count: number): Attempted {
   const all = (each: SubmitAnswer) => Array.from({ length: count }, () => each)
   const wasAnswered = answer.kind !== 'deferred' && answer.kind !== 'uncertain'
+  const isLimited =
+    answer.httpStatus === 429 || (answer.kind === 'deferred' && answer.code === 'batch_over_budget')
+  if (count > 1 && isLimited) return { answers: all(answer), wasAnswered, split: 'limited' }
   if (answer.kind !== 'refused' || count === 1 || ![413, 422].includes(answer.httpStatus))
     return { answers: all(answer), wasAnswered }
   const { httpStatus, code, errors = [] } = answer

@@ -61,7 +61,7 @@ async function settledBy(
   const options = { timeoutMs: settleMs, ...(signal === undefined ? {} : { signal }) }
   const polled = await pollCandidates({ ports, gateway, journal }, [target], options)
   const { candidates, error } = polled
-  if (error instanceof InterruptedError) throw error
+  if (error instanceof InterruptedError || error?.code === 'candidate_mismatch') throw error
   const [status] = candidates
   if (status === undefined) {
     const code = error?.code ?? 'no response'

@@ -89,6 +89,23 @@ export function unknownOutcome(
 }
 
 /**
+ * ConflictError `candidate_mismatch` (exit 5) of an acknowledgement that names something else: the
+ * gateway has to be explained before anything is sent again, and the bytes stay unknown (R7).
+ */
+export function mismatchOutcome(
+  authorization: JournaledAuthorization,
+  last: Unaccepted,
+): NotAccepted {
+  const { id } = authorization
+  const { code, detail, httpStatus } = last
+  const error = new ConflictError(code, `${id}: ${detail}`, {
+    ...statusIn(last),
+    hint: `do not trust this gateway until the operator has explained it; then \`proposer replay ${id}\` sends the same bytes`,
+  })
+  return notAccepted(authorization, 'unknown', error, httpStatus)
+}
+
+/**
  * UnavailableError (exit 75): this sending admitted nothing; the same bytes later, or the candidate
  * that they are already.
  */

@@ -5,7 +5,7 @@ import { type JournaledAuthorization, stateOf } from '../journal/authorizations.
 import { type Elsewhere, sentElsewhere, supersededError, unknownId } from '../journal/saved.js'
 import type { SubmitParts } from './attempt.js'
 import type { SubmissionResult } from './outcome.js'
-import { type CurrentRound, sendInRound } from './round-over.js'
+import { type CurrentRound, sendAllInRound } from './round-over.js'
 import type { SubmitOptions } from './send.js'
 
 /** Open, and left alone by `--all`, with the command that goes on with it. */
@@ -36,8 +36,8 @@ export interface ReplayOptions extends SubmitOptions {
 }
 
 /**
- * Sends every unknown or deferred authorization, or the named ones, one after the other. Throws
- * what `planReplay` throws, before anything is sent.
+ * Sends every unknown or deferred authorization, or the named ones; those of the batch form
+ * together. `timeoutMs` is for all of them. Throws what `planReplay` throws, before anything is sent.
  */
 export async function replay(
   parts: SubmitParts,
@@ -45,9 +45,7 @@ export async function replay(
   options: ReplayOptions = {},
 ): Promise<ReplayResult> {
   const { chosen, ...rest } = await planReplay(parts, which, options)
-  const results: SubmissionResult[] = []
-  for (const one of chosen) results.push(await sendInRound(parts, one, options))
-  return { results, ...rest }
+  return { results: await sendAllInRound(parts, chosen, options), ...rest }
 }
 
 /**

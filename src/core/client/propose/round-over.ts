@@ -10,7 +10,7 @@ import type { ContextSource } from '../trust/context.js'
 import { atRequester, mayBeAt, roundPins, type Trust } from '../trust/trust.js'
 import type { SubmitParts } from './attempt.js'
 import { type NotAccepted, notAccepted, type SubmissionResult } from './outcome.js'
-import { type SubmitOptions, submitAuthorization } from './send.js'
+import { type SubmitOptions, sendAll } from './send.js'
 
 export interface CurrentRound {
   /** The timestamp of the round that a question is in; `undefined` where it cannot be learned. */
@@ -47,22 +47,38 @@ export function currentRound(
   }
 }
 
-/**
- * `submitAuthorization`, but where the round of an unsettled authorization is over, the result says
- * so (code `round_over`) and carries what the out-of-band channel needs. Once that is known nothing
- * is sent any more: each sending costs an item (§8) and could tell nothing. Only a free `round` sees
- * a round that a reorg brings back (R14).
- */
+type RoundOptions = SubmitOptions & { readonly round?: CurrentRound | undefined }
+
+/** `sendAllInRound` of one authorization. */
 export async function sendInRound(
   parts: SubmitParts,
   authorization: JournaledAuthorization,
-  { round, ...options }: SubmitOptions & { readonly round?: CurrentRound | undefined } = {},
+  options: RoundOptions = {},
 ): Promise<SubmissionResult> {
-  const known = await knownOver(authorization, round)
-  if (known !== undefined) return known
-  const result = await submitAuthorization(parts, authorization, options)
-  const [checked = result] = await foundOver(parts, [result], () => round)
-  return checked
+  const [result] = await sendAllInRound(parts, [authorization], options)
+  if (result === undefined) throw new Error('an item was left without an outcome')
+  return result
+}
+
+/**
+ * `sendAll`, but where the round of an unsettled authorization is over, the result says so (code
+ * `round_over`) and carries what the out-of-band channel needs. Once that is known nothing is sent
+ * any more: each sending costs an item (§8) and could tell nothing. Only a free `round` sees a round
+ * that a reorg brings back (R14). `timeoutMs` is for all of it.
+ */
+export async function sendAllInRound(
+  parts: SubmitParts,
+  authorizations: readonly JournaledAuthorization[],
+  { round, timeoutMs, ...options }: RoundOptions,
+): Promise<readonly SubmissionResult[]> {
+  const { clock } = parts.ports
+  const startMs = clock.monotonicMs()
+  const known = await Promise.all(authorizations.map((one) => knownOver(one, round)))
+  const leftMs = timeoutMs && Math.max(0, timeoutMs - (clock.monotonicMs() - startMs))
+  const toSend = authorizations.filter((_, at) => known[at] === undefined)
+  const { results } = await sendAll(parts, toSend, { ...options, timeoutMs: leftMs })
+  const checked = [...(await foundOver(parts, results, () => round))]
+  return known.flatMap((over) => over ?? checked.shift() ?? [])
 }
 
 /** Before the sending: what is told in its place where the round is known to be over. */

@@ -7,11 +7,18 @@ import { limits } from '../../protocol/words.js'
 import type { Unaccepted } from '../gateway/answer.js'
 import { isAborted, newPatience, timeLimit } from '../gateway/retry.js'
 import { isUnsettled, type JournaledAuthorization } from '../journal/authorizations.js'
-import { attempt, itemsThatFit, type SubmitAnswer, type SubmitParts } from './attempt.js'
+import {
+  attempt,
+  itemsThatFit,
+  mismatchCode,
+  type SubmitAnswer,
+  type SubmitParts,
+} from './attempt.js'
 import {
   acceptedOutcome,
   conflictOutcome,
   deferredOutcome,
+  mismatchOutcome,
   refusedOutcome,
   type SubmissionResult,
   stoppedOutcome,
@@ -66,8 +73,8 @@ export async function submitAuthorization(
 
 /**
  * Sends saved bytes until each has an answer. 429, 503 and whatever is uncertain are tried again,
- * after 1, 2, 4 … 30 s with full jitter or by Retry-After. That ends after 8 tries, 5 min or
- * `timeoutMs`. A refusal does not settle an earlier uncertain attempt (exit 6 stays); a 409 does as
+ * after 1, 2, 4 … 30 s with full jitter or by Retry-After. That ends after 8 tries in vain, 5 min or
+ * `timeoutMs`. After a 429 a call holds half as many: a gateway need not tell its limit (§8). A refusal does not settle an earlier uncertain attempt (exit 6 stays); a 409 does as
  * far as the exit code goes (5). Rejects for journal faults (StorageError 74) only.
  */
 export async function sendAll(
@@ -81,16 +88,25 @@ export async function sendAll(
   )
   const limit = timeLimit(parts, { timeoutMs, signal: options.callSignal ?? signal })
   const either = signal === undefined ? limit.signal : AbortSignal.any([limit.signal, signal])
-  const patience = newPatience(parts.ports, timeoutMs)
+  let patience = newPatience(parts.ports, timeoutMs)
   const local = { most: options.size?.most ?? limits.batchItems }
   let tries = 0
   try {
     for (;;) {
-      if (pendingOf(sendings).length === 0) return { results: resultsOf(sendings) }
+      const { length: left } = pendingOf(sendings)
+      if (left === 0) return { results: resultsOf(sendings) }
       if (isAborted(signal)) return stop(sendings, signal?.reason)
-      const { reached, again } = await sendOnce(parts, sendings, local, limit.signal, options)
+      const { reached, again, smaller } = await sendOnce(
+        parts,
+        sendings,
+        local,
+        limit.signal,
+        options,
+      )
       const waiting = pendingOf(sendings)
       if (waiting.length === 0 || again || isAborted(signal)) continue
+      // What goes on, or is tried in smaller calls, is not the same in vain.
+      if (smaller || waiting.length < left) patience = newPatience(parts.ports, timeoutMs)
       const waitMs = limit.signal.aborted ? undefined : patience(longestTold(waiting))
       if (waitMs === undefined) return giveUp(sendings, reached)
       const reason = waiting[0]?.last?.detail ?? 'no response'
@@ -113,15 +129,19 @@ const pendingOf = (sendings: readonly Sending[]) =>
 const longestTold = (waiting: readonly Sending[]) =>
   Math.max(...waiting.map(({ last }) => (last && 'retryAfterMs' in last && last.retryAfterMs) || 0))
 
-/** Every pending item once. `again`: some are to be sent again at once, in other company. */
+/**
+ * Every pending item once, or until a call finds the rate limit. `again`: some are to be sent again
+ * at once, in other company. `smaller`: calls hold fewer items from now on.
+ */
 async function sendOnce(
   parts: SubmitParts,
   sendings: readonly Sending[],
   local: { most: number },
   callSignal: AbortSignal,
   { batch, size, signal }: SendOptions,
-): Promise<{ readonly reached: boolean; readonly again: boolean }> {
+): Promise<{ readonly reached: boolean; readonly again: boolean; readonly smaller: boolean }> {
   let [reached, again] = [false, false]
+  const mostBefore = local.most
   const send = async (some: readonly Sending[]) => {
     const authorizations = some.map(({ authorization }) => authorization)
     const sent = await attempt(parts, authorizations, { signal: callSignal, batch })
@@ -132,23 +152,24 @@ async function sendOnce(
   const isOf = (form: string) => (one: Sending) => one.authorization.signed.form === form
   const pending = pendingOf(sendings)
   for (const one of pending.filter(isOf('single'))) {
-    if (isAborted(signal)) break
+    if (isAborted(signal) || isAborted(callSignal)) break
     await send([one])
   }
   let rest = pending.filter(isOf('batch'))
-  while (rest.length > 0 && !isAborted(signal)) {
+  while (rest.length > 0 && !isAborted(signal) && !isAborted(callSignal)) {
     const authorizations = rest.map(({ authorization }) => authorization)
     const some = rest.slice(0, itemsThatFit(authorizations, local.most))
     rest = rest.slice(some.length)
     const { wasAnswered, split } = await send(some)
-    if (!wasAnswered) continue
     if (split !== undefined) local.most = Math.max(1, Math.floor(some.length / 2))
+    if (split === 'limited') break
+    if (!wasAnswered) continue
     if (split === 'too_large' && size !== undefined) size.most = Math.min(size.most, local.most)
     again ||= some.some(
       ({ last, result }) => result === undefined && [413, 422].includes(last?.httpStatus ?? 0),
     )
   }
-  return { reached, again }
+  return { reached, again, smaller: local.most < mostBefore }
 }
 
 /** What an answer to one of the items settles. */
@@ -163,7 +184,10 @@ function take(one: Sending, answer: SubmitAnswer | undefined): void {
   if (one.last === undefined || answer.code !== 'not_sent') one.last = answer
   if (answer.kind === 'reconcile') one.result = conflictOutcome(authorization, answer)
   // What has a candidate id is accepted, whatever another sending met (contract §1).
-  if (answer.kind === 'uncertain') one.uncertain ||= authorization.candidateId === undefined
+  if (answer.kind === 'uncertain') {
+    one.uncertain ||= authorization.candidateId === undefined
+    if (answer.code === mismatchCode) one.result = mismatchOutcome(authorization, answer)
+  }
   if (answer.kind === 'refused')
     one.result = one.uncertain
       ? unknownOutcome(authorization, answer)

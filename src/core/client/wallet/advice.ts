@@ -222,7 +222,16 @@ function adviseAccepted(entry: Entry, candidateId: string): Next {
   const isOver = standing?.roundIsOver === true
   if (authorization?.supersededBy !== undefined && !isOver && isStillRequested(entry))
     return revoke(entry, 'but it may still execute until its deadline')
-  if (gateway !== undefined && 'error' in gateway && gateway.error.code === 'candidate_not_found') {
+  const error = gateway !== undefined && 'error' in gateway ? gateway.error : undefined
+  if (error?.code === 'candidate_mismatch')
+    return { action: 'contact_operator', text: `${error.detail}: sign nothing else meanwhile` }
+  if (error?.meta.httpStatus === 404) {
+    // It may have lost its store: in the round the saved bytes are safe to send (§7 rule 2).
+    if (!isOver && isStillRequested(entry))
+      return replay(
+        entry,
+        `the gateway no longer knows its candidate ${candidateId}: send the same bytes again, do not sign another`,
+      )
     const line = authorization === undefined ? '' : `: ${outOfBandLine(authorization)}`
     return {
       action: 'contact_operator',

@@ -221,7 +221,7 @@ async function askGateway(
     .filter((one) => one.candidateId !== undefined && stateOf(one, nowMs).kind !== 'closed')
     .slice(-maxStatuses)
   for (const { id, candidateId = '', signed } of asked.reverse()) {
-    const target = { candidateId, identifier: signed.questionId }
+    const target = { candidateId, identifier: signed.questionId, signed }
     try {
       words.set(id, { status: await statusOnce(polling, target, signal ? { signal } : {}) })
     } catch (error) {
