@@ -260,8 +260,12 @@ test('§7 rule 2: a gateway that lost its store gets the same bytes again; its n
     const list = await ask(['journal', 'list', '--json'], { fetch, clock })
     expect(JSON.parse(list.stdout).authorizations[0].candidate_id).toContain(`-800${lost}-`)
     expect(
-      (await ask(['poll', '--all', '--until', 'validated', '--timeout', '1', '--json'], { fetch, clock }))
-        .code,
+      (
+        await ask(['poll', '--all', '--until', 'validated', '--timeout', '1', '--json'], {
+          fetch,
+          clock,
+        })
+      ).code,
     ).toBe(8)
   }
 })
