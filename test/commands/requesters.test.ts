@@ -220,7 +220,7 @@ describe('R3: the requester belongs to the round', () => {
       },
     }
   }
-  const gatewayOf = (requester: `0x${string}`, timestamp: bigint) => {
+  const gatewayOf = (requester: `0x${string}`, timestamp: bigint, firstId = 1) => {
     const plain = questionContext('Will it hold?')
     const request = {
       oracle: fakeContracts.oracles[0] as `0x${string}`,
@@ -228,14 +228,15 @@ describe('R3: the requester belongs to the round', () => {
       timestamp: String(timestamp),
       ancillary_data: text,
     }
-    return scriptedGateway({
+    const context = {
       ...plain,
       question_id: question,
       request: { ...plain.request, ...request, question_id: question },
       bond: { token: fakeContracts.tokens[0] as `0x${string}`, required_bond: '750000000' },
       contracts: { permit2: fakeContracts.permit2, signed_proposer: fakeContracts.signedProposer },
       signing: { ...plain.signing, chain_id: fakeContracts.chainId },
-    })
+    }
+    return scriptedGateway(context, undefined, firstId)
   }
   /** Waits take no time, but count. */
   const countingClock = (): Clock => {
@@ -274,7 +275,7 @@ describe('R3: the requester belongs to the round', () => {
     const refused = await go(submit('p2', '--requester', second), alone(gateway))
     expect(errorOf(refused)).toMatchObject({ code: 'untrusted_requester' })
     expect(gateway.received).toHaveLength(1)
-    const other = gatewayOf(second, later())
+    const other = gatewayOf(second, later(), 101)
     answerOf(await go(submit('p2', '--requester', second), alone(other)))
     expect(other.received).toHaveLength(1)
     expect(other.received).not.toEqual(gateway.received)

@@ -204,14 +204,14 @@ describe('sign', () => {
     const { journal_id: id } = (await list()).at(-1)
     post(first, 'It means \u001b[1mregular\u001b[0m time.')
     const argv = ['sign', first, '--outcome', 'yes', '--supersede', id]
-    const no = await cli(argv, { interactive: true, stdin: 'n\n' })
+    const no = await cli(argv, { interactive: true, stdin: 'y\nn\n' })
     expect(no).toMatchObject({ code: 2 })
     expect(no.stderr).toContain('regular')
     expect(no.stderr).not.toContain('\u001b[1m')
     expect(no.stderr).toContain('Sign with these rules? [y/N]')
     // --yes acknowledges nothing that nobody has read.
     expect(await cli([...argv, '--yes'], { interactive: true })).toMatchObject({ code: 2 })
-    expect(await cli(argv, { interactive: true, stdin: 'y\n' })).toMatchObject({ code: 0 })
+    expect(await cli(argv, { interactive: true, stdin: 'y\ny\n' })).toMatchObject({ code: 0 })
   })
 
   test('typed data is held to it too, and saved bytes are used unasked', async () => {

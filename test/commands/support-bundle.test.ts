@@ -144,6 +144,7 @@ describe('what is in it', () => {
         'code',
         'question_id',
         'identifier',
+        'title',
         'client_ref',
         'chain_id',
         'round',

@@ -74,27 +74,29 @@ function admitting(): { readonly fetch: Fetch; readonly sent: Sent[] } {
     const request = new Request(input, init)
     const { pathname: path } = new URL(request.url)
     const body = await request.text()
-    sent.push({
-      method: request.method,
-      path,
-      sha256: createHash('sha256').update(body).digest('hex'),
-    })
-    const candidate_id = `00000000-0000-4000-8000-${String(sent.length).padStart(12, '0')}`
-    const acknowledged = {
-      candidate_id,
-      status: 'received',
-      received_at: '2026-11-22T09:00:00.000Z',
+    const acknowledge = (bytes: string) => {
+      const sha256 = createHash('sha256').update(bytes).digest('hex')
+      sent.push({ method: request.method, path, sha256 })
+      const candidate_id = `00000000-0000-4000-8000-${String(sent.length).padStart(12, '0')}`
+      return { candidate_id, status: 'received', received_at: '2026-11-22T09:00:00.000Z' }
     }
     if (path !== '/propose/batch') {
-      return json(202, { version, ...acknowledged, status_url: `${path}/status/${candidate_id}` })
+      const acknowledged = acknowledge(body)
+      const status_url = `${path}/status/${acknowledged.candidate_id}`
+      return json(202, { version, ...acknowledged, status_url })
     }
-    const candidate = { ...acknowledged, status_url: `/propose/status/${candidate_id}` }
-    const { length } = (JSON.parse(body) as { proposals: unknown[] }).proposals
-    if (length !== 1) throw new Error(`${length} items in a call of replay`)
-    return json(200, {
-      results: [{ client_ref: null, status_code: 202, candidate }],
-      summary: { accepted: 1, replayed: 0, rejected: 0 },
+    const { proposals } = JSON.parse(body) as { proposals: unknown[] }
+    const alone = (item: unknown) => JSON.stringify({ proposals: [item] })
+    // However many go in a call, its bytes are those of its items.
+    expect(body).toBe(JSON.stringify({ proposals }))
+    const results = proposals.map((item) => {
+      const acknowledged = acknowledge(alone(item))
+      const status_url = `/propose/status/${acknowledged.candidate_id}`
+      const { client_ref = null } = item as { client_ref?: string }
+      return { client_ref, status_code: 202, candidate: { ...acknowledged, status_url } }
     })
+    const summary = { accepted: results.length, replayed: 0, rejected: 0 }
+    return json(200, { results, summary })
   }
   return { fetch, sent }
 }

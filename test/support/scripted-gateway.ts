@@ -89,6 +89,8 @@ const at = '2026-11-20T05:38:00.000Z'
 export function scriptedGateway(
   question: BatchSigningData = questionContext('Will it hold?'),
   slug = 'will-it-hold',
+  /** Of its first candidate: no two gateways give one id. */
+  firstId = 1,
 ): ScriptedGateway {
   const received: string[] = []
   const calls: string[] = []
@@ -104,7 +106,7 @@ export function scriptedGateway(
     const known = byBody.get(body)
     const proposal = SignedProposal.parse(JSON.parse(body))
     const candidateId =
-      known ?? `00000000-0000-4000-8000-${String(candidates.size + 1).padStart(12, '0')}`
+      known ?? `00000000-0000-4000-8000-${String(candidates.size + firstId).padStart(12, '0')}`
     if (!known) {
       byBody.set(body, candidateId)
       candidates.set(candidateId, {

@@ -221,7 +221,10 @@ describe('what a block has no room for', () => {
   })
 
   test('EIP-7825: no transaction has more gas than 2^24', async () => {
-    const world = await createPipelineWorld()
+    const executor = { enabled: true, max_fee_gwei: 1000, batch: 25, in_flight: 16 }
+    const world = await createPipelineWorld({
+      config: { executor: { ...executor, max_proposal_gas: 3_000_000 } },
+    })
     world.chain.gasNeeded = (data) => 2_000_000n * BigInt(carriedBy(data).length)
     const { candidates } = await candidatesIn(world, 8)
     await world.turn()

@@ -159,6 +159,10 @@ export const plantedBugs: readonly PlantedBug[] = [
         find: 'runs(ports.afresh, candidate, latest)',
         replace: 'runs(ports, candidate, latest)',
       },
+      {
+        find: 'callOf(round, candidate, true), at.number',
+        replace: 'callOf(round, candidate, false), at.number',
+      },
     ],
     caughtBy: {
       file: 'test/unit/short-cuts-faults.test.ts',
@@ -184,8 +188,9 @@ export const plantedBugs: readonly PlantedBug[] = [
     room: 'src/core/gateway/executor',
     edits: [
       {
-        find: 'fitTogether(executor, group, latest.number, unsendable, mayGuess)',
-        replace: 'fitTogether(executor, group, latest.number - 1n, unsendable, mayGuess)',
+        find: 'fitTogether(executor, group, latest, unsendable, mayGuess)',
+        replace:
+          'fitTogether(executor, group, { ...latest, number: latest.number - 1n }, unsendable, mayGuess)',
       },
     ],
     caughtBy: {

@@ -82,7 +82,9 @@ function candidateInJournal({
 }: JournaledAuthorization) {
   if (candidateId === undefined) return undefined
   const end = terminal?.outcome
-  const statusCode = attempts.findLast((one) => one.end?.class === 'accepted')?.end?.status ?? 202
+  // Runs are read in no order: a 200 says that these bytes were known before.
+  const wasReplayed = attempts.some(({ end }) => end?.class === 'accepted' && end.status === 200)
+  const statusCode = wasReplayed ? 200 : 202
   return {
     outcome: statusCode === 200 ? ('replayed' as const) : ('accepted' as const),
     statusCode,

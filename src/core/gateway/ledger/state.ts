@@ -120,9 +120,12 @@ export interface LedgerState {
 /** The day of a record's time; a wallet's bytes of another day are forgotten. */
 export const dayOf = (timeMs: number): number => Math.floor(timeMs / 86_400_000)
 
-/** About what a candidate's records take, in bytes: signatures of contract wallets are long. */
-export const bytesOf = ({ signature }: Pick<Candidate, 'signature'>): number =>
-  signature.length + 1_536
+/**
+ * About what a candidate's records take, in bytes: signatures of contract wallets are long, and one
+ * that was compacted may have left its own out.
+ */
+export const bytesOf = ({ signature }: Partial<Pick<Candidate, 'signature'>>): number =>
+  (signature?.length ?? 0) + 1_536
 
 /** The state of an empty store. */
 export const emptyState = (): LedgerState => ({

@@ -15,7 +15,7 @@ const tokenBytes = 32
  * asks another listener, says something else.
  */
 export const tokenProof = (token: string, port: number, nonce: string): string =>
-  createHmac('sha256', token).update(`proposer admin listener ${port} ${nonce}`).digest('hex')
+  createHmac('sha256', token).update(`admin listener ${port} ${nonce}`).digest('hex')
 
 /** Where a listener is asked for it, with 64 hex digits behind. */
 export const proofPath = '/operator/proof/'
