@@ -138,6 +138,7 @@ export const batchSubmissionRuns: Runs = {
     expectThat(areReplays, seen, 'the items are not 200')
     for (const [index, { id, result }] of admitted.entries()) {
       const candidate = at(seen.json, 'results', index, 'candidate')
+      expectMembers(seen, acknowledgement, candidate)
       expectThat(at(candidate, 'candidate_id') === id, seen, 'got other candidates')
       const firstTime = at(result, 'candidate', 'received_at')
       const isThen = sameInstant(at(candidate, 'received_at'), firstTime)

@@ -144,7 +144,12 @@ export function createBench(parts: BenchParts): Bench {
     return { version: { ...version }, proposer, outcome, max_payment: '0', permit }
   }
 
-  const signingBody = once(proposal)
+  /** More than the bond, so that a gateway which puts its own figure there is seen to. */
+  const signingBody = once(async () => {
+    const body = await proposal()
+    const amount = String(BigInt(String(body.permit.amount)) + 1n)
+    return { ...body, permit: { ...body.permit, amount } }
+  })
 
   const bench: Omit<Bench, 'admissions'> = {
     ...parts,

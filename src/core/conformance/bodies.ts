@@ -146,6 +146,8 @@ const batchCases: Cases = {
   '2.7-signature': {
     'no signature': without('signature'),
     'a signature that is not hex': setBy('signature', (hex) => `${cut(hex)}z`),
+    'a signature in capitals': setBy('signature', capitals),
+    'a signature one digit short': setBy('signature', cut),
   },
   '2.7-item-fields': {
     'a version in an item': set({ version }),

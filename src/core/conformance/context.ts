@@ -97,7 +97,8 @@ export function outcomesIn(json: unknown): readonly ListedOutcome[] {
   return entries.flatMap(([word, one]) => {
     const key = outcomeKeys.find((each) => each === word)
     if (key === undefined) return []
-    return [{ key, label: at(one, 'label'), price: at(one, 'price'), isAllowed: isAllowed(one) }]
+    const price = memberOf(one, /price/)
+    return [{ key, label: at(one, 'label'), price, isAllowed: isAllowed(one) }]
   })
 }
 
@@ -105,7 +106,7 @@ export function outcomesIn(json: unknown): readonly ListedOutcome[] {
 function isAllowed(one: unknown): boolean | undefined {
   if (!isStructure(one)) return undefined
   const flag = Object.entries(one)
-    .filter(([name]) => !/^(outcome|key|label|price)$/.test(name))
+    .filter(([name]) => !/outcome|key|label|price/.test(name))
     .find(
       ([name, value]) => typeof value === 'boolean' || /avail|allow|enabl|state|status/.test(name),
     )

@@ -97,17 +97,34 @@ export const conventionRuns: Runs = {
     await refusesAll(bench, calls, [404, 400, 422])
     return 'no alias'
   },
-  async '1-content-type'(bench) {
-    const headers = { 'content-type': 'text/plain' }
-    const wrong = 'Content-Type: text/plain'
-    const statuses = [400, 415, 422]
+  async '1-path-case'(bench) {
+    const wrong = 'capitals in its path'
+    const single = routes.eligibility(bench.stranger, wrong)
     const batch = routes.batch('statuses', [bench.ports.random.uuid()], wrong)
-    await refusesAll(bench, [{ ...batch, headers }], statuses)
-    // A body that nothing is wrong with but how it is labelled.
+    const paths = { '/v1/proposals': '/V1/Proposals', '/propose/batch': '/propose/Batch' }
+    const calls = [single, batch].map((call) => ({
+      ...call,
+      path: Object.entries(paths).reduce((path, [from, to]) => path.replace(from, to), call.path),
+    }))
+    await refusesAll(bench, calls, [404, 400])
+    return 'no alias'
+  },
+  async '1-content-type'(bench) {
+    const statuses = [400, 415, 422]
     const context = await contextIfAny(bench)
-    if (context === undefined) return 'the batch routes'
-    const single = routes.prepare(context.question_id, await bench.proposal(), wrong)
-    return refusesAll(bench, [{ ...single, headers }], statuses)
+    for (const [type, wrong] of [
+      ['text/plain', 'Content-Type: text/plain'],
+      ['', 'no Content-Type'],
+    ] as const) {
+      const headers = { 'content-type': type }
+      const batch = routes.batch('statuses', [bench.ports.random.uuid()], wrong)
+      await refusesAll(bench, [{ ...batch, headers }], statuses)
+      // A body that nothing is wrong with but how it is labelled.
+      if (context === undefined) continue
+      const single = routes.prepare(context.question_id, await bench.proposal(), wrong)
+      await refusesAll(bench, [{ ...single, headers }], statuses)
+    }
+    return context === undefined ? 'the batch routes' : 'all routes'
   },
   async '1-json-body'(bench) {
     const call = routes.batch('statuses', [], 'a truncated body')

@@ -41,6 +41,7 @@ export const executionRuns: Runs = {
     const secret = 'the status holds hex longer than a hash: executable data'
     expectThat(!hasLongHex(seen), seen, secret)
     expectMembers(seen, { 'submission.status': isWord, 'submission.transaction_hash': isHash })
+    expectMembers(seen, { failure: (actual) => actual === null })
     const stages = { submission: /^submi/, confirmation: /^confirm/, indexing: /^index/ }
     for (const [stage, name] of Object.entries(stages)) {
       const isTime = instantMs(memberOf(submission, name)) !== undefined

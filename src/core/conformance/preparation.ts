@@ -53,6 +53,22 @@ export const withPermit =
   (changes: Readonly<Record<string, unknown>>) =>
   (body: Body): Body => ({ ...body, permit: { ...body.permit, ...changes } })
 
+/** The total among the members of economics, which may have its parts too. */
+const totalBond = (json: unknown) =>
+  memberOf(at(json, 'economics'), /total.*bond/) ?? memberOf(at(json, 'economics'), /bond/)
+const maxAuthorization = (json: unknown) =>
+  memberOf(at(json, 'economics'), /max.*auth/) ?? memberOf(at(json, 'economics'), /auth/)
+
+/** Fault unless `proposal` has this outcome and its price, whatever its members are called. */
+export function expectProposal(seen: Seen, outcome: OutcomeKey): string {
+  const actual = at(seen.json, 'proposal')
+  const isNamed = isStructure(actual) && Object.values(actual).includes(outcome)
+  expectThat(isNamed, seen, 'the outcome of proposal is missing or differs')
+  const isPrice = integer(memberOf(actual, /price/)) === priceOf[outcome]
+  expectThat(isPrice, seen, `proposal gives ${outcome} another price`)
+  return outcome
+}
+
 const outcomeIn = (body: Body) => body.outcome as OutcomeKey
 const belowBond = 'permit_amount_below_required_bond'
 
@@ -63,6 +79,37 @@ function asText(value: unknown): string {
     if (!isStructure(member) || Array.isArray(member)) return member
     return Object.fromEntries(Object.entries(member).sort(([a], [b]) => (a < b ? -1 : 1)))
   })
+}
+
+/** Fault unless `typed_data` is what this body is signed by (§2.8); the digest. */
+export async function expectTypedData(bench: Bench, seen: Seen, body: Body): Promise<string> {
+  const actual = at(seen.json, 'typed_data')
+  const context = await bench.context()
+  const { amount, nonce, deadline } = body.permit
+  const terms = {
+    price: priceOf[outcomeIn(body)],
+    amount: String(amount),
+    nonce: String(nonce),
+    deadline: String(deadline),
+  }
+  const contracts = domainOf(contractsOf(bench.trust))
+  const token = context.bond.token
+  const ours = typedData(contracts, requestOf(context), token, terms)
+  const domain = at(actual, 'domain')
+  const { name, chainId, verifyingContract } = ours.domain
+  const isPermit2 = at(domain, 'verifyingContract') === verifyingContract
+  const areTypes = sameTypes(at(actual, 'types'), { ...wireTypes(false), ...domainType })
+  expectThat(at(domain, 'name') === name, seen, 'typed_data.domain.name is not Permit2')
+  const isChain = integer(at(domain, 'chainId')) === chainId
+  expectThat(isChain, seen, 'typed_data names another chain')
+  expectThat(isPermit2, seen, 'typed_data names another Permit2')
+  const isPrimary = at(actual, 'primaryType') === primaryType
+  expectThat(isPrimary, seen, `typed_data.primaryType is not ${primaryType}`)
+  expectThat(areTypes, seen, 'typed_data.types are not those of §2.8')
+  // How integers are written is another rule's.
+  const isMessage = asText(at(actual, 'message')) === asText(ours.message)
+  expectThat(isMessage, seen, 'typed_data.message does not match the context of the question')
+  return toHex(witnessRound(contracts, requestOf(context), token).digest(terms))
 }
 
 /** What the v1 route answers. */
@@ -77,9 +124,7 @@ export const preparationRuns: Runs = {
     const seen = await prepared(bench)
     expectMembers(seen, {
       question_id: isHash,
-      'proposal.outcome': isWord,
       'proposal.label': isWord,
-      'proposal.price': (price) => integer(price) !== undefined,
       outcomes: isStructure,
       permit: isStructure,
       'token.address': fitsAddress,
@@ -109,12 +154,7 @@ export const preparationRuns: Runs = {
   },
   async '2.4-proposal'(bench) {
     const seen = await prepared(bench)
-    const outcome = outcomeIn(await bench.signingBody())
-    const actual = at(seen.json, 'proposal')
-    expectThat(at(actual, 'outcome') === outcome, seen, 'proposal.outcome differs')
-    const isPrice = integer(at(actual, 'price')) === priceOf[outcome]
-    expectThat(isPrice, seen, `proposal gives ${outcome} another price`)
-    return outcome
+    return expectProposal(seen, outcomeIn(await bench.signingBody()))
   },
   '9-signing-data-version': async (bench) => expectVersion(await prepared(bench)),
   async '1-integers-as-text'(bench) {
@@ -123,9 +163,9 @@ export const preparationRuns: Runs = {
     const message = at(json, 'typed_data', 'message')
     const actual: Record<string, unknown> = {
       'the timestamp of request': memberOf(at(json, 'request'), /timestamp/),
-      'proposal.price': at(json, 'proposal', 'price'),
-      'the total bond in economics': memberOf(at(json, 'economics'), /bond/),
-      'the maximum authorization in economics': memberOf(at(json, 'economics'), /auth/),
+      'the price of proposal': memberOf(at(json, 'proposal'), /price/),
+      'the total bond in economics': totalBond(json),
+      'the maximum authorization in economics': maxAuthorization(json),
       'permitted.amount of typed_data': at(message, 'permitted', 'amount'),
     }
     for (const { key, price } of outcomesIn(json)) actual[`the price of ${key} in outcomes`] = price
@@ -182,7 +222,7 @@ export const preparationRuns: Runs = {
   async '2.4-total-bond'(bench) {
     const seen = await prepared(bench)
     const { required_bond } = (await bench.context()).bond
-    const actual = integer(memberOf(at(seen.json, 'economics'), /bond/))
+    const actual = integer(totalBond(seen.json))
     expectThat(actual !== undefined, seen, 'economics has no total bond')
     const other = "the total bond is not bond.required_bond of the question's context"
     expectThat(actual === required_bond, seen, other)
@@ -202,7 +242,7 @@ export const preparationRuns: Runs = {
   async '2.4-max-authorization'(bench) {
     const seen = await prepared(bench)
     const { amount } = (await bench.signingBody()).permit
-    const actual = integer(memberOf(at(seen.json, 'economics'), /auth/))
+    const actual = integer(maxAuthorization(seen.json))
     expectThat(actual !== undefined, seen, 'economics has no maximum authorization')
     const isEnough = BigInt(actual ?? 0) >= BigInt(String(amount))
     expectThat(isEnough, seen, 'the maximum authorization is below the accepted amount')
@@ -212,37 +252,8 @@ export const preparationRuns: Runs = {
       )
     return String(actual)
   },
-  async '2.4-typed-data'(bench) {
-    const seen = await prepared(bench)
-    const actual = at(seen.json, 'typed_data')
-    const context = await bench.context()
-    const body = await bench.signingBody()
-    const { amount, nonce, deadline } = body.permit
-    const terms = {
-      price: priceOf[outcomeIn(body)],
-      amount: String(amount),
-      nonce: String(nonce),
-      deadline: String(deadline),
-    }
-    const contracts = domainOf(contractsOf(bench.trust))
-    const token = context.bond.token
-    const ours = typedData(contracts, requestOf(context), token, terms)
-    const domain = at(actual, 'domain')
-    const { name, chainId, verifyingContract } = ours.domain
-    const isPermit2 = at(domain, 'verifyingContract') === verifyingContract
-    const areTypes = sameTypes(at(actual, 'types'), { ...wireTypes(false), ...domainType })
-    expectThat(at(domain, 'name') === name, seen, 'typed_data.domain.name is not Permit2')
-    const isChain = integer(at(domain, 'chainId')) === chainId
-    expectThat(isChain, seen, 'typed_data names another chain')
-    expectThat(isPermit2, seen, 'typed_data names another Permit2')
-    const isPrimary = at(actual, 'primaryType') === primaryType
-    expectThat(isPrimary, seen, `typed_data.primaryType is not ${primaryType}`)
-    expectThat(areTypes, seen, 'typed_data.types are not those of §2.8')
-    // How integers are written is another rule's.
-    const isMessage = asText(at(actual, 'message')) === asText(ours.message)
-    expectThat(isMessage, seen, 'typed_data.message does not match the context of the question')
-    return toHex(witnessRound(contracts, requestOf(context), token).digest(terms))
-  },
+  '2.4-typed-data': async (bench) =>
+    expectTypedData(bench, await prepared(bench), await bench.signingBody()),
   async '2.8-no-domain-version'(bench) {
     const seen = await prepared(bench)
     const domain = at(seen.json, 'typed_data', 'domain')

@@ -16,6 +16,7 @@ export interface ProbeCall {
   readonly path: string
   /** Text goes as it is, anything else as JSON. */
   readonly body?: unknown
+  /** An empty Content-Type is left out. */
   readonly headers?: Readonly<Record<string, string>>
   /** What it is charged (§8 rule 2); default 1. */
   readonly items?: number
@@ -160,11 +161,14 @@ export function createProbe(parts: ProbeParts): Probe {
     const sent = `${method} ${path}${wrong === undefined ? '' : ` with ${wrong}`}`
     if (body === undefined)
       return exchange(base + path, { method, headers: { ...accept, ...headers } }, sent)
-    const init = {
-      method,
-      headers: { ...accept, 'content-type': 'application/json', ...headers },
-      body: typeof body === 'string' ? body : JSON.stringify(body),
-    }
+    const text = typeof body === 'string' ? body : JSON.stringify(body)
+    const all = { ...accept, 'content-type': 'application/json', ...headers }
+    // `fetch` labels text by itself, bytes it does not.
+    const { 'content-type': type, ...unlabelled } = all
+    const init =
+      type === ''
+        ? { method, headers: unlabelled, body: new TextEncoder().encode(text) }
+        : { method, headers: all, body: text }
     return exchange(base + path, init, sent)
   }
 
@@ -242,7 +246,9 @@ function hasErrorBody({ json }: Seen): boolean {
 }
 
 function parsed(headers: Headers, text: string): unknown {
-  if (!/^application\/json *(;|$)/i.test(headers.get('content-type') ?? '')) return undefined
+  // What type an answer has the spec does not say: `application/problem+json` is JSON too.
+  if (!/^application\/([\w.+-]+\+)?json *(;|$)/i.test(headers.get('content-type') ?? ''))
+    return undefined
   try {
     return JSON.parse(text)
   } catch {

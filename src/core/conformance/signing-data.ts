@@ -3,7 +3,13 @@ import { outcomeKeys, priceOf } from '../protocol/proposal.js'
 import type { Body } from './bench.js'
 import { outcomesIn } from './context.js'
 import { halfIsAllowed } from './contexts.js'
-import { prepareChanged, prepared, withPermit } from './preparation.js'
+import {
+  expectProposal,
+  expectTypedData,
+  prepareChanged,
+  prepared,
+  withPermit,
+} from './preparation.js'
 import { routes } from './probe.js'
 import {
   at,
@@ -52,13 +58,14 @@ export const signingDataRuns: Runs = {
     const { price } = await bench.context()
     const keys = outcomeKeys.filter((key) => price.allowed_values.includes(priceOf[key]))
     await prepared(bench)
-    for (const outcome of keys) {
-      const seen = await prepareChanged(
-        bench,
-        (body) => ({ ...body, outcome }),
-        `outcome ${outcome}`,
-      )
-      expectStatus(seen, 200)
+    for (const outcome of outcomeKeys) {
+      const body = { ...(await bench.proposal()), outcome }
+      const seen = await prepareChanged(bench, () => body, `outcome ${outcome}`)
+      const isAllowed = keys.includes(outcome)
+      expectStatus(seen, ...(isAllowed ? [200] : malformed))
+      if (!isAllowed) continue
+      expectProposal(seen, outcome)
+      await expectTypedData(bench, seen, body)
     }
     return keys.join(', ')
   },

@@ -4,6 +4,7 @@
  */
 import type { Form } from '../client/journal/records.js'
 import type { QuestionContext } from '../client/trust/context.js'
+import { contractsOf } from '../client/trust/trust.js'
 import { priceOf } from '../protocol/proposal.js'
 import { candidateIn, hasEnded, otherPrice, type SentProbe } from './admissions.js'
 import { leastRaw, type ProbeTerms } from './authorizations.js'
@@ -79,10 +80,30 @@ async function tooLittle(bench: Bench, form: Form): Promise<Seen> {
   return seen
 }
 
+/**
+ * One unit below the bond: only where the chain says what the bond is, and a bond may be spent
+ * (R21). The contract takes no less than the bond, so that nothing of it executes.
+ */
+async function almostEnough(bench: Bench, form: Form): Promise<Seen | undefined> {
+  const { chain, trust, may, admissions } = bench
+  const context = (await bench.open()).find(isBonded)
+  if (chain === undefined || !may.execute || context === undefined) return undefined
+  const { createRoundReader } = await import('../chain/questions.js')
+  const round = await createRoundReader(chain, contractsOf(trust)).read(context.question_id)
+  if (round === null || round === undefined || round.totalBondRaw < 2n) return undefined
+  const terms = { amountRaw: round.totalBondRaw - 1n, form }
+  const isSame = ({ question_id }: QuestionContext) => question_id === context.question_id
+  const seen = refusalOf(await admissions.sendWrong(terms, isSame))
+  return wrongly(seen, 'an amount of one raw unit below the bond')
+}
+
 const bondMinimum =
   (form: Form): Run =>
-  async (bench) =>
-    expectStatus(await tooLittle(bench, form), ...malformed)
+  async (bench) => {
+    const actual = expectStatus(await tooLittle(bench, form), ...malformed)
+    const close = await almostEnough(bench, form)
+    return close === undefined ? actual : expectStatus(close, ...malformed)
+  }
 
 const bondCodeIn =
   (form: Form): Run =>
@@ -187,10 +208,14 @@ export const submissionRuns: Runs = {
   },
   '9-acknowledgement-version': async (bench) => expectVersion((await admitted(bench)).seen),
   async '4.1.3-replay'(bench) {
-    const { authorization, id, seen: first } = await admitted(bench)
+    const { authorization, id, pair, seen: first } = await admitted(bench)
     const seen = wrongly(await bench.admissions.send(authorization), 'the very same bytes again')
     expectStatus(seen, 200)
+    expectMembers(seen, acknowledgement)
+    expectVersion(seen)
     expectThat(at(seen.json, 'candidate_id') === id, seen, 'got another candidate')
+    const isPath = isStatusUrl(at(seen.json, 'status_url'), { pair, id })
+    expectThat(isPath, seen, 'status_url is not a relative path to the status of the candidate')
     const isThen = sameInstant(at(seen.json, 'received_at'), at(first.json, 'received_at'))
     expectThat(isThen, seen, 'received_at differs from the first response')
     return '200, the same candidate'

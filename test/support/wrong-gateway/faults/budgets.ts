@@ -89,6 +89,11 @@ const charges: readonly Fault[] = [
   ),
   charging(
     'rejected attempts charge too (rule 4)',
+    'charges nothing for a submission without a version',
+    free((call) => isSingle(call) && call.body.version === undefined),
+  ),
+  charging(
+    'rejected attempts charge too (rule 4)',
     'charges nothing for a signature that does not authorize',
     free((_call, status) => status === 403),
   ),
