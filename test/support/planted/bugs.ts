@@ -160,8 +160,8 @@ export const plantedBugs: readonly PlantedBug[] = [
         replace: 'runs(ports, candidate, latest)',
       },
       {
-        find: 'callOf(round, candidate, true), at.number',
-        replace: 'callOf(round, candidate, false), at.number',
+        find: 'callOf(round, candidate, true)',
+        replace: 'callOf(round, candidate, false)',
       },
     ],
     caughtBy: {
