@@ -5,6 +5,7 @@ import {
   type DevChainOptions,
   startDevChain,
 } from '../../src/core/devchain/dev-chain.js'
+import { devRpc } from '../../src/core/devchain/dev-contracts.js'
 import type { Ledger } from '../../src/core/gateway/ledger/ledger.js'
 import {
   createPipeline,
@@ -54,6 +55,8 @@ export interface LiveOptions {
   readonly executor?: Partial<PipelineConfig['executor']>
   /** Beside those of the dev chain. */
   readonly requesters?: Contracts['requesters']
+  /** The test looks at the chain and takes each step itself; blocks come when it asks for them. */
+  readonly isDriven?: boolean
 }
 
 /** The caller stops it. */
@@ -99,8 +102,13 @@ export async function startLivePipeline(options: LiveOptions = {}): Promise<Live
     contracts,
     config,
   })
-  await view.start()
-  pipeline.start()
+  if (options.isDriven === true) {
+    await devRpc(dev.rpcUrl).request('evm_setIntervalMining', [0])
+    await view.poll()
+  } else {
+    await view.start()
+    pipeline.start()
+  }
   const until: LivePipeline['until'] = (id, reached) =>
     new Promise((resolve, reject) => {
       let forget: (() => void) | undefined
