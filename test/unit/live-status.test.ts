@@ -4,8 +4,12 @@ import { createLiveStatus, statusLines } from '../../src/commands/hosting/live-s
 import { terminalSize } from '../../src/commands/terminal/output.js'
 import { ageText } from '../../src/commands/terminal/render.js'
 import { createActivity } from '../../src/core/host/activity.js'
+import { pageOf } from '../../src/core/host/page-source.js'
 import { untilReady } from '../../src/core/host/server.js'
 import type { StatusSnapshot } from '../../src/core/host/snapshot.js'
+import { readStatusDocument, statusDocument } from '../../src/core/host/status-document.js'
+import type { Clock } from '../../src/core/ports.js'
+import { testConfig } from '../support/front.js'
 
 const plain = new Chalk({ level: 0 })
 const id = '77a05293-8d5a-4a52-9c3d-0a1b2c3d4e5f'
@@ -80,6 +84,42 @@ describe('the block', () => {
     expect(lineOf(id, true)).toBe('store     leads · epoch 4 · 2 gateways · lag 0')
     expect(lineOf(id, false)).toBe('store     77a05293… leads · epoch 4 · 2 gateways · lag 0')
     expect(lineOf(undefined, false)).toMatch(/no leader/)
+  })
+
+  test('contract §6: status has the ceilings, and the wallets that cost gas for nothing, for programs and people', () => {
+    const config = testConfig()
+    const atSeconds = 1_700_000_000
+    const wallet = `0x${'ab'.repeat(20)}` as const
+    const failure = { wallet, kind: 'own', gasUsed: '1400000', atSeconds } as const
+    const page = pageOf(
+      { nowMs: () => (atSeconds + 60) * 1000 } as Clock,
+      config,
+      '0.0.0',
+      {
+        followRecent: () => ({}),
+        executor: undefined,
+        ledger: { failures: new Map([[wallet, [failure, failure, failure]]]) },
+      } as unknown as Parameters<typeof pageOf>[3],
+      figuresOf,
+      { data: () => ({}) } as unknown as Parameters<typeof pageOf>[5],
+    )
+    const document = page.figures() as Record<string, unknown>
+    expect(document.ceilings).toMatchObject({
+      max_proposal_gas: 1_500_000,
+      failed_gas_per_wallet: 50_000_000,
+    })
+    const until = '2023-11-14T22:15:20.000Z'
+    expect(document.wallets).toEqual([
+      {
+        ...{ address: wallet, failures: 3, failed_gas: '4200000', alone: true },
+        ...{ state: 'waits', until },
+      },
+    ])
+    const told = statusDocument(document, figuresOf())
+    const figures = readStatusDocument(told, (atSeconds + 60) * 1000)
+    const text = statusLines(figures ?? figuresOf(), { columns: 200, rows: 24, paint: plain })
+    expect(text.join('\n')).toContain('failed gas per wallet 50000000')
+    expect(text).toContain(`wallets   ${wallet} waits until ${until}, 4200000 gas failed`)
   })
 
   test('contract §6: at 80 columns it has everything an operator looks for', () => {

@@ -12,6 +12,7 @@ import { candidateRow, createReceipts } from '../../src/core/gateway/status/list
 import { createTimeline, type TimelineEvent } from '../../src/core/gateway/status/timeline.js'
 import type { Candidate } from '../../src/core/protocol/candidate.js'
 import type { CompactableLog, NewRecord, StoredRecord } from '../../src/core/storage/record-log.js'
+import { endow } from '../support/fake-events.js'
 import { newMemoryStore, openMemoryLog } from '../support/memory-log.js'
 import { createPipelineWorld, type PipelineWorld } from '../support/pipeline-world.js'
 
@@ -110,6 +111,30 @@ const textOf = (shown: ReturnType<typeof explained>, columns = 80) => {
 }
 
 describe('the timeline of a candidate', () => {
+  test('contract §5: tells why nothing of its wallet is sent, until when, and what lifts it', async () => {
+    const world = await createPipelineWorld()
+    const records = recorded(world)
+    const who = world.proposer(0).address
+    const deadline = world.chain.head.timestamp + 100_000n
+    for (const name of ['first', 'second']) {
+      await world.submit(await world.question(name), { deadline })
+      await world.turn()
+      endow(world.chain, who, 0n)
+      await world.pass(8)
+      endow(world.chain, who)
+      world.chain.mine()
+    }
+    const { id } = await world.submit(await world.question('third'), { deadline })
+    await world.pass(3)
+    const shown = explained(stored(records), id)
+    expect(shown.status).toBe('validated')
+    for (const told of [JSON.stringify(shown.events), textOf(shown, 2_000)]) {
+      expect(told).toContain("2 of this wallet's proposals failed on chain in 24 hours")
+      expect(told).toMatch(/it waits until [-\dT:.]+Z/)
+      expect(told).toContain(`proposer operator allow ${who}`)
+    }
+  })
+
   test('contract §6: tells the whole way of an executed one, with figures, fees and places', async () => {
     const { records, first } = await executedWorld()
     const { events } = historyOf(stored(records), first.id)
