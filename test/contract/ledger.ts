@@ -517,6 +517,42 @@ export function ledgerSuite(name: string, make: () => Promise<LedgerStore>): voi
     )
 
     withStore(
+      'contract §5: what wallets have cost the executor outlives compaction and restart, until one is allowed again',
+      async (store, ledger) => {
+        const wallets = [account(1), account(2)] as const
+        for (const address of wallets)
+          await ledger.commit([{ kind: 'allowlist.set', address, allowed: true, reason: 'test' }])
+        const failed = wallets.map((wallet) => ({
+          ...({ wallet, kind: 'own' } as const),
+          ...{ gasUsed: '1400000', atSeconds: 1_700_000_000 },
+        }))
+        await ledger.commit([{ kind: 'slot.opened', slot: slot(1) }])
+        await ledger.commit([
+          {
+            ...{ kind: 'slot.closed', slotId: 'slot-1', failures: failed },
+            outcome: { kind: 'reverted', hash: word(1) },
+          },
+        ])
+        const before = new Map(failed.map((one) => [one.wallet, [one]]))
+        expect(ledger.failures).toEqual(before)
+        await store.compact()
+        expect(ledger.failures).toEqual(before)
+        await ledger.close()
+        const again = await store.open()
+        expect(again.failures).toEqual(before)
+        await again.commit([
+          { kind: 'allowlist.set', address: wallets[0], allowed: false, reason: 'test' },
+        ])
+        expect(again.failures).toEqual(before)
+        await again.commit([
+          { kind: 'allowlist.set', address: wallets[0], allowed: true, reason: 'test' },
+        ])
+        expect([...again.failures.keys()]).toEqual([wallets[1]])
+        await again.close()
+      },
+    )
+
+    withStore(
       'T13: after a compaction and a restart an ended candidate is known by id and payload, and may come back to its place',
       async (store, ledger) => {
         const parts = [1, 2, 3, 4].map((n) => ({ question: n, nonce: n }))
