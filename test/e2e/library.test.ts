@@ -105,13 +105,15 @@ describe('the library', () => {
     const told = (outcome: string) => `${rain.slug} ${outcome}\n${tram.slug} ${outcome}\n`
     // Which of two teams wins: Yes means nothing there, is not guessed, and stops the whole input.
     await expect(node('propose.js', url, dev.rpc_url, rain.slug, teams.slug)).rejects.toThrow(
-      /InputFault: rows, line 2: the outcome ..?yes/,
+      /UsageError: rows, line 2: the outcome "yes"/,
     )
     const argv = ['propose.js', url, dev.rpc_url, rain.slug, tram.slug]
     expect((await node(...argv)).stdout).toBe(
       `${told('accepted ')}${rain.question_id} executed\n${tram.question_id} executed\n`,
     )
-    expect((await node(...argv)).stdout).toContain(`${rain.slug} replayed`)
+    expect((await node(...argv)).stdout).toBe(
+      `${told('replayed ')}${rain.question_id} executed\n${tram.question_id} executed\n`,
+    )
     expect(await proposals(dev, account?.address ?? '')).toHaveLength(2)
     const looking = `import { openProposer, readKeyFile, signerFromKey } from 'proposer'
       const signer = signerFromKey(await readKeyFile('proposer.key'))

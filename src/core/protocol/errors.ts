@@ -75,6 +75,8 @@ export interface ErrorMeta {
   readonly exitCode: ExitCode
   /** What to do next: one sentence or a command. */
   readonly hint?: string
+  /** The line, or element of an array, of an input that it is about. */
+  readonly at?: number
   readonly httpStatus?: number
   readonly retryAfterMs?: number
   /** Whether the same call may succeed later without a change. */

@@ -9,7 +9,7 @@ import { isSlug } from '../../protocol/words.js'
 import { howToPin } from '../trust/trust.js'
 import { type InputFaults, newFaults } from './faults.js'
 import { type BatchRow, type IntentRow, readBatch } from './input.js'
-import { type BatchFormat, type BatchSource, InputFault, inputFault, type Place } from './rows.js'
+import { type BatchFormat, type BatchSource, inputFault, type Place } from './rows.js'
 import { saysQuestion } from './sheet.js'
 
 /**
@@ -176,7 +176,7 @@ const twice = (
 ) => {
   const rows = element === undefined ? 'lines' : 'rows'
   const at = element ?? line
-  return new InputFault(code, `${source.name}: ${rows} ${earlier} and ${at} ${what}`, hint, at)
+  return new UsageError(code, `${source.name}: ${rows} ${earlier} and ${at} ${what}`, { hint, at })
 }
 
 function signerOf(source: BatchSource, row: IntentRow, own: Address | undefined): Address {

@@ -1,7 +1,7 @@
 /** All that is wrong with one input, told at once, in the order of its lines. */
 
 import { UsageError } from '../../protocol/errors.js'
-import { type BatchSource, InputFault } from './rows.js'
+import type { BatchSource } from './rows.js'
 
 export interface InputFaults {
   add(fault: UsageError): void
@@ -26,7 +26,7 @@ export function newFaults({ name }: Pick<BatchSource, 'name'>): InputFaults {
   const places = new Set<number>()
   const addBeside = (fault: UsageError) => {
     count++
-    if (fault instanceof InputFault) places.add(fault.at)
+    if (fault.meta.at !== undefined) places.add(fault.meta.at)
     told = [...told, fault].sort((one, other) => placeOf(one) - placeOf(other)).slice(0, mostTold)
   }
   return {
@@ -65,4 +65,4 @@ export function newFaults({ name }: Pick<BatchSource, 'name'>): InputFaults {
 }
 
 /** What is said of the whole input stands first. */
-const placeOf = (fault: UsageError) => (fault instanceof InputFault ? fault.at : 0)
+const placeOf = (fault: UsageError) => fault.meta.at ?? 0

@@ -26,7 +26,6 @@ import {
   type BatchSource,
   documentSchema,
   formatOf,
-  InputFault,
   inputFault,
   lineRows,
   type Place,
@@ -293,7 +292,7 @@ function allOf(wrong: readonly UsageError[], place: Place): UsageError {
   const more = others.map(({ detail }) => detail.slice(detail.indexOf(': ') + 2))
   const hints = [...new Set(wrong.flatMap(({ meta }) => meta.hint ?? []))].join('; ')
   const at = place.element ?? place.line
-  return new InputFault(first.code, [first.detail, ...more].join('; '), hints, at)
+  return new UsageError(first.code, [first.detail, ...more].join('; '), { hint: hints, at })
 }
 
 function amountIn(text: string | undefined, fault: Fault): Pick<IntentRow, 'amount' | 'amountRaw'> {

@@ -50,18 +50,6 @@ export const inputLimits = {
 const pieceBytes = 64 * 1024
 const lineFeed = 0x0a
 
-/** A UsageError (exit 2) about one line, or one element of an array: `at`. */
-export class InputFault extends UsageError {
-  constructor(
-    code: string,
-    detail: string,
-    hint: string,
-    readonly at: number,
-  ) {
-    super(code, detail, { hint })
-  }
-}
-
 /** What names file and place, and never repeats text of the input (R5). */
 export function inputFault(
   source: BatchSource,
@@ -69,9 +57,10 @@ export function inputFault(
   code: string,
   detail: string,
   hint: string,
-): InputFault {
+): UsageError {
   const where = place === undefined ? source.name : `${source.name}, ${placeText(place)}`
-  return new InputFault(code, `${where}: ${detail}`, hint, place?.element ?? place?.line ?? 0)
+  const at = place?.element ?? place?.line ?? 0
+  return new UsageError(code, `${where}: ${detail}`, { hint, at })
 }
 
 /** Pieces in order, without a byte order mark. UsageError `input_too_large` past 64 MiB. */
