@@ -3,6 +3,7 @@ import { join } from 'node:path'
 import { privateKeyToAccount } from 'viem/accounts'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
 import type { Chain, Clock, Fetch } from '../../src/core/ports.js'
+import { InterruptedError } from '../../src/core/protocol/errors.js'
 import { type Ran, type RunOptions, run, temporaryHome } from '../support/cli.js'
 import {
   ask as askOnChain,
@@ -573,3 +574,20 @@ describe('contract §6: doctor', () => {
     })
   })
 })
+
+test.each([['reconcile', 'will-it-hold'], ['doctor']])(
+  'contract §9, Ctrl-C: %s that is stopped while it asks the gateway ends with 130',
+  async (...argv) => {
+    expect((await ask(submit)).code).toBe(0)
+    const stop = new AbortController()
+    const fetch: typeof gateway.fetch = async () => {
+      stop.abort(new InterruptedError('interrupted', 'stopped by SIGINT'))
+      throw stop.signal.reason
+    }
+    for (const more of [[], ['--json']]) {
+      const ran = await ask([...argv, ...more], { fetch, signal: stop.signal })
+      expect(ran.code, ran.stdout).toBe(130)
+      expect(ran.stderr).toContain('stopped by SIGINT')
+    }
+  },
+)

@@ -1,5 +1,5 @@
 /** What a check found, for `doctor`, `serve --check` and `trust verify` alike (contract §6). */
-import { ProposerError } from '../protocol/errors.js'
+import { InterruptedError, ProposerError } from '../protocol/errors.js'
 
 export interface Finding {
   /** A stable name of what was examined; several findings may share it. */
@@ -47,7 +47,8 @@ export async function guarded(
   try {
     return [await run()].flat()
   } catch (error) {
-    if (!(error instanceof ProposerError)) throw error
+    // Who stops it is told so, not that the check failed (contract §9).
+    if (!(error instanceof ProposerError) || error instanceof InterruptedError) throw error
     return [fail(id, error.detail, error.meta.hint ?? fix)]
   }
 }

@@ -4,7 +4,7 @@
  */
 import { keccakHex, type Round, roundRef } from '../../chain/round.js'
 import type { Chain, Hex } from '../../ports.js'
-import { ProposerError } from '../../protocol/errors.js'
+import { InterruptedError, ProposerError } from '../../protocol/errors.js'
 import { statusOnce } from '../follow/look.js'
 import type { PolledStatus } from '../follow/status.js'
 import type { GatewayClient } from '../gateway/gateway-client.js'
@@ -225,6 +225,7 @@ async function askGateway(
     try {
       words.set(id, { status: await statusOnce(polling, target, signal ? { signal } : {}) })
     } catch (error) {
+      if (signal?.reason instanceof InterruptedError) throw signal.reason
       if (!(error instanceof ProposerError) || error.meta.exitCode === 74) throw error
       words.set(id, { error })
     }
