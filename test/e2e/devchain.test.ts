@@ -47,8 +47,8 @@ describe('devchain', () => {
     return { code, answer: code === 0 ? JSON.parse(stdout) : JSON.parse(stderr).error }
   }
 
-  test('contract §6: the ready line is one line with event, pid and dev, and stdout has nothing else', async () => {
-    expect(Object.keys(ready).slice(0, 3)).toEqual(['event', 'pid', 'dev'])
+  test('contract §6: the ready line is one line with schema, event, pid and dev, and stdout has nothing else', async () => {
+    expect(Object.keys(ready).slice(0, 4)).toEqual(['schema', 'event', 'pid', 'dev'])
     expect(ready).toMatchObject({ event: 'ready', pid: chain.child.pid, dev: { chain_id: 31337 } })
     expect(ready.dev.questions).toHaveLength(5)
     expect(Trust.parse(ready.dev.trust).chain_id).toBe(31337)

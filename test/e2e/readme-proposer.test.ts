@@ -56,8 +56,10 @@ describe.skipIf(!hasTerminals)('README: a first session', () => {
       expect(code, stderr).toBe(0)
       expect(stdout).toMatch(/^QUESTION +TITLE/m)
       expect(stdout).toMatch(/^executed /m)
-      expect(stdout).toMatch(/^JOURNAL ID +STATE/m)
-      expect(stdout).toMatch(/^[0-9a-f]{12}-1 +executed +Yes \(p2\)/m)
+      expect(stdout).toMatch(/^QUESTION +ANSWER +STATE +AMOUNT +SIGNED +JOURNAL ID *$/m)
+      expect(stdout).toMatch(
+        /^Will it rain in Porto on Friday\? +Yes \(p2\) +executed .* [0-9a-f]{12}-1 *$/m,
+      )
     } finally {
       serves.type('\u0003')
       await serves.ended

@@ -142,7 +142,10 @@ const screens: readonly Screen[] = [
     args: ['journal', 'list'],
     code: 0,
     table: true,
-    says: [/^JOURNAL ID STATE ANSWER QUESTION/, /[0-9a-f]{12}-\d executed \S.* \(p/],
+    says: [
+      /^QUESTION ANSWER STATE (AMOUNT SIGNED )?JOURNAL ID/,
+      /\S Yes \(p2\) executed (\S.* ago )?[0-9a-f]{12}-\d/,
+    ],
   },
   {
     point: 7,
