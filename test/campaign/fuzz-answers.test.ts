@@ -11,6 +11,7 @@ import {
   createGatewayClient,
   type GatewayClient,
 } from '../../src/core/client/gateway/gateway-client.js'
+import { type Named, otherNamed } from '../../src/core/client/journal/authorizations.js'
 import { itemAnswer } from '../../src/core/client/propose/attempt.js'
 import { authorize } from '../../src/core/client/propose/authorize.js'
 import { submitAuthorization } from '../../src/core/client/propose/send.js'
@@ -141,7 +142,8 @@ test('R2, R7, contract §6: after any sequence of fuzzed answers to a submission
       fc.nat(2),
       async (drawn, steady) => {
         const world = makeWorld()
-        const seen: { means: Class; status: number | undefined }[] = []
+        const seen: Seen[] = []
+        let signed: Named = {}
         const bodies = new Set<string>()
         const fetch: Fetch = async (input, init) => {
           const request = new Request(input, init)
@@ -152,10 +154,18 @@ test('R2, R7, contract §6: after any sequence of fuzzed answers to a submission
             drawn[steady === 0 ? 0 : seen.length] as AnswerDraw,
           )
           seen.push({ means, status: httpStatus })
-          return make()
+          const answer = await make()
+          // What names something else is held by hostile-gateway; here, what follows from it.
+          const isOther =
+            means === 'accepted' &&
+            otherNamed(signed, (await answer.clone().json()) as Record<string, unknown>) !==
+              undefined
+          if (isOther) seen.splice(-1, 1, { means: 'mismatch', status: httpStatus })
+          return answer
         }
         const { parts, journal, intent } = world.run({ fetch })
         const { authorization } = await world.clock.drive(authorize(parts, intent))
+        signed = authorization.signed
         const result = await world.clock.drive(submitAuthorization(parts, authorization))
         attempts += seen.length
         const expected = expectedOutcome(seen)
@@ -193,7 +203,12 @@ test('R2, R7, contract §6: after any sequence of fuzzed answers to a submission
  * Contract §6: a refusal does not settle an earlier uncertain attempt, a 409 does; whatever else
  * ends without an answer is 6 or 75.
  */
-function expectedOutcome(seen: readonly { means: Class; status: number | undefined }[]): {
+interface Seen {
+  readonly means: Class | 'mismatch'
+  readonly status: number | undefined
+}
+
+function expectedOutcome(seen: readonly Seen[]): {
   outcome: string
   exitCode: number
 } {
@@ -203,6 +218,7 @@ function expectedOutcome(seen: readonly { means: Class; status: number | undefin
     return { outcome: 'sent on after a clear answer', exitCode: -1 }
   if (last?.means === 'accepted')
     return { outcome: last.status === 202 ? 'accepted' : 'replayed', exitCode: exit.done }
+  if (last?.means === 'mismatch') return { outcome: 'unknown', exitCode: exit.reconcile }
   if (last?.means === 'reconcile') return { outcome: 'conflict', exitCode: exit.reconcile }
   if (uncertain) return { outcome: 'unknown', exitCode: exit.unknown }
   if (last?.means === 'refused')

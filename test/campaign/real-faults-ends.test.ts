@@ -274,7 +274,9 @@ test('R23: poll ends with 130 by SIGTERM and with 8 where its time runs out, who
 test('R1, R23: serve drains and exits 0 by SIGTERM at any moment; without a reader of stdout or a stdin it goes on serving', async () => {
   const { counts, add } = counter()
   const port = await freePort()
-  const served = await house.open('struck', { set: [`listen.port=${port}`] })
+  const served = await house.open('struck', {
+    set: [`listen.port=${port}`, 'listen.drain_seconds=0'],
+  })
   const truth = newTruth(shop, served)
   const url = `http://127.0.0.1:${port}`
   for (let n = 0; n < moments; n += 1) {

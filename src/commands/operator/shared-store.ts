@@ -129,7 +129,7 @@ export const acceptLossCommand = (context: Context) =>
       output.result('operator-store-loss', { ...document, accepted: loss !== undefined }, () =>
         fold(
           loss === undefined
-            ? `${site.store} has all that this machine has seen: nothing changed`
+            ? `${site.store} has ${seen === undefined ? 'not been seen by this machine yet' : 'all that this machine has seen'}: nothing changed`
             : `accepted: ${loss}. Gateways of this machine serve ${site.store} from now on`,
           output.columns,
           '  ',
@@ -142,9 +142,11 @@ async function lossIn(
   database: SqlDatabase,
   seen: Seen | 'unreadable' | undefined,
 ): Promise<string | undefined> {
+  // A database that cannot be asked is told as that, also where there is nothing to compare.
+  const isStore = await hasTables(database)
   if (seen === undefined) return undefined
   if (seen === 'unreadable') return 'what this machine has seen cannot be read any more'
-  if (!(await hasTables(database))) return 'the database holds no store any more'
+  if (!isStore) return 'the database holds no store any more'
   const queries = openQueries(database)
   try {
     const [row] = await queries.ask(endAndGroup, [seen.n])

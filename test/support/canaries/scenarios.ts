@@ -399,6 +399,7 @@ export function scenarios(world: World, left: Left): Readonly<Record<string, Sce
     'operator store repair': operator('store', 'repair'),
     'operator store init': shared('store', 'init'),
     'operator store upgrade': shared('store', 'upgrade'),
+    'operator store accept-loss': shared('store', 'accept-loss', '--reason', 'tried'),
     'operator gateways': shared('gateways'),
     'operator leader resign': shared('leader', 'resign'),
     'operator store copy': {

@@ -81,7 +81,7 @@ export const plantedSharedBugs: readonly PlantedBug[] = [
     room: storage,
     edits: [
       {
-        find: `await session.query("SELECT pg_logical_emit_message(true, 'proposer', ''::text)")`,
+        find: `await session.await("SELECT pg_logical_emit_message(true, 'proposer', ''::text)")`,
         replace: '',
       },
     ],
@@ -131,7 +131,7 @@ export const plantedSharedBugs: readonly PlantedBug[] = [
   {
     name: 'each gateway its own rate limit',
     room: storage,
-    edits: [{ find: 'Number(row.spent) - all + own', replace: 'own' }],
+    edits: [{ find: 'before(client) + sum.items', replace: 'sum.items' }],
     caughtBy: { file: connections, title: 'contract §9: they are exact over four gateways' },
   },
   {
