@@ -10,10 +10,18 @@ import { Ajv2020 } from 'ajv/dist/2020.js'
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import { z } from 'zod'
+import { withCodes } from '../../scripts/error-codes.js'
+import { classifyResponse } from '../../src/core/client/gateway/answer.js'
 import { Trust } from '../../src/core/client/trust/trust-file.js'
-import { failures, nextActions } from '../../src/core/protocol/candidate.js'
-import { type WireCode, wireFailures } from '../../src/core/protocol/errors.js'
+import { refusalAnswer } from '../../src/core/gateway/front/answer.js'
+import {
+  failures,
+  nextActions,
+  type WireCode,
+  wireFailures,
+} from '../../src/core/protocol/codes.js'
 import { openApiDocument } from '../../src/core/protocol/openapi.js'
+import { commonHeaders, refuse } from '../../src/core/protocol/refusal.js'
 import * as responses from '../../src/core/protocol/responses.js'
 import * as schema from '../../src/core/protocol/schema.js'
 import { recoverSigner } from '../../src/core/protocol/signature.js'
@@ -221,6 +229,34 @@ describe('its examples', () => {
       vector?.signature,
     ])
   })
+})
+
+test('contract §2: a code that is added to the table is in the document, on the reference page, and what a client shows', async () => {
+  const added = {
+    status: 409,
+    by: ['submit'],
+    when: 'the moon is full',
+    example: 'the moon is full; wait a day',
+  }
+  const codes = { ...wireFailures, moon_is_full: added }
+  Object.assign(wireFailures, { moon_is_full: added })
+  try {
+    const { paths, components } = openApiDocument()
+    const submit = paths['/v1/proposals/{identifier}']?.post as Operation
+    expect(submit.responses['409']?.description).toContain('moon_is_full')
+    expect(components.examples.moon_is_full).toEqual({
+      value: { error: { code: 'moon_is_full', detail: added.example } },
+    })
+    const page = readFileSync(join(root, 'docs/reference/error-codes.md'), 'utf8')
+    expect(withCodes(page, codes, failures)).toMatch(/`moon_is_full` +\| 409 +\| no +\| the moon/)
+    const { status, body } = refusalAnswer(refuse('moon_is_full' as WireCode, added.example))
+    const response = new Response(body, { status, headers: commonHeaders })
+    const expected = { read: () => undefined, capBytes: 1_000, admits: true }
+    const answer = await classifyResponse(response, expected, { nowMs: Date.now })
+    expect(answer).toMatchObject({ kind: 'reconcile', code: 'moon_is_full', detail: added.example })
+  } finally {
+    Reflect.deleteProperty(wireFailures, 'moon_is_full')
+  }
 })
 
 describe('what its schemas let through', () => {

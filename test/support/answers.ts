@@ -3,7 +3,7 @@
  * and body.
  */
 import { Ajv2020, type ValidateFunction } from 'ajv/dist/2020.js'
-import { wireFailures } from '../../src/core/protocol/errors.js'
+import { wireFailures } from '../../src/core/protocol/codes.js'
 import { openApiDocument } from '../../src/core/protocol/openapi.js'
 
 export interface SeenAnswer {

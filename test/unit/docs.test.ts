@@ -2,9 +2,10 @@
 import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { describe, expect, test } from 'vitest'
+import { withCodes } from '../../scripts/error-codes.js'
 import { parseTrust } from '../../src/core/client/trust/trust-file.js'
-import { failures } from '../../src/core/protocol/candidate.js'
-import { exit, wireFailures } from '../../src/core/protocol/errors.js'
+import { failures, wireFailures } from '../../src/core/protocol/codes.js'
+import { exit } from '../../src/core/protocol/errors.js'
 import {
   anchorOf,
   blocksIn,
@@ -256,34 +257,11 @@ describe('what comments cite', () => {
 })
 
 describe('tables', () => {
-  test('the error codes of the gateway are those of the code, with status and what may be sent again', () => {
-    const rows = rowsOf('Codes of the gateway', 'docs/reference/error-codes.md').map((row) =>
-      row.slice(0, 3),
-    )
-    expect(rows).toEqual(
-      Object.entries(wireFailures).map(([code, one]) => [
-        code,
-        String(one.status),
-        one.retryable ? 'yes' : 'no',
-      ]),
-    )
-  })
-
-  test('contract §5: the codes of a failed candidate are those of the code, with what follows from each', () => {
-    const named = rowsOf('Codes of a failed candidate', 'docs/reference/error-codes.md').map(
-      ([code]) => code,
-    )
-    expect(named).toEqual(Object.keys(failures))
-    const rows = rowsOf('5. Life of a candidate', 'docs/decisions.md').map(([code, , ...rest]) => [
-      code,
-      ...rest,
-    ])
-    const words = (retryable: boolean | undefined) =>
-      retryable === undefined ? 'by cause' : retryable ? 'yes' : 'no'
-    expect([...rows].sort()).toEqual(
-      Object.entries(failures)
-        .map(([code, { retryable, nextAction }]) => [code, words(retryable), nextAction])
-        .sort(),
+  test('contract §2, §5: the tables of codes are those of the code', () => {
+    const page = pageText('docs/reference/error-codes.md')
+    expect(withCodes(page, wireFailures, failures)).toBe(page)
+    expect(rowsOf('Codes of the gateway', 'docs/reference/error-codes.md')).toHaveLength(
+      Object.keys(wireFailures).length,
     )
   })
 

@@ -32,7 +32,7 @@ describe('contract §6: fault scripts', () => {
     [{ rules: [{ on: { route: 'any' }, do: drop }], seed: 1 }, '"seed" is an unknown key'],
     [oneRule({ route: 'submit', nht: 1 }), '"rules.0.on.nht" is an unknown key'],
     [oneRule({ route: 'submit' }, { ...drop, ms: 1 }), '"rules.0.do.ms" is an unknown key'],
-    [oneRule({ route: 'propose' }), 'rules.0.on.route must be one of "submit"'],
+    [oneRule({ route: 'propose' }), 'rules.0.on.route must be one of "eligibility"'],
     [oneRule({}), 'rules.0.on.route must be one of'],
     [oneRule({ route: 'submit', nth: 0 }), 'rules.0.on.nth must be a whole number from 1'],
     [
@@ -42,7 +42,7 @@ describe('contract §6: fault scripts', () => {
     [oneRule({ route: 'submit', from: 3, to: 2 }), 'rules.0.on must have from no greater than to'],
     [
       oneRule({ route: 'batch submit', question: 'a-b' }),
-      'rules.0.on may name a question with "submit"',
+      'rules.0.on may name a question with "signing-data"',
     ],
     [
       oneRule({ route: 'submit', question: '../x' }),

@@ -6,7 +6,8 @@ import {
   type RecentDetail,
   recentKept,
 } from '../../src/core/gateway/status/recent.js'
-import { type FailureCode, instant } from '../../src/core/protocol/candidate.js'
+import { instant } from '../../src/core/protocol/candidate.js'
+import type { FailureCode } from '../../src/core/protocol/codes.js'
 import { createPipelineWorld, oneCandidate, type PipelineWorld } from '../support/pipeline-world.js'
 
 const following = (world: PipelineWorld, ledger: PipelineWorld['ledger'] = world.ledger) =>

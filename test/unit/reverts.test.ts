@@ -8,7 +8,7 @@ import {
   revertAbi,
 } from '../../src/core/chain/reverts.js'
 import type { Hex } from '../../src/core/ports.js'
-import { failures } from '../../src/core/protocol/candidate.js'
+import { failures } from '../../src/core/protocol/codes.js'
 import { reverts } from '../support/dev-chain-vectors.js'
 
 const cases = new Map(reverts.reverts.map((item) => [item.name, item]))

@@ -5,7 +5,7 @@
 
 import { decodeAbiParameters, parseAbi, toFunctionSelector } from 'viem'
 import type { Hex } from '../ports.js'
-import { type FailureCode, failures } from '../protocol/candidate.js'
+import { type FailureCode, failures } from '../protocol/codes.js'
 import type { Address } from '../protocol/schema.js'
 import { plainText } from './ancillary.js'
 import { roles, roundStates } from './contracts.js'

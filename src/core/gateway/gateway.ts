@@ -23,10 +23,10 @@ import { type Budget, type BudgetLimits, createBudget } from './front/budget.js'
 import { clientKey, parseCidr } from './front/client-address.js'
 import type { Exchange } from './front/exchange.js'
 import { createGate } from './front/gate.js'
-import { createReceiptSigning, directoryRoute, type ReceiptSigner } from './front/receipts.js'
+import { createReceiptSigning, directoryAnswer, type ReceiptSigner } from './front/receipts.js'
 import { createRecoveries } from './front/recoveries.js'
 import { callFrom, responseOf } from './front/requests.js'
-import type { Route } from './front/route.js'
+import type { Handlers } from './front/route.js'
 import { createRoutes, type Steps } from './front/routes.js'
 import { singleRoutes } from './front/single-routes.js'
 import type { Ledger } from './ledger/ledger.js'
@@ -197,7 +197,7 @@ export function createGateway(parts: GatewayParts): Gateway {
 function routesOf(
   parts: GatewayParts & { readonly yieldToEvents: () => Promise<void> },
   readiness: () => readonly string[],
-): readonly Route[] {
+): Handlers {
   const { ports, config, ledger, view, yieldToEvents } = parts
   const recover = createRecoveries({
     recover: parts.recover ?? recoverWithNoble,
@@ -209,12 +209,12 @@ function routesOf(
   const hasFilled = (proposer: Address) =>
     ledger.failedBytes(proposer, ports.clock.nowMs()) >= mostBytes
   const admission = { contracts, ledger, view, hash: ports.hash, recover, hasFilled }
-  return [
+  return {
     ...singleRoutes(admission),
     ...batchRoutes(admission),
     ...ownRoutes(readiness),
-    directoryRoute(ledger),
-  ]
+    receiptKeys: () => directoryAnswer(ledger),
+  }
 }
 
 const readinessOf = (
@@ -321,30 +321,23 @@ function createBodyMemory() {
 }
 
 /** Our own routes, all free of charge (contract §2). */
-function ownRoutes(readiness: () => readonly string[]): readonly Route[] {
+function ownRoutes(
+  readiness: () => readonly string[],
+): Handlers<'health' | 'readiness' | 'openapi'> {
   let document: string | undefined
-  const free = { method: 'GET', params: {}, free: true } as const
-  return [
-    { ...free, template: '/healthz', run: () => ({ status: 200, body: '{"status":"ok"}' }) },
-    {
-      ...free,
-      template: '/readyz',
-      run: () => {
-        // Anybody may look here: what the nodes said is for the admin listener (R5).
-        const reasons = readiness().map(withoutNodeWords)
-        const body = JSON.stringify({ ready: reasons.length === 0, reasons })
-        return reasons.length === 0
-          ? { status: 200, body }
-          : { status: 503, body, headers: { 'retry-after': '2' } }
-      },
+  return {
+    health: () => ({ status: 200, body: '{"status":"ok"}' }),
+    readiness() {
+      // Anybody may look here: what the nodes said is for the admin listener (R5).
+      const reasons = readiness().map(withoutNodeWords)
+      const body = JSON.stringify({ ready: reasons.length === 0, reasons })
+      return reasons.length === 0
+        ? { status: 200, body }
+        : { status: 503, body, headers: { 'retry-after': '2' } }
     },
-    {
-      ...free,
-      template: '/openapi.json',
-      run: () => {
-        document ??= JSON.stringify(openApiDocument())
-        return { status: 200, body: document }
-      },
+    openapi() {
+      document ??= JSON.stringify(openApiDocument())
+      return { status: 200, body: document }
     },
-  ]
+  }
 }

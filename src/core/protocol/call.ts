@@ -1,5 +1,5 @@
 /** One HTTP call as a listener and a gateway hand it to each other. */
-import type { WireCode } from './errors.js'
+import type { WireCode } from './codes.js'
 import type { Refusal } from './refusal.js'
 
 /** Connections that a gateway serves at once (robustness §5). */

@@ -3,50 +3,13 @@
  * what each failure means.
  */
 import type { Hex } from '../ports.js'
+import { type FailureCode, type FailureStage, failures, type NextAction } from './codes.js'
 import { outcomeOf } from './proposal.js'
 import type { CandidateState, CandidateStatus } from './responses.js'
 import type { Address } from './schema.js'
 import { version } from './words.js'
 
 export type { CandidateState }
-export type FailureStage = 'validation' | 'selection' | 'submission' | 'confirmation' | 'indexing'
-export const nextActions = [
-  'none',
-  'wait',
-  'replay_same_payload',
-  'fund_wallet',
-  'approve_permit2',
-  'sign_new_authorization',
-  'wait_for_new_round',
-  'contact_operator',
-] as const
-export type NextAction = (typeof nextActions)[number]
-
-/**
- * One row a failure code (contract §5). `retryable` says whether the same signed payload may still
- * execute later. `undefined` where it depends on the decoded cause (domain §7), which is then given
- * with the failure.
- */
-export const failures = {
-  insufficient_balance: { retryable: true, nextAction: 'fund_wallet' },
-  insufficient_allowance: { retryable: true, nextAction: 'approve_permit2' },
-  bond_above_permit: { retryable: false, nextAction: 'sign_new_authorization' },
-  permit_expired: { retryable: false, nextAction: 'sign_new_authorization' },
-  permit_nonce_used: { retryable: false, nextAction: 'sign_new_authorization' },
-  signature_not_authorized: { retryable: false, nextAction: 'sign_new_authorization' },
-  proposer_not_whitelisted: { retryable: true, nextAction: 'contact_operator' },
-  request_not_open: { retryable: false, nextAction: 'wait_for_new_round' },
-  superseded: { retryable: false, nextAction: 'wait_for_new_round' },
-  not_selected: { retryable: false, nextAction: 'wait_for_new_round' },
-  round_advanced: { retryable: false, nextAction: 'wait_for_new_round' },
-  simulation_reverted: { retryable: undefined, nextAction: 'contact_operator' },
-  execution_reverted: { retryable: undefined, nextAction: 'contact_operator' },
-  token_blocked: { retryable: undefined, nextAction: 'contact_operator' },
-  operator_rejected: { retryable: false, nextAction: 'contact_operator' },
-  submission_expired: { retryable: false, nextAction: 'sign_new_authorization' },
-} as const satisfies Record<string, { retryable: boolean | undefined; nextAction: NextAction }>
-export type FailureCode = keyof typeof failures
-
 /**
  * Why a candidate ended; `canResubmit` is not stored: it is judged when the status is asked for.
  */

@@ -1,8 +1,4 @@
-/**
- * The one catalogue of failures. Each code has one exit code (contract §6) and, where a gateway
- * answers with it, one HTTP status (contract §2, robustness §4). `named` marks the codes that the
- * service spec itself names; the others are ours.
- */
+/** Failures as errors: each has one exit code (contract §6). */
 import { withoutPasswords } from './url-secrets.js'
 
 /** Exit codes of the command line (contract §6). */
@@ -21,55 +17,6 @@ export const exit = {
   interrupted: 130,
 } as const
 export type ExitCode = (typeof exit)[keyof typeof exit]
-
-interface WireFailure {
-  readonly status: number
-  /** Whether the same bytes may be accepted later without a change. */
-  readonly retryable: boolean
-  readonly named?: true
-}
-
-const fault = (status: number, retryable = false): WireFailure => ({ status, retryable })
-
-/** Every `error.code` a gateway of ours answers with. */
-export const wireFailures = {
-  bad_request: fault(400),
-  bad_digest: fault(400),
-  invalid_json: fault(400),
-  invalid_identifier: fault(400),
-  unsupported_media_type: fault(400),
-  unsupported_encoding: fault(400),
-  proposer_not_eligible: fault(403),
-  signature_not_authorized: fault(403),
-  question_not_found: fault(404),
-  candidate_not_found: fault(404),
-  route_not_found: fault(404),
-  method_not_allowed: fault(405),
-  request_timeout: fault(408, true),
-  candidate_conflict: fault(409),
-  request_not_open: fault(409),
-  round_advanced: fault(409),
-  permit_nonce_used: fault(409),
-  payload_too_large: fault(413),
-  ancillary_data_not_allowed: fault(413),
-  expectation_failed: fault(417),
-  unsupported_version: fault(422),
-  invalid_amount: fault(422),
-  invalid_signature_format: fault(422),
-  schema_violation: fault(422),
-  outcome_not_allowed: fault(422),
-  price_not_allowed: fault(422),
-  permit_amount_below_required_bond: { status: 422, retryable: false, named: true },
-  permit_deadline_too_soon: fault(422),
-  rate_limited: fault(429, true),
-  headers_too_large: fault(431),
-  internal_error: fault(500),
-  admission_disabled: fault(503, true),
-  state_unavailable: fault(503, true),
-  store_unavailable: fault(503, true),
-  server_busy: fault(503, true),
-} as const satisfies Record<string, WireFailure>
-export type WireCode = keyof typeof wireFailures
 
 export interface ErrorMeta {
   readonly exitCode: ExitCode

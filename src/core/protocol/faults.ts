@@ -4,7 +4,7 @@
  * nor values of the caller come back (robustness §4).
  */
 import type * as z from 'zod/mini'
-import type { WireCode } from './errors.js'
+import type { WireCode } from './codes.js'
 import { limits, version } from './words.js'
 
 type ValueCode = Extract<

@@ -4,7 +4,7 @@
  * digest and signature are true and a reader can check his own code against them.
  */
 import type { Hex } from '../ports.js'
-import type { WireCode } from './errors.js'
+import { type WireCode, wireFailure } from './codes.js'
 import { toBatchItem, toSingle } from './proposal.js'
 import { refusalBody, refuse } from './refusal.js'
 import type * as responses from './responses.js'
@@ -142,61 +142,13 @@ const failed: responses.CandidateStatus = {
   },
 }
 
-/** One refusal of each code, in the words of a person who has just made that mistake. */
-const details: Record<WireCode, string> = {
-  bad_request: 'exactly one Host header is required; 2 were sent',
-  bad_digest: 'the body is not the one that Content-Digest is of; send both again',
-  invalid_json: 'the body is not JSON: unexpected end at byte 17',
-  invalid_identifier: 'address in the path must be a lowercase address, 0x and 40 hex digits',
-  unsupported_media_type: 'the body must be JSON in UTF-8; send Content-Type: application/json',
-  unsupported_encoding:
-    'compressed bodies are not supported; send plain JSON without Content-Encoding',
-  proposer_not_eligible: 'this wallet is not on the allowlist; ask the operator to add it',
-  signature_not_authorized:
-    'the signature does not authorize these terms for this wallet; sign the current typed data',
-  question_not_found: 'no question has this id or slug; check it',
-  candidate_not_found: 'candidate not found; check the id',
-  route_not_found:
-    'route not found; paths are exact, without trailing slash, query or percent-encoding (see /openapi.json)',
-  method_not_allowed: 'this route accepts GET only',
-  request_timeout: 'the request did not arrive completely in time; send it again',
-  candidate_conflict: `another payload is active in this round as candidate ${candidateId}; poll that one`,
-  request_not_open: 'the request of this question is already proposed; wait for a new round',
-  round_advanced: 'this payload belongs to an earlier round; poll its candidate id',
-  permit_nonce_used: 'permit.nonce 78 is spent; sign again with another nonce',
-  payload_too_large:
-    'the body is larger than the 32768 bytes that this route accepts; send smaller batches',
-  ancillary_data_not_allowed:
-    'ancillary data is not accepted at admission: the gateway reads it from the chain; remove every ancillary field',
-  expectation_failed: 'the only supported Expect is 100-continue; send the request without it',
-  unsupported_version: `version is not supported; send and sign exactly ${JSON.stringify(version)}`,
-  invalid_amount:
-    'permit.amount must be an unsigned 256-bit integer as a decimal string without leading zeros; correct it and send again',
-  invalid_signature_format:
-    'signature must be lowercase even-length hex of 1 to 8192 bytes, with 0x; correct it and send again',
-  schema_violation:
-    'proposer is missing; add it as a nonzero lowercase 20-byte address, 0x and 40 hex digits',
-  outcome_not_allowed: 'this question accepts p1 and p2 only',
-  price_not_allowed: 'this question accepts the prices 0 and 1000000000000000000 only',
-  permit_amount_below_required_bond:
-    'permit.amount is 1; the current total bond is 750000000; sign again with an amount of at least 750000000',
-  permit_deadline_too_soon:
-    'permit.deadline is 1; it must be 1795153980 or later (five minutes after admission); sign again with a later deadline',
-  rate_limited: 'rate limit reached: 120 items per window; retry in 17 seconds',
-  headers_too_large: '80 headers were sent; at most 64 are accepted',
-  internal_error:
-    'the gateway failed and the outcome of this call is unknown; to settle a submission, replay exactly the same payload',
-  admission_disabled: 'admission is disabled',
-  state_unavailable: "the chain's state is not known: the head is older than 30 seconds",
-  store_unavailable: 'the store does not accept writes now',
-  server_busy: 'the gateway is shutting down',
-}
-
 /** The error body of a code. */
 export function errorExample(code: WireCode): schema.ErrorBody {
   const errors =
     code === 'schema_violation' ? { errors: [{ path: 'proposer', code: 'missing' }] } : {}
-  return JSON.parse(refusalBody(refuse(code, details[code], errors))) as schema.ErrorBody
+  return JSON.parse(
+    refusalBody(refuse(code, wireFailure(code).example, errors)),
+  ) as schema.ErrorBody
 }
 
 const itemError = (code: WireCode) => ({

@@ -3,217 +3,11 @@
  * can say what the other does not.
  */
 import * as z from 'zod/mini'
-import { type WireCode, wireFailures } from './errors.js'
+import { type OperationId, type WireCode, wireFailure, wireFailures } from './codes.js'
 import { answerExamples, errorExample, pathExamples, requestExamples } from './openapi-examples.js'
-import { receiptDirectory } from './receipt.js'
-import * as answer from './responses.js'
-import * as schema from './schema.js'
+import { ErrorBody } from './schema.js'
+import { type Operation, operations, type ParameterName, parameters, tags } from './service.js'
 import { version } from './words.js'
-
-interface Operation {
-  readonly route: `${'get' | 'post'} ${string}`
-  readonly id: string
-  readonly summary: string
-  readonly description?: string
-  readonly tag: keyof typeof tags
-  readonly request?: z.ZodMiniType
-  /** Schema and what it means, by status. */
-  readonly answers: Readonly<Record<number, readonly [z.ZodMiniType, string]>>
-  /** Codes of the error body beside those that every route of its kind has. */
-  readonly codes?: readonly WireCode[]
-}
-
-/** Generators make a class of each: the names are what a reader of such a client sees. */
-const tags = {
-  Proposals: 'One proposal at a time (v1)',
-  Batch: 'Up to 100 items per call; each item has its own status_code',
-  Gateway: 'Health, readiness and this document; never rate-limited',
-} as const
-
-/** What the connection refuses on any route. */
-const framingCodes = ['bad_request', 'headers_too_large'] as const
-const chargedCodes = [
-  ...framingCodes,
-  'expectation_failed',
-  'rate_limited',
-  'internal_error',
-  'server_busy',
-] as const
-const bodyCodes = [
-  'bad_digest',
-  'invalid_json',
-  'unsupported_media_type',
-  'unsupported_encoding',
-  'payload_too_large',
-  'request_timeout',
-  'schema_violation',
-] as const
-const termsCodes = [
-  'unsupported_version',
-  'invalid_amount',
-  'outcome_not_allowed',
-  'permit_amount_below_required_bond',
-  'permit_deadline_too_soon',
-] as const
-
-const Ready = z.object({ ready: z.boolean(), reasons: z.array(z.string()) })
-const Health = z.object({ status: z.literal('ok') })
-const ReceiptKeys = z.object({
-  keys: z.array(
-    z.object({
-      kty: z.literal('OKP'),
-      crv: z.literal('Ed25519'),
-      kid: z.string(),
-      x: z.string(),
-      use: z.literal('sig'),
-      nbf: z.optional(z.int()),
-      exp: z.optional(z.int()),
-    }),
-  ),
-})
-z.globalRegistry
-  .add(Ready, { id: 'Readiness' })
-  .add(Health, { id: 'Health' })
-  .add(ReceiptKeys, { id: 'ReceiptKeys' })
-
-const operations: readonly Operation[] = [
-  {
-    route: 'get /v1/proposals/eligibility/{address}',
-    id: 'eligibility',
-    summary: 'Check whether a wallet may propose now',
-    tag: 'Proposals',
-    answers: { 200: [answer.Eligibility, 'Eligibility of this wallet'] },
-    // Of a path that is too long.
-    codes: ['invalid_identifier', 'route_not_found'],
-  },
-  {
-    route: 'post /v1/proposals/{identifier}/signing-data',
-    id: 'signingData',
-    summary: 'Prepare the typed data of one proposal',
-    description:
-      'Stateless. Checks the outcome, the amount, the deadline and that the request is open; does not check eligibility. Build or check the typed data yourself before you sign.',
-    tag: 'Proposals',
-    request: schema.SigningDataRequest,
-    answers: { 200: [answer.SigningData, 'Typed data to sign, and the values in it'] },
-    codes: [
-      'invalid_identifier',
-      'question_not_found',
-      'request_not_open',
-      ...termsCodes,
-      'state_unavailable',
-    ],
-  },
-  {
-    route: 'post /v1/proposals/{identifier}',
-    id: 'submit',
-    summary: 'Submit a signed proposal',
-    description:
-      'After a lost response, a 408 or a 500, send exactly the same bytes again: the same payload is the same candidate. Never sign again because of a timeout.',
-    tag: 'Proposals',
-    request: schema.SignedProposal,
-    answers: {
-      202: [
-        answer.Acknowledgement,
-        'Admitted: durable and queued. Only status `executed` means that it is on chain.',
-      ],
-      200: [
-        answer.Acknowledgement,
-        'An exact replay in the current round: returns the existing candidate',
-      ],
-    },
-    codes: [
-      'invalid_identifier',
-      'proposer_not_eligible',
-      'signature_not_authorized',
-      'question_not_found',
-      'candidate_conflict',
-      'request_not_open',
-      'round_advanced',
-      'permit_nonce_used',
-      'ancillary_data_not_allowed',
-      'invalid_signature_format',
-      ...termsCodes,
-      'admission_disabled',
-      'state_unavailable',
-      'store_unavailable',
-    ],
-  },
-  {
-    route: 'get /v1/proposals/{identifier}/status/{candidate_id}',
-    id: 'status',
-    summary: 'Get the status of a candidate',
-    tag: 'Proposals',
-    answers: {
-      200: [answer.CandidateStatus, 'The candidate; times of stages not yet reached are null'],
-    },
-    codes: ['invalid_identifier', 'question_not_found', 'candidate_not_found', 'state_unavailable'],
-  },
-  {
-    route: 'post /propose/batch/signing-data',
-    id: 'batchSigningData',
-    summary: 'Get the signing context of 1 to 100 questions',
-    tag: 'Batch',
-    request: schema.BatchSigningDataRequest,
-    answers: {
-      200: [
-        answer.BatchSigningDataAnswer,
-        'One result per identifier, in the order of the request',
-      ],
-    },
-  },
-  {
-    route: 'post /propose/batch',
-    id: 'batchSubmit',
-    summary: 'Submit 1 to 100 signed proposals',
-    description:
-      'If any item is malformed, the whole call is rejected. Otherwise each item is handled independently: read its status_code.',
-    tag: 'Batch',
-    request: schema.BatchSubmitRequest,
-    answers: {
-      200: [answer.BatchSubmitAnswer, 'One result per proposal, in the order of the request'],
-    },
-    codes: ['ancillary_data_not_allowed'],
-  },
-  {
-    route: 'post /propose/batch/status',
-    id: 'batchStatus',
-    summary: 'Get the status of 1 to 100 candidates',
-    tag: 'Batch',
-    request: schema.BatchStatusRequest,
-    answers: {
-      200: [answer.BatchStatusAnswer, 'One result per candidate id, in the order of the request'],
-    },
-  },
-  {
-    route: 'get /healthz',
-    id: 'health',
-    summary: 'Check that the process is up',
-    tag: 'Gateway',
-    answers: { 200: [Health, 'The process is up'] },
-  },
-  {
-    route: 'get /readyz',
-    id: 'readiness',
-    summary: 'Check that store, chain and executor are ready',
-    tag: 'Gateway',
-    answers: { 200: [Ready, 'Ready'], 503: [Ready, 'Not ready, with the reasons'] },
-  },
-  {
-    route: `get ${receiptDirectory}`,
-    id: 'receiptKeys',
-    summary: 'Public keys that answers are signed with (RFC 9421), ended ones too',
-    tag: 'Gateway',
-    answers: { 200: [ReceiptKeys, 'A JWK set (RFC 7517, RFC 8037)'] },
-    codes: ['route_not_found'],
-  },
-  {
-    route: 'get /openapi.json',
-    id: 'openapi',
-    summary: 'Get this OpenAPI document',
-    tag: 'Gateway',
-    answers: { 200: [z.looseObject({}), 'OpenAPI 3.1'] },
-  },
-]
 
 const reference = (id: string) => `#/components/schemas/${id}`
 
@@ -251,12 +45,6 @@ const content = (type: z.ZodMiniType, examples: object) => ({
   'application/json': { schema: jsonSchema(type), examples },
 })
 
-const parameters: Readonly<Record<string, readonly [z.ZodMiniType, string]>> = {
-  address: [schema.Address, 'Wallet address'],
-  identifier: [schema.Identifier, 'Question id or slug'],
-  candidate_id: [schema.Uuid, 'Candidate id from the acknowledgement'],
-}
-
 const integer = { type: 'integer', minimum: 0 }
 const budgetHeaders = {
   'RateLimit-Limit': 'Items per window, for the tighter of the two windows',
@@ -291,51 +79,52 @@ function headersOf(isFree: boolean, status: number): object {
   return Object.keys(headers).length === 0 ? {} : { headers }
 }
 
-const isFree = ({ tag }: Operation) => tag === 'Gateway'
-const codesOf = (operation: Operation): readonly WireCode[] => [
-  ...(isFree(operation) ? framingCodes : chargedCodes),
-  ...(operation.request ? bodyCodes : []),
-  ...(operation.codes ?? []),
-]
+/** The codes that refuse a call of an operation. */
+const codesOf = (id: OperationId, { tag, body }: Operation): readonly WireCode[] =>
+  (Object.keys(wireFailures) as WireCode[]).filter((code) => {
+    const { by } = wireFailure(code)
+    if (typeof by !== 'string') return by.includes(id)
+    return by === 'connection' || (by === 'charged' ? tag !== 'Gateway' : body !== undefined)
+  })
 
 /** By status: those of its own, then one for each status that a code of it has. */
-function responses(operation: Operation): Record<string, object> {
+function responses(id: OperationId, operation: Operation): Record<string, object> {
   const found: Record<string, object> = {}
   const add = (status: number, description: string, type: z.ZodMiniType, examples: object) => {
-    const headers = headersOf(isFree(operation), status)
+    const headers = headersOf(operation.tag === 'Gateway', status)
     found[status] = { description, ...headers, content: content(type, examples) }
   }
   for (const [key, [type, description]] of Object.entries(operation.answers)) {
     const status = Number(key)
-    add(status, description, type, valued(answerExamples[operation.id]?.[status]))
+    add(status, description, type, valued(answerExamples[id]?.[status]))
   }
-  const codes = codesOf(operation)
-  for (const status of new Set(codes.map((code) => wireFailures[code].status))) {
-    const own = codes.filter((code) => wireFailures[code].status === status)
+  const codes = codesOf(id, operation)
+  for (const status of new Set(codes.map((code) => wireFailure(code).status))) {
+    const own = codes.filter((code) => wireFailure(code).status === status)
     const examples = own.map((code) => [code, { $ref: `#/components/examples/${code}` }])
-    add(status, own.join(', '), schema.ErrorBody, Object.fromEntries(examples))
+    add(status, own.join(', '), ErrorBody, Object.fromEntries(examples))
   }
   return found
 }
 
-function operationObject(operation: Operation): object {
-  const { id, summary, description, tag, request, route } = operation
-  const names = [...route.matchAll(/\{(\w+)\}/g)].map(([, name = '']) => name)
+function operationObject(id: OperationId, operation: Operation): object {
+  const { path, summary, description, tag, body } = operation
+  const names = [...path.matchAll(/\{(\w+)\}/g)].map(([, name]) => name as ParameterName)
   return {
     operationId: id,
     summary,
     ...(description !== undefined && { description }),
     tags: [tag],
     ...(names.length > 0 && { parameters: names.map(parameterObject) }),
-    ...(request && {
-      requestBody: { required: true, content: content(request, valued(requestExamples[id])) },
+    ...(body && {
+      requestBody: { required: true, content: content(body.type, valued(requestExamples[id])) },
     }),
-    responses: responses(operation),
+    responses: responses(id, operation),
   }
 }
 
-function parameterObject(name: string): object {
-  const [type, description] = parameters[name] ?? [z.string(), '']
+function parameterObject(name: ParameterName): object {
+  const { type, description } = parameters[name]
   return {
     name,
     in: 'path',
@@ -353,11 +142,13 @@ export function openApiDocument(): {
   components: { schemas: Record<string, object>; examples: Record<string, object> }
 } & Record<string, unknown> {
   const paths: Record<string, Record<string, object>> = {}
-  for (const operation of operations) {
-    const [method = '', path = ''] = operation.route.split(' ')
-    paths[path] = { ...paths[path], [method]: operationObject(operation) }
+  const used = new Set<WireCode>()
+  for (const id of Object.keys(operations) as OperationId[]) {
+    const operation: Operation = operations[id]
+    const { method, path } = operation
+    paths[path] = { ...paths[path], [method.toLowerCase()]: operationObject(id, operation) }
+    for (const code of codesOf(id, operation)) used.add(code)
   }
-  const used = new Set(operations.flatMap(codesOf))
   return {
     openapi: '3.1.0',
     info: {

@@ -2,7 +2,7 @@
  * A refusal on the wire (§7, contract §2). The same for a whole call, for one item of a batch, and
  * for what a listener refuses itself.
  */
-import { type WireCode, wireFailures } from './errors.js'
+import { type WireCode, wireFailure } from './codes.js'
 import { withoutNodeWords } from './node-words.js'
 import type { WireError } from './schema.js'
 
@@ -16,17 +16,6 @@ export interface Refusal {
 }
 
 /**
- * How long a caller of a 503 should wait. The store probes a full disk every 5 s; the head moves
- * about every 2 s.
- */
-const retryAfterSeconds: Partial<Record<WireCode, number>> = {
-  admission_disabled: 30,
-  state_unavailable: 2,
-  store_unavailable: 5,
-  server_busy: 1,
-}
-
-/**
  * A refusal with the status of its code. A 503 tells that nothing was committed and when to come
  * back (contract §2), never what a node said.
  */
@@ -35,8 +24,7 @@ export function refuse(
   detail: string,
   rest: Pick<Refusal, 'errors'> = {},
 ): Refusal {
-  const { status } = wireFailures[code]
-  const seconds = retryAfterSeconds[code]
+  const { status, retryAfterSeconds: seconds } = wireFailure(code)
   return seconds === undefined
     ? { status, code, detail, ...rest }
     : { status, code, detail: withoutNodeWords(detail), retryAfterSeconds: seconds, ...rest }

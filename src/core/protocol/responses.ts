@@ -4,7 +4,7 @@
  */
 
 import * as z from 'zod/mini'
-import { failures, nextActions } from './candidate.js'
+import { failures, nextActions } from './codes.js'
 import {
   Address,
   BatchSigningData,

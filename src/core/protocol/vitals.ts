@@ -4,7 +4,7 @@
  */
 import type { Hex } from '../ports.js'
 import type { GatewayGauges } from './call.js'
-import type { FailureCode } from './candidate.js'
+import type { FailureCode } from './codes.js'
 
 /** Where a candidate stands, with the steps of its submission told apart (contract §5). */
 export type LifeStage =

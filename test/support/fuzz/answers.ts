@@ -3,21 +3,16 @@
  * status and code.
  */
 
+import {
+  type OperationId,
+  type WireCode,
+  wireFailure,
+  wireFailures,
+} from '../../../src/core/protocol/codes.js'
+import { type Operation, operations } from '../../../src/core/protocol/service.js'
 import type { FuzzedCall } from './calls.js'
 import { keyOf } from './fronts.js'
 import { tokens } from './mutate.js'
-
-const reading = ['invalid_json', 'unsupported_media_type', 'unsupported_encoding']
-const busy = ['server_busy', 'state_unavailable', 'store_unavailable']
-const limited = { 417: ['expectation_failed'], 429: ['rate_limited'] }
-const valueFaults = [
-  'unsupported_version',
-  'invalid_amount',
-  'schema_violation',
-  'outcome_not_allowed',
-]
-const permitFaults = ['permit_amount_below_required_bond', 'permit_deadline_too_soon']
-const conflicts = ['candidate_conflict', 'request_not_open', 'round_advanced', 'permit_nonce_used']
 
 type Allowed = Readonly<Record<number, readonly string[]>>
 
@@ -36,113 +31,38 @@ const framing: Readonly<Record<number, string>> = { 400: 'bad_request', 431: 'he
 
 /** What a path of a URI may hold, without what is encoded. */
 const segment = "[A-Za-z0-9._~!$&'()*+,;=:@-]+"
-const rules: readonly RouteRule[] = [
-  {
-    name: 'eligibility',
-    target: new RegExp(`^/v1/proposals/eligibility/${segment}$`),
-    method: 'GET',
-    accepted: [200],
-    refusals: { 400: ['invalid_identifier'], 503: ['server_busy'], ...limited },
+/** Fuzzed bodies arrive whole, and a bug is a bug. */
+const never: readonly WireCode[] = ['request_timeout', 'internal_error']
+
+/** Codes by their status, of those that `has` is true of. */
+function byStatus(has: (code: WireCode) => boolean): Allowed {
+  const found: Record<number, string[]> = {}
+  for (const code of Object.keys(wireFailures) as WireCode[]) {
+    const { status } = wireFailure(code)
+    if (has(code) && !never.includes(code)) found[status] = [...(found[status] ?? []), code]
+  }
+  return found
+}
+
+const rules = (Object.entries(operations) as [OperationId, Operation][]).map(
+  ([id, { method, path, tag, word, body, answers }]): RouteRule => {
+    const isFree = tag === 'Gateway'
+    const refuses = { connection: !isFree, charged: !isFree, body: body !== undefined }
+    return {
+      name: word ?? 'own',
+      target: new RegExp(`^${path.replaceAll('.', '\\.').replaceAll(/\{\w+\}/g, segment)}$`),
+      method,
+      accepted: Object.keys(answers).map(Number),
+      refusals: byStatus((code) => {
+        const { by } = wireFailure(code)
+        return typeof by === 'string' ? refuses[by] : by.includes(id)
+      }),
+      ...(tag === 'Batch' && {
+        items: byStatus((code) => wireFailure(code).items?.includes(id) ?? false),
+      }),
+    }
   },
-  {
-    name: 'status',
-    target: new RegExp(`^/v1/proposals/${segment}/status/${segment}$`),
-    method: 'GET',
-    accepted: [200],
-    refusals: {
-      400: ['invalid_identifier'],
-      404: ['question_not_found', 'candidate_not_found'],
-      503: ['server_busy', 'state_unavailable'],
-      ...limited,
-    },
-  },
-  {
-    name: 'signing-data',
-    target: new RegExp(`^/v1/proposals/${segment}/signing-data$`),
-    method: 'POST',
-    accepted: [200],
-    refusals: {
-      400: ['invalid_identifier', ...reading],
-      404: ['question_not_found'],
-      409: ['request_not_open'],
-      413: ['payload_too_large'],
-      422: [...valueFaults, ...permitFaults],
-      503: ['server_busy', 'state_unavailable'],
-      ...limited,
-    },
-  },
-  {
-    name: 'submit',
-    target: new RegExp(`^/v1/proposals/${segment}$`),
-    method: 'POST',
-    accepted: [200, 202],
-    refusals: {
-      400: ['invalid_identifier', ...reading],
-      403: ['proposer_not_eligible', 'signature_not_authorized'],
-      404: ['question_not_found'],
-      409: conflicts,
-      413: ['payload_too_large', 'ancillary_data_not_allowed'],
-      422: [...valueFaults, ...permitFaults, 'invalid_signature_format'],
-      503: ['admission_disabled', ...busy],
-      ...limited,
-    },
-  },
-  {
-    name: 'batch submit',
-    target: /^\/propose\/batch$/,
-    method: 'POST',
-    accepted: [200],
-    refusals: {
-      400: reading,
-      413: ['payload_too_large', 'ancillary_data_not_allowed'],
-      422: ['schema_violation'],
-      503: ['server_busy'],
-      ...limited,
-    },
-    items: {
-      403: ['proposer_not_eligible', 'signature_not_authorized'],
-      404: ['question_not_found'],
-      409: conflicts,
-      422: ['price_not_allowed', ...permitFaults],
-      503: ['admission_disabled', ...busy],
-    },
-  },
-  {
-    name: 'batch signing-data',
-    target: /^\/propose\/batch\/signing-data$/,
-    method: 'POST',
-    accepted: [200],
-    refusals: {
-      400: reading,
-      413: ['payload_too_large'],
-      422: ['schema_violation'],
-      503: ['server_busy'],
-      ...limited,
-    },
-    items: { 404: ['question_not_found'], 409: ['request_not_open'], 503: ['state_unavailable'] },
-  },
-  {
-    name: 'batch status',
-    target: /^\/propose\/batch\/status$/,
-    method: 'POST',
-    accepted: [200],
-    refusals: {
-      400: reading,
-      413: ['payload_too_large'],
-      422: ['schema_violation'],
-      503: ['server_busy'],
-      ...limited,
-    },
-    items: { 404: ['candidate_not_found'] },
-  },
-  {
-    name: 'own',
-    target: /^\/(healthz|readyz|openapi\.json)$/,
-    method: 'GET',
-    accepted: [200],
-    refusals: {},
-  },
-]
+)
 
 export interface SeenAnswer {
   readonly status: number

@@ -2,7 +2,7 @@
  * What a candidate's status says of its stage and its end, whichever gateway tells it (§2.6, §2.7,
  * contract §5, §9).
  */
-import { failures } from '../../protocol/candidate.js'
+import { failures } from '../../protocol/codes.js'
 import { ConflictError } from '../../protocol/errors.js'
 import { isBytes32, isQuestionId } from '../../protocol/words.js'
 import type { FailureRead, StatusRead, SubmissionRead } from '../gateway/reading.js'

@@ -4,6 +4,7 @@
  */
 import { type Clock, TransportError } from '../../ports.js'
 import { readCapped } from '../../protocol/capped.js'
+import { type WireCode, wireFailure, wireFailures } from '../../protocol/codes.js'
 import {
   ConflictError,
   type ExitCode,
@@ -201,26 +202,10 @@ function unauthorizedHint(code: string): string {
     : `the payload may be for another question or round, or by another key; else ${wallet}`
 }
 
-const allowedAnswer = 'choose an answer that `proposer context <identifier>` shows as allowed'
-
-/** What mends a refusal whose code says it. */
-const refusalHints: Readonly<Record<string, string>> = {
-  question_not_found:
-    'check the identifier, and whether this gateway (--gateway) serves that question',
-  candidate_not_found:
-    'check the candidate id, its question and the gateway: only the one that admitted it knows it',
-  outcome_not_allowed: allowedAnswer,
-  price_not_allowed: allowedAnswer,
-  permit_amount_below_required_bond:
-    'sign again: without --amount the current bond is authorized, `proposer context <identifier>` shows it',
-  permit_deadline_too_soon:
-    'sign again with a later --deadline, or without one for an hour from now',
-}
-
 /** What a refusal says of fields, for programs as it is and for people in the hint. */
 function faultsOf({ code, errors = [] }: Extract<Unaccepted, { kind: 'refused' }>) {
-  const known = Object.hasOwn(refusalHints, code) ? refusalHints[code] : undefined
-  const hint = known ?? 'fix what the detail names, then retry'
+  const known = Object.hasOwn(wireFailures, code) ? wireFailure(code as WireCode) : undefined
+  const hint = known?.next ?? 'fix what the detail names, then retry'
   if (errors.length === 0) return { hint }
   const named = errors
     .slice(0, shownFaults)

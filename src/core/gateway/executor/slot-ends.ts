@@ -1,7 +1,8 @@
 /** How slots end in finalized state, and their candidates with them (contract §5, R14, R27). */
 import { findProposed } from '../../chain/propose.js'
 import type { ChainReceipt } from '../../ports.js'
-import type { Candidate, FailureCode } from '../../protocol/candidate.js'
+import type { Candidate } from '../../protocol/candidate.js'
+import type { FailureCode } from '../../protocol/codes.js'
 import type { Address } from '../../protocol/schema.js'
 import type { Change, SlotAttempt, SlotOutcome, WalletFailure } from '../ledger/ledger.js'
 import { failureOf, submissionOf } from '../validation/progress.js'

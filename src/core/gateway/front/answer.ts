@@ -1,5 +1,7 @@
 /** What the gateway answers, as plain data. */
-import { ProposerError, StorageError, type WireCode } from '../../protocol/errors.js'
+
+import type { WireCode } from '../../protocol/codes.js'
+import { ProposerError, StorageError } from '../../protocol/errors.js'
 import { type Refusal, refusalBody, refuse } from '../../protocol/refusal.js'
 import { type Exchange, noteBug } from './exchange.js'
 

@@ -5,15 +5,10 @@
 
 import pLimit from 'p-limit'
 import { batchSigningDataOf } from '../../chain/round.js'
+import type { Hex } from '../../ports.js'
 import { instant, wireStatus } from '../../protocol/candidate.js'
-import { schemaViolation } from '../../protocol/faults.js'
 import { fromBatchItem } from '../../protocol/proposal.js'
 import { type Refusal, refuse, wireError } from '../../protocol/refusal.js'
-import {
-  BatchSigningDataRequest,
-  BatchStatusRequest,
-  BatchSubmitRequest,
-} from '../../protocol/schema.js'
 import {
   type AdmissionParts,
   findQuestion,
@@ -27,67 +22,46 @@ import {
 } from './admission.js'
 import { itemRefusal, json } from './answer.js'
 import type { Exchange } from './exchange.js'
-import { bodyLimits, type Route, withBody } from './route.js'
+import type { Handlers } from './route.js'
 
-/** The routes. */
-export function batchRoutes(parts: AdmissionParts): readonly Route[] {
-  return [
-    {
-      method: 'POST',
-      template: '/propose/batch/signing-data',
-      params: {},
-      body: { limitBytes: bodyLimits.batchSigningData, admission: false, list: 'identifiers' },
-      run: withBody(BatchSigningDataRequest, schemaViolation, async (body, { exchange }) => {
-        parts.view.readAhead(body.identifiers)
-        const results = await eachItem(exchange, body.identifiers, (identifier) => ({
-          head: { identifier },
-          work: () => signingData(parts, identifier),
-        }))
-        return json(200, { results })
-      }),
+/** Their handlers. */
+export function batchRoutes(
+  parts: AdmissionParts,
+): Handlers<'batchSigningData' | 'batchSubmit' | 'batchStatus'> {
+  return {
+    async batchSigningData({ body: { identifiers }, exchange }) {
+      parts.view.readAhead(identifiers)
+      const results = await eachItem(exchange, identifiers, (identifier) => ({
+        head: { identifier },
+        work: () => signingData(parts, identifier),
+      }))
+      return json(200, { results })
     },
-    {
-      method: 'POST',
-      template: '/propose/batch',
-      params: {},
-      body: { limitBytes: bodyLimits.batchSubmit, admission: true, list: 'proposals' },
-      run: withBody(BatchSubmitRequest, schemaViolation, async ({ proposals }, { exchange }) => {
-        const submitted = await submitAll(
-          parts,
-          exchange,
-          'batch',
-          proposals.map((item) => ({
-            identifier: item.identifier,
-            proposer: item.proposer,
-            authorizationOf: (id) => fromBatchItem(id, item),
-          })),
-        )
-        const count = (kind: Judgment['kind']) =>
-          submitted.filter((one) => one.kind === kind).length
-        return json(200, {
-          results: submitted.map((one, at) => submitResult(proposals[at]?.client_ref ?? null, one)),
-          summary: {
-            accepted: count('admitted'),
-            replayed: count('replayed'),
-            rejected: count('refused'),
-          },
-        })
-      }),
+    async batchSubmit({ body: { proposals }, exchange }) {
+      const items = proposals.map((item) => ({
+        identifier: item.identifier,
+        proposer: item.proposer,
+        authorizationOf: (id: Hex) => fromBatchItem(id, item),
+      }))
+      const submitted = await submitAll(parts, exchange, 'batch', items)
+      const count = (kind: Judgment['kind']) => submitted.filter((one) => one.kind === kind).length
+      return json(200, {
+        results: submitted.map((one, at) => submitResult(proposals[at]?.client_ref ?? null, one)),
+        summary: {
+          accepted: count('admitted'),
+          replayed: count('replayed'),
+          rejected: count('refused'),
+        },
+      })
     },
-    {
-      method: 'POST',
-      template: '/propose/batch/status',
-      params: {},
-      body: { limitBytes: bodyLimits.batchStatus, admission: false, list: 'candidate_ids' },
-      run: withBody(BatchStatusRequest, schemaViolation, async (body, { exchange }) => {
-        const results = await eachItem(exchange, body.candidate_ids, (candidateId) => ({
-          head: { candidate_id: candidateId },
-          work: () => status(parts, candidateId),
-        }))
-        return json(200, { results })
-      }),
+    async batchStatus({ body, exchange }) {
+      const results = await eachItem(exchange, body.candidate_ids, (candidateId) => ({
+        head: { candidate_id: candidateId },
+        work: () => status(parts, candidateId),
+      }))
+      return json(200, { results })
     },
-  ]
+  }
 }
 
 /** Results in input order; an item's failure is its own: siblings go on (§4.2 rule 3). */

@@ -1,6 +1,6 @@
 /** One call on its way through the gateway. */
 import type { Call, RequestRecord } from '../../protocol/call.js'
-import type { WireCode } from '../../protocol/errors.js'
+import type { WireCode } from '../../protocol/codes.js'
 import type { Charge } from './budget.js'
 
 /** The mutable notes of one call. */

@@ -1,11 +1,10 @@
 /** Answers that prove themselves (contract §9): which are signed, and the list of keys. */
 import type { Clock, Hash } from '../../ports.js'
-import { jwkOf, receiptDirectory, receiptHeaders } from '../../protocol/receipt.js'
+import { jwkOf, receiptHeaders } from '../../protocol/receipt.js'
 import { refuse } from '../../protocol/refusal.js'
 import type { LedgerFacts } from '../ledger/ledger.js'
 import { json, type RouteAnswer, refusalAnswer } from './answer.js'
 import type { Exchange } from './exchange.js'
-import type { Route } from './route.js'
 
 /** Who signs receipts. */
 export interface ReceiptSigner {
@@ -34,14 +33,8 @@ export const createReceiptSigning =
   }
 
 /** The keys of a store, those that have ended too: what they signed can still be verified. */
-export const directoryRoute = ({ receiptKeys }: Pick<LedgerFacts, 'receiptKeys'>): Route => ({
-  method: 'GET',
-  template: receiptDirectory,
-  params: {},
-  free: true,
-  run() {
-    if (receiptKeys.size === 0)
-      return refusalAnswer(refuse('route_not_found', 'this gateway signs no receipts'))
-    return json(200, { keys: [...receiptKeys.values()].map(jwkOf) })
-  },
-})
+export function directoryAnswer({ receiptKeys }: Pick<LedgerFacts, 'receiptKeys'>): RouteAnswer {
+  if (receiptKeys.size === 0)
+    return refusalAnswer(refuse('route_not_found', 'this gateway signs no receipts'))
+  return json(200, { keys: [...receiptKeys.values()].map(jwkOf) })
+}

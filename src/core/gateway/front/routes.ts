@@ -5,17 +5,24 @@
  */
 import type { Hash } from '../../ports.js'
 import { type Answered, BodyError } from '../../protocol/call.js'
-import { hasAncillaryKey } from '../../protocol/faults.js'
+import type { OperationId } from '../../protocol/codes.js'
+import { hasAncillaryKey, schemaViolation, singleFault } from '../../protocol/faults.js'
 import { readJson } from '../../protocol/json.js'
 import { judgeDigest } from '../../protocol/receipt.js'
 import { commonHeaders, type Refusal, refuse, spread } from '../../protocol/refusal.js'
+import {
+  type Operation,
+  operations,
+  type ParameterName,
+  parameters,
+} from '../../protocol/service.js'
 import { itemRefusal, type RouteAnswer, refusalAnswer } from './answer.js'
 import { type Budget, budgetHeaders } from './budget.js'
 import { type Exchange, isPlainPath } from './exchange.js'
 import type { Gate } from './gate.js'
 import type { ReceiptHeaders } from './receipts.js'
 import { tooLong } from './recoveries.js'
-import type { Route } from './route.js'
+import type { Handler, Handlers } from './route.js'
 
 /** What the steps need beside the routes. */
 export interface Steps {
@@ -39,33 +46,35 @@ export interface Steps {
   readonly receipt?: ((exchange: Exchange, answer: RouteAnswer) => ReceiptHeaders) | undefined
 }
 
-/** All methods of one template. */
-interface RouteMethods {
-  readonly template: string
+/** A row of the routes' table with its handler. */
+interface Route {
+  readonly operation: Operation
   readonly pattern: RegExp
-  readonly methods: readonly Route[]
+  readonly run: Handler
 }
-
+interface Match {
+  readonly route: Route
+  readonly params: Params
+}
 type Params = Readonly<Record<string, string>>
 
 /**
- * The routes as one function, the more special template first. It never rejects, and never answers
+ * The routes as one function, the more special path first. It never rejects, and never answers
  * without a body in the documented form.
  */
 export function createRoutes(
-  routes: readonly Route[],
+  handlers: Handlers,
   steps: Steps,
 ): (exchange: Exchange) => Promise<Answered> {
-  const templates = new Set(routes.map(({ template }) => template))
-  const table = [...templates].map((template): RouteMethods => {
-    const source = template.replaceAll('.', '\\.').replaceAll(/\{(\w+)\}/g, '(?<$1>[^/]+)')
-    const methods = routes.filter((route) => route.template === template)
-    return { template, pattern: new RegExp(`^${source}$`), methods }
+  const table = (Object.keys(operations) as OperationId[]).map((id): Route => {
+    const operation: Operation = operations[id]
+    const source = operation.path.replaceAll('.', '\\.').replaceAll(/\{(\w+)\}/g, '(?<$1>[^/]+)')
+    return { operation, pattern: new RegExp(`^${source}$`), run: handlers[id] as Handler }
   })
-  const matched = (target: string) => {
-    for (const found of isPlainPath(target) ? table : []) {
-      const match = found.pattern.exec(target)
-      if (match) return { found, params: match.groups ?? {} }
+  const matched = (target: string): Match | undefined => {
+    for (const route of isPlainPath(target) ? table : []) {
+      const match = route.pattern.exec(target)
+      if (match) return { route, params: match.groups ?? {} }
     }
     return undefined
   }
@@ -84,23 +93,23 @@ function routeNotFound(): Refusal {
 
 async function answered(
   steps: Steps,
-  match: { readonly found: RouteMethods; readonly params: Params } | undefined,
+  match: Match | undefined,
   exchange: Exchange,
 ): Promise<RouteAnswer> {
   const { method, refused } = exchange.call
-  const route = match?.found.methods.find((one) => one.method === method)
-  if (match) exchange.route = match.found.template
-  exchange.isReceipted = route !== undefined && route.free !== true
+  const operation = match?.route.operation
+  const isOurs = operation?.method === method
+  const isFree = operation?.tag === 'Gateway'
+  if (operation) exchange.route = operation.path
+  exchange.isReceipted = isOurs && !isFree
   try {
     const shed = steps.closed() ?? (await lateness(steps, exchange))
-    if (refused && (!route || route.free)) return refusalAnswer(refused)
-    if (!match) return refusalAnswer(routeNotFound())
-    if (!route) {
-      const allow = match.found.methods.map((one) => one.method).join(', ')
-      return preflight(steps, exchange, allow) ?? wrongMethod(allow)
-    }
-    const { params } = match
-    if (route.free) return await route.run({ params, body: undefined, exchange })
+    if (refused && (!isOurs || isFree)) return refusalAnswer(refused)
+    if (!match || !operation) return refusalAnswer(routeNotFound())
+    if (!isOurs)
+      return preflight(steps, exchange, operation.method) ?? wrongMethod(operation.method)
+    const { route, params } = match
+    if (isFree) return await route.run({ params, body: undefined, exchange })
     return withBudget(exchange, await charged(steps, route, params, exchange, shed))
   } catch (error) {
     return withBudget(exchange, refusalAnswer(itemRefusal(exchange, error)))
@@ -136,20 +145,20 @@ function preflight(steps: Steps, { call }: Exchange, allow: string): RouteAnswer
 /** A charged route. Whatever refuses before the charge costs one item (contract §2). */
 async function charged(
   steps: Steps,
-  route: Route,
+  { operation, run }: Route,
   params: Params,
   exchange: Exchange,
   shed: Refusal | undefined,
 ): Promise<RouteAnswer> {
   const early =
-    exchange.call.refused ?? shed ?? paramFault(route, params) ?? headerFault(route, exchange)
+    exchange.call.refused ?? shed ?? paramFault(params) ?? headerFault(operation, exchange)
   if (early) return chargedRefusal(steps, exchange, early)
   let body: unknown
-  if (route.body) {
+  if (operation.body) {
     // Nothing is read for a caller whose budget is spent; the charge that follows refuses.
     if (isSpent(steps, exchange))
       return (await charge(steps, exchange, 1)) ?? refusalAnswer(overBudget(exchange))
-    const bytes = await readBody(steps, route.body.limitBytes, exchange)
+    const bytes = await readBody(steps, operation.body.limitBytes, exchange)
     if (!(bytes instanceof Uint8Array)) return chargedRefusal(steps, exchange, bytes)
     const wrong = digestFault(steps, exchange, bytes)
     if (wrong) return chargedRefusal(steps, exchange, wrong)
@@ -157,9 +166,9 @@ async function charged(
     if (!read.ok) return chargedRefusal(steps, exchange, refuse('invalid_json', read.detail))
     body = read.value
   }
-  const refused = await charge(steps, exchange, itemsOf(route, body))
+  const refused = await charge(steps, exchange, itemsOf(operation, body))
   if (refused) return refused
-  if (route.body?.admission && hasAncillaryKey(body)) {
+  if (operation.body?.admission && hasAncillaryKey(body)) {
     return refusalAnswer(
       refuse(
         'ancillary_data_not_allowed',
@@ -167,8 +176,24 @@ async function charged(
       ),
     )
   }
-  const running = steps.inFlight(exchange, async () => route.run({ params, body, exchange }))
+  const running = steps.inFlight(exchange, async () => {
+    const judged = judgedBody(operation, body)
+    return 'refusal' in judged ? judged.refusal : run({ params, body: judged.body, exchange })
+  })
   return running ?? refusalAnswer(refuse('server_busy', 'too many calls are in flight'))
+}
+
+/** The body by its schema: all of it is judged before anything is done (R18). */
+function judgedBody(
+  { body, tag }: Operation,
+  input: unknown,
+): { readonly body: unknown } | { readonly refusal: RouteAnswer } {
+  const parsed = body?.type.safeParse(input)
+  if (!parsed) return { body: undefined }
+  if (parsed.success) return { body: parsed.data }
+  const faultOf = tag === 'Batch' ? schemaViolation : singleFault
+  const { code, detail, errors } = faultOf(parsed.error.issues, input)
+  return { refusal: refusalAnswer(refuse(code, detail, errors && { errors })) }
 }
 
 /**
@@ -230,32 +255,22 @@ function overBudget(exchange: Exchange): Refusal {
 }
 
 /** The entries of a batch, one where they cannot be counted (contract §2). */
-function itemsOf(route: Route, body: unknown): number {
-  const list = route.body?.list
+function itemsOf(operation: Operation, body: unknown): number {
+  const list = operation.body?.list
   if (list === undefined || typeof body !== 'object' || body === null) return 1
   const entries: unknown = (body as Record<string, unknown>)[list]
   return Array.isArray(entries) ? Math.max(1, entries.length) : 1
 }
 
-function paramFault(route: Route, params: Params): Refusal | undefined {
-  for (const [name, isShaped] of Object.entries(route.params)) {
-    if (!isShaped(params[name] ?? ''))
-      return refuse(
-        'invalid_identifier',
-        `${name} in the path must be ${paramForms[name] ?? 'well-formed'}`,
-      )
+function paramFault(params: Params): Refusal | undefined {
+  for (const [name, text] of Object.entries(params)) {
+    const { fits, form } = parameters[name as ParameterName]
+    if (!fits(text)) return refuse('invalid_identifier', `${name} in the path must be ${form}`)
   }
   return undefined
 }
 
-const paramForms: Record<string, string> = {
-  address: 'a lowercase address, 0x and 40 hex digits',
-  identifier:
-    'a question id (0x and 64 lowercase hex digits) or a slug (a-z, 0-9 and hyphen, at most 200)',
-  candidate_id: 'a hyphenated lowercase UUID',
-}
-
-function headerFault(route: Route, { call }: Exchange): Refusal | undefined {
+function headerFault({ body }: Operation, { call }: Exchange): Refusal | undefined {
   const expect = call.header('expect')
   if (expect !== undefined && expect.toLowerCase() !== '100-continue') {
     return refuse(
@@ -263,7 +278,7 @@ function headerFault(route: Route, { call }: Exchange): Refusal | undefined {
       'the only supported Expect is 100-continue; send the request without it',
     )
   }
-  if (!route.body) return undefined
+  if (!body) return undefined
   if (
     !/^application\/json\s*(;\s*charset="?utf-8"?\s*)?$/i.test(call.header('content-type') ?? '')
   ) {
@@ -279,8 +294,8 @@ function headerFault(route: Route, { call }: Exchange): Refusal | undefined {
     )
   }
   const length = call.header('content-length')
-  return length !== undefined && Number(length) > route.body.limitBytes
-    ? tooLarge(route.body.limitBytes)
+  return length !== undefined && Number(length) > body.limitBytes
+    ? tooLarge(body.limitBytes)
     : undefined
 }
 

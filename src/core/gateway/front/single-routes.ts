@@ -2,13 +2,12 @@
 import { type Contracts, domainOf } from '../../chain/round.js'
 import { type Candidate, instant, type Prospects, wireStatus } from '../../protocol/candidate.js'
 import { UnavailableError } from '../../protocol/errors.js'
-import { singleFault } from '../../protocol/faults.js'
 import { fromSingle, priceOf } from '../../protocol/proposal.js'
 import { refuse } from '../../protocol/refusal.js'
 import type { SigningData } from '../../protocol/responses.js'
-import { SignedProposal, SigningDataRequest, Uuid } from '../../protocol/schema.js'
+import type { SigningDataRequest } from '../../protocol/schema.js'
 import { typedData } from '../../protocol/witness.js'
-import { isAddress, isIdentifier, isQuestionId, version } from '../../protocol/words.js'
+import { isAddress, isQuestionId, version } from '../../protocol/words.js'
 import type { ChainView, Question } from '../view/chain-view.js'
 import {
   type AdmissionParts,
@@ -23,78 +22,43 @@ import {
   takesProposals,
 } from './admission.js'
 import { json, type RouteAnswer, refusalAnswer } from './answer.js'
-import { bodyLimits, type Route, withBody } from './route.js'
+import type { Handlers } from './route.js'
 
-const identifierShape = { identifier: isIdentifier }
-const isUuid = (text: string) => Uuid.safeParse(text).success
-
-/** The routes. The more special template comes first. */
-export function singleRoutes(parts: AdmissionParts): readonly Route[] {
+/** Their handlers. */
+export function singleRoutes(
+  parts: AdmissionParts,
+): Handlers<'eligibility' | 'signingData' | 'submit' | 'status'> {
   const { ledger, view, contracts } = parts
-  return [
-    {
-      method: 'GET',
-      template: '/v1/proposals/eligibility/{address}',
-      params: { address: isAddress },
-      run: ({ params: { address = '' } }) =>
-        json(200, {
-          version,
-          address,
-          eligible: ledger.admissionEnabled && isAddress(address) && ledger.eligible(address),
-        }),
+  return {
+    eligibility: ({ params: { address = '' } }) =>
+      json(200, {
+        version,
+        address,
+        eligible: ledger.admissionEnabled && isAddress(address) && ledger.eligible(address),
+      }),
+    async signingData({ body, params: { identifier = '' } }) {
+      const question = await findQuestion(view, identifier)
+      if (!isQuestion(question)) return refusalAnswer(question)
+      const refusal =
+        stateFault(view) ??
+        (takesProposals(question) ? undefined : notOpen(question)) ??
+        priceFault(question, priceOf[body.outcome], 'single') ??
+        permitRefusal(question, view, body.permit)
+      return refusal ? refusalAnswer(refusal) : json(200, signingDataOf(question, contracts, body))
     },
-    {
-      method: 'POST',
-      template: '/v1/proposals/{identifier}/signing-data',
-      params: identifierShape,
-      body: { limitBytes: bodyLimits.signingData, admission: false },
-      run: withBody(
-        SigningDataRequest,
-        singleFault,
-        async (body, { params: { identifier = '' } }) => {
-          const question = await findQuestion(view, identifier)
-          if (!isQuestion(question)) return refusalAnswer(question)
-          const refusal =
-            stateFault(view) ??
-            (takesProposals(question) ? undefined : notOpen(question)) ??
-            priceFault(question, priceOf[body.outcome], 'single') ??
-            permitRefusal(question, view, body.permit)
-          return refusal
-            ? refusalAnswer(refusal)
-            : json(200, signingDataOf(question, contracts, body))
-        },
-      ),
+    async submit({ body, params: { identifier = '' }, exchange }) {
+      const { proposer } = body
+      const authorizationOf = (id: Question['questionId']) => fromSingle(id, body)
+      const item = { identifier, proposer, authorizationOf }
+      const [submitted] = await submitAll(parts, exchange, 'single', [item])
+      if (submitted === undefined) throw new Error('a submission has no result')
+      if (submitted.kind === 'refused') return refusalAnswer(submitted.refusal)
+      const statusCode = submitted.kind === 'admitted' ? 202 : 200
+      return json(statusCode, acknowledgement(submitted.candidate))
     },
-    {
-      method: 'POST',
-      template: '/v1/proposals/{identifier}',
-      params: identifierShape,
-      body: { limitBytes: bodyLimits.submit, admission: true },
-      run: withBody(
-        SignedProposal,
-        singleFault,
-        async (body, { params: { identifier = '' }, exchange }) => {
-          const { proposer } = body
-          const authorizationOf = (id: Question['questionId']) => fromSingle(id, body)
-          const item = { identifier, proposer, authorizationOf }
-          const [submitted] = await submitAll(parts, exchange, 'single', [item])
-          if (submitted === undefined) throw new Error('a submission has no result')
-          if (submitted.kind === 'refused') return refusalAnswer(submitted.refusal)
-          return json(
-            submitted.kind === 'admitted' ? 202 : 200,
-            acknowledgement(submitted.candidate),
-          )
-        },
-      ),
-    },
-    {
-      method: 'GET',
-      template: '/v1/proposals/{identifier}/status/{candidate_id}',
-      params: { ...identifierShape, candidate_id: isUuid },
-      run: ({ params: { identifier = '', candidate_id = '' } }) =>
-        status(parts, identifier, candidate_id),
-    },
-  ]
+    status: ({ params: { identifier = '', candidate_id = '' } }) =>
+      status(parts, identifier, candidate_id),
+  }
 }
 
 function acknowledgement(candidate: Candidate) {

@@ -3,7 +3,8 @@
  * people and programs alike (contract §6). Neither signatures nor raw transactions are part of it
  * (R5).
  */
-import { type Candidate, failures, instant } from '../../protocol/candidate.js'
+import { type Candidate, instant } from '../../protocol/candidate.js'
+import { failures } from '../../protocol/codes.js'
 import { labelIn } from '../../protocol/outcome-words.js'
 import type { Outcome } from '../../protocol/schema.js'
 import type { LedgerFacts } from '../ledger/ledger.js'

@@ -4,7 +4,8 @@
  */
 
 import type { Hex } from '../../ports.js'
-import { type Candidate, failures, instant } from '../../protocol/candidate.js'
+import { type Candidate, instant } from '../../protocol/candidate.js'
+import { failures } from '../../protocol/codes.js'
 import { outcomeOf } from '../../protocol/proposal.js'
 import type { Address } from '../../protocol/schema.js'
 import type { StoredRecord } from '../../storage/record-log.js'

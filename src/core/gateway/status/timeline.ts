@@ -2,12 +2,8 @@
  * What the records of a store say of one candidate, in the order in which it was written. Fed with
  * every record of the log; holds those that are about the candidate only.
  */
-import {
-  type Candidate,
-  type CandidateSubmission,
-  failures,
-  type Progress,
-} from '../../protocol/candidate.js'
+import type { Candidate, CandidateSubmission, Progress } from '../../protocol/candidate.js'
+import { failures } from '../../protocol/codes.js'
 import type { StoredRecord } from '../../storage/record-log.js'
 import { datedRecord } from '../ledger/compaction.js'
 import type {

@@ -3,15 +3,13 @@
  * made from the one before.
  */
 import type { Hex } from '../../ports.js'
-import {
-  type Candidate,
-  type CandidateFailure,
-  type CandidateSubmission,
-  type FailureCode,
-  type FailureStage,
-  failures,
-  type Progress,
+import type {
+  Candidate,
+  CandidateFailure,
+  CandidateSubmission,
+  Progress,
 } from '../../protocol/candidate.js'
+import { type FailureCode, type FailureStage, failures } from '../../protocol/codes.js'
 import type { Change } from '../ledger/ledger.js'
 
 /** A failure. `retryable` counts where its code leaves it to the cause (contract §5). */

@@ -5,7 +5,7 @@
  */
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client'
 import type { GatewayGauges, RequestCount } from '../../protocol/call.js'
-import { failures } from '../../protocol/candidate.js'
+import { failures } from '../../protocol/codes.js'
 import type {
   ExecutorVitals,
   GatewayStatus,

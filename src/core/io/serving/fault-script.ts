@@ -4,22 +4,19 @@
  */
 import * as z from 'zod'
 import { UsageError } from '../../protocol/errors.js'
+import { type Operation, operations } from '../../protocol/service.js'
 
-/** Calls by what they are for, with the form that their request line has. */
-const callForms = {
-  submit: /^POST \/v1\/proposals\/([^/]+)$/,
-  status: /^GET \/v1\/proposals\/([^/]+)\/status\/[^/]+$/,
-  'signing-data': /^POST \/v1\/proposals\/([^/]+)\/signing-data$/,
-  'batch submit': /^POST \/propose\/batch$/,
-  'batch status': /^POST \/propose\/batch\/status$/,
-  'batch signing-data': /^POST \/propose\/batch\/signing-data$/,
-  eligibility: /^GET \/v1\/proposals\/eligibility\/[^/]+$/,
-} as const
-type RouteName = keyof typeof callForms
-const routeNames = Object.keys(callForms) as RouteName[]
+const calls = Object.values<Operation>(operations).flatMap(({ word, method, path }) =>
+  word === undefined
+    ? []
+    : [{ route: word, form: new RegExp(`^${method} ${path.replaceAll(/\{\w+\}/g, '([^/]+)')}$`) }],
+)
+const routeNames = calls.map(({ route }) => route)
 
 /** Routes that name a question in their path. */
-const questionRoutes: readonly string[] = ['submit', 'status', 'signing-data']
+const questionRoutes = Object.values<Operation>(operations).flatMap(({ word = [], path }) =>
+  path.includes('{identifier}') ? word : [],
+)
 
 const listed = (words: readonly string[]) => words.map((word) => JSON.stringify(word)).join(', ')
 const wholeNumber = (least: number, most: number) => {
@@ -166,18 +163,18 @@ export function requireKnownSlugs({ rules }: FaultScript, slugs: readonly string
 
 /** A call as rules see it. */
 export interface FaultCall {
-  readonly route: RouteName
+  readonly route: string
   /** Slug or question id as the path has it. */
   readonly question: string | undefined
 }
 
 /** What a request line asks for, or `undefined` for whatever no rule can name. */
 export function faultCall(method: string, target: string): FaultCall | undefined {
-  for (const route of routeNames) {
-    const found = callForms[route].exec(`${method} ${target}`)
+  for (const { route, form } of calls) {
+    const found = form.exec(`${method} ${target}`)
     // Of two forms that fit the more special one is meant: `eligibility` is not a slug.
     if (found && !(route === 'submit' && found[1] === 'eligibility'))
-      return { route, question: found[1] }
+      return { route, question: questionRoutes.includes(route) ? found[1] : undefined }
   }
   return undefined
 }

@@ -1,0 +1,209 @@
+/**
+ * The routes of the service (§4, contract §3, §4): one row each. The gateway binds its handlers to
+ * them; OpenAPI and the faults of `serve --dev --faults` are read from here.
+ */
+import * as z from 'zod/mini'
+import type { OperationId } from './codes.js'
+import { receiptDirectory } from './receipt.js'
+import * as answer from './responses.js'
+import * as schema from './schema.js'
+import { isAddress, isIdentifier, patterns } from './words.js'
+
+/** The shape of each path parameter; malformed is 400 `invalid_identifier`. */
+export const parameters = {
+  address: {
+    type: schema.Address,
+    description: 'Wallet address',
+    fits: isAddress,
+    form: 'a lowercase address, 0x and 40 hex digits',
+  },
+  identifier: {
+    type: schema.Identifier,
+    description: 'Question id or slug',
+    fits: isIdentifier,
+    form: 'a question id (0x and 64 lowercase hex digits) or a slug (a-z, 0-9 and hyphen, at most 200)',
+  },
+  candidate_id: {
+    type: schema.Uuid,
+    description: 'Candidate id from the acknowledgement',
+    fits: (text: string) => patterns.uuid.test(text),
+    form: 'a hyphenated lowercase UUID',
+  },
+} as const
+export type ParameterName = keyof typeof parameters
+
+interface RequestBody {
+  readonly type: z.ZodMiniType
+  /** Bytes it may have (robustness §5): 100 maximal items are 1.73 MB. */
+  readonly limitBytes: number
+  /** It admits something, so that ancillary data must not be in it (§4.1 rule 3). */
+  readonly admission?: true
+  /** The field whose entries are charged; one item without it (§8 rule 2). */
+  readonly list?: string
+}
+
+export interface Operation {
+  readonly method: 'GET' | 'POST'
+  /** Exact, with `{name}` for parameters. */
+  readonly path: string
+  /** Its name in a fault script, where it may be in one. */
+  readonly word?: string
+  readonly summary: string
+  readonly description?: string
+  /** Those of `Gateway` are free of charge and never shed. */
+  readonly tag: keyof typeof tags
+  readonly body?: RequestBody
+  /** Schema and what it means, by status. */
+  readonly answers: Readonly<Record<number, readonly [z.ZodMiniType, string]>>
+}
+
+/** Generators make a class of each: the names are what a reader of such a client sees. */
+export const tags = {
+  Proposals: 'One proposal at a time (v1)',
+  Batch: 'Up to 100 items per call; each item has its own status_code',
+  Gateway: 'Health, readiness and this document; never rate-limited',
+} as const
+
+const Ready = z.object({ ready: z.boolean(), reasons: z.array(z.string()) })
+const Health = z.object({ status: z.literal('ok') })
+const ReceiptKeys = z.object({
+  keys: z.array(
+    z.object({
+      kty: z.literal('OKP'),
+      crv: z.literal('Ed25519'),
+      kid: z.string(),
+      x: z.string(),
+      use: z.literal('sig'),
+      nbf: z.optional(z.int()),
+      exp: z.optional(z.int()),
+    }),
+  ),
+})
+z.globalRegistry
+  .add(Ready, { id: 'Readiness' })
+  .add(Health, { id: 'Health' })
+  .add(ReceiptKeys, { id: 'ReceiptKeys' })
+
+/** By id; of two paths that fit, the first is meant. */
+export const operations = {
+  eligibility: {
+    method: 'GET',
+    path: '/v1/proposals/eligibility/{address}',
+    word: 'eligibility',
+    summary: 'Check whether a wallet may propose now',
+    tag: 'Proposals',
+    answers: { 200: [answer.Eligibility, 'Eligibility of this wallet'] },
+  },
+  signingData: {
+    method: 'POST',
+    path: '/v1/proposals/{identifier}/signing-data',
+    word: 'signing-data',
+    summary: 'Prepare the typed data of one proposal',
+    description:
+      'Stateless. Checks the outcome, the amount, the deadline and that the request is open; does not check eligibility. Build or check the typed data yourself before you sign.',
+    tag: 'Proposals',
+    body: { type: schema.SigningDataRequest, limitBytes: 8 * 1024 },
+    answers: { 200: [answer.SigningData, 'Typed data to sign, and the values in it'] },
+  },
+  submit: {
+    method: 'POST',
+    path: '/v1/proposals/{identifier}',
+    word: 'submit',
+    summary: 'Submit a signed proposal',
+    description:
+      'After a lost response, a 408 or a 500, send exactly the same bytes again: the same payload is the same candidate. Never sign again because of a timeout.',
+    tag: 'Proposals',
+    body: { type: schema.SignedProposal, limitBytes: 32 * 1024, admission: true },
+    answers: {
+      202: [
+        answer.Acknowledgement,
+        'Admitted: durable and queued. Only status `executed` means that it is on chain.',
+      ],
+      200: [
+        answer.Acknowledgement,
+        'An exact replay in the current round: returns the existing candidate',
+      ],
+    },
+  },
+  status: {
+    method: 'GET',
+    path: '/v1/proposals/{identifier}/status/{candidate_id}',
+    word: 'status',
+    summary: 'Get the status of a candidate',
+    tag: 'Proposals',
+    answers: {
+      200: [answer.CandidateStatus, 'The candidate; times of stages not yet reached are null'],
+    },
+  },
+  batchSigningData: {
+    method: 'POST',
+    path: '/propose/batch/signing-data',
+    word: 'batch signing-data',
+    summary: 'Get the signing context of 1 to 100 questions',
+    tag: 'Batch',
+    body: { type: schema.BatchSigningDataRequest, limitBytes: 64 * 1024, list: 'identifiers' },
+    answers: {
+      200: [
+        answer.BatchSigningDataAnswer,
+        'One result per identifier, in the order of the request',
+      ],
+    },
+  },
+  batchSubmit: {
+    method: 'POST',
+    path: '/propose/batch',
+    word: 'batch submit',
+    summary: 'Submit 1 to 100 signed proposals',
+    description:
+      'If any item is malformed, the whole call is rejected. Otherwise each item is handled independently: read its status_code.',
+    tag: 'Batch',
+    body: {
+      type: schema.BatchSubmitRequest,
+      limitBytes: 2 * 1024 * 1024,
+      admission: true,
+      list: 'proposals',
+    },
+    answers: {
+      200: [answer.BatchSubmitAnswer, 'One result per proposal, in the order of the request'],
+    },
+  },
+  batchStatus: {
+    method: 'POST',
+    path: '/propose/batch/status',
+    word: 'batch status',
+    summary: 'Get the status of 1 to 100 candidates',
+    tag: 'Batch',
+    body: { type: schema.BatchStatusRequest, limitBytes: 8 * 1024, list: 'candidate_ids' },
+    answers: {
+      200: [answer.BatchStatusAnswer, 'One result per candidate id, in the order of the request'],
+    },
+  },
+  health: {
+    method: 'GET',
+    path: '/healthz',
+    summary: 'Check that the process is up',
+    tag: 'Gateway',
+    answers: { 200: [Health, 'The process is up'] },
+  },
+  readiness: {
+    method: 'GET',
+    path: '/readyz',
+    summary: 'Check that store, chain and executor are ready',
+    tag: 'Gateway',
+    answers: { 200: [Ready, 'Ready'], 503: [Ready, 'Not ready, with the reasons'] },
+  },
+  receiptKeys: {
+    method: 'GET',
+    path: receiptDirectory,
+    summary: 'Public keys that answers are signed with (RFC 9421), ended ones too',
+    tag: 'Gateway',
+    answers: { 200: [ReceiptKeys, 'A JWK set (RFC 7517, RFC 8037)'] },
+  },
+  openapi: {
+    method: 'GET',
+    path: '/openapi.json',
+    summary: 'Get this OpenAPI document',
+    tag: 'Gateway',
+    answers: { 200: [z.looseObject({}), 'OpenAPI 3.1'] },
+  },
+} as const satisfies Record<OperationId, Operation>
