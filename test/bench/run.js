@@ -5,9 +5,7 @@
 //   3       admissions a second in batches, beside native signature recovery on one core (more is better)
 //   4       a digest, beside viem's hashTypedData (more is better)
 //   5       `batch sign` of 10,000 rows, beside viem's signatures alone (more is better), and how much memory it takes
-//   6       `--version`, beside node itself (less is better)
 //   7       `sign` offline, beside node itself (less is better)
-//   8       admissions a second with a million stored candidates, beside a thousand (1 is the best there is)
 //   9       seconds to open a store of a million candidates (less is better)
 //   10      the slowest hundredth of status and eligibility calls under load, beside idle (1 is the best there is)
 //   11      seconds that `demo` takes (less is better)
@@ -15,7 +13,6 @@
 //   13      the same of a hundred in one call, its slowest hundredth in seconds (less is better)
 //   14      a thousand in ten calls, until the node has the last, in seconds (less is better)
 //   15      HTTP requests to the node per candidate of row 13 (less is better)
-//   16      how long a plain bot takes for row 13, beside us (more is better)
 //   17      JSON-RPC methods per block where nothing happens (less is better)
 //   18      eligibility answers a second over 4,000 connections, beside 64 (1 is the best there is)
 //   19      the slowest hundredth of status and eligibility calls while row 14 runs, beside idle (1 is the best there is)
@@ -26,8 +23,6 @@
 //   24      seconds from the kill of the gateway that executes to the next execution (less is better)
 //   25      a batch of 100 answered with one receipt, beside none (1 is the best there is)
 //   budget  60 proposals of two processes until executed, beside the least time that their budget allows (1 is the best there is)
-//   positions  10,000 positions of five wallets read over a node 80 ms away, beside its calls one after the other (less is better)
-//   view    the slowest hundredth of admissions with 10,000 open questions, beside 10 (1 is the best there is), and RPC calls per block
 import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
@@ -41,16 +36,14 @@ import { goodputRow } from './goodput.js'
 import { idleRow } from './idle.js'
 import { latencyRow } from './latency.js'
 import { figure } from './measure.js'
-import { positionsRow } from './positions.js'
 import { receiptRow } from './receipts.js'
 import { gatewaysRow, sharedPeerRow, sharedRow } from './shared-admission.js'
 import { sharedOpenRow } from './shared-open.js'
-import { demoRow, signRow, startRow } from './start.js'
+import { demoRow, signRow } from './start.js'
 import { takeoverRow } from './takeover.js'
 import { looksRow, thousandRow } from './thousand.js'
-import { botRow, hundredRow, requestsRow, singleRow } from './to-chain.js'
-import { viewRow } from './view.js'
-import { openRow, volumeRow } from './volume.js'
+import { hundredRow, requestsRow, singleRow } from './to-chain.js'
+import { openRow } from './volume.js'
 
 const root = dirname(dirname(dirname(fileURLToPath(import.meta.url))))
 const measurements = new Map([
@@ -59,9 +52,7 @@ const measurements = new Map([
   ['3', recoverRow],
   ['4', digestRow],
   ['5', batchSignRow],
-  ['6', startRow],
   ['7', signRow],
-  ['8', volumeRow],
   ['9', openRow],
   ['10', latencyRow],
   ['11', demoRow],
@@ -69,7 +60,6 @@ const measurements = new Map([
   ['13', hundredRow],
   ['14', thousandRow],
   ['15', requestsRow],
-  ['16', botRow],
   ['17', idleRow],
   ['18', goodputRow],
   ['19', looksRow],
@@ -80,8 +70,6 @@ const measurements = new Map([
   ['24', takeoverRow],
   ['25', receiptRow],
   ['budget', budgetRow],
-  ['positions', positionsRow],
-  ['view', viewRow],
 ])
 
 const { values } = parseArgs({

@@ -63,26 +63,6 @@ const told = ({ wall, ratio, cpuRatio }) =>
   `${figure(wall)} ms (${figure(ratio)}x wall, ${figure(cpuRatio)}x CPU)`
 
 /**
- * Row 6: how long a person waits for `--version` and `--help`, beside what node itself takes to do
- * nothing.
- */
-export async function startRow({ root }) {
-  const bin = join(root, 'bin', 'proposer.js')
-  const rounds = 21
-  const [node, version, help] = await besideNode(rounds, [
-    { args: [bin, '--version'] },
-    { args: [bin, '--help'] },
-  ])
-  return {
-    id: 6,
-    name: '--version beside node -e 0',
-    value: version.ratio,
-    unit: 'x',
-    detail: `node -e 0 ${figure(node.wall)} ms, --version ${told(version)}, --help ${told(help)}; medians of ${rounds}, in turn`,
-  }
-}
-
-/**
  * Row 7: `proposer sign` from a saved context, its signature checked and journaled, beside the
  * same.
  */

@@ -1,5 +1,4 @@
 import { setTimeout as sleep } from 'node:timers/promises'
-import { startBot } from './bot.js'
 import { batchSize, blockSeconds, roundTripMs, withDistantNode } from './distant.js'
 import { figure, median, p99 } from './measure.js'
 
@@ -47,49 +46,32 @@ export const singleRow = (setting) =>
     }
   })
 
-/** A hundred in one call, and the same of the bot, in turn. */
+/** A hundred in one call. */
 async function measureHundreds(setting) {
-  const questions = warmUp + 1 + 2 * hundreds * batchSize + 5
+  const questions = warmUp + 1 + hundreds * batchSize
   return withDistantNode(setting, { questions }, async (world) => {
     const { proxy } = world
-    const bot = await startBot(setting, world)
-    try {
-      await warm(world)
-      await bot.propose(world.take(5))
-      const [ours, middle, requests, bots] = [[], [], [], []]
-      for (let round = 0; round < hundreds; round += 1) {
-        const some = world.take(batchSize)
-        const before = proxy.requests.all
-        const { answeredMs, ids } = await world.submit(some)
-        const times = (await world.handedOver(some)).map((atMs) => atMs - answeredMs)
-        requests.push((proxy.requests.all - before) / batchSize)
-        ours.push(p99(times) / 1000)
-        middle.push(median(times) / 1000)
-        await world.executed(ids)
-
-        const others = world.take(batchSize)
-        const beganMs = await bot.propose(others)
-        bots.push(p99((await world.handedOver(others)).map((atMs) => atMs - beganMs)) / 1000)
-        // Until its transactions are mined.
-        await sleep(3 * blockSeconds * 1000)
-        setting.note(
-          `round ${round + 1}: p99 ${figure(ours.at(-1))} s in ${figure(requests.at(-1))} requests each, the bot ${figure(bots.at(-1))} s`,
-        )
-      }
-      return {
-        p99: median(ours),
-        p50: median(middle),
-        requests: median(requests),
-        bot: median(bots),
-      }
-    } finally {
-      bot.stop()
+    await warm(world)
+    const [slowest, middle, requests] = [[], [], []]
+    for (let round = 0; round < hundreds; round += 1) {
+      const some = world.take(batchSize)
+      const before = proxy.requests.all
+      const { answeredMs, ids } = await world.submit(some)
+      const times = (await world.handedOver(some)).map((atMs) => atMs - answeredMs)
+      requests.push((proxy.requests.all - before) / batchSize)
+      slowest.push(p99(times) / 1000)
+      middle.push(median(times) / 1000)
+      await world.executed(ids)
+      setting.note(
+        `round ${round + 1}: p99 ${figure(slowest.at(-1))} s in ${figure(requests.at(-1))} requests each`,
+      )
     }
+    return { p99: median(slowest), p50: median(middle), requests: median(requests) }
   })
 }
 
 let measured
-/** Rows 13, 15 and 16 are of one run. */
+/** Rows 13 and 15 are of one run. */
 const hundredsOf = (setting) => {
   measured ??= measureHundreds(setting)
   return measured
@@ -97,7 +79,7 @@ const hundredsOf = (setting) => {
 
 /** Row 13: of a hundred proposals in one call, from the answer until the node has the last. */
 export async function hundredRow(setting) {
-  const { p99: slowest, p50, bot } = await hundredsOf(setting)
+  const { p99: slowest, p50 } = await hundredsOf(setting)
   const floor = (floorTrips * roundTripMs) / 1000
   return {
     id: 13,
@@ -106,7 +88,7 @@ export async function hundredRow(setting) {
     unit: 's',
     must: '1.5',
     aim: '0.8',
-    detail: `p99; p50 ${figure(p50)} s; ${floorTrips} round trips take ${figure(floor)} s, the bot of row 16 ${figure(bot)} s; ${where}, median of ${hundreds}`,
+    detail: `p99; p50 ${figure(p50)} s; ${floorTrips} round trips take ${figure(floor)} s; ${where}, median of ${hundreds}`,
   }
 }
 
@@ -121,19 +103,5 @@ export async function requestsRow(setting) {
     must: '1',
     aim: '0.4',
     detail: `HTTP requests from the call until the node has the last, by ${batchSize}; median of ${hundreds}`,
-  }
-}
-
-/** Row 16: how much longer a plain bot takes than row 13. */
-export async function botRow(setting) {
-  const { p99: slowest, bot } = await hundredsOf(setting)
-  return {
-    id: 16,
-    name: 'row 13 beside a plain bot',
-    value: bot / slowest,
-    unit: 'x',
-    must: '10',
-    aim: '20',
-    detail: `the bot ${figure(bot)} s, the gateway ${figure(slowest)} s; viem, one key, simulateContract and writeContract with a nonce manager in Promise.all; in turn behind one proxy, medians of ${hundreds}`,
   }
 }

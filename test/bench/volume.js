@@ -3,20 +3,15 @@ import { mkdtemp, readdir, rm, stat, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { performance } from 'node:perf_hooks'
-import { burst } from './admission.js'
 import { makeQuestions, serveChain } from './chain-server.js'
-import { profiling, startLoad, startServer } from './children.js'
+import { profiling, startServer } from './children.js'
 import { openSettings, setsOf } from './gateways.js'
 import { cpuSecondsOf, figure, median, memoryOf } from './measure.js'
-import { makeWallets, questionsOf, signAll } from './payloads.js'
+import { makeWallets } from './payloads.js'
 import { fromSources } from './sources.js'
 
-const few = 1_000
 /** A smaller one shows nothing but whether the measurement works. */
 export const many = Number(process.env.BENCH_CANDIDATES ?? 1_000_000)
-const rounds = 7
-const perRound = 1_500
-const warmUp = 1_500
 const questionCount = 100
 const walletCount = 200
 const openings = 3
@@ -192,50 +187,6 @@ async function withStores({ root, note }, counts, work) {
     await remove()
     await rm(folder, { recursive: true, force: true })
   }
-}
-
-/**
- * Row 8: single admissions per second beside a million stored candidates and beside a thousand, in
- * turn.
- */
-export async function volumeRow(setting) {
-  return withStores(setting, [few, many], async ({ folder, wallets, argsOf }) => {
-    const load = startLoad(join(setting.root, 'test', 'bench', 'load.js'))
-    const servers = []
-    try {
-      for (const count of [few, many]) {
-        const { ready, stop } = await startServer(process.execPath, argsOf(count), { cwd: folder })
-        servers.push({ name: `${count} stored`, url: ready.url, stop, used: 0, rates: [] })
-      }
-      const identifiers = makeQuestions(questionCount).map(({ question_id }) => question_id)
-      const [contexts] = await Promise.all(servers.map(({ url }) => questionsOf(url, identifiers)))
-      setting.note(`signing ${questionCount * walletCount} proposals`)
-      const payloads = signAll(await setting.library(), contexts, wallets)
-      const take = (server, count) => {
-        server.used += count
-        return payloads.slice(server.used - count, server.used)
-      }
-      for (const server of servers) await burst({ load, take }, server, warmUp)
-      for (let round = 0; round < rounds; round += 1) {
-        for (const server of servers)
-          server.rates.push((await burst({ load, take }, server, perRound)).perSecond)
-        setting.note(
-          `round ${round + 1}: ${servers.map((s) => `${s.name} ${figure(s.rates.at(-1))}/s`).join(', ')}`,
-        )
-      }
-      const [small, large] = servers
-      return {
-        id: 8,
-        name: `admissions, ${many} stored to ${few}`,
-        value: median(large.rates) / median(small.rates),
-        unit: 'x',
-        detail: `${servers.map((s) => `${s.name} ${figure(median(s.rates))}/s`).join(', ')}; medians of ${rounds} rounds of ${perRound} in turn`,
-      }
-    } finally {
-      load.stop()
-      for (const { stop } of servers) await stop()
-    }
-  })
 }
 
 /**
