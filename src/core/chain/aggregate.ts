@@ -1,6 +1,6 @@
 /**
- * Many reads in one: calls made at the same moment for the same block travel as one `eth_call` of
- * Multicall3, where the chain has it. Each caller hears what its call alone would have given.
+ * Calls made at the same moment for the same block travel as one `eth_call` of Multicall3, where
+ * the chain has it. Each caller hears what its call alone would have given.
  */
 
 import { size } from 'viem'
@@ -12,8 +12,8 @@ export const multicallAddress: Address = '0xca11bde05977b3631167028862be2a173976
 
 export interface AggregateOptions {
   /**
-   * Calls in one `eth_call`, at most. Default 200: a read of a long question costs some 0.1 million
-   * gas, and nodes allow an `eth_call` 50 million or more.
+   * Default 200: a read of a long question costs some 0.1 million gas, and nodes allow an
+   * `eth_call` 50 million or more.
    */
   readonly callsAtOnce?: number
   /** Bytes of call data in one `eth_call`, at most, but for a longer single call. */
@@ -43,7 +43,6 @@ interface Aggregator {
   readonly turn: () => Promise<void>
   readonly callsAtOnce: number
   readonly bytesAtOnce: number
-  /** Calls in one `eth_call` now: fewer after a refusal. */
   most: number
   isPresent: Promise<boolean> | undefined
   /** Aggregates whose outcomes are being handed out. */
@@ -52,11 +51,10 @@ interface Aggregator {
 }
 
 /**
- * The same chain, whose `call`s without `from` and `gas` at a numbered block are folded. `turn`
- * resolves when whoever is asking at this moment has asked. Code at Multicall3's address is looked
- * for once, and again after an aggregate has failed. The calls of a failed one are made one by one.
- * Rejects with `ChainError` as the chain itself does. To the contract, a folded call's caller is
- * Multicall3: whoever asks for something that hangs on the caller has to name it (`from`).
+ * The same chain, whose `call`s without `from` and `gas` at a numbered block are folded; `turn`
+ * resolves when whoever is asking at this moment has asked. The calls of a failed aggregate are
+ * made one by one. A folded call's caller is Multicall3: whoever asks for something that hangs on
+ * the caller names it (`from`).
  */
 export function aggregating<C extends Chain>(
   chain: C,
@@ -96,9 +94,8 @@ export function aggregating<C extends Chain>(
 }
 
 /**
- * Resolves when those who ask at this moment have asked: two turns in a row have brought nothing,
- * for long work is done in parts, and gives way between two of them. `asked`: how many so far.
- * `isAnswering`: answers are being handed out, to some who ask on.
+ * Resolves when two turns in a row brought no more askers; long work gives way between two of its
+ * parts. `isAnswering`: answers are being handed out, to some who ask on.
  */
 export async function gathered(
   turn: () => Promise<void>,
@@ -213,15 +210,14 @@ function grouped(calls: readonly Waiting[], most: number, bytesAtOnce: number): 
 
 /** `aggregate3((address target, bool allowFailure, bytes callData)[])`. */
 const aggregateSelector = '0x82ad56cb'
-/** Hex digits of a word. */
 const digits = 64
 const word = (value: number) => value.toString(16).padStart(digits, '0')
 const bytesIn = (hex: string) => hex.length / 2
 const padded = (hex: string) => hex.padEnd(Math.ceil(hex.length / digits) * digits, '0')
 
 /**
- * Call data of `aggregate3` where every call may fail. Written by hand, as its answer is read: an
- * encoder of everything takes longer over long texts than the rest of a read.
+ * Written by hand, as its answer is read: an encoder of everything takes longer over long texts
+ * than the rest of a read.
  */
 export function aggregateData(calls: readonly Pick<ChainCall, 'to' | 'data'>[]): Hex {
   const tuples = calls.map(({ to, data }) => {

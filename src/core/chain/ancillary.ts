@@ -23,11 +23,9 @@ const expectedValue: Record<OutcomeKey, RegExp> = {
 }
 
 /**
- * Labels and permission of p1, p2, p3, in that order. The *last* `res_data:` counts. p3 needs `p3:
- * 0.5` there and a requester that can settle it. The outcomes p1 and p2 are allowed unless the text
- * gives them another value than its own (§2.2), because then the key would mean something else.
- * `binary` is false for identifiers whose prices are not of this kind: nothing is allowed then.
- * Throws nothing for bytes of any content.
+ * Labels and permission of p1, p2, p3. The *last* `res_data:` counts. p3 needs `p3: 0.5` there and
+ * a requester that can settle it; p1 and p2 are refused where the text gives them another value
+ * than §2.2.
  */
 export function outcomesOf(
   ancillaryData: Hex,
@@ -57,8 +55,7 @@ const longestTitle = 200
 const readForTitle = 2_048
 
 /**
- * The question's title as the request's text gives it, on one line of at most 200 characters;
- * `undefined` where it gives none. Outside text (R20). Throws nothing for bytes of any content.
+ * One line of at most 200 characters; `undefined` where the text gives none. Outside text (R20).
  */
 export function titleOf(ancillaryData: Hex): string | undefined {
   const beginning = ancillaryData.slice(0, 2 + 2 * readForTitle) as Hex
@@ -84,7 +81,6 @@ function valuesIn(section: string): Map<string, string> {
   return found
 }
 
-/** `Where p1 corresponds to No, p2 to Yes` → key to label, in whatever order the text has them. */
 function labelsIn(section: string): Map<string, string> {
   const markers = [...section.matchAll(/\b(p[1-4])\s+(?:corresponds\s+)?to\s+/g)]
   const found = new Map<string, string>()
@@ -118,7 +114,6 @@ function cleanLabel(raw: string): string {
   return text.length > longestLabel ? `${cutText(text, longestLabel - 1).trimEnd()}…` : text
 }
 
-/** Without the separators and the one "and" or "or" that lead to the next label. */
 function withoutTail(text: string): string {
   const bare = withoutSeparators(text)
   const conjunction = /[\s,;](?:and|or)$/i.exec(bare)
@@ -131,7 +126,6 @@ function withoutSeparators(text: string): string {
   return text.slice(0, end)
 }
 
-/** The first `length` UTF-16 units, one less where they would end within a character. */
 function cutText(text: string, length: number): string {
   return text.slice(0, length).replace(/[\ud800-\udbff]$/, '')
 }

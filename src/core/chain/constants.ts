@@ -8,7 +8,6 @@ import type { Address } from '../protocol/schema.js'
 
 export { typeHashes, witnessTypeString } from '../protocol/witness.js'
 
-/** Permit2's address on every chain (domain §3). */
 export const canonicalPermit2: Address = '0x000000000022d473030f116ddee9f6b43ac78ba3'
 
 /** The identifier of a Polymarket question (domain §5.1). */

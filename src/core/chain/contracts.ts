@@ -1,7 +1,6 @@
 /**
- * What the service calls and decodes on contracts that others deployed. ABIs as viem reads them,
- * beside the constants that are the same on every chain. Addresses come from configuration (domain
- * §6). Source: domain §2–§5.
+ * What the service calls and decodes on contracts that others deployed (domain §2–§5). Addresses
+ * come from configuration (domain §6).
  */
 import { parseAbi } from 'viem'
 
@@ -84,7 +83,6 @@ export const oracleV3Abi = parseAbi([
   'event CustomLivenessUpdated(address indexed requester, bytes32 identifier, uint256 timestamp, bytes ancillaryData, uint256 oldLiveness, uint256 newLiveness)',
 ])
 
-/** ERC-1967. */
 export const proxyAbi = parseAbi(['event Upgraded(address indexed implementation)'])
 
 /** A proposer whitelist (domain §4, Whitelists). */
@@ -122,7 +120,6 @@ export const ooReporterAbi = parseAbi([
   'function optimisticOracle() view returns (address)',
 ])
 
-/** What the service needs of an ERC-20. */
 export const erc20Abi = parseAbi([
   'function balanceOf(address account) view returns (uint256)',
   'function allowance(address owner, address spender) view returns (uint256)',

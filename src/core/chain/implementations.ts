@@ -18,20 +18,17 @@ export interface Implementation {
   readonly code_hash: Hex
 }
 
-/** What each of some contracts runs. */
 export type Implementations = Readonly<Record<Address, Implementation>>
 
-/** A pinned contract that runs other code than is pinned. */
 export interface ChangedImplementation {
   readonly address: Address
   readonly pinned: Implementation
   readonly now: Implementation
 }
 
-/** What is asked of a chain for it. */
 type CodeReader = Pick<Chain, 'storage' | 'code'>
 
-/** What an address runs at a block. Rejects with `ChainError`. Source: ERC-1967, domain §10. */
+/** Source: ERC-1967, domain §10. */
 export async function implementationOf(
   chain: CodeReader,
   address: Address,
@@ -54,7 +51,7 @@ export async function implementationsOf(
 
 /**
  * Pinned contracts that run other code at a block. `slotsOnly` reads one word a contract: enough
- * where the code behind it has been compared before. Rejects with `ChainError`.
+ * where the code behind it was compared before.
  */
 export async function changedImplementations(
   chain: CodeReader,
@@ -75,7 +72,6 @@ export async function changedImplementations(
   return found.flat()
 }
 
-/** One contract, what is pinned and what it runs now, for people. */
 export const changedText = ({ address, pinned, now }: ChangedImplementation): string =>
   now.implementation === pinned.implementation
     ? `the code of ${ofText(address, now)} has changed: its hash is ${now.code_hash}, pinned is ${pinned.code_hash}`

@@ -11,7 +11,6 @@ const silencesAllowed = 3
 
 export type LogFilter = Omit<Parameters<Chain['logs']>[0], 'fromBlock' | 'toBlock'>
 
-/** Logs of the blocks `from` to `to`, both included. */
 export interface LogRange {
   readonly from: bigint
   readonly to: bigint
@@ -19,10 +18,9 @@ export interface LogRange {
 }
 
 /**
- * The logs of the blocks `from` to `to` in order, in ranges that follow on one another: no block is
- * left out, none comes twice. A refused range is halved, an answered one doubled. Rejects with
- * `ChainError` where a node refuses a single block, or is silent several times in a row, and with
- * the signal's reason.
+ * In order, no block left out, none twice. A refused range is halved, an answered one doubled.
+ * Rejects with `ChainError` where a node refuses a single block, or is silent several times in a
+ * row.
  */
 export async function* logRanges(
   chain: Pick<Chain, 'logs'>,

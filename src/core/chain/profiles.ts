@@ -1,9 +1,7 @@
 /**
- * Built-in sets of contracts, by name: `--profile` on the client's side, `chain.profile` on the
- * gateway's. Each address stands with how sure it is (domain §6: H several sources or primary, M
- * one source or may change). An H address is taken as it is. An M address is reported wherever it
- * is used, and nothing without a source is here at all. What a getter gives is read from the chain
- * again (`trust verify`, `serve --check`).
+ * Built-in sets of contracts. Each address stands with how sure it is (domain §6: H several sources
+ * or primary, M one source or may change): an M address is reported wherever it is used, and
+ * nothing without a source is here.
  */
 import type { Hex } from '../ports.js'
 import { amountText } from '../protocol/amount.js'
@@ -21,7 +19,6 @@ export interface Profile {
   readonly oracles: readonly Address[]
   readonly requesters: readonly { readonly address: Address; readonly kind: RequesterKind }[]
   readonly tokens: readonly Address[]
-  /** Of all its tokens. */
   readonly tokenUnits: { readonly symbol: string; readonly decimals: number }
   /** UMA's pages of requests, where they show this chain. */
   readonly requestPages?: string
@@ -114,20 +111,15 @@ export function builtInProfile(name: string | undefined): Profile | undefined {
   return profileNames.some((known) => known === name) ? profiles[name as ProfileName] : undefined
 }
 
-/**
- * Name and decimals of a token that a profile pins, so that its amounts can be written without
- * asking a node; else `undefined`.
- */
+/** So that amounts can be written without asking a node. */
 export const knownToken = (chainId: number, address: string): Profile['tokenUnits'] | undefined =>
   Object.values(profiles).find(
     (one) => one.chainId === chainId && one.tokens.some((token) => token === address),
   )?.tokenUnits
 
-/** Raw units of a token as people read them, where a profile knows the token. */
 export const knownAmount = (raw: bigint, chainId: number, token: string): string =>
   amountText(String(raw), knownToken(chainId, token))
 
-/** Symbol of the coin of a chain, where a profile knows the chain. */
 export const coinOf = (chainId: number): string | undefined =>
   Object.values(profiles).find((one) => one.chainId === chainId)?.coin
 
@@ -138,10 +130,7 @@ export const coinText = (wei: bigint, chainId: number): string =>
     decimals: 6,
   })
 
-/**
- * The addresses among these that rest on one source alone, a sentence each, for telling whoever
- * relies on them.
- */
+/** The addresses among these that rest on one source alone, a sentence each. */
 export function unconfirmedAmong(
   name: string | undefined,
   addresses: readonly string[],

@@ -12,7 +12,6 @@ import { oracleAbi, signedProposerAbi, topics } from './contracts.js'
 import { loggedEvent, lowercase, readContract, zeroAddress } from './reading.js'
 import { keccakHex } from './round.js'
 
-/** A signed proposal with all that `propose` takes. */
 export interface ProposeCall {
   readonly request: WitnessRequest
   readonly token: Address
@@ -74,14 +73,12 @@ function readProposedPrice(log: ChainLog) {
   }
 }
 
-/** Whether all members of these names are equal. */
 const agree = <K extends string>(
   one: Readonly<Record<K, unknown>>,
   other: Readonly<Record<K, unknown>>,
   ...names: readonly K[]
 ) => names.every((name) => one[name] === other[name])
 
-/** Whether a ProposePrice belongs to a round. */
 export const isOfRound = (
   found: ProposedPrice,
   round: Omit<RoundRef, 'key' | 'questionId'>,
@@ -117,7 +114,6 @@ export function cameThroughSignedProposer(
   })
 }
 
-/** What a ProposalExecuted log says (domain §2); it names no ancillary data. */
 function proposalExecutedOf(log: ChainLog) {
   const event =
     log.topics[0] === topics.proposalExecuted
@@ -146,18 +142,16 @@ export type OnChainProposal = { readonly proposer: Address; readonly price: stri
   | {
       readonly bySignature: true
       readonly transactionHash: Hex
-      /** In the block. */
       readonly logIndex: number
     }
   | { readonly bySignature: false; readonly transactionHash: Hex | null }
 )
 
 /**
- * The proposal that a round holds as of a block, or `undefined` where it holds none. The oracle
- * keeps the time of the proposal but not its transaction, so the blocks of that time are searched.
- * Rejects with `ChainError`. So it does where the proposal is `expected`, and the node does not
- * show log, receipt and calldata. "not ours" must not be concluded from a node that lags. Source:
- * domain §4 (Request), §9.
+ * The proposal that a round holds as of a block. The oracle keeps its time but not its transaction,
+ * so the blocks of that time are searched. Rejects with `ChainError` also where the proposal is
+ * `expected` and the node does not show it: "not ours" must not be concluded from a node that lags.
+ * Source: domain §4 (Request), §9.
  */
 export async function locateProposal(
   chain: Chain,
@@ -196,9 +190,9 @@ export async function locateProposal(
 }
 
 /**
- * Whether calldata holds this permit. No event names a permit's nonce, and a wallet may have signed
- * the same price for a round twice. The fields of a permit stand side by side in `propose`, in a
- * `multicall` and in what another relayer's contract passes on (domain §2).
+ * No event names a permit's nonce, and a wallet may have signed the same price for a round twice.
+ * The fields of a permit stand side by side in `propose`, in a `multicall` and in what a relayer's
+ * contract passes on (domain §2).
  */
 function carriesPermit(calldata: Hex, { amount, nonce, deadline }: ExpectedProposal): boolean {
   const words = [amount, nonce, deadline].map((value) =>

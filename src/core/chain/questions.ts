@@ -31,11 +31,9 @@ export interface RegistryEntry {
   readonly slug?: string | undefined
   /** The one trusted requester to ask; without it all are asked. */
   readonly requester?: Address | undefined
-  /** The request itself, for requesters of kind `direct`. */
   readonly request?: WitnessRequest | undefined
 }
 
-/** Where a question's current request is, as its requester tells. */
 interface Located {
   readonly request: WitnessRequest
   readonly paused: boolean
@@ -138,21 +136,18 @@ export const managedRequestId = ({
 /** Reads rounds; token symbols and decimals, which do not change, are asked once per reader. */
 export interface RoundReader {
   /**
-   * The question's current round as of one block (`at`, else the latest). `undefined` where no
-   * trusted requester knows it, or its oracle or token is not among the pinned ones. Rejects with
-   * `ChainError` where that could not be found out. The node did not answer, or no requester knows
-   * the question and a contract among them is not what configuration takes it for.
+   * The question's current round as of one block. `undefined` where no trusted requester knows it,
+   * or its oracle or token is not pinned. Rejects with `ChainError` where that could not be found
+   * out.
    */
   read(questionId: Hex, entry?: RegistryEntry, at?: bigint): Promise<Round | undefined>
   /** The same of every requester that knows the id, in the order of the pins. */
   readAll(questionId: Hex, entry?: RegistryEntry, at?: bigint): Promise<readonly Round[]>
-  /** Symbol and decimals, asked once. Rejects with `ChainError`. */
   readonly tokenOf: TokenOf
 }
 
 type TokenOf = (address: Address, at: bigint) => Promise<Round['token']>
 
-/** Each token is asked once. */
 function tokenReader(chain: Chain): TokenOf {
   const tokens = new Map<Address, Promise<Round['token']>>()
   return (address, at) => {
@@ -164,10 +159,7 @@ function tokenReader(chain: Chain): TokenOf {
   }
 }
 
-/**
- * `tokenOf`: of a reader that has asked for tokens before. Source: domain §4 (state, bond), §5
- * (requesters), contract §1 (question, request, round).
- */
+/** Source: domain §4 (state, bond), §5 (requesters), contract §1. */
 export function createRoundReader(
   chain: Chain,
   contracts: Contracts,
@@ -251,9 +243,8 @@ async function latest(chain: Chain): Promise<bigint> {
 }
 
 /**
- * State, currency and what a proposal would be charged, in raw token units. Custom bond if it is
- * not 0, else the request's, plus final fee (domain §4). `undefined` where the request is unknown
- * or in no pinned token. Rejects with `ChainError`.
+ * What a proposal would be charged: custom bond if it is not 0, else the request's, plus final fee
+ * (domain §4).
  */
 export async function readTerms({ chain, contracts, at }: Reading, request: WitnessRequest) {
   const { oracle, requester, identifier, timestamp, ancillaryData } = request

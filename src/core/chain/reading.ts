@@ -21,9 +21,8 @@ import type { Address } from '../protocol/schema.js'
 export { lowercase, zeroAddress } from '../protocol/words.js'
 
 /**
- * Calls a view function at one block and decodes its answer. Rejects with `ChainError`; an answer
- * that does not fit the ABI is `refused`: the contract at that address is not what configuration
- * takes it for.
+ * An answer that does not fit the ABI is `refused`: the contract at that address is not what
+ * configuration takes it for.
  */
 export async function readContract<
   const A extends Abi,
@@ -59,8 +58,7 @@ export async function readContract<
 }
 
 /**
- * The answer of a function that gives back one `uint256` or `bool`, as most do that are asked about
- * every candidate: a decoder of everything takes many times as long. `undefined` for any other.
+ * One `uint256` or `bool`, as most answers are: a decoder of everything takes many times as long.
  */
 function decodedWord({ abi: [item] }: Prepared, data: Hex): bigint | boolean | undefined {
   const [only, second] = item?.type === 'function' ? item.outputs : []

@@ -1,6 +1,6 @@
 /**
- * From raw revert bytes to what went wrong and whose fault it is. Source: domain §7 (causes),
- * contract §5 (failure codes), `reverts.json` (every case measured on the real contracts).
+ * From raw revert bytes to what went wrong and whose fault it is: domain §7, contract §5,
+ * `reverts.json` (every case measured on the real contracts).
  */
 
 import { decodeAbiParameters, parseAbi, toFunctionSelector } from 'viem'
@@ -92,8 +92,7 @@ export interface RevertReason {
 const longestWords = 200
 
 /**
- * Raw revert data of a failed call, decoded. Never throws: data that does not fit its selector's
- * error is `unknown`, for anybody's contract may answer with it.
+ * Data that does not fit its selector's error is `unknown`: anybody's contract may answer with it.
  */
 export function decodeRevert(raw: Hex): RevertReason {
   if (raw === '0x') return { name: 'empty', args: [], text: 'no revert data' }
@@ -122,7 +121,6 @@ function unknownReason(raw: Hex): RevertReason {
   return { name: 'unknown', args: [raw.slice(0, 10).toLowerCase()], text: `unknown error ${shown}` }
 }
 
-/** The failure codes that a revert can lead to (contract §5). */
 export type RevertFailureCode = Extract<
   FailureCode,
   | 'insufficient_balance'
@@ -219,7 +217,6 @@ type Verdict =
 
 const refusedByWallet = ({ proposerHasCode, walletAccepts }: RevertContext) =>
   proposerHasCode === true && walletAccepts !== true
-/** A wallet's code may have forged an error that our reads do not confirm. */
 const forged = ({ proposerHasCode }: RevertContext, isConfirmed: boolean) =>
   proposerHasCode === true && !isConfirmed ? 'wallet' : undefined
 const badSignature = ({ name }: RevertReason): Verdict => [
@@ -227,7 +224,6 @@ const badSignature = ({ name }: RevertReason): Verdict => [
   `The signature does not authorize this proposal: ${name}.`,
 ]
 
-/** What an error means, by its name. */
 const rules: Readonly<Record<string, (reason: RevertReason, context: RevertContext) => Verdict>> = {
   AccessControlUnauthorizedAccount: ({ args: [account, role] }, context) =>
     role !== roles.delegatedProposer
@@ -353,12 +349,10 @@ function transferFailed(context: RevertContext): Verdict {
 }
 
 /**
- * Why a `propose` reverted and what follows for its candidate. What only the caller can tell comes
- * first there. An `InvalidNonce` or a `request_not_open` may be our own earlier success, or
- * `superseded`; an unknown request may be a lagging node (domain §7). Data from a call that ran a
- * wallet's code may be forged by it (domain §3.3). The operator, whose faults halt the queue for
- * everybody, is then blamed only for what our own reads confirm. Throws nothing. Source: domain §7,
- * contract §5.
+ * What only the caller can tell comes first there: an `InvalidNonce` or `request_not_open` may be
+ * our own earlier success, an unknown request a lagging node. Data from a call that ran a wallet's
+ * code may be forged (domain §3.3): the operator, whose faults halt the queue, is then blamed only
+ * for what our own reads confirm. Source: domain §7, contract §5.
  */
 export function causeOf(raw: Hex, context: RevertContext): RevertCause {
   const reason = decodeRevert(raw)

@@ -47,7 +47,6 @@ export function domainOf(contracts: Contracts): WitnessDomain {
   }
 }
 
-/** States of a request on the oracle (domain §4). */
 export const requestStates = [
   'invalid',
   'requested',
@@ -77,7 +76,6 @@ export interface Round extends WitnessRequest {
   readonly totalBondRaw: bigint
   /** What an undisputed proposal earns, in raw units of the token. */
   readonly rewardRaw: bigint
-  /** Who has proposed in this round, if anybody. */
   readonly proposer?: Address | undefined
   /** An earlier round of the question ended without an answer: it is asked again (domain §5). */
   readonly isReopened: boolean
@@ -85,7 +83,6 @@ export interface Round extends WitnessRequest {
   readonly creator?: Address | undefined
   /** p1, p2, p3 in order, with labels and permission. */
   readonly outcomes: readonly Outcome[]
-  /** Block that these facts were read at. */
   readonly blockNumber: bigint
 }
 

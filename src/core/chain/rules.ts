@@ -9,13 +9,11 @@ import { ctfAdapterAbi, noRulesHash, oracleV3Abi } from './contracts.js'
 import { readContract } from './reading.js'
 import { keccakHex } from './round.js'
 
-/** One clarification. */
 export interface RulesUpdate {
   /** RFC 3339; where a calendar holds no such date, its Unix seconds. */
   readonly at: string
   /** Outside text (R20), whole; bytes that are no UTF-8 are U+FFFD. */
   readonly text: string
-  /** Hash of the rules as they stood with this one. */
   readonly hash: Hex
 }
 

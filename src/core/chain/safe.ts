@@ -1,7 +1,7 @@
 /**
- * Safes as proposers (contract §9, `--safe`): who must sign, and what. A Safe of 1.3.0 or later with
- * a fallback handler answers `isValidSignature` for the SafeMessage of the 32 bytes it is asked
- * about, signed by its owners (EIP-1271; Safe 1.4.1, CompatibilityFallbackHandler and checkNSignatures).
+ * Safes as proposers (contract §9): who must sign, and what. A Safe of 1.3.0 or later with a
+ * fallback handler answers `isValidSignature` for the SafeMessage of the 32 bytes it is asked about
+ * (EIP-1271).
  */
 import { encodeAbiParameters, hashTypedData, keccak256, parseAbi, toHex } from 'viem'
 import { type Chain, ChainError, type Hex } from '../ports.js'
@@ -21,7 +21,6 @@ const safeAbi = parseAbi([
 /** FALLBACK_HANDLER_STORAGE_SLOT of a Safe. */
 const handlerSlot = keccak256(toHex('fallback_manager.handler.address'))
 
-/** A Safe as its chain has it now. */
 export interface SafeFacts {
   readonly safe: Address
   readonly chainId: number
@@ -38,8 +37,8 @@ const noSafe = (safe: Address, why: string, hint: string) =>
   new UsageError('not_a_safe', `${safe} cannot propose as a Safe: ${why}`, { hint })
 
 /**
- * Owners and threshold at the latest block. UsageError `not_a_safe` names what is missing: code on
- * this chain, the answers of a Safe, the domain of this chain, a fallback handler. ChainError.
+ * UsageError `not_a_safe` names what is missing: code on this chain, the answers of a Safe, its
+ * domain, a fallback handler.
  */
 export async function readSafe(chain: Chain, chainId: number, safe: Address): Promise<SafeFacts> {
   const head = await chain.block('latest')
@@ -136,7 +135,6 @@ export function safeMessage(
   return { document, hash: hashTypedData({ ...document, domain }) }
 }
 
-/** One owner's signature of a SafeMessage: 65 bytes r‖s‖v, v 27 or 28. */
 export interface SafePart {
   readonly owner: Address
   readonly signature: Hex
@@ -156,8 +154,8 @@ export function ownerForm(signature: string): Hex | undefined {
 }
 
 /**
- * The owner who made a part. UsageError `bad_signature` says what is wrong with it: it is no
- * signature, of the bare digest, or of nobody who owns the Safe.
+ * UsageError `bad_signature` says what is wrong: no signature, one of the bare digest, or of nobody
+ * who owns the Safe.
  */
 export function ownerOf(facts: SafeFacts, digest: Hex, signature: Hex): Address {
   const why = faultOf(facts, digest, signature)

@@ -37,7 +37,6 @@ const Proposed = z.object({
   ...ofRound,
   kind: z.literal('proposed'),
   price: Price,
-  /** Unix seconds. */
   disputableUntil: Uint256,
   currency: Address,
 })
@@ -88,8 +87,8 @@ export const stakeFilter = (oracles: readonly Address[], wallets: readonly Addre
 })
 
 /**
- * The event of a log; `undefined` where it has another form. A log of any contract fits: whoever
- * reads with another filter than `stakeFilter` looks at `oracle`.
+ * `undefined` where the log has another form. A log of any contract fits: whoever reads with
+ * another filter than `stakeFilter` looks at `oracle`.
  */
 export function stakeEventOf(log: ChainLog): StakeEvent | undefined {
   const [kind, first, second] = log.topics
@@ -174,20 +173,17 @@ export interface Stake extends RoundKey {
   readonly settled: z.infer<typeof Settled> | undefined
   /** The oracle could not pay what the settlement gave the wallet. */
   readonly deferred: Deferral | undefined
-  /** The wallet has fetched it since. */
   readonly claimed: Deferral | undefined
 }
 
 /** The account of wallets on oracles, as far as their events tell. */
 export interface Stakes {
-  /** In the order of their first events. */
   readonly stakes: readonly Stake[]
   /** Deferred payouts of no proposal here: of another's proposal that the wallet disputed. */
   readonly others: readonly {
     readonly deferred: Deferral
     readonly claimed: Deferral | undefined
   }[]
-  /** What the wallets fetched, each once. */
   readonly claims: readonly Deferral[]
 }
 
@@ -288,7 +284,6 @@ export interface ProposedRound {
   readonly price: string | undefined
   readonly resolvedPrice: string | undefined
   readonly isDisputed: boolean
-  /** Unix seconds. */
   readonly disputableUntil: bigint
 }
 

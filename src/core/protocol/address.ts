@@ -31,7 +31,6 @@ export function lowercased<T>(value: T): T | Address {
   return value === checksummed(address) ? address : value
 }
 
-/** Whether a value has the form of an address, and a checksum that is wrong. */
 export const isMistyped = (value: unknown): boolean =>
   typeof value === 'string' && hasCapitals(value) && lowercased(value) === value
 

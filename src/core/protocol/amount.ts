@@ -1,7 +1,6 @@
 /** Amounts of a token as people write and read them. They are signed and sent in raw units (§2.1). */
 import { UsageError } from './errors.js'
 
-/** How the amounts of a token are written. */
 export interface TokenUnits {
   readonly decimals: number
   readonly symbol: string
@@ -30,7 +29,6 @@ export const amountWithRaw = (raw: string, token?: TokenUnits): string =>
 /** What a token is called behind a number: its symbol in lower case up to a dot (contract §9). */
 export const unitOf = ({ symbol }: TokenUnits): string => (symbol.split('.')[0] ?? '').toLowerCase()
 
-/** An amount as it was written, not yet known to fit a token. */
 export interface WrittenAmount {
   readonly text: string
   /** The flag, variable or key that gave it. */
@@ -67,9 +65,8 @@ export function parseAmount(
 }
 
 /**
- * The amount in raw units, and those of `tokens` that its unit names; all of them for raw units.
- * Throws UsageError: `unknown_unit` where none is named, or several of different decimals;
- * `too_many_decimals`; `bad_number` from 2^256 on.
+ * The amount in raw units, and those of `tokens` that its unit names. Throws UsageError
+ * `unknown_unit` (or several of different decimals), `too_many_decimals`, `bad_number`.
  */
 export function toRaw<T extends TokenUnits>(
   { text, from, whole, fraction, unit }: WrittenAmount,

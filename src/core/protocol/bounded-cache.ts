@@ -16,8 +16,7 @@ export interface BoundedCache<K, V> {
 }
 
 /**
- * A cache of at most so many, or of so much where `sizeOf` tells how much an entry is; the least recently used leave first (R17). It takes room only as it
- * fills, unlike one with `max`. `dispose` is called with what leaves.
+ * The least recently used leave first (R17). It takes room only as it fills, unlike one with `max`.
  */
 export function boundedCache<K extends {}, V extends {}>(
   most: number,

@@ -11,13 +11,11 @@ export const connectionPlaces = 1_024
  */
 export interface Call {
   readonly method: string
-  /** The request target as sent. */
   readonly target: string
   /** A header by its lowercase name; several of one name joined as HTTP allows. */
   header(name: string): string | undefined
   /** Rejects with `BodyError`. */
   readBody(limits: BodyLimits): Promise<Uint8Array>
-  /** Address of the socket's other end; absent in process. */
   readonly address?: string
   /** Why the listener refuses the call; it still costs what its route costs (robustness §4). */
   readonly refused?: Refusal
@@ -28,22 +26,15 @@ export interface Call {
 /** What a call is answered with. `body` is empty where HTTP has none (204, HEAD). */
 export interface Answered {
   readonly status: number
-  /** By lowercase names. */
   readonly headers: Readonly<Record<string, string>>
   readonly body: string
 }
 
-/**
- * The other end of a call that comes as a `Request`, with what that does not show: it normalises
- * its URL and refuses some methods.
- */
+/** What a `Request` does not show of its call: it normalises its URL and refuses some methods. */
 export interface Peer {
-  /** Address of the socket's other end; absent in process. */
   readonly address?: string
-  /** The request target as sent. */
   readonly target?: string
   readonly method?: string
-  /** `false` in process: no budget is charged (contract §6). */
   readonly charged?: boolean
 }
 
@@ -62,13 +53,11 @@ export class BodyError extends Error {
 }
 
 /**
- * What one call leaves behind for the request log and the metrics (robustness §5). No URL, header
- * or body is part of it.
+ * What a call leaves for the request log and the metrics (robustness §5): no URL, header or body.
  */
 export interface RequestRecord {
   readonly requestId: string
   readonly method: string
-  /** The route template, or `unmatched`. */
   readonly route: string
   readonly status: number
   readonly code: WireCode | undefined

@@ -67,7 +67,6 @@ export interface RoundRef {
   readonly ancillaryHash: Hex
 }
 
-/** An authorization that the gateway holds. */
 export interface Candidate {
   readonly id: string
   /** Payload identity (R22). */

@@ -41,7 +41,6 @@ interface WireFailure {
 const terms = ['signingData', 'submit'] as const
 const allowedAnswer = 'choose an answer that `proposer context <identifier>` shows as allowed'
 
-/** Every `error.code` a gateway of ours answers with; the order is that of the statuses. */
 export const wireFailures = {
   bad_request: {
     status: 400,
@@ -297,7 +296,6 @@ export const wireFailures = {
   },
 } as const satisfies Record<string, WireFailure>
 export type WireCode = keyof typeof wireFailures
-/** The row of a code, its optional fields too. */
 export const wireFailure = (code: WireCode): WireFailure => wireFailures[code]
 
 export type FailureStage = 'validation' | 'selection' | 'submission' | 'confirmation' | 'indexing'
@@ -323,7 +321,6 @@ interface CandidateFailureCode {
   readonly when: string
 }
 
-/** Every `failure.code` of a candidate. */
 export const failures = {
   insufficient_balance: {
     retryable: true,

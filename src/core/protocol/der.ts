@@ -3,7 +3,6 @@
  * Strict: one value has one spelling, and whatever is spelled otherwise is refused.
  */
 
-/** Both r and s of ECDSA are such a number. */
 export interface SignatureNumbers {
   readonly r: bigint
   readonly s: bigint

@@ -1,7 +1,6 @@
 /** Failures as errors: each has one exit code (contract §6). */
 import { withoutPasswords } from './url-secrets.js'
 
-/** Exit codes of the command line (contract §6). */
 export const exit = {
   done: 0,
   bug: 1,
@@ -20,7 +19,6 @@ export type ExitCode = (typeof exit)[keyof typeof exit]
 
 export interface ErrorMeta {
   readonly exitCode: ExitCode
-  /** What to do next: one sentence or a command. */
   readonly hint?: string
   /** The line, or element of an array, of an input that it is about. */
   readonly at?: number
@@ -33,7 +31,6 @@ export interface ErrorMeta {
    * before showing (R20).
    */
   readonly errors?: readonly FieldFault[]
-  /** What more there is to the detail, a line each for people. */
   readonly lines?: readonly string[]
   readonly cause?: unknown
 }
@@ -61,10 +58,8 @@ export class ProposerError extends Error {
   }
 }
 
-/** The hint alone, or with more. */
 type Rest = string | Omit<ErrorMeta, 'exitCode'>
 
-/** A class of failures that end with one exit code. */
 const endingWith = (exitCode: ExitCode) =>
   class extends ProposerError {
     constructor(code: string, detail: string, rest: Rest = {}) {
@@ -82,9 +77,7 @@ export class UnauthorizedError extends endingWith(exit.unauthorized) {}
 export class ConflictError extends endingWith(exit.reconcile) {}
 /** It may have been admitted: replay the saved payload, never sign again (§7 rule 2). Exit 6. */
 export class UncertainError extends endingWith(exit.unknown) {}
-/** The candidate ended in `failed`. Exit 7. */
 export class FailedError extends endingWith(exit.failed) {}
-/** Still pending when the time limit was reached. Exit 8. */
 export class PendingError extends endingWith(exit.pending) {}
 /** Store or journal damaged, locked or not writable. Exit 74. */
 export class StorageError extends endingWith(exit.storage) {}

@@ -1,7 +1,6 @@
 /**
- * From what a schema found to what goes on the wire (contract §2): one code, one sentence, and for
- * `schema_violation` the paths. Paths are made of our own field names and of indexes; neither keys
- * nor values of the caller come back (robustness §4).
+ * From what a schema found to the wire (contract §2). Paths are our own field names and indexes;
+ * neither keys nor values of the caller come back (robustness §4).
  */
 import type * as z from 'zod/mini'
 import type { WireCode } from './codes.js'
@@ -15,7 +14,6 @@ type ValueCode = Extract<
 export interface ShapeFault {
   readonly code: ValueCode | 'schema_violation' | 'unsupported_version'
   readonly detail: string
-  /** Only with `schema_violation`. */
   readonly errors?: readonly { readonly path: string; readonly code: string }[]
 }
 
@@ -25,7 +23,6 @@ type Issue = z.core.$ZodIssue
 const listedFaults = 50
 
 const decimal = 'as a decimal string without leading zeros'
-/** What a field must be, by its last name. */
 const expectations: Readonly<Record<string, string>> = {
   version: `the version object ${JSON.stringify(version)}`,
   proposer: 'a nonzero lowercase 20-byte address, 0x and 40 hex digits',
@@ -43,7 +40,6 @@ const expectations: Readonly<Record<string, string>> = {
   candidate_ids: `a list of 1 to ${limits.batchItems} candidate ids (hyphenated lowercase UUIDs)`,
   client_ref: `text of at most ${limits.clientRefBytes} bytes without control characters`,
 }
-/** What an entry must be, by the name of its list. */
 const entryExpectations: Readonly<Record<string, string | undefined>> = {
   identifiers: expectations.identifier,
   proposals: 'a proposal object',
@@ -61,9 +57,8 @@ const valueCodes: Readonly<Record<string, ValueCode>> = {
 }
 
 /**
- * The fault of a v1 body (§2.1). A version object with other values wins over everything. Any fault
- * of structure (a missing or extra field, another type, a malformed address) wins over malformed
- * values. Of those the first in the order of the fields counts.
+ * The fault of a v1 body (§2.1): another version wins, then any fault of structure, then the first
+ * malformed value.
  */
 export function singleFault(issues: readonly Issue[], input: unknown): ShapeFault {
   if (isOtherVersion(input)) {
@@ -105,7 +100,6 @@ export function hasAncillaryKey(value: unknown): boolean {
   )
 }
 
-/** An object of strings, one of them other than ours: a caller of another version. */
 function isOtherVersion(input: unknown): boolean {
   const given = valueAt(input, ['version'])
   if (typeof given !== 'object' || given === null || Array.isArray(given)) return false

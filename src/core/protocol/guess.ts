@@ -1,5 +1,3 @@
-/** What a mistyped word was meant to be. */
-
 /**
  * At most as many slips as a word still looks like itself with: one in three letters, no more than
  * three.

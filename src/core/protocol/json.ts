@@ -1,7 +1,6 @@
 /**
- * The strict reader of request bodies (robustness §4): one JSON text in UTF-8, small integers only,
- * no key twice. `JSON.parse` does the parsing. One scan over the text sees what a parsed value no
- * longer shows. One walk over the value sees what the text hides behind escapes.
+ * The strict reader of request bodies (robustness §4). One scan sees what a parsed value no longer
+ * shows, one walk what the text hides behind escapes.
  */
 
 export type JsonRead =
@@ -26,11 +25,9 @@ const fail = (detail: string): JsonRead => ({
 })
 
 /**
- * Reads one JSON text. `detail` is a sentence for a person and never repeats what was sent. Refused
- * are an empty body, syntax errors, trailing bytes, a BOM, invalid UTF-8, lone surrogates and NUL.
- * So are a key twice in one object (however it is escaped) and the keys `__proto__`, `constructor`
- * and `prototype`. So are more than 8 levels, 64 keys in an object, and any number that is not a
- * plain integer up to 2^53 − 1. Throws nothing.
+ * `detail` never repeats what was sent. Refused beside broken JSON: a BOM, lone surrogates, NUL, a
+ * key twice (however escaped), `__proto__`, `constructor`, `prototype`, more than 8 levels or 64
+ * keys, and any number but a plain integer up to 2^53 − 1.
  */
 export function readJson(bytes: Uint8Array): JsonRead {
   if (bytes.length === 0) return fail('it is empty; send a JSON object')
@@ -103,7 +100,6 @@ function scan(text: string, escaped: boolean): number | string {
   return members
 }
 
-/** Index of the closing quote, or -1. */
 function endOfString(text: string, open: number, escaped: boolean): number {
   let close = text.indexOf('"', open + 1)
   if (!escaped) return close
@@ -133,7 +129,6 @@ function endOfNumber(text: string, start: number): number {
   return end
 }
 
-/** Keys in the value, or what is wrong with it. Its depth is bounded by the scan. */
 function walk(value: unknown, mayHideCharacters: boolean): number | string {
   if (typeof value === 'string') return mayHideCharacters ? (textFault(value) ?? 0) : 0
   if (typeof value !== 'object' || value === null) return 0

@@ -97,7 +97,6 @@ export const ReceiptFile = z.object({
 })
 export type ReceiptFile = z.infer<typeof ReceiptFile>
 
-/** The signed parts of a file. */
 export const signedAnswerOf = ({ request, answer }: ReceiptFile): SignedAnswer => ({
   method: request.method,
   path: request.path,
@@ -126,7 +125,6 @@ export interface ReceiptProof {
    * no digest, so they are not part of the receipt; `not_given`: nobody has said which they are.
    */
   readonly bytes: 'same' | 'differ' | 'not_covered' | 'not_given'
-  /** Of each proposal of the call. */
   readonly claims: readonly AdmissionClaim[]
 }
 

@@ -39,7 +39,6 @@ export function identifierHint(text: string): string {
     : `write it in lowercase: ${lower}`
 }
 
-/** The URL of an event's page. */
 export const eventUrl = (slug: string): string => `https://polymarket.com/event/${slug}`
 
 /** The identifier that a text names, or the text itself where it names none. */

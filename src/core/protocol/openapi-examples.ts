@@ -1,7 +1,6 @@
 /**
- * The examples of the OpenAPI document: one question, one wallet and one candidate through all
- * routes. Question and authorization are the witness vector `question text without p3`, so that
- * digest and signature are true and a reader can check his own code against them.
+ * One question, one wallet and one candidate through all routes: the witness vector `question text
+ * without p3`, so that readers can check their own code.
  */
 import type { Hex } from '../ports.js'
 import { type WireCode, wireFailure } from './codes.js'
@@ -46,7 +45,6 @@ const authorization = {
     '0xd072e7e0d487085c365463d9cc12b1ce2b34dd2eb476258bade21ad4cbd15c0d236b4728abd186a87d06be9db072917b11702f0e1cb01e206f237f254b5e838d1c',
 } as const
 
-/** What stands in the path. */
 export const pathExamples: Readonly<Record<string, Readonly<Record<string, string>>>> = {
   address: { wallet: proposer },
   identifier: { question_id: questionId, slug },
@@ -156,7 +154,6 @@ const itemError = (code: WireCode) => ({
   error: errorExample(code).error,
 })
 
-/** Request bodies by operationId. */
 export const requestExamples: Readonly<Record<string, Readonly<Record<string, object>>>> = {
   signingData: { no: signingDataRequest },
   submit: { no: signedProposal },
@@ -165,10 +162,7 @@ export const requestExamples: Readonly<Record<string, Readonly<Record<string, ob
   batchStatus: { two: { candidate_ids: [candidateId, '5d0cb0f4-3c1b-4a5e-8a52-0b7a0d2f9c66'] } },
 }
 
-/**
- * Success answers by operationId and status; the 503 of readiness is one of them, having their
- * shape.
- */
+/** Success answers by operationId and status. */
 export const answerExamples: Readonly<
   Record<string, Readonly<Record<number, Readonly<Record<string, object>>>>>
 > = {

@@ -1,7 +1,4 @@
-/**
- * OpenAPI 3.1 of the gateway, made from the schemas that validate (contract §2), so that neither
- * can say what the other does not.
- */
+/** OpenAPI 3.1 of the gateway, made from the schemas that validate (contract §2). */
 import * as z from 'zod/mini'
 import { type OperationId, type WireCode, wireFailure, wireFailures } from './codes.js'
 import { answerExamples, errorExample, pathExamples, requestExamples } from './openapi-examples.js'
@@ -11,7 +8,6 @@ import { version } from './words.js'
 
 const reference = (id: string) => `#/components/schemas/${id}`
 
-/** JSON Schema of one schema, its named parts by reference. */
 function jsonSchema(type: z.ZodMiniType): object {
   const id = z.globalRegistry.get(type)?.id
   if (typeof id === 'string') return { $ref: reference(id) }
@@ -19,10 +15,7 @@ function jsonSchema(type: z.ZodMiniType): object {
   return inline
 }
 
-/**
- * The schemas with a name that `paths` leads to, as components. The registry is the process's: a
- * program with a gateway in it may have others there.
- */
+/** The named schemas that `paths` leads to. The registry is the process's: others may be in it. */
 function components(paths: object): Record<string, object> {
   const { schemas } = z.toJSONSchema(z.globalRegistry, { uri: reference, io: 'input' })
   const found: Record<string, object> = {}
@@ -79,7 +72,6 @@ function headersOf(isFree: boolean, status: number): object {
   return Object.keys(headers).length === 0 ? {} : { headers }
 }
 
-/** The codes that refuse a call of an operation. */
 const codesOf = (id: OperationId, { tag, body }: Operation): readonly WireCode[] =>
   (Object.keys(wireFailures) as WireCode[]).filter((code) => {
     const { by } = wireFailure(code)

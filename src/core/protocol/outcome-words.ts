@@ -3,7 +3,6 @@
 import { outcomeKeys } from './proposal.js'
 import type { Outcome, OutcomeKey } from './schema.js'
 
-/** The word of each outcome in one question. Outside text: escape before showing (R20). */
 export type Labels = Readonly<Record<OutcomeKey, string>>
 
 /** Of outcomes as a request's text gives them. Throws RangeError where one is left out. */
@@ -20,13 +19,11 @@ export function labelsOf(outcomes: readonly Pick<Outcome, 'outcome' | 'label'>[]
 export const answerText = (outcome: string, label: string | null | undefined): string =>
   label == null ? outcome : `${label} (${outcome})`
 
-/** The label of an outcome; null where its question is not known, or it is none. */
 export const labelIn = (
   outcomes: readonly Pick<Outcome, 'outcome' | 'label'>[] | undefined,
   outcome: string | null,
 ): string | null => outcomes?.find((one) => one.outcome === outcome)?.label ?? null
 
-/** Every answer of a question: `No (p1), Yes (p2)`. */
 export const answersText = (outcomes: readonly Pick<Outcome, 'outcome' | 'label'>[]): string =>
   outcomes.map(({ outcome, label }) => answerText(outcome, label)).join(', ')
 
@@ -35,10 +32,9 @@ export const folded = (text: string): string =>
   text.normalize('NFC').replace(/\s+/g, ' ').trim().toLowerCase()
 
 /**
- * All outcomes that a word may mean, without regard to case: a key, a label, or both as a screen
- * shows them. Only where there is exactly one has the word a meaning; nothing is ever guessed.
- * `yes` and `no` name nothing unless p1 and p2 are labelled so, in either order. Without labels
- * only a key means anything. Source: contract §9.
+ * All outcomes that a word may mean (contract §9): a key, a label, or both as a screen shows them,
+ * without regard to case. Only one is a meaning; nothing is guessed. Without labels only a key
+ * means anything.
  */
 export function outcomesNamed(word: string, labels?: Labels): readonly OutcomeKey[] {
   const said = folded(word)

@@ -12,9 +12,7 @@ export interface Pkcs11Uri {
   readonly model?: string
   readonly serial?: string
   readonly slotId?: number
-  /** The label of the key (CKA_LABEL). */
   readonly object?: string
-  /** CKA_ID in lowercase hex, without 0x. */
   readonly id?: string
 }
 

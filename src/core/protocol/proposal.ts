@@ -41,7 +41,6 @@ export interface Terms {
   readonly deadline: string
 }
 
-/** One signed authorization for one question. */
 export interface Authorization extends Terms {
   readonly questionId: Hex
   readonly signature: Hex
@@ -123,9 +122,8 @@ export interface Binding {
 }
 
 /**
- * Payload identity (R22) as 32 hex digits: chain, spender, question id, proposer, price,
- * max_payment, amount, nonce, deadline and signature. Neither client_ref, nor the spelling of the
- * identifier, nor single or batch form, nor the round is part of it.
+ * Payload identity (R22) as 32 hex digits. Neither client_ref, nor the spelling of the identifier,
+ * nor single or batch form, nor the round is part of it.
  */
 export function identityOf(hash: Hash, binding: Binding, authorization: Authorization): string {
   const { questionId, proposer, price, amount, nonce, deadline, signature } = authorization

@@ -1,7 +1,6 @@
 /**
- * Receipts: an answer of a gateway that is signed, so that it proves itself later (contract §9).
- * `Content-Digest` is RFC 9530, the signature RFC 9421 with ed25519 (RFC 8032), its key an OKP JWK
- * (RFC 8037).
+ * Answers that a gateway signs (contract §9): `Content-Digest` (RFC 9530), RFC 9421 with ed25519
+ * (RFC 8032), its key an OKP JWK (RFC 8037).
  */
 import type { Ed25519, Hash } from '../ports.js'
 import {
@@ -38,10 +37,8 @@ export interface ReceiptKey {
 /** What is signed of an exchange, and how it was signed. */
 export interface SignedAnswer {
   readonly method: string
-  /** As the gateway saw it. */
   readonly path: string
   readonly status: number
-  /** The body as it came. */
   readonly body: string
   /** `Content-Digest` of the request, where it had one. */
   readonly requestDigest?: string | undefined
@@ -70,7 +67,6 @@ export type ReceiptVerdict =
   | {
       readonly result: 'proven'
       readonly keyid: string
-      /** Unix seconds. */
       readonly created: number
       /** Whether the bytes of the request are part of what was signed. */
       readonly coversRequest: boolean
@@ -124,7 +120,6 @@ export function keyBytes(text: string): Uint8Array | undefined {
   return bytes?.length === 32 ? bytes : undefined
 }
 
-/** A public key as it stands in a JWK set. */
 export const jwkOf = ({ kid, x, nbf, exp }: ReceiptKey) => ({
   kty: 'OKP' as const,
   crv: 'Ed25519' as const,
@@ -234,10 +229,7 @@ function isCovering({ items }: InnerList): boolean {
   )
 }
 
-/**
- * Judges a receipt by pinned keys. `nowSeconds` (Unix) where the answer has just come: then it must
- * have been made about now. Throws nothing.
- */
+/** Judges a receipt by pinned keys. With `nowSeconds` (Unix) it must have been made about now. */
 export function judgeReceipt(
   { hash, ed25519 }: { readonly hash: Hash; readonly ed25519: Pick<Ed25519, 'verify'> },
   answer: SignedAnswer,

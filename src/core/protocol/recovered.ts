@@ -18,7 +18,6 @@ export type RecoverPublicKey = (
   parity: 0 | 1,
 ) => Uint8Array | undefined
 
-/** The address of an uncompressed public key. */
 export const addressOf = (publicKey: Uint8Array): Address =>
   toHex(keccak(publicKey.subarray(1)).subarray(12))
 

@@ -10,14 +10,13 @@ export interface Refusal {
   readonly status: number
   readonly code: WireCode
   readonly detail: string
-  /** Only with `schema_violation`: path and code, never a value. */
   readonly errors?: readonly { readonly path: string; readonly code: string }[]
   readonly retryAfterSeconds?: number
 }
 
 /**
- * A refusal with the status of its code. A 503 tells that nothing was committed and when to come
- * back (contract §2), never what a node said.
+ * A 503 tells that nothing was committed and when to come back (contract §2), never what a node
+ * said.
  */
 export function refuse(
   code: WireCode,
@@ -31,8 +30,8 @@ export function refuse(
 }
 
 /**
- * A 503 with a later time to come back, by up to half or three seconds more, so that all who are
- * refused at once do not return at once. `share` lies in [0, 1).
+ * A 503 with a later time to come back, so that all who are refused at once do not return at once.
+ * `share` lies in [0, 1).
  */
 export function spread(refusal: Refusal, share: number): Refusal {
   const { status, retryAfterSeconds: seconds } = refusal

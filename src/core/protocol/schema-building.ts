@@ -5,7 +5,6 @@ import type { Hex } from '../ports.js'
 import { limits } from './words.js'
 
 type About = Readonly<Record<string, unknown>>
-/** The schema under its name in the OpenAPI document. */
 export const named = <S extends z.ZodMiniType>(id: string, schema: S, about: About = {}): S => {
   z.globalRegistry.add(schema, { id, ...about })
   return schema
@@ -16,7 +15,6 @@ export const described = (
   text: z.ZodMiniString,
   about: About = {},
 ) => named(id, text, { description, ...about })
-/** Hex for the types too. */
 export const hex = (text: z.ZodMiniString) => text as unknown as z.ZodMiniType<Hex, Hex>
 export const matching = (pattern: RegExp, abort = false) =>
   z.string().check(z.regex(pattern, { abort }))

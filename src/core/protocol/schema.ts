@@ -36,7 +36,6 @@ export const Uint256 = described(
 export const Address = hex(
   described('Address', 'Lowercase 20-byte address', matching(patterns.address)),
 )
-/** A lowercase 20-byte address. */
 export type Address = Hex
 export const NonzeroAddress = named(
   'NonzeroAddress',
@@ -102,8 +101,6 @@ export const ErrorBody = named(
 )
 export type ErrorBody = z.infer<typeof ErrorBody>
 
-// — what is signed, and what it is signed from (§2.4, §2.7, contract §3, §4) —
-
 const TypedField = named('TypedField', z.object({ name: z.string(), type: z.string() }))
 const TypedDataTypes = z.record(z.string(), z.array(TypedField))
 const primaryType = z.literal('PermitWitnessTransferFrom')
@@ -167,8 +164,6 @@ export const BatchSigningData = named(
   }),
 )
 export type BatchSigningData = z.infer<typeof BatchSigningData>
-
-// — requests —
 
 export const Permit = named(
   'Permit',

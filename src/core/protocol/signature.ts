@@ -7,7 +7,6 @@ import type { Address } from './schema.js'
 
 export type { RecoverPublicKey } from './recovered.js'
 
-/** The portable recovery, @noble/curves. */
 export const recoverWithNoble: RecoverPublicKey = (digest, compact, parity) => {
   try {
     return secp256k1.Signature.fromCompact(compact)
@@ -20,7 +19,6 @@ export const recoverWithNoble: RecoverPublicKey = (digest, compact, parity) => {
   }
 }
 
-/** See `signerBy`. */
 export const recoverSigner = (
   digest: Uint8Array,
   signature: Hex,

@@ -3,7 +3,6 @@
  * of items and inner lists. No decimals.
  */
 
-/** A bare item: a string, an integer, a boolean, a token or bytes. */
 export type BareItem =
   | string
   | number
@@ -29,7 +28,6 @@ interface Cursor {
   at: number
 }
 
-/** Takes what the pattern (sticky) matches here. */
 function take(cursor: Cursor, pattern: RegExp): string | undefined {
   pattern.lastIndex = cursor.at
   const [found] = pattern.exec(cursor.text) ?? []
@@ -133,7 +131,6 @@ function serializeBare(value: BareItem): string {
   return 'token' in value ? value.token : `:${base64OfBytes(value.bytes)}:`
 }
 
-/** Base64 with padding. */
 export const base64OfBytes = (bytes: Uint8Array): string =>
   btoa(Array.from(bytes, (byte) => String.fromCharCode(byte)).join(''))
 

@@ -16,7 +16,6 @@ export const codePoint = (character: string): string =>
  */
 export const visible = (text: string): string => text.replace(unsafeCharacters, codePoint)
 
-/** `1 run`, `2 runs`. */
 export const counted = (count: number | bigint, one: string): string =>
   `${count} ${one}${String(count) === '1' ? '' : 's'}`
 

@@ -1,10 +1,8 @@
 /**
- * What is secret in a URL: everything but scheme, host and port may be a credential (R5). Whoever
- * is asked at one, a node, a wallet or a gateway, may repeat it in what it answers. So it is taken
- * out of their words wherever those are shown.
+ * What is secret in a URL: everything but scheme, host and port may be a credential (R5), and
+ * whoever is asked at one may repeat it.
  */
 
-/** Takes out of a text what must not be shown. */
 export type Conceal = (text: string) => string
 
 /** Shorter path segments are words like `v2`; keys are longer. */
@@ -16,9 +14,8 @@ const segmentAtLeast = 6
 const anywhereAtLeast = 4
 
 /**
- * The secrets of the URLs, as they are and percent-decoded, the longest first. User, password, both
- * as Basic credentials, path segments of six characters and more, values of the query, the fragment
- * (R5). What is no URL holds none. Throws nothing.
+ * User, password, both as Basic credentials, path segments, values of the query, the fragment; as
+ * they are and percent-decoded, the longest first (R5).
  */
 export function urlSecrets(urls: readonly string[]): readonly string[] {
   const secrets = new Set<string>()
@@ -50,10 +47,7 @@ export function concealing(urls: readonly string[]): Conceal {
   return (text) => text.replace(pattern, '[hidden]')
 }
 
-/**
- * A text without the passwords of URLs, wherever somebody put one: among the arguments, or in place
- * of a file, where a path has one slash left of two (R5). Throws nothing.
- */
+/** A text without the passwords of URLs, also where a path has one slash left of two (R5). */
 export const withoutPasswords = (text: string): string =>
   text.replace(/(:\/{1,2}[^\s/:@]*):[^\s@]*@/g, '$1:[hidden]@')
 
@@ -61,9 +55,8 @@ export const withoutPasswords = (text: string): string =>
 export const hasPassword = (url: string): boolean => /^[^:]*:\/\/[^/@]*:[^/@]*@/.test(url)
 
 /**
- * Whether a store may lie there: in a folder, or at a `postgres:` URL without a password (contract
- * §9). Another URL is a slip: a folder of that name would be a second store, with none of the first
- * one's candidates.
+ * A folder, or a `postgres:` URL without a password (contract §9). Another URL is a slip: a folder
+ * of that name would be a second, empty store.
  */
 export const isStorePlace = (text: string): boolean =>
   isDatabaseUrl(text) ? !hasPassword(text) : !/^\s*[a-z][\w+.-]*:\/\//i.test(text)
@@ -92,6 +85,5 @@ export function decoded(text: string): string {
   }
 }
 
-/** Base64 of the text's UTF-8. */
 export const base64Of = (text: string): string =>
   btoa(String.fromCharCode(...new TextEncoder().encode(text)))

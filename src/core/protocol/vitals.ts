@@ -15,7 +15,6 @@ export type LifeStage =
   | 'confirmed'
   | 'executed'
 
-/** The stages in which a candidate waits for the gateway. */
 export type QueueStage = 'received' | 'validated' | 'selected'
 
 /** `refused` is any error of the node itself but a revert. */
@@ -80,7 +79,6 @@ export interface StateLine {
   readonly kind?: string
   readonly candidates?: number
   readonly enabled?: boolean
-  /** Its place in `chain.rpc_urls`, from 1. */
   readonly node?: number
   /** Of a lease: the epoch that it began. */
   readonly epoch?: number
@@ -104,11 +102,9 @@ export interface NodeVitals {
 
 /** The subscription to new blocks by WebSocket. */
 export interface HeadsVitals {
-  /** A node has taken it. */
   readonly isConnected: boolean
   /** Since a block was told of; `undefined` before the first. */
   readonly ageSeconds: number | undefined
-  /** What went wrong last, until a block is told of again. */
   readonly failure: string | undefined
 }
 
@@ -127,10 +123,8 @@ export interface RpcCounts {
 
 /** How much the nodes are asked. */
 export interface RpcUsage {
-  /** Since the start. */
   readonly total: RpcCounts
   readonly lastMinute: RpcCounts
-  /** Or since the start. */
   readonly lastHour: RpcCounts
   /** What a day costs at the pace of the last hour; `undefined` in the first minute. */
   readonly perDay: { readonly methods: number; readonly requests: number } | undefined
@@ -145,7 +139,6 @@ export const [fewProposals, enoughProposals] = [50, 100]
 /** The executor as the pipeline last read it: nothing is asked for a look at this. */
 export interface ExecutorVitals {
   readonly openSlots: number
-  /** Highest nonce ever bound; -1 while there is none. */
   readonly highestNonce: number
   /**
    * Nonces bound and not yet used at the head, and not yet used in finalized state; `undefined`
@@ -155,7 +148,6 @@ export interface ExecutorVitals {
   readonly balanceWei: bigint | undefined
   /** About so many single proposals the balance pays for at the gas price of the head. */
   readonly paidProposals: number | undefined
-  /** The transaction that was signed or mined last. */
   readonly newestHash: Hex | undefined
 }
 
@@ -163,7 +155,6 @@ export interface ExecutorVitals {
 export interface ClusterVitals {
   /** Whether this gateway leads. */
   readonly leads: boolean
-  /** The id of the gateway that does. */
   readonly leader: string | undefined
   readonly epoch: number
   /** Records that this gateway has not read yet. */
@@ -173,7 +164,6 @@ export interface ClusterVitals {
 
 /** A gateway at one moment; `vitals` where its process is around it. */
 export interface GatewayStatus {
-  /** Why it is not ready; empty when it is. */
   readonly reasons: readonly string[]
   readonly gauges: GatewayGauges
   readonly vitals?: Vitals

@@ -150,7 +150,6 @@ export interface WitnessRequest {
   readonly identifier: Hex
   readonly timestamp: string
   readonly ancillaryData: Hex
-  /** keccak256 of it, where it is known already. */
   readonly ancillaryHash?: Hex
 }
 
@@ -172,18 +171,15 @@ export interface WitnessTerms {
   readonly deadline: string
 }
 
-/** Digests of authorizations for one question round. */
 export interface WitnessRound {
-  /** keccak256 of the ancillary bytes. */
   readonly ancillaryHash: Hex
   /** The EIP-712 digest to sign. The returned array is fresh. */
   digest(terms: WitnessTerms): Uint8Array
 }
 
 /**
- * Prepares a round: domain separator and keccak256(ancillary) are computed here, once; the witness
- * hash of each price is remembered. `maxPayment` is 0 in this service (§2.1). Source: EIP-712;
- * domain §3.1.
+ * Domain separator and keccak256(ancillary) are computed once, the witness hash of each price is
+ * remembered. `maxPayment` is 0 (§2.1). Source: EIP-712; domain §3.1.
  */
 export function witnessRound(
   domain: WitnessDomain,

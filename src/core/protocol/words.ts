@@ -11,12 +11,9 @@ export const version = {
 } as const
 
 export const limits = {
-  /** Items per batch call (§8). */
   batchItems: 100,
-  /** Bytes of a signature (§8). */
   signatureBytes: 8192,
   slugLength: 200,
-  /** Bytes of client_ref. */
   clientRefBytes: 256,
 } as const
 
@@ -31,13 +28,10 @@ export const patterns = {
   clientRef: /^[^\u0000-\u001f\u007f-\u009f]*$/,
 } as const
 
-/** Of a text of the pattern. */
 export const fitsUint256 = (digits: string): boolean =>
   digits.length < 78 || BigInt(digits) < 2n ** 256n
-/** Of a text of the pattern. */
 export const fitsSignature = (hex: string): boolean =>
   hex.length % 2 === 0 && hex.length <= 2 + 2 * limits.signatureBytes
-/** Of a text of the pattern. */
 export const fitsClientRef = (text: string): boolean =>
   new TextEncoder().encode(text).length <= limits.clientRefBytes
 
