@@ -3,10 +3,11 @@
  * while, on a terminal of their own (R26, contract §9). Each stage is reached by a call that a
  * gateway holds, never by a time.
  */
-import { existsSync, readdirSync, readFileSync, watch } from 'node:fs'
+import { cpSync, existsSync, readdirSync, readFileSync, watch, writeFileSync } from 'node:fs'
 import { connect } from 'node:net'
 import { join } from 'node:path'
-import { afterAll, afterEach, describe, expect, test } from 'vitest'
+import { afterAll, afterEach, beforeAll, describe, expect, test } from 'vitest'
+import { homePaths } from '../../src/core/io/home-paths.js'
 import { type BatchWorld, openBatchWorld } from '../support/batch-world.js'
 import { figures, firstSeed, scaled } from '../support/campaign.js'
 import { type HeldGateway, type Hold, holdGateway } from '../support/held-gateway.js'
@@ -19,6 +20,8 @@ import {
 } from '../support/terminal.js'
 
 const memoryLimitMiB = 150
+const shop = workshop()
+afterAll(() => shop.clean())
 
 /** How a run is struck. Twice: both signals are there before the program runs on. */
 const faults = {
@@ -40,14 +43,22 @@ const allFaults = Object.keys(faults) as Fault[]
 
 interface Stage {
   readonly name: string
-  readonly verb: 'submit' | 'batch' | 'poll'
+  readonly verb: 'submit' | 'batch' | 'run' | 'poll'
   readonly hold: Hold
-  readonly code: 6 | 130
-  /** What the journal says of the authorization. */
-  readonly journal: 'unknown' | 'accepted' | undefined
+  /** `by journal`: it goes on until it is struck, and may have begun to send. */
+  readonly code: 6 | 130 | 'by journal'
+  /** What the journal says of the first authorization. */
+  readonly journal?: 'unknown' | 'accepted' | undefined
 }
 
-const sending = (verb: 'submit' | 'batch'): Stage[] => [
+const rowCount = 40
+const signing = (verb: 'batch' | 'run'): Stage => ({
+  name: `signs ${rowCount} rows`,
+  verb,
+  hold: { kind: 'context', at: 'answered' },
+  code: 'by journal',
+})
+const sending = (verb: 'submit' | 'batch' | 'run'): Stage[] => [
   {
     name: 'asks for the context',
     verb,
@@ -60,6 +71,13 @@ const sending = (verb: 'submit' | 'batch'): Stage[] => [
     name: 'waits for the answer',
     verb,
     hold: { kind: 'submit', at: 'after' },
+    code: 6,
+    journal: 'unknown',
+  },
+  {
+    name: 'sends again',
+    verb,
+    hold: { kind: 'submit', at: 'before', nth: 2, loses: true },
     code: 6,
     journal: 'unknown',
   },
@@ -81,6 +99,9 @@ const sending = (verb: 'submit' | 'batch'): Stage[] => [
 const stages: readonly Stage[] = [
   ...sending('submit'),
   ...sending('batch'),
+  signing('batch'),
+  ...sending('run'),
+  signing('run'),
   {
     name: 'asks for the status',
     verb: 'poll',
@@ -97,15 +118,16 @@ const stages: readonly Stage[] = [
   },
 ]
 
-/** Of every stage so many faults, others with another seed; all with CAMPAIGN_SCALE=3. */
-const faultsOfStage = Math.min(allFaults.length, scaled(2))
-const cases = stages.flatMap((stage, index) =>
-  Array.from({ length: faultsOfStage }, (_, n) => ({
-    stage,
-    fault: allFaults[(index + firstSeed + n * 3) % allFaults.length] ?? 'Ctrl-C',
-    title: `${stage.verb}, while it ${stage.name}`,
-  })),
-)
+/** Of every stage Ctrl-C and so many other faults, others with another seed; all with CAMPAIGN_SCALE=5. */
+const others = allFaults.slice(1)
+const cases = stages.flatMap((stage, index) => {
+  const title = `${stage.verb}, while it ${stage.name}`
+  const drawn = Array.from(
+    { length: Math.min(others.length, Math.floor(scaled(10) / 10)) },
+    (_, n) => others[(index + firstSeed + n * 3) % others.length] ?? 'Ctrl-C',
+  )
+  return ['Ctrl-C' as const, ...drawn].map((fault) => ({ stage, fault, title }))
+})
 
 const memories: number[] = []
 /**
@@ -123,12 +145,35 @@ afterAll(() =>
   }),
 )
 
-const argsOf = (verb: Stage['verb'], questionId: string): readonly string[] => {
+const argsOf = (verb: Stage['verb'], questionId: string, rows: string): readonly string[] => {
   if (verb === 'submit') return ['submit', questionId, '--outcome', 'p2', '--wait', '--yes']
-  return verb === 'batch'
-    ? ['batch', 'submit', 'rows.ndjson', '--wait', '--yes']
-    : ['poll', '--all']
+  if (verb === 'poll') return ['poll', '--all']
+  return verb === 'run' ? ['run', rows, '--yes'] : ['batch', 'submit', rows, '--wait', '--yes']
 }
+
+const ended = {
+  status: 'failed',
+  validatedAtMs: null,
+  selectedAtMs: null,
+  submission: null,
+  failure: {
+    stage: 'validation',
+    code: 'request_not_open',
+    detail: 'the request is settled',
+    retryable: false,
+  },
+} as const
+
+/** Accounts cost a second each to make. */
+let accounts: string
+beforeAll(async () => {
+  const home = await shop.folder()
+  const password = join(home, 'password')
+  writeFileSync(password, 'long enough a password\n', { mode: 0o600 })
+  const args = ['account', 'new', 'main', '--password-file', password, '--home', home]
+  expect((await shop.run(args)).code).toBe(0)
+  accounts = homePaths.keystores(home)
+})
 
 let world: BatchWorld
 let gateway: HeldGateway
@@ -137,22 +182,36 @@ afterEach(async () => {
   await world?.close()
 })
 
-/** Runs the verb on a terminal up to the stage. */
-async function reached({ verb, hold }: Stage, options: TerminalOptions = {}): Promise<Terminal> {
+/** A home that has been lived in: preferences, trust, accounts, and a journal with an end in it. */
+async function lived({ verb, hold, code }: Stage) {
   world = await openBatchWorld()
-  const { questionId } = world.ask('struck', { timestamp: '1760000000' })
-  const rows = world.ndjson('rows.ndjson', [{ identifier: questionId, outcome: 'p2' }])
+  const questions = Array.from({ length: code === 'by journal' ? rowCount : 1 }, (_, n) =>
+    world.ask(`struck-${n}`, { timestamp: '1760000000' }),
+  )
+  const before = world.ask('before', { timestamp: '1760000000' })
   gateway = await holdGateway(world, hold)
-  const env = {
-    PROPOSER_HOME: world.home,
-    PROPOSER_GATEWAY: gateway.url,
-    PROPOSER_KEY_FILE: `${world.home}/key`,
-  }
-  const args = argsOf(verb, questionId).map((word) => (word === 'rows.ndjson' ? rows : word))
-  if (verb === 'poll') {
-    const sent = await world.run(['submit', questionId, '--outcome', 'p2', '--json'], { env })
-    expect(sent.code, sent.stderr).toBe(0)
-  }
+  const rows = world.ndjson(
+    'rows.ndjson',
+    questions.map(({ questionId: identifier }) => ({ identifier, outcome: 'p2' })),
+  )
+  cpSync(accounts, homePaths.keystores(world.home), { recursive: true })
+  world.file('config.json', JSON.stringify({ profiles: { default: { gateway: gateway.url } } }))
+  const submitted = (question: string) =>
+    world.run(['submit', question, '--outcome', 'p2', '--json', '--gateway', gateway.url])
+  const earlier = await submitted(before.questionId)
+  expect(earlier.code, earlier.stderr).toBe(0)
+  const { candidate_id: id } = JSON.parse(earlier.stdout) as { candidate_id: string }
+  await world.become(id, ended)
+  expect((await world.run(['poll', '--all', '--gateway', gateway.url])).code).toBe(7)
+  const [{ questionId } = before] = questions
+  if (verb === 'poll') expect((await submitted(questionId)).code).toBe(0)
+  const env = { PROPOSER_HOME: world.home, PROPOSER_KEY_FILE: join(world.home, 'key') }
+  return { args: argsOf(verb, questionId, rows), env, questionId }
+}
+
+/** Runs the verb on a terminal up to the stage. */
+async function reached(stage: Stage, options: TerminalOptions = {}): Promise<Terminal> {
+  const { args, env } = await lived(stage)
   const terminal = await onTerminal(args, env, options)
   await before(gateway.reached, terminal)
   return terminal
@@ -167,11 +226,24 @@ const optionsOf = (fault: Fault): TerminalOptions => ({
   keepsHangUp: fault === 'its terminal gone without a signal',
 })
 
-async function journalState(): Promise<string | undefined> {
+/** What the journal says of what was struck, after it was found sound. */
+async function journalStates(): Promise<readonly string[]> {
   const verified = await world.run(['journal', 'verify', '--json'])
   expect(verified.code, verified.stderr).toBe(0)
   const { stdout } = await world.run(['journal', 'list', '--json'])
-  return (JSON.parse(stdout) as { authorizations: { state: string }[] }).authorizations[0]?.state
+  const { authorizations } = JSON.parse(stdout) as {
+    authorizations: { slug: string | null; state: string }[]
+  }
+  return authorizations.filter(({ state }) => state !== 'closed').map(({ state }) => state)
+}
+
+/** The exit code is what the journal says: 6 where an outcome is unknown, 130 where none is. */
+async function expectEnd(stage: Stage, code: number, text: string): Promise<6 | 130> {
+  const states = await journalStates()
+  const expected = stage.code === 'by journal' ? (states.includes('unknown') ? 6 : 130) : stage.code
+  expect(code, text).toBe(expected)
+  if (stage.code !== 'by journal') expect(states[0]).toBe(stage.journal)
+  return expected
 }
 
 /**
@@ -180,18 +252,42 @@ async function journalState(): Promise<string | undefined> {
  */
 const isTold = (fault: Fault) => !fault.includes('its ') && fault !== 'Ctrl-C twice'
 
+const told = (code: 6 | 130): RegExp =>
+  code === 6 ? /hint: .*(proposer replay|proposer run|--resume)/s : /stopped by SIG\w+.*hint: /s
+
+const pipedCases = stages.flatMap((stage, index) => {
+  const title = `${stage.verb}, while it ${stage.name}`
+  const modes = ['human', 'json'] as const
+  const chosen = modes.filter((_, at) => scaled(10) >= 10 || (index + firstSeed) % 2 === at)
+  return chosen.map((mode) => ({ stage, mode, title }))
+})
+
 describe.skipIf(!hasTerminals)('R26, contract §9: a client on a terminal', () => {
   test.each(cases)('$title: $fault', async ({ stage, fault }) => {
     const terminal = await reached(stage, optionsOf(fault))
     await faults[fault](terminal)
     const { code, text, memoryMiB } = await terminal.ended
-    expect(code, text).toBe(stage.code)
-    expect(await journalState()).toBe(stage.journal)
+    const expected = await expectEnd(stage, code, text)
     expectSmall(memoryMiB)
-    if (isTold(fault))
-      expect(text).toMatch(
-        stage.code === 6 ? /hint: .*(proposer replay|--resume)/s : /stopped by SIG\w+.*hint: /s,
-      )
+    if (isTold(fault)) expect(text).toMatch(told(expected))
+  })
+
+  test.each(pipedCases)('$title, in a pipe, $mode', async ({ stage, mode }) => {
+    const { args, env } = await lived(stage)
+    const running = shop.start([...args, ...(mode === 'json' ? ['--json'] : [])], { env })
+    const early = running.ended.then(({ stderr }) => Promise.reject(new Error(stderr)))
+    await Promise.race([gateway.reached, early])
+    running.child.kill('SIGINT')
+    const { code, stdout, stderr } = await running.ended
+    const expected = await expectEnd(stage, code ?? -1, stderr)
+    if (mode === 'human') expect(stderr).toMatch(told(expected))
+    else {
+      const { error } = JSON.parse(stderr.trim().split('\n').at(-1) ?? '') as {
+        error: { exit_code: number; detail: string; hint: string }
+      }
+      expect(error).toMatchObject({ exit_code: expected, hint: expect.stringMatching(/./) })
+      if (stdout !== '') JSON.parse(stdout)
+    }
   })
 
   const [asking] = stages as readonly [Stage]
@@ -201,7 +297,7 @@ describe.skipIf(!hasTerminals)('R26, contract §9: a client on a terminal', () =
     await terminal.said(/sending.*sending/s)
     terminal.type('\u0003')
     const { code, text, memoryMiB } = await terminal.ended
-    expect(code, text).toBe(asking.code)
+    expect(code, text).toBe(130)
     expectSmall(memoryMiB)
   })
 
@@ -256,9 +352,6 @@ const serverCases = servers.flatMap((stage, index) =>
     title: `${stage.args[0]}, while it ${stage.name}`,
   })),
 )
-
-const shop = workshop()
-afterAll(() => shop.clean())
 
 /** Resolves once a file whose name begins so is in the folder. */
 async function appears(folder: string, start: string): Promise<void> {

@@ -16,8 +16,9 @@ export type CallKind = 'context' | 'submit' | 'status' | 'other'
 export interface Hold {
   readonly kind: CallKind
   readonly at: 'before' | 'after' | 'answered'
-  /** Which call of this kind, from 1. */
+  /** Which call of this kind, from 1; those before it lose their connection where `loses`. */
   readonly nth?: number
+  readonly loses?: true
 }
 
 export interface HeldGateway {
@@ -47,7 +48,9 @@ export async function holdGateway({ front }: BatchWorld, hold: Hold): Promise<He
     const { method = 'GET', url: target = '/' } = request
     const chunks: Buffer[] = []
     for await (const chunk of request) chunks.push(chunk as Buffer)
-    const isHeld = kindOf(method, target) === hold.kind && --left === 0
+    const isOfKind = kindOf(method, target) === hold.kind
+    const isHeld = isOfKind && --left === 0
+    if (isOfKind && left > 0 && hold.loses === true) return void response.destroy()
     if (isHeld && hold.at === 'before') return reach()
     const body = Buffer.concat(chunks).toString()
     const answer = method === 'POST' ? await front.post(target, body) : await front.get(target)
