@@ -68,6 +68,8 @@ async function openFleet(questions: number) {
     const running = shop.start([
       ...['serve', '--config', path(folder, 'gateway.json'), '--port', '0', '--json'],
       ...['--set', `store=${url}`, '--set', `admin.token_file=./admin-${++started}.token`],
+      // Whatever is asked again while a leader is gone.
+      ...['--set', 'budget.per_ip_items=100000', '--set', 'budget.global_items=100000'],
     ])
     const { url: at, admin_url: adminUrl } = await running.line<ServeReady>()
     const gateway = { running, url: at, adminUrl }

@@ -53,7 +53,9 @@ describeWith([18], 'docs: two gateways', () => {
     const [grants = '', ...more] = blocksIn(section('Roles and rights', page), 'sql')
     expect(more).toEqual([])
     const asUser = async (user: string, text: string) => {
-      const client = new pg.Client(url.replace('postgres@', `${user}@`))
+      const of =
+        user === 'postgres' ? primary.adminUrl('roles') : url.replace('gateway@', `${user}@`)
+      const client = new pg.Client(of)
       await client.connect()
       return client.query(text).finally(() => client.end())
     }
@@ -61,7 +63,7 @@ describeWith([18], 'docs: two gateways', () => {
     // As after each upgrade.
     await asUser('postgres', grants)
 
-    const database = postgresDatabase(url.replace('postgres@', 'proposer_gateway@'))
+    const database = postgresDatabase(url.replace('gateway@', 'proposer_gateway@'))
     await openStoreTables(database)
     const ports = { clock: systemClock, random: systemRandom }
     const { onRecord, state } = foldLedger()
@@ -137,6 +139,7 @@ describeWith([18], 'docs: two gateways', () => {
         .join('\n')
         .replaceAll(/\b8545\b/g, String(chainPort))
         .replaceAll(/\b5432\b/g, String(primary.port))
+        .replaceAll('postgres@', 'gateway@')
         .replaceAll(/\b5433\b/g, String(standby.port))
       const env = { primary: primary.dataFolder, standby: standby.dataFolder }
       const { code, stdout, stderr } = await shell(folder, script, { env })

@@ -23,6 +23,7 @@ describeWith([18], 'a proxy before a server', () => {
   beforeAll(async () => {
     server = await startPostgres()
     await server.query('CREATE TABLE kept (n int)')
+    await server.query('ALTER TABLE kept OWNER TO gateway')
   })
   beforeEach(async () => {
     await server.query('TRUNCATE kept')

@@ -90,7 +90,7 @@ describeWith([18], 'a server', () => {
   test('paused it answers nobody, and resumed it does what it was asked meanwhile', async () => {
     const server = closing(await startPostgres())
     await server.query('CREATE TABLE kept (n int)')
-    const client = await connected({ connectionString: server.url(), query_timeout: 500 })
+    const client = await connected({ connectionString: server.adminUrl(), query_timeout: 500 })
     await server.pause()
     await expect(client.query('INSERT INTO kept VALUES (1)')).rejects.toThrow('timeout')
     server.resume()
@@ -104,7 +104,7 @@ describeWith([18], 'a server', () => {
     const primary = closing(await startPostgres())
     const standby = closing(await startStandby(primary, { synchronous: true, name: 'other' }))
     await primary.query('CREATE TABLE kept (n int)')
-    const client = await connected({ connectionString: primary.url(), query_timeout: 500 })
+    const client = await connected({ connectionString: primary.adminUrl(), query_timeout: 500 })
     await standby.pause()
     await expect(client.query('INSERT INTO kept VALUES (1)')).rejects.toThrow('timeout')
     expect(await primary.query('SELECT FROM kept')).toEqual([])

@@ -69,7 +69,7 @@ async function endWaits(server: PostgresServer, how: 'cancel' | 'terminate'): Pr
 
 /** The URL of a database on the first server, or on the second where that one takes the writes. */
 const either = (one: PostgresServer, two: PostgresServer, database: string) =>
-  `postgres://postgres@127.0.0.1:${one.port},127.0.0.1:${two.port}/${database}`
+  `postgres://gateway@127.0.0.1:${one.port},127.0.0.1:${two.port}/${database}`
 
 /** How many were received, as a server shows it. */
 async function candidatesIn(url: string): Promise<number> {
@@ -183,7 +183,7 @@ describeWith([18], 'another server takes over', () => {
     ]
     const [first, second] = proxies
     if (!first || !second) throw new Error('two proxies were asked for')
-    const both = `postgres://postgres@127.0.0.1:${first.port},127.0.0.1:${second.port}/shared`
+    const both = `postgres://gateway@127.0.0.1:${first.port},127.0.0.1:${second.port}/shared`
     const [writer, reader] = [await join(both), await join(both)]
     expect(await outcome(writer.ledger.admit(numbered(1)))).toBe(202)
     await reader.log.catchUp()
@@ -225,7 +225,7 @@ describeWith([18], 'another server takes over', () => {
     await primary.kill()
     await primary.restart()
     // It is on this server, and seen there.
-    const inLog = `postgres://postgres@127.0.0.1:${primary.port}/shared`
+    const inLog = `postgres://gateway@127.0.0.1:${primary.port}/shared`
     expect(await candidatesIn(inLog)).toBe(1)
     const told = [first, outcome(reader.ledger.admit(numbered(1)))]
     for (const status of await Promise.all(told)) expect([500, 503]).toContain(status)
@@ -342,7 +342,7 @@ describeWith([18], 'the server dies', () => {
     const server = later(await startPostgres())
     const url = await server.createDatabase('full')
     const gateway = await join(url)
-    await server.query(`CREATE TABLESPACE small LOCATION '${folder}'`)
+    await server.query(`CREATE TABLESPACE small OWNER gateway LOCATION '${folder}'`)
     const admin = await join(url)
     await admin.log.ask('ALTER TABLE proposer.record SET TABLESPACE small')
     const filler = await join(url)

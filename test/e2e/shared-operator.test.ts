@@ -194,8 +194,8 @@ for (const version of [18, 15] as const)
 
     test('a user without rights is refused with the fix', async () => {
       const { url } = await emptySite()
-      await query(url, 'CREATE ROLE guest LOGIN').catch(() => undefined)
-      const guest = await siteOf(url.replace('postgres@', 'guest@'))
+      await server.query('CREATE ROLE guest LOGIN').catch(() => undefined)
+      const guest = await siteOf(url.replace('gateway@', 'guest@'))
       expect(await guest.operator('store', 'init')).toMatchObject({
         code: 74,
         answer: { detail: expect.stringContaining('lacks a right') },
@@ -595,12 +595,12 @@ for (const version of [18, 15] as const)
       await writeFile(elsewhere, JSON.stringify({ chain: { ...chain, id: 5 }, store: url }))
       expect((await check(elsewhere)).of('store_chain')[0]).toMatch(/belongs to chain 31337/)
 
-      await query(url, 'CREATE ROLE reader LOGIN').catch(() => undefined)
+      await server.query('CREATE ROLE reader LOGIN').catch(() => undefined)
       await query(
         url,
         'GRANT USAGE ON SCHEMA proposer TO reader; GRANT SELECT ON ALL TABLES IN SCHEMA proposer TO reader',
       )
-      const reader = await siteOf(url.replace('postgres@', 'reader@'))
+      const reader = await siteOf(url.replace('gateway@', 'reader@'))
       expect((await check(reader.config)).of('store_rights')[0]).toMatch(
         /INSERT on proposer.record/,
       )
@@ -621,8 +621,8 @@ for (const version of [18, 15] as const)
         await query(unsafe.url(), 'ALTER DATABASE postgres SET synchronous_commit = off')
         expect((await check(site.config)).faults[0]?.detail).toMatch(/synchronous_commit is off/)
         await query(unsafe.url(), 'ALTER DATABASE postgres RESET synchronous_commit')
-        await query(unsafe.url(), "ALTER SYSTEM SET synchronous_standby_names = 'north'")
-        await query(unsafe.url(), 'SELECT pg_reload_conf()')
+        await unsafe.query("ALTER SYSTEM SET synchronous_standby_names = 'north'")
+        await unsafe.query('SELECT pg_reload_conf()')
         await expect
           .poll(async () => (await check(site.config)).faults[0]?.detail, { timeout: 10_000 })
           .toMatch(/no synchronous standby of "north" is connected/)

@@ -1,7 +1,7 @@
 /**
- * Real PostgreSQL servers for tests, each on a data folder of its own, on loopback, with the
- * defaults of its version but for what a test sets. What a test does not close ends with its
- * process.
+ * Real PostgreSQL servers for tests, each on a data folder of its own, with the defaults of its
+ * version but for what a test sets. What a test does not close ends with its process. The superuser,
+ * who could run programs, connects by a socket in a folder of mode 0700 alone; others by loopback.
  */
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
@@ -17,6 +17,7 @@ import {
   programOf,
   runInAccount,
   temporary,
+  writeInAccount,
 } from './binaries.js'
 import {
   killProcesses,
@@ -35,8 +36,10 @@ export interface PostgresServer {
   readonly settings: Settings
   readonly port: number
   readonly dataFolder: string
-  /** Of a database, `postgres` unless named; the user may do everything and has no password. */
+  /** Of a database, `postgres` unless named, for a gateway: by loopback, without a password. */
   url(database?: string): string
+  /** The same for the superuser, by the socket; not for a gateway. */
+  adminUrl(database?: string): string
   /** A new empty database; its URL. */
   createDatabase(name?: string): Promise<string>
   /** The rows of one statement, on a connection of its own to the database `postgres`. */
@@ -80,7 +83,16 @@ export async function startPostgres(options: StartPostgresOptions = {}): Promise
   const version = options.version ?? versionAsked()
   const template = await templateOf(version)
   const fill = (data: string) => runInAccount('cp', ['-a', template, data])
-  return serve(version, options.settings ?? {}, fill, options.isOnDisk ? onDisk : temporary)
+  const server = await serve(
+    version,
+    options.settings ?? {},
+    fill,
+    options.isOnDisk ? onDisk : temporary,
+  )
+  await server.query('CREATE ROLE gateway LOGIN')
+  await server.query('GRANT pg_read_all_stats TO gateway')
+  await server.query('ALTER DATABASE postgres OWNER TO gateway')
+  return server
 }
 
 /**
@@ -101,7 +113,12 @@ export async function serve(
   let log = ''
 
   async function start(): Promise<void> {
-    const all = { ...defaults, port: String(port), ...settings }
+    const all = {
+      ...defaults,
+      port: String(port),
+      unix_socket_directories: folder,
+      ...settings,
+    }
     const flags = Object.entries(all).flatMap(([name, value]) => ['-c', `${name}=${value}`])
     child = spawn(program, ['-D', data, ...flags], {
       ...inAccount,
@@ -138,12 +155,14 @@ export async function serve(
     await killProcesses(folder)
     await ended()
   }
-  const url = (database = 'postgres') => `postgres://postgres@127.0.0.1:${port}/${database}`
+  const url = (database = 'postgres') => `postgres://gateway@127.0.0.1:${port}/${database}`
+  const adminUrl = (database = 'postgres') =>
+    `postgres://postgres@${encodeURIComponent(folder)}:${port}/${database}`
   async function query<Row extends pg.QueryResultRow>(
     text: string,
     values: readonly unknown[] = [],
   ): Promise<Row[]> {
-    const client = new pg.Client(url())
+    const client = new pg.Client(adminUrl())
     await client.connect()
     try {
       return (await client.query<Row>(text, [...values])).rows
@@ -175,11 +194,12 @@ export async function serve(
     port,
     dataFolder: data,
     url,
+    adminUrl,
     query,
     stop,
     kill,
     async createDatabase(name = `database_${++databases}`) {
-      await query(`CREATE DATABASE ${pg.escapeIdentifier(name)}`)
+      await query(`CREATE DATABASE ${pg.escapeIdentifier(name)} OWNER gateway`)
       return url(name)
     },
     async restart() {
@@ -204,7 +224,6 @@ const startWithinMs = 60_000
 /** What every server is started with; a test may set each of them otherwise. */
 const defaults: Settings = {
   listen_addresses: '127.0.0.1',
-  unix_socket_directories: '',
   // In the data folder, where nothing outlives it.
   dynamic_shared_memory_type: 'mmap',
   shared_buffers: '32MB',
@@ -215,10 +234,17 @@ const defaults: Settings = {
   max_wal_size: '256MB',
 }
 
+/** The folder of the socket keeps others out. */
+const accessRules = `local all all trust
+local replication all trust
+host all postgres 127.0.0.1/32 reject
+host all all 127.0.0.1/32 trust
+`
+
 /** A data folder just made, once on a machine and version. */
 async function templateOf(version: PostgresVersion): Promise<string> {
   const { program, version: full } = programOf(version)
-  const template = join(kept(), `template-${full}`)
+  const template = join(kept(), `cluster-${full}`)
   if (existsSync(template)) return template
   const folder = makeFolder(kept())
   const fresh = join(folder, 'data')
@@ -227,6 +253,7 @@ async function templateOf(version: PostgresVersion): Promise<string> {
       ...['--pgdata', fresh, '--username=postgres', '--auth=trust'],
       ...['--locale=C', '--encoding=UTF8', '--no-sync', '--no-instructions'],
     ])
+    writeInAccount(join(fresh, 'pg_hba.conf'), accessRules)
     // It appears whole or not at all.
     renameSync(fresh, template)
   } catch (error) {

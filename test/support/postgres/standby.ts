@@ -1,6 +1,6 @@
 /** A second server that follows a first one by streaming, and can take its place. */
 import { readdirSync, rmSync } from 'node:fs'
-import { join } from 'node:path'
+import { dirname, join } from 'node:path'
 import pg from 'pg'
 import { runInAccount, writeInAccount } from './binaries.js'
 import { until } from './folders.js'
@@ -34,7 +34,7 @@ export async function startStandby(
     primary.version,
     {
       ...primary.settings,
-      primary_conninfo: `host=127.0.0.1 port=${primary.port} user=postgres application_name=${name}`,
+      primary_conninfo: `host=${dirname(primary.dataFolder)} port=${primary.port} user=postgres application_name=${name}`,
       // It looks again soon after a primary that was away.
       wal_retrieve_retry_interval: '100ms',
     },
@@ -79,7 +79,7 @@ export async function startStandby(
 
 /** Copies a running primary's data folder, and makes the copy a standby's. */
 async function backup(primary: PostgresServer, data: string): Promise<void> {
-  const client = new pg.Client(primary.url())
+  const client = new pg.Client(primary.adminUrl())
   await client.connect()
   try {
     // The backup is this session's: it must stand until the end.

@@ -188,7 +188,7 @@ async function openGateway(
   await writeFile(`${place}.key`, await readFile(join(dev, 'executor.key')), { mode: 0o600 })
   const config = {
     ...JSON.parse(await readFile(join(dev, 'gateway.json'), 'utf8')),
-    store: `postgres://postgres@${hosts}/${database}`,
+    store: `postgres://gateway@${hosts}/${database}`,
     listen: { port },
     admin: { port: adminPort, token_file: `${place}.token` },
     executor: { key_file: `${place}.key`, batch: 25 },
