@@ -1,7 +1,8 @@
 /**
  * The real HTTP edge against a loopback server that misbehaves byte by byte (robustness §6, T7).
  */
-import { createServer, type Server, type Socket } from 'node:net'
+import { type AddressInfo, createServer, type Server, type Socket } from 'node:net'
+import { createServer as createTlsServer } from 'node:tls'
 import { afterEach, describe, expect, test } from 'vitest'
 import { createGatewayClient } from '../../src/core/client/gateway/gateway-client.js'
 import { systemClock } from '../../src/core/io/clock.js'
@@ -19,6 +20,26 @@ const ack = JSON.stringify({
 })
 const whole = (status: string, body: string, headers = '') =>
   `HTTP/1.1 ${status}\r\ncontent-type: application/json\r\n${headers}content-length: ${body.length}\r\n\r\n${body}`
+
+/** Of localhost, for a hundred years; it signs for nobody. */
+const selfSigned = {
+  key: `-----BEGIN PRIVATE KEY-----
+MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQglQAbWroveEYjyWD4
+Ct+cMJw1VoduKL3aqCRcNQ9u4eahRANCAASLhh0mT+ZsfjQ6lIR3JJeruh+hnd/C
+AOjMzi4Gq1BX6xPSGDggH6gJCCJJRzTM3yD2DCCA6VgSqbmUr1XD5OId
+-----END PRIVATE KEY-----`,
+  cert: `-----BEGIN CERTIFICATE-----
+MIIBnDCCAUGgAwIBAgIUMvoOcY7iPbWfY99NYd+ZydMJ1yIwCgYIKoZIzj0EAwIw
+FDESMBAGA1UEAwwJbG9jYWxob3N0MCAXDTI2MTEyNDA1MTgwN1oYDzIxMjYxMDMx
+MDUxODA3WjAUMRIwEAYDVQQDDAlsb2NhbGhvc3QwWTATBgcqhkjOPQIBBggqhkjO
+PQMBBwNCAASLhh0mT+ZsfjQ6lIR3JJeruh+hnd/CAOjMzi4Gq1BX6xPSGDggH6gJ
+CCJJRzTM3yD2DCCA6VgSqbmUr1XD5OIdo28wbTAdBgNVHQ4EFgQUiR0eIN7xH4Xd
+kfaqI9koE3SHozEwHwYDVR0jBBgwFoAUiR0eIN7xH4XdkfaqI9koE3SHozEwDwYD
+VR0TAQH/BAUwAwEB/zAaBgNVHREEEzARgglsb2NhbGhvc3SHBH8AAAEwCgYIKoZI
+zj0EAwIDSQAwRgIhAPm+nDUZkNtjcb6QEzihyXVEAaXrw41KxHUZEe11KqByAiEA
+i/ZYZBAtpY712ge43zz2bsAG6JfYtRjXUMwvugI/Qi8=
+-----END CERTIFICATE-----`,
+}
 
 const cleanups: (() => Promise<void> | void)[] = []
 afterEach(async () => {
@@ -106,6 +127,18 @@ describe('what happened on the wire decides (R7)', () => {
     expect(await client.submit(questionId, '{}')).toMatchObject({
       kind: 'deferred',
       code: 'no_connection',
+    })
+  })
+
+  test('a certificate that nobody vouches for: deferred, by a code of its own, for it stays so', async () => {
+    const server = createTlsServer(selfSigned, () => undefined)
+    await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
+    cleanups.push(() => new Promise<void>((resolve) => void server.close(() => resolve())))
+    const { port } = server.address() as AddressInfo
+    expect(await clientFor(`https://127.0.0.1:${port}`).submit(questionId, '{}')).toMatchObject({
+      kind: 'deferred',
+      code: 'certificate_not_accepted',
+      detail: 'no connection to the gateway (DEPTH_ZERO_SELF_SIGNED_CERT)',
     })
   })
 

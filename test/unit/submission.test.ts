@@ -4,6 +4,7 @@ import { authorize, preview } from '../../src/core/client/propose/authorize.js'
 import { replay } from '../../src/core/client/propose/replay.js'
 import { submitAuthorization } from '../../src/core/client/propose/send.js'
 import { submitIntent, submitPayload } from '../../src/core/client/propose/submission.js'
+import { TransportError } from '../../src/core/ports.js'
 import { InterruptedError, ProposerError } from '../../src/core/protocol/errors.js'
 import { SignedProposal } from '../../src/core/protocol/schema.js'
 import { recoverSigner } from '../../src/core/protocol/signature.js'
@@ -70,6 +71,27 @@ describe('submitting an intent', () => {
     ]) {
       expect(seen[0]?.journal).toContain(part)
     }
+  })
+
+  test('robustness §6: a certificate that is not accepted is told at once, with what to do', async () => {
+    const world = makeWorld()
+    let sent = 0
+    const run = world.run({
+      fetch: async (input, init) => {
+        if (!String(input).includes('/v1/')) return world.gateway.fetch(input, init)
+        sent += 1
+        throw new TransportError('connect', 'CERT_HAS_EXPIRED', 'no connection to the gateway')
+      },
+    })
+    const result = await world.clock.drive(submitIntent(run.parts, run.intent))
+    expect(result).toMatchObject({
+      outcome: 'deferred',
+      error: {
+        code: 'certificate_not_accepted',
+        meta: { exitCode: 75, hint: expect.stringContaining('NODE_EXTRA_CA_CERTS') },
+      },
+    })
+    expect(sent).toBe(1)
   })
 
   test('R8: an equal intent uses the saved bytes, also without any context, and nothing is signed twice', async () => {

@@ -4,7 +4,7 @@
  */
 import { InterruptedError, ProposerError } from '../../protocol/errors.js'
 import { limits } from '../../protocol/words.js'
-import { answerError } from '../gateway/answer.js'
+import { answerError, certificateCode } from '../gateway/answer.js'
 import { isAborted, newPatience } from '../gateway/retry.js'
 import { journalEnds, knownTargets } from './ends.js'
 import { type PollOptions, pollCandidates } from './follow.js'
@@ -114,7 +114,8 @@ async function askPatiently(
     const { trouble } = asked
     if (trouble === undefined) return asked.batchRefused ?? asked
     if (isAborted(signal)) return interrupted(signal)
-    const waitMs = patience(trouble.retryAfterMs)
+    const isLasting = trouble.code === certificateCode
+    const waitMs = isLasting ? undefined : patience(trouble.retryAfterMs)
     if (waitMs === undefined) return answerError(trouble, 'read')
     onWait?.({ kind: 'trouble', reason: trouble.detail, waitMs })
     try {

@@ -16,6 +16,7 @@ import {
   UncertainError,
 } from '../../protocol/errors.js'
 import type { KeptReceipt } from '../../protocol/kept-receipt.js'
+import { codeText } from '../../protocol/network-words.js'
 import type { Conceal } from '../../protocol/url-secrets.js'
 import { type Reader, type RefusalRead, readRefusal } from './reading.js'
 
@@ -60,6 +61,11 @@ export type Unaccepted =
       readonly httpStatus?: number
       readonly retryAfterMs?: number | undefined
     })
+
+/** A certificate that is not accepted stays so: nothing was sent, and nothing is tried again. */
+export const certificateCode = 'certificate_not_accepted'
+export const certificateHint =
+  'check the gateway address; for a private authority name its certificate: NODE_EXTRA_CA_CERTS=<file.pem>'
 
 /** Retry-After beyond this stops the retrying (robustness §6). */
 export const maxRetryAfterMs = 120_000
@@ -147,6 +153,9 @@ export async function classifyResponse<Value>(
 export function classifyFailure(error: unknown, signal: AbortSignal | undefined): Unaccepted {
   if (error instanceof TransportError) {
     const { message: detail } = error
+    const isOfCertificate = codeText(error.code)?.startsWith('certificate') === true
+    if (error.phase === 'connect' && isOfCertificate)
+      return { kind: 'deferred', code: certificateCode, detail }
     return error.phase === 'connect'
       ? { kind: 'deferred', code: 'no_connection', detail }
       : { kind: 'uncertain', code: 'connection_lost', detail }
@@ -255,6 +264,7 @@ export function retryHintMs(
 }
 
 function laterHint(code: string, retryAfterMs: number | undefined): string {
+  if (code === certificateCode) return certificateHint
   if (code === 'no_connection') return 'check the gateway address and the network, then retry'
   if (retryAfterMs === undefined) return 'retry later'
   return `retry in ${Math.ceil(retryAfterMs / 1_000)} seconds`

@@ -8,7 +8,12 @@ import {
   UnavailableError,
   UncertainError,
 } from '../../protocol/errors.js'
-import { answerError, type Unaccepted } from '../gateway/answer.js'
+import {
+  answerError,
+  certificateCode,
+  certificateHint,
+  type Unaccepted,
+} from '../gateway/answer.js'
 import type { JournaledAuthorization } from '../journal/authorizations.js'
 import type { OutOfBand } from '../journal/saved.js'
 import type { SubmitAnswer } from './attempt.js'
@@ -120,8 +125,9 @@ export function deferredOutcome(
   const detail = isNew
     ? `${id} was not admitted: ${last.detail}`
     : `${inVain(last)} (${last.detail}); ${admitted(authorization)}`
+  const mending = last.code === certificateCode ? `${certificateHint}. Then ` : ''
   const hint = isNew
-    ? `the same command, or \`proposer replay ${id}\`, sends the same bytes${later}`
+    ? `${mending}the same command, or \`proposer replay ${id}\`, sends the same bytes${later}`
     : follow(candidateId)
   const error = new UnavailableError(last.code, detail, {
     hint,

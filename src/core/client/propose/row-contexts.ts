@@ -1,4 +1,5 @@
 import { InterruptedError, type ProposerError, UnavailableError } from '../../protocol/errors.js'
+import { certificateCode } from '../gateway/answer.js'
 import { isAborted, newPatience } from '../gateway/retry.js'
 import type { JournalPorts } from '../journal/journal.js'
 import type { ContextResult, ContextSource } from '../trust/context.js'
@@ -43,7 +44,8 @@ export async function contextsOf(
     const reason = failure ?? wanted.map((one) => results.get(one)?.error).find(isUnavailable)
     if (reason === undefined) break
     if (cause !== undefined && isAborted(signal) && !isStopped()) throw outOfTime(cause)
-    const waitMs = isAborted(signal) ? undefined : patience(reason.meta.retryAfterMs)
+    const isLasting = reason.code === certificateCode || isAborted(signal)
+    const waitMs = isLasting ? undefined : patience(reason.meta.retryAfterMs)
     if (waitMs === undefined) {
       if (failure !== undefined) throw failure
       break

@@ -4,7 +4,7 @@
  */
 import type { ProposerError } from '../../protocol/errors.js'
 import { limits } from '../../protocol/words.js'
-import type { Unaccepted } from '../gateway/answer.js'
+import { certificateCode, type Unaccepted } from '../gateway/answer.js'
 import { isAborted, newPatience, timeLimit } from '../gateway/retry.js'
 import { isUnsettled, type JournaledAuthorization } from '../journal/authorizations.js'
 import {
@@ -107,7 +107,8 @@ export async function sendAll(
       if (waiting.length === 0 || again || isAborted(signal)) continue
       // What goes on, or is tried in smaller calls, is not the same in vain.
       if (smaller || waiting.length < left) patience = newPatience(parts.ports, timeoutMs)
-      const waitMs = limit.signal.aborted ? undefined : patience(longestTold(waiting))
+      const isLasting = waiting.every(({ last }) => last?.code === certificateCode)
+      const waitMs = isLasting || limit.signal.aborted ? undefined : patience(longestTold(waiting))
       if (waitMs === undefined) return giveUp(sendings, reached)
       const reason = waiting[0]?.last?.detail ?? 'no response'
       options.onRetry?.({ attempt: ++tries, reason, waitMs })
