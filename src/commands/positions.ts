@@ -37,11 +37,6 @@ export const positionsCommand = (context: Context): Command =>
       'with --watch: run this program for each dispute; it reads one line of JSON',
     )
     .option(
-      '--webhook <url>',
-      'with --watch: post each dispute there as JSON; five tries in ten minutes',
-    )
-    .option('--webhook-secret-file <file>', 'file with the secret that signs what is posted')
-    .option(
       '--since <time>',
       'read the chain from then on: an age such as 30d, or a time; default: the first signature of this home',
     )

@@ -1,10 +1,10 @@
-/** `positions --watch`: a line a change, and a program or a receiver told of each dispute (contract §9). */
+/** `positions --watch`: a line a change, and a program told of each dispute (contract §9). */
 import { isContestedState } from '../core/client/positions/last-known.js'
 import type { Positions } from '../core/client/positions/positions.js'
 import type { Position } from '../core/client/positions/rows.js'
 import { instant } from '../core/protocol/candidate.js'
 import { PendingError, ProposerError } from '../core/protocol/errors.js'
-import { disputeHooks, type HookFlags, type PositionChange } from './dispute-hooks.js'
+import { type HookFlags, type PositionChange, tellProgram } from './dispute-hooks.js'
 import type { Session } from './session/session.js'
 import { failOnDispute, type Looker } from './session/stakes.js'
 import type { Context } from './terminal/context.js'
@@ -29,7 +29,7 @@ export interface WatchFlags extends HookFlags {
 
 /**
  * Looks until Ctrl-C, until --timeout, or with --fail-on-dispute until a dispute. What is disputed
- * at the beginning is told to program and receiver too: twice is better than not at all.
+ * at the beginning is told to the program too: twice is better than not at all.
  */
 export async function watchPositions(
   context: Context,
@@ -38,7 +38,6 @@ export async function watchPositions(
   look: Looker,
 ): Promise<void> {
   const { output, clock } = context
-  const hooks = await disputeHooks(context, session, flags)
   const known = new Map<string, Position>()
   let last: Positions | undefined
   let isSilent = false
@@ -57,13 +56,12 @@ export async function watchPositions(
         if (last === undefined) begin(context, flags, look, found, changes)
         else for (const change of changes) tell(output, change)
         last = found
-        await hooks.tell(changes)
+        if (flags.exec !== undefined) await tellProgram(context, session, flags.exec, changes)
         if (flags.failOnDispute === true) failOnDispute(found.positions)
       }
       await clock.sleep(lookEveryMs, session.signal)
     }
   } catch (error) {
-    hooks.end()
     const open = (last?.positions ?? []).filter(isUnsettledPosition)
     const { totals = [], notes = [] } = last ?? {}
     if (output.mode === 'human') output.note(`${positionCountsText(open)} not settled`)

@@ -103,14 +103,6 @@ function writeGateway(more: object = {}): string {
   mkdirSync(join(folder, 'gateway-store'), { recursive: true })
   writeFileSync(join(folder, 'gateway-store', 'admin.token'), `${token}\n`, { mode: 0o600 })
   writeFileSync(join(folder, 'executor.key'), `0x${'2c'.repeat(32)}\n`, { mode: 0o600 })
-  writeFileSync(join(folder, 'hook.secret'), 'WEBHOOKSECRET17\n', { mode: 0o600 })
-  const webhooks = [
-    {
-      url: 'https://hooks.example/services/HOOKPATH17',
-      events: ['ready'],
-      secret_file: './hook.secret',
-    },
-  ]
   const { permit2, signed_proposer, oracles, requesters, tokens } = pins
   const chain = {
     id: 31337,
@@ -124,7 +116,7 @@ function writeGateway(more: object = {}): string {
   }
   writeFileSync(
     join(folder, 'gateway.json'),
-    JSON.stringify({ chain, executor: { key_file: './executor.key' }, webhooks, ...more }),
+    JSON.stringify({ chain, executor: { key_file: './executor.key' }, ...more }),
   )
   return join(folder, 'gateway.json')
 }
@@ -273,16 +265,13 @@ describe('what is in it', () => {
         },
         executor: { enabled: true, key: 'key_file' },
         admission: { wallets: 0 },
-        webhooks: [{ url: { url: 'https://hooks.example', removed: ['path'] }, events: ['ready'] }],
       },
       store: { sound: true, records: 0 },
       holder: null,
       candidates: [],
       running: null,
     })
-    expect(JSON.stringify(document)).not.toMatch(
-      /OPERATORPATH17|HOOKPATH17|WEBHOOKSECRET17|executor\.key|hook\.secret/,
-    )
+    expect(JSON.stringify(document)).not.toMatch(/OPERATORPATH17|executor\.key/)
     expect(readdirSync(join(home.path, 'gateway', 'gateway-store'))).toEqual(before)
   })
 
@@ -394,8 +383,6 @@ describe('R5: nothing is written where the search finds a secret', () => {
     ["the executor's key", 'the executor', () => '2c'.repeat(32)],
     ["the operator's node", 'a credential in chain.rpc_urls', () => 'OPERATORPATH17'],
     ['a node that announces blocks', 'a credential in chain.ws_urls', () => 'SOCKETPATH17'],
-    ["a receiver's path", 'a credential in a webhook', () => 'HOOKPATH17'],
-    ["a receiver's secret", 'a credential in a webhook', () => 'WEBHOOKSECRET17'],
   ]
   test.each(planted)('%s in a client reference', async (_what, kind, text) => {
     const config = writeGateway()

@@ -142,11 +142,12 @@ describe.each(keptVersions)('files of %s', (kept) => {
     for (const part of held[kept]) expect(text).toContain(part)
   })
 
-  test('gateway.json with every key means what it meant', async () => {
+  test('gateway.json with every key means what it meant, but for what is gone', async () => {
     const raw: unknown = JSON.parse(
       await readFile(join(files.folder, 'inputs/gateway-all-keys.json'), 'utf8'),
     )
-    expect(parseConfig(raw, 'gateway-all-keys.json')).toMatchObject(expected.config)
+    const { webhooks: _, ...config } = expected.config as { webhooks?: unknown }
+    expect(parseConfig(raw, 'gateway-all-keys.json')).toMatchObject(config)
   })
 
   test.each(expected.replays)(

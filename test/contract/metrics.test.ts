@@ -193,7 +193,7 @@ describe('metrics', () => {
     const text = await createMetrics({
       ...around(() => quietVitals),
       host: { ...around(() => quietVitals).host, isShared: true },
-      meters: createMeters({ isShared: true, webhooks: 1 }),
+      meters: createMeters({ isShared: true }),
     }).metrics()
     const names = [...text.matchAll(/^# TYPE proposer_(\w+)/gm)].map(([, name = '']) => name)
     const table = page.slice(page.indexOf('| Metric (`proposer_…`)')).split('\n\n')[0] ?? ''

@@ -268,19 +268,6 @@ const screens: readonly Screen[] = [
     code: 2,
     says: [/^FAIL config: \S+:3:3: "chian"/, /chain/],
   },
-  // 13: receivers of events
-  {
-    point: 13,
-    args: ['serve', '--config', '$hooked', '--check'],
-    code: 0,
-    says: [/^ok config: /, /ok webhooks: 1 receiver/],
-  },
-  {
-    point: 13,
-    args: ['serve', '--config', '$open', '--check'],
-    code: 2,
-    says: [/FAIL/, /webhook\.secret/, /fix: /, /1 of \d+ checks failed/],
-  },
   // 14: where the page is
   {
     point: 14,
@@ -331,17 +318,6 @@ async function openClient(columns: number, n: number, folder: string, gateway: s
   }
   await writeFile(join(folder, `other-${n}.json`), `// for scrapers\n${JSON.stringify(other)}`)
   await writeFile(join(folder, `faulty-${n}.json`), '{\n  // a comment\n  "chian": {}\n}\n')
-  for (const [name, mode] of [
-    ['hooked', 0o600],
-    ['open', 0o644],
-  ] as const) {
-    const secret = join(folder, `${name}-${n}.webhook.secret`)
-    await writeFile(secret, `${'s'.repeat(44)}\n`)
-    await chmod(secret, mode)
-    const hook = { url: 'https://hooks.example/x', events: ['not_ready'], secret_file: secret }
-    const hooked = { ...other, metrics: undefined, store: join(home, 'none'), webhooks: [hook] }
-    await writeFile(join(folder, `${name}-${n}.json`), JSON.stringify(hooked))
-  }
   clients.set(columns, client)
   words.set(
     columns,

@@ -12,7 +12,6 @@ import {
   proxyAbi,
   yesOrNoQuery,
 } from '../../src/core/chain/contracts.js'
-import { zeroAddress } from '../../src/core/chain/reading.js'
 import type { Hex } from '../../src/core/ports.js'
 import type { Address } from '../../src/core/protocol/schema.js'
 import type { FakeChain } from './fake-chain.js'
@@ -27,7 +26,6 @@ import {
   proposeOnOracle,
   questionOf,
   requestOf,
-  roundOf,
   runPropose,
   token,
 } from './fake-world.js'
@@ -119,34 +117,6 @@ export function updateRules(chain: FakeChain, questionId: Hex, text: string): vo
       { timestamp, update: toHex(text) },
     ])
     return []
-  })
-}
-
-/**
- * The oracle settles a round, the current one unless its timestamp is given, for a price: what was
- * proposed in it unless given.
- */
-export function settle(
-  chain: FakeChain,
-  questionId: Hex,
-  { round, price, disputer = zeroAddress }: { round?: bigint; price?: bigint; disputer?: Address },
-): void {
-  chain.happen((world) => {
-    const { timestamp: current, ancillaryData } = questionOf(world, questionId)
-    const timestamp = round ?? current
-    const request = roundOf(world, questionId, timestamp)
-    const resolved = price ?? request.price
-    Object.assign(request, { state: 6, resolved })
-    const { proposer } = request
-    const args = { requester: adapter, proposer, disputer, identifier: yesOrNoQuery, timestamp }
-    return [
-      logOf(oracle, oracleAbi as Abi, 'Settle', {
-        ...args,
-        ancillaryData,
-        price: resolved,
-        payout: 1n,
-      }),
-    ]
   })
 }
 

@@ -115,12 +115,6 @@ export const runners: readonly Runner[] = [
   { page: 'docs/operating.md', heading: 'Roles and rights', ...drill, languages: ['sql'] },
   {
     page: 'docs/operating.md',
-    heading: 'Webhooks',
-    languages: ['js'],
-    file: 'test/contract/webhooks.test.ts',
-  },
-  {
-    page: 'docs/operating.md',
     heading: 'Restore drill',
     languages: ['sh'],
     file: 'test/e2e/restore-drill.test.ts',

@@ -52,7 +52,6 @@ describe('gateway.json', () => {
         ...{ enabled: true, max_fee_gwei: 1000, batch: 25, in_flight: 16 },
         ...{ max_proposal_gas: 1_500_000, failed_gas_per_wallet: 50_000_000 },
       },
-      webhooks: [],
     })
     expect(configuredContracts(parseConfig({ chain }, 'gateway.json'))).toMatchObject({
       chainId: 137,
@@ -142,23 +141,6 @@ describe('gateway.json', () => {
       'a malformed cidr',
       { chain, proxy: { trusted_cidrs: ['10.0.0.0/64'] } },
       'proxy.trusted_cidrs.0 must be',
-    ],
-    ...['http://canary.example', 'https://canary@h.example', 'https://h.example/#canary'].map(
-      (url): [string, object, string] => [
-        `the receiver ${url}`,
-        { chain, webhooks: [{ url, events: ['ready'], secret_file: 's' }] },
-        'webhooks.0.url must be an https URL',
-      ],
-    ),
-    [
-      'an event that nobody tells',
-      { chain, webhooks: [{ url: 'https://h.example', events: ['canary'], secret_file: 's' }] },
-      'webhooks.0.events.0 must be one of not_ready, ready, low_balance, candidate_failed',
-    ],
-    [
-      'a receiver without a secret',
-      { chain, webhooks: [{ url: 'https://h.example/canary', events: ['ready'] }] },
-      'webhooks.0.secret_file is missing',
     ],
     ['any origin', { chain, cors: { origins: ['*'] } }, 'cors.origins.0 must be'],
     [

@@ -277,7 +277,7 @@ describe('Prometheus and Grafana', () => {
       snapshot: () => ({ reasons: [], gauges: {} as never }),
       requestCounts: () => [],
       host: { storeBytes: async () => 0, droppedLines: () => 0, isShared: true },
-      meters: createMeters({ isShared: true, webhooks: 1 }),
+      meters: createMeters({ isShared: true }),
     })
     const faults: string[] = []
     let count = 0

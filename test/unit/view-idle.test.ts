@@ -5,7 +5,7 @@ import { createChainView } from '../../src/core/gateway/view/view.js'
 import type { BlockHeader } from '../../src/core/ports.js'
 import type { Address } from '../../src/core/protocol/schema.js'
 import { createFakeChain, createFakeClock } from '../support/fake-chain.js'
-import { ask, dispute, questionText, rivalProposes } from '../support/fake-events.js'
+import { ask, questionText } from '../support/fake-events.js'
 import { fakeContracts } from '../support/fake-world.js'
 
 const wallet: Address = `0x${'77'.repeat(20)}`
@@ -71,22 +71,6 @@ describe('while nobody waits', () => {
     expect(await asked(2)).toMatchObject({ chainId: 2, block: 4 })
     expect(view.heads()?.finalized.number).toBe(chain.head.number - BigInt(chain.finalityLag))
     expect(view.heads()?.finalized.number).toBeGreaterThan(before)
-  })
-
-  test('a dispute is told within 10 s of being final, though nobody waits', async () => {
-    const { asked, chain, view, questionId } = await idle()
-    const told: string[] = []
-    view.onStake(({ kind }) => told.push(kind))
-    await asked(1, () => {
-      rivalProposes(chain, questionId, wallet)
-      chain.mine()
-    })
-    await asked(1, () => {
-      dispute(chain, questionId)
-      chain.mine()
-    })
-    await asked(chain.finalityLag + 6)
-    expect(told).toEqual(['disputed'])
   })
 
   test('R16: a node that comes to be on another chain is a fault once its newest block is asked for in vain', async () => {

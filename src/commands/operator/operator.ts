@@ -9,7 +9,6 @@ import { copyCommand } from './copy.js'
 import { explainCommand } from './explain.js'
 import { gatewaysCommand, resignCommand } from './gateways.js'
 import { questionsListCommand, walletsListCommand } from './lists.js'
-import { executionPositionsCommand } from './positions.js'
 import { receiptKeysCommand, rotateCommand } from './receipts.js'
 import { repairCommand } from './repair.js'
 import { acceptLossCommand, storeInitCommand, upgradeCommand } from './shared-store.js'
@@ -101,7 +100,7 @@ export function operatorCommand(context: Context): Command {
         ['receipts list', 'receipts rotate --reason "yearly"'],
         [receiptKeysCommand(context), rotateCommand(context)],
       ),
-      executionPositionsCommand(context),
+
       budgetCommand(context),
       gatewaysCommand(context),
       group(

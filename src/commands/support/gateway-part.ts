@@ -57,12 +57,6 @@ export async function gatewayPart(context: Context, site: Site, wanted: BundleSc
         : '',
       keyFile === undefined ? '' : await contentOf(context, resolve(folder, keyFile)),
     ]),
-    ...secretsOf('a credential in a webhook', [
-      ...urlCredentials(config.webhooks.map(({ url }) => url)),
-      ...(await Promise.all(
-        config.webhooks.map((one) => contentOf(context, resolve(folder, one.secret_file))),
-      )),
-    ]),
     ...secretsOf('a receipt key', await receiptSecrets(context, site)),
     ...secretsOf('the admin token', [await contentOf(context, adminTokenFile(site.loaded))]),
     ...secretsOf('the password of the store', passwordsOf(site.loaded.place)),
@@ -120,7 +114,6 @@ function publicConfig(config: GatewayConfig) {
     proxy: { trusted_cidrs: proxy.trusted_cidrs.length },
     pipeline: pick(config.pipeline, 'enabled'),
     receipts: config.receipts !== undefined,
-    webhooks: config.webhooks.map(({ url, events }) => ({ url: hostOf(url), events })),
     executor: {
       enabled: executor.enabled,
       key:

@@ -12,6 +12,11 @@ export interface ConfigFault {
 export const isRecord = (value: unknown): value is Record<string, unknown> =>
   typeof value === 'object' && value !== null
 
+/** What earlier versions had in gateway.json, and what stands for it now (contract §10). */
+export const droppedKeys: Readonly<Record<string, string>> = {
+  webhooks: 'Take it out: /metrics and the alert rules of deploy/ tell of a gateway.',
+}
+
 /** What an issue of the schema says: for unknown keys one fault each. Throws nothing. */
 export function faultsOf(
   schema: z.ZodType,
@@ -22,7 +27,14 @@ export function faultsOf(
   if (issue.code !== 'unrecognized_keys') return [{ path, detail: valueFault(schema, issue, raw) }]
   const known = knownKeys(schema, path)
   return issue.keys.map((name) => {
-    const named = JSON.stringify([...path, name].join('.'))
+    const key = [...path, name].join('.')
+    const named = JSON.stringify(key)
+    const instead = Object.hasOwn(droppedKeys, key) ? droppedKeys[key] : undefined
+    if (instead !== undefined)
+      return {
+        path: [...path, name],
+        detail: `${named} is no longer a configuration key. ${instead}`,
+      }
     const near = nearest(name, known).map((one) => [...path, one].join('.'))
     const meant = near.length === 0 ? `Known keys here: ${known.join(', ')}` : didYouMean(near)
     return {

@@ -14,7 +14,6 @@ import { usualPorts } from '../protocol/words.js'
 import { address, ExecutorSection } from './config-executor.js'
 import { type ConfigFault, faultsOf, isRecord } from './config-faults.js'
 import { parseCidr } from './front/client-address.js'
-import { WebhooksSection } from './webhooks.js'
 
 const port = z.int().min(0).max(65_535)
 const positive = z.int().min(1)
@@ -217,7 +216,6 @@ export const ConfigFile = z.strictObject({
     })
     .optional()
     .describe('{"key_file"}: answers are signed with the key in that file'),
-  webhooks: WebhooksSection,
 })
 
 /**

@@ -37,7 +37,6 @@ import {
   settingsOf,
 } from './config-file.js'
 import { type ExecutorKeySource, executorSigner } from './executor-key.js'
-import { type FollowedStakes, followStakes } from './followed-stakes.js'
 import { createHealth, nodesOf, usageOf } from './health.js'
 import {
   type HeldStore,
@@ -78,7 +77,6 @@ export interface HostedGateway {
   vitals(): Vitals
   /** The newest candidates from now on, until they are stopped. */
   followRecent(): Recent
-  readonly onDispute: FollowedStakes['onDispute']
   /** Looks for changes without an event, of nodes and readiness; to be called every second. */
   look(): void
   readonly store: Pick<HeldStore, 'name' | 'bytes' | 'cluster'>
@@ -124,8 +122,6 @@ export const openHostedGateway = (
     })
     closers.add(view.stop)
     closers.add(ledger.onChange(view.hasten))
-    const stakes = followStakes(ledger, view, contracts, options.onObservation ?? (() => undefined))
-    closers.add(stakes.stop)
     const execution = store.execution((leading, fence) =>
       createPipeline({
         ports: machine,
@@ -182,7 +178,6 @@ export const openHostedGateway = (
       executor: signer?.address,
       broken,
       vitals: signs.now,
-      onDispute: stakes.onDispute,
       followRecent: () => followRecent(ledger, clock, (id) => knownQuestion(config, view, id)),
       look() {
         receipts?.look()

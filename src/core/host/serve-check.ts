@@ -29,7 +29,6 @@ import {
 import { type CheckedKeySource, checkExecutorKey } from './executor-key-check.js'
 import { readPlaced } from './held-store.js'
 import { receiptKeyOf } from './receipts.js'
-import { webhooksOf } from './webhooks.js'
 
 export interface ServeCheckOptions extends ConfigChanges {
   readonly executorKey: CheckedKeySource
@@ -108,7 +107,6 @@ const checks: readonly Check<Facts>[] = [
     },
     fix: 'correct the chain section of gateway.json',
   },
-  { id: 'webhooks', run: checkWebhooks, fix: 'correct webhooks in gateway.json' },
   { id: 'receipts', run: checkReceipts, fix: 'correct receipts in gateway.json' },
   { id: 'admission', run: async (facts) => admissionFindings(facts), fix: '' },
   { id: 'store', run: async ({ store }) => store?.findings ?? [], fix: '' },
@@ -215,14 +213,6 @@ async function checkSlugs({ machine, loaded }: Facts): Promise<readonly Finding[
       'check slugs.url and the network; question ids and the slugs of the questions file keep working'
     return [warn('slugs', `slugs.url: ${error.message}`, fix)]
   }
-}
-
-/** Nobody is called: a receiver takes a call for news. */
-async function checkWebhooks({ loaded }: Facts): Promise<readonly Finding[]> {
-  const webhooks = await webhooksOf(loaded)
-  if (webhooks.length === 0) return []
-  const detail = `${counted(webhooks.length, 'receiver')}, each with a secret; none was called`
-  return [pass('webhooks', detail)]
 }
 
 /** The key file, beside the keys that the store knows. */

@@ -34,7 +34,6 @@ import { pageOf } from './page-source.js'
 import { type StatusSnapshot, snapshotOf } from './snapshot.js'
 import { statusDocument } from './status-document.js'
 import { createTrend } from './trend.js'
-import { tellWebhooks, webhooksOf } from './webhooks.js'
 
 export interface ServerOptions {
   readonly executorKey: ExecutorKeySource
@@ -86,11 +85,7 @@ export const startServer = (
   opening(async (closers) => {
     const { config } = loaded
     warnOfConfig(config, options)
-    const webhooks = await webhooksOf(loaded)
-    const meters = createMeters({
-      isShared: loaded.place.kind === 'database',
-      webhooks: webhooks.length,
-    })
+    const meters = createMeters({ isShared: loaded.place.kind === 'database' })
     const activity = createActivity(machine.clock)
     const logs = options.log && openLogs(machine, options.log, options.logLevel)
     const trend = createTrend(machine.clock)
@@ -117,14 +112,6 @@ export const startServer = (
     })
     closers.add(hosted.close)
     const { gateway } = hosted
-    closers.add(
-      tellWebhooks(webhooks, hosted, {
-        ...options,
-        machine,
-        chainId: config.chain.id,
-        onObservation: meters.observe,
-      }),
-    )
     const urls: { url: string | undefined; adminUrl: string | undefined } = {
       url: undefined,
       adminUrl: undefined,

@@ -5,7 +5,6 @@
 import type { Signer } from '../ports.js'
 import { UsageError } from '../protocol/errors.js'
 import { addressOf } from '../protocol/recovered.js'
-import { shellWord } from '../protocol/text.js'
 import { fromHex, toHex } from '../protocol/witness.js'
 import { readNamed } from './files.js'
 import type { Curve } from './native-curve.js'
@@ -89,24 +88,6 @@ export const readStoreUrl = (path: string): Promise<string> =>
     })
   })
 
-const leastSecretLength = 16
-
-/**
- * The secret that signs a webhook's calls, without its closing newline. UsageError
- * `webhook_secret_file_unreadable`, `webhook_secret_file_mode`, `invalid_webhook_secret` for less
- * than 16 characters.
- */
-export const readWebhookSecret = (path: string): Promise<string> =>
-  readSecretFile(path, 'webhook secret file', (text) => {
-    const secret = text.replace(/\r?\n$/, '')
-    if (secret.length >= leastSecretLength) return secret
-    throw new UsageError(
-      'invalid_webhook_secret',
-      `${path} holds fewer than ${leastSecretLength} characters`,
-      { hint: `make one: head -c 32 /dev/urandom | base64 >${shellWord(path)}` },
-    )
-  })
-
 /**
  * The text of a receipt key file. UsageError `receipt_key_file_unreadable`,
  * `receipt_key_file_mode`.
@@ -130,13 +111,7 @@ export const readPinFile = (path: string): Promise<Uint8Array> =>
 /** Far above any key or password; a wrong path must not fill the memory (R17). */
 const maxSecretBytes = 4_096
 
-type SecretFile =
-  | 'key file'
-  | 'password file'
-  | 'store URL file'
-  | 'webhook secret file'
-  | 'receipt key file'
-  | 'PIN file'
+type SecretFile = 'key file' | 'password file' | 'store URL file' | 'receipt key file' | 'PIN file'
 
 const readSecretFile = <T>(path: string, what: SecretFile, use: (text: string) => T): Promise<T> =>
   readSecretBytes(path, what, (secret) => use(new TextDecoder().decode(secret)))

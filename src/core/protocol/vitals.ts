@@ -42,8 +42,6 @@ export type Observation =
   | { readonly kind: 'signed'; readonly as: 'first' | 'fee_bump' | 'trim' | 'anew' | 'cancel' }
   /** An executor nonce came to its end in finalized state. */
   | { readonly kind: 'settled'; readonly end: 'executed' | 'reverted' | 'cancelled' | 'foreign' }
-  /** The oracle settled a proposal that this store has executed, in finalized state. */
-  | { readonly kind: 'stake'; readonly outcome: 'undisputed' | 'won' | 'lost' }
   | { readonly kind: 'synced'; readonly seconds: number }
   | { readonly kind: 'written'; readonly bytes: number }
   /** Of a store in a database: a group of records was committed, a charge of the rate limit. */
@@ -53,12 +51,6 @@ export type Observation =
   | { readonly kind: 'retried' }
   | { readonly kind: 'fenced' }
   | { readonly kind: 'rpc'; readonly method: string; readonly outcome: RpcOutcome }
-  /** An event for a receiver came to its end. `webhook`: its place in `webhooks`, from 1. */
-  | {
-      readonly kind: 'webhook'
-      readonly webhook: number
-      readonly outcome: 'delivered' | 'given_up' | 'dropped'
-    }
 
 /** One line of the state log: what changed, by ids only (R5, robustness §5). */
 export interface StateLine {

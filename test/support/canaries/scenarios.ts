@@ -350,7 +350,6 @@ export function scenarios(world: World, left: Left): Readonly<Record<string, Sce
     },
     'operator list': operator('list'),
     'operator status': operator('status'),
-    'operator positions': operator('positions'),
     'operator trust repin': operator('trust', 'repin', '--reason', 'a test', '--yes'),
     'operator top': { ...operator('top'), late: true },
     'operator allow': operator('allow', wallet(1)),

@@ -1,7 +1,6 @@
 /** Follows the chain's head, and the logs up to it (contract §2, R14, R16). */
 import { type BlockHeader, ChainError, type ChainLog, type Hex } from '../../ports.js'
 import { pinsOf } from './code-watch.js'
-import { noteStakes, tellFinal } from './final-stakes.js'
 import { addHead, clearHeads, findFork, headHashAt, undoHeads } from './head-history.js'
 import { followedAddresses, followedTopics, type LogMeaning, meaningOf } from './logs.js'
 import { affectedBy, markDue, withRequests } from './questions.js'
@@ -27,14 +26,11 @@ type News = { readonly since: bigint; readonly meaning: LogMeaning } | 'lost'
  * at every look.
  */
 const wholeLookMs = 30_000
-/** Disputes and settlements that nobody waits for are told this late, at most, once they are final. */
-const stakesMs = 10_000
 
 /** Whether this look has to read more than the newest block. */
 function isWholeLook(state: ViewState): boolean {
   if (state.heads === undefined || state.wrongChain !== undefined || state.waits()) return true
-  const sinceMs = state.clock.monotonicMs() - state.wholeLookAtMs
-  return sinceMs >= (state.stakes.pending.length > 0 ? stakesMs : wholeLookMs)
+  return state.clock.monotonicMs() - state.wholeLookAtMs >= wholeLookMs
 }
 
 /** One look. Whether there is a new latest or finalized block. Rejects with `ChainError`. */
@@ -79,7 +75,6 @@ export async function lookAtHead(state: ViewState): Promise<boolean> {
   const steady = isBehind ? before.finalized : finalized
   state.heads = { latest, finalized: steady }
   state.newestFinalized = steady.number
-  tellFinal(state.stakes, steady.number)
   return isNew || before?.finalized.hash !== finalized.hash
 }
 
@@ -170,9 +165,7 @@ async function logsOf(
 }
 
 function applyNews(state: ViewState, news: News, latest: BlockHeader): void {
-  const { book, history, spent, stakes, code } = state
-  if (news === 'lost') noteStakes(stakes, undefined, [])
-  else noteStakes(stakes, news.since, news.meaning.stakes)
+  const { book, history, spent, code } = state
   const isUndone = news === 'lost' || (state.heads && news.since !== state.heads.latest.number)
   if (isUndone) {
     // Nothing that logs said is certain now, and validation reads the bitmap anyway.

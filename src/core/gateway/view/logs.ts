@@ -9,10 +9,8 @@ import { type Implementations, proxiesOf } from '../../chain/implementations.js'
 import { managedRequestId } from '../../chain/questions.js'
 import { lowercase } from '../../chain/reading.js'
 import type { Contracts } from '../../chain/round.js'
-import { stakeEventOf } from '../../chain/stakes.js'
 import type { ChainLog, Hex } from '../../ports.js'
 import type { Address } from '../../protocol/schema.js'
-import type { StakeNews } from './final-stakes.js'
 
 const requestAbi = [...oracleAbi, ...oracleV3Abi] as const
 const oracleEvents = {
@@ -94,7 +92,6 @@ export interface LogMeaning extends NamedQuestions {
     readonly word: bigint
     readonly mask: bigint
   }[]
-  readonly stakes: readonly StakeNews[]
 }
 
 /** Logs that are read in one turn: each may carry the text of a question. */
@@ -114,7 +111,6 @@ export async function meaningOf(
   const requesters = new Set<Address>()
   let isUpgrade = false
   const invalidated: LogMeaning['invalidated'][number][] = []
-  const stakes: StakeNews[] = []
   for (const [index, log] of logs.entries()) {
     if (index > 0 && index % readAtOnce === 0) await turn()
     const [kind, first] = log.topics
@@ -127,18 +123,13 @@ export async function meaningOf(
       const id = managedFirst.includes(kind) ? first : ifDecoded(() => managedIdOf(log))
       if (id) managed.add(id)
       else if (ofVersion3.includes(kind)) requesters.add(`0x${first.slice(26)}`)
-      if (kind === topics.disputePrice || kind === topics.settle) {
-        const stake = stakeEventOf(log)
-        if (stake?.kind === 'disputed' || stake?.kind === 'settled')
-          stakes.push({ ...stake, ancillaryData: undefined })
-      }
     } else if (contracts.requesters.some(({ address }) => address === log.address)) {
       // The first topic of every followed event of a requester is the question id (domain §5.1,
       // §5.2).
       named.add(first)
     }
   }
-  return { named, managed, requesters, invalidated, stakes, isUpgrade }
+  return { named, managed, requesters, invalidated, isUpgrade }
 }
 
 /** `undefined` for a log that is not the event after all. */

@@ -7,7 +7,6 @@ import { type BoundedCache, boundedCache } from '../../protocol/bounded-cache.js
 import type { Ledger } from '../ledger/ledger.js'
 import type { Question } from './chain-view.js'
 import { type CodeWatch, newCodeWatch } from './code-watch.js'
-import { type FinalStakes, newFinalStakes } from './final-stakes.js'
 import { type HeadHistory, newHeadHistory } from './head-history.js'
 import { newQuestionBook, type QuestionBook, rememberedQuestions } from './questions.js'
 
@@ -54,7 +53,6 @@ export interface ViewState {
   readonly reading: Map<Hex, Promise<Question | undefined>>
   readonly firstReads: Map<Hex, Promise<Question | undefined>>
   readonly headListeners: Set<() => void>
-  readonly stakes: FinalStakes
   readonly implementations: Implementations
   readonly waits: () => boolean
   readonly code: CodeWatch
@@ -105,7 +103,6 @@ export function newViewState(
     reading: new Map(),
     firstReads: new Map(),
     headListeners: new Set(),
-    stakes: newFinalStakes(),
     implementations,
     waits,
     code: newCodeWatch(),

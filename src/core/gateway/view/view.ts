@@ -12,7 +12,6 @@ import { nonceBit } from '../../protocol/permit.js'
 import type { Address } from '../../protocol/schema.js'
 import type { ChainView, Question } from './chain-view.js'
 import { type CodeWatch, codeFaults, codeNow, pinsOf, watchCode } from './code-watch.js'
-import type { StakeNews } from './final-stakes.js'
 import { lookAtHead } from './heads.js'
 import { createPace } from './pace.js'
 import { readAhead, readFirst, readSome } from './question-reads.js'
@@ -89,8 +88,6 @@ export interface LiveView extends ChainView {
   doubt(questionId: Hex): void
   /** Called after each look that found a new latest or finalized block. */
   onHead(listener: () => void): () => void
-  /** Called for each dispute and settlement that this view has followed, once it is final. */
-  onStake(listener: (news: StakeNews) => void): () => void
   readonly rounds: RoundReader
   entry(questionId: Hex): RegistryEntry | undefined
   /** The question as it was last read, from memory, also while it may have changed. */
@@ -284,10 +281,6 @@ export function createChainView(
     onHead(listener) {
       state.headListeners.add(listener)
       return () => state.headListeners.delete(listener)
-    },
-    onStake(listener) {
-      state.stakes.listeners.add(listener)
-      return () => state.stakes.listeners.delete(listener)
     },
     rounds: state.rounds,
     entry: (questionId) => book.entries.get(questionId),

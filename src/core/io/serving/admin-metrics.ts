@@ -46,15 +46,9 @@ const weiPerEther = 1e18
 
 /**
  * A new registry with the figures of this process in it, and what feeds its counters; `isShared`
- * for a store of several gateways, `webhooks` the number of receivers. Throws nothing.
+ * for a store of several gateways.
  */
-export function createMeters({
-  isShared = false,
-  webhooks = 0,
-}: {
-  isShared?: boolean
-  webhooks?: number
-} = {}): Meters {
+export function createMeters({ isShared = false }: { isShared?: boolean } = {}): Meters {
   const registry = new Registry()
   collectDefaultMetrics({ register: registry, prefix: 'proposer_' })
   const histogram = (name: string, help: string, buckets: number[], labelNames: string[] = []) =>
@@ -87,11 +81,6 @@ export function createMeters({
     'Executor nonces settled in finalized state, by how they ended; foreign is a transaction that is not ours',
     ['end'],
   )
-  const stakes = counter(
-    'proposer_proposals_settled_total',
-    'Executed proposals that the oracle settled, as this process has followed it: undisputed, or disputed and won or lost',
-    ['outcome'],
-  )
   const syncs = histogram(
     'proposer_store_sync_seconds',
     'Time the disk took to make a write durable',
@@ -103,17 +92,9 @@ export function createMeters({
     'Calls to the chain, over all nodes, by method and outcome',
     ['method', 'outcome'],
   )
-  const told = counter(
-    'proposer_webhook_events_total',
-    'Events for a receiver, by its place in webhooks, and by whether it accepted them',
-    ['webhook', 'outcome'],
-  )
   // What has not happened yet is 0, not absent.
-  for (let webhook = 1; webhook <= webhooks; webhook += 1)
-    for (const outcome of ['delivered', 'given_up', 'dropped']) told.inc({ webhook, outcome }, 0)
   for (const stage of ['validated', 'selected', 'submitted', 'confirmed', 'executed'])
     stages.zero({ stage })
-  for (const outcome of ['undisputed', 'won', 'lost']) stakes.inc({ outcome }, 0)
   ended.inc({ outcome: 'executed', code: 'none' }, 0)
   for (const code of Object.keys(failures)) ended.inc({ outcome: 'failed', code }, 0)
   for (const as of ['first', 'fee_bump', 'trim', 'anew', 'cancel']) signed.inc({ as }, 0)
@@ -128,11 +109,9 @@ export function createMeters({
     },
     signed: ({ as }) => signed.inc({ as }),
     settled: ({ end }) => settled.inc({ end }),
-    stake: ({ outcome }) => stakes.inc({ outcome }),
     synced: ({ seconds }) => syncs.observe(seconds),
     written: ({ bytes }) => written.inc(bytes),
     rpc: ({ method, outcome }) => calls.inc({ method, outcome }),
-    webhook: ({ webhook, outcome }) => told.inc({ webhook, outcome }),
     ...(isShared ? sharedMeters({ histogram, counter }) : noSharedMeters),
   }
   return {
