@@ -107,7 +107,6 @@ function writeGateway(more: object = {}): string {
   const chain = {
     id: 31337,
     rpc_urls: ['https://node.example/v3/OPERATORPATH17'],
-    ws_urls: ['wss://node.example/ws/SOCKETPATH17'],
     permit2,
     signed_proposer,
     oracles,
@@ -261,7 +260,6 @@ describe('what is in it', () => {
         chain: {
           id: 31337,
           rpc_urls: [{ url: 'https://node.example', removed: ['path'] }],
-          ws_urls: [{ url: 'wss://node.example', removed: ['path'] }],
         },
         executor: { enabled: true, key: 'key_file' },
         admission: { wallets: 0 },
@@ -382,7 +380,6 @@ describe('R5: nothing is written where the search finds a secret', () => {
     ['the admin token', 'the admin token', () => token],
     ["the executor's key", 'the executor', () => '2c'.repeat(32)],
     ["the operator's node", 'a credential in chain.rpc_urls', () => 'OPERATORPATH17'],
-    ['a node that announces blocks', 'a credential in chain.ws_urls', () => 'SOCKETPATH17'],
   ]
   test.each(planted)('%s in a client reference', async (_what, kind, text) => {
     const config = writeGateway()

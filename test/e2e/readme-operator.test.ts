@@ -78,10 +78,9 @@ describe('docs: running a gateway', () => {
     // Receipts are off where the key is left out: shown are the defaults of those that are on.
     const least = parseConfig({ chain: chainOfLeast, receipts: {} }, 'docs')
     const { account, ...executor } = config.executor
-    const { profile, implementations, ws_urls, ...chain } = config.chain
+    const { profile, implementations, ...chain } = config.chain
     expect({ ...config, executor, chain }).toEqual(least)
     expect({ account, profile }).toEqual({ account: 'executor', profile: 'polygon' })
-    expect(ws_urls).toEqual(shown.chain.ws_urls)
     expect(parseConfig({ chain: chainOfLeast }, 'docs')).not.toHaveProperty('receipts')
     expect(Object.keys(implementations ?? {})).toEqual(oracles)
     for (const [part, known] of [

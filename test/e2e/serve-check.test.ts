@@ -358,24 +358,6 @@ describe('serve --check on the chain', () => {
       expect(stdout + stderr).not.toContain('canary')
   })
 
-  test('a node that announces no blocks is a warning that says why, and no URL is shown (R5)', async () => {
-    const announcing = dev.rpc_url.replace('http:', 'ws:')
-    const fine = await checkChain({ ws_urls: [announcing] })
-    expect(fine).toMatchObject({ code: 0, faults: [] })
-    expect(detailOf(fine.right, 'socket')).toBe(
-      'the node of chain.ws_urls is on chain 31337 and announces new blocks',
-    )
-    const found = await checkChain({ ws_urls: [announcing, 'ws://127.0.0.1:9/canary'] })
-    expect(found).toMatchObject({ code: 0, faults: [] })
-    expect(detailOf(found.warnings, 'socket')).toMatch(
-      /^node 2 of 2 of chain\.ws_urls announces no blocks: /,
-    )
-    expect(found.stdout + found.stderr).not.toContain('canary')
-    const wrong = await checkChain({ ws_urls: ['http://127.0.0.1:1/canary'] })
-    expect(detailOf(wrong.faults, 'config')).toContain('chain.ws_urls.0 must be')
-    expect(wrong.stdout + wrong.stderr).not.toContain('canary')
-  })
-
   test.each(['permit2', 'signed_proposer', 'oracles', 'requesters', 'tokens'])(
     'domain §2: no code at an address of chain.%s is a fault that names it',
     async (key) => {

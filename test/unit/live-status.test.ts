@@ -204,21 +204,6 @@ describe('the block', () => {
     expect(shown({ ...rpc, perDay: undefined }).join()).not.toContain('a day')
   })
 
-  test.each([
-    [{ isConnected: true, ageSeconds: 1.4, failure: undefined }, 'WebSocket: a block 1 s ago'],
-    [{ isConnected: true, ageSeconds: undefined, failure: undefined }, 'WebSocket: no block yet'],
-    [
-      { isConnected: false, ageSeconds: 90, failure: 'connection closed' },
-      'WebSocket: connection closed; blocks are polled',
-    ],
-  ])('whether a node announces blocks: %j', (socket, text) => {
-    const { vitals } = figuresOf()
-    const screen = { columns: 80, rows: 60, paint: plain }
-    const lines = (told: typeof vitals) => statusLines(figuresOf({ vitals: told }), screen)
-    expect(lines({ ...vitals, socket }).join('\n')).toContain(text)
-    expect(lines(vitals).join('\n')).not.toContain('WebSocket')
-  })
-
   test('R20: a reason with control characters acts on no terminal', () => {
     const reasons = ['node said \u001b[2J\u202eevil\r\n']
     const text = statusLines(figuresOf({ reasons }), { columns: 80, rows: 24, paint: plain }).join(

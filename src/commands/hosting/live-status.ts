@@ -7,7 +7,6 @@ import { changesKept, type StatusChange } from '../../core/host/activity.js'
 import type { StatusSnapshot } from '../../core/host/snapshot.js'
 import {
   type ClusterVitals,
-  type HeadsVitals,
   type RpcUsage,
   rpcClasses,
   type Vitals,
@@ -59,7 +58,6 @@ export function statusLines(
     ...row('chain', [
       head === undefined ? 'no block yet' : `block ${head.number}, ${ageText(head.ageSeconds)} old`,
       ...nodesText(vitals),
-      ...(vitals.socket === undefined ? [] : [socketText(vitals.socket)]),
       ...new Set(vitals.code.oracles.map(({ version }) => `oracle version ${version}`)),
     ]),
     ...(vitals.rpc === undefined ? [] : row('rpc', rpcText(vitals.rpc))),
@@ -108,14 +106,6 @@ function nodesText({ nodes }: Vitals): readonly string[] {
   const aside = nodes.filter(({ isHealthy }) => !isHealthy).map(({ node }) => node)
   const healthy = `${nodes.length - aside.length} of ${nodes.length} ${nodes.length === 1 ? 'node' : 'nodes'}`
   return aside.length === 0 ? [healthy] : [healthy, `set aside: ${aside.join(', ')}`]
-}
-
-/** Its words are our own, never a node's. */
-function socketText({ isConnected, ageSeconds, failure }: HeadsVitals): string {
-  if (!isConnected) return `WebSocket: ${failure ?? 'connecting'}; blocks are polled`
-  return ageSeconds === undefined
-    ? 'WebSocket: no block yet'
-    : `WebSocket: a block ${ageText(ageSeconds)} ago`
 }
 
 function rpcText({ lastMinute, lastHour, perDay }: RpcUsage): readonly string[] {

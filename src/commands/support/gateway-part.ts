@@ -38,7 +38,6 @@ export async function gatewayPart(context: Context, site: Site, wanted: BundleSc
   const keyFile = config.executor.key_file
   const secrets: readonly Secret[] = [
     ...secretsOf('a credential in chain.rpc_urls', urlCredentials(config.chain.rpc_urls)),
-    ...secretsOf('a credential in chain.ws_urls', urlCredentials(config.chain.ws_urls ?? [])),
     ...secretsOf(
       'a credential in slugs.url',
       urlCredentials(config.slugs.source === 'gamma' ? [config.slugs.url] : []),
@@ -97,7 +96,6 @@ function publicConfig(config: GatewayConfig) {
       id: chain.id,
       profile: chain.profile ?? null,
       rpc_urls: chain.rpc_urls.map(hostOf),
-      ...(chain.ws_urls && { ws_urls: chain.ws_urls.map(hostOf) }),
       ...pick(chain, 'permit2', 'signed_proposer', 'oracles'),
       requesters: chain.requesters.map((one) => pick(one, 'address', 'kind')),
       ...pick(chain, 'tokens', 'confirmations', 'max_head_age_seconds'),

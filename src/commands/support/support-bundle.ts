@@ -105,7 +105,7 @@ function hintFor(found: readonly FoundSecret[]): string {
           `where a variable holds a plain word and no secret, run \`env ${unset}proposer support-bundle\``,
         ]
       : []),
-    ...(found.some(({ kind }) => /URL|rpc_urls|ws_urls/.test(kind))
+    ...(found.some(({ kind }) => /URL|rpc_urls/.test(kind))
       ? [
           'where a part of a URL is a plain word and no credential, give another --gateway or --rpc-url for this one run',
         ]

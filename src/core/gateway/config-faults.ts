@@ -14,6 +14,8 @@ export const isRecord = (value: unknown): value is Record<string, unknown> =>
 
 /** What earlier versions had in gateway.json, and what stands for it now (contract §10). */
 export const droppedKeys: Readonly<Record<string, string>> = {
+  'chain.ws_urls':
+    'Take it out: rpc_urls are asked every 0.5 s while something is awaited, else every 2 s.',
   webhooks: 'Take it out: /metrics and the alert rules of deploy/ tell of a gateway.',
 }
 

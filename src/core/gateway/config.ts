@@ -31,10 +31,6 @@ const ChainContent = z.strictObject({
   rpc_urls: listOf(z.url({ protocol: /^https?$/ }).meta({ pattern: '^https?:' }))
     .min(1)
     .describe('a list of one or more http(s) URLs of nodes'),
-  ws_urls: listOf(z.url({ protocol: /^wss?$/ }).meta({ pattern: '^wss?:' }))
-    .min(1)
-    .optional()
-    .describe('a list of one or more ws(s) URLs of nodes'),
   permit2: address
     .default('0x000000000022d473030f116ddee9f6b43ac78ba3')
     .describe('a contract address (EIP-55 or lowercase)'),

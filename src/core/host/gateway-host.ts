@@ -26,7 +26,6 @@ import { UsageError } from '../protocol/errors.js'
 import type { Address } from '../protocol/schema.js'
 import type { Observation, StateLine, Vitals } from '../protocol/vitals.js'
 import type { LockUse } from '../storage/lock.js'
-import { announceHeads } from './announced-heads.js'
 import {
   expectedChain,
   type LoadedConfig,
@@ -161,7 +160,6 @@ export const openHostedGateway = (
       executor: signer?.address,
       nodes,
       rpc,
-      socket: await announceHeads(machine, config, view, closers),
       onState: options.onState,
       cluster: store.cluster?.vitals,
       ledEpoch: () => store.cluster?.leadership()?.epoch,

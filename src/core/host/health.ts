@@ -14,7 +14,6 @@ import type { Address } from '../protocol/schema.js'
 import type {
   ClusterVitals,
   ExecutorVitals,
-  HeadsVitals,
   NodeVitals,
   RpcUsage,
   StateLine,
@@ -35,8 +34,6 @@ export interface HealthParts {
   readonly executor: Address | undefined
   readonly nodes: () => readonly NodeHealth[]
   readonly rpc?: (() => RpcUsage) | undefined
-  /** Of `chain.ws_urls`. */
-  readonly socket?: (() => HeadsVitals) | undefined
   /** Of a shared store. */
   readonly cluster?: (() => ClusterVitals | undefined) | undefined
   /** The epoch under which this gateway leads a shared store. */
@@ -136,7 +133,6 @@ export function createHealth(parts: HealthParts): Health {
         },
         nodes: nodes(),
         rpc: parts.rpc?.(),
-        socket: parts.socket?.(),
         questions: parts.questions(),
         code: {
           changed: parts.code().changed.length,

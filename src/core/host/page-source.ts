@@ -11,7 +11,6 @@ import { instant } from '../protocol/candidate.js'
 import type {
   ClusterVitals,
   ExecutorVitals,
-  HeadsVitals,
   QueueStage,
   RpcCounts,
   RpcUsage,
@@ -121,7 +120,6 @@ function figures(
       unanswered: requests.unanswered,
     })),
     ...(vitals.rpc && { rpc: rpcJson(vitals.rpc) }),
-    ...(vitals.socket && { socket: socketJson(vitals.socket) }),
     executor: vitals.executor === undefined ? null : executorJson(chain.id, vitals.executor),
     store: { full: store.isFull, failed: store.isFailed },
     ...(cluster && { cluster: clusterJson(cluster) }),
@@ -142,12 +140,6 @@ const rpcJson = ({ total, lastMinute, lastHour, perDay }: RpcUsage) => ({
   last_minute: countsJson(lastMinute),
   last_hour: countsJson(lastHour),
   per_day: perDay ?? null,
-})
-
-const socketJson = ({ isConnected, ageSeconds, failure }: HeadsVitals) => ({
-  connected: isConnected,
-  head_age_seconds: wholeSeconds(ageSeconds),
-  failure: failure ?? null,
 })
 
 const digits = (value: bigint | undefined) => (value === undefined ? null : String(value))

@@ -11,7 +11,7 @@ import { checkSharedStore } from '../checks/shared-store.js'
 import { checkStore, type StoreChecked } from '../checks/store.js'
 import { configFaults } from '../gateway/config.js'
 import { probePort } from '../io/probes.js'
-import { ChainError, type Machine, SlugLookUpError } from '../ports.js'
+import { type Machine, SlugLookUpError } from '../ports.js'
 import type { Address } from '../protocol/schema.js'
 import { counted } from '../protocol/text.js'
 import type { LockHolder } from '../storage/lock.js'
@@ -70,11 +70,6 @@ const checks: readonly Check<Facts>[] = [
       return facts.nodes.findings
     },
     fix: 'check chain.rpc_urls',
-  },
-  {
-    id: 'socket',
-    run: checkSockets,
-    fix: 'check chain.ws_urls',
   },
   {
     id: 'contracts',
@@ -169,30 +164,6 @@ async function checkQuestions(facts: Facts): Promise<readonly Finding[]> {
   const detail = `${others.length + 1} of ${entries.length} questions name a requester that chain.requesters does not list; the first: ${foreign.questionId}`
   const fix = 'add that requester with its kind to chain.requesters, or remove the entry'
   return [warn(id, detail, fix), passed]
-}
-
-/**
- * Each node of `chain.ws_urls` by itself, whether it takes a subscription. Without one blocks are
- * polled, so that nothing of this is a fault. URLs are never shown (R5).
- */
-async function checkSockets({ loaded }: Facts): Promise<readonly Finding[]> {
-  const { ws_urls: urls = [], id } = loaded.config.chain
-  if (urls.length === 0) return []
-  const { tryHeads } = await import('../io/rpc/heads-socket.js')
-  return Promise.all(
-    urls.map(async (url, index) => {
-      const of = urls.length === 1 ? 'the node' : `node ${index + 1} of ${urls.length}`
-      const name = `${of} of chain.ws_urls`
-      try {
-        await tryHeads(url, id)
-        return pass('socket', `${name} is on chain ${id} and announces new blocks`)
-      } catch (error) {
-        if (!(error instanceof ChainError)) throw error
-        const fix = 'check chain.ws_urls: address, key, network; until then blocks are polled'
-        return warn('socket', `${name} announces no blocks: ${error.message}`, fix)
-      }
-    }),
-  )
 }
 
 /** A slug of nobody: that it is unknown is an answer. */

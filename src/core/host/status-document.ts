@@ -72,10 +72,6 @@ const Status = z.object({
       per_day: z.nullable(z.object({ methods: z.number(), requests: z.number() })),
     }),
   ),
-  // Only where chain.ws_urls names nodes.
-  socket: z.optional(
-    z.object({ connected: z.boolean(), head_age_seconds: Count, failure: z.nullable(z.string()) }),
-  ),
   executor: z.nullable(
     z.object({
       balance_wei: Digits,
@@ -150,11 +146,6 @@ export function readStatusDocument(document: unknown, nowMs: number): StatusSnap
         lastMinute: data.rpc.last_minute,
         lastHour: data.rpc.last_hour,
         perDay: data.rpc.per_day ?? undefined,
-      },
-      socket: data.socket && {
-        isConnected: data.socket.connected,
-        ageSeconds: data.socket.head_age_seconds ?? undefined,
-        failure: data.socket.failure ?? undefined,
       },
       questions: { known: chain.questions_known, due: chain.questions_due },
       code: {

@@ -92,14 +92,6 @@ export interface NodeVitals {
   readonly requests: { readonly answered: number; readonly unanswered: number }
 }
 
-/** The subscription to new blocks by WebSocket. */
-export interface HeadsVitals {
-  readonly isConnected: boolean
-  /** Since a block was told of; `undefined` before the first. */
-  readonly ageSeconds: number | undefined
-  readonly failure: string | undefined
-}
-
 /**
  * JSON-RPC methods by what they are about: blocks and chain id, logs, runs of contracts, the state of
  * accounts with code and the price of gas, transactions.
@@ -172,8 +164,6 @@ export interface Vitals {
   readonly nodes: readonly NodeVitals[]
   /** Absent for a chain that has no nodes, as in tests. */
   readonly rpc?: RpcUsage | undefined
-  /** Absent where blocks are polled only. */
-  readonly socket?: HeadsVitals | undefined
   /** Questions that the view holds, and those of them that wait to be read again. */
   readonly questions: { readonly known: number; readonly due: number }
   /** Pinned contracts that run other code, and the version of each managed oracle that says so. */

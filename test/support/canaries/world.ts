@@ -174,7 +174,6 @@ export async function canaryWorld(shop: Workshop, questions: number): Promise<Wo
   const config = join(folder, 'dev', 'gateway.json')
   const gatewayJson = JSON.parse(readFileSync(config, 'utf8'))
   gatewayJson.chain.rpc_urls = [rpcUrl]
-  gatewayJson.chain.ws_urls = [rpcUrl.replace('http:', 'ws:')]
   gatewayJson.executor.key_file = file('executor.key', `${keys.executor}\n`)
   const receiptKey = newReceiptKey({ hash: systemHash, random: systemRandom })
   await writeReceiptKeys(systemFiles, join(folder, 'receipt-key.json'), [receiptKey])

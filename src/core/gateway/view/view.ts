@@ -13,7 +13,6 @@ import type { Address } from '../../protocol/schema.js'
 import type { ChainView, Question } from './chain-view.js'
 import { type CodeWatch, codeFaults, codeNow, pinsOf, watchCode } from './code-watch.js'
 import { lookAtHead } from './heads.js'
-import { createPace } from './pace.js'
 import { readAhead, readFirst, readSome } from './question-reads.js'
 import {
   dueFirst,
@@ -53,8 +52,10 @@ import {
  */
 const failingMs = 10_000
 const forgetEveryMs = 60_000
-/** A look that is called for comes no sooner than this after the last one began. */
+/** A look that is called for, or has more to read, comes no sooner than this after the last one. */
 const leastIntervalMs = 250
+/** While something is awaited, and while nothing is: a block of Polygon (domain §8). */
+const [waitingMs, idleMs] = [500, 2_000]
 
 /** The view, alive. */
 export interface LiveView extends ChainView {
@@ -67,8 +68,6 @@ export interface LiveView extends ChainView {
   poll(): Promise<void>
   /** Somebody begins to wait: the next look comes as soon as it does while somebody waits. */
   hasten(): void
-  /** A node tells of this block, which is not believed: it only moves the next look (`Pace`). */
-  announce(number: bigint): void
   /** The newest heads whose logs have been followed; `undefined` before the first look. */
   heads(): Heads | undefined
   /** Those of `faults` that are about the code of pinned contracts: what is sent is followed. */
@@ -152,29 +151,33 @@ async function prefetch(state: ViewState): Promise<void> {
     if (!book.held.has(questionId) && !isMiss(book, questionId)) unread.add(questionId)
 }
 
-/** Looks once and then again and again, when `Pace` says so or one is called for. */
+/** Looks once and then again and again. */
 function createLooks(
   state: ViewState,
   wallets: Wallets,
-): Pick<LiveView, 'start' | 'stop' | 'hasten' | 'announce'> {
+): Pick<LiveView, 'start' | 'stop' | 'hasten'> {
   const { clock, book } = state
-  const pace = createPace()
   let running: AbortController | undefined
-  let startedMs = clock.monotonicMs()
+  let [startedMs, endedMs] = [clock.monotonicMs(), clock.monotonicMs()]
   /** The next look comes as soon as it does while somebody waits. */
   let isHasty = false
   const look = async () => {
     startedMs = clock.monotonicMs()
     await poll(state, wallets)
-    pace.looked(state.heads?.latest, startedMs, clock.monotonicMs())
+    endedMs = clock.monotonicMs()
   }
   /** Until the next look is due, which may become sooner meanwhile. */
   const untilDue = async (signal: AbortSignal) => {
     while (!signal.aborted) {
       isHasty = state.waits()
-      const waits = isHasty || state.unread.size > 0
-      const calledMs = state.isCalled ? startedMs + leastIntervalMs : Number.POSITIVE_INFINITY
-      const dueMs = Math.min(calledMs, pace.dueAtMs(waits, book.due.size > 0))
+      const waits = isHasty || state.unread.size > 0 || state.heads === undefined
+      const usualMs = startedMs + (waits ? waitingMs : idleMs)
+      const soonestMs = endedMs + leastIntervalMs
+      const dueMs = state.isCalled
+        ? startedMs + leastIntervalMs
+        : book.due.size > 0
+          ? soonestMs
+          : Math.max(usualMs, soonestMs)
       const leftMs = dueMs - clock.monotonicMs()
       if (leftMs <= 0) break
       state.sleeper = new AbortController()
@@ -208,9 +211,6 @@ function createLooks(
     },
     hasten() {
       if (!isHasty && state.waits()) state.sleeper.abort()
-    },
-    announce(number) {
-      if (pace.told(number, clock.monotonicMs())) state.sleeper.abort()
     },
   }
 }
