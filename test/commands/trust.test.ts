@@ -1,4 +1,4 @@
-import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
+import { chmodSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { Readable } from 'node:stream'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
@@ -78,6 +78,21 @@ const ask = (argv: string[], gateway?: ScriptedGateway, more: RunOptions = {}) =
     clock: createFakeClock(chain),
     ...more,
   })
+
+test.skipIf(process.platform === 'win32').each([0o666, 0o664, 0o646])(
+  'contract §7: pins that others can change (mode %i) are used by nobody',
+  async (mode) => {
+    chmodSync(path(), mode)
+    const argv = ['sign', 'will-it-hold', '--outcome', 'yes', '--json']
+    const env = { PROPOSER_KEY_FILE: join(home.path, 'key') }
+    const { code, stdout, stderr } = await run(home.path, argv, { env })
+    expect({ code, stdout }).toEqual({ code: 2, stdout: '' })
+    expect(errorOf(stderr)).toMatchObject({
+      code: 'trust_writable',
+      hint: expect.stringContaining(`chmod go-w ${path()}`),
+    })
+  },
+)
 
 describe('R9, contract §9: trust pin only adds', () => {
   test.each([

@@ -34,7 +34,8 @@ const dev = ['serve', '--dev', '--port', '0', '--questions', '0', '--host', '0.0
 
 describe('contract §9: the log', () => {
   test('is JSON from the first line on, with a message and a severity; debug has every call to a node', async () => {
-    const server = shop.start([...dev, '--json', '--log-level', 'debug'], {
+    const everybody = ['--set', 'proxy.trusted_cidrs=["10.0.0.0/8","0.0.0.0/0"]']
+    const server = shop.start([...dev, ...everybody, '--json', '--log-level', 'debug'], {
       env: { TMPDIR: await shop.folder() },
     })
     const { url } = await server.line<ServeReady>()
@@ -44,6 +45,9 @@ describe('contract §9: the log', () => {
     expect(code).toBe(0)
     const lines = linesOf(stderr)
     expect(lines[0]).toMatchObject({ severity: 'warn', event: 'warning', code: 'plain_http' })
+    expect(lines.filter(({ code }) => code === 'proxy_trusts_all')).toMatchObject([
+      { severity: 'warn', message: expect.stringContaining('0.0.0.0/0') },
+    ])
     expect(lines).toContainEqual(
       expect.objectContaining({ severity: 'info', message: expect.stringMatching(/^GET .* 404/) }),
     )

@@ -10,10 +10,12 @@ import { type Journal, type JournalPorts, openJournal } from '../../core/client/
 import { type ProfilePins, profilePins, wholePins } from '../../core/client/trust/profile-pins.js'
 import { onlyRequester, type Trust } from '../../core/client/trust/trust.js'
 import { parseTrust } from '../../core/client/trust/trust-file.js'
+import { permissionsOf } from '../../core/io/file-modes.js'
 import type { Chain, Fetch, Markets } from '../../core/ports.js'
 import { givenAddress } from '../../core/protocol/address.js'
 import { exit, ProposerError, UnavailableError, UsageError } from '../../core/protocol/errors.js'
 import type { Address } from '../../core/protocol/schema.js'
+import { shellWord } from '../../core/protocol/text.js'
 import type { Context } from '../terminal/context.js'
 import { visible } from '../terminal/render.js'
 import { executorKeyOf } from './executor-key.js'
@@ -280,7 +282,7 @@ export async function builtInPins(
 
 /**
  * The pinned contracts of the selected profile. UsageError `no_trust` where there are none,
- * `bad_trust` and others where the file is faulty.
+ * `trust_writable` where others may change the file, `bad_trust` and others where it is faulty.
  */
 export async function loadTrust(context: Context, settings: Settings): Promise<Trust> {
   const { value: path, from } = settings.trust
@@ -293,6 +295,13 @@ export async function loadTrust(context: Context, settings: Settings): Promise<T
       'make it with `proposer trust init --from <file>` (a trust.json or the ready line of a dev chain), give --trust <file>, or use a built-in profile: --profile polygon or --profile dev',
     )
   }
+  const mode = (await permissionsOf(path)) ?? 0
+  if ((mode & 0o022) !== 0)
+    throw new UsageError(
+      'trust_writable',
+      `${path} (${from}) can be changed by others: its mode is ${mode.toString(8)}, and must be 644 or less`,
+      `look at what is in it, then \`chmod go-w ${shellWord(path)}\``,
+    )
   const json = parseJson(await readInput(context, path), path)
   return parseTrust(json, path)
 }

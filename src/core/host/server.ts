@@ -210,7 +210,7 @@ async function serveMetrics(
 }
 
 function warnOfConfig(
-  { listen: { host }, chain: { profile, requesters } }: GatewayConfig,
+  { listen: { host }, chain: { profile, requesters }, proxy }: GatewayConfig,
   { onWarning }: ServerOptions,
 ): void {
   if (!/^(localhost|::1|127(\.\d{1,3}){3})$/.test(host))
@@ -218,6 +218,12 @@ function warnOfConfig(
       'plain_http',
       `${host} is reachable from outside over plain HTTP: put a TLS proxy in front of it`,
     )
+  for (const block of proxy.trusted_cidrs)
+    if (block.endsWith('/0'))
+      onWarning(
+        'proxy_trusts_all',
+        `proxy.trusted_cidrs has ${block}: any caller may name the address that it is charged under; name your proxies alone`,
+      )
   const addresses = requesters.map(({ address }) => address)
   for (const detail of unconfirmedAmong(profile, addresses)) onWarning('unconfirmed_pin', detail)
 }
