@@ -45,9 +45,9 @@ describe('contract §9: the log', () => {
     expect(code).toBe(0)
     const lines = linesOf(stderr)
     expect(lines[0]).toMatchObject({ severity: 'warn', event: 'warning', code: 'plain_http' })
-    expect(lines.filter(({ code }) => code === 'proxy_trusts_all')).toMatchObject([
-      { severity: 'warn', message: expect.stringContaining('0.0.0.0/0') },
-    ])
+    expect(
+      lines.filter((line) => 'code' in line && line.code === 'proxy_trusts_all'),
+    ).toMatchObject([{ severity: 'warn', message: expect.stringContaining('0.0.0.0/0') }])
     expect(lines).toContainEqual(
       expect.objectContaining({ severity: 'info', message: expect.stringMatching(/^GET .* 404/) }),
     )
