@@ -222,7 +222,7 @@ function warnOfConfig(
     if (block.endsWith('/0'))
       onWarning(
         'proxy_trusts_all',
-        `proxy.trusted_cidrs has ${block}: any caller may name the address that it is charged under; name your proxies alone`,
+        `proxy.trusted_cidrs has ${block}: every caller may name the address that it is charged under; name your proxies alone`,
       )
   const addresses = requesters.map(({ address }) => address)
   for (const detail of unconfirmedAmong(profile, addresses)) onWarning('unconfirmed_pin', detail)
