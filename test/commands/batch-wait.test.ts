@@ -10,7 +10,6 @@ import { type Call, type DayWorld, openDay } from '../support/day-world.js'
 const itemsOf = (calls: readonly Call[]) => calls.reduce((sum, { items }) => sum + items, 0)
 const looksOf = (day: DayWorld) => day.calls.filter(({ path }) => path.includes('status'))
 const soon = [3_000, 3_000] as const
-const never = [1e9, 1e9] as const
 
 const rowsOf = (day: DayWorld) =>
   day.rows(
@@ -59,7 +58,7 @@ describe('`batch submit --wait`', () => {
   )
 
   test('contract §6: what is on its way when the time ran out is 8, and was not asked for over and over', async () => {
-    const day = await openDay({ questions: 30, lifeMs: never })
+    const day = await openDay({ questions: 30, lifeMs: 'never' })
     const ran = await run(day, 'batch', 'submit', rowsOf(day), '--wait', '--timeout', '50')
     expect(ran.code).toBe(8)
     expect(documentOf(ran).summary).toMatchObject({ accepted: 30, executed: 0, pending: 30 })
@@ -79,7 +78,7 @@ describe('`batch status`', () => {
   })
 
   test('§4.2 rule 6: without --wait it is one pass by the batch route, a hundred a call', async () => {
-    const day = await openDay({ questions: 110, lifeMs: never })
+    const day = await openDay({ questions: 110, lifeMs: 'never' })
     const ran = await status(day)
     expect(ran.code, ran.stderr).toBe(0)
     expect(JSON.parse(ran.stdout).summary).toEqual({ candidates: 110, received: 110 })

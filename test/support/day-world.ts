@@ -34,8 +34,8 @@ export interface DayOptions {
   readonly seed?: number
   readonly itemsPerWindow?: number
   readonly windowSeconds?: number
-  /** From admission to execution. */
-  readonly lifeMs?: readonly [least: number, most: number]
+  /** From admission to execution; where nobody executes, no sleeper stands for it that idle time could wake. */
+  readonly lifeMs?: readonly [least: number, most: number] | 'never'
   /** Without a node the gateway tells the contexts. */
   readonly hasNode?: boolean
   /** Each way. */
@@ -177,6 +177,7 @@ export async function openDay(options: DayOptions): Promise<DayWorld> {
 
   /** What the pipeline would make of it. */
   const execute = async (id: string) => {
+    if (lifeMs === 'never') return
     const receivedMs = clock.nowMs()
     await clock.sleep(between(lifeMs))
     const atMs = clock.nowMs()
