@@ -39,7 +39,6 @@ export type { Position } from './core/client/positions/rows.js'
 export type { SubmitParts } from './core/client/propose/attempt.js'
 export {
   type Authorized,
-  type AuthorizeParts,
   authorize,
   preview,
 } from './core/client/propose/authorize.js'
@@ -47,7 +46,7 @@ export type { RowResult } from './core/client/propose/batch.js'
 export type { SettledEarlier } from './core/client/propose/earlier.js'
 export type { Intent, IntentInWords } from './core/client/propose/intent.js'
 export type { Accepted, NotAccepted, SubmissionResult } from './core/client/propose/outcome.js'
-export type { Preview } from './core/client/propose/prepare.js'
+export type { AuthorizeParts, Preview } from './core/client/propose/prepare.js'
 export { type ReplayResult, replay } from './core/client/propose/replay.js'
 export type { RowOutcome } from './core/client/propose/row-outcome.js'
 export {
@@ -62,11 +61,12 @@ export {
   type ContextResult,
   type ContextSource,
   chainContexts,
-  type QuestionContext,
 } from './core/client/trust/context.js'
 export { gatewayContexts } from './core/client/trust/gateway-contexts.js'
+export type { QuestionContext } from './core/client/trust/trust.js'
 export { parseTrust, Trust } from './core/client/trust/trust-file.js'
-export type { Reconciled, ReconciledEntry } from './core/client/wallet/reconcile.js'
+export type { ReconciledEntry } from './core/client/wallet/advice.js'
+export type { Reconciled } from './core/client/wallet/reconcile.js'
 export { applySet, type GatewayConfig, parseConfig } from './core/gateway/config.js'
 export { createGateway, type Gateway, type GatewayParts } from './core/gateway/gateway.js'
 export type { Ledger } from './core/gateway/ledger/ledger.js'

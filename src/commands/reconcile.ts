@@ -4,13 +4,9 @@
 import { Command } from 'commander'
 import { answerOf, labelOf } from '../core/client/journal/authorizations.js'
 import { isContestedState } from '../core/client/positions/last-known.js'
-import {
-  type GatewayWord,
-  type Reconciled,
-  type ReconciledEntry,
-  reconcile,
-} from '../core/client/wallet/reconcile.js'
-import type { RoundStanding } from '../core/client/wallet/standing.js'
+import type { GatewayWord, ReconciledEntry } from '../core/client/wallet/advice.js'
+import type { RoundStanding } from '../core/client/wallet/position.js'
+import { type Reconciled, reconcile } from '../core/client/wallet/reconcile.js'
 import { answerText } from '../core/protocol/outcome-words.js'
 import { outcomeOf } from '../core/protocol/proposal.js'
 import type { Outcome } from '../core/protocol/schema.js'

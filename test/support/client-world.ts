@@ -13,8 +13,8 @@ import {
   openJournal,
 } from '../../src/core/client/journal/journal.js'
 import type { SubmitParts } from '../../src/core/client/propose/attempt.js'
-import type { AuthorizeParts } from '../../src/core/client/propose/authorize.js'
 import type { Intent } from '../../src/core/client/propose/intent.js'
+import type { AuthorizeParts } from '../../src/core/client/propose/prepare.js'
 import { gatewayContexts } from '../../src/core/client/trust/gateway-contexts.js'
 import type { Trust } from '../../src/core/client/trust/trust.js'
 import { signerFromKey } from '../../src/core/io/keys.js'

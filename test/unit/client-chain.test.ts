@@ -6,12 +6,8 @@ import { implementationsOf } from '../../src/core/chain/implementations.js'
 import { authorize, preview } from '../../src/core/client/propose/authorize.js'
 import type { Intent } from '../../src/core/client/propose/intent.js'
 import { submitIntent } from '../../src/core/client/propose/submission.js'
-import {
-  chainContexts,
-  confirmByChain,
-  type QuestionContext,
-} from '../../src/core/client/trust/context.js'
-import type { Trust } from '../../src/core/client/trust/trust.js'
+import { chainContexts, confirmByChain } from '../../src/core/client/trust/context.js'
+import type { QuestionContext, Trust } from '../../src/core/client/trust/trust.js'
 import type { Chain, Hex } from '../../src/core/ports.js'
 import { ProposerError } from '../../src/core/protocol/errors.js'
 import { makeWorld } from '../support/client-world.js'

@@ -1,9 +1,13 @@
 import { secp256k1 } from '@noble/curves/secp256k1'
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
-import { type Curve, nativeCurve, probe } from '../../src/core/io/native-curve.js'
-import { portableCurve } from '../../src/core/io/secp256k1.js'
-import { completeSignature, recoverWithNoble } from '../../src/core/protocol/signature.js'
+import { nativeCurve, probe } from '../../src/core/io/native-curve.js'
+import type { Curve } from '../../src/core/protocol/recovered.js'
+import {
+  completeSignature,
+  portableCurve,
+  recoverWithNoble,
+} from '../../src/core/protocol/signature.js'
 import { fromHex, toHex } from '../../src/core/protocol/witness.js'
 import { testSigner } from '../support/pipeline-world.js'
 

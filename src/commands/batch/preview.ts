@@ -11,8 +11,12 @@ import { placeText } from '../../core/client/input/rows.js'
 import { labelOf } from '../../core/client/journal/authorizations.js'
 import { planRows, planSubmission } from '../../core/client/propose/plan.js'
 import { asItemError } from '../../core/client/propose/row-outcome.js'
-import { toldBy } from '../../core/client/propose/row-rules.js'
-import { acknowledgedOf, requireRules, rulesStanding } from '../../core/client/propose/rules.js'
+import {
+  acknowledgedOf,
+  requireRules,
+  rulesStanding,
+  toldBy,
+} from '../../core/client/propose/rules.js'
 import { inGroups } from '../../core/client/propose/spending.js'
 import { checkTerms } from '../../core/client/propose/terms.js'
 import { chainNow } from '../../core/client/trust/context.js'

@@ -1,8 +1,8 @@
 /** What the verbs about a question share: its identifier, its context and how that is shown. */
 import { knownToken } from '../../core/chain/profiles.js'
-import type { ContextSource, QuestionContext } from '../../core/client/trust/context.js'
+import type { ContextSource } from '../../core/client/trust/context.js'
 import { contextsFrom } from '../../core/client/trust/sources.js'
-import type { Trust } from '../../core/client/trust/trust.js'
+import type { QuestionContext, Trust } from '../../core/client/trust/trust.js'
 import { UsageError } from '../../core/protocol/errors.js'
 import { identifierHint, namedQuestion } from '../../core/protocol/market-url.js'
 import { answerText } from '../../core/protocol/outcome-words.js'

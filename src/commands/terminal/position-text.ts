@@ -4,7 +4,7 @@ import {
   type LastPosition,
   type LastPositions,
 } from '../../core/client/positions/last-known.js'
-import type { ReconciledEntry } from '../../core/client/wallet/reconcile.js'
+import type { ReconciledEntry } from '../../core/client/wallet/advice.js'
 import { amountText } from '../../core/protocol/amount.js'
 import { fold, timeText, visible } from './render.js'
 

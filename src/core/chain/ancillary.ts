@@ -25,7 +25,7 @@ const expectedValue: Record<OutcomeKey, RegExp> = {
 /**
  * Labels and permission of p1, p2, p3. The *last* `res_data:` counts. p3 needs `p3: 0.5` there and
  * a requester that can settle it; p1 and p2 are refused where the text gives them another value
- * than §2.2.
+ * than the service does (§2.2).
  */
 export function outcomesOf(
   ancillaryData: Hex,

@@ -1,6 +1,6 @@
 /**
- * From raw revert bytes to what went wrong and whose fault it is: domain §7, contract §5,
- * `reverts.json` (every case measured on the real contracts).
+ * From raw revert bytes to what went wrong and whose fault it is (domain §7, contract §5); every case
+ * of `reverts.json` was measured on the real contracts.
  */
 
 import { decodeAbiParameters, parseAbi, toFunctionSelector } from 'viem'

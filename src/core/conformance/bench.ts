@@ -5,8 +5,7 @@
 
 import type { GatewayClient } from '../client/gateway/gateway-client.js'
 import type { Journal, JournalPorts } from '../client/journal/journal.js'
-import type { QuestionContext } from '../client/trust/context.js'
-import { checkContext, type Trust } from '../client/trust/trust.js'
+import { checkContext, type QuestionContext, type Trust } from '../client/trust/trust.js'
 import type { Chain, Ed25519, Hex, Signer } from '../ports.js'
 import { UsageError } from '../protocol/errors.js'
 import { priceOf } from '../protocol/proposal.js'

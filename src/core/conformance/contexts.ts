@@ -2,8 +2,8 @@
  * Rules of §2.7 and §2.8 about the contexts of the batch route. They are held against the pins, our
  * own types and, where there is one, the chain.
  */
-import { confirmByChain, type QuestionContext } from '../client/trust/context.js'
-import { outcomesByText, type Trust } from '../client/trust/trust.js'
+import { confirmByChain } from '../client/trust/context.js'
+import { outcomesByText, type QuestionContext, type Trust } from '../client/trust/trust.js'
 import { ProposerError } from '../protocol/errors.js'
 import { outcomeOf, priceOf } from '../protocol/proposal.js'
 import { domainType, encodedTypes, wireTypes } from '../protocol/witness.js'

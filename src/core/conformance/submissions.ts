@@ -3,8 +3,7 @@
  * where the gateway breaks the rule of the bond, one raw unit.
  */
 import type { Form } from '../client/journal/records.js'
-import type { QuestionContext } from '../client/trust/context.js'
-import { contractsOf } from '../client/trust/trust.js'
+import { contractsOf, type QuestionContext } from '../client/trust/trust.js'
 import { priceOf } from '../protocol/proposal.js'
 import { candidateIn, hasEnded, otherPrice, type SentProbe } from './admissions.js'
 import { leastRaw, type ProbeTerms } from './authorizations.js'

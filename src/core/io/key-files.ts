@@ -4,10 +4,9 @@
  */
 import type { Signer } from '../ports.js'
 import { UsageError } from '../protocol/errors.js'
-import { addressOf } from '../protocol/recovered.js'
+import { addressOf, type Curve } from '../protocol/recovered.js'
 import { fromHex, toHex } from '../protocol/witness.js'
 import { readNamed } from './files.js'
-import type { Curve } from './native-curve.js'
 
 /** A signer that can forget its key. */
 export interface KeySigner extends Signer {

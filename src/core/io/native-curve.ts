@@ -5,25 +5,8 @@
  * make.
  */
 import { createRequire } from 'node:module'
-import type { RecoverPublicKey } from '../protocol/recovered.js'
+import type { Curve, RecoverPublicKey } from '../protocol/recovered.js'
 import { fromHex, toHex } from '../protocol/witness.js'
-
-export interface Curve {
-  readonly recover: RecoverPublicKey
-  /**
-   * r‖s with low s, deterministic (RFC 6979), and the parity of R. The key is 32 bytes and in
-   * range.
-   */
-  sign(
-    digest: Uint8Array,
-    key: Uint8Array,
-  ): { readonly compact: Uint8Array; readonly parity: 0 | 1 }
-  /**
-   * The uncompressed public key (65 bytes) of a key of 32 bytes; `undefined` where it is out of
-   * range.
-   */
-  publicKey(key: Uint8Array): Uint8Array | undefined
-}
 
 /** The part of the binding that is used. */
 interface Binding {
@@ -116,5 +99,5 @@ export function knownNative(): Curve | undefined {
 
 /** The quickest curve there is; @noble/curves is loaded only where it is needed. */
 export async function quickestCurve(): Promise<Curve> {
-  return knownNative() ?? (await import('./secp256k1.js')).portableCurve()
+  return knownNative() ?? (await import('../protocol/signature.js')).portableCurve()
 }

@@ -8,6 +8,23 @@ import { keccak } from './keccak.js'
 import type { Address } from './schema.js'
 import { fromHex, toHex } from './witness.js'
 
+export interface Curve {
+  readonly recover: RecoverPublicKey
+  /**
+   * r‖s with low s, deterministic (RFC 6979), and the parity of R. The key is 32 bytes and in
+   * range.
+   */
+  sign(
+    digest: Uint8Array,
+    key: Uint8Array,
+  ): { readonly compact: Uint8Array; readonly parity: 0 | 1 }
+  /**
+   * The uncompressed public key (65 bytes) of a key of 32 bytes; `undefined` where it is out of
+   * range.
+   */
+  publicKey(key: Uint8Array): Uint8Array | undefined
+}
+
 /**
  * Recovers the uncompressed public key (65 bytes, leading 4) from r‖s and the parity of R, or
  * `undefined` where there is none. High s is accepted, as ecrecover does.

@@ -2,8 +2,21 @@
 
 import { secp256k1 } from '@noble/curves/secp256k1'
 import type { Hex } from '../ports.js'
-import { type RecoverPublicKey, signerBy } from './recovered.js'
+import { type Curve, type RecoverPublicKey, signerBy } from './recovered.js'
 import type { Address } from './schema.js'
+
+/** @noble/curves. */
+export function portableCurve(): Curve {
+  return {
+    recover: recoverWithNoble,
+    sign(digest, key) {
+      const signature = secp256k1.sign(digest, key, { lowS: true, prehash: false })
+      return { compact: signature.toCompactRawBytes(), parity: signature.recovery === 1 ? 1 : 0 }
+    },
+    publicKey: (key) =>
+      secp256k1.utils.isValidPrivateKey(key) ? secp256k1.getPublicKey(key, false) : undefined,
+  }
+}
 
 export type { RecoverPublicKey } from './recovered.js'
 

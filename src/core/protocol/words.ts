@@ -1,7 +1,6 @@
 /** The words of the wire, for whoever checks one of them and needs no schema. */
 
 import type { Hex } from '../ports.js'
-import type { Address } from './schema.js'
 
 /** The version object of v1 payloads and responses (§9). */
 export const version = {
@@ -38,10 +37,10 @@ export const fitsClientRef = (text: string): boolean =>
 /** Canonical spelling of hex: viem decodes addresses with a checksum in their letters. */
 export const lowercase = (hex: string): Hex => hex.toLowerCase() as Hex
 
-export const zeroAddress: Address = `0x${'0'.repeat(40)}`
+export const zeroAddress: Hex = `0x${'0'.repeat(40)}`
 
 export const isUint256 = (text: string): boolean => patterns.uint256.test(text) && fitsUint256(text)
-export const isAddress = (text: string): text is Address => patterns.address.test(text)
+export const isAddress = (text: string): text is Hex => patterns.address.test(text)
 export const isBytes32 = (text: string): text is Hex => patterns.bytes32.test(text)
 export const isBytes = (text: string): text is Hex => patterns.bytes.test(text)
 /** As any gateway may write it: a hyphenated UUID, not always in lower case (§1). */

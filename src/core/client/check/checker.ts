@@ -13,8 +13,8 @@ import {
   SlugLookUpError,
 } from '../../ports.js'
 import { UnavailableError } from '../../protocol/errors.js'
-import { chainNow, type QuestionContext } from '../trust/context.js'
-import { contractsOf, kindOf, type Trust } from '../trust/trust.js'
+import { chainNow } from '../trust/context.js'
+import { contractsOf, kindOf, type QuestionContext, type Trust } from '../trust/trust.js'
 import { earlierRound } from './earlier-round.js'
 import {
   type Facts,

@@ -6,7 +6,7 @@ import { loggedEvent, readContract } from '../../chain/reading.js'
 import type { Chain, ChainLog, Hex } from '../../ports.js'
 import type { Address } from '../../protocol/schema.js'
 import { lowercase } from '../../protocol/words.js'
-import type { QuestionContext } from '../trust/context.js'
+import type { QuestionContext } from '../trust/trust.js'
 
 /** What is not known is absent. `price`: the answer, a decimal string. */
 export interface EarlierRound {

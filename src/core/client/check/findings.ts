@@ -9,7 +9,7 @@ import { outcomeOf } from '../../protocol/proposal.js'
 import type { OutcomeKey } from '../../protocol/schema.js'
 import { counted } from '../../protocol/text.js'
 import { fromHex } from '../../protocol/witness.js'
-import type { QuestionContext } from '../trust/context.js'
+import type { QuestionContext } from '../trust/trust.js'
 import { datesIn } from './dates.js'
 import type { EarlierRound } from './earlier-round.js'
 

@@ -2,17 +2,13 @@
  * Signing one proposal (R9): typed data built by us from a checked context; nonce reserved,
  * signature checked and journaled before anything is sent.
  */
-import type { Chain, Hex, Signer } from '../../ports.js'
+import type { Hex, Signer } from '../../ports.js'
 import { ProposerError, UsageError } from '../../protocol/errors.js'
-import type { RecoverPublicKey } from '../../protocol/recovered.js'
-import type { OutcomeKey } from '../../protocol/schema.js'
-import type { GatewayClient } from '../gateway/gateway-client.js'
 import type { JournaledAuthorization, Offer } from '../journal/authorizations.js'
-import type { Journal, JournalPorts, JournalView } from '../journal/journal.js'
-import type { QuestionContext } from '../trust/context.js'
+import type { JournalView } from '../journal/journal.js'
 import { requireImplementations } from '../trust/implementations.js'
-import type { Trust } from '../trust/trust.js'
-import { type SettledEarlier, settleEarlier } from './earlier.js'
+import type { QuestionContext } from '../trust/trust.js'
+import { settleEarlier } from './earlier.js'
 import {
   authorizationOpen,
   byRound,
@@ -26,48 +22,10 @@ import {
   withoutContext,
 } from './intent.js'
 import { giveOut, signOffer } from './outside.js'
-import { type Preview, prepare, rulesNow } from './prepare.js'
-import { type AskRules, requireRules } from './rules.js'
-import type { SafeSigning } from './safe.js'
+import { type AuthorizeParts, type Preview, prepare, rulesNow } from './prepare.js'
+import { requireRules } from './rules.js'
 import { draftOf, signDrafts } from './sign.js'
 import { hashedRound } from './terms.js'
-
-export interface AuthorizeParts {
-  readonly ports: JournalPorts
-  readonly journal: Journal
-  readonly trust: Trust
-  /** Asked for only where the journal has nothing to reuse; checked against trust again here. */
-  readonly context: () => Promise<QuestionContext>
-  /** Unlocks the key; asked for only where something will be signed. */
-  readonly signer: () => Promise<Signer>
-  /** The proposer is a Safe: its owners sign, and `signer` is not asked. */
-  readonly safe?: SafeSigning | undefined
-  /** How our own signature is checked. Default: @noble/curves. */
-  readonly recovery?: () => Promise<RecoverPublicKey>
-  /**
-   * Settles an authorization of an earlier round by its saved id. Without it (offline) the context
-   * is taken to be at hand.
-   */
-  readonly gateway?: GatewayClient
-  /**
-   * Independent reads: round, nonce bit, head time, balance, code. Without it a note says what was
-   * not checked.
-   */
-  readonly chain?: Chain | undefined
-  /** Whether a slug that trust.json does not pin means this question; without it: refused. */
-  readonly confirmSlug?: (slug: string, questionId: string) => Promise<boolean>
-  /** Shows and may ask; throws to stop. Called before anything is reserved or signed. */
-  readonly confirm?: (preview: Preview) => Promise<void>
-  /** Asked where a clarification is newer than what was acknowledged; without it: refused. */
-  readonly askRules?: AskRules | undefined
-  /** Throws to stop; asked where typed data that was given out before is signed. */
-  readonly judge?: (context: QuestionContext, outcome: OutcomeKey) => Promise<void>
-  /** Notes for stderr, such as the out-of-band line (robustness §6). */
-  readonly note?: ((text: string) => void) | undefined
-  /** Told what became of each authorization of an earlier round. */
-  readonly onSettled?: (settled: SettledEarlier) => void
-  readonly signal?: AbortSignal | undefined
-}
 
 export interface Authorized {
   readonly authorization: JournaledAuthorization

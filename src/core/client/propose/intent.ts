@@ -22,13 +22,13 @@ import {
 } from '../journal/authorizations.js'
 import type { JournalPorts, JournalView } from '../journal/journal.js'
 import { nextOwner, otherGateway } from '../journal/saved.js'
-import type { QuestionContext } from '../trust/context.js'
 import {
   atRequester,
   checkContext,
   mayBeAt,
   outcomeMeant,
   pinnedQuestionId,
+  type QuestionContext,
   type Trust,
 } from '../trust/trust.js'
 import type { SubmitParts } from './attempt.js'

@@ -11,14 +11,23 @@ import { type Labels, labelsOf } from '../../protocol/outcome-words.js'
 import type { RecoverPublicKey } from '../../protocol/recovered.js'
 import type { Address } from '../../protocol/schema.js'
 import { isSlug } from '../../protocol/words.js'
-import type { QuestionFinding } from '../check/findings.js'
+import type { Checker } from '../check/checker.js'
+import type { QuestionFinding, Subject } from '../check/findings.js'
+import { checkRefusal, type Required } from '../check/require.js'
 import type { GatewayClient } from '../gateway/gateway-client.js'
 import type { BatchRow, IntentRow, ItemRow } from '../input/input.js'
 import { otherQuestion, saysQuestion } from '../input/sheet.js'
 import { closes, isOpen, type JournaledAuthorization } from '../journal/authorizations.js'
 import type { Journal, JournalPorts, JournalView } from '../journal/journal.js'
-import type { ContextResult, ContextSource, QuestionContext } from '../trust/context.js'
-import { checkAsked, checkOutcome, mayBeAt, outcomesByText, type Trust } from '../trust/trust.js'
+import type { ContextResult, ContextSource } from '../trust/context.js'
+import {
+  checkAsked,
+  checkOutcome,
+  mayBeAt,
+  outcomesByText,
+  type QuestionContext,
+  type Trust,
+} from '../trust/trust.js'
 import type { SubmitParts } from './attempt.js'
 import { type SettledEarlier, settleEarlier } from './earlier.js'
 import {
@@ -32,15 +41,46 @@ import {
   savedFor,
   withoutContext,
 } from './intent.js'
-import { type Judged, type RequiredCheck, withFindings } from './judging.js'
 import { importable, newMisplaced, type Payload, readItem } from './payload.js'
 import { roundsOf } from './round-over.js'
 import { contextsOf } from './row-contexts.js'
 import { type RowOutcome, skippedOutcome } from './row-outcome.js'
-import type { ReadRules } from './row-rules.js'
-import type { AskRules } from './rules.js'
+import type { AskRules, ReadRules } from './rules.js'
 import { type RowsByRound, sharedRound, takeRound } from './shared-round.js'
 import { checkTimeline, type HashedRound, hashedRound, type RoundFacts } from './terms.js'
+
+export interface RequiredCheck {
+  readonly checker: Checker
+  readonly required: Required
+}
+
+/** A row to be signed, by its place among the plans. */
+export interface Judged extends Subject {
+  readonly at: number
+}
+
+/** The plans with the findings of these rows, for people who only look; or their rejection. */
+export async function withFindings(
+  { judging }: BatchParts,
+  plans: readonly Planned[],
+  rows: readonly Judged[],
+  { look, signal }: PlanOptions,
+): Promise<readonly Planned[]> {
+  if (judging === undefined || rows.length === 0) return plans
+  const { checker, required } = judging
+  const found = await checker.check(rows, signal)
+  const byPlace = new Map(rows.map(({ at }, index) => [at, found[index] ?? []]))
+  return plans.map((plan, at): Planned => {
+    const findings = byPlace.get(at)
+    if (findings === undefined) return plan
+    const { row, title } = plan
+    const told = look === true ? { findings } : {}
+    const error = checkRefusal(row.identifier, findings, required)
+    return error === undefined
+      ? { ...plan, ...told }
+      : { kind: 'rejected', row, error, title, ...told }
+  })
+}
 
 export interface BatchParts {
   readonly ports: JournalPorts

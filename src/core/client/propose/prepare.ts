@@ -2,16 +2,18 @@
 import { titleOf } from '../../chain/ancillary.js'
 import { domainOf } from '../../chain/round.js'
 import { onChain } from '../../chain/unavailable.js'
-import type { Chain, Hex } from '../../ports.js'
+import type { Chain, Hex, Signer } from '../../ports.js'
 import { amountText } from '../../protocol/amount.js'
 import type { RoundRef } from '../../protocol/candidate.js'
 import { UsageError } from '../../protocol/errors.js'
 import { type Labels, labelsOf } from '../../protocol/outcome-words.js'
+import type { RecoverPublicKey } from '../../protocol/recovered.js'
 import type { Address, OutcomeKey, TypedData } from '../../protocol/schema.js'
 import { toHex, typedData, witnessRound } from '../../protocol/witness.js'
-import type { JournalView } from '../journal/journal.js'
+import type { GatewayClient } from '../gateway/gateway-client.js'
+import type { Journal, JournalPorts, JournalView } from '../journal/journal.js'
 import { type ChainCheck, chainChecks } from '../journal/records.js'
-import { chainNow, confirmByChain, type QuestionContext, rulesOf } from '../trust/context.js'
+import { chainNow, confirmByChain, rulesOf } from '../trust/context.js'
 import { nothingPinned, requireImplementations } from '../trust/implementations.js'
 import { noNodeForRules } from '../trust/sources.js'
 import {
@@ -21,14 +23,74 @@ import {
   kindOf,
   outcomesByText,
   pinnedQuestionId,
+  type QuestionContext,
   type Trust,
   untrusted,
 } from '../trust/trust.js'
-import type { AuthorizeParts } from './authorize.js'
+import type { SettledEarlier } from './earlier.js'
 import type { Intent } from './intent.js'
-import { acknowledgedOf, firstRulesNotes, type RulesStanding, rulesStanding } from './rules.js'
-import { nonceReserved, nonceSpent } from './sign.js'
+import {
+  type AskRules,
+  acknowledgedOf,
+  firstRulesNotes,
+  type RulesStanding,
+  rulesStanding,
+} from './rules.js'
+import type { SafeSigning } from './safe.js'
 import { type CheckedTerms, checkTerms, checkTimeline, cutNotes, hashedRound } from './terms.js'
+
+/** A nonce serves one authorization (R6). `what`: who has it. */
+export const nonceReserved = (what: string, flag = '--nonce') =>
+  new UsageError('nonce_reserved', `nonce ${what}`, {
+    hint: `leave ${flag} out: a fresh one is chosen`,
+  })
+
+/** The chain has the nonce as used or cancelled. */
+export const nonceSpent = (nonce: bigint | string, proposer: string, flag = 'the nonce') =>
+  new UsageError(
+    'nonce_spent',
+    `nonce ${nonce} of ${proposer} is already used or cancelled in Permit2`,
+    {
+      hint: `leave ${flag} out: a fresh one is chosen`,
+    },
+  )
+
+export interface AuthorizeParts {
+  readonly ports: JournalPorts
+  readonly journal: Journal
+  readonly trust: Trust
+  /** Asked for only where the journal has nothing to reuse; checked against trust again here. */
+  readonly context: () => Promise<QuestionContext>
+  /** Unlocks the key; asked for only where something will be signed. */
+  readonly signer: () => Promise<Signer>
+  /** The proposer is a Safe: its owners sign, and `signer` is not asked. */
+  readonly safe?: SafeSigning | undefined
+  /** How our own signature is checked. Default: @noble/curves. */
+  readonly recovery?: () => Promise<RecoverPublicKey>
+  /**
+   * Settles an authorization of an earlier round by its saved id. Without it (offline) the context
+   * is taken to be at hand.
+   */
+  readonly gateway?: GatewayClient
+  /**
+   * Independent reads: round, nonce bit, head time, balance, code. Without it a note says what was
+   * not checked.
+   */
+  readonly chain?: Chain | undefined
+  /** Whether a slug that trust.json does not pin means this question; without it: refused. */
+  readonly confirmSlug?: (slug: string, questionId: string) => Promise<boolean>
+  /** Shows and may ask; throws to stop. Called before anything is reserved or signed. */
+  readonly confirm?: (preview: Preview) => Promise<void>
+  /** Asked where a clarification is newer than what was acknowledged; without it: refused. */
+  readonly askRules?: AskRules | undefined
+  /** Throws to stop; asked where typed data that was given out before is signed. */
+  readonly judge?: (context: QuestionContext, outcome: OutcomeKey) => Promise<void>
+  /** Notes for stderr, such as the out-of-band line (robustness §6). */
+  readonly note?: ((text: string) => void) | undefined
+  /** Told what became of each authorization of an earlier round. */
+  readonly onSettled?: (settled: SettledEarlier) => void
+  readonly signal?: AbortSignal | undefined
+}
 
 /** What is about to be signed, for showing. Nothing is reserved yet. Amounts in raw token units. */
 export interface Preview extends Omit<CheckedTerms, 'cutFromRaw'> {

@@ -1,7 +1,4 @@
-/** Clarifications of a batch's rows, read again before they are signed (contract §9, Rules). */
-import type { Rules, RulesOf } from '../../chain/rules.js'
 import { onChain } from '../../chain/unavailable.js'
-import type { Hex } from '../../ports.js'
 import { pinnedHeads } from '../funds/funds.js'
 import type { BatchParts, ToImport, ToSign } from './plan.js'
 import {
@@ -10,21 +7,8 @@ import {
   type RulesStanding,
   requireRules,
   rulesStanding,
+  toldBy,
 } from './rules.js'
-
-/** Clarifications of a row as its context had them, and the question that they are of. */
-export interface ReadRules {
-  readonly told: Rules
-  /** As of `QuestionContext`. */
-  readonly fileHash?: Hex | undefined
-  readonly question: RulesOf
-}
-
-/** What a row's context told of its clarifications. */
-export const toldBy = ({ told, fileHash }: ReadRules) => ({
-  rules: told,
-  ...(fileHash && { rules_told: fileHash }),
-})
 
 /** How the clarifications of each row stand, or why it is not signed. */
 export type RowRules = ReadonlyMap<ToSign | ToImport, RulesStanding | RulesChangedError>

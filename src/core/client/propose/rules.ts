@@ -3,13 +3,27 @@
  * is asked about, and nobody there to ask is a no.
  */
 import { noRulesHash } from '../../chain/constants.js'
-import type { Rules, RulesUpdate } from '../../chain/rules.js'
+import type { Rules, RulesOf, RulesUpdate } from '../../chain/rules.js'
 import type { Hex } from '../../ports.js'
 import { UsageError } from '../../protocol/errors.js'
 import { counted } from '../../protocol/text.js'
 import type { JournalView } from '../journal/journal.js'
-import type { QuestionContext } from '../trust/context.js'
+import type { QuestionContext } from '../trust/trust.js'
 import type { Intent } from './intent.js'
+
+/** Clarifications of a row as its context had them, and the question that they are of. */
+export interface ReadRules {
+  readonly told: Rules
+  /** As of `QuestionContext`. */
+  readonly fileHash?: Hex | undefined
+  readonly question: RulesOf
+}
+
+/** What a row's context told of its clarifications. */
+export const toldBy = ({ told, fileHash }: ReadRules) => ({
+  rules: told,
+  ...(fileHash && { rules_told: fileHash }),
+})
 
 /** The clarifications of a question beside what was acknowledged of them. */
 export interface RulesStanding {

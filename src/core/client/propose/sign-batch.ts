@@ -14,8 +14,9 @@ import type { BatchRow } from '../input/input.js'
 import type { JournaledAuthorization } from '../journal/authorizations.js'
 import type { JournalView } from '../journal/journal.js'
 import { chainChecks, type JournalEntry, type Signed } from '../journal/records.js'
-import { chainNow, type QuestionContext } from '../trust/context.js'
+import { chainNow } from '../trust/context.js'
 import { nothingPinned, requireImplementations } from '../trust/implementations.js'
+import type { QuestionContext } from '../trust/trust.js'
 import { workingAhead } from './ahead.js'
 import { signInRound, wrongSigner } from './authorize.js'
 import { byRound, offerOpen } from './intent.js'
@@ -28,6 +29,7 @@ import {
   type ToImport,
   type ToSign,
 } from './plan.js'
+import { nonceReserved, nonceSpent } from './prepare.js'
 import { asItemError } from './row-outcome.js'
 import { type RowRules, rulesOfRows } from './row-rules.js'
 import { firstRulesNotes } from './rules.js'
@@ -36,8 +38,6 @@ import {
   draftOf,
   isOwnFailure,
   newAuthorization,
-  nonceReserved,
-  nonceSpent,
   type Reserved,
   type Signing,
   signDrafts,

@@ -18,7 +18,7 @@ import type { Journal, JournalPorts, JournalView } from '../journal/journal.js'
 import type { Form, JournalEntry, Offered, Signed } from '../journal/records.js'
 import type { Trust } from '../trust/trust.js'
 import type { Intent } from './intent.js'
-import type { Preview } from './prepare.js'
+import { nonceReserved, type Preview } from './prepare.js'
 import type { RulesStanding } from './rules.js'
 import type { RoundFacts } from './terms.js'
 
@@ -46,22 +46,6 @@ export interface Reserved {
 
 /** An authorization whose bytes are durable, or why there is none. */
 export type Signing = JournaledAuthorization | ProposerError
-
-/** A nonce serves one authorization (R6). `what`: who has it. */
-export const nonceReserved = (what: string, flag = '--nonce') =>
-  new UsageError('nonce_reserved', `nonce ${what}`, {
-    hint: `leave ${flag} out: a fresh one is chosen`,
-  })
-
-/** The chain has the nonce as used or cancelled. */
-export const nonceSpent = (nonce: bigint | string, proposer: string, flag = 'the nonce') =>
-  new UsageError(
-    'nonce_spent',
-    `nonce ${nonce} of ${proposer} is already used or cancelled in Permit2`,
-    {
-      hint: `leave ${flag} out: a fresh one is chosen`,
-    },
-  )
 
 /** The next authorization of this run. UsageError `nonce_reserved`. */
 export function draftOf(

@@ -9,13 +9,13 @@ import { minimumDeadlineSeconds } from '../../protocol/permit.js'
 import type { Address } from '../../protocol/schema.js'
 import { type WitnessRequest, type WitnessRound, witnessRound } from '../../protocol/witness.js'
 import type { JournalView } from '../journal/journal.js'
-import type { QuestionContext } from '../trust/context.js'
 import {
   atRequester,
   contractsOf,
   isNamedByText,
   kindOf,
   mayBeAt,
+  type QuestionContext,
   type Trust,
   untrusted,
 } from '../trust/trust.js'

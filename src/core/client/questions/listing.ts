@@ -6,7 +6,7 @@ import type { Round } from '../../chain/round.js'
 import { onChain } from '../../chain/unavailable.js'
 import type { Hex, Market } from '../../ports.js'
 import type { Address, Outcome } from '../../protocol/schema.js'
-import type { QuestionContext } from '../trust/context.js'
+import type { QuestionContext } from '../trust/trust.js'
 import type { SeenRound } from './facts.js'
 
 export type QuestionSource = 'registry' | 'chain' | 'gamma'

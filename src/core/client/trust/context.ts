@@ -6,7 +6,7 @@ import type { RoundReader } from '../../chain/questions.js'
 import { batchSigningDataOf, type Round } from '../../chain/round.js'
 import type { Rules } from '../../chain/rules.js'
 import { onChain } from '../../chain/unavailable.js'
-import type { Chain, Clock, Hex } from '../../ports.js'
+import type { Chain, Clock } from '../../ports.js'
 import {
   ConflictError,
   InterruptedError,
@@ -15,7 +15,7 @@ import {
   StorageError,
   UsageError,
 } from '../../protocol/errors.js'
-import type { Address, BatchSigningData, Outcome } from '../../protocol/schema.js'
+import type { Address } from '../../protocol/schema.js'
 import type { WitnessRequest } from '../../protocol/witness.js'
 import { isQuestionId, isSlug } from '../../protocol/words.js'
 import type { CallOptions } from '../gateway/gateway-client.js'
@@ -26,33 +26,11 @@ import {
   contractsOf,
   kindOf,
   pinnedQuestionId,
+  type QuestionContext,
   type Trust,
   unpinnedSlug,
   untrusted,
 } from './trust.js'
-
-/**
- * `signing_data` (contract §4) and what we know beside it. `slug` is the one that was asked for.
- */
-export interface QuestionContext extends BatchSigningData {
-  /** `file`: given by the user. What it says of where it came from proves nothing. */
-  readonly source: 'gateway' | 'chain' | 'file'
-  readonly slug?: string
-  /** p1, p2, p3 with labels and permission by the request's text. */
-  readonly outcomes?: readonly Outcome[]
-  /** What an undisputed proposer earns, raw token units. Known where a chain was read. */
-  readonly reward?: string
-  /** An earlier round ended without an answer. Known where a chain was read. */
-  readonly reopened?: boolean
-  /** Clarifications, where a chain told them. */
-  readonly rules?: Rules
-  /** Only of a file: hash of the clarifications that whoever made it had read. */
-  readonly rules_told?: Hex
-  /** Known where a chain was read. */
-  readonly token?: { readonly address: string; readonly symbol: string; readonly decimals: number }
-  /** Only in a file that carries a server's `typed_data`: compared, never signed (R9). */
-  readonly typed_data?: unknown
-}
 
 /** One identifier's answer; `context` is checked against trust, `error` is ready to throw. */
 export type ContextResult =

@@ -11,11 +11,10 @@ import {
   type ContextSource,
   contextResult,
   orBadField,
-  type QuestionContext,
   slugOf,
 } from './context.js'
 import { signingDataOf } from './signing-data.js'
-import { checkContext, kindOf, outcomesByText, type Trust } from './trust.js'
+import { checkContext, kindOf, outcomesByText, type QuestionContext, type Trust } from './trust.js'
 
 /** From the gateway's batch route: costs one budget item an identifier; more than 100 are split. */
 export function gatewayContexts(

@@ -1,14 +1,8 @@
 /** Where the contexts of questions come from: a node, a gateway, or both. */
 import type { Chain, Clock } from '../../ports.js'
 import type { GatewayClient } from '../gateway/gateway-client.js'
-import {
-  type ContextSource,
-  chainContexts,
-  type QuestionContext,
-  rulesUnknown,
-  withDirect,
-} from './context.js'
-import type { Trust } from './trust.js'
+import { type ContextSource, chainContexts, rulesUnknown, withDirect } from './context.js'
+import type { QuestionContext, Trust } from './trust.js'
 
 export interface SourceParts {
   readonly trust: Trust

@@ -5,15 +5,38 @@
 import { outcomesOf } from '../../chain/ancillary.js'
 import { yesOrNoQuery } from '../../chain/constants.js'
 import { type Contracts, keccakHex, type RequesterKind, roundRef } from '../../chain/round.js'
+import type { Rules } from '../../chain/rules.js'
 import type { Hex } from '../../ports.js'
 import { UsageError } from '../../protocol/errors.js'
 import { answersText, answerText, labelsOf, outcomesNamed } from '../../protocol/outcome-words.js'
 import { priceOf } from '../../protocol/proposal.js'
-import type { Address, Outcome, OutcomeKey } from '../../protocol/schema.js'
+import type { Address, BatchSigningData, Outcome, OutcomeKey } from '../../protocol/schema.js'
 import { domainType, witnessTypes } from '../../protocol/witness.js'
 import { isQuestionId } from '../../protocol/words.js'
-import type { QuestionContext } from './context.js'
 import type { Trust } from './trust-file.js'
+
+/**
+ * `signing_data` (contract §4) and what we know beside it. `slug` is the one that was asked for.
+ */
+export interface QuestionContext extends BatchSigningData {
+  /** `file`: given by the user. What it says of where it came from proves nothing. */
+  readonly source: 'gateway' | 'chain' | 'file'
+  readonly slug?: string
+  /** p1, p2, p3 with labels and permission by the request's text. */
+  readonly outcomes?: readonly Outcome[]
+  /** What an undisputed proposer earns, raw token units. Known where a chain was read. */
+  readonly reward?: string
+  /** An earlier round ended without an answer. Known where a chain was read. */
+  readonly reopened?: boolean
+  /** Clarifications, where a chain told them. */
+  readonly rules?: Rules
+  /** Only of a file: hash of the clarifications that whoever made it had read. */
+  readonly rules_told?: Hex
+  /** Known where a chain was read. */
+  readonly token?: { readonly address: string; readonly symbol: string; readonly decimals: number }
+  /** Only in a file that carries a server's `typed_data`: compared, never signed (R9). */
+  readonly typed_data?: unknown
+}
 
 export type { Trust } from './trust-file.js'
 

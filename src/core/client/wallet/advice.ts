@@ -1,13 +1,43 @@
 /** What is safe to do next about an authorization, in one or two sentences (contract §6). */
+
+import type { Hex } from '../../ports.js'
 import { amountText } from '../../protocol/amount.js'
+import type { ProposerError } from '../../protocol/errors.js'
 import { outcomeOf } from '../../protocol/proposal.js'
-import { endOf } from '../follow/status.js'
-import type { ClosedReason } from '../journal/authorizations.js'
-import type { Offered } from '../journal/records.js'
+import { endOf, type PolledStatus } from '../follow/status.js'
+import type {
+  AuthorizationState,
+  ClosedReason,
+  JournaledAuthorization,
+} from '../journal/authorizations.js'
+import type { Offered, Signed } from '../journal/records.js'
 import { nextOwner, outOfBandLine } from '../journal/saved.js'
-import { holdsProposal, type StakePosition } from './position.js'
-import type { ReconciledEntry } from './reconcile.js'
-import type { QuestionStanding, RoundStanding } from './standing.js'
+import { holdsProposal, type RoundStanding, type StakePosition } from './position.js'
+import type { AuthorizationStanding, QuestionStanding } from './standing.js'
+
+/** What the gateway said of a candidate. */
+export type GatewayWord = { readonly status: PolledStatus } | { readonly error: ProposerError }
+
+export interface ReconciledEntry {
+  readonly id: string
+  readonly record: Signed | Offered
+  /** Absent of an offer: typed data that waits for its signature. */
+  readonly authorization?: JournaledAuthorization
+  /** Of an offer to a Safe: who of its owners has signed. */
+  readonly ownersSigned: readonly Hex[]
+  readonly supersededBy: string | undefined
+  readonly state: AuthorizationState | { readonly kind: 'offered' }
+  /** Absent where it was not asked for: no gateway, no id, or settled already. */
+  readonly gateway: GatewayWord | undefined
+  readonly standing: AuthorizationStanding | undefined
+  /** What was journaled just now because finalized state proves it. */
+  readonly settled: ClosedReason | undefined
+  /** Only of an executed one, where a node shows its proposal in its round. */
+  readonly position: StakePosition | undefined
+  /** Where the round pays less than when this was signed; raw token units. */
+  readonly rewardFell: { readonly signedRaw: bigint; readonly nowRaw: bigint } | undefined
+  readonly next: Next
+}
 
 export interface Next {
   readonly action:

@@ -5,12 +5,33 @@
 
 import { oracleAbi } from '../../chain/contracts.js'
 import { lowercase, readContract } from '../../chain/reading.js'
-import type { Round } from '../../chain/round.js'
+import type { RequestState, Round } from '../../chain/round.js'
 import { type StakeStanding, standingIn } from '../../chain/stakes.js'
-import type { Chain } from '../../ports.js'
+import type { Chain, Hex } from '../../ports.js'
 import type { Address } from '../../protocol/schema.js'
 import { zeroAddress } from '../../protocol/words.js'
-import type { RoundStanding } from './standing.js'
+
+/** The proposal that a round holds. */
+export interface RoundProposal {
+  readonly proposer: Address
+  readonly price: string
+  readonly isFinal: boolean
+  /** It came through SignedProposer. */
+  readonly bySignature: boolean
+  /** Absent where the node shows no log of it. `eventIndex`: of ProposePrice in its block. */
+  readonly mined:
+    | { readonly transactionHash: Hex; readonly blockNumber: bigint; readonly eventIndex: number }
+    | undefined
+}
+
+export interface RoundStanding {
+  readonly state: RequestState
+  readonly proposal: RoundProposal | undefined
+  /** Bond, dispute and end; absent while nothing is proposed. */
+  readonly terms?: RoundTerms
+  /** What an undisputed proposal earns now, raw token units; a dispute may have refunded it. */
+  readonly rewardRaw?: bigint
+}
 
 /** What the oracle holds for a round that was proposed on. Raw token units, Unix seconds. */
 export interface RoundTerms {

@@ -6,10 +6,8 @@ import { keccakHex, type Round, roundRef } from '../../chain/round.js'
 import type { Chain, Hex } from '../../ports.js'
 import { InterruptedError, ProposerError } from '../../protocol/errors.js'
 import { statusOnce } from '../follow/look.js'
-import type { PolledStatus } from '../follow/status.js'
 import type { GatewayClient } from '../gateway/gateway-client.js'
 import {
-  type AuthorizationState,
   type ClosedReason,
   closes,
   isOfferOpen,
@@ -28,8 +26,8 @@ import {
   type Trust,
   untrusted,
 } from '../trust/trust.js'
-import { adviseOn, isExecuted, type Next } from './advice.js'
-import { holdsProposal, type StakePosition, stakeIn } from './position.js'
+import { adviseOn, type GatewayWord, isExecuted, type ReconciledEntry } from './advice.js'
+import { holdsProposal, stakeIn } from './position.js'
 import {
   type AuthorizationStanding,
   claimsIn,
@@ -46,30 +44,6 @@ export interface ReconcileParts {
   /** Journals nothing; the results are the same. */
   readonly dryRun?: boolean
   readonly signal?: AbortSignal
-}
-
-/** What the gateway said of a candidate. */
-export type GatewayWord = { readonly status: PolledStatus } | { readonly error: ProposerError }
-
-export interface ReconciledEntry {
-  readonly id: string
-  readonly record: Signed | Offered
-  /** Absent of an offer: typed data that waits for its signature. */
-  readonly authorization?: JournaledAuthorization
-  /** Of an offer to a Safe: who of its owners has signed. */
-  readonly ownersSigned: readonly Hex[]
-  readonly supersededBy: string | undefined
-  readonly state: AuthorizationState | { readonly kind: 'offered' }
-  /** Absent where it was not asked for: no gateway, no id, or settled already. */
-  readonly gateway: GatewayWord | undefined
-  readonly standing: AuthorizationStanding | undefined
-  /** What was journaled just now because finalized state proves it. */
-  readonly settled: ClosedReason | undefined
-  /** Only of an executed one, where a node shows its proposal in its round. */
-  readonly position: StakePosition | undefined
-  /** Where the round pays less than when this was signed; raw token units. */
-  readonly rewardFell: { readonly signedRaw: bigint; readonly nowRaw: bigint } | undefined
-  readonly next: Next
 }
 
 export interface Reconciled {

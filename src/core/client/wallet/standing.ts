@@ -12,15 +12,14 @@ import {
 } from '../../chain/propose.js'
 import { createRoundReader } from '../../chain/questions.js'
 import { readContract } from '../../chain/reading.js'
-import { keccakHex, type RequestState, type Round, requestStates } from '../../chain/round.js'
+import { keccakHex, type Round, requestStates } from '../../chain/round.js'
 import { onChain } from '../../chain/unavailable.js'
 import { type BlockHeader, type Chain, ChainError, type Hex } from '../../ports.js'
-import type { Address } from '../../protocol/schema.js'
 import { claimOf, type OpenClaim, pinnedHeads, spentNonces } from '../funds/funds.js'
 import type { JournalView } from '../journal/fold.js'
 import type { Offered, Signed, TerminalRecord } from '../journal/records.js'
 import { contractsOf, roundPins, type Trust } from '../trust/trust.js'
-import { type RoundTerms, readRoundTerms, roundKey } from './position.js'
+import { type RoundProposal, type RoundStanding, readRoundTerms, roundKey } from './position.js'
 
 /** An authorization or an offer of the journal, as far as the chain can judge it. */
 export interface RoundClaim extends OpenClaim {
@@ -30,28 +29,6 @@ export interface RoundClaim extends OpenClaim {
   /** Absent in records of 0.1, and of a payload signed elsewhere. */
   readonly requester: string | undefined
   readonly price: string
-}
-
-/** The proposal that a round holds. */
-export interface RoundProposal {
-  readonly proposer: Address
-  readonly price: string
-  readonly isFinal: boolean
-  /** It came through SignedProposer. */
-  readonly bySignature: boolean
-  /** Absent where the node shows no log of it. `eventIndex`: of ProposePrice in its block. */
-  readonly mined:
-    | { readonly transactionHash: Hex; readonly blockNumber: bigint; readonly eventIndex: number }
-    | undefined
-}
-
-export interface RoundStanding {
-  readonly state: RequestState
-  readonly proposal: RoundProposal | undefined
-  /** Bond, dispute and end; absent while nothing is proposed. */
-  readonly terms?: RoundTerms
-  /** What an undisputed proposal earns now, raw token units; a dispute may have refunded it. */
-  readonly rewardRaw?: bigint
 }
 
 export interface AuthorizationStanding {

@@ -3,7 +3,6 @@
  * the slots are read at the start and once a minute beside (contract §9, domain §10).
  */
 import {
-  type ChangedImplementation,
   changedImplementations,
   changedText,
   type Implementations,
@@ -18,33 +17,6 @@ import { type ViewState, viewFaults } from './state.js'
 
 /** A proxy that logs no upgrade is found out after this. */
 const everyMs = 60_000
-
-export interface CodeWatch {
-  /** Pinned contracts that run other code, as of the last look. */
-  changed: readonly ChangedImplementation[]
-  /** Of each managed oracle that says so. */
-  versions: ReadonlyMap<Address, 2 | 3>
-  /** All code has been compared since the start. */
-  isKnown: boolean
-  /** To be compared in whole at the next look. */
-  isDue: boolean
-  /** A log told of an upgrade that has not been looked at. */
-  isSuspect: boolean
-  lookedAtMs: number
-  /** The head of the last look. */
-  lookedAt: string | undefined
-}
-
-/** A watch that has seen nothing. */
-export const newCodeWatch = (): CodeWatch => ({
-  changed: [],
-  versions: new Map(),
-  isKnown: false,
-  isDue: true,
-  isSuspect: false,
-  lookedAtMs: Number.NEGATIVE_INFINITY,
-  lookedAt: undefined,
-})
 
 type Watching = Pick<
   ViewState,

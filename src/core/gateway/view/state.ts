@@ -1,14 +1,41 @@
 /** The memory of the view, and what it says of itself. */
-import type { Implementations } from '../../chain/implementations.js'
+import type { ChangedImplementation, Implementations } from '../../chain/implementations.js'
 import { createRoundReader, type RegistryEntry, type RoundReader } from '../../chain/questions.js'
 import type { Contracts } from '../../chain/round.js'
 import type { BlockHeader, Chain, Clock, Hex } from '../../ports.js'
 import { type BoundedCache, boundedCache } from '../../protocol/bounded-cache.js'
+import type { Address } from '../../protocol/schema.js'
 import type { Ledger } from '../ledger/ledger.js'
 import type { Question } from './chain-view.js'
-import { type CodeWatch, newCodeWatch } from './code-watch.js'
 import { type HeadHistory, newHeadHistory } from './head-history.js'
 import { newQuestionBook, type QuestionBook, rememberedQuestions } from './questions.js'
+
+export interface CodeWatch {
+  /** Pinned contracts that run other code, as of the last look. */
+  changed: readonly ChangedImplementation[]
+  /** Of each managed oracle that says so. */
+  versions: ReadonlyMap<Address, 2 | 3>
+  /** All code has been compared since the start. */
+  isKnown: boolean
+  /** To be compared in whole at the next look. */
+  isDue: boolean
+  /** A log told of an upgrade that has not been looked at. */
+  isSuspect: boolean
+  lookedAtMs: number
+  /** The head of the last look. */
+  lookedAt: string | undefined
+}
+
+/** A watch that has seen nothing. */
+export const newCodeWatch = (): CodeWatch => ({
+  changed: [],
+  versions: new Map(),
+  isKnown: false,
+  isDue: true,
+  isSuspect: false,
+  lookedAtMs: Number.NEGATIVE_INFINITY,
+  lookedAt: undefined,
+})
 
 /** Questions read at one look; what else is due waits for the next one, or for who asks for it. */
 export const readsPerLook = 64

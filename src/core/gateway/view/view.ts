@@ -11,7 +11,7 @@ import { ChainError, type Hex } from '../../ports.js'
 import { nonceBit } from '../../protocol/permit.js'
 import type { Address } from '../../protocol/schema.js'
 import type { ChainView, Question } from './chain-view.js'
-import { type CodeWatch, codeFaults, codeNow, pinsOf, watchCode } from './code-watch.js'
+import { codeFaults, codeNow, pinsOf, watchCode } from './code-watch.js'
 import { lookAtHead } from './heads.js'
 import { readAhead, readFirst, readSome } from './question-reads.js'
 import {
@@ -27,6 +27,7 @@ import {
 } from './questions.js'
 import {
   addSpent,
+  type CodeWatch,
   callForLook,
   type Heads,
   newViewState,

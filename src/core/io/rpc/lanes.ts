@@ -3,7 +3,14 @@
  * machines, and what one connection has shown says nothing of the next (R16).
  */
 import { Client } from 'undici'
-import type { Link } from './transport.js'
+
+/** One connection to a node, opened again where it was lost. */
+export interface Link {
+  /** How often it was opened so far. */
+  readonly opened: number
+  /** Which of these openings carried its latest response; 0 before the first. */
+  readonly answered: number
+}
 
 /** A connection that carries one request at a time. */
 export interface Lane extends Link {

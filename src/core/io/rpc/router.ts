@@ -6,6 +6,7 @@
 import { setImmediate as nextTurn } from 'node:timers/promises'
 import type * as z from 'zod/mini'
 import { ChainError } from '../../ports.js'
+import type { Link } from './lanes.js'
 import {
   createNodeTable,
   isElsewhere,
@@ -21,7 +22,7 @@ import {
 import { isMissingState } from './rpc-errors.js'
 import { blockTag, Quantity } from './shapes.js'
 import { survey } from './survey.js'
-import type { Link, RpcCall, Transport } from './transport.js'
+import type { RpcCall, Transport } from './transport.js'
 import { createUsageMeter, type UsageMeter } from './usage.js'
 
 export interface RouterOptions extends NodeTableOptions {

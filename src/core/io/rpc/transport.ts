@@ -9,20 +9,12 @@ import { jsonOf, readCapped } from '../../protocol/capped.js'
 import { networkFault } from '../../protocol/network-words.js'
 import { quoteWords, safeText } from '../../protocol/node-words.js'
 import { type Conceal, concealing, decoded } from '../../protocol/url-secrets.js'
-import { freeLane, type Lane } from './lanes.js'
+import { freeLane, type Lane, type Link } from './lanes.js'
 import { chainErrorOf } from './rpc-errors.js'
 
 export interface RpcCall {
   readonly method: string
   readonly params: readonly unknown[]
-}
-
-/** One connection to a node, opened again where it was lost. */
-export interface Link {
-  /** How often it was opened so far. */
-  readonly opened: number
-  /** Which of these openings carried its latest response; 0 before the first. */
-  readonly answered: number
 }
 
 /** One node, whoever it is. */
