@@ -147,7 +147,6 @@ export async function openBatch(
   const asksGateway =
     flags.context === undefined &&
     (chain === undefined || remote !== undefined || local !== undefined)
-  const notes = new Set<string>()
   let sums: SpendingSums | undefined
   const counting = opening.sums?.(count, chain !== undefined) === true
   const contexts = rememberedContexts(
@@ -183,11 +182,7 @@ export async function openBatch(
     headroomBasisPoints: headroomBasisPoints(session.settings.headroom),
     units,
     askRules: askingForRules(context, flags),
-    note: (text) => {
-      // A thousand questions of one kind have the same thing to say.
-      if (!notes.has(text)) context.output.note(`note: ${visible(text)}`)
-      notes.add(text)
-    },
+    note: noteOnce(context),
   }
   const planning = {
     signal: session.signal,
@@ -214,6 +209,15 @@ export async function openBatch(
   }
   noteUnanswered(context, count)
   return { parts, looking, count, spending: newSpending(parts, limits), checkedSums, rows }
+}
+
+/** A thousand questions of one kind have the same thing to say. */
+function noteOnce({ output }: Context): (text: string) => void {
+  const notes = new Set<string>()
+  return (text) => {
+    if (!notes.has(text)) output.note(`note: ${visible(text)}`)
+    notes.add(text)
+  }
 }
 
 /** For a reading of rows whose faults another one has told. */

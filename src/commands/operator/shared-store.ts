@@ -13,7 +13,7 @@ import {
   schemaVersion,
   upgradeTables,
 } from '../../core/storage/postgres/schema.js'
-import { readSeen, type Seen } from '../../core/storage/postgres/seen.js'
+import { readSeen, type SeenEnd } from '../../core/storage/postgres/seen.js'
 import { openQueries } from '../../core/storage/postgres/session.js'
 import type { Context } from '../terminal/context.js'
 import { dryRunOption, showDryRun } from '../terminal/dry-run.js'
@@ -140,7 +140,7 @@ export const acceptLossCommand = (context: Context) =>
 /** What a database lacks of what was seen; `undefined` where it lacks nothing. */
 async function lossIn(
   database: SqlDatabase,
-  seen: Seen | 'unreadable' | undefined,
+  seen: SeenEnd | 'unreadable' | undefined,
 ): Promise<string | undefined> {
   // A database that cannot be asked is told as that, also where there is nothing to compare.
   const isStore = await hasTables(database)

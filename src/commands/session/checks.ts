@@ -110,7 +110,7 @@ export const tallyText = (counts: ReturnType<typeof countsOf>): string =>
   `${counted(counts.warn, 'warning')}, ${counts.unknown} unknown`
 
 /** UsageError `check_failed`. */
-export function refuse(
+export function requireFindings(
   identifier: string,
   findings: readonly QuestionFinding[],
   flags: CheckFlags,

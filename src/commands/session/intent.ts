@@ -31,8 +31,8 @@ import {
   findingLines,
   isRequired,
   openChecker,
-  refuse,
   requiredBy,
+  requireFindings,
 } from './checks.js'
 import { warnOfFirstRules } from './first-rules.js'
 import { asksPerson, confirm, parseJson, readInput } from './inputs.js'
@@ -240,13 +240,13 @@ export async function authorizeParts(
       const text = flags.details === false ? briefText : previewText
       context.output.note(text(shown, identifier, context.output.columns, findings))
       warnOfFirstRules(context, identifier, shown.rules)
-      refuse(identifier, findings, flags)
+      requireFindings(identifier, findings, flags)
       if (warnings(findings).length > 0 && asksPerson(context, flags))
         await confirm(context, 'Sign although these findings warn?', false)
     },
     judge: async (question, outcome) => {
       const shown = { context: question, outcome }
-      refuse(identifier, await findingsOf(context, session, flags, shown, false), flags)
+      requireFindings(identifier, await findingsOf(context, session, flags, shown, false), flags)
     },
     askRules: askingForRules(context, flags),
     note: (text) => context.output.note(`note: ${visible(text)}`),
@@ -313,7 +313,7 @@ export async function showPreview(
     { dry_run: true, ...previewData(shown, identifier), findings },
     () => previewText(shown, identifier, context.output.columns, findings),
   )
-  refuse(identifier, findings, flags)
+  requireFindings(identifier, findings, flags)
   await requireRules(intent.identifier, shown.rules, undefined)
 }
 

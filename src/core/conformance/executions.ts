@@ -6,12 +6,12 @@ import { at, came, expectStatus, expectThat, NotSeen, type Runs, type Seen } fro
 import {
   expectMembers,
   hasLongHex,
-  instantMs,
   isGiven,
   isHash,
   isWord,
   memberOf,
   sameInstant,
+  timeMs,
 } from './shapes.js'
 
 async function executed({ admissions }: Bench): Promise<Seen> {
@@ -28,7 +28,7 @@ export const executionRuns: Runs = {
     expectStatus((await bench.admissions.executable()).seen, 202),
   async '2.6-stages'(bench) {
     const seen = await executed(bench)
-    const times = [/recei/, /valid/, /select/].map((name) => instantMs(memberOf(seen.json, name)))
+    const times = [/recei/, /valid/, /select/].map((name) => timeMs(memberOf(seen.json, name)))
     const known = times.filter((time) => time !== undefined)
     expectThat(known.length === times.length, seen, 'an executed candidate lacks a timestamp')
     const isSorted = known.every((time, index) => index === 0 || time >= (known[index - 1] ?? 0))
@@ -44,7 +44,7 @@ export const executionRuns: Runs = {
     expectMembers(seen, { failure: (actual) => actual === null })
     const stages = { submission: /^submi/, confirmation: /^confirm/, indexing: /^index/ }
     for (const [stage, name] of Object.entries(stages)) {
-      const isTime = instantMs(memberOf(submission, name)) !== undefined
+      const isTime = timeMs(memberOf(submission, name)) !== undefined
       expectThat(isTime, seen, `submission has no time of ${stage}`)
     }
     return String(at(submission, 'transaction_hash'))

@@ -28,7 +28,7 @@ export function integer(value: unknown): string | undefined {
  * Milliseconds of a time: RFC 3339 in any form, or Unix seconds or milliseconds; `undefined` for
  * what is no time.
  */
-export function instantMs(value: unknown): number | undefined {
+export function timeMs(value: unknown): number | undefined {
   const number = integer(value)
   if (number !== undefined) return Number(number) < 1e11 ? Number(number) * 1_000 : Number(number)
   if (typeof value !== 'string') return undefined
@@ -39,7 +39,7 @@ export function instantMs(value: unknown): number | undefined {
 
 /** Two routes may tell one instant with other precision. */
 export function sameInstant(one: unknown, other: unknown): boolean {
-  const [a, b] = [instantMs(one), instantMs(other)]
+  const [a, b] = [timeMs(one), timeMs(other)]
   return a !== undefined && b !== undefined && Math.abs(a - b) < 1_000
 }
 
@@ -57,7 +57,7 @@ export const isWord = (value: unknown): value is string => isText(value) && valu
 export const isFlag = (value: unknown): value is boolean => typeof value === 'boolean'
 export const isUint = (value: unknown): value is string =>
   isText(value) && integer(value) !== undefined
-export const isInstant = (value: unknown): boolean => instantMs(value) !== undefined
+export const isInstant = (value: unknown): boolean => timeMs(value) !== undefined
 export const isNullable = (value: unknown): boolean => value === null || isObject(value)
 /** An object or a list. */
 export const isStructure = (value: unknown): value is object =>

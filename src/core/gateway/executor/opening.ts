@@ -18,7 +18,7 @@ import {
   type ValidCall,
 } from './packing.js'
 import { canPay, newSlots, roomFor } from './sending.js'
-import { busyRounds, type Executor, mostFilled, standingIn } from './state.js'
+import { busyRounds, type Executor, gasStandingIn, mostFilled } from './state.js'
 
 /** One opening: what it has found, and the executor's next nonce at the head. */
 interface Opening {
@@ -128,7 +128,7 @@ export const isIsolated = (executor: Executor, call: ProposalCall) =>
 
 /** Whether a proposal may revert by its wallet alone, by what is known of that. */
 const isSuspect = (executor: Executor, { proposer, walletHasCode }: ProposalCall) =>
-  walletHasCode || standingIn(executor, proposer)?.isAlone === true
+  walletHasCode || gasStandingIn(executor, proposer)?.isAlone === true
 
 /**
  * How many more transactions may wait to be mined. None while one waits for a key that does not

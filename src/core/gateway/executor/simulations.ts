@@ -10,7 +10,7 @@ import type { HeadReads } from '../validation/head-reads.js'
 import type { JudgePorts, ProposalCall } from '../validation/validation.js'
 import type { GasBook } from './gas-book.js'
 import { chunks, mostGas } from './packing.js'
-import { carrying, gasLimit, type Offer } from './transaction.js'
+import { carrying, type FeeOffer, gasLimit } from './transaction.js'
 
 export interface SimulationPorts {
   readonly reads: Pick<HeadReads, 'chain' | 'once'>
@@ -20,7 +20,7 @@ export interface SimulationPorts {
   /** Proposals in one transaction at most. */
   readonly maxBatch: number
   /** What a transaction offers for gas now; see `offerFor`. */
-  offer(): Promise<Offer | undefined>
+  offer(): Promise<FeeOffer | undefined>
   /** Resolves when whoever is asking at this moment has asked. */
   turn(): Promise<void>
   /** Those that go in a transaction of their own. */

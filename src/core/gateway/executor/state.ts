@@ -14,8 +14,8 @@ import type { GasBook } from './gas-book.js'
 import type { Load } from './packing.js'
 import type { Resend } from './resending.js'
 import type { ChainFacts } from './slot.js'
-import type { Offer } from './transaction.js'
-import { type GasCeilings, standingOf, type WalletStanding } from './wallet-gas.js'
+import type { FeeOffer } from './transaction.js'
+import { type GasCeilings, gasStandingOf, type WalletStanding } from './wallet-gas.js'
 
 /** Called by name after each durable step, for crash tests (R23). */
 export type Failpoint = (
@@ -32,7 +32,7 @@ export interface ExecutorPorts extends QuestionChain {
   readonly maxFeeGwei: number
   readonly ceilings: GasCeilings
   /** What a transaction offers for gas now, and what the balance pays for; see `offerFor`. */
-  offer(): Promise<Offer | undefined>
+  offer(): Promise<FeeOffer | undefined>
   readonly confirmations: 'finalized' | number
   /** Candidates in one transaction at most. */
   readonly maxBatch: number
@@ -129,11 +129,11 @@ export function lookAt(
 }
 
 /** How a wallet stands that cost gas for nothing lately; `undefined` for all others. */
-export function standingIn({ ports }: Executor, wallet: Address): WalletStanding | undefined {
+export function gasStandingIn({ ports }: Executor, wallet: Address): WalletStanding | undefined {
   const recorded = ports.ledger.failures.get(wallet)
   if (recorded === undefined) return undefined
   const { latest } = ports.newestHeads()
-  return standingOf(wallet, recorded, ports.ceilings, Number(latest.timestamp))
+  return gasStandingOf(wallet, recorded, ports.ceilings, Number(latest.timestamp))
 }
 
 /** Keys of the rounds with an open slot, whoever its candidate is: a round has one slot (R3). */

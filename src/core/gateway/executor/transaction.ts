@@ -57,7 +57,7 @@ export function feesFor(
 }
 
 /** What a transaction offers for gas, and how much gas the executor's balance pays for at that. */
-export interface Offer extends Fees {
+export interface FeeOffer extends Fees {
   readonly gas: bigint
 }
 
@@ -79,7 +79,7 @@ export async function offerFor(
     readonly head: Pick<BlockHeader, 'baseFeePerGas'>
   },
   { leastGas, mostGas }: { readonly leastGas: bigint; readonly mostGas: bigint },
-): Promise<Offer | undefined> {
+): Promise<FeeOffer | undefined> {
   const [tipWei, balanceWei] = await Promise.all([chain.tip(), chain.balance(executor)])
   const ceilingWei = BigInt(Math.floor(maxFeeGwei * 1e9))
   const fees = feesFor(chainId, head, tipWei, ceilingWei, { kind: 'propose' })

@@ -51,7 +51,7 @@ export interface WalletStanding {
 }
 
 /** A wallet's standing by its failures; `undefined` without one within the window. */
-export function standingOf(
+export function gasStandingOf(
   wallet: Address,
   recorded: readonly WalletFailure[],
   ceilings: GasCeilings,
@@ -117,7 +117,7 @@ export function heldBack(
 ): string | undefined {
   const recorded = ledger.failures.get(proposer)
   if (recorded === undefined || progress.status === 'received') return undefined
-  const standing = standingOf(proposer, recorded, ceilings, Number(latest.timestamp))
+  const standing = gasStandingOf(proposer, recorded, ceilings, Number(latest.timestamp))
   if (standing === undefined || standing.state === 'sends') return undefined
   const { failures, failedGas, state, untilSeconds } = standing
   const found = `${failures} of this wallet's proposals failed on chain in 24 hours, and ${failedGas} gas was used for nothing, of ${ceilings.failedADay} that executor.failed_gas_per_wallet allows`
@@ -132,5 +132,5 @@ export const standingsOf = (
   nowSeconds: number,
 ): readonly WalletStanding[] =>
   [...failures].flatMap(
-    ([wallet, recorded]) => standingOf(wallet, recorded, ceilings, nowSeconds) ?? [],
+    ([wallet, recorded]) => gasStandingOf(wallet, recorded, ceilings, nowSeconds) ?? [],
   )

@@ -6,7 +6,7 @@ import type { RecoverPublicKey } from '../../protocol/recovered.js'
 import type { GasBook } from '../executor/gas-book.js'
 import { mostGas } from '../executor/packing.js'
 import { createSimulations } from '../executor/simulations.js'
-import { type Offer, offerFor } from '../executor/transaction.js'
+import { type FeeOffer, offerFor } from '../executor/transaction.js'
 import type { GasCeilings } from '../executor/wallet-gas.js'
 import type { Ledger } from '../ledger/ledger.js'
 import { readBitmap } from '../validation/contract-reads.js'
@@ -23,7 +23,7 @@ interface JudgeParts {
   readonly config: { readonly executor: { readonly batch: number } }
   readonly signer: Signer | undefined
   readonly gas: GasBook
-  offer(): Promise<Offer | undefined>
+  offer(): Promise<FeeOffer | undefined>
   readonly recover?: RecoverPublicKey | undefined
   turn(): Promise<void>
   isAlone(call: ProposalCall): boolean

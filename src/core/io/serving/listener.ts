@@ -6,6 +6,7 @@ import { randomUUID } from 'node:crypto'
 import {
   createServer,
   type IncomingMessage,
+  type RequestListener,
   type Server,
   type ServerResponse,
   STATUS_CODES,
@@ -94,6 +95,11 @@ export interface Listener {
   close(drainMs: number, serveMs?: number): Promise<void>
 }
 
+interface CallInWork {
+  readonly incoming: IncomingMessage
+  readonly response: ServerResponse
+}
+
 /** Listens. Rejects with node's error (EADDRINUSE, EACCES, …) where the address cannot be had. */
 export async function listen(options: ListenOptions): Promise<Listener> {
   const server = createServer({ ...serverSettings, ...options.timeouts })
@@ -101,7 +107,7 @@ export async function listen(options: ListenOptions): Promise<Listener> {
   server.maxRequestsPerSocket = socketSettings.maxRequestsPerSocket
   server.maxHeadersCount = socketSettings.maxHeadersCount
   /** The newest call of each connection. */
-  const newest = new WeakMap<Duplex, { incoming: IncomingMessage; response: ServerResponse }>()
+  const newest = new WeakMap<Duplex, CallInWork>()
   let closing = false
   const most = options.places ?? socketSettings.places
   const perAddress = options.perAddress ?? most
@@ -112,49 +118,16 @@ export async function listen(options: ListenOptions): Promise<Listener> {
     refuse: refusing(options, most, perAddress),
   })
 
-  /** The calls of each connection that has one in work, behind that one. */
-  const waiting = new WeakMap<Duplex, (() => void)[]>()
-
-  const begin = (incoming: IncomingMessage, response: ServerResponse) => {
-    // After the answer, and where the connection went before it.
-    response.once('close', () => next(incoming.socket))
-    const isLast = () => closing && !waiting.get(incoming.socket)?.length
-    answer(options, incoming, response, places, isLast).catch((error: unknown) => {
-      // Only a bug gets here. Without an answer the caller sees a cut connection and replays, which
-      // is right for an unknown outcome.
-      response.destroy()
-      throw error
-    })
-  }
-  const next = (socket: Duplex) => {
-    const call = waiting.get(socket)?.shift()
-    if (call)
-      // One call a round of the event loop: what others have sent meanwhile is read first.
-      setImmediate(() => {
-        // Nobody would get the answer.
-        if (socket.writable) call()
-        else end(socket)
-      })
-    else end(socket)
-  }
-  const end = (socket: Duplex) => {
-    waiting.delete(socket)
-    places.working(socket, false)
-  }
-  const serve = (incoming: IncomingMessage, response: ServerResponse) => {
-    const { socket } = incoming
-    newest.set(socket, { incoming, response })
-    // The answer to a connection that is gone is nobody's any more; the handler has done its part.
-    response.on('error', () => undefined)
-    const behind = waiting.get(socket)
-    if (!behind) {
-      waiting.set(socket, [])
-      places.working(socket, true)
-      begin(incoming, response)
-    } else if (behind.length < socketSettings.waitingCalls)
-      behind.push(() => begin(incoming, response))
-    else socket.destroy()
-  }
+  const serve = inTurn(places, newest, (incoming, response, isLast) => {
+    answer(options, incoming, response, places, () => closing && isLast()).catch(
+      (error: unknown) => {
+        // Only a bug gets here. Without an answer the caller sees a cut connection and replays,
+        // which is right for an unknown outcome.
+        response.destroy()
+        throw error
+      },
+    )
+  })
   server.on('request', serve)
   server.on('checkContinue', serve)
   server.on('checkExpectation', serve)
@@ -200,12 +173,55 @@ export async function listen(options: ListenOptions): Promise<Listener> {
   }
 }
 
+/** One call of a connection at a time, in the order of their arrival; `isLast`: nothing waits behind it. */
+function inTurn(
+  places: Places,
+  newest: WeakMap<Duplex, CallInWork>,
+  begin: (incoming: IncomingMessage, response: ServerResponse, isLast: () => boolean) => void,
+): RequestListener {
+  /** The calls of each connection that has one in work, behind that one. */
+  const waiting = new WeakMap<Duplex, (() => void)[]>()
+  const start = (incoming: IncomingMessage, response: ServerResponse) => {
+    // After the answer, and where the connection went before it.
+    response.once('close', () => next(incoming.socket))
+    begin(incoming, response, () => !waiting.get(incoming.socket)?.length)
+  }
+  const next = (socket: Duplex) => {
+    const call = waiting.get(socket)?.shift()
+    if (!call) return end(socket)
+    // One call a round of the event loop: what others have sent meanwhile is read first.
+    setImmediate(() => {
+      // Nobody would get the answer.
+      if (socket.writable) call()
+      else end(socket)
+    })
+  }
+  const end = (socket: Duplex) => {
+    waiting.delete(socket)
+    places.working(socket, false)
+  }
+  return (incoming, response) => {
+    const { socket } = incoming
+    newest.set(socket, { incoming, response })
+    // The answer to a connection that is gone is nobody's any more; the handler has done its part.
+    response.on('error', () => undefined)
+    const behind = waiting.get(socket)
+    if (!behind) {
+      waiting.set(socket, [])
+      places.working(socket, true)
+      start(incoming, response)
+    } else if (behind.length < socketSettings.waitingCalls)
+      behind.push(() => start(incoming, response))
+    else socket.destroy()
+  }
+}
+
 /** Answers what the parser refused, where an answer cannot be taken for another call's. */
 function onClientError(
   options: ListenOptions,
   error: NodeJS.ErrnoException,
   socket: Duplex,
-  call: { readonly incoming: IncomingMessage; readonly response: ServerResponse } | undefined,
+  call: CallInWork | undefined,
 ): void {
   const refuseCaller = () => {
     if (!socket.writable) {

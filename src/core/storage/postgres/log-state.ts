@@ -20,7 +20,7 @@ export interface Head {
 }
 
 /** A record: its number, and the group that it was written with. No other log has both. */
-export interface LogEnd {
+export interface SharedEnd {
   readonly n: number
   readonly group: string
 }
@@ -42,7 +42,7 @@ export interface SharedLogParts {
   /** Called for what is to be counted. */
   readonly onObservation?: ((observation: Observation) => void) | undefined
   /** The last record that this machine has seen of it: a log without it is refused. */
-  readonly seen?: LogEnd | undefined
+  readonly seen?: SharedEnd | undefined
   /** Called when the log is opened, with every record above the snapshot. */
   readonly onRecord: (record: StoredRecord) => void
 }
@@ -149,7 +149,7 @@ export function requireSameLog(log: State, n: number, grp: unknown): void {
 }
 
 /** What a log has lost that ends at `n`, and has the group `grp` at a record that was seen. */
-export function lossSince(seen: LogEnd, n: number, grp: unknown): string | undefined {
+export function lossSince(seen: SharedEnd, n: number, grp: unknown): string | undefined {
   if (n < seen.n) return `it ends at record ${n}, but record ${seen.n} was there before`
   return grp === seen.group
     ? undefined

@@ -4,7 +4,7 @@
  */
 import { type SqlDatabase, SqlError, type SqlSession } from '../../ports.js'
 import { StorageError } from '../../protocol/errors.js'
-import { type LogEnd, rolledBack } from './log-state.js'
+import { rolledBack, type SharedEnd } from './log-state.js'
 import { connectTo } from './session.js'
 
 /** A change of the tables. Its place in `migrations` is its number, counted from 1. */
@@ -296,7 +296,7 @@ export async function upgradeTables(database: SqlDatabase): Promise<Upgraded> {
  * Refuses a database without tables: StorageError `store_missing` (74), or `store_rolled_back` where
  * records of it were `seen`; else as `openStoreTables`.
  */
-export async function requireTables(database: SqlDatabase, seen?: LogEnd): Promise<void> {
+export async function requireTables(database: SqlDatabase, seen?: SharedEnd): Promise<void> {
   const session = await connectTo(database)
   try {
     const state = await lookAtStore(session, database.name)

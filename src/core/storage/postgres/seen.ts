@@ -10,11 +10,11 @@ import { fillTemporary, ifThere, joinPath, writeAll } from '../durable.js'
 import { messageOf } from '../failures.js'
 import { noCheck, onlyLine, singleLine } from '../line.js'
 import type { LogPorts } from '../record-log.js'
-import { acceptLoss, type LogEnd } from './log-state.js'
+import { acceptLoss, type SharedEnd } from './log-state.js'
 import type { SharedLog } from './shared-log.js'
 
 /** A record, and the store that it is of. */
-export interface Seen extends LogEnd {
+export interface SeenEnd extends SharedEnd {
   readonly storeId: string
 }
 
@@ -35,7 +35,7 @@ const everyMs = 1_000
 export async function readSeen(
   { files, hash }: Pick<LogPorts, 'files' | 'hash'>,
   { folder, name }: SeenFile,
-): Promise<Seen | undefined> {
+): Promise<SeenEnd | undefined> {
   const path = joinPath(folder, name)
   const bytes = await ifThere(files.read(path))
   if (bytes === undefined) return undefined
@@ -105,7 +105,7 @@ async function publishSeen(
   { files, hash, clock }: LogPorts,
   { folder, name }: SeenFile,
   temporary: string,
-  { storeId, n, group }: Seen,
+  { storeId, n, group }: SeenEnd,
 ): Promise<void> {
   const place = { previous: noCheck, sequence: n, timeMs: Math.trunc(clock.nowMs()) }
   const { text } = singleLine(hash, place, { kind, data: { storeId, group } })

@@ -15,12 +15,12 @@ import {
   columns,
   endAndGroup,
   type Head,
-  type LogEnd,
   lossSince,
   recordOfRow,
   requireSameLog,
   rolledBack,
   rowsAfter,
+  type SharedEnd,
   type SharedLogParts,
   type State,
   type Written,
@@ -36,7 +36,7 @@ export interface SharedLog extends RecordLog {
   /** The number of the record up to which everything has been applied. */
   readonly applied: number
   /** That record; `undefined` of an empty log. */
-  readonly end: LogEnd | undefined
+  readonly end: SharedEnd | undefined
   /** Rejects with `store_unavailable`. */
   readonly catchUp: (n?: number) => Promise<void>
   /**
@@ -175,7 +175,7 @@ function refusal(log: State): StorageError | undefined {
   return log.down === undefined ? undefined : unavailable(log.down)
 }
 
-async function requireSeen(log: State, session: SqlSession, seen: LogEnd): Promise<void> {
+async function requireSeen(log: State, session: SqlSession, seen: SharedEnd): Promise<void> {
   const [row] = await session.query(endAndGroup, [seen.n])
   const loss = lossSince(seen, Number(row?.n), row?.grp)
   if (loss !== undefined) throw rolledBack(log.name, loss)
