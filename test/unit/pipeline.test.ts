@@ -58,6 +58,31 @@ describe('validation (contract §5)', () => {
     expect(detailOf(candidate)).toContain('Permit2 5 of the 750000000')
   })
 
+  test('what was approved just before the admission counts: nobody fails by a head that was looked at earlier', async () => {
+    const world = await createPipelineWorld()
+    const questionId = await world.question()
+    const wallet = world.proposer().address
+    const allow = (raw: bigint) => {
+      world.chain.happen((state) => {
+        state.allowances.set(wallet, raw)
+        return []
+      })
+      world.chain.mine()
+    }
+    allow(0n)
+    await world.view.poll()
+    allow(bond)
+    const candidate = await world.submit(questionId)
+    await world.pipeline.step()
+    expect(codeOf(await world.now(candidate))).toBe('received')
+    await world.turn()
+    expect(codeOf(await world.now(candidate))).toBe('selected')
+    allow(0n)
+    const other = await world.submit(await world.question('Snow?'))
+    await world.turn()
+    expect(codeOf(await world.now(other))).toBe('insufficient_allowance')
+  })
+
   test("funds are summed over the wallet's active candidates in order of admission; what is on chain already is not counted twice", async () => {
     const world = await createPipelineWorld()
     const questions = [

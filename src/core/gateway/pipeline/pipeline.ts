@@ -283,6 +283,14 @@ async function sendSelected(state: PipelineState, heads: Heads): Promise<boolean
   return (await replaceStuck(state, standIns, state.judge, heads)) || hasMore
 }
 
+/** Candidates that come, or come again, are judged by what the chain shows after that. */
+function noteArrival({ looksBefore, view }: PipelineState, event: LedgerEvent): void {
+  const { begun } = view.looks()
+  if (event.kind === 'candidate.received') looksBefore.set(event.candidate.id, begun)
+  else if (event.kind === 'candidate.progress' && event.progress.status === 'received')
+    looksBefore.set(event.id, begun)
+}
+
 /** SignedProposer's event names no nonce: what is known of executions comes from the ledger. */
 function noteSpent({ ledger, view }: PipelineState, event: LedgerEvent): void {
   if (event.kind !== 'candidate.progress' || event.progress.status !== 'executed') return
@@ -309,7 +317,10 @@ export function createPipeline(parts: PipelineParts): Pipeline {
   let stopped: string | undefined
   let listeners = [
     ledger.onChange((events) => {
-      for (const event of events) noteSpent(state, event)
+      for (const event of events) {
+        noteArrival(state, event)
+        noteSpent(state, event)
+      }
     }),
   ]
   const noteFresh = createFresh({

@@ -34,6 +34,8 @@ export interface Judging {
   /** Head at which a candidate was last judged: the same head gives the same result. */
   readonly judgedAt: BoundedCache<string, Hex>
   readonly waits: BoundedCache<string, Wait>
+  /** Looks that had begun when a candidate came, or came again: by none of them it fails. */
+  readonly looksBefore: BoundedCache<string, number>
   /** The operator's fault that halts the queue, at this head. */
   halted: string | undefined
   /** What a node says at this head that cannot all be so. */
@@ -46,6 +48,7 @@ export function newJudging(parts: Pick<Judging, 'clock' | 'ledger' | 'view' | 'p
     ...parts,
     judgedAt: boundedCache(rememberedCandidates),
     waits: boundedCache(rememberedCandidates),
+    looksBefore: boundedCache(rememberedCandidates),
     halted: undefined,
     contradiction: undefined,
   }
@@ -89,6 +92,9 @@ export async function settleJudgement(
       return
     }
     case 'failed': {
+      // Who approves and proposes at once is right, whatever the head before it says.
+      if (view.looks().shown <= (judging.looksBefore.get(candidate.id) ?? 0))
+        return view.doubt(candidate.round.questionId)
       const { code, detail, retryable } = judgement
       const failure = failureOf(stageOf(candidate.progress), code, detail, retryable)
       await ledger.commit([...checked, failedChange(candidate, failure)], [candidate])

@@ -92,6 +92,8 @@ export interface ViewState {
   isIdentified: boolean
   lastFailure: string | undefined
   lookedAtMs: number
+  /** How many looks have begun, and which of them showed the heads last. */
+  readonly looks: { begun: number; shown: number }
   /** Aborted, it lets the next look come sooner. */
   sleeper: AbortController
   /** Somebody cannot wait for the next look. */
@@ -140,6 +142,7 @@ export function newViewState(
     isIdentified: false,
     lastFailure: undefined,
     lookedAtMs: nowMs,
+    looks: { begun: 0, shown: 0 },
     sleeper: new AbortController(),
     isCalled: false,
     wholeLookAtMs: Number.NEGATIVE_INFINITY,

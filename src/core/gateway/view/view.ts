@@ -71,6 +71,8 @@ export interface LiveView extends ChainView {
   hasten(): void
   /** The newest heads whose logs have been followed; `undefined` before the first look. */
   heads(): Heads | undefined
+  /** How many looks have begun, and which of them showed the heads last. */
+  looks(): Readonly<ViewState['looks']>
   /** Those of `faults` that are about the code of pinned contracts: what is sent is followed. */
   codeFaults(): readonly string[]
   code(): Readonly<Pick<CodeWatch, 'changed' | 'versions'>>
@@ -101,8 +103,11 @@ export interface LiveView extends ChainView {
 
 /** One look. Heads that stay where they are become the fault by their age (R16). */
 async function poll(state: ViewState, wallets: Wallets): Promise<void> {
+  state.looks.begun += 1
+  const { begun } = state.looks
   try {
     const isNews = await lookAtHead(state)
+    state.looks.shown = begun
     await watchCode(state)
     const due = catchUp(state).finally(() => {
       if (isNews) for (const listener of state.headListeners) listener()
@@ -272,6 +277,7 @@ export function createChainView(
     ...createLooks(state, wallets),
     poll: () => poll(state, wallets),
     heads: () => state.heads,
+    looks: () => state.looks,
     counts: () => ({ known: book.held.size, due: book.due.size }),
     failing: () =>
       clock.monotonicMs() - state.lookedAtMs < failingMs ? undefined : state.lastFailure,
