@@ -31,7 +31,7 @@ export const positionsCommand = (context: Context): Command =>
     .option('--wallet <address...>', 'of these wallets; default: all that have signed in this home')
     .option('--open', 'only positions that are not settled')
     .option('--watch', 'keep looking, and print a line for every change')
-    .option('--fail-on-dispute', 'exit 7 if a proposal is disputed')
+    .option('--fail-on-dispute', 'exit 7 if a proposal is disputed, 8 if that is not known')
     .option(
       '--exec <program>',
       'with --watch: run this program for each dispute; it reads one line of JSON',

@@ -1,5 +1,6 @@
 /** contract §9: what the journal adds to positions, and where the reading of logs begins. */
 import { beforeEach, expect, test } from 'vitest'
+import { failOnDispute } from '../../src/commands/session/stakes.js'
 import { yesOrNoQuery } from '../../src/core/chain/contracts.js'
 import { roundRef } from '../../src/core/chain/round.js'
 import type { JournaledAuthorization } from '../../src/core/client/journal/authorizations.js'
@@ -91,6 +92,18 @@ test('an executed proposal that no log shows is a row of which nothing is told a
   ])
 })
 
+test('--fail-on-dispute is not content with what nobody knows: exit 8', async () => {
+  const questionId: Hex = `0x${'51'.repeat(32)}`
+  const { positions } = await read([executed(questionId, 1_800_000_000n, nowMs())])
+  expect(() => failOnDispute(positions)).toThrow(
+    expect.objectContaining({
+      ...{ code: 'positions_unknown', meta: expect.objectContaining({ exitCode: 8 }) },
+      detail: 'the node does not show what became of the proposal for rain',
+    }),
+  )
+  expect(failOnDispute([])).toBe(undefined)
+})
+
 test('without --since it begins an hour before the first signature of the wallet', async () => {
   chain.mine(3_000)
   const [first, later] = [1_000n, 200n].map((ago) =>
@@ -124,4 +137,20 @@ test('domain §10: on chain 137 no block before the first log of the oracle is r
   expect(asked).toEqual([begins, begins + 491n])
   expect(since).toEqual([{ wallet, block_number: String(begins) }])
   expect(notes).toContain(`the oracle did not exist before block ${begins}`)
+})
+
+test('domain §10: a chain 137 that is younger than the oracle there is read from its beginning', async () => {
+  const asked: bigint[] = []
+  const young: Chain = {
+    ...chain,
+    chainId: async () => 137,
+    call: (call) => chain.call(call, 'latest'),
+    logs: async ({ fromBlock }) => {
+      asked.push(fromBlock)
+      return []
+    },
+  }
+  const { since } = await read([], { on: young, pins: { ...trust, chain_id: 137 } })
+  expect(asked[0]).toBe(0n)
+  expect(since).toEqual([{ wallet, block_number: '0' }])
 })

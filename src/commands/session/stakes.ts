@@ -8,7 +8,7 @@ import type { Position } from '../../core/client/positions/rows.js'
 import { yieldToEvents } from '../../core/io/serving/load.js'
 import { type Chain, ChainError } from '../../core/ports.js'
 import { givenAddress } from '../../core/protocol/address.js'
-import { FailedError } from '../../core/protocol/errors.js'
+import { FailedError, PendingError } from '../../core/protocol/errors.js'
 import type { Address } from '../../core/protocol/schema.js'
 import type { Context } from '../terminal/context.js'
 import { amountText, visible } from '../terminal/render.js'
@@ -60,11 +60,14 @@ export interface Looker {
   read(): Promise<Positions>
 }
 
-/** FailedError `proposal_disputed` where one is. */
+/** FailedError `proposal_disputed` where one is; else PendingError `positions_unknown` where nobody knows. */
 export function failOnDispute(positions: readonly Position[]): void {
   const contested = positions.filter(({ state }) => isContestedState(state))
   const [first] = contested
-  if (first === undefined) return
+  if (first === undefined) {
+    requireKnown(positions)
+    return
+  }
   const id = first.slug ?? first.question_id
   throw new FailedError(
     'proposal_disputed',
@@ -72,6 +75,18 @@ export function failOnDispute(positions: readonly Position[]): void {
       ? `the proposal for ${id ?? 'a question'} is disputed`
       : `${contested.length} proposals are disputed`,
     id === null ? {} : { hint: `\`proposer reconcile ${id}\` says what to do` },
+  )
+}
+
+/** What nobody knows is not clean. */
+function requireKnown(positions: readonly Position[]): void {
+  const [first, ...more] = positions.filter(({ state }) => state === null)
+  if (first === undefined) return
+  const id = first.slug ?? first.question_id ?? '<identifier>'
+  throw new PendingError(
+    'positions_unknown',
+    `the node does not show what became of ${more.length === 0 ? `the proposal for ${id}` : `${more.length + 1} proposals`}`,
+    { hint: `\`proposer reconcile ${id}\` looks at its round; ask another node with --rpc-url` },
   )
 }
 

@@ -106,7 +106,7 @@ export async function readStakeAccount(
       wallets,
     ),
   )
-  const first = oracleBegins(trust.chain_id)
+  const first = oracleBegins(trust.chain_id, account.head)
   if (since !== undefined && [...account.starts.values()].some(({ from }) => from === first))
     notes.push(`the oracle did not exist before block ${first}`)
   return { account, notes }

@@ -81,8 +81,11 @@ export interface StakeParts extends KeptParts {
 
 /** Block of the managed oracle's first log, by chain (domain §10). */
 const firstBlocks: Readonly<Record<number, bigint>> = { 137: 74_677_419n }
-/** Of the oracle on a chain; 0 where nobody knows better. */
-export const oracleBegins = (chainId: number): bigint => firstBlocks[chainId] ?? 0n
+/** Of the oracle on a chain; 0 where nobody knows better, as on a copy of a chain that is younger. */
+export function oracleBegins(chainId: number, { number }: Pick<BlockHeader, 'number'>): bigint {
+  const first = firstBlocks[chainId] ?? 0n
+  return first > number ? 0n : first
+}
 
 /**
  * The account of the wallets up to the head. `parts.chain` should fold its calls (`aggregating`).
@@ -132,7 +135,7 @@ async function startOf(
   const isKept =
     kept !== undefined && (kept.since === undefined || (asked ?? kept.since) >= kept.since)
   if (isKept) return { from: kept.from, since: kept.since }
-  const first = oracleBegins(contracts.chainId)
+  const first = oracleBegins(contracts.chainId, head)
   if (asked === undefined) return { from: first }
   const from = (await firstBlockFrom(chain, asked, head)) ?? head.number + 1n
   return { from: from > first ? from : first, since: asked < 0n ? 0n : asked }
