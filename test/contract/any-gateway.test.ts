@@ -152,9 +152,14 @@ test('S2, §2.7: a context that says every fact once, in its own place and form,
         ...without(data.request, 'question_id', 'identifier'),
         timestamp: Number(data.request.timestamp),
       }
+      const bond = data.bond as Json
       return {
         status_code: 200,
-        signing_data: { ...data, request, signing: { chain_id: chainId }, region: 'eu-1' },
+        signing_data: {
+          ...{ ...data, request, region: 'eu-1' },
+          bond: { ...bond, required_bond: Number(bond.required_bond) },
+          signing: { chain_id: chainId, max_payment: 0 },
+        },
       }
     })
   world.answers = at(['contexts', lean('137')])
@@ -421,6 +426,23 @@ test('contract §9: an end is journaled once, however often it is asked for', as
   ])
   for (let asked = 0; asked < 3; asked++) expect((await world.ask(['status', id])).code).toBe(0)
   expect(journalText().match(/"outcome":"executed"/g)).toHaveLength(1)
+})
+
+test('R8: a status that says executed and not executed at once is no answer (75), and closes nothing', async () => {
+  const { candidate_id: id } = JSON.parse((await world.ask(submit)).stdout)
+  const indexed = happySteps[2]?.submission as unknown as Json
+  const failure = { code: 'execution_reverted', detail: 'reverted' }
+  for (const change of [
+    { status: 'executed', submission: { ...indexed, status: 'reverted' } },
+    { status: 'executed', submission: { ...indexed, status: 'dropped' } },
+    { status: 'executed', submission: null, failure },
+    { status: 'failed', submission: indexed, failure },
+  ]) {
+    world.answers = at(['status', (body: Json) => ({ ...body, ...change })])
+    const { code, stderr } = await world.ask(['status', id, '--json'])
+    expect([code, JSON.parse(stderr).error.code]).toEqual([75, 'gateway_body'])
+  }
+  expect(await world.journaled()).toMatchObject([{ state: 'accepted' }])
 })
 
 describe('contract §9: a slug may begin with 0x', () => {

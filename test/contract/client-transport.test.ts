@@ -1,8 +1,10 @@
 /**
  * The real HTTP edge against a loopback server that misbehaves byte by byte (robustness §6, T7).
  */
+
 import { type AddressInfo, createServer, type Server, type Socket } from 'node:net'
 import { createServer as createTlsServer } from 'node:tls'
+import { gzipSync } from 'node:zlib'
 import { afterEach, describe, expect, test } from 'vitest'
 import { createGatewayClient } from '../../src/core/client/gateway/gateway-client.js'
 import { systemClock } from '../../src/core/io/clock.js'
@@ -96,6 +98,16 @@ describe('what happened on the wire decides (R7)', () => {
       kind: 'accepted',
       httpStatus: 202,
     })
+  })
+
+  test('one in gzip, which nobody asked for, is read; cut, it is uncertain', async () => {
+    const head =
+      'HTTP/1.1 202 Accepted\r\ncontent-type: application/json\r\ncontent-encoding: gzip\r\n\r\n'
+    const body = gzipSync(ack)
+    const answer = (bytes: Uint8Array) =>
+      submitTo((socket) => socket.end(Buffer.concat([Buffer.from(head), bytes])))
+    expect(await answer(body)).toMatchObject({ kind: 'accepted' })
+    expect(await answer(body.subarray(0, -9))).toMatchObject({ kind: 'uncertain' })
   })
 
   test('nobody listens: deferred', async () => {

@@ -55,6 +55,31 @@ describe('the classes of answers (robustness §6, contract §1)', () => {
       () => json(202, ack, { 'content-type': 'application/json; charset=utf-8' }),
       'accepted',
     ],
+    [
+      'a type of its own in JSON (RFC 6839)',
+      () => json(202, ack, { 'content-type': 'application/vnd.example.v1+json; charset=utf-8' }),
+      'accepted',
+    ],
+    [
+      'a byte order mark before the JSON',
+      () => json(202, `\uFEFF${JSON.stringify(ack)}`),
+      'accepted',
+    ],
+    [
+      'colons and quotes inside strings',
+      () => json(202, { ...ack, '"a": "b"': ['":"', { 'c:': 'd\\' }] }),
+      'accepted',
+    ],
+    [
+      'a candidate id that stands twice',
+      () => json(202, `{"candidate_id":"${candidateId}",${JSON.stringify(ack).slice(1)}`),
+      'uncertain',
+    ],
+    [
+      'a code that stands twice, once behind an escape',
+      () => json(422, '{"error":{"code":"a","c\\u006fde":"b","detail":"d"}}'),
+      'uncertain',
+    ],
     ...[400, 403, 404, 405, 413, 422].map(
       (status) => [`application JSON ${status}`, () => json(status, error('x')), 'refused'] as Row,
     ),

@@ -116,7 +116,7 @@ function toResponse(answer: Dispatcher.ResponseData): Response {
   }
   const status = answer.statusCode
   try {
-    const response = new Response(bodiless.has(status) ? null : streamOf(answer.body), {
+    const response = new Response(bodiless.has(status) ? null : decoded(answer), {
       status,
       headers,
     })
@@ -127,6 +127,12 @@ function toResponse(answer: Dispatcher.ResponseData): Response {
     drop(answer.body)
     throw error
   }
+}
+
+/** Nobody asked for a coding; a proxy may use one all the same. */
+function decoded({ body, headers }: Dispatcher.ResponseData): ReadableStream<Uint8Array> {
+  const coding = /^(x-)?gzip$/i.test(String(headers['content-encoding'] ?? ''))
+  return coding ? streamOf(body).pipeThrough(new DecompressionStream('gzip')) : streamOf(body)
 }
 
 /**

@@ -384,17 +384,28 @@ function meaningOf(route: Route, status: number, isJson: boolean, bytes: Uint8Ar
 
 function jsonOf(bytes: Uint8Array): unknown {
   try {
-    const text = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(bytes)
+    const text = new TextDecoder('utf-8', { fatal: true }).decode(bytes)
     // Brackets inside of strings are no levels.
     let [depth, deepest] = [0, 0]
     for (const bracket of text.replace(/"(?:[^"\\]|\\.)*"/g, '').matchAll(/[[\]{}]/g)) {
       depth += '[{'.includes(bracket[0]) ? 1 : -1
       deepest = Math.max(deepest, depth)
     }
-    return deepest > 16 ? undefined : JSON.parse(text)
+    return deepest > 16 || hasTwins(text) ? undefined : JSON.parse(text)
   } catch {
     return undefined
   }
+}
+
+/** Whether a name stands twice in an object: each member has a reviver's call, but for the later twin. */
+function hasTwins(text: string): boolean {
+  let members = 0
+  JSON.parse(text, function (this: unknown, _name, value) {
+    if (!Array.isArray(this)) members += 1
+    return value
+  })
+  // The whole value is a member of a holder of its own.
+  return members - 1 < (text.replace(/"(?:[^"\\]|\\.)*"/g, '').match(/:/g)?.length ?? 0)
 }
 
 type Check = (value: unknown) => boolean

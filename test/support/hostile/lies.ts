@@ -110,9 +110,9 @@ export const lies: readonly [field: string, code: string, lie: Lie][] = [
   ['bond.token', 'untrusted_token', set('bond.token', `0x${'0'.repeat(40)}`)],
   ['bond.required_bond', 'untrusted_required_bond', set('bond.required_bond', '-1')],
   ['bond.required_bond', 'untrusted_required_bond', set('bond.required_bond', String(2n ** 256n))],
-  ['bond.required_bond', 'untrusted_required_bond', set('bond.required_bond', 750_000_000)],
+  ['bond.required_bond', 'untrusted_required_bond', set('bond.required_bond', 2 ** 60)],
   ['signing.chain_id', 'untrusted_chain_id', set('signing.chain_id', 31337.5)],
-  ['signing.max_payment', 'untrusted_max_payment', set('signing.max_payment', 0)],
+  ['signing.max_payment', 'untrusted_max_payment', set('signing.max_payment', 1)],
   ['signing.primary_type', 'untrusted_primary_type', set('signing.primary_type', 'Proposal')],
   ['signing.types', 'untrusted_types', set('signing.types.PermitWitnessTransferFrom', [])],
   [
@@ -194,6 +194,10 @@ export const liberties: readonly [what: string, liberty: Lie][] = [
   [
     'types by another name',
     both(set('signing.types', undefined), set('signing.witness_types', { Proposal: [] })),
+  ],
+  [
+    'bond and maximum payment as numbers',
+    both(set('bond.required_bond', 750_000_000), set('signing.max_payment', 0)),
   ],
   ['no maximum payment', set('signing.max_payment', undefined)],
   [

@@ -71,6 +71,8 @@ export const certificateHint =
 export const maxRetryAfterMs = 120_000
 
 const maxDepth = 16
+/** `application/vnd.example+json` too (RFC 6839 §3.1); problem+json comes from what stands between (RFC 9457). */
+const applicationJson = /^application\/(vnd\.[\w.+-]+\+)?json *(;|$)/i
 /** Faults of fields that a hint shows. */
 const shownFaults = 5
 
@@ -120,7 +122,7 @@ export async function classifyResponse<Value>(
     discard(response)
     return uncertain('gateway_redirect', '; redirects are never followed')
   }
-  if (!/^application\/json *(;|$)/i.test(headers.get('content-type') ?? '')) {
+  if (!applicationJson.test(headers.get('content-type') ?? '')) {
     discard(response)
     return uncertain('gateway_body', ' without application JSON')
   }
@@ -309,11 +311,15 @@ function discard({ body }: Response): void {
   body?.cancel().catch(() => undefined)
 }
 
-/** JSON no deeper than 16 (robustness §6) with its free texts concealed, else `undefined`. */
+/**
+ * JSON no deeper than 16 (robustness §6) with its free texts concealed, else `undefined`. A name
+ * that stands twice in an object says two things: `undefined` too. A byte order mark says nothing.
+ */
 function parseJson(text: string, conceal: Conceal): unknown {
   try {
-    const json: unknown = JSON.parse(text)
-    return concealIn(json, conceal, 0) ? json : undefined
+    const json: unknown = JSON.parse(text.replace(/^\uFEFF/, ''))
+    const told = text.replaceAll(/"(?:[^"\\]|\\.)*"/g, '').split(':').length - 1
+    return concealIn(json, conceal, 0) === told ? json : undefined
   } catch {
     // Not JSON: the caller takes it as a gateway body.
     return undefined
@@ -326,19 +332,21 @@ const freeText: readonly string[] = ['detail', 'path']
 /**
  * Takes out of the free texts what `conceal` does, before they are cut, since half a secret is
  * known no more. In place: a copy of a hundred contexts costs more than all that is read of them.
- * False where the value is too deep.
+ * The members of all objects in it, counted; `NaN` where the value is too deep.
  */
-function concealIn(json: unknown, conceal: Conceal, depth: number): boolean {
-  if (typeof json !== 'object' || json === null) return true
-  if (depth === maxDepth) return false
+function concealIn(json: unknown, conceal: Conceal, depth: number): number {
+  if (typeof json !== 'object' || json === null) return 0
+  if (depth === maxDepth) return Number.NaN
   const held = json as Record<string, unknown>
+  let members = 0
   for (const key in held) {
     const value = held[key]
+    if (!Array.isArray(json)) members += 1
     if (typeof value === 'object') {
-      if (!concealIn(value, conceal, depth + 1)) return false
+      members += concealIn(value, conceal, depth + 1)
     } else if (typeof value === 'string' && freeText.includes(key)) held[key] = conceal(value)
   }
-  return true
+  return members
 }
 
 /** A code or a name; never a message, which may hold an address. */

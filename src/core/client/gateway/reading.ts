@@ -224,6 +224,7 @@ export const readStatus: Reader<StatusRead> = (json) => {
   const [submission, failure] = [objectOf(given.submission), objectOf(given.failure)]
   if (typeof given.status !== 'string' && submission === undefined && failure === undefined)
     return undefined
+  if (contradictsItself(given.status, submission, failure)) return undefined
   return {
     ...shownObject(given),
     ...texts(given, 'question_id', 'proposer', 'outcome', 'price', 'received_at'),
@@ -232,6 +233,17 @@ export const readStatus: Reader<StatusRead> = (json) => {
     submission: submission === undefined ? null : submissionOf(submission),
     failure: failure === undefined ? null : failureOf(failure),
   }
+}
+
+/**
+ * Executed and not executed at once: nobody may sign, or close anything, by such a word (R8). What
+ * failed once may be indexed since.
+ */
+function contradictsItself(word: unknown, submission: Json = {}, failure: Json = {}): boolean {
+  const isIndexed = submission.status === 'indexed'
+  if (word === 'failed') return isIndexed
+  if (word !== 'executed' || isIndexed) return false
+  return typeof failure.code === 'string' || /^(reverted|dropped)$/.test(textOf(submission.status))
 }
 
 function submissionOf(given: Json): SubmissionRead {

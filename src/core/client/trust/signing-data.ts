@@ -63,14 +63,10 @@ const valueAt = (data: Json, path: string): unknown =>
 
 const isText = (value: unknown): value is string => typeof value === 'string'
 
-/**
- * These are reported as text or as a JSON number (contract §9); a bond never is a number, which may
- * have been rounded.
- */
-const numbers = ['request.timestamp', 'signing.chain_id']
+/** Integers are reported as text or as a JSON number (contract §9), which is safe where it is exact. */
 const asText = (data: Json, path: string): unknown => {
   const value = valueAt(data, path)
-  return Number.isSafeInteger(value) && numbers.includes(path) ? String(value) : value
+  return Number.isSafeInteger(value) ? String(value) : value
 }
 
 /**
@@ -114,7 +110,7 @@ function allowedValues(data: Json): string[] {
  */
 function witnessOf(data: Json): Omit<BatchSigningData['signing'], 'chain_id'> {
   const memberOf = (name: string, isOne: (value: unknown) => boolean) => {
-    const value = valueAt(data, `signing.${name}`) ?? undefined
+    const value = asText(data, `signing.${name}`) ?? undefined
     if (value !== undefined && !isOne(value)) throw new FactError(`signing.${name}`)
     return value
   }
