@@ -65,3 +65,16 @@ test(`batch signing data of ${questions} questions that the gateway has never se
   expect(contracts).toBeLessThanOrEqual(10)
   expect(requests).toBeLessThanOrEqual(10)
 }, 60_000)
+
+test('no page of a browser reads from the dev chain', async () => {
+  const headers = { origin: 'https://page.example', 'content-type': 'application/json' }
+  const body = '{"jsonrpc":"2.0","id":1,"method":"eth_accounts","params":[]}'
+  for (const method of ['POST', 'OPTIONS']) {
+    const answer = await fetch(dev.rpcUrl, {
+      method,
+      headers: { ...headers, 'access-control-request-method': 'POST' },
+      ...(method === 'POST' ? { body } : {}),
+    })
+    expect(answer.headers.get('access-control-allow-origin')).toBe(null)
+  }
+})

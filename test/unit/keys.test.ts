@@ -221,6 +221,9 @@ describe('keystores (Web3 Secret Storage v3)', () => {
       { n: 262_145, r: 1 },
       { n: 1, r: 1 },
       { n: 1_024, r: 1, p: 100_000 },
+      { n: 262_144, r: 8, p: 2 },
+      { n: 2, r: 1_048_576, p: 16 },
+      { n: 65_536, r: 1, p: 33 },
     ]
     for (const cost of costs) {
       const kdfparams = { ...scryptVector.crypto.kdfparams, ...cost }

@@ -78,6 +78,8 @@ export async function startAnvil(port: number, args: readonly string[]): Promise
     String(port),
     '--cache-path',
     join(folder, 'cache'),
+    // No page of a browser talks to it; wallets do not need leave of the page they are on.
+    '--no-cors',
     ...args,
   ]
   const chain = startOwned(binary, chainArgs, {

@@ -23,7 +23,7 @@ import { fromHex, toHex } from '../protocol/witness.js'
 import { freeAccountPath, publishAccount } from './account-files.js'
 import { addressOfKey } from './keys.js'
 
-/** N·r ≤ 2^21 (robustness §6): 256 MiB at most. */
+/** N·r·p: 256 MiB at most (robustness §6), and at most two seconds or so. */
 const maxScryptCost = 2 ** 21
 const maxIterations = 10_000_000
 /** 128 MiB and about half a second: geth's own default is twice that, `cast`'s a sixteenth. */
@@ -156,13 +156,18 @@ async function derive(
   const saltBytes = bytesOf(kdfparams.salt)
   if (kdf === 'scrypt' && 'n' in kdfparams) {
     const { n, r, p } = kdfparams
-    if ((n & (n - 1)) !== 0 || n < 2 || n * r > maxScryptCost || p > 16)
-      throw invalid(where, 'its scrypt cost is not supported')
+    if ((n & (n - 1)) !== 0 || n < 2 || n * r * p > maxScryptCost)
+      throw invalid(
+        where,
+        `its scrypt cost is n ${n}, r ${r}, p ${p}; n is to be a power of two and n·r·p at most ${maxScryptCost}`,
+      )
     return scryptKey(password, saltBytes, kdfparams)
   }
   if (kdf === 'pbkdf2' && 'c' in kdfparams) {
-    if (kdfparams.c > maxIterations) throw invalid(where, 'its pbkdf2 cost is not supported')
-    return new Uint8Array(await promisify(pbkdf2)(password, saltBytes, kdfparams.c, 32, 'sha256'))
+    const { c } = kdfparams
+    if (c > maxIterations)
+      throw invalid(where, `its pbkdf2 cost is ${c}; it is to be at most ${maxIterations}`)
+    return new Uint8Array(await promisify(pbkdf2)(password, saltBytes, c, 32, 'sha256'))
   }
   throw invalid(where, 'its kdfparams are not those of its kdf')
 }
