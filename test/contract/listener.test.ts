@@ -7,7 +7,7 @@ import { request as httpRequest } from 'node:http'
 import { connect, type Socket } from 'node:net'
 import { setImmediate } from 'node:timers/promises'
 import { fetch } from 'undici'
-import { describe, expect, test } from 'vitest'
+import { describe, expect, test, vi } from 'vitest'
 import { listenAdmin } from '../../src/core/io/serving/admin-listener.js'
 import { listen, socketSettings } from '../../src/core/io/serving/listener.js'
 import { createRequestLog } from '../../src/core/io/serving/logs.js'
@@ -424,6 +424,31 @@ describe('admin listener', () => {
       await admin.close()
     }
   })
+
+  test.each([
+    [64, {}],
+    [2, { connections: 2 }],
+  ])(
+    'robustness §5: %i connections are served, what comes above them is closed',
+    async (most, limit) => {
+      const front = await openFront()
+      const admin = await listenAdmin({ ...statusParts(front.gateway), port: 0, ...limit })
+      const open = () => connect({ host: '127.0.0.1', port: admin.port })
+      const held = Array.from({ length: most }, open)
+      try {
+        await Promise.all(held.map((socket) => once(socket, 'connect')))
+        const above = open()
+        above.on('error', () => undefined)
+        await once(above.resume(), 'close')
+        const [one] = held
+        one?.write('GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n')
+        expect(String(await once(one as Socket, 'data'))).toContain('200 OK')
+      } finally {
+        for (const socket of held) socket.destroy()
+        await admin.close()
+      }
+    },
+  )
 })
 
 describe('request log', () => {
@@ -485,6 +510,41 @@ describe('request log', () => {
         2,
         true,
       ])
+  })
+
+  test('robustness §5: calls that cost nothing cannot fill a disk: beyond 60 of a client and 1,200 of all they are counted', () => {
+    vi.useFakeTimers()
+    try {
+      const lines: Record<string, unknown>[] = []
+      const sink = { write: (line: string) => lines.push(JSON.parse(line)) }
+      const log = createRequestLog({ hash: testHash, random: testRandom, sink })
+      const free = { route: 'unmatched', status: 404, code: 'route_not_found', items: 0 } as const
+      const overBudget = { status: 429, code: 'rate_limited', items: 1 } as const
+      for (let at = 0; at < 100; at += 1) {
+        log.write({ ...record, ...(at % 2 === 0 ? free : overBudget) })
+        log.write(record)
+        log.write({ ...record, status: 500, bug: { name: 'Error', frames: [] } })
+      }
+      expect(lines.filter(({ status }) => status === 404 || status === 429)).toHaveLength(60)
+      expect(lines).toHaveLength(260)
+      log.write({ ...record, ...free, client: '192.0.2.2' })
+      expect(lines).toHaveLength(261)
+      vi.advanceTimersByTime(60_000)
+      const { client } = lines[0] ?? {}
+      expect(lines.slice(261)).toMatchObject([{ event: 'more_requests', client, calls: 40 }])
+
+      const clients = Array.from({ length: 1_500 }, (_, at) => `198.51.100.${at}`)
+      for (const each of [...clients, ...clients]) log.write({ ...record, ...free, client: each })
+      expect(lines).toHaveLength(262 + 1_200)
+      log.end()
+      const more = lines.slice(262 + 1_200)
+      expect(more).toHaveLength(1_201)
+      expect(more.at(-1)).toMatchObject({ event: 'more_requests', calls: 600 })
+      expect(more.at(-1)).not.toHaveProperty('client')
+      expect(vi.getTimerCount()).toBe(0)
+    } finally {
+      vi.useRealTimers()
+    }
   })
 
   test('robustness §5: the log is told of every call that was answered', async () => {

@@ -88,6 +88,7 @@ export const startServer = (
     const meters = createMeters({ isShared: loaded.place.kind === 'database' })
     const activity = createActivity(machine.clock)
     const logs = options.log && openLogs(machine, options.log, options.logLevel)
+    closers.add(() => logs?.requests.end())
     const trend = createTrend(machine.clock)
     const load = watchLoad(machine.clock.monotonicMs)
     closers.add(load.stop)

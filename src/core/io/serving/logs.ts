@@ -29,10 +29,14 @@ const loggerOn = (sink: Pick<LogSink, 'write'>, level: LogLevel = 'info') =>
     sink,
   )
 
+/** Lines of one client, and of all, that cost nobody an item of the budget, and their window. */
+const freeLines = { ofClient: 60, ofAll: 1_200, windowMs: 60_000 }
+
 /**
  * A log of calls. The client is a salted hash, so that lines of one client can be told together and
  * no address is written. The salt lives as long as the process. No field holds what a caller sent,
- * but the method.
+ * but the method. The budget bounds the lines of charged calls that succeed. Of all others so many
+ * a minute have a line; the rest is counted in one line a client, or they would fill a disk.
  */
 export function createRequestLog({
   hash,
@@ -44,11 +48,23 @@ export function createRequestLog({
   readonly random: Random
   readonly sink: Pick<LogSink, 'write'>
   readonly level?: LogLevel
-}): { write(record: RequestRecord): void } {
+}): {
+  write(record: RequestRecord): void
+  /** Writes what was counted. */
+  end(): void
+} {
   const salt = random.bytes(16).join('.')
   const logger = loggerOn(sink, level)
+  const hashed = (client: string) => hash.sha256(`${salt}|${client}`).slice(0, 16)
+  const counted = countFreeLines((client, calls) => {
+    const message = `${calls} more free or refused calls in this minute`
+    logger.info({ message, calls, ...(client && { client: hashed(client) }) }, 'more_requests')
+  })
   return {
+    end: counted.end,
     write({ requestId, method, route, status, code, durationMs, items, client, bug }) {
+      const isBounded = bug !== undefined || (items > 0 && status < 400)
+      if (!isBounded && !counted.hasLine(client)) return
       const verb = /^[A-Z]{1,16}$/.test(method) ? method : 'OTHER'
       const line = {
         message: [verb, route, status, code].filter((part) => part).join(' '),
@@ -59,11 +75,50 @@ export function createRequestLog({
         code,
         ms: Math.round(durationMs * 100) / 100,
         items,
-        client: hash.sha256(`${salt}|${client}`).slice(0, 16),
+        client: hashed(client),
       }
       if (bug === undefined) return logger.info(line, 'request')
       const frames = bug.frames.map((frame) => frame.slice(0, 200))
       logger.error({ ...line, bug: { name: bug.name.slice(0, 64), frames } }, 'request')
+    },
+  }
+}
+
+/** `tell` gets what had no line when a minute is over; without a client, of those that came last. */
+function countFreeLines(tell: (client: string | undefined, calls: number) => void) {
+  let ofAll = 0
+  let others = 0
+  const clients = new Map<string, { lines: number; more: number }>()
+  let timer: NodeJS.Timeout | undefined
+  const end = () => {
+    clearTimeout(timer)
+    timer = undefined
+    for (const [client, { more }] of clients) if (more > 0) tell(client, more)
+    if (others > 0) tell(undefined, others)
+    clients.clear()
+    ofAll = 0
+    others = 0
+  }
+  return {
+    end,
+    hasLine(client: string): boolean {
+      timer ??= setTimeout(end, freeLines.windowMs).unref()
+      const isFull = ofAll >= freeLines.ofAll
+      const known = clients.get(client)
+      // Clients that are remembered are no more than lines are written.
+      if (isFull && !known) {
+        others += 1
+        return false
+      }
+      const own = known ?? { lines: 0, more: 0 }
+      if (!known) clients.set(client, own)
+      if (isFull || own.lines >= freeLines.ofClient) {
+        own.more += 1
+        return false
+      }
+      own.lines += 1
+      ofAll += 1
+      return true
     },
   }
 }
