@@ -4,9 +4,7 @@ import {
   type BatchCost,
   type BatchPlan,
   type BudgetView,
-  type PlannedCall,
   planBatch,
-  type WindowPlan,
 } from '../core/client/budget/forecast.js'
 import { defaultBudget } from '../core/client/budget/model.js'
 import { createPlanner } from '../core/client/budget/planner.js'
@@ -25,8 +23,7 @@ import {
   type Settings,
 } from './session/settings.js'
 import type { Context } from './terminal/context.js'
-import type { Output } from './terminal/output.js'
-import { counted, fields, fold } from './terminal/render.js'
+import { counted, fold } from './terminal/render.js'
 
 interface PlanFlags extends GlobalFlags, FormatFlags {
   /** Commander's `--no-…`: true unless given. */
@@ -74,7 +71,11 @@ export const planCommand = (context: Context): Command =>
         budget,
       )
       const { output } = context
-      output.result('plan', wireOf(plan, rows, budget), () => planText(plan, budget, output))
+      output.result('plan', wireOf(plan, rows, budget), () =>
+        [sentenceOf(context, plan), budgetText(budget)]
+          .map((text) => fold(text, output.columns))
+          .join('\n'),
+      )
     })
 
 /**
@@ -89,12 +90,15 @@ export async function forecastText(
 ): Promise<{ readonly wire: ReturnType<typeof wireOf>; readonly text: string }> {
   const budget = await budgetOf(context, settings, undefined, undefined)
   const plan = planBatch(items, budget)
-  const end = new Date(context.clock.nowMs() + plan.seconds * 1_000).toISOString().slice(11, 19)
-  const { items: all, windows, seconds } = plan
   return {
     wire: wireOf(plan, { intents: rows, signed: 0 }, budget),
-    text: `${counted(all, 'request')} in ${counted(windows.length, 'window')}, about ${timeText(seconds)}, until ${end}Z`,
+    text: sentenceOf(context, plan),
   }
+}
+
+function sentenceOf({ clock }: Context, { items, windows, seconds }: BatchPlan): string {
+  const end = new Date(clock.nowMs() + seconds * 1_000).toISOString().slice(11, 19)
+  return `${counted(items, 'request')} in ${counted(windows.length, 'window')}, about ${timeText(seconds)}, until ${end}Z`
 }
 
 interface Rows {
@@ -214,117 +218,11 @@ const sourceText: Record<PlanBudget['source'], string> = {
   local: 'an in-process gateway has no rate limit',
 }
 
-/**
- * Letters tell the calls apart, so that colours only make them quicker to see; green, yellow and
- * red mean something elsewhere.
- */
-const marks = {
-  context: { letter: 'c', name: 'contexts', colour: 'cyan' },
-  submit: { letter: 's', name: 'submissions', colour: 'blue' },
-  status: { letter: 'p', name: 'one polling pass', colour: 'magenta' },
-} as const satisfies Record<PlannedCall, object>
-const spentMark = '#'
-const [firstLines, lastLines] = [9, 2]
-/**
- * Fewer windows than these are listed rather than counted: the line that counts them takes room
- * too.
- */
-const leastLeftOut = 4
-
-type Screen = Pick<Output, 'columns' | 'paint'>
-
-function planText(plan: BatchPlan, budget: PlanBudget, screen: Screen): string {
-  const { windows } = plan
-  const { columns, paint } = screen
-  const total = `${counted(plan.items, 'item')} in ${counted(windows.length, 'window')}, ${timeText(plan.seconds)} until the last call`
-  const rule = `${budget.limitItems} items per ${budget.windowMs / 1_000} s`
-  const spent = Math.min(budget.spentItems, budget.limitItems)
-  const about =
-    budget.source === 'local' ? sourceText.local : `${rule} (${sourceText[budget.source]})`
-  const legend = fields(
-    [
-      ...plan.calls.map(({ call, items, calls }) => {
-        const { letter, name } = marks[call]
-        return [
-          `${letter}  ${name}`,
-          `${counted(items, 'item')} in ${counted(calls, 'call')}`,
-        ] as const
-      }),
-      ...(spent > 0 ? [[`${spentMark}  spent already`, counted(spent, 'item')] as const] : []),
-    ],
-    columns,
-  )
-  // Painted last: colours have no width.
-  const paintedLegend = legend.split('\n').map((row) => {
-    const colour = Object.values(marks).find(({ letter }) => row.startsWith(`${letter}  `))?.colour
-    return colour === undefined ? row : `${paint[colour](row.slice(0, 1))}${row.slice(1)}`
-  })
-  const line = (window: WindowPlan) => windowLine(window, budget, screen)
-  const rest = windows.length - firstLines - lastLines
-  const shown =
-    rest <= leastLeftOut - 1
-      ? windows.map(line)
-      : [
-          ...windows.slice(0, firstLines).map(line),
-          `${'…'.padStart(8)}  ${rest} more windows`,
-          ...windows.slice(-lastLines).map(line),
-        ]
-  const heading = paint.dim(
-    `${'starts'.padStart(8)}  ${'spent on'.padEnd(barWidth(columns))}  items`,
-  )
-  return [
-    fold(total, columns),
-    fold(about, columns),
-    '',
-    ...paintedLegend,
-    '',
-    heading,
-    ...shown,
-  ].join('\n')
-}
-
-const barWidth = (columns: number) => Math.max(8, Math.min(60, columns - 20))
-
-/** One window: when it begins, what it is spent on in letters, and how many items that is. */
-function windowLine(
-  { startsSeconds, items }: WindowPlan,
-  budget: PlanBudget,
-  { columns, paint }: Screen,
-): string {
-  const spent = items.context + items.submit + items.status
-  const before =
-    startsSeconds === 0 && budget.source !== 'local'
-      ? Math.min(budget.spentItems, budget.limitItems)
-      : 0
-  const most = budget.source === 'local' ? spent : budget.limitItems
-  const width = barWidth(columns)
-  let [bar, length, sum] = ['', 0, 0]
-  const add = (count: number, letter: string, painted: (text: string) => string) => {
-    sum += count
-    // By sums, so that rounding never makes the bar longer than the window; what there is of
-    // something shows.
-    const end = Math.min(
-      width,
-      count === 0 ? length : Math.max(length + 1, Math.round((sum / most) * width)),
-    )
-    if (end > length) bar += painted(letter.repeat(end - length))
-    length = end
-  }
-  add(before, spentMark, paint.dim)
-  for (const [call, { letter, colour }] of Object.entries(marks))
-    add(items[call as PlannedCall], letter, paint[colour])
-  return `${clockText(startsSeconds).padStart(8)}  ${bar}${paint.dim('.'.repeat(width - length))}  ${spent}`
-}
-
-const two = (value: number) => String(value).padStart(2, '0')
-
-/** `m:ss`, or `h:mm:ss`. */
-function clockText(seconds: number): string {
-  const hours = Math.floor(seconds / 3_600)
-  const minutes = Math.floor((seconds % 3_600) / 60)
-  return hours > 0
-    ? `${hours}:${two(minutes)}:${two(seconds % 60)}`
-    : `${minutes}:${two(seconds % 60)}`
+/** The limit that a forecast counts by, where it comes from, and what of it is spent. */
+function budgetText({ source, limitItems, windowMs, spentItems }: PlanBudget): string {
+  if (source === 'local') return sourceText.local
+  const spent = spentItems > 0 ? `; ${counted(spentItems, 'item')} spent already` : ''
+  return `${limitItems} items per ${windowMs / 1_000} s (${sourceText[source]})${spent}`
 }
 
 /** `45 s`, `11 min 25 s`, `2 h 5 min 0 s`. */

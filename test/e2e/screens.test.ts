@@ -187,7 +187,7 @@ const screens: readonly Screen[] = [
     says: [/^[0-9a-f-]{36} \w+ed /, /p2/, /750 USDC\.e/, /next: /],
   },
   { point: 7, args: ['reconcile', '$slug0'], code: 0, says: [/^question/, /executed/, /next: /] },
-  { point: 7, args: ['plan', '$rows'], code: 0, says: [/^\d+ items in \d+ window/] },
+  { point: 7, args: ['plan', '$rows'], code: 0, says: [/^\d+ requests in \d+ window/] },
   { point: 7, args: ['doctor'], code: 0, says: [/^ok trust: /, /ok eligibility: /] },
   // 8: settings
   { point: 8, args: ['config', 'list'], code: 0, says: [/^home \//, /gateway http/, /not set/] },
