@@ -21,7 +21,7 @@ import type { Context } from '../terminal/context.js'
 import { withDevGateway } from './dev-gateway.js'
 import { type ReadyLine, readReadyLine } from './dev-ready.js'
 import { betsOwnMoney, type ConformanceFlags, openParts, type RunParts } from './parts.js'
-import { junitText, listLine, summaryOf, summaryText, tapPoint, tapStart } from './report.js'
+import { junitText, listLine, summaryOf, summaryText } from './report.js'
 
 const gather = (value: string, before: readonly string[]) => [
   ...before,
@@ -61,7 +61,7 @@ export const conformanceCommand = (context: Context): Command =>
           [],
         )
         .option('--list', 'list the checks, each with its rule, and exit')
-        .option('--junit <file>', 'also write JUnit XML; - for stdout instead of TAP'),
+        .option('--junit <file>', 'also write JUnit XML; - for stdout instead of the list'),
     ),
   )
     .addHelpText(
@@ -174,7 +174,7 @@ async function check(
   if (betsOwnMoney(flags, ready) && !context.isInteractive)
     await confirm(context, 'A proposal would go on chain, with its bond.', session.settings.yes)
   const parts = await openParts(context, session, flags, ready, () => progress?.stop())
-  const report = teller(context, flags, chosen.length)
+  const report = teller(context, flags)
   const progress = output.isTerminal ? undefined : output.progress('checking')
   const bench = createBench(parts.bench)
   let checks: readonly CheckResult[]
@@ -203,8 +203,8 @@ async function check(
     )
   if (output.mode !== 'human')
     output.result('conformance', { checks, summary, unseen: unseenRules }, () => '')
-  else if (output.isTerminal && flags.junit !== '-') output.text(`\n${summaryText(summary)}\n`)
-  else output.note(summaryText(summary))
+  else if (flags.junit === '-') output.note(summaryText(summary))
+  else output.text(`\n${summaryText(summary)}\n`)
   const failed = checks.filter(({ result }) => result === 'fail')
   if (failed.length === 0 && unusable === undefined) return
   if (failed.length === 0)
@@ -245,17 +245,10 @@ async function tellEstimate(
 }
 
 /** How each check is reported as it settles. */
-function teller(
-  { output }: Context,
-  flags: ConformanceFlags,
-  total: number,
-): (check: CheckResult) => void {
+function teller({ output }: Context, flags: ConformanceFlags): (check: CheckResult) => void {
   if (output.mode === 'ndjson') return (one) => output.line(one)
   if (output.mode === 'json' || flags.junit === '-') return () => undefined
-  if (output.isTerminal) return (one) => output.text(listLine(one, output))
-  let number = 0
-  output.text(tapStart(total))
-  return (one) => output.text(tapPoint(one, ++number))
+  return (one) => output.text(listLine(one, output))
 }
 
 async function writeJunit(context: Context, file: string, text: string): Promise<void> {

@@ -1,6 +1,5 @@
 /**
- * Checks as TAP 14, JUnit XML, or a calm list for a terminal. All text of the gateway is escaped
- * (R20).
+ * Checks as JUnit XML, or as a calm list. All text of the gateway is escaped (R20).
  */
 import type { CheckResult } from '../../core/conformance/run.js'
 import type { Output } from '../terminal/output.js'
@@ -23,24 +22,6 @@ export function summaryOf(checks: readonly CheckResult[]): Summary {
     failed: count('fail'),
     skipped: count('skip'),
   }
-}
-
-export const tapStart = (total: number): string => `TAP version 14\n1..${total}\n`
-
-/** In a description and a directive `#` and `\` are escaped. */
-const tapText = (text: string) => visible(text).replace(/[\\#]/g, '\\$&')
-
-/** One test point; a failing one with a YAML block that says what was sent and what came. */
-export function tapPoint(
-  { id, section, result, detail, notes = [] }: CheckResult,
-  number: number,
-): string {
-  const point = `${result === 'fail' ? 'not ok' : 'ok'} ${number} - ${tapText(id)}`
-  const comments = notes.map((note) => `# note: ${visible(note)}\n`).join('')
-  if (result === 'skip') return `${point} # SKIP ${tapText(detail)}\n${comments}`
-  if (result === 'pass') return `${point}\n${comments}`
-  // A JSON string is a YAML one.
-  return `${point}\n  ---\n  section: ${JSON.stringify(section)}\n  message: ${JSON.stringify(visible(detail))}\n  severity: fail\n  ...\n${comments}`
 }
 
 /** XML 1.0 has no way to write most control characters; `visible` has spelled them out. */
@@ -71,16 +52,18 @@ export function junitText(checks: readonly CheckResult[], seconds: number): stri
   ].join('\n')
 }
 
-/** A line for a terminal; what failed or was left out says why, and notes follow. */
+/** A line for people; what failed or was left out says why, and notes follow. */
 export function listLine(
   { id, result, detail, notes = [] }: CheckResult,
-  { paint, columns }: Output,
+  { paint, columns, isTerminal }: Output,
 ): string {
   const mark = { pass: paint.green('ok  '), fail: paint.red('FAIL'), skip: paint.dim('skip') }[
     result
   ]
   const lines = [...(result === 'pass' ? [] : [detail]), ...notes.map((note) => `note: ${note}`)]
-  return `${mark}  ${visible(id)}\n${lines.map((text) => `${fold(visible(text), columns, '      ')}\n`).join('')}`
+  // What a program reads stays on its line.
+  const width = isTerminal ? columns : Number.POSITIVE_INFINITY
+  return `${mark}  ${visible(id)}\n${lines.map((text) => `${fold(visible(text), width, '      ')}\n`).join('')}`
 }
 
 export function summaryText({ total, passed, failed, skipped }: Summary): string {

@@ -1,7 +1,4 @@
-/**
- * Rules of §8, and of §7 on 429. Those that overrun the budget come last, and what they spend is
- * waited out.
- */
+/** Rules of §8, and of §7 on 429. They come last, and what they spend is waited out. */
 import { maxRetryAfterMs, rateLimitOf } from '../client/gateway/answer.js'
 import type { Bench } from './bench.js'
 import { type Probe, type ProbeCall, retryMs, routes } from './probe.js'
@@ -14,7 +11,6 @@ import {
   listAt,
   NotSeen,
   once,
-  type Run,
   type Runs,
   type Seen,
 } from './rule.js'
@@ -23,8 +19,6 @@ const itemsInCall = 100
 /** Twenty calls are twice the default global budget. */
 const callsAtMost = 20
 const busyTries = 10
-/** A window that ended in between, or somebody else who spends, spoils a measurement. */
-const measurements = 3
 const noHeaders = 'the responses carry no RateLimit headers, which the spec does not require'
 
 function statuses({ ports }: Bench, count: number): ProbeCall {
@@ -32,56 +26,6 @@ function statuses({ ports }: Bench, count: number): ProbeCall {
   return routes.batch('statuses', ids, `${count} items`)
 }
 const oneItem = ({ stranger }: Bench): ProbeCall => routes.eligibility(stranger)
-const questionOf = async (bench: Bench) => (await bench.context()).question_id
-
-/**
- * Items that a call took of the tighter window, by what the answers before and after it tell: those
- * two are charged one item each. Others may spend too, and a sliding window gives back, so that
- * another figure is no fault unless it is the same time and again.
- */
-async function charged(bench: Bench, call: ProbeCall): Promise<{ seen: Seen; items: number }> {
-  const { probe } = bench
-  const limitNow = async () => rateLimitOf((await probe.send(oneItem(bench))).headers)
-  const taken: { seen: Seen; items: number }[] = []
-  for (let tried = 0; tried < 2 * measurements; tried++) {
-    const before = await limitNow()
-    const seen = await probe.send(call)
-    const after = await limitNow()
-    if (before === undefined || after === undefined) throw new NotSeen(noHeaders)
-    // A window that has ended in between tells nothing.
-    if (
-      after.limit !== before.limit ||
-      after.remaining > before.remaining ||
-      after.resetSeconds > before.resetSeconds
-    )
-      continue
-    // Eligibility may be what is charged wrongly.
-    const spent = before.remaining - after.remaining
-    const items = call.path === oneItem(bench).path ? spent / 2 : spent - 1
-    if (items === (call.items ?? 1)) return { seen, items }
-    if (taken.push({ seen, items }) === measurements) break
-  }
-  const [first] = taken
-  if (first === undefined) throw new NotSeen('the window ended each time')
-  if (taken.length < measurements || taken.some(({ items }) => items !== first.items))
-    throw new NotSeen(
-      'the measurements differ: another client shares this rate limit, or its window slides',
-    )
-  return first
-}
-
-/** Polite: what a call is charged (§8 rule 2) by what the answers tell, within the budget. */
-const chargedFor =
-  (make: (bench: Bench) => ProbeCall | Promise<ProbeCall>): Run =>
-  async (bench) => {
-    if (bench.isLocal === true) throw new NotSeen('nothing is charged in process')
-    const call = await make(bench)
-    const { seen, items } = await charged(bench, call)
-    const expected = call.items ?? 1
-    const what = `${expected} ${expected === 1 ? 'item was' : 'items were'}`
-    expectThat(items === expected, seen, `${what} charged ${Math.max(0, items)}`)
-    return `${expected} for ${expected}`
-  }
 
 interface Overrun {
   /** The call that was refused. */
@@ -189,29 +133,6 @@ async function overrunIfRefused(bench: Bench): Promise<Overrun> {
 }
 
 export const budgetRuns: Runs = {
-  '8-shared-budget': chargedFor(oneItem),
-  '8-charged-by-item': chargedFor((bench) => statuses(bench, 5)),
-  '8-charged-preparation': chargedFor(async (bench) =>
-    routes.batch('contexts', Array(4).fill(await questionOf(bench)), '4 items'),
-  ),
-  '8-charged-submission': chargedFor(async (bench) => {
-    const items = Array(4).fill(await bench.unsignedItem())
-    return routes.batch('proposals', items, '4 items of random signatures')
-  }),
-  '8-charged-signing-data': chargedFor(async (bench) =>
-    routes.prepare(await questionOf(bench), await bench.proposal()),
-  ),
-  '8-charged-single': chargedFor(async (bench) =>
-    routes.submit(await questionOf(bench), await bench.unsigned(), 'a random signature'),
-  ),
-  '8-charged-status': chargedFor(async (bench) =>
-    routes.status(await questionOf(bench), bench.ports.random.uuid()),
-  ),
-  '8-charged-rejected': chargedFor(async (bench) => {
-    // Wrong for whatever looks first: a schema that knows no outcomes misses the version.
-    const body = { ...(await bench.unsigned()), version: undefined, outcome: 'p4' }
-    return routes.submit(await questionOf(bench), body, 'outcome p4 and no version')
-  }),
   async '8-submission-refused'(bench) {
     const { submission } = await overrunIfRefused(bench)
     if (submission === undefined) throw new NotSeen('no question is open, or the window ended')

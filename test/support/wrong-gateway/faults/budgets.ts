@@ -2,16 +2,11 @@
 import {
   answer,
   answers,
-  type Call,
   type Fault,
   fault,
   isBatch,
-  isContexts,
   isEligibility,
-  isSigningData,
   isSingle,
-  isStatus,
-  isStatuses,
   type Json,
 } from '../between.js'
 import { type Meter, meter } from '../meter.js'
@@ -22,89 +17,9 @@ const charging = (rule: string, does: string, changes: Partial<Meter>): Fault =>
   ...fault('§8 rule 2', rule, does, through),
   meter: { ...meter, ...changes },
 })
-const free = (which: (call: Call, status: number) => boolean) => ({
-  cost: (call: Call, status: number, items: number) => (which(call, status) ? 0 : items),
-})
-const costs = (which: (call: Call) => boolean, cost: (items: number) => number) => ({
-  cost: (call: Call, _status: number, items: number) => (which(call) ? cost(items) : items),
-})
-const one = () => 1
-
 const charges: readonly Fault[] = [
-  charging('eligibility shares the budget', 'charges nothing for eligibility', free(isEligibility)),
-  charging(
-    'single calls share the budget',
-    'charges nothing for signing data',
-    free(isSigningData),
-  ),
-  charging('single calls share the budget', 'charges nothing for a submission', free(isSingle)),
-  charging('single calls share the budget', 'charges nothing for a status', free(isStatus)),
-  charging(
-    'batch preparation is charged by item count',
-    'charges nothing for contexts',
-    free(isContexts),
-  ),
-  charging(
-    'batch preparation is charged by item count',
-    'charges one item for all contexts of a call',
-    costs(isContexts, one),
-  ),
-  charging(
-    'batch submission is charged by item count',
-    'charges nothing for a batch',
-    free(isBatch),
-  ),
-  charging(
-    'batch submission is charged by item count',
-    'charges one item for a batch',
-    costs(isBatch, one),
-  ),
-  charging(
-    'batch submission is charged by item count',
-    'charges half of a batch',
-    costs(isBatch, (items) => Math.ceil(items / 2)),
-  ),
-  charging(
-    'a polling pass is charged by item count',
-    'charges nothing for a batch of statuses',
-    free(isStatuses),
-  ),
-  charging(
-    'a polling pass is charged by item count',
-    'charges one item for a batch of statuses',
-    costs(isStatuses, one),
-  ),
-  charging(
-    'charged by item count',
-    'charges two items for each of a batch',
-    costs(
-      (call) => isBatch(call) || isContexts(call) || isStatuses(call),
-      (items) => 2 * items,
-    ),
-  ),
-  charging(
-    'rejected attempts charge too (rule 4)',
-    'charges nothing for what is malformed',
-    free((_call, status) => status === 422),
-  ),
-  charging(
-    'rejected attempts charge too (rule 4)',
-    'charges nothing for a submission without a version',
-    free((call) => isSingle(call) && call.body.version === undefined),
-  ),
-  charging(
-    'rejected attempts charge too (rule 4)',
-    'charges nothing for a signature that does not authorize',
-    free((_call, status) => status === 403),
-  ),
   charging('rate-limited attempts charge too (rule 4)', 'charges nothing for what it refuses', {
     refusedCost: () => 0,
-  }),
-  charging('one shared budget', 'has a budget of its own for preparation', {
-    account: (call) => (isContexts(call) || isSigningData(call) ? 'preparation' : 'all'),
-  }),
-  charging('one shared budget', 'has a budget of its own for statuses', {
-    account: (call) => (isStatus(call) || isStatuses(call) ? 'statuses' : 'all'),
   }),
   charging('one shared budget', 'has a budget of its own for submissions', {
     account: (call) => (isSingle(call) || isBatch(call) ? 'submissions' : 'all'),
