@@ -327,6 +327,37 @@ describe('account', () => {
 })
 
 describe('submit', () => {
+  /** A gateway that is busy for the first calls for a context. */
+  const busyFirst = (times: number): NonNullable<RunOptions['fetch']> => {
+    let left = times
+    return async (input, init) =>
+      String(input).endsWith('/signing-data') && left-- > 0
+        ? new Response('{"error":{"code":"server_busy","detail":"busy"}}', {
+            status: 503,
+            headers: { 'content-type': 'application/json', 'retry-after': '2' },
+          })
+        : gateway.fetch(input, init)
+  }
+
+  test('a gateway that is busy before the signature is asked again while --timeout lasts', async () => {
+    const inTime = await ask(['submit', 'will-it-hold', '--outcome', 'p2', '--timeout', '60'], {
+      fetch: busyFirst(2),
+    })
+    expect(inTime.code).toBe(0)
+    expect(inTime.stderr).toContain('busy; asking for the context again in ')
+    expect(gateway.received).toHaveLength(1)
+  })
+
+  test.each([
+    ['beyond --timeout', ['--timeout', '5']],
+    ['where no time is given', []],
+  ])('one that stays busy %s is exit 75, and nothing is signed', async (_when, flags) => {
+    const late = await ask([...submit, ...flags], { fetch: busyFirst(9) })
+    expect([late.code, errorOf(late).code]).toEqual([75, 'server_busy'])
+    expect(gateway.received).toEqual([])
+    expect(JSON.parse((await ask(['journal', 'list', '--json'])).stdout).authorizations).toEqual([])
+  })
+
   test('spec §4.1 rule 3: signs and sends; the same call again is a replay of the same bytes with the same candidate', async () => {
     const first = answerOf(await ask(submit))
     expect(Object.keys(first).slice(0, 7)).toEqual([

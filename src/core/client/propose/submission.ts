@@ -1,5 +1,11 @@
 /** `submit`: journal first, sign only where it must, and send (contract §6). */
-import { ProposerError, UnauthorizedError, UncertainError } from '../../protocol/errors.js'
+import {
+  ProposerError,
+  UnauthorizedError,
+  UnavailableError,
+  UncertainError,
+} from '../../protocol/errors.js'
+import { newPatience } from '../gateway/retry.js'
 import { type JournaledAuthorization, stateOf } from '../journal/authorizations.js'
 import { sentElsewhere, supersededError } from '../journal/saved.js'
 import { atRequester, mayBeAt, type Trust } from '../trust/trust.js'
@@ -18,13 +24,15 @@ import { newAuthorization } from './sign.js'
  * bytes turn out to be of an earlier round, that one is settled and a new one is signed and sent,
  * once. What was executed in this very round is replayed, which tells so. Rejects like `authorize`,
  * and with UncertainError `other_origin` where saved bytes of unknown outcome went to another
- * gateway: this one cannot tell about them (R7).
+ * gateway: this one cannot tell about them (R7). `timeoutMs` is for contexts of a busy gateway too.
  */
 export async function submitIntent(
-  parts: SubmitParts & AuthorizeParts,
+  given: SubmitParts & AuthorizeParts,
   intent: IntentInWords,
-  options: SubmitOptions = {},
+  limits: SubmitOptions = {},
 ): Promise<SubmissionResult> {
+  const options = { ...limits }
+  const parts = { ...given, context: patientContext(given, options) }
   let first: Authorized
   try {
     first = await authorize(parts, intent)
@@ -45,6 +53,33 @@ export async function submitIntent(
   const isDone = named?.supersededBy !== undefined
   const next = await signInRound(parts, isDone ? { ...intent, supersede: undefined } : intent)
   return submitAuthorization(parts, next.authorization, options)
+}
+
+/**
+ * The context, asked for again where the gateway was busy (503), as long as a time was given. What
+ * was waited is taken from it: sending has the rest.
+ */
+function patientContext(
+  { context, ports, note, signal }: AuthorizeParts,
+  limits: { timeoutMs?: number | undefined },
+): AuthorizeParts['context'] {
+  const { timeoutMs } = limits
+  if (timeoutMs === undefined) return context
+  const patience = newPatience(ports, timeoutMs)
+  return async () => {
+    for (;;) {
+      try {
+        return await context()
+      } catch (error) {
+        const isBusy = error instanceof UnavailableError && error.meta.httpStatus === 503
+        const waitMs = isBusy ? patience(error.meta.retryAfterMs) : undefined
+        if (!isBusy || waitMs === undefined) throw error
+        note?.(`${error.detail}; asking for the context again in ${Math.ceil(waitMs / 1_000)} s`)
+        await ports.clock.sleep(waitMs, signal)
+        limits.timeoutMs = Math.max(1, (limits.timeoutMs ?? 0) - waitMs)
+      }
+    }
+  }
 }
 
 function refuseElsewhere(
