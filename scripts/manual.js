@@ -12,7 +12,7 @@ const { version } = JSON.parse(readFileSync('package.json', 'utf8'))
 const contents = `
   import { createContext } from './src/commands/terminal/context.js'
   import { wholeProgram } from './src/commands/program.js'
-  import { commandsPage, manualPage } from './src/commands/completion/manual.js'
+  import { commandsPage, manualPage } from './scripts/manual-pages.js'
   import * as z from 'zod'
   import { configSchemaText } from './scripts/config-schema.js'
   import { ConfigFile } from './src/core/gateway/config.js'

@@ -29,8 +29,6 @@ beforeAll(async () => {
 })
 afterAll(() => home.remove())
 
-const wordBreaks = ' \t\n"\'><=;|&(:'
-
 /** The values offered behind these words, whose last is the one at the cursor. */
 async function offered(words: readonly string[], where = home.path): Promise<readonly string[]> {
   const ran = await run(where, ['__complete', 'zsh', 'proposer', ...words])
@@ -115,7 +113,7 @@ describe('contract §6: a tab key', () => {
     expect(await offered(['sign', 'x', '--supersede', ''])).toHaveLength(5)
     expect(await offered(['journal', 'show', lived.executed])).toEqual([lived.executed])
     expect(await offered(['journal', 'show', candidates.done])).toEqual([candidates.done])
-    const described = await run(home.path, ['__complete', 'fish', 'proposer status 7'])
+    const described = await run(home.path, ['__complete', 'fish', 'proposer', 'status', '7'])
     expect(described.stdout).toBe(`values\n${candidates.done}\t${identifiers.executed} executed\n`)
   })
 
@@ -208,29 +206,31 @@ describe('contract §6: a tab key', () => {
   })
 
   test.each([
-    ['proposer submit pin', ['pinned-slug']],
-    ['proposer --account=h', ['hot']],
-    ['proposer submit "will it', ['will it rain']],
-    ["proposer submit 'will it", ['will it rain']],
-    ['proposer submit will\\ it', ['will\\ it\\ rain']],
-    ['proposer submit market:', ['42']],
-    ['proposer submit mark', ['market:42']],
-    ['proposer submit "odd', ['odd \\"\\$HOME\\" \\`it\'s\\`']],
-    ["proposer submit 'odd", []],
-    ['proposer submit odd', ['odd\\ \\"\\$HOME\\"\\ \\`it\\\'s\\`']],
-    ['proposer --home ~/nowhere --account ', []],
-    ['proposer --home $PROPOSER_HOME --account c', ['cold']],
-    [`proposer --home "$${'{PROPOSER_HOME}'}/." --account c`, ['cold']],
-    ["proposer --home '$PROPOSER_HOME' --account c", []],
-  ])('bash: %s', async (line, values) => {
-    const { stdout } = await run(home.path, ['__complete', 'bash', wordBreaks, line])
-    expect(stdout).toBe(['values', ...values, ''].join('\n'))
+    [['submit', 'pin'], ['pinned-slug'], ['pinned-slug']],
+    [['--account=h'], ['--account=hot'], ['--account=hot']],
+    [['submit', '"will it'], ['will it rain'], ['will it rain']],
+    [['submit', "'will it"], ['will it rain'], ['will it rain']],
+    [['submit', 'will\\ it'], ['will\\ it\\ rain'], ['will it rain']],
+    [['submit', 'market:'], ['market:42'], ['market:42']],
+    [['submit', '"odd'], ['odd \\"\\$HOME\\" \\`it\'s\\`'], ['odd "$HOME" `it\'s`']],
+    [['submit', "'odd"], [], ['odd "$HOME" `it\'s`']],
+    [['submit', 'odd'], ['odd\\ \\"\\$HOME\\"\\ \\`it\\\'s\\`'], ['odd "$HOME" `it\'s`']],
+    [['--home', '~/nowhere', '--account', ''], [], []],
+  ])('bash and fish hand over words as they were typed: %j', async (words, forBash, forFish) => {
+    const offers = async (shell: string) =>
+      (await run(home.path, ['__complete', shell, 'proposer', ...words])).stdout
+    expect(await offers('bash')).toBe(['values', ...forBash, ''].join('\n'))
+    expect((await offers('fish')).replace(/\t.*/g, '')).toBe(['values', ...forFish, ''].join('\n'))
   })
 
-  test('bash without = among its word breaks replaces the whole word', async () => {
-    expect(
-      (await run(home.path, ['__complete', 'bash', ' \t\n', 'proposer --account=h'])).stdout,
-    ).toBe('values\n--account=hot\n')
+  test('a script of 0.2 asks in another form: nothing is offered, and nothing is said', async () => {
+    const asks = (words: readonly string[]) => run(home.path, ['__complete', ...words])
+    expect(await asks(['bash', ' \t\n"\'><=;|&(:', 'proposer submit pin'])).toMatchObject({
+      code: 0,
+      stdout: 'values\n',
+      stderr: '',
+    })
+    expect(await asks(['fish', 'proposer submit pin'])).toEqual({ code: 0, stdout: '', stderr: '' })
   })
 
   test('an unknown shell, or nothing at all, is no error', async () => {

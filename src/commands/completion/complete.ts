@@ -8,7 +8,6 @@ import type { ExitCode } from '../../core/protocol/errors.js'
 import type { GlobalFlags } from '../session/settings.js'
 import type { Context } from '../terminal/context.js'
 import { defaultChildOf } from '../terminal/help-layout.js'
-import { replacement, splitLine } from './line.js'
 import { type Kind, type Value, valuesOf } from './values.js'
 
 /** Values to offer, or that the shell completes names of files or folders itself. */
@@ -22,9 +21,8 @@ export type LoadProgram = (context: Context, words: readonly string[]) => Promis
 
 /**
  * Writes the answer for one command line to stdout. Its form, then one value a line, with what it
- * is behind a tab where the shell shows it. `argv` begins with the shell. For bash its word breaks
- * and the line up to the cursor follow, for fish that line, for zsh the words up to the cursor.
- * Always 0.
+ * is behind a tab where the shell shows it. `argv` is the shell and the words of the line, the
+ * program's name first, the one at the cursor last. Always 0.
  */
 export async function complete(
   argv: readonly string[],
@@ -40,31 +38,39 @@ export async function complete(
 }
 
 async function answerTo(
-  [shell, ...given]: readonly string[],
+  [shell, _program, ...typed]: readonly string[],
   context: Context,
   load: LoadProgram,
 ): Promise<string> {
-  const [breaks = '', line = ''] = shell === 'bash' ? given : ['', ...given]
-  const { words, current } =
-    shell === 'zsh'
-      ? {
-          words: given.slice(0, -1),
-          current: { text: given.at(-1) ?? '', kept: '', quote: '' as const },
-        }
-      : splitLine(line, breaks, context.env)
-  const asked = words[1] === 'help' ? words.slice(2) : words.slice(1)
+  const raw = typed.at(-1)
+  // A script of an earlier version hands over the line in one piece.
+  if (raw === undefined) return ''
+  const words = shell === 'zsh' ? typed : typed.map((word) => bare(word, context.env.HOME))
+  const current = words.pop() ?? ''
+  const asked = words[0] === 'help' ? words.slice(1) : words
   const place = placeAfter(asked, await load(context, asked))
-  const answer = await answerAt(place, current.text, context)
+  const answer = await answerAt(place, current, context)
   if (typeof answer === 'string') return `${answer}\n`
   const shown = new Map<string, string>()
   for (const { value, about } of answer) {
     if (shown.size === maxValues) break
-    if (!value.startsWith(current.text) || !isPlain(value) || shown.has(value)) continue
+    if (!value.startsWith(current) || !isPlain(value) || shown.has(value)) continue
     const described = `${value}\t${isPlain(about) ? about : ''}`
-    const text = shell === 'bash' ? replacement(value, current) : described
+    const text = shell === 'bash' ? quoted(value, /["']/.exec(raw)?.[0]) : described
     if (text !== undefined) shown.set(value, text)
   }
   return ['values', ...shown.values(), ''].join('\n')
+}
+
+/** A word as it was typed, without its quotes; bash and fish hand it over so. */
+const bare = (word: string, home = '~'): string =>
+  word.replace(/^~(?=\/)/, () => home).replace(/\\(.)|["']/gs, '$1')
+
+/** As bash reads it behind the quote that is open; `undefined` where that cannot hold it. */
+function quoted(value: string, quote: string | undefined): string | undefined {
+  if (quote === '"') return value.replace(/["\\$`]/g, '\\$&')
+  if (quote === "'") return value.includes("'") ? undefined : value
+  return value.replace(/[^\w./:=@%+,\-\u0080-\uffff]/g, '\\$&')
 }
 
 /** Text without anything that acts on a terminal or ends a line (R20). */

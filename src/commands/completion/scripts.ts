@@ -14,16 +14,28 @@ const bash = `# Completion of proposer for bash 4 and later.
 # This shell:   source <(proposer completion bash)
 # Every shell:  proposer completion bash > ~/.local/share/bash-completion/completions/proposer
 _proposer() {
-  local form value
+  local form value word glue='' words=() typed=\${COMP_WORDS[COMP_CWORD]}
+  # readline may break words at = and at :, which the program is to see whole
+  for word in "\${COMP_WORDS[@]:0:COMP_CWORD+1}"; do
+    if [[ -n $word && ( -n $glue || -z \${word//[=:]/} ) ]]; then
+      words[\${#words[@]}-1]+=$word
+    else
+      words+=("$word")
+    fi
+    [[ -n $word && -z \${word//[=:]/} ]] && glue=1 || glue=''
+  done
+  [[ -z \${typed//[=:]/} ]] && typed=''
+  # what stands before the break is kept by readline
+  local kept=\${words[\${#words[@]}-1]%"$typed"}
   COMPREPLY=()
   {
     read -r form
     case $form in
       files) compopt -o default ;;
       folders) compopt -o filenames -o dirnames ;;
-      values) while IFS= read -r value; do COMPREPLY+=("$value"); done ;;
+      values) while IFS= read -r value; do COMPREPLY+=("\${value#"$kept"}"); done ;;
     esac
-  } < <("\${1/#\\~\\//$HOME/}" __complete bash "$COMP_WORDBREAKS" "\${COMP_LINE:0:COMP_POINT}" 2>/dev/null)
+  } < <("\${1/#\\~\\//$HOME/}" __complete bash "\${words[@]}" 2>/dev/null)
 }
 complete -o nosort -F _proposer proposer 2>/dev/null || complete -F _proposer proposer
 `
@@ -60,8 +72,7 @@ fi
 const fish = `# Completion of proposer for fish 3 and later.
 # Every shell:  proposer completion fish > ~/.config/fish/completions/proposer.fish
 function __proposer_complete
-  set -l line (commandline -cp | string collect)
-  set -l lines (command proposer __complete fish "$line" 2>/dev/null)
+  set -l lines (command proposer __complete fish (commandline -opc) (commandline -ct) 2>/dev/null)
   switch "$lines[1]"
     case files
       __fish_complete_path (commandline -ct)

@@ -3,9 +3,9 @@
  * run manual` writes both.
  */
 import type { Command } from 'commander'
-import { type ExitCode, exit } from '../../core/protocol/errors.js'
-import { profileKeys } from '../session/settings.js'
-import { foldHelp } from '../terminal/help-layout.js'
+import { profileKeys } from '../src/commands/session/settings.js'
+import { foldHelp } from '../src/commands/terminal/help-layout.js'
+import { type ExitCode, exit } from '../src/core/protocol/errors.js'
 
 /** Contract §6, in the words of a person at the shell. */
 const exitTexts: Readonly<Record<ExitCode, string>> = {
