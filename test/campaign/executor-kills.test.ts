@@ -63,10 +63,7 @@ function trouble({ chain }: PipelineWorld, chance: { next(): number }): void {
  */
 async function schedule(point: Parameters<Failpoint>[0], seed: number): Promise<number> {
   const chance = seededRandom(seed * 6151)
-  const world = await createPipelineWorld({
-    seed,
-    config: { chain: { confirmations: seed % 2 === 0 ? 'finalized' : 1 } },
-  })
+  const world = await createPipelineWorld({ seed })
   const watch = watchSends(world.chain, world.executor.address)
   const questionIds: Hex[] = []
   for (let n = 0; n < rounds; n += 1) questionIds.push(await world.question(`q${n}`))

@@ -1,5 +1,5 @@
 /** What earlier versions had is refused by its name, with what stands for it (contract §10). */
-import { readdir, writeFile } from 'node:fs/promises'
+import { readdir, readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { expect, test } from 'vitest'
 import { dropped } from '../../src/commands/dropped.js'
@@ -14,6 +14,24 @@ test.each(Object.entries(dropped))('%s: exit 2, nothing is written', async (line
     expect(JSON.parse(stderr)).toMatchObject({ error: { code: 'usage' } })
     expect(stderr).toContain(JSON.stringify(instead).slice(1, -1))
     expect(await readdir(home.path)).toEqual([])
+  } finally {
+    await home.remove()
+  }
+})
+
+test('gateway.json chain.confirmations as a number: exit 2, nothing is started', async () => {
+  const home = await temporaryHome()
+  try {
+    const path = join(home.path, 'gateway.json')
+    const config = JSON.parse(await readFile('fixtures/v0.2/inputs/gateway-all-keys.json', 'utf8'))
+    config.chain.confirmations = 12
+    await writeFile(path, JSON.stringify(config))
+    const { code, stdout, stderr } = await run(home.path, ['serve', '--config', path, '--json'])
+    expect({ code, stdout }).toEqual({ code: 2, stdout: '' })
+    expect(JSON.parse(stderr).error.detail).toContain(
+      'chain.confirmations must be "finalized", or omitted: a number of blocks is no longer possible',
+    )
+    expect(await readdir(home.path)).toEqual(['gateway.json'])
   } finally {
     await home.remove()
   }

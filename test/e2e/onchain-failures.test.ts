@@ -45,7 +45,7 @@ afterAll(() => still?.stop())
 // Every test has the chain as it was, and a gateway that knows of nothing else.
 beforeEach(async () => {
   start = await still.remember()
-  gateway = await openStillGateway(still, 'finalized')
+  gateway = await openStillGateway(still)
 })
 afterEach(async () => {
   await still.rpc.request('anvil_dropAllTransactions', [])
@@ -57,7 +57,7 @@ const { failing, operators, roundArgs } = troublesOn(() => ({ still, questionId 
 /** What is there before the gateway starts. */
 async function prepare({ given }: Trouble): Promise<void> {
   await given?.()
-  gateway = await openStillGateway(still, 'finalized')
+  gateway = await openStillGateway(still)
   await gateway.turn()
 }
 const inBlockOfItsOwn: Tell = (...args) => still.act(...args)
@@ -143,7 +143,7 @@ describe('domain §7 after sending: the transaction reverts, and once that is fi
     await gateway.pass(1)
     expect(await gateway.status(submitted)).toMatchObject({
       status: 'selected',
-      submission: { status: 'reverted' },
+      submission: { status: 'submitted' },
       failure: null,
     })
     await gateway.pass(3)
@@ -362,7 +362,7 @@ describe('domain §7, InvalidNonce, "look for ProposalExecuted first"', () => {
     const submitted = await gateway.submit(questionId, { nonce })
     await gateway.turn()
     // A second gateway of the same chain has been given the same nonce for another question.
-    const other = await openStillGateway(still, 'finalized')
+    const other = await openStillGateway(still)
     const elsewhere = await other.submit(otherQuestionId, { nonce })
     const { signature, amount, deadline, price, proposer } = await other.candidate(elsewhere)
     const [requester, identifier, timestamp, ancillaryData] = await roundArgs(otherQuestionId)

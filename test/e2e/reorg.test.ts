@@ -1,6 +1,6 @@
 /**
- * Reorganisations of a real node, under a gateway with a numeric depth: states follow the chain,
- * and there is no second nonce (R3, R14).
+ * Reorganisations of a real node, under a gateway: nothing is on record before it is final, and
+ * there is no second nonce (R3, R14).
  */
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { yesOrNoQuery } from '../../src/core/chain/contracts.js'
@@ -18,7 +18,6 @@ import {
 /** `finalized` lags by 64 blocks, more than any reorganisation here. */
 const slotsInAnEpoch = 32
 const depths = [1, 2, 5, 32]
-const confirmations = 1
 
 let still: StillChain
 let gateway: StillGateway
@@ -51,7 +50,7 @@ async function roundArgs(questionId: Hex): Promise<readonly unknown[]> {
   return [devAddresses.adapter, yesOrNoQuery, question.requestTimestamp, question.ancillaryData]
 }
 
-interface Executed {
+interface Mined {
   readonly submitted: Submitted
   readonly raw: Hex
   readonly hash: Hex
@@ -61,12 +60,9 @@ interface Executed {
   readonly nonce: number
 }
 
-/**
- * A candidate whose transaction is `depth` blocks deep, its own counted, and executed as far as the
- * status tells.
- */
-async function executedAt(questionId: Hex, depth: number): Promise<Executed> {
-  gateway = await openStillGateway(still, confirmations)
+/** A candidate whose transaction is `depth` blocks deep, its own counted. */
+async function minedAt(questionId: Hex, depth: number): Promise<Mined> {
+  gateway = await openStillGateway(still)
   const nonce = await still.chain.transactionCount(gateway.executor.address, 'latest')
   const submitted = await gateway.submit(questionId)
   await gateway.turn()
@@ -78,15 +74,16 @@ async function executedAt(questionId: Hex, depth: number): Promise<Executed> {
   const before = await still.remember()
   await still.rpc.request('eth_sendRawTransaction', [attempt.raw])
   await gateway.pass(depth)
+  expect((await still.chain.receipt(attempt.hash))?.status).toBe('success')
   expect(await gateway.status(submitted)).toMatchObject({
-    status: 'executed',
-    submission: { status: 'indexed', transaction_hash: attempt.hash },
+    status: 'selected',
+    submission: { status: 'submitted', transaction_hash: attempt.hash },
   })
   return { submitted, raw: attempt.raw, hash: attempt.hash, before, nonce }
 }
 
 /** Final, with one nonce spent, and no proposal signed but the first. */
-async function settle({ submitted, hash, nonce }: Executed) {
+async function settle({ submitted, hash, nonce }: Mined) {
   const attempts = gateway.ledger.slots().flatMap((slot) => slot.attempts)
   const signed = new Set(
     attempts.filter(({ kind }) => kind === 'propose').map((attempt) => attempt.hash),
@@ -108,10 +105,10 @@ async function indexOf(hash: Hex): Promise<number | undefined> {
 describe.each(depths)('R3, R14: %i blocks are undone', (depth) => {
   test('the transaction is in the new branch, later and at another index: the status follows', async () => {
     const other = freshQuestion()
-    const executed = await executedAt(freshQuestion(), depth)
-    const { submitted, raw, hash } = executed
-    const first = await gateway.status(submitted)
-    await still.back(executed.before)
+    const mined = await minedAt(freshQuestion(), depth)
+    const { submitted, raw, hash } = mined
+    const first = await indexOf(hash)
+    await still.back(mined.before)
     await still.mine(2)
     await gateway.turn()
     expect(await gateway.status(submitted)).toMatchObject({
@@ -130,21 +127,19 @@ describe.each(depths)('R3, R14: %i blocks are undone', (depth) => {
     })
     await still.ahead(rival, oracle, 'proposePrice', ...(await roundArgs(other)), 0n)
     await gateway.pass(depth + 1)
-    const second = await gateway.status(submitted)
-    expect(second).toMatchObject({
+    const second = await indexOf(hash)
+    expect(second).toBeGreaterThan(first ?? Number.POSITIVE_INFINITY)
+    expect(await gateway.status(submitted)).toMatchObject({ status: 'selected' })
+    expect(await settle(mined)).toMatchObject({
       status: 'executed',
-      submission: { status: 'indexed', proposal_event_index: await indexOf(hash) },
+      submission: { status: 'indexed', proposal_event_index: second },
     })
-    expect(second.submission?.proposal_event_index).toBeGreaterThan(
-      first.submission?.proposal_event_index ?? Number.POSITIVE_INFINITY,
-    )
-    expect(await settle(executed)).toEqual(second)
   })
 
   test('the transaction is in no block and no pool of the new branch: the same bytes are sent again', async () => {
-    const executed = await executedAt(freshQuestion(), depth)
-    const { submitted, hash } = executed
-    await still.back(executed.before)
+    const mined = await minedAt(freshQuestion(), depth)
+    const { submitted, hash } = mined
+    await still.back(mined.before)
     await still.mine(depth + 1)
     await gateway.turn()
     expect(await gateway.status(submitted)).toMatchObject({
@@ -152,18 +147,18 @@ describe.each(depths)('R3, R14: %i blocks are undone', (depth) => {
       submission: { status: 'submitted', transaction_hash: hash },
     })
     await gateway.pass(2)
-    expect(await gateway.status(submitted)).toMatchObject({
+    expect((await still.chain.receipt(hash))?.status).toBe('success')
+    expect(await settle(mined)).toMatchObject({
       status: 'executed',
       submission: { status: 'indexed', transaction_hash: hash },
     })
-    expect(await settle(executed)).toMatchObject({ status: 'executed' })
   })
 
   test('a rival is first in the new branch, and the transaction after it: superseded, once that is final', async () => {
     const questionId = freshQuestion()
-    const executed = await executedAt(questionId, depth)
-    const { submitted, raw } = executed
-    await still.back(executed.before)
+    const mined = await minedAt(questionId, depth)
+    const { submitted, raw } = mined
+    await still.back(mined.before)
     await still.ahead(rival, oracle, 'proposePrice', ...(await roundArgs(questionId)), 0n)
     await still.rpc.request('eth_sendRawTransaction', [raw])
     await still.mine(depth + 1)
@@ -171,10 +166,10 @@ describe.each(depths)('R3, R14: %i blocks are undone', (depth) => {
     await gateway.turn()
     expect(await gateway.status(submitted)).toMatchObject({
       status: 'selected',
-      submission: { status: 'reverted' },
+      submission: { status: 'submitted' },
       failure: null,
     })
-    expect(await settle(executed)).toMatchObject({
+    expect(await settle(mined)).toMatchObject({
       status: 'failed',
       submission: { status: 'reverted' },
       failure: {
@@ -189,9 +184,9 @@ describe.each(depths)('R3, R14: %i blocks are undone', (depth) => {
 
   test('a rival is first in the new branch, and no node has the transaction: superseded, once that is final', async () => {
     const questionId = freshQuestion()
-    const executed = await executedAt(questionId, depth)
-    const { submitted } = executed
-    await still.back(executed.before)
+    const mined = await minedAt(questionId, depth)
+    const { submitted } = mined
+    await still.back(mined.before)
     await still.act(rival, oracle, 'proposePrice', ...(await roundArgs(questionId)), 0n)
     await still.mine(depth)
     await gateway.turn()
@@ -202,7 +197,7 @@ describe.each(depths)('R3, R14: %i blocks are undone', (depth) => {
     })
     await gateway.pass(2)
     expect(await gateway.status(submitted)).toMatchObject({ status: 'selected', failure: null })
-    expect(await settle(executed)).toMatchObject({
+    expect(await settle(mined)).toMatchObject({
       status: 'failed',
       failure: {
         code: 'superseded',
@@ -220,8 +215,8 @@ describe.each(depths)('R3, R14: %i blocks are undone', (depth) => {
     const before = await still.remember()
     await still.act(devAccount('disputer').address, oracle, 'disputePrice', ...first)
     expect(await roundArgs(questionId)).not.toEqual(first)
-    const executed = await executedAt(questionId, depth)
-    const { submitted, raw } = executed
+    const mined = await minedAt(questionId, depth)
+    const { submitted, raw } = mined
     await still.back(before)
     await still.rpc.request('eth_sendRawTransaction', [raw])
     await still.mine(depth + 2)
@@ -229,9 +224,9 @@ describe.each(depths)('R3, R14: %i blocks are undone', (depth) => {
     await gateway.turn()
     expect(await gateway.status(submitted)).toMatchObject({
       status: 'selected',
-      submission: { status: 'reverted' },
+      submission: { status: 'submitted' },
     })
-    expect(await settle(executed)).toMatchObject({
+    expect(await settle(mined)).toMatchObject({
       status: 'failed',
       submission: { status: 'reverted' },
       failure: {
@@ -245,23 +240,21 @@ describe.each(depths)('R3, R14: %i blocks are undone', (depth) => {
   })
 
   test('what the view still shows of the old branch cancels nothing', async () => {
-    const executed = await executedAt(freshQuestion(), depth)
-    await still.back(executed.before)
+    const mined = await minedAt(freshQuestion(), depth)
+    await still.back(mined.before)
     await still.mine(depth + 1)
     await gateway.pipeline.step()
     await gateway.pipeline.step()
     await gateway.turn()
     const [slot] = gateway.ledger.slots()
-    expect(slot?.attempts.map(({ kind, hash }) => [kind, hash])).toEqual([
-      ['propose', executed.hash],
-    ])
+    expect(slot?.attempts.map(({ kind, hash }) => [kind, hash])).toEqual([['propose', mined.hash]])
     await gateway.pass(depth + 1)
-    expect(await settle(executed)).toMatchObject({ status: 'executed' })
+    expect(await settle(mined)).toMatchObject({ status: 'executed' })
   })
 })
 
 test('R3, R14: candidates that were sent together are undone together, and come again together', async () => {
-  gateway = await openStillGateway(still, confirmations)
+  gateway = await openStillGateway(still)
   const nonce = await still.chain.transactionCount(gateway.executor.address, 'latest')
   const candidates: Submitted[] = []
   for (let n = 0; n < 3; n += 1)
@@ -273,14 +266,13 @@ test('R3, R14: candidates that were sent together are undone together, and come 
   const before = await still.remember()
   await gateway.turn()
   await gateway.pass(5)
-  expect(await statuses()).toEqual(Array.from({ length: 3 }, () => 'executed indexed'))
+  expect(await statuses()).toEqual(Array.from({ length: 3 }, () => 'selected submitted'))
   const spent = (await still.chain.transactionCount(gateway.executor.address, 'latest')) - nonce
   await still.back(before)
   await still.mine(6)
   await gateway.turn()
   expect(await statuses()).toEqual(Array.from({ length: 3 }, () => 'selected submitted'))
   await gateway.pass(3)
-  expect(await statuses()).toEqual(Array.from({ length: 3 }, () => 'executed indexed'))
   await still.mine(2 * slotsInAnEpoch + 1)
   await gateway.turn()
   await gateway.pass(2)
@@ -290,17 +282,16 @@ test('R3, R14: candidates that were sent together are undone together, and come 
 })
 
 test('R14: anvil_reorg, which puts the transaction into another block of as many new ones', async () => {
-  const executed = await executedAt(freshQuestion(), 5)
-  const { submitted, raw, hash } = executed
+  const mined = await minedAt(freshQuestion(), 5)
+  const { raw, hash } = mined
   const block = (await still.chain.receipt(hash))?.blockHash
   await still.rpc.request('anvil_reorg', [5, [[raw, 3]]])
   await gateway.turn()
   const receipt = await still.chain.receipt(hash)
   expect(receipt?.blockHash).not.toBe(block)
   await gateway.pass(2)
-  expect(await gateway.status(submitted)).toMatchObject({
+  expect(await settle(mined)).toMatchObject({
     status: 'executed',
     submission: { status: 'indexed', transaction_hash: hash },
   })
-  expect(await settle(executed)).toMatchObject({ status: 'executed' })
 })

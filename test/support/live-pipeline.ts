@@ -90,7 +90,6 @@ export async function startLivePipeline(options: LiveOptions = {}): Promise<Live
   const config: PipelineConfig = {
     pipeline: { enabled: true },
     executor: { enabled: true, max_fee_gwei: 1000, batch: 10, in_flight: 16, ...options.executor },
-    chain: { confirmations: 'finalized' },
   }
   const executor = signerOf('executor')
   const pipeline = createPipeline({

@@ -94,7 +94,6 @@ export interface SubmitWish {
 const defaults: PipelineConfig = {
   pipeline: { enabled: true },
   executor: { enabled: true, max_fee_gwei: 1000, batch: 10, in_flight: 16 },
-  chain: { confirmations: 'finalized' },
 }
 
 /** A world with a funded executor and three funded proposers, a few blocks old. */

@@ -235,10 +235,7 @@ export interface StillGateway {
 }
 
 /** A fresh gateway with an empty store, at the chain's head. */
-export async function openStillGateway(
-  still: StillChain,
-  confirmations: 'finalized' | number,
-): Promise<StillGateway> {
+export async function openStillGateway(still: StillChain): Promise<StillGateway> {
   let monotonicMs = 0
   const clock: Clock = {
     nowMs: () => Number(still.headSeconds) * 1000,
@@ -261,7 +258,6 @@ export async function openStillGateway(
       oracles: contracts.oracles,
       requesters: contracts.requesters,
       tokens: contracts.tokens,
-      confirmations,
     },
   })
   const genesis = await chain.block(0n)

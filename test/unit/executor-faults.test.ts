@@ -17,7 +17,6 @@ import {
 const config = {
   pipeline: { enabled: true },
   executor: { enabled: true, max_fee_gwei: 1000, batch: 10, in_flight: 16 },
-  chain: { confirmations: 'finalized' },
 } as const
 /** The model's base fee is 10 gwei. */
 const ceilingOf = (gwei: number) => ({

@@ -29,7 +29,6 @@ const names = (data: string, who: Address) => data.includes(who.slice(2))
 const withCeilings = (ceilings: Partial<PipelineConfig['executor']>): PipelineConfig => ({
   pipeline: { enabled: true },
   executor: { enabled: true, max_fee_gwei: 1000, batch: 10, in_flight: 16, ...ceilings },
-  chain: { confirmations: 'finalized' },
 })
 
 /** Three wallets with a proposal each; a transaction that carries the first needs `gas`. */
@@ -211,7 +210,6 @@ test('R15: a nonce that a former executor bound and never signed for is let go, 
     config: {
       pipeline: { enabled: true },
       executor: { enabled: true, max_fee_gwei: 1000, batch: 10, in_flight: 16 },
-      chain: { confirmations: 'finalized' },
     },
   })
   for (let block = 0; block < 8; block += 1) {

@@ -10,7 +10,6 @@ import { createPipelineWorld, type PipelineWorld, proposals } from '../support/p
 const withCeilings = (ceilings: Partial<PipelineConfig['executor']>): PipelineConfig => ({
   pipeline: { enabled: true },
   executor: { enabled: true, max_fee_gwei: 1000, batch: 10, in_flight: 16, ...ceilings },
-  chain: { confirmations: 'finalized' },
 })
 
 const reverted = ({ chain }: PipelineWorld) =>

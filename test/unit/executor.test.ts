@@ -70,7 +70,7 @@ describe('the life of a submission (contract §5)', () => {
     expect(noncesOf(world)).toEqual([0, 1])
   })
 
-  test('R14: confirmed waits for the finalized tag', async () => {
+  test('R14, contract §10: nothing of a transaction is on record before its block is final', async () => {
     const { world, candidate } = await oneCandidate()
     await world.turn()
     await world.pass(1)
@@ -78,20 +78,10 @@ describe('the life of a submission (contract §5)', () => {
       status: 'selected',
       submission: { status: 'submitted' },
     })
+    expect(world.ledger.slots()).not.toEqual([])
+    expect(world.ledger.slots()[0]?.minedIn).toBeUndefined()
     await world.pass(2)
     expect((await world.now(candidate)).progress.status).toBe('executed')
-  })
-
-  test('contract §5: with a numeric depth an execution is indexed early, and its slot stays open until it is final', async () => {
-    const { world, candidate } = await oneCandidate({ config: { chain: { confirmations: 1 } } })
-    await world.turn()
-    await world.pass(1)
-    expect((await world.now(candidate)).progress).toMatchObject({
-      status: 'executed',
-      submission: { status: 'indexed' },
-    })
-    expect(world.ledger.slots()).toHaveLength(1)
-    await world.pass(2)
     expect(world.ledger.slots()).toEqual([])
   })
 })

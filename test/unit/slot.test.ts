@@ -46,15 +46,12 @@ const receiptOf = (
   },
 ]
 const calm: SlotFacts = {
-  headNumber: 100n,
   finalizedNumber: 98n,
-  confirmations: 'finalized',
   nonceLatest: 7,
   nonceFinalized: 7,
   receipts: new Map(),
   held: new Set(),
-  recorded: { least: 'submitted', most: 'submitted' },
-  strays: false,
+  recorded: 'submitted',
   hopes: 'all',
   deadlineUnsettled: false,
   sendDue: true,
@@ -65,20 +62,10 @@ const calm: SlotFacts = {
   maySend: true,
   maySign: true,
 }
-/** As `SlotFacts`, with one recorded state for all that move together. */
-type Facts = Partial<
-  Omit<SlotFacts, 'recorded'> & { recorded: RecordedStatus | SlotFacts['recorded'] }
->
-const kindOf = (slot: Slot, { recorded, ...facts }: Facts) => {
-  const both =
-    recorded === null || typeof recorded === 'string'
-      ? { least: recorded, most: recorded }
-      : recorded
-  return next(slot, { ...calm, ...facts, recorded: both ?? calm.recorded }).kind
-}
+const kindOf = (slot: Slot, facts: Partial<SlotFacts>) => next(slot, { ...calm, ...facts }).kind
 
 describe('the next action for a slot (robustness §3)', () => {
-  test.each<[string, Slot, Facts, Action['kind']]>([
+  test.each<[string, Slot, Partial<SlotFacts>, Action['kind']]>([
     ['a nonce without a transaction is signed for', slotOf(), { recorded: null }, 'prepare'],
     [
       'a nonce whose candidate is overdue is given back by a self-transfer',
@@ -183,64 +170,52 @@ describe('the next action for a slot (robustness §3)', () => {
       'confirm',
     ],
     [
-      'deep enough by number: confirmed',
-      slotOf(attempt(1)),
-      { confirmations: 2, receipts: new Map([receiptOf(1, 99n)]) },
-      'confirm',
-    ],
-    [
-      'not deep enough by number',
-      slotOf(attempt(1)),
-      { confirmations: 3, receipts: new Map([receiptOf(1, 99n)]) },
-      'wait',
+      'mined and not final, and never seen to be taken: noted',
+      slotOf(attempt(1, { sentAtMs: null })),
+      { recorded: 'prepared', receipts: new Map([receiptOf(1, 99n)]) },
+      'note-sent',
     ],
     [
       'confirmed: indexed',
-      slotOf(attempt(1)),
+      { ...slotOf(attempt(1)), minedIn: hashOf(900) },
       { recorded: 'confirmed', receipts: new Map([receiptOf(1, 98n)]) },
       'index',
     ],
     [
-      'indexed and final: closed',
-      slotOf(attempt(1)),
+      'indexed: closed',
+      { ...slotOf(attempt(1)), minedIn: hashOf(900) },
       { recorded: 'indexed', receipts: new Map([receiptOf(1, 98n)]) },
       'close-executed',
     ],
     [
-      'indexed by depth, not final: the slot stays',
-      slotOf(attempt(1)),
-      { confirmations: 1, recorded: 'indexed', receipts: new Map([receiptOf(1, 99n)]) },
+      'indexed by an earlier version, not final: the slot stays',
+      { ...slotOf(attempt(1)), minedIn: hashOf(900) },
+      { recorded: 'indexed', receipts: new Map([receiptOf(1, 99n)]) },
       'wait',
     ],
     [
-      'indexed and the receipt is gone: back',
-      slotOf(attempt(1)),
+      'indexed by an earlier version in a block that is gone: confirmed again',
+      { ...slotOf(attempt(1)), minedIn: hashOf(901) },
+      { recorded: 'indexed', receipts: new Map([receiptOf(1, 98n)]) },
+      'confirm',
+    ],
+    [
+      'indexed by an earlier version, and the receipt is gone: the same bytes',
+      { ...slotOf(attempt(1)), minedIn: hashOf(901) },
       { recorded: 'indexed' },
-      'retreat',
+      'send',
     ],
     [
-      'confirmed and too shallow again: back',
-      slotOf(attempt(1)),
-      { confirmations: 3, recorded: 'confirmed', receipts: new Map([receiptOf(1, 99n)]) },
-      'retreat',
-    ],
-    [
-      'reverted, not final: noted',
+      'reverted, not final: waited for',
       slotOf(attempt(1)),
       { receipts: new Map([receiptOf(1, 99n, 'reverted')]) },
-      'note-reverted',
+      'wait',
     ],
     [
       'reverted and final: closed',
       slotOf(attempt(1)),
       { recorded: 'reverted', receipts: new Map([receiptOf(1, 98n, 'reverted')]) },
       'close-reverted',
-    ],
-    [
-      'reverted, and a reorganisation undid it',
-      slotOf(attempt(1)),
-      { recorded: 'reverted' },
-      'retreat',
     ],
     [
       'the self-transfer mined, not final',
@@ -259,24 +234,6 @@ describe('the next action for a slot (robustness §3)', () => {
       slotOf(attempt(1), attempt(2, { kind: 'cancel' })),
       { receipts: new Map([receiptOf(2, 98n)]), deadlineUnsettled: true },
       'wait',
-    ],
-    [
-      'those that another attempt carried rest on a receipt that is gone: back',
-      slotOf(attempt(1), attempt(2)),
-      { receipts: new Map([receiptOf(2, 98n)]), strays: true },
-      'retreat',
-    ],
-    [
-      'of two that the mined attempt carries one is not confirmed',
-      slotOf(attempt(1)),
-      { receipts: new Map([receiptOf(1, 98n)]), recorded: { least: 'dropped', most: 'confirmed' } },
-      'confirm',
-    ],
-    [
-      'of two that a shallow attempt carries one is confirmed: back',
-      slotOf(attempt(1)),
-      { receipts: new Map([receiptOf(1, 99n)]), recorded: { least: 'dropped', most: 'confirmed' } },
-      'retreat',
     ],
     [
       'an earlier attempt mined after all',
@@ -332,22 +289,15 @@ describe('the next action for a slot (robustness §3)', () => {
       'dropped',
     )
     fc.assert(
-      fc.property(
-        fc.boolean(),
-        statuses,
-        recorded,
-        fc.integer({ min: 0, max: 3 }),
-        (mined, status, before, depth) => {
-          const receipts = new Map(mined ? [receiptOf(1, 99n, status)] : [])
-          const kind = kindOf(slotOf(attempt(1)), {
-            receipts,
-            recorded: before,
-            confirmations: depth,
-            nonceLatest: 9,
-          })
-          expect(kind.startsWith('close')).toBe(false)
-        },
-      ),
+      fc.property(fc.boolean(), statuses, recorded, (mined, status, before) => {
+        const receipts = new Map(mined ? [receiptOf(1, 99n, status)] : [])
+        const kind = kindOf(slotOf(attempt(1)), {
+          receipts,
+          recorded: before,
+          nonceLatest: 9,
+        })
+        expect(kind.startsWith('close')).toBe(false)
+      }),
     )
   })
 

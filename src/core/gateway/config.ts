@@ -68,9 +68,9 @@ const ChainContent = z.strictObject({
     .optional()
     .describe('{"0x…": {"implementation", "code_hash"}}, the code of each contract'),
   confirmations: z
-    .union([z.literal('finalized'), z.int().min(0).max(100_000)])
+    .literal('finalized')
     .default('finalized')
-    .describe('"finalized" or a number of blocks'),
+    .describe('"finalized", or omitted: a number of blocks is no longer possible'),
   max_head_age_seconds: positive.default(30).describe('a number of seconds, at least 1'),
 })
 

@@ -82,23 +82,21 @@ export interface GatewaySimParts {
   readonly genesisHash: Hex
 }
 
-const config = (script: Script) =>
-  parseConfig(
-    {
-      chain: {
-        id: fakeContracts.chainId,
-        rpc_urls: ['http://127.0.0.1:1'],
-        permit2: fakeContracts.permit2,
-        signed_proposer: fakeContracts.signedProposer,
-        oracles: fakeContracts.oracles,
-        requesters: fakeContracts.requesters,
-        tokens: fakeContracts.tokens,
-        confirmations: script.confirmations,
-      },
-      budget: { per_ip_items: 1_000_000, global_items: 1_000_000 },
+const gatewayConfig = parseConfig(
+  {
+    chain: {
+      id: fakeContracts.chainId,
+      rpc_urls: ['http://127.0.0.1:1'],
+      permit2: fakeContracts.permit2,
+      signed_proposer: fakeContracts.signedProposer,
+      oracles: fakeContracts.oracles,
+      requesters: fakeContracts.requesters,
+      tokens: fakeContracts.tokens,
     },
-    'simulation',
-  )
+    budget: { per_ip_items: 1_000_000, global_items: 1_000_000 },
+  },
+  'simulation',
+)
 
 const never = <T>() => new Promise<T>(() => undefined)
 
@@ -113,7 +111,6 @@ export function createGatewayProcess(parts: GatewaySimParts): GatewayProcess {
     allowlist: parts.proposers,
     admissionEnabled: true,
   }
-  const gatewayConfig = config(script)
   let processes = 0
   let life: Life | undefined
   let isBroken = false

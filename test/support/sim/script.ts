@@ -141,7 +141,6 @@ export const Script = z.strictObject({
   /** Of what no step names: candidate ids, back-off, what the last power cut leaves. */
   seed: z.int(),
   finalityLag: z.int().min(2),
-  confirmations: z.union([z.literal('finalized'), z.int().min(1)]),
   segmentBytes: z.int().min(1),
   steps: z.array(Step),
 })
@@ -272,7 +271,6 @@ export function sweptScripts(): readonly Script[] {
         return {
           seed: at + 1,
           finalityLag: 2,
-          confirmations: 1,
           segmentBytes: at % 2 === 0 ? 1_000_000 : 3_000,
           steps,
         }
@@ -319,7 +317,6 @@ export function drawScript(seed: number): Script {
   return {
     seed,
     finalityLag: dice.pick([2, 2, 4]),
-    confirmations: dice.pick(['finalized', 'finalized', 1, 2] as const),
     segmentBytes: dice.pick([1, 3_000, 1_000_000]),
     steps,
   }

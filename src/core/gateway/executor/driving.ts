@@ -5,7 +5,7 @@ import type { Heads } from '../view/state.js'
 import { fitTogether, judgeAll, type Load, type Unsendable, type ValidCall } from './packing.js'
 import { mayRaise, send, sign } from './sending.js'
 import { type Action, type ChainFacts, next } from './slot.js'
-import { receiptChanges, retreatChanges, sentChanges } from './slot-changes.js'
+import { confirmedChanges, sentChanges } from './slot-changes.js'
 import { closeExecuted, closeReverted, closeTaken, closeWithout, indexSlot } from './slot-ends.js'
 import { factsOf } from './slot-facts.js'
 import { type Executor, isDoomed, lookAt, type SlotLook } from './state.js'
@@ -67,15 +67,11 @@ async function carryOut(look: SlotLook, action: Action): Promise<boolean> {
       return sign(look, { kind: 'cancel' }, action.attempt)
     case 'note-sent':
       return ledger.commit(sentChanges(slot, action.attempt, alive, nowMs), alive)
-    case 'retreat':
-      return ledger.commit(retreatChanges(slot, alive, nowMs), alive)
-    case 'note-reverted':
     case 'confirm': {
       const { attempt, receipt } = action
-      forgetGas(look, attempt, receipt)
       const carried = alive.filter(({ id }) => attempt.candidateIds.includes(id))
-      const isNoted = await ledger.commit(receiptChanges(slot, receipt, carried, nowMs), alive)
-      if (!isNoted || action.kind === 'note-reverted') return false
+      if (!(await ledger.commit(confirmedChanges(slot, receipt, carried, nowMs), alive)))
+        return false
       await failpoint('confirmed')
       return true
     }

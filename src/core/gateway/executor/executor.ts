@@ -5,7 +5,7 @@
  */
 
 import { boundedCache } from '../../protocol/bounded-cache.js'
-import type { Slot } from '../ledger/ledger.js'
+import type { Slot, SlotAttempt } from '../ledger/ledger.js'
 import type { Heads } from '../view/state.js'
 import { bindNonce, driveSlot } from './driving.js'
 import { createFaults } from './faults.js'
@@ -51,8 +51,22 @@ export async function followSlots(
 ): Promise<void> {
   const { faults, ports } = executor
   const slots = ports.ledger.slots()
+  executor.reverting = new Set()
   if (slots.length === 0) return faults.drop(missing)
   const gathered = await gather(ports.chain, slots, heads, maySend)
+  const reverted = new Set(
+    slots.flatMap(({ id, attempts }) => {
+      const isReverting = ({ hash }: SlotAttempt) => {
+        const receipt = gathered.get(id)?.receipts.get(hash)
+        return receipt?.status === 'reverted' && receipt.blockNumber > heads.finalized.number
+      }
+      return attempts.filter(isReverting).flatMap(({ candidateIds }) => candidateIds)
+    }),
+  )
+  if (reverted.size > 0)
+    executor.reverting = new Set(
+      ports.ledger.active().flatMap(({ id, proposer }) => (reverted.has(id) ? [proposer] : [])),
+    )
   executor.succeeded = new Set(
     [...gathered].flatMap(([id, { receipts }]) =>
       [...receipts.values()].some(({ status }) => status === 'success') ? [id] : [],

@@ -3,7 +3,6 @@
  * sent binds no nonce (robustness §3, domain §2.2, §8).
  */
 import type { Candidate } from '../../protocol/candidate.js'
-import { submissionOf } from '../validation/progress.js'
 import { type SideBySide, sideBySide } from '../validation/side-by-side.js'
 import type { Judgement, ProposalCall } from '../validation/validation.js'
 import type { Heads } from '../view/state.js'
@@ -44,10 +43,6 @@ export function openSlots(
   const { ledger, chain, signer } = executor.ports
   return executor.faults.look(newSlots, async () => {
     const unsendable: Unsendable = new Map()
-    const reverted = ledger
-      .active()
-      .filter((one) => submissionOf(one.progress)?.status === 'reverted')
-    executor.reverting = new Set(reverted.map(({ proposer }) => proposer))
     const busy = busyRounds(ledger)
     const free = candidates.filter(({ round }) => !busy.has(round.key))
     if (free.length === 0) return unsendable

@@ -20,7 +20,6 @@ import {
   submissionOf,
 } from '../validation/progress.js'
 import type { RoundOutcome } from '../validation/round-end.js'
-import { restsOnReceipt } from './slot.js'
 
 const carries = (attempt: SlotAttempt, { id }: Candidate) => attempt.candidateIds.includes(id)
 
@@ -87,23 +86,6 @@ export function sentChanges(
   return [...sent, ...news.map((one) => submissionChange(one, nowMs, submitted(hash, one, nowMs)))]
 }
 
-/**
- * What was counted on is gone: those that rested on it go back to submitted, by the newest
- * transaction that carries them (R14).
- */
-export function retreatChanges(
-  slot: Slot,
-  candidates: readonly Candidate[],
-  nowMs: number,
-): Change[] {
-  return candidates.flatMap((candidate) => {
-    const newest = slot.attempts.findLast((attempt) => carries(attempt, candidate))
-    return newest && restsOnReceipt(submissionOf(candidate.progress)?.status ?? null)
-      ? [submissionChange(candidate, nowMs, submitted(newest.hash, candidate, nowMs))]
-      : []
-  })
-}
-
 /** A receipt on record: block, status and cost of what was mined. */
 export const minedChange = (
   slot: Slot,
@@ -119,8 +101,8 @@ export const minedChange = (
   ...(gasPriceWei !== undefined && { gasPriceWei: String(gasPriceWei) }),
 })
 
-/** A receipt that says reverted and is not final, or one that says success and is deep enough. */
-export function receiptChanges(
+/** A success that is final. */
+export function confirmedChanges(
   slot: Slot,
   receipt: ChainReceipt,
   carried: readonly Candidate[],
@@ -128,27 +110,22 @@ export function receiptChanges(
 ): Change[] {
   const steps = carried.map((candidate) => {
     const before = submitted(receipt.transactionHash, candidate, nowMs)
-    const now: CandidateSubmission =
-      receipt.status === 'reverted'
-        ? { ...before, status: 'reverted' }
-        : { ...before, status: 'confirmed', confirmedAtMs: nowMs }
+    const now: CandidateSubmission = { ...before, status: 'confirmed', confirmedAtMs: nowMs }
     return submissionChange(candidate, nowMs, now)
   })
   return [minedChange(slot, receipt), ...steps]
 }
 
 /**
- * Matches each carried candidate to its ProposePrice: indexed and executed. A candidate without a
- * log in a final receipt ends in failure; before that it is left alone, because another block may
- * tell otherwise. `undefined` where nothing can be said yet.
+ * Matches each carried candidate to its ProposePrice in a final receipt: indexed and executed. A
+ * candidate without a log there ends in failure.
  */
 export function indexedChanges(
   { hash }: SlotAttempt,
   receipt: ChainReceipt,
   carried: readonly Candidate[],
-  isFinal: boolean,
   nowMs: number,
-): Change[] | undefined {
+): Change[] {
   const changes: Change[] = []
   for (const candidate of carried) {
     const { progress } = candidate
@@ -163,11 +140,11 @@ export function indexedChanges(
         proposalEventIndex: found.log.logIndex,
       }
       changes.push(progressChange(candidate, executed(progress, nowMs, submission)))
-    } else if (isFinal) {
+    } else {
       const detail = `The transaction ${hash} succeeded without a ProposePrice for this proposal.`
       const failure = failureOf('indexing', 'execution_reverted', detail)
       changes.push(failedChange(candidate, failure))
-    } else return undefined
+    }
   }
   return changes
 }
@@ -218,8 +195,8 @@ function endChanges(
 ): Change[] {
   const { progress } = candidate
   if (progress.status === 'executed') {
-    // With a numeric depth an execution can be undone after it was counted; the only way from there
-    // leads through selected (contract §5).
+    // Versions up to 0.2 could count an execution before it was final; the only way from there leads
+    // through selected (contract §5).
     const back = selected(progress, nowMs, {
       ...progress.submission,
       status: 'submitted',

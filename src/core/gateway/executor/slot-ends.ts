@@ -5,7 +5,7 @@ import type { Candidate } from '../../protocol/candidate.js'
 import type { FailureCode } from '../../protocol/codes.js'
 import type { Address } from '../../protocol/schema.js'
 import type { Change, SlotAttempt, SlotOutcome, WalletFailure } from '../ledger/ledger.js'
-import { failureOf, submissionOf } from '../validation/progress.js'
+import { failureOf } from '../validation/progress.js'
 import type { Heads } from '../view/state.js'
 import { failsByReceipt, isShownMined, ownProposal } from './proposal-evidence.js'
 import { explainRevert } from './revert-reason.js'
@@ -53,8 +53,8 @@ async function close(
 }
 
 /**
- * Matches each candidate that was carried to its proposal; one that has none in a final receipt
- * ends. Where all of them do, the slot is closed.
+ * Matches each candidate that was carried to its proposal; one that has none ends. Where all of
+ * them do, the slot is closed.
  */
 export async function indexSlot(
   look: SlotLook,
@@ -63,15 +63,9 @@ export async function indexSlot(
   const { executor, slot, alive, heads } = look
   const { clock, ledger } = executor.ports
   const carried = alive.filter((candidate) => isCarried(attempt, candidate))
-  const isFinal = receipt.blockNumber <= heads.finalized.number
-  const changes = indexedChanges(attempt, receipt, carried, isFinal, clock.nowMs())
-  if (changes === undefined) return false
+  const changes = indexedChanges(attempt, receipt, carried, clock.nowMs())
   for (const candidate of carried)
-    if (
-      isFinal &&
-      !findProposed(receipt.logs, candidate) &&
-      !(await failsByReceipt(look, candidate))
-    )
+    if (!findProposed(receipt.logs, candidate) && !(await failsByReceipt(look, candidate)))
       return false
   const isLost = changes.every(
     (change) => change.kind === 'candidate.progress' && change.progress.status === 'failed',
@@ -175,9 +169,8 @@ export async function closeReverted(
     for (const { candidate } of ends) executor.isolated.set(candidate.id, true)
   const carried = ends.filter(({ candidate }) => isCarried(attempt, candidate))
   const failures = failuresOf(look, receipt, carried, revertKind(carried))
-  // One that was already final when it was first seen has no record of its receipt yet.
-  const isNoted = alive.some(({ progress }) => submissionOf(progress)?.status === 'reverted')
-  const mined = isNoted ? [] : [minedChange(slot, receipt)]
+  // Versions up to 0.2 recorded a revert before it was final.
+  const mined = slot.minedIn === receipt.blockHash ? [] : [minedChange(slot, receipt)]
   return close(look, { kind: 'reverted', hash: attempt.hash }, ends, mined, failures)
 }
 

@@ -81,9 +81,7 @@ export function factsOf(look: SlotLook): SlotFacts {
   if (isHeld || shown.receipts.size > 0 || shown.nonceLatest > slot.nonce) faults.taken(slot.id)
   return {
     ...shown,
-    headNumber: head,
     finalizedNumber: heads.finalized.number,
-    confirmations: ports.confirmations,
     ...candidateFacts(look),
     sendDue: newest === undefined || isSendDue(executor, newest.hash),
     refitDue: newest !== undefined && isTooBig(executor, newest.hash),
@@ -107,11 +105,10 @@ function candidateFacts({
   alive,
   heads,
   shown,
-}: SlotLook): Pick<SlotFacts, 'recorded' | 'strays' | 'hopes' | 'deadlineUnsettled' | 'expired'> {
+}: SlotLook): Pick<SlotFacts, 'recorded' | 'hopes' | 'deadlineUnsettled' | 'expired'> {
   const state = slotStateOf(slot, shown)
   const mined = state.kind === 'mined' ? state.attempt : undefined
-  const counted = mined ? alive.filter(({ id }) => mined.candidateIds.includes(id)) : alive
-  const ranks = counted.map(rankOf)
+  const carried = alive.filter(({ id }) => mined?.candidateIds.includes(id))
   const newest = slot.attempts.at(-1)
   const carriedIds = newest?.kind === 'propose' ? newest.candidateIds : slot.candidateIds
   const hopeful = alive.filter(
@@ -119,14 +116,8 @@ function candidateFacts({
   )
   const isSettled = ({ deadline }: Candidate) => heads.finalized.timestamp > BigInt(deadline)
   return {
-    recorded:
-      counted.length > 0
-        ? { least: order[Math.min(...ranks)] ?? null, most: order[Math.max(...ranks)] ?? null }
-        : // An operator has rejected all that it carries: the slot only waits for its end.
-          { least: mined?.kind === 'propose' ? 'indexed' : null, most: null },
-    strays: alive.some(
-      (candidate) => !counted.includes(candidate) && rankOf(candidate) >= order.indexOf('reverted'),
-    ),
+    // Where an operator has rejected all that it carries, the slot only waits for its end.
+    recorded: carried.length > 0 ? (order[Math.min(...carried.map(rankOf))] ?? null) : 'indexed',
     hopes: hopeful.length === 0 ? 'none' : hopeful.length === carriedIds.length ? 'all' : 'some',
     expired: alive.every(isSettled),
     deadlineUnsettled: alive.some(

@@ -25,18 +25,12 @@ export interface ChainFacts {
 
 /** Beside it, ledger, clock and settings, as one slot sees them. */
 export interface SlotFacts extends ChainFacts {
-  readonly headNumber: bigint
   readonly finalizedNumber: bigint
-  /** When a receipt is confirmed: at the `finalized` tag, or so many blocks deep, its own counted. */
-  readonly confirmations: 'finalized' | number
   /**
-   * What the ledger says of the submissions of those that the decisive attempt carries: the mined
-   * one, else the newest. They move together; where a reorganisation has brought another attempt,
-   * the least tells what is still to be done, the most what to take back.
+   * What the ledger says of the submissions of those that the mined attempt carries. They move
+   * together; of several the least, which tells what is still to be done.
    */
-  readonly recorded: { readonly least: RecordedStatus; readonly most: RecordedStatus }
-  /** Candidates outside the mined attempt are on record as mined, before a reorganisation. */
-  readonly strays: boolean
+  readonly recorded: RecordedStatus
   /** Of those that the newest attempt, else the slot, carries: can mining still execute them? */
   readonly hopes: 'all' | 'some' | 'none'
   /**
@@ -75,12 +69,11 @@ export type SlotState =
  * - `replace`: same nonce and calldata, higher fees.
  * - `trim`: higher fees, without those that can only revert: one would sink all (domain §2.2).
  * - `cancel`: same nonce, to ourselves, so that later nonces go on.
- * - `retreat`: a receipt that was counted on is gone or too shallow again (R14).
  * - `close-abandoned`: a former executor's slot, of which nothing can succeed any more.
  */
 export type Action =
   | { readonly kind: 'wait'; readonly why: string; readonly stuck?: true }
-  | { readonly kind: 'prepare' | 'retreat' | 'close-taken' | 'close-abandoned' }
+  | { readonly kind: 'prepare' | 'close-taken' | 'close-abandoned' }
   | { readonly kind: 'cancel'; readonly attempt: SlotAttempt | undefined }
   | {
       readonly kind: 'send' | 'replace' | 'trim' | 'note-sent' | 'close-executed'
@@ -88,9 +81,9 @@ export type Action =
     }
   | MinedAction
 
-/** What follows from a receipt. */
+/** What follows from a receipt that is final. */
 export interface MinedAction {
-  readonly kind: 'note-reverted' | 'confirm' | 'index' | 'close-reverted' | 'close-cancelled'
+  readonly kind: 'confirm' | 'index' | 'close-reverted' | 'close-cancelled'
   readonly attempt: SlotAttempt
   readonly receipt: ChainReceipt
 }
@@ -132,11 +125,6 @@ function afterReserved({ maySign, maySend, hopes }: SlotFacts): Action {
   return hopes === 'none' ? { kind: 'cancel', attempt: undefined } : { kind: 'prepare' }
 }
 
-/** Recorded statuses that rest on a receipt. */
-export function restsOnReceipt(status: RecordedStatus): boolean {
-  return status === 'confirmed' || status === 'indexed' || status === 'reverted'
-}
-
 /**
  * What there is to say of a slot whose fee was raised more than once. One raise may come too late
  * for a price that rises; that a second one was needed says that it is not the fee alone.
@@ -150,7 +138,6 @@ export function stuckWhy({ nonce, attempts }: Slot): string | undefined {
 }
 
 function afterPending(slot: Slot, newest: SlotAttempt, facts: SlotFacts): Action {
-  if (restsOnReceipt(facts.recorded.most) || facts.strays) return { kind: 'retreat' }
   // Used at the head by something, maybe by us with a receipt that lags: only finalized state
   // decides (R15).
   if (facts.nonceLatest > slot.nonce) return wait('the nonce is used in a block that is not final')
@@ -179,42 +166,26 @@ function afterPending(slot: Slot, newest: SlotAttempt, facts: SlotFacts): Action
   return facts.sendDue ? { kind: 'send', attempt: newest } : wait('the next sending is not due')
 }
 
+/** A receipt that is not final is waited for: nothing of it is recorded (R14). */
 function afterMined(
   { minedIn }: Slot,
   attempt: SlotAttempt,
   receipt: ChainReceipt,
-  facts: SlotFacts,
+  { finalizedNumber, recorded, deadlineUnsettled }: SlotFacts,
 ): Action {
-  const isFinal = receipt.blockNumber <= facts.finalizedNumber
-  const { least, most } = facts.recorded
-  // Mined again in another block: everything on record of the one before goes back first (R14).
-  const isElsewhere = minedIn !== undefined && minedIn !== receipt.blockHash && restsOnReceipt(most)
-  if (facts.strays || isElsewhere) return { kind: 'retreat' }
-  if (attempt.kind === 'cancel') {
-    if (!isFinal) return wait('the cancellation is not final')
-    return facts.deadlineUnsettled
-      ? wait('the deadline is not final yet')
-      : { kind: 'close-cancelled', attempt, receipt }
+  if (receipt.blockNumber > finalizedNumber)
+    return attempt.sentAtMs === null
+      ? { kind: 'note-sent', attempt }
+      : wait('the transaction is mined and not final')
+  if (attempt.kind === 'propose') {
+    if (receipt.status === 'reverted') return { kind: 'close-reverted', attempt, receipt }
+    // What earlier versions recorded of a block that has left the chain since is not this block's.
+    const isOnRecord = minedIn === receipt.blockHash
+    if (isOnRecord && recorded === 'confirmed') return { kind: 'index', attempt, receipt }
+    if (!isOnRecord || recorded !== 'indexed') return { kind: 'confirm', attempt, receipt }
   }
-  if (receipt.status === 'reverted') {
-    if (isFinal) return { kind: 'close-reverted', attempt, receipt }
-    return least === 'reverted'
-      ? wait('the revert is not final')
-      : { kind: 'note-reverted', attempt, receipt }
-  }
-  const depth = facts.headNumber - receipt.blockNumber + 1n
-  const isDeep =
-    isFinal || (facts.confirmations !== 'finalized' && depth >= BigInt(facts.confirmations))
-  if (!isDeep && restsOnReceipt(most)) return { kind: 'retreat' }
-  if (least === 'confirmed') return { kind: 'index', attempt, receipt }
-  if (least === 'indexed') {
-    if (!isFinal) return wait('the execution is not final')
-    return facts.deadlineUnsettled
-      ? wait('the deadline is not final yet')
-      : { kind: 'close-executed', attempt }
-  }
-  if (isDeep) return { kind: 'confirm', attempt, receipt }
-  return attempt.sentAtMs === null
-    ? { kind: 'note-sent', attempt }
-    : wait('the receipt is not deep enough')
+  if (deadlineUnsettled) return wait('the deadline is not final yet')
+  return attempt.kind === 'cancel'
+    ? { kind: 'close-cancelled', attempt, receipt }
+    : { kind: 'close-executed', attempt }
 }

@@ -33,7 +33,6 @@ export interface ExecutorPorts extends QuestionChain {
   readonly ceilings: GasCeilings
   /** What a transaction offers for gas now, and what the balance pays for; see `offerFor`. */
   offer(): Promise<FeeOffer | undefined>
-  readonly confirmations: 'finalized' | number
   /** Candidates in one transaction at most. */
   readonly maxBatch: number
   /** Transactions that are not mined, at most: a node keeps few pending ones of one account. */
@@ -64,7 +63,10 @@ export interface Executor {
    * (domain §2.2); wallets that do are in the ledger.
    */
   readonly isolated: BoundedCache<string, true>
-  /** Wallets of transactions that reverted and are not final; the ledger has them after that. */
+  /**
+   * Wallets of transactions that reverted and are not final, at the head that is examined; the
+   * ledger has them after that.
+   */
   reverting: ReadonlySet<Address>
   /** Open slots whose transaction is mined and succeeded, at the head that is examined. */
   succeeded: ReadonlySet<string>

@@ -54,7 +54,6 @@ export interface PipelineConfig {
     readonly max_proposal_gas?: number
     readonly failed_gas_per_wallet?: number
   }
-  readonly chain: { readonly confirmations: 'finalized' | number }
 }
 
 export interface PipelineParts {
@@ -135,7 +134,6 @@ function newState(parts: PipelineParts) {
       gas,
       turn,
       maxBatch: config.executor.batch,
-      confirmations: config.chain.confirmations,
       maxFeeGwei: config.executor.max_fee_gwei,
       ceilings,
       offer,

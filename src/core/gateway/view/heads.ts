@@ -13,7 +13,7 @@ const followedBlocks = 128n
  * counting of blocks instead.
  */
 const noFinality =
-  'the node reports no finalized block, which the gateway requires regardless of chain.confirmations: use a node that supports the block tag "finalized"'
+  'the node reports no finalized block, which the gateway requires: use a node that supports the block tag "finalized"'
 
 /**
  * What a new head brings. Logs since a block that stays, or `lost` where what logs said before is
