@@ -1,6 +1,6 @@
 /**
- * `conformance` against gateways that are wrong in one rule each: every one is told. The table is
- * made from the spec, not from the checks.
+ * `conformance` against gateways that behave wrongly in one rule each: every one is told. The table
+ * is made from the spec, not from the checks; wrong answers as such are generated.
  */
 import { describe, expect, test } from 'vitest'
 import type { Rule } from '../../src/core/conformance/rule.js'
@@ -27,7 +27,7 @@ async function toldBy(fault: Fault): Promise<readonly string[]> {
 
 describe('contract §6: conformance tells a gateway that breaks a rule', () => {
   test('the table is long, and no row is there twice', () => {
-    expect(faults.length).toBeGreaterThan(400)
+    expect(faults.length).toBeGreaterThan(250)
     expect(new Set(faults.map(({ section, does }) => `${section} ${does}`)).size).toBe(
       faults.length,
     )

@@ -94,8 +94,16 @@ export const batchSubmissionRuns: Runs = {
       fault,
     )
     // Right after they were admitted, where there is neither yet.
-    for (const one of listAt(status.json, 'results'))
-      expectMembers(status, { submission: isNullable, failure: isNullable }, at(one, 'candidate'))
+    for (const [index, one] of listAt(status.json, 'results').entries()) {
+      const candidate = at(one, 'candidate')
+      expectMembers(status, { submission: isNullable, failure: isNullable }, candidate)
+      const [then, now] = [
+        at(admitted[index]?.result, 'candidate', 'received_at'),
+        at(candidate, 'received_at'),
+      ]
+      const isThen = !isGiven(now) || sameInstant(then, now)
+      expectThat(isThen, status, 'received_at is not that of the acknowledgement')
+    }
     return listed(codes)
   },
   async '2.7-candidate-fields'(bench) {

@@ -102,9 +102,12 @@ async function submissionNow(
   if ((await bench.unusable()) !== undefined || bench.questions.length === 0) return undefined
   const items = Array(count).fill({ ...(await bench.unsignedItem()), proposer: bench.stranger })
   const seen = await sendNow(bench, routes.batch('proposals', items, `${count} items`), true)
-  // More is left than before: the window has ended in between, which tells nothing.
   const rest = rateLimitOf(seen.headers)?.remaining ?? 0
-  return left !== undefined && rest > left ? undefined : seen
+  if (left === undefined || rest <= left) return seen
+  // More is left than before: the window has ended in between, which tells nothing; or it is
+  // another window, while the shared one still refuses (§8 rule 2).
+  const again = await sendNow(bench, oneItem(bench), true)
+  return again.status === 429 ? seen : undefined
 }
 
 /**

@@ -22,7 +22,7 @@ import {
   type Runs,
   type Seen,
 } from './rule.js'
-import { integer, isStructure, memberOf } from './shapes.js'
+import { integer, isStructure, isText, memberOf } from './shapes.js'
 
 interface Items {
   readonly seen: Seen
@@ -86,6 +86,11 @@ export const contextRuns: Runs = {
     const asked = new Set<unknown>(bench.questions.map(({ questionId }) => questionId))
     const areOurs = all.every((data) => asked.has(at(data, 'question_id')))
     expectThat(areOurs, seen, 'question_id is not one of those requested')
+    const areOne = all.every((data) => {
+      const again = at(data, 'request', 'question_id')
+      return !isText(again) || again === at(data, 'question_id')
+    })
+    expectThat(areOne, seen, 'request.question_id is not question_id')
     return 'as pinned'
   },
   async '2.7-as-on-chain'(bench) {

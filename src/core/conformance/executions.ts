@@ -2,7 +2,7 @@
 import { candidateIn, otherPrice } from './admissions.js'
 import type { Bench } from './bench.js'
 import { routes } from './probe.js'
-import { at, came, expectStatus, expectThat, NotSeen, type Runs, type Seen } from './rule.js'
+import { at, came, expectStatus, expectThat, Fault, NotSeen, type Runs, type Seen } from './rule.js'
 import {
   expectMembers,
   hasLongHex,
@@ -22,6 +22,9 @@ async function executed({ admissions }: Bench): Promise<Seen> {
   if (!isGiven(failure)) return end
   throw new NotSeen(`the candidate failed: ${String(at(failure, 'code')).slice(0, 64)}`)
 }
+
+/** A block's time is not the gateway's clock. */
+const clockSkewMs = 60_000
 
 export const executionRuns: Runs = {
   '4.1.3-unprepared': async (bench) =>
@@ -43,9 +46,14 @@ export const executionRuns: Runs = {
     expectMembers(seen, { 'submission.status': isWord, 'submission.transaction_hash': isHash })
     expectMembers(seen, { failure: (actual) => actual === null })
     const stages = { submission: /^submi/, confirmation: /^confirm/, indexing: /^index/ }
+    let before = timeMs(memberOf(seen.json, /select/)) ?? 0
     for (const [stage, name] of Object.entries(stages)) {
-      const isTime = timeMs(memberOf(submission, name)) !== undefined
-      expectThat(isTime, seen, `submission has no time of ${stage}`)
+      const time = timeMs(memberOf(submission, name))
+      if (time === undefined)
+        throw new Fault(`sent ${seen.sent}; submission has no time of ${stage}`)
+      const isAfter = time >= before - clockSkewMs
+      expectThat(isAfter, seen, `the time of ${stage} is before that of the stage before it`)
+      before = time
     }
     return String(at(submission, 'transaction_hash'))
   },

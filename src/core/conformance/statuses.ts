@@ -47,7 +47,10 @@ async function batchedStatus(bench: Bench): Promise<{ seen: Seen; candidate: unk
   expectThat(code === 200, seen, `got item ${String(code)}, expected 200`)
   const isNamed = at(result, 'candidate_id') === id
   expectThat(isNamed, seen, 'candidate_id is missing or different')
-  return { seen, candidate: at(result, 'candidate') }
+  const candidate = at(result, 'candidate')
+  const again = at(candidate, 'candidate_id')
+  expectThat(!isGiven(again) || again === id, seen, 'the candidate has another candidate_id')
+  return { seen, candidate }
 }
 
 function expectNoSecret(seen: Seen): string {
@@ -65,12 +68,15 @@ export const statusRuns: Runs = {
   async '2.6-status-fields'(bench) {
     const seen = await statusOf(bench)
     const { id, questionId, authorization, seen: first } = await admitted(bench)
-    const { price } = authorization.signed.terms
+    const { price, proposer } = authorization.signed.terms
     expectMembers(seen, statusMembers)
     expectThat(names(seen.json, id), seen, 'the status does not name the candidate')
     const question = at(seen.json, 'question_id')
     const isSame = question === undefined || question === questionId
     expectThat(isSame, seen, 'question_id differs')
+    const actual = at(seen.json, 'proposer')
+    const isOurs = !isGiven(actual) || actual === proposer
+    expectThat(isOurs, seen, 'proposer is not the one that signed')
     const isOutcome = at(seen.json, 'outcome') === outcomeOf(price)
     expectThat(isOutcome, seen, 'outcome is missing, or not the signed one')
     const isPrice = at(seen.json, 'price') === price
