@@ -6,7 +6,7 @@ import { requireChain } from './own-transactions.js'
 import { type PinnedUnits, pinnedUnits } from './session/amounts.js'
 import { flagInstantMs } from './session/list-flags.js'
 import { addSignerFlags, type SessionFlags, withSession } from './session/session.js'
-import { onStakes, stakeWallets } from './session/stakes.js'
+import { onStakes, requireShown, stakeWallets } from './session/stakes.js'
 import type { Context } from './terminal/context.js'
 import { csvText } from './terminal/csv.js'
 import { signedText } from './terminal/positions-text.js'
@@ -28,7 +28,7 @@ export const pnlCommand = (context: Context): Command =>
     .option('--csv', 'print every movement as CSV (RFC 4180)')
     .addHelpText(
       'after',
-      '\nEvery movement has its transaction and log index. Amounts of --csv and --json are raw token units.\n\nExamples:\n  proposer pnl --rpc-url http://127.0.0.1:8545\n  proposer pnl --from 2026-11-01 --to 2026-12-01 --csv > november.csv',
+      '\nEvery movement has its transaction and log index. Amounts of --csv and --json are raw token units.\nEnds with 8 if no log shows what this home has executed: sums are not known then.\n\nExamples:\n  proposer pnl --rpc-url http://127.0.0.1:8545\n  proposer pnl --from 2026-11-01 --to 2026-12-01 --csv > november.csv',
     )
     .action(async (_own: unknown, command: Command) => {
       const flags = command.optsWithGlobals<PnlFlags>()
@@ -46,7 +46,8 @@ export const pnlCommand = (context: Context): Command =>
         const found = await onStakes(context, session, chain, (parts) =>
           readPnl(parts, wallets, span),
         )
-        show(context, found, flags.csv === true, units)
+        show(context, found.pnl, flags.csv === true, units)
+        requireShown(found.missing.map(({ signed }) => signed))
       })
     })
 

@@ -82,7 +82,7 @@ test('contract §9: net less locked and deferred, plus other transfers, is what 
         } else if (kind === 'look') await readPositions(parts, wallets)
         chain.mine()
       }
-      const { rows, totals, notes } = await readPnl(parts, wallets, {})
+      const { rows, totals, notes } = (await readPnl(parts, wallets, {})).pnl
       const { totals: places } = await readPositions(parts, wallets)
       expect(notes).toEqual([])
       for (const [index, { wallet, net, locked, deferred, moved }] of totals.entries()) {

@@ -1,10 +1,11 @@
 /** contract §9: what the journal adds to positions, and where the reading of logs begins. */
 import { beforeEach, expect, test } from 'vitest'
-import { failOnDispute } from '../../src/commands/session/stakes.js'
+import { failOnDispute, requireShown } from '../../src/commands/session/stakes.js'
 import { yesOrNoQuery } from '../../src/core/chain/contracts.js'
 import { roundRef } from '../../src/core/chain/round.js'
 import type { JournaledAuthorization } from '../../src/core/client/journal/authorizations.js'
 import { newFold } from '../../src/core/client/journal/fold.js'
+import { readPnl } from '../../src/core/client/positions/pnl.js'
 import { readPositions } from '../../src/core/client/positions/positions.js'
 import type { Chain, Hex } from '../../src/core/ports.js'
 import type { Address } from '../../src/core/protocol/schema.js'
@@ -49,15 +50,19 @@ function executed(questionId: Hex, timestamp: bigint, signedAtMs: number) {
   } as unknown as JournaledAuthorization
 }
 
+const partsOf = (
+  authorizations: readonly JournaledAuthorization[],
+  { on = chain, pins = trust }: { on?: Chain; pins?: typeof trust } = {},
+) => ({
+  ...{ chain: on, trust: pins, files: new SimFiles().process(), hash: sha256, home: '/home' },
+  view: { ...newFold().view(), authorizations },
+})
 const read = (
   authorizations: readonly JournaledAuthorization[],
   { on = chain, since, pins = trust }: { on?: Chain; since?: bigint; pins?: typeof trust } = {},
 ) =>
   readPositions(
-    {
-      ...{ chain: on, trust: pins, files: new SimFiles().process(), hash: sha256, home: '/home' },
-      view: { ...newFold().view(), authorizations },
-    },
+    partsOf(authorizations, { on, pins }),
     [wallet],
     since === undefined ? {} : { since },
   )
@@ -102,6 +107,23 @@ test('--fail-on-dispute is not content with what nobody knows: exit 8', async ()
     }),
   )
   expect(failOnDispute([])).toBe(undefined)
+})
+
+test('pnl of what no log shows: no sum is told as known, a note, and exit 8', async () => {
+  const signed = executed(`0x${'51'.repeat(32)}`, 1_800_000_000n, nowMs())
+  const { pnl, missing } = await readPnl(partsOf([signed]), [wallet], {})
+  const sums = { rewards: null, bonds_lost: null, net: null, moved: null, locked: null }
+  expect(pnl.totals).toMatchObject([{ wallet, token, ...sums, deferred: null }])
+  expect(pnl.notes).toEqual([expect.stringContaining('run-1 is executed by this journal')])
+  expect(() => requireShown(missing.map((one) => one.signed))).toThrow(
+    expect.objectContaining({
+      ...{ code: 'positions_unknown', meta: expect.objectContaining({ exitCode: 8 }) },
+      detail: 'the node does not show what became of the proposal for rain',
+    }),
+  )
+  const before = await readPnl(partsOf([signed]), [wallet], { to: signed.signedAtMs / 1000 })
+  expect(before).toMatchObject({ missing: [], pnl: { notes: [], totals: [{ net: '0' }] } })
+  expect((await readPnl(partsOf([]), [wallet], {})).pnl).toMatchObject({ totals: [{ net: '0' }] })
 })
 
 test('without --since it begins an hour before the first signature of the wallet', async () => {

@@ -80,9 +80,15 @@ export function failOnDispute(positions: readonly Position[]): void {
 
 /** What nobody knows is not clean. */
 function requireKnown(positions: readonly Position[]): void {
-  const [first, ...more] = positions.filter(({ state }) => state === null)
+  const unknown = positions.filter(({ state }) => state === null)
+  requireShown(unknown.map((one) => ({ identifier: one.slug ?? one.question_id })))
+}
+
+/** PendingError `positions_unknown` for proposals of which no log tells. */
+export function requireShown(unknown: readonly { readonly identifier: string | null }[]): void {
+  const [first, ...more] = unknown
   if (first === undefined) return
-  const id = first.slug ?? first.question_id ?? '<identifier>'
+  const id = first.identifier ?? '<identifier>'
   throw new PendingError(
     'positions_unknown',
     `the node does not show what became of ${more.length === 0 ? `the proposal for ${id}` : `${more.length + 1} proposals`}`,

@@ -1,9 +1,10 @@
 /** What proposals earned and lost: every movement, and the sums of a span (contract §9). */
 import type { Hex } from '../../ports.js'
 import type { Address } from '../../protocol/schema.js'
+import type { JournaledAuthorization } from '../journal/authorizations.js'
 import { type Entry, entriesOf, isContradicted, type Span, type Sums, sumsOf } from './account.js'
 import { type PositionParts, readStakeAccount, tokensOf } from './positions.js'
-import { roundNames, timeOf } from './rows.js'
+import { missingIn, missingNote, roundNames, timeOf } from './rows.js'
 
 /** Raw units with their sign: `amount` into the wallet, `net` earned. Null: not known. */
 export interface PnlRow {
@@ -28,16 +29,26 @@ export interface Pnl {
   readonly block_number: string
 }
 
+/** Beside it, proposals that the journal holds as executed and no log shows. */
+export interface PnlReading {
+  readonly pnl: Pnl
+  readonly missing: readonly JournaledAuthorization[]
+}
+
 /** Errors as `readStakeAccount`. */
 export async function readPnl(
   parts: PositionParts,
   wallets: readonly Address[],
   span: Span,
-): Promise<Pnl> {
+): Promise<PnlReading> {
   const { account, notes } = await readStakeAccount(parts, wallets, { withTimes: true })
   const entries = entriesOf(account)
   const names = roundNames(parts.trust, parts.view)
   const { from = 0, to = Infinity } = span
+  const missing = missingIn(parts.view, parts.trust, wallets, names, account.stakes).filter(
+    ({ signedAtMs }) => signedAtMs < to * 1000,
+  )
+  notes.push(...missing.map(missingNote))
   const isBounded = from > 0 || to < Infinity
   const untimed = entries.filter(({ seconds }) => seconds === undefined).length
   if (untimed > 0 && isBounded)
@@ -47,7 +58,7 @@ export async function readPnl(
   if (account.stakes.some(({ stake }) => stake.proposed === undefined))
     notes.push('proposals from before the first block that was read have no bond among the rows')
   const nowSeconds = Number(account.head.timestamp)
-  return {
+  const pnl = {
     rows: entries
       .filter(
         ({ seconds }) => !isBounded || (seconds !== undefined && seconds >= from && seconds < to),
@@ -58,12 +69,18 @@ export async function readPnl(
       }),
     totals: wallets.flatMap((wallet) =>
       tokensOf(parts.trust, entries, wallet).map((token) =>
-        totalsData(sumsOf(entries, span, { wallet, token, nowSeconds })),
+        totalsData(
+          sumsOf(entries, span, { wallet, token, nowSeconds }),
+          missing.some(
+            ({ signed }) => signed.terms.proposer === wallet && (signed.token ?? token) === token,
+          ),
+        ),
       ),
     ),
     notes,
     block_number: String(account.head.number),
   }
+  return { pnl, missing }
 }
 
 const text = (raw: bigint | undefined): string | null => (raw === undefined ? null : String(raw))
@@ -82,13 +99,20 @@ const rowOf = (entry: Entry, questionId: Hex | undefined, slug: string | undefin
   log_index: entry.index,
 })
 
-const totalsData = ({ wallet, token, proposed, undisputed, won, lost, ...raw }: Sums) => ({
-  ...{ wallet, token, proposed, undisputed, won, lost },
-  rewards: text(raw.rewardsRaw),
-  bonds_lost: text(raw.bondsLostRaw),
-  net: text(raw.netRaw),
-  moved: text(raw.movedRaw),
-  locked: text(raw.lockedRaw),
-  deferred: text(raw.deferredRaw),
-  capital_hours: text(raw.capitalHours),
-})
+/** `isPartial`: a proposal is missing, so that no sum is known. */
+function totalsData(
+  { wallet, token, proposed, undisputed, won, lost, ...raw }: Sums,
+  isPartial: boolean,
+) {
+  const sum = (amount: bigint | undefined) => text(isPartial ? undefined : amount)
+  return {
+    ...{ wallet, token, proposed, undisputed, won, lost },
+    rewards: sum(raw.rewardsRaw),
+    bonds_lost: sum(raw.bondsLostRaw),
+    net: sum(raw.netRaw),
+    moved: sum(raw.movedRaw),
+    locked: sum(raw.lockedRaw),
+    deferred: sum(raw.deferredRaw),
+    capital_hours: sum(raw.capitalHours),
+  }
+}

@@ -16,6 +16,7 @@ import { type Entry, entriesOf, isContradicted, paidRaw, standingOf, sumsOf } fr
 import { keepLastPositions } from './last-known.js'
 import {
   missingIn,
+  missingNote,
   missingPosition,
   type Names,
   type Position,
@@ -155,10 +156,7 @@ export async function readPositions(
       `${unplaced} proposals are known by their dispute or settlement alone: proposed before the first block that was read, or left out by the node`,
     )
   const missing = missingIn(view, trust, wallets, names, stakes)
-  for (const one of missing)
-    notes.push(
-      `${one.id} is executed by this journal, and no log of the chain shows it; \`proposer reconcile ${one.signed.questionId}\` looks at its round`,
-    )
+  notes.push(...missing.map(missingNote))
   const positions = [
     ...rows.map(({ position }) => position),
     ...missing.map((one) => missingPosition(trust, one)),

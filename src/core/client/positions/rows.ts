@@ -183,6 +183,10 @@ export function missingIn(
   })
 }
 
+/** What is said of one of those. */
+export const missingNote = ({ id, signed }: JournaledAuthorization): string =>
+  `${id} is executed by this journal, and no log of the chain shows it; \`proposer reconcile ${signed.questionId}\` looks at its round`
+
 /** The row of a proposal of which nothing but its authorization is known. */
 export function missingPosition(trust: Trust, one: JournaledAuthorization): Position {
   const { signed, id } = one
