@@ -128,6 +128,8 @@ test('a learned limit that runs out of gas when it is mined is forgotten', async
   world.chain.gasNeeded = () => 430_000n
   await world.pass(1)
   world.chain.gasNeeded = () => 350_000n
+  // A revert is told once it is final.
+  await world.pass(2)
   await next(2)
   expect(asked()).toBe(before + 1)
   const limits = proposals(world).map(
