@@ -3,7 +3,6 @@
 import { basename, dirname } from 'node:path'
 import { Command } from 'commander'
 import { createBench } from '../../core/conformance/bench.js'
-import { unseenRules } from '../../core/conformance/catalogue.js'
 import {
   type CheckResult,
   itemsOf,
@@ -11,6 +10,7 @@ import {
   rulesNamed,
   runRules,
 } from '../../core/conformance/run.js'
+import { unseenRules } from '../../core/conformance/unseen.js'
 import { fromCwd } from '../../core/io/home-paths.js'
 import { RejectedError, UsageError } from '../../core/protocol/errors.js'
 import { publishFile, writeAll } from '../../core/storage/durable.js'

@@ -13,10 +13,9 @@ import type { Address, OutcomeKey } from '../protocol/schema.js'
 import { toHex } from '../protocol/witness.js'
 import { version } from '../protocol/words.js'
 import { type Admissions, createAdmissions } from './admissions.js'
-import type { Tier } from './catalogue.js'
 import { readContext } from './context.js'
 import { type Probe, routes } from './probe.js'
-import { at, came, lifeSeconds, listAt, NotSeen, once, type Seen } from './rule.js'
+import { at, came, lifeSeconds, listAt, NotSeen, once, type Seen, type Tier } from './rule.js'
 
 /** What is about to be proposed on chain, with money. */
 export interface Bet {

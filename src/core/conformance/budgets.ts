@@ -11,7 +11,8 @@ import {
   listAt,
   NotSeen,
   once,
-  type Runs,
+  rule,
+  rulesOf,
   type Seen,
 } from './rule.js'
 
@@ -135,45 +136,62 @@ async function overrunIfRefused(bench: Bench): Promise<Overrun> {
   }
 }
 
-export const budgetRuns: Runs = {
-  async '8-submission-refused'(bench) {
-    const { submission } = await overrunIfRefused(bench)
-    if (submission === undefined) throw new NotSeen('no question is open, or the window ended')
-    expectStatus(submission, 429)
-    const isWhole = at(submission.json, 'results') === undefined
-    expectThat(isWhole, submission, 'the refusal has per-item results')
-    return came(submission)
-  },
-  async '8-rate-limited'(bench) {
-    const { refused } = await overrun(bench)
-    expectStatus(refused, 429)
-    const isWhole = at(refused.json, 'results') === undefined
-    expectThat(isWhole, refused, 'the refusal has per-item results')
-    return came(refused)
-  },
-  async '8-whole-batch-refused'(bench) {
-    const { letThrough, hadRoom } = await overrunIfRefused(bench)
-    if (hadRoom === undefined) throw new NotSeen(noHeaders)
-    if (letThrough === undefined) return 'refused'
-    const sent = `sent ${letThrough.sent}, more than the rate limit had left`
-    throw new Fault(`${sent}; got ${came(letThrough)}`)
-  },
-  async '7-retry-told'(bench) {
-    const { refused, waitMs } = await overrunIfRefused(bench)
-    // What words the detail uses is left open; a delay has a number.
-    const detail = String(at(refused.json, 'error', 'detail') ?? '')
-    const fault = `got ${refused.status} without Retry-After and without a delay in the detail`
-    expectThat(waitMs !== undefined || /\d/.test(detail), refused, fault)
-    return waitMs === undefined ? 'in words of its own' : `${waitMs / 1_000} s`
-  },
-  async '8-refused-call-charged'(bench) {
-    const { after, hadRoom } = await overrunIfRefused(bench)
-    if (hadRoom === false) throw new NotSeen('no items were left before the refusal')
-    // Without a word of what was left the refusal may have come right at its end.
-    const sent = `${after.sent} right after a refused call that left room for it`
-    return expectStatus({ ...after, sent }, 429)
-  },
-  async '8-window-reopens'(bench) {
+export const budgetRules = rulesOf('overrun', {
+  '8-rate-limited': rule(
+    'a call over the budget is answered 429, without per-item results',
+    200,
+    async (bench) => {
+      const { refused } = await overrun(bench)
+      expectStatus(refused, 429)
+      const isWhole = at(refused.json, 'results') === undefined
+      expectThat(isWhole, refused, 'the refusal has per-item results')
+      return came(refused)
+    },
+  ),
+  '8-whole-batch-refused': rule(
+    'a batch of more items than the budget has left is refused before admission',
+    async (bench) => {
+      const { letThrough, hadRoom } = await overrunIfRefused(bench)
+      if (hadRoom === undefined) throw new NotSeen(noHeaders)
+      if (letThrough === undefined) return 'refused'
+      const sent = `sent ${letThrough.sent}, more than the rate limit had left`
+      throw new Fault(`${sent}; got ${came(letThrough)}`)
+    },
+  ),
+  '8-submission-refused': rule(
+    'a batch submission over the budget returns 429 before admission',
+    0,
+    async (bench) => {
+      const { submission } = await overrunIfRefused(bench)
+      if (submission === undefined) throw new NotSeen('no question is open, or the window ended')
+      expectStatus(submission, 429)
+      const isWhole = at(submission.json, 'results') === undefined
+      expectThat(isWhole, submission, 'the refusal has per-item results')
+      return came(submission)
+    },
+  ),
+  '7-retry-told': rule(
+    '429 gives the delay in Retry-After, or else in the detail',
+    async (bench) => {
+      const { refused, waitMs } = await overrunIfRefused(bench)
+      // What words the detail uses is left open; a delay has a number.
+      const detail = String(at(refused.json, 'error', 'detail') ?? '')
+      const fault = `got ${refused.status} without Retry-After and without a delay in the detail`
+      expectThat(waitMs !== undefined || /\d/.test(detail), refused, fault)
+      return waitMs === undefined ? 'in words of its own' : `${waitMs / 1_000} s`
+    },
+  ),
+  '8-refused-call-charged': rule(
+    'rate-limited attempts also charge the counters',
+    async (bench) => {
+      const { after, hadRoom } = await overrunIfRefused(bench)
+      if (hadRoom === false) throw new NotSeen('no items were left before the refusal')
+      // Without a word of what was left the refusal may have come right at its end.
+      const sent = `${after.sent} right after a refused call that left room for it`
+      return expectStatus({ ...after, sent }, 429)
+    },
+  ),
+  '8-window-reopens': rule('after that delay, calls are served again', async (bench) => {
     const { refused, after, waitMs } = await overrunIfRefused(bench)
     const { clock } = bench.ports
     // Where nothing is reported the window of §8 is waited out, so that the run leaves none
@@ -187,5 +205,5 @@ export const budgetRuns: Runs = {
     const seen = await sendNow(bench, oneItem(bench), false)
     const sent = `${seen.sent} ${Math.ceil(delayMs / 1_000)} s after the refusal`
     return expectStatus({ ...seen, sent }, 200)
-  },
-}
+  }),
+})

@@ -19,7 +19,8 @@ import {
   given,
   listAt,
   NotSeen,
-  type Runs,
+  rule,
+  rulesOf,
   type Seen,
 } from './rule.js'
 import { integer, isStructure, isText, memberOf } from './shapes.js'
@@ -54,8 +55,8 @@ export function expectContracts({ trust }: Bench, seen: Seen, actual: unknown): 
 }
 
 /** What was asked for by the batch route. */
-export const contextRuns: Runs = {
-  async '4.2-signing-data'(bench) {
+export const contextRules = rulesOf('read', {
+  '4.2-signing-data': rule('the batch of contexts answers 200', 5, async (bench) => {
     const seen = await bench.contexts()
     const actual = expectStatus(seen, 200)
     const { length } = bench.questions
@@ -64,36 +65,42 @@ export const contextRuns: Runs = {
     const fault = `none of the questions that were given was answered 200: ${codes.map(String).join(', ')}`
     expectThat(codes.includes(200), seen, fault)
     return actual
-  },
-  async '2.7-signing-data-fields'(bench) {
-    const { seen, all } = await itemsIn(bench)
-    for (const missing of all.map(readContext).filter((one) => typeof one === 'string'))
-      throw new Fault(
-        `sent ${seen.sent}; got a context in which ${missing} is missing or malformed`,
-      )
-    return 'all named'
-  },
-  async '2.7-as-pinned'(bench) {
-    const { seen, all } = await itemsIn(bench)
-    for (const data of all) {
-      const read = readContext(data)
-      if (typeof read === 'string') throw new NotSeen(`${read} is missing`)
-      const now = Number(bench.nowSeconds())
-      const error = distrust(bench.trust, { ...read, source: 'gateway' }, now)
-      if (error?.code === 'untrusted_timestamp') throw new NotSeen(error.detail)
-      if (error !== undefined) throw new Fault(`sent ${seen.sent}; ${error.detail}`)
-    }
-    const asked = new Set<unknown>(bench.questions.map(({ questionId }) => questionId))
-    const areOurs = all.every((data) => asked.has(at(data, 'question_id')))
-    expectThat(areOurs, seen, 'question_id is not one of those requested')
-    const areOne = all.every((data) => {
-      const again = at(data, 'request', 'question_id')
-      return !isText(again) || again === at(data, 'question_id')
-    })
-    expectThat(areOne, seen, 'request.question_id is not question_id')
-    return 'as pinned'
-  },
-  async '2.7-as-on-chain'(bench) {
+  }),
+  '2.7-signing-data-fields': rule(
+    'a context has question, request, bond, contracts, signing and identifier.raw',
+    async (bench) => {
+      const { seen, all } = await itemsIn(bench)
+      for (const missing of all.map(readContext).filter((one) => typeof one === 'string'))
+        throw new Fault(
+          `sent ${seen.sent}; got a context in which ${missing} is missing or malformed`,
+        )
+      return 'all named'
+    },
+  ),
+  '2.7-as-pinned': rule(
+    'a context is that of the question: oracle, requester, token and ancillary bytes as pinned',
+    async (bench) => {
+      const { seen, all } = await itemsIn(bench)
+      for (const data of all) {
+        const read = readContext(data)
+        if (typeof read === 'string') throw new NotSeen(`${read} is missing`)
+        const now = Number(bench.nowSeconds())
+        const error = distrust(bench.trust, { ...read, source: 'gateway' }, now)
+        if (error?.code === 'untrusted_timestamp') throw new NotSeen(error.detail)
+        if (error !== undefined) throw new Fault(`sent ${seen.sent}; ${error.detail}`)
+      }
+      const asked = new Set<unknown>(bench.questions.map(({ questionId }) => questionId))
+      const areOurs = all.every((data) => asked.has(at(data, 'question_id')))
+      expectThat(areOurs, seen, 'question_id is not one of those requested')
+      const areOne = all.every((data) => {
+        const again = at(data, 'request', 'question_id')
+        return !isText(again) || again === at(data, 'question_id')
+      })
+      expectThat(areOne, seen, 'request.question_id is not question_id')
+      return 'as pinned'
+    },
+  ),
+  '2.7-as-on-chain': rule('request and bond of a context are those of the chain', async (bench) => {
     const { seen } = await itemsIn(bench)
     const context = await bench.context()
     if (bench.chain === undefined) throw new NotSeen('no node was given: add --rpc-url')
@@ -105,55 +112,65 @@ export const contextRuns: Runs = {
       throw new NotSeen(error.detail)
     }
     return 'as the node reports it'
-  },
-  async '2.7-allowed-prices'(bench) {
-    const { seen, all, first } = await itemsIn(bench)
-    const actual = listAt(first, 'price', 'allowed_values')
-    expectThat(actual.length > 0, seen, 'price.allowed_values is missing or empty')
-    const isMapped = (price: unknown) => typeof price === 'string' && outcomeOf(price) !== undefined
-    const outside = 'price.allowed_values has a price outside the binary mapping'
-    expectThat(actual.every(isMapped), seen, outside)
-    for (const context of all.map(readContext)) {
-      if (typeof context === 'string') continue
-      if (halfIsAllowed(bench.trust, { ...context, source: 'gateway' })) continue
-      const hasHalf = context.price.allowed_values.includes(priceOf.p3)
-      const fault = "price.allowed_values has 0.5, which the request's text does not permit"
-      expectThat(!hasHalf, seen, fault)
-    }
-    return actual.join(', ')
-  },
-  async '2.7-identifier-raw'(bench) {
-    const { seen, first } = await itemsIn(bench)
-    const raw = rawIdentifier(first)
-    expectThat(raw !== at(first, 'question_id'), seen, 'identifier.raw is the question id')
-    const other = at(first, 'request', 'identifier', 'raw') ?? raw
-    expectThat(raw === other, seen, 'identifier.raw is not that of the request')
-    return 'distinct'
-  },
-  async '2.7-contracts'(bench) {
+  }),
+  '2.7-allowed-prices': rule(
+    'price.allowed_values are the numerical prices that the request allows',
+    async (bench) => {
+      const { seen, all, first } = await itemsIn(bench)
+      const actual = listAt(first, 'price', 'allowed_values')
+      expectThat(actual.length > 0, seen, 'price.allowed_values is missing or empty')
+      const isMapped = (price: unknown) =>
+        typeof price === 'string' && outcomeOf(price) !== undefined
+      const outside = 'price.allowed_values has a price outside the binary mapping'
+      expectThat(actual.every(isMapped), seen, outside)
+      for (const context of all.map(readContext)) {
+        if (typeof context === 'string') continue
+        if (halfIsAllowed(bench.trust, { ...context, source: 'gateway' })) continue
+        const hasHalf = context.price.allowed_values.includes(priceOf.p3)
+        const fault = "price.allowed_values has 0.5, which the request's text does not permit"
+        expectThat(!hasHalf, seen, fault)
+      }
+      return actual.join(', ')
+    },
+  ),
+  '2.7-identifier-raw': rule(
+    'identifier.raw is the oracle identifier, distinct from the question id',
+    async (bench) => {
+      const { seen, first } = await itemsIn(bench)
+      const raw = rawIdentifier(first)
+      expectThat(raw !== at(first, 'question_id'), seen, 'identifier.raw is the question id')
+      const other = at(first, 'request', 'identifier', 'raw') ?? raw
+      expectThat(raw === other, seen, 'identifier.raw is not that of the request')
+      return 'distinct'
+    },
+  ),
+  '2.7-contracts': rule('contracts and signing.chain_id are those to sign for', async (bench) => {
     const { seen, first } = await itemsIn(bench)
     const actual = expectContracts(bench, seen, at(first, 'contracts'))
     const isChain = integer(at(first, 'signing', 'chain_id')) === String(bench.trust.chain_id)
     expectThat(isChain, seen, 'signing.chain_id is not the pinned chain')
     return actual
-  },
-  async '2.8-witness-types'(bench) {
-    const { seen, first } = await itemsIn(bench)
-    const signing = at(first, 'signing')
-    const types = typesStatus(signing)
-    expectThat(types === 'same', seen, `the witness type definitions in signing are ${types}`)
-    const isFree = integer(memberOf(signing, /payment/i)) === '0'
-    expectThat(isFree, seen, 'the maximum payment in signing is missing or not "0"')
-    return 'as hashed on chain'
-  },
-  async '2.7-identifier-echoed'(bench) {
+  }),
+  '2.8-witness-types': rule(
+    'the witness types are those of Permit2 and SignedProposer, maxPayment is 0',
+    async (bench) => {
+      const { seen, first } = await itemsIn(bench)
+      const signing = at(first, 'signing')
+      const types = typesStatus(signing)
+      expectThat(types === 'same', seen, `the witness type definitions in signing are ${types}`)
+      const isFree = integer(memberOf(signing, /payment/i)) === '0'
+      expectThat(isFree, seen, 'the maximum payment in signing is missing or not "0"')
+      return 'as hashed on chain'
+    },
+  ),
+  '2.7-identifier-echoed': rule('a context carries the original identifier', async (bench) => {
     const { question_id, slug = question_id } = await bench.context()
     const seen = given(await bench.probe.send(routes.batch('contexts', [slug])), 200)
     const actual = at(seen.json, 'results', 0, 'identifier')
     expectThat(actual === slug, seen, 'the requested identifier is not echoed')
     return slug
-  },
-}
+  }),
+})
 
 type Defined = Record<string, readonly { readonly name: string; readonly type: string }[]>
 

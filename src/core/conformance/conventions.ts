@@ -15,7 +15,8 @@ import {
   NotSeen,
   notServed,
   type Run,
-  type Runs,
+  rule,
+  rulesOf,
   type Seen,
 } from './rule.js'
 import { expectMembers, expectVersion, fitsAddress, isFlag } from './shapes.js'
@@ -77,16 +78,16 @@ const noticed =
   }
 
 /** What is asked without any question. */
-export const conventionRuns: Runs = {
-  async '1-trailing-slash'(bench) {
+export const conventionRules = rulesOf('read', {
+  '1-trailing-slash': rule('paths are exact: no trailing slash', 2, async (bench) => {
     const wrong = 'a trailing slash'
     const single = routes.eligibility(`${bench.stranger}/`, wrong)
     const batch = routes.batch('statuses', [bench.ports.random.uuid()], wrong)
     const actual = await refusesAll(bench, [single], [404, 400])
     await refusesAll(bench, [{ ...batch, path: `${batch.path}/` }], [404, 400])
     return actual
-  },
-  async '1-percent-encoding'(bench) {
+  }),
+  '1-percent-encoding': rule('paths are exact: no percent-encoded aliases', 2, async (bench) => {
     const { stranger } = bench
     const paths = [
       `/v1/proposals/%65ligibility/${stranger}`,
@@ -96,8 +97,8 @@ export const conventionRuns: Runs = {
     const calls = paths.map((path): ProbeCall => ({ method: 'GET', path, wrong }))
     await refusesAll(bench, calls, [404, 400, 422])
     return 'no alias'
-  },
-  async '1-path-case'(bench) {
+  }),
+  '1-path-case': rule('paths are exact: a capital is another path', 2, async (bench) => {
     const wrong = 'capitals in its path'
     const single = routes.eligibility(bench.stranger, wrong)
     const batch = routes.batch('statuses', [bench.ports.random.uuid()], wrong)
@@ -108,8 +109,8 @@ export const conventionRuns: Runs = {
     }))
     await refusesAll(bench, calls, [404, 400])
     return 'no alias'
-  },
-  async '1-content-type'(bench) {
+  }),
+  '1-content-type': rule('request bodies have Content-Type: application/json', 4, async (bench) => {
     const statuses = [400, 415, 422]
     const context = await contextIfAny(bench)
     for (const [type, wrong] of [
@@ -125,28 +126,32 @@ export const conventionRuns: Runs = {
       await refusesAll(bench, [{ ...single, headers }], statuses)
     }
     return context === undefined ? 'the batch routes' : 'all routes'
-  },
-  async '1-json-body'(bench) {
+  }),
+  '1-json-body': rule('request bodies are JSON', async (bench) => {
     const call = routes.batch('statuses', [], 'a truncated body')
     return refusesAll(bench, [{ ...call, body: '{"candidate_ids":[' }], malformed)
-  },
-  async '1-lowercase-address'(bench) {
+  }),
+  '1-lowercase-address': rule('addresses are canonical lowercase', async (bench) => {
     // A random address has a letter but once in 10 million million.
     const call = routes.eligibility(upper(bench.stranger), 'an address in capitals')
     return refusesAll(bench, [call], notServed)
-  },
-  async '1-lowercase-question-id'(bench) {
+  }),
+  '1-lowercase-question-id': rule('question ids are canonical lowercase', 4, async (bench) => {
     const { question_id } = await bench.context()
     return notTaken(bench, upper(question_id), 'a question id in capitals')
-  },
-  async '1-slug-characters'(bench) {
-    // A slug that means something, so that a gateway which puts it right is seen to.
-    const { slug = 'some-slug' } = await bench.context()
-    await notTaken(bench, slug.toUpperCase(), 'a slug in capitals')
-    const underscored = slug.includes('-') ? slug.replaceAll('-', '_') : `${slug}_`
-    return notTaken(bench, underscored, 'a slug with an underscore')
-  },
-  async '1-slug-identifies'(bench) {
+  }),
+  '1-slug-characters': rule(
+    'slugs contain only lowercase letters, digits and hyphens',
+    8,
+    async (bench) => {
+      // A slug that means something, so that a gateway which puts it right is seen to.
+      const { slug = 'some-slug' } = await bench.context()
+      await notTaken(bench, slug.toUpperCase(), 'a slug in capitals')
+      const underscored = slug.includes('-') ? slug.replaceAll('-', '_') : `${slug}_`
+      return notTaken(bench, underscored, 'a slug with an underscore')
+    },
+  ),
+  '1-slug-identifies': rule('identifier is a question id or a market slug', 2, async (bench) => {
     const { slug, question_id } = await bench.context()
     if (slug === undefined) throw new NotSeen('no slug is pinned for the first open question')
     const seen = await bench.probe.send(routes.prepare(slug, await bench.proposal()))
@@ -158,50 +163,65 @@ export const conventionRuns: Runs = {
     const submitted = await bench.probe.send(routes.submit(slug, body, 'a random signature'))
     expectThat(submitted.status !== 404, submitted, 'the slug is not known')
     return slug
-  },
-  async '1-cors-explicit'({ probe, stranger }) {
-    const origin = 'https://conformance.invalid'
-    const headers = {
-      origin,
-      'access-control-request-method': 'POST',
-      'access-control-request-headers': 'content-type',
-    }
-    for (const call of [
-      { ...routes.eligibility(stranger), headers: { origin } },
-      { method: 'OPTIONS', path: '/propose/batch', headers } as const,
-    ]) {
-      const seen = await probe.send(call)
-      const allowed = seen.headers.get('access-control-allow-origin')
-      const how = allowed === '*' ? '*' : 'by name'
-      const isOpen = allowed === '*' || allowed === origin
-      expectThat(!isOpen, seen, `an origin that is not configured was allowed (${how})`)
-    }
-    return 'no such origin is allowed'
-  },
-  async '2.3-eligibility-fields'(bench) {
-    const seen = given(await eligibility(bench), 200)
-    expectMembers(seen, { address: fitsAddress, eligible: isFlag })
-    const isSame = at(seen.json, 'address') === bench.stranger
-    expectThat(isSame, seen, 'the answer is about another address')
-    return 'address and eligible'
-  },
-  '9-eligibility-version': async (bench) => expectVersion(given(await eligibility(bench), 200)),
-  async '4.1.1-unknown-wallet'(bench) {
-    const seen = await eligibility(bench)
-    expectStatus(seen, 200)
-    expectThat(at(seen.json, 'eligible') !== true, seen, 'a random wallet is said to be eligible')
-    return '200, not eligible'
-  },
-  async '4.1.1-eligible-wallet'(bench) {
-    const [wallet] = bench.wallets
-    if (wallet === undefined) throw new NotSeen('no key of an eligible wallet was given')
-    const seen = await eligibility(bench, wallet.address)
-    expectStatus(seen, 200)
-    const fault = `the wallet that was given as eligible is not (${wallet.address})`
-    expectThat(at(seen.json, 'eligible') === true, seen, fault)
-    return '200, eligible'
-  },
-  async '7-unknown-question'(bench) {
+  }),
+  '1-cors-explicit': rule(
+    'browser origins need explicit CORS configuration',
+    2,
+    async ({ probe, stranger }) => {
+      const origin = 'https://conformance.invalid'
+      const headers = {
+        origin,
+        'access-control-request-method': 'POST',
+        'access-control-request-headers': 'content-type',
+      }
+      for (const call of [
+        { ...routes.eligibility(stranger), headers: { origin } },
+        { method: 'OPTIONS', path: '/propose/batch', headers } as const,
+      ]) {
+        const seen = await probe.send(call)
+        const allowed = seen.headers.get('access-control-allow-origin')
+        const how = allowed === '*' ? '*' : 'by name'
+        const isOpen = allowed === '*' || allowed === origin
+        expectThat(!isOpen, seen, `an origin that is not configured was allowed (${how})`)
+      }
+      return 'no such origin is allowed'
+    },
+  ),
+  '2.3-eligibility-fields': rule(
+    'eligibility has canonical address and boolean eligible',
+    async (bench) => {
+      const seen = given(await eligibility(bench), 200)
+      expectMembers(seen, { address: fitsAddress, eligible: isFlag })
+      const isSame = at(seen.json, 'address') === bench.stranger
+      expectThat(isSame, seen, 'the answer is about another address')
+      return 'address and eligible'
+    },
+  ),
+  '9-eligibility-version': rule('eligibility carries the version', async (bench) =>
+    expectVersion(given(await eligibility(bench), 200)),
+  ),
+  '4.1.1-unknown-wallet': rule(
+    'an unknown wallet is answered 200 with eligible: false',
+    async (bench) => {
+      const seen = await eligibility(bench)
+      expectStatus(seen, 200)
+      expectThat(at(seen.json, 'eligible') !== true, seen, 'a random wallet is said to be eligible')
+      return '200, not eligible'
+    },
+  ),
+  '4.1.1-eligible-wallet': rule(
+    'an allowlisted wallet is answered 200 with eligible: true',
+    async (bench) => {
+      const [wallet] = bench.wallets
+      if (wallet === undefined) throw new NotSeen('no key of an eligible wallet was given')
+      const seen = await eligibility(bench, wallet.address)
+      expectStatus(seen, 200)
+      const fault = `the wallet that was given as eligible is not (${wallet.address})`
+      expectThat(at(seen.json, 'eligible') === true, seen, fault)
+      return '200, eligible'
+    },
+  ),
+  '7-unknown-question': rule('404: unknown question', 2, async (bench) => {
     const unknown = `${bench.stranger}${'0'.repeat(24)}`
     const wrong = 'a random question id'
     const prepare = routes.prepare(unknown, await bench.proposal(), wrong)
@@ -209,10 +229,11 @@ export const conventionRuns: Runs = {
     // Whether wallet or question is examined first is left open.
     const submit = routes.submit(unknown, await bench.unsigned(), wrong)
     return refusesAll(bench, [submit], [404, 403])
-  },
-  '7-unknown-route': async (bench) =>
+  }),
+  '7-unknown-route': rule('404: unknown route', async (bench) =>
     refusesAll(bench, [{ method: 'GET', path: '/v1/conformance-no-such-route' }], [404]),
-  async '7-wrong-method'(bench) {
+  ),
+  '7-wrong-method': rule('405: wrong HTTP method', 2, async (bench) => {
     const calls = [
       { method: 'GET', path: '/propose/batch' },
       { method: 'POST', path: `/v1/proposals/eligibility/${bench.stranger}` },
@@ -224,11 +245,22 @@ export const conventionRuns: Runs = {
       [405],
     )
     return '405'
-  },
-  '1-no-cookies': noticed('cookie', (sent) => `sent ${sent}; the answer set a cookie`),
-  '2.6-never-returned': noticed(
-    'signature',
-    (sent) => `sent ${sent}; the answer holds the signature that was sent`,
+  }),
+})
+
+/** Judged at the end, by all answers of the run. */
+export const closingRules = rulesOf('read', {
+  '1-no-cookies': rule(
+    'the service does not use browser cookies',
+    noticed('cookie', (sent) => `sent ${sent}; the answer set a cookie`),
   ),
-  '7-error-body': noticed('badError', (actual) => `${actual}, without error.code and error.detail`),
-}
+  '2.6-never-returned': rule(
+    'signatures are never returned, nor shown in errors',
+    0,
+    noticed('signature', (sent) => `sent ${sent}; the answer holds the signature that was sent`),
+  ),
+  '7-error-body': rule(
+    'application errors have error.code and error.detail',
+    noticed('badError', (actual) => `${actual}, without error.code and error.detail`),
+  ),
+})

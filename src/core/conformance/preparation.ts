@@ -19,7 +19,17 @@ import type { Bench, Body } from './bench.js'
 import { outcomesIn, requestFacts } from './context.js'
 import { expectContracts, sameTypes } from './contexts.js'
 import { routes } from './probe.js'
-import { at, came, expectStatus, expectThat, given, NotSeen, type Runs, type Seen } from './rule.js'
+import {
+  at,
+  came,
+  expectStatus,
+  expectThat,
+  given,
+  NotSeen,
+  rule,
+  rulesOf,
+  type Seen,
+} from './rule.js'
 import {
   expectMembers,
   expectVersion,
@@ -113,51 +123,65 @@ export async function expectTypedData(bench: Bench, seen: Seen, body: Body): Pro
 }
 
 /** What the v1 route answers. */
-export const preparationRuns: Runs = {
-  async '4.1-signing-data'(bench) {
-    const seen = await bench.signingData()
-    if (bench.wallets.length === 0 && seen.status === 403)
-      throw new NotSeen('no eligible wallet was given, and this gateway requires one')
-    return expectStatus(seen, 200)
-  },
-  async '2.4-fields'(bench) {
-    const seen = await prepared(bench)
-    expectMembers(seen, {
-      question_id: isHash,
-      'proposal.label': isWord,
-      outcomes: isStructure,
-      permit: isStructure,
-      'token.address': fitsAddress,
-      'token.symbol': isText,
-      'contracts.permit2': fitsAddress,
-      'contracts.signed_proposer': fitsAddress,
-      'typed_data.domain': isStructure,
-      'typed_data.types': isStructure,
-      'typed_data.message': isStructure,
-    })
-    const { question_id } = await bench.context()
-    expectThat(at(seen.json, 'question_id') === question_id, seen, 'question_id differs')
-    return 'all named'
-  },
-  async '2.4-request'(bench) {
-    const seen = await prepared(bench)
-    const { request } = await bench.context()
-    const own: Readonly<Record<string, unknown>> = {
-      ...request,
-      identifier: request.identifier.raw,
-    }
-    for (const [field, actual] of Object.entries(requestFacts(at(seen.json, 'request')))) {
-      const fault = `${field} of request is missing, or not that of the question's context`
-      expectThat(actual === own[field], seen, fault)
-    }
-    return 'as in the context'
-  },
-  async '2.4-proposal'(bench) {
-    const seen = await prepared(bench)
-    return expectProposal(seen, outcomeIn(await bench.signingBody()))
-  },
-  '9-signing-data-version': async (bench) => expectVersion(await prepared(bench)),
-  async '1-integers-as-text'(bench) {
+export const preparationRules = rulesOf('read', {
+  '4.1-signing-data': rule(
+    'signing-data takes the proposal without signature and answers 200',
+    async (bench) => {
+      const seen = await bench.signingData()
+      if (bench.wallets.length === 0 && seen.status === 403)
+        throw new NotSeen('no eligible wallet was given, and this gateway requires one')
+      return expectStatus(seen, 200)
+    },
+  ),
+  '2.4-fields': rule(
+    'signing-data names question, request, proposal, outcomes, permit, token, economics, contracts and typed_data',
+    async (bench) => {
+      const seen = await prepared(bench)
+      expectMembers(seen, {
+        question_id: isHash,
+        'proposal.label': isWord,
+        outcomes: isStructure,
+        permit: isStructure,
+        'token.address': fitsAddress,
+        'token.symbol': isText,
+        'contracts.permit2': fitsAddress,
+        'contracts.signed_proposer': fitsAddress,
+        'typed_data.domain': isStructure,
+        'typed_data.types': isStructure,
+        'typed_data.message': isStructure,
+      })
+      const { question_id } = await bench.context()
+      expectThat(at(seen.json, 'question_id') === question_id, seen, 'question_id differs')
+      return 'all named'
+    },
+  ),
+  '2.4-request': rule(
+    'request is the oracle request of the question, its ancillary data included',
+    async (bench) => {
+      const seen = await prepared(bench)
+      const { request } = await bench.context()
+      const own: Readonly<Record<string, unknown>> = {
+        ...request,
+        identifier: request.identifier.raw,
+      }
+      for (const [field, actual] of Object.entries(requestFacts(at(seen.json, 'request')))) {
+        const fault = `${field} of request is missing, or not that of the question's context`
+        expectThat(actual === own[field], seen, fault)
+      }
+      return 'as in the context'
+    },
+  ),
+  '2.4-proposal': rule(
+    'proposal has the outcome that was asked for, and its price',
+    async (bench) => {
+      const seen = await prepared(bench)
+      return expectProposal(seen, outcomeIn(await bench.signingBody()))
+    },
+  ),
+  '9-signing-data-version': rule('signing-data carries the version', async (bench) =>
+    expectVersion(await prepared(bench)),
+  ),
+  '1-integers-as-text': rule('Solidity integers are decimal strings in v1', async (bench) => {
     const seen = await prepared(bench)
     const { json } = seen
     const message = at(json, 'typed_data', 'message')
@@ -176,22 +200,22 @@ export const preparationRuns: Runs = {
     for (const [name, value] of Object.entries(actual))
       expectThat(value === undefined || isUint(value), seen, `${name} is not a decimal string`)
     return 'decimal strings'
-  },
-  async '2.4-chain-id-text'(bench) {
+  }),
+  '2.4-chain-id-text': rule('typed_data.domain.chainId is a decimal string', async (bench) => {
     const seen = await prepared(bench)
     const actual = at(seen.json, 'typed_data', 'domain', 'chainId')
     const fault = 'typed_data.domain.chainId is not the pinned chain as a decimal string'
     expectThat(actual === String(bench.trust.chain_id), seen, fault)
     return String(actual)
-  },
-  async '2.4-decimals-number'(bench) {
+  }),
+  '2.4-decimals-number': rule('token.decimals is a JSON number', async (bench) => {
     const seen = await prepared(bench)
     const actual = at(seen.json, 'token', 'decimals')
     const isDecimals = Number.isInteger(actual) && Number(actual) >= 0 && Number(actual) < 256
     expectThat(isDecimals, seen, 'token.decimals is not a JSON number that a token can have')
     return 'a number'
-  },
-  async '2.4-token'(bench) {
+  }),
+  '2.4-token': rule('token is the token of the bond, with its decimals', async (bench) => {
     const seen = await prepared(bench)
     const { bond, question_id } = await bench.context()
     const actual = at(seen.json, 'token')
@@ -205,8 +229,8 @@ export const preparationRuns: Runs = {
     const isSame = decimals === undefined || at(actual, 'decimals') === decimals
     expectThat(isSame, seen, `token.decimals is not ${decimals}, as the chain says`)
     return 'the token and its decimals'
-  },
-  async '2.4-permit-preserved'(bench) {
+  }),
+  '2.4-permit-preserved': rule("permit holds the caller's terms, preserved", async (bench) => {
     const seen = await prepared(bench)
     const { permit } = await bench.signingBody()
     for (const field of ['amount', 'nonce', 'deadline']) {
@@ -214,51 +238,59 @@ export const preparationRuns: Runs = {
       expectThat(isSame, seen, `permit.${field} is not what was sent`)
     }
     return 'amount, nonce, deadline'
-  },
-  async '2.4-contracts'(bench) {
+  }),
+  '2.4-contracts': rule('contracts are Permit2 and SignedProposer', async (bench) => {
     const seen = await prepared(bench)
     return expectContracts(bench, seen, at(seen.json, 'contracts'))
-  },
-  async '2.4-total-bond'(bench) {
-    const seen = await prepared(bench)
-    const { required_bond } = (await bench.context()).bond
-    const actual = integer(totalBond(seen.json))
-    expectThat(actual !== undefined, seen, 'economics has no total bond')
-    const other = "the total bond is not bond.required_bond of the question's context"
-    expectThat(actual === required_bond, seen, other)
-    // A gateway need not judge amounts here. One that does must draw the line where it says.
-    const judged = async (amount: string) => {
-      const one = await prepareChanged(bench, withPermit({ amount }), `permit.amount ${amount}`)
-      return { one, isBelow: at(one.json, 'error', 'code') === belowBond }
-    }
-    const exact = await judged(required_bond)
-    expectThat(!exact.isBelow, exact.one, `got ${belowBond} for the reported bond`)
-    if (BigInt(required_bond) < 2n || !(await judged('1')).isBelow) return required_bond
-    const less = await judged(String(BigInt(required_bond) - 1n))
-    const lower = `got ${came(less.one)}, expected ${belowBond}: the bond is lower than reported`
-    expectThat(less.isBelow, less.one, lower)
-    return required_bond
-  },
-  async '2.4-max-authorization'(bench) {
-    const seen = await prepared(bench)
-    const { amount } = (await bench.signingBody()).permit
-    const actual = integer(maxAuthorization(seen.json))
-    expectThat(actual !== undefined, seen, 'economics has no maximum authorization')
-    const isEnough = BigInt(actual ?? 0) >= BigInt(String(amount))
-    expectThat(isEnough, seen, 'the maximum authorization is below the accepted amount')
-    if (actual !== amount)
-      bench.onNote?.(
-        'the maximum authorization is not permit.amount, as our own gateway has it; §2.4 leaves that open',
-      )
-    return String(actual)
-  },
-  '2.4-typed-data': async (bench) =>
+  }),
+  '2.4-total-bond': rule(
+    'economics has the current total bond, which an amount must reach',
+    3,
+    async (bench) => {
+      const seen = await prepared(bench)
+      const { required_bond } = (await bench.context()).bond
+      const actual = integer(totalBond(seen.json))
+      expectThat(actual !== undefined, seen, 'economics has no total bond')
+      const other = "the total bond is not bond.required_bond of the question's context"
+      expectThat(actual === required_bond, seen, other)
+      // A gateway need not judge amounts here. One that does must draw the line where it says.
+      const judged = async (amount: string) => {
+        const one = await prepareChanged(bench, withPermit({ amount }), `permit.amount ${amount}`)
+        return { one, isBelow: at(one.json, 'error', 'code') === belowBond }
+      }
+      const exact = await judged(required_bond)
+      expectThat(!exact.isBelow, exact.one, `got ${belowBond} for the reported bond`)
+      if (BigInt(required_bond) < 2n || !(await judged('1')).isBelow) return required_bond
+      const less = await judged(String(BigInt(required_bond) - 1n))
+      const lower = `got ${came(less.one)}, expected ${belowBond}: the bond is lower than reported`
+      expectThat(less.isBelow, less.one, lower)
+      return required_bond
+    },
+  ),
+  '2.4-max-authorization': rule(
+    'economics has the maximum authorization, which the accepted amount does not exceed',
+    async (bench) => {
+      const seen = await prepared(bench)
+      const { amount } = (await bench.signingBody()).permit
+      const actual = integer(maxAuthorization(seen.json))
+      expectThat(actual !== undefined, seen, 'economics has no maximum authorization')
+      const isEnough = BigInt(actual ?? 0) >= BigInt(String(amount))
+      expectThat(isEnough, seen, 'the maximum authorization is below the accepted amount')
+      if (actual !== amount)
+        bench.onNote?.(
+          'the maximum authorization is not permit.amount, as our own gateway has it; §2.4 leaves that open',
+        )
+      return String(actual)
+    },
+  ),
+  '2.4-typed-data': rule('typed_data is the complete EIP-712 payload of §2.8', async (bench) =>
     expectTypedData(bench, await prepared(bench), await bench.signingBody()),
-  async '2.8-no-domain-version'(bench) {
+  ),
+  '2.8-no-domain-version': rule('the domain has no version', async (bench) => {
     const seen = await prepared(bench)
     const domain = at(seen.json, 'typed_data', 'domain')
     const isBare = at(domain, 'version') === undefined && at(domain, 'salt') === undefined
     expectThat(isBare, seen, 'typed_data.domain has a version or a salt')
     return 'name, chainId, verifyingContract'
-  },
-}
+  }),
+})

@@ -3,7 +3,7 @@ import { readKeySet } from '../client/gateway/receipt-directory.js'
 import { judgeReceipt, type ReceiptKey, receiptDirectory } from '../protocol/receipt.js'
 import type { Bench } from './bench.js'
 import { type ProbeCall, routes } from './probe.js'
-import { expectStatus, expectThat, NotSeen, type Runs, type Seen } from './rule.js'
+import { expectStatus, expectThat, NotSeen, rule, rulesOf, type Seen } from './rule.js'
 
 /** The listed keys. NotSeen where the gateway signs nothing: it need not. */
 async function listed({ probe }: Bench): Promise<readonly ReceiptKey[]> {
@@ -40,21 +40,31 @@ function proves(bench: Bench, keys: readonly ReceiptKey[], call: ProbeCall, seen
   expectThat(verdict.result === 'proven', seen, `its answer is not proven by a listed key: ${why}`)
 }
 
-export const receiptRuns: Runs = {
-  async 'receipt-keys'(bench) {
-    return `200, ${(await listed(bench)).length} listed`
-  },
-  async 'receipt-signature'(bench) {
-    const keys = await listed(bench)
-    const { call, seen } = await answered(bench)
-    proves(bench, keys, call, seen)
-    return `${seen.status}, proven`
-  },
-  async 'receipt-digest'(bench) {
-    await listed(bench)
-    const wrong = 'the Content-Digest of another body'
-    const call = routes.batch('statuses', ['00000000-0000-4000-8000-000000000000'], wrong)
-    const headers = { 'content-digest': `sha-256=:${'A'.repeat(43)}=:` }
-    return expectStatus(await bench.probe.send({ ...call, headers }), 400)
-  },
-}
+export const receiptRules = rulesOf('read', {
+  'receipt-keys': rule(
+    'a gateway that signs its answers lists its keys as a JWK set',
+    0,
+    async (bench) => {
+      return `200, ${(await listed(bench)).length} listed`
+    },
+  ),
+  'receipt-signature': rule(
+    'a signed answer proves itself by a listed key (RFC 9421)',
+    async (bench) => {
+      const keys = await listed(bench)
+      const { call, seen } = await answered(bench)
+      proves(bench, keys, call, seen)
+      return `${seen.status}, proven`
+    },
+  ),
+  'receipt-digest': rule(
+    'where answers are signed, a wrong Content-Digest is 400 (RFC 9530)',
+    async (bench) => {
+      await listed(bench)
+      const wrong = 'the Content-Digest of another body'
+      const call = routes.batch('statuses', ['00000000-0000-4000-8000-000000000000'], wrong)
+      const headers = { 'content-digest': `sha-256=:${'A'.repeat(43)}=:` }
+      return expectStatus(await bench.probe.send({ ...call, headers }), 400)
+    },
+  ),
+})

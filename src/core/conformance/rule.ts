@@ -1,18 +1,71 @@
 /** What a check sees of an answer, and how it judges it. */
 import { plainCode } from '../client/gateway/reading.js'
 import type { Bench } from './bench.js'
-import type { CatalogueEntry } from './catalogue.js'
+
+/**
+ * What a check may do. `read`: nothing that could be admitted. `admit`: signs, but only what cannot
+ * execute. `execute`: a proposal that goes on chain. `overrun`: spends more than the budget, and
+ * waits it out.
+ */
+export type Tier = 'read' | 'admit' | 'execute' | 'overrun'
 
 /**
  * What was seen, for a report. Throws Fault where the rule is broken, NotSeen where it could not be
  * examined.
  */
 export type Run = (bench: Bench) => Promise<string>
-/** How the rules of these ids are examined. */
-export type Runs = Readonly<Record<string, Run>>
-export interface Rule extends CatalogueEntry {
+/** A rule of the service spec, and how it is examined. */
+export interface Rule {
+  /** The section first: stable, what `--only` and reports name. */
+  readonly id: string
+  /** Where the spec says it. */
+  readonly section: string
+  readonly tier: Tier
+  /** About how many items it is charged (§8 rule 2), where others have not paid for it already. */
+  readonly items: number
+  /** What the spec says, in one sentence. */
+  readonly says: string
   readonly run: Run
 }
+
+type Check = readonly [says: string, items: number, run: Run]
+/** Rules by id. */
+export type Stated = Readonly<Record<string, Check>>
+
+/** What a rule says, what it is charged where that is not one item, and how it is examined. */
+export const rule = (says: string, ...how: readonly [Run] | readonly [number, Run]): Check =>
+  how.length === 1 ? [says, 1, ...how] : [says, ...how]
+
+/** Rules that stand in another section than their id tells. */
+const sections: Readonly<Record<string, string>> = {
+  '4.2.1-items-101': '§4.2 rule 4',
+  '4.2.1-identifiers-101': '§4.2 rule 4',
+  '4.2.1-proposals-101': '§4.2 rule 4',
+  '7-item-errors': '§7 rule 4',
+  '4.1.3-unprepared': '§1',
+  '9-acknowledgement-version': '§2.5',
+  '4.2.5-conflict': '§4.1 rule 3',
+  '8-whole-batch-refused': '§8 rule 5',
+  '8-refused-call-charged': '§8 rule 4',
+}
+
+/** `2.7-x` is of §2.7, `4.1.3-x` of §4.1 rule 3, `3.2-x` of §3 rule 2. */
+function sectionOf(id: string): string {
+  const [chapter = '', part, rule] = (id.split('-')[0] ?? '').split('.')
+  if (chapter === 'receipt') return 'receipts'
+  if (chapter === '3') return `§3 rule ${part}`
+  return `§${part === undefined ? chapter : `${chapter}.${part}`}${rule === undefined ? '' : ` rule ${rule}`}`
+}
+
+export const rulesOf = (tier: Tier, stated: Stated): readonly Rule[] =>
+  Object.entries(stated).map(([id, [says, items, run]]) => ({
+    id,
+    section: sections[id] ?? sectionOf(id),
+    tier,
+    items,
+    says,
+    run,
+  }))
 
 /**
  * The gateway breaks the rule. The message says what was sent and what came; never a signature

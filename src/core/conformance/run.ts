@@ -1,43 +1,43 @@
 /** All rules with how they are examined, and the run over them (contract §6, `conformance`). */
 import { ProposerError, UnavailableError, UsageError } from '../protocol/errors.js'
-import { batchSubmissionRuns } from './batch-submissions.js'
-import { batchRuns } from './batches.js'
+import { batchSubmissionRules } from './batch-submissions.js'
+import { batchRules } from './batches.js'
 import type { Bench } from './bench.js'
-import { bodyRuns } from './bodies.js'
-import { budgetRuns } from './budgets.js'
-import { catalogue, type Tier } from './catalogue.js'
-import { contextRuns } from './contexts.js'
-import { conventionRuns } from './conventions.js'
-import { executionRuns } from './executions.js'
-import { preparationRuns } from './preparation.js'
+import { bodyRules } from './bodies.js'
+import { budgetRules } from './budgets.js'
+import { contextRules } from './contexts.js'
+import { closingRules, conventionRules } from './conventions.js'
+import { executionRules } from './executions.js'
+import { preparationRules } from './preparation.js'
 import { routes } from './probe.js'
-import { receiptRuns } from './receipts.js'
-import { came, Fault, NotSeen, type Rule, type Runs } from './rule.js'
-import { signingDataRuns } from './signing-data.js'
-import { statusRuns } from './statuses.js'
-import { submissionRuns } from './submissions.js'
+import { receiptRules } from './receipts.js'
+import { came, Fault, NotSeen, type Rule, type Tier } from './rule.js'
+import { signingDataRules } from './signing-data.js'
+import { statusRules, unknownCandidateRules } from './statuses.js'
+import { refusalRules, submissionRules } from './submissions.js'
 
-const runs: Runs = {
-  ...conventionRuns,
-  ...receiptRuns,
-  ...preparationRuns,
-  ...signingDataRuns,
-  ...contextRuns,
-  ...bodyRuns,
-  ...batchRuns,
-  ...budgetRuns,
-  ...submissionRuns,
-  ...executionRuns,
-  ...statusRuns,
-  ...batchSubmissionRuns,
-}
-
-/** In the order of the catalogue. */
-export const rules: readonly Rule[] = catalogue.map((entry) => {
-  const run = runs[entry.id]
-  if (run === undefined) throw new Error(`no check covers ${entry.id}`)
-  return { ...entry, run }
-})
+/**
+ * In the order they are examined. What is refused comes before what is admitted, because a refusal
+ * leaves its question free. An execution comes before the other admissions, whose amounts its wallet
+ * could not hold beside its own.
+ */
+export const rules: readonly Rule[] = [
+  ...conventionRules,
+  ...receiptRules,
+  ...preparationRules,
+  ...signingDataRules,
+  ...contextRules,
+  ...bodyRules,
+  ...batchRules,
+  ...refusalRules,
+  ...executionRules,
+  ...submissionRules,
+  ...unknownCandidateRules,
+  ...statusRules,
+  ...batchSubmissionRules,
+  ...closingRules,
+  ...budgetRules,
+]
 
 /**
  * The rules that a name stands for: one rule's id, or a family, which is the section that ids begin

@@ -19,7 +19,8 @@ import {
   malformed,
   NotSeen,
   type Run,
-  type Runs,
+  rule,
+  rulesOf,
   type Seen,
   wrongly,
 } from './rule.js'
@@ -145,89 +146,128 @@ const tampered: Readonly<Record<string, (body: SignedBody) => object>> = {
 }
 
 /** Of the single routes. A refusal frees its question again, so that one question will do. */
-export const submissionRuns: Runs = {
-  '2.1-bond-minimum': bondMinimum('single'),
-  '7-bond-code': bondCodeIn('single'),
-  '2.7-bond-minimum': bondMinimum('batch'),
-  '7-batch-bond-code': bondCodeIn('batch'),
-  '2.1-deadline-minimum': refuses(soon, 'a deadline four minutes ahead'),
-  '2.7-deadline-minimum': refuses(
-    (bench) => ({ ...soon(bench), ...asItem }),
-    'a deadline four minutes ahead',
+export const refusalRules = rulesOf('admit', {
+  '2.1-bond-minimum': rule(
+    'permit.amount is at least the current total bond (single form)',
+    bondMinimum('single'),
   ),
-  '2.1-outcome-allowed': refuses(
-    () => ({ price: priceOf.p3 }),
-    'p3, which is not allowed',
-    lacksHalf,
+  '7-bond-code': rule(
+    'the code for an amount below the bond is permit_amount_below_required_bond (single form)',
+    bondCodeIn('single'),
   ),
-  '2.2-price-allowed': refuses(
-    () => ({ price: priceOf.p3, ...asItem }),
-    '0.5, which is not allowed',
-    lacksHalf,
+  '2.7-bond-minimum': rule(
+    'permit.amount is at least the current total bond (batch form)',
+    bondMinimum('batch'),
   ),
-  '2.2-binary-only': refuses(() => ({ price: '1', ...asItem }), 'the index of a winner as price'),
-  async '5-stranger'(bench) {
+  '7-batch-bond-code': rule(
+    'the code for an amount below the bond is permit_amount_below_required_bond (batch form)',
+    bondCodeIn('batch'),
+  ),
+  '2.1-deadline-minimum': rule(
+    'permit.deadline is at least five minutes beyond admission',
+    refuses(soon, 'a deadline four minutes ahead'),
+  ),
+  '2.7-deadline-minimum': rule(
+    "an item's permit.deadline is at least five minutes beyond admission",
+    refuses((bench) => ({ ...soon(bench), ...asItem }), 'a deadline four minutes ahead'),
+  ),
+  '2.1-outcome-allowed': rule(
+    'outcome must be allowed for this request',
+    refuses(() => ({ price: priceOf.p3 }), 'p3, which is not allowed', lacksHalf),
+  ),
+  '2.2-price-allowed': rule(
+    'an item has a price that the request allows',
+    refuses(() => ({ price: priceOf.p3, ...asItem }), '0.5, which is not allowed', lacksHalf),
+  ),
+  '2.2-binary-only': rule(
+    'winner-index submissions are not supported',
+    refuses(() => ({ price: '1', ...asItem }), 'the index of a winner as price'),
+  ),
+  '5-stranger': rule('an ineligible wallet gives 403, whatever it signs', async (bench) => {
     const seen = await bench.admissions.sendStrange()
     return expectStatus(wrongly(seen, 'a valid signature of a wallet on no list'), 403)
-  },
+  }),
   /**
    * Before an execution is waited for: its candidate is the one that stays active. A first payload
    * may fail in validation before its rival comes: then there is nothing to be in conflict with.
    */
-  async '4.1.3-conflict'({ admissions, may }) {
-    const first = await (may.execute ? admissions.executable() : admissions.first())
-    const { authorization, pair, seen } = first
-    const id = candidateIn(seen.json, seen.sent)
-    const changes = { price: otherPrice(authorization), supersede: authorization.id }
-    const rival = await admissions.sign(pair, changes)
-    // Active again, where it had failed (§7 rule 2: the same payload may be sent again).
-    if (!may.execute) await admissions.send(authorization)
-    const second = await admissions.send(rival)
-    if (second.status === 409) return came(second)
-    const now = (await admissions.status(pair.context.question_id, id)).json
-    if (hasEnded(now))
-      throw new NotSeen(
-        'the first payload failed before its rival was sent; use --allow-execution for one that does not fail',
-      )
-    const sent = `sent ${second.sent} with another signed price and nonce`
-    throw new Fault(`${sent}; got ${came(second)}, expected 409 while the first is active`)
-  },
-  '4.1.3-new': async (bench) => expectStatus((await bench.admissions.first()).seen, 202),
-  async '2.5-acknowledgement'(bench) {
-    const { seen } = await bench.admissions.first()
-    if (seen.status >= 300) throw new NotSeen(`${seen.sent} was answered ${came(seen)}`)
-    expectMembers(seen, acknowledgement)
-    return 'all named'
-  },
-  async '2.5-status-url'(bench) {
+  '4.1.3-conflict': rule(
+    '409: a conflicting active payload prevents admission',
+    async ({ admissions, may }) => {
+      const first = await (may.execute ? admissions.executable() : admissions.first())
+      const { authorization, pair, seen } = first
+      const id = candidateIn(seen.json, seen.sent)
+      const changes = { price: otherPrice(authorization), supersede: authorization.id }
+      const rival = await admissions.sign(pair, changes)
+      // Active again, where it had failed (§7 rule 2: the same payload may be sent again).
+      if (!may.execute) await admissions.send(authorization)
+      const second = await admissions.send(rival)
+      if (second.status === 409) return came(second)
+      const now = (await admissions.status(pair.context.question_id, id)).json
+      if (hasEnded(now))
+        throw new NotSeen(
+          'the first payload failed before its rival was sent; use --allow-execution for one that does not fail',
+        )
+      const sent = `sent ${second.sent} with another signed price and nonce`
+      throw new Fault(`${sent}; got ${came(second)}, expected 409 while the first is active`)
+    },
+  ),
+})
+
+/** Of the first that is admitted. */
+export const submissionRules = rulesOf('admit', {
+  '4.1.3-new': rule(
+    '202: a new candidate was durably accepted, whatever was prepared before',
+    3,
+    async (bench) => expectStatus((await bench.admissions.first()).seen, 202),
+  ),
+  '2.5-acknowledgement': rule(
+    'an acknowledgement has candidate_id (UUID), status, received_at and status_url',
+    async (bench) => {
+      const { seen } = await bench.admissions.first()
+      if (seen.status >= 300) throw new NotSeen(`${seen.sent} was answered ${came(seen)}`)
+      expectMembers(seen, acknowledgement)
+      return 'all named'
+    },
+  ),
+  '2.5-status-url': rule('status_url is relative, and the path of the status', async (bench) => {
     const first = await admitted(bench)
     const fault = 'status_url is not a relative path to the status of the candidate'
     expectThat(isStatusUrl(at(first.seen.json, 'status_url'), first), first.seen, fault)
     return 'a path'
-  },
-  '9-acknowledgement-version': async (bench) => expectVersion((await admitted(bench)).seen),
-  async '4.1.3-replay'(bench) {
-    const { authorization, id, pair, seen: first } = await admitted(bench)
-    const seen = wrongly(await bench.admissions.send(authorization), 'the very same bytes again')
-    expectStatus(seen, 200)
-    expectMembers(seen, acknowledgement)
-    expectVersion(seen)
-    expectThat(at(seen.json, 'candidate_id') === id, seen, 'got another candidate')
-    const isPath = isStatusUrl(at(seen.json, 'status_url'), { pair, id })
-    expectThat(isPath, seen, 'status_url is not a relative path to the status of the candidate')
-    const isThen = sameInstant(at(seen.json, 'received_at'), at(first.json, 'received_at'))
-    expectThat(isThen, seen, 'received_at differs from the first response')
-    return '200, the same candidate'
-  },
-  async '4.1.3-witness-rebuilt'(bench) {
-    const { authorization, questionId } = await admitted(bench)
-    const body: SignedBody = JSON.parse(authorization.signed.body)
-    for (const [wrong, change] of Object.entries(tampered)) {
-      const under = `${wrong} under the signature of the first`
-      const seen = await bench.probe.send(routes.submit(questionId, change(body), under))
-      // Signature or conflict: which is examined first is left open.
-      expectStatus(seen, 403, 409)
-    }
-    return '403 or 409'
-  },
-}
+  }),
+  '9-acknowledgement-version': rule('an acknowledgement carries the version', async (bench) =>
+    expectVersion((await admitted(bench)).seen),
+  ),
+  '4.1.3-replay': rule(
+    '200: an exact replay in the round returns the existing candidate',
+    async (bench) => {
+      const { authorization, id, pair, seen: first } = await admitted(bench)
+      const seen = wrongly(await bench.admissions.send(authorization), 'the very same bytes again')
+      expectStatus(seen, 200)
+      expectMembers(seen, acknowledgement)
+      expectVersion(seen)
+      expectThat(at(seen.json, 'candidate_id') === id, seen, 'got another candidate')
+      const isPath = isStatusUrl(at(seen.json, 'status_url'), { pair, id })
+      expectThat(isPath, seen, 'status_url is not a relative path to the status of the candidate')
+      const isThen = sameInstant(at(seen.json, 'received_at'), at(first.json, 'received_at'))
+      expectThat(isThen, seen, 'received_at differs from the first response')
+      return '200, the same candidate'
+    },
+  ),
+  '4.1.3-witness-rebuilt': rule(
+    'the witness is reconstructed from the body, and only the exact payload is a replay',
+    4,
+    async (bench) => {
+      const { authorization, questionId } = await admitted(bench)
+      const body: SignedBody = JSON.parse(authorization.signed.body)
+      for (const [wrong, change] of Object.entries(tampered)) {
+        const under = `${wrong} under the signature of the first`
+        const seen = await bench.probe.send(routes.submit(questionId, change(body), under))
+        // Signature or conflict: which is examined first is left open.
+        expectStatus(seen, 403, 409)
+      }
+      return '403 or 409'
+    },
+  ),
+})
