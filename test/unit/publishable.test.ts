@@ -42,6 +42,14 @@ describe('a release', () => {
     expect([lock.version, lock.packages[''].version]).toEqual([manifest.version, manifest.version])
   })
 
+  test('X9: every package of the lock file is held to its hash, those of other platforms too', () => {
+    const lock: { packages: Record<string, { integrity?: string }> } = JSON.parse(
+      readFileSync(join(root, 'package-lock.json'), 'utf8'),
+    )
+    const bare = Object.entries(lock.packages).filter(([name, { integrity }]) => name && !integrity)
+    expect(bare).toEqual([])
+  })
+
   test('the manual page is a list, as npm wants it to link it', () => {
     expect(manifest.man).toEqual(['man/proposer.1'])
   })
