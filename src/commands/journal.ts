@@ -5,16 +5,17 @@
 import { Command } from 'commander'
 import { knownToken } from '../core/chain/profiles.js'
 import {
+  classOf,
   isOfferOpen,
   isOpen,
   type JournaledAuthorization,
   type Offer,
 } from '../core/client/journal/authorizations.js'
-import { openJournal } from '../core/client/journal/journal.js'
-import { attemptRow, journalRow, originsOf } from '../core/client/journal/rows.js'
+import { attemptRow, instantOf, journalRow, originsOf } from '../core/client/journal/rows.js'
 import { verifyJournal } from '../core/client/journal/verify.js'
 import {
   isContestedState,
+  type LastPosition,
   type LastPositions,
   lastPositions,
 } from '../core/client/positions/last-known.js'
@@ -22,12 +23,12 @@ import { ProposerError, UsageError } from '../core/protocol/errors.js'
 import { answerText } from '../core/protocol/outcome-words.js'
 import { isQuestionId } from '../core/protocol/words.js'
 import { wholeNumber } from './hosting/foreground.js'
-import { exportCommand } from './journal-export.js'
-import { receiptProofs } from './receipt-proofs.js'
+import { loadJournal, receiptProofs } from './receipt.js'
 import { addListFlags, type ListFlags, sinceMs } from './session/list-flags.js'
 import type { SessionFlags } from './session/session.js'
 import { type GlobalFlags, homeSetting, resolveSettings } from './session/settings.js'
 import type { Context } from './terminal/context.js'
+import { csvText } from './terminal/csv.js'
 import { contestedLines, positionText } from './terminal/position-text.js'
 import {
   ageText,
@@ -37,6 +38,7 @@ import {
   dateText,
   fields,
   fold,
+  jsonText,
   timeText,
   visible,
 } from './terminal/render.js'
@@ -53,13 +55,7 @@ export const journalCommand = (context: Context): Command =>
     .addCommand(listCommand(context))
     .addCommand(showCommand(context))
     .addCommand(verifyCommand(context))
-    .addCommand(
-      exportCommand(
-        context,
-        (command) => loadJournal(context, command),
-        (command) => lastOf(context, command),
-      ),
-    )
+    .addCommand(exportCommand(context))
 
 /** The states of an authorization, and how a closed one ended. */
 const states = [
@@ -80,7 +76,7 @@ const listCommand = (context: Context) =>
       const since = sinceMs(own.since, nowMs)
       const limit =
         own.limit === undefined ? undefined : wholeNumber('--limit', own.limit, 1, 1_000_000)
-      const { authorizations, offers } = await loadJournal(context, command)
+      const { authorizations, offers } = await loadJournal(context, homeOf(context, command))
       const last = await lastOf(context, command)
       const isAsked = ({ state, reason, identifier, slug, question_id: id, signed_at }: Entry) =>
         (own.state === undefined || own.state === state || own.state === reason) &&
@@ -176,7 +172,7 @@ const showCommand = (context: Context) =>
       '\nExamples:\n  proposer journal show 6208acd7ce14-1 --reveal-signature --json\n  proposer journal show 6208acd7ce14-1 --verify',
     )
     .action(async (id: string, own: ShowFlags, command: Command) => {
-      const view = await loadJournal(context, command)
+      const view = await loadJournal(context, homeOf(context, command))
       const found =
         view.find(id) ?? view.byCandidate(id) ?? view.offers.find((one) => one.id === id)
       if (!found)
@@ -250,15 +246,6 @@ const verifyCommand = (context: Context) =>
 const homeOf = (context: Context, command: Command) =>
   homeSetting(context, command.optsWithGlobals<GlobalFlags>()).value
 
-async function loadJournal(context: Context, command: Command) {
-  const journal = openJournal(context, homeOf(context, command))
-  try {
-    return await journal.load()
-  } finally {
-    await journal.close()
-  }
-}
-
 /**
  * Slugs by question id, as the trust file pins them. The journal is shown without them where that
  * cannot be read, and a note says why.
@@ -330,3 +317,88 @@ function entryText(entry: ReturnType<typeof entryOf>, columns: number): string {
     columns,
   )
 }
+
+const exportCommand = (context: Context) =>
+  new Command('export')
+    .description('export authorizations as NDJSON or CSV, oldest first')
+    .option('--csv', 'print CSV (RFC 4180) with a header')
+    .option('--reveal-signature', 'include payloads and their signatures')
+    .addHelpText(
+      'after',
+      '\nAmounts are raw token units, times UTC. What became of executed proposals is as `proposer positions` last read it.\n\nExamples:\n  proposer journal export > journal.ndjson\n  proposer journal export --csv > journal.csv',
+    )
+    .action(async (own: { csv?: boolean; revealSignature?: boolean }, command: Command) => {
+      const nowMs = context.clock.nowMs()
+      const { authorizations, offers } = await loadJournal(context, homeOf(context, command))
+      const isRevealed = own.revealSignature === true
+      const last = await lastOf(context, command)
+      const rows = [...authorizations, ...offers].map((one) => {
+        const row = exportRow(one, nowMs, last)
+        return isRevealed ? { ...row, payload: payloadOf(one) } : row
+      })
+      const unread = authorizations.filter(
+        ({ id, terminals }) =>
+          terminals.some(({ outcome }) => outcome === 'executed') && !isOver(last.get(id)),
+      )
+      const { output } = context
+      if (unread.length > 0)
+        output.note(
+          `note: ${unread.length} executed ${unread.length === 1 ? 'proposal has' : 'proposals have'} no settlement here; \`proposer positions\` reads the chain`,
+        )
+      if (own.csv === true)
+        return output.text(
+          csvText(isRevealed ? [...exportColumns, 'payload'] : exportColumns, rows),
+        )
+      if (output.mode === 'json')
+        return output.result('journal-export', { authorizations: rows }, () => '')
+      for (const row of rows) output.text(`${jsonText(row, 0)}\n`)
+      if (output.mode === 'ndjson')
+        output.result('journal-export', { summary: { authorizations: rows.length } }, () => '')
+    })
+
+/** In this order. */
+const exportColumns = (
+  'journal_id signed_at question_id identifier client_ref proposer outcome price amount token ' +
+  'nonce deadline round chain_id digest state reason code candidate_id received_at ' +
+  'first_sent_at last_sent_at attempts last_class origins closed_at transaction_hash ' +
+  'event_index supersedes superseded_by ' +
+  'position result disputed_at disputed_by settled_at payout reward position_as_of'
+).split(' ')
+type ExportRow = Readonly<Record<string, string | number | object | null>>
+
+/** Nothing of it changes any more. */
+const isOver = (position: LastPosition | undefined) => position?.state === 'settled'
+
+function exportRow(
+  one: JournaledAuthorization | Offer,
+  nowMs: number,
+  positions: LastPositions,
+): ExportRow {
+  const {
+    state: position = null,
+    as_of: position_as_of = null,
+    new_round: _newRound,
+    ...settlement
+  } = positions.get(one.id) ?? {}
+  const attempts = 'signed' in one ? one.attempts : []
+  const [first, last] = [attempts[0], attempts.at(-1)]
+  const { ended_at, ...row } = journalRow(one, nowMs)
+  const executed = one.terminals.find(({ outcome }) => outcome === 'executed')
+  const all: ExportRow = {
+    ...settlement,
+    ...row,
+    position,
+    position_as_of,
+    first_sent_at: instantOf(first?.startedAtMs),
+    last_sent_at: instantOf(last?.startedAtMs),
+    attempts: attempts.length,
+    last_class: last === undefined ? null : classOf(last),
+    origins: originsOf(one),
+    closed_at: row.state === 'closed' ? ended_at : null,
+    event_index: ('signed' in one ? executed?.event_index : null) ?? null,
+  }
+  return Object.fromEntries(exportColumns.map((name) => [name, all[name] ?? null]))
+}
+
+const payloadOf = (one: JournaledAuthorization | Offer): object =>
+  'signed' in one ? (JSON.parse(one.signed.body) as object) : {}

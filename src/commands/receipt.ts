@@ -1,12 +1,12 @@
 /**
- * `receipt`: answers that prove themselves, offline (contract §9). What is told comes from what the
- * gateway has signed, never from what stands beside it.
+ * `receipt`, and `journal show --verify`: answers that prove themselves, offline (contract §9).
+ * What is told comes from what the gateway has signed, never from what stands beside it.
  */
 import { basename, dirname } from 'node:path'
 import { Command } from 'commander'
 import { readKeySet } from '../core/client/gateway/receipt-directory.js'
-import type { Attempt, JournaledAuthorization } from '../core/client/journal/authorizations.js'
-import { openJournal } from '../core/client/journal/journal.js'
+import type { Attempt } from '../core/client/journal/authorizations.js'
+import { type JournalPorts, type JournalView, openJournal } from '../core/client/journal/journal.js'
 import { keptReceipts } from '../core/client/journal/receipts.js'
 import { unknownId } from '../core/client/journal/saved.js'
 import { receiptKeysOf } from '../core/client/trust/trust-file.js'
@@ -19,16 +19,16 @@ import {
   type KeptReceipt,
   proveReceipt,
   ReceiptFile,
+  type ReceiptProof,
   signedAnswerOf,
 } from '../core/protocol/kept-receipt.js'
-import type { ReceiptKey } from '../core/protocol/receipt.js'
+import { digestSha256, type ReceiptKey, type SignedAnswer } from '../core/protocol/receipt.js'
 import { publishText } from '../core/storage/durable.js'
-import { proofDocument, proofText } from './receipt-text.js'
 import { parseJson, readInput } from './session/inputs.js'
 import { type SessionFlags, withSession } from './session/session.js'
 import { type GlobalFlags, homeSetting } from './session/settings.js'
 import type { Context } from './terminal/context.js'
-import { jsonText } from './terminal/render.js'
+import { counted, fold, jsonText, timeText } from './terminal/render.js'
 
 export const receiptCommand = (context: Context): Command =>
   new Command('receipt')
@@ -59,37 +59,50 @@ const verifyCommand = (context: Context) =>
       const flags = command.optsWithGlobals<VerifyFlags>()
       const file = ReceiptFile.safeParse(parseJson(await readInput(context, path), path))
       if (!file.success)
-        throw new UsageError('invalid_receipt', `${path} is not a receipt`, {
-          hint: 'give the file that `proposer receipt export` wrote',
-        })
+        throw new UsageError(
+          'invalid_receipt',
+          `${path} is not a receipt`,
+          'give the file that `proposer receipt export` wrote',
+        )
       const keys = await keysOf(context, flags)
-      const { body } = file.data.request
-      const request = flags.request && (await readInput(context, flags.request))
-      const given = request || body
-      const sha256 = given === undefined || given === '' ? undefined : context.hash.sha256(given)
+      const given =
+        (flags.request && (await readInput(context, flags.request))) || file.data.request.body
       const answer = signedAnswerOf(file.data)
-      const ports = { hash: context.hash, ed25519: systemEd25519, keys }
-      const proof = proveReceipt(ports, answer, sha256)
-      context.output.result('receipt-verified', proofDocument(answer, proof), () =>
-        proofText(answer, proof, context.output.columns),
+      const proof = proveReceipt(
+        { hash: context.hash, ed25519: systemEd25519, keys },
+        answer,
+        given ? context.hash.sha256(given) : undefined,
       )
-      if (!isHolding(proof)) throw notHolding(proof)
+      const unsigned = (['gateway', 'sent_at'] as const).filter((name) => file.data[name])
+      const { output } = context
+      output.result('receipt-verified', { ...proofDocument(answer, proof), unsigned }, () =>
+        [
+          proofText(answer, proof, output.columns),
+          ...unsigned.map((name) =>
+            fold(`not signed: ${name} ${file.data[name]}`, output.columns, '  '),
+          ),
+        ].join('\n'),
+      )
+      requireHolding(proof)
     })
 
-/** Exit 2, with what is wrong as the code. */
-export function notHolding({ verdict }: ReturnType<typeof proveReceipt>): UsageError {
+/** UsageError with what is wrong as the code. */
+function requireHolding(proof: ReceiptProof): void {
+  const { verdict } = proof
+  if (isHolding(proof)) return
   if (verdict.result === 'proven')
-    return new UsageError(
+    throw new UsageError(
       'receipt_other_request',
       'the receipt does not hold: it is of other bytes than were sent',
-      { hint: 'give the exact bytes: --request <file>' },
+      'give the exact bytes: --request <file>',
     )
-  return new UsageError(verdict.code, `the receipt does not hold: ${verdict.detail}`, {
-    hint:
-      verdict.code === 'receipt_unknown_key'
-        ? 'pin the key with `proposer trust pin --receipts`, or give --keys <file>, once you have compared its ID with what the operator told you'
-        : 'ask the operator about the candidate with the time and question; never send the signature',
-  })
+  throw new UsageError(
+    verdict.code,
+    `the receipt does not hold: ${verdict.detail}`,
+    verdict.code === 'receipt_unknown_key'
+      ? 'pin the key with `proposer trust pin --receipts`, or give --keys <file>, once you have compared its ID with what the operator told you'
+      : 'ask the operator about the candidate with the time and question; never send the signature',
+  )
 }
 
 async function keysOf(context: Context, flags: VerifyFlags): Promise<readonly ReceiptKey[]> {
@@ -97,9 +110,11 @@ async function keysOf(context: Context, flags: VerifyFlags): Promise<readonly Re
     return withSession(context, flags, async (session) => receiptKeysOf(await session.trust()))
   const keys = readKeySet(parseJson(await readInput(context, flags.keys), flags.keys))
   if (keys !== undefined) return keys
-  throw new UsageError('invalid_receipt_key', `${flags.keys} is not a JWK set`, {
-    hint: 'save what the gateway lists at /.well-known/http-message-signatures-directory',
-  })
+  throw new UsageError(
+    'invalid_receipt_key',
+    `${flags.keys} is not a JWK set`,
+    'save what the gateway lists at /.well-known/http-message-signatures-directory',
+  )
 }
 
 interface ExportFlags extends GlobalFlags {
@@ -119,7 +134,9 @@ const exportCommand = (context: Context) =>
     )
     .action(async (id: string, own: ExportFlags, command: Command) => {
       const { value: home } = homeSetting(context, command.optsWithGlobals<GlobalFlags>())
-      const found = await authorizationOf(context, home, id)
+      const view = await loadJournal(context, home)
+      const found = view.find(id) ?? view.byCandidate(id)
+      if (found === undefined) throw unknownId(id)
       const names = found.attempts.map(({ start }) => start.attempt)
       const receipts = await keptReceipts(context, home, names)
       const signed = found.attempts.flatMap((attempt) => {
@@ -134,11 +151,10 @@ const exportCommand = (context: Context) =>
         throw new UsageError(
           'receipt_missing',
           `the journal holds no signed answer for ${found.id}`,
-          { hint: `see the attempts with \`proposer journal show ${found.id}\`` },
+          `see the attempts with \`proposer journal show ${found.id}\``,
         )
-      const isRevealed = own.revealSignature === true
-      const body = isRevealed ? await bodyOf(context, home, chosen.attempt) : undefined
-      const { schema: _, ...document } = fileOf(chosen.attempt, chosen.receipt, body)
+      const body = own.revealSignature === true ? bodyOf(view, chosen.attempt) : undefined
+      const document = fileOf(chosen.attempt, chosen.receipt, body)
       const text = `${jsonText({ schema: 'proposer.receipt/1', ...document }, 2)}\n`
       const { output } = context
       if (own.output === undefined || own.output === '-')
@@ -150,64 +166,145 @@ const exportCommand = (context: Context) =>
       output.note(`the receipt is in ${own.output}; \`proposer receipt verify ${own.output}\``)
     })
 
-async function authorizationOf(
-  context: Context,
-  home: string,
-  id: string,
-): Promise<JournaledAuthorization> {
-  const journal = openJournal(context, home)
-  try {
-    const view = await journal.load()
-    const found = view.find(id) ?? view.byCandidate(id)
-    if (found === undefined) throw unknownId(id)
-    return found
-  } finally {
-    await journal.close()
-  }
+/** The journal of a home, read and let go. */
+export async function loadJournal(ports: JournalPorts, home: string): Promise<JournalView> {
+  const journal = openJournal(ports, home)
+  return journal.load().finally(() => journal.close())
 }
 
 /** The exact bytes of an attempt, put together as they were sent (robustness §2, Journal). */
-async function bodyOf(context: Context, home: string, { start }: Attempt): Promise<string> {
-  const journal = openJournal(context, home)
-  try {
-    const view = await journal.load()
-    const bodies = start.ids.flatMap((id) => view.find(id)?.signed.body ?? [])
-    return start.form === 'single'
-      ? (start.body ?? bodies.join(''))
-      : (start.body ?? `{"proposals":[${bodies.join(',')}]}`)
-  } finally {
-    await journal.close()
-  }
+function bodyOf(view: JournalView, { start }: Attempt): string {
+  const bodies = start.ids.flatMap((id) => view.find(id)?.signed.body ?? [])
+  if (start.body !== undefined) return start.body
+  return start.form === 'single' ? bodies.join('') : `{"proposals":[${bodies.join(',')}]}`
 }
 
 const fileOf = (
   { start, startedAtMs }: Attempt,
-  {
-    method,
-    path,
-    status,
-    requestDigest,
-    contentDigest,
-    signatureInput,
-    signature,
-    body,
-  }: KeptReceipt,
+  { method, path, status, body = '', ...signed }: KeptReceipt,
   sent: string | undefined,
-): ReceiptFile => ({
-  schema: 'proposer.receipt/1',
+): Omit<ReceiptFile, 'schema'> => ({
   gateway: start.origin,
   sent_at: instant(startedAtMs),
   request: {
     method,
     path,
-    ...(requestDigest !== undefined && { content_digest: requestDigest }),
+    ...(signed.requestDigest !== undefined && { content_digest: signed.requestDigest }),
     ...(sent !== undefined && { body: sent }),
   },
   answer: {
     status,
-    ...(contentDigest !== undefined && { content_digest: contentDigest }),
-    ...(signatureInput !== undefined && { signature_input: signatureInput }),
-    ...(signature !== undefined && { signature }),
-    body: body ?? '',
+    ...(signed.contentDigest !== undefined && { content_digest: signed.contentDigest }),
+    ...(signed.signatureInput !== undefined && { signature_input: signed.signatureInput }),
+    ...(signed.signature !== undefined && { signature: signed.signature }),
+    body,
   },
 })
+
+/** The proofs of one authorization's attempts, from the disk and by the pinned keys. */
+export async function receiptProofs(
+  context: Context,
+  flags: SessionFlags,
+  attempts: readonly Attempt[],
+) {
+  const { home, keys } = await withSession(context, flags, async (session) => ({
+    home: session.settings.home.value,
+    keys: receiptKeysOf(await session.trust()),
+  }))
+  const names = attempts.map(({ start }) => start.attempt)
+  const kept = await keptReceipts(context, home, names)
+  const ports = { hash: context.hash, ed25519: systemEd25519, keys }
+  const proven = attempts.flatMap((attempt) => {
+    const receipt = kept.get(attempt.start.attempt)
+    if (receipt?.signature === undefined) return []
+    // A body that was too large to be kept is no body, so that its digest differs.
+    const answer = { ...receipt, body: receipt.body ?? '' }
+    return [{ attempt, answer, proof: proveReceipt(ports, answer, attempt.start.sha256) }]
+  })
+  return {
+    /** `null` where the answer to this attempt was not signed. `item`: what it says of this one. */
+    document(attempt: Attempt, id: string): object | null {
+      const found = proven.find((one) => one.attempt === attempt)
+      if (found === undefined) return null
+      const { results, ...document } = proofDocument(found.answer, found.proof)
+      const at = attempt.start.form === 'single' ? 0 : attempt.start.ids.indexOf(id)
+      return { ...document, item: results[at] ?? null }
+    },
+    texts: (columns: number): readonly string[] =>
+      proven.map(({ attempt: { start }, answer, proof }) => {
+        const of = start.ids.length === 1 ? '' : `one of ${start.ids.length} in the call; `
+        return `${of}${proofText(answer, proof, columns)}`
+      }),
+    /** UsageError where a receipt does not hold, or `receipt_missing` where there is none. */
+    requireOne(id: string): void {
+      for (const { proof } of proven) requireHolding(proof)
+      if (proven.length > 0) return
+      throw new UsageError(
+        'receipt_missing',
+        `no answer about ${id} is signed`,
+        'this gateway signs no receipts, or the answer came another way; nothing is to be signed again because of it',
+      )
+    },
+  }
+}
+
+/** First keys are fixed; null is what is not known. */
+function proofDocument(answer: SignedAnswer, proof: ReceiptProof) {
+  const { verdict, bytes, claims } = proof
+  const proven = verdict.result === 'proven' ? verdict : undefined
+  const fault = verdict.result === 'proven' ? undefined : verdict
+  const { method, path, status } = answer
+  return {
+    holds: isHolding(proof),
+    keyid: proven?.keyid ?? null,
+    created: proven === undefined ? null : instant(proven.created * 1_000),
+    method,
+    path,
+    status,
+    request: {
+      covered: proven?.coversRequest ?? false,
+      sha256: proven?.coversRequest === true ? digestSha256(answer.requestDigest ?? '') : null,
+      bytes,
+    },
+    results: claims,
+    code: fault?.code ?? null,
+    detail: fault?.detail ?? null,
+  }
+}
+
+const bytesText: Readonly<Record<ReceiptProof['bytes'], string>> = {
+  same: 'covers the request: exactly the bytes that were sent',
+  differ: 'covers a request, but other bytes than were sent',
+  not_covered: 'does not cover the request, which had no Content-Digest',
+  not_given: 'covers the request by its SHA-256; --request <file> compares the bytes',
+}
+
+/** At most so many proposals are listed. */
+const shownClaims = 100
+
+function proofText(answer: SignedAnswer, proof: ReceiptProof, columns: number): string {
+  const { verdict, bytes, claims } = proof
+  const { holds, created, request } = proofDocument(answer, proof)
+  const lines =
+    verdict.result === 'proven'
+      ? [
+          `${holds ? 'holds' : 'does NOT hold'}: key ${verdict.keyid} signed this answer at ${timeText(created ?? '')}`,
+          `request ${answer.method} ${answer.path}, answer ${answer.status}`,
+          bytesText[bytes],
+          ...(request.sha256 === null ? [] : [`SHA-256 ${request.sha256}`]),
+          ...claims.slice(0, shownClaims).map(claimText),
+          ...(claims.length > shownClaims
+            ? [`and ${counted(claims.length - shownClaims, 'more result')}`]
+            : []),
+        ]
+      : [`does NOT hold: ${verdict.detail} (${verdict.code})`]
+  return lines.map((line) => fold(line, columns, '  ')).join('\n')
+}
+
+function claimText(claim: ReceiptProof['claims'][number]): string {
+  const { status_code, candidate_id, received_at, client_ref, code } = claim
+  const ref = client_ref === null ? '' : ` (${JSON.stringify(client_ref)})`
+  if (candidate_id === null) return `not admitted${ref}: ${status_code} ${code ?? ''}`.trimEnd()
+  const how = status_code === 202 ? 'admitted' : 'known already'
+  return `${how}${ref}: candidate ${candidate_id}${received_at === null ? '' : `, received ${timeText(received_at)}`}`
+}

@@ -82,6 +82,7 @@ describe('serve with receipts', () => {
         holds: true,
         request: { covered: true, bytes: 'same' },
         results: [{ status_code: 202, candidate_id: expect.any(String) }],
+        unsigned: ['gateway', 'sent_at'],
       },
     })
     const changed = async (change: (from: typeof receipt) => void) => {
