@@ -42,7 +42,6 @@ import {
   timeText,
   visible,
 } from './terminal/render.js'
-import { ruleLines } from './terminal/rules.js'
 import { type Column, tableText } from './terminal/table.js'
 
 export const journalCommand = (context: Context): Command =>
@@ -229,14 +228,14 @@ const receiptText = ({ result, code }: { result: string; code: string | null }) 
 
 const verifyCommand = (context: Context) =>
   new Command('verify')
-    .description('verify checksums and the rules of signing and sending; exit 74 on damage')
+    .description('verify checksums, saved hashes and nonces; exit 74 on damage')
     .addHelpText('after', '\nExample:\n  proposer journal verify')
     .action(async (_own: unknown, command: Command) => {
       const proof = await verifyJournal(context, homeOf(context, command))
       context.output.result('journal-proof', proof, () =>
         [
           `sound: ${counted(proof.authorizations, 'authorization')}, ${counted(proof.records, 'record')}, ${counted(proof.runs, 'run')}`,
-          ...ruleLines(proof.rules, proof.unordered),
+          `${counted(proof.hashes, 'payload')} as recorded; ${counted(proof.nonces, 'nonce')}, each of one authorization`,
         ]
           .map((line) => fold(line, context.output.columns, '  '))
           .join('\n'),

@@ -12,6 +12,7 @@ import { compact } from '../support/faults/compact.js'
 import { type House, type HouseStore, openHouse } from '../support/faults/house.js'
 import { patiently } from '../support/faults/patient.js'
 import { newTruth, type Truth } from '../support/faults/truth.js'
+import { journalFaults } from '../support/history/judge-home.js'
 import { type Ended, workshop } from '../support/processes.js'
 import type { ServeReady } from '../support/proposing.js'
 import { seeded } from '../support/sim-files.js'
@@ -227,6 +228,7 @@ test.concurrent(`R4, R6, R7, R8, R23: submit, killed at each call to its journal
   expect(authorizations.map(({ state }) => state)).toEqual(asked.map(() => 'accepted'))
   const verified = await shop.run(['journal', 'verify', '--json'], { env })
   expect(verified.code, verified.stderr).toBe(0)
+  expect(await journalFaults(home.PROPOSER_HOME ?? '')).toBe('')
   await server.stop()
   expect(met).toBeGreaterThan(2 * unmet)
   const twice =

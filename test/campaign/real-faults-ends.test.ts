@@ -12,6 +12,7 @@ import { figures, firstSeed, scaled } from '../support/campaign.js'
 import { type House, type HouseStore, openHouse } from '../support/faults/house.js'
 import { patiently } from '../support/faults/patient.js'
 import { newTruth } from '../support/faults/truth.js'
+import { journalFaults } from '../support/history/judge-home.js'
 import { type Ended, type Running, workshop } from '../support/processes.js'
 import type { ServeReady } from '../support/proposing.js'
 import { seeded } from '../support/sim-files.js'
@@ -112,6 +113,7 @@ async function journal(): Promise<ReadonlyMap<string, string>> {
 async function expectWhole(): Promise<void> {
   const verified = await shop.run(['journal', 'verify', '--json'], { env })
   expect(verified.code, verified.stderr).toBe(0)
+  expect(await journalFaults(env.PROPOSER_HOME ?? '')).toBe('')
   const exported = await shop.run([
     'operator',
     '--config',

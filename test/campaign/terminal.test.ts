@@ -11,6 +11,7 @@ import { homePaths } from '../../src/core/io/home-paths.js'
 import { type BatchWorld, openBatchWorld } from '../support/batch-world.js'
 import { figures, firstSeed, scaled } from '../support/campaign.js'
 import { type HeldGateway, type Hold, holdGateway } from '../support/held-gateway.js'
+import { journalFaults } from '../support/history/judge-home.js'
 import { workshop } from '../support/processes.js'
 import {
   hasTerminals,
@@ -230,6 +231,7 @@ const optionsOf = (fault: Fault): TerminalOptions => ({
 async function journalStates(): Promise<readonly string[]> {
   const verified = await world.run(['journal', 'verify', '--json'])
   expect(verified.code, verified.stderr).toBe(0)
+  expect(await journalFaults(world.home)).toBe('')
   const { stdout } = await world.run(['journal', 'list', '--json'])
   const { authorizations } = JSON.parse(stdout) as {
     authorizations: { slug: string | null; state: string }[]

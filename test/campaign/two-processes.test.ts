@@ -14,6 +14,7 @@ import { type Contender, startContender } from '../support/faults/contender.js'
 import { type House, openHouse } from '../support/faults/house.js'
 import { patiently } from '../support/faults/patient.js'
 import { newTruth } from '../support/faults/truth.js'
+import { journalFaults } from '../support/history/judge-home.js'
 import { type Ended, type Running, workshop } from '../support/processes.js'
 import type { ServeReady } from '../support/proposing.js'
 import { seeded } from '../support/sim-files.js'
@@ -223,6 +224,7 @@ test('R6, R8: of four submit on one home for one question, some of them killed, 
   )
   expect(new Set(candidates.map(({ permit_nonce }) => permit_nonce)).size, 'R6').toBe(asked)
   expect((await shop.run(['journal', 'verify'], { env })).code).toBe(0)
+  expect(await journalFaults(home.PROPOSER_HOME ?? '')).toBe('')
   await server.stop()
   figures('four submit on one home', {
     questions: asked,

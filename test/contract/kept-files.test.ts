@@ -44,13 +44,18 @@ for (const method of ['chainId', 'block', 'call', 'code'] as const)
 
 /** How many words of a command line are its name; one unless said otherwise. */
 const words: Readonly<Record<string, number>> = { journal: 2, operator: 3 }
-/** The lists of `config list`, and the list of what no chain confirmed, hold more in later versions. */
+/**
+ * The lists of `config list`, and the list of what no chain confirmed, hold more in later versions;
+ * proofs judge no rules any more.
+ */
 const withLaterEntries = (says: object) =>
   Object.fromEntries(
-    Object.entries(says).map(([key, value]) => [
-      key,
-      Array.isArray(value) && grows(says, key) ? expect.arrayContaining(value) : value,
-    ]),
+    Object.entries(says)
+      .filter(([key]) => key !== 'rules' && key !== 'unordered')
+      .map(([key, value]) => [
+        key,
+        Array.isArray(value) && grows(says, key) ? expect.arrayContaining(value) : value,
+      ]),
   )
 const grows = (says: object, key: string) =>
   key === 'unchecked' || ('schema' in says && says.schema === 'proposer.config/1')
@@ -166,7 +171,7 @@ describe.each(keptVersions)('files of %s', (kept) => {
       expect(await replay()).toMatchObject({ results: [], elsewhere: [] })
       expect(
         await say(own, ['journal', 'verify', '--json', '--home', home], expected.made_ms),
-      ).toHaveProperty('rules')
+      ).toMatchObject({ hashes: expect.any(Number) })
     },
   )
 })

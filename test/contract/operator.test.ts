@@ -6,7 +6,6 @@ import { describe, expect, test } from 'vitest'
 import type { RegistryEntry } from '../../src/core/chain/questions.js'
 import { knownKind } from '../../src/core/gateway/ledger/state.js'
 import { foldLedger, openLedger, storeFormat } from '../../src/core/gateway/ledger/store.js'
-import { createAudit } from '../../src/core/gateway/operator/audit.js'
 import { mergedRegistry } from '../../src/core/gateway/operator/registry.js'
 import {
   createOperatorService,
@@ -351,80 +350,6 @@ describe("contract §6: the operator's desk", () => {
       'state_unavailable',
     )
     expect(front.ledger.questions.size).toBe(0)
-  })
-})
-
-describe('store verify: what must hold beyond checksums', () => {
-  const records = (...changes: readonly { readonly kind: string }[]) => {
-    const fold = foldLedger()
-    const audit = createAudit()
-    for (const [index, { kind, ...data }] of changes.entries()) {
-      const record = { kind, data, sequence: index + 1, timeMs: 1, position: index }
-      fold.onRecord(record)
-      audit.onRecord(record)
-    }
-    return audit.counts
-  }
-  const received = (n: number, key: string, sequence = n) => {
-    const candidate = {
-      id: `c${n}`,
-      identity: `i${n}`,
-      sequence,
-      round: { key },
-      proposer: wallet(n),
-      nonce: String(n),
-    }
-    return { kind: 'candidate.received', candidate }
-  }
-  const opened = (id: string, nonce: number, candidateIds: readonly string[]) => ({
-    kind: 'slot.opened',
-    slot: { id, executor: wallet(9), nonce, candidateIds, openedAtMs: 1, attempts: [] },
-  })
-  const signed = (slotId: string) => ({
-    kind: 'slot.attempt',
-    slotId,
-    attempt: { hash: word(1), raw: '0x', candidateIds: [] },
-  })
-  const two = [received(1, 'a'), received(2, 'b')]
-
-  test('R3: a sound history is counted', () => {
-    const counts = records(...two, opened('s', 1, ['c1']), opened('t', 2, ['c2']), signed('s'))
-    expect(Object.fromEntries(counts)).toEqual({
-      'candidate.received': 2,
-      'slot.opened': 2,
-      'slot.attempt': 1,
-    })
-  })
-
-  test.each([
-    [
-      'a nonce is bound a second time',
-      [...two, opened('s', 1, ['c1']), opened('t', 1, ['c2'])],
-      /nonce 1 .* second time/,
-    ],
-    [
-      'two slots are open for one round',
-      [received(1, 'a'), received(2, 'a'), opened('s', 1, ['c1']), opened('t', 2, ['c2'])],
-      /open for one round/,
-    ],
-    [
-      'a slot carries two of one round',
-      [received(1, 'a'), received(2, 'a'), opened('s', 1, ['c1', 'c2'])],
-      /two candidates of one round/,
-    ],
-    ['a slot carries one that is unknown', [opened('s', 1, ['c1'])], /unknown/],
-    [
-      'a transaction belongs to two slots',
-      [...two, opened('s', 1, ['c1']), opened('t', 2, ['c2']), signed('s'), signed('t')],
-      /two slots/,
-    ],
-    [
-      'a sequence number is given twice',
-      [received(1, 'a', 1), received(2, 'b', 1)],
-      /sequence number/,
-    ],
-  ])('R3, R13: %s, and it is refused', (_what, changes, message) => {
-    expect(() => records(...changes)).toThrow(message)
   })
 })
 

@@ -6,7 +6,7 @@ import { expect, test } from 'vitest'
 import { documentOf } from '../support/batch-world.js'
 import type { Ran } from '../support/cli.js'
 import { type Call, type DayWorld, openDay } from '../support/day-world.js'
-import { violationsText } from '../support/observed-history.js'
+import { violationsText } from '../support/history/observed-history.js'
 
 const itemsPerWindow = 120
 const windowMs = 60_000

@@ -4,7 +4,7 @@
  */
 import { keccak256 } from 'viem'
 import type { Candidate } from '../../src/core/protocol/candidate.js'
-import { violationsText } from './observed-history.js'
+import { violationsText } from './history/observed-history.js'
 import type { Said } from './week-gateway.js'
 import { type Facts, factsOf, failuresIn, failureTable, isOpen, type Signed } from './week-model.js'
 import { isInRound, ownProposal } from './week-proposals.js'
@@ -192,7 +192,7 @@ function judgeHistory(world: WeekWorld): void {
       rounds: [`${requester} ${timestamp} ${keccak256(ancillaryData)}`],
     })
   toldOf.set(world, world.proposals.length)
-  if (history.broken > 0)
+  if (history.verdict().broken > 0)
     throw new Error(`the history breaks its rules:\n${violationsText(history.verdict())}`)
 }
 

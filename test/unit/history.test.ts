@@ -4,9 +4,9 @@
  */
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
-import type { Claim, HistoryRule, JournalFact, StoreFact } from '../../src/core/history/facts.js'
-import type { HistoryEvent } from '../support/observed-history.js'
-import { createHistory, type Verdict, violationsText } from '../support/observed-history.js'
+import type { Claim, HistoryRule, JournalFact, StoreFact } from '../support/history/facts.js'
+import type { HistoryEvent } from '../support/history/observed-history.js'
+import { createHistory, type Verdict, violationsText } from '../support/history/observed-history.js'
 
 type Fact = StoreFact | JournalFact
 /** `sync` covers what was written to the log until then. */
@@ -535,25 +535,24 @@ describe('R8: what lifts the ban on a second authorization', () => {
     ['another round', [], { ...other, round: 'the next' }],
     ['another chain', [], { ...other, chainId: 2 }],
   ]
-  const told = (facts: readonly JournalFact[], second: Claim, log = 'a') => {
-    const history = createHistory(log === 'a' ? 'one' : 'by log')
+  const told = (facts: readonly JournalFact[], second: Claim) => {
+    const history = createHistory()
     const all: readonly JournalFact[] = [
       { kind: 'reserved', id: one.id, nonce: one.nonce },
       signedOf(one) as JournalFact,
       ...facts,
     ]
-    for (const fact of all) history.durable('a', fact)
-    history.durable(log, { kind: 'reserved', id: second.id, nonce: second.nonce })
-    history.durable(log, signedOf(second) as JournalFact)
+    for (const fact of all) history.durable(fact)
+    history.durable({ kind: 'reserved', id: second.id, nonce: second.nonce })
+    history.durable(signedOf(second) as JournalFact)
     return violationsText(history.verdict())
   }
 
-  test.each(cases)('%s, in one run and in two', (_what, facts, second) => {
+  test.each(cases)('%s', (_what, facts, second) => {
     expect(told(facts, second)).toBe('')
-    expect(told(facts, second, 'b')).toBe('')
   })
 
-  test('nothing else does: not an end that may be undone, not a refusal after an uncertain attempt, not another run', () => {
+  test('nothing else does: not an end that may be undone, not a refusal after an uncertain attempt', () => {
     const uncertain: readonly JournalFact[] = [
       attemptOf(one.id, 'a') as JournalFact,
       { kind: 'ended', id: one.id, class: 'uncertain' },
@@ -564,23 +563,7 @@ describe('R8: what lifts the ban on a second authorization', () => {
       /^R8: run-90 .* run-1,/,
     )
     expect(told(uncertain, other)).toMatch(/^R7: run-90 .* unknown/)
-    expect(told([], other, 'b')).toMatch(/^R8: /)
+    expect(told([], other)).toMatch(/^R8: /)
     expect(told([], { ...other, round: undefined })).toMatch(/^R8: /)
-  })
-
-  test('R13: what another run holds may have come first, whatever the clocks say, so it counts', () => {
-    const history = createHistory('by log')
-    const facts: readonly (readonly [string, JournalFact])[] = [
-      ['a', { kind: 'reserved', id: one.id, nonce: one.nonce }],
-      ['a', signedOf(one) as JournalFact],
-      ['a', { kind: 'reserved', id: other.id, nonce: other.nonce }],
-      ['a', signedOf(other) as JournalFact],
-      // A process that polled.
-      ['b', { kind: 'terminal', id: one.id, closes: true }],
-    ]
-    for (const [log, fact] of facts.slice(0, 4)) history.durable(log, fact)
-    expect(history.verdict().broken).toBe(1)
-    for (const [log, fact] of facts.slice(4)) history.durable(log, fact)
-    expect(history.verdict().broken).toBe(0)
   })
 })

@@ -31,8 +31,8 @@ describe('R24: looking', () => {
       runs: 0,
       records: 0,
       authorizations: 0,
-      unordered: { R7: 0, R8: 0 },
-      rules: { R4: 0, R6: 0, R7: 0, R8: 0 },
+      hashes: 0,
+      nonces: 0,
     })
     expect(world.sim.contents().size).toBe(0)
     expect(

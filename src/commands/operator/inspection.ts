@@ -19,14 +19,13 @@ export async function requireStore({ files }: Context, { store, loaded }: Site):
   })
 }
 
-/** What records come to, and whether they keep the rules: to be fed with each in order. */
+/** What records come to, and whether they are unique: to be fed with each in order. */
 export function storeJudge() {
   const { onRecord, facts } = foldLedger()
   const audit = createAudit()
   return {
     facts,
     counts: audit.counts,
-    proven: audit.proven,
     onRecord(record: StoredRecord) {
       onRecord(record)
       audit.onRecord(record)

@@ -18,7 +18,6 @@ import { openQueries } from '../../core/storage/postgres/session.js'
 import type { Context } from '../terminal/context.js'
 import { dryRunOption, showDryRun } from '../terminal/dry-run.js'
 import { counted, fold } from '../terminal/render.js'
-import { ruleLines } from '../terminal/rules.js'
 import { type Site, siteOf } from './access.js'
 import { byOption, reasonOption, type SaidFlags, saidFlags } from './said.js'
 import { sharedDatabase } from './shared-site.js'
@@ -189,8 +188,6 @@ export async function proveShared(context: Context, site: Site): Promise<void> {
   const { inspection, facts } = await inspectSharedStore(database, audit.onRecord)
   refuseDamage(site, inspection)
   const { records, bytes, epoch, writeVersion, snapshotAt } = inspection
-  const { R1, R2, R3 } = audit.proven()
-  const rules = { R1, R2, R3 }
   const proof = {
     store_id: facts.info?.storeId ?? null,
     chain_id: facts.info?.chainId ?? null,
@@ -201,7 +198,6 @@ export async function proveShared(context: Context, site: Site): Promise<void> {
     candidates: facts.counts(),
     open_slots: facts.slots().length,
     kinds: Object.fromEntries([...audit.counts].sort()),
-    rules,
     database: {
       name: site.store,
       bytes,
@@ -218,8 +214,7 @@ export async function proveShared(context: Context, site: Site): Promise<void> {
   const lines = [
     `sound: ${counted(records, 'record')} without a gap, ${counted(bytes, 'byte')} in ${site.store}`,
     `candidates: ${by.join(', ') || 'none'}`,
-    `open slots: ${proof.open_slots}; one for each round, no nonce bound twice`,
-    ...ruleLines(rules, {}, undefined),
+    `open slots: ${proof.open_slots}; no nonce bound twice`,
     snapshotAt === undefined
       ? 'no snapshot: an opening folds every record'
       : `the snapshot of record ${snapshotAt} equals its fold`,

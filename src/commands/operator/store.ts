@@ -12,7 +12,6 @@ import { joinPath } from '../../core/storage/durable.js'
 import type { Context } from '../terminal/context.js'
 import { csvLine } from '../terminal/csv.js'
 import { counted, fold, jsonText } from '../terminal/render.js'
-import { ruleLines } from '../terminal/rules.js'
 import { look, type Site, siteOf } from './access.js'
 import { slugsOf } from './candidates.js'
 import { inspectStore, requireStore } from './inspection.js'
@@ -20,9 +19,7 @@ import { proveShared } from './shared-store.js'
 
 export const verifyCommand = (context: Context) =>
   new Command('verify')
-    .description(
-      'verify checksums, payloads, slots, nonces and rounds (R1 to R3); exit 74 names file and byte',
-    )
+    .description('verify checksums, payloads, hashes and nonces; exit 74 names file and byte')
     .addHelpText('after', '\nExample:\n  proposer operator store verify')
     .action(async (_own: unknown, command: Command) => {
       const site = await siteOf(context, command)
@@ -30,8 +27,7 @@ export const verifyCommand = (context: Context) =>
       await requireStore(context, site)
       const inspected = await inspectStore(context, site)
       refuseDamage(site, inspected)
-      const { inspection, facts, counts, proven } = inspected
-      const { R1, R2, R3 } = proven()
+      const { inspection, facts, counts } = inspected
       const proof = {
         store_id: facts.info?.storeId ?? null,
         chain_id: facts.info?.chainId ?? null,
@@ -42,7 +38,6 @@ export const verifyCommand = (context: Context) =>
         candidates: facts.counts(),
         open_slots: facts.slots().length,
         kinds: Object.fromEntries([...counts].sort()),
-        rules: { R1, R2, R3 },
       }
       const { output } = context
       output.result('operator-store-proof', proof, () =>
@@ -76,12 +71,10 @@ interface Proof {
   readonly torn_bytes: number
   readonly candidates: Readonly<Record<string, number>>
   readonly open_slots: number
-  readonly kinds: Readonly<Record<string, number>>
-  readonly rules: Parameters<typeof ruleLines>[0]
 }
 
 function proofLines(proof: Proof, isHighWaterUnreadable: boolean): readonly string[] {
-  const { files, records, torn_bytes, candidates, open_slots, kinds, rules } = proof
+  const { files, records, torn_bytes, candidates, open_slots } = proof
   if (records === 0) return ['sound: the store is empty']
   const bytes = files.reduce((sum, file) => sum + file.bytes, 0)
   const by = Object.entries(candidates).flatMap(([status, count]) =>
@@ -91,12 +84,7 @@ function proofLines(proof: Proof, isHighWaterUnreadable: boolean): readonly stri
   return [
     `sound: ${counted(records, 'record')}, ${counted(bytes, 'byte')} in ${counted(files.length, 'file')}`,
     `candidates: ${by.join(', ') || 'none'}`,
-    `open slots: ${open_slots}; one for each round, no nonce bound twice`,
-    ...ruleLines(
-      rules,
-      {},
-      'past' in kinds ? 'nothing left to check after the compaction' : undefined,
-    ),
+    `open slots: ${open_slots}; no nonce bound twice`,
     ...(torn_bytes === 0 ? [] : [torn]),
     ...(isHighWaterUnreadable
       ? ['HIGHWATER is incomplete; it is rewritten with the next record']

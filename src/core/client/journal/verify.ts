@@ -1,225 +1,85 @@
-/**
- * Whether a journal keeps its rules (R4, R6 to R8): its records in the words of the history
- * checker. No signature is part of them: bytes go by their hash.
- */
-import type { Claim, JournalFact } from '../../history/facts.js'
-import type { Hash } from '../../ports.js'
+/** Whether a journal is whole, beyond what reading it proves: saved hashes, nonces, identities. */
 import { StorageError } from '../../protocol/errors.js'
-import { outcomeKeys, priceOf } from '../../protocol/proposal.js'
-import { digestHeader, judgeDigest } from '../../protocol/receipt.js'
 import { joinPath } from '../../storage/durable.js'
-import { closes } from './authorizations.js'
 import { newFold } from './fold.js'
 import { type JournalPorts, onDisk } from './journal.js'
-import type { AttemptEndRecord, AttemptStart, JournalRecord, Offered, Signed } from './records.js'
+import type { JournalRecord } from './records.js'
 import { listRuns, readRun } from './runs.js'
 
 export interface JournalProof {
   readonly runs: number
   readonly records: number
   readonly authorizations: number
-  /** Pairs of authorizations that no record orders, so that the rule cannot be known of them. */
-  readonly unordered: Readonly<Record<'R7' | 'R8', number>>
-  /** How often each rule was asked; none is seen broken. */
-  readonly rules: Readonly<Record<'R4' | 'R6' | 'R7' | 'R8', number>>
+  /** Saved bytes that have the hash recorded with them. */
+  readonly hashes: number
+  /** Permit2 nonces, each of one authorization. */
+  readonly nonces: number
 }
 
 /**
- * Proves the checksums and chains of all runs, the shape of every record and what must hold of them
- * together (R4, R6 to R8); read-only. Rejects with StorageError 74 naming file and offset (R11,
- * R24), or `journal_broken` naming rule and journal ids.
+ * Proves checksums and chains of all runs, the shape of every record, saved hashes and unique
+ * nonces and identities; read-only. Rejects with StorageError 74 naming file and offset (R11, R24),
+ * or `journal_broken` naming journal ids.
  */
 export function verifyJournal(
   ports: Pick<JournalPorts, 'files' | 'hash'>,
   home: string,
 ): Promise<JournalProof> {
   return onDisk(async () => {
-    const [{ ruleTexts }, { createRuleCheck }] = await Promise.all([
-      import('../../history/facts.js'),
-      import('../../history/rule-check.js'),
-    ])
     const folder = joinPath(home, 'journal')
     const tokens = await listRuns(ports.files, folder)
-    const history = createRuleCheck()
     const fold = newFold()
-    let records = 0
-    for (const token of tokens) {
-      const factsOf = createJournalFacts(ports.hash, token)
+    const holders = new Map<string, string>()
+    const terms = new Map<string, string>()
+    const identities = new Map<string, string>()
+    const count = { records: 0, hashes: 0 }
+    const requireOne = (map: Map<string, string>, key: string, value: string, detail: string) => {
+      if ((map.get(key) ?? value) !== value) throw broken(detail.replace('%', map.get(key) ?? ''))
+      map.set(key, value)
+    }
+    const requireHash = (body: string, sha256: string, what: string) => {
+      if (ports.hash.sha256(body) !== sha256)
+        throw broken(`the bytes saved as ${what} do not have the hash that was recorded with them`)
+      count.hashes++
+    }
+    const check = ({ kind, data }: JournalRecord): void => {
+      if (kind === 'nonce.reserved') {
+        const { id, proposer, nonce } = data
+        const detail = `nonce ${nonce} of ${proposer} is reserved twice, for % and ${id}`
+        requireOne(holders, `${proposer} ${nonce}`, id, detail)
+      } else if (kind === 'signed') {
+        const { id, chainId, questionId, identity } = data
+        const { proposer, price, amount, nonce, deadline } = data.terms
+        requireHash(data.body, data.sha256, id)
+        // Another encoding of a signature, imported under its own id, says the same.
+        const says = `${questionId} ${price} ${amount} ${deadline}`
+        const detail = `nonce ${nonce} of ${proposer} serves two authorizations, one of them ${id}`
+        requireOne(terms, `${chainId} ${proposer} ${nonce}`, says, detail)
+        requireOne(identities, id, identity, `two different payloads are saved as ${id}`)
+      } else if (kind === 'attempt.start' && data.body !== undefined)
+        requireHash(data.body, data.sha256, `attempt ${data.attempt}`)
+    }
+    for (const token of tokens)
       for (const record of await readRun(ports, joinPath(folder, token))) {
-        for (const fact of factsOf(record)) history.durable(token, fact)
+        check(record)
         fold.add(record)
-        records++
+        count.records++
       }
-    }
-    const { violations, broken, unordered, checked } = history.verdict()
-    const [first] = violations
-    if (first !== undefined) {
-      const more = broken === 1 ? '' : ` (and ${broken - 1} more)`
-      throw new StorageError(
-        'journal_broken',
-        `the journal breaks ${first.rule}, ${ruleTexts[first.rule]}: ${first.detail}${more}`,
-        {
-          hint: 'sign nothing more from this home until it is explained: see the ids in `proposer journal list`, and report it with what `proposer journal export` prints',
-        },
-      )
-    }
-    const { R4, R6, R7, R8 } = checked
+    const { authorizations } = fold.view()
+    const nonces = new Set([
+      ...holders.keys(),
+      ...[...terms.keys()].map((key) => key.replace(/^\d+ /, '')),
+    ])
     return {
       runs: tokens.length,
-      records,
-      authorizations: fold.view().authorizations.length,
-      unordered,
-      rules: { R4, R6, R7, R8 },
+      authorizations: authorizations.length,
+      ...count,
+      nonces: nonces.size,
     }
   })
 }
 
-type Saved = Pick<Signed, 'body' | 'sha256'>
-
-/**
- * Reads the records of one run, in their order. `token`: the run's. A record gives one fact for
- * each authorization that it says something of.
- */
-export function createJournalFacts(
-  hash: Hash,
-  token: string,
-): (record: Omit<JournalRecord, 'timeMs'>) => readonly JournalFact[] {
-  const saved = new Map<string, Saved>()
-  const sent = new Map<string, string>()
-  return (record) => {
-    const { kind, data } = record as JournalRecord
-    switch (kind) {
-      case 'nonce.reserved':
-        return [{ kind: 'reserved', id: data.id, nonce: `${data.proposer} ${data.nonce}` }]
-      case 'offered':
-        return [{ kind: 'offered', claim: claimOf(data, data.offeredAtMs) }]
-      // A part of a signature authorizes nothing.
-      case 'safe.part':
-        return []
-      case 'signed':
-        saved.set(data.id, { body: data.body, sha256: data.sha256 })
-        return [signedFact(hash, token, data)]
-      case 'attempt.start': {
-        const { attempt, ids, origin, sha256, body } = data
-        sent.set(attempt, sha256)
-        const isSaved =
-          body === undefined ? areSaved(hash, saved, data) : hash.sha256(body) === sha256
-        return [{ kind: 'attempt', attempt, ids, origin, sha256, isSaved }]
-      }
-      case 'attempt.end':
-        return [
-          ...data.results.map(
-            ({ id, class: outcome }) => ({ kind: 'ended', id, class: outcome }) as const,
-          ),
-          ...receiptFacts(hash, data, sent.get(data.attempt)),
-        ]
-      case 'ack':
-        return [{ kind: 'acknowledged', id: data.id }]
-      case 'terminal':
-        return [{ kind: 'terminal', id: data.id, closes: closes(data) }]
-      case 'abandoned':
-        return [{ kind: 'abandoned', id: data.id }]
-      case 'intent':
-        return []
-    }
-  }
-}
-
-/** Whether what was kept as proven is of the bytes that were sent, and of the answer beside it. */
-function receiptFacts(
-  hash: Hash,
-  { attempt, receipt }: AttemptEndRecord,
-  sha256: string | undefined,
-): readonly JournalFact[] {
-  if (receipt === undefined) return []
-  const { requestDigest, contentDigest, body, result } = receipt
-  const isOther = requestDigest !== undefined && sha256 && requestDigest !== digestHeader(sha256)
-  const isTorn =
-    result === 'proven' &&
-    body !== undefined &&
-    (contentDigest === undefined || judgeDigest(hash, contentDigest, body) !== 'same')
-  const differs = isOther ? 'request' : isTorn ? 'answer' : undefined
-  return [{ kind: 'receipt', attempt, differs }]
-}
-
-function signedFact(hash: Hash, token: string, data: Signed): JournalFact {
-  const { price, amount, deadline } = data.terms
-  const isOwn = data.id.startsWith(`${token}-`)
-  // A payload that was signed elsewhere comes without the digest that it was signed over.
-  const isImported = data.digest === undefined
-  return {
-    kind: 'signed',
-    claim: claimOf(data, data.signedAtMs),
-    terms: `${data.questionId} ${price} ${amount} ${deadline}`,
-    token: data.token,
-    bytes: `${data.identity} ${data.sha256}`,
-    isWhole: hash.sha256(data.body) === data.sha256,
-    differs: differencesOf(data),
-    origin: isImported ? (isOwn ? 'imported' : 'imported and copied') : isOwn ? 'own' : 'copied',
-  }
-}
-
-/** Whether what was sent are the saved bytes; `undefined` where they are of another run. */
-function areSaved(
-  hash: Hash,
-  saved: ReadonlyMap<string, Saved>,
-  { ids, form, sha256 }: AttemptStart,
-): boolean | undefined {
-  const items = ids.flatMap((id) => saved.get(id) ?? [])
-  const [only] = items
-  if (only === undefined || items.length !== ids.length) return undefined
-  if (items.length === 1 && only.sha256 === sha256) return true
-  return (
-    form === 'batch' &&
-    hash.sha256(`{"proposals":[${items.map(({ body }) => body).join(',')}]}`) === sha256
-  )
-}
-
-function claimOf(record: Signed | Offered, atMs: number): Claim {
-  const { proposer, nonce, deadline } = record.terms
-  return {
-    id: record.id,
-    question: `${record.questionId} ${proposer}`,
-    round: record.timestamp,
-    ...(record.round !== undefined && { roundKey: `${record.round} ${proposer}` }),
-    nonce: `${proposer} ${nonce}`,
-    chainId: record.chainId,
-    atMs,
-    deadlineSeconds: Number(deadline),
-    supersedes: record.supersedes,
-  }
-}
-
-/**
- * Fields that a payload of either form says otherwise than its record (spec §2.1, §2.7). What a
- * payload leaves out authorizes nothing, and is not examined.
- */
-function differencesOf({ body, terms }: Pick<Signed, 'body' | 'terms'>): readonly string[] {
-  const payload = objectOf(body)
-  if (payload === undefined) return ['form']
-  const { permit, outcome, proposed_price: price } = payload
-  const { amount, nonce, deadline } = Object(permit) as Readonly<Record<string, unknown>>
-  const key = outcomeKeys.find((each) => each === outcome)
-  const said: Readonly<Record<string, unknown>> = {
-    proposer: payload.proposer === undefined ? undefined : String(payload.proposer).toLowerCase(),
-    price: outcome === undefined ? price : key === undefined ? 'none' : priceOf[key],
-    amount,
-    nonce,
-    deadline,
-  }
-  return (['proposer', 'price', 'amount', 'nonce', 'deadline'] as const).filter(
-    (field) => said[field] !== undefined && String(said[field]) !== terms[field],
-  )
-}
-
-/** Bytes that are no JSON object say nothing of what was recorded. */
-function objectOf(body: string): Readonly<Record<string, unknown>> | undefined {
-  try {
-    const value: unknown = JSON.parse(body)
-    return typeof value === 'object' && value !== null
-      ? (value as Readonly<Record<string, unknown>>)
-      : undefined
-  } catch {
-    return undefined
-  }
-}
+const broken = (detail: string) =>
+  new StorageError('journal_broken', `the journal is broken: ${detail}`, {
+    hint: 'sign nothing more from this home until it is explained: see the ids in `proposer journal list`, and report it with what `proposer journal export` prints',
+  })

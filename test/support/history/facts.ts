@@ -7,17 +7,6 @@
 export const historyRules = ['R1', 'R2', 'R3', 'R4', 'R6', 'R7', 'R8'] as const
 export type HistoryRule = (typeof historyRules)[number]
 
-/** What each of them says, for people. */
-export const ruleTexts: Readonly<Record<HistoryRule, string>> = {
-  R1: 'nothing was acted on before it was durable',
-  R2: 'one payload is one candidate',
-  R3: 'one slot a round, one nonce a slot',
-  R4: 'bytes were saved before they were sent',
-  R6: 'no permit nonce serves two authorizations',
-  R7: 'saved bytes never change, and nothing is signed over an unknown outcome',
-  R8: 'one open authorization for a question and round',
-}
-
 /** Facts of a gateway's store. `round`: key of the round; `payload`: payload identity (R22). */
 export type StoreFact = Readonly<
   | {

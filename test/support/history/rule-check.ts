@@ -3,8 +3,7 @@
  */
 import type { HistoryRule, JournalFact, RuleReport, StoreFact, Violation } from './facts.js'
 import { historyRules } from './facts.js'
-import { createJournalRules, type RivalJudge, type Unordered } from './journal-rules.js'
-import { createRunOrder } from './run-order.js'
+import { createJournalRules } from './journal-rules.js'
 import { checkStoreFact, newStoreRules, type StoreRules } from './store-rules.js'
 
 export interface RuleVerdict {
@@ -12,8 +11,6 @@ export interface RuleVerdict {
   readonly violations: readonly Violation[]
   /** How many there are in all. */
   readonly broken: number
-  /** Pairs of authorizations that no record orders, so that these rules cannot be known of them. */
-  readonly unordered: Readonly<Unordered>
   /** How often each rule was asked. */
   readonly checked: Readonly<Record<HistoryRule, number>>
 }
@@ -35,12 +32,8 @@ const journalKinds: ReadonlySet<string> = new Set<JournalFact['kind']>([
 const isJournalFact = (fact: StoreFact | JournalFact): fact is JournalFact =>
   journalKinds.has(fact.kind)
 
-/**
- * A check that has seen nothing; each log is read by itself, and logs in any order. `judgeOf` makes
- * another judge of signatures (R8) where all logs are read as it happened. Time and memory grow
- * with the facts, no faster. Throws nothing. Sources: robustness R1-R4, R6-R8.
- */
-export function createRuleCheck(judgeOf?: (report: RuleReport) => RivalJudge) {
+/** A check that has seen nothing; takes facts as they happened. Sources: robustness R1-R4, R6-R8. */
+export function createRuleCheck() {
   const checked = Object.fromEntries(historyRules.map((rule) => [rule, 0])) as Record<
     HistoryRule,
     number
@@ -57,32 +50,16 @@ export function createRuleCheck(judgeOf?: (report: RuleReport) => RivalJudge) {
     },
   }
   const store: StoreRules = newStoreRules(report)
-  const judge = judgeOf?.(report) ?? createRunOrder(report)
-  const journal = createJournalRules(report, judge, judgeOf !== undefined)
+  const onJournalFact = createJournalRules(report)
   return {
     report,
     store,
     /** A fact that is durable. */
-    durable(log: string, fact: StoreFact | JournalFact): void {
-      if (isJournalFact(fact)) journal.fact(log, fact)
+    durable(fact: StoreFact | JournalFact): void {
+      if (isJournalFact(fact)) onJournalFact(fact)
       else checkStoreFact(store, fact)
     },
-    /** Violations that have shown so far, before the end is known. */
-    get broken() {
-      return broken
-    },
     /** What all facts so far show; may be asked again after more of them. */
-    verdict(): RuleVerdict {
-      const violations = [...listed]
-      let all = broken
-      const unordered = journal.end({
-        count: () => undefined,
-        broken(rule, detail) {
-          all += 1
-          if (violations.length < mostListed) violations.push({ rule, detail })
-        },
-      })
-      return { violations, broken: all, unordered, checked: { ...checked } }
-    },
+    verdict: (): RuleVerdict => ({ violations: [...listed], broken, checked: { ...checked } }),
   }
 }

@@ -2,9 +2,8 @@
  * The rules of a history (T14) over a run as it happened: facts count from the moment their log made
  * them durable, and whatever the world saw before that is a violation.
  */
-import type { JournalFact, StoreFact } from '../../src/core/history/facts.js'
-import { createRuleCheck, type RuleVerdict } from '../../src/core/history/rule-check.js'
-import { createStreamOrder } from './stream-order.js'
+import type { JournalFact, StoreFact } from './facts.js'
+import { createRuleCheck, type RuleVerdict } from './rule-check.js'
 
 export type Verdict = RuleVerdict
 
@@ -58,40 +57,32 @@ type Check = ReturnType<typeof createRuleCheck>
 
 export interface History {
   add(event: HistoryEvent): void
-  durable: Check['durable']
-  /** Violations that have shown so far, before the end is known. */
-  readonly broken: number
+  durable(fact: StoreFact | JournalFact): void
   verdict(): RuleVerdict
 }
 
-/**
- * A checker that has seen nothing. `order`: `one` where events come as they happened, whatever log
- * they are of; `by log` where each log is read by itself.
- */
-export function createHistory(order: 'one' | 'by log' = 'one'): History {
-  const check = createRuleCheck(order === 'one' ? createStreamOrder : undefined)
+/** A checker that has seen nothing; events of all logs come as they happened. */
+export function createHistory(): History {
+  const check = createRuleCheck()
   const world = createWorldRules(check)
   const waiting = new Map<
     string,
     { readonly line: number; readonly fact: StoreFact | JournalFact }[]
   >()
-  const durable: Check['durable'] = (log, fact) => {
-    check.durable(log, fact)
+  const durable: Check['durable'] = (fact) => {
+    check.durable(fact)
     if (fact.kind === 'attempt') world.started.add(`${fact.origin} ${fact.sha256}`)
   }
   const upTo = (log: string, line: number, isEnd: boolean) => {
     const queue = waiting.get(log) ?? []
     const later = queue.findIndex((one) => one.line > line)
     const count = later < 0 ? queue.length : later
-    for (const { fact } of queue.slice(0, count)) durable(log, fact)
+    for (const { fact } of queue.slice(0, count)) durable(fact)
     if (isEnd) waiting.delete(log)
     else queue.splice(0, count)
   }
   return {
     durable,
-    get broken() {
-      return check.broken
-    },
     verdict: check.verdict,
     add(event) {
       if (event.kind === 'written') {

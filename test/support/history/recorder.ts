@@ -5,21 +5,21 @@
  */
 import { createHash } from 'node:crypto'
 import { keccak256, parseTransaction, type TransactionSerializedEIP1559 } from 'viem'
-import { isJournalKind, readRecord } from '../../src/core/client/journal/records.js'
-import { createJournalFacts } from '../../src/core/client/journal/verify.js'
-import { storeFacts } from '../../src/core/gateway/operator/audit.js'
-import type { JournalFact, StoreFact } from '../../src/core/history/facts.js'
-import type { Chain, Fetch, Files, Hash, Hex } from '../../src/core/ports.js'
+import { isJournalKind, readRecord } from '../../../src/core/client/journal/records.js'
+import type { Chain, Fetch, Files, Hash, Hex } from '../../../src/core/ports.js'
 import {
   type Authorization,
   fromBatchItem,
   fromSingle,
   identityOf,
-} from '../../src/core/protocol/proposal.js'
-import type { Address, BatchItem, SignedProposal } from '../../src/core/protocol/schema.js'
-import type { RecordLog } from '../../src/core/storage/record-log.js'
+} from '../../../src/core/protocol/proposal.js'
+import type { Address, BatchItem, SignedProposal } from '../../../src/core/protocol/schema.js'
+import type { RecordLog } from '../../../src/core/storage/record-log.js'
+import { senderOf } from '../sender.js'
+import type { JournalFact, StoreFact } from './facts.js'
+import { createJournalFacts } from './journal-facts.js'
 import { createHistory, type History } from './observed-history.js'
-import { senderOf } from './sender.js'
+import { storeFacts } from './store-facts.js'
 
 export interface HistoryRecorder {
   readonly history: History

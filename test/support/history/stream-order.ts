@@ -2,13 +2,35 @@
  * R8 where all logs are read as it happened: an authorization is judged by what stands when it
  * comes.
  */
-import type { Claim, JournalFact, RuleReport } from '../../src/core/history/facts.js'
-import {
-  authorizationKey,
-  hasExpired,
-  type RivalJudge,
-  reportPair,
-} from '../../src/core/history/journal-rules.js'
+import type { Claim, JournalFact, RuleReport } from './facts.js'
+
+/** Without an RPC a deadline has passed this long after it by the wall clock (contract §1). */
+const expiryMarginMs = 3_600_000
+
+/** Whether a claim's deadline had passed by the clock of whoever signed at `atMs`. */
+const hasExpired = ({ deadlineSeconds }: Claim, atMs: number): boolean =>
+  atMs > deadlineSeconds * 1_000 + expiryMarginMs
+
+/**
+ * Names what a claim authorizes, under whichever id it came into the journal. A nonce serves one
+ * authorization (R6), and one that came in twice is no rival of itself.
+ */
+export const authorizationKey = ({ chainId, nonce }: Claim): string => `${chainId} ${nonce}`
+
+/** Names what is broken of a pair. `wasUnknown`: the first had no known outcome then (R7). */
+function reportPair(report: RuleReport, first: string, second: string, wasUnknown: boolean): void {
+  const both = `${second} was signed while`
+  if (wasUnknown)
+    report.broken(
+      'R7',
+      `${both} the outcome of ${first}, for the same question and round, was unknown`,
+    )
+  else
+    report.broken(
+      'R8',
+      `${both} ${first}, for the same question and round, was open, and does not supersede it`,
+    )
+}
 
 const isSame = (one: Claim, other: Claim) => authorizationKey(one) === authorizationKey(other)
 
@@ -32,7 +54,7 @@ interface Standing {
 }
 
 /** Each fact costs its own size. Sources: robustness R7, R8; contract §1. */
-export function createStreamOrder({ count, broken }: RuleReport): RivalJudge {
+export function createStreamOrder({ count, broken }: RuleReport) {
   const standings = new Map<string, Standing>()
   /**
    * By question and by round, what may be open; the empty round is of payloads that do not tell
@@ -114,49 +136,47 @@ export function createStreamOrder({ count, broken }: RuleReport): RivalJudge {
       one[outcome] += 1
   }
 
-  return {
-    fact(_log, fact) {
-      switch (fact.kind) {
-        case 'reserved':
-          return
-        case 'offered':
-          enter(fact.claim)
-          return
-        case 'signed': {
-          const { claim } = fact
-          const standing = standings.get(claim.id) ?? enter(claim)
-          standing.isSigned = true
-          const replaced =
-            claim.supersedes === undefined ? undefined : standings.get(claim.supersedes)
-          if (replaced) roundOf(replaced.claim).delete(replaced)
-          return
-        }
-        case 'attempt':
-          for (const id of fact.ids) {
-            const one = standings.get(id)
-            if (!one) continue
-            one.pending += 1
-            if (!one.isClosed && !isReplaced(one)) roundOf(one.claim).add(one)
-          }
-          return
-        case 'ended':
-          return onEnded(fact)
-        case 'acknowledged': {
-          const one = standings.get(fact.id)
-          if (one) one.hasId = true
-          return
-        }
-        case 'terminal':
-        case 'abandoned': {
-          const one = standings.get(fact.id)
-          // What was signed stays signed, whatever became of its offer.
-          const closes = fact.kind === 'terminal' ? fact.closes : one?.isSigned === false
-          if (!one || !closes) return
-          one.isClosed = true
-          one.isAbandoned = fact.kind === 'abandoned'
-        }
+  return (fact: JournalFact): void => {
+    switch (fact.kind) {
+      case 'reserved':
+        return
+      case 'offered':
+        enter(fact.claim)
+        return
+      case 'signed': {
+        const { claim } = fact
+        const standing = standings.get(claim.id) ?? enter(claim)
+        standing.isSigned = true
+        const replaced =
+          claim.supersedes === undefined ? undefined : standings.get(claim.supersedes)
+        if (replaced) roundOf(replaced.claim).delete(replaced)
+        return
       }
-    },
-    end: () => ({ R7: 0, R8: 0 }),
+      case 'attempt':
+        for (const id of fact.ids) {
+          const one = standings.get(id)
+          if (!one) continue
+          one.pending += 1
+          if (!one.isClosed && !isReplaced(one)) roundOf(one.claim).add(one)
+        }
+        return
+      case 'ended':
+        onEnded(fact)
+        return
+      case 'acknowledged': {
+        const one = standings.get(fact.id)
+        if (one) one.hasId = true
+        return
+      }
+      case 'terminal':
+      case 'abandoned': {
+        const one = standings.get(fact.id)
+        // What was signed stays signed, whatever became of its offer.
+        const closes = fact.kind === 'terminal' ? fact.closes : one?.isSigned === false
+        if (!one || !closes) return
+        one.isClosed = true
+        one.isAbandoned = fact.kind === 'abandoned'
+      }
+    }
   }
 }

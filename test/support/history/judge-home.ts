@@ -1,0 +1,24 @@
+/** The rules over a home's journal as it lies on the disk: runs of one machine, by its one clock. */
+import { listRuns, readRun } from '../../../src/core/client/journal/runs.js'
+import { systemHash } from '../../../src/core/io/clock.js'
+import { systemFiles } from '../../../src/core/io/files.js'
+import type { Files } from '../../../src/core/ports.js'
+import { createJournalFacts } from './journal-facts.js'
+import { violationsText } from './observed-history.js'
+import { createRuleCheck } from './rule-check.js'
+
+/** What breaks R4 and R6 to R8, a line each; '' where nothing does. */
+export async function journalFaults(home: string, files: Files = systemFiles): Promise<string> {
+  const folder = `${home}/journal`
+  const runs = await Promise.all(
+    (await listRuns(files, folder)).map(async (token) => {
+      const factsOf = createJournalFacts(systemHash, token)
+      const records = await readRun({ files, hash: systemHash }, `${folder}/${token}`)
+      return records.map((record) => ({ timeMs: record.timeMs, facts: factsOf(record) }))
+    }),
+  )
+  const check = createRuleCheck()
+  for (const { facts } of runs.flat().sort((one, other) => one.timeMs - other.timeMs))
+    for (const fact of facts) check.durable(fact)
+  return violationsText(check.verdict())
+}
