@@ -2,8 +2,6 @@
  * `account add-…`: accounts whose key is not here (contract §9). What is written says where the key
  * is; the key signs once before, so that an account that cannot sign is not made.
  */
-
-import { Command } from 'commander'
 import { freeAccountPath, publishAccount } from '../core/io/account-files.js'
 import { accountFileText, probeDigest } from '../core/io/account-kinds.js'
 import { type AccountEntry, readAccount } from '../core/io/accounts.js'
@@ -11,33 +9,30 @@ import { fromCwd } from '../core/io/home-paths.js'
 import type { KeySigner } from '../core/io/key-files.js'
 import { type GlobalFlags, homeSetting } from './session/settings.js'
 import type { Context } from './terminal/context.js'
-import { type DryRunFlag, dryRunOption, showDryRun } from './terminal/dry-run.js'
-
-interface AddFlags extends GlobalFlags, DryRunFlag {}
-
-interface Pkcs11Flags extends AddFlags {
-  readonly uri: string
-  readonly module: string
-  readonly pinFile: string
-}
+import { dryRunFlag, showDryRun } from './terminal/dry-run.js'
+import { verb } from './terminal/verb.js'
 
 /** `show` prints the account that was made. */
 type Show = (context: Context, home: string, entry: AccountEntry) => void
 
-export const addPkcs11Command = (context: Context, show: Show): Command =>
-  new Command('add-pkcs11')
-    .description('add a key in a PKCS#11 token as an account; it never leaves the token')
-    .argument('<name>')
-    .requiredOption('--uri <uri>', 'pkcs11: URI of the key (RFC 7512), without a PIN')
-    .requiredOption('--module <file>', "the token's PKCS#11 module, a .so file")
-    .requiredOption('--pin-file <file>', 'file with the PIN (mode 0600)')
-    .option(...dryRunOption)
-    .addHelpText(
-      'after',
-      "\nExample:\n  proposer account add-pkcs11 hsm --uri 'pkcs11:token=proposer;object=main' --module /usr/lib/softhsm/libsofthsm2.so --pin-file ./pin",
-    )
-    .action(async (name: string, _own: unknown, command: Command) => {
-      const flags = command.optsWithGlobals<Pkcs11Flags>()
+export const addPkcs11Verb = (show: Show) =>
+  verb({
+    name: 'add-pkcs11',
+    about: 'add a key in a PKCS#11 token as an account; it never leaves the token',
+    args: { '<name>': '' },
+    flags: {
+      '--uri <uri>': {
+        about: 'pkcs11: URI of the key (RFC 7512), without a PIN',
+        required: true,
+      },
+      '--module <file>': { about: "the token's PKCS#11 module, a .so file", required: true },
+      '--pin-file <file>': { about: 'file with the PIN (mode 0600)', required: true },
+      ...dryRunFlag,
+    },
+    examples: [
+      "account add-pkcs11 hsm --uri 'pkcs11:token=proposer;object=main' --module /usr/lib/softhsm/libsofthsm2.so --pin-file ./pin",
+    ],
+    async run(context, flags, { name }) {
       const place = {
         uri: flags.uri,
         module: fromCwd(context.cwd, flags.module),
@@ -46,30 +41,28 @@ export const addPkcs11Command = (context: Context, show: Show): Command =>
       const { openPkcs11 } = await import('../core/io/pkcs11.js')
       const open = () => openPkcs11(place, { signal: context.signal })
       await add(context, flags, { name, kind: 'pkcs11', place, open }, show)
-    })
+    },
+  })
 
-interface KmsFlags extends AddFlags {
-  readonly key: string
-}
-
-export const addKmsCommand = (context: Context, show: Show): Command =>
-  new Command('add-kms')
-    .description(
-      'add a key in AWS KMS or Google Cloud KMS as an account; it never leaves the service',
-    )
-    .argument('<name>')
-    .requiredOption(
-      '--key <id>',
-      'AWS: key id, key ARN or alias/…; Google Cloud: projects/…/cryptoKeyVersions/<n>',
-    )
-    .option(...dryRunOption)
-    .addHelpText('after', '\nExample:\n  proposer account add-kms hot --key alias/proposer')
-    .action(async (name: string, _own: unknown, command: Command) => {
-      const flags = command.optsWithGlobals<KmsFlags>()
+export const addKmsVerb = (show: Show) =>
+  verb({
+    name: 'add-kms',
+    about: 'add a key in AWS KMS or Google Cloud KMS as an account; it never leaves the service',
+    args: { '<name>': '' },
+    flags: {
+      '--key <id>': {
+        about: 'AWS: key id, key ARN or alias/…; Google Cloud: projects/…/cryptoKeyVersions/<n>',
+        required: true,
+      },
+      ...dryRunFlag,
+    },
+    examples: ['account add-kms hot --key alias/proposer'],
+    async run(context, flags, { name }) {
       const { kmsPlaceOf, openKms } = await import('../core/io/kms-accounts.js')
       const { kind, place } = await kmsPlaceOf(flags.key)
       await add(context, flags, { name, kind, place, open: () => openKms(place) }, show)
-    })
+    },
+  })
 
 interface Added {
   readonly name: string
@@ -80,7 +73,7 @@ interface Added {
 
 async function add(
   context: Context,
-  flags: AddFlags,
+  flags: GlobalFlags & { readonly dryRun?: boolean },
   { name, kind, place, open }: Added,
   show: Show,
 ): Promise<void> {

@@ -1,5 +1,4 @@
 /** `config`: preferences of the user, and where every setting comes from (contract §6, §7). */
-import { Command } from 'commander'
 import { fromCwd, homePaths } from '../core/io/home-paths.js'
 import { parseAmount } from '../core/protocol/amount.js'
 import { UsageError } from '../core/protocol/errors.js'
@@ -22,90 +21,79 @@ import {
   type Settings,
 } from './session/settings.js'
 import type { Context } from './terminal/context.js'
-import { type DryRunFlag, dryRunOption, showDryRun } from './terminal/dry-run.js'
-import { fields, fold, publicUrl, visible } from './terminal/render.js'
+import { dryRunFlag, showDryRun } from './terminal/dry-run.js'
+import { rows } from './terminal/output.js'
+import { publicUrl, visible } from './terminal/render.js'
+import { type FlagsOf, verb } from './terminal/verb.js'
 
 const keyNames = ['profile', ...Object.keys(profileKeys)]
 
-export const configCommand = (context: Context): Command =>
-  new Command('config')
-    .description(`read and set preferences: ${keyNames.join(', ')}`)
-    .addHelpText(
-      'after',
-      '\nExamples:\n  proposer config set gateway https://gateway.example\n  proposer config list --origin',
-    )
-    .addCommand(getCommand(context))
-    .addCommand(setCommand(context))
-    .addCommand(unsetCommand(context))
-    .addCommand(listCommand(context))
-    .addCommand(pathCommand(context))
+const keyArg = { '<key>': `one of ${keyNames.join(', ')}` } as const
 
-const getCommand = (context: Context) =>
-  new Command('get')
-    .description('show the effective value of a key')
-    .argument('<key>', `one of ${keyNames.join(', ')}`)
-    .addHelpText('after', '\nExample:\n  proposer config get gateway')
-    .action(async (key: string, _own: unknown, command: Command) => {
-      requireKey(key)
-      const setting = settingOf(
-        await resolveSettings(context, command.optsWithGlobals<GlobalFlags>()),
-        key,
+const getVerb = verb({
+  name: 'get',
+  about: 'show the effective value of a key',
+  args: keyArg,
+  examples: ['config get gateway'],
+  async run(context, flags, { key }) {
+    requireKey(key)
+    const setting = settingOf(await resolveSettings(context, flags), key)
+    if (!setting)
+      throw new UsageError(
+        'config_unset',
+        `${key} is not set`,
+        `set it with \`proposer config set ${key} <value>\``,
       )
-      if (!setting)
-        throw new UsageError(
-          'config_unset',
-          `${key} is not set`,
-          `set it with \`proposer config set ${key} <value>\``,
-        )
-      const shown = { key, ...publicSetting(key, setting) }
-      context.output.result('config', shown, () => visible(shown.value))
-    })
+    const shown = { key, ...publicSetting(key, setting) }
+    context.output.show('config', shown, [() => visible(shown.value)])
+  },
+})
 
-const setCommand = (context: Context) =>
-  new Command('set')
-    .description('set a value in the selected profile; creates the profile if needed')
-    .argument('<key>', `one of ${keyNames.join(', ')}`)
-    .argument('<value>')
-    .option(...dryRunOption)
-    .addHelpText(
-      'after',
-      '\nExamples:\n  proposer config set gateway https://gateway.example\n  proposer config set --profile test rpc-url http://127.0.0.1:8545',
-    )
-    .action(async (key: string, value: string, _own: unknown, command: Command) => {
-      requireKey(key)
-      if (key === 'profile') requireProfileName(value, 'the value')
-      if (value === '') {
-        throw new UsageError(
-          'bad_value',
-          `the value of ${key} is empty`,
-          `to remove it, run \`proposer config unset ${key}\``,
-        )
-      }
-      await requireValue(context, command.optsWithGlobals<GlobalFlags>(), key, value)
-      await change(context, command, key, isPathKey(key) ? fromCwd(context.cwd, value) : value)
-    })
+const setVerb = verb({
+  name: 'set',
+  about: 'set a value in the selected profile; creates the profile if needed',
+  args: { ...keyArg, '<value>': '' },
+  flags: dryRunFlag,
+  examples: [
+    'config set gateway https://gateway.example',
+    'config set --profile test rpc-url http://127.0.0.1:8545',
+  ],
+  async run(context, flags, { key, value }) {
+    requireKey(key)
+    if (key === 'profile') requireProfileName(value, 'the value')
+    if (value === '') {
+      throw new UsageError(
+        'bad_value',
+        `the value of ${key} is empty`,
+        `to remove it, run \`proposer config unset ${key}\``,
+      )
+    }
+    await requireValue(context, flags, key, value)
+    await change(context, flags, key, isPathKey(key) ? fromCwd(context.cwd, value) : value)
+  },
+})
 
-const unsetCommand = (context: Context) =>
-  new Command('unset')
-    .description('unset a value of the selected profile')
-    .argument('<key>', `one of ${keyNames.join(', ')}`)
-    .option(...dryRunOption)
-    .addHelpText('after', '\nExample:\n  proposer config unset rpc-url')
-    .action(async (key: string, _own: unknown, command: Command) => {
-      requireKey(key)
-      await change(context, command, key, undefined)
-    })
+const unsetVerb = verb({
+  name: 'unset',
+  about: 'unset a value of the selected profile',
+  args: keyArg,
+  flags: dryRunFlag,
+  examples: ['config unset rpc-url'],
+  async run(context, flags, { key }) {
+    requireKey(key)
+    await change(context, flags, key, undefined)
+  },
+})
 
 /**
  * Keeps a value in config.json; `undefined` forgets it. Only a value that is set makes a profile.
  */
 async function change(
   context: Context,
-  command: Command,
+  flags: GlobalFlags & FlagsOf<typeof dryRunFlag>,
   key: string,
   value: string | undefined,
 ): Promise<void> {
-  const flags = command.optsWithGlobals<GlobalFlags & DryRunFlag>()
   const home = homeSetting(context, flags).value
   const path = homePaths.config(home)
   // Only what the name of the key needs is read: what is damaged beside it, or under it, must not
@@ -125,50 +113,42 @@ async function change(
     const preferences = await context.edges.preferences(home)
     await preferences.set(name, value)
   }
-  const { output } = context
-  output.result('config', changed, () =>
-    fold(value === undefined ? `unset ${name}` : `${name} is set in ${path}`, output.columns, '  '),
-  )
+  context.output.show('config', changed, [
+    value === undefined ? `unset ${name}` : `${name} is set in ${path}`,
+  ])
 }
 
-const listCommand = (context: Context) =>
-  new Command('list')
-    .description('list effective settings')
-    .option('--origin', 'show where each value comes from')
-    .addHelpText('after', '\nExample:\n  proposer config list --origin')
-    .action(async (own: { origin?: boolean }, command: Command) => {
-      const settings = await resolveSettings(context, command.optsWithGlobals<GlobalFlags>())
-      const { unconfirmedCapRaw } = await import('../core/client/propose/terms.js')
-      const inForce: Readonly<Record<string, string>> = {
-        'headroom-percent': '0',
-        ...(settings.rpcUrl === undefined && { 'max-amount': String(unconfirmedCapRaw) }),
-      }
-      const names = ['home', ...keyNames]
-      const entries = names.flatMap((key) => {
-        const value = inForce[key]
-        const setting =
-          settingOf(settings, key) ??
-          (value === undefined ? undefined : { value, origin: 'default', from: 'default' })
-        return setting ? [{ key, ...publicSetting(key, setting as Setting) }] : []
-      })
-      const unset = names.filter((key) => !entries.some((entry) => entry.key === key))
-      context.output.result('config', { settings: entries, unset }, () =>
-        fields(
-          names.map((key) => {
-            const entry = entries.find((one) => one.key === key)
-            if (entry === undefined) return [key, unsetText(key)]
-            const { value, origin, from } = entry
-            return [
-              key,
-              own.origin === true
-                ? `${value}  (${origin === from ? origin : `${origin}: ${from}`})`
-                : value,
-            ]
-          }),
-          context.output.columns,
-        ),
-      )
+const listVerb = verb({
+  name: 'list',
+  about: 'list effective settings',
+  flags: { '--origin': 'show where each value comes from' },
+  examples: ['config list --origin'],
+  async run(context, flags) {
+    const settings = await resolveSettings(context, flags)
+    const { unconfirmedCapRaw } = await import('../core/client/propose/terms.js')
+    const inForce: Readonly<Record<string, string>> = {
+      'headroom-percent': '0',
+      ...(settings.rpcUrl === undefined && { 'max-amount': String(unconfirmedCapRaw) }),
+    }
+    const names = ['home', ...keyNames]
+    const entries = names.flatMap((key) => {
+      const value = inForce[key]
+      const setting =
+        settingOf(settings, key) ??
+        (value === undefined ? undefined : { value, origin: 'default', from: 'default' })
+      return setting ? [{ key, ...publicSetting(key, setting as Setting) }] : []
     })
+    const unset = names.filter((key) => !entries.some((entry) => entry.key === key))
+    const shown = names.map((key) => {
+      const entry = entries.find((one) => one.key === key)
+      if (entry === undefined) return [key, unsetText(key)] as const
+      const { value, origin, from } = entry
+      const source = origin === from ? origin : `${origin}: ${from}`
+      return [key, flags.origin === true ? `${value}  (${source})` : value] as const
+    })
+    context.output.show('config', { settings: entries, unset }, [rows(shown)])
+  },
+})
 
 const unsetText = (key: string) =>
   key === 'max-amount'
@@ -177,15 +157,22 @@ const unsetText = (key: string) =>
       ? "not set: at most 1 of the chain's coin in all, and 1000 gwei per gas"
       : 'not set'
 
-const pathCommand = (context: Context) =>
-  new Command('path')
-    .description('print the path of config.json')
-    .addHelpText('after', '\nExample:\n  proposer config path')
-    .action(async (_own: unknown, command: Command) => {
-      const home = homeSetting(context, command.optsWithGlobals<GlobalFlags>()).value
-      const path = homePaths.config(home)
-      context.output.result('config', { path }, () => visible(path))
-    })
+const pathVerb = verb({
+  name: 'path',
+  about: 'print the path of config.json',
+  examples: ['config path'],
+  run(context, flags) {
+    const path = homePaths.config(homeSetting(context, flags).value)
+    context.output.show('config', { path }, [() => visible(path)])
+  },
+})
+
+export const configCommand = verb({
+  name: 'config',
+  about: `read and set preferences: ${keyNames.join(', ')}`,
+  examples: ['config set gateway https://gateway.example', 'config list --origin'],
+  verbs: [getVerb, setVerb, unsetVerb, listVerb, pathVerb],
+})
 
 /**
  * A gateway's address by the client's own rules (robustness §6), a node's as any URL, numbers as

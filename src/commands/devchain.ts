@@ -23,13 +23,14 @@ import { type GlobalFlags, resolveSettings } from './session/settings.js'
 import type { Context } from './terminal/context.js'
 import { type DryRunFlag, dryRunOption, showDryRun } from './terminal/dry-run.js'
 import { publicUrl, visible } from './terminal/render.js'
+import { asStandIn } from './terminal/verb.js'
 
 export const devchainCommand = (context: Context): Command => {
   const devchain = new Command('devchain')
     .description(
       'run a development chain with contracts, funded accounts and open questions, or control a running one',
     )
-    .addCommand(startCommand(context), { isDefault: true })
+    .addCommand(asStandIn(startCommand(context)), { isDefault: true })
     .addHelpText(
       'after',
       '\nExamples:\n  proposer devchain --write ./dev\n  proposer serve --config ./dev/gateway.json\n  proposer devchain dispute will-it-rain-in-porto-on-friday --rpc-url http://127.0.0.1:8545',

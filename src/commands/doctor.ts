@@ -1,6 +1,4 @@
 /** `doctor`: every precondition with a fix for each failure (contract §6). Read-only (R24). */
-
-import { Command } from 'commander'
 import { onChain } from '../core/chain/unavailable.js'
 import {
   clockCheck,
@@ -37,48 +35,42 @@ import { withPastedFixes } from './hosting/findings-text.js'
 import { withHost } from './session/network-faults.js'
 import { secretChecks } from './session/secret-checks.js'
 import {
-  addBrowserFlags,
-  addSafeFlags,
-  addSignerFlags,
+  browserFlags,
   builtInPins,
   type Session,
-  type SessionFlags,
-  withSession,
+  safeFlags,
+  sessionVerb,
+  signerFlags,
 } from './session/session.js'
 import { allowedHttp } from './session/settings.js'
 import type { Context } from './terminal/context.js'
 import type { Output } from './terminal/output.js'
 import { counted, fold, visible } from './terminal/render.js'
 
-export const doctorCommand = (context: Context): Command =>
-  addSafeFlags(addBrowserFlags(addSignerFlags(new Command('doctor'))))
-    .description('check everything a proposal needs, and suggest fixes; exit 2 if a check fails')
-    .addHelpText(
-      'after',
-      "\nChanges nothing; uses one item of the gateway's rate limit.\n\nExample:\n  proposer doctor --rpc-url http://127.0.0.1:8545",
+export const doctorCommand = sessionVerb({
+  name: 'doctor',
+  about: 'check everything a proposal needs, and suggest fixes; exit 2 if a check fails',
+  flags: { ...signerFlags, ...browserFlags, ...safeFlags },
+  help: "Changes nothing; uses one item of the gateway's rate limit.",
+  examples: ['doctor --rpc-url http://127.0.0.1:8545'],
+  async run(context, session) {
+    const { output } = context
+    const progress = output.progress('looking')
+    const checks = await examine(context, session).finally(() => progress.stop())
+    const counts = { pass: 0, warn: 0, fail: 0, skip: 0, note: 0 }
+    for (const { result } of checks) counts[result]++
+    const { note: _note, ...summary } = counts
+    const document = { checks, summary }
+    output.show('doctor', document, [() => checksText(checks, output)], { items: checks, summary })
+    const failed = checks.filter(({ result }) => result === 'fail').map(({ id }) => id)
+    if (failed.length === 0) return
+    throw new UsageError(
+      'doctor_found_faults',
+      `${failed.length} of ${checks.length} checks failed: ${[...new Set(failed)].join(', ')}`,
+      { hint: 'fix the failures above in order, then rerun `proposer doctor`' },
     )
-    .action(async (_own: unknown, command: Command) => {
-      await withSession(context, command.optsWithGlobals<SessionFlags>(), async (session) => {
-        const { output } = context
-        const progress = output.progress('looking')
-        const checks = await examine(context, session).finally(() => progress.stop())
-        const summary = { pass: 0, warn: 0, fail: 0, skip: 0, note: 0 }
-        for (const { result } of checks) summary[result]++
-        const { note: _note, ...counts } = summary
-        if (output.mode === 'ndjson') {
-          for (const check of checks) output.line(check)
-          output.result('doctor', { summary: counts }, () => '')
-        } else
-          output.result('doctor', { checks, summary: counts }, () => checksText(checks, output))
-        const failed = checks.filter(({ result }) => result === 'fail').map(({ id }) => id)
-        if (failed.length === 0) return
-        throw new UsageError(
-          'doctor_found_faults',
-          `${failed.length} of ${checks.length} checks failed: ${[...new Set(failed)].join(', ')}`,
-          { hint: 'fix the failures above in order, then rerun `proposer doctor`' },
-        )
-      })
-    })
+  },
+})
 
 const paints = { pass: 'green', note: 'green', warn: 'yellow', fail: 'red', skip: 'gray' } as const
 const words = { pass: 'ok  ', note: 'note', warn: 'WARN', fail: 'FAIL', skip: 'skip' } as const

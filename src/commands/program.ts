@@ -5,8 +5,8 @@ import { Command, CommanderError } from 'commander'
 import { UsageError } from '../core/protocol/errors.js'
 import { programVersion } from '../core/protocol/version.js'
 import type { Context } from './terminal/context.js'
-import { addGlobalFlags, takesValue } from './terminal/global-flags.js'
 import { foldHelp, helpLayout, termColumn } from './terminal/help-layout.js'
+import { addEveryFlag, takesValue } from './terminal/verb.js'
 import { verbs } from './verbs.js'
 
 /** They stay running: what they tell meanwhile is for logs, also beside JSON. */
@@ -169,7 +169,7 @@ function createProgram(): Command {
     .version(programVersion, '-V, --version', 'print the version')
     .helpCommand(false)
     .usage('<command> [arguments] [flags]')
-  addGlobalFlags(program)
+  addEveryFlag(program)
   return program.addHelpText('after', () => `\n${flagsText(program)}\n\n${nextText}`)
 }
 
@@ -240,6 +240,16 @@ async function usage(
   const missing = error.code === 'commander.help'
   if (missing && !context.output.jsonErrors)
     context.output.warn(foldHelp(refusals.join(''), columnsOf(context)))
+  const [, one, other] =
+    /^error: option '(?:-\w, )?(--[\w-]+).*' cannot be used with option '(?:-\w, )?(--[\w-]+)/.exec(
+      refusals[0] ?? '',
+    ) ?? []
+  if (one !== undefined)
+    return new UsageError(
+      'usage',
+      `${one} and ${other} cannot be used together`,
+      'omit one of them',
+    )
   const said = missing
     ? `${place.path === '' ? 'proposer' : place.path} needs a subcommand`
     : error.code === 'commander.excessArguments' && place.isUnknown

@@ -1,17 +1,11 @@
 /** `version`: what `--version` prints, also as a document (contract §9). */
-import { version as nodeVersion } from 'node:process'
-import { Command } from 'commander'
-import { programVersion } from '../core/protocol/version.js'
-import type { Context } from './terminal/context.js'
+import { version as node } from 'node:process'
+import { programVersion as version } from '../core/protocol/version.js'
+import { verb } from './terminal/verb.js'
 
-export const versionCommand = (context: Context): Command =>
-  new Command('version')
-    .description('print the version')
-    .addHelpText('after', '\nExample:\n  proposer version --json')
-    .action(() => {
-      context.output.result(
-        'version',
-        { version: programVersion, node: nodeVersion },
-        ({ version }) => version,
-      )
-    })
+export const versionCommand = verb({
+  name: 'version',
+  about: 'print the version',
+  examples: ['version --json'],
+  run: ({ output }) => output.show('version', { version, node }, [version]),
+})

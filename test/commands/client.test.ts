@@ -309,7 +309,7 @@ describe('account', () => {
   test.each([
     [['account', 'show', 'not-there'], 'account_not_found'],
     [['account', 'new', '../up', '--password-file', 'password'], 'invalid_account_name'],
-    [['account', 'import', 'x', '--key-file', 'key', '--keystore', 'y'], 'two_keys'],
+    [['account', 'import', 'x', '--key-file', 'key', '--keystore', 'y'], 'usage'],
     [['account', 'import', 'x'], 'password_needed'],
     [['account', 'new', 'x', '--password-file', 'empty'], 'password_empty'],
   ])('contract §6: %j exits 2 with %s', async (argv, code) => {

@@ -7,7 +7,7 @@ import type { Argument, Command, Option } from 'commander'
 import type { ExitCode } from '../../core/protocol/errors.js'
 import type { GlobalFlags } from '../session/settings.js'
 import type { Context } from '../terminal/context.js'
-import { defaultChildOf } from '../terminal/help-layout.js'
+import { standInOf } from '../terminal/verb.js'
 import { type Kind, type Value, valuesOf } from './values.js'
 
 /** Values to offer, or that the shell completes names of files or folders itself. */
@@ -124,7 +124,7 @@ const childOf = (lineage: readonly Command[], word: string) =>
 /** The flags of these commands, and of the one that the last stands for where none is named. */
 function flagsOf(lineage: readonly Command[]): readonly Option[] {
   const last = lineage.at(-1)
-  const alone = last === undefined ? undefined : defaultChildOf(last)
+  const alone = last === undefined ? undefined : standInOf(last)
   // The command's own stand before those of every command.
   return [...lineage, ...(alone === undefined ? [] : [alone])]
     .reverse()

@@ -7,6 +7,7 @@ import type { Markets } from '../../core/ports.js'
 import { durationMs } from '../../core/protocol/duration.js'
 import { UsageError } from '../../core/protocol/errors.js'
 import { counted, fold } from '../terminal/render.js'
+import { addFlags } from '../terminal/verb.js'
 import type { Session } from './session.js'
 import type { Setting, Settings } from './settings.js'
 
@@ -15,11 +16,11 @@ export interface CheckFlags {
   readonly requireKnown?: boolean
 }
 
-export function addCheckFlags(command: Command): Command {
-  return command
-    .option('--require-check', 'refuse to sign where a finding of `check` warns')
-    .option('--require-known', 'refuse to sign where a finding of `check` is unknown')
-}
+export const checkFlags = {
+  '--require-check': 'refuse to sign where a finding of `check` warns',
+  '--require-known': 'refuse to sign where a finding of `check` is unknown',
+} as const
+export const addCheckFlags = (command: Command) => addFlags(command, checkFlags)
 
 /** What the flags require of findings. */
 export const requiredBy = ({ requireCheck, requireKnown }: CheckFlags): Required => ({

@@ -24,10 +24,11 @@ import { isClientRef, isUint256 } from '../../core/protocol/words.js'
 import type { Context } from '../terminal/context.js'
 import { questionText, textInShort } from '../terminal/question-text.js'
 import { amountText, amountWithRaw, dateText, fields, fold, visible } from '../terminal/render.js'
+import { addFlags } from '../terminal/verb.js'
 import { commonTokens, flagged, givenAmount, pinnedUnits } from './amounts.js'
 import {
-  addCheckFlags,
   type CheckFlags,
+  checkFlags,
   findingLines,
   isRequired,
   openChecker,
@@ -40,12 +41,12 @@ import { contextRows, contextSource, requireIdentifier, unitsOf } from './questi
 import { askingForRules, clarificationTexts, requireRulesHash, rulesLine } from './rules.js'
 import { givenParts, safeSigning } from './safe-parts.js'
 import {
-  addBrowserFlags,
-  addRequesterFlag,
-  addSafeFlags,
-  addSignerFlags,
+  browserFlags,
+  requesterFlag,
   type Session,
   type SessionFlags,
+  safeFlags,
+  signerFlags,
 } from './session.js'
 import { headroomBasisPoints } from './settings.js'
 
@@ -81,27 +82,28 @@ export const signingFlags = [
   'browser',
 ] as const satisfies readonly (keyof IntentFlags)[]
 
-export function addIntentFlags(command: Command): Command {
-  return addCheckFlags(addRequesterFlag(addSafeFlags(addBrowserFlags(addSignerFlags(command)))))
-    .option('--outcome <yes|no|p1|p2|p3|label>', 'answer to propose; a label such as Porto')
-    .option('--amount <amount>', 'authorize this much, such as 750usdc; default: the bond')
-    .option(
-      '--headroom <percent>',
-      'authorize this much above the bond, in case it is raised; default: 0',
-    )
-    .option(
-      '--max-amount <amount>',
-      'refuse to authorize more than this; headroom is cut to it; default: 5000usdc (5000000000raw) where no --rpc-url confirms the bond',
-    )
-    .option('--nonce <n>', 'Permit2 nonce; default: a fresh one of this run')
-    .option('--deadline <time>', 'Unix seconds, or from now such as 90m or 2h30m; default: 1h')
-    .option('--context <file>', 'context to sign, from `context --json`')
-    .option('--parts <file>', 'with --safe: what other owners have signed, as -o wrote it')
-    .option('--client-ref <text>', 'your own reference, kept in the journal')
-    .option('--rules-seen <hash>', 'hash of the clarifications you have read, from `context`')
-    .option('--supersede <journal-id>', 'replace this open authorization')
-    .option('--dry-run', 'show what would happen; sign and send nothing')
-}
+/** Flags of a proposal that is to be signed. */
+export const intentFlags = {
+  ...signerFlags,
+  ...browserFlags,
+  ...safeFlags,
+  ...requesterFlag,
+  ...checkFlags,
+  '--outcome <yes|no|p1|p2|p3|label>': 'answer to propose; a label such as Porto',
+  '--amount <amount>': 'authorize this much, such as 750usdc; default: the bond',
+  '--headroom <percent>': 'authorize this much above the bond, in case it is raised; default: 0',
+  '--max-amount <amount>':
+    'refuse to authorize more than this; headroom is cut to it; default: 5000usdc (5000000000raw) where no --rpc-url confirms the bond',
+  '--nonce <n>': 'Permit2 nonce; default: a fresh one of this run',
+  '--deadline <time>': 'Unix seconds, or from now such as 90m or 2h30m; default: 1h',
+  '--context <file>': 'context to sign, from `context --json`',
+  '--parts <file>': 'with --safe: what other owners have signed, as -o wrote it',
+  '--client-ref <text>': 'your own reference, kept in the journal',
+  '--rules-seen <hash>': 'hash of the clarifications you have read, from `context`',
+  '--supersede <journal-id>': 'replace this open authorization',
+  '--dry-run': 'show what would happen; sign and send nothing',
+} as const
+export const addIntentFlags = (command: Command) => addFlags(command, intentFlags)
 
 /**
  * Throws UsageError (exit 2) naming the flag that is missing or malformed. `session` gives what the

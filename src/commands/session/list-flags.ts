@@ -1,9 +1,10 @@
 /** Flags that every list has: which rows, how many, how wide (contract §9). */
-import { type Command, Option } from 'commander'
+import type { Command } from 'commander'
 import { instantMs, spanMs } from '../../core/protocol/duration.js'
 import { UsageError } from '../../core/protocol/errors.js'
 import { plainIdentifier } from '../../core/protocol/market-url.js'
-import { wideOption } from '../terminal/table.js'
+import { wideFlag } from '../terminal/table.js'
+import { addFlags } from '../terminal/verb.js'
 
 export interface ListFlags {
   readonly state?: string
@@ -13,17 +14,24 @@ export interface ListFlags {
   readonly wide?: boolean
 }
 
-/** Adds them. `states`: what --state takes; `limit`: the default one, where there is one. */
-export function addListFlags(command: Command, states: readonly string[], limit?: string): Command {
-  return command
-    .addOption(new Option('--state <state>', 'only rows in this state').choices(states))
-    .option('--since <time>', 'only rows since then: an age such as 24h, or a time')
-    .option('--question <id|slug>', 'only rows of this question', (text: string) =>
-      plainIdentifier(text),
-    )
-    .option('--limit <number>', 'maximum number of rows, the newest', limit)
-    .option(...wideOption)
-}
+/** `states`: what --state takes; `limit`: the default one, where there is one. */
+export const listFlags = (states: readonly string[], limit?: string) =>
+  ({
+    '--state <state>': { about: 'only rows in this state', choices: states },
+    '--since <time>': 'only rows since then: an age such as 24h, or a time',
+    '--question <id|slug>': {
+      about: 'only rows of this question',
+      parse: plainIdentifier,
+    },
+    '--limit <number>':
+      limit === undefined
+        ? 'maximum number of rows, the newest'
+        : { about: 'maximum number of rows, the newest', default: limit },
+    ...wideFlag,
+  }) as const
+
+export const addListFlags = (command: Command, states: readonly string[], limit?: string) =>
+  addFlags(command, listFlags(states, limit))
 
 /**
  * The instant that --since names, Unix milliseconds; 0 without one. UsageError `bad_since` (exit 2).

@@ -18,6 +18,17 @@ import type { Address } from '../../core/protocol/schema.js'
 import { shellWord } from '../../core/protocol/text.js'
 import type { Context } from '../terminal/context.js'
 import { visible } from '../terminal/render.js'
+import {
+  type ArgsOf,
+  type ArgTable,
+  addFlags,
+  type EveryFlag,
+  type FlagsOf,
+  type FlagTable,
+  type MakeCommand,
+  type VerbTable,
+  verb,
+} from '../terminal/verb.js'
 import { executorKeyOf } from './executor-key.js'
 import { parseJson, readInput } from './inputs.js'
 import { type Account, openAccount } from './key-source.js'
@@ -69,30 +80,25 @@ export interface SessionFlags extends GlobalFlags {
 }
 
 /** Of the verbs that look for a question: the one text may be asked by two requesters. */
-export function addRequesterFlag(command: Command): Command {
-  return command.option(
-    '--requester <address>',
-    'requester of the question, if two pinned ones ask the same text',
-  )
-}
+export const requesterFlag = {
+  '--requester <address>': 'requester of the question, if two pinned ones ask the same text',
+} as const
 
 /**
  * Flags of the verbs that sign: how the account is unlocked, or which wallet outside is asked
  * instead (contract §7, Proposer key).
  */
-export function addSignerFlags(command: Command): Command {
-  return command
-    .option('--password-file <file>', 'file with the keystore password')
-    .option('--signer <url>', 'URL of a wallet that signs over JSON-RPC (eth_signTypedData_v4)')
-    .option('--proposer <address>', 'proposer address, if its key is held elsewhere')
-}
+export const signerFlags = {
+  '--password-file <file>': 'file with the keystore password',
+  '--signer <url>': 'URL of a wallet that signs over JSON-RPC (eth_signTypedData_v4)',
+  '--proposer <address>': 'proposer address, if its key is held elsewhere',
+} as const
 
 /** Flags of the verbs that a wallet in the browser can sign or send for (contract §9). */
-export function addBrowserFlags(command: Command): Command {
-  return command
-    .option('--browser', 'sign with a browser wallet, on a page whose address is printed')
-    .option('--no-launch', "with --browser: do not open the system's browser")
-}
+export const browserFlags = {
+  '--browser': 'sign with a browser wallet, on a page whose address is printed',
+  '--no-launch': "with --browser: do not open the system's browser",
+} as const
 
 /** Without an address the word behind --as-owner may be what belongs elsewhere. UsageError. */
 function ownerAddress(text: string): Address {
@@ -103,25 +109,28 @@ function ownerAddress(text: string): Address {
 }
 
 /** Flags of the verbs that a Safe can propose with (contract §9). */
-export function addSafeFlags(command: Command): Command {
-  return command
-    .option('--safe <address>', 'the proposer is this Safe; its owners sign one after the other')
-    .option(
-      '--as-owner [address]',
-      'with --safe: sign as an owner, with the key at hand',
-      ownerAddress,
-    )
-}
+export const safeFlags = {
+  '--safe <address>': 'the proposer is this Safe; its owners sign one after the other',
+  '--as-owner [address]': {
+    about: 'with --safe: sign as an owner, with the key at hand',
+    parse: ownerAddress,
+  },
+} as const
 
 /**
  * Flags of the verbs that run a whole gateway with --local, executor included (contract §7,
  * Executor key).
  */
-export function addExecutorFlags(command: Command): Command {
-  return command
-    .option('--executor-account <name>', 'with --local: keystore of the executor')
-    .option('--executor-password-file <file>', 'with --local: file with its password')
-}
+export const executorFlags = {
+  '--executor-account <name>': 'with --local: keystore of the executor',
+  '--executor-password-file <file>': 'with --local: file with its password',
+} as const
+
+export const addRequesterFlag = (command: Command) => addFlags(command, requesterFlag)
+export const addSignerFlags = (command: Command) => addFlags(command, signerFlags)
+export const addBrowserFlags = (command: Command) => addFlags(command, browserFlags)
+export const addSafeFlags = (command: Command) => addFlags(command, safeFlags)
+export const addExecutorFlags = (command: Command) => addFlags(command, executorFlags)
 
 /** Runs a verb over a session and closes it whatever comes. */
 export async function withSession<T>(
@@ -190,6 +199,30 @@ export async function withSession<T>(
   for (const one of closed) if (one.status === 'rejected') throw one.reason
   return outcome.value
 }
+
+interface SessionVerb<Args, Flags, Above> extends VerbTable<Args, Flags, Above> {
+  readonly run: (
+    context: Context,
+    session: Session,
+    flags: FlagsOf<Flags> & FlagsOf<Above> & EveryFlag,
+    args: ArgsOf<Args>,
+  ) => Promise<void>
+}
+
+/** A verb that runs over a session. */
+export const sessionVerb = <
+  const Args extends ArgTable = Record<never, string>,
+  const Flags extends FlagTable = Record<never, string>,
+  const Above extends FlagTable = Record<never, string>,
+>({
+  run,
+  ...made
+}: SessionVerb<Args, Flags, Above>): MakeCommand =>
+  verb<Args, Flags, Above>({
+    ...made,
+    run: (context, flags, args) =>
+      withSession(context, flags, (session) => run(context, session, flags, args)),
+  })
 
 /**
  * Aborts after --timeout with the error of a call that got no answer in time (contract §6, exit

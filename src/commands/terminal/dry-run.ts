@@ -9,7 +9,8 @@ export interface DryRunFlag {
   readonly dryRun?: boolean
 }
 
-export const dryRunOption = ['--dry-run', 'show what would be done; do nothing'] as const
+export const dryRunFlag = { '--dry-run': 'show what would be done; do nothing' } as const
+export const dryRunOption = ['--dry-run', dryRunFlag['--dry-run']] as const
 
 /**
  * Prints `proposer.preview/1 {dry_run: true, would, …}`; for people one line. `would` is a verb and

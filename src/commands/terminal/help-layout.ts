@@ -4,6 +4,7 @@
  */
 import { type Argument, type Command, Help, type HelpConfiguration, type Option } from 'commander'
 import { fold } from './render.js'
+import { standInOf } from './verb.js'
 
 /**
  * Longer terms stand on a line of their own, so that one of them does not push all the others'
@@ -15,15 +16,6 @@ const widestTerm = 26
 export function termColumn(terms: readonly string[], columns: number): number {
   const most = Math.min(widestTerm, Math.floor(columns * 0.4))
   return Math.max(0, ...terms.map(({ length }) => length).filter((length) => length <= most))
-}
-
-/**
- * The child that stands for its parent where none is named, as `devchain start` does; commander
- * keeps which it is to itself.
- */
-export function defaultChildOf(command: Command): Command | undefined {
-  const name = '_defaultCommandName' in command ? command._defaultCommandName : undefined
-  return command.commands.find((child) => child.name() === name)
 }
 
 const titles: Readonly<Record<string, string>> = {
@@ -68,7 +60,7 @@ export const helpLayout: HelpConfiguration = {
   subcommandTerm: (command) =>
     Help.prototype.subcommandTerm.call(new Help(), command).replace(' [options]', ''),
   visibleOptions: (command) => [
-    ...(defaultChildOf(command)?.options ?? []),
+    ...(standInOf(command)?.options ?? []),
     ...Help.prototype.visibleOptions.call(new Help(), command),
   ],
   visibleGlobalOptions(command) {

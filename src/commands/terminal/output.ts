@@ -3,8 +3,8 @@
  */
 import { Chalk, type ChalkInstance } from 'chalk'
 import { UsageError } from '../../core/protocol/errors.js'
-import { fold, foldAround, jsonText, visible } from './render.js'
-import { cut } from './table.js'
+import { fields, fold, foldAround, jsonText, visible } from './render.js'
+import { type Column, cut, tableText } from './table.js'
 
 export interface TextSink {
   write(text: string): unknown
@@ -51,7 +51,14 @@ export interface Output {
    * --ndjson), else `human(data)`.
    */
   result<T extends object>(kind: string, data: T, human: (data: T) => string): void
-  /** One line of JSON on stdout as it settles (--ndjson, ready lines). */
+  /**
+   * The one result: the document with --json, its blocks for people. With --ndjson a line for each
+   * of `items`, then the document with `summary` alone, where there is one.
+   */
+  show(kind: string, document: object, blocks: Blocks, more?: ShownMore): void
+  /** One line of JSON on stdout with --ndjson, as it settles. */
+  item(data: object): void
+  /** One line of JSON on stdout in any form (ready lines). */
   line(data: object): void
   /** These very characters on stdout, as asked for by `-o -`; no line end is added. */
   text(text: string): void
@@ -78,6 +85,34 @@ export interface Output {
    */
   written(): Promise<Error | undefined>
 }
+
+/** What a block is laid out on. */
+export type Screen = Pick<Output, 'columns' | 'paint' | 'isTerminal'>
+/**
+ * Prose, which is escaped and folded, or what makes its text for a screen, and escapes what comes
+ * from outside. Nothing where there is nothing to say.
+ */
+export type Block = string | ((screen: Screen) => string) | undefined | false
+type Blocks = readonly Block[] | (() => readonly Block[])
+interface ShownMore {
+  readonly items?: readonly object[]
+  readonly summary?: object
+}
+
+/** Labels and values; without what is null or undefined. */
+export const rows =
+  (lines: Parameters<typeof fields>[0]): Block =>
+  ({ columns }) =>
+    fields(lines, columns)
+
+/** A list in columns. `wide`: that of --wide. */
+export const table =
+  <Row>(columns: readonly Column<Row>[], list: readonly Row[], wide?: boolean): Block =>
+  (screen) =>
+    tableText(columns, list, screen, wide)
+
+const blockText = (block: Exclude<Block, undefined | false>, screen: Screen) =>
+  typeof block === 'string' ? foldAround(block, screen.columns, '  ') : block(screen)
 
 export interface OutputOptions {
   readonly stdout: TextSink
@@ -127,6 +162,7 @@ export function createOutput(options: OutputOptions): Output {
     notesAreTerminal
       ? foldAround(`warning: ${detail}`, columns, '  ')
       : `warning: ${visible(detail)}`
+  const paint = new Chalk({ level: isColored(isTerminal, options) ? 1 : 0 })
   return {
     mode,
     isVerbose: options.verbose === true,
@@ -134,16 +170,27 @@ export function createOutput(options: OutputOptions): Output {
     isTerminal,
     notesAreTerminal,
     columns,
-    paint: new Chalk({ level: isColored(isTerminal, options) ? 1 : 0 }),
+    paint,
     notePaint: new Chalk({ level: isColored(notesAreTerminal, options) ? 1 : 0 }),
     result(kind, data, human) {
+      const document = { schema: `proposer.${kind}/1`, ...data }
       if (mode === 'human') write(`${human(data)}\n`)
       else if (options.field !== undefined)
-        write(
-          `${fieldText({ schema: `proposer.${kind}/1`, ...data }, options.field, isTerminal)}\n`,
-        )
-      else
-        write(`${jsonText({ schema: `proposer.${kind}/1`, ...data }, mode === 'json' ? 2 : 0)}\n`)
+        write(`${fieldText(document, options.field, isTerminal)}\n`)
+      else write(`${jsonText(document, mode === 'json' ? 2 : 0)}\n`)
+    },
+    item(data) {
+      if (mode === 'ndjson') write(`${jsonText(data, 0)}\n`)
+    },
+    // By `this`: whoever takes the results elsewhere replaces `result` alone.
+    show(kind, document, blocks, { items = [], summary } = {}) {
+      for (const one of items) this.item(one)
+      this.result(kind, this.mode === 'ndjson' && summary ? { summary } : document, () =>
+        (typeof blocks === 'function' ? blocks() : blocks)
+          .filter((one) => one !== undefined && one !== false)
+          .map((one) => blockText(one, { columns, paint, isTerminal }))
+          .join('\n'),
+      )
     },
     line: (data) => write(`${jsonText(data, 0)}\n`),
     text: write,

@@ -22,7 +22,8 @@ export interface Column<Row> {
 export type TableScreen = Pick<Output, 'columns' | 'paint' | 'isTerminal'>
 
 /** `--wide` of every list. */
-export const wideOption = ['--wide', 'show all columns, uncut'] as const
+export const wideFlag = { '--wide': 'show all columns, uncut' } as const
+export const wideOption = ['--wide', wideFlag['--wide']] as const
 
 const gap = '  '
 

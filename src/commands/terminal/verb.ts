@@ -1,0 +1,202 @@
+/** A verb as data: what it is called, what it takes, and what it does. */
+import { Argument, Command, Option } from 'commander'
+import type { Context } from './context.js'
+import { colorChoices } from './output.js'
+
+export type MakeCommand = (context: Context) => Command
+
+interface Taken<T> {
+  readonly about: string
+  readonly choices?: readonly string[]
+  /** Throws UsageError for what it does not take. */
+  readonly parse?: (text: string) => T
+  readonly default?: string
+}
+interface FlagTaken<T> extends Taken<T> {
+  readonly required?: true
+  /** Other flags of this verb that it cannot be used with, `--keystore`. */
+  readonly conflicts?: readonly string[]
+  readonly hidden?: true
+}
+
+/** Flags by how help writes them, `-o, --output <file>`, each with what it is for. */
+export type FlagTable = Readonly<Record<string, string | FlagTaken<unknown>>>
+/** The same of arguments: `<file>`, `[candidate-id...]`. */
+export type ArgTable = Readonly<Record<string, string | Taken<unknown>>>
+
+type Camel<S> = S extends `${infer Head}-${infer Tail}` ? `${Head}${Capitalize<Camel<Tail>>}` : S
+type Word<S> = S extends `${infer First}${' ' | '|' | '.'}${string}` ? Word<First> : S
+type LongOf<S> = S extends `${string}--no-${infer Name}`
+  ? Name
+  : S extends `${string}--${infer Name}`
+    ? Name
+    : never
+type Plain<S, One> = S extends `${string}...${string}` ? readonly One[] : One
+type Valued<S, Spec> = Spec extends { readonly parse: (text: string) => infer Parsed }
+  ? Parsed
+  : Spec extends { readonly choices: readonly (infer Choice)[] }
+    ? Choice
+    : Plain<S, string>
+type FlagValue<S, Spec> = S extends `${string}<${string}`
+  ? Valued<S, Spec>
+  : S extends `${string}[${string}`
+    ? Valued<S, Spec> | true
+    : boolean
+type Sure = { readonly required: true } | { readonly default: string }
+
+/** What commander makes of a table of flags: `--key-file <file>` is `keyFile?: string`. */
+export type FlagsOf<Table> = {
+  readonly [S in keyof Table as Table[S] extends Sure ? never : Camel<Word<LongOf<S>>>]?: FlagValue<
+    S,
+    Table[S]
+  >
+} & {
+  readonly [S in keyof Table as Table[S] extends Sure ? Camel<Word<LongOf<S>>> : never]: FlagValue<
+    S,
+    Table[S]
+  >
+}
+/** And of arguments: `<new-name>` is `newName: string`. */
+export type ArgsOf<Table> = {
+  readonly [S in keyof Table as S extends `${'<' | '['}${infer Name}${'>' | ']'}`
+    ? Camel<Word<Name>>
+    : never]: S extends `[${string}...]` | `<${string}`
+    ? Valued<S, Table[S]>
+    : Valued<S, Table[S]> | undefined
+}
+
+/** The flags of every command (contract §6, §9). */
+const everyFlag = {
+  '--gateway <url>': 'gateway URL',
+  '--local <gateway.json>': 'run the gateway of this configuration in-process instead',
+  '--profile <name>': 'configuration profile to use',
+  '--home <dir>': 'folder for journal, keystores, trust and configuration',
+  '--account <name>': 'keystore of the proposer',
+  '--rpc-url <url>': 'JSON-RPC URL of a node',
+  '--trust <file>': 'file of the pinned contracts',
+  '--timeout <duration>': 'stop waiting after this time: 120, 90m or 2h30m',
+  '--json': 'print one JSON document',
+  '--ndjson': 'print one JSON line per item as it settles',
+  '--field <path>': {
+    about: 'one value of the JSON document, raw, such as candidate_id',
+    conflicts: ['--ndjson'],
+  },
+  '-q, --quiet': 'suppress notes and progress',
+  '-y, --yes': 'skip confirmation prompts',
+  '-v, --verbose': 'show requests and responses on stderr, without secrets',
+  '--color <auto|always|never>': {
+    about: 'when to use colors; default: auto',
+    choices: colorChoices,
+  },
+} as const
+export type EveryFlag = FlagsOf<typeof everyFlag>
+
+/** They tell flags' values apart from verbs. */
+export const takesValue: ReadonlySet<string> = new Set(
+  Object.keys(everyFlag).flatMap((flags) =>
+    flags.includes('<') ? (flags.split(' ')[0] ?? []) : [],
+  ),
+)
+
+export const addEveryFlag = (program: Command): Command => addFlags(program, everyFlag)
+
+export function addFlags(command: Command, flags: FlagTable): Command {
+  for (const [spec, taken] of Object.entries(flags)) command.addOption(flagOf(spec, taken))
+  return command
+}
+
+/** What verbs of every kind have. `Above`: the flags of the group that it belongs to. */
+export interface VerbTable<Args, Flags, Above> {
+  readonly name: string
+  readonly about: string
+  readonly args?: Args
+  readonly flags?: Flags
+  /** Of the group above, for their types: the group itself declares them. */
+  readonly above?: Above
+  /** A paragraph behind the flags. */
+  readonly help?: string
+  /** Command lines without the program's name; what is more than that stays as it is. */
+  readonly examples: readonly string[]
+  /** What stands below it. */
+  readonly verbs?: readonly MakeCommand[]
+  /** The one of them that is meant where none is named. */
+  readonly standIn?: MakeCommand
+}
+
+interface Verb<Args, Flags, Above> extends VerbTable<Args, Flags, Above> {
+  readonly run?: (
+    context: Context,
+    flags: FlagsOf<Flags> & FlagsOf<Above> & EveryFlag,
+    args: ArgsOf<Args>,
+  ) => void | Promise<void>
+}
+
+/** Those that stand for their parent where no other is named. */
+const standIns = new WeakSet<Command>()
+export const asStandIn = (child: Command): Command => {
+  standIns.add(child)
+  return child
+}
+export const standInOf = ({ commands }: Command): Command | undefined =>
+  commands.find((one) => standIns.has(one))
+
+/** The one place where a command is made. */
+export const verb =
+  <
+    const Args extends ArgTable = Record<never, string>,
+    const Flags extends FlagTable = Record<never, string>,
+    const Above extends FlagTable = Record<never, string>,
+  >(
+    made: Verb<Args, Flags, Above>,
+  ): MakeCommand =>
+  (context) => {
+    const { name, about, args = {}, flags = {}, verbs = [], standIn, run } = made
+    const command = new Command(name).description(about).addHelpText('after', helpText(made))
+    for (const [spec, taken] of Object.entries<ArgTable[string]>(args))
+      command.addArgument(filled(new Argument(spec), taken))
+    addFlags(command, flags)
+    for (const make of verbs) command.addCommand(make(context))
+    if (standIn !== undefined) command.addCommand(asStandIn(standIn(context)), { isDefault: true })
+    return run === undefined
+      ? command
+      : command.action((...given: unknown[]) => {
+          const { registeredArguments } = command
+          const named = registeredArguments.map((one, at) => [attributeOf(one.name()), given[at]])
+          return run(context, command.optsWithGlobals(), Object.fromEntries(named))
+        })
+  }
+
+const attributeOf = (name: string) =>
+  (/^[^|.]*/.exec(name)?.[0] ?? name).replace(/-(\w)/g, (_, letter: string) => letter.toUpperCase())
+
+function flagOf(spec: string, taken: FlagTable[string]): Option {
+  const option = filled(new Option(spec), taken)
+  if (typeof taken === 'string') return option
+  const { required, conflicts = [], hidden } = taken
+  return option
+    .makeOptionMandatory(required === true)
+    .hideHelp(hidden === true)
+    .conflicts(conflicts.map((flag) => new Option(flag).attributeName()))
+}
+
+function filled<Of extends Option | Argument>(one: Of, taken: FlagTable[string]): Of {
+  if (typeof taken === 'string') {
+    one.description = taken
+    return one
+  }
+  const { about, choices, parse, default: byDefault } = taken
+  one.description = about
+  if (choices !== undefined) one.choices(choices)
+  if (parse !== undefined) one.argParser((text: string) => parse(text))
+  if (byDefault !== undefined) one.default(byDefault)
+  return one
+}
+
+function helpText({
+  help,
+  examples,
+}: Pick<VerbTable<unknown, unknown, unknown>, 'help' | 'examples'>) {
+  const lines = examples.map((line) => (/(^|\W)proposer /.test(line) ? line : `proposer ${line}`))
+  const shown = [`Example${lines.length === 1 ? '' : 's'}:`, ...lines.map((line) => `  ${line}`)]
+  return `\n${help === undefined ? '' : `${help}\n\n`}${shown.join('\n')}`
+}
