@@ -129,7 +129,6 @@ export const executorFlags = {
 export const addRequesterFlag = (command: Command) => addFlags(command, requesterFlag)
 export const addSignerFlags = (command: Command) => addFlags(command, signerFlags)
 export const addBrowserFlags = (command: Command) => addFlags(command, browserFlags)
-export const addSafeFlags = (command: Command) => addFlags(command, safeFlags)
 export const addExecutorFlags = (command: Command) => addFlags(command, executorFlags)
 
 /** Runs a verb over a session and closes it whatever comes. */

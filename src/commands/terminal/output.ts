@@ -101,14 +101,14 @@ interface ShownMore {
 
 /** Labels and values; without what is null or undefined. */
 export const rows =
-  (lines: Parameters<typeof fields>[0]): Block =>
-  ({ columns }) =>
+  (lines: Parameters<typeof fields>[0]) =>
+  ({ columns }: Screen): string =>
     fields(lines, columns)
 
 /** A list in columns. `wide`: that of --wide. */
 export const table =
-  <Row>(columns: readonly Column<Row>[], list: readonly Row[], wide?: boolean): Block =>
-  (screen) =>
+  <Row>(columns: readonly Column<Row>[], list: readonly Row[], wide?: boolean) =>
+  (screen: Screen): string =>
     tableText(columns, list, screen, wide)
 
 const blockText = (block: Exclude<Block, undefined | false>, screen: Screen) =>

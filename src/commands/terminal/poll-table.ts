@@ -8,9 +8,9 @@ import { endOf, type PolledStatus, type PollTarget } from '../../core/client/fol
 import { instant } from '../../core/protocol/candidate.js'
 import type { ProposerError } from '../../core/protocol/errors.js'
 import { candidateText, colourOf, failureLines, type Own } from './candidate-text.js'
-import type { Output } from './output.js'
+import { type Output, table } from './output.js'
 import { counted, fold, visible } from './render.js'
-import { type Column, tableText } from './table.js'
+import type { Column } from './table.js'
 
 type Screen = Pick<Output, 'columns' | 'paint'> & Partial<Pick<Output, 'isTerminal'>>
 
@@ -194,7 +194,7 @@ export function finalText(
   const isOwn = targets.some(({ candidateId }) => ownOf(candidateId) !== undefined)
   const screen = { columns, paint, isTerminal: output.isTerminal === true }
   const list = isOwn
-    ? [tableText(columnsOf(latest, ownOf, refusals), targets, screen)]
+    ? [table(columnsOf(latest, ownOf, refusals), targets)(screen)]
     : targets.map(line)
   return [
     [...list, counts].join('\n'),
