@@ -9,8 +9,7 @@ import type { QuestionFinding, Subject } from '../core/client/check/findings.js'
 import { checkRefusal } from '../core/client/check/require.js'
 import { gravest } from '../core/client/gateway/answer.js'
 import { type BatchRow, readBatch } from '../core/client/input/input.js'
-import { placeText } from '../core/client/input/rows.js'
-import { inGroups } from '../core/client/propose/spending.js'
+import { inGroups, placeText } from '../core/client/input/rows.js'
 import type { ContextResult } from '../core/client/trust/context.js'
 import { outcomeMeant, type QuestionContext, type Trust } from '../core/client/trust/trust.js'
 import type { Hex } from '../core/ports.js'
@@ -20,7 +19,7 @@ import { answerText, keyNamed } from '../core/protocol/outcome-words.js'
 import { outcomeOf } from '../core/protocol/proposal.js'
 import type { OutcomeKey } from '../core/protocol/schema.js'
 import { limits } from '../core/protocol/words.js'
-import { addFormatFlag, type FormatFlags, withSource } from './batch/source.js'
+import { addFormatFlag, type FormatFlags, readSource } from './batch/source.js'
 import { newResultStream } from './batch/text.js'
 import {
   addCheckFlags,
@@ -64,7 +63,7 @@ export const checkCommand = (context: Context): Command =>
       const word = flags.outcome === undefined ? undefined : requireOutcome(flags.outcome)
       if (given !== '-' && namedQuestion(given) !== undefined)
         return withSession(context, flags, (session) =>
-          checkAll(context, session, flags, one({ identifier: given, word, place: undefined })),
+          checkAll(context, session, flags, [{ identifier: given, word, place: undefined }]),
         )
       if (word !== undefined)
         throw new UsageError(
@@ -72,11 +71,10 @@ export const checkCommand = (context: Context): Command =>
           '--outcome does not apply to a file, whose rows have their own outcomes',
           'omit --outcome',
         )
-      await withSession(context, flags, (session) =>
-        withSource(context, session.settings.home.value, given, (source) =>
-          checkAll(context, session, flags, asked(readBatch(source, flags.format, told(context)))),
-        ),
-      )
+      await withSession(context, flags, async (session) => {
+        const rows = readBatch(await readSource(context, given), flags.format, told(context))
+        await checkAll(context, session, flags, rows.map(askedIn))
+      })
     })
 
 /** Rows that are none are noted, as by every verb that reads a sheet. */
@@ -96,18 +94,11 @@ interface Asked {
   readonly place: string | undefined
 }
 
-async function* one(asked: Asked): AsyncGenerator<readonly Asked[]> {
-  yield [asked]
-}
-
-async function* asked(rows: AsyncIterable<readonly BatchRow[]>): AsyncGenerator<readonly Asked[]> {
-  for await (const some of rows)
-    yield some.map((row) => ({
-      identifier: row.identifier,
-      word: row.kind === 'intent' ? row.outcome : outcomeOf(row.item.proposed_price),
-      place: placeText(row),
-    }))
-}
+const askedIn = (row: BatchRow): Asked => ({
+  identifier: row.identifier,
+  word: row.kind === 'intent' ? row.outcome : outcomeOf(row.item.proposed_price),
+  place: placeText(row),
+})
 
 /** What the document says of a question beside its findings. */
 interface Told {
@@ -122,7 +113,7 @@ async function checkAll(
   context: Context,
   session: Session,
   flags: CheckVerbFlags,
-  groups: AsyncIterable<readonly Asked[]>,
+  asked: readonly Asked[],
 ): Promise<void> {
   const { output } = context
   const [trust, source, checker] = await Promise.all([
@@ -139,7 +130,7 @@ async function checkAll(
   const required = requiredBy(flags)
   const progress = output.progress('checking')
   try {
-    for await (const group of inGroups(groups, limits.batchItems)) {
+    for (const group of inGroups(asked, limits.batchItems)) {
       const names = await identify(
         context,
         session,

@@ -15,7 +15,7 @@ import { type BatchFormat, inputLimits } from '../core/client/input/rows.js'
 import { fromCwd } from '../core/io/home-paths.js'
 import { durationMs } from '../core/protocol/duration.js'
 import { UsageError } from '../core/protocol/errors.js'
-import { addFormatFlag, type FormatFlags, withSource } from './batch/source.js'
+import { addFormatFlag, type FormatFlags, readSource } from './batch/source.js'
 import {
   type GlobalFlags,
   requireTarget,
@@ -59,7 +59,7 @@ export const planCommand = (context: Context): Command =>
         '--window',
       )
       const settings = await resolveSettings(context, flags)
-      const rows = await rowsOf(context, settings.home.value, given, flags.format)
+      const rows = await rowsOf(context, given, flags.format)
       const budget = await budgetOf(context, settings, limit, window)
       const asksContext = flags.context && settings.rpcUrl === undefined
       const plan = planBatch(
@@ -110,7 +110,6 @@ interface Rows {
 /** UsageError (exit 2) for a count or an input that is none. */
 async function rowsOf(
   context: Context,
-  home: string,
   given: string,
   format: BatchFormat | undefined,
 ): Promise<Rows> {
@@ -121,21 +120,16 @@ async function rowsOf(
     !(await context.files.exists(fromCwd(context.cwd, given)))
   )
     wholeNumber(given, 'the count')
-  return withSource(context, home, given, async (source) => {
-    let [intents, signed] = [0, 0]
-    const faults = newFaults(source)
-    const told = { fault: faults.add, unanswered: () => undefined }
-    for await (const some of readBatch(source, format, told)) {
-      const items = some.filter(({ kind }) => kind === 'item').length
-      signed += items
-      intents += some.length - items
-    }
-    faults.throwAny()
-    if (intents + signed > 0) return { intents, signed }
+  const source = await readSource(context, given)
+  const faults = newFaults(source)
+  const rows = readBatch(source, format, { fault: faults.add, unanswered: () => undefined })
+  faults.throwAny()
+  if (rows.length === 0)
     throw new UsageError('empty_input', `${source.name} holds no rows`, {
       hint: 'give one proposal per line, or a count',
     })
-  })
+  const signed = rows.filter(({ kind }) => kind === 'item').length
+  return { intents: rows.length - signed, signed }
 }
 
 interface PlanBudget extends BudgetView {

@@ -20,7 +20,7 @@ import {
 } from './batch/parts.js'
 import { showBatchPlan } from './batch/preview.js'
 import { submitAndReport } from './batch/running.js'
-import { withSource } from './batch/source.js'
+import { readSource } from './batch/source.js'
 import { checksText, examine } from './doctor.js'
 import { forecastText } from './plan.js'
 import { asksPerson } from './session/inputs.js'
@@ -47,37 +47,36 @@ export const runCommand = (context: Context): Command =>
     )
     .action(async (path: string, _own: unknown, command: Command) => {
       const flags = { ...command.optsWithGlobals<RunFlags>(), resume: true }
-      await withSession(context, flags, (session) =>
-        withSource(context, session.settings.home.value, path, async (source) => {
-          // Opened for running before anything opens it for reading: a command has one gateway.
-          const gateway = await session.gateway('run')
-          const asks = asksPerson(context, flags)
-          const opened = await openBatch(context, session, flags, source, {
-            ...(asks ? {} : { tell: signingText(gateway.origin) }),
-            // More than are kept would be paid for twice.
-            findings: asks,
-            sums: ({ intents }, hasChain) => asks || hasChain || intents <= keptContexts,
+      await withSession(context, flags, async (session) => {
+        const source = await readSource(context, path)
+        // Opened for running before anything opens it for reading: a command has one gateway.
+        const gateway = await session.gateway('run')
+        const asks = asksPerson(context, flags)
+        const opened = await openBatch(context, session, flags, source, {
+          ...(asks ? {} : { tell: signingText(gateway.origin) }),
+          // More than are kept would be paid for twice.
+          findings: asks,
+          sums: ({ intents }, hasChain) => asks || hasChain || intents <= keptContexts,
+        })
+        const { fingerprint } = opened.count
+        if (flags.dryRun === true)
+          return showBatchPlan(context, opened, {
+            signal: session.signal,
+            gateway,
+            resume: fingerprint,
           })
-          const { fingerprint } = opened.count
-          if (flags.dryRun === true)
-            return showBatchPlan(context, opened, {
-              signal: session.signal,
-              gateway,
-              resume: fingerprint,
-            })
-          const ready = await prepared(context, session, opened, asks && gateway.origin)
-          await submitAndReport(context, session, opened, {
-            kind: 'run',
-            resume: true,
-            wait: true,
-            details: flags.details === true,
-            quiet: flags.quiet === true,
-            command: goOnCommand('run', path, flags),
-            head: { plan: ready.plan },
-            rest: { checks: ready.checks },
-          })
-        }),
-      )
+        const ready = await prepared(context, session, opened, asks && gateway.origin)
+        await submitAndReport(context, session, opened, {
+          kind: 'run',
+          resume: true,
+          wait: true,
+          details: flags.details === true,
+          quiet: flags.quiet === true,
+          command: goOnCommand('run', path, flags),
+          head: { plan: ready.plan },
+          rest: { checks: ready.checks },
+        })
+      })
     })
 
 /**
@@ -128,19 +127,17 @@ interface Saved {
 }
 
 /** What the journal has of the input; asks nobody. */
-async function savedRows({ clock }: Context, { parts, rows, count }: Opened): Promise<Saved> {
+async function savedRows({ clock }: Context, { parts, count }: Opened): Promise<Saved> {
   const view = await parts.journal.load()
   const found = { toSign: 0, toSend: 0, signedBefore: 0, unsettled: 0 }
-  for await (const some of rows()) {
-    for (const row of some) {
-      const saved = await journaledFor(parts, view, row, count.fingerprint)
-      if (saved === undefined) found[row.kind === 'item' ? 'toSend' : 'toSign']++
-      else {
-        const { kind } = stateOf(saved, clock.nowMs())
-        found.signedBefore++
-        if (kind !== 'accepted' && kind !== 'closed') found.toSend++
-        if (kind === 'unknown' && isUnsettled(saved)) found.unsettled++
-      }
+  for (const row of count.input) {
+    const saved = await journaledFor(parts, view, row, count.fingerprint)
+    if (saved === undefined) found[row.kind === 'item' ? 'toSend' : 'toSign']++
+    else {
+      const { kind } = stateOf(saved, clock.nowMs())
+      found.signedBefore++
+      if (kind !== 'accepted' && kind !== 'closed') found.toSend++
+      if (kind === 'unknown' && isUnsettled(saved)) found.unsettled++
     }
   }
   return found

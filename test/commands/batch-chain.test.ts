@@ -88,14 +88,14 @@ describe('contract §6: with a node nobody else is asked', () => {
     const refused = await sign()
     expect(refused.code).toBe(2)
     expect(errorOf(refused.stderr)).toMatchObject({
-      code: 'insufficient_funds',
+      code: 'insufficient_balance',
       hint: expect.stringContaining('--fit'),
     })
     const fitted = await sign('--fit')
     expect(resultsOf(fitted.stdout).map(({ outcome, error }) => error?.code ?? outcome)).toEqual([
       'signed',
       'signed',
-      'insufficient_funds',
+      'insufficient_balance',
     ])
     // What is open reserves: the third does not fit in a later run either.
     const later = await sign('--fit')

@@ -138,23 +138,6 @@ describe('check', () => {
     expect((await check()).byId.event_ended).toMatchObject({ result, source })
   })
 
-  test('event_ended: a day ahead in the question warns; one behind proves nothing', async () => {
-    const ahead = ask(chain, questionText('Will it rain on January 31, 2027?'))
-    const behind = ask(chain, questionText('Did it rain on January 1, 2027?'))
-    chain.mine()
-    expect((await check([ahead])).byId.event_ended).toMatchObject({
-      result: 'warn',
-      source: 'question',
-      detail: 'the question names 2027-01-31, which is not over',
-    })
-    expect((await check([behind])).byId.event_ended?.result).toBe('unknown')
-    markets = { [ahead]: market({ closed: false, endDate: instant(-60) }) }
-    expect((await check([ahead])).byId.event_ended).toMatchObject({
-      result: 'warn',
-      source: 'gamma, question',
-    })
-  })
-
   test.each<[string, object, string, string]>([
     ['yes against a No', { outcomePrices: '["0.02", "0.98"]' }, 'yes', 'warn'],
     ['no with it', { outcomePrices: '["0.02", "0.98"]' }, 'no', 'ok'],

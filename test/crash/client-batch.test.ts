@@ -92,11 +92,8 @@ async function openWorld(seed: number) {
     }
     const submit = async (resume: boolean) => {
       const results: RowResult[] = []
-      const each = async function* () {
-        yield rows
-      }
       const options = { fingerprint: 'input', resume, spending: newSpending(parts, { fit: false }) }
-      for await (const some of submitBatch(parts, each(), options)) results.push(...some)
+      for await (const some of submitBatch(parts, rows, options)) results.push(...some)
       return results
     }
     return { submit, journal }

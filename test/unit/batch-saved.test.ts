@@ -64,12 +64,9 @@ async function lostWorld(kind: BatchRow['kind']) {
       proposer: async () => intent.proposer,
     }
     const results: RowResult[] = []
-    const each = async function* () {
-      yield [row]
-    }
     const work = async () => {
       const options = { fingerprint: 'input', spending: newSpending(batch, { fit: false }) }
-      for await (const some of submitBatch({ ...batch, gateway: run.client }, each(), options))
+      for await (const some of submitBatch({ ...batch, gateway: run.client }, [row], options))
         results.push(...some)
     }
     await world.clock.drive(work())

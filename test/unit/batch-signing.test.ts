@@ -78,12 +78,9 @@ async function signAll(
       }
     },
   }
-  const each = async function* () {
-    yield rows
-  }
   const results: RowSigned[] = []
   const work = async () => {
-    for await (const some of signBatch(batch, each(), {
+    for await (const some of signBatch(batch, rows, {
       spending: newSpending(batch, { fit: false }),
     }))
       results.push(...some)

@@ -3,7 +3,6 @@ import { concat, keccak256, numberToHex, stringToHex } from 'viem'
 import { describe, expect, test } from 'vitest'
 import { noRulesHash } from '../../src/core/chain/constants.js'
 import { type Rules, rulesFrom } from '../../src/core/chain/rules.js'
-import { datesIn } from '../../src/core/client/check/dates.js'
 import { newFold } from '../../src/core/client/journal/fold.js'
 import type { JournalRecord } from '../../src/core/client/journal/records.js'
 import { rulesStanding } from '../../src/core/client/propose/rules.js'
@@ -135,27 +134,5 @@ describe('the journal', () => {
     expect(seen(137, '0xa')).toEqual([hash])
     expect(seen(137, '0xb')).toEqual([])
     expect(seen(1, '0xa')).toEqual([])
-  })
-})
-
-describe('days that a question names', () => {
-  const about = Date.parse('2026-11-23T00:00:00Z')
-  const days = (text: string) =>
-    datesIn(text, about).map((ms) => new Date(ms - 1).toISOString().slice(0, 10))
-
-  test.each<[string, string[]]>([
-    ['by December 31, 2026?', ['2026-12-31']],
-    ['on Nov 30th?', ['2026-11-30']],
-    ['before January 15', ['2027-01-15']],
-    ['since August 2', ['2026-08-02']],
-    ['on 30 November 2026, at noon', ['2026-11-30']],
-    ['2026-12-01', ['2026-12-01']],
-    ['February 30, 2026', []],
-    ['2026-13-01', []],
-    ['May I ask 12 of them?', []],
-    ['will 100 March?', []],
-    ['nothing', []],
-  ])('%s', (text, expected) => {
-    expect([...new Set(days(text))]).toEqual(expected)
   })
 })

@@ -3,8 +3,7 @@ import { Command } from 'commander'
 import { titleOf } from '../../core/chain/ancillary.js'
 import { newFaults } from '../../core/client/input/faults.js'
 import { type PlacedId, readIds } from '../../core/client/input/ids.js'
-import { type BatchSource, inputFault, placeText } from '../../core/client/input/rows.js'
-import { inGroups } from '../../core/client/propose/spending.js'
+import { type BatchSource, inGroups, inputFault, placeText } from '../../core/client/input/rows.js'
 import type { ContextResult } from '../../core/client/trust/context.js'
 import type { Trust } from '../../core/client/trust/trust.js'
 import { identifierHint, namedQuestion } from '../../core/protocol/market-url.js'
@@ -22,7 +21,7 @@ import { worksheetHead, worksheetLine } from '../session/worksheet.js'
 import type { Context } from '../terminal/context.js'
 import type { Output } from '../terminal/output.js'
 import { amountText, visible } from '../terminal/render.js'
-import { addFormatFlag, type FormatFlags, withSource } from './source.js'
+import { addFormatFlag, type FormatFlags, readSource } from './source.js'
 import { newResultStream, newTally } from './text.js'
 
 interface ContextFlags extends SessionFlags, FormatFlags {
@@ -40,10 +39,8 @@ export const batchContextCommand = (context: Context): Command =>
     )
     .action(async (path: string, _own: unknown, command: Command) => {
       const flags = command.optsWithGlobals<ContextFlags>()
-      await withSession(context, flags, (session) =>
-        withSource(context, session.settings.home.value, path, (source) =>
-          showContexts(context, session, flags, source),
-        ),
+      await withSession(context, flags, async (session) =>
+        showContexts(context, session, flags, await readSource(context, path)),
       )
     })
 
@@ -54,8 +51,9 @@ async function showContexts(
   source: BatchSource,
 ): Promise<void> {
   const { output } = context
-  const rows = () => readIds(source, 'identifier', flags.format)
-  const total = await checkIds(source, rows())
+  const rows = readIds(source, 'identifier', flags.format)
+  const total = rows.length
+  checkIds(source, rows)
   const contexts = await contextSource(context, session)
   const printer = flags.csv === true ? newSheet(context, await session.trust()) : newList(output)
   const tally = newTally()
@@ -63,7 +61,7 @@ async function showContexts(
   let errors = 0
   const progress = output.progress(`asking for ${total} questions`)
   try {
-    for await (const group of inGroups(rows(), limits.batchItems)) {
+    for (const group of inGroups(rows, limits.batchItems)) {
       const ids = group.map(({ id }) => id)
       const asked = await identify(context, session, ids)
       const found = await contexts.contexts(asked, { signal: session.signal })
@@ -85,20 +83,12 @@ async function showContexts(
   if (error) throw error
 }
 
-/** How many there are. UsageError `invalid_identifier` with all that are none. */
-async function checkIds(
-  source: BatchSource,
-  rows: AsyncIterable<readonly PlacedId[]>,
-): Promise<number> {
+/** UsageError `invalid_identifier` with all that are none. */
+function checkIds(source: BatchSource, rows: readonly PlacedId[]): void {
   const faults = newFaults(source)
-  let total = 0
-  for await (const some of rows) {
-    for (const one of some)
-      if (namedQuestion(one.id) === undefined) faults.add(badIdentifier(source, one))
-    total += some.length
-  }
+  for (const one of rows)
+    if (namedQuestion(one.id) === undefined) faults.add(badIdentifier(source, one))
   faults.throwAny()
-  return total
 }
 
 interface Printer {

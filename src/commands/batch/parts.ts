@@ -5,7 +5,7 @@
 import type { Command } from 'commander'
 import { type BatchChecks, type BatchCount, checkBatch } from '../../core/client/input/check.js'
 import { type InputFaults, newFaults } from '../../core/client/input/faults.js'
-import { type BatchRow, readBatch } from '../../core/client/input/input.js'
+import { readBatch } from '../../core/client/input/input.js'
 import { nonceHolder } from '../../core/client/input/nonces.js'
 import type { BatchSource } from '../../core/client/input/rows.js'
 import { knownQuestionId } from '../../core/client/propose/intent.js'
@@ -96,8 +96,6 @@ export interface Opened {
    * for it. Throws as `checkWords` and `checkSpending`.
    */
   checkedSums(): Promise<SpendingSums | undefined>
-  /** The rows once more. */
-  rows(): AsyncIterable<readonly BatchRow[]>
 }
 
 export interface Opening {
@@ -142,7 +140,6 @@ export async function openBatch(
     nonceHolder: (row, questionId, owner) => nonceHolder(view, journalNow, row, questionId, owner),
   }
   const count = await checkBatch(source, flags.format, checks, faults)
-  const rows = () => readBatch(source, flags.format, faults.refuses ? unheard : undefined)
   const { gateway: remote, local } = session.settings
   const asksGateway =
     flags.context === undefined &&
@@ -189,9 +186,8 @@ export async function openBatch(
     resume: flags.resume === true ? count.fingerprint : undefined,
   }
   if (faults.refuses)
-    await checkWords({ ...parts, contexts: contexts.looking }, rows, source, {
+    await checkWords({ ...parts, contexts: contexts.looking }, count.input, source, {
       ...planning,
-      count,
       faults,
     })
   const required = requiredBy(flags)
@@ -203,12 +199,12 @@ export async function openBatch(
   if (isRequired(required)) parts = { ...parts, judging }
   const looking = { ...parts, contexts: contexts.looking, judging }
   const checkedSums = async () => {
-    await checkWords(looking, rows, source, { ...planning, count })
-    sums = await checkSpending(looking, rows(), limits, { ...planning, always: counting })
+    await checkWords(looking, count.input, source, planning)
+    sums = await checkSpending(looking, count.input, limits, { ...planning, always: counting })
     return sums
   }
   noteUnanswered(context, count)
-  return { parts, looking, count, spending: newSpending(parts, limits), checkedSums, rows }
+  return { parts, looking, count, spending: newSpending(parts, limits), checkedSums }
 }
 
 /** A thousand questions of one kind have the same thing to say. */
@@ -277,16 +273,14 @@ async function identifyRows(
   if (session.settings.gammaUrl === undefined) return
   const { slugs } = await session.trust()
   // What is wrong with a row is said by the reading that checks all of them.
-  for await (const rows of readBatch(source, format, unheard)) {
-    const intents = rows.filter((row) => row.kind === 'intent')
-    const named = intents.map(({ identifier, isEvent }) =>
-      isEvent ? eventUrl(identifier) : identifier,
-    )
-    for (const [index, slug] of (await identify(context, session, named)).entries()) {
-      const event = intents[index]?.isEvent === true ? intents[index]?.identifier : undefined
-      const questionId = slugs[slug]
-      if (event !== undefined && questionId !== undefined) slugs[event] = questionId
-    }
+  const intents = readBatch(source, format, unheard).filter((row) => row.kind === 'intent')
+  const named = intents.map(({ identifier, isEvent }) =>
+    isEvent ? eventUrl(identifier) : identifier,
+  )
+  for (const [index, slug] of (await identify(context, session, named)).entries()) {
+    const event = intents[index]?.isEvent === true ? intents[index]?.identifier : undefined
+    const questionId = slugs[slug]
+    if (event !== undefined && questionId !== undefined) slugs[event] = questionId
   }
 }
 

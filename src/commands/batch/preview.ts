@@ -7,7 +7,7 @@ import { knownToken } from '../../core/chain/profiles.js'
 import type { QuestionFinding } from '../../core/client/check/findings.js'
 import type { GatewayClient } from '../../core/client/gateway/gateway-client.js'
 import type { BatchRow } from '../../core/client/input/input.js'
-import { placeText } from '../../core/client/input/rows.js'
+import { inGroups, placeText } from '../../core/client/input/rows.js'
 import { labelOf } from '../../core/client/journal/authorizations.js'
 import { planRows, planSubmission } from '../../core/client/propose/plan.js'
 import { asItemError } from '../../core/client/propose/row-outcome.js'
@@ -17,7 +17,6 @@ import {
   rulesStanding,
   toldBy,
 } from '../../core/client/propose/rules.js'
-import { inGroups } from '../../core/client/propose/spending.js'
 import { checkTerms } from '../../core/client/propose/terms.js'
 import { chainNow } from '../../core/client/trust/context.js'
 import { type ProposerError, UsageError } from '../../core/protocol/errors.js'
@@ -45,7 +44,6 @@ const notSent = wouldBe.skipped
 const sumCodes: ReadonlySet<string> = new Set([
   'over_max_spend',
   'insufficient_balance',
-  'insufficient_funds',
   'insufficient_allowance',
 ])
 type Planned = Awaited<ReturnType<typeof planSubmission>>[number]
@@ -87,7 +85,7 @@ export async function showBatchPlan(
     readonly gateway?: GatewayClient
   },
 ): Promise<void> {
-  const { parts, looking, rows, count } = opened
+  const { parts, looking, count } = opened
   const stream = newResultStream(context.output, 'batch-preview', 'results')
   const counts = new Map<string, number>()
   const totals = new Map<Address, bigint>()
@@ -102,7 +100,7 @@ export async function showBatchPlan(
     },
   )
   const only = { ...options, look: true, rounds: new Map() }
-  for await (const group of inGroups(rows(), 100)) {
+  for (const group of inGroups(count.input, 100)) {
     const plans =
       gateway === undefined
         ? await planRows(looking, group, only)

@@ -63,7 +63,7 @@ export async function submitAndReport(
   const report = newReport(context, opened, running)
   const held: RowResult[] = []
   const tellEarlier = collector(context, running.quiet, [])
-  const send = (rows: AsyncIterable<readonly BatchRow[]>) =>
+  const send = (rows: readonly BatchRow[]) =>
     submitBatch({ ...parts, gateway }, rows, {
       fingerprint: count.fingerprint,
       resume: running.resume,
@@ -76,7 +76,7 @@ export async function submitAndReport(
     })
   const progress = output.progress(progressText(0, count.rows, []))
   try {
-    for await (const some of send(opened.rows())) {
+    for await (const some of send(count.input)) {
       for (const one of some) {
         report.count(one)
         for (const earlier of one.earlier ?? []) tellEarlier(earlier)
@@ -116,7 +116,7 @@ export async function submitAndReport(
 async function replayUnknown(
   context: Context,
   held: RowResult[],
-  send: (rows: AsyncIterable<readonly BatchRow[]>) => AsyncIterable<readonly RowResult[]>,
+  send: (rows: readonly BatchRow[]) => AsyncIterable<readonly RowResult[]>,
   report: Report,
 ): Promise<void> {
   const places = new Map(
@@ -130,7 +130,7 @@ async function replayUnknown(
   context.output.note(
     `replaying ${counted(places.size, 'payload')} whose outcome is unknown; nothing is signed`,
   )
-  for await (const some of send(inOne([...places.keys()]))) {
+  for await (const some of send([...places.keys()])) {
     for (const one of some) {
       const at = places.get(one.row)
       const before = at === undefined ? undefined : held[at]
@@ -141,10 +141,6 @@ async function replayUnknown(
       if (context.output.mode === 'ndjson') report.tell(one)
     }
   }
-}
-
-async function* inOne<T>(rows: readonly T[]): AsyncGenerator<readonly T[]> {
-  yield rows
 }
 
 interface Ends {

@@ -17,7 +17,7 @@ import { jsonText, visible } from '../terminal/render.js'
 import { submitCommandText } from './hints.js'
 import { addBatchFlags, type BatchFlags, type Opened, openBatch } from './parts.js'
 import { showBatchPlan } from './preview.js'
-import { withSource } from './source.js'
+import { readSource } from './source.js'
 import { newResultStream, newTally, progressText } from './text.js'
 
 interface SignFlags extends BatchFlags {
@@ -40,18 +40,16 @@ export const batchSignCommand = (context: Context): Command =>
     )
     .action(async (path: string, _own: unknown, command: Command) => {
       const flags = command.optsWithGlobals<SignFlags>()
-      await withSession(context, flags, (session) =>
-        withSource(context, session.settings.home.value, path, async (source) => {
-          const opened = await openBatch(context, session, flags, source, {
-            tell: ({ intents }, signer, sum) =>
-              `signing up to ${intents} proposals as ${signer}${sum}`,
-          })
-          if (flags.dryRun === true)
-            return showBatchPlan(context, opened, { signal: session.signal })
-          await opened.checkedSums()
-          await sign(context, session, flags, opened)
-        }),
-      )
+      await withSession(context, flags, async (session) => {
+        const source = await readSource(context, path)
+        const opened = await openBatch(context, session, flags, source, {
+          tell: ({ intents }, signer, sum) =>
+            `signing up to ${intents} proposals as ${signer}${sum}`,
+        })
+        if (flags.dryRun === true) return showBatchPlan(context, opened, { signal: session.signal })
+        await opened.checkedSums()
+        await sign(context, session, flags, opened)
+      })
     })
 
 async function sign(
@@ -99,7 +97,7 @@ async function sign(
   }
 
   try {
-    const groups = signBatch(opened.parts, opened.rows(), {
+    const groups = signBatch(opened.parts, count.input, {
       spending: opened.spending,
       signal: session.signal,
     })

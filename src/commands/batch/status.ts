@@ -8,7 +8,7 @@ import { PendingError, UnavailableError, UsageError } from '../../core/protocol/
 import { isCandidateId } from '../../core/protocol/words.js'
 import { addExecutorFlags, type SessionFlags, withSession } from '../session/session.js'
 import type { Context } from '../terminal/context.js'
-import { addFormatFlag, type FormatFlags, withSource } from './source.js'
+import { addFormatFlag, type FormatFlags, readSource } from './source.js'
 import { newResultStream, newTally } from './text.js'
 import { lookAtBatch, pendingError, rowFailedError, waitForBatch } from './wait.js'
 
@@ -27,53 +27,49 @@ export const batchStatusCommand = (context: Context): Command =>
     )
     .action(async (path: string, _own: unknown, command: Command) => {
       const flags = command.optsWithGlobals<StatusFlags>()
-      await withSession(context, flags, (session) =>
-        withSource(context, session.settings.home.value, path, async (source) => {
-          const { output } = context
-          const ids: string[] = []
-          for await (const some of readIds(source, 'candidate_id', flags.format)) {
-            for (const one of some) {
-              if (!isCandidateId(one.id)) throw badId(source, one)
-              ids.push(one.id)
-            }
-          }
-          if (ids.length === 0) throw noIds(source.name)
-          const gateway = await session.gateway(flags.wait === true ? 'run' : 'read')
-          const parts = { ports: session.ports, gateway, journal: session.journal }
-          const { candidates, stopped } =
-            flags.wait === true
-              ? await waitForBatch(context, parts, ids, session.settings.timeoutMs)
-              : await lookAtBatch(context, parts, ids, session.signal)
-          const isOutOfTime = stopped instanceof PendingError
-          const stream = newResultStream(output, 'batch-status', 'results')
-          const tally = newTally()
-          const counts = new Map<string, number>()
-          for (const one of candidates) {
-            const state = one.candidate?.status ?? 'unknown'
-            const kind = one.end ?? (isStage(state) ? state : 'pending')
-            counts.set(kind, (counts.get(kind) ?? 0) + 1)
-            const error = errorOf(one, isOutOfTime)
-            if (error) tally.add(`candidate ${one.candidateId}`, error)
-            stream.item(resultOf(one), () => [
-              one.candidateId,
-              state,
-              one.candidate?.submission?.status ?? '',
-              one.candidate?.failure?.detail ?? one.error?.detail ?? '',
-            ])
-          }
-          stream.end(
-            { summary: { candidates: candidates.length, ...Object.fromEntries(counts) } },
-            () => [...counts].map(([state, count]) => `${count} ${state}`).join(', '),
-          )
-          const error = tally.error({
-            total: candidates.length,
-            goOn: 'retry later',
-          })
-          // Whoever is still on the way is in the tally's error.
-          const worst = gravest([isOutOfTime ? undefined : stopped, error]) ?? stopped
-          if (worst) throw worst
-        }),
-      )
+      await withSession(context, flags, async (session) => {
+        const source = await readSource(context, path)
+        const { output } = context
+        const ids = readIds(source, 'candidate_id', flags.format).map((one) => {
+          if (!isCandidateId(one.id)) throw badId(source, one)
+          return one.id
+        })
+        if (ids.length === 0) throw noIds(source.name)
+        const gateway = await session.gateway(flags.wait === true ? 'run' : 'read')
+        const parts = { ports: session.ports, gateway, journal: session.journal }
+        const { candidates, stopped } =
+          flags.wait === true
+            ? await waitForBatch(context, parts, ids, session.settings.timeoutMs)
+            : await lookAtBatch(context, parts, ids, session.signal)
+        const isOutOfTime = stopped instanceof PendingError
+        const stream = newResultStream(output, 'batch-status', 'results')
+        const tally = newTally()
+        const counts = new Map<string, number>()
+        for (const one of candidates) {
+          const state = one.candidate?.status ?? 'unknown'
+          const kind = one.end ?? (isStage(state) ? state : 'pending')
+          counts.set(kind, (counts.get(kind) ?? 0) + 1)
+          const error = errorOf(one, isOutOfTime)
+          if (error) tally.add(`candidate ${one.candidateId}`, error)
+          stream.item(resultOf(one), () => [
+            one.candidateId,
+            state,
+            one.candidate?.submission?.status ?? '',
+            one.candidate?.failure?.detail ?? one.error?.detail ?? '',
+          ])
+        }
+        stream.end(
+          { summary: { candidates: candidates.length, ...Object.fromEntries(counts) } },
+          () => [...counts].map(([state, count]) => `${count} ${state}`).join(', '),
+        )
+        const error = tally.error({
+          total: candidates.length,
+          goOn: 'retry later',
+        })
+        // Whoever is still on the way is in the tally's error.
+        const worst = gravest([isOutOfTime ? undefined : stopped, error]) ?? stopped
+        if (worst) throw worst
+      })
     })
 
 /** Words of another gateway are reported item by item, and counted together. */

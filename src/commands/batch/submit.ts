@@ -10,7 +10,7 @@ import { goOnCommand } from './hints.js'
 import { addBatchFlags, type BatchFlags, confirmSums, openBatch, signingText } from './parts.js'
 import { showBatchPlan } from './preview.js'
 import { submitAndReport } from './running.js'
-import { withSource } from './source.js'
+import { readSource } from './source.js'
 
 interface SubmitFlags extends BatchFlags {
   readonly wait?: boolean
@@ -34,33 +34,32 @@ export const batchSubmitCommand = (context: Context): Command =>
     )
     .action(async (path: string, _own: unknown, command: Command) => {
       const flags = command.optsWithGlobals<SubmitFlags>()
-      await withSession(context, flags, (session) =>
-        withSource(context, session.settings.home.value, path, async (source) => {
-          // Opened for running before anything opens it for reading: a command has one gateway.
-          const gateway = await session.gateway('run')
-          const asks = asksPerson(context, flags)
-          const opened = await openBatch(context, session, flags, source, {
-            ...(asks ? {} : { tell: signingText(gateway.origin) }),
-            sums: () => asks,
-            findings: asks,
+      await withSession(context, flags, async (session) => {
+        const source = await readSource(context, path)
+        // Opened for running before anything opens it for reading: a command has one gateway.
+        const gateway = await session.gateway('run')
+        const asks = asksPerson(context, flags)
+        const opened = await openBatch(context, session, flags, source, {
+          ...(asks ? {} : { tell: signingText(gateway.origin) }),
+          sums: () => asks,
+          findings: asks,
+        })
+        const { fingerprint } = opened.count
+        if (flags.dryRun === true)
+          return showBatchPlan(context, opened, {
+            signal: session.signal,
+            gateway,
+            resume: flags.resume === true ? fingerprint : undefined,
           })
-          const { fingerprint } = opened.count
-          if (flags.dryRun === true)
-            return showBatchPlan(context, opened, {
-              signal: session.signal,
-              gateway,
-              resume: flags.resume === true ? fingerprint : undefined,
-            })
-          const sums = await opened.checkedSums()
-          if (asks) await confirmSums(context, opened, sums, gateway.origin)
-          await submitAndReport(context, session, opened, {
-            kind: 'batch',
-            resume: flags.resume === true,
-            wait: flags.wait === true,
-            details: flags.details === true,
-            quiet: flags.quiet === true,
-            command: goOnCommand('batch submit', path, flags),
-          })
-        }),
-      )
+        const sums = await opened.checkedSums()
+        if (asks) await confirmSums(context, opened, sums, gateway.origin)
+        await submitAndReport(context, session, opened, {
+          kind: 'batch',
+          resume: flags.resume === true,
+          wait: flags.wait === true,
+          details: flags.details === true,
+          quiet: flags.quiet === true,
+          command: goOnCommand('batch submit', path, flags),
+        })
+      })
     })

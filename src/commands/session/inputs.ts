@@ -18,15 +18,17 @@ export const readInput = (
   context: Context,
   path: string,
   hint = 'give the path of a readable file, or - for stdin',
-): Promise<Uint8Array> => (path === '-' ? readStdin(context) : readInputFile(context, path, hint))
+  most: number = maximumInputBytes,
+): Promise<Uint8Array> =>
+  path === '-' ? readStdin(context, most) : readInputFile(context, path, hint, most)
 
-async function readStdin(context: Context): Promise<Uint8Array> {
+async function readStdin(context: Context, most: number): Promise<Uint8Array> {
   const chunks: Uint8Array[] = []
   let size = 0
   for await (const chunk of context.stdin) {
     const bytes = typeof chunk === 'string' ? new TextEncoder().encode(chunk) : chunk
     size += bytes.length
-    if (size > maximumInputBytes) throw inputTooLarge('stdin')
+    if (size > most) throw inputTooLarge('stdin', most)
     chunks.push(bytes)
   }
   return Buffer.concat(chunks)

@@ -1,7 +1,6 @@
 /** Rows of a program as the input of a batch: checked, counted and sent as a file of them is. */
 import type { BudgetedClient } from '../client/budget/budgeted-client.js'
 import { checkBatch } from '../client/input/check.js'
-import { readBatch } from '../client/input/input.js'
 import { nonceHolder } from '../client/input/nonces.js'
 import type { BatchSource } from '../client/input/rows.js'
 import type { Journal } from '../client/journal/journal.js'
@@ -102,11 +101,10 @@ export async function* submitRows(
     maxAmountRaw: options.maxAmountRaw,
     headroomBasisPoints: options.headroomBasisPoints,
   }
-  const read = () => readBatch(source, 'ndjson')
   const looking = { ...parts, contexts: contexts.looking }
-  await checkWords(looking, read, source, { count, signal })
-  await checkSpending(looking, read(), limits, { signal })
-  yield* submitBatch(parts, read(), {
+  await checkWords(looking, count.input, source, { signal })
+  await checkSpending(looking, count.input, limits, { signal })
+  yield* submitBatch(parts, count.input, {
     fingerprint: count.fingerprint,
     resume,
     spending: newSpending(parts, limits),
@@ -120,11 +118,7 @@ export async function* submitRows(
 /** The rows as the lines of a file. */
 function sourceOf(rows: Iterable<ProposalRow>): BatchSource {
   const text = Array.from(rows, lineOf).join('')
-  const bytes = new TextEncoder().encode(text)
-  return {
-    name: 'rows',
-    read: async (position, length) => bytes.subarray(position, position + length),
-  }
+  return { name: 'rows', bytes: new TextEncoder().encode(text) }
 }
 
 const lineOf = ({

@@ -6,12 +6,14 @@ import { UsageError } from '../protocol/errors.js'
 /** No file of one proposal or configuration comes near this (R17). */
 export const maximumInputBytes = 4 * 1024 * 1024
 
-/** UsageError `input_too_large` for an input of more than `maximumInputBytes`. */
-export const inputTooLarge = (name: string): UsageError =>
+/** UsageError `input_too_large`. */
+export const inputTooLarge = (name: string, most: number): UsageError =>
   new UsageError(
     'input_too_large',
-    `${name} holds more than ${maximumInputBytes} bytes`,
-    'give the file that this command is meant for',
+    `${name} holds more than ${most} bytes`,
+    most > maximumInputBytes
+      ? 'split it into several files'
+      : 'give the file that this command is meant for',
   )
 
 /**
@@ -22,6 +24,7 @@ export async function readInputFile(
   { files, cwd }: Pick<Machine, 'files' | 'cwd'>,
   path: string,
   hint: string,
+  most: number = maximumInputBytes,
 ): Promise<Uint8Array> {
   const file = resolve(cwd, path)
   try {
@@ -29,13 +32,14 @@ export async function readInputFile(
       if (!(error instanceof Error && 'code' in error && error.code === 'ESPIPE')) throw error
       // A shell hands the output of a program over as a pipe: `--config <(…)`.
       const { readNamed } = await import('./files.js')
-      return readNamed(file, maximumInputBytes)
+      return readNamed(file, most)
     })
-    if (bytes.length > maximumInputBytes) throw inputTooLarge(path)
+    if (bytes.length > most) throw inputTooLarge(path, most)
     return bytes
   } catch (error) {
     if (error instanceof UsageError) throw error
     const code = error instanceof Error && 'code' in error ? String(error.code) : 'unreadable'
+    if (code === 'EFBIG') throw inputTooLarge(path, most)
     throw new UsageError('input_unreadable', `${path} cannot be read (${code})`, {
       cause: error,
       hint,

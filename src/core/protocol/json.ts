@@ -3,6 +3,11 @@
  * shows, one walk what the text hides behind escapes.
  */
 
+export type Json = Readonly<Record<string, unknown>>
+
+export const objectOf = (value: unknown): Json | undefined =>
+  typeof value === 'object' && value !== null && !Array.isArray(value) ? (value as Json) : undefined
+
 export type JsonRead =
   | { readonly ok: true; readonly value: unknown }
   | { readonly ok: false; readonly detail: string }

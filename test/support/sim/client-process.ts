@@ -215,15 +215,12 @@ export function createClientProcess(parts: ClientSimParts): ClientProcess {
           outcome,
           deadlineSeconds,
         }))
-        const input = async function* () {
-          yield rows
-        }
         const options = {
           fingerprint: identifiers.join(),
           timeoutMs,
           spending: newSpending(batch, { fit: false }),
         }
-        for await (const some of submitBatch(batch, input(), options))
+        for await (const some of submitBatch(batch, rows, options))
           history.count('batch rows', some.length)
       })
     },

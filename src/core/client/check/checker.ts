@@ -50,10 +50,8 @@ export interface Checker {
 
 /** Ids in one call: a URL of 50 is some 4 KB. */
 const idsAtOnce = 50
-const callsAtOnce = 4
 /** Gamma allows 300 calls in 10 s, for everything that this address asks it. */
-const callsInWindow = 200
-const windowMs = 10_000
+const callsAtOnce = 4
 
 type Known = Omit<Facts, 'nowSeconds'>
 
@@ -195,9 +193,8 @@ function livenessOf(chain: Chain | undefined) {
 }
 
 /** Markets of questions: by question id, many at once; of neg-risk ones by slug (domain §5.4). */
-function gammaOf({ trust, clock, markets: api }: CheckParts) {
+function gammaOf({ trust, markets: api }: CheckParts) {
   const atOnce = pLimit(callsAtOnce)
-  const pace = newPace(clock)
   return async (contexts: readonly QuestionContext[], outer?: AbortSignal): MarketsFound => {
     if (api === undefined) return () => 'no market API is configured (gamma-url)'
     const found = new Map<Hex, Market>()
@@ -205,8 +202,7 @@ function gammaOf({ trust, clock, markets: api }: CheckParts) {
     const isNegRisk = ({ request }: QuestionContext) =>
       kindOf(trust, request.requester) === 'uma-ctf-adapter-negrisk'
     const ids = contexts.filter((one) => !isNegRisk(one)).map(({ question_id }) => question_id)
-    const ask = async (of: readonly Hex[], calls: number, read: Reader) => {
-      await pace(calls, outer)
+    const ask = async (of: readonly Hex[], read: Reader) => {
       try {
         for (const market of await read(api, outer ?? new AbortController().signal))
           if (market.questionId !== undefined) found.set(market.questionId, market)
@@ -221,7 +217,7 @@ function gammaOf({ trust, clock, markets: api }: CheckParts) {
     )
     await Promise.all([
       ...groups.map((some) =>
-        atOnce(() => ask(some, 2, (markets, signal) => markets.byQuestions(some, signal))),
+        atOnce(() => ask(some, (markets, signal) => markets.byQuestions(some, signal))),
       ),
       ...contexts
         .filter(isNegRisk)
@@ -229,7 +225,7 @@ function gammaOf({ trust, clock, markets: api }: CheckParts) {
           slug === undefined
             ? silent.set(question_id, 'Gamma finds a neg-risk market by its slug alone')
             : atOnce(() =>
-                ask([question_id], 1, async (markets, signal) =>
+                ask([question_id], async (markets, signal) =>
                   [(await markets.market(slug, signal)) ?? []].flat(),
                 ),
               ),
@@ -241,19 +237,3 @@ function gammaOf({ trust, clock, markets: api }: CheckParts) {
 }
 
 type Reader = (markets: MarketReads, signal: AbortSignal) => Promise<readonly Market[]>
-
-/** Resolves when so many more calls fit the window. */
-function newPace(clock: Clock) {
-  let made: { readonly atMs: number; readonly calls: number }[] = []
-  return async (calls: number, signal: AbortSignal | undefined): Promise<void> => {
-    for (;;) {
-      const nowMs = clock.monotonicMs()
-      made = made.filter(({ atMs }) => atMs > nowMs - windowMs)
-      const spent = made.reduce((sum, one) => sum + one.calls, 0)
-      const [oldest] = made
-      if (oldest === undefined || spent + calls <= callsInWindow) break
-      await clock.sleep(oldest.atMs + windowMs - nowMs, signal)
-    }
-    made.push({ atMs: clock.monotonicMs(), calls })
-  }
-}

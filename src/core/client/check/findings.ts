@@ -2,15 +2,12 @@
  * What is worth knowing of a question before an answer is signed (contract §9, `check`). Each
  * finding names its source; where that is silent it is `unknown`, and never `ok`.
  */
-import { titleOf } from '../../chain/ancillary.js'
 import type { Hex, Market } from '../../ports.js'
 import { answerText } from '../../protocol/outcome-words.js'
 import { outcomeOf } from '../../protocol/proposal.js'
 import type { OutcomeKey } from '../../protocol/schema.js'
 import { counted } from '../../protocol/text.js'
-import { fromHex } from '../../protocol/witness.js'
 import type { QuestionContext } from '../trust/trust.js'
-import { datesIn } from './dates.js'
 import type { EarlierRound } from './earlier-round.js'
 
 export const findingIds = [
@@ -29,7 +26,7 @@ export interface QuestionFinding {
   readonly question_id: Hex
   readonly result: 'ok' | 'warn' | 'unknown'
   readonly detail: string
-  /** Who says so, or who could: the chain, Gamma, or the question's own text. */
+  /** Who says so, or who could: the chain or Gamma. */
   readonly source: string
 }
 
@@ -77,7 +74,7 @@ export function findingsOf(
   limits: Thresholds,
 ): readonly QuestionFinding[] {
   const found: Record<QuestionFinding['id'], Found> = {
-    event_ended: eventEnded(subject, facts, limits),
+    event_ended: eventEnded(facts, limits),
     market_price: marketPrice(subject, facts, limits),
     earlier_round: earlier(subject, facts),
     reopened: reopened(facts),
@@ -89,17 +86,9 @@ export function findingsOf(
   return findingIds.map((id) => ({ id, question_id, ...found[id] }))
 }
 
-function eventEnded({ context }: Subject, { market, nowSeconds }: Facts, limits: Thresholds) {
+function eventEnded({ market, nowSeconds }: Facts, limits: Thresholds): Found {
+  if (typeof market === 'string') return unknown('gamma', market)
   const nowMs = nowSeconds * 1_000
-  const words = aheadInWords(context, nowMs)
-  const inWords = (found: Found): Found =>
-    words === undefined
-      ? found
-      : warn(
-          found.result === 'unknown' ? 'question' : `${found.source}, question`,
-          `${found.result === 'unknown' ? '' : `${found.detail}; `}the question names ${day(words)}, which is not over`,
-        )
-  if (typeof market === 'string') return inWords(unknown('gamma', market))
   const { closed, gameStartsAt, endsAt } = market
   if (closed === true) return ok('gamma', 'the market is closed')
   const game = Date.parse(gameStartsAt ?? '')
@@ -108,18 +97,9 @@ function eventEnded({ context }: Subject, { market, nowSeconds }: Facts, limits:
     return warn('gamma', `the game began ${span(nowSeconds - game / 1_000)} ago`)
   const end = Date.parse(endsAt ?? '')
   if (end > nowMs) return warn('gamma', `the event ends ${instant(end)}`)
-  if (!Number.isNaN(end)) return inWords(ok('gamma', `the event ended ${instant(end)}`))
-  return inWords(unknown('gamma', 'the market names no end'))
-}
-
-/** The latest day ahead that the title names; without a date there, that the rest names. */
-function aheadInWords({ request }: QuestionContext, nowMs: number): number | undefined {
-  const about = Number(request.timestamp) * 1_000
-  const title = datesIn(titleOf(request.ancillary_data) ?? '', about)
-  const text = new TextDecoder().decode(fromHex(request.ancillary_data))
-  const dates = title.length > 0 ? title : datesIn(text, about)
-  const latest = Math.max(...dates)
-  return latest > nowMs ? latest - 1 : undefined
+  return Number.isNaN(end)
+    ? unknown('gamma', 'the market names no end')
+    : ok('gamma', `the event ended ${instant(end)}`)
 }
 
 function marketPrice({ context, outcome }: Subject, { market }: Facts, limits: Thresholds): Found {
@@ -215,7 +195,6 @@ function rulesAge(
 const percent = (price: number) => `${Number((price * 100).toFixed(2))} %`
 const instant = (ms: number) =>
   new Date(ms).toISOString().replace('T', ' ').slice(0, 16).concat('Z')
-const day = (ms: number) => new Date(ms).toISOString().slice(0, 10)
 
 function span(seconds: number): string {
   if (seconds < 120) return `${Math.floor(seconds)} s`

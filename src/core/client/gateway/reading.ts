@@ -15,16 +15,11 @@
  * | refusal | `error.code` and `error.detail` | definite, by its HTTP status |
  */
 import type { FieldFault } from '../../protocol/errors.js'
+import { type Json, objectOf } from '../../protocol/json.js'
 import { isCandidateId } from '../../protocol/words.js'
-
-/** A JSON object of an answer. */
-export type Json = Readonly<Record<string, unknown>>
 
 /** `undefined`: the answer lacks what is needed. */
 export type Reader<Value> = (json: unknown) => Value | undefined
-
-export const objectOf = (value: unknown): Json | undefined =>
-  typeof value === 'object' && value !== null && !Array.isArray(value) ? (value as Json) : undefined
 
 const stringIn = (value: unknown): string | undefined =>
   typeof value === 'string' ? value : undefined

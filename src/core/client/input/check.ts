@@ -17,10 +17,9 @@ import { saysQuestion } from './sheet.js'
  * spelled.
  */
 export interface BatchCount {
+  readonly input: readonly BatchRow[]
   readonly rows: number
   readonly intents: number
-  /** Intents that only their question can tell to be right: see `needsLook`. */
-  readonly toLook: number
   /** Lines of a sheet in which no answer was filled in; they are no rows. */
   readonly unanswered: readonly number[]
   readonly fingerprint: string
@@ -42,11 +41,12 @@ export interface BatchChecks {
 }
 
 /**
- * Reads the whole input once before anything is signed or sent, checks every row's shape, and tells
- * all faults at once, or leaves them to the caller who has `given` where they go. No client_ref and no question of one proposer may come twice (UsageError
- * `duplicate_row`, both lines named). No nonce of one proposer may, or be held by something else
- * (`nonce_reserved`, R6). A proposer other than the account's: `wrong_signer`. A slug that is not
- * pinned, or is another question's: `untrusted_slug`. An empty input: `empty_input`.
+ * Reads the input before anything is signed or sent, and checks every row. All faults are told at
+ * once, or left to the caller who has `given` where they go. No client_ref and no question of one
+ * proposer may come twice (UsageError `duplicate_row`, both lines named). No nonce of one proposer
+ * may, or be held by something else (`nonce_reserved`, R6). A proposer other than the account's:
+ * `wrong_signer`. A slug that is not pinned, or is another question's: `untrusted_slug`. An empty
+ * input: `empty_input`.
  */
 export async function checkBatch(
   source: BatchSource,
@@ -56,36 +56,27 @@ export async function checkBatch(
 ): Promise<BatchCount> {
   const faults = given ?? newFaults(source)
   const unanswered: number[] = []
-  const told = {
+  const rows = readBatch(source, format, {
     fault: faults.add,
-    unanswered: ({ line }: Place) => unanswered.push(line),
-  }
+    unanswered: ({ line }) => unanswered.push(line),
+  })
   const check = newRowCheck(source, checks)
-  let [rows, intents, toLook, fingerprint] = [0, 0, 0, '']
-  try {
-    for await (const some of readBatch(source, format, told)) {
-      for (const row of some) {
-        rows++
-        if (row.kind === 'intent') intents++
-        if (needsLook(row)) toLook++
-        fingerprint = checks.hash.sha256(`${fingerprint} ${keyOf(row)}`)
-        const own = row.kind === 'intent' ? await checks.proposer?.() : undefined
-        try {
-          await checkUnit(source, row, checks)
-          check(row, own)
-        } catch (error) {
-          if (!(error instanceof UsageError)) throw error
-          faults.add(error)
-        }
-      }
+  let fingerprint = ''
+  for (const row of rows) {
+    fingerprint = checks.hash.sha256(`${fingerprint} ${keyOf(row)}`)
+    const own = row.kind === 'intent' ? await checks.proposer?.() : undefined
+    try {
+      await checkUnit(source, row, checks)
+      check(row, own)
+    } catch (error) {
+      if (!(error instanceof UsageError)) throw error
+      faults.add(error)
     }
-  } catch (error) {
-    // Nothing can be read beyond it.
-    if (!(error instanceof UsageError)) throw error
-    faults.add(error)
   }
   if (given === undefined) faults.throwAny()
-  if (rows > 0 || faults.refuses) return { rows, intents, toLook, unanswered, fingerprint }
+  const intents = rows.filter(({ kind }) => kind === 'intent').length
+  if (rows.length > 0 || faults.refuses)
+    return { input: rows, rows: rows.length, intents, unanswered, fingerprint }
   const [what, hint] =
     unanswered.length > 0
       ? ['no outcome is filled in', 'fill in the outcome of the questions to propose on']
@@ -114,8 +105,8 @@ async function checkUnit(source: BatchSource, row: BatchRow, { units }: BatchChe
 }
 
 /** What one row must be beside those before it. The check throws UsageError. */
-function newRowCheck(source: BatchSource, { hash, questionOf, nonceHolder }: BatchChecks) {
-  const [refs, questions, nonces] = [newLineTable(hash), newLineTable(hash), newLineTable(hash)]
+function newRowCheck(source: BatchSource, { questionOf, nonceHolder }: BatchChecks) {
+  const [refs, questions, nonces] = [newLineTable(), newLineTable(), newLineTable()]
   return (row: BatchRow, own: Address | undefined): void => {
     const { identifier, clientRef } = row
     const proposer = row.kind === 'item' ? row.item.proposer : signerOf(source, row, own)
@@ -205,13 +196,11 @@ function keyOf(row: BatchRow): string {
 /** On which line a key came first; `undefined` the first time. */
 type LineTable = (key: string, line: number) => number | undefined
 
-/** Keeps as much of a key's SHA-256 as makes two keys never meet. */
-function newLineTable(hash: Hash): LineTable {
+function newLineTable(): LineTable {
   const lines = new Map<string, number>()
   return (key, line) => {
-    const digest = hash.sha256(key).slice(0, 24)
-    const earlier = lines.get(digest)
-    if (earlier === undefined) lines.set(digest, line)
+    const earlier = lines.get(key)
+    if (earlier === undefined) lines.set(key, line)
     return earlier
   }
 }

@@ -1,4 +1,5 @@
 /** Inputs of `batch context` and `batch status`: lists of ids, or anything of ours that holds them. */
+import { objectOf } from '../../protocol/json.js'
 import {
   arrayRows,
   type BatchFormat,
@@ -20,54 +21,50 @@ export interface PlacedId extends Place {
 /**
  * Ids of one kind, in order. Bare ones a line, strings of a JSON array, a column of a CSV, or the
  * `field` (at the top, or in `candidate`) of objects. Results of `batch submit` too, whose items
- * without an id are left out. UsageError as `readBatch`; what is not an id is the caller's to
- * refuse.
+ * without an id are left out. What is not an id is the caller's to refuse.
  */
-export async function* readIds(
+export function readIds(
   source: BatchSource,
   field: 'identifier' | 'candidate_id',
-  format?: BatchFormat,
-): AsyncGenerator<PlacedId[]> {
-  const chosen = format ?? (await formatOf(source))
-  if (chosen === 'csv') return yield* fromColumn(source, field)
+  format: BatchFormat = formatOf(source),
+): readonly PlacedId[] {
+  if (format === 'csv') return fromColumn(source, field)
   const isDocument =
-    chosen === 'ndjson' && field === 'candidate_id' && (await documentSchema(source)) !== undefined
+    format === 'ndjson' && field === 'candidate_id' && documentSchema(source) !== undefined
   const rows = isDocument
-    ? arrayRows(source, 'results')
-    : chosen === 'json'
-      ? arrayRows(source)
+    ? arrayRows(source, 'results', false)
+    : format === 'json'
+      ? arrayRows(source, undefined, false)
       : lineRows(source)
-  for await (const some of rows) yield some.flatMap((row) => idOf(source, row, field))
+  return [...rows].flatMap((row) => idOf(source, row, field))
 }
 
-async function* fromColumn(source: BatchSource, field: string): AsyncGenerator<PlacedId[]> {
-  let column: number | undefined
-  for await (const records of csvRows(source)) {
-    yield records.flatMap(({ line, cells, fault }) => {
-      if (fault !== undefined) throw fault
-      if (column === undefined) {
-        const named = cells.map((cell) => cell.trim()).indexOf(field)
-        if (named < 0 && cells.length > 1) {
-          const detail = `the header has no column ${field}`
-          throw inputFault(source, { line }, 'invalid_csv', detail, `name the column ${field}`)
-        }
-        column = Math.max(0, named)
-        if (named >= 0) return []
-      }
-      const id = cells[column]?.trim() ?? ''
-      return id === '' ? [] : [{ line, id }]
-    })
+function fromColumn(source: BatchSource, field: string): readonly PlacedId[] {
+  const [header, ...others] = [...csvRows(source)].map((row) => {
+    if (row.fault !== undefined) throw row.fault
+    return { line: row.line, cells: row.cells.map((cell) => cell.trim()) }
+  })
+  if (header === undefined) return []
+  const named = header.cells.indexOf(field)
+  if (named < 0 && header.cells.length > 1) {
+    const detail = `the header has no column ${field}`
+    throw inputFault(source, header, 'invalid_csv', detail, `name the column ${field}`)
   }
+  return [...(named < 0 ? [header] : []), ...others].flatMap(({ line, cells }) => {
+    const id = cells[Math.max(0, named)] ?? ''
+    return id === '' ? [] : [{ line, id }]
+  })
 }
 
-function idOf(source: BatchSource, { text, whole, ...place }: TextRow, field: string): PlacedId[] {
+function idOf(source: BatchSource, row: TextRow, field: string): PlacedId[] {
+  const { text, whole, value: element, ...place } = row
   const fault = (detail: string) => {
     const code = whole ? 'invalid_row' : 'input_torn'
     return inputFault(source, place, code, detail, `give one ${field} per line`)
   }
-  let value: unknown
+  let value = element
   try {
-    value = JSON.parse(text)
+    value ??= JSON.parse(text)
   } catch {
     if (/^[{["]/.test(text)) throw fault(whole ? 'the row is not JSON' : 'the last line is cut off')
     // Not quoted: it stands for itself.
@@ -75,16 +72,12 @@ function idOf(source: BatchSource, { text, whole, ...place }: TextRow, field: st
   }
   if (typeof value !== 'object' || value === null)
     return [{ ...place, id: typeof value === 'string' ? value : text }]
-  const row = value as Readonly<Record<string, unknown>>
-  const found = [row, row.candidate].map((one) => stringAt(one, field)).find((one) => one)
-  if (found !== undefined) return [{ ...place, id: found }]
+  const found = [value, objectOf(value)?.candidate]
+    .map((one) => objectOf(one)?.[field])
+    .find((one) => typeof one === 'string' && one !== '')
+  if (typeof found === 'string') return [{ ...place, id: found }]
   // A result without a candidate, or the summary after the results.
-  if (['outcome', 'summary', 'error'].some((name) => Object.hasOwn(row, name))) return []
+  if (['outcome', 'summary', 'error'].some((name) => Object.hasOwn(value as object, name)))
+    return []
   throw fault(`the row has no ${field}`)
-}
-
-function stringAt(value: unknown, field: string): string | undefined {
-  if (typeof value !== 'object' || value === null || !Object.hasOwn(value, field)) return undefined
-  const found = (value as Readonly<Record<string, unknown>>)[field]
-  return typeof found === 'string' ? found : undefined
 }

@@ -6,7 +6,7 @@ import { lowercased } from '../../protocol/address.js'
 import { parseAmount, toRaw, type WrittenAmount } from '../../protocol/amount.js'
 import { instantMs, spanMs } from '../../protocol/duration.js'
 import { UsageError } from '../../protocol/errors.js'
-import { readJson } from '../../protocol/json.js'
+import { objectOf, readJson } from '../../protocol/json.js'
 import { identifierHint, namedQuestion } from '../../protocol/market-url.js'
 import { keyNamed, wordFault } from '../../protocol/outcome-words.js'
 import { outcomeKeys, outcomeOf, priceOf } from '../../protocol/proposal.js'
@@ -29,6 +29,7 @@ import {
   inputFault,
   lineRows,
   type Place,
+  requireFew,
   type TextRow,
 } from './rows.js'
 import { type Columns, type SheetRow, sheetRows } from './sheet.js'
@@ -80,32 +81,41 @@ export interface Told {
 }
 
 /**
- * The rows in order, some at a time; `format` overrides extension and first byte. Each row's shape
- * is checked; with `told` the faults of rows go there. UsageError (exit 2) naming file, line and field: `invalid_row`, `invalid_csv`,
- * `invalid_json_array`, `input_torn`, `row_too_long`, `too_many_rows`, `input_too_large`.
+ * The rows in order; `format` overrides extension and first byte. Each row's shape is checked. With
+ * `told` faults go there, and what can still be read is. UsageError (exit 2) naming file, line and
+ * field: `invalid_row`, `invalid_csv`, `invalid_json_array`, `input_torn`, `row_too_long`,
+ * `too_many_rows`.
  */
-export async function* readBatch(
+export function readBatch(
   source: BatchSource,
-  format?: BatchFormat,
+  format: BatchFormat = formatOf(source),
   told?: Told,
-): AsyncGenerator<BatchRow[]> {
-  const chosen = format ?? (await formatOf(source))
-  /** None where something is wrong with the row. */
-  const orTold = (read: () => BatchRow | undefined): BatchRow[] => {
+): readonly BatchRow[] {
+  const rows: BatchRow[] = []
+  const orTold = <T>(read: () => T): T | undefined => {
     try {
-      return [read() ?? []].flat()
+      return read()
     } catch (error) {
       if (told === undefined || !(error instanceof UsageError)) throw error
       told.fault(error)
-      return []
+      return undefined
     }
   }
-  if (chosen === 'csv') {
-    for await (const rows of sheetRows(source, sheetFields))
-      yield rows.flatMap((row) => orTold(() => fromSheet(source, row, told)))
-    return
-  }
-  const schema = await documentSchema(source)
+  const take = <T extends Place>(some: Iterable<T>, read: (row: T) => BatchRow | undefined) =>
+    orTold(() => {
+      let count = 0
+      for (const row of some) {
+        requireFew(source, ++count, row)
+        rows.push(...[orTold(() => read(row)) ?? []].flat())
+      }
+    })
+  if (format === 'csv') take(sheetRows(source, sheetFields), (row) => fromSheet(source, row, told))
+  else take(textRows(source, format), (row) => fromJson(source, row))
+  return rows
+}
+
+function* textRows(source: BatchSource, format: BatchFormat): Generator<TextRow> {
+  const schema = documentSchema(source)
   if (schema !== undefined && schema !== signedSchema)
     throw inputFault(
       source,
@@ -114,13 +124,8 @@ export async function* readBatch(
       'it is the printed result of another command, which holds no rows',
       signedHint,
     )
-  const texts =
-    schema !== undefined
-      ? arrayRows(source, 'results')
-      : chosen === 'json'
-        ? arrayRows(source)
-        : lineRows(source)
-  for await (const rows of texts) yield rows.flatMap((row) => orTold(() => fromJson(source, row)))
+  if (schema !== undefined) yield* arrayRows(source, 'results')
+  else yield* format === 'json' ? arrayRows(source) : lineRows(source)
 }
 
 /** What `batch sign --json` prints. */
@@ -137,9 +142,11 @@ const faultAt =
     inputFault(source, place, 'invalid_row', detail, hint)
 
 /** `undefined`: a line of what `batch sign` printed that holds no item. */
-function fromJson(source: BatchSource, { text, whole, ...place }: TextRow): BatchRow | undefined {
+function fromJson(source: BatchSource, row: TextRow): BatchRow | undefined {
+  const { text, whole, value: element, ...place } = row
   const fault = faultAt(source, place)
-  const read = readJson(encoder.encode(text))
+  const read =
+    element === undefined ? readJson(encoder.encode(text)) : ({ ok: true, value: element } as const)
   if (!read.ok) {
     const hint = 'give the whole file; nothing was signed or sent'
     if (!whole) throw inputFault(source, place, 'input_torn', 'the last line is cut off', hint)
@@ -147,7 +154,7 @@ function fromJson(source: BatchSource, { text, whole, ...place }: TextRow): Batc
       read.detail.replace(/^the body is not acceptable JSON: /, 'the row is not one JSON object: '),
     )
   }
-  const value = objectIn(read.value)
+  const value = objectOf(read.value)
   if (value === undefined) throw fault('the row is not one JSON object')
   if (value.schema === signedSchema && 'summary' in value) return undefined
   if (!('journal_id' in value)) return rowOf(value, place, text, fault)
@@ -156,17 +163,12 @@ function fromJson(source: BatchSource, { text, whole, ...place }: TextRow): Batc
     throw fault('it is the printed result of another command, and no row', signedHint)
   // Rejected when it was signed; `-o` leaves it out too.
   if (value.payload === null) return undefined
-  const payload = objectIn(value.payload)
+  const payload = objectOf(value.payload)
   if (payload === undefined) throw fault('payload is not a signed item', signedHint)
   return rowOf(payload, place, undefined, fault)
 }
 
 type Fields = Readonly<Record<string, unknown>>
-
-const objectIn = (value: unknown): Fields | undefined =>
-  typeof value === 'object' && value !== null && !Array.isArray(value)
-    ? (value as Fields)
-    : undefined
 
 function fromSheet(source: BatchSource, row: SheetRow, told?: Told): BatchRow | undefined {
   if (row.fault !== undefined) throw row.fault

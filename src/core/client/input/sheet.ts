@@ -63,28 +63,15 @@ export interface SheetFields {
  * of ours is refused: carried along, it would say nothing. So are formulas and NUL in any cell.
  * UsageError `invalid_csv` for the header; faults of a record stand in its row.
  */
-export async function* sheetRows(
-  source: BatchSource,
-  ours: SheetFields,
-): AsyncGenerator<SheetRow[]> {
+export function* sheetRows(source: BatchSource, ours: SheetFields): Generator<SheetRow> {
   let names: readonly string[] | undefined
-  for await (const records of csvRows(source)) {
-    const rows: SheetRow[] = []
-    for (const { line, cells, fault } of records) {
-      if (names === undefined) {
-        if (fault !== undefined) throw fault
-        names = headerOf(source, line, cells, ours)
-        continue
-      }
-      // Spreadsheets end a sheet with rows of nothing.
-      if (fault === undefined && cells.every((cell) => cell.trim() === '')) continue
-      rows.push(
-        fault
-          ? { line, fields: {}, columns: {}, fault }
-          : rowOf(source, names, { line, cells }, ours),
-      )
-    }
-    yield rows
+  for (const { line, cells, fault } of csvRows(source)) {
+    if (names !== undefined)
+      yield fault
+        ? { line, fields: {}, columns: {}, fault }
+        : rowOf(source, names, { line, cells }, ours)
+    else if (fault !== undefined) throw fault
+    else names = headerOf(source, line, cells, ours)
   }
 }
 

@@ -8,6 +8,7 @@ import { ProposerError, UnavailableError } from '../../protocol/errors.js'
 import { limits } from '../../protocol/words.js'
 import { isAborted, timeLimit } from '../gateway/retry.js'
 import type { BatchRow } from '../input/input.js'
+import { inGroups } from '../input/rows.js'
 import { otherGateway } from '../journal/saved.js'
 import type { SubmitParts } from './attempt.js'
 import type { SettledEarlier } from './earlier.js'
@@ -31,7 +32,7 @@ import {
 } from './row-outcome.js'
 import { type OnRetry, type SendOptions, sendAll } from './send.js'
 import { authorizePlans } from './sign-batch.js'
-import { inGroups, type Spending } from './spending.js'
+import type { Spending } from './spending.js'
 import { mayNameOtherRound } from './submission.js'
 
 export interface BatchOptions {
@@ -75,12 +76,12 @@ const stopDelayMs = 5_000
  */
 export async function* submitBatch(
   parts: Parts,
-  rows: AsyncIterable<readonly BatchRow[]>,
+  rows: readonly BatchRow[],
   options: BatchOptions,
 ): AsyncGenerator<readonly RowResult[]> {
   const run = newRun(parts, options)
   try {
-    for await (const group of inGroups(rows, limits.batchItems)) yield* submitSome(run, group)
+    for (const group of inGroups(rows, limits.batchItems)) yield* submitSome(run, group)
   } finally {
     run.end()
   }

@@ -5,10 +5,10 @@ import { limits } from '../../protocol/words.js'
 import { isInWords, needsLook } from '../input/check.js'
 import { type InputFaults, newFaults } from '../input/faults.js'
 import type { BatchRow } from '../input/input.js'
-import { type BatchSource, inputFault } from '../input/rows.js'
+import { type BatchSource, inGroups, inputFault } from '../input/rows.js'
 import { chainNow } from '../trust/context.js'
 import { type BatchParts, type Planned, type PlanOptions, planRows } from './plan.js'
-import { inGroups, keptContexts } from './spending.js'
+import { keptContexts } from './spending.js'
 import { checkTerms } from './terms.js'
 
 /** What refuses the whole input; anything else rejects its row alone. */
@@ -19,8 +19,6 @@ const refusing: ReadonlySet<string> = new Set([
 ])
 
 export interface Looking extends Pick<PlanOptions, 'signal' | 'resume'> {
-  /** Rows that need a look (`needsLook`), and all that are to be signed. */
-  readonly count: { readonly toLook: number; readonly intents: number }
   /** What is wrong with the input already. */
   readonly faults?: InputFaults
 }
@@ -34,15 +32,18 @@ export interface Looking extends Pick<PlanOptions, 'signal' | 'resume'> {
  */
 export async function checkWords(
   parts: BatchParts,
-  rows: () => AsyncIterable<readonly BatchRow[]>,
-  source: BatchSource,
-  { count, faults = newFaults(source), ...options }: Looking,
+  rows: readonly BatchRow[],
+  source: Pick<BatchSource, 'name'>,
+  { faults = newFaults(source), ...options }: Looking,
 ): Promise<void> {
   const now = newNow(parts)
-  const isCheap = parts.contextsAreFree || count.intents <= limits.batchItems
+  const toLook = rows.filter(needsLook).length
+  const isCheap =
+    parts.contextsAreFree ||
+    rows.filter(({ kind }) => kind === 'intent').length <= limits.batchItems
   const look = async (isWanted: (row: BatchRow) => boolean) => {
-    const wanted = (row: BatchRow) => isWanted(row) && !faults.isAt(row.element ?? row.line)
-    for await (const some of inGroups(chosen(rows(), wanted), limits.batchItems))
+    const wanted = rows.filter((row) => isWanted(row) && !faults.isAt(row.element ?? row.line))
+    for (const some of inGroups(wanted, limits.batchItems))
       for (const plan of await planRows(parts, some, { ...options, look: true })) {
         const error = await errorOf(plan, now)
         if (error === undefined) continue
@@ -53,9 +54,9 @@ export async function checkWords(
       }
   }
   // Of more than are kept, each context would be paid for twice: then each row is held by itself.
-  const isLooked = count.toLook <= keptContexts ? needsLook : isInWords
+  const isLooked = toLook <= keptContexts ? needsLook : isInWords
   try {
-    if (!faults.refuses && count.toLook > 0) await look(isLooked)
+    if (!faults.refuses && toLook > 0) await look(isLooked)
     if (faults.refuses && isCheap) await look(() => true)
   } catch (error) {
     // What keeps from looking further is less than what is wrong with the input.
@@ -94,11 +95,4 @@ function newNow({ chain, trust, ports }: BatchParts): () => Promise<number> {
         : chainNow(chain, trust, ports.clock)
     return read
   }
-}
-
-async function* chosen(
-  rows: AsyncIterable<readonly BatchRow[]>,
-  isWanted: (row: BatchRow) => boolean,
-): AsyncGenerator<readonly BatchRow[]> {
-  for await (const some of rows) yield some.filter(isWanted)
 }

@@ -11,13 +11,13 @@ import { toHex } from '../../protocol/witness.js'
 import { limits } from '../../protocol/words.js'
 import { pinnedHeads, spentNonces } from '../funds/funds.js'
 import type { BatchRow } from '../input/input.js'
+import { inGroups } from '../input/rows.js'
 import type { JournaledAuthorization } from '../journal/authorizations.js'
 import type { JournalView } from '../journal/journal.js'
 import { chainChecks, type JournalEntry, type Signed } from '../journal/records.js'
 import { chainNow } from '../trust/context.js'
 import { nothingPinned, requireImplementations } from '../trust/implementations.js'
 import type { QuestionContext } from '../trust/trust.js'
-import { workingAhead } from './ahead.js'
 import { signInRound, wrongSigner } from './authorize.js'
 import { byRound, offerOpen } from './intent.js'
 import { importRecord, newMisplaced } from './payload.js'
@@ -42,7 +42,7 @@ import {
   type Signing,
   signDrafts,
 } from './sign.js'
-import { inGroups, type Spending } from './spending.js'
+import type { Spending } from './spending.js'
 import { checkTerms, checkTimeline, cutNotes } from './terms.js'
 
 type Waiting = ToSign | ToImport
@@ -351,35 +351,48 @@ export type RowSigned =
     }
   | { readonly row: BatchRow; readonly error: ProposerError }
 
-/** As many are signed under one hold of the journal's lock, where contexts come quickly enough. */
-const signedAtOnce = 5 * limits.batchItems
-
 /**
  * `batch sign`: yields authorizations in input order, durable before they are yielded; an open one
- * of equal intent gives its saved bytes. Nothing is sent. While some are signed and synced, the
- * contexts of the next ones are learned. What is decided then is examined again under the
- * journal's lock (`signGroup`). Rejects as `submitBatch`, with UnavailableError where no context
- * can be had, and with the signal's reason.
+ * of equal intent gives its saved bytes. Nothing is sent. While a group is signed and synced, the
+ * contexts of the next one are learned. What is decided then is examined again under the journal's
+ * lock (`signGroup`). Rejects as `submitBatch`, with UnavailableError where no context can be had,
+ * and with the signal's reason.
  */
 export async function* signBatch(
   parts: BatchParts,
-  rows: AsyncIterable<readonly BatchRow[]>,
+  rows: readonly BatchRow[],
   options: { readonly spending: Spending; readonly signal?: AbortSignal },
 ): AsyncGenerator<readonly RowSigned[]> {
+  const leaving = new AbortController()
+  const signal = AbortSignal.any([leaving.signal, ...(options.signal ? [options.signal] : [])])
   const rounds = new Map()
-  const plan = async (group: readonly BatchRow[], left: AbortSignal) => {
-    const signal = options.signal === undefined ? left : AbortSignal.any([options.signal, left])
-    signal.throwIfAborted()
-    return planRows(parts, group, { signal, rounds })
-  }
-  for await (const plans of workingAhead(inGroups(rows, limits.batchItems), plan, signedAtOnce)) {
-    options.signal?.throwIfAborted()
-    const signed = await authorizePlans(parts, plans, options.spending)
-    yield signed.map((one, at): RowSigned => {
-      const { row } = one
-      if (one.kind === 'rejected') return { row, error: asItemError(row, one.error) }
-      if (one.kind === 'skipped') throw new Error('nothing is skipped where nothing is sent')
-      return { row, authorization: one.authorization, reused: plans[at]?.kind === 'send' }
-    })
+  // Contexts that cost budget come slowly: what there is of them is signed.
+  const groups = inGroups(rows, parts.contextsAreFree ? 5 * limits.batchItems : limits.batchItems)
+  const plan = async (group: readonly BatchRow[] | undefined) =>
+    group && planRows(parts, group, { signal, rounds })
+  let coming = plan(groups[0])
+  try {
+    for (let at = 1; ; at++) {
+      const plans = await coming
+      if (plans === undefined) return
+      coming = plan(groups[at])
+      // Told when its turn has come.
+      coming.catch(() => undefined)
+      signal.throwIfAborted()
+      const signed = await authorizePlans(parts, plans, options.spending)
+      yield signed.map((one, index): RowSigned => {
+        const { row } = one
+        if (one.kind === 'rejected') return { row, error: asItemError(row, one.error) }
+        if (one.kind === 'skipped') throw new Error('nothing is skipped where nothing is sent')
+        return {
+          row,
+          authorization: one.authorization,
+          reused: plans[index]?.kind === 'send',
+        }
+      })
+    }
+  } finally {
+    leaving.abort()
+    await Promise.allSettled([coming])
   }
 }

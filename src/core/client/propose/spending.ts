@@ -10,6 +10,7 @@ import type { Address } from '../../protocol/schema.js'
 import { limits } from '../../protocol/words.js'
 import { type Funds, fundsOf } from '../funds/funds.js'
 import type { BatchRow } from '../input/input.js'
+import { inGroups } from '../input/rows.js'
 import { type ContextResult, type ContextSource, chainNow } from '../trust/context.js'
 import { requireImplementations } from '../trust/implementations.js'
 import type { Trust } from '../trust/trust.js'
@@ -123,7 +124,7 @@ function insufficient(
         orShorter('let Permit2 move more (`proposer funds approve`)', limits),
       )
     : new UsageError(
-        'insufficient_funds',
+        'insufficient_balance',
         `${owner} has ${text(leftRaw)} left beside its open authorizations; ${text(neededRaw)} is needed`,
         orShorter('fund the wallet (`proposer funds`)', limits),
       )
@@ -131,14 +132,14 @@ function insufficient(
 
 /**
  * Before anything is signed: whether the sum of what has to be signed fits the limit and the
- * wallet; UsageError `over_max_spend`, `insufficient_funds`, `insufficient_allowance` (exit 2).
+ * wallet; UsageError `over_max_spend`, `insufficient_balance`, `insufficient_allowance` (exit 2).
  * Looks at every row, so it is asked only where there is a limit, or a chain, which costs no
  * budget, or `always`. With `fit` each row is judged as it comes, and counts only where it fits.
  * The sums, where it looked. `resume` as of `planRows`.
  */
 export async function checkSpending(
   parts: BatchParts,
-  rows: AsyncIterable<readonly BatchRow[]>,
+  rows: readonly BatchRow[],
   spendingLimits: SpendingLimits,
   options: Pick<PlanOptions, 'signal' | 'resume'> & { readonly always?: boolean } = {},
 ): Promise<SpendingSums | undefined> {
@@ -156,7 +157,7 @@ export async function checkSpending(
   const needed = new Map<string, { owner: Address; token: Address; raw: bigint }>()
   let totalRaw = 0n
   const looking = { ...planning, look: true, rounds: new Map() }
-  for await (const some of inGroups(rows, limits.batchItems)) {
+  for (const some of inGroups(rows, limits.batchItems)) {
     for (const plan of await planRows(parts, some, looking)) {
       if (plan.kind !== 'sign') continue
       for (const { result } of plan.findings ?? []) findings[result]++
@@ -196,23 +197,6 @@ async function orNothing(amount: () => Promise<bigint>): Promise<bigint> {
     if (error instanceof UsageError) return 0n
     throw error
   }
-}
-
-/** The same rows in groups of `size`, the last one smaller. */
-export async function* inGroups<T>(
-  rows: AsyncIterable<readonly T[]>,
-  size: number,
-): AsyncGenerator<readonly T[]> {
-  let group: T[] = []
-  for await (const some of rows) {
-    for (const row of some) {
-      group.push(row)
-      if (group.length < size) continue
-      yield group
-      group = []
-    }
-  }
-  if (group.length > 0) yield group
 }
 
 /** So many contexts are kept between the looks at an input and its signing. */

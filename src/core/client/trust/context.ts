@@ -15,11 +15,11 @@ import {
   StorageError,
   UsageError,
 } from '../../protocol/errors.js'
+import { objectOf } from '../../protocol/json.js'
 import type { Address } from '../../protocol/schema.js'
 import type { WitnessRequest } from '../../protocol/witness.js'
 import { isQuestionId, isSlug } from '../../protocol/words.js'
 import type { CallOptions } from '../gateway/gateway-client.js'
-import { objectOf } from '../gateway/reading.js'
 import { FactError, signingDataOf } from './signing-data.js'
 import {
   checkContext,

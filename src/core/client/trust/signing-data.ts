@@ -3,10 +3,11 @@
  * They are compared with trust, and what is signed is built from them by us (R9): nothing else of
  * the answer is used.
  */
+
+import { type Json, objectOf } from '../../protocol/json.js'
 import type { BatchSigningData } from '../../protocol/schema.js'
 import { primaryType, witnessTypes } from '../../protocol/witness.js'
 import { isAddress, isBytes, isBytes32, isUint256 } from '../../protocol/words.js'
-import { type Json, objectOf } from '../gateway/reading.js'
 
 /** A fact that is missing or malformed, by its path. */
 export class FactError extends Error {
