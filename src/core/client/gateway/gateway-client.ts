@@ -4,6 +4,7 @@
  */
 import type { Clock, Fetch } from '../../ports.js'
 import { UsageError } from '../../protocol/errors.js'
+import type { Json } from '../../protocol/json.js'
 import { keepReceipt, type ReceiptChecks } from '../../protocol/kept-receipt.js'
 import { mayBePlain } from '../../protocol/plain-http.js'
 import { digestHeader } from '../../protocol/receipt.js'
@@ -14,7 +15,6 @@ import { type Answer, classifyFailure, classifyResponse } from './answer.js'
 import {
   type Acknowledged,
   type ContextRead,
-  type Json,
   type Reader,
   readAcknowledgement,
   readBatchStatuses,
