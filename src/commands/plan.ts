@@ -1,13 +1,8 @@
 /** `plan`: what a batch costs in items, windows and time, without a network (§8, contract §6). */
 import { Command } from 'commander'
-import {
-  type BatchCost,
-  type BatchPlan,
-  type BudgetView,
-  planBatch,
-} from '../core/client/budget/forecast.js'
-import { defaultBudget } from '../core/client/budget/model.js'
+import { type BatchCost, type BatchPlan, planBatch } from '../core/client/budget/forecast.js'
 import { createPlanner } from '../core/client/budget/planner.js'
+import { type BudgetView, defaultBudget } from '../core/client/budget/window.js'
 import { parseBaseUrl } from '../core/client/gateway/gateway-client.js'
 import { newFaults } from '../core/client/input/faults.js'
 import { readBatch } from '../core/client/input/input.js'

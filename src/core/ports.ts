@@ -13,7 +13,7 @@ export type Hex = `0x${string}`
 export interface Clock {
   /** Unix milliseconds. */
   nowMs(): number
-  /** Milliseconds from an arbitrary origin, never going back. */
+  /** Milliseconds from one origin for all processes of the machine, never going back until it boots. */
   monotonicMs(): number
   /** Resolves after `ms`; rejects with the signal's reason when aborted. */
   sleep(ms: number, signal?: AbortSignal): Promise<void>

@@ -162,7 +162,7 @@ describe("the budget of the client's commands", () => {
         headers: { 'content-type': 'application/json', ...budgetHeaders(charge) },
       })
     }
-    const clock = time.clock(0)
+    const clock = time.clock
     // Files are real here: a wait ends as soon as it is asked for.
     const instant = {
       ...clock,

@@ -12,7 +12,7 @@ import type { RateLimit } from '../../src/core/client/gateway/answer.js'
 import { type BudgetLimits, createBudget } from '../../src/core/gateway/front/budget.js'
 import type { Clock, Files } from '../../src/core/ports.js'
 import { sha256 } from './client-world.js'
-import { SimFiles, seeded, seededRandom } from './sim-files.js'
+import { SimFiles, SimHost, seeded, seededRandom } from './sim-files.js'
 
 export const defaultLimits: BudgetLimits = {
   windowMs: 60_000,
@@ -50,15 +50,12 @@ export function simTime() {
     jump(ms: number) {
       wallMs += ms
     },
-    /**
-     * A process's clocks: the wall is shared and tells whole milliseconds, monotonic ones begin
-     * anywhere.
-     */
-    clock: (originMs: number): Clock => ({
+    /** The machine's clocks. */
+    clock: {
       nowMs: () => Math.floor(wallMs + nowMs),
-      monotonicMs: () => originMs + nowMs,
+      monotonicMs: () => 1_000_003 + nowMs,
       sleep,
-    }),
+    } satisfies Clock,
     async run<T>(work: Promise<T>): Promise<T> {
       let done = false
       const finish = () => {
@@ -89,6 +86,8 @@ export interface WorldOptions {
   readonly latencyMs?: readonly [least: number, most: number]
   /** Every call of the disk takes up to so long. */
   readonly diskMs?: number
+  /** A gateway whose windows slide: what was charged in the last so many seconds counts. */
+  readonly sliding?: boolean
   /** A gateway that sends no RateLimit headers. */
   readonly silent?: boolean
   /** Share of answers that are lost on the way back, and of requests that never arrive. */
@@ -136,8 +135,11 @@ export function budgetWorld(options: WorldOptions): BudgetWorld {
   } = options
   const time = simTime()
   const sim = new SimFiles()
+  const host = new SimHost()
   const random = seeded(options.seed)
-  let server = createBudget(limits)
+  const open = (): Pick<ReturnType<typeof createBudget>, 'charge'> =>
+    options.sliding === true ? slidingBudget(limits) : createBudget(limits)
+  let server = open()
   let processes = 0
   const refusedAtMs: number[] = []
   const foreignRefusals = { count: 0 }
@@ -174,8 +176,9 @@ export function budgetWorld(options: WorldOptions): BudgetWorld {
     const files =
       diskMs === 0 ? sim.process() : slow(sim.process(), () => time.sleep(random() * diskMs))
     const ports = {
-      clock: time.clock(processes * 1_000_003),
+      clock: time.clock,
       files,
+      liveness: host.liveness(processes),
       hash: sha256,
       random: seededRandom(options.seed * 1_000 + processes),
     }
@@ -224,7 +227,29 @@ export function budgetWorld(options: WorldOptions): BudgetWorld {
       }
     },
     restart() {
-      server = createBudget(limits)
+      server = open()
+    },
+  }
+}
+
+/** One window for one address, which slides; refused calls are charged too. */
+export function slidingBudget({
+  windowMs,
+  perClientItems,
+}: BudgetLimits): Pick<ReturnType<typeof createBudget>, 'charge'> {
+  let charges: { readonly atMs: number; readonly items: number }[] = []
+  return {
+    charge(_client, items, nowMs) {
+      charges = [...charges.filter(({ atMs }) => atMs > nowMs - windowMs), { atMs: nowMs, items }]
+      const left = perClientItems - charges.reduce((sum, one) => sum + one.items, 0)
+      const resetSeconds = Math.ceil(((charges[0]?.atMs ?? nowMs) + windowMs - nowMs) / 1_000)
+      return {
+        admitted: left >= 0,
+        limitItems: perClientItems,
+        remainingItems: Math.max(0, left),
+        resetSeconds,
+        retryAfterSeconds: left < 0 ? resetSeconds : undefined,
+      }
     },
   }
 }

@@ -13,7 +13,7 @@ import type { Journal } from '../../src/core/client/journal/journal.js'
 import { submitIntent } from '../../src/core/client/propose/submission.js'
 import { createBudget } from '../../src/core/gateway/front/budget.js'
 import { type EventClock, eventClock, makeWorld, sha256 } from '../support/client-world.js'
-import { SimFiles, seededRandom } from '../support/sim-files.js'
+import { SimFiles, SimHost, seededRandom } from '../support/sim-files.js'
 import { busy, html, type StatusGateway, statusGateway } from '../support/status-gateway.js'
 
 let clock: EventClock
@@ -129,7 +129,13 @@ test('§8: through the budgeted client 300 candidates cost 300 items in the thre
   const plain = createGatewayClient({ fetch: gateway.fetch, baseUrl: gateway.url, clock })
   const waits: string[] = []
   const planner = createPlanner(
-    { clock, files: new SimFiles().process(), hash: sha256, random },
+    {
+      clock,
+      files: new SimFiles().process(),
+      liveness: new SimHost().liveness(1),
+      hash: sha256,
+      random,
+    },
     '/home',
     plain.origin,
     {

@@ -2,6 +2,7 @@
 
 import { basename, dirname } from 'node:path'
 import { Command } from 'commander'
+import { planBatch } from '../../core/client/budget/forecast.js'
 import { createBench } from '../../core/conformance/bench.js'
 import {
   type CheckResult,
@@ -231,16 +232,17 @@ async function tellEstimate(
   chosen: typeof rules,
 ): Promise<void> {
   const items = itemsOf(chosen, bench)
-  const { limitItems, windowMs, learnt } = await planner.snapshot()
-  const { seconds } = await planner.forecast(items)
+  const budget = await planner.snapshot()
+  const { limitItems, windowMs, learnt } = budget
+  const { seconds } = planBatch({ contextItems: 0, submitItems: items, statusItems: 0 }, budget)
   if (bench.isLocal === true || seconds === 0) return
   const overrun =
     bench.may.overrun && chosen.some(({ tier }) => tier === 'overrun') ? windowMs / 1_000 : 0
-  const budget = `${limitItems} items in ${windowMs / 1_000} s${learnt ? '' : ', the default of the spec: this gateway reports none'}`
+  const measure = `${limitItems} items in ${windowMs / 1_000} s${learnt ? '' : ', the default of the spec: this gateway reports none'}`
   const long = seconds + overrun
   const about = long < 100 ? `${Math.ceil(long)} s` : `${Math.ceil(long / 60)} min`
   output.note(
-    `note: about ${about}: ${items} items at a rate limit of ${budget}; --only <section> runs fewer checks`,
+    `note: about ${about}: ${items} items at a rate limit of ${measure}; --only <section> runs fewer checks`,
   )
 }
 

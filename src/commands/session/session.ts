@@ -290,7 +290,7 @@ export async function openPlanner(
   origin: string,
 ): Promise<Planner> {
   const { createPlanner } = await import('../../core/client/budget/planner.js')
-  return createPlanner(context, home.value, origin, {
+  const planner = createPlanner(context, home.value, origin, {
     onWait: (waitMs, reason) =>
       context.output.countdown(`Rate limit reached (${visible(reason)}); next request`, {
         nowMs: context.clock.nowMs(),
@@ -298,6 +298,9 @@ export async function openPlanner(
       }),
     onNote: (text) => context.output.note(`note: ${text}`),
   })
+  // What is wrong with the log is said before anything is signed.
+  await planner.snapshot()
+  return planner
 }
 
 /**

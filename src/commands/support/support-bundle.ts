@@ -9,8 +9,8 @@ import { version as nodeVersion } from 'node:process'
 import { Command } from 'commander'
 import { openCheck } from '../../core/checks/doctor.js'
 import { guarded, pass } from '../../core/checks/finding.js'
-import { viewOf } from '../../core/client/budget/forecast.js'
-import { openBudgetStore } from '../../core/client/budget/store.js'
+import { openChargeLog } from '../../core/client/budget/charge-log.js'
+import { viewOf } from '../../core/client/budget/window.js'
 import { parseBaseUrl } from '../../core/client/gateway/gateway-client.js'
 import type { JournalView } from '../../core/client/journal/journal.js'
 import { verifyJournal } from '../../core/client/journal/verify.js'
@@ -239,11 +239,9 @@ async function budgetPart(context: Context, { settings }: Session) {
     if (error instanceof ProposerError) return null
     throw error
   }
-  const state = await openBudgetStore(context, home.value, origin).read()
-  const { learnt, limitItems, windowMs, spentItems, roomItems, endsInMs } = viewOf(
-    state,
-    context.clock.nowMs(),
-  )
+  const log = await openChargeLog(context, home.value, origin).read()
+  const nowMs = context.clock.monotonicMs()
+  const { learnt, limitItems, windowMs, spentItems, roomItems, endsInMs } = viewOf(log, nowMs)
   return {
     origin,
     learnt,
@@ -252,9 +250,9 @@ async function budgetPart(context: Context, { settings }: Session) {
     spent_items: spentItems,
     room_items: roomItems,
     ends_in_seconds: Math.ceil(endsInMs / 1_000),
-    calls_in_flight: state.calls.length,
-    granted_items: state.grantedItems,
-    refusals: state.refusals,
+    calls_in_flight: log.charges.filter(({ endMs }) => endMs > nowMs).length,
+    granted_items: log.charges.reduce((sum, { items }) => sum + items, 0),
+    refusals: log.refusals,
   }
 }
 

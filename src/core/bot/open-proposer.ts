@@ -157,6 +157,8 @@ export const proposerOn = (ports: BotParts['ports'], options: ProposerOptions): 
       onWait: (ms, reason) => note(`waiting ${Math.ceil(ms / 1_000)} s: ${reason}`),
       onNote: note,
     })
+    // What is wrong with the log of calls is said before anything is signed.
+    await planner.snapshot()
     const gateway = withBudget(client, planner, { signal })
     closers.add(gateway.close)
     const urls = [options.rpcUrl ?? []].flat()

@@ -4,7 +4,7 @@
  */
 
 import type { Planner } from '../client/budget/planner.js'
-import type { CallResult } from '../client/budget/settlement.js'
+import type { CallResult } from '../client/budget/window.js'
 import { maxRetryAfterMs, rateLimitOf, retryHintMs } from '../client/gateway/answer.js'
 import { type Clock, type Fetch, TransportError } from '../ports.js'
 import { readCapped } from '../protocol/capped.js'

@@ -16,6 +16,8 @@ export interface LockUse {
   readonly role: string
   /** Where it takes an operator's acts. */
   readonly adminUrl?: string | undefined
+  /** Of a home: absent of 0.2 and older, which count their calls in files of their own. */
+  readonly layout?: number | undefined
 }
 
 /** What the highest `LOCK.<n>` says. */
@@ -49,26 +51,36 @@ const LockRecord = z.object({
   note: z.string(),
 })
 type LockRecord = z.infer<typeof LockRecord>
-const StoredUse = z.object({ role: z.string(), adminUrl: z.optional(z.string()) })
+const StoredUse = z.object({
+  role: z.string(),
+  adminUrl: z.optional(z.string()),
+  layout: z.optional(z.number()),
+})
 
-const keptEpochs = 1_000
+const [keptEpochs, keptBriefEpochs] = [1_000, 8]
+
+export interface LockOptions {
+  /** Takes over whatever the holder's state is (`--break-lock`). */
+  readonly force?: boolean
+  /** For one change of what may be lost: nothing is synced, and few numbers are kept. */
+  readonly brief?: boolean
+}
 
 /**
  * Takes the folder's numbered lock (robustness §2, Lock; R12); creates the folder. The owner is the
  * highest `LOCK.<n>` without `LOCK.<n>.free`. A stale one (other boot, or nobody listens on its
  * socket) is taken over, never judged by age. Rejects with `StorageError` `store_locked`, naming
- * the holder, at once: there is no waiting; `store_unavailable` when the disk refuses. `force`
- * takes over whatever the holder's state is (`--break-lock`): the old holder stops at its next
- * fence. Numbers are never reused or renamed.
+ * the holder, at once: there is no waiting; `store_unavailable` when the disk refuses. A holder whose
+ * lock was taken by `force` stops at its next fence. Numbers are never reused or renamed.
  */
 export async function acquireLock(
   ports: LockPorts,
   folder: string,
   role: string,
-  { force = false }: { force?: boolean } = {},
+  options: LockOptions = {},
 ): Promise<Lock> {
   try {
-    return await acquire(ports, folder, role, force)
+    return await acquire(ports, folder, role, options)
   } catch (error) {
     throw storageErrorOf(`${folder} cannot be locked`, error)
   }
@@ -78,7 +90,7 @@ async function acquire(
   ports: LockPorts,
   folder: string,
   note: string,
-  force: boolean,
+  { force = false, brief = false }: LockOptions,
 ): Promise<Lock> {
   const { files, liveness } = ports
   // Not yet durable: `openLog` sees to that, and a power cut ends every lock.
@@ -95,7 +107,7 @@ async function acquire(
     const epoch = (holder?.epoch ?? 0) + 1
     const { bootId: boot, pid, host } = liveness
     const record: LockRecord = { boot, socket, pid, host, token, note }
-    await writeWhole(files, temporary, `${JSON.stringify(record)}\n`)
+    await writeWhole(files, temporary, `${JSON.stringify(record)}\n`, !brief)
     try {
       await files.link(temporary, epochPath(folder, epoch))
     } catch (error) {
@@ -106,14 +118,14 @@ async function acquire(
     }
     // Before anything is written under it: a power cut that takes LOCK.<n> but keeps LOCK.<n>.free
     // would hand the number out again.
-    await files.syncDir(folder)
-    // A contender that slept through a thousand epochs could link a number whose file was cleared
+    if (!brief) await files.syncDir(folder)
+    // A contender that slept through all epochs kept could link a number whose file was cleared
     // away: the top decides.
     if (topEpoch(await files.list(folder)) !== epoch) {
       await files.remove(epochPath(folder, epoch))
       throw await lost(ports, folder)
     }
-    await clearOld(ports, folder, epoch)
+    await clearOld(ports, folder, epoch - (brief ? keptBriefEpochs : keptEpochs))
     return lockOf(files, folder, epoch, token, listener)
   } catch (error) {
     await listener.close()
@@ -235,14 +247,14 @@ const topEpoch = (names: readonly string[]): number =>
   }, 0)
 
 /**
- * Removes the records of epochs more than a thousand back with the sockets of killed holders. Also
+ * Removes the records of epochs up to `last` with the sockets of killed holders. Also
  * what processes left that were killed while they wrote a record. A writer listens before it
  * writes, so nobody else's is taken away.
  */
 async function clearOld(
   { files, liveness }: LockPorts,
   folder: string,
-  epoch: number,
+  last: number,
 ): Promise<void> {
   const remove = (name: string) => removeIfThere(files, joinPath(folder, name))
   for (const name of await files.list(folder)) {
@@ -254,7 +266,7 @@ async function clearOld(
       continue
     }
     const [, number, suffix] = /^LOCK\.([1-9]\d{0,14})(\.free|\.note)?$/.exec(name) ?? []
-    if (number === undefined || Number(number) > epoch - keptEpochs) continue
+    if (number === undefined || Number(number) > last) continue
     const record =
       suffix === undefined ? await readRecord(files, joinPath(folder, name)) : undefined
     if (record !== undefined) await remove(record.socket)
@@ -263,12 +275,17 @@ async function clearOld(
 }
 
 /** Leaves no file where it rejects: on a full disk every start would add one. */
-async function writeWhole(files: Files, path: string, text: string): Promise<void> {
+async function writeWhole(
+  files: Files,
+  path: string,
+  text: string,
+  isSynced = true,
+): Promise<void> {
   const handle = await files.open(path, 'exclusive')
   try {
     try {
       await writeAll(handle, new TextEncoder().encode(text))
-      await handle.datasync()
+      if (isSynced) await handle.datasync()
     } finally {
       await handle.close()
     }

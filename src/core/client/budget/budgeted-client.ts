@@ -9,7 +9,7 @@ import {
 } from '../gateway/answer.js'
 import type { CallOptions, GatewayClient } from '../gateway/gateway-client.js'
 import type { Planner, Reservation, ReserveOptions } from './planner.js'
-import type { CallResult } from './settlement.js'
+import type { CallResult } from './window.js'
 
 export interface BudgetedClient extends GatewayClient {
   /**

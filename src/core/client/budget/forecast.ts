@@ -1,72 +1,6 @@
-/** What the budget means for work that is planned (§8; contract §6 `plan`). Pure. */
+/** What planned work costs (§8; contract §6 `plan`). Pure. */
 import { limits } from '../../protocol/words.js'
-import {
-  type BudgetDefaults,
-  type BudgetState,
-  defaultBudget,
-  itemsInFlight,
-  knownEndMs,
-  stateAt,
-  tightestOf,
-} from './model.js'
-import { roomOf } from './window.js'
-
-/** What is known now, for people and for `plan`. */
-export interface BudgetView extends BudgetDefaults {
-  /** `false`: the documented default, because no response reported a limit lately. */
-  readonly learnt: boolean
-  /** At most so much of the current window is spent. */
-  readonly spentItems: number
-  /** Items that may be sent at once. */
-  readonly roomItems: number
-  /** When the current window is over for sure, from now; 0 where none is open. */
-  readonly endsInMs: number
-}
-
-/** The tightest window as of now. */
-export function viewOf(
-  given: BudgetState,
-  nowMs: number,
-  defaults: BudgetDefaults = defaultBudget,
-): BudgetView {
-  const state = stateAt(given, nowMs)
-  const { views, windowMs } = state
-  const tightest = tightestOf(views)
-  if (tightest === undefined)
-    return {
-      learnt: false,
-      ...defaults,
-      spentItems: itemsInFlight(state.calls),
-      roomItems: defaults.limitItems,
-      endsInMs: 0,
-    }
-  const endMs = Math.max(...views.map((view) => knownEndMs(view, state) ?? nowMs + windowMs))
-  return {
-    learnt: !tightest.assumed,
-    limitItems: Math.min(...views.map((view) => view.limitItems)),
-    windowMs,
-    spentItems: tightest.upperItems,
-    roomItems: Math.max(0, Math.min(...views.map((view) => roomOf(view, nowMs, windowMs)))),
-    endsInMs: tightest.upperItems === 0 ? 0 : Math.max(0, endMs - nowMs),
-  }
-}
-
-export interface Forecast {
-  readonly windows: number
-  /** From now until the last call may be sent. */
-  readonly seconds: number
-}
-
-/** Windows and time that `items` take: what is left of this window first, then whole ones (§8). */
-export function forecast(view: BudgetView, items: number): Forecast {
-  if (items <= 0) return { windows: 0, seconds: 0 }
-  const nowItems = Math.min(items, view.roomItems)
-  const later = Math.ceil((items - nowItems) / view.limitItems)
-  const windows = (nowItems > 0 ? 1 : 0) + later
-  if (later === 0) return { windows, seconds: 0 }
-  const firstMs = view.endsInMs > 0 ? view.endsInMs : view.windowMs
-  return { windows, seconds: Math.ceil((firstMs + (later - 1) * view.windowMs) / 1_000) }
-}
+import type { BudgetView } from './window.js'
 
 /** What the items of a batch are spent on. */
 export type PlannedCall = 'context' | 'submit' | 'status'
@@ -113,14 +47,14 @@ export function planBatch(
 ): BatchPlan {
   const windows: { startsSeconds: number; items: Record<PlannedCall, number> }[] = []
   const calls = new Map<PlannedCall, CallPlan>()
+  const firstMs = budget.endsInMs > 0 ? budget.endsInMs : budget.windowMs
   let room = budget.roomItems
   let startsMs = 0
 
   const spend = (call: PlannedCall, wanted: number) => {
     for (let left = wanted; left > 0; ) {
       if (room === 0) {
-        const isFirst = startsMs === 0 && budget.endsInMs > 0
-        startsMs = isFirst ? budget.endsInMs : startsMs + budget.windowMs
+        startsMs = startsMs === 0 ? firstMs : startsMs + budget.windowMs
         room = budget.limitItems
       }
       const items = Math.min(left, room, limits.batchItems)

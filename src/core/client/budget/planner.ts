@@ -3,16 +3,19 @@
  * send asks here first, waits until it fits, and says afterwards what the response reported.
  */
 import { UnavailableError, UsageError } from '../../protocol/errors.js'
-import { type BudgetView, type Forecast, forecast, viewOf } from './forecast.js'
+import { type BudgetPorts, openChargeLog } from './charge-log.js'
 import {
-  type BudgetDecision,
   type BudgetDefaults,
+  type BudgetView,
+  type CallResult,
+  callIn,
+  type Decision,
+  decide,
   defaultBudget,
-  reserve,
-  resizeCall,
-} from './model.js'
-import { type CallResult, settleCall } from './settlement.js'
-import { type BudgetPorts, openBudgetStore } from './store.js'
+  resized,
+  settled,
+  viewOf,
+} from './window.js'
 
 export interface ReserveOptions {
   /** Fewer items will do; default: all of them. */
@@ -25,7 +28,6 @@ export interface ReserveOptions {
 /** Items of one call that is about to be sent. Exactly one of `settle` and `release` ends it. */
 export interface Reservation {
   readonly granted: number
-  /** What became of the call. */
   settle(result: CallResult): Promise<void>
   /** The call leaves only now, with this many items. `false`: its reservation has expired. */
   resize(items: number): Promise<boolean>
@@ -36,12 +38,11 @@ export interface Reservation {
 export interface Planner {
   /**
    * Waits until between `min` and `items` fit. UsageError `batch_over_budget` where `min` never
-   * will; the signal's reason where it fires during a wait.
+   * will; StorageError 74 as `SharedLog.read`; the signal's reason where it fires during a wait.
    */
   reserve(items: number, options?: ReserveOptions): Promise<Reservation>
+  /** StorageError 74 as `SharedLog.read`. */
   snapshot(): Promise<BudgetView>
-  /** Windows and seconds that further items take from now. */
-  forecast(items: number): Promise<Forecast>
 }
 
 export interface PlannerOptions {
@@ -49,7 +50,7 @@ export interface PlannerOptions {
   readonly defaults?: BudgetDefaults
   /** Called when a wait begins that is expected to last `ms`: the budget as words. */
   readonly onWait?: (ms: number, reason: string) => void
-  /** Called once of each fault of the shared state. */
+  /** Called once where the shared log cannot be written. */
   readonly onNote?: (text: string) => void
 }
 
@@ -60,17 +61,8 @@ const longestSleepMs = 5_000
 /** Shorter waits are not worth a note. */
 const notedMs = 1_000
 
-/** The planner of one gateway's origin; `local:` origins charge nothing (contract §6). */
-export function createPlanner(
-  ports: BudgetPorts,
-  home: string,
-  origin: string,
-  options: PlannerOptions = {},
-): Planner {
-  return origin.startsWith('local:') ? freePlanner : sharedPlanner(ports, home, origin, options)
-}
-
 const nothing = async () => undefined
+/** `local:` origins charge nothing (contract §6). */
 const freePlanner: Planner = {
   reserve: async (granted) => ({
     granted,
@@ -85,69 +77,77 @@ const freePlanner: Planner = {
     roomItems: Number.MAX_SAFE_INTEGER,
     endsInMs: 0,
   }),
-  forecast: async (items) => ({ windows: items > 0 ? 1 : 0, seconds: 0 }),
 }
 
-function sharedPlanner(
+type Wait = Extract<Decision, { kind: 'wait' }>
+
+/** The planner of one gateway's origin. */
+export function createPlanner(
   ports: BudgetPorts,
   home: string,
   origin: string,
-  options: PlannerOptions,
+  options: PlannerOptions = {},
 ): Planner {
+  if (origin.startsWith('local:')) return freePlanner
   const { clock, random } = ports
-  const { defaults = defaultBudget, onWait } = options
-  const store = openBudgetStore(ports, home, origin, options)
-  const snapshot = async () => viewOf(await store.read(), clock.nowMs(), defaults)
-
+  const shared = openChargeLog(ports, home, origin, options)
   /** What the last 429 said: of a gateway that tells no limit nobody knows better. */
-  let told: string | undefined
+  let refusalText: string | undefined
 
   function reservation(id: string, granted: number): Reservation {
     const resize = (items: number) =>
-      store.update((before, nowMs) => {
-        const state = resizeCall(before, id, items, nowMs)
-        return { state, result: state.calls.some((call) => call.id === id) }
-      })
+      shared.update((log, nowMs) => ({
+        log: resized(log, id, items, nowMs),
+        result: callIn(log, id, nowMs) !== undefined,
+      }))
     return {
       granted,
       resize,
       release: async () => void (await resize(0)),
-      settle: (result) => {
-        if (result.refused) told = result.detail
-        return store.update((before, nowMs) => {
-          const jitter = (random.bytes(1)[0] ?? 0) / 256
-          const state = settleCall(before, id, result, nowMs, jitter, defaults)
-          return { state, result: undefined }
-        })
+      settle(result) {
+        if (result.refused) refusalText = result.detail
+        const jitter = (random.bytes(1)[0] ?? 0) / 256
+        return shared.update((log, nowMs) => ({
+          log: settled(log, id, result, nowMs, jitter, options.defaults),
+          result: undefined,
+        }))
       },
     }
   }
 
   return {
-    snapshot,
-    forecast: async (items) => forecast(await snapshot(), items),
+    snapshot: async () => viewOf(await shared.read(), clock.monotonicMs()),
     async reserve(items, { min = items, signal, timeoutMs = Number.POSITIVE_INFINITY } = {}) {
-      const id = random.uuid()
-      const ask = { id, wantItems: items, minItems: Math.max(1, Math.min(min, items)) }
+      const ask = {
+        id: random.uuid(),
+        wantItems: items,
+        minItems: Math.max(1, Math.min(min, items)),
+      }
       const giveUpMs = clock.monotonicMs() + timeoutMs
       let pollMs = firstPollMs
       let notedUntilMs = 0
       for (;;) {
-        const { decision, nowMs } = await store.update((before, nowMs) => {
-          const decision = reserve(before, ask, nowMs, defaults)
-          const state = decision.kind === 'granted' ? decision.state : before
-          return { state, result: { decision, nowMs } }
-        })
-        if (decision.kind === 'granted') return reservation(id, decision.items)
+        // Whoever waits only reads, and leaves the lock to those who have an answer.
+        const glance = decide(await shared.read(), ask, Math.floor(clock.monotonicMs()))
+        const decision =
+          glance.kind !== 'granted'
+            ? glance
+            : await shared.update((log, nowMs) => {
+                const result = decide(log, ask, nowMs)
+                return { log: result.kind === 'granted' ? result.log : log, result }
+              })
+        if (decision.kind === 'granted') return reservation(ask.id, decision.items)
         if (decision.kind === 'never') throw overBudget(ask.minItems, decision.limitItems)
         // A stop ends waiting; what need not wait is the call's own to stop.
         signal?.throwIfAborted()
+        const nowMs = clock.monotonicMs()
         const { untilMs } = decision
         const waitMs = untilMs === null ? pollMs : untilMs - nowMs
-        if (clock.monotonicMs() + waitMs > giveUpMs) throw budgetSpent(decision, waitMs)
+        const reason = () => reasonOf(decision, nowMs, refusalText)
+        if (nowMs + waitMs > giveUpMs) throw budgetSpent(decision, waitMs, reason())
         if (untilMs !== null && waitMs > notedMs && Math.abs(untilMs - notedUntilMs) > notedMs) {
           notedUntilMs = untilMs
-          onWait?.(waitMs, reasonOf(decision, told))
+          options.onWait?.(waitMs, reason())
         }
         pollMs = untilMs === null ? Math.min(longestPollMs, pollMs * 1.5) : firstPollMs
         await clock.sleep(Math.max(1, Math.min(waitMs, longestSleepMs)), signal)
@@ -156,15 +156,14 @@ function sharedPlanner(
   }
 }
 
-function reasonOf(
-  decision: Extract<BudgetDecision, { kind: 'wait' }>,
-  told?: string | undefined,
-): string {
-  const { limitItems, windowMs, spentItems, assumed } = decision
-  if (assumed && told !== undefined) return told
-  if (assumed)
-    return `the gateway tells no limit; ${limitItems} items in ${windowMs / 1_000} s are tried`
-  return `${limitItems} items per ${windowMs / 1_000} s, ${Math.min(spentItems, limitItems)} spent`
+function reasonOf({ about }: Wait, nowMs: number, refusalText: string | undefined): string {
+  const { limitItems, windowMs, source } = about
+  const per = `${limitItems} items`
+  if (source === 'assumed')
+    return refusalText ?? `the gateway tells no limit; ${per} in ${windowMs / 1_000} s are tried`
+  const isBlocked = nowMs < about.blockedUntilMs
+  const spent = isBlocked ? limitItems : viewOf(about, nowMs).spentItems
+  return `${per} per ${windowMs / 1_000} s, ${spent} spent`
 }
 
 const overBudget = (items: number, limitItems: number) =>
@@ -174,16 +173,13 @@ const overBudget = (items: number, limitItems: number) =>
     { hint: `send at most ${limitItems} items in one call` },
   )
 
-function budgetSpent(
-  decision: Extract<BudgetDecision, { kind: 'wait' }>,
-  waitMs: number,
-): UnavailableError {
+function budgetSpent({ untilMs }: Wait, waitMs: number, reason: string): UnavailableError {
   const seconds = Math.max(1, Math.ceil(waitMs / 1_000))
   // Without an instant the wait is for a response, not for the window.
   const detail =
-    decision.untilMs === null
-      ? `rate limit unknown until a request in flight is answered (${reasonOf(decision)})`
-      : `rate limit reached (${reasonOf(decision)}); next request in ${seconds} seconds`
+    untilMs === null
+      ? `rate limit unknown until a request in flight is answered (${reason})`
+      : `rate limit reached (${reason}); next request in ${seconds} seconds`
   return new UnavailableError('budget_spent', detail, {
     retryAfterMs: seconds * 1_000,
     hint: 'retry then, or raise --timeout',

@@ -1,241 +1,392 @@
 /**
- * Bounds on one of a gateway's budget windows (§8, contract §2). The server counts; each response
- * tells the tighter of its two windows, in whole seconds, at some moment between sending (a) and
- * receiving (b). So every figure is a bound that holds whatever happened:
+ * What this machine sent to one gateway lately, and so what it may send now (§8). Pure: times are
+ * milliseconds of the monotonic clock, which the processes of a machine share.
  *
- *     spent = limit - remaining        the window ends in (a + (reset - 1) s, b + reset s]
+ * A gateway charges a call at some instant between its sending and its end. A window that holds a
+ * charge made from now on began less than a window ago. So every call that ended since may be in it:
  *
- * Limit 120, remaining 20, reset 30, sent at 10.0 s, received at 10.2 s. 100 items are spent, and
- * the window ends after 39.0 s and by 40.2 s. With 5 items of ours in flight at most 105 are spent,
- * so 15 more fit now; for 16 the window's end is waited for.
+ *     room = limit - items of the calls that had not ended a window ago
+ *
+ * That holds for fixed windows and for sliding ones, in whatever order calls are answered. RateLimit
+ * headers know more: what strangers behind the same address spend. Until the window that they tell
+ * of is over, no more is sent than it has left.
  */
 import * as z from 'zod/mini'
-import type { RateLimit } from '../gateway/answer.js'
+import { maxRetryAfterMs, type RateLimit } from '../gateway/answer.js'
 
 const Count = z.int().check(z.minimum(0))
+const Ms = z.number()
 
-/** Also a shape on disk. Milliseconds of the wall clock, the only one that processes share. */
-export const WindowView = z.strictObject({
-  /** The limit of a window is its name: a response tells no other. */
-  limitItems: z.int().check(z.minimum(1)),
-  /** The gateway tells no limits, and the documented default is taken. */
-  assumed: z.boolean(),
-  /** The window ends after this … */
-  endsAfterMs: z.number(),
-  /** … and by this. `null`: opened by a call that has no response yet, or not at all. */
-  endsByMs: z.nullable(z.number()),
-  /** A call sent from here on is charged in this window or a later one. */
-  beganMs: z.number(),
-  /** When the last response that told of this limit came. */
-  shownMs: z.number(),
-  /** At least and at most so much is spent; the latter holds our calls in flight. */
-  seenItems: Count,
-  upperItems: Count,
-  /** Items of answered calls that may have been charged after this window's end. */
-  nextItems: Count,
-  /** Spent by others behind the same address, as far as seen: in this window, and before, fading. */
-  foreignItems: Count,
-  foreignBeforeItems: Count,
+const Charge = z.strictObject({
+  id: z.string(),
+  items: Count,
+  sentMs: Ms,
+  /** When it was answered. Of an open call: when it will have timed out. */
+  endMs: Ms,
+  /** No headers have told of a window that surely holds it. */
+  isOpen: z.boolean(),
 })
-export type WindowView = z.infer<typeof WindowView>
+export type Charge = z.infer<typeof Charge>
 
-/** One answered call, as a window sees it. */
-export interface CallSeen {
-  readonly items: number
-  readonly sentMs: number
-  readonly receivedMs: number
-  /** Items of ours that the response may not count: in flight beside it, or reserved since. */
-  readonly beyondItems: number
+/** Also the shape on disk. */
+export const ChargeLog = z.strictObject({
+  format: z.literal(2),
+  /** The monotonic clock is this boot's. */
+  boot: z.string(),
+  writtenMs: Ms,
+  limitItems: z.int().check(z.minimum(1)),
+  /** Whether a response told the limit, or one came without it, or none yet. */
+  source: z.enum(['default', 'assumed', 'told']),
+  windowMs: z.number().check(z.minimum(1_000)),
+  charges: z.array(Charge).check(z.maxLength(1_024)),
+  /** The window that headers told of: what is left of it, and between which instants it ends. */
+  told: z.nullable(
+    z.strictObject({
+      limitItems: Count,
+      remainingItems: Count,
+      endsAfterMs: Ms,
+      endsByMs: Ms,
+    }),
+  ),
+  /** By a 429: nothing is sent before. */
+  blockedUntilMs: Ms,
+  /** In a row. */
+  refusals: Count,
+  /** Strangers were seen: until then one call goes at a time, and the first of a window is small. */
+  waryUntilMs: Ms,
+  /** When an assumed limit was last changed. */
+  changedMs: Ms,
+})
+export type ChargeLog = z.infer<typeof ChargeLog>
+
+export interface BudgetDefaults {
+  readonly limitItems: number
   readonly windowMs: number
 }
+/** §8: the budget of a gateway that tells none. */
+export const defaultBudget: BudgetDefaults = { limitItems: 120, windowMs: 60_000 }
+
+/** A call has ended by then (robustness §6: 45 s an attempt). */
+const flightMs = 60_000
+/** A call that broke off may still be on its way to the gateway for so long. */
+const lingerMs = 5_000
+/** Whoever asks first while the limit is unknown has so long to learn it. */
+const learningMs = 5_000
+/** More calls at once than any machine has use for (R17). */
+const maxInFlight = 256
+/** A gateway that tells longer windows is not believed. */
+const longestWindowMs = 3_600_000
+/** Of more calls those that have ended are added up, in so many steps of a window. */
+const [keptCalls, steps] = [128, 100]
+/** An assumed limit that drew no 429 for so many windows may be too low. */
+const grownAfterWindows = 10
+
+export const emptyLog = (boot: string, nowMs: number, defaults = defaultBudget): ChargeLog => ({
+  format: 2,
+  boot,
+  writtenMs: nowMs,
+  ...defaults,
+  source: 'default',
+  charges: [],
+  told: null,
+  blockedUntilMs: 0,
+  refusals: 0,
+  waryUntilMs: 0,
+  changedMs: 0,
+})
+
+/** The log of another boot: nobody knows how long ago it was written, so all was sent just now. */
+export const ofThisBoot = (log: ChargeLog, boot: string, nowMs: number): ChargeLog =>
+  log.boot === boot && log.writtenMs <= nowMs + 1_000
+    ? log
+    : {
+        ...emptyLog(boot, nowMs, log),
+        source: log.source,
+        charges: log.charges.map((charge) => ({ ...charge, sentMs: nowMs, endMs: nowMs })),
+        changedMs: nowMs,
+      }
 
 /** Clocks are read in whole milliseconds, and two of one pace differ by under one in a thousand. */
-export const marginMs = (windowMs: number): number => 2 + windowMs / 1_000
+const marginMs = (windowMs: number): number => 2 + windowMs / 1_000
 
-const nothingForeign = { nextItems: 0, foreignItems: 0, foreignBeforeItems: 0 }
+const freeAtMs = ({ endMs }: Charge, { windowMs }: ChargeLog): number =>
+  endMs + windowMs + marginMs(windowMs)
 
-/** The view that a response's headers open. */
-export function openedView(limit: RateLimit, seen: CallSeen): WindowView {
-  const { lowMs, highMs } = endOf(limit, seen)
-  const spentItems = limit.limit - limit.remaining
-  return {
-    limitItems: limit.limit,
-    assumed: false,
-    endsAfterMs: lowMs,
-    endsByMs: highMs,
-    beganMs: seen.receivedMs,
-    shownMs: seen.receivedMs,
-    seenItems: spentItems,
-    upperItems: spentItems + seen.beyondItems,
-    ...nothingForeign,
-  }
+/** The reported window while it lasts. */
+const toldAt = ({ told, windowMs }: ChargeLog, nowMs: number) =>
+  told !== null && nowMs < told.endsByMs + marginMs(windowMs) ? told : undefined
+
+const itemsOf = (charges: readonly Charge[]): number =>
+  charges.reduce((sum, { items }) => sum + items, 0)
+
+/** Items that may be sent; below 0 where more is spent than the limit. */
+function roomAt(log: ChargeLog, nowMs: number): number {
+  const live = log.charges.filter((charge) => freeAtMs(charge, log) > nowMs)
+  const told = toldAt(log, nowMs)
+  const left = told === undefined ? Infinity : told.remainingItems
+  return Math.min(
+    log.limitItems - itemsOf(live),
+    left - itemsOf(live.filter(({ isOpen }) => isOpen)),
+  )
 }
 
-/** Of a gateway that tells no limits: its window is taken to be opened by the answered call. */
-export const assumedView = (limitItems: number, seen: CallSeen): WindowView => ({
-  limitItems,
-  assumed: true,
-  endsAfterMs: seen.sentMs + seen.windowMs,
-  endsByMs: seen.receivedMs + seen.windowMs,
-  beganMs: seen.receivedMs,
-  shownMs: seen.receivedMs,
-  seenItems: 0,
-  upperItems: seen.items + seen.beyondItems,
-  ...nothingForeign,
-})
+/** When `items` may fit at the earliest: if the calls in flight are answered at once. */
+function fitsAtMs(log: ChargeLog, items: number, nowMs: number): number {
+  const charges = log.charges.map((one) => ({ ...one, endMs: Math.min(one.endMs, nowMs) }))
+  const answered = { ...log, charges }
+  const toldEndMs = log.told === null ? nowMs : log.told.endsByMs + marginMs(log.windowMs)
+  return (
+    [toldEndMs, ...charges.map((charge) => freeAtMs(charge, log))]
+      .sort((a, b) => a - b)
+      .find((atMs) => atMs > nowMs && roomAt(answered, atMs) >= items) ?? nowMs + log.windowMs
+  )
+}
 
-/** The window after one that is over; calls in flight are charged in either. */
-export function nextView(
-  view: WindowView,
-  endMs: number,
+export interface Ask {
+  /** Names the call among all processes. */
+  readonly id: string
+  readonly wantItems: number
+  /** Less than `wantItems` where the call can be split. */
+  readonly minItems: number
+}
+
+export type Decision =
+  | { readonly kind: 'granted'; readonly items: number; readonly log: ChargeLog }
+  /** Ask again at `untilMs`; `null`: when another call has been answered. */
+  | { readonly kind: 'wait'; readonly untilMs: number | null; readonly about: ChargeLog }
+  /** No window is large enough: the call must be split. */
+  | { readonly kind: 'never'; readonly limitItems: number }
+
+/**
+ * Grants between `minItems` and `wantItems` (≥ 1), or says when to ask again. While the limit is
+ * unknown, or strangers were seen, nobody sends beside another, and the first call of a window is as
+ * small as it can be.
+ */
+export function decide(log: ChargeLog, { id, wantItems, minItems }: Ask, nowMs: number): Decision {
+  const { source, charges, limitItems } = log
+  const wait = (untilMs: number | null): Decision => ({ kind: 'wait', untilMs, about: log })
+  if (minItems > limitItems && source !== 'default') return { kind: 'never', limitItems }
+  if (nowMs < log.blockedUntilMs) return wait(log.blockedUntilMs)
+  const inFlight = charges.filter(({ endMs }) => endMs > nowMs)
+  const isWary = nowMs < log.waryUntilMs
+  const isAlone = source === 'default' || isWary
+  if (inFlight.length >= maxInFlight) return wait(null)
+  if (isAlone && inFlight.some(({ sentMs }) => sentMs > nowMs - learningMs)) return wait(null)
+  // Of a gateway that tells no window the calls since its last 429 say that one is open.
+  const isOpen =
+    source === 'told'
+      ? toldAt(log, nowMs) !== undefined
+      : charges.some(({ sentMs, endMs }) => sentMs >= log.blockedUntilMs && endMs <= nowMs)
+  const isFirst = source === 'default' || (isWary && !isOpen)
+  const mostItems = isFirst ? minItems : wantItems
+  const room = roomAt(log, nowMs)
+  if (room < minItems) {
+    // Waking for single items would make a call of each: an eighth of the window is worth one.
+    const enough = Math.min(mostItems, Math.max(minItems, Math.floor(limitItems / 8)))
+    return wait(fitsAtMs(log, enough, nowMs))
+  }
+  const items = Math.min(mostItems, room)
+  const charge = { id, items, sentMs: nowMs, endMs: nowMs + flightMs, isOpen: true }
+  return { kind: 'granted', items, log: { ...log, charges: [...charges, charge] } }
+}
+
+/** A call turns out to need fewer items, or leaves only now; 0: it never left. */
+export function resized(log: ChargeLog, id: string, items: number, nowMs: number): ChargeLog {
+  const call = callIn(log, id, nowMs)
+  if (call === undefined || items > call.items) return log
+  const others = log.charges.filter((one) => one !== call)
+  const charge = { ...call, items, sentMs: nowMs, endMs: nowMs + flightMs }
+  return { ...log, charges: items === 0 ? others : [...others, charge] }
+}
+
+/** `undefined` of one that has timed out: it counts as spent. */
+export const callIn = ({ charges }: ChargeLog, id: string, nowMs: number): Charge | undefined =>
+  charges.find((one) => one.id === id && one.endMs > nowMs)
+
+/** What became of a call. */
+export interface CallResult {
+  /** Whether an HTTP response came; without one the call may still be on its way. */
+  readonly answered: boolean
+  /** It was a 429. */
+  readonly refused: boolean
+  readonly rateLimit?: RateLimit | undefined
+  readonly retryAfterMs?: number | undefined
+  /** The gateway's own words of a 429; escape before showing (R20). */
+  readonly detail?: string | undefined
+}
+
+/** A call has ended. `jitter` in [0, 1) spreads those who wait for the end of a 429 (§7). */
+export function settled(
+  log: ChargeLog,
+  id: string,
+  result: CallResult,
   nowMs: number,
-  windowMs: number,
-  inFlightItems: number,
-): WindowView {
-  // What was charged after the end opened a window that has ended by now as well.
-  const nextItems = nowMs > endMs + windowMs + marginMs(windowMs) ? 0 : view.nextItems
-  return {
-    ...view,
-    endsAfterMs: view.endsAfterMs + windowMs,
-    endsByMs: null,
-    beganMs: endMs,
-    seenItems: 0,
-    upperItems: nextItems + inFlightItems,
-    ...foreignAfter(view),
+  jitter: number,
+  defaults: BudgetDefaults = defaultBudget,
+): ChargeLog {
+  const call = log.charges.find((one) => one.id === id)
+  const others = log.charges.filter((one) => one !== call)
+  if (!result.answered) {
+    const ended = call && { ...call, endMs: Math.min(call.endMs, nowMs + lingerMs) }
+    return { ...log, charges: ended === undefined ? others : [...others, ended] }
   }
+  const limit = plausible(result.rateLimit)
+  // Timed out long since, or of a log that was lost: what its response counts is not known.
+  const learned =
+    call === undefined
+      ? log
+      : limit === undefined
+        ? assuming(log, call, result.refused, nowMs, defaults)
+        : learning(log, call, limit, result.refused, nowMs)
+  if (result.refused)
+    // It was charged, if at all, to a window that is over when the wait is.
+    return { ...learned, charges: others, ...refusal(log, result, limit, nowMs, jitter) }
+  const ended = call && { ...call, endMs: nowMs, isOpen: limit === undefined }
+  return { ...learned, charges: ended === undefined ? others : [...others, ended], refusals: 0 }
 }
 
-/** Others are still expected for a while after a window in which nothing of theirs was seen. */
-const foreignAfter = ({ foreignItems, foreignBeforeItems }: WindowView) => ({
-  nextItems: 0,
-  foreignItems: 0,
-  foreignBeforeItems: Math.max(foreignItems, Math.floor(foreignBeforeItems * 0.75)),
-})
-
-/** What a response that tells of this window adds. */
-export function withCount(before: WindowView, limit: RateLimit, seen: CallSeen): WindowView {
-  const { lowMs, highMs } = endOf(limit, seen)
-  const spentItems = limit.limit - limit.remaining
-  const view = { ...before, shownMs: Math.max(before.shownMs, seen.receivedMs) }
-  const counted = (endsAfterMs: number, endsByMs: number): WindowView => ({
-    ...view,
-    endsAfterMs,
-    endsByMs,
-    // A bound from above unless older than one seen, and one from below in any case.
-    upperItems: Math.max(
-      spentItems,
-      spentItems >= view.seenItems
-        ? Math.min(view.upperItems, spentItems + seen.beyondItems)
-        : view.upperItems,
-    ),
-    seenItems: Math.max(view.seenItems, spentItems),
-    foreignItems: view.foreignItems + Math.max(0, spentItems - view.upperItems),
-  })
-  if (seen.receivedMs - seen.sentMs > seen.windowMs / 2)
-    return withSlowCount(view, highMs, spentItems, seen)
-  const lateMs = Math.max(view.endsAfterMs, lowMs)
-  if (view.endsByMs === null) {
-    // A call of the window before, which had been counted in this one in case.
-    if (seen.sentMs < view.beganMs && highMs < view.endsAfterMs)
-      return { ...before, upperItems: Math.max(view.seenItems, view.upperItems - seen.items) }
-    return counted(lateMs <= highMs ? lateMs : lowMs, highMs)
-  }
-  // What was seen before this call was sent, and the call itself, must be in its count, unless that
-  // was cut off at the limit.
-  const isAskedLater = seen.sentMs >= before.shownMs
-  const isTooLow = isAskedLater && limit.remaining > 0 && spentItems < view.seenItems + seen.items
-  // A window opened before the last one can have ended: the gateway was restarted.
-  if (lowMs > view.endsByMs || isTooLow)
-    return { ...openedView(limit, seen), ...foreignAfter(view) }
-  if (highMs >= view.endsAfterMs) return counted(lateMs, Math.min(view.endsByMs, highMs))
-  // The response is older than what is known, or what was known is wrong.
-  return isAskedLater
-    ? { ...openedView(limit, seen), foreignBeforeItems: view.foreignBeforeItems }
-    : before
+/** Headers that no budget can mean are none. */
+function plausible(limit: RateLimit | undefined): RateLimit | undefined {
+  if (limit === undefined || limit.limit < 1 || limit.remaining > limit.limit) return undefined
+  const resetSeconds = Math.min(Math.max(1, limit.resetSeconds), longestWindowMs / 1_000)
+  return { ...limit, resetSeconds }
 }
 
-/** A response so slow that it may tell of this window or the next one counts in both. */
-function withSlowCount(
-  view: WindowView,
-  highMs: number,
-  spentItems: number,
-  seen: CallSeen,
-): WindowView {
-  const opened = seen.sentMs >= view.beganMs ? highMs : null
+/** What headers tell: limit, length and rest of the tighter window, its end in whole seconds. */
+function learning(
+  log: ChargeLog,
+  call: Charge,
+  { limit, remaining, resetSeconds }: RateLimit,
+  refused: boolean,
+  nowMs: number,
+): ChargeLog {
+  const { source, limitItems, windowMs, told } = log
+  const resetMs = resetSeconds * 1_000
+  const spentItems = limit - remaining
+  // It opened the window, which lasts from then; any other lasts at least as long as what is left.
+  const isOpener = spentItems === call.items && !refused
+  // A larger limit may be that of another window, unless more is left of it than the lower one has.
+  const isOwn = source !== 'told' || limit < limitItems || remaining >= limitItems
+  const live = log.charges.filter((charge) => freeAtMs(charge, log) > nowMs)
+  const now = {
+    limitItems: limit,
+    remainingItems: remaining,
+    endsAfterMs: call.sentMs + resetMs - 1_000,
+    endsByMs: nowMs + resetMs + 1,
+  }
+  const isOther = told === null || told.limitItems !== limit || now.endsAfterMs > told.endsByMs
   return {
-    ...view,
-    endsByMs: view.endsByMs === null ? opened : Math.max(view.endsByMs, highMs),
-    upperItems: Math.max(view.upperItems, spentItems),
-    nextItems: Math.max(view.nextItems + seen.items, spentItems),
+    ...log,
+    source: 'told',
+    limitItems: isOwn ? limit : limitItems,
+    windowMs: isOpener ? resetMs : Math.max(windowMs, resetMs),
+    waryUntilMs: spentItems > itemsOf(live) ? nowMs + 2 * windowMs : log.waryUntilMs,
+    told: isOther
+      ? now
+      : // Of the window before: it came late.
+        now.endsByMs < told.endsAfterMs
+        ? told
+        : {
+            limitItems: limit,
+            remainingItems: Math.min(told.remainingItems, remaining),
+            endsAfterMs: Math.max(told.endsAfterMs, now.endsAfterMs),
+            endsByMs: Math.min(told.endsByMs, now.endsByMs),
+          },
   }
 }
 
 /**
- * What a response that tells of another window, or of none, says about this one. `undefined`: there
- * is no such window any more, because more is left in the tighter one than this one could have.
+ * A response without headers. A 429 says that the limit is below: half of the call is tried next, or
+ * what went through in this window. A limit that was lowered so and has held for long is doubled, at
+ * most to the documented one.
  */
-export function withOtherCount(
-  view: WindowView,
+function assuming(
+  log: ChargeLog,
+  call: Charge,
+  refused: boolean,
+  nowMs: number,
+  defaults: BudgetDefaults,
+): ChargeLog {
+  const { limitItems, windowMs, changedMs } = log
+  if (log.source === 'told' && !refused) return log
+  const source = log.source === 'default' ? 'assumed' : log.source
+  // A single item that is refused tells nothing of the size of calls.
+  if (refused && call.items > 1) {
+    const through = itemsOf(
+      log.charges.filter((one) => one.endMs <= nowMs && freeAtMs(one, log) > nowMs),
+    )
+    const likely = Math.max(through, Math.floor(call.items / 2))
+    const lowered = Math.max(1, Math.min(Math.floor(0.75 * limitItems), likely))
+    return { ...log, source, limitItems: lowered, changedMs: nowMs }
+  }
+  const isOld = nowMs - changedMs > grownAfterWindows * windowMs
+  if (refused || limitItems >= defaults.limitItems || !isOld) return { ...log, source }
+  const grown = Math.min(defaults.limitItems, 2 * limitItems)
+  return { ...log, source, limitItems: grown, changedMs: nowMs }
+}
+
+function refusal(
+  { windowMs, refusals, blockedUntilMs }: ChargeLog,
+  { retryAfterMs }: CallResult,
   limit: RateLimit | undefined,
-  seen: CallSeen,
-): WindowView | undefined {
-  const opened = view.endsByMs === null && seen.sentMs >= view.beganMs
-  const after = {
-    ...givenUp(view, seen),
-    endsByMs: opened ? seen.receivedMs + seen.windowMs : view.endsByMs,
-  }
-  if (limit === undefined || seen.sentMs < view.beganMs || seen.sentMs < view.shownMs) return after
-  const isSurelyHere = !isNearEnd(view, seen) && !opened
-  if (isSurelyHere && view.limitItems - view.seenItems < limit.remaining) return undefined
-  const mostItems = view.limitItems - limit.remaining + seen.beyondItems
-  return { ...after, upperItems: Math.max(view.seenItems, Math.min(view.upperItems, mostItems)) }
-}
-
-/** A call that was given up: charged in this window, in the next, or never. */
-export const givenUp = (view: WindowView, seen: CallSeen): WindowView =>
-  isNearEnd(view, seen) ? { ...view, nextItems: view.nextItems + seen.items } : view
-
-const isNearEnd = (view: WindowView, seen: CallSeen) =>
-  view.endsByMs !== null && seen.receivedMs > view.endsAfterMs
-
-/**
- * Items that may be granted now. Kept back is what others behind the same address are expected to
- * spend. Their whole share is kept for half a window, then it is given back bit by bit.
- */
-export function roomOf(view: WindowView, nowMs: number, windowMs: number): number {
-  const leftMs =
-    view.endsByMs === null ? windowMs : Math.min(windowMs, Math.max(0, view.endsByMs - nowMs))
-  const keptItems = Math.ceil(shareOfOthers(view) * Math.min(1, (2 * leftMs) / windowMs))
-  return view.limitItems - view.upperItems - keptItems
-}
-
-/** What others spend shows only in our responses, so at least a quarter is kept once seen. */
-function shareOfOthers({ foreignItems, foreignBeforeItems, limitItems }: WindowView): number {
-  if (foreignItems === 0 && foreignBeforeItems === 0) return 0
-  return Math.max(0, Math.max(foreignBeforeItems, Math.floor(limitItems / 4)) - foreignItems)
-}
-
-/** When `items` will fit by time alone; `null`: a response has to come first. */
-export function fitsAtMs(
-  view: WindowView,
-  items: number,
   nowMs: number,
-  windowMs: number,
-  endMs: number | null,
-): number | null {
-  if (endMs === null) return null
-  const overMs = endMs + marginMs(windowMs)
-  const spareItems = view.limitItems - view.upperItems - items
-  const shareItems = shareOfOthers(view)
-  // While no call has opened the window for sure, the share of others stays whole.
-  if (spareItems < 0 || shareItems <= spareItems || view.endsByMs === null) return overMs
-  // Only that share is in the way: `roomOf` solved for the time.
-  const freeMs = Math.ceil(view.endsByMs - (windowMs * spareItems) / (2 * shareItems))
-  return Math.min(overMs, Math.max(nowMs + 1, freeMs))
+  jitter: number,
+) {
+  const backoffMs = limit ? limit.resetSeconds * 1_000 : Math.min(windowMs, 1_000 * 2 ** refusals)
+  // Where one wait was too short, and nothing tells when the window ends, a whole one is waited for.
+  const leastMs = refusals > 0 && limit === undefined ? windowMs : 0
+  const wantedMs = Math.max(leastMs, retryAfterMs ?? backoffMs)
+  // Longer is not waited for (robustness §6): the next 429 says so to the caller.
+  const waitMs = Math.min(Math.max(maxRetryAfterMs, windowMs), wantedMs)
+  const spreadMs = jitter * Math.min(1_000, windowMs / 20)
+  return {
+    blockedUntilMs: Math.max(blockedUntilMs, nowMs + waitMs + spreadMs),
+    waryUntilMs: nowMs + 2 * windowMs,
+    refusals: Math.min(16, refusals + 1),
+  }
 }
 
-/** Between which two instants the window of a response ends. */
-const endOf = ({ resetSeconds }: RateLimit, seen: CallSeen) => ({
-  lowMs: seen.sentMs + (resetSeconds - 1) * 1_000,
-  highMs: seen.receivedMs + resetSeconds * 1_000 + 1,
-})
+/** The log without what is over. Of many calls those that ended nearly together are added up. */
+export function compacted(log: ChargeLog, nowMs: number): ChargeLog {
+  const stepMs = log.windowMs / steps
+  const live = log.charges.filter((charge) => freeAtMs(charge, log) > nowMs)
+  if (live.length <= keptCalls) return { ...log, writtenMs: nowMs, charges: live }
+  const charges = new Map<string, Charge>()
+  for (const one of live) {
+    const isOver = one.endMs <= nowMs
+    const key = isOver ? `${Math.floor(one.endMs / stepMs)} ${one.isOpen}` : one.id
+    const same = charges.get(key)
+    charges.set(key, {
+      ...one,
+      id: isOver ? '' : one.id,
+      items: one.items + (same?.items ?? 0),
+      endMs: Math.max(one.endMs, same?.endMs ?? 0),
+    })
+  }
+  return { ...log, writtenMs: nowMs, charges: [...charges.values()] }
+}
+
+/** What is known now, for people and for `plan`. */
+export interface BudgetView extends BudgetDefaults {
+  /** `false`: the documented default, because no response reported a limit. */
+  readonly learnt: boolean
+  readonly spentItems: number
+  /** Items that may be sent at once. */
+  readonly roomItems: number
+  /** When all of what is spent is free again, from now; 0 where nothing is. */
+  readonly endsInMs: number
+}
+
+/** What the log says at this moment. */
+export function viewOf(log: ChargeLog, nowMs: number): BudgetView {
+  const { limitItems, windowMs } = log
+  const roomItems = Math.max(0, roomAt(log, nowMs))
+  return {
+    learnt: log.source === 'told',
+    limitItems,
+    windowMs,
+    spentItems: limitItems - roomItems,
+    roomItems,
+    endsInMs: roomItems >= limitItems ? 0 : Math.max(0, fitsAtMs(log, limitItems, nowMs) - nowMs),
+  }
+}

@@ -21,6 +21,8 @@ import { createRunReader, createViews, journalLog } from './runs.js'
 
 export type { JournalView } from './fold.js'
 
+const journalUse = JSON.stringify({ role: 'journal', layout: 3 })
+
 export interface JournalPorts {
   readonly clock: Clock
   readonly random: Random
@@ -132,7 +134,7 @@ async function waitForLock(ports: JournalPorts, folder: string, waitMs: number):
   const untilMs = ports.clock.monotonicMs() + waitMs
   for (;;) {
     try {
-      return await onDisk(() => acquireLock(ports, folder, 'journal'))
+      return await onDisk(() => acquireLock(ports, folder, journalUse))
     } catch (error) {
       const busy = error instanceof StorageError && error.code === 'store_locked'
       if (!busy || ports.clock.monotonicMs() >= untilMs) throw error

@@ -1,0 +1,210 @@
+/**
+ * The log that all processes of a machine share (contract §7 `budget/`): one file for each origin,
+ * changed under the folder's lock. Nothing is synced: a log that is lost is learned again, and no
+ * fault of the disk stops a submission.
+ */
+import pLimit from 'p-limit'
+import * as z from 'zod/mini'
+import type { Clock, Hash } from '../../ports.js'
+import { StorageError } from '../../protocol/errors.js'
+import { ifThere, joinPath, namesIn, removeIfThere, writeAll } from '../../storage/durable.js'
+import { errorCode } from '../../storage/failures.js'
+import { acquireLock, holderText, type LockPorts, readHolder } from '../../storage/lock.js'
+import { type BudgetDefaults, ChargeLog, compacted, emptyLog, ofThisBoot } from './window.js'
+
+export interface BudgetPorts extends LockPorts {
+  readonly clock: Clock
+  readonly hash: Hash
+}
+
+export interface SharedLog {
+  /** Rejects with StorageError 74: `budget_damaged`, or `home_in_use` by an older program. */
+  read(): Promise<ChargeLog>
+  /** Applies `change` to what counts; one that gives back the same log writes nothing. */
+  update<T>(
+    change: (log: ChargeLog, nowMs: number) => { readonly log: ChargeLog; readonly result: T },
+  ): Promise<T>
+}
+
+/** A change takes milliseconds; whoever waits for the lock of another so long gives up. */
+const lockWaitMs = 10_000
+
+/** `onNote` is called once where this process has to count alone. */
+export function openChargeLog(
+  ports: BudgetPorts,
+  home: string,
+  origin: string,
+  options: {
+    readonly defaults?: BudgetDefaults | undefined
+    readonly onNote?: ((text: string) => void) | undefined
+  } = {},
+): SharedLog {
+  const { clock, files, liveness, random } = ports
+  // An origin may hold characters that no file name takes.
+  const folder = joinPath(joinPath(home, 'budget'), ports.hash.sha256(origin).slice(0, 16))
+  const path = joinPath(folder, 'log.json')
+  const oneAtATime = pLimit(1)
+  /** Of a process that has to count by itself. */
+  let alone: ChargeLog | undefined
+  let oldNames: readonly string[] | undefined
+
+  const empty = (nowMs: number) => emptyLog(liveness.bootId, nowMs, options.defaults)
+
+  async function current(nowMs: number): Promise<ChargeLog> {
+    const bytes = await ifThere(files.read(path))
+    // All zeros are what a power cut leaves of a file that was not synced.
+    if (bytes?.some((byte) => byte !== 0) !== true) return before(nowMs)
+    const { data } = ChargeLog.safeParse(jsonIn(bytes))
+    if (data !== undefined) return ofThisBoot(data, liveness.bootId, nowMs)
+    throw new StorageError('budget_damaged', `${path} is not a record of what was sent`, {
+      hint: 'remove that file; what is spent of the rate limit is then learned again',
+    })
+  }
+
+  /** What 0.2 has counted, or nothing. */
+  async function before(nowMs: number): Promise<ChargeLog> {
+    const name = (oldNames ?? []).reduce((top, one) => (old(one) > old(top) ? one : top), '')
+    const bytes = name === '' ? undefined : await ifThere(files.read(joinPath(folder, name)))
+    return (bytes && ofEarlier(jsonIn(bytes), empty(nowMs), clock.nowMs())) ?? empty(nowMs)
+  }
+
+  /** Looked for once: an older program that is at work counts where nobody else looks. */
+  async function findOld(): Promise<void> {
+    oldNames ??= (await namesIn(files, folder)).filter((name) => old(name) > 0)
+    if (oldNames.length === 0) return
+    const journal = joinPath(home, 'journal')
+    for (const run of await namesIn(files, journal)) {
+      const holder = await readHolder(ports, joinPath(journal, run))
+      if (holder?.state !== 'alive' || holder.layout !== undefined) continue
+      oldNames = undefined
+      throw new StorageError(
+        'home_in_use',
+        `${home} is in use by ${holderText(holder)}, of an older version of proposer`,
+        { hint: 'wait until that process is done, or stop it, then retry' },
+      )
+    }
+  }
+
+  async function locked<T>(job: () => Promise<T>): Promise<T> {
+    const untilMs = clock.monotonicMs() + lockWaitMs
+    for (;;) {
+      try {
+        const lock = await acquireLock(ports, folder, 'budget', { brief: true })
+        try {
+          return await job()
+        } finally {
+          await lock.release()
+        }
+      } catch (error) {
+        const isTaken = error instanceof StorageError && error.code === 'store_locked'
+        if (!isTaken || clock.monotonicMs() >= untilMs) throw error
+      }
+      await clock.sleep(1 + (random.bytes(1)[0] ?? 0) / 32)
+    }
+  }
+
+  async function write(log: ChargeLog): Promise<void> {
+    const temporary = `${path}.tmp`
+    await removeIfThere(files, temporary)
+    const handle = await files.open(temporary, 'exclusive')
+    try {
+      await writeAll(handle, new TextEncoder().encode(JSON.stringify(log)))
+    } finally {
+      await handle.close()
+    }
+    await files.rename(temporary, path)
+    for (const name of oldNames ?? []) await removeIfThere(files, joinPath(folder, name))
+    oldNames = []
+  }
+
+  /** Without the shared log this process still keeps to the limit by itself. */
+  function goAlone(error: unknown): ChargeLog {
+    const { cause } = error instanceof StorageError ? error : { cause: error }
+    const code = errorCode(cause)
+    if (code === undefined) throw error
+    if (alone === undefined)
+      options.onNote?.(
+        `the shared rate-limit state cannot be written (${code}); other processes of this machine are not counted`,
+      )
+    alone ??= empty(clock.monotonicMs())
+    return alone
+  }
+
+  return {
+    async read() {
+      if (alone !== undefined) return alone
+      try {
+        await findOld()
+        return await current(Math.floor(clock.monotonicMs()))
+      } catch (error) {
+        return goAlone(error)
+      }
+    },
+    update: (change) =>
+      oneAtATime(async () => {
+        try {
+          if (alone === undefined) {
+            await findOld()
+            return await locked(async () => {
+              const log = await current(Math.floor(clock.monotonicMs()))
+              const nowMs = Math.floor(clock.monotonicMs())
+              const { log: after, result } = change(log, nowMs)
+              if (after !== log) await write(compacted(after, nowMs))
+              return result
+            })
+          }
+        } catch (error) {
+          goAlone(error)
+        }
+        const nowMs = Math.floor(clock.monotonicMs())
+        const { log, result } = change(alone ?? empty(nowMs), nowMs)
+        alone = compacted(log, nowMs)
+        return result
+      }),
+  }
+}
+
+/** The number of a state file of 0.2. */
+const old = (name: string): number => (/^s\.[1-9]\d{0,14}$/.test(name) ? Number(name.slice(2)) : 0)
+
+/** What counts of a state of 0.2; its windows end by the wall clock. */
+const Earlier = z.object({
+  state: z.object({
+    windowMs: z.number().check(z.minimum(1_000)),
+    views: z.array(
+      z.object({
+        limitItems: z.int().check(z.minimum(1)),
+        assumed: z.boolean(),
+        endsByMs: z.nullable(z.number()),
+        upperItems: z.int().check(z.minimum(0)),
+      }),
+    ),
+  }),
+})
+
+function ofEarlier(json: unknown, empty: ChargeLog, wallMs: number): ChargeLog | undefined {
+  const { data } = Earlier.safeParse(json)
+  if (data === undefined || data.state.views.length === 0) return undefined
+  const { views, windowMs } = data.state
+  const open = views.filter(({ endsByMs }) => endsByMs === null || endsByMs > wallMs)
+  const items = Math.max(0, ...open.map(({ upperItems }) => upperItems))
+  const { writtenMs: nowMs } = empty
+  return {
+    ...empty,
+    windowMs,
+    limitItems: Math.min(...views.map(({ limitItems }) => limitItems)),
+    source: views.some(({ assumed }) => assumed) ? 'assumed' : 'told',
+    charges: [{ id: '', items, sentMs: nowMs, endMs: nowMs, isOpen: false }],
+    changedMs: nowMs,
+  }
+}
+
+/** The first line: 0.2 wrote a sum behind it. */
+function jsonIn(bytes: Uint8Array): unknown {
+  try {
+    return JSON.parse(new TextDecoder().decode(bytes).split('\n')[0] ?? '')
+  } catch {
+    // What is none is refused by its shape.
+    return undefined
+  }
+}

@@ -1,0 +1,19 @@
+/** A process that spends at a gateway through the planner of its home, until it is killed. */
+import { createPlanner } from '../../src/core/client/budget/planner.js'
+import { rateLimitOf, retryHintMs } from '../../src/core/client/gateway/answer.js'
+import { systemPorts } from '../../src/core/io/system.js'
+
+const [, , home = '', url = ''] = process.argv
+const ports = systemPorts()
+const planner = createPlanner(ports, home, url)
+for (let call = 0; ; call++) {
+  const reservation = await planner.reserve(1 + (call % 7), { min: 1 })
+  const response = await fetch(`${url}/${reservation.granted}`)
+  await response.text()
+  await reservation.settle({
+    answered: true,
+    refused: response.status === 429,
+    rateLimit: rateLimitOf(response.headers),
+    retryAfterMs: retryHintMs(response.headers, '', ports.clock),
+  })
+}
