@@ -234,12 +234,12 @@ describe('a selected candidate that only waits (contract §5)', () => {
       world.chain.mine()
       await world.view.poll()
     }
-    const { estimateGas } = world.chain
-    world.chain.estimateGas = async () => {
+    const { transactionCount } = world.chain
+    world.chain.transactionCount = async () => {
       throw new ChainError('unavailable', 'not now')
     }
     await world.turn()
-    world.chain.estimateGas = estimateGas
+    world.chain.transactionCount = transactionCount
     await world.pass(2)
     const events = recorded(world)
     await world.pass(10)
@@ -263,6 +263,7 @@ describe('a selected candidate that only waits (contract §5)', () => {
     const second = await world.submit(questionId, { by: 1, ...late(world) })
     // Both are fine when they are judged as stand-ins, and odd whenever they are about to be sent.
     const { estimateGas } = world.chain
+    world.chain.gasNeeded = () => 900_000n
     world.chain.estimateGas = async () => {
       throw new ChainError('reverted', 'gas required exceeds allowance')
     }

@@ -1,8 +1,7 @@
 /**
  * Where the executor's short cuts meet trouble: a node's wrong word that memory would confirm, a
- * store that takes nothing for a moment, a gas limit that was too low when it was mined.
+ * store that takes nothing for a moment.
  */
-import { parseTransaction, type TransactionSerializedEIP1559 } from 'viem'
 import { describe, expect, test } from 'vitest'
 import { createHeadReads } from '../../src/core/gateway/validation/head-reads.js'
 import { failedChange, failureOf } from '../../src/core/gateway/validation/progress.js'
@@ -108,34 +107,6 @@ test('a store that takes nothing while a load is being sent ends the step, not t
   for (const candidate of candidates)
     expect((await world.now(candidate)).progress.status).toBe('executed')
   expect(noncesOf(world)).toEqual(expect.arrayContaining([0, 1]))
-})
-
-test('a learned limit that runs out of gas when it is mined is forgotten', async () => {
-  const world = await createPipelineWorld()
-  for (const by of [0, 1, 2]) endow(world.chain, world.proposer(by).address)
-  const next = async (by: number) => {
-    const candidate = await world.submit(await world.question(`q${by}`), { by })
-    await world.turn()
-    return candidate
-  }
-  await next(0)
-  await world.pass(4)
-  const asked = () => world.chain.calls.get('estimateGas') ?? 0
-  const before = asked()
-  await next(1)
-  expect(asked()).toBe(before)
-  // What it needs grows between the run and the block.
-  world.chain.gasNeeded = () => 430_000n
-  await world.pass(1)
-  world.chain.gasNeeded = () => 350_000n
-  // A revert is told once it is final.
-  await world.pass(2)
-  await next(2)
-  expect(asked()).toBe(before + 1)
-  const limits = proposals(world).map(
-    ({ raw }) => parseTransaction(raw as TransactionSerializedEIP1559).gas,
-  )
-  expect(limits).toEqual([420_000n, 420_000n, 420_000n])
 })
 
 test('a candidate that an operator rejects once its nonce is bound is never signed for', async () => {

@@ -1,7 +1,7 @@
 /**
  * What the executor no longer asks the chain each time is never old when it counts: reads are of
- * one head, the transaction itself is run at the newest one, and a learned gas limit is tried
- * before it is signed.
+ * one head, the transaction itself is run at the newest one, and the usual gas limit is tried before
+ * it is signed.
  */
 import { parseTransaction, type TransactionSerializedEIP1559 } from 'viem'
 import { describe, expect, test } from 'vitest'
@@ -112,18 +112,12 @@ describe('a head that comes while a step is under way', () => {
   })
 })
 
-describe('a gas limit that was learned', () => {
+describe('the usual gas limit', () => {
   const limits = (world: PipelineWorld) =>
     world.chain.taken.map(
       ({ raw }) => parseTransaction(raw as TransactionSerializedEIP1559).gas ?? 0n,
     )
 
-  /** A world that has sent one. */
-  async function learned() {
-    const world = await createPipelineWorld()
-    await next(world)
-    return world
-  }
   async function next(world: PipelineWorld, by = 0) {
     endow(world.chain, world.proposer(by).address)
     const candidate = await world.submit(await world.question(`q${world.chain.head.number}`), {
@@ -134,38 +128,30 @@ describe('a gas limit that was learned', () => {
     expect(await endOf(world, candidate)).toBe('executed')
   }
 
-  test('is asked of the node once, and holds for the next ones', async () => {
-    const world = await learned()
-    const asked = countOf(world, 'estimateGas')
-    await next(world, 1)
-    await next(world, 2)
-    expect(countOf(world, 'estimateGas')).toBe(asked)
-    expect(limits(world)).toEqual([420_000n, 420_000n, 420_000n])
+  test('is not asked of the node', async () => {
+    const world = await createPipelineWorld()
+    for (const by of [0, 1, 2]) await next(world, by)
+    expect(countOf(world, 'estimateGas')).toBe(0)
+    expect(limits(world)).toEqual([636_000n, 636_000n, 636_000n])
   })
 
-  test('is never below what is needed: where it is too low by now, the node is asked again', async () => {
-    const world = await learned()
+  test('is never below what is needed: where it is too low, the node is asked', async () => {
+    const world = await createPipelineWorld()
     world.chain.gasNeeded = () => 900_000n
-    await next(world, 1)
-    expect(limits(world).at(-1)).toBe(1_080_000n)
-    // What was too low is forgotten.
-    const asked = countOf(world, 'estimateGas')
-    await next(world, 2)
-    expect(limits(world).at(-1)).toBe(1_080_000n)
-    expect(countOf(world, 'estimateGas')).toBe(asked)
+    await next(world)
+    expect(limits(world)).toEqual([1_080_000n])
   })
 
-  test('is not learned of a wallet with code, which may need any amount', async () => {
-    const world = await learned()
+  test('is not for a wallet with code, which may need any amount', async () => {
+    const world = await createPipelineWorld()
     world.chain.happen(({ wallets }) => {
       wallets.set(world.proposer(1).address, true)
       return []
     })
     world.chain.mine()
-    const asked = countOf(world, 'estimateGas')
     await next(world, 1)
     await next(world, 1)
-    expect(countOf(world, 'estimateGas')).toBe(asked + 2)
+    expect(countOf(world, 'estimateGas')).toBe(2)
   })
 })
 
@@ -192,10 +178,9 @@ test('a hundred admitted together: four transactions in one step, each run once 
     [2, 25],
     [3, 25],
   ])
-  // Without a limit while none was learned, and with it.
-  expect(runs.length).toBeLessThanOrEqual(8)
+  expect(runs.length).toBe(4)
   const asked = (method: string) => countOf(world, method) - (before.get(method) ?? 0)
-  expect(asked('estimateGas')).toBe(1)
+  expect(asked('estimateGas')).toBe(0)
   expect(asked('tip')).toBe(1)
   expect(asked('balance')).toBe(1)
   expect(asked('code')).toBeLessThanOrEqual(3)

@@ -10,20 +10,8 @@ import {
   yesOrNoQuery,
 } from '../../src/core/chain/contracts.js'
 import { type Implementation, implementationsOf } from '../../src/core/chain/implementations.js'
-import {
-  createRoundReader,
-  managedRequestId,
-  type RegistryEntry,
-} from '../../src/core/chain/questions.js'
+import { createRoundReader, type RegistryEntry } from '../../src/core/chain/questions.js'
 import { readWhitelist } from '../../src/core/gateway/validation/contract-reads.js'
-import {
-  addHead,
-  changedSince,
-  findFork,
-  headHashAt,
-  newHeadHistory,
-  undoHeads,
-} from '../../src/core/gateway/view/head-history.js'
 import { followedTopics } from '../../src/core/gateway/view/logs.js'
 import { createChainView, type LiveView } from '../../src/core/gateway/view/view.js'
 import type { Hex } from '../../src/core/ports.js'
@@ -752,37 +740,8 @@ describe('what a look costs (R17)', () => {
   })
 })
 
-describe('R14: a reorganisation makes due only what it can have changed', () => {
-  test('questions that neither branch names stay as they are', async () => {
-    const setting = await watched()
-    const { chain, view } = setting
-    const ids = await held(setting, 80)
-    const [undone = '0x', done = '0x', both = '0x', ...others] = ids
-    chain.finalityLag = 100
-    for (let passed = 0; passed < 12; passed += 1) await block(setting)
-    rivalProposes(chain, undone, wallet)
-    rivalProposes(chain, both, wallet)
-    await block(setting)
-    for (let passed = 0; passed < 8; passed += 1) await block(setting)
-    const before = new Map(others.map((id) => [id, view.known(id)]))
-    const reads = countReads(setting)
-    const headers = chain.calls.get('block') ?? 0
-    chain.reorg(10)
-    rivalProposes(chain, done, wallet)
-    setPaused(chain, both, true)
-    await block(setting, 14)
-    expect(new Set(reads)).toEqual(new Set([undone, done, both]))
-    expect([undone, done, both].map((id) => view.known(id)?.round)).toMatchObject([
-      { state: 'requested', paused: false },
-      { state: 'proposed' },
-      { state: 'requested', paused: true },
-    ])
-    expect(others.every((id) => view.known(id) === before.get(id))).toBe(true)
-    expect((chain.calls.get('block') ?? 0) - headers).toBeLessThanOrEqual(4 + 9)
-    expect(view.heads()?.latest.hash).toBe(chain.head.hash)
-  })
-
-  test('deeper than what is remembered, everything is due and read in slices', async () => {
+describe('R14: after a reorganisation nothing that was read before is believed', () => {
+  test('everything is due and read in slices', async () => {
     const { chain, clock } = await watched()
     const ids = Array.from({ length: 100 }, (_, n) => ask(chain, questionText(`Question ${n}?`)))
     chain.finalityLag = 100
@@ -944,47 +903,6 @@ describe('R14: a reorganisation makes due only what it can have changed', () => 
       }),
       { numRuns: 60 },
     )
-  })
-
-  test('the head history finds the newest head that stays, for every depth, with at most nine questions', async () => {
-    const hash = (branch: string, number: bigint): Hex => `0x${branch}${number.toString(16)}`
-    const nothing = { named: new Set<Hex>(), managed: new Set<Hex>() }
-    for (const depth of [0, 1, 2, 100, 255, 256, 300]) {
-      const history = newHeadHistory()
-      for (let number = 1n; number <= 300n; number += 1n)
-        addHead(history, { number, hash: hash('a', number) }, nothing)
-      let asked = 0
-      const stays = 300n - BigInt(depth)
-      const fork = await findFork(history, async (number) => {
-        asked += 1
-        return hash(number <= stays ? 'a' : 'b', number)
-      })
-      expect(fork?.number).toBe(depth < 256 ? stays : undefined)
-      expect(asked).toBeLessThanOrEqual(9)
-    }
-  })
-
-  test('R17: the head history remembers so many names, and with those of a block it forgets that block', () => {
-    const history = newHeadHistory()
-    const ids = (from: number) =>
-      new Set(Array.from({ length: 30_000 }, (_, n): Hex => `0x${(from + n).toString(16)}`))
-    const head = (number: bigint) => ({ number, hash: `0x${number}` as Hex })
-    addHead(history, head(1n), { named: ids(0), managed: new Set() })
-    addHead(history, head(2n), { named: ids(30_000), managed: new Set() })
-    expect(headHashAt(history, 1n)).toBeUndefined()
-    expect(headHashAt(history, 2n)).toBe('0x2')
-    expect(changedSince(history, head(2n), '0x7530', undefined)).toBe(false)
-    expect(changedSince(history, head(1n), '0xabcdef', undefined)).toBe(true)
-    const managed = managedRequestId({
-      requester: adapter,
-      identifier: yesOrNoQuery,
-      ancillaryData: '0x01',
-    })
-    addHead(history, head(3n), { named: new Set(), managed: new Set([managed]) })
-    expect(changedSince(history, head(2n), '0xabcdef', managed)).toBe(true)
-    expect(changedSince(history, head(3n), '0xabcdef', managed)).toBe(false)
-    expect([...undoHeads(history, 2n).managed]).toEqual([managed])
-    expect(headHashAt(history, 3n)).toBeUndefined()
   })
 })
 

@@ -1,5 +1,5 @@
 /** Takes a slot from decision to decision; `next` decides, here decisions are carried out. */
-import { ChainError, type ChainReceipt, type Hex } from '../../ports.js'
+import { ChainError, type Hex } from '../../ports.js'
 import type { Slot, SlotAttempt } from '../ledger/ledger.js'
 import type { Heads } from '../view/state.js'
 import { fitTogether, judgeAll, type Load, type Unsendable, type ValidCall } from './packing.js'
@@ -9,7 +9,7 @@ import { confirmedChanges, sentChanges } from './slot-changes.js'
 import { closeExecuted, closeReverted, closeTaken, closeWithout, indexSlot } from './slot-ends.js'
 import { factsOf } from './slot-facts.js'
 import { type Executor, isDoomed, lookAt, type SlotLook } from './state.js'
-import { carriedBy, carrying, readProposeCalldata, readTransaction } from './transaction.js'
+import { carriedBy, carrying, readTransaction } from './transaction.js'
 
 /** Steps of one slot in one go; more means that a decision does not hold: the next head is awaited. */
 const stepsAtOnce = 12
@@ -80,7 +80,6 @@ async function carryOut(look: SlotLook, action: Action): Promise<boolean> {
     case 'close-executed':
       return closeExecuted(look, action.attempt)
     case 'close-reverted':
-      forgetGas(look, action.attempt, action.receipt)
       return closeReverted(look, action)
     case 'close-cancelled':
       return closeWithout(look, action.receipt)
@@ -89,20 +88,6 @@ async function carryOut(look: SlotLook, action: Action): Promise<boolean> {
     case 'close-taken':
       return look.shown.maySend && closeTaken(look)
   }
-}
-
-/**
- * A transaction that ran out of gas: what was learned of its kinds is too low. Inner calls that run
- * out leave some 2 % at each of their levels (EIP-150); a sound limit leaves a sixth.
- */
-function forgetGas({ executor }: SlotLook, { raw }: SlotAttempt, receipt: ChainReceipt): void {
-  const { data, gas } = readTransaction(raw)
-  if (receipt.status !== 'reverted' || receipt.gasUsed * 10n < gas * 9n) return
-  const kinds = carriedBy(data).map((proposal) => {
-    const { request, token } = readProposeCalldata(proposal)
-    return { oracle: request.oracle, token }
-  })
-  executor.ports.gas.forget(kinds)
 }
 
 async function prepare(look: SlotLook): Promise<boolean> {
@@ -116,9 +101,7 @@ async function prepare(look: SlotLook): Promise<boolean> {
     const { valid, isUnknown } = await judgeAll(executor, alive, heads, unsendable)
     if (isUnknown) return false
     const { latest } = executor.ports.newestHeads()
-    // A limit that no node takes is not guessed again.
-    const mayGuess = slot.attempts.length === 0
-    load = (await fitTogether(executor, valid, latest, unsendable, mayGuess))[0]
+    load = (await fitTogether(executor, valid, latest, unsendable))[0]
   }
   if (load === undefined) return sign(look, { kind: 'cancel' })
   const { carried, data, gas } = load

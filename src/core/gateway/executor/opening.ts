@@ -152,26 +152,22 @@ async function sendIfSound(executor: Executor, load: Load, opening: Opening): Pr
 /** What of a load cannot be paid for stays; what can be is sent all the same. */
 async function sendLoad(executor: Executor, load: Load, opening: Opening): Promise<void> {
   if (!mayOpen(executor, opening)) return
-  const { carried, gas, isLearned } = load
+  const { carried, gas, isUsual } = load
   const [first] = carried
   const short = carried.filter(
     ({ proposer }) => roomFor(executor, proposer, opening.heads).gas < gas,
   )
   if (short.length > 0) return sendApart(executor, carried, short, opening)
-  const paid = await canPay(
-    executor,
-    gas,
-    carried.some((call) => isSuspect(executor, call)),
-    opening,
-  )
+  const suspects = carried.some((call) => isSuspect(executor, call))
+  const paid = await canPay(executor, load, suspects, opening)
   if (paid === 'yes') return launch(executor, load, opening)
   if (paid === 'waits' && first) {
     const detail = `The executor's balance does not cover ${gas} gas and an ordinary proposal beside it.`
     opening.unsendable.set(first.candidate.id, { kind: 'wait', detail })
     return
   }
-  // A learned limit may be above what is needed.
-  const parts = isLearned ? [carried] : carried.length > 1 ? halves(carried) : []
+  // The usual limit may be above what is needed.
+  const parts = isUsual ? [carried] : carried.length > 1 ? halves(carried) : []
   for (const part of parts)
     for (const smaller of await pack(executor, part, opening, false))
       await sendLoad(executor, smaller, opening)

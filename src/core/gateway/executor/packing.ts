@@ -29,8 +29,8 @@ export interface Load {
   readonly carried: readonly ValidCall[]
   readonly data: Hex
   readonly gas: bigint
-  /** The limit is a learned one; the node's own estimate may be lower. */
-  readonly isLearned: boolean
+  /** The limit is the usual one; the node's own estimate may be lower. */
+  readonly isUsual: boolean
 }
 
 /** Why candidates are not sent, by their id. */
@@ -129,9 +129,9 @@ export async function fitTogether(
   if (first === undefined) return []
   const data = carrying(group.map(({ calldata }) => calldata))
   const most = mostGasOf(executor, at, group.length)
-  const learned = mayGuess ? await learnedLimit(executor, group, data, at, most) : undefined
-  const load = { carried: group, data, isLearned: learned !== undefined }
-  if (learned !== undefined) return [{ ...load, gas: learned }]
+  const usual = mayGuess ? await usualLimit(executor, group, data, at, most) : undefined
+  const load = { carried: group, data, isUsual: usual !== undefined }
+  if (usual !== undefined) return [{ ...load, gas: usual }]
   const estimate = await estimated(executor, group, data)
   if (estimate !== undefined && gasLimit(estimate) <= most)
     return [{ ...load, gas: gasLimit(estimate) }]
@@ -168,7 +168,13 @@ function misfit({ faults, ports }: Executor, gas: bigint | undefined, most: bigi
   return { kind: 'failed', code: 'simulation_reverted', detail, retryable: false }
 }
 
-/** Code at a wallet may need any amount of gas: nothing is learned of it. */
+/**
+ * What ordinary proposals need together: on Polygon one takes 530,000, and each of many less (domain
+ * §8). It is proven by a run; longer texts are estimated.
+ */
+export const usualGas = (items: number): bigint => 120_000n + 410_000n * BigInt(items)
+
+/** Code at a wallet may need any amount of gas. */
 const isOrdinary = (calls: readonly ProposalCall[]) =>
   !calls.some(({ walletHasCode }) => walletHasCode)
 
@@ -178,20 +184,19 @@ const transactionOf = ({ ports }: Executor, data: Hex) => ({
   from: ports.signer.address,
 })
 
-/** A limit that was learned and with which the transaction runs at the block, or `undefined`. */
-async function learnedLimit(
+/** The usual limit, where the transaction runs with less at the block; else `undefined`. */
+async function usualLimit(
   executor: Executor,
   calls: readonly ValidCall[],
   data: Hex,
   { number }: BlockHeader,
   most: bigint,
 ): Promise<bigint | undefined> {
-  const { chain, gas } = executor.ports
-  const needed = isOrdinary(calls) ? gas.needed(calls) : undefined
-  if (needed === undefined) return undefined
-  const limit = gasLimit(needed)
-  const run = () => chain.call({ ...transactionOf(executor, data), gas: limit }, number)
-  return limit <= most && (await succeeds(run())) ? limit : undefined
+  const gas = usualGas(calls.length)
+  const limit = gasLimit(gas)
+  if (!isOrdinary(calls) || limit > most) return undefined
+  const run = executor.ports.chain.call({ ...transactionOf(executor, data), gas }, number)
+  return (await succeeds(run)) ? limit : undefined
 }
 
 /** The node's estimate; `undefined` where these calls revert: estimating runs them. */
@@ -200,17 +205,11 @@ async function estimated(
   calls: readonly ValidCall[],
   data: Hex,
 ): Promise<bigint | undefined> {
-  const { chain, gas, offer } = executor.ports
+  const { chain, offer } = executor.ports
   try {
     // Code at a wallet sees what is offered for gas.
     const offered = isOrdinary(calls) ? undefined : await offer()
-    const estimate = await chain.estimateGas({ ...transactionOf(executor, data), ...offered })
-    if (isOrdinary(calls)) {
-      const needed = gas.needed(calls)
-      if (needed !== undefined && estimate > needed) gas.forget(calls)
-      gas.learn(calls, estimate)
-    }
-    return estimate
+    return await chain.estimateGas({ ...transactionOf(executor, data), ...offered })
   } catch (error) {
     if (error instanceof ChainError && error.kind === 'reverted') return undefined
     throw error

@@ -8,6 +8,7 @@ import { ProposerError } from '../../protocol/errors.js'
 import type { Address } from '../../protocol/schema.js'
 import type { Slot, SlotAttempt } from '../ledger/ledger.js'
 import type { Heads } from '../view/state.js'
+import type { Load } from './packing.js'
 import { noteRefused, noteSigned, noteTaken } from './resending.js'
 import { stuckWhy } from './slot.js'
 import { attemptChanges, sentChanges } from './slot-changes.js'
@@ -248,14 +249,14 @@ export async function confirmsUsed(
 }
 
 /**
- * Whether a transaction with this gas limit can be paid for now, beside those that are not mined
+ * Whether a transaction with this load's gas limit can be paid for now, beside those that are not mined
  * yet. What stands against it is noted: `no` is the operator's matter. One of a suspect wallet
  * leaves enough for another's proposal; where an ordinary one could be paid it `waits`, and what it
  * wants is nobody's fault. Rejects with `ChainError`.
  */
 export async function canPay(
   executor: Executor,
-  gas: bigint,
+  { gas, isUsual }: Pick<Load, 'gas' | 'isUsual'>,
   isSuspect: boolean,
   { heads, nonceLatest }: { readonly heads: Heads; readonly nonceLatest: number },
 ): Promise<'yes' | 'no' | 'waits'> {
@@ -270,6 +271,8 @@ export async function canPay(
   const leftWei = isSuspect ? executor.ports.ceilings.proposal * found.maxFeePerGas : 0n
   if (balanceWei >= costWei + pendingWei + leftWei) return 'yes'
   if (isSuspect && balanceWei >= ordinaryGas * found.maxFeePerGas) return 'waits'
+  // The node's estimate may be lower, and is paid for or noted next.
+  if (isUsual) return 'no'
   const beside = pendingWei === 0n ? '' : ` beside ${pendingWei} of those that are not mined yet`
   executor.faults.note(
     newSlots,

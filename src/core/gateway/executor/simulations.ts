@@ -8,15 +8,13 @@ import { ChainError, type Hex } from '../../ports.js'
 import type { Address } from '../../protocol/schema.js'
 import type { HeadReads } from '../validation/head-reads.js'
 import type { JudgePorts, ProposalCall } from '../validation/validation.js'
-import type { GasBook } from './gas-book.js'
-import { chunks, mostGas } from './packing.js'
-import { carrying, type FeeOffer, gasLimit } from './transaction.js'
+import { chunks, usualGas } from './packing.js'
+import { carrying, type FeeOffer } from './transaction.js'
 
 export interface SimulationPorts {
   readonly reads: Pick<HeadReads, 'chain' | 'once'>
   readonly contracts: Contracts
   readonly executor: Address
-  readonly gas: GasBook
   /** Proposals in one transaction at most. */
   readonly maxBatch: number
   /** What a transaction offers for gas now; see `offerFor`. */
@@ -38,13 +36,12 @@ interface Asked {
 /** `JudgePorts.simulate`. */
 export function createSimulations(ports: SimulationPorts): JudgePorts['simulate'] {
   const { reads, turn } = ports
-  const learning = new Map<string, Promise<void>>()
   let waiting = new Map<bigint, Asked[]>()
   const countWaiting = () => [...waiting.values()].reduce((sum, { length }) => sum + length, 0)
   const flush = () => {
     const asked = waiting
     waiting = new Map()
-    for (const [at, all] of asked) runAll(ports, learning, all, at)
+    for (const [at, all] of asked) runAll(ports, all, at)
   }
   return (call, at) =>
     reads.once(
@@ -63,15 +60,7 @@ export function createSimulations(ports: SimulationPorts): JudgePorts['simulate'
     )
 }
 
-/** Estimates under way, by kind of proposal. */
-type Learning = Map<string, Promise<void>>
-
-function runAll(
-  ports: SimulationPorts,
-  learning: Learning,
-  all: readonly Asked[],
-  at: bigint,
-): void {
+function runAll(ports: SimulationPorts, all: readonly Asked[], at: bigint): void {
   const rounds = new Set<string>()
   const isRival = new Map(
     all.map((asked) => {
@@ -82,13 +71,11 @@ function runAll(
     }),
   )
   const isAlone = (asked: Asked) => isRival.get(asked) === true || ports.isAlone(asked.call)
-  for (const group of chunks(all, ports.maxBatch, isAlone))
-    void runTogether(ports, learning, group, at)
+  for (const group of chunks(all, ports.maxBatch, isAlone)) void runTogether(ports, group, at)
 }
 
 async function runTogether(
   ports: SimulationPorts,
-  learning: Learning,
   group: readonly Asked[],
   at: bigint,
 ): Promise<void> {
@@ -96,49 +83,16 @@ async function runTogether(
   const { reads, contracts, executor } = ports
   const calls = group.map(({ call }) => call)
   if (calls.some(({ walletHasCode }) => walletHasCode)) return group.forEach(alone)
-  const needed = ports.gas.needed(calls)
   const data = carrying(calls.map(({ calldata }) => calldata))
-  const gas = needed === undefined ? undefined : gasLimit(needed)
-  // More than that is not sent together: only whether they succeed counts.
-  const limit = gas === undefined || gas > mostGas ? {} : { gas }
-  const run = reads.chain.call({ to: contracts.signedProposer, data, from: executor, ...limit }, at)
+  const gas = usualGas(calls.length)
   try {
-    await Promise.all([run, needed === undefined && learnGas(ports, learning, calls)])
+    await reads.chain.call({ to: contracts.signedProposer, data, from: executor, gas }, at)
     for (const { resolve } of group) resolve(undefined)
   } catch (error) {
     // Which of them it was, and why, each says for itself.
     if (error instanceof ChainError && error.kind !== 'unavailable') group.forEach(alone)
     else for (const { reject } of group) reject(error)
   }
-}
-
-/**
- * Asks for an estimate of the longest of these proposals alone, which covers the others: where its
- * kind is unknown, what carries them would otherwise have to be estimated whole.
- */
-function learnGas(
-  { reads, contracts, executor, gas }: SimulationPorts,
-  learning: Learning,
-  calls: readonly ProposalCall[],
-): Promise<void> {
-  const [longest] = calls.toSorted((one, other) => other.ancillaryBytes - one.ancillaryBytes)
-  if (longest === undefined) return Promise.resolve()
-  const kind = `${longest.oracle} ${longest.token} ${longest.ancillaryBytes}`
-  const known = learning.get(kind)
-  if (known !== undefined) return known
-  const call = { to: contracts.signedProposer, data: longest.calldata, from: executor }
-  const asked = reads.chain
-    .estimateGas(call)
-    .then(
-      (estimate) => gas.learn([longest], estimate),
-      (error: unknown) => {
-        // Nothing is learned of a proposal that reverts, or of a silent node.
-        if (!(error instanceof ChainError)) throw error
-      },
-    )
-    .finally(() => learning.delete(kind))
-  learning.set(kind, asked)
-  return asked
 }
 
 async function runOne(

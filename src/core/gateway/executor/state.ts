@@ -10,7 +10,6 @@ import type { QuestionChain } from '../validation/contract-reads.js'
 import type { Judgement } from '../validation/validation.js'
 import type { Heads } from '../view/state.js'
 import type { Faults } from './faults.js'
-import type { GasBook } from './gas-book.js'
 import type { Load } from './packing.js'
 import type { Resend } from './resending.js'
 import type { ChainFacts } from './slot.js'
@@ -37,7 +36,6 @@ export interface ExecutorPorts extends QuestionChain {
   readonly maxBatch: number
   /** Transactions that are not mined, at most: a node keeps few pending ones of one account. */
   readonly maxInFlight: number
-  readonly gas: GasBook
   /** Lets other work of the process run. */
   turn(): Promise<void>
   /** The newest heads that were followed: the head of a step may have a successor by now. */

@@ -3,7 +3,6 @@ import { createRoundReader } from '../../chain/questions.js'
 import type { Contracts } from '../../chain/round.js'
 import type { Chain, Signer } from '../../ports.js'
 import type { RecoverPublicKey } from '../../protocol/recovered.js'
-import type { GasBook } from '../executor/gas-book.js'
 import { mostGas } from '../executor/packing.js'
 import { createSimulations } from '../executor/simulations.js'
 import { type FeeOffer, offerFor } from '../executor/transaction.js'
@@ -22,7 +21,6 @@ interface JudgeParts {
   readonly contracts: Contracts
   readonly config: { readonly executor: { readonly batch: number } }
   readonly signer: Signer | undefined
-  readonly gas: GasBook
   offer(): Promise<FeeOffer | undefined>
   readonly recover?: RecoverPublicKey | undefined
   turn(): Promise<void>
@@ -57,7 +55,7 @@ export function judgePorts(
   parts: JudgeParts,
   reads: Pick<HeadReads, 'chain' | 'once'>,
 ): JudgePorts {
-  const { view, contracts, config, signer, gas, offer, recover, turn, isAlone } = parts
+  const { view, contracts, config, signer, offer, recover, turn, isAlone } = parts
   const { chain } = reads
   // A token that stops answering is found by what is judged, not by its name.
   const rounds = createRoundReader(chain, contracts, view.rounds.tokenOf)
@@ -75,7 +73,7 @@ export function judgePorts(
     recover,
     simulate: signer
       ? createSimulations({
-          ...{ reads, contracts, gas, offer, maxBatch, turn, isAlone },
+          ...{ reads, contracts, offer, maxBatch, turn, isAlone },
           executor: signer.address,
         })
       : async () => undefined,

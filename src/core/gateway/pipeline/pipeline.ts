@@ -5,12 +5,10 @@
  */
 import type { Contracts } from '../../chain/round.js'
 import type { Chain, Clock, Hex, Random, Signer } from '../../ports.js'
-import type { Candidate } from '../../protocol/candidate.js'
 import { StorageError } from '../../protocol/errors.js'
 import { nonceBit } from '../../protocol/permit.js'
 import type { RecoverPublicKey } from '../../protocol/recovered.js'
 import { createExecutor, executorFaults, followSlots } from '../executor/executor.js'
-import { createGasBook } from '../executor/gas-book.js'
 import { isIsolated, openSlots } from '../executor/opening.js'
 import { busyRounds, type Executor, type Failpoint } from '../executor/state.js'
 import { gasCeilingsOf, heldBack } from '../executor/wallet-gas.js'
@@ -25,7 +23,6 @@ import { pause } from '../view/time-limits.js'
 import type { LiveView } from '../view/view.js'
 import { closeRounds, newClosing, sweepDead } from './closing.js'
 import { createClaims, maybeOpen } from './competing-claims.js'
-import { createFresh } from './fresh.js'
 import { createOffer, judgePorts } from './judge-ports.js'
 import { operatorFaults } from './preconditions.js'
 import { createRoundRobin } from './round-robin.js'
@@ -95,12 +92,11 @@ function newState(parts: PipelineParts) {
   const turn = parts.turn ?? (async () => undefined)
   const signer = config.executor.enabled ? parts.signer : undefined
   const reads = createHeadReads(parts.chain, clock)
-  const gas = createGasBook()
   let isAlone = (_: ProposalCall): boolean => false
   const ceilings = gasCeilingsOf(config)
   const offer = createOffer({ ...parts, signer, ceilings }, reads.chain)
   const judging = {
-    ...{ ...parts, signer, gas, offer, turn },
+    ...{ ...parts, signer, offer, turn },
     isAlone: (call: ProposalCall) => isAlone(call),
   }
   const ports: ValidationPorts = {
@@ -113,9 +109,6 @@ function newState(parts: PipelineParts) {
     knownCode: view.knownCode,
   })
   const claimsBefore = createClaims(parts)
-  /** All that sending it will ask of the chain is asked now. */
-  const ahead = (candidate: Candidate, heads: Heads) =>
-    readAhead(candidate, claimsBefore(candidate), heads.latest)
   const judge: Executor['ports']['judge'] = async (candidate, heads) => {
     const held = heldBack(candidate, ledger, ceilings, heads)
     if (held !== undefined) return { kind: 'wait', detail: held }
@@ -131,7 +124,6 @@ function newState(parts: PipelineParts) {
       ...parts.ports,
       signer,
       ledger,
-      gas,
       turn,
       maxBatch: config.executor.batch,
       maxFeeGwei: config.executor.max_fee_gwei,
@@ -157,8 +149,6 @@ function newState(parts: PipelineParts) {
     failpoint,
     turn,
     reads,
-    gas,
-    ahead,
     judge,
     ceilings,
     executor: executor as Executor | undefined,
@@ -192,7 +182,6 @@ async function advance(state: PipelineState): Promise<boolean> {
   const follow = async () => {
     if (executor) await followSlots(executor, heads, config.pipeline.enabled && !isHeld)
   }
-  if (isHeld) state.gas.clear()
   if (!config.pipeline.enabled || isHeld) {
     await follow()
     return sweepDead(state, state.closing, heads)
@@ -321,17 +310,6 @@ export function createPipeline(parts: PipelineParts): Pipeline {
       }
     }),
   ]
-  const noteFresh = createFresh({
-    most: validatedPerStep,
-    atOnce: judgedAtOnce,
-    turn: state.turn,
-    ahead(candidate) {
-      const heads = view.heads()
-      if (heads === undefined || view.faults().length > 0 || !mayMove(state)) return
-      state.reads.follow(heads)
-      state.ahead(candidate, heads)
-    },
-  })
   const wake = () => {
     isWoken = true
     sleeper?.abort()
@@ -368,9 +346,7 @@ export function createPipeline(parts: PipelineParts): Pipeline {
       listeners.push(
         view.onHead(wake),
         ledger.onChange((events) => {
-          if (!config.pipeline.enabled || !events.some(isNews)) return
-          noteFresh(events)
-          wake()
+          if (config.pipeline.enabled && events.some(isNews)) wake()
         }),
       )
       // Not caught here: what is no fault of chain or store is a bug and has to end the process.

@@ -1,12 +1,11 @@
 /** Follows the chain's head, and the logs up to it (contract §2, R14, R16). */
 import { type BlockHeader, ChainError, type ChainLog, type Hex } from '../../ports.js'
 import { pinsOf } from './code-watch.js'
-import { addHead, clearHeads, findFork, headHashAt, undoHeads } from './head-history.js'
-import { followedAddresses, followedTopics, type LogMeaning, meaningOf } from './logs.js'
+import { followedAddresses, followedTopics, meaningOf } from './logs.js'
 import { affectedBy, markDue, withRequests } from './questions.js'
-import { addSpent, type ViewState } from './state.js'
+import { addSpent, type News, type ViewState } from './state.js'
 
-/** Beyond this many missed blocks, every question is due: nodes bound the range of logs. */
+/** Beyond this many missed blocks everything is due: nodes bound the range of logs. */
 const followedBlocks = 128n
 /**
  * What fails for good, slots and nonces too, is judged in finalized state (R14, R15): there is no
@@ -14,12 +13,6 @@ const followedBlocks = 128n
  */
 const noFinality =
   'the node reports no finalized block, which the gateway requires: use a node that supports the block tag "finalized"'
-
-/**
- * What a new head brings. Logs since a block that stays, or `lost` where what logs said before is
- * not certain and cannot be made so.
- */
-type News = { readonly since: bigint; readonly meaning: LogMeaning } | 'lost'
 
 /**
  * Chain and final block are read at least this often; while somebody waits for what becomes final,
@@ -60,7 +53,7 @@ export async function lookAtHead(state: ViewState): Promise<boolean> {
   if (
     before !== undefined &&
     latest.number < before.latest.number &&
-    headHashAt(state.history, latest.number) === latest.hash
+    state.hashes.get(latest.number) === latest.hash
   )
     return false
   const isNew = before?.latest.hash !== latest.hash
@@ -105,25 +98,15 @@ async function finalizedBlock({ chain }: ViewState): Promise<BlockHeader | null>
 }
 
 async function newsSince(state: ViewState, from: BlockHeader, to: BlockHeader): Promise<News> {
-  const { chain, history } = state
   const distance = to.number - from.number
-  if (distance > followedBlocks) return 'lost'
-  if (distance === 1n) {
-    if (to.parentHash === from.hash) return followLogs(state, from.number, to)
-  } else if (distance > 1n) {
-    const [stays, news] = await Promise.all([
-      chain.block(from.number),
-      followLogs(state, from.number, to),
-    ])
-    if (stays?.hash === from.hash) return news
-  }
-  // A reorganisation (R14): only what the undone blocks had changed and what the new ones change is
-  // uncertain.
-  const fork = await findFork(history, async (number) => (await chain.block(number))?.hash)
-  if (fork === undefined || to.number - fork.number > followedBlocks) return 'lost'
-  if (fork.number >= to.number || (distance === 1n && fork.number === from.number))
-    throw new ChainError('unavailable', `the node's head ${to.number} is not on the chain it shows`)
-  return followLogs(state, fork.number, to)
+  if (distance < 1n || distance > followedBlocks) return 'lost'
+  if (distance === 1n)
+    return to.parentHash === from.hash ? followLogs(state, from.number, to) : 'lost'
+  const [stays, news] = await Promise.all([
+    state.chain.block(from.number),
+    followLogs(state, from.number, to),
+  ])
+  return stays?.hash === from.hash ? news : 'lost'
 }
 
 async function followLogs(state: ViewState, since: bigint, to: BlockHeader): Promise<News> {
@@ -136,7 +119,7 @@ async function followLogs(state: ViewState, since: bigint, to: BlockHeader): Pro
       'unavailable',
       `the node changed its block ${to.number} while its logs were read`,
     )
-  return { since, meaning: await meaningOf(logs, state.contracts, state.turn) }
+  return meaningOf(logs, state.contracts, state.turn)
 }
 
 /** Logs of a range; a node that refuses it because it holds too much is asked for halves. */
@@ -164,28 +147,25 @@ async function logsOf(
   }
 }
 
-function applyNews(state: ViewState, news: News, latest: BlockHeader): void {
-  const { book, history, spent, code } = state
-  const isUndone = news === 'lost' || (state.heads && news.since !== state.heads.latest.number)
-  if (isUndone) {
+function applyNews(state: ViewState, news: News, { number, hash }: BlockHeader): void {
+  const { book, hashes, spent, code } = state
+  if (news === 'lost') {
     // Nothing that logs said is certain now, and validation reads the bitmap anyway.
     spent.clear()
     book.misses.clear()
+    hashes.clear()
     code.isDue = true
-  }
-  if (news === 'lost') {
-    clearHeads(history)
     markDue(book, book.held.keys())
-    addHead(history, latest, { named: new Set(), managed: new Set() })
-    return
+    for (const news of state.readers) news.push('lost')
+  } else {
+    if (news.isUpgrade) code.isDue = code.isSuspect = true
+    const meaning = withRequests(book, news)
+    for (const { owner, word, mask } of meaning.invalidated) addSpent(state, owner, word, mask)
+    const changed = affectedBy(book, meaning)
+    markDue(book, changed)
+    // A registered question that has just come into being is prefetched too.
+    for (const questionId of changed) if (!book.held.has(questionId)) state.unread.add(questionId)
+    for (const news of state.readers) news.push(meaning)
   }
-  if (news.meaning.isUpgrade) code.isDue = code.isSuspect = true
-  if (isUndone) markDue(book, affectedBy(book, undoHeads(history, news.since)))
-  const meaning = withRequests(book, news.meaning)
-  for (const { owner, word, mask } of meaning.invalidated) addSpent(state, owner, word, mask)
-  const changed = affectedBy(book, meaning)
-  markDue(book, changed)
-  // A registered question that has just come into being is prefetched too.
-  for (const questionId of changed) if (!book.held.has(questionId)) state.unread.add(questionId)
-  addHead(history, latest, meaning)
+  hashes.set(number, hash)
 }

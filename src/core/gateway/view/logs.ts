@@ -72,19 +72,14 @@ export function followedAddresses(
   return [...new Set([...oracles, ...asking, permit2, ...proxiesOf(pins)])]
 }
 
-/**
- * Questions by the ID that a requester named, known to us or not. Also requests without their
- * timestamps that changed on the oracle (domain §4, managed id).
- */
-export interface NamedQuestions {
+/** What a range of logs names, and the permit nonces that it invalidates. */
+export interface LogMeaning {
+  /** Questions by the ID that a requester named, known to us or not. */
   readonly named: ReadonlySet<Hex>
+  /** Requests without their timestamps that changed on the oracle (domain §4, managed id). */
   readonly managed: ReadonlySet<Hex>
   /** Whose requests changed in a way that the logs do not tell: any of them may have. */
-  readonly requesters?: ReadonlySet<Address> | undefined
-}
-
-/** What a range of logs names, and the permit nonces that it invalidates. */
-export interface LogMeaning extends NamedQuestions {
+  readonly requesters: ReadonlySet<Address>
   /** A followed contract was given other code. */
   readonly isUpgrade: boolean
   readonly invalidated: readonly {

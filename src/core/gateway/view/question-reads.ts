@@ -3,12 +3,12 @@
  * block that names the question while it is read makes it be read again. One read a question at a
  * time, whoever asks (contract §2, R14, R16).
  */
-import { managedRequestId } from '../../chain/questions.js'
+import { managedRequestId, type RegistryEntry } from '../../chain/questions.js'
 import { ChainError, type Hex } from '../../ports.js'
 import type { Question } from './chain-view.js'
-import { changedSince } from './head-history.js'
+import type { LogMeaning } from './logs.js'
 import { isMiss, keepQuestion, noteMiss } from './questions.js'
-import { callForLook, type ViewState, viewFaults } from './state.js'
+import { callForLook, type News, type ViewState, viewFaults } from './state.js'
 import { singleFlight, within } from './time-limits.js'
 
 /** Reads of one question, each overtaken by a block that names it, before the read fails. */
@@ -25,19 +25,19 @@ const read = (state: ViewState, questionId: Hex) =>
   singleFlight(state.reading, questionId, () => readNow(state, questionId))
 
 async function readNow(state: ViewState, questionId: Hex): Promise<Question | undefined> {
-  const { book, rounds, history } = state
+  const { book, rounds, readers } = state
   for (let tried = 0; tried < tries; tried += 1) {
     const entry = book.entries.get(questionId)
     const at = state.heads?.latest
     if (at === undefined) throw new ChainError('unavailable', 'the chain has not been read yet')
-    const round = await rounds.read(questionId, entry, at.number)
+    const news: News[] = []
+    readers.add(news)
+    const round = await rounds
+      .read(questionId, entry, at.number)
+      .finally(() => readers.delete(news))
     const request = round ?? entry?.request
-    const managedId = request && managedRequestId(request)
-    if (
-      changedSince(history, at, questionId, managedId, request?.requester) ||
-      book.entries.get(questionId) !== entry
-    )
-      continue
+    const isOld = news.some((one) => one === 'lost' || isNamed(one, questionId, request))
+    if (isOld || book.entries.get(questionId) !== entry) continue
     if (round) return keepQuestion(book, round)
     noteMiss(book, questionId)
     return undefined
@@ -47,6 +47,15 @@ async function readNow(state: ViewState, questionId: Hex): Promise<Question | un
     `the chain advanced each time question ${questionId} was read`,
   )
 }
+
+const isNamed = (
+  { named, managed, requesters }: LogMeaning,
+  questionId: Hex,
+  request: RegistryEntry['request'],
+) =>
+  named.has(questionId) ||
+  (request !== undefined &&
+    (managed.has(managedRequestId(request)) || requesters.has(request.requester)))
 
 /**
  * Reads several, a part after the other, for a limited time; reads that are late go on by

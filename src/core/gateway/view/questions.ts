@@ -9,7 +9,7 @@ import { type BoundedCache, boundedCache } from '../../protocol/bounded-cache.js
 import { witnessRound } from '../../protocol/witness.js'
 import { isQuestionId } from '../../protocol/words.js'
 import type { Question } from './chain-view.js'
-import type { LogMeaning, NamedQuestions } from './logs.js'
+import type { LogMeaning } from './logs.js'
 
 /** Misses are remembered for at most this (contract §2). */
 const missMs = 10_000
@@ -201,10 +201,10 @@ export function sharingWith({ held, byManaged }: QuestionBook, questionId: Hex):
 /** Questions that logs name, of those held or registered; what they name is no miss any more. */
 export function affectedBy(
   { byManaged, misses, held, entries }: QuestionBook,
-  { named, managed, requesters }: NamedQuestions,
+  { named, managed, requesters }: LogMeaning,
 ): Set<Hex> {
   const ids = [...named, ...[...managed].flatMap((id) => [...(byManaged.get(id) ?? [])])]
-  if (requesters?.size)
+  if (requesters.size > 0)
     for (const [id, { question }] of held.entries())
       if (requesters.has(question.round.requester)) ids.push(id)
   for (const id of ids) misses.delete(id)

@@ -7,7 +7,7 @@ import { type BoundedCache, boundedCache } from '../../protocol/bounded-cache.js
 import type { Address } from '../../protocol/schema.js'
 import type { Ledger } from '../ledger/ledger.js'
 import type { Question } from './chain-view.js'
-import { type HeadHistory, newHeadHistory } from './head-history.js'
+import type { LogMeaning } from './logs.js'
 import { newQuestionBook, type QuestionBook, rememberedQuestions } from './questions.js'
 
 export interface CodeWatch {
@@ -41,6 +41,7 @@ export const newCodeWatch = (): CodeWatch => ({
 export const readsPerLook = 64
 /** Words of Permit2's bitmap that are remembered. */
 const rememberedWords = 50_000
+const rememberedHeads = 256
 
 export interface Heads {
   readonly latest: BlockHeader
@@ -61,6 +62,12 @@ export interface ViewConfig {
   readonly waits?: (() => boolean) | undefined
 }
 
+/**
+ * What a new head brings: the meaning of the logs since the one before, or `lost` where that one is
+ * undone (R14) or too far back: nothing that was read before is certain then.
+ */
+export type News = LogMeaning | 'lost'
+
 export interface ViewState {
   readonly clock: Clock
   readonly chain: Chain
@@ -71,7 +78,10 @@ export interface ViewState {
   readonly maxHeadAgeSeconds: number
   readonly rounds: RoundReader
   readonly book: QuestionBook
-  readonly history: HeadHistory
+  /** Hashes of the newest heads by their numbers. */
+  readonly hashes: BoundedCache<bigint, Hex>
+  /** What has come while a question is read, for each read under way. */
+  readonly readers: Set<News[]>
   /** Spent or invalidated bits of nonce bitmaps, by owner and word (domain §3.2). */
   readonly spent: BoundedCache<string, bigint>
   /** Registry questions that nobody has read yet. */
@@ -126,7 +136,8 @@ export function newViewState(
     maxHeadAgeSeconds,
     rounds: createRoundReader(chain, contracts),
     book,
-    history: newHeadHistory(),
+    hashes: boundedCache(rememberedHeads),
+    readers: new Set(),
     spent: boundedCache(rememberedWords),
     unread: new Set([...book.entries.keys()].slice(0, rememberedQuestions)),
     reading: new Map(),
