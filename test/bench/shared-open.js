@@ -8,7 +8,7 @@ const openings = 3
 const recordsAtOnce = 500
 
 const wanted = `
-export { snapshotState } from './src/core/gateway/ledger/shared-snapshot.js'
+export { snapshotState } from './src/core/gateway/ledger/compaction.js'
 export { knownKind } from './src/core/gateway/ledger/state.js'
 export { foldLedger } from './src/core/gateway/ledger/store.js'
 export { systemClock, systemRandom } from './src/core/io/clock.js'

@@ -3,7 +3,7 @@ import { readdir, readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { expect, test } from 'vitest'
 import { dropped } from '../../src/commands/dropped.js'
-import { droppedKeys } from '../../src/core/gateway/config-faults.js'
+import { droppedKeys } from '../../src/core/gateway/config.js'
 import { run, temporaryHome } from '../support/cli.js'
 
 test.each(Object.entries(dropped))('%s: exit 2, nothing is written', async (line, instead) => {

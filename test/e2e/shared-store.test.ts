@@ -1,6 +1,6 @@
 /** The suites of every log and ledger, on PostgreSQL; and what only a store of several has. */
 import { afterAll, beforeAll } from 'vitest'
-import { restoreLine, snapshotState } from '../../src/core/gateway/ledger/shared-snapshot.js'
+import { restoreLine, snapshotState } from '../../src/core/gateway/ledger/compaction.js'
 import { knownKind, type LedgerState } from '../../src/core/gateway/ledger/state.js'
 import { foldLedger, openLedger } from '../../src/core/gateway/ledger/store.js'
 import { systemClock, systemRandom } from '../../src/core/io/clock.js'

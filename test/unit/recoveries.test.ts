@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
-import { createRecoveries, type RecoveryParts } from '../../src/core/gateway/front/recoveries.js'
+import { createRecoveries, type RecoveryParts } from '../../src/core/gateway/front/line.js'
 import type { RecoverPublicKey } from '../../src/core/protocol/recovered.js'
 
 const word = (n: number) => Uint8Array.of(n >> 8, n & 255)

@@ -4,7 +4,7 @@ import type { OnChainProposal } from '../../src/core/chain/propose.js'
 import type { Round } from '../../src/core/chain/round.js'
 import { notSelected } from '../../src/core/gateway/executor/slot-changes.js'
 import { deadFailure } from '../../src/core/gateway/pipeline/closing.js'
-import { select } from '../../src/core/gateway/pipeline/selection.js'
+import { select } from '../../src/core/gateway/pipeline/stand-ins.js'
 import { endingOf, isOwn } from '../../src/core/gateway/validation/round-end.js'
 import type { Candidate, Progress } from '../../src/core/protocol/candidate.js'
 

@@ -1,6 +1,6 @@
 /** `operator store init`, `upgrade`, `verify` and `accept-loss` on a store in PostgreSQL. */
 import { Command } from 'commander'
-import { inspectSharedStore } from '../../core/gateway/ledger/shared-inspection.js'
+import { inspectSharedStore } from '../../core/gateway/ledger/open-store.js'
 import { createAudit } from '../../core/gateway/operator/audit.js'
 import { seenFile } from '../../core/host/config-file.js'
 import type { SqlDatabase } from '../../core/ports.js'

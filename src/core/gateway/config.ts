@@ -3,21 +3,103 @@
  * the caller's part.
  */
 import * as z from 'zod'
-import { builtInProfile, profileNames } from '../chain/profiles.js'
+import {
+  builtInProfile,
+  defaultFailedGas,
+  defaultProposalGas,
+  profileNames,
+} from '../chain/profiles.js'
 import { type Contracts, requesterKinds } from '../chain/round.js'
-import { lowercaseAddresses } from '../protocol/address.js'
+import { isMistyped, lowercaseAddresses } from '../protocol/address.js'
 import { connectionPlaces } from '../protocol/call.js'
 import { UsageError } from '../protocol/errors.js'
-import { Address as AddressText, Bytes32 } from '../protocol/schema.js'
+import { didYouMean, nearest } from '../protocol/guess.js'
+import { pkcs11UriFault } from '../protocol/pkcs11-uri.js'
+import { urlFault } from '../protocol/plain-http.js'
+import { Address as AddressText, Bytes32, NonzeroAddress } from '../protocol/schema.js'
 import { isStorePlace } from '../protocol/url-secrets.js'
 import { usualPorts } from '../protocol/words.js'
-import { address, ExecutorSection } from './config-executor.js'
-import { type ConfigFault, faultsOf, isRecord } from './config-faults.js'
 import { parseCidr } from './front/client-address.js'
 
 const port = z.int().min(0).max(65_535)
 const positive = z.int().min(1)
 const path = z.string().min(1)
+
+/** Patterns are for the JSON Schema: it shows what a pipe is given, not what it makes of that. */
+const address = z.string().pipe(NonzeroAddress).meta({ pattern: '^0x(?!0{40}$)[0-9a-fA-F]{40}$' })
+
+const RemoteSignerSection = z
+  .strictObject({
+    url: z.string().describe('the URL of the signer'),
+    address: address.describe('the address of the executor (EIP-55 or lowercase)'),
+    allow_http: z.boolean().default(false).describe('true or false'),
+  })
+  .superRefine(({ url, allow_http }, refinement) => {
+    const hosts = allow_http && URL.canParse(url) ? [new URL(url).hostname] : []
+    if (urlFault(url, hosts) === undefined) return
+    const expected =
+      'an https URL without user name, password and fragment; http is for loopback names, or with "allow_http": true'
+    refinement.addIssue({ code: 'custom', path: ['url'], params: { expected } })
+  })
+  .describe('{"url", "address"} of a signer that answers eth_signTransaction')
+
+const Pkcs11Section = z
+  .strictObject({
+    uri: z.string().describe('a pkcs11: URI (RFC 7512)'),
+    module: path.describe("the path of the token's PKCS#11 module"),
+    pin_file: path.describe('the path of a file of mode 0600 with the PIN'),
+  })
+  .superRefine(({ uri }, refinement) => {
+    const fault = pkcs11UriFault(uri)
+    if (fault === undefined) return
+    const expected = `a pkcs11: URI of one key (RFC 7512): ${fault}`
+    refinement.addIssue({ code: 'custom', path: ['uri'], params: { expected } })
+  })
+  .describe('{"uri", "module", "pin_file"} of a key in a PKCS#11 token')
+
+/** What names the executor's key: one of them. */
+const executorKeys = ['key_file', 'account', 'signer', 'pkcs11'] as const
+
+const ExecutorSection = z
+  .strictObject({
+    enabled: z.boolean().default(true).describe('true or false'),
+    key_file: path.optional().describe('the path of a key file'),
+    account: path.optional().describe('the name of an account'),
+    signer: RemoteSignerSection.optional(),
+    pkcs11: Pkcs11Section.optional(),
+    // Far beyond any price of gas, and still a whole number of wei that arithmetic can hold.
+    max_fee_gwei: z
+      .number()
+      .positive()
+      .max(1_000_000_000)
+      .default(1000)
+      .describe('a number of gwei above 0, at most 1000000000'),
+    batch: z.int().min(1).max(100).default(25).describe('an integer from 1 to 100'),
+    in_flight: z.int().min(1).max(64).default(16).describe('an integer from 1 to 64'),
+    max_proposal_gas: z
+      .int()
+      .min(100_000)
+      .max(20_000_000)
+      .default(defaultProposalGas)
+      .describe('an amount of gas from 100000 to 20000000'),
+    failed_gas_per_wallet: z
+      .int()
+      .min(100_000)
+      .max(1_000_000_000_000)
+      .default(defaultFailedGas)
+      .describe('an amount of gas a day, from max_proposal_gas to 1000000000000'),
+  })
+  .refine((section) => section.failed_gas_per_wallet >= section.max_proposal_gas, {
+    path: ['failed_gas_per_wallet'],
+    params: { expected: 'an amount of gas a day, at least max_proposal_gas' },
+  })
+  .refine((section) => executorKeys.filter((key) => section[key] !== undefined).length < 2, {
+    params: { expected: `an object with only one of ${executorKeys.join(', ')}` },
+  })
+  .prefault({})
+  .describe(
+    `an object with enabled, one of ${executorKeys.join(', ')}, max_fee_gwei, batch, in_flight, max_proposal_gas and failed_gas_per_wallet`,
+  )
 
 const listOf = <T extends z.ZodType>(entry: T) => z.array(entry)
 const unique = (list: readonly string[]) => new Set(list).size === list.length
@@ -379,4 +461,119 @@ function invalidSetting(detail: string): UsageError {
   return new UsageError('setting_invalid', detail, {
     hint: 'dotted keys of gateway.json; lists and objects as JSON',
   })
+}
+
+/** What is wrong, and the part of the file that it is about, as far as it is there. */
+interface ConfigFault {
+  readonly path: readonly PropertyKey[]
+  readonly detail: string
+}
+
+export const isRecord = (value: unknown): value is Record<string, unknown> =>
+  typeof value === 'object' && value !== null
+
+/** What earlier versions had in gateway.json, and what stands for it now (contract §10). */
+export const droppedKeys: Readonly<Record<string, string>> = {
+  'chain.ws_urls':
+    'Take it out: rpc_urls are asked every 0.5 s while something is awaited, else every 2 s.',
+  webhooks: 'Take it out: /metrics and the alert rules of deploy/ tell of a gateway.',
+}
+
+/** What an issue of the schema says: for unknown keys one fault each. Throws nothing. */
+export function faultsOf(
+  schema: z.ZodType,
+  issue: z.core.$ZodIssue,
+  raw: unknown,
+): readonly ConfigFault[] {
+  const { path } = issue
+  if (issue.code !== 'unrecognized_keys') return [{ path, detail: valueFault(schema, issue, raw) }]
+  const known = knownKeys(schema, path)
+  return issue.keys.map((name) => {
+    const key = [...path, name].join('.')
+    const named = JSON.stringify(key)
+    const instead = Object.hasOwn(droppedKeys, key) ? droppedKeys[key] : undefined
+    if (instead !== undefined)
+      return {
+        path: [...path, name],
+        detail: `${named} is no longer a configuration key. ${instead}`,
+      }
+    const near = nearest(name, known).map((one) => [...path, one].join('.'))
+    const meant = near.length === 0 ? `Known keys here: ${known.join(', ')}` : didYouMean(near)
+    return {
+      path: [...path, name],
+      detail: `${named} is not a configuration key. ${meant}`,
+    }
+  })
+}
+
+function valueFault(schema: z.ZodType, issue: z.core.$ZodIssue, raw: unknown): string {
+  const key = issue.path.join('.')
+  if (key === '') return 'it must be one JSON object'
+  const given = issue.path.reduce<unknown>(
+    (value, part) => (isRecord(value) ? value[String(part)] : undefined),
+    raw,
+  )
+  if (isMistyped(given))
+    return `${key} has a wrong checksum (EIP-55): a character is mistyped; copy the address again`
+  const own: unknown = issue.code === 'custom' ? issue.params?.expected : undefined
+  const expected =
+    typeof own === 'string' ? own : (describe(schema, issue.path) ?? 'in the documented form')
+  if (
+    key === 'chain.signed_proposer' &&
+    given === undefined &&
+    isRecord(raw) &&
+    isRecord(raw.chain) &&
+    'profile' in raw.chain
+  ) {
+    return `${key} is missing; it must be ${expected}: there is no public source for the SignedProposer of this profile, so ask the operator of that contract`
+  }
+  return given === undefined
+    ? `${key} is missing; it must be ${expected}`
+    : `${key} must be ${expected}`
+}
+
+/** The schema without its wrappers of defaults. */
+function bare(schema: unknown): unknown {
+  let inner = schema
+  while (
+    inner instanceof z.ZodDefault ||
+    inner instanceof z.ZodPrefault ||
+    inner instanceof z.ZodOptional ||
+    inner instanceof z.ZodNullable
+  ) {
+    inner = inner.unwrap()
+  }
+  return inner
+}
+
+/** The schemas along a path, as far as it is known; list entries stand for their list. */
+function schemasAlong(schema: z.ZodType, keys: readonly PropertyKey[]): readonly unknown[] {
+  const along: unknown[] = [schema]
+  for (const key of keys) {
+    const inner = bare(along.at(-1))
+    if (inner instanceof z.ZodArray) along.push(inner.element)
+    else if (inner instanceof z.ZodRecord) along.push(inner.valueType)
+    else if (inner instanceof z.ZodObject && Object.hasOwn(inner.shape, key))
+      along.push((inner.shape as Record<PropertyKey, unknown>)[key])
+    else if (inner instanceof z.ZodDiscriminatedUnion) {
+      const shape = inner.options
+        .flatMap((option) => (option instanceof z.ZodObject ? option.shape : []))
+        .find((one) => Object.hasOwn(one, key))
+      if (shape === undefined) return along
+      along.push((shape as Record<PropertyKey, unknown>)[key])
+    } else return along
+  }
+  return along
+}
+
+/** What the innermost described part of the path must be. */
+function describe(schema: z.ZodType, keys: readonly PropertyKey[]): string | undefined {
+  return schemasAlong(schema, keys)
+    .map((one) => (one instanceof z.ZodType ? one.description : undefined))
+    .findLast((text) => text !== undefined)
+}
+
+function knownKeys(schema: z.ZodType, keys: readonly PropertyKey[]): readonly string[] {
+  const inner = bare(schemasAlong(schema, keys).at(-1))
+  return inner instanceof z.ZodObject ? Object.keys(inner.shape) : ['source', 'url']
 }

@@ -3,14 +3,17 @@
  * for all calls at once (robustness §5).
  */
 import type { Clock, Hash, Random } from '../ports.js'
-import type {
-  Answered,
-  Call,
-  GatewayGauges,
-  Peer,
-  RequestCount,
-  RequestRecord,
+import {
+  type Answered,
+  BodyError,
+  type BodyLimits,
+  type Call,
+  type GatewayGauges,
+  type Peer,
+  type RequestCount,
+  type RequestRecord,
 } from '../protocol/call.js'
+import { readBytes } from '../protocol/capped.js'
 import { withoutNodeWords } from '../protocol/node-words.js'
 import { openApiDocument } from '../protocol/openapi.js'
 import type { RecoverPublicKey } from '../protocol/recovered.js'
@@ -18,15 +21,12 @@ import { refuse } from '../protocol/refusal.js'
 import type { Address } from '../protocol/schema.js'
 import { recoverWithNoble } from '../protocol/signature.js'
 import { configuredContracts, type GatewayConfig } from './config.js'
+import type { Exchange, Handlers } from './front/answer.js'
 import { batchRoutes } from './front/batch-routes.js'
 import { type Budget, type BudgetLimits, createBudget } from './front/budget.js'
 import { clientKey, parseCidr } from './front/client-address.js'
-import type { Exchange } from './front/exchange.js'
-import { createGate } from './front/gate.js'
+import { createGate, createRecoveries } from './front/line.js'
 import { createReceiptSigning, directoryAnswer, type ReceiptSigner } from './front/receipts.js'
-import { createRecoveries } from './front/recoveries.js'
-import { callFrom, responseOf } from './front/requests.js'
-import type { Handlers } from './front/route.js'
 import { createRoutes, type Steps } from './front/routes.js'
 import { singleRoutes } from './front/single-routes.js'
 import type { Ledger } from './ledger/ledger.js'
@@ -340,4 +340,36 @@ function ownRoutes(
       return { status: 200, body: document }
     },
   }
+}
+
+/** The call that a `Request` is. What `peer` tells of it comes first. */
+function callFrom(request: Request, peer: Peer): Call {
+  const { address, charged, method = request.method, target = targetOf(request) } = peer
+  return {
+    method,
+    target,
+    header: (name) => request.headers.get(name) ?? undefined,
+    readBody: (limits) => readBody(request, limits),
+    ...(address === undefined ? {} : { address }),
+    ...(charged === undefined ? {} : { charged }),
+  }
+}
+
+/** The answer as a `Response`. */
+function responseOf({ status, headers, body }: Answered): Response {
+  return new Response(body === '' ? null : body, { status, headers })
+}
+
+/** The target as it stands in the URL: nothing is decoded (§1, exact paths). */
+function targetOf(request: Request): string {
+  const start = request.url.indexOf('/', request.url.indexOf('://') + 3)
+  return start < 0 ? '/' : request.url.slice(start)
+}
+
+async function readBody({ body }: Request, limits: BodyLimits): Promise<Uint8Array> {
+  const read = await readBytes(body, limits).catch(() => {
+    throw new BodyError('lost')
+  })
+  if (typeof read === 'string') throw new BodyError(read)
+  return read
 }

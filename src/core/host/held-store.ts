@@ -3,9 +3,7 @@
  * lock, in a database the gateway that holds the lease.
  */
 
-import type { Budget } from '../gateway/front/budget.js'
-import { mostSharedItems } from '../gateway/front/budget.js'
-import { sharedBudget } from '../gateway/front/shared-budget.js'
+import { type Budget, mostSharedItems, sharedBudget } from '../gateway/front/budget.js'
 import { budgetLimits } from '../gateway/gateway.js'
 import type { Ledger, LedgerSettings } from '../gateway/ledger/ledger.js'
 import {

@@ -1,7 +1,7 @@
 /**
  * The executor's key behind JSON-RPC `eth_signTransaction` (contract §9, `executor.signer`):
  * Web3Signer, Clef, or a node with accounts of its own. It gets one whole transaction and nothing
- * else. What comes back is compared and recovered by who asked (gateway/executor/remote-signature).
+ * else. What comes back is compared and recovered by who asked (gateway/executor/transaction).
  */
 import type { Hex, UnsignedTransaction } from '../ports.js'
 import { checksummed } from '../protocol/address.js'

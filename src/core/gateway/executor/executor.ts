@@ -9,9 +9,8 @@ import type { Slot, SlotAttempt } from '../ledger/ledger.js'
 import type { Heads } from '../view/state.js'
 import { bindNonce, driveSlot } from './driving.js'
 import { createFaults } from './faults.js'
-import { readDoomed } from './proposal-evidence.js'
 import type { ChainFacts } from './slot.js'
-import { gather } from './slot-facts.js'
+import { gather, readDoomed } from './slot-facts.js'
 import { type Executor, type ExecutorPorts, mostFilled } from './state.js'
 
 /** Isolated candidates; forgetting one costs one more reverted transaction. */

@@ -27,7 +27,7 @@ import { failedGasOf } from './wallet-gas.js'
  * What is to be signed: calldata for SignedProposer with the candidates it carries, or a
  * self-transfer that gives the nonce back.
  */
-export type TransactionPlan =
+type TransactionPlan =
   | {
       readonly kind: 'propose'
       readonly candidateIds: readonly string[]

@@ -11,7 +11,7 @@ import type { JudgePorts, ProposalCall } from '../validation/validation.js'
 import { chunks, usualGas } from './packing.js'
 import { carrying, type FeeOffer } from './transaction.js'
 
-export interface SimulationPorts {
+interface SimulationPorts {
   readonly reads: Pick<HeadReads, 'chain' | 'once'>
   readonly contracts: Contracts
   readonly executor: Address

@@ -58,7 +58,7 @@ export type RecordedStatus = CandidateSubmission['status'] | null
  * Where a slot stands. `reserved`: no transaction is signed. `pending`: as far as the chain shows
  * not mined. `taken`: the nonce is gone in finalized state, by no transaction of ours.
  */
-export type SlotState =
+type SlotState =
   | { readonly kind: 'reserved' | 'taken' }
   | { readonly kind: 'pending'; readonly newest: SlotAttempt }
   | { readonly kind: 'mined'; readonly attempt: SlotAttempt; readonly receipt: ChainReceipt }

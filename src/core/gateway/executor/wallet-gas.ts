@@ -29,7 +29,7 @@ export const gasCeilingsOf = ({
 })
 
 /** Failures count for a day. */
-export const failureWindowSeconds = 86_400
+const failureWindowSeconds = 86_400
 /**
  * So many of its own, and a wallet is stopped for the window. From the second on it waits, twice as
  * long each time.

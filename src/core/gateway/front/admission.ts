@@ -23,9 +23,8 @@ import { toHex } from '../../protocol/witness.js'
 import { isQuestionId } from '../../protocol/words.js'
 import type { Admission, Ledger, NewCandidate } from '../ledger/ledger.js'
 import type { ChainView, Question } from '../view/chain-view.js'
-import { itemRefusal } from './answer.js'
-import type { Exchange } from './exchange.js'
-import type { QueuedRecovery } from './recoveries.js'
+import { type Exchange, itemRefusal } from './answer.js'
+import type { QueuedRecovery } from './line.js'
 
 export interface AdmissionParts {
   readonly contracts: Contracts
@@ -349,7 +348,7 @@ function roundAdvanced(candidateId: string): Refusal {
 }
 
 /** One authorization of a call; `authorizationOf` makes the normal form. */
-export interface SubmittedItem {
+interface SubmittedItem {
   readonly identifier: string
   readonly proposer: Address
   readonly authorizationOf: (questionId: Question['questionId']) => Authorization

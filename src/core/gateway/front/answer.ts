@@ -1,9 +1,12 @@
 /** What the gateway answers, as plain data. */
 
-import type { WireCode } from '../../protocol/codes.js'
+import type * as z from 'zod/mini'
+import type { Call, RequestRecord } from '../../protocol/call.js'
+import type { OperationId, WireCode } from '../../protocol/codes.js'
 import { ProposerError, StorageError } from '../../protocol/errors.js'
 import { type Refusal, refusalBody, refuse } from '../../protocol/refusal.js'
-import { type Exchange, noteBug } from './exchange.js'
+import type { operations } from '../../protocol/service.js'
+import type { Charge } from './budget.js'
 
 /** An answer before it gets its common headers. `code` is for the request log. */
 export interface RouteAnswer {
@@ -78,4 +81,62 @@ export function itemRefusal(exchange: Exchange, error: unknown): Refusal {
   const refusal = refusalOf(error, exchange.requestId)
   if (refusal === undefined) noteBug(exchange, error)
   return refusal ?? internalError(exchange.requestId)
+}
+
+/** The mutable notes of one call. */
+export interface Exchange {
+  readonly call: Call
+  readonly requestId: string
+  readonly client: string
+  route: string
+  items: number
+  charge: Charge | undefined
+  code: WireCode | undefined
+  bug: RequestRecord['bug']
+  reservedBytes: number
+  /** The answer is one that a receipt is given for. */
+  isReceipted: boolean
+  /** `Content-Digest` of the request, once it was found to be that of its body. */
+  requestDigest: string | undefined
+  /** Milliseconds that it has waited for its turns so far, from when it could have been read. */
+  waitedMs: number
+}
+
+/** Notes a bug. The message stays out: it may quote what was sent (R5). */
+function noteBug(exchange: Pick<Exchange, 'bug'>, error: unknown): void {
+  if (!(error instanceof Error)) {
+    exchange.bug = { name: typeof error, frames: [] }
+    return
+  }
+  const frames = (error.stack ?? '').split('\n').map((line) => line.trim())
+  exchange.bug = {
+    name: error.name,
+    frames: frames.filter((line) => line.startsWith('at ')).slice(0, 6),
+  }
+}
+
+/**
+ * At most 512 bytes of what a URI's path may hold, but no percent sign, and no empty or dot segment
+ * (robustness §4). The rest is no path of ours; a malformed identifier in a known path is 400
+ * (contract §9).
+ */
+export function isPlainPath(target: string): boolean {
+  return target.length <= 512 && /^(\/(?!\.{1,2}(\/|$))[\w.~!$&'()*+,;=:@-]+)+$/.test(target)
+}
+
+interface RouteCall<Body = unknown> {
+  readonly params: Readonly<Record<string, string>>
+  readonly body: Body
+  readonly exchange: Exchange
+}
+
+type BodyOf<Id extends OperationId> = (typeof operations)[Id] extends {
+  readonly body: { readonly type: infer Type extends z.ZodMiniType }
+}
+  ? z.infer<Type>
+  : undefined
+
+export type Handler<Body = unknown> = (call: RouteCall<Body>) => RouteAnswer | Promise<RouteAnswer>
+export type Handlers<Ids extends OperationId = OperationId> = {
+  readonly [Id in Ids]: Handler<BodyOf<Id>>
 }

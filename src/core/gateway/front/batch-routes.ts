@@ -20,9 +20,7 @@ import {
   submitAll,
   takesProposals,
 } from './admission.js'
-import { itemRefusal, json } from './answer.js'
-import type { Exchange } from './exchange.js'
-import type { Handlers } from './route.js'
+import { type Exchange, type Handlers, itemRefusal, json } from './answer.js'
 
 /** Their handlers. */
 export function batchRoutes(

@@ -1,3 +1,5 @@
+import type { SharedWindows } from '../../storage/postgres/windows.js'
+
 /**
  * The item budget (§8, contract §2): fixed windows, one per client address and one for all. Time is
  * passed in, in monotonic milliseconds (R13); windows live in memory, a restart opens new ones.
@@ -54,7 +56,7 @@ interface Window {
 }
 
 /** Memory for clients is bounded (R17); at ~100 bytes an entry this is about 7 MB. */
-export const rememberedClients = 65_536
+const rememberedClients = 65_536
 
 /** A budget with both windows unopened. Throws nothing. */
 export function createBudget(limits: BudgetLimits, maxClients = rememberedClients): MemoryBudget {
@@ -107,13 +109,13 @@ export function createBudget(limits: BudgetLimits, maxClients = rememberedClient
 }
 
 /** A window after a charge. */
-export interface ChargedWindow {
+interface ChargedWindow {
   readonly spentItems: number
   readonly endsInMs: number
 }
 
 /** What a charge came to, by the two windows it was spent from. */
-export function chargeOf(
+function chargeOf(
   limits: BudgetLimits,
   own: ChargedWindow,
   everyone: ChargedWindow,
@@ -150,5 +152,34 @@ export function budgetHeaders(charge: Charge): Record<string, string> {
     'ratelimit-limit': String(charge.limitItems),
     'ratelimit-remaining': String(charge.remainingItems),
     'ratelimit-reset': String(charge.resetSeconds),
+  }
+}
+
+/** A budget whose windows lie in the store. */
+export function sharedBudget(
+  limits: BudgetLimits,
+  windows: SharedWindows,
+  nowMs: () => number,
+): Budget {
+  /** The window of all clients as the last charge left it. */
+  let everyone = { spentItems: 0, endsAtMs: 0 }
+  const clients = new Set<string>()
+  const endsInMs = (atMs: number) => Math.max(0, everyone.endsAtMs - atMs)
+  return {
+    async charge(client, items) {
+      const charged = await windows.charge(client, items)
+      const endsAtMs = nowMs() + charged.everyone.endsInMs
+      if (endsAtMs > everyone.endsAtMs + limits.windowMs / 2) clients.clear()
+      clients.add(client)
+      everyone = { spentItems: charged.everyone.spentItems, endsAtMs }
+      return { ...chargeOf(limits, charged.own, charged.everyone), logEnd: charged.end }
+    },
+    // Nothing is known before the store was asked.
+    spent: () => false,
+    spentByAll: (atMs) => (endsInMs(atMs) > 0 ? everyone.spentItems : 0),
+    endsInMs,
+    get clients() {
+      return clients.size
+    },
   }
 }

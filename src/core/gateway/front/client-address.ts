@@ -7,7 +7,7 @@
 type AddressBits = string
 
 /** A block of addresses in CIDR notation, parsed: how its addresses begin, and their length. */
-export interface Cidr {
+interface Cidr {
   readonly prefix: AddressBits
   readonly bits: number
 }

@@ -1,3 +1,8 @@
+import type { Clock } from '../../ports.js'
+import { UnavailableError } from '../../protocol/errors.js'
+import type { RecoverPublicKey } from '../../protocol/recovered.js'
+import type { Exchange } from './answer.js'
+
 /**
  * Work that waits for its turn, and what of it has waited too long (robustness §5). Clients are
  * served in turn, one piece of work each, so that one with a thousand connections keeps nobody
@@ -17,14 +22,14 @@ export const lineLimits = { targetMs: 1_000, intervalMs: 1_000 } as const
 const rememberedLines = 1_024
 
 /** One piece of work when its turn has come. */
-export interface Turn<Work> {
+interface Turn<Work> {
   readonly work: Work
   readonly waitedMs: number
   /** It has waited too long and is to be refused. */
   readonly isLate: boolean
 }
 
-export interface WaitingLine<Work> {
+interface WaitingLine<Work> {
   /** Work of a client that waits since `sinceMs`: from when it could have been read. */
   add(client: string, work: Work, sinceMs: number): void
   /** The next one in turn; `undefined` where nothing waits. */
@@ -109,4 +114,119 @@ export function createLine<Work>(limits: {
       return length
     },
   }
+}
+
+export const gateLimits = {
+  /** A round as long as this lets no more calls pass: 2,000 looks at the state. */
+  roundMs: 100,
+  /** So many of those that wait go on in one round. */
+  callsPerRound: 64,
+} as const
+
+interface GateParts {
+  /** Lets other work of the process run: a round of the event loop. */
+  readonly yieldToEvents: () => Promise<void>
+  readonly clock: Pick<Clock, 'monotonicMs'>
+}
+
+/**
+ * Whether a client's call, which waits since `sinceMs`, may go on; `false` where it has waited too
+ * long. Answers at once where nothing waits.
+ */
+export type Gate = (client: string, sinceMs: number) => boolean | Promise<boolean>
+
+/** See the head of this file. */
+export function createGate({ yieldToEvents, clock }: GateParts): Gate {
+  const line = createLine<(goOn: boolean) => void>(lineLimits)
+  /** When the round began, as far as calls tell; `undefined` without calls. */
+  let roundMs: number | undefined
+
+  async function followRounds(): Promise<void> {
+    for (let went = 1; went > 0; ) {
+      await yieldToEvents()
+      const nowMs = clock.monotonicMs()
+      roundMs = nowMs
+      for (went = 0; went < gateLimits.callsPerRound; went += 1) {
+        const turn = line.next(nowMs)
+        if (turn === undefined) break
+        turn.work(!turn.isLate)
+      }
+    }
+    roundMs = undefined
+  }
+
+  return (client, sinceMs) => {
+    const nowMs = clock.monotonicMs()
+    if (roundMs === undefined) {
+      roundMs = nowMs
+      void followRounds()
+    }
+    if (line.length === 0 && nowMs - roundMs < gateLimits.roundMs)
+      return line.pass(client, sinceMs, nowMs)
+    return new Promise((resolve) => line.add(client, resolve, sinceMs))
+  }
+}
+
+interface Recovery {
+  readonly asked: Parameters<RecoverPublicKey>
+  readonly resolve: (key: Uint8Array | undefined) => void
+  readonly reject: (error: unknown) => void
+}
+
+/** A dozen native recoveries, or one portable one. */
+const sliceMs = 0.5
+
+export interface RecoveryParts {
+  readonly recover: RecoverPublicKey
+  /** Lets other work of the process run. */
+  readonly yieldToEvents: () => Promise<void>
+  readonly clock: Pick<Clock, 'monotonicMs'>
+}
+
+/**
+ * A recovery for a call that answers what `recover` answers, in its client's turn, and rejects with
+ * what that throws; with UnavailableError `server_busy` where the call has waited too long.
+ */
+export type QueuedRecovery = (
+  call: Pick<Exchange, 'client' | 'waitedMs'>,
+  ...asked: Recovery['asked']
+) => Promise<Uint8Array | undefined>
+
+/** What a call is told that has waited too long. */
+export const tooLong = 'the gateway is overloaded and this call has waited too long'
+
+/** See the head of this file. */
+export function createRecoveries({ recover, yieldToEvents, clock }: RecoveryParts): QueuedRecovery {
+  const line = createLine<Recovery>(lineLimits)
+  let isDraining = false
+
+  async function drain(): Promise<void> {
+    isDraining = true
+    // Whatever the same step asks for comes together.
+    await undefined
+    while (line.length > 0) {
+      let nowMs = clock.monotonicMs()
+      const endMs = nowMs + sliceMs
+      do {
+        const next = line.next(nowMs)
+        if (next === undefined) break
+        const { asked, resolve, reject } = next.work
+        try {
+          if (next.isLate) reject(new UnavailableError('server_busy', tooLong))
+          else resolve(recover(...asked))
+        } catch (error) {
+          reject(error)
+        }
+        nowMs = clock.monotonicMs()
+      } while (nowMs < endMs)
+      if (line.length > 0) await yieldToEvents()
+    }
+    isDraining = false
+  }
+
+  return ({ client, waitedMs }, ...asked) =>
+    new Promise((resolve, reject) => {
+      line.add(client, { asked, resolve, reject }, clock.monotonicMs() - waitedMs)
+      if (!isDraining) void drain()
+    })
 }

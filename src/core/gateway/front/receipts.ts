@@ -3,8 +3,7 @@ import type { Clock, Hash } from '../../ports.js'
 import { jwkOf, receiptHeaders } from '../../protocol/receipt.js'
 import { refuse } from '../../protocol/refusal.js'
 import type { LedgerFacts } from '../ledger/ledger.js'
-import { json, type RouteAnswer, refusalAnswer } from './answer.js'
-import type { Exchange } from './exchange.js'
+import { type Exchange, json, type RouteAnswer, refusalAnswer } from './answer.js'
 
 /** Who signs receipts. */
 export interface ReceiptSigner {

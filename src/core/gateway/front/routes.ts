@@ -16,13 +16,18 @@ import {
   type ParameterName,
   parameters,
 } from '../../protocol/service.js'
-import { itemRefusal, type RouteAnswer, refusalAnswer } from './answer.js'
+import {
+  type Exchange,
+  type Handler,
+  type Handlers,
+  isPlainPath,
+  itemRefusal,
+  type RouteAnswer,
+  refusalAnswer,
+} from './answer.js'
 import { type Budget, budgetHeaders } from './budget.js'
-import { type Exchange, isPlainPath } from './exchange.js'
-import type { Gate } from './gate.js'
+import { type Gate, tooLong } from './line.js'
 import type { ReceiptHeaders } from './receipts.js'
-import { tooLong } from './recoveries.js'
-import type { Handler, Handlers } from './route.js'
 
 /** What the steps need beside the routes. */
 export interface Steps {

@@ -21,8 +21,7 @@ import {
   submitAll,
   takesProposals,
 } from './admission.js'
-import { json, type RouteAnswer, refusalAnswer } from './answer.js'
-import type { Handlers } from './route.js'
+import { type Handlers, json, type RouteAnswer, refusalAnswer } from './answer.js'
 
 /** Their handlers. */
 export function singleRoutes(

@@ -4,21 +4,6 @@
  */
 import type { Candidate, CandidateState } from '../../protocol/candidate.js'
 import type { RecordPosition } from '../../storage/record-log.js'
-import {
-  countEnded,
-  cutEnded,
-  type EndedRef,
-  endedAt,
-  endedById,
-  endedByIdentity,
-  endedInRound,
-  endedRow,
-  leaveEnded,
-  moveEnded,
-  newEndedTable,
-  newestEnded,
-  putEnded,
-} from './ended.js'
 import type { CandidateRef } from './ledger.js'
 
 /** What stays in memory of a candidate. `live` only while it is active or its slot is open. */
@@ -127,3 +112,291 @@ export function newEntries() {
 }
 
 export type Entries = ReturnType<typeof newEntries>
+
+/** What is remembered of a candidate that is at its end. */
+interface EndedRef extends CandidateRef {
+  readonly receivedAt: RecordPosition
+  readonly progressAt: RecordPosition
+}
+
+interface Columns {
+  /** id, payload identity and round key of a row: 16 bytes each, as four words. */
+  keys: Uint32Array
+  sequences: Float64Array
+  receivedAt: Float64Array
+  progressAt: Float64Array
+  /** Index in `states`, and the flags below. */
+  flags: Uint8Array
+}
+
+/** See the head of this file. */
+interface EndedTable extends Columns {
+  rows: number
+  /** Rows of candidates that are active again. */
+  absent: number
+  /**
+   * Row + 1 by the last word of a key, which is as good as random; 0 is free. At most half of the
+   * places are taken.
+   */
+  byId: Uint32Array
+  byIdentity: Uint32Array
+}
+
+/** Rows as they stood at one moment, with the positions of their records. */
+interface EndedCut {
+  readonly rows: readonly number[]
+  readonly receivedAt: Float64Array
+  readonly progressAt: Float64Array
+}
+
+const firstRows = 4_096
+/** 2^24 rows, and 2^29 sequence numbers, in one number that sorts by the latter. */
+const rowStride = 2 ** 24
+const keyWords = 12
+const [idAt, identityAt, roundAt] = [0, 4, 8]
+const [retryableFlag, absentFlag] = [0x10, 0x20]
+const states: readonly CandidateState[] = [
+  'received',
+  'validated',
+  'selected',
+  'executed',
+  'failed',
+]
+
+const newColumns = (rows: number): Columns => ({
+  keys: new Uint32Array(rows * keyWords),
+  sequences: new Float64Array(rows),
+  receivedAt: new Float64Array(rows),
+  progressAt: new Float64Array(rows),
+  flags: new Uint8Array(rows),
+})
+
+/** An empty table. */
+const newEndedTable = (): EndedTable => ({
+  ...newColumns(firstRows),
+  rows: 0,
+  absent: 0,
+  byId: new Uint32Array(2 * firstRows),
+  byIdentity: new Uint32Array(2 * firstRows),
+})
+
+/** Keys of the row that is looked for or put. */
+const wanted = new Uint32Array(keyWords)
+
+/** The value of a lowercase hex digit by its character, -1 for every other. */
+const digits = Int8Array.from({ length: 128 }, (_, code) =>
+  '0123456789abcdef'.indexOf(String.fromCharCode(code)),
+)
+
+/** A key as text: its length, and where each four of its 32 lowercase hex digits begin. */
+interface KeyForm {
+  readonly length: number
+  readonly places: readonly number[]
+  readonly hyphens: readonly number[]
+}
+const plainForm: KeyForm = { length: 32, places: [0, 4, 8, 12, 16, 20, 24, 28], hyphens: [] }
+const uuidForm: KeyForm = {
+  length: 36,
+  places: [0, 4, 9, 14, 19, 24, 28, 32],
+  hyphens: [8, 13, 18, 23],
+}
+
+/** Reads a key into `wanted` from `at` on. False for any other text. A million are read in a row. */
+function readKey(text: string, at: number, form: KeyForm): boolean {
+  const { length, places, hyphens } = form
+  if (text.length !== length) return false
+  for (const place of hyphens) if (text.charCodeAt(place) !== 0x2d) return false
+  let seen = 0
+  for (let half = 0; half < 8; half += 1) {
+    const from = places[half] ?? 0
+    let value = 0
+    for (let place = from; place < from + 4; place += 1) {
+      const digit = digits[text.charCodeAt(place)] ?? -1
+      seen |= digit
+      value = (value << 4) | digit
+    }
+    const word = at + (half >> 1)
+    wanted[word] = half % 2 === 0 ? value << 16 : (wanted[word] ?? 0) | value
+  }
+  return seen >= 0
+}
+
+const hexAt = ({ keys }: Columns, at: number): string => {
+  let text = ''
+  for (let word = at; word < at + 4; word += 1)
+    text += (keys[word] ?? 0).toString(16).padStart(8, '0')
+  return text
+}
+
+const uuidAt = (table: Columns, at: number): string => {
+  const text = hexAt(table, at)
+  return `${text.slice(0, 8)}-${text.slice(8, 12)}-${text.slice(12, 16)}-${text.slice(16, 20)}-${text.slice(20)}`
+}
+
+/** Whether a row has the wanted key at `at`. */
+function hasKey({ keys }: Columns, row: number, at: number): boolean {
+  const from = row * keyWords + at
+  return (
+    keys[from] === wanted[at] &&
+    keys[from + 1] === wanted[at + 1] &&
+    keys[from + 2] === wanted[at + 2] &&
+    keys[from + 3] === wanted[at + 3]
+  )
+}
+
+/** The row with the wanted key at `at`, or -1. */
+function find(table: EndedTable, places: Uint32Array, at: number): number {
+  const mask = places.length - 1
+  for (let place = (wanted[at + 3] ?? 0) & mask; ; place = (place + 1) & mask) {
+    const row = (places[place] ?? 0) - 1
+    if (row < 0 || hasKey(table, row, at)) return row
+  }
+}
+
+function enter({ keys }: Columns, places: Uint32Array, row: number, at: number): void {
+  const mask = places.length - 1
+  let place = (keys[row * keyWords + at + 3] ?? 0) & mask
+  while (places[place] !== 0) place = (place + 1) & mask
+  places[place] = row + 1
+}
+
+/** Makes room for one more row. */
+function grow(table: EndedTable): void {
+  const { rows } = table
+  if (rows < table.flags.length) return
+  const old = { ...table }
+  Object.assign(table, newColumns(2 * rows))
+  for (const column of ['keys', 'sequences', 'receivedAt', 'progressAt', 'flags'] as const)
+    table[column].set(old[column])
+  table.byId = new Uint32Array(4 * rows)
+  table.byIdentity = new Uint32Array(4 * rows)
+  for (let row = 0; row < rows; row += 1) {
+    enter(table, table.byId, row, idAt)
+    enter(table, table.byIdentity, row, identityAt)
+  }
+}
+
+const isAbsent = ({ flags }: Columns, row: number) => ((flags[row] ?? 0) & absentFlag) !== 0
+
+/** A row as an object. */
+export function endedAt(table: EndedTable, row: number): EndedRef {
+  const flag = table.flags[row] ?? 0
+  return {
+    id: uuidAt(table, row * keyWords + idAt),
+    identity: hexAt(table, row * keyWords + identityAt),
+    roundKey: hexAt(table, row * keyWords + roundAt),
+    status: states[flag & 0x0f] ?? 'failed',
+    retryable: (flag & retryableFlag) !== 0,
+    sequence: table.sequences[row] ?? 0,
+    receivedAt: table.receivedAt[row] ?? 0,
+    progressAt: table.progressAt[row] ?? 0,
+  }
+}
+
+/** The row of an id, of a candidate that is active again too; -1 without one. */
+const endedRow = (table: EndedTable, id: string): number =>
+  readKey(id, idAt, uuidForm) ? find(table, table.byId, idAt) : -1
+
+const refAt = (table: EndedTable, row: number) =>
+  row < 0 || isAbsent(table, row) ? undefined : endedAt(table, row)
+
+const endedById = (table: EndedTable, id: string): EndedRef | undefined =>
+  refAt(table, endedRow(table, id))
+
+const endedByIdentity = (table: EndedTable, identity: string): EndedRef | undefined =>
+  refAt(
+    table,
+    readKey(identity, identityAt, plainForm) ? find(table, table.byIdentity, identityAt) : -1,
+  )
+
+/** Takes a candidate in, or again. False where its keys are not of the form of this version. */
+export function putEnded(table: EndedTable, ref: EndedRef): boolean {
+  if (!readKey(ref.id, idAt, uuidForm)) return false
+  if (!readKey(ref.identity, identityAt, plainForm)) return false
+  if (!readKey(ref.roundKey, roundAt, plainForm)) return false
+  let row = find(table, table.byId, idAt)
+  if (row < 0) {
+    grow(table)
+    row = table.rows
+    table.rows += 1
+    table.keys.set(wanted, row * keyWords)
+    enter(table, table.byId, row, idAt)
+    enter(table, table.byIdentity, row, identityAt)
+  } else if (isAbsent(table, row)) table.absent -= 1
+  table.sequences[row] = ref.sequence
+  table.receivedAt[row] = ref.receivedAt
+  table.progressAt[row] = ref.progressAt
+  table.flags[row] = states.indexOf(ref.status) | (ref.retryable ? retryableFlag : 0)
+  return true
+}
+
+/** Lets a candidate go that is active again; its row waits for it. */
+function leaveEnded(table: EndedTable, id: string): void {
+  const row = endedRow(table, id)
+  if (row < 0 || isAbsent(table, row)) return
+  table.flags[row] = (table.flags[row] ?? 0) | absentFlag
+  table.absent += 1
+}
+
+function presentRows(table: EndedTable): readonly number[] {
+  const present: number[] = []
+  for (let row = 0; row < table.rows; row += 1) if (!isAbsent(table, row)) present.push(row)
+  return present
+}
+
+/** The candidates of a round; none where the key is not of the form of this version. */
+function endedInRound(table: EndedTable, roundKey: string): readonly EndedRef[] {
+  const found: EndedRef[] = []
+  if (!readKey(roundKey, roundAt, plainForm)) return found
+  for (const row of presentRows(table))
+    if (hasKey(table, row, roundAt)) found.push(endedAt(table, row))
+  return found
+}
+
+/** Adds the number of candidates of each status. */
+function countEnded(table: EndedTable, counts: Record<CandidateState, number>): void {
+  for (const row of presentRows(table))
+    counts[states[(table.flags[row] ?? 0) & 0x0f] ?? 'failed'] += 1
+}
+
+/**
+ * From the highest sequence number down; few of a million are built where the caller stops. As a
+ * compaction leaves them they are in order already.
+ */
+function* newestEnded(table: EndedTable): Generator<EndedRef> {
+  const { rows, sequences } = table
+  const keys = new Float64Array(rows)
+  let count = 0
+  let isInOrder = true
+  for (let row = 0; row < rows; row += 1) {
+    if (isAbsent(table, row)) continue
+    const key = (sequences[row] ?? 0) * rowStride + row
+    isInOrder &&= count === 0 || key > (keys[count - 1] ?? 0)
+    keys[count] = key
+    count += 1
+  }
+  const present = keys.subarray(0, count)
+  if (!isInOrder) present.sort()
+  for (let at = count - 1; at >= 0; at -= 1) yield endedAt(table, (present[at] ?? 0) % rowStride)
+}
+
+/** What is there now, for a walk that takes its time. */
+function cutEnded(table: EndedTable): EndedCut {
+  const { rows, receivedAt, progressAt } = table
+  return {
+    rows: presentRows(table),
+    receivedAt: receivedAt.slice(0, rows),
+    progressAt: progressAt.slice(0, rows),
+  }
+}
+
+/** Tells the new position of a row's records; what was written since `before` stays. */
+function moveEnded(
+  { receivedAt, progressAt }: EndedTable,
+  before: Pick<EndedRef, 'receivedAt' | 'progressAt'>,
+  row: number,
+  position: RecordPosition,
+): void {
+  if (receivedAt[row] === before.receivedAt) receivedAt[row] = position
+  if (progressAt[row] === before.progressAt) progressAt[row] = -1
+}

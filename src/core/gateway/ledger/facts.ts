@@ -3,8 +3,7 @@
 import { ProposerError, StorageError } from '../../protocol/errors.js'
 import type { RecordLog, RecordLogReader } from '../../storage/record-log.js'
 import type { Ledger, LedgerFacts, LedgerSettings, StoreInfo } from './ledger.js'
-import { activeOf, dayOf, type LedgerState, nonceKeyOf, roundKeyOf } from './state.js'
-import { wholeOf } from './whole.js'
+import { activeOf, dayOf, type LedgerState, nonceKeyOf, roundKeyOf, wholeOf } from './state.js'
 
 /**
  * The ledger of a store opened for looking only (R24); the configured allowlist stands in where the

@@ -118,7 +118,7 @@ export interface Decided {
 }
 
 /** What an operator decides. */
-export type OperatorChange = Decided &
+type OperatorChange = Decided &
   (
     | {
         readonly kind: 'allowlist.set'

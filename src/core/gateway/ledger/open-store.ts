@@ -1,16 +1,15 @@
 /** A store's log, the state folded from it, and the ledger on both. */
 import type { Clock, Files, Hash, Random, SqlDatabase } from '../../ports.js'
 import { openLog } from '../../storage/log.js'
-import { storeBytes } from '../../storage/postgres/inspect.js'
+import { inspectSharedLog, storeBytes } from '../../storage/postgres/inspect.js'
 import type { SharedLogParts } from '../../storage/postgres/log-state.js'
 import { openSharedLog, type SharedLog } from '../../storage/postgres/shared-log.js'
 import { openLogReader } from '../../storage/reader.js'
 import type { LogOptions, RecordLog, StoredRecord } from '../../storage/record-log.js'
-import { compactLedger } from './compaction.js'
+import { compactLedger, linesOf, restoreLine, snapshotState } from './compaction.js'
 import { ledgerReader } from './facts.js'
 import type { Ledger, LedgerSettings } from './ledger.js'
-import { restoreLine, snapshotState } from './shared-snapshot.js'
-import { knownKind } from './state.js'
+import { knownKind, type LedgerState, recordOf } from './state.js'
 import { foldLedger, openLedger, storeFormat } from './store.js'
 
 /** What a store's log is opened with. */
@@ -151,4 +150,43 @@ export async function readSharedStore(
     await log.close()
     throw error
   }
+}
+
+/**
+ * Reads everything; `onRecord` may throw RangeError for a record that breaks a rule. Rejects with
+ * StorageError where the store cannot be read.
+ */
+export async function inspectSharedStore(
+  database: SqlDatabase,
+  onRecord: (record: StoredRecord) => void,
+) {
+  const { state, facts, ...fold } = foldLedger()
+  const identities = new Set<string>()
+  const inspection = await inspectSharedLog(database, {
+    knownKinds: knownKind,
+    onRecord(record) {
+      fold.onRecord(record)
+      onRecord(record)
+      const event = recordOf(record)
+      if (event.kind !== 'candidate.received') return
+      const { identity } = event.candidate
+      if (identities.has(identity)) throw new RangeError(`${identity} was admitted before`)
+      identities.add(identity)
+    },
+    snapshotFault: (lines) => differenceOf(state, lines),
+  })
+  return { inspection, facts }
+}
+
+/** What a snapshot says otherwise than the fold of the records; the order of lines is free. */
+function differenceOf(state: LedgerState, lines: readonly string[]): string | undefined {
+  const kept = new Set(lines)
+  let count = 0
+  for (const line of linesOf(state).lines()) {
+    count += 1
+    if (!kept.delete(line)) return `it lacks ${line.slice(0, 120)}`
+  }
+  const [more] = kept
+  if (more !== undefined) return `it has ${more.slice(0, 120)} besides`
+  return count === lines.length ? undefined : `it has ${lines.length} lines, the fold ${count}`
 }

@@ -13,9 +13,16 @@ import {
   mayBecome,
   type Progress,
 } from '../../protocol/candidate.js'
+import { ProposerError, StorageError } from '../../protocol/errors.js'
 import type { ReceiptKey } from '../../protocol/receipt.js'
 import type { Address } from '../../protocol/schema.js'
-import type { RecordHead, RecordPosition, StoredRecord } from '../../storage/record-log.js'
+import type {
+  NewRecord,
+  RecordHead,
+  RecordLog,
+  RecordPosition,
+  StoredRecord,
+} from '../../storage/record-log.js'
 import { type CandidateEntry, type Entries, newEntries } from './entries.js'
 import type {
   AdmissionDecision,
@@ -28,7 +35,7 @@ import type {
 import { foldSlot, isSlotChange, type OpenSlots } from './slots.js'
 
 /** A candidate as the log has it when it was admitted; its progress follows in other records. */
-export type ReceivedData = Omit<Candidate, 'progress'>
+type ReceivedData = Omit<Candidate, 'progress'>
 
 /** Written by a compaction, which keeps what it stands for as `past`. */
 interface Folded {
@@ -394,4 +401,57 @@ function entryOf(state: LedgerState, id: string): CandidateEntry {
   const entry = state.entries.get(id)
   if (!entry) throw new RangeError(`no candidate ${id}`)
   return entry
+}
+
+export const toRecord = ({ kind, ...data }: LedgerRecord): NewRecord => ({ kind, data })
+
+/** A candidate from memory, or from its two records. */
+export async function wholeOf(
+  log: Pick<RecordLog, 'read'>,
+  state: LedgerState,
+  known: CandidateEntry,
+): Promise<Candidate> {
+  for (let entry = known; ; ) {
+    try {
+      return entry.live ?? (await readWhole(log, entry))
+    } catch (error) {
+      // A compaction moved the records between the look-up and the read: the state has the new
+      // positions.
+      const isRetired = error instanceof ProposerError && error.code === 'position_retired'
+      const now = isRetired ? state.entries.get(entry.id) : undefined
+      if (now === undefined || now.receivedAt === entry.receivedAt) throw error
+      entry = now
+    }
+  }
+}
+
+/** A candidate from its two records. Rejects with `store_damaged` where they are not there. */
+export async function readWhole(
+  log: Pick<RecordLog, 'read'>,
+  entry: CandidateEntry,
+): Promise<Candidate> {
+  const { receivedAt, progressAt } = entry
+  const [first, last] = await Promise.all([
+    log.read(receivedAt),
+    progressAt < 0 ? undefined : log.read(progressAt),
+  ])
+  const received = recordOf(first)
+  const newest = last && recordOf(last)
+  if (received.kind !== 'candidate.received' && received.kind !== 'candidate.whole')
+    throw misplaced(entry, receivedAt)
+  if (newest === undefined)
+    return received.kind === 'candidate.whole'
+      ? received.candidate
+      : { ...received.candidate, progress: { status: 'received' } }
+  if (newest.kind !== 'candidate.progress' || newest.id !== entry.id)
+    throw misplaced(entry, progressAt)
+  return { ...received.candidate, progress: newest.progress }
+}
+
+function misplaced(entry: CandidateEntry, position: RecordPosition): StorageError {
+  return new StorageError(
+    'store_damaged',
+    `no record of candidate ${entry.id} is at position ${position}`,
+    { httpStatus: 500, hint: 'stop the gateway and restore the store from a backup' },
+  )
 }

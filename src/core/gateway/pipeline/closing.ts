@@ -12,8 +12,7 @@ import { failedChange, failureOf, stageOf, stepsToExecuted } from '../validation
 import { endingOf, isRoundOpen, readRoundEnd } from '../validation/round-end.js'
 import { runs } from '../validation/validation.js'
 import type { Heads } from '../view/state.js'
-import { createRoundRobin } from './round-robin.js'
-import { ifAnswered, type Judging, waitingIn } from './settling.js'
+import { createRoundRobin, ifAnswered, type Judging, waitingIn } from './settling.js'
 
 /**
  * Spending a nonce through another application leaves no log: waiting candidates' bitmaps are read

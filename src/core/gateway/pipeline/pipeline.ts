@@ -3,6 +3,8 @@
  * step at a time; everything it knows is in the ledger, so that it can be killed anywhere and
  * started again (R23).
  */
+
+import { createRoundReader } from '../../chain/questions.js'
 import type { Contracts } from '../../chain/round.js'
 import type { Chain, Clock, Hex, Random, Signer } from '../../ports.js'
 import { StorageError } from '../../protocol/errors.js'
@@ -10,25 +12,45 @@ import { nonceBit } from '../../protocol/permit.js'
 import type { RecoverPublicKey } from '../../protocol/recovered.js'
 import { createExecutor, executorFaults, followSlots } from '../executor/executor.js'
 import { isIsolated, openSlots } from '../executor/opening.js'
+import { mostGas } from '../executor/packing.js'
+import { createSimulations } from '../executor/simulations.js'
 import { busyRounds, type Executor, type Failpoint } from '../executor/state.js'
-import { gasCeilingsOf, heldBack } from '../executor/wallet-gas.js'
+import { type FeeOffer, offerFor } from '../executor/transaction.js'
+import { type GasCeilings, gasCeilingsOf, heldBack } from '../executor/wallet-gas.js'
 import type { Ledger, LedgerEvent } from '../ledger/ledger.js'
-import { createHeadReads, readAfresh } from '../validation/head-reads.js'
+import { nonceBitmap, readBitmap } from '../validation/contract-reads.js'
+import { createHeadReads, type HeadReads, readAfresh } from '../validation/head-reads.js'
 import { progressChange, selected } from '../validation/progress.js'
 import { createReadAhead } from '../validation/read-ahead.js'
 import { inParts, judgedAtOnce, sideBySide } from '../validation/side-by-side.js'
-import { type ProposalCall, type ValidationPorts, validate } from '../validation/validation.js'
+import {
+  type JudgePorts,
+  type ProposalCall,
+  type ValidationPorts,
+  validate,
+} from '../validation/validation.js'
 import type { Heads } from '../view/state.js'
 import { pause } from '../view/time-limits.js'
 import type { LiveView } from '../view/view.js'
 import { closeRounds, newClosing, sweepDead } from './closing.js'
-import { createClaims, maybeOpen } from './competing-claims.js'
-import { createOffer, judgePorts } from './judge-ports.js'
+import { createClaims, maybeOpen, tokenOf } from './competing-claims.js'
 import { operatorFaults } from './preconditions.js'
-import { createRoundRobin } from './round-robin.js'
-import { select } from './selection.js'
-import { ifAnswered, newJudging, settleHeld, settleJudgement, waitingIn } from './settling.js'
-import { newStandIns, noteStuck, replacedAt, replaceStuck, sendingOrder } from './stand-ins.js'
+import {
+  createRoundRobin,
+  ifAnswered,
+  newJudging,
+  settleHeld,
+  settleJudgement,
+  waitingIn,
+} from './settling.js'
+import {
+  newStandIns,
+  noteStuck,
+  replacedAt,
+  replaceStuck,
+  select,
+  sendingOrder,
+} from './stand-ins.js'
 
 /** Candidates validated in one step; a longer queue goes on in the next step. */
 const validatedPerStep = 200
@@ -53,7 +75,7 @@ export interface PipelineConfig {
   }
 }
 
-export interface PipelineParts {
+interface PipelineParts {
   readonly ports: { readonly clock: Clock; readonly random: Random }
   readonly ledger: Ledger
   readonly view: LiveView
@@ -379,5 +401,72 @@ export function createPipeline(parts: PipelineParts): Pipeline {
     },
     wake,
     step,
+  }
+}
+
+interface JudgeParts {
+  readonly ledger: Ledger
+  readonly view: LiveView
+  readonly contracts: Contracts
+  readonly config: { readonly executor: { readonly batch: number } }
+  readonly signer: Signer | undefined
+  offer(): Promise<FeeOffer | undefined>
+  readonly recover?: RecoverPublicKey | undefined
+  turn(): Promise<void>
+  isAlone(call: ProposalCall): boolean
+}
+
+/** What the executor would offer for gas at the newest head; see `offerFor`. */
+function createOffer(
+  {
+    view,
+    contracts,
+    config,
+    signer,
+    ceilings,
+  }: Pick<JudgeParts, 'view' | 'contracts' | 'signer'> & {
+    readonly config: { readonly executor: { readonly max_fee_gwei: number } }
+    readonly ceilings: GasCeilings
+  },
+  chain: Chain,
+): JudgeParts['offer'] {
+  return async () => {
+    const head = view.heads()?.latest
+    if (head === undefined || signer === undefined) return undefined
+    const { max_fee_gwei: maxFeeGwei } = config.executor
+    const by = { chainId: contracts.chainId, executor: signer.address, maxFeeGwei, head }
+    return offerFor(chain, by, { leastGas: ceilings.proposal, mostGas })
+  }
+}
+
+/** Over the reads of a chain; without a signer nothing is run. */
+function judgePorts(
+  parts: JudgeParts,
+  reads: Pick<HeadReads, 'chain' | 'once'>,
+): JudgePorts {
+  const { view, contracts, config, signer, offer, recover, turn, isAlone } = parts
+  const { chain } = reads
+  // A token that stops answering is found by what is judged, not by its name.
+  const rounds = createRoundReader(chain, contracts, view.rounds.tokenOf)
+  const { batch: maxBatch } = config.executor
+  return {
+    chain,
+    contracts,
+    bitmapOf: (owner, at) =>
+      reads.once(at, `bitmap ${owner}`, async () =>
+        nonceBitmap((word) => readBitmap({ chain, contracts }, owner, word, at)),
+      ),
+    // Decoded once: a long text takes longer to read than to ask for.
+    readRound: (id, at) => reads.once(at, `round ${id}`, () => rounds.read(id, view.entry(id), at)),
+    executor: signer?.address,
+    recover,
+    simulate: signer
+      ? createSimulations({
+          ...{ reads, contracts, offer, maxBatch, turn, isAlone },
+          executor: signer.address,
+        })
+      : async () => undefined,
+    tokenOf: (candidate) => tokenOf(parts, candidate),
+    noteNonces: view.noteNonces,
   }
 }

@@ -11,9 +11,9 @@ import { busyRounds } from '../executor/state.js'
 import { progressChange, selected, standsInAgain } from '../validation/progress.js'
 import type { Judgement } from '../validation/validation.js'
 import type { Heads } from '../view/state.js'
-import { createRoundRobin } from './round-robin.js'
 import {
   checkedChange,
+  createRoundRobin,
   type Judging,
   rememberedCandidates,
   settleJudgement,
@@ -35,7 +35,7 @@ interface Replaced {
   readonly untilBlock: bigint
 }
 
-export type StandIns = ReturnType<typeof newStandIns>
+type StandIns = ReturnType<typeof newStandIns>
 
 /** No candidate has waited yet. */
 export const newStandIns = () => ({
@@ -158,4 +158,29 @@ async function replace(
   const blocks = Math.min(2 ** (times - 1), longestBlocks)
   replaced.set(holder.id, { at: latest.hash, times, untilBlock: latest.number + BigInt(blocks) })
   return true
+}
+
+/**
+ * The validated candidates that are to be selected now. Per round the lowest sequence number, where
+ * the round has no selected candidate and no open slot. `busy`: keys of rounds with an open slot
+ * (R3: never freed before finality). `replaced`: candidates that have just made room for another
+ * one; they come after all others of their round.
+ */
+export function select(
+  active: readonly Candidate[],
+  busy: ReadonlySet<string>,
+  replaced: ReadonlySet<string> = new Set(),
+): readonly Candidate[] {
+  const taken = new Set(busy)
+  for (const { round, progress } of active)
+    if (progress.status === 'selected' || progress.status === 'executed') taken.add(round.key)
+  const isLate = ({ id }: Candidate) => Number(replaced.has(id))
+  return active
+    .filter(({ progress }) => progress.status === 'validated')
+    .toSorted((one, other) => isLate(one) - isLate(other) || one.sequence - other.sequence)
+    .filter(({ round }) => {
+      const isFree = !taken.has(round.key)
+      taken.add(round.key)
+      return isFree
+    })
 }

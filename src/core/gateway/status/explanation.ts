@@ -12,7 +12,7 @@ import { submissionOf } from '../validation/progress.js'
 import { candidateRow } from './listing.js'
 import type { Timeline, TimelineEvent } from './timeline.js'
 
-export interface ExplanationFacts {
+interface ExplanationFacts {
   readonly nowMs: number
   readonly slug: string | undefined
   readonly service: ServiceState
@@ -34,7 +34,7 @@ export type ServiceState =
   | { readonly kind: 'serves'; readonly reasons: readonly string[] | undefined }
 
 /** What is to come, and who has to do what for it; `null` where nothing is. */
-export interface ExpectedSteps {
+interface ExpectedSteps {
   readonly expected: string
   readonly proposer: string | null
   readonly operator: string | null

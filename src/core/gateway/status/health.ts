@@ -9,7 +9,7 @@ import type { Ledger, LedgerEvent, Slot, SlotChange } from '../ledger/ledger.js'
 import { attemptOf, foldSlot, isSlotChange, type OpenSlots, signedAs } from '../ledger/slots.js'
 import { submissionOf } from '../validation/progress.js'
 
-export interface LedgerFollower {
+interface LedgerFollower {
   readonly clock: Pick<Clock, 'nowMs' | 'monotonicMs'>
   readonly ledger: Pick<Ledger, 'active' | 'slots' | 'onChange'>
   readonly onObservation?: ((observation: Observation) => void) | undefined

@@ -49,7 +49,7 @@ export function createDecisions() {
 }
 
 /** What a transaction came to in the end; gas prices in wei. */
-export interface ReceiptFacts extends Omit<MinedReceipt, 'hash'> {
+interface ReceiptFacts extends Omit<MinedReceipt, 'hash'> {
   /** Candidates that share it; `undefined` where a compaction has dropped what it carried. */
   readonly carried: number | undefined
 }

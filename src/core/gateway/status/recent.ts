@@ -14,7 +14,7 @@ import { type CandidateRow, candidateRow } from './listing.js'
 import { progressEvents, type TimelineEvent } from './timeline.js'
 
 /** A candidate as one line of the list. */
-export type RecentRow = Pick<
+type RecentRow = Pick<
   CandidateRow,
   | 'candidate_id'
   | 'received_at'
@@ -32,7 +32,7 @@ export type RecentRow = Pick<
 }
 
 /** One thing that happened. `at` is null where the store does not keep when. */
-export interface RecentStep {
+interface RecentStep {
   readonly at: string | null
   readonly what: string
   /** A hash, a cause, a figure. */
@@ -47,7 +47,7 @@ export type RecentDetail = RecentRow &
   }
 
 /** The failures of the last day. */
-export interface RecentFailures {
+interface RecentFailures {
   readonly count: number
   /** There were more than are kept. */
   readonly is_more: boolean

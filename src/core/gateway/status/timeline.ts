@@ -26,7 +26,7 @@ import type { LedgerRecord } from '../ledger/state.js'
 import { submissionOf } from '../validation/progress.js'
 
 /** A transaction of a slot as it may be shown: no raw bytes (R5). */
-export type ShownAttempt = Omit<SlotAttempt, 'raw' | 'sentAtMs' | 'preparedAtMs'>
+type ShownAttempt = Omit<SlotAttempt, 'raw' | 'sentAtMs' | 'preparedAtMs'>
 
 type Hash = SlotAttempt['hash']
 

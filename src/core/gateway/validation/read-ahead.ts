@@ -10,8 +10,7 @@ import { type BoundedCache, boundedCache } from '../../protocol/bounded-cache.js
 import type { Candidate } from '../../protocol/candidate.js'
 import type { Address } from '../../protocol/schema.js'
 import { isValidSignatureCall } from '../view/wallets.js'
-import { readEffectiveList, readFunds, readListing } from './contract-reads.js'
-import { readUsedNonces } from './nonce-bitmap.js'
+import { readEffectiveList, readFunds, readListing, readUsedNonces } from './contract-reads.js'
 import { isRoundOpen } from './round-end.js'
 import { callOf, type JudgePorts } from './validation.js'
 
@@ -20,7 +19,7 @@ const rememberedLists = 64
 /** Candidates of which it is remembered at which head they were asked about. */
 const rememberedCandidates = 10_000
 
-export interface ReadAheadPorts extends JudgePorts {
+interface ReadAheadPorts extends JudgePorts {
   /** The question's round as it was last read, from memory. */
   peekRound(candidate: Candidate): Round | undefined
   /** Whether there is code at an account, from memory. */
@@ -28,7 +27,7 @@ export interface ReadAheadPorts extends JudgePorts {
 }
 
 /** Asks ahead; `competing` as for `validate`. Never rejects: a failed read is made again. */
-export type ReadAhead = (
+type ReadAhead = (
   candidate: Candidate,
   competing: readonly Candidate[],
   at: BlockHeader,

@@ -11,7 +11,7 @@ import { failureOf, stageOf } from './progress.js'
  * What finalized state shows of a closed round. `current`: the question's round now, `undefined`
  * where no trusted requester knows the question. `proposal`: what the candidate's own round holds.
  */
-export interface ClosedRound {
+interface ClosedRound {
   readonly current: Round | undefined
   readonly proposal: OnChainProposal | undefined
 }

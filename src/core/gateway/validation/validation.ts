@@ -18,8 +18,14 @@ import { fromHex } from '../../protocol/witness.js'
 import type { CandidateCheck } from '../ledger/ledger.js'
 import type { Heads } from '../view/state.js'
 import { isMagicAnswer, isValidSignatureCall } from '../view/wallets.js'
-import { type QuestionChain, readFunds, readRole, readWhitelist } from './contract-reads.js'
-import { type NoncePorts, readUsedNonces } from './nonce-bitmap.js'
+import {
+  type NoncePorts,
+  type QuestionChain,
+  readFunds,
+  readRole,
+  readUsedNonces,
+  readWhitelist,
+} from './contract-reads.js'
 import { isRoundOpen, isSameRound } from './round-end.js'
 
 type Figures = Record<string, string | boolean>

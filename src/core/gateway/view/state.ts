@@ -27,7 +27,7 @@ export interface CodeWatch {
 }
 
 /** A watch that has seen nothing. */
-export const newCodeWatch = (): CodeWatch => ({
+const newCodeWatch = (): CodeWatch => ({
   changed: [],
   versions: new Map(),
   isKnown: false,
