@@ -6,7 +6,7 @@ import { Command } from 'commander'
 import type { Finding } from '../core/checks/finding.js'
 import { isUnsettled, stateOf } from '../core/client/journal/authorizations.js'
 import { journaledFor } from '../core/client/propose/plan.js'
-import { keptContexts, type SpendingSums } from '../core/client/propose/spending.js'
+import type { SpendingSums } from '../core/client/propose/spending.js'
 import { ProposerError, UncertainError, UsageError } from '../core/protocol/errors.js'
 import { goOnCommand } from './batch/hints.js'
 import {
@@ -27,6 +27,9 @@ import { asksPerson } from './session/inputs.js'
 import { addExecutorFlags, type Session, withSession } from './session/session.js'
 import type { Context } from './terminal/context.js'
 import { counted, fields } from './terminal/render.js'
+
+/** Contexts of more rows would keep a script from sending for a quarter of an hour. */
+const summedUnasked = 2_000
 
 interface RunFlags extends BatchFlags {
   readonly details?: boolean
@@ -54,16 +57,13 @@ export const runCommand = (context: Context): Command =>
         const asks = asksPerson(context, flags)
         const opened = await openBatch(context, session, flags, source, {
           ...(asks ? {} : { tell: signingText(gateway.origin) }),
-          // More than are kept would be paid for twice.
           findings: asks,
-          sums: ({ intents }, hasChain) => asks || hasChain || intents <= keptContexts,
+          sums: ({ intents }, hasChain) => asks || hasChain || intents <= summedUnasked,
         })
-        const { fingerprint } = opened.count
         if (flags.dryRun === true)
           return showBatchPlan(context, opened, {
             signal: session.signal,
             gateway,
-            resume: fingerprint,
           })
         const ready = await prepared(context, session, opened, asks && gateway.origin)
         await submitAndReport(context, session, opened, {

@@ -9,12 +9,10 @@ import { readBatch } from '../../core/client/input/input.js'
 import { nonceHolder } from '../../core/client/input/nonces.js'
 import type { BatchSource } from '../../core/client/input/rows.js'
 import { knownQuestionId } from '../../core/client/propose/intent.js'
+import { type Looked, lookAt } from '../../core/client/propose/look.js'
 import type { BatchParts } from '../../core/client/propose/plan.js'
-import { checkWords } from '../../core/client/propose/row-words.js'
 import {
-  checkSpending,
   newSpending,
-  rememberedContexts,
   type Spending,
   type SpendingSums,
   type Totals,
@@ -87,15 +85,14 @@ export function addBatchFlags(command: Command): Command {
 /** A checked input and everything that works on it. */
 export interface Opened {
   readonly parts: BatchParts
-  /** The same for whoever only looks: the contexts are kept for the signing. */
-  readonly looking: BatchParts
   readonly count: BatchCount
   readonly spending: Spending
   /**
    * What will be signed, checked against the limit and the wallet; `undefined` where nothing asks
-   * for it. Throws as `checkWords` and `checkSpending`.
+   * for it. Throws as `lookAt`, and its refusal.
    */
   checkedSums(): Promise<SpendingSums | undefined>
+  look(all: true): Promise<Looked>
 }
 
 export interface Opening {
@@ -146,18 +143,17 @@ export async function openBatch(
     (chain === undefined || remote !== undefined || local !== undefined)
   let sums: SpendingSums | undefined
   const counting = opening.sums?.(count, chain !== undefined) === true
-  const contexts = rememberedContexts(
-    await orFaults(faults, () =>
-      flags.context === undefined
-        ? contextSource(context, session)
-        : fileContexts(context, flags.context, trust, chain),
-    ),
+  const contexts = await orFaults(faults, () =>
+    flags.context === undefined
+      ? contextSource(context, session)
+      : fileContexts(context, flags.context, trust, chain),
   )
   let parts: BatchParts = {
     ports: session.ports,
     journal: session.journal,
     trust,
-    contexts: contexts.taking,
+    contexts,
+    kept: new Map(),
     recover: systemCurve().recover,
     keepContexts: flags.signer !== undefined || flags.browser === true,
     contextsAreFree: flags.context !== undefined || chain !== undefined,
@@ -181,15 +177,12 @@ export async function openBatch(
     askRules: askingForRules(context, flags),
     note: noteOnce(context),
   }
-  const planning = {
+  const looking = {
     signal: session.signal,
     resume: flags.resume === true ? count.fingerprint : undefined,
+    limits,
   }
-  if (faults.refuses)
-    await checkWords({ ...parts, contexts: contexts.looking }, count.input, source, {
-      ...planning,
-      faults,
-    })
+  if (faults.refuses) await lookAt(parts, count.input, source, { ...looking, faults })
   const required = requiredBy(flags)
   const checker =
     isRequired(required) || flags.dryRun === true || opening.findings === true
@@ -197,14 +190,18 @@ export async function openBatch(
       : undefined
   const judging = checker && { checker, required }
   if (isRequired(required)) parts = { ...parts, judging }
-  const looking = { ...parts, contexts: contexts.looking, judging }
+  const look = async (all = counting) => {
+    const looked = await lookAt({ ...parts, judging }, count.input, source, { ...looking, all })
+    sums = looked.sums
+    return looked
+  }
   const checkedSums = async () => {
-    await checkWords(looking, count.input, source, planning)
-    sums = await checkSpending(looking, count.input, limits, { ...planning, always: counting })
+    const { refusal } = await look()
+    if (refusal) throw refusal
     return sums
   }
   noteUnanswered(context, count)
-  return { parts, looking, count, spending: newSpending(parts, limits), checkedSums }
+  return { parts, look, count, spending: newSpending(parts, limits), checkedSums }
 }
 
 /** A thousand questions of one kind have the same thing to say. */

@@ -7,9 +7,9 @@ import { knownToken } from '../../core/chain/profiles.js'
 import type { QuestionFinding } from '../../core/client/check/findings.js'
 import type { GatewayClient } from '../../core/client/gateway/gateway-client.js'
 import type { BatchRow } from '../../core/client/input/input.js'
-import { inGroups, placeText } from '../../core/client/input/rows.js'
+import { placeText } from '../../core/client/input/rows.js'
 import { labelOf } from '../../core/client/journal/authorizations.js'
-import { planRows, planSubmission } from '../../core/client/propose/plan.js'
+import { sendable } from '../../core/client/propose/plan.js'
 import { asItemError } from '../../core/client/propose/row-outcome.js'
 import {
   acknowledgedOf,
@@ -40,13 +40,7 @@ const wouldBe = {
 } as const
 const notSent = wouldBe.skipped
 
-/** Refusals of what the rows come to together. */
-const sumCodes: ReadonlySet<string> = new Set([
-  'over_max_spend',
-  'insufficient_balance',
-  'insufficient_allowance',
-])
-type Planned = Awaited<ReturnType<typeof planSubmission>>[number]
+type Planned = Awaited<ReturnType<typeof sendable>>[number]
 
 /** What a row says or would say, null where it is not known; `amount` in raw units. */
 interface Terms {
@@ -80,48 +74,32 @@ export async function showBatchPlan(
     gateway,
     ...options
   }: {
-    readonly resume?: string | undefined
     readonly signal: AbortSignal
     readonly gateway?: GatewayClient
   },
 ): Promise<void> {
-  const { parts, looking, count } = opened
+  const { parts, count } = opened
   const stream = newResultStream(context.output, 'batch-preview', 'results')
   const counts = new Map<string, number>()
   const totals = new Map<Address, bigint>()
   const tally = newTally()
   const isHuman = context.output.mode === 'human'
   const table = newTable(context)
-  const refusal = await opened.checkedSums().then(
-    () => undefined,
-    (error: unknown) => {
-      if (error instanceof UsageError && sumCodes.has(error.code)) return error
-      throw error
-    },
-  )
-  const only = { ...options, look: true, rounds: new Map() }
-  for (const group of inGroups(count.input, 100)) {
-    const plans =
-      gateway === undefined
-        ? await planRows(looking, group, only)
-        : await planSubmission({ ...looking, gateway }, group, only)
-    for (const planned of plans) {
-      const { plan, terms } = await judged(opened, planned)
-      const isHeld = refusal !== undefined && ['sign', 'import', 'send'].includes(plan.kind)
-      const action = isHeld ? notSent : wouldBe[plan.kind]
-      counts.set(action, (counts.get(action) ?? 0) + 1)
-      if (plan.kind === 'sign' && !isHeld && terms.token !== null)
-        totals.set(terms.token, (totals.get(terms.token) ?? 0n) + BigInt(terms.amount ?? 0))
-      const error = errorOf(plan)
-      if (error !== undefined) tally.add(placeText(plan.row), asItemError(plan.row, error))
-      if (isHuman)
-        table.add(
-          reviewed(plan, terms, parts.trust.chain_id, action),
-          error,
-          planned.findings ?? [],
-        )
-      else stream.item(previewOf(plan, terms, action, planned.findings), () => [])
-    }
+  const { plans = [], refusal } = await opened.look(true)
+  const shown =
+    gateway === undefined ? plans : await sendable({ ...parts, gateway }, plans, options)
+  for (const planned of shown) {
+    const { plan, terms } = await judged(opened, planned)
+    const isHeld = refusal !== undefined && ['sign', 'import', 'send'].includes(plan.kind)
+    const action = isHeld ? notSent : wouldBe[plan.kind]
+    counts.set(action, (counts.get(action) ?? 0) + 1)
+    if (plan.kind === 'sign' && !isHeld && terms.token !== null)
+      totals.set(terms.token, (totals.get(terms.token) ?? 0n) + BigInt(terms.amount ?? 0))
+    const error = errorOf(plan)
+    if (error !== undefined) tally.add(placeText(plan.row), asItemError(plan.row, error))
+    if (isHuman)
+      table.add(reviewed(plan, terms, parts.trust.chain_id, action), error, planned.findings ?? [])
+    else stream.item(previewOf(plan, terms, action, planned.findings), () => [])
   }
   table.end()
   const summary = Object.fromEntries(

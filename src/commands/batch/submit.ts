@@ -44,12 +44,10 @@ export const batchSubmitCommand = (context: Context): Command =>
           sums: () => asks,
           findings: asks,
         })
-        const { fingerprint } = opened.count
         if (flags.dryRun === true)
           return showBatchPlan(context, opened, {
             signal: session.signal,
             gateway,
-            resume: flags.resume === true ? fingerprint : undefined,
           })
         const sums = await opened.checkedSums()
         if (asks) await confirmSums(context, opened, sums, gateway.origin)

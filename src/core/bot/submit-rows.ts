@@ -6,14 +6,9 @@ import type { BatchSource } from '../client/input/rows.js'
 import type { Journal } from '../client/journal/journal.js'
 import { type BatchOptions, type RowResult, submitBatch } from '../client/propose/batch.js'
 import { knownQuestionId } from '../client/propose/intent.js'
+import { lookAt } from '../client/propose/look.js'
 import type { BatchParts } from '../client/propose/plan.js'
-import { checkWords } from '../client/propose/row-words.js'
-import {
-  checkSpending,
-  newSpending,
-  rememberedContexts,
-  type SpendingLimits,
-} from '../client/propose/spending.js'
+import { newSpending, type SpendingLimits } from '../client/propose/spending.js'
 import type { ContextSource } from '../client/trust/context.js'
 import type { Trust } from '../client/trust/trust.js'
 import { systemCurve } from '../io/secp256k1.js'
@@ -68,7 +63,7 @@ export interface SubmitAllOptions extends Partial<SpendingLimits> {
 
 /**
  * Checks all rows before one is signed, then submits them; yields results in order, some at a time.
- * UsageError as `checkBatch`, `checkWords` and `checkSpending`; otherwise as `submitBatch`.
+ * UsageError as `checkBatch` and `lookAt`, and its refusal; otherwise as `submitBatch`.
  */
 export async function* submitRows(
   bot: BotParts,
@@ -89,10 +84,9 @@ export async function* submitRows(
     questionOf: (identifier) => knownQuestionId(trust, identifier, view),
     nonceHolder: (row, questionId, owner) => nonceHolder(view, now, row, questionId, owner),
   })
-  const contexts = rememberedContexts(bot.contexts)
   const parts: BatchParts & typeof bot = {
     ...bot,
-    contexts: contexts.taking,
+    kept: new Map(),
     contextsAreFree: chain !== undefined,
     keepContexts: wallet.signTypedData !== undefined,
     signer: async () => wallet,
@@ -101,9 +95,8 @@ export async function* submitRows(
     maxAmountRaw: options.maxAmountRaw,
     headroomBasisPoints: options.headroomBasisPoints,
   }
-  const looking = { ...parts, contexts: contexts.looking }
-  await checkWords(looking, count.input, source, { signal })
-  await checkSpending(looking, count.input, limits, { signal })
+  const { refusal } = await lookAt(parts, count.input, source, { limits, signal })
+  if (refusal) throw refusal
   yield* submitBatch(parts, count.input, {
     fingerprint: count.fingerprint,
     resume,

@@ -24,7 +24,6 @@ import {
   type Thresholds,
 } from './findings.js'
 
-/** What is asked of a market API. */
 export type MarketReads = Pick<Markets, 'byQuestions' | 'market'>
 
 export interface CheckParts {
@@ -38,9 +37,9 @@ export interface CheckParts {
 
 export interface Checker {
   /**
-   * The findings of each subject, in order. What a source does not tell, or not in time, is
-   * `unknown`. Facts of a question are kept, so that a plan and a signature ask once. Rejects with
-   * the signal's reason alone.
+   * In order. What a source does not tell, or not in time, is `unknown`. Facts of a question are
+   * kept,
+   * so that a plan and a signature ask once.
    */
   check(
     subjects: readonly Subject[],
@@ -55,7 +54,7 @@ const callsAtOnce = 4
 
 type Known = Omit<Facts, 'nowSeconds'>
 
-/** A checker; loaded where findings are wanted, because it brings viem. */
+/** Brings viem. */
 export function newChecker(parts: CheckParts): Checker {
   const { trust, clock, chain, thresholds } = parts
   const known = new Map<string, Promise<Known>>()

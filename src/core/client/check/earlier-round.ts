@@ -28,10 +28,10 @@ const blocksOfSettlement = [2_000n, 43_200n] as const
 const tooEarly = -(2n ** 255n)
 
 /**
- * The end of the round before this one, from the transaction that opened this one, and of a reset
- * from the settlement before it. A round's timestamp is the time of its block, so a few blocks are
- * read, however long ago it was. `undefined` where the node does not show that transaction.
- * ChainError.
+ * From the transaction that opened this round, and of a reset from the settlement before it. A
+ * round's timestamp is the time of its block, so a few blocks are read. `undefined` where the
+ * node
+ * does not show that transaction.
  */
 export async function earlierRound(
   chain: Chain,
@@ -76,7 +76,6 @@ export async function earlierRound(
 
 type Request = QuestionContext['request']
 
-/** The last answer to the request that voters have called too early, up to a block. */
 async function calledTooEarly(
   chain: Chain,
   request: Request,
@@ -115,7 +114,6 @@ const settledTooEarly = (request: Request, log: ChainLog) =>
     event.eventName === 'Settle' && event.args.price === tooEarly ? [event] : [],
   )
 
-/** An event of the request, whichever of its rounds it is about. */
 function ownEvent({ oracle, requester, ancillary_data }: Request, log: ChainLog) {
   const event = log.address === oracle ? eventOf(log) : undefined
   const isOurs =

@@ -55,7 +55,6 @@ export interface Facts {
   readonly livenessSeconds: bigint | string
 }
 
-/** A question and, where one is given, the answer to it. */
 export interface Subject {
   readonly context: QuestionContext
   readonly outcome?: OutcomeKey | undefined
@@ -67,7 +66,6 @@ const saying =
   (source: string, detail: string): Found => ({ result, detail, source })
 const [ok, warn, unknown] = [saying('ok'), saying('warn'), saying('unknown')]
 
-/** All findings of a question, always the same in the same order. */
 export function findingsOf(
   subject: Subject,
   facts: Facts,

@@ -3,15 +3,11 @@ import { UsageError } from '../../protocol/errors.js'
 import { counted } from '../../protocol/text.js'
 import type { QuestionFinding } from './findings.js'
 
-/** What is required of findings before an answer is signed. */
 export interface Required {
-  /** No finding warns. */
   readonly check: boolean
-  /** No finding is unknown. */
   readonly known: boolean
 }
 
-/** Exit 2 `check_failed` where the findings are not what is required. */
 export function checkRefusal(
   identifier: string,
   findings: readonly QuestionFinding[],

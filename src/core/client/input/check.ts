@@ -1,4 +1,4 @@
-/** A whole batch input, read once before anything is signed or sent (contract §6, Batch input). */
+/** What rows must be beside each other, before anything is signed or sent (contract §6). */
 
 import type { Hash, Hex } from '../../ports.js'
 import { type TokenUnits, toRaw } from '../../protocol/amount.js'
@@ -12,10 +12,7 @@ import { type BatchRow, type IntentRow, readBatch } from './input.js'
 import { type BatchFormat, type BatchSource, inputFault, type Place } from './rows.js'
 import { saysQuestion } from './sheet.js'
 
-/**
- * What the whole input comes to. `fingerprint` is the same for the same rows, however they are
- * spelled.
- */
+/** `fingerprint` is the same for the same rows, however they are spelled. */
 export interface BatchCount {
   readonly input: readonly BatchRow[]
   readonly rows: number
@@ -33,20 +30,14 @@ export interface BatchChecks {
   readonly units?: () => Promise<readonly TokenUnits[]>
   /** The question id of an identifier, as far as it is known without asking. */
   readonly questionOf: (identifier: string) => Hex | undefined
-  /**
-   * Who holds the nonce that a row names for itself, for something else than the row wants (R6);
-   * default: nobody is known to.
-   */
+  /** Who holds a row's own nonce for something else than the row wants (R6). */
   readonly nonceHolder?: (row: IntentRow, questionId: Hex, proposer: Address) => string | undefined
 }
 
 /**
- * Reads the input before anything is signed or sent, and checks every row. All faults are told at
- * once, or left to the caller who has `given` where they go. No client_ref and no question of one
- * proposer may come twice (UsageError `duplicate_row`, both lines named). No nonce of one proposer
- * may, or be held by something else (`nonce_reserved`, R6). A proposer other than the account's:
- * `wrong_signer`. A slug that is not pinned, or is another question's: `untrusted_slug`. An empty
- * input: `empty_input`.
+ * All faults at once, or left to the caller who has `given` where they go. UsageError
+ * `duplicate_row` (both lines named), `nonce_reserved` (R6), `wrong_signer`, `untrusted_slug`,
+ * `empty_input`.
  */
 export async function checkBatch(
   source: BatchSource,
@@ -104,7 +95,6 @@ async function checkUnit(source: BatchSource, row: BatchRow, { units }: BatchChe
   }
 }
 
-/** What one row must be beside those before it. The check throws UsageError. */
 function newRowCheck(source: BatchSource, { questionOf, nonceHolder }: BatchChecks) {
   const [refs, questions, nonces] = [newLineTable(), newLineTable(), newLineTable()]
   return (row: BatchRow, own: Address | undefined): void => {
@@ -116,7 +106,6 @@ function newRowCheck(source: BatchSource, { questionOf, nonceHolder }: BatchChec
       throw inputFault(source, row, 'untrusted_slug', detail, howToPin(identifier))
     }
     checkSlug(source, row, questionId, questionOf)
-    /** No two rows may have the same of what a key says. */
     const once = (table: LineTable, key: string, what: string, hint: string, code?: string) => {
       const earlier = table(key, row.element ?? row.line)
       if (earlier !== undefined) throw twice(source, earlier, row, what, hint, code)

@@ -18,7 +18,6 @@ export interface InputFaults {
 /** So many are told one by one, the first of the input; the rest is counted. */
 const mostTold = 20
 
-/** No faults yet. The details of those that are added begin with the name of the source. */
 export function newFaults({ name }: Pick<BatchSource, 'name'>): InputFaults {
   let told: UsageError[] = []
   let count = 0

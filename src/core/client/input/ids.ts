@@ -13,15 +13,14 @@ import {
   type TextRow,
 } from './rows.js'
 
-/** An id and where it stands in the input. */
 export interface PlacedId extends Place {
   readonly id: string
 }
 
 /**
- * Ids of one kind, in order. Bare ones a line, strings of a JSON array, a column of a CSV, or the
- * `field` (at the top, or in `candidate`) of objects. Results of `batch submit` too, whose items
- * without an id are left out. What is not an id is the caller's to refuse.
+ * Bare ones a line, strings of a JSON array, a column of a CSV, or the `field` (at the top, or in
+ * `candidate`) of objects. Results of `batch submit` too, whose items without an id are left out.
+ * What is not an id is the caller's to refuse.
  */
 export function readIds(
   source: BatchSource,

@@ -35,7 +35,6 @@ import {
 import { type Columns, type SheetRow, sheetRows } from './sheet.js'
 
 interface RowBase extends Place {
-  /** Question id or slug. */
   readonly identifier: string
   readonly clientRef?: string | undefined
   /** Columns of a sheet that are not ours: carried through to the results. */
@@ -54,7 +53,6 @@ export interface IntentRow extends RowBase {
   /** In the unit of a token, which only the trust file or a node tells (contract §9). */
   readonly amount?: WrittenAmount | undefined
   readonly nonce?: bigint | undefined
-  /** Unix seconds. */
   readonly deadlineSeconds?: bigint | undefined
   /** From when it is signed; it makes no intent differ, so that the same file can be run again. */
   readonly lifeSeconds?: bigint | undefined
@@ -66,25 +64,21 @@ export interface IntentRow extends RowBase {
 export interface ItemRow extends RowBase {
   readonly kind: 'item'
   readonly item: BatchItem
-  /** The item's exact bytes. */
   readonly body: string
 }
 
 export type BatchRow = IntentRow | ItemRow
 
-/** Who is told what no row comes of. */
 export interface Told {
-  /** What is wrong with one row: the reading goes on. */
   fault(error: UsageError): void
   /** A row of a sheet in which no answer was filled in. */
   unanswered(place: Place): void
 }
 
 /**
- * The rows in order; `format` overrides extension and first byte. Each row's shape is checked. With
- * `told` faults go there, and what can still be read is. UsageError (exit 2) naming file, line and
- * field: `invalid_row`, `invalid_csv`, `invalid_json_array`, `input_torn`, `row_too_long`,
- * `too_many_rows`.
+ * `format` overrides extension and first byte. With `told` faults go there, and what can still be
+ * read is. UsageError (exit 2) naming file, line and field: `invalid_row`, `invalid_csv`,
+ * `invalid_json_array`, `input_torn`, `row_too_long`, `too_many_rows`.
  */
 export function readBatch(
   source: BatchSource,
@@ -193,7 +187,6 @@ const rowHint =
 
 /** A JSON number small enough to be exact counts as its digits. */
 const digits = z.transform((value) => (typeof value === 'number' ? String(value) : value))
-/** A text, or such a number. */
 const Written = z.optional(z.pipe(digits, z.string()))
 const IntentInput = z.strictObject({
   identifier: Identifier,
@@ -216,7 +209,6 @@ const amountForms = 'is neither raw units in digits nor an amount such as 750usd
 const deadlineForms =
   'is neither Unix seconds nor a duration such as 90m or 2h30m nor a time such as 2026-11-20T05:38:00Z'
 
-/** What is wrong with a field of an intent. */
 const fieldFaults: Readonly<Record<string, string>> = {
   identifier: 'identifier is neither a question id nor a slug nor a URL of Polymarket',
   amount: `amount ${amountForms}`,
@@ -357,7 +349,6 @@ function itemOf(value: Fields, place: Place, text: string | undefined, fault: Fa
   return { kind: 'item', ...place, identifier, clientRef, item, body: text ?? JSON.stringify(item) }
 }
 
-/** Of text of the input that is told in an error. */
 const longestShown = 40
 
 const short = (name: string) =>

@@ -9,10 +9,11 @@ import type { JournalView } from '../journal/journal.js'
 import type { IntentRow } from './input.js'
 
 /**
- * Who holds a row's nonce for something else than the row wants, as text, or `undefined`. What is
- * open for the row's own question is left to the rule of one signature (R8), which knows more to
- * say of it. `resume`: a reservation without a signature is what the first run of this very input
- * may have left, and costs its row only. Source: R6.
+ * As text, or `undefined`. What is open for the row's own question is left to R8, which knows
+ * more
+ * to say of it. `resume`: a reservation without a signature is what the first run of this very
+ * input
+ * may have left, and costs its row only.
  */
 export function nonceHolder(
   view: JournalView,

@@ -6,7 +6,6 @@ import { parse } from 'csv-parse/sync'
 import { UsageError } from '../../protocol/errors.js'
 import { readJson } from '../../protocol/json.js'
 
-/** `name` is for messages. */
 export interface BatchSource {
   readonly name: string
   readonly bytes: Uint8Array
@@ -24,7 +23,6 @@ export interface Place {
   readonly element?: number
 }
 
-/** `line 3`, or `row 3` of an array. */
 export const placeText = ({ line, element }: Place): string =>
   element === undefined ? `line ${line}` : `row ${element}`
 
@@ -63,7 +61,6 @@ export function inputFault(
   return new UsageError(code, `${where}: ${detail}`, { hint, at })
 }
 
-/** The rows in groups of `size`, the last one smaller. */
 export const inGroups = <T>(rows: readonly T[], size: number): readonly (readonly T[])[] =>
   Array.from({ length: Math.ceil(rows.length / size) }, (_, at) =>
     rows.slice(at * size, (at + 1) * size),
@@ -71,7 +68,7 @@ export const inGroups = <T>(rows: readonly T[], size: number): readonly (readonl
 
 const decode = (bytes: Uint8Array) => new TextDecoder('utf-8', { fatal: true }).decode(bytes)
 
-/** The text without a byte order mark, as far as it is UTF-8, and what refuses the line after it. */
+/** Without a byte order mark, as far as it is UTF-8, and what refuses the line after it. */
 function decoded(source: BatchSource): { readonly text: string; readonly fault?: UsageError } {
   const { bytes } = source
   try {
@@ -108,14 +105,14 @@ function tooLong(source: BatchSource, place: Place, text: string): UsageError | 
   return inputFault(source, place, 'row_too_long', what, hint)
 }
 
-/** UsageError `too_many_rows`, told of the first row too many. */
+/** UsageError `too_many_rows`. */
 export function requireFew(source: BatchSource, count: number, place: Place): void {
   if (count <= inputLimits.rows) return
   const what = `there are more than ${inputLimits.rows} rows`
   throw inputFault(source, place, 'too_many_rows', what, 'split it into several files')
 }
 
-/** Lines that hold more than blanks. Either line end. */
+/** That hold more than blanks. */
 export function* lineRows(source: BatchSource): Generator<TextRow> {
   const { text: all, fault } = decoded(source)
   const lines = all.split('\n')
@@ -145,8 +142,9 @@ function delimiterOf(header: string): string {
 const mostMalformed = 100
 
 /**
- * Records of a CSV file (RFC 4180), the first one the header's, which tells the delimiter. Either
- * line end; blank records, with which spreadsheets end a sheet, are skipped.
+ * RFC 4180, the header first, which tells the delimiter. Blank records, with which spreadsheets
+ * end a
+ * sheet, are skipped.
  */
 export function* csvRows(source: BatchSource): Generator<CsvRow> {
   const { text, fault } = decoded(source)
@@ -202,9 +200,9 @@ interface CsvRecord {
 }
 
 /**
- * Elements of the JSON array that the file is or that its object has under the key `under`. With
- * `strict` the file is read as `readJson` reads a body, so that no key stands twice. UsageError
- * `invalid_json_array`, `input_torn`.
+ * Of the array that the file is, or that its object has under a key. `strict`: as `readJson`
+ * reads a
+ * body, so that no key stands twice.
  */
 export function* arrayRows(source: BatchSource, under?: string, strict = true): Generator<TextRow> {
   const { text, fault } = decoded(source)

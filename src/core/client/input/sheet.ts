@@ -8,7 +8,6 @@ import type { OutcomeKey } from '../../protocol/schema.js'
 import { visible } from '../../protocol/text.js'
 import { type BatchSource, csvRows, inputFault } from './rows.js'
 
-/** Cells by the names of their columns. */
 export type Columns = Readonly<Record<string, string>>
 
 /** The cell of a column, in any case; '' where there is none. */
@@ -22,9 +21,11 @@ export const saysQuestion = (columns: Columns | undefined): boolean =>
   cellOf(columns, 'title') !== '' || cellOf(columns, 'labels') !== ''
 
 /**
- * Why a row shows another question than the one that its identifier names; `undefined` where it
- * shows this one. Titles and labels are compared as a worksheet has them, without regard to case,
- * Unicode form and blanks. A question without a title in its text is not compared by one.
+ * `undefined` where a row shows its own question. Titles and labels are compared as a worksheet
+ * has
+ * them, without regard to case, Unicode form and blanks; a question without a title is not
+ * compared
+ * by one.
  */
 export function otherQuestion(
   columns: Columns | undefined,
@@ -44,7 +45,6 @@ export function otherQuestion(
   return `its labels are not those of the question, which are ${answersText(answers)}`
 }
 
-/** Fields as a row of JSON has them, the other columns as they stand, or what is wrong. */
 export interface SheetRow {
   readonly line: number
   readonly fields: Readonly<Record<string, unknown>>
@@ -52,16 +52,15 @@ export interface SheetRow {
   readonly fault?: UsageError
 }
 
-/** Names of the columns that are ours: of rows to be signed, and what signed items have beside. */
 export interface SheetFields {
   readonly intent: readonly string[]
   readonly signed: readonly string[]
 }
 
 /**
- * Records under their header. Ours are found in any case. A column that is spelled nearly like one
- * of ours is refused: carried along, it would say nothing. So are formulas and NUL in any cell.
- * UsageError `invalid_csv` for the header; faults of a record stand in its row.
+ * Our columns are found in any case. One that is spelled nearly like ours is refused: carried
+ * along,
+ * it would say nothing. So are formulas and NUL in any cell.
  */
 export function* sheetRows(source: BatchSource, ours: SheetFields): Generator<SheetRow> {
   let names: readonly string[] | undefined

@@ -21,7 +21,6 @@ export type SubmitAnswer = Answer<Acknowledged>
 const maxBodyBytes = 1_900_000
 
 export interface Attempted {
-  /** One for each authorization, in order. */
   readonly answers: readonly SubmitAnswer[]
   /** The gateway answered for itself: what is transient is so for single items only. */
   readonly wasAnswered: boolean
@@ -32,7 +31,6 @@ export interface Attempted {
   readonly split?: 'too_large' | 'unnamed_fault' | 'limited'
 }
 
-/** How many of the first items fit one batch call of at most `most`; at least one. */
 export function itemsThatFit(
   authorizations: readonly JournaledAuthorization[],
   most: number,
@@ -47,10 +45,10 @@ export function itemsThatFit(
 }
 
 /**
- * Sends the exact bytes once: one authorization of the single form by its own route, those of the
- * batch form in one call. Bytes, SHA-256 and origin are durable before the connect (R4). A record
- * that another run wrote is copied first, because its lines may be in the page cache only.
- * StorageError 74: nothing was sent, or what came is not journaled and counts as uncertain. `batch`:
+ * Sends the exact bytes once; bytes, SHA-256 and origin are durable before the connect (R4). A
+ * record that another run wrote is copied first: its lines may be in the page cache only.
+ * StorageError 74: nothing was sent, or what came is not journaled and counts as uncertain.
+ * `batch`:
  * fingerprint of the input.
  */
 export async function attempt(
@@ -109,12 +107,12 @@ export async function attempt(
   return attempted
 }
 
-/** `code` of an acknowledgement that names something else than what was sent. */
 export const mismatchCode = 'candidate_mismatch'
 
 /**
- * An acknowledgement that names another question, proposer, outcome, price or round than was sent,
- * or a candidate of another authorization, is none: what became of the bytes is not known.
+ * An acknowledgement of another question, proposer, outcome, price, round or authorization is
+ * none:
+ * what became of the bytes is not known.
  */
 function judged(
   journal: Journal,
@@ -162,7 +160,6 @@ const noResult: Extract<Unaccepted, { kind: 'deferred' | 'uncertain' }> = {
   detail: 'the gateway answered a batch without a result for its item',
 }
 
-/** What a batch call's answer means for each of its items (§4.2 rules 1 to 5). */
 function readCall(
   answer: Answer<Results<SubmitRead>>,
   authorizations: readonly JournaledAuthorization[],
@@ -178,7 +175,7 @@ function readCall(
   return { answers, wasAnswered: true }
 }
 
-/** What one item of a batch means: as the same status of a single call (§4.2 rule 5, robustness §6). */
+/** §4.2 rule 5: as the same status of a single call. */
 export function itemAnswer({
   status_code: httpStatus,
   candidate,
@@ -191,8 +188,8 @@ export function itemAnswer({
 }
 
 /**
- * One answer for all items. A refusal of the whole call had no effect (R18). Where it is for its
- * shape or size (413, 422), only the items that it names are refused, the others are sent again.
+ * A refusal of the whole call had no effect (R18). Where it is for shape or size (413, 422), only
+ * the items that it names are refused, the others are sent again.
  */
 function wholeCall(answer: SubmitAnswer, count: number): Attempted {
   const all = (each: SubmitAnswer) => Array.from({ length: count }, () => each)

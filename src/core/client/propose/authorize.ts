@@ -40,7 +40,6 @@ export interface Authorized {
   readonly body: string
 }
 
-/** What a command tells of an authorization. */
 export function authorized(authorization: JournaledAuthorization, reused: boolean): Authorized {
   const { id, signed } = authorization
   return {
@@ -55,21 +54,18 @@ export function authorized(authorization: JournaledAuthorization, reused: boolea
 }
 
 /**
- * `sign`: reuses an open authorization of equal intent, settles one of an earlier round, else signs
- * again. One that differs in the same round is refused (ConflictError `authorization_open`, exit 5)
- * unless `supersede` names it. Nothing is signed on UsageError (exit 2). Sources: R6-R9, contract
- * §6.
+ * `sign`: reuses an open authorization of equal intent, settles one of an earlier round, else
+ * signs
+ * again. One that differs in the same round is `authorization_open` (exit 5) unless `supersede`
+ * names
+ * it. Sources: R6-R9, contract §6.
  */
 export async function authorize(parts: AuthorizeParts, intent: IntentInWords): Promise<Authorized> {
   const look = await lookUp(parts, intent)
   return look.same.kind === 'reuse' ? authorized(look.same.authorization, true) : sign(parts, look)
 }
 
-/**
- * Signs for the round that the context names, whatever earlier rounds left open: those are settled
- * first (§3 rule 3). Where an equal one is open in this very round, its bytes are used. Errors as
- * `authorize`.
- */
+/** Signs for the round that the context names, whatever earlier rounds left open (§3 rule 3). */
 export async function signInRound(
   parts: AuthorizeParts,
   intent: IntentInWords,
@@ -77,10 +73,7 @@ export async function signInRound(
   return sign(parts, await inRound(parts, intent, await parts.journal.load(), undefined))
 }
 
-/**
- * `--dry-run`: everything up to the signature; writes nothing. `reused` is set where the journal's
- * bytes would be used, `resumed` where typed data that was given out before would be signed.
- */
+/** `--dry-run`: everything up to the signature; writes nothing. */
 export async function preview(
   parts: AuthorizeParts,
   intent: IntentInWords,
@@ -94,10 +87,8 @@ export async function preview(
 }
 
 /**
- * `sign --typed-data`: the EIP-712 document for a wallet outside; its nonce is reserved and its
- * question held until the signature is brought back (`importSignature`). Asked again with an equal
- * intent, the same document. ConflictError `authorization_open` (exit 5) where the question is
- * signed for already; UsageError as `authorize`.
+ * `sign --typed-data`: its nonce is reserved and its question held until the signature is brought
+ * back (`importSignature`). Asked again with an equal intent, the same document.
  */
 export async function offerTypedData(
   parts: AuthorizeParts,
@@ -121,7 +112,6 @@ export async function offerTypedData(
   })
 }
 
-/** What the journal has for an intent, with the context where one was needed. */
 interface Look extends ReturnType<typeof byRound> {
   readonly intent: Intent
   readonly view: JournalView
@@ -135,8 +125,9 @@ function contextIn(context: QuestionContext | undefined): QuestionContext {
 }
 
 /**
- * Contract §6: the journal comes before any context. Where the context costs nothing (offline file,
- * RPC) its round is examined too.
+ * Contract §6: the journal comes before any context. Of one that costs nothing the round is
+ * examined
+ * too.
  */
 async function lookUp(parts: AuthorizeParts, intent: IntentInWords): Promise<Look> {
   const view = await parts.journal.load()
@@ -217,7 +208,6 @@ async function sign(parts: AuthorizeParts, look: Look): Promise<Authorized> {
     : made
 }
 
-/** The hash of the clarifications, as for a proposal that is prepared now; none without a chain. */
 async function rulesOfOffer(
   { chain, trust, askRules }: AuthorizeParts,
   { intent, context, view }: Look,
@@ -228,7 +218,6 @@ async function rulesOfOffer(
   return standing === undefined ? {} : { rules: standing.rules.hash }
 }
 
-/** Called with the journal's lock held. */
 async function signNow(
   parts: AuthorizeParts,
   intent: Intent,
@@ -257,7 +246,6 @@ async function signerOf(parts: AuthorizeParts, intent: Intent): Promise<Signer> 
   throw wrongSigner(signer, intent)
 }
 
-/** UsageError: the key at hand is not the proposer's. */
 export const wrongSigner = (signer: Signer | undefined, { proposer }: Pick<Intent, 'proposer'>) =>
   new UsageError(
     'wrong_signer',

@@ -1,7 +1,6 @@
 /**
  * `batch submit` (contract §6): rows in order, the journal first, signatures just before they are
- * sent, so that their deadlines count from then. Memory holds some hundred rows at a time, however
- * many there are.
+ * sent, so that their deadlines count from then.
  */
 
 import { ProposerError, UnavailableError } from '../../protocol/errors.js'
@@ -18,8 +17,8 @@ import {
   type Planned,
   type PlanOptions,
   planRows,
-  planSubmission,
   type Ready,
+  sendable,
 } from './plan.js'
 import { foundOver, roundsOf } from './round-over.js'
 import {
@@ -41,7 +40,6 @@ export interface BatchOptions {
   /** Leave alone what is accepted, or was closed by this very batch. */
   readonly resume?: boolean
   readonly spending: Spending
-  /** Bounds the whole run. */
   readonly timeoutMs?: number | undefined
   /** Ctrl-C: what is in flight gets a few seconds to end, nothing more is begun. */
   readonly signal?: AbortSignal
@@ -57,7 +55,6 @@ export interface BatchOptions {
   readonly onRetry?: (event: { readonly reason: string; readonly waitMs: number }) => void
 }
 
-/** What became of a row. */
 export interface RowResult extends RowOutcome {
   readonly row: BatchRow
   /** What became of its question's authorizations of earlier rounds before this one was signed. */
@@ -70,9 +67,9 @@ type Parts = BatchParts & SubmitParts
 const stopDelayMs = 5_000
 
 /**
- * Submits the rows; yields their results in input order, some at a time. Every row gets one, also
- * when the run is stopped: what was not sent is `deferred` with the code `not_sent`. Rejects for
- * StorageError 74 and for a key that cannot be unlocked.
+ * Yields results in input order, some at a time; every row gets one, also when the run is
+ * stopped:
+ * what was not sent is `deferred` with the code `not_sent`.
  */
 export async function* submitBatch(
   parts: Parts,
@@ -87,7 +84,6 @@ export async function* submitBatch(
   }
 }
 
-/** One submission of an input. */
 interface Run {
   readonly parts: Parts
   readonly options: BatchOptions
@@ -95,7 +91,6 @@ interface Run {
   readonly signal: AbortSignal
   readonly planning: PlanOptions
   readonly sending: SendOptions & { readonly size: { most: number } }
-  /** Why nothing more is sent. */
   stopped?: ProposerError | undefined
   /** Items that the budget keeps for the next call. */
   keptItems: number
@@ -154,7 +149,6 @@ function whyOver({ stopped, options: { signal } }: Run): ProposerError {
   )
 }
 
-/** How many of so many items may go now; `undefined`: none any more. */
 async function roomFor(run: Run, wantItems: number): Promise<number | undefined> {
   if (isOver(run)) return undefined
   const most = Math.min(wantItems, run.sending.size.most)
@@ -197,7 +191,7 @@ async function* submitSome(
 
 async function plansOf(run: Run, rows: readonly BatchRow[]) {
   try {
-    return await planSubmission(run.parts, rows, run.planning)
+    return await sendable(run.parts, await planRows(run.parts, rows, run.planning), run.planning)
   } catch (error) {
     if (!(error instanceof UnavailableError) && !run.signal.aborted) throw error
     if (error instanceof UnavailableError) run.stopped ??= error
@@ -211,14 +205,12 @@ const isSettled = ({ kind }: Planned) => ['done', 'rejected', 'skipped'].include
 const isBatchItem = (plan: Planned) =>
   !isSettled(plan) && !(plan.kind === 'send' && plan.authorization.signed.form === 'single')
 
-/** How many plans from the front hold so many items of a batch call. */
 function firstWith(plans: readonly Planned[], items: number): number {
   let found = 0
   const end = plans.findIndex((plan) => isBatchItem(plan) && ++found > items)
   return end < 0 ? plans.length : end
 }
 
-/** Signs what has to be signed and sends it in one go. */
 async function submitPlans(run: Run, plans: readonly Planned[]): Promise<readonly RowResult[]> {
   const { parts, options } = run
   const ready = await readyToSend(parts, plans, options.spending)
@@ -254,10 +246,7 @@ async function submitPlans(run: Run, plans: readonly Planned[]): Promise<readonl
   return retried(run, plans, reported)
 }
 
-/**
- * Signs and imports; what another process has signed and sent meanwhile is held to the same rules
- * as what was saved before.
- */
+/** What another process has signed and sent meanwhile is held to the rules of saved bytes. */
 async function readyToSend(
   parts: Parts,
   plans: readonly Planned[],
@@ -273,7 +262,6 @@ async function readyToSend(
   return ready
 }
 
-/** What is told of a row that is refused here, skipped, or finished before. */
 function unsentReady(
   { ports, gateway }: Parts,
   plan: Exclude<Ready, { kind: 'send' }>,
@@ -284,7 +272,6 @@ function unsentReady(
   return { ...fromJournal(plan.authorization, ports.clock.nowMs()), elsewhere }
 }
 
-/** Rows whose turn did not come: what the journal knows of them, else deferred. */
 async function unsentResults(run: Run, rows: readonly BatchRow[]): Promise<readonly RowResult[]> {
   const { parts, options } = run
   const view = await parts.journal.load()

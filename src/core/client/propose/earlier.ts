@@ -22,13 +22,12 @@ export interface EarlierParts {
   readonly gateway?: GatewayClient | undefined
   readonly note?: ((text: string) => void) | undefined
   readonly signal?: AbortSignal | undefined
-  /** Told what became of each authorization of an earlier round. */
   readonly onSettled?: ((settled: SettledEarlier) => void) | undefined
 }
 
 /**
- * Settles older authorizations by their saved ids, or tells what the out-of-band channel needs.
- * Rejects with ConflictError `authorization_open` where a candidate is still on its way: then
+ * By their saved ids. ConflictError `authorization_open` where a candidate is still on its way:
+ * then
  * nothing new may be signed yet.
  */
 export async function settleEarlier(

@@ -78,7 +78,7 @@ export interface IntentInWords extends Omit<Intent, 'outcome'> {
   readonly outcome: string
 }
 
-/** An intent by the labels of a record, or of none; `undefined` where its word means nothing. */
+/** `undefined` where its word means nothing by these labels. */
 export function meantBy(
   intent: IntentInWords,
   { labels }: { readonly labels?: Labels | undefined },
@@ -87,10 +87,7 @@ export function meantBy(
   return outcome && { ...intent, outcome }
 }
 
-/**
- * An intent by the labels of a context. A file's text is checked before it is believed. UsageError
- * as `outcomeMeant` and `checkContext`.
- */
+/** A file's text is checked before it is believed. UsageError as `outcomeMeant`, `checkContext`. */
 export function meantIn(
   { ports, trust }: LookParts,
   intent: IntentInWords,
@@ -102,18 +99,15 @@ export function meantIn(
   return { ...intent, outcome: outcomeMeant(trust, context, outcome) }
 }
 
-/** What looking into the journal takes. */
 export interface LookParts {
   readonly ports: Pick<JournalPorts, 'clock'>
   readonly trust: Trust
 }
 
-/** The part of a context that names its round. */
 export type RoundNamed = Pick<QuestionContext, 'question_id'> & {
   readonly request: Pick<QuestionContext['request'], 'timestamp' | 'requester'>
 }
 
-/** What the journal holds for an intent in one round. */
 export type InJournal =
   | { readonly kind: 'none' }
   | { readonly kind: 'reuse'; readonly authorization: JournaledAuthorization }
@@ -122,8 +116,8 @@ export type InJournal =
   | { readonly kind: 'refuse'; readonly error: ProposerError }
 
 /**
- * The question id of an identifier without asking anybody: itself, the pin of a slug, or what the
- * slug meant when it was signed for.
+ * Without asking anybody: the id itself, the pin of a slug, or what it meant when it was signed
+ * for.
  */
 export function knownQuestionId(
   trust: Trust,
@@ -135,7 +129,6 @@ export function knownQuestionId(
   return pinnedQuestionId(trust, identifier) ?? before()?.signed.questionId
 }
 
-/** Whose authorizations of which question stand in an intent's way. */
 const whoseOf = (trust: Trust, { proposer }: IntentInWords, questionId: Hex) => ({
   questionId,
   proposer,
@@ -155,7 +148,6 @@ export function wantedOf(trust: Trust, intent: Intent, questionId: Hex): Wanted 
   }
 }
 
-/** Whether an authorization is of equal intent, by the labels that were journaled with it. */
 export function isEqualTo(
   trust: Trust,
   intent: IntentInWords,
@@ -167,7 +159,7 @@ export function isEqualTo(
   }
 }
 
-/** The open authorization of equal intent in any round; none where one is to be replaced. */
+/** In any round; none where one is to be replaced. */
 export function savedFor(
   { ports, trust }: LookParts,
   view: JournalView,
@@ -182,9 +174,11 @@ export function savedFor(
 }
 
 /**
- * Why a round may take no proposal, as `error` says: the intent itself was executed by this gateway.
- * Not where this home has signed for a later round (§3 rule 3). Whether its round is the current
- * one, the exact replay tells (§3 rule 2).
+ * Why a round takes no proposal: the intent itself was executed by this gateway. Not where this
+ * home
+ * has signed for a later round (§3 rule 3); whether its round is the current one, the exact
+ * replay
+ * tells (§3 rule 2).
  */
 export async function executedBefore(
   { ports, trust, journal, gateway }: LookParts & Pick<SubmitParts, 'journal' | 'gateway'>,
@@ -206,10 +200,7 @@ export async function executedBefore(
   return otherGateway(found, gateway.origin) === undefined ? found : undefined
 }
 
-/**
- * Why an intent cannot be signed while its context cannot be had. `authorization_open` where a
- * conflict may be about an authorization of ours that is open, else the error itself.
- */
+/** `authorization_open` where a conflict may be about an authorization of ours, else the error. */
 export function withoutContext(
   { ports, trust }: LookParts,
   view: JournalView,
@@ -226,8 +217,9 @@ export function withoutContext(
 }
 
 /**
- * What the journal holds for this question: in the context's round (R8), and in earlier ones. What
- * is open for another question of the same round stands in its way too: a round takes one proposal.
+ * What the journal holds for this question: in the context's round (R8), and in earlier ones.
+ * What
+ * is open for another question of the same round stands in its way too.
  */
 export function byRound(
   { ports, trust }: LookParts,
@@ -307,15 +299,13 @@ const notSuperseded = (id: string) =>
     { hint: 'see `proposer journal list` for the open ones' },
   )
 
-/** Of a record for another question: why it stands in the way. */
 const sharing = ({ questionId }: { readonly questionId: Hex }, wanted: Wanted | undefined) =>
   wanted === undefined || wanted.questionId === questionId
     ? ''
     : `; question ${wanted.questionId} shares its round, which accepts one proposal for both`
 
 /**
- * Exit 5 of our own: another open authorization for this question and round, named, with what
- * settles it (contract §6). `wanted` tells which of its explicit terms differ.
+ * Exit 5: named, with what settles it (contract §6). `wanted` tells which explicit terms differ.
  */
 export function authorizationOpen(
   authorization: JournaledAuthorization,
@@ -339,10 +329,7 @@ export function authorizationOpen(
   )
 }
 
-/**
- * Exit 5: typed data for this question and round is in the hands of a wallet outside (R8). `wanted`
- * as in `authorizationOpen`.
- */
+/** Exit 5: typed data of this round is in the hands of a wallet outside (R8). */
 export function offerOpen({ id, offered, parts }: Offer, wanted?: Wanted): ConflictError {
   const goOn =
     parts.length === 0

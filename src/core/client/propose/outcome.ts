@@ -44,7 +44,6 @@ export interface NotAccepted extends OfAuthorization {
 /** Everything but `accepted` and `replayed` carries the error that the command throws. */
 export type SubmissionResult = Accepted | NotAccepted
 
-/** What a 200 or 202 says. */
 export const acceptedOutcome = (
   authorization: JournaledAuthorization,
   { httpStatus, value }: Extract<SubmitAnswer, { kind: 'accepted' }>,
@@ -59,7 +58,6 @@ export const acceptedOutcome = (
   questionId: authorization.signed.questionId,
 })
 
-/** An outcome with its error; the status is the answer's. */
 export const notAccepted = (
   authorization: JournaledAuthorization,
   outcome: NotAccepted['outcome'],
@@ -75,7 +73,6 @@ export const notAccepted = (
 
 const statusIn = ({ httpStatus }: Unaccepted) => (httpStatus === undefined ? {} : { httpStatus })
 
-/** UncertainError (exit 6): only a replay of the same bytes can tell. */
 export function unknownOutcome(
   authorization: JournaledAuthorization,
   last: Unaccepted,
@@ -94,8 +91,8 @@ export function unknownOutcome(
 }
 
 /**
- * ConflictError `candidate_mismatch` (exit 5) of an acknowledgement that names something else: the
- * gateway has to be explained before anything is sent again, and the bytes stay unknown (R7).
+ * Exit 5: the gateway has to be explained before anything is sent again; the bytes stay unknown
+ * (R7).
  */
 export function mismatchOutcome(
   authorization: JournaledAuthorization,
@@ -110,10 +107,7 @@ export function mismatchOutcome(
   return notAccepted(authorization, 'unknown', error, httpStatus)
 }
 
-/**
- * UnavailableError (exit 75): this sending admitted nothing; the same bytes later, or the candidate
- * that they are already.
- */
+/** Exit 75: the same bytes later, or the candidate that they are already. */
 export function deferredOutcome(
   authorization: JournaledAuthorization,
   last: Unaccepted,
@@ -149,7 +143,6 @@ function inVain({ kind, httpStatus }: Unaccepted): string {
     : 'this attempt was deferred'
 }
 
-/** A definite refusal; of bytes that were admitted before, it says so. */
 export function refusedOutcome(
   authorization: JournaledAuthorization,
   answer: Extract<Unaccepted, { kind: 'refused' }>,
@@ -165,7 +158,6 @@ export function refusedOutcome(
   return notAccepted(authorization, 'refused', refuse(), httpStatus)
 }
 
-/** The gateway's 409 (exit 5), with the candidate to look at where it is known. */
 export function conflictOutcome(
   authorization: JournaledAuthorization,
   { code, detail }: Unaccepted,

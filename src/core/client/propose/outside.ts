@@ -1,7 +1,9 @@
 /**
- * Wallets outside this program: typed data is given out, its signature comes back later, perhaps to
- * another run. All the while the journal holds nonce and question for it (R6, R8). So the wallet is
- * never asked for two answers to one question.
+ * Wallets outside this program: typed data is given out, its signature comes back later, perhaps
+ * to
+ * another run. Meanwhile the journal holds nonce and question for it (R6, R8), so that no wallet
+ * is
+ * asked for two answers to one question.
  */
 import type { Chain, Signer } from '../../ports.js'
 import { InterruptedError, ProposerError, UsageError } from '../../protocol/errors.js'
@@ -23,7 +25,6 @@ import type { SafeSigning } from './safe.js'
 import { checkedSignature, draftOf, liftedV, newAuthorization, reasonOf, signedOf } from './sign.js'
 
 interface ImportParts {
-  /** The proposer is a Safe: its owners sign. */
   readonly safe?: SafeSigning | undefined
   readonly note?: ((text: string) => void) | undefined
   readonly ports: JournalPorts
@@ -33,14 +34,15 @@ interface ImportParts {
 }
 
 /**
- * The EIP-712 document as wallets take it. `domain.chainId` is a JSON number here, because some
- * leave a text out of the hash without a word (domain §3.1). Everything else stays as on the wire.
+ * `domain.chainId` is a JSON number here: some wallets leave a text out of the hash without a
+ * word
+ * (domain §3.1).
  */
 export function walletTypedData({ domain, ...rest }: TypedData): object {
   return { ...rest, domain: { ...domain, chainId: Number(domain.chainId) } }
 }
 
-/** Reserves the nonce and journals what is given out, before it is. Called under the lock. */
+/** Reserves the nonce and journals what is given out, before it is. Under the lock. */
 export async function giveOut(
   parts: ImportParts,
   intent: Intent,
@@ -55,10 +57,10 @@ export async function giveOut(
 }
 
 /**
- * Has the signer sign an offer and journals the answer. Runs without the journal's lock: a person
- * at a wallet may take a minute. With `abandonOnFailure` an offer that only this signer has seen is
- * given up where it says that it does not sign. One that has not answered may sign yet, so the
- * offer stays and holds its question (R8).
+ * Without the journal's lock: a person at a wallet may take a minute. With `abandonOnFailure` an
+ * offer that only this signer has seen is given up where it says that it does not sign; one that
+ * has
+ * not answered may sign yet (R8).
  */
 export async function signOffer(
   parts: ImportParts,
@@ -98,8 +100,9 @@ const mayYetSign = (error: unknown): boolean =>
     ['signer_timed_out', 'signer_lost', 'timed_out', 'safe_below_threshold'].includes(error.code))
 
 /**
- * Checks a signature against the offer it is for and journals it as the authorization of the same
- * id. UsageError `bad_signature`, `no_offer`.
+ * Journals a checked signature as the authorization of the offer's id. UsageError
+ * `bad_signature`,
+ * `no_offer`.
  */
 export async function bringIn(
   { ports, journal, chain }: ImportParts,
@@ -127,10 +130,9 @@ export async function bringIn(
 }
 
 /**
- * `sign <identifier> --signature`: takes the answer of a wallet outside. It must be for typed data
- * that this journal gave out and that is still open; of several it goes to the one it authorizes.
- * Brought a second time, it gives what it made the first time, while that is open (`reused`).
- * UsageError `no_offer`, `bad_signature`.
+ * `sign --signature`: of several open offers it goes to the one it authorizes. Brought a second
+ * time, it gives what it made the first time, while that is open. UsageError `no_offer`,
+ * `bad_signature`.
  */
 export async function importSignature(
   parts: ImportParts,
@@ -179,12 +181,10 @@ export async function importSignature(
   throw refusal ?? noOffer(identifier)
 }
 
-/** What names the question, proposer and answer, in an offer as in an authorization. */
 type Asked = Pick<Offer['offered'], 'questionId' | 'identifier' | 'chainId' | 'labels'> & {
   readonly terms: Pick<Offer['offered']['terms'], 'proposer' | 'price'>
 }
 
-/** Whether a saved payload holds this answer of a wallet, as it came or with its v lifted. */
 function isSignatureOf(body: string, given: string): boolean {
   const { signature } = JSON.parse(body) as { readonly signature?: unknown }
   const answer = given.trim().toLowerCase()

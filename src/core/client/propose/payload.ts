@@ -33,15 +33,12 @@ interface PayloadParts {
   readonly trust: Trust
 }
 
-/** A payload of either form, for one question. */
 export interface Payload {
   readonly identifier: string
   readonly form: Form
   readonly proposal: Proposal
-  /** The exact bytes. */
   readonly body: string
   readonly clientRef?: string | undefined
-  /** Journal id of what it replaces. */
   readonly supersede?: string | undefined
   /** Payload identity (R22). */
   readonly identity: string
@@ -49,11 +46,7 @@ export interface Payload {
   readonly same: JournaledAuthorization | undefined
 }
 
-/**
- * Reads the JSON of a signed v1 proposal that is to be sent for `identifier`. UsageError (exit 2):
- * `invalid_payload`, `untrusted_slug` where neither trust nor journal tells the question, and those
- * of `newMisplaced`.
- */
+/** UsageError `invalid_payload`, `untrusted_slug`, and those of `newMisplaced`. */
 export function readPayload(
   parts: PayloadParts,
   identifier: string,
@@ -68,7 +61,6 @@ export function readPayload(
   return { ...read, ...known, payload }
 }
 
-/** A signed item of a batch input. UsageError `untrusted_slug`. */
 export function readItem(
   parts: PayloadParts,
   { identifier, item, ...row }: ItemRow,
@@ -93,8 +85,9 @@ function identified({ ports, trust }: PayloadParts, view: JournalView, proposal:
 }
 
 /**
- * The typed data that a payload is the answer to, where this journal gave it out. ConflictError
- * `authorization_open` where something else is open for its question (R8).
+ * The typed data of ours that a payload answers. `authorization_open` where something else is
+ * open
+ * for its question (R8).
  */
 export function importable(
   { ports, trust }: PayloadParts,
@@ -120,9 +113,7 @@ export function importable(
   return answered
 }
 
-/**
- * The record that takes a payload over. Errors as `importable`; UsageError `unknown_journal_id`.
- */
+/** Errors as `importable`; UsageError `unknown_journal_id`. */
 export function importRecord(
   parts: PayloadParts & { readonly journal: Journal },
   view: JournalView,
@@ -158,9 +149,11 @@ interface Holder {
 }
 
 /**
- * What refuses a payload that the journal does not hold as it is (R6). `payload_of_other_question`
- * where the journal holds these bytes or this signature for another one; `payload_changed` where
- * the nonce serves other fields. Indexed on first use, so that a batch may ask for each item.
+ * Refuses a payload that the journal does not hold as it is (R6): `payload_of_other_question`
+ * where
+ * it holds these bytes or this signature for another one, `payload_changed` where the nonce
+ * serves
+ * other fields. Indexed on first use: a batch asks for each item.
  */
 export function newMisplaced(
   chainId: number,
@@ -215,19 +208,16 @@ const recovers = (digest: string, { signature, proposer }: Proposal): boolean =>
   recoverSigner(fromHex(digest), signature) === proposer
 
 /**
- * Whether a payload is this authorization, sent to the wrong question. A signature alone does not
- * tell for a contract wallet, which may give the same one for everything. With the nonce, or where
- * it recovers over our digest, it does.
+ * A signature alone does not tell for a contract wallet, which may give the same one for
+ * everything.
+ * With the nonce, or where it recovers over our digest, it does.
  */
 const isOf = (signed: Signed, body: string, proposal: Proposal): boolean =>
   signed.body === body ||
   signed.terms.nonce === proposal.nonce ||
   (signed.digest !== undefined && recovers(signed.digest, proposal))
 
-/**
- * What a payload says otherwise than the record with its nonce. The signature is no field: it may
- * be encoded in more than one way (R22).
- */
+/** The signature is no field: it may be encoded in more than one way (R22). */
 function changesOf({ questionId, terms }: Signed | Offered, proposal: Proposal): readonly string[] {
   const answer = (price: string) => outcomeOf(price) ?? price
   const fields = [

@@ -1,7 +1,4 @@
-/**
- * What is to be done with each row of a batch: the journal is examined before any context is asked
- * for (contract §6).
- */
+/** What is to be done with each row: the journal before any context (contract §6). */
 
 import { titleOf } from '../../chain/ancillary.js'
 import type { Chain, Signer } from '../../ports.js'
@@ -54,12 +51,11 @@ export interface RequiredCheck {
   readonly required: Required
 }
 
-/** A row to be signed, by its place among the plans. */
 export interface Judged extends Subject {
   readonly at: number
 }
 
-/** The plans with the findings of these rows, for people who only look; or their rejection. */
+/** Findings for people who only look; else the rejection that they make. */
 export async function withFindings(
   { judging }: BatchParts,
   plans: readonly Planned[],
@@ -86,29 +82,25 @@ export interface BatchParts {
   readonly ports: JournalPorts
   readonly journal: Journal
   readonly trust: Trust
-  /** Checked against trust by the source. */
   readonly contexts: ContextSource
+  /** Contexts that were looked at, for the signing. */
+  readonly kept?: Map<string, ContextResult> | undefined
   /** Contexts cost no budget (RPC): then the round of saved bytes is examined as well. */
   readonly contextsAreFree: boolean
-  /** Unlocks the key; asked for only where something will be signed. */
   readonly signer: () => Promise<Signer>
-  /** The account of rows that name no proposer. */
   readonly proposer: () => Promise<Address>
   /** Settles authorizations of earlier rounds; without it (offline) they are left as they are. */
   readonly gateway?: GatewayClient
   readonly chain?: Chain | undefined
   /** Refuses to sign for more, raw token units. */
   readonly maxAmountRaw?: bigint | undefined
-  /** As of an intent. */
   readonly amountTokens?: readonly Address[] | undefined
   readonly headroomBasisPoints?: bigint | undefined
-  /** How the pinned tokens are written; asked where a row's amount has a token's unit. */
   readonly units?: () => Promise<readonly (TokenUnits & { readonly address: Address })[]>
   /** For a signer that takes typed data: it is asked with the whole context. */
   readonly keepContexts?: boolean
   /** How our own signatures are checked; asked for a whole group at once. */
   readonly recover?: RecoverPublicKey | undefined
-  /** As of `AuthorizeParts`. */
   readonly askRules?: AskRules | undefined
   /** Findings are told, and rows rejected where they are not what is required. */
   readonly judging?: RequiredCheck | undefined
@@ -116,8 +108,8 @@ export interface BatchParts {
 }
 
 /**
- * A row that has to be signed, checked against trust. Only what signing needs of its context is
- * kept: with all its text it would outlive the signatures of a whole group.
+ * A row to be signed, checked against trust. Of its context only what signing needs is kept: with
+ * all its text it would outlive the signatures of a whole group.
  */
 export interface ToSign extends Pick<HashedRound, 'witness' | 'ref'> {
   readonly kind: 'sign'
@@ -129,27 +121,23 @@ export interface ToSign extends Pick<HashedRound, 'witness' | 'ref'> {
   readonly title: string | undefined
   /** What its clarifications are read by again; absent where the context had none. */
   readonly rules?: ReadRules | undefined
-  /** Only with `keepContexts`. */
   readonly whole?: QuestionContext | undefined
   /** What became of the question's authorizations of earlier rounds. */
   readonly earlier: readonly SettledEarlier[]
 }
 
-/** Signed elsewhere: journaled first. */
 export interface ToImport {
   readonly kind: 'import'
   readonly row: ItemRow
   readonly payload: Payload
 }
 
-/** What is sent as it is saved, or not at all. */
 export type Ready =
   | {
       readonly kind: 'send'
       readonly row: BatchRow
       readonly authorization: JournaledAuthorization
     }
-  /** An earlier run has done it. */
   | {
       readonly kind: 'done'
       readonly row: BatchRow
@@ -159,9 +147,7 @@ export type Ready =
   /** Told of instead of sent. */
   | { readonly kind: 'skipped'; readonly row: BatchRow; readonly result: RowOutcome }
 
-/** One row and what becomes of it. */
 export type Planned = (Ready | ToSign | ToImport) & {
-  /** For people who only look, where a context was asked for and its text has one. */
   readonly title?: string | undefined
   readonly findings?: readonly QuestionFinding[]
 }
@@ -182,10 +168,7 @@ export interface PlanOptions {
   readonly rounds?: RowsByRound | undefined
 }
 
-/**
- * Looks each row up; asks for the contexts of those that have to be signed. Throws UnavailableError
- * where no context could be had.
- */
+/** UnavailableError where no context could be had. */
 export async function planRows(
   parts: BatchParts,
   rows: readonly BatchRow[],
@@ -229,16 +212,17 @@ export async function planRows(
 }
 
 /**
- * `planRows`, with what must not be sent skipped: the word of a node is asked for its rounds. What
- * was executed in a round that takes no proposal is replayed.
+ * What must not be sent is skipped: a node is asked for its rounds. What was executed in a round
+ * that
+ * takes no proposal is replayed.
  */
-export async function planSubmission(
+export async function sendable(
   parts: BatchParts & SubmitParts,
-  rows: readonly BatchRow[],
-  options: PlanOptions,
+  planned: readonly Planned[],
+  options: Pick<PlanOptions, 'signal'>,
 ): Promise<readonly Planned[]> {
   const plans: Planned[] = []
-  for (const plan of await planRows(parts, rows, options)) {
+  for (const plan of planned) {
     const { kind, row } = plan
     const wanted = kind === 'rejected' && row.kind === 'intent' && (await intentOf(parts, row))
     const executed = wanted && (await executedBefore(parts, wanted, plan.error))
@@ -256,9 +240,7 @@ export async function planSubmission(
   return checked
 }
 
-/**
- * What the journal holds for a row, as `planRows` with `resume` finds it without asking anybody.
- */
+/** As `planRows` with `resume`, without asking anybody. */
 export async function journaledFor(
   parts: BatchParts,
   view: JournalView,
@@ -272,7 +254,6 @@ export async function journaledFor(
   return plan !== undefined && 'authorization' in plan ? plan.authorization : undefined
 }
 
-/** The intent that a row stands for. */
 async function intentOf(
   { proposer, maxAmountRaw, amountTokens, headroomBasisPoints, units }: BatchParts,
   { kind: _kind, line: _line, element: _element, columns, amount, ...wanted }: IntentRow,
@@ -294,7 +275,6 @@ async function intentOf(
   return { ...given, amountRaw: raw, amountTokens: both }
 }
 
-/** What the journal alone says; `undefined`: a context is needed. */
 function fromSaved(
   parts: BatchParts,
   view: JournalView,
@@ -336,9 +316,9 @@ const isOfBatch = ({ attempts }: JournaledAuthorization, fingerprint: string | u
   fingerprint !== undefined && attempts.some(({ start }) => start.batch === fingerprint)
 
 /**
- * Signed elsewhere: by its identity the journal may know it (R22). Another open authorization of
- * the question stands in its way (R8). So does what the journal has signed with its nonce or its
- * signature (R6).
+ * By its identity the journal may know it (R22). What is open for the question (R8), or was
+ * signed
+ * with its nonce or signature (R6), stands in its way.
  */
 async function planItem(
   parts: BatchParts,
@@ -360,7 +340,6 @@ async function planItem(
   })
 }
 
-/** What `plan` makes, or the row's rejection where it throws what is wrong with the row. */
 async function orRejected(row: BatchRow, plan: () => Planned | Promise<Planned>): Promise<Planned> {
   try {
     return await plan()
@@ -375,7 +354,6 @@ interface WithContext {
   readonly row: IntentRow
   readonly intent: IntentInWords
   readonly context: ContextResult
-  /** What the journal alone says. */
   readonly known: Planned | undefined
   readonly rounds: RowsByRound
 }
@@ -421,7 +399,7 @@ async function withContext(
   return { ...plan, title: titleOf(context.context.request.ancillary_data) }
 }
 
-/** UsageError `other_question`: a sheet that was sorted by some of its columns shows another one. */
+/** UsageError `other_question`: a sheet that was sorted by some of its columns. */
 function checkShown({ trust }: BatchParts, { columns }: IntentRow, context: QuestionContext): void {
   if (!saysQuestion(columns)) return
   const labels = labelsOf(context.outcomes ?? outcomesByText(trust, context))

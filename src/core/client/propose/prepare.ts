@@ -1,4 +1,4 @@
-/** Everything that is checked and decided before one signature (robustness §6, domain §9). */
+/** All that is checked and decided before one signature (robustness §6, domain §9). */
 import { titleOf } from '../../chain/ancillary.js'
 import { domainOf } from '../../chain/round.js'
 import { onChain } from '../../chain/unavailable.js'
@@ -45,7 +45,6 @@ export const nonceReserved = (what: string, flag = '--nonce') =>
     hint: `leave ${flag} out: a fresh one is chosen`,
   })
 
-/** The chain has the nonce as used or cancelled. */
 export const nonceSpent = (nonce: bigint | string, proposer: string, flag = 'the nonce') =>
   new UsageError(
     'nonce_spent',
@@ -107,17 +106,15 @@ export interface Preview extends Omit<CheckedTerms, 'cutFromRaw'> {
   readonly typedData: TypedData
   readonly round: RoundRef
   readonly notes: readonly string[]
-  /** What no chain has confirmed. */
   readonly unchecked: readonly ChainCheck[]
   /** Clarifications, read again; absent where no chain told them. */
   readonly rules?: RulesStanding | undefined
 }
 
 /**
- * Checks the context (again) and the terms, with the chain where there is one, and builds the typed
- * data. Throws UsageError (exit 2) that names what is wrong: `untrusted_<field>`,
- * `implementation_changed`, `outcome_not_allowed`, `nonce_reserved`, `nonce_spent`, `insufficient_balance`,
- * `insufficient_allowance`, and those of `checkTerms`.
+ * UsageError `untrusted_<field>`, `implementation_changed`, `outcome_not_allowed`,
+ * `nonce_reserved`,
+ * `nonce_spent`, `insufficient_balance`, `insufficient_allowance`, and those of `checkTerms`.
  */
 export async function prepare(
   parts: AuthorizeParts,
@@ -183,7 +180,6 @@ export async function prepare(
 
 /**
  * Confirms the context by the chain, and reads the clarifications again: one may have come since.
- * `undefined` where the chain does not tell them.
  */
 export async function rulesNow(
   chain: Chain,
@@ -196,7 +192,6 @@ export async function rulesNow(
   return rules && rulesStanding(rules, intent, acknowledgedOf(view, context), context)
 }
 
-/** What no chain has confirmed, for people. */
 function chainNotes(
   { chain, trust }: AuthorizeParts,
   { request, source }: QuestionContext,
@@ -226,10 +221,7 @@ async function confirmedSlug(
   return (await confirmSlug(identifier, question_id)) ? question_id : undefined
 }
 
-/**
- * Nonce free; balance and Permit2 allowance each ≥ everything open plus this (spec §5, robustness
- * §6). Raw units. UnavailableError where the chain does not answer.
- */
+/** Nonce free; balance and Permit2 allowance each ≥ everything open plus this (spec §5). */
 async function checkFunds(
   chain: Chain,
   trust: Trust,

@@ -15,13 +15,10 @@ export interface Skipped {
   readonly command: string
 }
 
-/** What a replay would do. */
 export interface ReplayPlan {
-  /** What goes to this gateway. */
   readonly chosen: readonly JournaledAuthorization[]
   /** Not sent: their attempts went to another origin. */
   readonly elsewhere: readonly Elsewhere[]
-  /** Only of `all`. */
   readonly skipped: readonly Skipped[]
 }
 
@@ -35,10 +32,7 @@ export interface ReplayOptions extends SubmitOptions {
   readonly round?: CurrentRound
 }
 
-/**
- * Sends every unknown or deferred authorization, or the named ones; those of the batch form
- * together. `timeoutMs` is for all of them. Throws what `planReplay` throws, before anything is sent.
- */
+/** Unknown or deferred authorizations, or the named ones. `timeoutMs` is for all of them. */
 export async function replay(
   parts: SubmitParts,
   which: readonly string[] | 'all',
@@ -49,9 +43,9 @@ export async function replay(
 }
 
 /**
- * What `replay` would send; sends nothing. One whose attempts went to another origin is only
- * listed, with the flag to use (exit 6, deferred: 75). With `redirect` it is sent: the gateway was
- * given as a flag together with ids. Named ones may also be accepted. UsageError
+ * One whose attempts went to another origin is only listed, with the flag to use (exit 6,
+ * deferred:
+ * 75), but with `redirect`: the gateway was given as a flag together with ids. UsageError
  * `unknown_journal_id`, `authorization_closed`, `never_sent`; ConflictError `superseded` (R8).
  */
 export async function planReplay(

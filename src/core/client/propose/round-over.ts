@@ -13,15 +13,15 @@ import { type NotAccepted, notAccepted, type SubmissionResult } from './outcome.
 import { type SubmitOptions, sendAll } from './send.js'
 
 export interface CurrentRound {
-  /** The timestamp of the round that a question is in; `undefined` where it cannot be learned. */
+  /** `undefined` where it cannot be learned. */
   timestamp(authorization: JournaledAuthorization): Promise<string | undefined>
   /** Read from a node of ours: it costs no budget and overrules what a gateway once said. */
   readonly isFree: boolean
 }
 
 /**
- * The round of a question as a node tells it (`isFree`), else the gateway. `contextsAt` asks with
- * the pins of one requester. What cannot be learned is left open.
+ * As a node tells it (`isFree`), else the gateway. `contextsAt` asks with the pins of one
+ * requester.
  */
 export function currentRound(
   isFree: boolean,
@@ -49,7 +49,6 @@ export function currentRound(
 
 type RoundOptions = SubmitOptions & { readonly round?: CurrentRound | undefined }
 
-/** `sendAllInRound` of one authorization. */
 export async function sendInRound(
   parts: SubmitParts,
   authorization: JournaledAuthorization,
@@ -61,10 +60,11 @@ export async function sendInRound(
 }
 
 /**
- * `sendAll`, but where the round of an unsettled authorization is over, the result says so (code
- * `round_over`) and carries what the out-of-band channel needs. Once that is known nothing is sent
- * any more: each sending costs an item (§8) and could tell nothing. Only a free `round` sees a round
- * that a reorg brings back (R14). `timeoutMs` is for all of it.
+ * `sendAll`, but the round of an unsettled authorization that is over is told (`round_over`),
+ * with
+ * what the out-of-band channel needs. Nothing is sent once it is known: each sending costs an
+ * item
+ * (§8) and could tell nothing. Only a free `round` sees one that a reorg brings back (R14).
  */
 export async function sendAllInRound(
   parts: SubmitParts,
@@ -81,7 +81,7 @@ export async function sendAllInRound(
   return known.flatMap((over) => over ?? checked.shift() ?? [])
 }
 
-/** Before the sending: what is told in its place where the round is known to be over. */
+/** Before the sending: what is told in its place. */
 export async function knownOver(
   authorization: JournaledAuthorization,
   round?: CurrentRound,
@@ -98,9 +98,9 @@ export async function knownOver(
 }
 
 /**
- * After the sending: what replaces the refusal of a still unsettled authorization whose round is
- * over. 409 `round_advanced` says so, or 403 while `roundOf` names another round, which is
- * journaled. StorageError 74.
+ * After it: what replaces the refusal of a still unsettled authorization. 409 `round_advanced`
+ * says
+ * so, or 403 while `roundOf` names another round, which is journaled.
  */
 export async function foundOver<Result extends SubmissionResult>(
   { journal }: Pick<SubmitParts, 'journal'>,
@@ -168,8 +168,7 @@ function overOutcome(
 }
 
 /**
- * The rounds that the questions of these authorizations are in, asked for in one go when the first
- * is wanted. `isFree`: the contexts come from a node of ours.
+ * Asked for in one go when the first is wanted. `isFree`: the contexts come from a node of ours.
  */
 export function roundsOf(
   { contexts, trust }: { readonly contexts: ContextSource; readonly trust: Trust },

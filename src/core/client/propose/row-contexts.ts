@@ -6,25 +6,33 @@ import type { ContextResult, ContextSource } from '../trust/context.js'
 
 interface ContextParts {
   readonly contexts: ContextSource
+  readonly kept?: Map<string, ContextResult> | undefined
   readonly ports: JournalPorts
 }
 
 interface ContextOptions {
+  readonly look?: boolean | undefined
   readonly signal?: AbortSignal | undefined
   readonly onRetry?: ((event: { reason: string; waitMs: number }) => void) | undefined
 }
 
 /**
- * The contexts of a batch's rows in order, asked for again where the gateway was busy (robustness §6). Throws
- * UnavailableError, or the signal's reason.
+ * In order, asked for again where the gateway was busy (robustness §6). What was looked at is
+ * taken
+ * once without asking again: the budget of one.
  */
 export async function contextsOf(
-  { contexts, ports }: ContextParts,
+  { contexts, ports, kept }: ContextParts,
   identifiers: readonly string[],
-  { signal, onRetry }: ContextOptions,
+  { look, signal, onRetry }: ContextOptions,
 ): Promise<readonly ContextResult[]> {
   const patience = newPatience(ports)
-  const results = new Map<string, ContextResult>()
+  const results = new Map(
+    identifiers.flatMap((one) => {
+      const result = kept?.get(one)
+      return result === undefined ? [] : [[one, result] as const]
+    }),
+  )
   let cause: string | undefined
   const isStopped = () => signal?.reason instanceof InterruptedError
   const missing = () =>
@@ -60,13 +68,17 @@ export async function contextsOf(
       throw outOfTime(cause)
     }
   }
+  for (const [one, result] of results) {
+    if (look !== true) kept?.delete(one)
+    else if (result.context !== undefined) kept?.set(one, result)
+  }
   return identifiers.flatMap((one) => results.get(one) ?? [])
 }
 
 const isUnavailable = (error: ProposerError | undefined): error is UnavailableError =>
   error instanceof UnavailableError
 
-/** Exit 75: no context until the time limit was reached, with what kept it from us. */
+/** Exit 75. */
 const outOfTime = (cause: string) =>
   new UnavailableError(
     'no_context',

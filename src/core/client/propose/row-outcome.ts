@@ -51,7 +51,6 @@ const rowWords = {
   interrupted: 'deferred',
 } as const
 
-/** How a sending ended, in the words of a batch. */
 export function sentOutcome(result: SubmissionResult): RowOutcome {
   const { authorization, statusCode } = result
   if (result.error === undefined) {
@@ -66,14 +65,12 @@ export function sentOutcome(result: SubmissionResult): RowOutcome {
   return { outcome, statusCode, authorization, error, outOfBand, ...known }
 }
 
-/** A row that is refused here, before anything of it is sent. */
 export function refusedHere(row: BatchRow, error: ProposerError): RowOutcome {
   const outcome = error instanceof UnavailableError ? 'deferred' : 'rejected'
   const statusCode = error.meta.httpStatus ?? null
   return { outcome, statusCode, error: asItemError(row, error) }
 }
 
-/** The candidate as an earlier run left it in the journal; `undefined` where none is known. */
 function candidateInJournal({
   candidateId,
   attempts,
@@ -97,7 +94,6 @@ function candidateInJournal({
   }
 }
 
-/** What an earlier run left in the journal; `nowMs`: Unix milliseconds. */
 export function fromJournal(authorization: JournaledAuthorization, nowMs: number): RowOutcome {
   const known = candidateInJournal(authorization)
   if (known !== undefined) return { ...known, authorization }
@@ -116,10 +112,7 @@ export function fromJournal(authorization: JournaledAuthorization, nowMs: number
   return { outcome: 'rejected', statusCode: status ?? null, authorization, error }
 }
 
-/**
- * A row whose turn did not come, with what the journal knows of it: at least that it may have been
- * admitted before.
- */
+/** A row whose turn did not come: it may have been admitted before. */
 export function unsentOutcome(
   authorization: JournaledAuthorization | undefined,
   why: ProposerError,
@@ -150,8 +143,9 @@ function unasked(authorization: JournaledAuthorization): RowOutcome {
 }
 
 /**
- * What is told in place of sending saved bytes. They were replaced (R8), went to another gateway
- * (contract §6), or are of a round that is over (§7 rule 3). `undefined` where they may be sent.
+ * In place of sending saved bytes: they were replaced (R8), went to another gateway (contract
+ * §6), or
+ * their round is over (§7 rule 3).
  */
 export async function skippedOutcome(
   { ports, gateway }: Pick<SubmitParts, 'ports' | 'gateway'>,
@@ -172,10 +166,7 @@ export async function skippedOutcome(
   return over && sentOutcome(over)
 }
 
-/**
- * One item that is refused here leaves the others alone: exit 3, as one that the gateway refuses
- * (contract §6). Its hint offers what the user of a batch has.
- */
+/** Exit 3, as one that the gateway refuses (contract §6); its hint offers what a batch has. */
 export function asItemError(row: BatchRow, error: ProposerError): ProposerError {
   if (error instanceof UnavailableError || error instanceof UnauthorizedError) return error
   // What the user asked us to hold back is exit 2 for a row too (contract §9).

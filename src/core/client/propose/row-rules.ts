@@ -10,12 +10,12 @@ import {
   toldBy,
 } from './rules.js'
 
-/** How the clarifications of each row stand, or why it is not signed. */
 export type RowRules = ReadonlyMap<ToSign | ToImport, RulesStanding | RulesChangedError>
 
 /**
- * Reads all at one block, for one may have come since the contexts were read. Asks without the
- * journal's lock: a person may take a minute. UnavailableError where the chain does not answer.
+ * All at one block, for one may have come since the contexts were read. Without the journal's
+ * lock: a
+ * person may take a minute.
  */
 export async function rulesOfRows(
   { chain, trust, journal, askRules }: BatchParts,

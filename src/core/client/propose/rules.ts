@@ -11,15 +11,12 @@ import type { JournalView } from '../journal/journal.js'
 import type { QuestionContext } from '../trust/trust.js'
 import type { Intent } from './intent.js'
 
-/** Clarifications of a row as its context had them, and the question that they are of. */
 export interface ReadRules {
   readonly told: Rules
-  /** As of `QuestionContext`. */
   readonly fileHash?: Hex | undefined
   readonly question: RulesOf
 }
 
-/** What a row's context told of its clarifications. */
 export const toldBy = ({ told, fileHash }: ReadRules) => ({
   rules: told,
   ...(fileHash && { rules_told: fileHash }),
@@ -65,7 +62,6 @@ export function rulesStanding(
   }
 }
 
-/** What this home has acknowledged of the question of a context. */
 export const acknowledgedOf = (
   view: JournalView,
   context: {
@@ -80,7 +76,7 @@ export const acknowledgedOf = (
     questionId: context.question_id,
   })
 
-/** Characters of a clarification in an error; the whole text is elsewhere. */
+/** The whole text is elsewhere. */
 const shownLength = 200
 
 /** Exit 2: a clarification is newer than what was acknowledged. Nothing was signed. */
@@ -119,7 +115,7 @@ function cut(text: string): string {
     : `${characters.slice(0, shownLength).join('')}… (${text.length} characters)`
 }
 
-/** Asks where there is something to ask about. RulesChangedError where the answer is no. */
+/** RulesChangedError where the answer is no. */
 export async function requireRules(
   identifier: string,
   standing: RulesStanding | undefined,

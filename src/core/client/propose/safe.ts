@@ -1,7 +1,8 @@
 /**
  * Signatures of a Safe (contract §9, `--safe`): its owners sign one after the other, perhaps on
- * several machines. Each part is journaled when it is made; once there are enough they are one
- * signature, which the Safe itself is asked about before it is journaled.
+ * several machines. Each part is journaled when it is made; the Safe is asked about the whole
+ * before
+ * that is.
  */
 import * as z from 'zod/mini'
 import {
@@ -25,7 +26,6 @@ import { nextOwner } from '../journal/saved.js'
 import type { Trust } from '../trust/trust.js'
 import { offerRows } from './offer-rows.js'
 
-/** What one run brings to the signature of a Safe. */
 export interface SafeSigning {
   readonly safe: Address
   /** The owner who signs now; without one the parts at hand must do. */
@@ -64,10 +64,7 @@ const PartsFile = z.object({
 })
 export type SafePartsFile = z.infer<typeof PartsFile>
 
-/**
- * A file of parts for this Safe on this chain. UsageError `invalid_parts` where it is none,
- * `other_safe`, `other_chain`.
- */
+/** UsageError `invalid_parts`, `other_safe`, `other_chain`. */
 export function parseParts(
   json: unknown,
   from: string,
@@ -115,10 +112,10 @@ export function requireSameDocument({ given }: SafeSigning, digest: Hex): void {
 }
 
 /**
- * The signature of the Safe for an offer. Every part is checked and durable before it counts.
- * PendingError 8 `safe_below_threshold` says how many are missing. UsageError `bad_signature`,
- * `owner_needed`, `not_an_owner`, `wrong_signer`, `no_rpc_url`, and as `readSafe` and `requireKeys`;
- * errors of the owner's signer.
+ * Every part is checked and durable before it counts. PendingError 8 `safe_below_threshold` says
+ * how
+ * many are missing. UsageError `bad_signature`, `owner_needed`, `not_an_owner`, `wrong_signer`,
+ * `no_rpc_url`.
  */
 export async function collectParts(
   { journal, trust, chain, note }: CollectParts,

@@ -37,7 +37,6 @@ export interface SubmitOptions {
 export type OnRetry = (event: { attempt: number; reason: string; waitMs: number }) => void
 
 export interface SendOptions extends SubmitOptions {
-  /** Ends what is in flight. */
   readonly callSignal?: AbortSignal
   /** Fingerprint of the batch input. */
   readonly batch?: string
@@ -46,7 +45,6 @@ export interface SendOptions extends SubmitOptions {
 }
 
 export interface Sent {
-  /** In the order of the authorizations. */
   readonly results: readonly SubmissionResult[]
   /** Why nothing more should be sent: nobody answered to the end. */
   readonly gone?: ProposerError | undefined
@@ -60,7 +58,6 @@ interface Sending {
   result?: SubmissionResult
 }
 
-/** `sendAll` of one authorization. */
 export async function submitAuthorization(
   parts: SubmitParts,
   authorization: JournaledAuthorization,
@@ -73,9 +70,12 @@ export async function submitAuthorization(
 
 /**
  * Sends saved bytes until each has an answer. 429, 503 and whatever is uncertain are tried again,
- * after 1, 2, 4 … 30 s with full jitter or by Retry-After. That ends after 8 tries in vain, 5 min or
- * `timeoutMs`. After a 429 a call holds half as many: a gateway need not tell its limit (§8). A refusal does not settle an earlier uncertain attempt (exit 6 stays); a 409 does as
- * far as the exit code goes (5). Rejects for journal faults (StorageError 74) only.
+ * after 1, 2, 4 … 30 s with full jitter or by Retry-After, for 8 tries in vain, 5 min or
+ * `timeoutMs`.
+ * After a 429 a call holds half as many: a gateway need not tell its limit (§8). A refusal does
+ * not
+ * settle an earlier uncertain attempt (exit 6 stays); a 409 does as far as the exit code goes
+ * (5).
  */
 export async function sendAll(
   parts: SubmitParts,
@@ -131,8 +131,9 @@ const longestTold = (waiting: readonly Sending[]) =>
   Math.max(...waiting.map(({ last }) => (last && 'retryAfterMs' in last && last.retryAfterMs) || 0))
 
 /**
- * Every pending item once, or until a call finds the rate limit. `again`: some are to be sent again
- * at once, in other company. `smaller`: calls hold fewer items from now on.
+ * Every pending item once, or until a call finds the rate limit. `again`: at once, in other
+ * company.
+ * `smaller`: calls hold fewer items from now on.
  */
 async function sendOnce(
   parts: SubmitParts,
@@ -173,7 +174,6 @@ async function sendOnce(
   return { reached, again, smaller: local.most < mostBefore }
 }
 
-/** What an answer to one of the items settles. */
 function take(one: Sending, answer: SubmitAnswer | undefined): void {
   const { authorization } = one
   if (answer === undefined) return
@@ -195,7 +195,7 @@ function take(one: Sending, answer: SubmitAnswer | undefined): void {
       : refusedOutcome(authorization, answer)
 }
 
-/** Stopped by the user: what may have been admitted is unknown, the rest can be sent later. */
+/** What may have been admitted is unknown, the rest can be sent later. */
 function stop(sendings: readonly Sending[], reason: unknown): Sent {
   for (const one of pendingOf(sendings))
     one.result = stoppedOutcome(one.authorization, one.uncertain, one.last, reason)

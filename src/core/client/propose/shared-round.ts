@@ -9,10 +9,7 @@ import type { Address } from '../../protocol/schema.js'
 import { type Place, placeText } from '../input/rows.js'
 import { isNamedByText, kindOf, type Trust } from '../trust/trust.js'
 
-/**
- * The key of a round that other questions may share; `undefined` where the question id is the hash
- * of the text, so that no other question has that round.
- */
+/** `undefined` where the question id is the hash of the text: no other question has that round. */
 export function sharedRound(
   trust: Trust,
   { request }: { readonly request: { readonly requester: Address } },
@@ -21,16 +18,10 @@ export function sharedRound(
   return isNamedByText(kindOf(trust, request.requester)) ? undefined : ref().key
 }
 
-/**
- * Rows of one input that will be signed for such a round, by its key and proposer: the question,
- * and where its row stands.
- */
+/** By key and proposer. */
 export type RowsByRound = Map<string, { readonly questionId: Hex; readonly place: string }>
 
-/**
- * UsageError `duplicate_row` where another row of the input has the round; else how to keep that
- * this one has it.
- */
+/** UsageError `duplicate_row`; else how to keep that this row has the round. */
 export function takeRound(
   rounds: RowsByRound,
   round: string,

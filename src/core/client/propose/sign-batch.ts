@@ -1,7 +1,7 @@
 /**
- * `batch sign`, and signatures in groups (R6, R8): a whole group under one hold of the journal's
- * lock, a hundred at a time. Their nonces are durable in one append, then their signatures, then
- * these in another.
+ * Signatures in groups (R6, R8): a group under one hold of the journal's lock, a hundred at a
+ * time.
+ * Nonces are durable in one append, then come the signatures, then these in another.
  */
 
 import { onChain } from '../../chain/unavailable.js'
@@ -47,7 +47,6 @@ import { checkTerms, checkTimeline, cutNotes } from './terms.js'
 
 type Waiting = ToSign | ToImport
 
-/** What there is of an item before its signature: it is settled, or its record or draft is made. */
 type Made = Signing | { readonly signed: Signed } | Reserved
 
 /** What a group has taken already, which is in no view yet. */
@@ -58,10 +57,10 @@ interface Taken {
 }
 
 /**
- * Signs and imports a group, in order; each failure is its item's own (UsageError as `prepare` has
- * them, ConflictError `authorization_open`). A wallet outside, which may ask a person, signs one by
- * one without the lock. Rejects for StorageError 74, a key that cannot be unlocked, and a chain
- * that does not answer.
+ * Each failure is its item's own. A wallet outside, which may ask a person, signs one by one
+ * without
+ * the lock. Rejects for StorageError 74, a key that cannot be unlocked, a chain that does not
+ * answer.
  */
 export async function signGroup(
   parts: BatchParts,
@@ -110,7 +109,6 @@ export async function signGroup(
   })
 }
 
-/** Signs the drafts among them, and journals these with the records of those signed elsewhere. */
 async function signSome(
   parts: Parameters<typeof signDrafts>[0],
   made: readonly Made[],
@@ -179,7 +177,7 @@ async function make(
   return made
 }
 
-/** Terms, nonce and digest of a row; another process may have signed since the look-up. */
+/** Another process may have signed since the look-up. */
 async function draftFor(
   parts: BatchParts,
   spending: Spending,
@@ -230,7 +228,6 @@ async function draftFor(
   return draftOf(parts, intent, { ...terms, round: ref, rules }, view)
 }
 
-/** The record of an item that was signed elsewhere, unless the journal knows it by now. */
 async function importOf(
   parts: BatchParts,
   { payload }: ToImport,
@@ -244,7 +241,6 @@ async function importOf(
   return { signed: importRecord(parts, view, payload) }
 }
 
-/** A failure that says what is wrong with one item; anything else ends the batch. */
 async function ownFailure<T>(work: () => Promise<T>): Promise<T | ProposerError> {
   try {
     return await work()
@@ -254,10 +250,7 @@ async function ownFailure<T>(work: () => Promise<T>): Promise<T | ProposerError>
   }
 }
 
-/**
- * Drafts whose nonce the chain has as spent fail before it is reserved. UsageError
- * `implementation_changed` for all of them.
- */
+/** Drafts whose nonce the chain has as spent fail before it is reserved. */
 async function withoutSpent(
   { chain, trust }: BatchParts,
   made: readonly Made[],
@@ -319,7 +312,6 @@ const twin = () =>
     { hint: 'leave one of them' },
   )
 
-/** Signs and imports the plans that want it; the others stay as they are. */
 export async function authorizePlans(
   parts: BatchParts,
   plans: readonly Planned[],
@@ -341,7 +333,6 @@ export async function authorizePlans(
   })
 }
 
-/** How one row was signed. */
 export type RowSigned =
   | {
       readonly row: BatchRow
@@ -352,11 +343,10 @@ export type RowSigned =
   | { readonly row: BatchRow; readonly error: ProposerError }
 
 /**
- * `batch sign`: yields authorizations in input order, durable before they are yielded; an open one
- * of equal intent gives its saved bytes. Nothing is sent. While a group is signed and synced, the
- * contexts of the next one are learned. What is decided then is examined again under the journal's
- * lock (`signGroup`). Rejects as `submitBatch`, with UnavailableError where no context can be had,
- * and with the signal's reason.
+ * `batch sign`: authorizations in input order, durable before they are yielded. While a group is
+ * signed and synced, the contexts of the next one are learned; what is decided then is examined
+ * again
+ * under the lock.
  */
 export async function* signBatch(
   parts: BatchParts,

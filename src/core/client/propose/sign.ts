@@ -22,10 +22,9 @@ import { nonceReserved, type Preview } from './prepare.js'
 import type { RulesStanding } from './rules.js'
 import type { RoundFacts } from './terms.js'
 
-/** What an authorization says before it is signed: an `offered` record but when and as what. */
+/** An `offered` record but when and as what. */
 export type Draft = Omit<Offered, 'typedData' | 'offeredAtMs'>
 
-/** Terms that have been checked. */
 export type Prepared = Pick<
   Preview,
   'price' | 'amountRaw' | 'nonce' | 'deadlineSeconds' | 'round' | 'digest' | 'unchecked'
@@ -38,16 +37,14 @@ export type Prepared = Pick<
   readonly rules?: Pick<RulesStanding, 'rules'> | undefined
 }
 
-/** The draft, and the entries that reserve it: intent and nonce, durable before anything is signed. */
+/** `reserving`: intent and nonce, durable before anything is signed. */
 export interface Reserved {
   readonly draft: Draft
   readonly reserving: readonly JournalEntry[]
 }
 
-/** An authorization whose bytes are durable, or why there is none. */
 export type Signing = JournaledAuthorization | ProposerError
 
-/** The next authorization of this run. UsageError `nonce_reserved`. */
 export function draftOf(
   { journal, trust }: { readonly journal: Journal; readonly trust: Trust },
   intent: Pick<Intent, 'identifier' | 'slug' | 'proposer' | 'clientRef' | 'supersede'>,
@@ -94,7 +91,7 @@ export function draftOf(
   }
 }
 
-/** The record of a signature: the exact bytes of the single form, or of a batch's item (§2.7). */
+/** The exact bytes of the single form, or of a batch's item (§2.7). */
 export function signedOf(
   ports: Pick<JournalPorts, 'clock' | 'hash'>,
   draft: Draft,
@@ -114,14 +111,12 @@ export function signedOf(
   return { ...draft, identity, ...savedBody(ports, body, form) }
 }
 
-/** What is recorded of bytes that may be sent. */
 export const savedBody = (
   { clock, hash }: Pick<JournalPorts, 'clock' | 'hash'>,
   body: string,
   form: Form,
 ) => ({ form, body, sha256: hash.sha256(body), signedAtMs: Math.trunc(clock.nowMs()) })
 
-/** A fresh authorization, never sent. */
 export const newAuthorization = (signed: Signed): JournaledAuthorization => ({
   id: signed.id,
   signed,
@@ -133,17 +128,16 @@ export const newAuthorization = (signed: Signed): JournaledAuthorization => ({
 interface SigningParts {
   readonly ports: JournalPorts
   readonly journal: Journal
-  /** Asked whether an account has code. */
   readonly chain?: Chain | undefined
   /** How our own signature is checked. Default: @noble/curves. */
   readonly recover?: RecoverPublicKey | undefined
 }
 
 /**
- * Signs drafts whose nonces are durable, checks each signature as the chain will. Then it journals
- * the exact bytes of all at once, with the `imported` records. A failure that says what is wrong
- * with one item is its result. After any other one nothing is journaled as signed; the nonces stay
- * reserved. StorageError 74, after which nothing was or will be sent.
+ * Checks each signature as the chain will, then journals the exact bytes of all at once, with the
+ * `imported` records. A failure that says what is wrong with one item is its result. After any
+ * other
+ * one nothing is journaled as signed; the nonces stay reserved.
  */
 export async function signDrafts(
   { ports, journal, chain, recover }: SigningParts,
@@ -176,21 +170,19 @@ export async function signDrafts(
   )
 }
 
-/** Says what is wrong with one item; anything else ends the batch. */
 export const isOwnFailure = (error: unknown): error is ProposerError =>
   error instanceof ProposerError &&
   !(error instanceof StorageError) &&
   error.code !== 'implementation_changed'
 
-/** A code for the journal's `abandoned` record. */
 export const reasonOf = (error: unknown): string =>
   error instanceof ProposerError ? error.code : 'signer_failed'
 
 /**
- * The signature in a form that the chain takes, or UsageError `bad_signature`. An account without
- * code: 64 or 65 bytes that recover to the proposer, v 0 or 1 lifted to 27 or 28. An account with
- * code is asked by isValidSignature, because Permit2 will ask it; what it refuses as it is, is
- * tried with v lifted. Without a chain only recovery is possible. Source: domain §3.3.
+ * In a form that the chain takes, or UsageError `bad_signature` (domain §3.3). An account without
+ * code: 64 or 65 bytes that recover to the proposer, v lifted to 27 or 28. One with code is asked
+ * by
+ * isValidSignature, as Permit2 will. Without a chain only recovery is possible.
  */
 export async function checkedSignature(
   chain: Chain | undefined,

@@ -20,11 +20,11 @@ import { type SubmitOptions, submitAuthorization } from './send.js'
 import { newAuthorization } from './sign.js'
 
 /**
- * `submit <identifier> --outcome` (contract §6): look-up, sign if need be, send. Where the saved
- * bytes turn out to be of an earlier round, that one is settled and a new one is signed and sent,
- * once. What was executed in this very round is replayed, which tells so. Rejects like `authorize`,
- * and with UncertainError `other_origin` where saved bytes of unknown outcome went to another
- * gateway: this one cannot tell about them (R7). `timeoutMs` is for contexts of a busy gateway too.
+ * `submit <identifier>` (contract §6): look-up, sign if need be, send. Saved bytes of an earlier
+ * round are settled, and a new one is signed and sent, once. What was executed in this very round
+ * is
+ * replayed. UncertainError `other_origin` where saved bytes of unknown outcome went to another
+ * gateway (R7). `timeoutMs` is for contexts of a busy gateway too.
  */
 export async function submitIntent(
   given: SubmitParts & AuthorizeParts,
@@ -56,8 +56,8 @@ export async function submitIntent(
 }
 
 /**
- * The context, asked for again where the gateway was busy (503), as long as a time was given. What
- * was waited is taken from it: sending has the rest.
+ * Asked for again where the gateway was busy (503), as long as a time was given; sending has the
+ * rest.
  */
 function patientContext(
   { context, ports, note, signal }: AuthorizeParts,
@@ -92,12 +92,10 @@ function refuseElsewhere(
   if (away !== undefined) throw away.error
 }
 
-/** Whether an error may be about a signature that names another round than the current one. */
 export const mayNameOtherRound = (error: ProposerError): boolean =>
   error instanceof UnauthorizedError ||
   (error instanceof UncertainError && error.meta.httpStatus === 403)
 
-/** The gateway says so, or refuses a signature that names another round than the current one. */
 async function roundIsOver(
   parts: AuthorizeParts,
   { authorization: { signed }, error }: SubmissionResult,
@@ -118,10 +116,9 @@ async function roundIsOver(
 }
 
 /**
- * `submit <identifier> <payload>`: sends the file's exact bytes. A payload the journal holds goes
- * by its own record. Another open authorization for the question: ConflictError
- * `authorization_open` unless `supersede` names it; `superseded` where it was replaced itself.
- * UsageError as `readPayload`, UncertainError `other_origin` as `submitIntent`.
+ * `submit <identifier> <payload>`: the file's exact bytes; a payload that the journal holds goes
+ * by
+ * its own record. ConflictError `authorization_open` unless `supersede` names it, `superseded`.
  */
 export async function submitPayload(
   parts: SubmitParts & { readonly trust: Trust },

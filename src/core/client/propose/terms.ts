@@ -22,13 +22,12 @@ import {
 import type { Intent } from './intent.js'
 
 /**
- * Where no chain of ours confirms the bond, a lying gateway would name the whole balance. No more
- * than this is authorized unless a cap is given. Raw units: 5,000 tokens of six decimals, where
- * bonds are about 750 (robustness §7, threat 1).
+ * Where no chain of ours confirms the bond, a lying gateway would name the whole balance. Raw
+ * units:
+ * 5,000 tokens of six decimals, where bonds are about 750 (robustness §7, threat 1).
  */
 export const unconfirmedCapRaw = 5_000_000_000n
 
-/** What is left of a context once its text has been checked and hashed. */
 export interface RoundFacts {
   readonly question_id: Hex
   readonly request: { readonly timestamp: string; readonly requester: Address }
@@ -47,7 +46,6 @@ export interface HashedRound {
   readonly ref: RoundRef
 }
 
-/** The round of a context that `checkContext` has passed. */
 export function hashedRound(trust: Trust, context: QuestionContext): HashedRound {
   const contracts = contractsOf(trust)
   const questionId = context.question_id
@@ -61,7 +59,6 @@ export function hashedRound(trust: Trust, context: QuestionContext): HashedRound
   return { request, witness, ref: roundRef(contracts, questionId, request, witness.ancillaryHash) }
 }
 
-/** The request as the witness names it. */
 export function requestOf({ request }: QuestionContext): WitnessRequest {
   return {
     oracle: request.oracle,
@@ -72,10 +69,7 @@ export function requestOf({ request }: QuestionContext): WitnessRequest {
   }
 }
 
-/**
- * UsageError `untrusted_timestamp`. Rounds of a question at one requester only go forward. An older
- * one than this journal has signed for is a lie or a stale file.
- */
+/** UsageError `untrusted_timestamp`: rounds of a question at one requester only go forward. */
 export function checkTimeline(trust: Trust, context: RoundFacts, view: JournalView): void {
   const { timestamp, requester } = context.request
   const pins = atRequester(trust, requester)
@@ -115,17 +109,16 @@ export function cutNotes(
   return [`the headroom is cut: from ${said(cutFromRaw)} to ${said(amountRaw)} by ${cap}`]
 }
 
-/** Amounts of a bond's token as people read them. */
 const spoken =
   ({ bond, signing }: Pick<RoundFacts, 'bond' | 'signing'>) =>
   (raw: bigint): string =>
     knownAmount(raw, signing.chain_id, bond.token)
 
 /**
- * Amount and deadline as they will be signed. UsageError `other_token`, `invalid_amount`, `amount_above_cap`,
- * `permit_amount_below_required_bond`, `permit_deadline_too_soon`, `deadline_above_cap`,
- * `invalid_deadline`. `nowSeconds`:
- * the later of wall clock and, where known, head time. `bondIsConfirmed`: by a chain of ours.
+ * UsageError `other_token`, `invalid_amount`, `amount_above_cap`, `permit_deadline_too_soon`,
+ * `permit_amount_below_required_bond`, `deadline_above_cap`, `invalid_deadline`. `nowSeconds`:
+ * the
+ * later of wall clock and, where known, head time.
  */
 export function checkTerms(
   intent: Pick<

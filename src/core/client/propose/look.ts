@@ -1,0 +1,167 @@
+/**
+ * An input before anything of it is signed: each row is planned once. What its words mean, what all
+ * come to, and what a preview shows are views of these plans (contract §6, §9).
+ */
+import { knownAmount } from '../../chain/profiles.js'
+import { type ProposerError, RejectedError, UsageError } from '../../protocol/errors.js'
+import type { Address } from '../../protocol/schema.js'
+import { limits } from '../../protocol/words.js'
+import { needsLook } from '../input/check.js'
+import { type InputFaults, newFaults } from '../input/faults.js'
+import type { BatchRow } from '../input/input.js'
+import { type BatchSource, inGroups, inputFault } from '../input/rows.js'
+import { chainNow } from '../trust/context.js'
+import { requireImplementations } from '../trust/implementations.js'
+import { type BatchParts, type Planned, type PlanOptions, planRows } from './plan.js'
+import {
+  addTotal,
+  insufficient,
+  newSpending,
+  overSpend,
+  readFunds,
+  type SpendingLimits,
+  type SpendingSums,
+} from './spending.js'
+import { checkTerms } from './terms.js'
+
+/** What refuses the whole input; anything else rejects its row alone. */
+const refusing: ReadonlySet<string> = new Set([
+  'bad_outcome',
+  'ambiguous_outcome',
+  'other_question',
+])
+
+export interface Looking extends Pick<PlanOptions, 'signal' | 'resume'> {
+  readonly limits: SpendingLimits
+  /** At all rows, although nothing limits their sum. */
+  readonly all?: boolean
+  readonly faults?: InputFaults
+}
+
+export interface Looked {
+  /** Of all rows, where all were looked at. */
+  readonly plans?: readonly Planned[]
+  readonly sums?: SpendingSums
+  /** UsageError `over_max_spend`, `insufficient_balance`, `insufficient_allowance` (exit 2). */
+  readonly refusal?: UsageError | undefined
+}
+
+/**
+ * Looks at the rows that only their question can tell to be right, and at all where a limit or a
+ * wallet that a chain shows bounds their sum. UsageError (exit 2) with the line of every row
+ * whose
+ * answer means nothing in its question, or two things, or which shows another question; then what
+ * would reject other rows is told too, as far as their contexts cost nothing or one call.
+ */
+export async function lookAt(
+  parts: BatchParts,
+  rows: readonly BatchRow[],
+  source: Pick<BatchSource, 'name'>,
+  { limits: spending, all = false, faults = newFaults(source), ...options }: Looking,
+): Promise<Looked> {
+  const { chain, trust, ports, contextsAreFree } = parts
+  const isLimited = !spending.fit && (spending.maxSpendRaw !== undefined || chain !== undefined)
+  const intents = rows.filter(({ kind }) => kind === 'intent').length
+  const planned = new Map<BatchRow, Planned>()
+  let now: Promise<number> | undefined
+  const nowSeconds = () => {
+    now ??=
+      chain === undefined
+        ? Promise.resolve(ports.clock.nowMs() / 1_000)
+        : chainNow(chain, trust, ports.clock)
+    return now
+  }
+  const planning = { ...options, look: true, rounds: new Map() }
+  const look = async (isWanted: (row: BatchRow) => boolean) => {
+    const wanted = rows.filter(
+      (row) => isWanted(row) && !planned.has(row) && !faults.isAt(row.element ?? row.line),
+    )
+    for (const some of inGroups(wanted, limits.batchItems))
+      for (const plan of await planRows(parts, some, planning)) {
+        planned.set(plan.row, plan)
+        const error = await errorOf(plan, nowSeconds)
+        if (error === undefined) continue
+        const { code, detail, meta } = error
+        const fault = inputFault(source, plan.row, code, detail, meta.hint ?? '')
+        if (refusing.has(code)) faults.add(fault)
+        else faults.addBeside(fault)
+      }
+  }
+  try {
+    if (!faults.refuses) await look(all || isLimited ? () => true : needsLook)
+    if (faults.refuses && (contextsAreFree || intents <= limits.batchItems)) await look(() => true)
+  } catch (error) {
+    // What keeps from looking further is less than what is wrong with the input.
+    faults.throwAny()
+    throw error
+  }
+  faults.throwAny()
+  if (!all && !isLimited) return {}
+  const plans = rows.flatMap((row) => planned.get(row) ?? [])
+  return { plans, ...(await sumsOf(parts, plans, spending, nowSeconds)) }
+}
+
+async function errorOf(
+  plan: Planned,
+  now: () => Promise<number>,
+): Promise<ProposerError | undefined> {
+  if (plan.kind === 'rejected')
+    return plan.error instanceof UsageError || plan.error instanceof RejectedError
+      ? plan.error
+      : undefined
+  if (plan.kind !== 'sign') return undefined
+  try {
+    checkTerms(plan.intent, plan.context, await now())
+    return undefined
+  } catch (error) {
+    if (error instanceof UsageError) return error
+    throw error
+  }
+}
+
+/** With `fit` each row is judged as it comes, and counts only where it fits. */
+async function sumsOf(
+  parts: BatchParts,
+  plans: readonly Planned[],
+  spending: SpendingLimits,
+  nowSeconds: () => Promise<number>,
+): Promise<Omit<Looked, 'plans'>> {
+  const { chain, trust } = parts
+  const { fit, maxSpendRaw } = spending
+  const fitting = fit ? newSpending(parts, spending) : undefined
+  const totals = new Map<Address, bigint>()
+  const findings = { ok: 0, warn: 0, unknown: 0 }
+  const needed = new Map<string, { owner: Address; token: Address; raw: bigint }>()
+  let [count, totalRaw] = [0, 0n]
+  for (const plan of plans) {
+    if (plan.kind !== 'sign') continue
+    for (const { result } of plan.findings ?? []) findings[result]++
+    const [owner, { token }] = [plan.intent.proposer, plan.context.bond]
+    try {
+      const { amountRaw } = checkTerms(plan.intent, plan.context, await nowSeconds())
+      await fitting?.take(token, owner, amountRaw)
+      const before = needed.get(`${owner} ${token}`)?.raw ?? 0n
+      needed.set(`${owner} ${token}`, { owner, token, raw: before + amountRaw })
+      addTotal(totals, token, amountRaw)
+      totalRaw += amountRaw
+      count++
+    } catch (error) {
+      // What cannot be signed counts nothing and is told when its turn comes.
+      if (!(error instanceof UsageError)) throw error
+    }
+  }
+  if (chain !== undefined && count > 0) await requireImplementations(chain, trust)
+  const sums = { rows: count, totals, findings: parts.judging && findings }
+  if (fit) return { sums }
+  if (maxSpendRaw !== undefined && totalRaw > maxSpendRaw) {
+    const [token = '', ...others] = totals.keys()
+    const text = (raw: bigint) => knownAmount(raw, trust.chain_id, others.length === 0 ? token : '')
+    return { sums, refusal: overSpend(spending, text(totalRaw), text(maxSpendRaw)) }
+  }
+  for (const { owner, token, raw } of needed.values()) {
+    const funds = await readFunds(parts, owner, token)
+    if (funds !== undefined && raw > funds.spendableRaw)
+      return { sums, refusal: insufficient(spending, funds, raw, funds.spendableRaw) }
+  }
+  return { sums }
+}
