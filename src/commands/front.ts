@@ -178,7 +178,7 @@ const hintOf: Readonly<Record<ExitCode, string>> = {
   [exit.unknown]: 'send the saved payload again with `proposer replay`; do not sign again',
   [exit.failed]: 'see `proposer status` for what to do next',
   [exit.pending]: 'poll again with `proposer poll`, or raise --timeout',
-  [exit.storage]: 'check permissions and free disk space, then retry',
+  [exit.storage]: 'see `proposer doctor`, and docs/troubleshooting.md for the code above',
   [exit.deferred]: 'retry later: the same saved bytes are sent',
   [exit.interrupted]: 'rerun the command to continue',
 }

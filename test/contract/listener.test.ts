@@ -11,7 +11,7 @@ import { describe, expect, test, vi } from 'vitest'
 import { listenAdmin } from '../../src/core/io/serving/admin-listener.js'
 import { listen, socketSettings } from '../../src/core/io/serving/listener.js'
 import { createRequestLog } from '../../src/core/io/serving/logs.js'
-import { listenMetrics } from '../../src/core/io/serving/metrics-listener.js'
+import { listenMetrics } from '../../src/core/io/serving/looks.js'
 import type { RequestRecord } from '../../src/core/protocol/call.js'
 import { makeQuestion, signedBody, signedItem } from '../support/fake-view.js'
 import {

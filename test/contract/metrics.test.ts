@@ -137,7 +137,6 @@ describe('metrics', () => {
     let vitals = quietVitals
     const methods = { heads: 120, logs: 3, contracts: 12, state: 6, transactions: 0 }
     const counts = { requests: 130, methods }
-    const usage = { total: counts, lastMinute: counts, lastHour: counts, perDay: undefined }
     const metrics = createMetrics(around(() => vitals))
     const names = async () =>
       [...(await read(metrics)).keys()].filter((name) =>
@@ -156,7 +155,7 @@ describe('metrics', () => {
           requests: { answered: 7, unanswered: 2 },
         },
       ],
-      rpc: usage,
+      rpc: counts,
       executor: {
         openSlots: 2,
         highestNonce: 5,

@@ -16,9 +16,9 @@ import { systemHash } from '../../src/core/io/clock.js'
 import { listenAdmin } from '../../src/core/io/serving/admin-listener.js'
 import type { Hex } from '../../src/core/ports.js'
 import { StorageError, UnavailableError } from '../../src/core/protocol/errors.js'
-import { inspectLog } from '../../src/core/storage/inspect.js'
+import { inspectLog, lossOf } from '../../src/core/storage/inspect.js'
 import { openLog } from '../../src/core/storage/log.js'
-import { lossOf, repairLog } from '../../src/core/storage/repair.js'
+import { openLogReader } from '../../src/core/storage/reader.js'
 import { makeQuestion, signedBody } from '../support/fake-view.js'
 import { codeOf, openFront, statusParts, type TestFront, testRandom } from '../support/front.js'
 import { createPipelineWorld } from '../support/pipeline-world.js'
@@ -535,41 +535,15 @@ describe('R23: an import that is killed', () => {
   })
 })
 
-describe('robustness §2: store repair --accept-loss', () => {
-  const options = {
-    ...itemOptions,
-    knownKinds: (kind: string) => kind === 'item' || kind === 'store.repaired',
-  }
-  const said = (saved: readonly string[]) => ({ kind: 'store.repaired', data: { saved } })
-
-  async function inspected(sim: SimFiles) {
+describe('robustness §2, R11: what repair keeps of a damaged store', () => {
+  const inspected = async (sim: SimFiles, refuse: (id: number) => boolean = () => false) => {
     const ids: number[] = []
-    const inspection = await inspectLog(
-      { files: sim.process(), hash: systemHash },
-      folder,
-      options,
-      (record) => {
-        if (record.kind === 'item') ids.push(idOf(record))
-      },
-    )
-    return { ids, inspection }
-  }
-  const repaired = async (sim: SimFiles) => {
-    const ports = { files: sim.process(), clock: new SimClock(), hash: systemHash }
-    const { inspection } = await inspected(sim)
-    return repairLog(ports, folder, inspection, options, said)
-  }
-  const bytesOf = (sim: SimFiles, names: readonly string[]) =>
-    names.reduce((sum, name) => sum + (sim.contents().get(`${folder}/${name}`)?.length ?? 0), 0)
-  async function reopened(sim: SimFiles): Promise<number[]> {
-    const ids: number[] = []
-    const ports = { files: sim.process(), clock: new SimClock(), hash: systemHash }
-    const log = await openLog(ports, folder, options, (record) => {
-      if (record.kind === 'item') ids.push(idOf(record))
+    const ports = { files: sim.process(), hash: systemHash }
+    const inspection = await inspectLog(ports, folder, itemOptions, (record) => {
+      if (refuse(idOf(record))) throw new RangeError('it is not allowed')
+      ids.push(idOf(record))
     })
-    await log.append([{ kind: 'item', data: { id: 99 } }])
-    await log.close()
-    return ids
+    return { ids, inspection }
   }
   /** A file of the sample in which one byte of the n-th line is changed. */
   const damagedAt = (contents: ReadonlyMap<string, Uint8Array>, name: string, line: number) => {
@@ -583,134 +557,54 @@ describe('robustness §2: store repair --accept-loss', () => {
   }
 
   test.each([false, true])(
-    'keeps exactly what lies before the damage, saves the rest, and the store opens again (compacted: %s)',
+    'a reader hands out exactly what lies before the damage, wherever it is, and the rest is counted (compacted: %s)',
     async (compacted) => {
       const contents = await sample(compacted)
       const names = [...contents.keys()]
         .map((path) => path.slice(folder.length + 1))
         .filter((name) => /^(log|snap)-/.test(name))
+        // In the order in which they are read: a snapshot comes first.
+        .sort((one, other) => other[0]?.localeCompare(one[0] ?? '') || one.localeCompare(other))
+      const whole = await inspected(SimFiles.of(contents))
+      expect(whole.inspection.damage).toBeUndefined()
       let damages = 0
       for (const name of names) {
-        const lines = (contents.get(`${folder}/${name}`) ?? new Uint8Array()).filter(
-          (byte) => byte === 10,
-        ).length
+        const bytes = contents.get(`${folder}/${name}`) ?? new Uint8Array()
+        const lines = bytes.filter((byte) => byte === 10).length
         for (let line = 0; line < lines; line += 1) {
           const sim = damagedAt(contents, name, line)
           const { ids, inspection } = await inspected(sim)
-          if (
-            inspection.damage === undefined ||
-            inspection.damage.end.sequence === 0 ||
-            inspection.manifest === undefined
-          )
-            continue
+          const { damage, records } = inspection
+          if (damage === undefined) continue
           damages += 1
-          const loss = await lossOf(
-            { files: sim.process(), hash: systemHash },
-            folder,
-            inspection.manifest,
-            inspection.damage,
+          expect(records).toBe(ids.length)
+          expect(ids).toEqual(whole.ids.slice(0, ids.length))
+          const ports = { files: sim.process(), hash: systemHash }
+          const reader = await openLogReader(ports, folder, itemOptions)
+          const read: number[] = []
+          const reading = reader.replay((record) => read.push(idOf(record)))
+          await expect(reading).rejects.toMatchObject({ code: 'store_damaged' })
+          await reader.close()
+          expect(read).toEqual(ids)
+          const loss = await lossOf(ports, folder, inspection)
+          const behind = names.slice(names.indexOf(name) + 1)
+          const sizes = behind.map((one) => contents.get(`${folder}/${one}`)?.length ?? 0)
+          expect(loss.bytes).toBe(
+            sizes.reduce((sum, size) => sum + size, bytes.length - damage.offset),
           )
-          expect(loss.bytes).toBeGreaterThan(0)
-          const saved = await repaired(sim)
-          const kept = [...sim.contents()].filter(([path]) => path.includes('/lost-'))
-          expect(kept.map(([path]) => path.slice(folder.length + 1)).sort()).toEqual(
-            [...saved].sort(),
-          )
-          expect(kept.reduce((sum, [, bytes]) => sum + bytes.length, 0)).toBe(loss.bytes)
-          expect(await reopened(sim)).toEqual(ids)
-          expect((await inspected(sim)).inspection.damage).toBeUndefined()
+          expect(loss.files[0]).toBe(name)
         }
       }
       expect(damages).toBeGreaterThan(3)
     },
   )
 
-  test.each([false, true])(
-    'R23: a repair that is killed anywhere can be done again, and what was sound is there (compacted: %s)',
-    async (compacted) => {
-      const contents = await sample(compacted)
-      const names = [...contents.keys()]
-        .map((path) => path.slice(folder.length + 1))
-        .filter((path) => /^(log|snap)-/.test(path))
-      let kills = 0
-      for (const name of names) {
-        for (const line of [0, 2, 4]) {
-          const whole = damagedAt(contents, name, line)
-          const { ids, inspection } = await inspected(whole)
-          if (inspection.damage === undefined || inspection.damage.end.sequence === 0) continue
-          if (inspection.manifest === undefined) continue
-          const whatGoes = await lossOf(
-            { files: whole.process(), hash: systemHash },
-            folder,
-            inspection.manifest,
-            inspection.damage,
-          )
-          whole.resetCounts()
-          await repaired(whole)
-          const steps = whole.trace.length
-          for (let step = 1; step <= steps; step += 1) {
-            const sim = damagedAt(contents, name, line)
-            sim.resetCounts()
-            sim.faults = [{ verb: 'any', nth: step, does: 'kill-after' }]
-            await Promise.race([repaired(sim).catch(() => undefined), sim.death()])
-            await settle()
-            sim.faults = []
-            sim.crash(step)
-            const left = await inspected(sim)
-            const { manifest, damage } = left.inspection
-            if (manifest !== undefined && damage !== undefined) {
-              const again = await lossOf(
-                { files: sim.process(), hash: systemHash },
-                folder,
-                manifest,
-                damage,
-              )
-              expect(
-                again.bytes,
-                `${name} line ${line}: told after a kill at step ${step} of ${steps}`,
-              ).toBe(whatGoes.bytes)
-              expect(again.soundLines).toEqual(whatGoes.soundLines)
-            }
-            const saved = await repaired(sim)
-            if (damage !== undefined) expect(bytesOf(sim, saved)).toBe(whatGoes.bytes)
-            kills += 1
-            expect(
-              await reopened(sim),
-              `${name} line ${line}: killed after step ${step} of ${steps}`,
-            ).toEqual(ids)
-          }
-        }
-      }
-      expect(kills).toBeGreaterThan(100)
-    },
-  )
-
-  test('a sound store is left alone, and one without a sound beginning is refused', async () => {
-    const contents = await sample(false)
-    const sim = SimFiles.of(contents)
-    expect(await repaired(sim)).toEqual([])
-    const hopeless = damagedAt(contents, 'log-000000000001.jsonl', 0)
-    await expect(repaired(hopeless)).rejects.toThrow(/nothing would be left/)
-    expect([...hopeless.contents().keys()]).toEqual([...contents.keys()])
-  })
-
-  test('a record that contradicts those before it is damage too, named with file and byte', async () => {
+  test('a record that contradicts those before it is damage too, and only whole groups before it count', async () => {
     const sim = SimFiles.of(await sample(false))
-    const { inspection } = await inspected(sim)
-    expect(inspection.damage).toBeUndefined()
-    const bad = await inspectLog(
-      { files: sim.process(), hash: systemHash },
-      folder,
-      options,
-      (record) => {
-        if (idOf(record) === 5) throw new RangeError('five is not allowed')
-      },
-    )
-    expect(bad.damage).toMatchObject({
-      file: expect.stringMatching(/^log-/),
-      detail: 'five is not allowed',
-      offset: expect.any(Number),
+    const { inspection } = await inspected(sim, (id) => id === 5)
+    expect(inspection).toMatchObject({
+      records: 3,
+      damage: { file: expect.stringMatching(/^log-/), detail: 'it is not allowed' },
     })
-    expect(bad.records).toBeLessThan(inspection.records)
   })
 })

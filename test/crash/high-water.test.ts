@@ -1,5 +1,5 @@
 /** A log that is sound in itself and too short: what only the high-water mark can tell (R11). */
-import { readFile, truncate, writeFile } from 'node:fs/promises'
+import { readFile, rename, truncate, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
 import { knownKind } from '../../src/core/gateway/ledger/state.js'
@@ -134,12 +134,16 @@ describe('the mark', () => {
     expect(await openCopy(again.contents())).toEqual([1, 2, 3])
   })
 
-  test('that is missing, torn or older refuses nothing, and a torn one is told of', async () => {
+  test('that is missing, torn or older refuses nothing, and a missing or torn one is told of (D7)', async () => {
     const contents = await closed()
     const whole = contents.get(highWater) ?? new Uint8Array(0)
     const without = new Map(contents)
     without.delete(highWater)
     expect(await openCopy(cut(without, lastSegment(contents), 3))).toEqual([1, 2, 3])
+    const missing: string[] = []
+    const onNote = (text: string) => missing.push(text)
+    await openLog(portsOf(SimFiles.of(without)), folder, { ...options, onNote }, () => undefined)
+    expect(missing).toEqual([expect.stringContaining('HIGHWATER is missing')])
     for (let length = 0; length < whole.length; length++) {
       expect(await openCopy(new Map(contents).set(highWater, whole.slice(0, length)))).toEqual(
         ids(10),
@@ -267,7 +271,7 @@ describe('the mark', () => {
   })
 })
 
-test('contract §6, R11: `operator store verify` tells a cut store with exit 74, and `store repair --accept-loss` opens it again', async () => {
+test('contract §6, R11: `operator store verify` tells a cut store with exit 74, and `store repair --accept-loss` makes one that opens', async () => {
   const home = await temporaryHome()
   try {
     const address = (digit: string) => `0x${digit.repeat(40)}` as const
@@ -311,7 +315,14 @@ test('contract §6, R11: `operator store verify` tells a cut store with exit 74,
       expect([verb, code, stderr]).toEqual([verb, 74, expect.stringContaining('lines lost: 1')])
     }
     expect((await ask('store', 'repair')).code).toBe(2)
-    expect((await ask('store', 'repair', '--accept-loss')).code).toBe(0)
+    const repaired = await ask('store', 'repair', '--accept-loss')
+    expect([repaired.code, JSON.parse(repaired.stdout)]).toMatchObject([
+      0,
+      { repaired: true, folder: join(home.path, 'store.repaired') },
+    ])
+    expect((await ask('store', 'verify')).code).toBe(74)
+    await rename(join(home.path, 'store'), join(home.path, 'store.damaged'))
+    await rename(join(home.path, 'store.repaired'), join(home.path, 'store'))
     expect((await ask('store', 'verify')).code).toBe(0)
     expect((await ask('allow', address('2'))).code).toBe(0)
     expect(JSON.parse((await ask('list')).stdout)).toMatchObject({

@@ -1,4 +1,12 @@
-import { chmodSync, existsSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import {
+  chmodSync,
+  existsSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs'
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { join } from 'node:path'
@@ -509,8 +517,20 @@ describe('operator on a store that a gateway serves', () => {
     const done = await asked('store', 'repair', '--accept-loss', '--reason', 'no backup')
     expect(done).toMatchObject({
       code: 0,
-      answer: { repaired: true, loss: { sound_lines: { 'allowlist.set': 1 } } },
+      answer: {
+        repaired: true,
+        loss: { sound_lines: { 'allowlist.set': 1 } },
+        saved: [name],
+        folder: `${store}.repaired`,
+      },
     })
+    expect(readFileSync(join(store, name)).equals(bytes)).toBe(true)
+    expect(await asked('store', 'repair', '--accept-loss')).toMatchObject({
+      code: 2,
+      answer: { code: 'store_not_empty' },
+    })
+    renameSync(store, `${store}.damaged`)
+    renameSync(`${store}.repaired`, store)
     expect(await asked('store', 'verify')).toMatchObject({
       code: 0,
       answer: { kinds: { 'store.repaired': 1 } },

@@ -248,7 +248,12 @@ const screens: readonly Screen[] = [
     code: 0,
     says: [/^copied \d+ records/, /sound/],
   },
-  { point: 10, args: [...operator, 'store', 'verify'], code: 0, says: [/^sound: /, /no nonce bound twice/] },
+  {
+    point: 10,
+    args: [...operator, 'store', 'verify'],
+    code: 0,
+    says: [/^sound: /, /no nonce bound twice/],
+  },
   // 11 and 12: a listener for metrics, comments, and where a fault is
   {
     point: 11,

@@ -188,7 +188,11 @@ for (const version of [18, 15] as const)
       for (const command of ['upgrade', 'verify', 'init'])
         expect(await operator('store', command), command).toMatchObject({
           code: 74,
-          answer: { code: 'store_too_new' },
+          answer: {
+            code: 'store_too_new',
+            detail: expect.stringContaining('schema version 2 or later; this version has 1'),
+            hint: 'install the version that wrote it',
+          },
         })
     })
 
@@ -477,14 +481,15 @@ for (const version of [18, 15] as const)
       },
     )
 
-    test('a copy refuses what is served, what holds another store, and what is none', async () => {
+    test('a copy reads beside a gateway, and refuses what holds another store, and what is none', async () => {
       const folder = await folderStore(2)
       const copy = (...argv: string[]) => ask(['operator', 'store', 'copy', ...argv])
       const { url } = await emptySite()
       const lock = await acquireLock(ports, folder, 'serve')
-      expect(await copy('--from', folder, '--to', url)).toMatchObject({
-        code: 74,
-        answer: { code: 'store_locked' },
+      const beside = await emptySite()
+      expect(await copy('--from', folder, '--to', beside.url)).toMatchObject({
+        code: 0,
+        answer: { records: 3, live_gateways: 1 },
       })
       await lock.release()
 
@@ -517,7 +522,7 @@ for (const version of [18, 15] as const)
 
       const missing = join(home.path, 'missing')
       const cases: readonly (readonly [readonly string[], string])[] = [
-        [['--to', url], 'usage'],
+        [['--to', url], 'no_configuration'],
         [['--from', folder], 'usage'],
         [['--from', folder, '--to', folder], 'usage'],
         [['--from', missing, '--to', url], 'no_store'],

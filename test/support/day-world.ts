@@ -24,9 +24,9 @@ import { ask, createFakeChain, endow, type FakeChain, questionText } from './fak
 import { createFakeView } from './fake-view.js'
 import { fakeContracts } from './fake-world.js'
 import { testConfig, testHash } from './front.js'
+import type { History } from './history/observed-history.js'
 import { recordHistory } from './history/recorder.js'
 import { newMemoryStore, openMemoryLog } from './memory-log.js'
-import type { History } from './history/observed-history.js'
 import { SimFiles, SimHost, seeded, seededRandom } from './sim-files.js'
 
 export interface DayOptions {

@@ -21,9 +21,9 @@ import { admit, current, openMemoryLedger, signedCandidate } from './candidates.
 import { createFakeChain, createFakeClock, type FakeChain, type FakeClock } from './fake-chain.js'
 import { ask, endow, questionText } from './fake-events.js'
 import { fakeContracts } from './fake-world.js'
+import { violationsText } from './history/observed-history.js'
 import { recordHistory } from './history/recorder.js'
 import { type MemoryStore, newMemoryStore } from './memory-log.js'
-import { violationsText } from './history/observed-history.js'
 
 /** A key that is the same in every run. */
 export function testSigner(n: number): Signer {
@@ -159,7 +159,8 @@ export async function createPipelineWorld(options: WorldOptions = {}): Promise<P
     await world.view.poll()
     await world.pipeline.step()
     // R1-R3 (T14), whatever the test is about.
-    if (recorder.history.verdict().broken > 0) throw new Error(violationsText(recorder.history.verdict()))
+    if (recorder.history.verdict().broken > 0)
+      throw new Error(violationsText(recorder.history.verdict()))
   }
   world.pass = async (blocks = 1) => {
     for (let passed = 0; passed < blocks; passed += 1) {

@@ -147,7 +147,7 @@ describe('contract §9: the wallet page', () => {
 
   test('calls that the page does not make, and answers to an earlier question, change nothing', async () => {
     const { url, ended, problems } = await asking()
-    const { post, task } = await opened(url)
+    const { headers, post, task } = await opened(url)
     const { id } = await task()
     const fine = { id, account: address, chain_id: 137, result: '0x12' }
     for (const body of [
@@ -159,6 +159,20 @@ describe('contract §9: the wallet page', () => {
     ])
       expect((await post('answer', body)).status).toBe(422)
     expect((await post('answer', { ...fine, result: 'x'.repeat(70_000) })).status).toBe(413)
+    // D7: refused by its head alone, whatever is announced.
+    const early = await new Promise((resolve, reject) => {
+      const head = { ...headers, 'content-length': String(100_000_000) }
+      const sent = request(
+        `${url}answer`,
+        { method: 'POST', headers: head, agent: false },
+        (said) => {
+          resolve(said.statusCode)
+          sent.destroy()
+        },
+      )
+      sent.on('error', reject).flushHeaders()
+    })
+    expect(early).toBe(413)
     expect((await post('answer', { ...fine, id: id + 1 })).status).toBe(409)
     expect((await post('problem', { id, problem: 'wrong account' })).status).toBe(200)
     expect(problems).toEqual(['wrong account'])

@@ -178,30 +178,14 @@ describe('the block', () => {
     },
   )
 
-  test('what the nodes are asked stands in a minute, an hour and about a day; nothing of a day in the first minute', () => {
+  test('what the nodes are asked is counted from the start, by class', () => {
     const { vitals } = figuresOf()
-    const none = { heads: 0, logs: 0, contracts: 0, state: 0, transactions: 0 }
-    const counts = (heads: number, contracts: number) => ({
-      requests: heads,
-      methods: { ...none, heads, contracts },
-    })
-    const rpc = {
-      total: counts(9_000, 99),
-      lastMinute: counts(40, 6),
-      lastHour: counts(2_400, 300),
-      perDay: { methods: 64_800, requests: 57_600 },
-    }
-    const shown = (told: typeof rpc | (Omit<typeof rpc, 'perDay'> & { perDay: undefined })) =>
-      statusLines(figuresOf({ vitals: { ...vitals, rpc: told } }), {
-        columns: 80,
-        rows: 60,
-        paint: plain,
-      }).slice(2, 4)
-    expect(shown(rpc)).toEqual([
-      'rpc       46 calls a minute (40 heads, 6 contracts) · 40 requests ·'.replace(/ ·$/, ''),
-      '          2700 in the last hour · about 64800 calls, 57600 requests a day',
-    ])
-    expect(shown({ ...rpc, perDay: undefined }).join()).not.toContain('a day')
+    const methods = { heads: 40, logs: 0, contracts: 6, state: 0, transactions: 0 }
+    const screen = { columns: 80, rows: 60, paint: plain }
+    const figures = figuresOf({ vitals: { ...vitals, rpc: { requests: 41, methods } } })
+    expect(statusLines(figures, screen)[2]).toBe(
+      'rpc       46 calls since the start (40 heads, 6 contracts) · 41 requests',
+    )
   })
 
   test('R20: a reason with control characters acts on no terminal', () => {

@@ -1,7 +1,11 @@
 import { once } from 'node:events'
 import { type AddressInfo, createServer } from 'node:net'
 import { expect, onTestFinished, test } from 'vitest'
+import type { LoadedConfig } from '../../src/core/host/config-file.js'
+import { holdDatabase } from '../../src/core/host/held-store.js'
+import { createClosers } from '../../src/core/io/closers.js'
 import { postgresDatabase } from '../../src/core/io/postgres.js'
+import { type Machine, SqlError } from '../../src/core/ports.js'
 
 const message = (type: string, body: Buffer | string) => {
   const bytes = Buffer.from(body)
@@ -93,4 +97,39 @@ test('a name that begins like a loopback address is elsewhere: TLS, and proof wh
   // The certificate is read before anything is connected; on loopback it would not be.
   const database = postgresDatabase('postgres://a@127.evil.example/x?sslrootcert=/nowhere/ca.pem')
   await expect(database.connect()).rejects.toMatchObject({ code: 'ENOENT' })
+})
+
+test('D6: a start waits for a database that is away for a moment, and ends for what no time changes', async () => {
+  const away = ['ECONNREFUSED', 'ECONNRESET', '53300', '57P03', '08006']
+  const codes = [...away, '28P01']
+  const database = {
+    name: 'db:5432/store',
+    connect: async () => {
+      throw new SqlError(codes.shift() ?? '', `it says no (${codes.length})`, false)
+    },
+  }
+  const machine = {
+    clock: { nowMs: Date.now, monotonicMs: () => 0, sleep: async () => undefined },
+    random: { uuid: () => '', bytes: () => new Uint8Array() },
+    edges: { database: async () => database },
+    signal: new AbortController().signal,
+  } as unknown as Machine
+  const waits: string[] = []
+  const nothing = () => undefined
+  const options = { signer: undefined, onObservation: nothing, onWarning: nothing }
+  const onWait = (reason: string) => waits.push(reason)
+  const settings = async () => Promise.reject(new Error('no store is made'))
+  await expect(
+    holdDatabase(
+      machine,
+      'postgres://db/store',
+      { config: {} } as LoadedConfig,
+      { ...options, onWait, settings },
+      createClosers(),
+    ),
+  ).rejects.toMatchObject({
+    code: 'store_unavailable',
+    meta: { exitCode: 74, hint: 'check user, password and pg_hba.conf' },
+  })
+  expect(waits).toHaveLength(away.length)
 })

@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
-import { mayHold, mayMatch } from '../../src/core/io/rpc/bloom.js'
+import { mayHold, mayMatch } from '../../src/core/io/rpc/block-logs.js'
 import { ChainError, type Hex } from '../../src/core/ports.js'
 import { toHex } from '../../src/core/protocol/witness.js'
 import { createTestClock } from '../support/front.js'
@@ -46,6 +46,47 @@ describe('which node is believed (R16)', () => {
       { state: 'healthy', headNumber: 100n },
       { state: 'healthy' },
     ])
+  })
+
+  test('R16: every request asks for the chain id: another machine behind the same URL is found out at once', async () => {
+    const node = makeNode()
+    const chain = chainOf([node])
+    for (let read = 1; read <= 3; read += 1) {
+      expect(await chain.balance(account)).toBe(1n)
+      expect(timesAsked(node, 'eth_chainId')).toBe(read)
+    }
+    node.chainId = 1
+    await expect(chain.balance(account)).rejects.toThrow('it is on chain 1, not on 137')
+    node.chainId = 137
+    expect(await chain.balance(account)).toBe(1n)
+  })
+
+  test('E7: a read at a block that the machine behind the URL lacks is asked again until it has it; no other is', async () => {
+    const node = makeNode()
+    const chain = chainOf([node])
+    const lacks = new ChainError('unavailable', 'eth_call: the node answered “header not found”')
+    Object.assign(node.answers, { eth_call: lacks, eth_getLogs: lacks, eth_getCode: lacks })
+    const back = setTimeout(() => {
+      Object.assign(node.answers, { eth_call: '0x2a', eth_getLogs: [], eth_getCode: '0x00' })
+    }, 600)
+    const call = { to: account, data: '0x' } as const
+    const range = { fromBlock: 101n, toBlock: 101n, addresses: [account] }
+    const reads = [chain.call(call, 101n), chain.logs(range), chain.code(account, 101n)]
+    await expect(chain.call(call, 'latest')).rejects.toMatchObject({ kind: 'unavailable' })
+    expect(await Promise.all(reads)).toEqual(['0x2a', [], '0x00'])
+    clearTimeout(back)
+    node.answers.eth_call = new ChainError('unavailable', 'eth_call: missing trie node')
+    await expect(chain.call(call, 1n)).rejects.toThrow('missing trie node')
+  })
+
+  test('contract §2: what is asked is counted by class, chain id included, and HTTP requests beside it', async () => {
+    const chain = chainOf([makeNode()])
+    await Promise.all([chain.balance(account), chain.transactionCount(account, 'pending')])
+    await chain.receipt(hash).catch(() => undefined)
+    expect(chain.usage()).toEqual({
+      requests: 2,
+      methods: { heads: 2, logs: 0, contracts: 0, state: 2, transactions: 1 },
+    })
   })
 
   test('contract §2: requests to each node are counted by whether it answered, also those that others then answer', async () => {

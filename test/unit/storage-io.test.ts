@@ -1,10 +1,13 @@
-import { mkdtemp, rm, stat } from 'node:fs/promises'
+import { chmod, mkdtemp, rm, stat } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, expect, test } from 'vitest'
+import { holdFolder } from '../../src/core/host/held-store.js'
 import { systemClock, systemHash, systemRandom } from '../../src/core/io/clock.js'
+import { createClosers } from '../../src/core/io/closers.js'
 import { requireLocalDisk, systemFiles } from '../../src/core/io/files.js'
 import { systemLiveness } from '../../src/core/io/liveness.js'
+import type { Machine } from '../../src/core/ports.js'
 
 let base = ''
 beforeAll(async () => {
@@ -125,4 +128,33 @@ test('FIPS 180-4: the hash is SHA-256 in lowercase hex, of bytes and of UTF-8 te
   expect(systemRandom.uuid()).toMatch(
     /^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$/,
   )
+})
+
+test('D7: a store that others can change is told of at the start', async () => {
+  const folder = join(base, 'open-store')
+  await systemFiles.makeDir(folder)
+  const machine = {
+    files: systemFiles,
+    clock: systemClock,
+    hash: systemHash,
+    random: systemRandom,
+    liveness: systemLiveness(),
+  } as Machine
+  const settings = async () =>
+    ({
+      chainId: 1,
+      genesisHash: `0x${'1'.repeat(64)}`,
+      allowlist: [],
+      admissionEnabled: true,
+    }) as const
+  const told: string[] = []
+  const onWarning = (code: string) => told.push(code)
+  for (const mode of [0o777, 0o700]) {
+    await chmod(folder, mode)
+    const closers = createClosers()
+    const options = { signer: undefined, onObservation: () => undefined, onWarning, settings }
+    await holdFolder(machine, folder, options, closers)
+    await closers.close()
+  }
+  expect(told).toEqual(['store_writable'])
 })

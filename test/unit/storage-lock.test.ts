@@ -132,6 +132,17 @@ test('R12: the lock of a killed process and that of another boot are taken over;
   await expect(third.fence()).rejects.toMatchObject({ code: 'store_fenced' })
 })
 
+test('R12, D7: a folder that was moved away is seen at the next fence, whatever stands in its place', async () => {
+  const { sim, process } = world()
+  const lock = await acquireLock(process(1), folder, '')
+  await lock.fence()
+  await sim.process().rename(folder, `${folder}.moved`)
+  const moved = { code: 'store_fenced', detail: expect.stringContaining('was moved away') }
+  await expect(lock.fence()).rejects.toMatchObject(moved)
+  await sim.process().makeDir(folder)
+  await expect(lock.fence()).rejects.toMatchObject(moved)
+})
+
 test('R12: a lock record that cannot be read is never guessed about', async () => {
   const { sim, process } = world()
   sim.put(`${folder}/LOCK.7`, new TextEncoder().encode('not a record'))

@@ -7,7 +7,7 @@ import { changesKept, type StatusChange } from '../../core/host/activity.js'
 import type { StatusSnapshot } from '../../core/host/snapshot.js'
 import {
   type ClusterVitals,
-  type RpcUsage,
+  type RpcCounts,
   rpcClasses,
   type Vitals,
 } from '../../core/protocol/vitals.js'
@@ -108,18 +108,12 @@ function nodesText({ nodes }: Vitals): readonly string[] {
   return aside.length === 0 ? [healthy] : [healthy, `set aside: ${aside.join(', ')}`]
 }
 
-function rpcText({ lastMinute, lastHour, perDay }: RpcUsage): readonly string[] {
-  const { requests, methods } = lastMinute
-  const sum = (counts: RpcUsage['lastHour']) =>
-    rpcClasses.reduce((total, one) => total + counts.methods[one], 0)
+function rpcText({ requests, methods }: RpcCounts): readonly string[] {
+  const all = rpcClasses.reduce((sum, one) => sum + methods[one], 0)
   const kinds = rpcClasses.flatMap((one) => (methods[one] === 0 ? [] : `${methods[one]} ${one}`))
   return [
-    `${sum(lastMinute)} calls a minute${kinds.length === 0 ? '' : ` (${kinds.join(', ')})`}`,
-    `${requests} ${requests === 1 ? 'request' : 'requests'}`,
-    `${aboutText(sum(lastHour))} in the last hour`,
-    ...(perDay === undefined
-      ? []
-      : [`about ${aboutText(perDay.methods)} calls, ${aboutText(perDay.requests)} requests a day`]),
+    `${aboutText(all)} calls since the start${kinds.length === 0 ? '' : ` (${kinds.join(', ')})`}`,
+    `${aboutText(requests)} ${requests === 1 ? 'request' : 'requests'}`,
   ]
 }
 

@@ -34,7 +34,7 @@ export function storeJudge() {
 }
 
 /** The whole store read and judged; looks only. */
-export async function inspectStore({ files, hash }: Context, { store }: Site) {
+export async function inspectStore({ files, hash }: Context, { store }: Pick<Site, 'store'>) {
   const judge = storeJudge()
   const inspection = await inspectLog({ files, hash }, store, storeLog, judge.onRecord)
   return { inspection, ...judge }

@@ -8,13 +8,15 @@ import { storeLog } from '../../core/gateway/ledger/open-store.js'
 import { defaultReason } from '../../core/gateway/operator/acts.js'
 import { storeFolder } from '../../core/host/config-file.js'
 import { StorageError, UsageError } from '../../core/protocol/errors.js'
-import { joinPath } from '../../core/storage/durable.js'
+import { type CopySource, openFolderSource } from '../../core/storage/copy.js'
+import { joinPath, namesIn } from '../../core/storage/durable.js'
+import { lossOf } from '../../core/storage/inspect.js'
 import { acquireLock } from '../../core/storage/lock.js'
-import { lossOf, repairLog } from '../../core/storage/repair.js'
 import type { Context } from '../terminal/context.js'
 import { type DryRunFlag, dryRunOption } from '../terminal/dry-run.js'
 import { counted, fold } from '../terminal/render.js'
 import { type Site, siteOf } from './access.js'
+import { copyTo, folderTarget } from './copy.js'
 import { inspectStore, requireStore } from './inspection.js'
 import { byOption, reasonOption, type SaidFlags, saidFlags } from './said.js'
 
@@ -25,7 +27,7 @@ interface RepairFlags extends DryRunFlag, SaidFlags {
 export const repairCommand = (context: Context) =>
   new Command('repair')
     .description(
-      'show what a repair would lose; with --accept-loss, cut the store back to its intact part and keep the rest aside',
+      'show what a repair would lose; with --accept-loss, copy the intact part to a new store beside the damaged one',
     )
     .option(
       '--accept-loss',
@@ -44,30 +46,68 @@ export const repairCommand = (context: Context) =>
       const plan = await planOf(context, site)
       const isOnlyShown = own.acceptLoss !== true || own.dryRun === true
       if (!isOnlyShown && plan.damage) return repairUnderLock(context, site, said)
-      print(context, plan, isOnlyShown ? undefined : [])
+      print(context, plan, undefined, isOnlyShown)
       if (isOnlyShown && plan.damage && own.dryRun !== true)
         throw new UsageError('loss_not_accepted', 'nothing was changed', {
           hint: `restore a backup if there is one; else accept the loss with ${site.named('store repair --accept-loss')}`,
         })
     })
 
+/** A damaged store stays as it is: a new one beside it gets what is sound of it. */
 async function repairUnderLock(context: Context, site: Site, said: Decided): Promise<void> {
   const lock = await acquireLock(context, site.store, 'operator')
   try {
     const plan = await planOf(context, site)
-    print(context, plan, plan.damage ? await repair(context, site, said) : [])
+    print(context, plan, plan.damage ? await repair(context, site, plan, said) : undefined)
   } finally {
     await lock.release()
   }
 }
 
-/** `saved`: where what was given up lies; `undefined` where nothing was to be repaired. */
-function print(context: Context, plan: Plan, saved: readonly string[] | undefined): void {
+async function repair(context: Context, site: Site, plan: Plan, said: Decided): Promise<string> {
+  const folder = `${site.store}.repaired`
+  if ((await namesIn(context.files, folder)).length > 0)
+    throw new UsageError('store_not_empty', `${folder} is not empty: nothing was copied`, {
+      hint: 'move it away: it may be what an earlier repair has made',
+    })
+  const { damage, kept_records, loss } = plan
+  const data = { ...damage, lostBytes: loss?.bytes ?? 0, saved: loss?.files ?? [], ...said }
+  const timeMs = Math.trunc(context.clock.nowMs())
+  const source = await openFolderSource(context, site.store, storeLog)
+  const sound: CopySource = {
+    name: site.store,
+    async *records() {
+      let left = kept_records
+      for await (const record of source.records()) {
+        yield record
+        left -= 1
+        if (left === 0) break
+      }
+      yield { kind: 'store.repaired', data, timeMs, head: undefined }
+    },
+  }
+  try {
+    await copyTo(context, sound, await folderTarget(context, folder))
+    return folder
+  } finally {
+    await source.close()
+  }
+}
+
+/** `folder`: where what is sound lies; `undefined` where nothing was to be repaired. */
+function print(
+  context: Context,
+  plan: Plan,
+  folder: string | undefined,
+  isOnlyShown = false,
+): void {
   const { output } = context
-  const repaired = saved !== undefined && plan.damage !== null
-  output.result('operator-store-repair', { repaired, ...plan, ...(saved && { saved }) }, () => {
-    const cut = `repaired; what was cut off is saved in ${(saved ?? []).join(', ')}`
-    return [planText(context, plan), ...(repaired ? [fold(cut, output.columns, '  ')] : [])].join(
+  const repaired = folder !== undefined
+  const saved = isOnlyShown ? {} : { saved: repaired ? (plan.loss?.files ?? []) : [] }
+  const document = { repaired, ...plan, ...saved, ...(repaired && { folder }) }
+  output.result('operator-store-repair', document, () => {
+    const where = `repaired: ${folder} holds what is sound, the damaged store is as it was; move that away and the new one to its place`
+    return [planText(context, plan), ...(repaired ? [fold(where, output.columns, '  ')] : [])].join(
       '\n',
     )
   })
@@ -87,7 +127,7 @@ async function planOf(context: Context, site: Site) {
       },
     )
   }
-  const loss = await lossOf(context, site.store, manifest, damage)
+  const loss = await lossOf(context, site.store, inspection)
   const { file, offset, detail } = damage
   return {
     damage: { file, offset, detail },
@@ -113,18 +153,4 @@ function planText({ output: { columns } }: Context, { damage, kept_records, loss
   ]
     .map((line) => fold(line, columns, '  '))
     .join('\n')
-}
-
-async function repair(context: Context, site: Site, said: Decided): Promise<readonly string[]> {
-  const { files, clock, hash } = context
-  const { inspection } = await inspectStore(context, site)
-  const { damage } = inspection
-  if (damage === undefined) return []
-  const { bytes } = inspection.manifest
-    ? await lossOf(context, site.store, inspection.manifest, damage)
-    : { bytes: 0 }
-  return repairLog({ files, clock, hash }, site.store, inspection, storeLog, (saved) => ({
-    kind: 'store.repaired',
-    data: { file: damage.file, offset: damage.offset, lostBytes: bytes, saved, ...said },
-  }))
 }

@@ -41,7 +41,7 @@ export const verifyCommand = (context: Context) =>
       }
       const { output } = context
       output.result('operator-store-proof', proof, () =>
-        proofLines(proof, inspection.highWater === 'unreadable')
+        proofLines(proof, inspection.highWater)
           .map((line) => fold(line, output.columns, '  '))
           .join('\n'),
       )
@@ -73,7 +73,10 @@ interface Proof {
   readonly open_slots: number
 }
 
-function proofLines(proof: Proof, isHighWaterUnreadable: boolean): readonly string[] {
+function proofLines(
+  proof: Proof,
+  highWater: Inspected['inspection']['highWater'],
+): readonly string[] {
   const { files, records, torn_bytes, candidates, open_slots } = proof
   if (records === 0) return ['sound: the store is empty']
   const bytes = files.reduce((sum, file) => sum + file.bytes, 0)
@@ -86,9 +89,11 @@ function proofLines(proof: Proof, isHighWaterUnreadable: boolean): readonly stri
     `candidates: ${by.join(', ') || 'none'}`,
     `open slots: ${open_slots}; no nonce bound twice`,
     ...(torn_bytes === 0 ? [] : [torn]),
-    ...(isHighWaterUnreadable
-      ? ['HIGHWATER is incomplete; it is rewritten with the next record']
-      : []),
+    ...(typeof highWater === 'object'
+      ? []
+      : [
+          `HIGHWATER is ${highWater === undefined ? 'missing: a loss at the end would not show' : 'incomplete'}; it is rewritten with the next record`,
+        ]),
   ]
 }
 

@@ -195,7 +195,13 @@ async function privacy(store: string): Promise<readonly Finding[]> {
   const mode = await permissionsOf(store)
   return mode === undefined || (mode & 0o077) === 0
     ? []
-    : [warn('store', `other users can read ${store}`, `chmod 700 ${store}`)]
+    : [
+        warn(
+          'store',
+          `other users can ${(mode & 0o022) === 0 ? 'read' : 'change'} ${store}`,
+          `chmod 700 ${store}`,
+        ),
+      ]
 }
 
 /** The finding that an error of ours amounts to; another one is thrown. */

@@ -14,7 +14,7 @@ import type {
   ClusterVitals,
   ExecutorVitals,
   NodeVitals,
-  RpcUsage,
+  RpcCounts,
   StateLine,
   Vitals,
 } from '../protocol/vitals.js'
@@ -32,7 +32,7 @@ export interface HealthParts {
   readonly readings: ChainReadings
   readonly executor: Address | undefined
   readonly nodes: () => readonly NodeHealth[]
-  readonly rpc?: (() => RpcUsage) | undefined
+  readonly rpc?: (() => RpcCounts) | undefined
   /** Of a shared store. */
   readonly cluster?: (() => ClusterVitals | undefined) | undefined
   /** The epoch under which this gateway leads a shared store. */
@@ -58,7 +58,7 @@ export function nodesOf(chain: Chain): () => readonly NodeHealth[] {
 }
 
 /** How much the nodes are asked; `undefined` for a chain that has none. */
-export const usageOf = (chain: Chain): (() => RpcUsage) | undefined =>
+export const usageOf = (chain: Chain): (() => RpcCounts) | undefined =>
   'usage' in chain ? (chain as RpcChain).usage : undefined
 
 /** Asks nobody. Throws nothing. */

@@ -16,6 +16,7 @@ import {
 } from '../gateway/ledger/open-store.js'
 import type { Pipeline } from '../gateway/pipeline/pipeline.js'
 import type { Closers } from '../io/closers.js'
+import { permissionsOf } from '../io/file-modes.js'
 import { requireLocalDisk } from '../io/files.js'
 import type { Machine, Signer, SqlDatabase } from '../ports.js'
 import { programVersion } from '../protocol/version.js'
@@ -95,6 +96,12 @@ export async function holdFolder(
   const watched = { ...machine, files: instrumentedFiles(files, clock, onObservation) }
   const onNote = (text: string) => onWarning('high_water_unreadable', text)
   const store = await openStore(watched, folder, { fence: lock.fence, onNote, settings })
+  const mode = (await permissionsOf(folder)) ?? 0
+  if ((mode & 0o022) !== 0)
+    onWarning(
+      'store_writable',
+      `${folder} can be changed by others: its mode is ${mode.toString(8)}; give it to one user alone: chmod 700 ${folder}`,
+    )
   closers.add(() => store.ledger.close())
   return {
     ...store,

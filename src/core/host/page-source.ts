@@ -8,13 +8,7 @@ import { gasCeilingsOf, standingsOf } from '../gateway/executor/wallet-gas.js'
 import type { PageSource } from '../page/admin-page-events.js'
 import type { Clock } from '../ports.js'
 import { instant } from '../protocol/candidate.js'
-import type {
-  ClusterVitals,
-  ExecutorVitals,
-  QueueStage,
-  RpcCounts,
-  RpcUsage,
-} from '../protocol/vitals.js'
+import type { ClusterVitals, ExecutorVitals, QueueStage } from '../protocol/vitals.js'
 import type { HostedGateway } from './gateway-host.js'
 import type { StatusSnapshot } from './snapshot.js'
 import type { Trend } from './trend.js'
@@ -119,7 +113,7 @@ function figures(
       head_age_seconds: wholeSeconds(headAgeSeconds),
       unanswered: requests.unanswered,
     })),
-    ...(vitals.rpc && { rpc: rpcJson(vitals.rpc) }),
+    ...(vitals.rpc && { rpc: { total: vitals.rpc } }),
     executor: vitals.executor === undefined ? null : executorJson(chain.id, vitals.executor),
     store: { full: store.isFull, failed: store.isFailed },
     ...(cluster && { cluster: clusterJson(cluster) }),
@@ -132,14 +126,6 @@ const clusterJson = ({ leads, leader, epoch, lagRecords, gateways }: ClusterVita
   epoch,
   lag_records: lagRecords,
   gateways,
-})
-
-const countsJson = ({ requests, methods }: RpcCounts) => ({ requests, methods })
-const rpcJson = ({ total, lastMinute, lastHour, perDay }: RpcUsage) => ({
-  total: countsJson(total),
-  last_minute: countsJson(lastMinute),
-  last_hour: countsJson(lastHour),
-  per_day: perDay ?? null,
 })
 
 const digits = (value: bigint | undefined) => (value === undefined ? null : String(value))

@@ -20,7 +20,7 @@ import { createBufferedWriter, logOfStderr } from '../io/serving/buffered-writer
 import { listen } from '../io/serving/listener.js'
 import { watchLoad } from '../io/serving/load.js'
 import { createRequestLog, createStateLog, type LogSink } from '../io/serving/logs.js'
-import { listenMetrics } from '../io/serving/metrics-listener.js'
+import { listenMetrics } from '../io/serving/looks.js'
 import type { Machine } from '../ports.js'
 import { ProposerError, RejectedError, StorageError, UsageError } from '../protocol/errors.js'
 import type { LogLevel } from '../protocol/log-level.js'

@@ -67,9 +67,6 @@ const Status = z.object({
   rpc: z.optional(
     z.object({
       total: RpcCountsJson,
-      last_minute: RpcCountsJson,
-      last_hour: RpcCountsJson,
-      per_day: z.nullable(z.object({ methods: z.number(), requests: z.number() })),
     }),
   ),
   executor: z.nullable(
@@ -141,12 +138,7 @@ export function readStatusDocument(document: unknown, nowMs: number): StatusSnap
         headAgeSeconds: head_age_seconds ?? undefined,
         requests: { answered: 0, unanswered: 0 },
       })),
-      rpc: data.rpc && {
-        total: data.rpc.total,
-        lastMinute: data.rpc.last_minute,
-        lastHour: data.rpc.last_hour,
-        perDay: data.rpc.per_day ?? undefined,
-      },
+      rpc: data.rpc?.total,
       questions: { known: chain.questions_known, due: chain.questions_due },
       code: {
         changed: chain.changed_contracts,

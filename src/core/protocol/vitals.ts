@@ -105,15 +105,6 @@ export interface RpcCounts {
   readonly methods: Readonly<Record<RpcClass, number>>
 }
 
-/** How much the nodes are asked. */
-export interface RpcUsage {
-  readonly total: RpcCounts
-  readonly lastMinute: RpcCounts
-  readonly lastHour: RpcCounts
-  /** What a day costs at the pace of the last hour; `undefined` in the first minute. */
-  readonly perDay: { readonly methods: number; readonly requests: number } | undefined
-}
-
 /**
  * Proposals that the executor's balance pays for: below the first it is low, and from the second
  * on it is enough again, so that a price of gas that goes up and down is no news each time.
@@ -163,7 +154,7 @@ export interface Vitals {
   readonly head: { readonly number: bigint; readonly ageSeconds: number } | undefined
   readonly nodes: readonly NodeVitals[]
   /** Absent for a chain that has no nodes, as in tests. */
-  readonly rpc?: RpcUsage | undefined
+  readonly rpc?: RpcCounts | undefined
   /** Questions that the view holds, and those of them that wait to be read again. */
   readonly questions: { readonly known: number; readonly due: number }
   /** Pinned contracts that run other code, and the version of each managed oracle that says so. */

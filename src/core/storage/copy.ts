@@ -1,4 +1,7 @@
-/** Copying a store from one place to another, record by record, so that it can be taken up again. */
+/**
+ * Acts on whole stores: backup, move and repair are copies, record by record, which can be taken up
+ * again.
+ */
 import type { Clock, Files, Hash, Liveness, Random } from '../ports.js'
 import { StorageError } from '../protocol/errors.js'
 import { joinPath, makeDurableDir, namesIn } from './durable.js'
@@ -136,14 +139,14 @@ export interface CopyPorts {
 
 type FolderOptions = Pick<LogOptions, 'format' | 'knownKinds'>
 
-/** A folder that nobody writes as long as it is copied from. Rejects as `acquireLock`. */
+/** A folder to copy from, also while a gateway writes it: what is added meanwhile is not copied. */
 export async function openFolderSource(
   ports: CopyPorts,
   folder: string,
   options: FolderOptions,
 ): Promise<CopySource & { close(): Promise<void> }> {
-  const lock = await acquireLock(ports, folder, 'operator')
-  return { name: folder, records: () => readAll(ports, folder, options), close: lock.release }
+  const { scan, close } = await openLogReader(ports, folder, options)
+  return { name: folder, records: scan, close }
 }
 
 async function* readAll(

@@ -37,9 +37,26 @@ export function unavailable(detail: string, cause?: unknown): StorageError {
   return new StorageError(
     'store_unavailable',
     cause === undefined ? detail : `${detail}: ${messageOf(cause)}`,
-    { httpStatus: 503, cause },
+    {
+      httpStatus: 503,
+      cause,
+      ...(diskCodes.has(errorCode(cause) ?? '') && {
+        hint: 'check permissions and free disk space, then retry',
+      }),
+    },
   )
 }
+
+const diskCodes = new Set([
+  'EACCES',
+  'EPERM',
+  'EROFS',
+  'ENOSPC',
+  'EDQUOT',
+  'EFBIG',
+  'EIO',
+  'EMFILE',
+])
 
 /**
  * What to throw for a failed call of the disk: an error of ours as it is, one with Node's `code` as

@@ -6,7 +6,7 @@
  * over.
  */
 import type { Files, Hash } from '../ports.js'
-import { ifThere, joinPath, publishText, removeIfThere } from './durable.js'
+import { ifThere, joinPath, publishText } from './durable.js'
 import { onlyLine, singleLine } from './line.js'
 
 /** The last line of a log, or the line that a mark names: its number and its checksum. */
@@ -42,12 +42,6 @@ export async function publishHighWater(
 ): Promise<void> {
   const { text } = singleLine(hash, { previous, sequence, timeMs }, { kind, data: {} })
   await publishText(files, folder, highWaterName, text)
-}
-
-/** After a loss that was accepted the next record is the first to be marked again. */
-export async function forgetHighWater(files: Files, folder: string): Promise<void> {
-  await removeIfThere(files, joinPath(folder, highWaterName))
-  await files.syncDir(folder)
 }
 
 /**

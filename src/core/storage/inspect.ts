@@ -1,37 +1,32 @@
-/**
- * Reads a whole log for what is wrong with it, and finds where its sound part ends. Opens files for
- * reading and nothing else (R24).
- */
-import type { Hash } from '../ports.js'
+/** Reads a whole log for what is wrong with it. Opens files for reading and nothing else (R24). */
 import { ProposerError, StorageError } from '../protocol/errors.js'
-import { namesIn } from './durable.js'
-import { damaged, messageOf } from './failures.js'
+import { ifThere, joinPath, namesIn } from './durable.js'
+import { messageOf } from './failures.js'
 import { type LogEnd, lossBefore, readHighWater } from './high-water.js'
-import { closeFiles, type LogFile, lengthOf, offsetOf } from './log-file.js'
+import { decodeLine } from './line.js'
+import { closeFiles, lengthOf, lineBatches, offsetOf } from './log-file.js'
 import { type Manifest, manifestNames, readFormat, refuseOldManifest } from './manifest.js'
 import { openInForce } from './reader.js'
 import type { LogOptions, LogPorts, StoredRecord } from './record-log.js'
-import { newWalk, type Walk, walkFile, walkSegment } from './walk.js'
+import { internalKinds, newWalk, walkFile, walkSegment } from './walk.js'
 
-export type InspectPorts = Pick<LogPorts, 'files' | 'hash'>
-export type InspectOptions = Pick<LogOptions, 'format' | 'knownKinds'>
+type InspectPorts = Pick<LogPorts, 'files' | 'hash'>
 
 /** Where the sound part ends. */
 export interface Damage {
   /** Name of the file, which may be missing. */
   readonly file: string
-  /** First byte that does not count: the end of the last whole group before the fault. */
+  /** First byte that does not count. */
   readonly offset: number
   readonly detail: string
   /** Position of the file among those that MANIFEST names. */
   readonly index: number
-  /** The chain where the sound part ends. */
-  readonly end: LogEnd
 }
 
 export interface Inspection {
   readonly manifest: Manifest | undefined
   readonly files: readonly { readonly name: string; readonly bytes: number }[]
+  /** Of the sound part. */
   readonly records: number
   /** Bytes at the end that never became durable; the next start saves them aside and goes on. */
   readonly tornBytes: number
@@ -47,38 +42,56 @@ export interface Inspection {
  * `store_unreadable`, `store_too_new`, `store_mismatch`. A missing folder is an empty log.
  */
 export async function inspectLog(
-  ports: InspectPorts,
+  { files, hash }: InspectPorts,
   folder: string,
-  { format, knownKinds }: InspectOptions,
+  { format, knownKinds }: Pick<LogOptions, 'format' | 'knownKinds'>,
   onRecord: (record: StoredRecord) => void,
 ): Promise<Inspection> {
-  const { files, hash } = ports
   await readFormat(files, folder, format, 'read')
   // Before the log, which somebody may be writing.
   const highWater = await readHighWater(files, hash, folder)
   const listed = await namesIn(files, folder)
-  const { manifest, opened } = await openInForce(ports, folder)
+  const { manifest, opened } = await openInForce({ files, hash }, folder)
   if (manifest === undefined)
     return { manifest, files: [], records: 0, tornBytes: 0, damage: undefined, highWater }
   const names = manifestNames(manifest)
   const walk = newWalk()
   let records = 0
-  let fault: Fault | undefined
   let index = 0
+  let damage: Damage | undefined
+  const hold = (detail: string, offset = walk.offset) => {
+    damage ??= { file: names[index] ?? '', offset, detail, index }
+  }
+  /** Of one file; where a record is refused, only whole groups before it count. */
+  async function inspectFile(inForce: Parameters<typeof walkFile>[0]): Promise<void> {
+    const [start, before] = [{ ...walk }, records]
+    for await (const batch of walkFile(inForce, index, walk, { knownKinds, torn: true }))
+      for (const record of batch) {
+        const fault = faultOf(record, onRecord)
+        records += fault === undefined ? 1 : 0
+        if (fault === undefined) continue
+        const offset = offsetOf(record.position)
+        hold(fault, offset)
+        const file = inForce.opened[index]
+        if (file === undefined || (index === 0 && manifest?.snapshot !== 0)) return
+        records = before
+        const sound = { isLast: true, endBytes: offset, knownKinds }
+        for await (const whole of walkSegment(hash, file, start, sound)) records += whole.length
+        return
+      }
+  }
+  const inForce = { hash, folder, manifest, opened }
   try {
     await refuseOldManifest(files, folder, manifest, listed)
-    for (index = 0; index < names.length; index += 1) {
-      const part = { hash, manifest, file: opened[index], index, knownKinds, onRecord, passed: 0 }
-      fault = await inspectFile(part, walk)
-      records += part.passed
-      if (fault) break
-    }
-    const loss = fault === undefined ? lossBefore(highWater, walk) : undefined
-    if (loss !== undefined) {
-      fault = { offset: walk.offset, detail: loss, end: endOf(walk) }
+    try {
+      for (; damage === undefined && index < names.length; index += 1) await inspectFile(inForce)
       index = names.length - 1
+      const loss = damage === undefined ? lossBefore(highWater, walk) : undefined
+      if (loss !== undefined) hold(loss)
+    } catch (error) {
+      if (!(error instanceof StorageError) || error.code !== 'store_damaged') throw error
+      hold(error.detail.replace(/^.*? is damaged at byte \d+: /, ''))
     }
-    const damage = fault && { file: names[index] ?? '', index, ...fault }
     const sizes = []
     for (const [at, file] of opened.entries())
       if (file) sizes.push({ name: names[at] ?? '', bytes: await lengthOf(file) })
@@ -90,117 +103,48 @@ export async function inspectLog(
   }
 }
 
-type Fault = Pick<Damage, 'offset' | 'detail' | 'end'>
-
-const endOf = ({ check, sequence }: Walk): LogEnd => ({ check, sequence })
-
-/** A file under inspection. */
-interface Part {
-  readonly hash: Hash
-  readonly manifest: Manifest
-  readonly file: LogFile | undefined
-  readonly index: number
-  readonly knownKinds: (kind: string) => boolean
-  readonly onRecord: (record: StoredRecord) => void
-  /** Records handed to `onRecord`. */
-  passed: number
-}
-
-/** A record that its owner refuses. */
-interface Refused {
-  readonly offset: number
-  readonly detail: string
-}
-
-/** Hands out the records of one file; what is wrong with it, and where its sound part ends. */
-async function inspectFile(part: Part, walk: Walk): Promise<Fault | undefined> {
-  const { hash, manifest, file, index, knownKinds } = part
-  const start = { ...walk }
-  if (file === undefined) return { offset: 0, detail: 'it is missing', end: endOf(walk) }
-  let toldUpTo = -1
-  let refused: Refused | undefined
-  const tell = (batch: readonly StoredRecord[]) => {
-    for (const record of batch) {
-      const offset = offsetOf(record.position)
-      if (offset <= toldUpTo) continue
-      try {
-        part.onRecord(record)
-      } catch (error) {
-        if (!(error instanceof RangeError) && !(error instanceof StorageError)) throw error
-        const detail = error instanceof ProposerError ? error.detail : messageOf(error)
-        refused = { offset, detail }
-        throw damaged(file.path, offset, detail)
-      }
-      part.passed += 1
-      toldUpTo = offset
+/** What is given up: all behind the damage, and the records in it that are sound in themselves, by kind. */
+export async function lossOf(
+  { files, hash }: InspectPorts,
+  folder: string,
+  { manifest, damage }: Pick<Inspection, 'manifest' | 'damage'>,
+) {
+  const soundLines: Record<string, number> = {}
+  const lost: string[] = []
+  let bytes = 0
+  const names = manifest && damage ? manifestNames(manifest).slice(damage.index) : []
+  for (const [at, name] of names.entries()) {
+    const path = joinPath(folder, name)
+    const handle = await ifThere(files.open(path, 'read'))
+    if (handle === undefined) continue
+    const file = { index: 0, path, handle }
+    try {
+      const [from, size] = [at === 0 ? (damage?.offset ?? 0) : 0, await lengthOf(file)]
+      if (size > from) lost.push(name)
+      bytes += size - from
+      for await (const lines of lineBatches(file, size, from))
+        for (const raw of lines) {
+          const line = raw.bytes && decodeLine(hash, raw.bytes)
+          if (line && !internalKinds.has(line.kind))
+            soundLines[line.kind] = (soundLines[line.kind] ?? 0) + 1
+        }
+    } finally {
+      await handle.close()
     }
   }
-  const firstFault = await damageIn(async () => {
-    for await (const batch of walkFile(hash, manifest, file, index, walk, {
-      knownKinds,
-      torn: true,
-    }))
-      tell(batch)
-  })
-  if (firstFault === undefined) return undefined
-  let detail = firstFault.detail.replace(/^.*? is damaged at byte \d+: /, '')
-  let limit = await lengthOf(file)
-  for (;;) {
-    if (refused !== undefined) {
-      limit = refused.offset
-      detail = refused.detail
-      refused = undefined
-    }
-    const end = await soundEnd(part, file, start, limit)
-    // The walk stops at a fault with the sound lines before it untold. One of those may contradict
-    // what came before it: then the sound part ends there.
-    const again = await damageIn(async () => {
-      const options = { isLast: true, endBytes: end.offset, knownKinds }
-      for await (const batch of walkSegment(hash, file, { ...start }, options)) tell(batch)
-    })
-    if (again === undefined) return { offset: end.offset, detail, end: endOf(end) }
-    if (refused === undefined) throw again
-  }
+  return { bytes, files: lost, soundLines }
 }
 
-/** The damage that a walk meets. */
-async function damageIn(walking: () => Promise<void>): Promise<StorageError | undefined> {
+/** What its owner finds wrong with a record. */
+function faultOf(
+  record: StoredRecord,
+  onRecord: (record: StoredRecord) => void,
+): string | undefined {
   try {
-    await walking()
+    onRecord(record)
     return undefined
   } catch (error) {
-    if (error instanceof StorageError && error.code === 'store_damaged') return error
-    throw error
+    if (!(error instanceof RangeError) && !(error instanceof StorageError)) throw error
+    return error instanceof ProposerError ? error.detail : messageOf(error)
   }
-}
-
-/**
- * The end of the last whole group before `limit` that follows on from `start`; a snapshot's lines
- * chain like a segment's.
- */
-async function soundEnd(
-  { hash, knownKinds }: Part,
-  file: LogFile,
-  start: Walk,
-  limit: number,
-): Promise<Walk> {
-  const walk = { ...start, offset: 0 }
-  await damageIn(async () => {
-    const options = { isLast: true, endBytes: limit, knownKinds }
-    for await (const _ of walkSegment(hash, file, walk, options)) {
-      // Only where it ends is asked for; the walk stands before what it refused.
-    }
-  })
-  return walk
-}
-
-/** The records of the sound part of one file. */
-export async function* soundRecords(
-  hash: Hash,
-  file: LogFile,
-  endBytes: number,
-  knownKinds: (kind: string) => boolean,
-) {
-  const options = { isLast: true, endBytes, knownKinds }
-  for await (const batch of walkSegment(hash, file, newWalk(), options)) yield* batch
 }

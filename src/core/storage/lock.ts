@@ -32,8 +32,8 @@ export interface LockHolder extends LockUse {
 export interface Lock {
   readonly epoch: number
   /**
-   * Resolves while no later epoch exists; else rejects with `StorageError` `store_fenced` (R12).
-   * One `stat`.
+   * Resolves while no later epoch exists, and the folder is where it was; else rejects with
+   * `StorageError` `store_fenced` (R12).
    */
   fence(): Promise<void>
   /** Replaces what others see; for what is known only after listening. */
@@ -185,12 +185,13 @@ function lockOf(
   return {
     epoch,
     async fence() {
-      if (!isReleased && !(await files.exists(epochPath(folder, epoch + 1)))) return
-      throw new StorageError(
-        'store_fenced',
-        `another process has taken over ${folder}; this one no longer writes`,
-        { httpStatus: 503 },
-      )
+      const isTaken = isReleased || (await files.exists(epochPath(folder, epoch + 1)))
+      // Our own record has gone with the folder: what is written now would be where nobody looks.
+      if (!isTaken && (await files.exists(epochPath(folder, epoch)))) return
+      const what = isTaken ? `another process has taken over ${folder}` : `${folder} was moved away`
+      throw new StorageError('store_fenced', `${what}; this one no longer writes`, {
+        httpStatus: 503,
+      })
     },
     async setUse(use) {
       const temporary = joinPath(folder, `lock.${token}.${++uses}.new`)

@@ -1,8 +1,7 @@
-import { joinPath } from './durable.js'
 import { damaged, storageErrorOf } from './failures.js'
 import { lossBefore, readHighWater } from './high-water.js'
 import { closeFiles, fileOf, type LogFile, openFiles } from './log-file.js'
-import { type Manifest, manifestNames, readFormat, readManifestToLook } from './manifest.js'
+import { type Manifest, readFormat, readManifestToLook } from './manifest.js'
 import type { LogOptions, LogPorts, RecordLogReader, StoredRecord } from './record-log.js'
 import { newWalk, readRecordAt, walkAll } from './walk.js'
 
@@ -30,10 +29,10 @@ export async function openInForce(
 }
 
 /**
- * Opens a log for looking only, also while its writer works (R24): opens files for reading and does
- * nothing else to the folder. A missing or empty folder reads as empty. An unfinished last line, or
- * a torn tail that no writer has cleared yet, is left out. What is written after the opening may or
- * may not be seen. Rejects with `StorageError` `store_damaged`, `store_too_new`, `store_mismatch`.
+ * Opens a log for looking only, also while its writer works (R24). A missing or empty folder reads
+ * as empty. An unfinished last line, or a torn tail that no writer has cleared yet, is left out.
+ * Every scan begins with the same records: the files stay open, whatever a compaction removes.
+ * Damage rejects a scan once everything sound before it was handed out.
  */
 export async function openLogReader(
   ports: Pick<LogPorts, 'files' | 'hash'>,
@@ -45,12 +44,7 @@ export async function openLogReader(
     await readFormat(files, folder, format, 'read')
     // Before the log, which somebody may be writing.
     const mark = await readHighWater(files, hash, folder)
-    const { manifest, opened } = await openInForce(ports, folder)
-    const missing = opened.indexOf(undefined)
-    if (manifest === undefined || missing < 0)
-      return { mark, manifest, opened: opened.filter((file) => file !== undefined) }
-    await closeFiles(opened)
-    throw damaged(joinPath(folder, manifestNames(manifest)[missing] ?? ''), 0, 'it is missing')
+    return { mark, ...(await openInForce(ports, folder)) }
   }
   const { mark, manifest, opened } = await open().catch((error: unknown) => {
     throw storageErrorOf(`${folder} cannot be read`, error)
@@ -59,7 +53,7 @@ export async function openLogReader(
   async function* batches(): AsyncGenerator<StoredRecord[]> {
     if (manifest === undefined) return
     const walk = newWalk()
-    yield* walkAll(hash, manifest, opened, walk, { knownKinds, torn: true })
+    yield* walkAll({ hash, folder, manifest, opened }, walk, { knownKinds, torn: true })
     const loss = lossBefore(mark, walk)
     if (loss !== undefined) throw damaged(opened.at(-1)?.path ?? folder, walk.offset, loss)
   }

@@ -80,12 +80,18 @@ export async function recover(
     throw damaged(joinPath(folder, 'FORMAT'), 0, 'it is missing')
   await refuseOldManifest(files, folder, manifest, names)
 
-  const opened = await openAll(ports, folder, manifest)
+  const named = await openFiles(files, folder, manifest)
+  let opened: LogFile[] = []
   try {
     const walk = newWalk()
     const reading = { knownKinds: options.knownKinds, headsOnly: true, torn: true }
-    for await (const records of walkAll(hash, manifest, opened, walk, reading))
+    for await (const records of walkAll({ hash, folder, manifest, opened: named }, walk, reading))
       for (const record of records) onRecord(record)
+    opened = named.filter((file) => file !== undefined)
+    if (isStore && mark === undefined && walk.sequence > 0)
+      options.onNote?.(
+        `${joinPath(folder, highWaterName)} is missing: an earlier version wrote this store, or the file was deleted, and a loss at the end would not show; it is made with the next record`,
+      )
     const loss = lossBefore(mark, walk)
     if (loss !== undefined) throw damaged(opened.at(-1)?.path ?? folder, walk.offset, loss)
 
@@ -110,22 +116,9 @@ export async function recover(
       active: await files.open(path, 'append'),
     }
   } catch (error) {
-    await closeFiles(opened)
+    await closeFiles(opened.length === 0 ? named : opened)
     throw error
   }
-}
-
-/** The files that MANIFEST names; the absence of one is damage. */
-async function openAll(
-  { files }: LogPorts,
-  folder: string,
-  manifest: Manifest,
-): Promise<LogFile[]> {
-  const opened = await openFiles(files, folder, manifest)
-  const missing = opened.indexOf(undefined)
-  if (missing < 0) return opened.filter((file) => file !== undefined)
-  await closeFiles(opened)
-  throw damaged(joinPath(folder, manifestNames(manifest)[missing] ?? ''), 0, 'it is missing')
 }
 
 /**

@@ -1,5 +1,6 @@
 import type { Hash } from '../ports.js'
 import { StorageError } from '../protocol/errors.js'
+import { joinPath } from './durable.js'
 import { damaged } from './failures.js'
 import type { LogEnd } from './high-water.js'
 import { decodeLine, type Line, maxLineBytes, noCheck } from './line.js'
@@ -12,7 +13,7 @@ import {
   readRange,
   recordPosition,
 } from './log-file.js'
-import type { Manifest } from './manifest.js'
+import { type Manifest, manifestNames } from './manifest.js'
 import type { StoredRecord } from './record-log.js'
 
 /** Kinds that the log writes for itself; never handed to an owner. */
@@ -42,6 +43,14 @@ export const newWalk = (): Walk => ({
   beforeMark: undefined,
   torn: false,
 })
+
+/** What MANIFEST names, open; the absence of a file is damage. */
+export interface FilesInForce {
+  readonly hash: Hash
+  readonly folder: string
+  readonly manifest: Manifest
+  readonly opened: readonly (LogFile | undefined)[]
+}
 
 /** What walks ask of the owner and of the records. */
 export interface WalkOptions {
@@ -82,7 +91,13 @@ async function* taken(
     let records: StoredRecord[] = []
     for (const raw of lines) {
       const line = raw.bytes && decodeLine(hash, raw.bytes, options.headsOnly)
-      take(raw, line, records)
+      try {
+        take(raw, line, records)
+      } catch (error) {
+        // What is sound is handed out before damage is told.
+        if (records.length > 0) yield records
+        throw error
+      }
       if (records.length < batchRecords) continue
       yield records
       records = []
@@ -188,7 +203,7 @@ function refuseDurable(
  * Walks a snapshot, which was published whole: every fault is damage. Afterwards `walk` stands at
  * the cut the snapshot replaces.
  */
-export async function* walkSnapshot(
+async function* walkSnapshot(
   hash: Hash,
   file: LogFile,
   walk: Walk,
@@ -196,8 +211,8 @@ export async function* walkSnapshot(
 ): AsyncGenerator<StoredRecord[]> {
   const reading: Reading = { hash, file, options, chain: { check: noCheck, sequence: 0 } }
   let end: Line | undefined
-  yield* taken(reading, Number.MAX_SAFE_INTEGER, ({ offset }, line, records) => {
-    if (line === undefined || end !== undefined)
+  yield* taken(reading, Number.MAX_SAFE_INTEGER, ({ bytes, offset }, line, records) => {
+    if (line === undefined || bytes === undefined || end !== undefined)
       throw damaged(file.path, offset, 'a broken line in a snapshot')
     checkContinues(reading, line, offset, 0)
     reading.chain = { check: line.check, sequence: line.sequence }
@@ -205,6 +220,7 @@ export async function* walkSnapshot(
     else if (internalKinds.has(line.kind))
       throw damaged(file.path, offset, `a ${line.kind} line in a snapshot`)
     else if (isOwners(reading, line.kind, offset)) records.push(stored(file, line, offset))
+    walk.offset = offset + bytes.length + 1
   })
   const { count, check, sequence } = (end?.data ?? {}) as Record<string, unknown>
   if (
@@ -222,13 +238,15 @@ export async function* walkSnapshot(
  * in a torn tail; `endBytes`: how much of it counts, default all.
  */
 export async function* walkFile(
-  hash: Hash,
-  manifest: Manifest,
-  file: LogFile,
+  { hash, folder, manifest, opened }: FilesInForce,
   index: number,
   walk: Walk,
   options: WalkOptions & { readonly torn: boolean; readonly endBytes?: number | undefined },
 ): AsyncGenerator<StoredRecord[]> {
+  const file = opened[index]
+  walk.offset = 0
+  if (file === undefined)
+    throw damaged(joinPath(folder, manifestNames(manifest)[index] ?? ''), 0, 'it is missing')
   const snapshots = manifest.snapshot === 0 ? 0 : 1
   if (index < snapshots) {
     yield* walkSnapshot(hash, file, walk, options)
@@ -245,14 +263,11 @@ export async function* walkFile(
 
 /** Every record of the files in force, in order; `walk` ends at the end of the last one. */
 export async function* walkAll(
-  hash: Hash,
-  manifest: Manifest,
-  opened: readonly LogFile[],
+  inForce: FilesInForce,
   walk: Walk,
-  options: Parameters<typeof walkFile>[5],
+  options: Parameters<typeof walkFile>[3],
 ): AsyncGenerator<StoredRecord[]> {
-  for (const [index, file] of opened.entries())
-    yield* walkFile(hash, manifest, file, index, walk, options)
+  for (const index of inForce.opened.keys()) yield* walkFile(inForce, index, walk, options)
 }
 
 function checkContinues({ file, chain }: Reading, line: Line, offset: number, more: number): void {

@@ -213,6 +213,7 @@ export async function readAt(writer: Writer, position: RecordPosition): Promise<
 /** What is there at the call: `compact(() => log.scan(), …)` keeps exactly what is before the cut. */
 export function scanAll({
   ports,
+  folder,
   options,
   files,
   manifest,
@@ -220,7 +221,8 @@ export function scanAll({
 }: Writer): AsyncGenerator<StoredRecord> {
   const seen = files.filter((file) => !file.isReplaced)
   const reading = { knownKinds: options.knownKinds, torn: false, endBytes: goodBytes }
-  const walking = walkAll(ports.hash, manifest, seen, newWalk(), reading)
+  const inForce = { hash: ports.hash, folder, manifest, opened: seen }
+  const walking = walkAll(inForce, newWalk(), reading)
   return (async function* () {
     for (const file of seen) file.users++
     try {

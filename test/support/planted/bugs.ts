@@ -292,8 +292,8 @@ export const plantedBugs: readonly PlantedBug[] = [
     room: storage,
     edits: [
       {
-        find: 'yield* walkAll(hash, manifest, opened, walk, { knownKinds, torn: true })',
-        replace: `yield* walkAll(hash, manifest, opened, walk, { knownKinds, torn: true })
+        find: 'yield* walkAll({ hash, folder, manifest, opened }, walk, { knownKinds, torn: true })',
+        replace: `yield* walkAll({ hash, folder, manifest, opened }, walk, { knownKinds, torn: true })
     const last = opened.at(-1)
     if (!walk.torn || last === undefined) return
     const handle = await ports.files.open(last.path, 'append')

@@ -4,15 +4,12 @@
  * other users of the machine may read an address from a list of processes.
  */
 import { randomBytes, timingSafeEqual } from 'node:crypto'
-import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
-import type { AddressInfo } from 'node:net'
+import type { IncomingMessage, ServerResponse } from 'node:http'
 import { walletPageFiles } from '../../page/wallet-page.js'
 import { BodyError } from '../../protocol/call.js'
 import { readJson } from '../../protocol/json.js'
-import { commonHeaders } from '../../protocol/refusal.js'
 import { readIncoming } from '../serving/incoming-body.js'
-import { serverSettings } from '../serving/listener.js'
-import { bindServer, closeServer, type Look, refused } from '../serving/looks.js'
+import { type Look, listenForLooks, refused } from '../serving/looks.js'
 
 /** What the page may call. What is thrown is a bug of ours. */
 export interface WalletRoutes {
@@ -34,7 +31,7 @@ const limitBytes = 64 * 1024
 const cookieName = 'proposer-wallet'
 
 interface Place {
-  readonly origin: string
+  origin: string
   /** `/<43 characters>/`. */
   readonly path: string
   readonly cookie: string
@@ -44,32 +41,26 @@ interface Place {
 /** Listens on a free port of 127.0.0.1. Rejects with node's error where there is none. */
 export async function listenForWallet(routes: WalletRoutes): Promise<WalletListener> {
   const secret = () => randomBytes(32).toString('base64url')
-  const server = createServer({ ...serverSettings })
-  await bindServer(server, '127.0.0.1', 0)
-  const { port } = server.address() as AddressInfo
-  const place: Place = {
-    origin: `http://127.0.0.1:${port}`,
-    path: `/${secret()}/`,
-    cookie: secret(),
-    isTaken: false,
-  }
-  // A call may wait for a person.
-  server.timeout = 0
+  const place: Place = { origin: '', path: `/${secret()}/`, cookie: secret(), isTaken: false }
   let inFlight = 0
   let onIdle: (() => void) | undefined
-  server.on('request', (incoming: IncomingMessage, response: ServerResponse) => {
-    inFlight++
-    // Whoever has gone needs no response.
-    response.on('error', () => undefined)
-    response.once('close', () => {
-      inFlight--
-      if (inFlight === 0) onIdle?.()
-    })
-    respond(place, routes, incoming, response).catch((error: unknown) => {
-      response.destroy()
-      throw error
-    })
+  const listener = await listenForLooks({
+    host: '127.0.0.1',
+    port: 0,
+    // A call may wait for a person.
+    timeoutMs: 0,
+    // So that the command can end.
+    closes: true,
+    route(incoming, response) {
+      inFlight++
+      response.once('close', () => {
+        inFlight--
+        if (inFlight === 0) onIdle?.()
+      })
+      return refusalOf(place, incoming) ?? answer(place, routes, incoming, response)
+    },
   })
+  place.origin = listener.url
   return {
     url: `${place.origin}${place.path}`,
     async close() {
@@ -78,22 +69,9 @@ export async function listenForWallet(routes: WalletRoutes): Promise<WalletListe
         await new Promise<void>((idle) => {
           onIdle = idle
         })
-      await closeServer(server)
+      await listener.close()
     },
   }
-}
-
-async function respond(
-  place: Place,
-  routes: WalletRoutes,
-  incoming: IncomingMessage,
-  response: ServerResponse,
-): Promise<void> {
-  const { status, body, headers } =
-    refusalOf(place, incoming) ?? (await answer(place, routes, incoming, response))
-  // No connection outlives its answer, so that the command can end.
-  response.writeHead(status, { ...commonHeaders, ...headers, connection: 'close' })
-  response.end(body)
 }
 
 /** Another site, another program, another user: before anything is looked at. */

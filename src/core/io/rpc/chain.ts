@@ -4,25 +4,34 @@
  */
 import * as z from 'zod/mini'
 import { type BlockHeader, type Chain, ChainError, type Hex } from '../../ports.js'
-import type { RpcUsage } from '../../protocol/vitals.js'
+import type { RpcCounts } from '../../protocol/vitals.js'
 import { type BlockBlooms, logsOf, newBlockBlooms, noteBloom } from './block-logs.js'
-import { healthOf, type NodeHealth, noteHead, otherChainId } from './node-table.js'
+import {
+  healthOf,
+  type NodeHealth,
+  noteHead,
+  otherChainId,
+  rotation,
+  takers,
+  whyNone,
+} from './node-table.js'
 import {
   ask,
   askNode,
   blockRead,
   createRouter,
+  hand,
   othersThan,
   type Read,
   type Router,
   type RouterOptions,
   ready,
 } from './router.js'
-import { sendToAll } from './sending.js'
 import {
   blockTag,
   Count,
   callObject,
+  HashHex,
   Header,
   HexData,
   headerOfBlock,
@@ -38,7 +47,7 @@ export interface RpcChain extends Chain {
   /** How each node stands, in the order of the configuration. */
   nodes(): readonly NodeHealth[]
   /** How much they were asked. */
-  usage(): RpcUsage
+  usage(): RpcCounts
 }
 
 /** For so long another node's slightly older head does not replace the one that was given out. */
@@ -115,7 +124,7 @@ export function chainOver(
     calldata: async (hash) => (await transaction(hash))?.input ?? null,
     send: (raw) => sendToAll(router, raw),
     nodes: () => healthOf(router.table),
-    usage: router.usage.now,
+    usage: () => structuredClone(router.usage),
     close: () => router.closing.abort(),
   }
 }
@@ -184,3 +193,44 @@ function neverOlder(reader: Reader, header: BlockHeader, index: number): BlockHe
   reader.newest = { header, index, seenAtMs: nowMs }
   return header
 }
+
+/** What says most about a transaction, the most telling first. */
+const ranks = ['already_known', 'replacement_underpriced', 'unavailable', 'nonce_too_low'] as const
+
+/**
+ * A signed transaction goes to every node of the chain (robustness §3). One node's acceptance is enough. Else what says most about the
+ * transaction wins: a node that holds it, then a definite refusal, and only then "unknown". Nodes
+ * out of rotation are handed it too, for its reach, but are not waited for. Of their refusals none
+ * counts, nor does an acceptance of a nonce that the others say is used; those on another chain get
+ * nothing. Rejects with `ChainError`.
+ */
+async function sendToAll(router: Router, raw: Hex): Promise<Hex> {
+  const { table } = router
+  const all = takers(table)
+  if (table.conflict || all.length === 0) throw new ChainError('unavailable', whyNone(table))
+  const trusted = rotation(table).filter((index) => all.includes(index))
+  const submit = async (index: number): Promise<Hex | ChainError> => {
+    const outcome = await hand(router, index, { method: 'eth_sendRawTransaction', params: [raw] })
+    if (outcome instanceof ChainError) return outcome
+    const why = 'eth_sendRawTransaction: the node answered without a hash'
+    return HashHex.safeParse(outcome).data ?? new ChainError('unavailable', why)
+  }
+  const fromTrusted = Promise.all(trusted.map(submit))
+  const fromOthers = Promise.all(all.filter((index) => !trusted.includes(index)).map(submit))
+  const sound = sorted(await fromTrusted)
+  if (sound.hash) return sound.hash
+  const error =
+    ranks.map((kind) => sound.errors.find((one) => one.kind === kind)).find(Boolean) ??
+    sound.errors[0]
+  // A node out of rotation may be stuck at a block before that nonce was used.
+  if (error?.kind === 'already_known' || error?.kind === 'nonce_too_low') throw error
+  const late = sorted(await fromOthers)
+  if (late.hash) return late.hash
+  throw error ?? late.errors[0] ?? new ChainError('unavailable', whyNone(table))
+}
+
+/** The first acceptance, and the errors in order. */
+const sorted = (outcomes: readonly (Hex | ChainError)[]) => ({
+  hash: outcomes.find((one): one is Hex => typeof one === 'string'),
+  errors: outcomes.filter((one) => one instanceof ChainError),
+})

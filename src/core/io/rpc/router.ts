@@ -3,10 +3,10 @@
  * node to node. A node is believed only while its chain id is the expected one and the table holds
  * nothing against it (R16).
  */
-import { setImmediate as nextTurn } from 'node:timers/promises'
+import { setImmediate as nextTurn, setTimeout as pause } from 'node:timers/promises'
 import type * as z from 'zod/mini'
 import { ChainError } from '../../ports.js'
-import type { Link } from './lanes.js'
+import type { RpcClass } from '../../protocol/vitals.js'
 import {
   createNodeTable,
   isElsewhere,
@@ -19,11 +19,10 @@ import {
   takeDue,
   whyNone,
 } from './node-table.js'
-import { isMissingState } from './rpc-errors.js'
+import { isBehind, isMissingState } from './rpc-errors.js'
 import { blockTag, Quantity } from './shapes.js'
 import { survey } from './survey.js'
 import type { RpcCall, Transport } from './transport.js'
-import { createUsageMeter, type UsageMeter } from './usage.js'
 
 export interface RouterOptions extends NodeTableOptions {
   readonly timeoutMs: number
@@ -49,22 +48,13 @@ interface Waiting {
   readonly reject: (error: unknown) => void
 }
 
-/** The chain id was right on this opening of a connection, then. */
-interface Check {
-  readonly opened: number
-  readonly atMs: number
-  /** Failed exchanges with the node until then. */
-  readonly unanswered: number
-}
-
 export interface Router {
   readonly table: NodeTable
   readonly transports: readonly Transport[]
   readonly options: RouterOptions
   readonly closing: AbortController
-  readonly usage: UsageMeter
-  /** When each connection last told its chain id. */
-  readonly checks: WeakMap<Link, Check>
+  /** What was asked of all nodes since the start, as those count who bill by call. */
+  readonly usage: { requests: number; readonly methods: Record<RpcClass, number> }
   queue: Waiting[]
   surveyedAtMs: number
   surveying: Promise<void> | undefined
@@ -75,22 +65,37 @@ const surveyMs = 2_000
 /** A node that takes longer to report its head is of no use, and nobody may wait long for it. */
 const lookMs = 2_000
 
-/** A connection that is kept open tells its chain id again after this. */
-const checkedMs = 30_000
+/**
+ * Waits before a read of one block is asked again where no node has that block: behind one URL
+ * another machine may have told of it, a few blocks ahead of the one that is asked now.
+ */
+const behindWaitsMs = [250, 500, 1_000, 1_000, 1_000]
 
 /** Results are checked for so long; then others have a turn, for a receipt may hold much. */
 const sliceMs = 2
 
 const chainIdCall: RpcCall = { method: 'eth_chainId', params: [] }
 
-/** Source: R16, robustness §3 and §7.3. */
+const classes: Readonly<Record<string, RpcClass>> = {
+  eth_chainId: 'heads',
+  eth_getBlockByNumber: 'heads',
+  eth_getLogs: 'logs',
+  eth_call: 'contracts',
+  eth_estimateGas: 'contracts',
+  eth_sendRawTransaction: 'transactions',
+  eth_getTransactionReceipt: 'transactions',
+  eth_getTransactionByHash: 'transactions',
+}
+
 export const createRouter = (transports: readonly Transport[], options: RouterOptions): Router => ({
   table: createNodeTable(transports.length, options),
   transports,
   options,
   closing: new AbortController(),
-  usage: createUsageMeter(options.clock),
-  checks: new WeakMap(),
+  usage: {
+    requests: 0,
+    methods: { heads: 0, logs: 0, contracts: 0, state: 0, transactions: 0 },
+  },
   queue: [],
   surveyedAtMs: Number.NEGATIVE_INFINITY,
   surveying: undefined,
@@ -173,39 +178,71 @@ function flush(router: Router): void {
   }
 }
 
-/** Asks node after node until every read has a result, or an error that no other node changes. */
+/** Asks until every read has a result, or an error that neither another node nor time changes. */
 async function tryNodes(
   router: Router,
   waiting: readonly Waiting[],
   order: readonly number[],
 ): Promise<void> {
+  const { table, closing } = router
+  let left = await askInTurn(router, waiting, order)
+  for (const waitMs of behindWaitsMs) {
+    const behind = left.filter(({ one, error }) => mayCatchUp(one) && error && isBehind(error))
+    if (behind.length === 0) break
+    rejectAll(left.filter((one) => !behind.includes(one)))
+    // Aborted where the chain is closed.
+    await pause(waitMs, undefined, { signal: closing.signal }).catch(() => undefined)
+    const open = behind.map(({ one }) => one)
+    left = await askInTurn(router, open, table.conflict ? [] : rotation(table))
+  }
+  rejectAll(left)
+
+  function rejectAll(failed: readonly Failed[]): void {
+    // Where there is one node, its own words say more than that all failed.
+    for (const { one, error } of failed)
+      one.reject(error ?? new ChainError('unavailable', whyNone(table)))
+  }
+}
+
+interface Failed {
+  readonly one: Waiting
+  readonly error: ChainError | undefined
+}
+
+/** Reads of the state or logs of one block, whichever node tells them. */
+const mayCatchUp = ({ only, read: { method, params } }: Waiting): boolean =>
+  only === undefined &&
+  (method === 'eth_getLogs' ||
+    (/^eth_(call|getCode|getStorageAt)$/.test(method) && /^0x/.test(String(params.at(-1)))))
+
+/** Node after node; those that none has served. */
+async function askInTurn(
+  router: Router,
+  waiting: readonly Waiting[],
+  order: readonly number[],
+): Promise<readonly Failed[]> {
   const { table } = router
-  let open = waiting
-  let errors: readonly ChainError[] = []
+  let left: readonly Failed[] = waiting.map((one) => ({ one, error: undefined }))
   for (const [tried, index] of order.entries()) {
+    const open = left.map(({ one }) => one)
     const checked = await exchangeChecked(router, index, open).catch(chainError)
     const outcomes = checked instanceof ChainError ? open.map(() => checked) : checked
     // Heads read together come from one node, or they would not fit each other.
     const isHeadLost = open.some(({ read }, at) => isHead(read) && isUnavailable(outcomes[at]))
-    const left: { one: Waiting; error: ChainError }[] = []
-    open.forEach((one, at) => {
+    left = open.flatMap((one, at) => {
       const outcome = outcomes[at]
-      if (isUnavailable(outcome)) left.push({ one, error: outcome })
-      else if (isHeadLost && isHead(one.read) && tried + 1 < order.length)
-        left.push({ one, error: nodeError(table, index, 'it reported no head') })
-      else if (outcome instanceof ChainError) one.reject(outcome)
+      if (isUnavailable(outcome)) return [{ one, error: outcome }]
+      if (isHeadLost && isHead(one.read) && tried + 1 < order.length)
+        return [{ one, error: nodeError(table, index, 'it reported no head') }]
+      if (outcome instanceof ChainError) one.reject(outcome)
       else one.resolve({ result: outcome, index })
+      return []
     })
-    open = left.map(({ one }) => one)
-    errors = left.map(({ error }) => error)
     if (left.length > 0) continue
     if (tried > 0) table.preferred = index
-    return
+    return []
   }
-  // Where there is one node, its own words say more than that all failed.
-  open.forEach((one, at) => {
-    one.reject(errors[at] ?? new ChainError('unavailable', whyNone(table)))
-  })
+  return left
 }
 
 /** Each result in its shape, or the ChainError of its call. Rejects where the node gave nothing. */
@@ -241,30 +278,18 @@ function shapedOutcome({ method, shape }: Read<unknown>, outcome: unknown): unkn
   return new ChainError('unavailable', `${method}: the node's response is malformed`)
 }
 
-/**
- * With the chain id in the same request where the connection has not told it since it was opened,
- * since an exchange with the node failed, or for long: behind one URL there may be many machines.
- */
+/** With the chain id in the same request: behind one URL there may be many machines (R16). */
 async function exchangeGuarded(
   router: Router,
   index: number,
   calls: readonly RpcCall[],
-  { timeoutMs, signal, always = false }: GuardLimits,
+  limits: Limits,
 ): Promise<readonly (unknown | ChainError)[]> {
-  const { table, transports, checks } = router
+  const { table } = router
   const { expectedChainId } = table
-  const link = transports[index]?.link?.()
-  const limits = { timeoutMs, signal, link }
   if (expectedChainId === undefined) return exchange(router, index, calls, limits)
   const given = calls.findIndex(({ method }) => method === chainIdCall.method)
-  const check = !always && given === -1 && link ? validCheck(router, index, link) : undefined
-  if (check !== undefined) {
-    const outcomes = await exchange(router, index, calls, limits)
-    // Another connection than the one that was checked: that machine is unknown.
-    if (link?.answered === check.opened) return outcomes
-  }
   const all = given === -1 ? [...calls, chainIdCall] : calls
-  const atMs = table.clock.monotonicMs()
   const outcomes = await exchange(router, index, all, limits)
   // Where it was not asked for, it is the last.
   const chainId = Quantity.safeParse(outcomes.at(given))
@@ -274,32 +299,12 @@ async function exchangeGuarded(
   }
   if (chainId.data !== BigInt(expectedChainId))
     throw nodeError(table, index, isElsewhere(table, index, Number(chainId.data)))
-  const { unanswered } = nodeAt(table, index).requests
-  if (link) checks.set(link, { opened: link.answered, atMs, unanswered })
   return outcomes.slice(0, calls.length)
-}
-
-/** What the connection told of its chain, as long as that holds. */
-function validCheck({ table, checks }: Router, index: number, link: Link): Check | undefined {
-  const check = checks.get(link)
-  const holds =
-    check !== undefined &&
-    check.opened === link.opened &&
-    check.unanswered === nodeAt(table, index).requests.unanswered &&
-    table.clock.monotonicMs() - check.atMs < checkedMs &&
-    nodeAt(table, index).otherChainId === undefined
-  return holds ? check : undefined
 }
 
 interface Limits {
   readonly timeoutMs: number
-  readonly signal?: AbortSignal | undefined
-  readonly link?: Link | undefined
-}
-
-interface GuardLimits extends Pick<Limits, 'timeoutMs' | 'signal'> {
-  /** Whatever the connection has told. */
-  readonly always?: boolean
+  readonly signal?: AbortSignal
 }
 
 /** As the transport's, counted; errors name the node. */
@@ -307,12 +312,13 @@ async function exchange(
   { table, transports, closing, usage }: Router,
   index: number,
   calls: readonly RpcCall[],
-  { timeoutMs, signal, link }: Limits,
+  { timeoutMs, signal }: Limits,
 ): Promise<readonly (unknown | ChainError)[]> {
   const { requests } = nodeAt(table, index)
-  usage.note(calls.map(({ method }) => method))
+  usage.requests += 1
+  for (const { method } of calls) usage.methods[classes[method] ?? 'state'] += 1
   try {
-    const outcomes = await transports[index]?.exchange(calls, timeoutMs, signal, link)
+    const outcomes = await transports[index]?.exchange(calls, timeoutMs, signal)
     requests.answered += 1
     return outcomes ?? []
   } catch (error) {
@@ -327,8 +333,7 @@ async function exchange(
 const lookWith = (router: Router) => async (index: number, calls: readonly RpcCall[]) => {
   const { options, closing } = router
   const timeoutMs = Math.min(lookMs, options.timeoutMs)
-  // Nodes that are compared are asked for their chain each time.
-  const limits = { timeoutMs, signal: closing.signal, always: true }
+  const limits = { timeoutMs, signal: closing.signal }
   const outcomes = await exchangeGuarded(router, index, calls, limits).catch(chainError)
   return outcomes instanceof ChainError ? undefined : outcomes
 }

@@ -13,9 +13,14 @@ export interface RpcErrorObject {
   readonly data?: unknown
 }
 
-/** The node lacks the block or its state: it is behind or pruned. */
-const missingState =
-  /header not found|missing trie node|unknown block|block not found|blockoutofrange|block is out of range|beyond current head|cannot be found|resource not available|historical state/i
+/** The node lacks the block: it is behind. */
+const missingBlock =
+  /header not found|unknown block|block not found|blockoutofrange|block is out of range|beyond current head/i
+/** The same, or it lacks the block's state: it is pruned. */
+const missingState = new RegExp(
+  `${missingBlock.source}|missing trie node|cannot be found|resource not available|historical state`,
+  'i',
+)
 
 /**
  * In order: the first that matches decides. `replacement` comes before the plain `underpriced` that
@@ -142,9 +147,12 @@ function kindOf(method: string, code: number | undefined, words: string): ChainE
  * Whether the node only lacks the block or its state: it is behind or pruned, which is no fault of
  * its own.
  */
-export function isMissingState(error: ChainError): boolean {
-  return error.kind === 'unavailable' && missingState.test(error.message)
-}
+export const isMissingState = ({ kind, message }: ChainError): boolean =>
+  kind === 'unavailable' && missingState.test(message)
+
+/** Whether the node may have the block in a moment. */
+export const isBehind = ({ kind, message }: ChainError): boolean =>
+  kind === 'unavailable' && missingBlock.test(message)
 
 /**
  * Raw revert data wherever a client puts it: `data`, `data.data`, `data.result`, `"Reverted 0x…"`.

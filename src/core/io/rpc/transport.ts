@@ -2,14 +2,13 @@
  * JSON-RPC over HTTP with one node: batches, limits, and what counts as no response (R17). No URL
  * ever appears in a message (R5), which viem's transport does not keep.
  */
-import { fetch } from 'undici'
+import { fetch, Pool } from 'undici'
 import * as z from 'zod/mini'
 import { ChainError } from '../../ports.js'
 import { jsonOf, readCapped } from '../../protocol/capped.js'
 import { networkFault } from '../../protocol/network-words.js'
 import { quoteWords, safeText } from '../../protocol/node-words.js'
 import { type Conceal, concealing, decoded } from '../../protocol/url-secrets.js'
-import { freeLane, type Lane, type Link } from './lanes.js'
 import { chainErrorOf } from './rpc-errors.js'
 
 export interface RpcCall {
@@ -21,20 +20,13 @@ export interface RpcCall {
 export interface Transport {
   /**
    * One outcome a call, in order: the `result`, or the `ChainError` of that call. Rejects with
-   * ChainError `unavailable` only where the node as a whole gave no response. `link`: the connection
-   * to take, from `link`.
+   * ChainError `unavailable` only where the node as a whole gave no response.
    */
   exchange(
     calls: readonly RpcCall[],
     timeoutMs: number,
     signal?: AbortSignal,
-    link?: Link,
   ): Promise<readonly (unknown | ChainError)[]>
-  /**
-   * The connection that is free for an exchange; `undefined` where an exchange takes several, or
-   * nobody knows which.
-   */
-  link?(): Link | undefined
 }
 
 export interface TransportOptions {
@@ -52,14 +44,18 @@ export interface Endpoint {
 }
 
 interface Node extends TransportOptions, Endpoint {
-  readonly lanes: Lane[]
+  readonly pool: Pool
   readonly conceal: Conceal
   batches: boolean
   nextId: number
 }
 
-/** How long an exchange may take, who may end it earlier, and the connection it shall take. */
-type Limits = readonly [timeoutMs: number, signal: AbortSignal | undefined, lane: Lane | undefined]
+/** How long an exchange may take, and who may end it earlier. */
+type Limits = readonly [timeoutMs: number, signal: AbortSignal | undefined]
+
+/** Connections to one node at once; more requests wait for one of them. */
+const mostConnections = 16
+const keepAliveMs = 10_000
 
 const Reply = z.object({
   id: z.number(),
@@ -85,25 +81,27 @@ export function createTransports(
   const endpoints = urls.map(endpointOf)
   // One node may stand behind another, so none repeats what belongs to any of them.
   const conceal = concealing(urls)
-  const nodes = endpoints.map(
-    (endpoint): Node => ({ ...options, ...endpoint, lanes: [], conceal, nextId: 1 }),
-  )
-  const transports = nodes.map((node): Transport => {
-    return {
-      exchange(calls, timeoutMs, signal, link) {
-        const taken = node.lanes.find((one) => one === link)
-        const limits = [timeoutMs, signal, taken] as const
-        return node.batches || calls.length === 1
-          ? together(node, calls, limits)
-          : oneByOne(node, calls, limits)
-      },
-      link: () => (node.batches ? freeLane(node.lanes, node.url, node.connectMs) : undefined),
-    }
+  const nodes = endpoints.map((endpoint): Node => {
+    const pool = new Pool(new URL(endpoint.url).origin, {
+      connections: mostConnections,
+      connect: { timeout: options.connectMs },
+      keepAliveTimeout: keepAliveMs,
+      pipelining: 1,
+    })
+    return { ...options, ...endpoint, pool, conceal, nextId: 1 }
   })
+  const transports = nodes.map(
+    (node): Transport => ({
+      exchange: (calls, timeoutMs, signal) =>
+        node.batches || calls.length === 1
+          ? together(node, calls, [timeoutMs, signal])
+          : oneByOne(node, calls, [timeoutMs, signal]),
+    }),
+  )
   return {
     transports,
     async close() {
-      await Promise.all(nodes.flatMap(({ lanes }) => lanes.map(({ client }) => client.close())))
+      await Promise.all(nodes.map(({ pool }) => pool.close()))
     },
   }
 }
@@ -134,12 +132,7 @@ async function together(node: Node, calls: readonly RpcCall[], limits: Limits): 
   })
 }
 
-async function oneByOne(
-  node: Node,
-  calls: readonly RpcCall[],
-  [timeoutMs, signal]: Limits,
-): Promise<unknown[]> {
-  const limits = [timeoutMs, signal, undefined] as const
+async function oneByOne(node: Node, calls: readonly RpcCall[], limits: Limits): Promise<unknown[]> {
   const settled = await Promise.allSettled(calls.map((call) => together(node, [call], limits)))
   const refused = settled.flatMap((one) => (one.status === 'rejected' ? [one.reason] : []))
   if (refused.length === calls.length) throw refused[0]
@@ -149,24 +142,20 @@ async function oneByOne(
 }
 
 async function post(
-  { url, headers, lanes, answerBytes, connectMs }: Node,
+  { url, headers, pool, answerBytes }: Node,
   body: unknown,
-  [timeoutMs, given, taken]: Limits,
+  [timeoutMs, given]: Limits,
 ): Promise<{ readonly status: number; readonly json: unknown }> {
   const timeout = AbortSignal.timeout(timeoutMs)
-  const lane = taken ?? freeLane(lanes, url, connectMs)
-  lane.inUse += 1
   try {
     const response = await fetch(url, {
       method: 'POST',
       headers,
       body: JSON.stringify(body),
-      dispatcher: lane.client,
+      dispatcher: pool,
       redirect: 'error',
       signal: given === undefined ? timeout : AbortSignal.any([timeout, given]),
     })
-    // One response at a time: it came over the connection as it is now.
-    lane.answered = lane.opened
     const { status, ok } = response
     const text = await readCapped(response.body, answerBytes)
     if (text === undefined)
@@ -181,8 +170,6 @@ async function post(
   } catch (error) {
     if (error instanceof ChainError) throw error
     throw unavailable(timeout.aborted ? `no response within ${timeoutMs} ms` : networkFault(error))
-  } finally {
-    lane.inUse -= 1
   }
 }
 

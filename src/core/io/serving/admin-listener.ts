@@ -3,8 +3,7 @@
  * beside the store, so that only who may read the store may act on it (contract §2, §6).
  */
 import { createHash, timingSafeEqual } from 'node:crypto'
-import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
-import type { AddressInfo } from 'node:net'
+import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Registry } from 'prom-client'
 import { pageFiles } from '../../page/admin-page.js'
 import {
@@ -19,15 +18,15 @@ import { readJson } from '../../protocol/json.js'
 import { commonHeaders } from '../../protocol/refusal.js'
 import { createMetrics, type MetricsParts } from './admin-metrics.js'
 import { proofPath, tokenProof } from './admin-token.js'
-import { linger, readIncoming, restIsLarge } from './incoming-body.js'
-import { serverSettings } from './listener.js'
+import { readIncoming } from './incoming-body.js'
 import {
-  bindServer,
-  closeServer,
   healthLooks,
   jsonLook,
   type Look,
   type LookListener,
+  type LookServer,
+  listenForLooks,
+  onlyBy,
   refused,
 } from './looks.js'
 
@@ -47,7 +46,6 @@ export interface OperatorRoutes {
 export interface AdminOptions extends MetricsParts {
   /** 0 takes a free one. */
   readonly port: number
-  /** At most so many at once, so that the public listener keeps its descriptors; default: 64. */
   readonly connections?: number
   /** Without them there is nothing to act on. */
   readonly operator?: OperatorRoutes
@@ -58,7 +56,6 @@ export interface AdminOptions extends MetricsParts {
 }
 
 export interface AdminListener extends LookListener {
-  readonly port: number
   /** All that it shows at `/metrics`. */
   readonly metrics: Registry
 }
@@ -70,36 +67,26 @@ const loopbackHost = /^(localhost|127(\.\d{1,3}){3}|\[::1\])(:\d{1,5})?$/i
 /** An import of some thousand questions; more go in parts. */
 const limitBytes = 1024 * 1024
 
-/** One call of one route; a stream of events is written by the route itself. */
-type Route = (
-  incoming: IncomingMessage,
-  response: ServerResponse,
-) => Promise<Look | 'streaming'> | Look | 'streaming'
+type Route = LookServer['route']
 
 /** Listens on 127.0.0.1. Rejects with node's error where the port cannot be had. */
 export async function listenAdmin(options: AdminOptions): Promise<AdminListener> {
-  const events = options.page && createPageEvents(options.page, options.pageEveryMs)
+  const { port, connections, operator, page } = options
+  const events = page && createPageEvents(page, options.pageEveryMs)
   const metrics = createMetrics(options)
   const gets = getRoutes(options, events, metrics)
-  const { operator, page } = options
-  const server = createServer({ ...serverSettings }, (incoming, response) => {
-    // Whoever has gone needs no response.
-    response.on('error', () => undefined)
-    respond(gets, operator, page, incoming, response).catch((error: unknown) => {
-      response.destroy()
-      throw error
-    })
-  })
-  server.maxConnections = options.connections ?? 64
-  await bindServer(server, '127.0.0.1', options.port)
-  const { port } = server.address() as AddressInfo
-  return {
-    url: `http://127.0.0.1:${port}`,
+  const listener = await listenForLooks({
+    host: '127.0.0.1',
     port,
+    connections,
+    route: (incoming, response) => routeOf(gets, operator, page, incoming)(incoming, response),
+  })
+  return {
+    ...listener,
     metrics,
     async close() {
       await events?.end()
-      await closeServer(server)
+      await listener.close()
     },
   }
 }
@@ -130,27 +117,7 @@ function getRoutes(
   ])
 }
 
-async function respond(
-  gets: ReadonlyMap<string, Route>,
-  operator: OperatorRoutes | undefined,
-  page: PageSource | undefined,
-  incoming: IncomingMessage,
-  response: ServerResponse,
-): Promise<void> {
-  const responded = await route(gets, operator, page, incoming)(incoming, response)
-  if (responded === 'streaming') return
-  const { status, body, headers } = responded
-  const close = restIsLarge(incoming)
-  response.writeHead(status, {
-    ...commonHeaders,
-    ...headers,
-    ...(close && { connection: 'close' }),
-  })
-  if (close) await linger(incoming)
-  response.end(body)
-}
-
-function route(
+function routeOf(
   gets: ReadonlyMap<string, Route>,
   operator: OperatorRoutes | undefined,
   page: PageSource | undefined,
@@ -175,11 +142,7 @@ function route(
     return () => refused(404, 'route_not_found', `the admin listener has ${all}`)
   }
   const allowed = get ? 'GET' : 'POST'
-  if (method !== allowed)
-    return () => ({
-      ...refused(405, 'method_not_allowed', `this route accepts ${allowed} only`),
-      headers: { allow: allowed },
-    })
+  if (method !== allowed) return () => onlyBy(allowed)
   if (get) return get
   if (!operator || !act) throw new RangeError('an act without an operator service')
   return (incoming, response) => acted(operator, act, incoming, response)
@@ -235,26 +198,22 @@ async function acted(
       'unsupported_media_type',
       'the body must be plain JSON in UTF-8; send Content-Type: application/json',
     )
-  if (Number(incoming.headers['content-length'] ?? 0) > limitBytes) return tooLarge()
   let bytes: Uint8Array
   try {
     bytes = await readIncoming(incoming, response, { limitBytes, reserve: () => true })
   } catch (error) {
     if (!(error instanceof BodyError)) throw error
     return error.kind === 'too_large'
-      ? tooLarge()
+      ? refused(
+          413,
+          'payload_too_large',
+          `the body is larger than ${limitBytes} bytes; split it, or stop the gateway and rerun the command`,
+        )
       : refused(400, 'bad_request', 'the body is incomplete; send it again')
   }
   const read = readJson(bytes)
   return read.ok ? orRefusal(() => act(read.value)) : refused(400, 'invalid_json', read.detail)
 }
-
-const tooLarge = () =>
-  refused(
-    413,
-    'payload_too_large',
-    `the body is larger than ${limitBytes} bytes; split it, or stop the gateway and rerun the command`,
-  )
 
 /** Both sides are hashed, so that neither length nor content shows in the time it takes. */
 function showsToken(authorization: string | undefined, token: string): boolean {

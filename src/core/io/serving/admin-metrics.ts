@@ -296,10 +296,7 @@ const hostCounters: readonly CounterRow[] = [
     help: 'JSON-RPC methods asked of all RPC nodes, each call of a batch counted, by class: what a hosted node bills',
     labels: ['class'],
     counts: (_parts, { vitals }) =>
-      Object.entries(vitals?.rpc?.total.methods ?? {}).map(([kind, count]) => [
-        { class: kind },
-        count,
-      ]),
+      Object.entries(vitals?.rpc?.methods ?? {}).map(([kind, count]) => [{ class: kind }, count]),
   },
   {
     name: 'proposer_log_lines_dropped_total',

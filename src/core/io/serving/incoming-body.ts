@@ -23,6 +23,8 @@ export function readIncoming(
   limits: BodyLimits,
 ): Promise<Uint8Array> {
   if (!announcesBody(incoming)) return Promise.resolve(new Uint8Array())
+  if (Number(incoming.headers['content-length'] ?? 0) > limits.limitBytes)
+    return Promise.reject(new BodyError('too_large'))
   if (incoming.headers.expect !== undefined) response.writeContinue()
   return new Promise((resolve, reject) => {
     const parts: Uint8Array[] = []

@@ -11,7 +11,8 @@ import {
   type ServerResponse,
   STATUS_CODES,
 } from 'node:http'
-import { type AddressInfo, Server as NetServer } from 'node:net'
+import { type AddressInfo, Server as NetServer, type Socket } from 'node:net'
+import { performance } from 'node:perf_hooks'
 import type { Duplex } from 'node:stream'
 import {
   type Answered,
@@ -22,7 +23,6 @@ import {
 import { commonHeaders, type Refusal, refusalBody, refuse, spread } from '../../protocol/refusal.js'
 import { announcesBody, linger, readIncoming, restIsLarge } from './incoming-body.js'
 import { yieldToEvents } from './load.js'
-import { keepPlaces, type Places } from './places.js'
 
 /** What robustness §5 asks of node:http. */
 export const serverSettings = {
@@ -44,7 +44,7 @@ export const socketSettings = {
   /** Slow readers. */
   timeoutMs: 30_000,
   maxRequestsPerSocket: 1_000,
-  /** Connections that are served at once; `places.ts` tells what more of them get. */
+  /** Connections that are served at once; more of them get 503. */
   places: connectionPlaces,
   /**
    * Any other value silently drops later headers, Content-Length included; 16 KiB is the bound, and
@@ -111,22 +111,20 @@ export async function listen(options: ListenOptions): Promise<Listener> {
   let closing = false
   const most = options.places ?? socketSettings.places
   const perAddress = options.perAddress ?? most
-  const places = keepPlaces(server, {
+  const refuseWaiting = keepPlaces(server, {
     places: most,
     perAddress,
     addressKey: options.addressKey ?? ((address) => address),
     refuse: refusing(options, most, perAddress),
   })
 
-  const serve = inTurn(places, newest, (incoming, response, isLast) => {
-    answer(options, incoming, response, places, () => closing && isLast()).catch(
-      (error: unknown) => {
-        // Only a bug gets here. Without an answer the caller sees a cut connection and replays,
-        // which is right for an unknown outcome.
-        response.destroy()
-        throw error
-      },
-    )
+  const serve = inTurn(newest, (incoming, response, isLast) => {
+    answer(options, incoming, response, () => closing && isLast()).catch((error: unknown) => {
+      // Only a bug gets here. Without an answer the caller sees a cut connection and replays,
+      // which is right for an unknown outcome.
+      response.destroy()
+      throw error
+    })
   })
   server.on('request', serve)
   server.on('checkContinue', serve)
@@ -164,7 +162,7 @@ export async function listen(options: ListenOptions): Promise<Listener> {
       const closed = new Promise<void>((resolve) => {
         server.close(() => resolve())
       })
-      places.close()
+      refuseWaiting()
       server.closeIdleConnections()
       const cut = setTimeout(() => server.closeAllConnections(), drainMs)
       await closed
@@ -175,7 +173,6 @@ export async function listen(options: ListenOptions): Promise<Listener> {
 
 /** One call of a connection at a time, in the order of their arrival; `isLast`: nothing waits behind it. */
 function inTurn(
-  places: Places,
   newest: WeakMap<Duplex, CallInWork>,
   begin: (incoming: IncomingMessage, response: ServerResponse, isLast: () => boolean) => void,
 ): RequestListener {
@@ -188,17 +185,16 @@ function inTurn(
   }
   const next = (socket: Duplex) => {
     const call = waiting.get(socket)?.shift()
-    if (!call) return end(socket)
+    if (!call) {
+      waiting.delete(socket)
+      return
+    }
     // One call a round of the event loop: what others have sent meanwhile is read first.
     setImmediate(() => {
       // Nobody would get the answer.
       if (socket.writable) call()
-      else end(socket)
+      else waiting.delete(socket)
     })
-  }
-  const end = (socket: Duplex) => {
-    waiting.delete(socket)
-    places.working(socket, false)
   }
   return (incoming, response) => {
     const { socket } = incoming
@@ -208,7 +204,6 @@ function inTurn(
     const behind = waiting.get(socket)
     if (!behind) {
       waiting.set(socket, [])
-      places.working(socket, true)
       start(incoming, response)
     } else if (behind.length < socketSettings.waitingCalls)
       behind.push(() => start(incoming, response))
@@ -255,7 +250,6 @@ async function answer(
   options: ListenOptions,
   incoming: IncomingMessage,
   response: ServerResponse,
-  places: Places,
   isLast: () => boolean,
 ): Promise<void> {
   const { socket, headers, method = '', url = '' } = incoming
@@ -279,12 +273,8 @@ async function answer(
     return
   }
   socket.setTimeout(socketSettings.timeoutMs)
-  await send(
-    incoming,
-    response,
-    answered,
-    isLast() || answered.status === 413 || refused !== undefined || !places.mayStay(socket),
-  )
+  const closes = isLast() || answered.status === 413 || refused !== undefined
+  await send(incoming, response, answered, closes)
 }
 
 /** What node's parser lets through and we do not (robustness §4). */
@@ -325,7 +315,8 @@ function parserRefusal(code: string | undefined): Refusal {
   return refuse('bad_request', 'this is not a well-formed HTTP/1.1 request')
 }
 
-async function send(
+/** Answers, so that no unread rest of the call makes a reset overtake the answer. */
+export async function send(
   incoming: IncomingMessage,
   response: ServerResponse,
   { status, headers, body }: Answered,
@@ -349,6 +340,79 @@ async function send(
   incoming.socket.end()
   await linger(incoming)
   incoming.socket.destroy()
+}
+
+/** Connections that wait for their 503; more are cut. */
+const mostWithoutPlace = 3_072
+/** A caller that has said nothing is answered after this; he may be waiting for us. */
+const silentMs = 2_000
+/** Refusals at once, and a second: at about 100 µs each, a twentieth of a core. */
+const [refusalsAtOnce, refusalsPerMs] = [100, 0.5]
+
+interface PlaceOptions {
+  readonly places: number
+  readonly perAddress: number
+  readonly addressKey: (address: string) => string
+  readonly refuse: (socket: Socket) => void
+}
+
+/**
+ * Lets connections through as long as there are places, and of one address its own (R17). Others are
+ * refused, so many a second, and cut beyond that: whoever comes again at once costs no more. What it
+ * returns refuses all that wait.
+ */
+function keepPlaces(
+  server: Server,
+  { places, perAddress, addressKey, refuse: refuseOne }: PlaceOptions,
+): () => void {
+  const listeners = server.listeners('connection')
+  server.removeAllListeners('connection')
+  server.maxConnections = places + mostWithoutPlace
+  const held = new Map<string, number>()
+  const waiting = new Set<() => void>()
+  let taken = 0
+  let [saved, savedAtMs] = [refusalsAtOnce, performance.now()]
+  function mayRefuse(): boolean {
+    const nowMs = performance.now()
+    saved = Math.min(refusalsAtOnce, saved + (nowMs - savedAtMs) * refusalsPerMs)
+    savedAtMs = nowMs
+    if (saved < 1) return false
+    saved -= 1
+    return true
+  }
+  server.on('connection', (socket: Socket) => {
+    const address = addressKey(socket.remoteAddress ?? '')
+    const own = held.get(address) ?? 0
+    if (own < perAddress && taken < places) {
+      taken += 1
+      held.set(address, own + 1)
+      socket.once('close', () => {
+        taken -= 1
+        const left = (held.get(address) ?? 1) - 1
+        if (left === 0) held.delete(address)
+        else held.set(address, left)
+      })
+      for (const serve of listeners) serve.call(server, socket)
+      return
+    }
+    const answer = () => {
+      clearTimeout(silent)
+      if (!waiting.delete(answer)) return
+      if (mayRefuse()) refuseOne(socket)
+      else socket.destroy()
+    }
+    const silent = setTimeout(answer, silentMs)
+    waiting.add(answer)
+    // What it sends is read away, so that no reset overtakes the answer.
+    socket.on('error', () => undefined).on('data', answer)
+    socket.once('end', answer).once('close', () => {
+      clearTimeout(silent)
+      waiting.delete(answer)
+    })
+  })
+  return () => {
+    for (const answer of [...waiting]) answer()
+  }
 }
 
 /** Refuses connections that have no place, one after the other with another time to come back. */

@@ -1,7 +1,10 @@
-/** What the listeners for looks share: the admin's on loopback, and the one for metrics. */
-import type { Server } from 'node:http'
+/** The small servers beside the gateway's own: for operators, for scrapers, for the wallet page. */
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
+import type { AddressInfo } from 'node:net'
 import type { Registry } from 'prom-client'
-import { socketSettings } from './listener.js'
+import { withoutNodeWords } from '../../protocol/node-words.js'
+import { commonHeaders } from '../../protocol/refusal.js'
+import { send, serverSettings, socketSettings } from './listener.js'
 
 /** What a look is answered with. */
 export interface Look {
@@ -10,11 +13,83 @@ export interface Look {
   readonly headers?: Readonly<Record<string, string>>
 }
 
-/** A look with a body of JSON. */
 export const jsonLook = (value: object, status = 200): Look => ({
   status,
   body: JSON.stringify(value),
 })
+
+/** A refusal that names its code and why. */
+export const refused = (status: number, code: string, detail: string, hint?: string): Look =>
+  jsonLook({ error: { code, detail, hint } }, status)
+
+/** 405 with `Allow`. */
+export const onlyBy = (method: string): Look => ({
+  ...refused(405, 'method_not_allowed', `this route accepts ${method} only`),
+  headers: { allow: method },
+})
+
+export interface LookListener {
+  readonly url: string
+  readonly port: number
+  /** Ends it with every connection of it. */
+  close(): Promise<void>
+}
+
+export interface LookServer {
+  readonly host: string
+  /** 0 takes a free one. */
+  readonly port: number
+  /** At most so many at once, so that the public listener keeps its descriptors; default: 64. */
+  readonly connections?: number | undefined
+  /** Time that a connection may be silent, in milliseconds; 0: any. Default: 30 s. */
+  readonly timeoutMs?: number
+  /** No connection outlives its answer. */
+  readonly closes?: boolean
+  /** What it rejects with is a bug of ours. A stream is written by the route itself. */
+  readonly route: (
+    incoming: IncomingMessage,
+    response: ServerResponse,
+  ) => Promise<Look | 'streaming'> | Look | 'streaming'
+}
+
+/** Rejects with node's error where the port cannot be had. */
+export async function listenForLooks(options: LookServer): Promise<LookListener> {
+  const { host, connections = 64, timeoutMs = socketSettings.timeoutMs } = options
+  const respond = async (incoming: IncomingMessage, response: ServerResponse) => {
+    const look = await options.route(incoming, response)
+    if (look === 'streaming') return
+    const headers = { ...commonHeaders, ...look.headers }
+    await send(incoming, response, { ...look, headers }, options.closes === true)
+  }
+  const server = createServer({ ...serverSettings }, (incoming, response) => {
+    // Whoever has gone needs no response.
+    response.on('error', () => undefined)
+    respond(incoming, response).catch((error: unknown) => {
+      response.destroy()
+      throw error
+    })
+  })
+  server.maxConnections = connections
+  // Slow readers are cut off.
+  server.timeout = timeoutMs
+  await new Promise<void>((resolve, reject) => {
+    server.once('error', reject)
+    server.listen({ host, port: options.port }, () => {
+      server.off('error', reject)
+      resolve()
+    })
+  })
+  const { port } = server.address() as AddressInfo
+  return {
+    url: `http://${host.includes(':') ? `[${host}]` : host}:${port}`,
+    port,
+    close: () =>
+      new Promise((resolve) => {
+        server.close(() => resolve())
+        server.closeAllConnections()
+      }),
+  }
+}
 
 /** `/healthz`, `/readyz` and `/metrics` by path; `reasons` say why the gateway is not ready. */
 export const healthLooks = (
@@ -40,30 +115,24 @@ export const healthLooks = (
   ],
 ]
 
-export interface LookListener {
-  readonly url: string
-  close(): Promise<void>
+export interface MetricsOptions extends Pick<LookServer, 'host' | 'port'> {
+  readonly reasons: () => readonly string[]
+  readonly metrics: Registry
 }
 
-/** A refusal that names its code and why. */
-export const refused = (status: number, code: string, detail: string, hint?: string): Look =>
-  jsonLook({ error: { code, detail, hint } }, status)
-
-/** Slow readers are cut off. Rejects with node's error where the port cannot be had. */
-export async function bindServer(server: Server, host: string, port: number): Promise<void> {
-  server.timeout = socketSettings.timeoutMs
-  await new Promise<void>((resolve, reject) => {
-    server.once('error', reject)
-    server.listen({ host, port }, () => {
-      server.off('error', reject)
-      resolve()
-    })
+/**
+ * The listener for scrapers on other hosts (contract §9): GETs alone; what nodes said is left out of
+ * `/readyz`, as on the public port (R5).
+ */
+export function listenMetrics({ reasons, metrics, ...at }: MetricsOptions): Promise<LookListener> {
+  const looks = new Map(healthLooks(() => reasons().map(withoutNodeWords), metrics))
+  const names = [...looks.keys()].join(', ')
+  return listenForLooks({
+    ...at,
+    route({ url = '', method }) {
+      const look = looks.get(url)
+      if (look === undefined) return refused(404, 'route_not_found', `this listener has ${names}`)
+      return method === 'GET' ? look() : onlyBy('GET')
+    },
   })
 }
-
-/** Ends it with every connection of it. */
-export const closeServer = (server: Server): Promise<void> =>
-  new Promise((resolve) => {
-    server.close(() => resolve())
-    server.closeAllConnections()
-  })
