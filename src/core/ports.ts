@@ -1,15 +1,11 @@
 /**
- * Everything core may ask of the world. Core outside `io/` sees these shapes only;
- * `src/core/io/system.ts` builds the real ones and tests hand in simulated ones
- * (robustness §8).
+ * Everything core may ask of the world; `io/system.ts` builds the real ones, tests hand in
+ * simulated ones (robustness §8).
  */
 
 export type Hex = `0x${string}`
 
-/**
- * Wall time orders nothing (R13): `nowMs` dates records, `monotonicMs` measures durations and
- * drives time-outs.
- */
+/** Wall time orders nothing (R13): `nowMs` dates records, `monotonicMs` measures durations. */
 export interface Clock {
   /** Unix milliseconds. */
   nowMs(): number
@@ -32,24 +28,16 @@ export interface Hash {
 
 /** Ed25519 (RFC 8032). Keys and seeds are 32 bytes, signatures 64. */
 export interface Ed25519 {
-  /** Takes a copy of the seed. */
   signer(seed: Uint8Array): {
     readonly publicKey: Uint8Array
     sign(message: Uint8Array): Uint8Array
   }
-  /** False for keys and signatures of another length, too. */
   verify(publicKey: Uint8Array, message: Uint8Array, signature: Uint8Array): boolean
 }
 
-/**
- * An open file. Appends go through `write`, which may be short; nothing is durable before
- * `datasync` returned.
- */
+/** Nothing is durable before `datasync` returned. */
 export interface FileHandle {
-  /**
-   * Writes at the end of the file; the number of bytes that were taken, which may be fewer than
-   * `length`.
-   */
+  /** The number of bytes that were taken, which may be fewer than `length`. */
   write(buffer: Uint8Array, offset: number, length: number): Promise<number>
   /** Up to `length` bytes from `position`; shorter only at the end of the file. */
   read(position: number, length: number): Promise<Uint8Array>
@@ -60,32 +48,31 @@ export interface FileHandle {
 }
 
 /**
- * File verbs kept apart, so that a test can stop between any two (R23). Errors carry Node's `code`
- * (ENOENT, EEXIST, ENOSPC, EIO, …). `append` creates with 0600 when missing, `exclusive` creates
- * with 0600 and fails with EEXIST, `read` never creates.
+ * File verbs kept apart, so that a test can stop between any two (R23). Errors carry Node's
+ * `code`. `append` creates with 0600 when missing, `exclusive` fails with EEXIST, `read` never
+ * creates.
  */
 export interface Files {
   open(path: string, mode: 'read' | 'append' | 'exclusive'): Promise<FileHandle>
   read(path: string): Promise<Uint8Array>
   /** Atomic within a folder; durable only after `syncDir`. */
   rename(from: string, to: string): Promise<void>
-  /** Hard link; EEXIST when `to` exists. */
+  /** EEXIST when `to` exists. */
   link(from: string, to: string): Promise<void>
   remove(path: string): Promise<void>
-  /** Creates the folder and its parents with mode 0700; no error when it exists. */
+  /** With its parents, mode 0700; no error when it exists. */
   makeDir(path: string): Promise<void>
   syncDir(path: string): Promise<void>
-  /** Names in the folder, unsorted. */
   list(path: string): Promise<string[]>
   exists(path: string): Promise<boolean>
 }
 
 /**
  * Proof of life on this host: a pathname Unix socket. `alive` also for a stopped process, `dead`
- * only where nobody can be listening (robustness §2, Lock). No clock and no pid guess is involved.
+ * only where nobody can be listening (robustness §2, Lock).
  */
 export interface Liveness {
-  /** Listens until closed. Fails with EADDRINUSE when the name is taken. */
+  /** EADDRINUSE when the name is taken. */
   listen(path: string): Promise<{ close(): Promise<void> }>
   probe(path: string): Promise<'alive' | 'dead' | 'unknown'>
   readonly bootId: string
@@ -102,7 +89,7 @@ export interface BlockHeader {
   /** Unix seconds. */
   timestamp: bigint
   baseFeePerGas: bigint
-  /** Gas of all its transactions at most; absent where the node does not tell. */
+  /** Absent where the node does not tell. */
   gasLimit?: bigint | undefined
 }
 
@@ -113,9 +100,8 @@ export interface ChainLog {
   blockNumber: bigint
   blockHash: Hex
   transactionHash: Hex
-  /** Index in the block. */
   logIndex: number
-  /** Unix seconds of the block, where the node tells them. */
+  /** Unix seconds, where the node tells them. */
   blockTimestamp?: bigint | undefined
 }
 
@@ -124,14 +110,11 @@ export interface ChainReceipt {
   blockNumber: bigint
   blockHash: Hex
   status: 'success' | 'reverted'
-  /** Sender and called contract, `null` where one was created; absent where the node does not tell. */
+  /** `null` where a contract was created; absent where the node does not tell. */
   from?: Hex | undefined
   to?: Hex | null | undefined
   gasUsed: bigint
-  /**
-   * What was paid for a unit of gas, in wei (EIP-1559's effective price); absent where the node
-   * does not tell.
-   */
+  /** Paid for a unit of gas, in wei; absent where the node does not tell. */
   gasPriceWei?: bigint | undefined
   logs: readonly ChainLog[]
 }
@@ -143,10 +126,7 @@ export interface ChainCall
   from?: Hex
 }
 
-/**
- * One EVM chain as its nodes tell it. Every method rejects with `ChainError` (below) and nothing
- * else. Source: Ethereum JSON-RPC; what a node may answer to a send is the table of robustness §3.
- */
+/** One EVM chain as its nodes tell it. Every method rejects with `ChainError` and nothing else. */
 export interface Chain {
   chainId(): Promise<number>
   /** `null` where the node knows no such block. */
@@ -161,19 +141,16 @@ export interface Chain {
     blockHash?: Hex
   }): Promise<readonly ChainLog[]>
   code(address: Hex, at?: 'latest' | bigint): Promise<Hex>
-  /** A slot of a contract's storage, as 32 bytes. */
   storage(address: Hex, slot: Hex, at?: 'latest' | bigint): Promise<Hex>
   balance(address: Hex): Promise<bigint>
   transactionCount(address: Hex, at: 'latest' | 'pending' | 'finalized'): Promise<number>
   estimateGas(call: ChainCall): Promise<bigint>
-  /** The node's suggested tip in wei. */
   tip(): Promise<bigint>
-  /** Hands over a signed transaction; its hash. */
   send(raw: Hex): Promise<Hex>
   receipt(hash: Hex): Promise<ChainReceipt | null>
-  /** Whether the node holds the transaction, mined or pending. */
+  /** Mined or pending. */
   hasTransaction(hash: Hex): Promise<boolean>
-  /** The calldata of a transaction; `null` where no node holds it. */
+  /** `null` where no node holds the transaction. */
   calldata(hash: Hex): Promise<Hex | null>
 }
 
@@ -201,32 +178,31 @@ export class ChainError extends Error {
   }
 }
 
-/** Signs for one account; the key itself never leaves the signer. */
 export interface Signer {
   readonly address: Hex
   /**
    * 65 bytes r‖s‖v with v 27 or 28 and low s. A wallet outside, which signs no bare digests,
-   * refuses. Rejects with `ProposerError` where the key is elsewhere and does not sign now.
+   * refuses.
    */
   signDigest(digest: Hex): Promise<Hex>
   /**
-   * Only wallets outside have it: signs EIP-712 data (`eth_signTypedData_v4`). A person may have to
-   * agree, so it may take a minute; what comes back may be any hex and is checked by the caller.
+   * Only wallets outside: signs EIP-712 data (`eth_signTypedData_v4`). A person may have to
+   * agree; what comes back may be any hex and is checked by the caller.
    */
   signTypedData?(typedData: object, shown?: readonly ShownRow[]): Promise<string>
   /**
-   * Only wallets outside that send by themselves have it: their account's transaction goes out with
-   * nonce and fees of their own. What comes back may be any text and is checked by the caller.
+   * Only wallets outside that send by themselves, with nonce and fees of their own. What comes
+   * back is checked by the caller.
    */
   sendTransaction?(transaction: WalletTransaction, shown: readonly ShownRow[]): Promise<string>
   /**
-   * Only a remote signer of the executor has it, which signs no bare digests: the transaction's
-   * signed bytes. What comes back may be any text and is checked by the caller.
+   * Only a remote signer of the executor: the transaction's signed bytes. What comes back is
+   * checked by the caller.
    */
   signTransaction?(unsigned: UnsignedTransaction): Promise<string>
 }
 
-/** A transaction of the executor before it is signed (EIP-1559). It carries no coin. Fees in wei. */
+/** EIP-1559. It carries no coin. Fees in wei. */
 export interface UnsignedTransaction {
   readonly chainId: number
   readonly nonce: number
@@ -237,7 +213,7 @@ export interface UnsignedTransaction {
   readonly maxPriorityFeePerGas: bigint
 }
 
-/** What a wallet is asked to send (`eth_sendTransaction`); no coin goes with it. */
+/** `eth_sendTransaction`; no coin goes with it. */
 export interface WalletTransaction {
   readonly chainId: number
   readonly from: Hex
@@ -245,14 +221,13 @@ export interface WalletTransaction {
   readonly data: Hex
 }
 
-/** A line of what we say that is agreed to: what it is, and its value in words. */
 export type ShownRow = readonly [label: string, value: string]
 
 /**
  * An exchange that brought no HTTP answer. `phase` tells whether a byte of the request can have
- * left. `connect` covers name look-up, TCP and TLS; anything after is `exchange`, whose outcome is
- * uncertain (robustness §6). The only error a `Fetch` of ours rejects with, beside the abort reason
- * of a caller's signal before anything was sent.
+ * left: `connect` covers name look-up, TCP and TLS; after `exchange` the outcome is uncertain
+ * (robustness §6). The only error a `Fetch` of ours rejects with, beside the abort reason of a
+ * caller's signal before anything was sent.
  */
 export class TransportError extends Error {
   constructor(
@@ -267,33 +242,30 @@ export class TransportError extends Error {
 }
 
 /**
- * Asks somebody outside which question a slug names; `undefined` where nobody there knows it. A
- * hint and no more: the chain has to confirm the id (domain §5.4). Rejects with `SlugLookUpError`,
- * also where the signal ended it.
+ * `undefined` where nobody there knows it. A hint and no more: the chain has to confirm the id
+ * (domain §5.4).
  */
 export type SlugLookUp = (slug: string, signal: AbortSignal) => Promise<Hex | undefined>
 
-/** A market as Gamma tells it. All of it is a hint: the chain has to confirm it (domain §5.4). */
+/** All of it is a hint: the chain has to confirm it (domain §5.4). */
 export interface Market {
   readonly slug: string
   readonly title: string
-  /** The requester's; absent for a market that the oracle does not settle. */
+  /** Absent for a market that the oracle does not settle. */
   readonly questionId: Hex | undefined
-  /** When the event ends, RFC 3339. */
+  /** RFC 3339. */
   readonly endsAt: string | undefined
-  /** What the oracle was last known to say: `requested`, `proposed` and so on. */
+  /** Such as `requested`, `proposed`. */
   readonly status: string | undefined
-  /** What it has said so far. */
   readonly statuses: readonly string[]
-  /** No trading any more. */
   readonly closed?: boolean | undefined
-  /** When a game begins, RFC 3339. */
+  /** RFC 3339. */
   readonly gameStartsAt?: string | undefined
-  /** What the market pays for p2 and p1, from 0 to 1. */
+  /** For p2 and p1, from 0 to 1. */
   readonly prices?: { readonly p2: number; readonly p1: number } | undefined
 }
 
-/** Markets that are not closed, soonest end first. Times are RFC 3339. */
+/** Not closed, soonest end first. Times are RFC 3339. */
 export interface MarketPage {
   readonly endsAfter: string
   readonly endsBefore?: string | undefined
@@ -301,25 +273,24 @@ export interface MarketPage {
   readonly limit: number
 }
 
-/** Polymarket's public market API. Rejects with `SlugLookUpError`, also where the signal ended it. */
 export interface Markets {
   /** `isLast`: nothing comes behind this page. */
   page(
     asked: MarketPage,
     signal: AbortSignal,
   ): Promise<{ readonly markets: readonly Market[]; readonly isLast: boolean }>
-  /** The markets of an event; `undefined` where nobody there knows it. */
+  /** `undefined` where nobody there knows it. */
   event(slug: string, signal: AbortSignal): Promise<readonly Market[] | undefined>
   market(slug: string, signal: AbortSignal): Promise<Market | undefined>
-  /** The markets of up to 50 question ids, open and closed; those that nobody there knows are left out. */
+  /** Up to 50, open and closed; those that nobody there knows are left out. */
   byQuestions(questionIds: readonly Hex[], signal: AbortSignal): Promise<readonly Market[]>
 }
 
-/** A slug could not be looked up. The message names no address (R5). */
+/** The message names no address (R5). */
 export class SlugLookUpError extends Error {
   constructor(
     message: string,
-    /** How long whoever was asked wants to be left alone; only where that was said. */
+    /** Only where that was said. */
     readonly retryAfterMs?: number,
   ) {
     super(message)
@@ -327,12 +298,11 @@ export class SlugLookUpError extends Error {
   }
 }
 
-/** A statement that failed. `code`: SQLSTATE where the server answered, else Node's code. */
+/** `code`: SQLSTATE where the server answered, else Node's code. */
 export class SqlError extends Error {
   constructor(
     readonly code: string,
     message: string,
-    /** The server answered, and the session lives on. */
     readonly isAnswered: boolean,
   ) {
     super(message)
@@ -342,31 +312,27 @@ export class SqlError extends Error {
 
 export type SqlRow = Readonly<Record<string, unknown>>
 
-/** One session with a database. One statement at a time; every failure is a `SqlError`. */
+/** One statement at a time; every failure is a `SqlError`. */
 export interface SqlSession {
-  /** Runs one statement with `$1`, `$2` …; its rows. */
+  /** With `$1`, `$2` …. */
   query(text: string, values?: readonly unknown[]): Promise<readonly SqlRow[]>
-  /** The same without values, for a statement that may take as long as it likes. */
+  /** For a statement that may take as long as it likes. */
   await(text: string): Promise<readonly SqlRow[]>
-  /** Runs several statements without values in one round trip; the rows of the last. */
   script(text: string): Promise<readonly SqlRow[]>
   /** SQLSTATEs of the notices that came since the last call. */
   notices(): readonly { readonly code: string; readonly message: string }[]
-  /** The session has ended: nothing will be answered any more. */
   readonly isLost: boolean
-  /** Cuts the connection at once; what was under way rejects. */
+  /** What was under way rejects. */
   destroy(): void
 }
 
-/** A database of one or more hosts, of which one takes writes. */
+/** Of one or more hosts, of which one takes writes. */
 export interface SqlDatabase {
-  /** Hosts, port and name, as they may be shown: without user and password (R5). */
   readonly name: string
   /** A session with the host that takes writes. Rejects with SqlError. */
   connect(): Promise<SqlSession>
 }
 
-/** The chain that a node must be on, and how old its newest block may be. */
 export interface ExpectedChain {
   readonly expectedChainId?: number
   readonly maxHeadAgeSeconds?: number
@@ -385,11 +351,9 @@ export interface Ports {
   readonly failpoint?: (name: string) => Promise<void>
   /** Built on demand, so that a command loads only what it uses. */
   readonly edges: {
-    /** HTTP client to one gateway (robustness §6). */
     fetch(): Promise<Fetch>
-    /** JSON-RPC to one chain; several URLs fail over, other chains are not believed (R16). */
+    /** Several URLs fail over, other chains are not believed (R16). */
     chain(rpcUrls: readonly string[], expected?: ExpectedChain): Promise<Chain>
-    /** The PostgreSQL database of a `postgres:` URL. Throws UsageError for a URL that is none. */
     database(url: string): Promise<SqlDatabase>
   }
 }

@@ -1,34 +1,28 @@
 /**
- * Calls made at the same moment for the same block travel as one `eth_call` of Multicall3, where
- * the chain has it. Each caller hears what its call alone would have given.
+ * Calls made at the same moment for the same block travel as one `eth_call` of Multicall3. Each
+ * caller hears what its call alone would have given.
  */
 
 import { size } from 'viem'
 import { type Chain, type ChainCall, ChainError, type Hex } from '../ports.js'
 import type { Address } from '../protocol/schema.js'
 
-/** Where Multicall3 lies on every chain that has it. */
 export const multicallAddress: Address = '0xca11bde05977b3631167028862be2a173976ca11'
 
 export interface AggregateOptions {
   /**
-   * Default 200: a read of a long question costs some 0.1 million gas, and nodes allow an
-   * `eth_call` 50 million or more.
+   * Default 200: a read of a long question costs some 0.1 million gas, and nodes allow 50 million
+   * or more.
    */
   readonly callsAtOnce?: number
   /** Bytes of call data in one `eth_call`, at most, but for a longer single call. */
   readonly bytesAtOnce?: number
 }
 
-/**
- * Outcomes handed out in one turn of the event loop: who gets one decodes it, and nobody else shall
- * wait for all of that.
- */
+/** Who gets one decodes it, and nobody else shall wait for all of that. */
 const settledAtOnce = 8
-/** Who asks is waited for no longer than this. */
 const mostTurns = 32
 
-/** What a refused aggregate makes smaller stays at least this. */
 const leastCallsAtOnce = 8
 
 interface Waiting {
@@ -45,16 +39,14 @@ interface Aggregator {
   readonly bytesAtOnce: number
   most: number
   isPresent: Promise<boolean> | undefined
-  /** Aggregates whose outcomes are being handed out. */
   settling: number
   waiting: Map<string, Waiting>
 }
 
 /**
- * The same chain, whose `call`s without `from` and `gas` at a numbered block are folded; `turn`
- * resolves when whoever is asking at this moment has asked. The calls of a failed aggregate are
- * made one by one. A folded call's caller is Multicall3: whoever asks for something that hangs on
- * the caller names it (`from`).
+ * `call`s without `from` and `gas` at a numbered block are folded; those of a failed aggregate
+ * are made one by one. A folded call's caller is Multicall3: whoever asks for something that
+ * hangs on the caller names it (`from`).
  */
 export function aggregating<C extends Chain>(
   chain: C,
@@ -94,8 +86,8 @@ export function aggregating<C extends Chain>(
 }
 
 /**
- * Resolves when two turns in a row brought no more askers; long work gives way between two of its
- * parts. `isAnswering`: answers are being handed out, to some who ask on.
+ * When two turns in a row brought no more askers. `isAnswering`: answers are being handed out, to
+ * some who ask on.
  */
 export async function gathered(
   turn: () => Promise<void>,
@@ -193,7 +185,6 @@ async function together(
   aggregator.settling -= 1
 }
 
-/** Groups in order, of at most so many calls and bytes of call data. */
 function grouped(calls: readonly Waiting[], most: number, bytesAtOnce: number): Waiting[][] {
   const groups: Waiting[][] = []
   let bytes = 0
@@ -215,10 +206,7 @@ const word = (value: number) => value.toString(16).padStart(digits, '0')
 const bytesIn = (hex: string) => hex.length / 2
 const padded = (hex: string) => hex.padEnd(Math.ceil(hex.length / digits) * digits, '0')
 
-/**
- * Written by hand, as its answer is read: an encoder of everything takes longer over long texts
- * than the rest of a read.
- */
+/** By hand: an encoder of everything takes longer over long texts than the rest of a read. */
 export function aggregateData(calls: readonly Pick<ChainCall, 'to' | 'data'>[]): Hex {
   const tuples = calls.map(({ to, data }) => {
     const target = to.slice(2).toLowerCase().padStart(digits, '0')
@@ -239,17 +227,14 @@ interface AggregateResult {
   readonly returnData: Hex
 }
 
-/**
- * The outcomes of so many calls, `(bool success, bytes returnData)[]`. ChainError `refused` where
- * what lies there is no Multicall3.
- */
+/** `(bool success, bytes returnData)[]`. */
 export function aggregateResults(answer: Hex, count: number): readonly AggregateResult[] {
   const refused = () =>
     new ChainError(
       'refused',
       `the contract at ${multicallAddress} does not answer as Multicall3 does`,
     )
-  /** The number at a byte, which has to lie within the answer, as all that it is used for has. */
+  /** It has to lie within the answer, as all that it is used for has. */
   const numberAt = (byte: number): number => {
     const start = 2 + 2 * byte
     const text = answer.slice(start, start + digits)

@@ -1,7 +1,6 @@
 /**
- * What the request's text says about outcomes: labels and which of them are proposable (domain
- * §5.3, contract §3). Ancillary data are bytes; they are decoded here for reading only and never
- * turned back into bytes.
+ * What the request's text says about outcomes (domain §5.3, contract §3). Ancillary data are
+ * bytes; they are decoded for reading only and never turned back.
  */
 import type { Hex } from '../ports.js'
 import { conventionalLabel, outcomeKeys, priceOf } from '../protocol/proposal.js'
@@ -9,10 +8,7 @@ import type { Outcome, OutcomeKey } from '../protocol/schema.js'
 import { fromHex } from '../protocol/witness.js'
 
 const longestLabel = 80
-/**
- * What is cleaned at all, in UTF-16 units: enough for the longest label with white space in it, and
- * the same for every text.
- */
+/** Enough for the longest label with white space in it, in UTF-16 units. */
 const longestPhrase = 200
 
 /** What `res_data` has to say for each key, so that the key's price means what §2.2 says. */
@@ -23,9 +19,8 @@ const expectedValue: Record<OutcomeKey, RegExp> = {
 }
 
 /**
- * Labels and permission of p1, p2, p3. The *last* `res_data:` counts. p3 needs `p3: 0.5` there and
- * a requester that can settle it; p1 and p2 are refused where the text gives them another value
- * than the service does (§2.2).
+ * The *last* `res_data:` counts. p3 needs `p3: 0.5` there and a requester that can settle it; p1
+ * and p2 are refused where the text gives them another value than the service does (§2.2).
  */
 export function outcomesOf(
   ancillaryData: Hex,
@@ -54,9 +49,7 @@ const longestTitle = 200
 /** In bytes: a title stands at the beginning of its text. */
 const readForTitle = 2_048
 
-/**
- * One line of at most 200 characters; `undefined` where the text gives none. Outside text (R20).
- */
+/** At most 200 characters. Outside text (R20). */
 export function titleOf(ancillaryData: Hex): string | undefined {
   const beginning = ancillaryData.slice(0, 2 + 2 * readForTitle) as Hex
   const text = new TextDecoder().decode(fromHex(beginning))
@@ -67,10 +60,7 @@ export function titleOf(ancillaryData: Hex): string | undefined {
   return `${cutText(title, longestTitle - 1).trimEnd()}…`
 }
 
-/**
- * `p1: 0, p2: 1, p3: 0.5` → key to number as written. Only the list counts, not the sentence that
- * explains it.
- */
+/** Only the list counts, not the sentence that explains it. */
 function valuesIn(section: string): Map<string, string> {
   const sentence = section.search(/\bwhere\b/i)
   const list = sentence < 0 ? section : section.slice(0, sentence)
@@ -95,8 +85,8 @@ function labelsIn(section: string): Map<string, string> {
 }
 
 /**
- * Up to the end of the sentence. A full stop at the end, before a line break or the adapter's
- * suffix, or before what reads like another sentence. "St. Louis Blues" stays whole.
+ * A full stop at the end, before a line break or the adapter's suffix, or before what reads like
+ * another sentence. "St. Louis Blues" stays whole.
  */
 function firstPhrase(rest: string): string {
   const end = rest.search(
@@ -106,8 +96,8 @@ function firstPhrase(rest: string): string {
 }
 
 /**
- * Cut before it is cleaned: whoever asks a question chooses its text, and the cleaning must not
- * cost more for a longer one (R17).
+ * Cut before it is cleaned: whoever asks chooses the text, and the cleaning must not cost more
+ * for a longer one (R17).
  */
 function cleanLabel(raw: string): string {
   const text = withoutTail(plainText(cutText(raw, longestPhrase))).replace(/^an?\s+/i, '')
@@ -130,10 +120,7 @@ function cutText(text: string, length: number): string {
   return text.slice(0, length).replace(/[\ud800-\udbff]$/, '')
 }
 
-/**
- * Outside text made fit for one line: control and bidi characters (robustness R20, §5) are dropped,
- * white space is folded. For labels and token symbols; bytes that are signed never pass here.
- */
+/** Outside text made fit for one line (R20). Bytes that are signed never pass here. */
 export function plainText(raw: string): string {
   return raw
     .replace(/[\s\u2028\u2029]+/g, ' ')

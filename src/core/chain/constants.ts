@@ -1,6 +1,6 @@
 /**
- * What is the same on every chain and in every build of the contracts that others deployed. Apart
- * from their ABIs, so that a command that asks no chain does without viem. Source: domain §2–§5.
+ * What is the same on every chain, apart from the ABIs, so that a command that asks no chain does
+ * without viem. Source: domain §2–§5.
  */
 
 import type { Hex } from '../ports.js'
@@ -14,18 +14,11 @@ export const canonicalPermit2: Address = '0x000000000022d473030f116ddee9f6b43ac7
 export const yesOrNoQuery: Hex =
   '0x5945535f4f525f4e4f5f51554552590000000000000000000000000000000000'
 
-/**
- * keccak256 of role names on SignedProposer (domain §2) and on the managed oracle (`reverts.json`,
- * settle_by_non_resolver).
- */
+/** keccak256 of role names on SignedProposer (domain §2) and on the managed oracle. */
 export const roles = {
-  /** Who may call `propose`. */
   delegatedProposer: '0x4dfd380f31119a6f09f48f04875c62bdc7cef3776ab27f51eb17174906cda4cc',
-  /** Who may call `addToWhitelist` and `removeFromWhitelist`. */
   whitelistAdmin: '0x28f5a99355973cc89255b8c4ac88405f27c78ded7608b040ee77a8bdf44d15e2',
-  /** Who may grant roles, move a whitelist's ownership and withdraw payments. */
   defaultAdmin: '0x0000000000000000000000000000000000000000000000000000000000000000',
-  /** Who may settle on the managed oracle. */
   resolver: '0x92a19c77d2ea87c7f81d50c74403cb2f401780f3ad919571121efe2bdb427eb1',
 } as const satisfies Record<string, Hex>
 

@@ -1,7 +1,4 @@
-/**
- * What the service calls and decodes on contracts that others deployed (domain §2–§5). Addresses
- * come from configuration (domain §6).
- */
+/** What is called and decoded on contracts that others deployed (domain §2–§5). */
 import { parseAbi } from 'viem'
 
 export * from './constants.js'
@@ -32,7 +29,6 @@ export const signedProposerAbi = parseAbi([
   'event ProposalCallFailed(uint256 indexed index, bytes32 indexed callHash, bytes4 errorSelector, bytes32 revertDataHash)',
 ])
 
-/** Permit2: unordered nonces of an owner (domain §3.2). */
 export const permit2Abi = parseAbi([
   'function DOMAIN_SEPARATOR() view returns (bytes32)',
   'function nonceBitmap(address owner, uint256 wordPos) view returns (uint256)',
@@ -71,8 +67,8 @@ export const oracleAbi = parseAbi([
 ])
 
 /**
- * What version 3 adds to the managed oracle (domain §10). `getRequestReward` reverts before it. Only
- * the requester is known to be indexed: decode no more than the logs hold.
+ * What version 3 adds to the managed oracle (domain §10). Only the requester is known to be
+ * indexed: decode no more than the logs hold.
  */
 export const oracleV3Abi = parseAbi([
   'struct RulesUpdate { uint256 timestamp; bytes update; }',
@@ -85,7 +81,6 @@ export const oracleV3Abi = parseAbi([
 
 export const proxyAbi = parseAbi(['event Upgraded(address indexed implementation)'])
 
-/** A proposer whitelist (domain §4, Whitelists). */
 export const whitelistAbi = parseAbi([
   'function isOnWhitelist(address account) view returns (bool)',
   'function owner() view returns (address)',
@@ -130,7 +125,6 @@ export const erc20Abi = parseAbi([
   'event Approval(address indexed owner, address indexed spender, uint256 amount)',
 ])
 
-/** ERC-1271: signatures of a proposer that has code (domain §3.3). */
 export const erc1271Abi = parseAbi([
   'function isValidSignature(bytes32 hash, bytes signature) view returns (bytes4)',
 ])

@@ -1,6 +1,6 @@
 /**
- * What code a pinned contract runs: an ERC-1967 proxy may be given other code under the same address,
- * whose rules nobody has looked at (domain §4, §10).
+ * An ERC-1967 proxy may be given other code under the same address, whose rules nobody has looked
+ * at (domain §4, §10).
  */
 import { type Chain, ChainError, type Hex } from '../ports.js'
 import type { Address } from '../protocol/schema.js'
@@ -8,13 +8,9 @@ import { zeroAddress } from '../protocol/words.js'
 import { implementationSlot } from './constants.js'
 import { keccakHex } from './round.js'
 
-/**
- * The code behind an address, as trust.json and gateway.json pin it: the implementation of a proxy,
- * or the address itself where its ERC-1967 slot is empty.
- */
+/** The implementation of a proxy, or the address itself where its ERC-1967 slot is empty. */
 export interface Implementation {
   readonly implementation: Address
-  /** keccak256 of the code at `implementation`. */
   readonly code_hash: Hex
 }
 
@@ -28,7 +24,6 @@ export interface ChangedImplementation {
 
 type CodeReader = Pick<Chain, 'storage' | 'code'>
 
-/** Source: ERC-1967, domain §10. */
 export async function implementationOf(
   chain: CodeReader,
   address: Address,
@@ -38,7 +33,6 @@ export async function implementationOf(
   return { implementation, code_hash: keccakHex(await chain.code(implementation, at)) }
 }
 
-/** What each of these runs at a block. Rejects with `ChainError`. */
 export async function implementationsOf(
   chain: CodeReader,
   addresses: readonly Address[],
@@ -49,10 +43,7 @@ export async function implementationsOf(
   return Object.fromEntries(await Promise.all([...new Set(addresses)].map(read)))
 }
 
-/**
- * Pinned contracts that run other code at a block. `slotsOnly` reads one word a contract: enough
- * where the code behind it was compared before.
- */
+/** `slotsOnly` reads one word a contract: enough where the code behind it was compared before. */
 export async function changedImplementations(
   chain: CodeReader,
   pins: Implementations,
@@ -80,7 +71,6 @@ export const changedText = ({ address, pinned, now }: ChangedImplementation): st
 const ofText = (address: Address, { implementation }: Implementation): string =>
   implementation === address ? address : `${implementation}, which ${address} runs,`
 
-/** Proxies among pinned contracts: an upgrade of theirs is logged. */
 export const proxiesOf = (pins: Implementations): readonly Address[] =>
   Object.entries(pins).flatMap(([address, { implementation }]) =>
     implementation === address ? [] : (address as Address),
@@ -112,5 +102,5 @@ export async function oracleVersion(
   }
 }
 
-/** `getRequestReward` of the key that no request has: zeros, and no ancillary data. */
+/** The key that no request has. */
 const unusedReward: Hex = `0xf9a8f368${'0'.repeat(64 * 3)}${'80'.padStart(64, '0')}${'0'.repeat(64)}`

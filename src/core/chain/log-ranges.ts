@@ -4,9 +4,7 @@ import { type Chain, ChainError, type ChainLog } from '../ports.js'
 /** Blocks of the first question: most public nodes answer as many. */
 const firstSpan = 2_000n
 const largestSpan = 100_000n
-/** Answers in a row before a span that was refused is tried again. */
 const answersBeforeGrowth = 8
-/** How often a node that does not answer is asked for less, one after the other. */
 const silencesAllowed = 3
 
 export type LogFilter = Omit<Parameters<Chain['logs']>[0], 'fromBlock' | 'toBlock'>
@@ -17,11 +15,7 @@ export interface LogRange {
   readonly logs: readonly ChainLog[]
 }
 
-/**
- * In order, no block left out, none twice. A refused range is halved, an answered one doubled.
- * Rejects with `ChainError` where a node refuses a single block, or is silent several times in a
- * row.
- */
+/** No block left out, none twice. A refused range is halved, an answered one doubled. */
 export async function* logRanges(
   chain: Pick<Chain, 'logs'>,
   filter: LogFilter,

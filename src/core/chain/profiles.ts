@@ -1,7 +1,6 @@
 /**
- * Built-in sets of contracts. Each address stands with how sure it is (domain §6: H several sources
- * or primary, M one source or may change): an M address is reported wherever it is used, and
- * nothing without a source is here.
+ * Built-in sets of contracts, each address with how sure it is (domain §6): one of medium
+ * confidence is reported wherever it is used, and nothing without a source is here.
  */
 import type { Hex } from '../ports.js'
 import { amountText } from '../protocol/amount.js'
@@ -11,7 +10,6 @@ import type { RequesterKind } from './round.js'
 
 export interface Profile {
   readonly chainId: number
-  /** Where transactions and addresses can be looked up; absent for a chain of one's own. */
   readonly explorer?: string
   readonly permit2: Address
   /** Absent where no public source names it: then it has to be configured. */
@@ -20,9 +18,7 @@ export interface Profile {
   readonly requesters: readonly { readonly address: Address; readonly kind: RequesterKind }[]
   readonly tokens: readonly Address[]
   readonly tokenUnits: { readonly symbol: string; readonly decimals: number }
-  /** UMA's pages of requests, where they show this chain. */
   readonly requestPages?: string
-  /** Public API of the markets, where there is one (domain §5.4). */
   readonly gammaUrl?: string
   /** Symbol of the coin that gas is paid in. */
   readonly coin: string
@@ -85,20 +81,15 @@ const profiles: Readonly<Record<ProfileName, Profile>> = {
     ],
     tokens: ['0xf69283549d79299a297b8db39158be50a945f556'],
     tokenUnits: { symbol: 'USDC.e', decimals: 6 },
-    // As on the chain it stands for.
     coin: 'POL',
     unconfirmed: [],
   },
 }
 
-/** The explorer of a chain, where a profile has one: `<it>/tx/<hash>`, `<it>/address/<address>`. */
 export const explorerOf = (chainId: number): string | undefined =>
   Object.values(profiles).find((one) => one.chainId === chainId)?.explorer
 
-/**
- * UMA's page of the request that a ProposePrice belongs to, by its transaction and its log index in
- * the block; `undefined` where there is none (domain §10).
- */
+/** By transaction and log index of its ProposePrice (domain §10). */
 export function requestPage(chainId: number, transactionHash: Hex, eventIndex: number) {
   const pages = Object.values(profiles).find((one) => one.chainId === chainId)?.requestPages
   const asked = `transactionHash=${transactionHash}&eventIndex=${eventIndex}&chainId=${chainId}`
@@ -106,7 +97,6 @@ export function requestPage(chainId: number, transactionHash: Hex, eventIndex: n
   return pages === undefined ? undefined : `${pages}?${asked}&oracleType=OptimisticV2`
 }
 
-/** The built-in profile of this name; `undefined` for any other, which is the user's own. */
 export function builtInProfile(name: string | undefined): Profile | undefined {
   return profileNames.some((known) => known === name) ? profiles[name as ProfileName] : undefined
 }
@@ -123,14 +113,13 @@ export const knownAmount = (raw: bigint, chainId: number, token: string): string
 export const coinOf = (chainId: number): string | undefined =>
   Object.values(profiles).find((one) => one.chainId === chainId)?.coin
 
-/** Wei as people read them, to six decimals, rounded up: `9,999.9999 POL`. */
+/** To six decimals, rounded up. */
 export const coinText = (wei: bigint, chainId: number): string =>
   amountText(String((wei + 10n ** 12n - 1n) / 10n ** 12n), {
     symbol: coinOf(chainId) ?? "of the chain's coin",
     decimals: 6,
   })
 
-/** The addresses among these that rest on one source alone, a sentence each. */
 export function unconfirmedAmong(
   name: string | undefined,
   addresses: readonly string[],

@@ -20,7 +20,7 @@ export interface ProposeCall {
   readonly signature: Hex
 }
 
-/** The exact calldata; `maxPayment` and `payment` are 0 in this service (§2.1). */
+/** `maxPayment` and `payment` are 0 in this service (§2.1). */
 export function proposeCalldata({ request, token, proposer, terms, signature }: ProposeCall): Hex {
   const proposal = {
     oracle: request.oracle,
@@ -43,13 +43,12 @@ export function proposeCalldata({ request, token, proposer, terms, signature }: 
   })
 }
 
-/** What a ProposePrice log says (domain §4). `price` is a decimal string. */
+/** `price` is a decimal string. */
 export type ProposedPrice = NonNullable<ReturnType<typeof readProposedPrice>>
 
-/** Logs as they were read, for as long as they are held: one receipt is asked about many proposals. */
+/** One receipt is asked about many proposals. */
 const readLogs = new WeakMap<ChainLog, { readonly found: ProposedPrice | undefined }>()
 
-/** The ProposePrice that a log is, or `undefined`. */
 export function proposedPriceOf(log: ChainLog): ProposedPrice | undefined {
   const known = readLogs.get(log) ?? { found: readProposedPrice(log) }
   readLogs.set(log, known)
@@ -84,7 +83,7 @@ export const isOfRound = (
   round: Omit<RoundRef, 'key' | 'questionId'>,
 ): boolean => agree(found, round, 'oracle', 'requester', 'identifier', 'timestamp', 'ancillaryHash')
 
-/** The ProposePrice that answers a round with this proposer and price (contract §5, `indexed`). */
+/** Contract §5, `indexed`. */
 export const findProposed = (
   logs: readonly ChainLog[],
   wanted: { readonly round: RoundRef; readonly proposer: Address; readonly price: string },
@@ -96,10 +95,7 @@ export const findProposed = (
         found && isOfRound(found, wanted.round) && agree(found, wanted, 'proposer', 'price'),
     )
 
-/**
- * Whether these logs of one transaction hold SignedProposer's own event for a proposal: it came by
- * a signature (domain §2.1).
- */
+/** Then it came by a signature (domain §2.1). */
 export function cameThroughSignedProposer(
   logs: readonly ChainLog[],
   signedProposer: Address,
@@ -131,13 +127,9 @@ function proposalExecutedOf(log: ChainLog) {
   }
 }
 
-/** Who is looked for: a proposer with a price, and the permit of one authorization of theirs. */
 export type ExpectedProposal = WitnessTerms & { readonly proposer: Address }
 
-/**
- * What a round holds: who proposed which price (a decimal string), and where. `bySignature`:
- * through our SignedProposer, by the very authorization that was looked for.
- */
+/** `bySignature`: through our SignedProposer, by the very authorization that was looked for. */
 export type OnChainProposal = { readonly proposer: Address; readonly price: string } & (
   | {
       readonly bySignature: true
@@ -148,10 +140,9 @@ export type OnChainProposal = { readonly proposer: Address; readonly price: stri
 )
 
 /**
- * The proposal that a round holds as of a block. The oracle keeps its time but not its transaction,
- * so the blocks of that time are searched. Rejects with `ChainError` also where the proposal is
- * `expected` and the node does not show it: "not ours" must not be concluded from a node that lags.
- * Source: domain §4 (Request), §9.
+ * The oracle keeps its time but not its transaction, so the blocks of that time are searched.
+ * Rejects also where the proposal is `expected` and the node does not show it: "not ours" must
+ * not be concluded from a node that lags. Source: domain §4 (Request), §9.
  */
 export async function locateProposal(
   chain: Chain,
@@ -191,8 +182,7 @@ export async function locateProposal(
 
 /**
  * No event names a permit's nonce, and a wallet may have signed the same price for a round twice.
- * The fields of a permit stand side by side in `propose`, in a `multicall` and in what a relayer's
- * contract passes on (domain §2).
+ * The fields of a permit stand side by side in calldata (domain §2).
  */
 function carriesPermit(calldata: Hex, { amount, nonce, deadline }: ExpectedProposal): boolean {
   const words = [amount, nonce, deadline].map((value) =>
@@ -219,12 +209,11 @@ async function findLog(
   return logs.map(proposedPriceOf).find((price) => price !== undefined && isOfRound(price, round))
 }
 
-/** An address as an indexed event argument. */
 export function addressTopic(address: Address): Hex {
   return `0x${'0'.repeat(24)}${address.slice(2)}`
 }
 
-/** Number of the first block whose time is at least `timestamp`, up to a known block. */
+/** Up to a known block. */
 export async function firstBlockFrom(
   chain: Chain,
   timestamp: bigint,
@@ -237,8 +226,7 @@ export async function firstBlockFrom(
   }
   let low = 0n
   let high = last.number
-  // Growing steps back from the end first: proposals that are looked for are recent, and old
-  // headers may be pruned.
+  // Proposals that are looked for are recent, and old headers may be pruned.
   for (let step = 16n; step < last.number; step *= 4n) {
     const probe = last.number - step
     if (await isBefore(probe)) {
@@ -250,7 +238,6 @@ export async function firstBlockFrom(
   return bisect(low, high, isBefore)
 }
 
-/** The first number from `low` to `high` that is not before what is looked for. */
 async function bisect(
   low: bigint,
   high: bigint,
@@ -268,7 +255,7 @@ async function bisect(
 /** Blocks of one second that are searched at most: no chain of ours makes more (domain §8). */
 const blocksOfOneTime = 256n
 
-/** Number of the last block with this time, from the first one on: several may share a second. */
+/** Several may share a second. */
 async function lastBlockOf(
   chain: Chain,
   timestamp: bigint,
@@ -279,7 +266,7 @@ async function lastBlockOf(
   const end = most < head ? most : head
   const isOfTime = async (number: bigint) => (await chain.block(number))?.timestamp === timestamp
   let last = first
-  // Doubling steps, then half of what is left: mostly the very next block is later.
+  // Mostly the very next block is later.
   for (let step = 1n; last < end; step *= 2n) {
     const probe = last + step < end ? last + step : end
     if (!(await isOfTime(probe))) return (await bisect(last + 1n, probe, isOfTime)) - 1n

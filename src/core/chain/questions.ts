@@ -1,6 +1,6 @@
 /**
- * From a question id to its current round, with one resolver per kind of requester. Only the CTF
- * adapters' ids are hashes of the text (domain §5.1, §5.2).
+ * From a question id to its current round. Only the CTF adapters' ids are hashes of the text
+ * (domain §5.1, §5.2).
  */
 
 import { concatHex } from 'viem'
@@ -29,7 +29,6 @@ import {
 export interface RegistryEntry {
   readonly questionId: Hex
   readonly slug?: string | undefined
-  /** The one trusted requester to ask; without it all are asked. */
   readonly requester?: Address | undefined
   readonly request?: WitnessRequest | undefined
 }
@@ -58,7 +57,6 @@ interface Asked {
 }
 type Resolver = (reading: Reading, asked: Asked) => Promise<Located | undefined>
 
-/** How each kind of requester finds its request by an id. */
 const resolvers: Readonly<Record<RequesterKind, Resolver>> = {
   'uma-ctf-adapter': ctfQuestion,
   async 'uma-ctf-adapter-negrisk'(reading, asked) {
@@ -133,15 +131,13 @@ export const managedRequestId = ({
 }: Pick<WitnessRequest, 'requester' | 'identifier' | 'ancillaryData'>): Hex =>
   keccakHex(concatHex([requester, identifier, ancillaryData]))
 
-/** Reads rounds; token symbols and decimals, which do not change, are asked once per reader. */
+/** Token symbols and decimals, which do not change, are asked once per reader. */
 export interface RoundReader {
   /**
-   * The question's current round as of one block. `undefined` where no trusted requester knows it,
-   * or its oracle or token is not pinned. Rejects with `ChainError` where that could not be found
-   * out.
+   * As of one block. `undefined` where no trusted requester knows it, or its oracle or token is
+   * not pinned.
    */
   read(questionId: Hex, entry?: RegistryEntry, at?: bigint): Promise<Round | undefined>
-  /** The same of every requester that knows the id, in the order of the pins. */
   readAll(questionId: Hex, entry?: RegistryEntry, at?: bigint): Promise<readonly Round[]>
   readonly tokenOf: TokenOf
 }
@@ -159,7 +155,6 @@ function tokenReader(chain: Chain): TokenOf {
   }
 }
 
-/** Source: domain §4 (state, bond), §5 (requesters), contract §1. */
 export function createRoundReader(
   chain: Chain,
   contracts: Contracts,
@@ -226,7 +221,6 @@ async function roundAt(
   }
 }
 
-/** One read without a reader to keep. See `RoundReader.read`. */
 export function resolveRound(
   chain: Chain,
   contracts: Contracts,
@@ -242,10 +236,7 @@ async function latest(chain: Chain): Promise<bigint> {
   return head.number
 }
 
-/**
- * What a proposal would be charged: custom bond if it is not 0, else the request's, plus final fee
- * (domain §4).
- */
+/** Custom bond if it is not 0, else the request's, plus final fee (domain §4). */
 export async function readTerms({ chain, contracts, at }: Reading, request: WitnessRequest) {
   const { oracle, requester, identifier, timestamp, ancillaryData } = request
   const key = [requester, identifier, BigInt(timestamp), ancillaryData] as const
@@ -281,7 +272,6 @@ export async function readTerms({ chain, contracts, at }: Reading, request: Witn
   }
 }
 
-/** Symbol, printable, and decimals as of a block. Rejects with `ChainError`. */
 export async function readToken(
   chain: Chain,
   address: Address,

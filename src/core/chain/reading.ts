@@ -21,8 +21,8 @@ import type { Address } from '../protocol/schema.js'
 export { lowercase, zeroAddress } from '../protocol/words.js'
 
 /**
- * An answer that does not fit the ABI is `refused`: the contract at that address is not what
- * configuration takes it for.
+ * An answer that does not fit the ABI is `refused`: the contract is not what configuration takes
+ * it for.
  */
 export async function readContract<
   const A extends Abi,
@@ -57,9 +57,7 @@ export async function readContract<
   }
 }
 
-/**
- * One `uint256` or `bool`, as most answers are: a decoder of everything takes many times as long.
- */
+/** A decoder of everything takes many times as long. */
 function decodedWord({ abi: [item] }: Prepared, data: Hex): bigint | boolean | undefined {
   const [only, second] = item?.type === 'function' ? item.outputs : []
   if (only === undefined || second !== undefined || data.length !== 66) return undefined
@@ -83,7 +81,7 @@ function preparedFor(abi: Abi, functionName: string): Prepared {
   return found
 }
 
-/** What a contract says, or `undefined` where it does not answer as its kind does. */
+/** `undefined` where it does not answer as its kind does. */
 export async function unlessRefused<T>(work: Promise<T>): Promise<T | undefined> {
   try {
     return await work
@@ -94,8 +92,8 @@ export async function unlessRefused<T>(work: Promise<T>): Promise<T | undefined>
 }
 
 /**
- * The event that a log is; `undefined` where it is none of the ABI: any contract may log a topic with
- * other data. `eventName`: what its first topic is known to be.
+ * `undefined` where it is none of the ABI: any contract may log a topic with other data.
+ * `eventName`: what its first topic is known to be.
  */
 export function loggedEvent<
   const A extends Abi,

@@ -1,6 +1,6 @@
 /**
- * From raw revert bytes to what went wrong and whose fault it is (domain §7, contract §5); every case
- * of `reverts.json` was measured on the real contracts.
+ * From raw revert bytes to whose fault it is (domain §7, contract §5); every case of
+ * `reverts.json` was measured on the real contracts.
  */
 
 import { decodeAbiParameters, parseAbi, toFunctionSelector } from 'viem'
@@ -10,9 +10,6 @@ import type { Address } from '../protocol/schema.js'
 import { plainText } from './ancillary.js'
 import { roles, roundStates } from './contracts.js'
 
-/**
- * Every error of SignedProposer, Permit2, the managed oracle, its whitelists, adapter and tokens.
- */
 export const revertAbi = parseAbi([
   'error Error(string message)',
   'error Panic(uint256 code)',
@@ -76,19 +73,16 @@ const bySelector = new Map<string, (typeof revertAbi)[number]>(
   ]),
 )
 
-/**
- * A decoded revert. `name` is the error's name, `Error`, `Panic`, `empty` (no data) or `unknown`
- * (other data).
- */
+/** `name`: the error's, `Error`, `Panic`, `empty` (no data) or `unknown` (other data). */
 export interface RevertReason {
   readonly name: string
-  /** Integers decimal, addresses and bytes lowercase hex; of `unknown` the selector. */
+  /** Of `unknown` the selector. */
   readonly args: readonly string[]
-  /** For people, without a full stop: `PermitTokenMismatch(0x…, 0x…)`, `no revert data`. */
+  /** For people, without a full stop. */
   readonly text: string
 }
 
-/** What is shown of the words of an `Error`, in UTF-16 units. */
+/** In UTF-16 units. */
 const longestWords = 200
 
 /**
@@ -143,43 +137,33 @@ export type OperatorFaultCode =
   | 'payment_not_zero'
   | 'out_of_gas'
 
-/**
- * What the caller knows about the call that reverted, at its block. Amounts are raw token units.
- */
+/** At the block of the call. Amounts are raw token units. */
 export interface RevertContext {
-  /** Decides between `simulation_reverted` and `execution_reverted`. */
   readonly stage: 'simulation' | 'execution'
   readonly signedProposer: Address
   readonly oracle: Address
-  /** `getCustomProposerWhitelist` of the request is not zero. */
   readonly hasCustomWhitelist: boolean
   /** permit.amount, summed over what of this wallet could execute together. */
   readonly neededRaw: bigint
-  /** The proposer's balance and its allowance to Permit2; absent where nobody read them. */
+  /** Absent where nobody read them, here and below. */
   readonly balanceRaw?: bigint
   readonly allowanceRaw?: bigint
   /** `getState`; a funding failure hides a round that is taken. */
   readonly roundState?: number
-  /** What the round charges a proposal; absent where nobody read it. */
   readonly bondRaw?: bigint
   /** Whether there is code at the proposer: its revert data is then its own (domain §3.3). */
   readonly proposerHasCode?: boolean
   /** That code has been seen to accept this signature: a strange revert is not the wallet's. */
   readonly walletAccepts?: boolean
-  /** `hasRole(DELEGATED_PROPOSER_ROLE, executor)`; absent where nobody read it. */
   readonly executorHasRole?: boolean
-  /** Whether SignedProposer is on the whitelist that applies; absent where nobody read it. */
   readonly spenderListed?: boolean
-  /** Whether the transaction used nearly all of its gas limit. */
   readonly gasExhausted?: boolean
 }
 
-/** One sentence of what went wrong, and whose fault it is (contract §5, domain §7). */
 export type RevertCause = { readonly detail: string; readonly reason: RevertReason } & (
   | {
       readonly kind: 'candidate'
       readonly code: RevertFailureCode
-      /** The same signed payload may still execute later. */
       readonly retryable: boolean
     }
   | { readonly kind: 'operator'; readonly code: OperatorFaultCode }
@@ -350,9 +334,9 @@ function transferFailed(context: RevertContext): Verdict {
 
 /**
  * What only the caller can tell comes first there: an `InvalidNonce` or `request_not_open` may be
- * our own earlier success, an unknown request a lagging node. Data from a call that ran a wallet's
- * code may be forged (domain §3.3): the operator, whose faults halt the queue, is then blamed only
- * for what our own reads confirm. Source: domain §7, contract §5.
+ * our own earlier success, an unknown request a lagging node. Data from a call that ran a
+ * wallet's code may be forged (domain §3.3): the operator, whose faults halt the queue, is then
+ * blamed only for what our own reads confirm.
  */
 export function causeOf(raw: Hex, context: RevertContext): RevertCause {
   const reason = decodeRevert(raw)

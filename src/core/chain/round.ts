@@ -1,6 +1,6 @@
 /**
- * One request round of a question as the chain shows it, and the pinned contracts it may live on
- * (contract §1, §7; domain §4, §5).
+ * One request round of a question, and the pinned contracts it may live on (contract §1, §7;
+ * domain §4, §5).
  */
 import type { Hex } from '../ports.js'
 import { boundedCache } from '../protocol/bounded-cache.js'
@@ -16,7 +16,7 @@ import {
   wireTypes,
 } from '../protocol/witness.js'
 
-/** What kinds of contracts ask, by how their questions are read (domain §5). */
+/** By how their questions are read (domain §5). */
 export const requesterKinds = [
   'uma-ctf-adapter',
   'uma-ctf-adapter-negrisk',
@@ -25,10 +25,7 @@ export const requesterKinds = [
 ] as const
 export type RequesterKind = (typeof requesterKinds)[number]
 
-/**
- * The contracts that configuration pins: anything outside is refused before signing and before
- * sending (domain §6).
- */
+/** Anything outside is refused before signing and before sending (domain §6). */
 export interface Contracts {
   readonly chainId: number
   readonly permit2: Address
@@ -38,7 +35,6 @@ export interface Contracts {
   readonly tokens: readonly Address[]
 }
 
-/** The witness domain of pinned contracts. */
 export function domainOf(contracts: Contracts): WitnessDomain {
   return {
     chainId: contracts.chainId,
@@ -58,35 +54,27 @@ export const requestStates = [
 ] as const
 export type RequestState = (typeof requestStates)[number]
 
-/**
- * A question's current round. Bond in raw token units, `timestamp` as a decimal string of Unix
- * seconds.
- */
+/** Bond in raw token units, `timestamp` as a decimal string of Unix seconds. */
 export interface Round extends WitnessRequest {
   readonly questionId: Hex
   readonly kind: RequesterKind
   readonly state: RequestState
-  /**
-   * Paused or flagged at the requester: proposals would still succeed on chain, policy refuses them
-   * (domain §5.1).
-   */
+  /** Proposals would still succeed on chain, policy refuses them (domain §5.1). */
   readonly paused: boolean
   readonly token: { readonly address: Address; readonly symbol: string; readonly decimals: number }
-  /** What a proposal would be charged now: custom or own bond plus final fee (domain §4). */
+  /** Custom or own bond plus final fee (domain §4). */
   readonly totalBondRaw: bigint
-  /** What an undisputed proposal earns, in raw units of the token. */
   readonly rewardRaw: bigint
   readonly proposer?: Address | undefined
   /** An earlier round of the question ended without an answer: it is asked again (domain §5). */
   readonly isReopened: boolean
   /** Who asked at the requester: only his clarifications count (domain §10). */
   readonly creator?: Address | undefined
-  /** p1, p2, p3 in order, with labels and permission. */
   readonly outcomes: readonly Outcome[]
   readonly blockNumber: bigint
 }
 
-/** The signing context of a round (§2.7): everything but the proposer's own terms. */
+/** Everything but the proposer's own terms (§2.7). */
 export const batchSigningDataOf = (round: Round, contracts: Contracts): BatchSigningData => ({
   question_id: round.questionId,
   request: {
@@ -111,7 +99,7 @@ export const batchSigningDataOf = (round: Round, contracts: Contracts): BatchSig
   },
 })
 
-/** The identity of a round: what an execution slot is bound to (R3), as 32 hex digits. */
+/** What an execution slot is bound to (R3), 32 hex digits. */
 export function roundRef(
   { chainId }: Pick<Contracts, 'chainId'>,
   questionId: Hex,
@@ -142,8 +130,8 @@ const keptCharacters = 16 * 1024 * 1024
 const hashes = boundedCache<Hex, Hex>(keptCharacters, undefined, ({ length }) => length)
 
 /**
- * keccak256 of bytes in hex: the question id of a CTF adapter question is that of its ancillary
- * data (domain §5.1). Texts of questions are long: one that was hashed is found again.
+ * The id of a CTF adapter question is that of its ancillary data (domain §5.1). Texts are long:
+ * one that was hashed is found again.
  */
 export function keccakHex(bytes: Hex): Hex {
   const hash = hashes.get(bytes) ?? toHex(keccak(fromHex(bytes)))

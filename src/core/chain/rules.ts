@@ -1,5 +1,5 @@
 /**
- * What was added to a question's rules after it was asked: it is not signed, and may change which
+ * What was added to a question's rules after it was asked: not signed, and it may change which
  * answer is right (domain §10).
  */
 import { type Chain, ChainError, type Hex } from '../ports.js'
@@ -17,7 +17,7 @@ export interface RulesUpdate {
   readonly hash: Hex
 }
 
-/** All clarifications that count, in order of time; ready for JSON. */
+/** In order of time; ready for JSON. */
 export interface Rules {
   readonly hash: Hex
   /** Whose posts at the requester count; null where it keeps none. */
@@ -25,7 +25,7 @@ export interface Rules {
   readonly updates: readonly RulesUpdate[]
 }
 
-/** The question whose rules are read. `creator`: at a requester that keeps clarifications. */
+/** `creator`: at a requester that keeps clarifications. */
 export interface RulesOf {
   readonly questionId: Hex
   readonly requester: Address
@@ -41,9 +41,8 @@ interface Posted {
 }
 
 /**
- * Clarifications as of a block: what the creator posted at the requester, and what the oracle holds
- * from version 3 on. `undefined`: a contract answers in another shape than configuration takes it
- * for, so nothing is known. ChainError `unavailable`.
+ * What the creator posted at the requester, and what the oracle holds from version 3 on.
+ * `undefined`: a contract answers in another shape, so nothing is known.
  */
 export async function readRules(
   chain: Chain,
@@ -62,7 +61,7 @@ export async function readRules(
   }
 }
 
-/** Anybody may post under an address of his own: only the creator's posts count. */
+/** Anybody may post under an address of his own. */
 async function postedBy(
   chain: Chain,
   { requester, questionId, creator }: RulesOf,
@@ -88,8 +87,7 @@ async function heldByOracle(
 }
 
 /**
- * Their hash: keccak256 over all in order, each as timestamp and byte length (u64, big endian) and
- * its bytes. ChainError `refused` for a time that is no u64.
+ * keccak256 over all in order, each as timestamp and byte length (u64, big endian) and its bytes.
  */
 export function rulesFrom(owner: Address | null, posted: readonly Posted[]): Rules {
   const ordered = posted.toSorted((a, b) =>

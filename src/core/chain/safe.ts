@@ -1,7 +1,6 @@
 /**
- * Safes as proposers (contract §9): who must sign, and what. A Safe of 1.3.0 or later with a
- * fallback handler answers `isValidSignature` for the SafeMessage of the 32 bytes it is asked about
- * (EIP-1271).
+ * Safes as proposers (contract §9). A Safe of 1.3.0 or later with a fallback handler answers
+ * `isValidSignature` for the SafeMessage of the 32 bytes it is asked about (EIP-1271).
  */
 import { encodeAbiParameters, hashTypedData, keccak256, parseAbi, toHex } from 'viem'
 import { type Chain, ChainError, type Hex } from '../ports.js'
@@ -26,20 +25,14 @@ export interface SafeFacts {
   readonly chainId: number
   readonly version: string
   readonly owners: readonly Address[]
-  /** Owners that are contracts, Safes say: they have no key to sign with. */
+  /** They have no key to sign with. */
   readonly contracts: readonly Address[]
-  /** So many owners must sign. */
   readonly threshold: number
 }
 
-/** What the chain says that is no Safe, or no Safe that can propose. */
 const noSafe = (safe: Address, why: string, hint: string) =>
   new UsageError('not_a_safe', `${safe} cannot propose as a Safe: ${why}`, { hint })
 
-/**
- * UsageError `not_a_safe` names what is missing: code on this chain, the answers of a Safe, its
- * domain, a fallback handler.
- */
 export async function readSafe(chain: Chain, chainId: number, safe: Address): Promise<SafeFacts> {
   const head = await chain.block('latest')
   if (head === null) throw new ChainError('unavailable', 'the chain has no latest block')
@@ -87,9 +80,7 @@ export async function readSafe(chain: Chain, chainId: number, safe: Address): Pr
   }
 }
 
-/**
- * UsageError `contract_owner`: `as` is an owner without a key, or too few owners have one.
- */
+/** `as` is an owner without a key, or too few owners have one. */
 export function requireKeys(facts: SafeFacts, as?: Address): void {
   const { safe, owners, contracts, threshold } = facts
   const hint = `take the digest of \`proposer sign <identifier> --outcome <answer> --safe ${safe} --typed-data\` to the Safe's own app, and attach the whole signature with --signature <hex>`
@@ -119,7 +110,7 @@ function domainSeparator(chainId: number, safe: Address): Hex {
   return keccak256(encodeAbiParameters(types, [typeHash, BigInt(chainId), safe]))
 }
 
-/** What owners sign for a digest: EIP-712 data for a wallet, and its hash. */
+/** EIP-712 data for a wallet, and its hash. */
 export function safeMessage(
   { chainId, safe }: Pick<SafeFacts, 'chainId' | 'safe'>,
   digest: Hex,
@@ -140,7 +131,7 @@ export interface SafePart {
   readonly signature: Hex
 }
 
-/** A signature of an owner in the form that a Safe takes; `undefined` where it is none of a key. */
+/** `undefined` where it is none of a key. */
 export function ownerForm(signature: string): Hex | undefined {
   const text = signature.trim().toLowerCase()
   if (/^0x[0-9a-f]{128}$/.test(text)) {
@@ -153,10 +144,6 @@ export function ownerForm(signature: string): Hex | undefined {
   return body === undefined ? undefined : `0x${body}${v === '00' || v === '1b' ? '1b' : '1c'}`
 }
 
-/**
- * UsageError `bad_signature` says what is wrong: no signature, one of the bare digest, or of nobody
- * who owns the Safe.
- */
 export function ownerOf(facts: SafeFacts, digest: Hex, signature: Hex): Address {
   const why = faultOf(facts, digest, signature)
   if (typeof why !== 'string') return why.owner
@@ -182,7 +169,7 @@ function faultOf(facts: SafeFacts, digest: Hex, signature: Hex): string | { owne
     : `a part was made by ${signer}, which is not an owner of the Safe, or for other data`
 }
 
-/** As many parts as the threshold asks for, by owner, as `checkNSignatures` wants them. */
+/** By owner, as `checkNSignatures` wants them. */
 export const combined = (parts: readonly SafePart[], threshold: number): Hex =>
   `0x${[...parts]
     .sort((a, b) => (a.owner < b.owner ? -1 : 1))
@@ -190,7 +177,7 @@ export const combined = (parts: readonly SafePart[], threshold: number): Hex =>
     .map(({ signature }) => signature.slice(2))
     .join('')}`
 
-/** Why a Safe refuses a signature of several parts; `undefined` where the reason is another. */
+/** `undefined` where the reason is another. */
 export function safeRefusal(facts: SafeFacts, digest: Hex, signature: Hex): string | undefined {
   const digits = signature.slice(2)
   const parts = digits.match(/.{130}/g) ?? []

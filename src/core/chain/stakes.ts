@@ -1,6 +1,6 @@
 /**
- * What became of proposals and their bonds, from one log filter per oracle. In all five events the
- * second indexed field is the proposer, or the recipient of a payout (domain §10).
+ * What became of proposals and their bonds, from one log filter per oracle: in all five events
+ * the second indexed field is the proposer, or the recipient of a payout (domain §10).
  */
 import * as z from 'zod/mini'
 import type { ChainLog, Hex } from '../ports.js'
@@ -14,7 +14,7 @@ import { keccakHex, type RequestState } from './round.js'
 /** A price as the oracle takes it, negative too (domain §4, Prices). */
 const Price = z.string().check(z.regex(/^(0|-?[1-9]\d{0,77})$/))
 
-/** Where an event stands, and whose it is. `seconds`: Unix time of the block, where it is known. */
+/** `seconds`: Unix time of the block, where it is known. */
 const place = {
   block: z.int(),
   index: z.int(),
@@ -87,8 +87,8 @@ export const stakeFilter = (oracles: readonly Address[], wallets: readonly Addre
 })
 
 /**
- * `undefined` where the log has another form. A log of any contract fits: whoever reads with
- * another filter than `stakeFilter` looks at `oracle`.
+ * A log of any contract fits: whoever reads with another filter than `stakeFilter` looks at
+ * `oracle`.
  */
 export function stakeEventOf(log: ChainLog): StakeEvent | undefined {
   const [kind, first, second] = log.topics
@@ -157,7 +157,6 @@ function roundEventOf(
   }
 }
 
-/** A round of an oracle, as one text. */
 export const stakeRound = ({ oracle, requester, identifier, timestamp, text }: RoundKey): string =>
   `${oracle} ${requester} ${identifier} ${timestamp} ${text}`
 export type RoundKey = Pick<
@@ -165,21 +164,19 @@ export type RoundKey = Pick<
   'oracle' | 'requester' | 'identifier' | 'timestamp' | 'text'
 >
 
-/** One proposal of a wallet and its life. At least one of the first three events is there. */
+/** At least one of the first three events is there. */
 export interface Stake extends RoundKey {
   readonly wallet: Address
   readonly proposed: z.infer<typeof Proposed> | undefined
   readonly disputed: z.infer<typeof Disputed> | undefined
   readonly settled: z.infer<typeof Settled> | undefined
-  /** The oracle could not pay what the settlement gave the wallet. */
   readonly deferred: Deferral | undefined
   readonly claimed: Deferral | undefined
 }
 
-/** The account of wallets on oracles, as far as their events tell. */
 export interface Stakes {
   readonly stakes: readonly Stake[]
-  /** Deferred payouts of no proposal here: of another's proposal that the wallet disputed. */
+  /** Of another's proposal that the wallet disputed. */
   readonly others: readonly {
     readonly deferred: Deferral
     readonly claimed: Deferral | undefined
@@ -189,7 +186,7 @@ export interface Stakes {
 
 type Draft = { -readonly [K in keyof Stake]: Stake[K] }
 
-/** The proposals that events tell of. Events may come in any order, and more than once. */
+/** Events may come in any order, and more than once. */
 export function stakesOf(events: readonly StakeEvent[]): Stakes {
   const ordered = inOrder(events)
   const drafts = new Map<string, Draft>()
@@ -259,7 +256,6 @@ function isPayoutOf(stake: Stake, deferred: Deferral): boolean {
 
 export type StakeResult = 'undisputed' | 'won' | 'lost'
 
-/** How a proposal of a price ended; `undefined` before it is settled, or where its price is unknown. */
 export function stakeResultOf({
   proposed,
   disputed,
@@ -268,7 +264,7 @@ export function stakeResultOf({
   return settled && resultFor((proposed ?? disputed)?.price, settled)
 }
 
-/** How a proposal of this price ended; `undefined` where the price is needed and not known. */
+/** `undefined` where the price is needed and not known. */
 export function resultFor(
   price: string | undefined,
   settled: Pick<z.infer<typeof Settled>, 'price' | 'disputer'>,
@@ -277,25 +273,23 @@ export function resultFor(
   return price === undefined ? undefined : price === settled.price ? 'won' : 'lost'
 }
 
-/** A round that holds a proposal, as the oracle tells it. Prices as decimal strings. */
+/** Prices as decimal strings. */
 export interface ProposedRound {
   readonly state: RequestState
-  /** What was proposed; `undefined` where nobody can tell. */
   readonly price: string | undefined
   readonly resolvedPrice: string | undefined
   readonly isDisputed: boolean
   readonly disputableUntil: bigint
 }
 
-/** Where the bond of a proposal is, and how it ended. */
 export interface StakeStanding {
   readonly state: 'open' | 'awaiting_settlement' | 'disputed' | 'voting' | 'settled'
   readonly result: StakeResult | null
 }
 
 /**
- * What the state of its own round says of a proposal, at `nowSeconds` of the chain (contract §9).
- * `hasNewRound`: a later round of the question has begun.
+ * At `nowSeconds` of the chain (contract §9). `hasNewRound`: a later round of the question has
+ * begun.
  */
 export function standingIn(
   { state, price, resolvedPrice, isDisputed, disputableUntil }: ProposedRound,

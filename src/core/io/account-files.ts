@@ -1,7 +1,4 @@
-/**
- * The accounts of a home as files, `<home>/keystores/<name>.json` (0600): names, and what is done
- * with a file whatever stands in it.
- */
+/** Accounts of a home as files, `<home>/keystores/<name>.json` (0600), whatever stands in them. */
 
 import { randomUUID } from 'node:crypto'
 import type { Files } from '../ports.js'
@@ -9,10 +6,7 @@ import { StorageError, UsageError } from '../protocol/errors.js'
 import { joinPath, makeDurableDir, writeAll } from '../storage/durable.js'
 import { errorCode } from '../storage/failures.js'
 
-/**
- * Writes a new account, whole and durable or not at all, and never over another. Resolves with its
- * path. UsageError `account_exists`, `invalid_account_name`; StorageError `keystore_unusable`.
- */
+/** Whole and durable or not at all, and never over another. */
 export async function publishAccount(
   files: Files,
   home: string,
@@ -52,10 +46,6 @@ async function publish(files: Files, folder: string, path: string, text: string)
   await files.syncDir(folder)
 }
 
-/**
- * Deletes an account for good, whatever it holds. UsageError `account_not_found`,
- * `invalid_account_name`.
- */
 export async function removeAccount(files: Files, home: string, name: string): Promise<string> {
   const path = pathOf(home, name)
   if (!(await files.exists(path))) throw accountNotFound(name)
@@ -64,10 +54,7 @@ export async function removeAccount(files: Files, home: string, name: string): P
   return path
 }
 
-/**
- * Gives an account another name, never that of another. A crash between the two steps leaves both
- * names. UsageError `account_not_found`, `account_exists`, `invalid_account_name`.
- */
+/** Never that of another. A crash between the two steps leaves both names. */
 export async function renameAccount(
   files: Files,
   home: string,
@@ -104,7 +91,6 @@ const accountNotFound = (name: string) =>
 const accountExists = (name: string) =>
   new UsageError('account_exists', `there is an account ${name} already`, 'choose another name')
 
-/** The names of all accounts, sorted; none where there is no folder yet. */
 export async function accountNames(files: Files, home: string): Promise<readonly string[]> {
   try {
     const found = await files.list(joinPath(home, 'keystores'))
@@ -115,10 +101,6 @@ export async function accountNames(files: Files, home: string): Promise<readonly
   }
 }
 
-/**
- * What stands in the file of an account. UsageError `account_not_found`, `keystore_unreadable`,
- * `invalid_account_name`.
- */
 export async function readAccountText(files: Files, home: string, name: string): Promise<string> {
   const path = pathOf(home, name)
   try {
@@ -133,7 +115,6 @@ export async function readAccountText(files: Files, home: string, name: string):
   }
 }
 
-/** The name becomes part of a path: nothing that could leave the folder. */
 const accountName = '[A-Za-z0-9][A-Za-z0-9._-]{0,63}'
 const fileName = new RegExp(`^(${accountName})\\.json$`)
 

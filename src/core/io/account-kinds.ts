@@ -1,7 +1,4 @@
-/**
- * Accounts whose key is elsewhere (contract §9): their file says where, and holds no secret. A kind
- * is one entry of `kinds`: the shape of its file, and how its signer is opened.
- */
+/** Accounts whose key is elsewhere (contract §9): their file says where, and holds no secret. */
 
 import * as z from 'zod/mini'
 import { UsageError } from '../protocol/errors.js'
@@ -10,19 +7,14 @@ import { Address } from '../protocol/schema.js'
 import { toHex } from '../protocol/witness.js'
 import type { KeySigner } from './key-files.js'
 
-/** An account of one of the kinds here. */
 export interface ElsewhereAccount {
-  /** As its file spells it. */
   readonly kind: string
   readonly address: Address
   /** What has the key, for people, such as "PKCS#11 token". */
   readonly holder: string
-  /** Where the key is in there: the members that only this kind has. */
+  /** Where the key is in there. */
   readonly place: Readonly<Record<string, string>>
-  /**
-   * The signer; nobody is asked for a password. Rejects with a ProposerError where the key cannot
-   * be used, or is not that of `address`. `signal` ends what may take long.
-   */
+  /** Nobody is asked for a password. `signal` ends what may take long. */
   open(signal?: AbortSignal): Promise<KeySigner>
 }
 
@@ -76,14 +68,10 @@ const kinds: ReadonlyMap<string, Kind> = new Map([
 const schema = 'proposer.account-file/1'
 const AccountFile = z.looseObject({ schema: z.literal(schema), kind: z.string(), address: Address })
 
-/** The text of an account's file. */
 export const accountFileText = (kind: string, address: Address, place: Place): string =>
   `${JSON.stringify({ schema, kind, address, ...place }, null, 2)}\n`
 
-/**
- * The account that a file holds, from its JSON; `undefined` where the file is no file of ours, but
- * a keystore or damaged. UsageError `invalid_account` where it is one that cannot be used.
- */
+/** `undefined` where the file is none of ours, but a keystore or damaged. */
 export function elsewhereAccount(json: unknown, name: string): ElsewhereAccount | undefined {
   if (typeof json !== 'object' || json === null || !('schema' in json)) return undefined
   const file = AccountFile.safeParse(json)

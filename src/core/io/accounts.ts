@@ -1,7 +1,4 @@
-/**
- * The accounts of a home (contract §7, §9) by name, whichever kind: a keystore holds its key,
- * encrypted; an account of another kind says where its key is (account-kinds.ts).
- */
+/** The accounts of a home (contract §7, §9) by name, whichever kind. */
 
 import type { Files } from '../ports.js'
 import { jsonOf } from '../protocol/capped.js'
@@ -15,16 +12,12 @@ import { quickestCurve } from './native-curve.js'
 
 export interface AccountEntry {
   readonly name: string
-  /** `undefined` where a keystore does not say (it need not). */
+  /** A keystore need not say it. */
   readonly address: Address | undefined
   /** Where the key is, if it is not in a keystore: then no password opens the account. */
   readonly elsewhere?: ElsewhereAccount
 }
 
-/**
- * One account without opening it. UsageError `account_not_found`, `keystore_unreadable`,
- * `invalid_keystore`, `invalid_account`.
- */
 export const readAccount = async (
   files: Files,
   home: string,
@@ -39,7 +32,6 @@ function entryOf(text: string, name: string): AccountEntry {
 
 const keystoreOf = (name: string) => `the keystore of account ${name}`
 
-/** All accounts, sorted by name; a file that cannot be used is left out. */
 export async function listAccounts(files: Files, home: string): Promise<readonly AccountEntry[]> {
   const entries: AccountEntry[] = []
   for (const name of await accountNames(files, home)) {
@@ -56,11 +48,7 @@ export async function listAccounts(files: Files, home: string): Promise<readonly
 export const accountPinFiles = async (files: Files, home: string): Promise<readonly string[]> =>
   (await listAccounts(files, home)).flatMap(({ elsewhere }) => elsewhere?.place.pin_file ?? [])
 
-/**
- * The signer of an account, of whichever kind; the caller disposes of it. `password` is asked for a
- * keystore's alone, once the file is known to be one. UsageError as `readAccount`,
- * `wrong_password`; else as the kind's `open`.
- */
+/** The caller disposes of it. `password` is asked for a keystore's alone. */
 export async function openAccountKey(
   files: Files,
   home: string,

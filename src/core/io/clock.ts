@@ -8,7 +8,7 @@ function crypto(): typeof import('node:crypto') {
   return loaded
 }
 
-/** The machine's clocks. `sleep` keeps the process alive until it ends or is aborted. */
+/** `sleep` keeps the process alive until it ends or is aborted. */
 export const systemClock: Clock = {
   nowMs: () => Date.now(),
   // Not by `performance`, which is loaded when it is first asked.
@@ -31,7 +31,6 @@ export const systemClock: Clock = {
     }),
 }
 
-/** The operating system's random source. */
 export const systemRandom: Random = {
   bytes: (length) => new Uint8Array(crypto().randomBytes(length)),
   uuid: () => crypto().randomUUID(),

@@ -1,11 +1,9 @@
 /** What has been opened, to be closed newest first. */
 export interface Closers {
   add(close: () => unknown): void
-  /** Closes all that was added; a second call closes nothing. */
   close(): Promise<void>
 }
 
-/** Nothing to close yet. Throws nothing. */
 export function createClosers(): Closers {
   const closers: (() => unknown)[] = []
   return {
@@ -16,7 +14,7 @@ export function createClosers(): Closers {
   }
 }
 
-/** The value of `open`. Where it rejects, what it had opened is closed, and the error goes on. */
+/** Where `open` rejects, what it had opened is closed. */
 export async function opening<T>(open: (closers: Closers) => Promise<T>): Promise<T> {
   const closers = createClosers()
   try {

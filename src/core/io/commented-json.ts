@@ -15,7 +15,7 @@ export interface CommentedJson {
   placeOf(path: readonly PropertyKey[]): string
 }
 
-/** Throws UsageError `input_not_json` naming the input and the place, never its content (R5). */
+/** Errors name the place, never the content (R5). */
 export function parseCommentedJson(bytes: Uint8Array, name: string): CommentedJson {
   const notJson = (where: string, why: string) =>
     new UsageError('input_not_json', `${name}${where} is not JSON${why}`, {
@@ -60,7 +60,6 @@ function decoded(bytes: Uint8Array): string | undefined {
   try {
     return new TextDecoder('utf-8', { fatal: true }).decode(bytes)
   } catch {
-    // Told by the caller: the decoder's own words name no file.
     return undefined
   }
 }

@@ -1,4 +1,3 @@
-/** Ed25519 by node:crypto. */
 import { createPrivateKey, createPublicKey, sign, verify } from 'node:crypto'
 import type { Ed25519 } from '../ports.js'
 

@@ -1,7 +1,7 @@
 /**
- * Wallets behind JSON-RPC: Frame, web3signer, Clef and whatever else answers `eth_signTypedData_v4`
- * (contract §7). They get EIP-712 data that we built and nothing else; the caller checks their
- * signature against the digest.
+ * Wallets behind JSON-RPC: Frame, web3signer, Clef and whatever else answers
+ * `eth_signTypedData_v4` (contract §7). They get EIP-712 data that we built; the caller checks
+ * their signature.
  */
 
 import type { Fetch, Signer } from '../ports.js'
@@ -11,7 +11,6 @@ import type { Address } from '../protocol/schema.js'
 import { listedAccounts, openSignerCall, type SignerFaults } from './signer-call.js'
 
 export interface OutsideWallet {
-  /** Lowercase addresses that the wallet offers. Errors as below. */
   accounts(): Promise<readonly Address[]>
   /** Signs typed data only: `signDigest` rejects with UsageError `signer_needs_typed_data`. */
   signer(address: Address): Signer
@@ -24,9 +23,7 @@ export interface OutsideWalletOptions {
   readonly signal?: AbortSignal
   /** Hosts for which http is taken too. */
   readonly allowHttp?: readonly string[] | undefined
-  /** Called when the wallet is asked to sign. */
   readonly onAsk?: () => void
-  /** Wraps what goes to the wallet, such as to show it. */
   readonly traced?: ((fetch: Fetch) => Fetch) | undefined
 }
 
@@ -41,11 +38,8 @@ const signingMethods = [
 ] as const
 
 /**
- * A wallet at a URL: https, or http on a loopback name or an allowed host, without user name and fragment. UsageError
- * `invalid_signer_url`. Its calls reject with UsageError `signer_refused` where a person or a rule
- * said no, or the method is not known. Else with UnavailableError (exit 75) `signer_timed_out`,
- * `signer_unreachable` or `signer_lost`: it has the call, did not answer, and may sign yet. No URL
- * appears in a message (R5).
+ * `signer_timed_out` and `signer_lost`: it has the call, and may sign yet. No URL appears in a
+ * message (R5).
  */
 export function openOutsideWallet(url: string, options: OutsideWalletOptions = {}): OutsideWallet {
   const target = requireSignerUrl(url, options.allowHttp)
@@ -85,7 +79,7 @@ export function openOutsideWallet(url: string, options: OutsideWalletOptions = {
   }
 }
 
-/** A signer's URL by the rules for a gateway's (robustness §6). UsageError `invalid_signer_url`. */
+/** By the rules for a gateway's URL (robustness §6). */
 export function requireSignerUrl(text: string, allowHttp?: readonly string[]): string {
   const fault = urlFault(text, allowHttp)
   if (fault === undefined) return text

@@ -1,10 +1,6 @@
-/** Who may read a file or folder. */
 import { chmod, stat } from 'node:fs/promises'
 
-/**
- * The permission bits, such as 0o600; `undefined` where there is no such file, or on Windows, which
- * has none.
- */
+/** `undefined` where there is no such file, or on Windows, which has no permission bits. */
 export async function permissionsOf(path: string): Promise<number | undefined> {
   if (process.platform === 'win32') return undefined
   try {
@@ -20,9 +16,7 @@ export async function permissionsOf(path: string): Promise<number | undefined> {
   }
 }
 
-/**
- * Lets those read a file that the umask lets read files: for reports, which others are to collect.
- */
+/** For reports, which others are to collect. */
 export async function readableByUmask(path: string): Promise<void> {
   await chmod(path, 0o666 & ~process.umask())
 }

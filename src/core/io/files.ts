@@ -16,10 +16,7 @@ const wholeFileBytes = 64 * 1024 * 1024
 const failure = (code: string, why: string, path: string) =>
   Object.assign(new Error(`${code}: ${why} '${path}'`), { code, path })
 
-/**
- * A regular file. What could keep its reader waiting, or never end, is refused at once: EISDIR for
- * a folder, ESPIPE for a pipe or a device.
- */
+/** What could keep its reader waiting, or never end, is refused at once. */
 async function openPlain(path: string, flag: number): Promise<disk.FileHandle> {
   // A pipe that nobody writes to would hold up the opening; on a regular file the flag means
   // nothing, and Windows has none.
@@ -30,7 +27,6 @@ async function openPlain(path: string, flag: number): Promise<disk.FileHandle> {
   throw failure(stat.isDirectory() ? 'EISDIR' : 'ESPIPE', 'not a regular file, open', path)
 }
 
-/** All of a regular file, up to 64 MiB. Rejects with what `openPlain` does, and EFBIG. */
 export async function readPlain(path: string): Promise<Uint8Array> {
   const file = await openPlain(path, constants.O_RDONLY)
   try {
@@ -58,10 +54,7 @@ async function readUpTo(
   return filled === length ? buffer : buffer.subarray(0, filled)
 }
 
-/**
- * What a file that the user named holds, a pipe or a device too, which is waited for; of more than
- * `limitBytes` one byte more. `check` may refuse by what the open file is.
- */
+/** Also a pipe or a device, which is waited for; of more than `limitBytes` one byte more. */
 export async function readNamed(
   path: string,
   limitBytes: number,
@@ -91,8 +84,8 @@ async function openFile(path: string, mode: keyof typeof flags): Promise<FileHan
 }
 
 /**
- * Creates a folder and its missing parents. Not by Node's recursive mkdir: where a parent exists
- * and yet answers ENOENT, as all of /proc does, that one goes round for ever.
+ * Not by Node's recursive mkdir: where a parent exists and yet answers ENOENT, as all of /proc
+ * does, that one goes round for ever.
  */
 async function makeDir(path: string): Promise<void> {
   try {
@@ -104,7 +97,6 @@ async function makeDir(path: string): Promise<void> {
   }
 }
 
-/** What cannot be made because it is there already is fine, whatever the system says of it. */
 async function makeOne(path: string): Promise<void> {
   try {
     await disk.mkdir(path, { mode: 0o700 })
@@ -114,7 +106,7 @@ async function makeOne(path: string): Promise<void> {
   }
 }
 
-/** The real disk: files 0600, folders 0700 (R5). Errors are Node's own, with `code`. */
+/** Files 0600, folders 0700 (R5). */
 export const systemFiles: Files = {
   open: openFile,
   read: readPlain,
@@ -156,11 +148,7 @@ const remoteTypes = new Map<number, string>([
   [0x65735546, 'FUSE'],
 ])
 
-/**
- * Refuses a folder on NFS, SMB or FUSE with `StorageError` `remote_disk` (robustness §2: local disk
- * only). The nearest existing parent counts for a folder that does not exist yet. Known on Linux
- * only; elsewhere nothing is refused. Not called where the user forces it.
- */
+/** Robustness §2: local disk only. The nearest existing parent counts. Known on Linux only. */
 export async function requireLocalDisk(folder: string): Promise<void> {
   if (process.platform !== 'linux') return
   let path = resolve(folder)

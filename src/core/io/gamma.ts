@@ -13,7 +13,6 @@ import { lowercase } from '../protocol/words.js'
 
 /** A market is some ten kilobytes, with all its events some hundred. */
 const maxAnswerBytes = 1024 * 1024
-/** Of a page of markets, or of an event with all of its own. */
 const maxListBytes = 16 * maxAnswerBytes
 /** How long a 429 is respected: what it says up to a minute, else this. */
 const maxRetryAfterSeconds = 60
@@ -34,7 +33,6 @@ const MaybeText = z.pipe(
 /** What is only looked at: of another shape it counts as left out. */
 const Odd = <T extends z.ZodMiniType>(shape: T) => z.catch(z.optional(shape), undefined)
 
-/** The little of a market that matters here; everything else may be as it likes. */
 const GammaMarket = z.object({
   slug: z.string(),
   question: MaybeText,
@@ -54,17 +52,14 @@ const GammaEvent = z.object({ markets: GammaList })
 const badMarket = 'the response is not the market of this slug'
 
 /**
- * Look-ups by `GET <url>/markets/slug/<slug>`. `url`: base URL without query; where it may point is
- * the configuration's part. `fetch` is one that follows no redirect. The id is the adapter's:
- * `questionID`, or for neg-risk markets `negRiskRequestID`. Answers that are no market of this
- * slug, over 1 MiB, or with another status than 200 and 404 are failures, not misses.
+ * `fetch` follows no redirect. Answers that are no market of this slug, over 1 MiB, or with
+ * another status than 200 and 404 are failures, not misses.
  */
 export function gammaLookUp(fetch: Fetch, url: string): SlugLookUp {
   const { market } = gammaMarkets(fetch, url)
   return async (slug, signal) => (await market(slug, signal))?.questionId
 }
 
-/** Markets by slug, by event and by end, at the same place and under the same rules. */
 export function gammaMarkets(fetch: Fetch, url: string): Markets {
   const base = url.replace(/\/+$/, '')
   return {
@@ -119,7 +114,7 @@ export function gammaMarkets(fetch: Fetch, url: string): Markets {
   }
 }
 
-/** `undefined` for what has another shape: one odd market must not hide the others. */
+/** One odd market must not hide the others. */
 function marketOf(json: unknown): Market | undefined {
   const market = GammaMarket.safeParse(json)
   if (!market.success) return undefined
@@ -157,7 +152,6 @@ function pricesOf(given: string | readonly unknown[] | undefined): Market['price
   return p1 >= 0 && p1 <= 1 && p2 >= 0 && p2 <= 1 ? { p2, p1 } : undefined
 }
 
-/** `undefined` for 404. */
 async function textAt(
   fetch: Fetch,
   url: string,
@@ -176,7 +170,6 @@ async function textAt(
       if (text !== undefined) return text
       throw new SlugLookUpError(`the response is over ${maxBytes} bytes`)
     }
-    // The connection may be gone already, and nobody wants this body.
     body?.cancel().catch(() => undefined)
     if (status === 404) return undefined
     throw new SlugLookUpError(

@@ -1,8 +1,8 @@
 import { isAbsolute, join } from 'node:path'
 
 /**
- * The platform's data folder for this program (contract §7): XDG on Linux and BSD, Application
- * Support on macOS, LocalAppData on Windows.
+ * The platform's data folder (contract §7): XDG on Linux and BSD, Application Support on macOS,
+ * LocalAppData on Windows.
  */
 export function defaultHome(
   platform: NodeJS.Platform,

@@ -3,15 +3,14 @@ import { spawn } from 'node:child_process'
 
 export interface HookOptions {
   readonly cwd: string
-  /** All that it finds in its environment. */
   readonly env: Readonly<Record<string, string | undefined>>
   readonly timeoutMs: number
   readonly signal: AbortSignal
 }
 
 /**
- * Runs a program without a shell and without arguments, with one line on its stdin; what it prints
- * goes to our stderr. Resolves once it has ended or was killed, with what went wrong, if anything.
+ * Without a shell and without arguments, with one line on its stdin; what it prints goes to our
+ * stderr. Resolves with what went wrong, if anything.
  */
 export function runHook(
   program: string,

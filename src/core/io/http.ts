@@ -7,20 +7,17 @@ import { UsageError } from '../protocol/errors.js'
 export interface HttpOptions {
   /** PEM file of a private authority; it replaces the system's. Verification is never skipped. */
   readonly caFile?: string
-  /** The whole attempt, response included; default 45 s. */
   readonly attemptMs?: number
 }
 
-/** Robustness §6. */
 const connectMs = 5_000
 const headersMs = 30_000
 const maxHeaderBytes = 16 * 1024
 
 /**
- * A `fetch` that never follows a redirect, asks for no compression, takes no proxy from the
- * environment, and uses a fresh socket for every POST. Rejects with `TransportError`, whose phase
- * tells whether a byte of the request can have left. Where the caller's signal fired before that,
- * with its reason. `close` lets go of idle sockets; they keep no process alive.
+ * Never follows a redirect, asks for no compression, takes no proxy from the environment, and
+ * uses a fresh socket for every POST. The phase of a `TransportError` tells whether a byte of the
+ * request can have left.
  */
 export function createHttp({ caFile, attemptMs = 45_000 }: HttpOptions = {}): {
   readonly fetch: Fetch
@@ -105,7 +102,6 @@ function exchange(
   })
 }
 
-/** Statuses whose Response may not have a body. */
 const bodiless = new Set([204, 205, 304])
 
 function toResponse(answer: Dispatcher.ResponseData): Response {
@@ -156,10 +152,7 @@ function drop(body: Dispatcher.ResponseData['body']): void {
   body.on('error', () => undefined).destroy()
 }
 
-/**
- * Node's or undici's code, or the name of an error without one (HTTPParserError); never its
- * message, which may name an address (R5).
- */
+/** Never the message, which may name an address (R5). */
 function transportError(error: unknown, started: boolean): TransportError {
   const words = error instanceof Error ? ['code' in error ? error.code : '', error.name] : []
   const isWord = (word: unknown) => typeof word === 'string' && /^[A-Za-z0-9_]{1,64}$/.test(word)

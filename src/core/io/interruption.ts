@@ -6,12 +6,10 @@ import { devNull } from 'node:os'
 import { isatty } from 'node:tty'
 import { type ExitCode, exit, InterruptedError } from '../protocol/errors.js'
 
-/** How often a quiet run looks whether its terminal is still there. */
 const lookMs = 1_000
 
-/** How a verb takes the end. Without one: 130, and it ends with its terminal. */
+/** Without one: 130, and the run ends with its terminal. */
 export interface Ending {
-  /** What a second signal ends the process with, at once. */
   readonly exitCode: () => ExitCode
   /** For servers: a terminal that takes no more text stops nothing; only a signal does. */
   readonly outlivesTerminal?: boolean
@@ -20,14 +18,12 @@ export interface Ending {
 export interface Interruption {
   /** Aborted by the first signal, or with the terminal; `reason` is an InterruptedError. */
   readonly signal: AbortSignal
-  /** Says how this run takes the end from now on. */
   endAs(ending: Ending): void
 }
 
 /** For a server a signal is how it ends well, and a lost terminal only its text (R26). */
 export const endsAsServer: Ending = { exitCode: () => exit.done, outlivesTerminal: true }
 
-/** Resolves once a signal came. */
 export function aborted(signal: AbortSignal): Promise<'signal'> {
   if (signal.aborted) return Promise.resolve('signal')
   return new Promise((resolve) =>
@@ -36,11 +32,9 @@ export function aborted(signal: AbortSignal): Promise<'signal'> {
 }
 
 /**
- * Listens for what ends this process. Every listener stays: a package that counts listeners would
- * end the process itself (signal-exit). A second SIGINT or SIGTERM ends it at once, which is safe
- * at any instruction (R23). SIGHUP comes more than once where a terminal closes, from the shell and
- * from the system, so it hurries nothing. Under nohup it is ignored, and so is the loss of the
- * terminal.
+ * Every listener stays: a package that counts listeners would end the process itself
+ * (signal-exit). A second SIGINT or SIGTERM ends it at once, which is safe at any instruction
+ * (R23). SIGHUP comes more than once where a terminal closes, so it hurries nothing.
  */
 export function listenForEnd(process: NodeJS.Process): Interruption {
   const controller = new AbortController()
@@ -94,11 +88,9 @@ function letGo(descriptors: readonly number[]): void {
 }
 
 /**
- * Whether SIGHUP was ignored when this process was started. Node sets it back to its default before
- * any of our code runs (measured with 20), so our own mask tells nothing. The mask of the parent
- * does (`trap '' HUP`), and some shells leave the name of nohup in `_`. GNU nohup puts the null
- * device, open for writing alone, in place of a terminal on stdin. Where stdin was none, nothing
- * tells: SIGHUP then ends the run in order, for a service manager may mean it.
+ * Node sets SIGHUP back to its default before any of our code runs (measured with 20): the mask
+ * of the parent tells (`trap '' HUP`), `_` of some shells, and the null device, open for writing
+ * alone, that GNU nohup puts on stdin. Where nothing tells, SIGHUP ends the run in order.
  */
 export function ignoresHangUp(
   env: Readonly<Record<string, string | undefined>>,
@@ -115,7 +107,6 @@ export function ignoresHangUp(
   )
 }
 
-/** What stdin is open on, and how (`/proc/self/fdinfo`). Empty where the system does not tell. */
 interface Stdin {
   readonly path: string
   readonly info: string

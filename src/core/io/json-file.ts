@@ -1,4 +1,3 @@
-/** JSON files that people write or this program printed. */
 import { resolve } from 'node:path'
 import type { Machine } from '../ports.js'
 import { UsageError } from '../protocol/errors.js'
@@ -6,7 +5,6 @@ import { UsageError } from '../protocol/errors.js'
 /** No file of one proposal or configuration comes near this (R17). */
 export const maximumInputBytes = 4 * 1024 * 1024
 
-/** UsageError `input_too_large`. */
 export const inputTooLarge = (name: string, most: number): UsageError =>
   new UsageError(
     'input_too_large',
@@ -16,10 +14,7 @@ export const inputTooLarge = (name: string, most: number): UsageError =>
       : 'give the file that this command is meant for',
   )
 
-/**
- * The bytes of a file as the user named it, a pipe too. Throws UsageError `input_unreadable` (with
- * `hint`) or `input_too_large` (exit 2).
- */
+/** A pipe too. */
 export async function readInputFile(
   { files, cwd }: Pick<Machine, 'files' | 'cwd'>,
   path: string,
@@ -47,7 +42,7 @@ export async function readInputFile(
   }
 }
 
-/** Throws UsageError `input_not_json` naming the input, never its content (R5). */
+/** Errors name the input, never its content (R5). */
 export function parseJsonInput(bytes: Uint8Array, name: string, hint: string): unknown {
   try {
     return JSON.parse(new TextDecoder('utf-8', { fatal: true }).decode(bytes))
@@ -57,10 +52,8 @@ export function parseJsonInput(bytes: Uint8Array, name: string, hint: string): u
   }
 }
 
-/** For a file that people write. */
 export const jsonHint = 'correct the file: JSON takes no comments and no comma before a bracket'
 
-/** A JSON file that people write, such as gateway.json. Throws as both above. */
 export const readJsonFile = async (
   machine: Pick<Machine, 'files' | 'cwd'>,
   path: string,

@@ -1,23 +1,16 @@
-/**
- * Private keys at the edge (contract §7): files, texts and the signer made of them. No message ever
- * holds a key (R5).
- */
+/** Private keys at the edge (contract §7). No message ever holds a key (R5). */
 import type { Signer } from '../ports.js'
 import { UsageError } from '../protocol/errors.js'
 import { addressOf, type Curve } from '../protocol/recovered.js'
 import { fromHex, toHex } from '../protocol/witness.js'
 import { readNamed } from './files.js'
 
-/** A signer that can forget its key. */
 export interface KeySigner extends Signer {
   /** Overwrites the key; signing fails afterwards. */
   dispose(): void
 }
 
-/**
- * Takes over `key` (32 bytes) and zeroes it on `dispose`. UsageError `invalid_key` for a key that
- * is out of range.
- */
+/** Takes over `key` (32 bytes) and zeroes it on `dispose`. */
 export function signerOn(curve: Curve, key: Uint8Array): KeySigner {
   const publicKey = curve.publicKey(key)
   if (publicKey === undefined) {
@@ -47,10 +40,7 @@ export function signerOn(curve: Curve, key: Uint8Array): KeySigner {
   }
 }
 
-/**
- * `0x` and 64 hex digits, a newline allowed. UsageError `invalid_key`; `where` names the source,
- * the key is never shown.
- */
+/** `where` names the source; the key is never shown. */
 export function parseKey(text: string, where: string): Uint8Array {
   const match = /^0x([0-9a-fA-F]{64})\r?\n?$/.exec(text)
   if (match === null) {
@@ -61,24 +51,12 @@ export function parseKey(text: string, where: string): Uint8Array {
   return fromHex(`0x${match[1]?.toLowerCase()}`)
 }
 
-/**
- * Reads a key file; UsageError `key_file_unreadable`, `invalid_key` or, where group or others may
- * read it, `key_file_mode`.
- */
 export const readKeyFile = (path: string): Promise<Uint8Array> =>
   readSecretFile(path, 'key file', (text) => parseKey(text, path))
 
-/**
- * A password file's text without its closing newline. UsageError `password_file_unreadable`,
- * `password_file_mode`.
- */
 export const readPasswordFile = (path: string): Promise<string> =>
   readSecretFile(path, 'password file', (text) => text.replace(/\r?\n$/, ''))
 
-/**
- * The URL in a store's file. UsageError `store_url_file_unreadable`, `store_url_file_mode`,
- * `invalid_store_url` where it is none of PostgreSQL.
- */
 export const readStoreUrl = (path: string): Promise<string> =>
   readSecretFile(path, 'store URL file', (text) => {
     if (/^postgres(ql)?:\/\//.test(text)) return text.trim()
@@ -87,17 +65,10 @@ export const readStoreUrl = (path: string): Promise<string> =>
     })
   })
 
-/**
- * The text of a receipt key file. UsageError `receipt_key_file_unreadable`,
- * `receipt_key_file_mode`.
- */
 export const readReceiptKeyFile = (path: string): Promise<string> =>
   readSecretFile(path, 'receipt key file', (text) => text)
 
-/**
- * The PIN of a token, without its closing newline: the caller zeroes it. UsageError
- * `pin_file_unreadable`, `pin_file_mode`, `pin_empty`.
- */
+/** Without its closing newline: the caller zeroes it. */
 export const readPinFile = (path: string): Promise<Uint8Array> =>
   readSecretBytes(path, 'PIN file', (secret) => {
     const newline = secret.at(-1) === 10 ? (secret.at(-2) === 13 ? 2 : 1) : 0

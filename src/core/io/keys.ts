@@ -1,4 +1,3 @@
-/** Private keys on the curve of this process; see key-files.ts. */
 import type { Hex } from '../ports.js'
 import { addressOf } from '../protocol/recovered.js'
 import { type KeySigner, signerOn } from './key-files.js'
@@ -6,18 +5,12 @@ import { systemCurve } from './secp256k1.js'
 
 export { type KeySigner, parseKey, readKeyFile, readPasswordFile } from './key-files.js'
 
-/**
- * Takes over `key` (32 bytes) and zeroes it on `dispose`. UsageError `invalid_key` for a key that
- * is out of range.
- */
+/** Takes over `key` (32 bytes) and zeroes it on `dispose`. */
 export function signerFromKey(key: Uint8Array): KeySigner {
   return signerOn(systemCurve(), key)
 }
 
-/**
- * The address of a key, for showing; the key stays the caller's. RangeError for a key that is out
- * of range.
- */
+/** For showing; the key stays the caller's. */
 export function addressOfKey(key: Uint8Array): Hex {
   const publicKey = systemCurve().publicKey(key)
   if (publicKey === undefined) throw new RangeError('the private key is out of range')

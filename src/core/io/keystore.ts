@@ -1,6 +1,6 @@
 /**
- * Encrypted keystores: Web3 Secret Storage v3, readable by Foundry's `cast` and others, and theirs
- * by us (contract §6).
+ * Web3 Secret Storage v3, readable by Foundry's `cast` and others, and theirs by us (contract
+ * §6).
  */
 
 import {
@@ -55,10 +55,7 @@ type Keystore = z.infer<typeof Keystore>
 const bytesOf = (text: string) => fromHex(`0x${text.toLowerCase()}`)
 const hexOf = (bytes: Uint8Array) => toHex(bytes).slice(2)
 
-/**
- * Writes a keystore as the account `name` (0600), never over another. UsageError `account_exists`,
- * `invalid_account_name`, `empty_password`. `key` stays the caller's to zero.
- */
+/** 0600, never over another. `key` stays the caller's to zero. */
 export async function createKeystore(
   files: Files,
   home: string,
@@ -78,17 +75,11 @@ export async function createKeystore(
   return { address, path: await publishAccount(files, home, name, text) }
 }
 
-/**
- * The address that a keystore's text tells, without decrypting; `undefined` where it does not (it
- * need not). UsageError `invalid_keystore`.
- */
+/** Without decrypting; a keystore need not tell it. */
 export const keystoreAddress = (text: string, where: string): Address | undefined =>
   canonical(parse(text, where).address)
 
-/**
- * The key of a keystore's JSON text; `where` names it in errors. The caller
- * zeroes it. UsageError `invalid_keystore`, `wrong_password`.
- */
+/** The caller zeroes the key. */
 export async function decryptKeystore(
   text: string,
   password: string,
@@ -194,7 +185,6 @@ async function scryptKey(
 function parse(text: string, where: string): Keystore {
   let json = jsonOf(text)
   if (json === undefined) throw invalid(where, 'it is not JSON')
-  // Older writers spell it `Crypto`.
   if (typeof json === 'object' && json !== null && !('crypto' in json) && 'Crypto' in json)
     json = { ...json, crypto: json.Crypto }
   const parsed = Keystore.safeParse(json)

@@ -1,16 +1,9 @@
-/** Accounts in key services: what their file has of the key, and how the key is opened. */
-
 import type { Address } from '../protocol/schema.js'
 import { keyNameOf } from './kms/key-names.js'
 import { addressInService, type KeyService, signerOfService } from './kms/key-service.js'
 
-/** What the file of an account has of a key: of AWS with its region. */
 export type KmsPlace = { readonly key: string; readonly region?: string }
 
-/**
- * Which service a key name is of, as the kind of its account, and what is kept of it. UsageError
- * `invalid_kms_key`, `kms_region`, `kms_package_missing`.
- */
 export async function kmsPlaceOf(text: string): Promise<{
   readonly kind: 'aws-kms' | 'gcp-kms'
   readonly place: KmsPlace
@@ -22,10 +15,7 @@ export async function kmsPlaceOf(text: string): Promise<{
   return { kind: 'aws-kms', place: { key: name.key, region } }
 }
 
-/**
- * The signer of an account, which asks the service nothing before it signs. Without an address: that
- * of the service's key now. Rejects as `addressInService`; UsageError `kms_package_missing`.
- */
+/** Asks the service nothing before it signs. Without an address: that of the service's key now. */
 export async function openKms(place: KmsPlace, address?: Address) {
   const service = await openService(place)
   try {

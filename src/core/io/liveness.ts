@@ -8,14 +8,13 @@ import { StorageError } from '../protocol/errors.js'
 const maxSocketPathBytes = 103
 
 /**
- * Proof of life by a listening pathname socket (robustness §2, Lock). On Windows a named pipe of
- * the same name stands in, which the system removes with its process. A path too long for a socket
- * goes through the folder's descriptor on Linux and is refused elsewhere.
+ * Proof of life by a listening pathname socket (robustness §2, Lock); a named pipe on Windows. A
+ * path too long for a socket goes through the folder's descriptor on Linux and is refused
+ * elsewhere.
  */
 export function systemLiveness(): Liveness {
   let bootId: string | undefined
   return {
-    // Only who takes a lock asks for these.
     get bootId() {
       bootId ??= readBootId()
       return bootId
@@ -29,7 +28,7 @@ export function systemLiveness(): Liveness {
   }
 }
 
-/** Calls `use` with an address that fits, keeping the folder's descriptor open meanwhile. */
+/** Keeps the folder's descriptor open meanwhile. */
 async function withAddress<T>(
   path: string,
   use: (address: string, release: () => Promise<void>) => Promise<T>,
@@ -55,7 +54,7 @@ async function withAddress<T>(
     if (error.code === 'ENOENT') return undefined
     throw error
   })
-  // Without the folder there is no socket in it; the plain path gives the caller the same ENOENT.
+  // The plain path gives the caller the same ENOENT.
   if (folder === undefined) return use('/proc/self/fd/none', nothing)
   let released = false
   const release = async () => {
@@ -123,9 +122,8 @@ async function probeAt(
 }
 
 /**
- * Differs after every boot, on Linux. Elsewhere, and in a sandbox without /proc, one constant: then
- * the socket alone decides, which nobody listens on after a boot. A guess from uptime would shift
- * with clock steps and could declare a living holder dead.
+ * Where nothing tells the boot, one constant: then the socket alone decides. A guess from uptime
+ * would shift with clock steps and could declare a living holder dead.
  */
 function readBootId(): string {
   try {

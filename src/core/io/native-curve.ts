@@ -1,14 +1,12 @@
 /**
- * libsecp256k1, where its binding can be loaded (an optional package with binaries inside). The
- * package is entered by its binding alone: its portable fallback is another library and must verify
- * nothing. Nothing here loads @noble/curves, which takes longer to load than one signature takes to
- * make.
+ * libsecp256k1, where its binding can be loaded (an optional package). Its portable fallback is
+ * another library and must verify nothing. Nothing here loads @noble/curves, which takes longer
+ * than one signature.
  */
 import { createRequire } from 'node:module'
 import type { Curve, RecoverPublicKey } from '../protocol/recovered.js'
 import { fromHex, toHex } from '../protocol/witness.js'
 
-/** The part of the binding that is used. */
 interface Binding {
   ecdsaRecover(
     compact: Uint8Array,
@@ -26,11 +24,7 @@ interface Binding {
 
 const bindingOf = (): unknown => createRequire(import.meta.url)('secp256k1/bindings.js')
 
-/**
- * libsecp256k1, or `undefined` where `load` fails or what it loaded does not do what is asked of
- * it. A signature of it is compared with the one that any sound curve makes before it is believed.
- * Throws nothing.
- */
+/** A signature of it is compared with the one that any sound curve makes before it is believed. */
 export function nativeCurve(load: () => unknown = bindingOf): Curve | undefined {
   try {
     const curve = curveOf(load() as Binding)
@@ -65,9 +59,8 @@ function curveOf(binding: Binding): Curve {
 }
 
 /**
- * A fixed key and digest, with the signature and the public key that any sound curve finds for
- * them. Written down and not computed:
- * @noble/curves takes longer for its first signature than `sign` for all the rest.
+ * Written down and not computed: @noble/curves takes longer for its first signature than `sign`
+ * for all the rest.
  */
 export const probe = {
   key: fromHex(`0x${'46'.repeat(32)}`),
@@ -91,7 +84,6 @@ function isSound(curve: Curve): boolean {
 
 let known: { readonly native: Curve | undefined } | undefined
 
-/** libsecp256k1 of this process, looked for once. */
 export function knownNative(): Curve | undefined {
   known ??= { native: nativeCurve() }
   return known.native

@@ -1,12 +1,12 @@
 /**
- * Programs that cannot outlive us. A watcher between us and each of them reads a pipe that only we
- * hold. It ends the program and removes its folder when the pipe closes, however we died.
+ * Programs that cannot outlive us: a watcher between us and each of them reads a pipe that only
+ * we hold, and ends the program when it closes, however we died.
  */
 import { spawn } from 'node:child_process'
 
 /**
- * What the watcher runs (`node -e`): its own session, so that Ctrl-C at a terminal reaches us alone
- * and a drain still has its program. The first line it writes is the program's pid.
+ * Its own session, so that Ctrl-C at a terminal reaches us alone and a drain still has its
+ * program.
  */
 const watcherSource = `
 const { spawn } = require('node:child_process')
@@ -28,40 +28,29 @@ process.stdin.on('end', end).on('close', end).on('error', end).resume()
 
 export interface OwnedOptions {
   readonly cwd: string
-  /** All that it finds in its environment. */
   readonly env: Readonly<Record<string, string | undefined>>
-  /** What ends it. */
   readonly end: 'SIGKILL' | 'SIGQUIT'
-  /** Removed once it has ended. */
   readonly folder?: string
-  /** Whose it is; default: ours. */
   readonly account?: { readonly uid?: number; readonly gid?: number }
 }
 
-/** A program that was started. */
 export interface OwnedProcess {
-  /** Of the process between us and it; `undefined` where that could not be started. */
+  /** `undefined` where it could not be started. */
   readonly watcherPid: number | undefined
-  /** What both have written lately, the watcher's first line too. */
   output(): string
-  /**
-   * Resolves with the first match of a pattern in the output; with `undefined` where the program has
-   * ended, or after so many milliseconds.
-   */
+  /** `undefined` where the program has ended, or after so many milliseconds. */
   said(pattern: RegExp, withinMs: number): Promise<RegExpExecArray | undefined>
   /** Resolves when it is gone, by itself too. */
   readonly ended: Promise<void>
-  /** Ends it; again: the same. */
   stop(): Promise<void>
 }
 
 /** Bytes of the output that are kept: what is left of it explains a failure. */
 const keptBytes = 8_192
 
-/** The watcher's first line. */
 export const pidLine = /^process (\d+)$/m
 
-/** Starts a program with its arguments. Throws nothing: `ended` says that it could not be started. */
+/** Throws nothing: `ended` says that it could not be started. */
 export function startOwned(
   program: string,
   args: readonly string[],

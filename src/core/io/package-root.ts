@@ -1,12 +1,8 @@
-/** Where this program lies. */
 import { existsSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 
-/**
- * The folder of the package, or of the checkout. Sources lie three folders below it, the built
- * program one or two. Throws RangeError where there is none.
- */
+/** Sources lie three folders below it, the built program one or two. */
 export function packageRoot(): string {
   for (let folder = dirname(fileURLToPath(import.meta.url)), up = 0; up < 5; up += 1) {
     if (existsSync(join(folder, 'bin', 'proposer.js'))) return folder

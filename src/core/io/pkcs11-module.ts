@@ -1,6 +1,6 @@
 /**
  * A PKCS#11 module in a process of its own, `bin/pkcs11.js`: a vendor's native code may crash or
- * hang. One call at a time, each with a time limit.
+ * hang.
  */
 import { spawn } from 'node:child_process'
 import { join } from 'node:path'
@@ -9,7 +9,7 @@ import { UnavailableError } from '../protocol/errors.js'
 import { quoteWords } from '../protocol/node-words.js'
 import { packageRoot } from './package-root.js'
 
-/** What a call failed with: the name of a CKR_ code, or `NO_PACKAGE` or `NO_MODULE`. */
+/** The name of a CKR_ code, or `NO_PACKAGE` or `NO_MODULE`. */
 export class ModuleFailure extends Error {
   constructor(
     readonly code: string,
@@ -20,12 +20,8 @@ export class ModuleFailure extends Error {
 }
 
 export interface Pkcs11Module {
-  /**
-   * Rejects with `ModuleFailure`, or with UnavailableError `pkcs11_crashed`, `pkcs11_timed_out`:
-   * then the process has ended.
-   */
   call<T>(call: string, args: object, shape: z.ZodMiniType<T>): Promise<T>
-  /** The PIN, once, before `login` reads it; it is zeroed here when it has been written. */
+  /** Once, before `login`; it is zeroed here when it has been written. */
   givePin(pin: Uint8Array): void
   /** Lets the module close its session, once the calls that wait have ended. */
   end(): void
@@ -43,11 +39,7 @@ const Reply = z.union([
 const othersVariables = () =>
   Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith('PROPOSER_')))
 
-/**
- * Starts the process; `file` names the module in errors, quoted, for /readyz is read by everybody.
- * Nothing is loaded before a call. `signal` ends the process, and what is called rejects with its
- * reason.
- */
+/** `file` is quoted in errors, for /readyz is read by everybody. `signal` ends the process. */
 export function startModule(file: string, signal?: AbortSignal): Pkcs11Module {
   const name = `the PKCS#11 module ${quoteWords(file)}`
   // What the module writes itself is nobody's: a line of it could be anything.

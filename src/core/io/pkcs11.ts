@@ -16,11 +16,9 @@ import { fromHex } from '../protocol/witness.js'
 import { type KeySigner, readPinFile } from './key-files.js'
 import { ModuleFailure, type Pkcs11Module, startModule } from './pkcs11-module.js'
 
-/** Where a key is; paths are absolute. */
 export interface Pkcs11Place {
   readonly uri: string
   readonly module: string
-  /** A file of mode 0600 with the PIN. */
   readonly pin_file: string
 }
 
@@ -51,7 +49,6 @@ type Key = z.infer<typeof Key>
 /** r and s, 32 bytes each. */
 const Signature = z.string().check(z.regex(/^[0-9a-f]{128}$/))
 
-/** An open session. */
 interface Opened {
   readonly module: Pkcs11Module
   readonly key: string
@@ -59,11 +56,8 @@ interface Opened {
 }
 
 /**
- * Opens the token and finds the key. The signer opens it again at the next use after it was lost,
- * and asks no token twice with a PIN that was wrong: tokens lock. Rejects, as `signDigest` does
- * later, with UsageError (`invalid_pkcs11_uri`, `pkcs11_…`, `token_…`, `pin_…`) where somebody has
- * to correct something, with UnavailableError where the token or its module is not there now, with
- * the reason of `signal` once that is aborted. `expected`: the address that the key must be of.
+ * The signer opens the token again at the next use after it was lost, and asks no token twice
+ * with a PIN that was wrong: tokens lock. `expected`: the address that the key must be of.
  */
 export async function openPkcs11(
   place: Pkcs11Place,
@@ -127,7 +121,6 @@ export async function openPkcs11(
 /** After these the same PIN is not tried again: tokens lock. */
 const neverAgain: ReadonlySet<string> = new Set(['pin_wrong', 'pin_locked'])
 
-/** UsageError `invalid_pkcs11_uri`. */
 function uriOf(text: string): Pkcs11Uri {
   try {
     return parsePkcs11Uri(text)
@@ -229,14 +222,12 @@ function onlyKey(keys: readonly Key[]): Key {
   return key
 }
 
-/** As it stands in a URI. */
 const idPart = (id: string) => `id=${id.replaceAll(/../g, '%$&')}`
 
 /** The curve's object identifier, 1.3.132.0.10, in DER. */
 const secp256k1 = '06052b8104000a'
 const isSet = (bytes: string | null) => bytes !== null && /[1-9a-f]/.test(bytes)
 
-/** UsageError `token_key_unusable`, `token_key_extractable`. */
 function addressOfKey(key: Key): Address {
   const unusable = (why: string, hint: string) =>
     new UsageError('token_key_unusable', `the key in the token cannot be used: ${why}`, { hint })
@@ -290,7 +281,6 @@ const wrongPin: ReadonlySet<string> = new Set([
   'CKR_PIN_LEN_RANGE',
 ])
 
-/** A failure of the module, as a person can read it. */
 async function told<T>({ module, pin_file }: Pkcs11Place, called: Promise<T>): Promise<T> {
   try {
     return await called

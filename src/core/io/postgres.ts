@@ -6,12 +6,11 @@ import pg from 'pg'
 import { type SqlDatabase, SqlError, type SqlRow, type SqlSession } from '../ports.js'
 import { UsageError } from '../protocol/errors.js'
 
-/** A statement without an answer for so long is given up, and its session with it. */
+/** Then the session is given up, too. */
 const answerMs = 5_000
 const connectMs = 5_000
 const keepAliveMs = 5_000
 
-/** What a `postgres:` URL says. Parts are percent-decoded. */
 export interface PostgresUrl {
   readonly user: string | undefined
   readonly password: string | undefined
@@ -26,10 +25,7 @@ const hostForm = /^(?<host>\[[0-9a-fA-F:.]+\]|[^:,[\]]+)(?::(?<port>\d{1,5}))?$/
 const known = ['sslmode', 'sslrootcert']
 const sslModes = ['disable', 'require', 'verify-full']
 
-/**
- * Reads `postgres://user@host[:port][,host…]/database?sslmode=…`. Throws UsageError
- * `invalid_store_url`, which never repeats the URL (R5).
- */
+/** `postgres://user@host[:port][,host…]/database?sslmode=…`. Errors never repeat the URL (R5). */
 export function parsePostgresUrl(url: string): PostgresUrl {
   const parts = urlForm.exec(url)?.groups
   const hosts = parts?.hosts?.split(',').map((text) => hostForm.exec(text)?.groups)
@@ -66,7 +62,7 @@ const badUrl = (what: string) =>
     hint: 'correct "store" of gateway.json, or the file that holds the URL',
   })
 
-/** The database of a URL. Hosts are tried in order; one that takes no writes is passed over. */
+/** Hosts are tried in order; one that takes no writes is passed over. */
 export function postgresDatabase(url: string): SqlDatabase & { close(): Promise<void> } {
   const parsed = parsePostgresUrl(url)
   const sessions = new Set<SqlSession>()
@@ -164,7 +160,6 @@ function sessionOf(client: pg.Client): SqlSession {
   let notices: { code: string; message: string }[] = []
   const destroy = () => {
     isLost = true
-    // `end` waits for what is under way; this does not.
     connectionOf(client).stream.destroy()
   }
   client.on('error', destroy)
@@ -222,7 +217,6 @@ const unprovenServer =
 const connectionOf = (client: pg.Client) =>
   (client as unknown as { connection: EventEmitter & { stream: { destroy(): void } } }).connection
 
-/** A message of PostgreSQL or of Node; neither holds the password. */
 function sqlErrorOf(error: unknown): SqlError {
   if (error instanceof SqlError) return error
   const { code, severity } = error as { code?: unknown; severity?: unknown }

@@ -1,7 +1,4 @@
-/**
- * The user's preferences, `<home>/config.json`, written by `conf`; never keys (contract §7). Loaded
- * only where the file exists or is written.
- */
+/** `<home>/config.json`, written by `conf`; never keys (contract §7). */
 import type Conf from 'conf'
 import { UsageError } from '../protocol/errors.js'
 import { readPlain } from './files.js'
@@ -10,16 +7,12 @@ import { homePaths } from './home-paths.js'
 export type PreferenceTree = { readonly [key: string]: unknown }
 
 export interface Preferences {
-  /** As they were when they were opened. */
   readonly tree: PreferenceTree
   /** Dotted keys; `undefined` removes. */
   set(key: string, value: string | undefined): Promise<void>
 }
 
-/**
- * Throws UsageError (exit 2) `config_damaged` for a file that is not a JSON object,
- * `config_unreadable` for one that cannot be read. `conf` may publish a cut file on a full disk.
- */
+/** `conf` may publish a cut file on a full disk. */
 export async function openPreferences(home: string): Promise<Preferences> {
   const path = homePaths.config(home)
   const text = await textOf(path)
@@ -77,7 +70,7 @@ function removeMisshapen(conf: Conf<Record<string, unknown>>, key: string): void
 const isObject = (value: unknown): value is PreferenceTree =>
   typeof value === 'object' && value !== null && !Array.isArray(value)
 
-/** `undefined` where there is none. UsageError `config_unreadable`. */
+/** `undefined` where there is none. */
 async function textOf(path: string): Promise<string | undefined> {
   try {
     return new TextDecoder().decode(await readPlain(path))

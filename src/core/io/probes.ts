@@ -1,24 +1,15 @@
-/**
- * Looks at what a server is about to use, without using it: nothing is written, and a port is let
- * go at once.
- */
+/** Looks at what a server is about to use, without using it. */
 import { constants } from 'node:fs'
 import { access, lstat, stat, statfs } from 'node:fs/promises'
 import { createServer } from 'node:net'
 import { dirname, join, resolve } from 'node:path'
 
-/**
- * How a folder could be used: there and writable, to be made, or not to be had, with node's code of
- * why.
- */
+/** `unusable`: with node's code of why. */
 export type FolderState =
   | { readonly kind: 'there' | 'new' }
   | { readonly kind: 'unusable'; readonly path: string; readonly code: string }
 
-/**
- * Whether this user may read and write the folder and the files in it (named by `list`), or make a
- * missing one. Creates nothing; a full disk is not seen. Never rejects for what the disk refuses.
- */
+/** Creates nothing; a full disk is not seen. */
 export async function probeFolder(
   folder: string,
   list: (path: string) => Promise<readonly string[]>,
@@ -60,10 +51,7 @@ async function newFolder(path: string): Promise<FolderState> {
   }
 }
 
-/**
- * Bytes that this user may still write on the disk of the folder, or of its nearest parent that is
- * there. `undefined` where it is not reported.
- */
+/** Of the nearest parent that is there; `undefined` where it is not reported. */
 export async function freeBytes(folder: string): Promise<number | undefined> {
   try {
     const { bavail, bsize } = await statfs(folder)
@@ -83,10 +71,7 @@ async function refusedAccess(path: string, mode: number): Promise<string | undef
   }
 }
 
-/**
- * Node's code where the address cannot be listened on, such as EADDRINUSE; `undefined` where it
- * can. The port is free again at once.
- */
+/** Node's code where the address cannot be listened on. The port is free again at once. */
 export function probePort(host: string, port: number): Promise<string | undefined> {
   const server = createServer()
   return new Promise((tell) => {

@@ -1,6 +1,6 @@
 /**
- * The file with the private keys of receipts: a JWK set (RFC 7517, RFC 8037), mode 0600, the newest
- * key first. No message ever holds a key (R5).
+ * The private keys of receipts: a JWK set (RFC 7517, RFC 8037), mode 0600, the newest first. No
+ * message ever holds a key (R5).
  */
 import { basename, dirname } from 'node:path'
 import type { Files, Hash, Random } from '../ports.js'
@@ -25,7 +25,6 @@ function keyOf(hash: Hash, seed: Uint8Array): PrivateReceiptKey {
   return { kid: thumbprintOf(hash, x), x, d: base64UrlOf(seed), sign }
 }
 
-/** A new key, in no file yet. */
 export function newReceiptKey(ports: {
   readonly hash: Hash
   readonly random: Random
@@ -36,10 +35,6 @@ export function newReceiptKey(ports: {
   return key
 }
 
-/**
- * The keys of a file. UsageError `receipt_key_file_unreadable`, `receipt_key_file_mode`, or
- * `invalid_receipt_key` where it holds no such set.
- */
 export async function readReceiptKeys(
   hash: Hash,
   path: string,
@@ -75,7 +70,6 @@ function jwksOf(text: string): readonly unknown[] | undefined {
   }
 }
 
-/** Puts a file with these keys in place, whole and durable; what was there goes. */
 export const writeReceiptKeys = (
   files: Files,
   path: string,

@@ -1,7 +1,6 @@
 /**
- * The executor's key behind JSON-RPC `eth_signTransaction` (contract §9, `executor.signer`):
- * Web3Signer, Clef, or a node with accounts of its own. It gets one whole transaction and nothing
- * else. What comes back is compared and recovered by who asked (gateway/executor/transaction).
+ * The executor's key behind JSON-RPC `eth_signTransaction` (contract §9, `executor.signer`). What
+ * comes back is compared and recovered by who asked (gateway/executor/transaction).
  */
 import type { Hex, UnsignedTransaction } from '../ports.js'
 import { checksummed } from '../protocol/address.js'
@@ -12,9 +11,7 @@ import type { KeySigner } from './key-files.js'
 import { listedAccounts, openSignerCall, type SignerFaults } from './signer-call.js'
 
 export interface RemoteSigner extends KeySigner {
-  /** Errors as `openRemoteSigner`. */
   signTransaction(unsigned: UnsignedTransaction): Promise<string>
-  /** Lowercase addresses; `undefined` where it knows no method that lists them. */
   accounts(): Promise<readonly Address[] | undefined>
 }
 
@@ -56,11 +53,7 @@ const faults: SignerFaults = {
     ),
 }
 
-/**
- * The signer of `address` at `url`, which the configuration has judged. Nothing is asked yet. Its
- * calls reject with UsageError `signer_refused` or `signer_answer`, or with UnavailableError
- * `signer_timed_out`, `signer_unreachable` or `signer_lost`. No URL appears in a message (R5).
- */
+/** Nothing is asked yet. No URL appears in a message (R5). */
 export function openRemoteSigner(
   { url, address }: { readonly url: string; readonly address: Address },
   { timeoutMs = remoteSignerLimitMs }: { readonly timeoutMs?: number } = {},
@@ -91,10 +84,7 @@ export function openRemoteSigner(
   }
 }
 
-/**
- * As JSON-RPC writes it (Ethereum execution APIs, GenericTransaction). Clef takes no recipient
- * without its checksum.
- */
+/** Clef takes no recipient without its checksum. */
 function transactionJson(from: Address, { to, data, ...unsigned }: UnsignedTransaction) {
   return {
     from,

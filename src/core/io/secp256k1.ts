@@ -2,7 +2,7 @@ import type { Curve } from '../protocol/recovered.js'
 import { portableCurve } from '../protocol/signature.js'
 import { knownNative } from './native-curve.js'
 
-/** The quickest curve there is, for who cannot wait for `quickestCurve`. */
+/** For who cannot wait for `quickestCurve`. */
 export function systemCurve(): Curve {
   return knownNative() ?? portableCurve()
 }

@@ -1,7 +1,6 @@
 /**
- * JSON-RPC to whoever signs at a URL: a wallet outside, or the remote signer of the executor
- * (contract §7, §9). One call, capped in time and length; its failures by kind, and in the words of
- * whoever asks. No URL appears in them (R5).
+ * JSON-RPC to whoever signs at a URL (contract §7, §9): failures by kind, in the words of whoever
+ * asks. No URL appears in them (R5).
  */
 
 import { Agent, fetch } from 'undici'
@@ -15,11 +14,10 @@ import type { Address } from '../protocol/schema.js'
 import { type Conceal, concealing } from '../protocol/url-secrets.js'
 import { lowercase } from '../protocol/words.js'
 
-/** What each failure is to who asks. */
 export interface SignerFaults {
-  /** What came back cannot be used; `why` is the rest of the sentence. */
+  /** `why` is the rest of the sentence. */
   invalid(why: string): ProposerError
-  /** A person or a rule said no; `words` are its own, made safe, or its code. */
+  /** `words` are its own, made safe, or its code. */
   refused(words: string): ProposerError
   timedOut(seconds: number): ProposerError
   /** It cannot have seen the call. */
@@ -30,15 +28,13 @@ export interface SignerFaults {
 
 export interface SignerCallOptions {
   readonly timeoutMs: number
-  /** The longest response that is read. */
   readonly maxBytes: number
   readonly signal?: AbortSignal | undefined
-  /** Wraps what goes to the signer, such as to show it. */
   readonly traced?: ((fetch: Fetch) => Fetch) | undefined
 }
 
 export interface SignerCall {
-  /** `undefined` where the signer does not know the method. Rejects with `faults`. */
+  /** `undefined` where the signer does not know the method. */
   ask(method: string, params: readonly unknown[]): Promise<{ readonly result: unknown } | undefined>
   close(): Promise<void>
 }
@@ -96,7 +92,6 @@ export function openSignerCall(
   }
 }
 
-/** Lowercase addresses that the signer names; `undefined` where it knows no method that lists them. */
 export async function listedAccounts(
   { ask }: SignerCall,
   faults: SignerFaults,
@@ -111,7 +106,7 @@ export async function listedAccounts(
   return undefined
 }
 
-/** `undefined` where the signer does not know the method. An error of JSON-RPC may have any status. */
+/** An error of JSON-RPC may have any status. */
 function resultOf(
   text: string,
   { ok, status }: Response,

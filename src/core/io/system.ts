@@ -1,10 +1,8 @@
-/** The ports of this machine. */
 import type { Ports } from '../ports.js'
 import { systemClock, systemHash, systemRandom } from './clock.js'
 import { systemFiles } from './files.js'
 import { systemLiveness } from './liveness.js'
 
-/** Clock, random source, hash, files, and proof of life for locks. */
 export const systemPorts = (): Omit<Ports, 'signal' | 'edges'> => ({
   clock: systemClock,
   random: systemRandom,
@@ -13,7 +11,7 @@ export const systemPorts = (): Omit<Ports, 'signal' | 'edges'> => ({
   liveness: systemLiveness(),
 })
 
-/** HTTP and JSON-RPC, loaded when first asked for; `close` ends what they opened. */
+/** Loaded when first asked for. */
 export function systemEdges(): Pick<Ports, 'edges'> & { close(): Promise<void> } {
   const opened: { close(): Promise<void> }[] = []
   const kept = <T extends { close(): Promise<void> }>(edge: T): T => {

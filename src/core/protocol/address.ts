@@ -3,10 +3,7 @@ import { UsageError } from './errors.js'
 import { keccak } from './keccak.js'
 import type { Address } from './schema.js'
 
-/**
- * The address in lowercase, as everything of ours writes it. A capital is part of a checksum, which
- * has to be right (EIP-55). `from` names the flag. Throws UsageError `code`.
- */
+/** A capital is part of a checksum, which has to be right (EIP-55). `from` names the flag. */
 export function givenAddress(
   text: string,
   from = 'the address',
@@ -24,7 +21,7 @@ export function givenAddress(
   })
 }
 
-/** An address in lowercase; as it is where it is none, or its checksum is wrong. */
+/** As it is where it is none, or its checksum is wrong. */
 export function lowercased<T>(value: T): T | Address {
   if (typeof value !== 'string' || !hasCapitals(value)) return value
   const address = value.toLowerCase() as Address
@@ -35,8 +32,8 @@ export const isMistyped = (value: unknown): boolean =>
   typeof value === 'string' && hasCapitals(value) && lowercased(value) === value
 
 /**
- * JSON that people write with every address in it, values and keys, in lowercase. What has a wrong
- * checksum stays, for a schema to refuse, or is told to `refuse` with its path.
+ * Values and keys. What has a wrong checksum stays, for a schema to refuse, or is told to
+ * `refuse`.
  */
 export function lowercaseAddresses(
   json: unknown,
@@ -57,7 +54,6 @@ export function lowercaseAddresses(
   return read(json, [])
 }
 
-/** The address with the checksum of EIP-55, as explorers print it. */
 export function checksummed(address: Address): string {
   const hash = keccak(new TextEncoder().encode(address.slice(2)))
   const nibble = (index: number) => ((hash[index >> 1] ?? 0) >> (index % 2 === 0 ? 4 : 0)) & 15

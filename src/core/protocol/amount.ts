@@ -6,10 +6,7 @@ export interface TokenUnits {
   readonly symbol: string
 }
 
-/**
- * Raw token units as people read them: `15,750.5 USDC.e`, or the raw number where the token is
- * unknown.
- */
+/** `15,750.5 USDC.e`, or the raw number where the token is unknown. */
 export function amountText(raw: string, token?: TokenUnits): string {
   if (!token || !/^\d+$/.test(raw)) return `${raw} (raw units)`
   const digits = raw.padStart(token.decimals + 1, '0')
@@ -19,10 +16,7 @@ export function amountText(raw: string, token?: TokenUnits): string {
   return `${grouped}${fraction === '' ? '' : `.${fraction}`} ${token.symbol}`
 }
 
-/**
- * `750 USDC.e (750000000 raw)`: where a number is signed, or given as a flag, both forms are
- * wanted.
- */
+/** `750 USDC.e (750000000 raw)`: where a number is signed, or given as a flag. */
 export const amountWithRaw = (raw: string, token?: TokenUnits): string =>
   token === undefined ? amountText(raw) : `${amountText(raw, token)} (${raw} raw)`
 
@@ -31,17 +25,15 @@ export const unitOf = ({ symbol }: TokenUnits): string => (symbol.split('.')[0] 
 
 export interface WrittenAmount {
   readonly text: string
-  /** The flag, variable or key that gave it. */
   readonly from: string
   readonly whole: string
   readonly fraction: string
-  /** `raw`, or a token's, in lower case. */
   readonly unit: string
 }
 
 /**
- * Reads `750usdc`, `0.5usdc` or `750000000raw`; a bare number only where it counts as raw units
- * (contract §9). Throws UsageError `bad_number`, `unit_missing`.
+ * `750usdc`, `0.5usdc` or `750000000raw`; a bare number only where it counts as raw units
+ * (contract §9).
  */
 export function parseAmount(
   text: string,
@@ -64,10 +56,7 @@ export function parseAmount(
   return { text, from, whole, fraction, unit: word.toLowerCase() || 'raw' }
 }
 
-/**
- * The amount in raw units, and those of `tokens` that its unit names. Throws UsageError
- * `unknown_unit` (or several of different decimals), `too_many_decimals`, `bad_number`.
- */
+/** And those of `tokens` that its unit names. */
 export function toRaw<T extends TokenUnits>(
   { text, from, whole, fraction, unit }: WrittenAmount,
   tokens: readonly T[],

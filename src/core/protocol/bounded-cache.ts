@@ -4,7 +4,6 @@ import { LRUCache } from 'lru-cache'
 export interface BoundedCache<K, V> {
   readonly size: number
   get(key: K): V | undefined
-  /** `get`, and the entry does not count as used. */
   peek(key: K): V | undefined
   has(key: K): boolean
   set(key: K, value: V): unknown

@@ -1,4 +1,3 @@
-/** One HTTP call as a listener and a gateway hand it to each other. */
 import type { WireCode } from './codes.js'
 import type { Refusal } from './refusal.js'
 
@@ -6,15 +5,14 @@ import type { Refusal } from './refusal.js'
 export const connectionPlaces = 1_024
 
 /**
- * A call as it came: what was on the wire, nothing decoded, and a reader instead of the body. So
- * 413 and 429 are decided before a byte of it is read (robustness §4, §5).
+ * Nothing decoded, and a reader instead of the body: 413 and 429 are decided before a byte of it
+ * is read (robustness §4, §5).
  */
 export interface Call {
   readonly method: string
   readonly target: string
-  /** A header by its lowercase name; several of one name joined as HTTP allows. */
+  /** Several of one name joined as HTTP allows. */
   header(name: string): string | undefined
-  /** Rejects with `BodyError`. */
   readBody(limits: BodyLimits): Promise<Uint8Array>
   readonly address?: string
   /** Why the listener refuses the call; it still costs what its route costs (robustness §4). */
@@ -40,7 +38,7 @@ export interface Peer {
 
 export interface BodyLimits {
   readonly limitBytes: number
-  /** Asks for room in the memory that all bodies share; `false`: there is none. */
+  /** Of the memory that all bodies share. */
   readonly reserve: (bytes: number) => boolean
 }
 
@@ -65,7 +63,6 @@ export interface RequestRecord {
   readonly items: number
   /** Whose budget was charged; hashed before it is logged. */
   readonly client: string
-  /** A bug of ours: the error's name and where it came from, without its message. */
   readonly bug: { readonly name: string; readonly frames: readonly string[] } | undefined
 }
 
@@ -77,10 +74,7 @@ export interface RequestCount {
   readonly count: number
 }
 
-/**
- * What a gateway measures at the moment of asking, for its metrics. Items as the rate limit counts
- * them (§8).
- */
+/** Items as the rate limit counts them (§8). */
 export interface GatewayGauges {
   readonly budget: {
     readonly limitItems: number
@@ -90,9 +84,7 @@ export interface GatewayGauges {
     readonly endsInMs: number
     readonly clients: number
   }
-  /** Active candidates by stage. */
   readonly queue: Readonly<Record<'received' | 'validated' | 'selected', number>>
-  /** Executor nonces whose end is not final yet. */
   readonly openSlots: number
 }
 

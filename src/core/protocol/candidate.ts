@@ -1,7 +1,4 @@
-/**
- * The life of a candidate (contract §5): its states as types, the transitions between them, and
- * what each failure means.
- */
+/** The life of a candidate (contract §5). */
 import type { Hex } from '../ports.js'
 import { type FailureCode, type FailureStage, failures, type NextAction } from './codes.js'
 import { outcomeOf } from './proposal.js'
@@ -10,9 +7,7 @@ import type { Address } from './schema.js'
 import { version } from './words.js'
 
 export type { CandidateState }
-/**
- * Why a candidate ended; `canResubmit` is not stored: it is judged when the status is asked for.
- */
+/** `canResubmit` is not stored: it is judged when the status is asked for. */
 export interface CandidateFailure {
   readonly stage: FailureStage
   readonly code: FailureCode
@@ -20,7 +15,7 @@ export interface CandidateFailure {
   readonly retryable: boolean
 }
 
-/** The transaction that carries a candidate. Times in Unix milliseconds. */
+/** Times in Unix milliseconds. */
 export interface CandidateSubmission {
   readonly status: 'prepared' | 'submitted' | 'confirmed' | 'indexed' | 'reverted' | 'dropped'
   readonly transactionHash: Hex | null
@@ -36,10 +31,7 @@ interface Selected {
   readonly selectedAtMs: number
 }
 
-/**
- * The mutable half of a candidate. Every record of a transition carries all of it, so one read
- * tells where a candidate stands.
- */
+/** Every record of a transition carries all of it, so one read tells where a candidate stands. */
 export type Progress =
   | { readonly status: 'received' }
   | { readonly status: 'validated'; readonly validatedAtMs: number }
@@ -53,10 +45,7 @@ export type Progress =
       readonly failure: CandidateFailure
     }
 
-/**
- * One round of one question: what an execution slot is bound to (R3). `key` is unique over chain
- * and rounds.
- */
+/** What an execution slot is bound to (R3). `key` is unique over chain and rounds. */
 export interface RoundRef {
   readonly key: string
   readonly questionId: Hex
@@ -86,7 +75,6 @@ export interface Candidate {
   readonly progress: Progress
 }
 
-/** Active while received, validated or selected (contract §1). */
 export function isActive(status: CandidateState): boolean {
   return status === 'received' || status === 'validated' || status === 'selected'
 }
@@ -102,7 +90,6 @@ const transitions: Record<CandidateState, readonly CandidateState[]> = {
   failed: ['received'],
 }
 
-/** Whether a candidate may go from one status to the other. */
 export function mayBecome(from: CandidateState, to: CandidateState): boolean {
   return transitions[from].includes(to)
 }
@@ -123,11 +110,10 @@ const wireSubmission = (submission: CandidateSubmission | null): CandidateStatus
     proposal_event_index: submission.proposalEventIndex,
   }
 
-/** What the gateway knows of a failed candidate's question now; it is no part of the record. */
+/** No part of the record. */
 export interface Prospects {
   /** The gateway would admit a new submission for this question (contract §5). */
   readonly canResubmit: boolean
-  /** The question's current round takes proposals. */
   readonly roundIsOpen: boolean
 }
 const noProspects: Prospects = { canResubmit: false, roundIsOpen: false }
@@ -144,10 +130,7 @@ function wireFailure(
   return { stage, code, detail, retryable, can_resubmit: prospects.canResubmit, next_action }
 }
 
-/**
- * A candidate as the status route shows it (§2.6, contract §3). Signatures and transaction data are
- * never part of it.
- */
+/** Signatures and transaction data are never part of it (§2.6, contract §3). */
 export function wireStatus(candidate: Candidate, prospects = noProspects): CandidateStatus {
   const { id, price, progress } = candidate
   const outcome = outcomeOf(price)

@@ -3,7 +3,7 @@ import { type BodyLimits, joined } from './call.js'
 
 type Body = ReadableStream<Uint8Array> | null
 
-/** The bytes of a body, or why its stream was cancelled. Rejects as the stream does. */
+/** Or why its stream was cancelled. */
 export async function readBytes(
   body: Body,
   { limitBytes, reserve }: BodyLimits,
@@ -23,7 +23,6 @@ export async function readBytes(
   return fault
 }
 
-/** The text of a body in UTF-8; `undefined` where it is too long. Rejects as the stream does. */
 export async function readCapped(
   body: Body,
   limitBytes: number,
@@ -33,7 +32,7 @@ export async function readCapped(
   return typeof bytes === 'string' ? undefined : decoder.decode(bytes)
 }
 
-/** The JSON value of a text; `undefined`, which no schema takes, where it is none. */
+/** `undefined`, which no schema takes, where it is none. */
 export function jsonOf(text: string): unknown {
   try {
     return JSON.parse(text)

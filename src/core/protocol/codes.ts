@@ -1,7 +1,7 @@
 /**
- * What a gateway answers with, a row a code: `error.code` of a call or an item (contract §2,
- * robustness §4), and `failure.code` of a candidate (contract §5). OpenAPI, the reference page and
- * the fuzzed answers are read from here.
+ * What a gateway answers with, a row a code: `error.code` (contract §2, robustness §4) and
+ * `failure.code` of a candidate (contract §5). OpenAPI, the reference page and the fuzzed answers
+ * are read from here.
  */
 import { version } from './words.js'
 
@@ -22,7 +22,6 @@ interface WireFailure {
   readonly status: number
   /** Whether the same bytes may be accepted later without a change. */
   readonly retryable?: true
-  /** How long a caller should wait, where that is the same for all. */
   readonly retryAfterSeconds?: number
   /**
    * Whose calls are refused with it: all (`connection`), those that are charged, those with a body,
@@ -32,9 +31,8 @@ interface WireFailure {
   /** Batch calls of which it refuses one item. */
   readonly items?: readonly OperationId[]
   readonly when: string
-  /** What a proposer does next, where the detail alone does not say it. */
+  /** Where the detail alone does not say it. */
   readonly next?: string
-  /** A detail, in the words of a person who has just made that mistake. */
   readonly example: string
 }
 
@@ -312,10 +310,7 @@ export const nextActions = [
 export type NextAction = (typeof nextActions)[number]
 
 interface CandidateFailureCode {
-  /**
-   * Whether the same signed payload may still execute later. `undefined` where it depends on the
-   * decoded cause (domain §7), which is then given with the failure.
-   */
+  /** `undefined` where it depends on the decoded cause (domain §7). */
   readonly retryable: boolean | undefined
   readonly nextAction: NextAction
   readonly when: string

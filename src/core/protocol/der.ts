@@ -1,6 +1,6 @@
 /**
- * What key services say in DER: an ECDSA signature (RFC 3279, 2.2.3) and a public key (RFC 5480).
- * Strict: one value has one spelling, and whatever is spelled otherwise is refused.
+ * An ECDSA signature (RFC 3279, 2.2.3) and a public key (RFC 5480) of a key service. Strict: one
+ * value has one spelling.
  */
 
 export interface SignatureNumbers {
@@ -13,11 +13,7 @@ const tag = { integer: 0x02, sequence: 0x30 } as const
 /** A sequence of two integers of 33 bytes at most: its length is one byte. */
 const longestNumber = 33
 
-/**
- * r and s, both above 0 and below 2^256; `undefined` where the bytes are no signature, or one that
- * BER allows and DER does not. Whether the numbers are below the order of the curve is the caller's
- * to see.
- */
+/** Whether the numbers are below the order of the curve is the caller's to see. */
 export function signatureOfDer(der: Uint8Array): SignatureNumbers | undefined {
   if (der[0] !== tag.sequence || der[1] !== der.length - 2) return undefined
   const r = numberAt(der, 2)
@@ -45,7 +41,6 @@ function numberAt(
   return { value: BigInt(`0x${digits.join('')}`), end }
 }
 
-/** SubjectPublicKeyInfo of id-ecPublicKey on secp256k1, up to the point. */
 const spkiOfSecp256k1 = [
   ...[0x30, 0x56, 0x30, 0x10],
   ...[0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01],
@@ -53,10 +48,7 @@ const spkiOfSecp256k1 = [
   ...[0x03, 0x42, 0x00],
 ]
 
-/**
- * The uncompressed point, 65 bytes, of a public key on secp256k1; `undefined` for any other curve or
- * form. Whether the point is on the curve is the caller's to see.
- */
+/** 65 bytes. Whether the point is on the curve is the caller's to see. */
 export function secp256k1PointOfSpki(spki: Uint8Array): Uint8Array | undefined {
   const point = spki.subarray(spkiOfSecp256k1.length)
   const isOfCurve = spkiOfSecp256k1.every((byte, index) => spki[index] === byte)

@@ -3,8 +3,8 @@
 const unitMs = { d: 86_400_000, h: 3_600_000, m: 60_000, s: 1000 } as const
 
 /**
- * The milliseconds of `90m`, `2h30m` or `1d12h`, each unit (d, h, m, s) once and in this order. A
- * bare number is seconds; seconds may have up to three decimals. `undefined` for anything else.
+ * `90m`, `2h30m` or `1d12h`, each unit once and in this order. A bare number is seconds, with up
+ * to three decimals.
  */
 export function durationMs(text: string): number | undefined {
   const parts =
@@ -19,14 +19,11 @@ export function durationMs(text: string): number | undefined {
   )
 }
 
-/** The same with a unit only: for flags where a bare number is a time. */
+/** For flags where a bare number is a time. */
 export const spanMs = (text: string): number | undefined =>
   /[dhms]$/.test(text) ? durationMs(text) : undefined
 
-/**
- * Unix milliseconds of `2026-11-20T05:38:00Z`, with any offset, or of a date, which begins at
- * midnight UTC. `undefined` for anything else.
- */
+/** With any offset, or of a date, which begins at midnight UTC. */
 export function instantMs(text: string): number | undefined {
   if (!/^\d{4}-\d{2}-\d{2}(T[\d:.]+(Z|[+-]\d{2}:\d{2}))?$/.test(text)) return undefined
   const ms = Date.parse(text)

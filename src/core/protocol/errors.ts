@@ -20,30 +20,26 @@ export type ExitCode = (typeof exit)[keyof typeof exit]
 export interface ErrorMeta {
   readonly exitCode: ExitCode
   readonly hint?: string
-  /** The line, or element of an array, of an input that it is about. */
+  /** The line, or element of an array, of an input. */
   readonly at?: number
   readonly httpStatus?: number
   readonly retryAfterMs?: number
-  /** Whether the same call may succeed later without a change. */
   readonly retryable?: boolean
-  /**
-   * Faults of the request's fields, as the gateway reported them with a 422. Outside text: escape
-   * before showing (R20).
-   */
+  /** Outside text: escape before showing (R20). */
   readonly errors?: readonly FieldFault[]
   readonly lines?: readonly string[]
   readonly cause?: unknown
 }
 
-/** Where in a request a fault lies (dotted path, empty for the whole body) and which. */
+/** Dotted path, empty for the whole body. */
 export interface FieldFault {
   readonly path: string
   readonly code: string
 }
 
 /**
- * A failure with a stable `code`, a sentence for a person in `detail`, and what follows from it in
- * `meta`. The sentence holds no password of a URL.
+ * A stable `code`, a sentence for a person in `detail`, and what follows from it in `meta`. The
+ * sentence holds no password of a URL.
  */
 export class ProposerError extends Error {
   readonly detail: string
@@ -67,7 +63,7 @@ const endingWith = (exitCode: ExitCode) =>
     }
   }
 
-/** Wrong usage, input file or configuration, or refused before anything was sent. Exit 2. */
+/** Refused before anything was sent. Exit 2. */
 export class UsageError extends endingWith(exit.usage) {}
 /** The gateway refused: correct the request. Exit 3. */
 export class RejectedError extends endingWith(exit.refused) {}

@@ -1,6 +1,6 @@
 /**
- * From what a schema found to the wire (contract §2). Paths are our own field names and indexes;
- * neither keys nor values of the caller come back (robustness §4).
+ * From what a schema found to the wire (contract §2). Neither keys nor values of the caller come
+ * back (robustness §4).
  */
 import type * as z from 'zod/mini'
 import type { WireCode } from './codes.js'
@@ -56,10 +56,7 @@ const valueCodes: Readonly<Record<string, ValueCode>> = {
   outcome: 'outcome_not_allowed',
 }
 
-/**
- * The fault of a v1 body (§2.1): another version wins, then any fault of structure, then the first
- * malformed value.
- */
+/** Another version wins, then any fault of structure, then the first malformed value (§2.1). */
 export function singleFault(issues: readonly Issue[], input: unknown): ShapeFault {
   if (isOtherVersion(input)) {
     const detail = `version is not supported; send and sign exactly ${JSON.stringify(version)}`
@@ -76,7 +73,7 @@ export function singleFault(issues: readonly Issue[], input: unknown): ShapeFaul
   return { code, detail: mustBe(issue) }
 }
 
-/** The fault of a batch call: every fault of shape refuses the whole call (§4.2 rule 2). */
+/** Every fault of shape refuses the whole call (§4.2 rule 2). */
 export function schemaViolation(issues: readonly Issue[], input: unknown): ShapeFault {
   const errors = issues
     .slice(0, listedFaults)
@@ -88,9 +85,8 @@ export function schemaViolation(issues: readonly Issue[], input: unknown): Shape
 }
 
 /**
- * Whether any object of an admission body has a key that begins with `ancillary`. The gateway reads
- * ancillary data from the chain and takes none from callers (§4.1 rule 3). Depth is bounded by the
- * JSON reader.
+ * The gateway reads ancillary data from the chain and takes none from callers (§4.1 rule 3).
+ * Depth is bounded by the JSON reader.
  */
 export function hasAncillaryKey(value: unknown): boolean {
   if (typeof value !== 'object' || value === null) return false
@@ -143,7 +139,6 @@ function expectationOf({ path }: Issue): string {
   return expectations[name] ?? ofVersion ?? 'in the documented form'
 }
 
-/** Dotted: requests have no free keys, so every part is a field of ours or an index. */
 const pathOf = ({ path }: Issue): string => path.join('.')
 
 const valueAt = (input: unknown, path: readonly PropertyKey[]): unknown =>

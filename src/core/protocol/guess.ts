@@ -1,13 +1,7 @@
-/**
- * At most as many slips as a word still looks like itself with: one in three letters, no more than
- * three.
- */
+/** One in three letters, no more than three. */
 const slipsAllowed = (word: string) => Math.min(3, Math.max(1, Math.floor(word.length / 3)))
 
-/**
- * Those of `names` that are nearest to `word`, or none where none is near. Case is no slip. Throws
- * nothing.
- */
+/** None where none is near. Case is no slip. */
 export function nearest(word: string, names: readonly string[]): readonly string[] {
   const distances = names.map((name) => ({
     name,
@@ -17,7 +11,6 @@ export function nearest(word: string, names: readonly string[]): readonly string
   return distances.filter(({ slips }) => slips === least).map(({ name }) => name)
 }
 
-/** `Did you mean a, b or c?`; empty without names. */
 export function didYouMean(names: readonly string[]): string {
   const last = names.at(-1)
   if (last === undefined) return ''
@@ -26,10 +19,7 @@ export function didYouMean(names: readonly string[]): string {
     : `Did you mean ${names.slice(0, -1).join(', ')} or ${last}?`
 }
 
-/**
- * Letters put in, left out, taken for others, or swapped with their neighbours (optimal string
- * alignment).
- */
+/** Optimal string alignment. */
 function slipsBetween(one: string, other: string): number {
   let before: readonly number[] = []
   let row: readonly number[] = Array.from({ length: other.length + 1 }, (_, index) => index)

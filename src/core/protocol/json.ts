@@ -30,9 +30,9 @@ const fail = (detail: string): JsonRead => ({
 })
 
 /**
- * `detail` never repeats what was sent. Refused beside broken JSON: a BOM, lone surrogates, NUL, a
- * key twice (however escaped), `__proto__`, `constructor`, `prototype`, more than 8 levels or 64
- * keys, and any number but a plain integer up to 2^53 − 1.
+ * `detail` never repeats what was sent. Refused beside broken JSON: a BOM, lone surrogates, NUL,
+ * a key twice (however escaped), `__proto__` and the like, more than 8 levels or 64 keys, and any
+ * number but a plain integer up to 2^53 − 1.
  */
 export function readJson(bytes: Uint8Array): JsonRead {
   if (bytes.length === 0) return fail('it is empty; send a JSON object')
@@ -40,7 +40,6 @@ export function readJson(bytes: Uint8Array): JsonRead {
   try {
     text = decoder.decode(bytes)
   } catch {
-    // The decoder's only failure; which byte it was is of no use to the sender's program.
     return fail('it is not valid UTF-8; encode it as UTF-8')
   }
   if (text.charCodeAt(0) === 0xfeff)
@@ -52,8 +51,7 @@ export function readJson(bytes: Uint8Array): JsonRead {
   try {
     value = JSON.parse(text)
   } catch {
-    // JSON.parse quotes the text in its message, which must not come back to the sender or into a
-    // log (robustness §4).
+    // JSON.parse quotes the text in its message (robustness §4).
     return fail('it has a syntax error; send exactly one JSON object and nothing after it')
   }
   const walked = walk(value, text.includes('\\u'))
@@ -67,10 +65,7 @@ export function readJson(bytes: Uint8Array): JsonRead {
 const quote = 0x22
 const backslash = 0x5c
 
-/**
- * Members in the text, or what is wrong with it. Strings are skipped whole; anything that is no
- * JSON is left to JSON.parse.
- */
+/** Strings are skipped whole; anything that is no JSON is left to JSON.parse. */
 function scan(text: string, escaped: boolean): number | string {
   const keys = new Array<number>(jsonLimits.depth + 1).fill(0)
   let depth = 0

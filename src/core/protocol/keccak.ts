@@ -14,5 +14,4 @@ async function load(): Promise<(bytes: Uint8Array) => Uint8Array> {
   }
 }
 
-/** Any bytes → a fresh array of 32. */
 export const keccak = await load()

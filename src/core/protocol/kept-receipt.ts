@@ -16,10 +16,7 @@ import {
 /** Answers beyond this are not kept: a line of a journal has a bound (robustness §2). */
 const maxKeptBody = 128 * 1024
 
-/**
- * What a journal keeps of a signed answer. `unchecked`: no key was pinned. The body is absent where
- * it was too large.
- */
+/** `unchecked`: no key was pinned. The body is absent where it was too large. */
 export const KeptReceipt = z.object({
   method: z.string(),
   path: z.string(),
@@ -34,18 +31,18 @@ export const KeptReceipt = z.object({
 })
 export type KeptReceipt = z.infer<typeof KeptReceipt>
 
-/** What a client checks receipts with; `keys` are the pinned ones. */
+/** `keys` are the pinned ones. */
 export interface ReceiptChecks {
   readonly hash: Hash
   readonly ed25519: Pick<Ed25519, 'verify'>
   readonly keys: readonly ReceiptKey[]
-  /** Told where keys are pinned, and an answer that should be signed by one of them proves nothing. */
+  /** Where keys are pinned, and an answer that should be signed by one of them proves nothing. */
   readonly onUnproven?: ((code: string, detail: string) => void) | undefined
 }
 
 /**
- * Judges an answer that has just come. `paths`: as the gateway may have seen it, with and without
- * the path of the base URL. `undefined` where there is nothing to keep.
+ * `paths`: as the gateway may have seen it, with and without the path of the base URL.
+ * `undefined` where there is nothing to keep.
  */
 export function keepReceipt(
   checks: ReceiptChecks,
@@ -108,7 +105,6 @@ export const signedAnswerOf = ({ request, answer }: ReceiptFile): SignedAnswer =
   signature: answer.signature,
 })
 
-/** What an answer says of one proposal; absent words are null. */
 export interface AdmissionClaim {
   readonly client_ref: string | null
   readonly status_code: number
@@ -120,22 +116,15 @@ export interface AdmissionClaim {
 
 export interface ReceiptProof {
   readonly verdict: ReceiptVerdict
-  /**
-   * Whether the bytes that were sent are those that were signed for. `not_covered`: the request had
-   * no digest, so they are not part of the receipt; `not_given`: nobody has said which they are.
-   */
+  /** `not_covered`: the request had no digest; `not_given`: nobody has said which they are. */
   readonly bytes: 'same' | 'differ' | 'not_covered' | 'not_given'
   readonly claims: readonly AdmissionClaim[]
 }
 
-/** A receipt holds where the signature does, and no other bytes are at hand. */
 export const isHolding = ({ verdict, bytes }: ReceiptProof): boolean =>
   verdict.result === 'proven' && bytes !== 'differ'
 
-/**
- * Judges a receipt that was kept. `sha256` (hex): of the bytes that were sent, where they are at
- * hand. Throws nothing.
- */
+/** `sha256` (hex): of the bytes that were sent, where they are at hand. */
 export function proveReceipt(
   { hash, ed25519, keys }: Omit<ReceiptChecks, 'onUnproven'>,
   answer: SignedAnswer,

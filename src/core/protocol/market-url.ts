@@ -1,7 +1,7 @@
 /** Polymarket's URLs as names of questions (contract §9). */
 import { isIdentifier, isSlug } from './words.js'
 
-/** What a text names: an identifier, or an event, which may have several markets. */
+/** An event may have several markets. */
 export interface NamedQuestion {
   /** A question id or a slug; of an event its own slug. */
   readonly identifier: string
@@ -11,9 +11,8 @@ export interface NamedQuestion {
 const hosts = ['polymarket.com', 'www.polymarket.com']
 
 /**
- * A question id, a slug, or a URL of Polymarket: `/event/<event>/<market>` and `/market/<market>`
- * name a market, `/event/<event>` an event; a language may stand before. `undefined` for anything
- * else. Asks nobody.
+ * `/event/<event>/<market>` and `/market/<market>` name a market, `/event/<event>` an event; a
+ * language may stand before. Asks nobody.
  */
 export function namedQuestion(text: string): NamedQuestion | undefined {
   if (isIdentifier(text)) return { identifier: text, isEvent: false }
@@ -31,7 +30,7 @@ export function namedQuestion(text: string): NamedQuestion | undefined {
   return kind === 'event' ? { identifier: slug, isEvent: second === undefined } : undefined
 }
 
-/** What to write instead of a text that names no question; capitals are the usual fault. */
+/** Capitals are the usual fault. */
 export function identifierHint(text: string): string {
   const lower = text.trim().toLowerCase()
   return namedQuestion(lower) === undefined
@@ -41,5 +40,4 @@ export function identifierHint(text: string): string {
 
 export const eventUrl = (slug: string): string => `https://polymarket.com/event/${slug}`
 
-/** The identifier that a text names, or the text itself where it names none. */
 export const plainIdentifier = (text: string): string => namedQuestion(text)?.identifier ?? text

@@ -10,16 +10,12 @@ const words: readonly (readonly [RegExp, string])[] = [
   [/CERT|SELF_SIGNED|^ERR_TLS/, 'certificate not accepted'],
 ]
 
-/** A code of Node.js or undici in words; `undefined` where it is none that is known. */
 export function codeText(code: string): string | undefined {
   const word = words.find(([form]) => form.test(code))?.[1]
   return word && `${word} (${code})`
 }
 
-/**
- * What a connection failed with, by the code of the error or of its cause. Messages of sockets name
- * addresses and are left out (R5).
- */
+/** Messages of sockets name addresses and are left out (R5). */
 export function networkFault(error: unknown): string {
   const cause = error instanceof Error && error.cause !== undefined ? error.cause : error
   const code = typeof cause === 'object' && cause !== null && 'code' in cause ? cause.code : ''

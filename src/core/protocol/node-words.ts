@@ -4,10 +4,10 @@
  */
 import type { Conceal } from './url-secrets.js'
 
-/** Words of a node, marked so that what goes to everybody can leave them out. */
+/** Marked so that what goes to everybody can leave them out. */
 export const quoteWords = (words: string): string => `“${words.replace(/[“”]/g, '"')}”`
 
-/** A message without the words of any node, also where a cut took the end of the quotation. */
+/** Also where a cut took the end of the quotation. */
 export const withoutNodeWords = (message: string): string =>
   message.replace(/:? ?“[^”]*(?:”|$)/g, '')
 

@@ -140,7 +140,6 @@ const failed: responses.CandidateStatus = {
   },
 }
 
-/** The error body of a code. */
 export function errorExample(code: WireCode): schema.ErrorBody {
   const errors =
     code === 'schema_violation' ? { errors: [{ path: 'proposer', code: 'missing' }] } : {}
@@ -162,7 +161,6 @@ export const requestExamples: Readonly<Record<string, Readonly<Record<string, ob
   batchStatus: { two: { candidate_ids: [candidateId, '5d0cb0f4-3c1b-4a5e-8a52-0b7a0d2f9c66'] } },
 }
 
-/** Success answers by operationId and status. */
 export const answerExamples: Readonly<
   Record<string, Readonly<Record<number, Readonly<Record<string, object>>>>>
 > = {

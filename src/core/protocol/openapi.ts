@@ -79,7 +79,7 @@ const codesOf = (id: OperationId, { tag, body }: Operation): readonly WireCode[]
     return by === 'connection' || (by === 'charged' ? tag !== 'Gateway' : body !== undefined)
   })
 
-/** By status: those of its own, then one for each status that a code of it has. */
+/** Those of its own, then one for each status that a code of it has. */
 function responses(id: OperationId, operation: Operation): Record<string, object> {
   const found: Record<string, object> = {}
   const add = (status: number, description: string, type: z.ZodMiniType, examples: object) => {
@@ -127,7 +127,6 @@ function parameterObject(name: ParameterName): object {
   }
 }
 
-/** The document as plain JSON data. */
 export function openApiDocument(): {
   openapi: string
   paths: Record<string, Record<string, object>>

@@ -1,11 +1,10 @@
-/** Answers in words (contract §9): what people call an outcome, and how screens name it. */
+/** Answers in words (contract §9). */
 
 import { outcomeKeys } from './proposal.js'
 import type { Outcome, OutcomeKey } from './schema.js'
 
 export type Labels = Readonly<Record<OutcomeKey, string>>
 
-/** Of outcomes as a request's text gives them. Throws RangeError where one is left out. */
 export function labelsOf(outcomes: readonly Pick<Outcome, 'outcome' | 'label'>[]): Labels {
   const of = (key: OutcomeKey) => {
     const found = outcomes.find(({ outcome }) => outcome === key)
@@ -15,7 +14,7 @@ export function labelsOf(outcomes: readonly Pick<Outcome, 'outcome' | 'label'>[]
   return { p1: of('p1'), p2: of('p2'), p3: of('p3') }
 }
 
-/** `No (p1)`; the key alone where no label is known. */
+/** The key alone where no label is known. */
 export const answerText = (outcome: string, label: string | null | undefined): string =>
   label == null ? outcome : `${label} (${outcome})`
 
@@ -27,14 +26,13 @@ export const labelIn = (
 export const answersText = (outcomes: readonly Pick<Outcome, 'outcome' | 'label'>[]): string =>
   outcomes.map(({ outcome, label }) => answerText(outcome, label)).join(', ')
 
-/** A text as texts of people are compared: without regard to case, Unicode form and blanks. */
+/** Without regard to case, Unicode form and blanks. */
 export const folded = (text: string): string =>
   text.normalize('NFC').replace(/\s+/g, ' ').trim().toLowerCase()
 
 /**
- * All outcomes that a word may mean (contract §9): a key, a label, or both as a screen shows them,
- * without regard to case. Only one is a meaning; nothing is guessed. Without labels only a key
- * means anything.
+ * A key, a label, or both as a screen shows them (contract §9). Only one is a meaning; nothing is
+ * guessed. Without labels only a key means anything.
  */
 export function outcomesNamed(word: string, labels?: Labels): readonly OutcomeKey[] {
   const said = folded(word)
@@ -47,16 +45,15 @@ export function outcomesNamed(word: string, labels?: Labels): readonly OutcomeKe
   })
 }
 
-/** The one outcome that a word means, if any. */
 export function outcomeNamed(word: string, labels?: Labels): OutcomeKey | undefined {
   const [found, ...others] = outcomesNamed(word, labels)
   return others.length === 0 ? found : undefined
 }
 
-/** The key that a word is, whatever the labels are. */
+/** Whatever the labels are. */
 export const keyNamed = (word: string): OutcomeKey | undefined => outcomeNamed(word)
 
-/** Why no question can have such a word as its answer; `undefined`: one may. */
+/** `undefined`: a question may have it as its answer. */
 export function wordFault(word: string): string | undefined {
   const said = folded(word)
   if (said === '') return 'is empty'

@@ -1,6 +1,4 @@
-/** Rules of the Permit2 authorization that need no chain (spec §2.1, §8; domain §3.2). */
-
-/** The deadline must lie at least this far beyond admission (§8). */
+/** Beyond admission (§8). */
 export const minimumDeadlineSeconds = 300n
 
 export type PermitFault =
@@ -8,9 +6,8 @@ export type PermitFault =
   | { readonly code: 'permit_deadline_too_soon'; readonly detail: string }
 
 /**
- * What is wrong with a permit's amount or deadline at admission, or `undefined`. Amounts in raw
- * token units, times in Unix seconds; `nowSeconds` is the later of wall clock and head time
- * (contract §2).
+ * Amounts in raw token units, times in Unix seconds; `nowSeconds` is the later of wall clock and
+ * head time (contract §2).
  */
 export function permitFault(
   permit: { amount: string; deadline: string },
@@ -33,15 +30,11 @@ export function permitFault(
   return undefined
 }
 
-/**
- * Where a Permit2 nonce lives in the owner's bitmap: word position and the bit's mask (domain
- * §3.2).
- */
+/** Word position of the owner's bitmap and the bit's mask (domain §3.2). */
 export function nonceBit(nonce: bigint): { readonly word: bigint; readonly mask: bigint } {
   return { word: nonce >> 8n, mask: 1n << (nonce & 0xffn) }
 }
 
-/** Whether the nonce is spent, given its word of the owner's bitmap. */
 export function nonceUsed(nonce: bigint, bitmapWord: bigint): boolean {
   return (bitmapWord & nonceBit(nonce).mask) !== 0n
 }

@@ -1,4 +1,4 @@
-/** The named members of an object, in the order of the names. Throws nothing. */
+/** In the order of the names. */
 export function pick<T extends object, Key extends keyof T>(
   value: T,
   ...keys: readonly Key[]

@@ -5,7 +5,6 @@
 
 import { toHex } from './witness.js'
 
-/** What a key must match; what is not there matches all. */
 export interface Pkcs11Uri {
   readonly token?: string
   readonly manufacturer?: string
@@ -33,7 +32,6 @@ const refusedQueries: Readonly<Record<string, string>> = {
   'module-name': 'module-name: the module is named beside the URI',
 }
 
-/** What is wrong with a URI, as a sentence; `undefined` where nothing is. */
 export function pkcs11UriFault(text: string): string | undefined {
   try {
     parsePkcs11Uri(text)
@@ -44,7 +42,6 @@ export function pkcs11UriFault(text: string): string | undefined {
   }
 }
 
-/** Throws `Pkcs11UriFault`, such as "the URI names token twice". */
 export function parsePkcs11Uri(text: string): Pkcs11Uri {
   if (!/^pkcs11:/i.test(text)) throw new Pkcs11UriFault('the URI does not begin with pkcs11:')
   const [path = '', ...queries] = text.slice('pkcs11:'.length).split('?')

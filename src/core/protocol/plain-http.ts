@@ -3,7 +3,7 @@
 const loopback = /^(localhost|\[::1\]|127(\.\d{1,3}){3})$/
 const hostOrPort = /^(\[[0-9a-f:]+\]|[a-z0-9]([a-z0-9.-]*[a-z0-9])?)(:\d{1,5})?$/
 
-/** Hosts of a list that commas or spaces part, lowercase; `undefined` where one is no host[:port]. */
+/** `undefined` where one is no host[:port]. */
 export function plainHttpHosts(text: string): readonly string[] | undefined {
   const hosts = text
     .toLowerCase()
@@ -13,8 +13,8 @@ export function plainHttpHosts(text: string): readonly string[] | undefined {
 }
 
 /**
- * Whether a URL with http may be used: on loopback names, and for the hosts named. Without a port a
- * name stands for every port of that host.
+ * On loopback names, and for the hosts named. Without a port a name stands for every port of that
+ * host.
  */
 export const mayBePlain = (
   { hostname, port }: Pick<URL, 'hostname' | 'port'>,
@@ -24,7 +24,7 @@ export const mayBePlain = (
   hosts.includes(hostname) ||
   hosts.includes(`${hostname}:${port || '80'}`)
 
-/** What keeps an address outside from being called, as the rest of a sentence; `undefined`: nothing. */
+/** As the rest of a sentence. */
 export function urlFault(text: string, hosts?: readonly string[]): string | undefined {
   if (!URL.canParse(text)) return 'is not a URL'
   const { protocol, hostname, port, username, password, hash } = new URL(text)

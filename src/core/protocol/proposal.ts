@@ -21,17 +21,14 @@ export const conventionalLabel = { p1: 'No', p2: 'Yes', p3: 'Unknown' } as const
 
 export const outcomeKeys: readonly OutcomeKey[] = ['p1', 'p2', 'p3']
 
-/**
- * The outcome key of a numerical price, or `undefined` where it is none of the three (§2.2: only
- * the binary mapping is supported).
- */
+/** Only the binary mapping is supported (§2.2). */
 export function outcomeOf(price: string): OutcomeKey | undefined {
   return outcomeKeys.find((key) => priceOf[key] === price)
 }
 
 /**
- * What a proposer authorizes, unsigned. Integers are canonical decimal strings; `deadline` is in
- * Unix seconds, `amount` in raw token units.
+ * Integers are canonical decimal strings; `deadline` in Unix seconds, `amount` in raw token
+ * units.
  */
 export interface Terms {
   readonly proposer: Address
@@ -46,7 +43,7 @@ export interface Authorization extends Terms {
   readonly signature: Hex
 }
 
-/** The normal form of a v1 body (§2.1); `questionId` comes from the path, resolved. */
+/** `questionId` comes from the path, resolved (§2.1). */
 export function fromSingle(questionId: Hex, body: SignedProposal): Authorization {
   return {
     questionId,
@@ -59,7 +56,6 @@ export function fromSingle(questionId: Hex, body: SignedProposal): Authorization
   }
 }
 
-/** The normal form of a batch item (§2.7). */
 export function fromBatchItem(questionId: Hex, item: BatchItem): Authorization {
   return {
     questionId,
@@ -72,9 +68,6 @@ export function fromBatchItem(questionId: Hex, item: BatchItem): Authorization {
   }
 }
 
-/**
- * The v1 body of an authorization (§2.1). Throws RangeError for a price that has no outcome key.
- */
 export function toSingle(authorization: Omit<Authorization, 'questionId'>): SignedProposal {
   const outcome = outcomeOf(authorization.price)
   if (!outcome) throw new RangeError(`price ${authorization.price} has no outcome key`)
@@ -92,10 +85,6 @@ export function toSingle(authorization: Omit<Authorization, 'questionId'>): Sign
   }
 }
 
-/**
- * The batch item of an authorization (§2.7). Throws RangeError for a deadline that no JSON integer
- * holds.
- */
 export function toBatchItem(
   identifier: string,
   authorization: Omit<Authorization, 'questionId'>,
@@ -115,14 +104,13 @@ export function toBatchItem(
   }
 }
 
-/** The chain and contract an authorization is bound to. */
 export interface Binding {
   readonly chainId: number
   readonly spender: Address
 }
 
 /**
- * Payload identity (R22) as 32 hex digits. Neither client_ref, nor the spelling of the identifier,
+ * Payload identity (R22), 32 hex digits. Neither client_ref, nor the spelling of the identifier,
  * nor single or batch form, nor the round is part of it.
  */
 export function identityOf(hash: Hash, binding: Binding, authorization: Authorization): string {

@@ -14,7 +14,6 @@ import {
 } from './structured-fields.js'
 import { fromHex, toHex } from './witness.js'
 
-/** Where a gateway lists its keys. */
 export const receiptDirectory = '/.well-known/http-message-signatures-directory'
 export const receiptTag = 'proposer-receipt'
 /** Our label in the two dictionaries; those of others may have any. */
@@ -22,25 +21,21 @@ const label = 'receipt'
 
 /** Seconds by which two clocks may differ. */
 export const receiptSkewSeconds = 300
-/** Characters that a header of a receipt may have. */
 const maxHeader = 4_096
 
-/** A public key; times are Unix seconds, absent where there is no bound. */
+/** Times are Unix seconds, absent where there is no bound. */
 export interface ReceiptKey {
   readonly kid: string
-  /** 32 bytes, base64url without padding. */
   readonly x: string
   readonly nbf?: number | undefined
   readonly exp?: number | undefined
 }
 
-/** What is signed of an exchange, and how it was signed. */
 export interface SignedAnswer {
   readonly method: string
   readonly path: string
   readonly status: number
   readonly body: string
-  /** `Content-Digest` of the request, where it had one. */
   readonly requestDigest?: string | undefined
   readonly contentDigest?: string | undefined
   readonly signatureInput?: string | undefined
@@ -68,26 +63,22 @@ export type ReceiptVerdict =
       readonly result: 'proven'
       readonly keyid: string
       readonly created: number
-      /** Whether the bytes of the request are part of what was signed. */
       readonly coversRequest: boolean
     }
   | { readonly result: 'unproven'; readonly code: ReceiptFault; readonly detail: string }
 
-/** `Content-Digest` of bytes (RFC 9530), by their SHA-256 in hex. */
+/** By the SHA-256 in hex (RFC 9530). */
 export const digestHeader = (sha256: string): string =>
   `sha-256=:${base64OfBytes(fromHex(`0x${sha256}`))}:`
 
-/** The SHA-256 (hex) that a `Content-Digest` names; `undefined` where it names none. */
+/** `undefined` where it names none. */
 export function digestSha256(header: string): string | undefined {
   const member = parseDictionary(header)?.get('sha-256')
   const value = member !== undefined && 'value' in member ? member.value : undefined
   return typeof value === 'object' && 'bytes' in value ? toHex(value.bytes).slice(2) : undefined
 }
 
-/**
- * Whether a `Content-Digest` is that of `body`. `malformed` for what is no such header; `unknown`
- * where it has no SHA-256, so that nothing is known.
- */
+/** `unknown` where it has no SHA-256. */
 export function judgeDigest(
   hash: Hash,
   header: string,
@@ -113,7 +104,7 @@ export const thumbprintOf = (hash: Hash, x: string): string =>
 export const base64UrlOf = (bytes: Uint8Array): string =>
   base64OfBytes(bytes).replaceAll('+', '-').replaceAll('/', '_').replace(/=+$/, '')
 
-/** 32 bytes of a key in base64url; `undefined` for anything else. */
+/** `undefined` for anything else. */
 export function keyBytes(text: string): Uint8Array | undefined {
   if (!/^[A-Za-z0-9_-]{43}$/.test(text)) return undefined
   const bytes = bytesOfBase64(text.replaceAll('-', '+').replaceAll('_', '/'))
@@ -141,7 +132,6 @@ const needed = [
   component('@path', true),
 ]
 const requestBody = component('content-digest', true)
-/** What stands in the signature base for each component. */
 const valuesOf = (answer: SignedAnswer): ReadonlyMap<string, string | undefined> =>
   new Map([
     ['"@status"', String(answer.status)],
@@ -165,7 +155,6 @@ function signatureBase(answer: SignedAnswer, input: InnerList): Uint8Array | und
   return new TextEncoder().encode(lines.join('\n'))
 }
 
-/** The headers that make an answer a receipt. `created`: Unix seconds. */
 export function receiptHeaders(
   hash: Hash,
   answer: Pick<SignedAnswer, 'method' | 'path' | 'status' | 'body' | 'requestDigest'>,
@@ -197,7 +186,6 @@ const unproven = (code: ReceiptFault): ReceiptVerdict => ({
   detail: receiptFaults[code],
 })
 
-/** The signature among several that is meant as a receipt. */
 function receiptOf(
   input: string,
   signature: string,
@@ -217,7 +205,7 @@ function receiptOf(
     : 'receipt_malformed'
 }
 
-/** Exactly what a receipt must cover, in any order; the request's digest may be left out. */
+/** In any order; the request's digest may be left out. */
 function isCovering({ items }: InnerList): boolean {
   const names = items.map(serializeItem)
   const must = needed.map(serializeItem)
@@ -229,7 +217,7 @@ function isCovering({ items }: InnerList): boolean {
   )
 }
 
-/** Judges a receipt by pinned keys. With `nowSeconds` (Unix) it must have been made about now. */
+/** With `nowSeconds` (Unix) it must have been made about now. */
 export function judgeReceipt(
   { hash, ed25519 }: { readonly hash: Hash; readonly ed25519: Pick<Ed25519, 'verify'> },
   answer: SignedAnswer,

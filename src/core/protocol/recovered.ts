@@ -1,7 +1,4 @@
-/**
- * Who signed a digest, judged as Permit2 judges accounts without code (domain §3.3), by a recovery
- * that the caller brings.
- */
+/** Who signed a digest, as Permit2 judges accounts without code (domain §3.3). */
 
 import type { Hex } from '../ports.js'
 import { keccak } from './keccak.js'
@@ -18,17 +15,11 @@ export interface Curve {
     digest: Uint8Array,
     key: Uint8Array,
   ): { readonly compact: Uint8Array; readonly parity: 0 | 1 }
-  /**
-   * The uncompressed public key (65 bytes) of a key of 32 bytes; `undefined` where it is out of
-   * range.
-   */
+  /** 65 bytes; `undefined` where the key is out of range. */
   publicKey(key: Uint8Array): Uint8Array | undefined
 }
 
-/**
- * Recovers the uncompressed public key (65 bytes, leading 4) from r‖s and the parity of R, or
- * `undefined` where there is none. High s is accepted, as ecrecover does.
- */
+/** 65 bytes, leading 4. High s is accepted, as ecrecover does. */
 export type RecoverPublicKey = (
   digest: Uint8Array,
   compact: Uint8Array,
@@ -39,9 +30,8 @@ export const addressOf = (publicKey: Uint8Array): Address =>
   toHex(keccak(publicKey.subarray(1)).subarray(12))
 
 /**
- * The address that signed `digest`, or `undefined` where the chain's recovery would yield none. 65
- * bytes r‖s‖v with v 27 or 28, or 64 bytes r‖yParityAndS (EIP-2098). Any other length, or v 0 or 1,
- * is refused by Permit2 too.
+ * 65 bytes r‖s‖v with v 27 or 28, or 64 bytes r‖yParityAndS (EIP-2098). Any other length, or v 0
+ * or 1, is refused by Permit2 too.
  */
 export function signerBy(
   recover: RecoverPublicKey,
@@ -53,7 +43,6 @@ export function signerBy(
   return key && addressOf(key)
 }
 
-/** `signerBy`, by a recovery that waits for its turn. */
 export async function signerLater(
   recover: (...parts: Parameters<RecoverPublicKey>) => Promise<Uint8Array | undefined>,
   digest: Uint8Array,

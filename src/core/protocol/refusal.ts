@@ -1,6 +1,6 @@
 /**
- * A refusal on the wire (§7, contract §2). The same for a whole call, for one item of a batch, and
- * for what a listener refuses itself.
+ * A refusal on the wire (§7, contract §2): of a whole call, of one item, or of what a listener
+ * refuses itself.
  */
 import { type WireCode, wireFailure } from './codes.js'
 import { withoutNodeWords } from './node-words.js'
@@ -29,10 +29,7 @@ export function refuse(
     : { status, code, detail: withoutNodeWords(detail), retryAfterSeconds: seconds, ...rest }
 }
 
-/**
- * A 503 with a later time to come back, so that all who are refused at once do not return at once.
- * `share` lies in [0, 1).
- */
+/** So that all who are refused at once do not return at once. `share` lies in [0, 1). */
 export function spread(refusal: Refusal, share: number): Refusal {
   const { status, retryAfterSeconds: seconds } = refusal
   if (status !== 503 || seconds === undefined) return refusal
@@ -40,7 +37,6 @@ export function spread(refusal: Refusal, share: number): Refusal {
   return { ...refusal, retryAfterSeconds: seconds + Math.floor(share * choices) }
 }
 
-/** `error` of a refusal, as it stands in an item or a body. */
 export function wireError(refusal: Refusal): WireError {
   const { status, code, detail, retryAfterSeconds: seconds } = refusal
   return status === 503 && seconds !== undefined
@@ -48,7 +44,6 @@ export function wireError(refusal: Refusal): WireError {
     : { code, detail }
 }
 
-/** The error body of a refusal as JSON text. */
 export function refusalBody(refusal: Refusal): string {
   return JSON.stringify({
     error: wireError(refusal),

@@ -1,7 +1,4 @@
-/**
- * The shapes of a gateway's responses (spec §2, contract §4). They let additions through, because
- * another gateway may add fields.
- */
+/** The shapes of a gateway's responses (spec §2, contract §4). Another gateway may add fields. */
 
 import * as z from 'zod/mini'
 import { failures, nextActions } from './codes.js'

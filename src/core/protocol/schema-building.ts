@@ -1,5 +1,3 @@
-/** How the schemas of the wire are built. */
-
 import * as z from 'zod/mini'
 import type { Hex } from '../ports.js'
 import { limits } from './words.js'

@@ -1,7 +1,6 @@
 /**
- * Every shape of the wire, once (spec §2, contract §2-4): fields, what is signed, and requests, which
- * are strict; `responses.ts` has the rest. Nothing is transformed, so that JSON Schema can show it;
- * `proposal.ts` makes normal forms. zod/mini, because `sign` waits for it.
+ * Every shape of the wire, once (spec §2, contract §2-4); `responses.ts` has the answers. Nothing
+ * is transformed, so that JSON Schema can show it. zod/mini, because `sign` waits for it.
  */
 
 import * as z from 'zod/mini'

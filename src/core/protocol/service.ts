@@ -9,7 +9,7 @@ import * as answer from './responses.js'
 import * as schema from './schema.js'
 import { isAddress, isIdentifier, patterns } from './words.js'
 
-/** The shape of each path parameter; malformed is 400 `invalid_identifier`. */
+/** Malformed is 400 `invalid_identifier`. */
 export const parameters = {
   address: {
     type: schema.Address,
@@ -44,16 +44,15 @@ interface RequestBody {
 
 export interface Operation {
   readonly method: 'GET' | 'POST'
-  /** Exact, with `{name}` for parameters. */
+  /** `{name}` for parameters. */
   readonly path: string
-  /** Its name in a fault script, where it may be in one. */
+  /** In a fault script. */
   readonly word?: string
   readonly summary: string
   readonly description?: string
   /** Those of `Gateway` are free of charge and never shed. */
   readonly tag: keyof typeof tags
   readonly body?: RequestBody
-  /** Schema and what it means, by status. */
   readonly answers: Readonly<Record<number, readonly [z.ZodMiniType, string]>>
 }
 

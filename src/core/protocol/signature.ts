@@ -5,7 +5,6 @@ import type { Hex } from '../ports.js'
 import { type Curve, type RecoverPublicKey, signerBy } from './recovered.js'
 import type { Address } from './schema.js'
 
-/** @noble/curves. */
 export function portableCurve(): Curve {
   return {
     recover: recoverWithNoble,
@@ -38,7 +37,6 @@ export const recoverSigner = (
   recover: RecoverPublicKey = recoverWithNoble,
 ): Address | undefined => signerBy(recover, digest, signature)
 
-/** Whether 33 or 65 bytes are a point of the curve. */
 export function isPoint(bytes: Uint8Array): boolean {
   try {
     secp256k1.ProjectivePoint.fromHex(bytes).assertValidity()
@@ -51,8 +49,8 @@ export function isPoint(bytes: Uint8Array): boolean {
 const order = secp256k1.CURVE.n
 
 /**
- * 65 bytes r‖s‖v, low s (EIP-2), of r‖s from a key that tells neither: hardware modules and key
- * services sign a digest and give back two numbers. `undefined` where `address` did not sign it.
+ * Low s (EIP-2), of r‖s from a key that tells neither: hardware modules and key services give
+ * back two numbers. `undefined` where `address` did not sign it.
  */
 export function completeSignature(
   digest: Uint8Array,

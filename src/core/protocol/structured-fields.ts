@@ -1,6 +1,6 @@
 /**
- * Structured Fields (RFC 8941), as far as signatures and digests of messages use them: dictionaries
- * of items and inner lists. No decimals.
+ * Structured Fields (RFC 8941), as far as signatures and digests of messages use them. No
+ * decimals.
  */
 
 export type BareItem =
@@ -22,7 +22,7 @@ export interface InnerList {
 }
 export type FieldMember = FieldItem | InnerList
 
-/** What is left of a field while it is read; `undefined` from a reader: it is malformed. */
+/** `undefined` from a reader: it is malformed. */
 interface Cursor {
   readonly text: string
   at: number
@@ -35,10 +35,7 @@ function take(cursor: Cursor, pattern: RegExp): string | undefined {
   return found
 }
 
-/**
- * The members of a dictionary by their keys; the last one of a key holds. `undefined` for what is
- * no dictionary. Source: RFC 8941, section 4.2.2.
- */
+/** The last one of a key holds (RFC 8941, section 4.2.2). */
 export function parseDictionary(text: string): ReadonlyMap<string, FieldMember> | undefined {
   const cursor: Cursor = { text, at: 0 }
   const members = new Map<string, FieldMember>()
@@ -111,11 +108,10 @@ function readBare(cursor: Cursor): BareItem | undefined {
   return token === undefined ? undefined : { token }
 }
 
-/** An inner list in its one canonical form (RFC 8941, section 4.1.1.1). */
+/** RFC 8941, section 4.1.1.1. */
 export const serializeInnerList = ({ items, parameters }: InnerList): string =>
   `(${items.map(serializeItem).join(' ')})${serializeParameters(parameters)}`
 
-/** An item in its canonical form (RFC 8941, section 4.1.3). */
 export const serializeItem = ({ value, parameters }: FieldItem): string =>
   serializeBare(value) + serializeParameters(parameters)
 
@@ -134,7 +130,7 @@ function serializeBare(value: BareItem): string {
 export const base64OfBytes = (bytes: Uint8Array): string =>
   btoa(Array.from(bytes, (byte) => String.fromCharCode(byte)).join(''))
 
-/** The bytes of base64, padded or not; `undefined` for what is none. */
+/** Padded or not. */
 export function bytesOfBase64(text: string): Uint8Array | undefined {
   const bare = text.replace(/=+$/, '')
   if (!/^[A-Za-z0-9+/]*$/.test(bare) || bare.length % 4 === 1) return undefined

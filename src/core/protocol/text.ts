@@ -1,5 +1,3 @@
-/** Text for people that core writes too: escapes of outside text, counts, words of a shell. */
-
 /**
  * C0, DEL, C1, line and paragraph separators, bidirectional controls and lone surrogates
  * (robustness §5).
@@ -10,15 +8,12 @@ export const unsafeCharacters =
 export const codePoint = (character: string): string =>
   `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`
 
-/**
- * Outside text as one harmless line: every character that could move the cursor, reorder or hide
- * text is spelled out (R20).
- */
+/** Every character that could move the cursor, reorder or hide text is spelled out (R20). */
 export const visible = (text: string): string => text.replace(unsafeCharacters, codePoint)
 
 export const counted = (count: number | bigint, one: string): string =>
   `${count} ${one}${String(count) === '1' ? '' : 's'}`
 
-/** A word as a POSIX shell takes it, quoted where it needs it. */
+/** Quoted where it needs it. */
 export const shellWord = (text: string): string =>
   /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", "'\\''")}'`

@@ -7,16 +7,10 @@ export type Conceal = (text: string) => string
 
 /** Shorter path segments are words like `v2`; keys are longer. */
 const segmentAtLeast = 6
-/**
- * Shorter values are concealed only where they stand alone, or every message would be full of
- * holes.
- */
+/** Else every message would be full of holes. */
 const anywhereAtLeast = 4
 
-/**
- * User, password, both as Basic credentials, path segments, values of the query, the fragment; as
- * they are and percent-decoded, the longest first (R5).
- */
+/** As they are and percent-decoded, the longest first (R5). */
 export function urlSecrets(urls: readonly string[]): readonly string[] {
   const secrets = new Set<string>()
   const add = (text: string, atLeast = 1) => {
@@ -38,7 +32,7 @@ export function urlSecrets(urls: readonly string[]): readonly string[] {
   return [...secrets].sort((one, other) => other.length - one.length)
 }
 
-/** Puts `[hidden]` in place of every secret of the URLs, whatever its case. Throws nothing. */
+/** Whatever its case. */
 export function concealing(urls: readonly string[]): Conceal {
   const secrets = urlSecrets(urls)
   if (secrets.length === 0) return (same) => same
@@ -47,7 +41,7 @@ export function concealing(urls: readonly string[]): Conceal {
   return (text) => text.replace(pattern, '[hidden]')
 }
 
-/** A text without the passwords of URLs, also where a path has one slash left of two (R5). */
+/** Also where a path has one slash left of two (R5). */
 export const withoutPasswords = (text: string): string =>
   text.replace(/(:\/{1,2}[^\s/:@]*):[^\s@]*@/g, '$1:[hidden]@')
 
@@ -75,12 +69,11 @@ function patternOf(secret: string): string {
     : `(?<![\\p{L}\\p{N}])${literal}(?![\\p{L}\\p{N}])`
 }
 
-/** Percent-decoded; the text itself where it is not well-formed. */
+/** The text itself where it is not well-formed. */
 export function decoded(text: string): string {
   try {
     return decodeURIComponent(text)
   } catch {
-    // A stray percent sign stands for itself.
     return text
   }
 }

@@ -1,12 +1,11 @@
 /**
- * The Permit2 witness authorization: typed data, digest and signer (spec §2.8, EIP-712, domain §3).
- * What a question round fixes is hashed once.
+ * The Permit2 witness authorization (spec §2.8, EIP-712, domain §3). What a question round fixes
+ * is hashed once.
  */
 import type { Hex } from '../ports.js'
 import { keccak } from './keccak.js'
 import type { Address, TypedData } from './schema.js'
 
-/** EIP-712 member lists, as `typed_data.types` and `signing.types` carry them. */
 export const witnessTypes = {
   PermitWitnessTransferFrom: [
     { name: 'permitted', type: 'TokenPermissions' },
@@ -70,14 +69,12 @@ export const encodedTypes = {
  */
 export const typeHashes = {
   domain: '0x8cad95687ba82c2ce50e74f7b754645e5117c3a5bec8151c0726d5857980a866',
-  /** PROPOSAL_TYPEHASH of SignedProposer (domain §2). */
   proposal: '0x702cf402d93cf51c1c9fda929565b0e4035fe70986e45548a1f9b5521261e674',
   tokenPermissions: '0x618358ac3db8dc274f0cd8829da7e234bd48cd73c4a740aede1adec9846d06a1',
   permitWitnessTransferFrom: '0xd1410b63bd7fcbf7c29ae1bf695d974321b234d415213fb29dbe80fbe6731a43',
 } as const satisfies Record<keyof typeof encodedTypes, Hex>
 export const proposalTypeHash: Hex = typeHashes.proposal
 
-/** Bytes → lowercase 0x hex. */
 export function toHex(bytes: Uint8Array): Hex {
   const codes = new Uint8Array(2 + bytes.length * 2)
   codes[0] = 0x30
@@ -93,8 +90,8 @@ const decoder = new TextDecoder()
 const digitCodes = ascii('0123456789abcdef')
 
 /**
- * 0x hex of even length → bytes. Throws RangeError for anything else: a silent repair would hash
- * other bytes (domain §3.1).
+ * Anything but 0x hex of even length throws: a silent repair would hash other bytes (domain
+ * §3.1).
  */
 export function fromHex(hex: string): Uint8Array {
   const bytes = new Uint8Array(Math.max(0, (hex.length - 2) >> 1))
@@ -108,7 +105,6 @@ const noDigit = 16
 const digitValues = new Uint8Array(128).fill(noDigit)
 for (const [value, code] of digitCodes.entries()) digitValues[code] = value
 
-/** Whether all of it was hex. */
 function writeHex(target: Uint8Array, offset: number, hex: string): boolean {
   let seen = 0
   for (let at = 2, to = offset; at < hex.length; at += 2, to += 1) {
@@ -120,7 +116,7 @@ function writeHex(target: Uint8Array, offset: number, hex: string): boolean {
   return seen < noDigit
 }
 
-/** EIP-712's encoding of a struct: a word for its type, then one for each member. */
+/** A word for its type, then one for each member. */
 function words(count: number, typeHash: Hex): Uint8Array {
   const target = new Uint8Array(count * 32)
   writeHex(target, 0, typeHash)
@@ -140,10 +136,7 @@ export function domainSeparator(chainId: number, permit2: Address): Uint8Array {
   return keccak(domain)
 }
 
-/**
- * The fields of one request round that the witness names. `timestamp` is a decimal string of Unix
- * seconds.
- */
+/** `timestamp` is a decimal string of Unix seconds. */
 export interface WitnessRequest {
   readonly oracle: Address
   readonly requester: Address
@@ -153,7 +146,6 @@ export interface WitnessRequest {
   readonly ancillaryHash?: Hex
 }
 
-/** What is fixed for a deployment: chain, Permit2 and the contract that may spend the permit. */
 export interface WitnessDomain {
   readonly chainId: number
   readonly permit2: Address
@@ -161,8 +153,8 @@ export interface WitnessDomain {
 }
 
 /**
- * What one authorization adds. Decimal strings; `price` is oracle fixed point, `amount` raw token
- * units, `deadline` Unix seconds.
+ * Decimal strings; `price` is oracle fixed point, `amount` raw token units, `deadline` Unix
+ * seconds.
  */
 export interface WitnessTerms {
   readonly price: string
@@ -177,10 +169,7 @@ export interface WitnessRound {
   digest(terms: WitnessTerms): Uint8Array
 }
 
-/**
- * Domain separator and keccak256(ancillary) are computed once, the witness hash of each price is
- * remembered. `maxPayment` is 0 (§2.1). Source: EIP-712; domain §3.1.
- */
+/** The witness hash of each price is remembered. `maxPayment` is 0 (§2.1). */
 export function witnessRound(
   domain: WitnessDomain,
   request: WitnessRequest,
@@ -229,10 +218,7 @@ export function witnessRound(
   }
 }
 
-/**
- * The complete EIP-712 payload for a wallet, integers as decimal strings, `domain.chainId` too
- * (§2.4, contract §3).
- */
+/** Integers as decimal strings, `domain.chainId` too (§2.4, contract §3). */
 export function typedData(
   domain: WitnessDomain,
   request: WitnessRequest,
@@ -261,7 +247,6 @@ export function typedData(
   }
 }
 
-/** The member lists as plain arrays for the wire; with or without the domain's own. */
 export function wireTypes(withDomain: boolean): Record<string, { name: string; type: string }[]> {
   const chosen = withDomain ? { ...domainType, ...witnessTypes } : witnessTypes
   return Object.fromEntries(

@@ -2,7 +2,6 @@
 
 import type { Hex } from '../ports.js'
 
-/** The version object of v1 payloads and responses (§9). */
 export const version = {
   api: 'v1',
   schema: 'signed-proposal-v1',
@@ -43,14 +42,14 @@ export const isUint256 = (text: string): boolean => patterns.uint256.test(text) 
 export const isAddress = (text: string): text is Hex => patterns.address.test(text)
 export const isBytes32 = (text: string): text is Hex => patterns.bytes32.test(text)
 export const isBytes = (text: string): text is Hex => patterns.bytes.test(text)
-/** As any gateway may write it: a hyphenated UUID, not always in lower case (§1). */
+/** Not always in lower case (§1). */
 export const isCandidateId = (text: string): boolean => patterns.uuid.test(text.toLowerCase())
 export const isSignature = (text: string): text is Hex =>
   patterns.signature.test(text) && fitsSignature(text)
 export const isClientRef = (text: string): boolean =>
   patterns.clientRef.test(text) && fitsClientRef(text)
 
-/** 0x and 64 lowercase hex digits (contract §9): nothing else is a question id. */
+/** Nothing else is a question id (contract §9). */
 export const isQuestionId = (text: string): text is Hex => isBytes32(text)
 
 /** a-z, 0-9 and hyphen, maybe with 0x in front; `eligibility` is a route (contract §2, §9). */

@@ -16,34 +16,25 @@ export type CopiedRecord = Pick<StoredRecord, 'kind' | 'data' | 'timeMs' | 'head
 
 export interface CopySource {
   readonly name: string
-  /** Every record in order, whole. */
   records(): AsyncIterable<CopiedRecord>
 }
 
 export interface CopyTarget extends CopySource {
-  /** Writes records behind those that are there. */
   append(records: readonly CopiedRecord[]): Promise<void>
   /** All is there and the same: makes it durable, and lets gateways open it. */
   finish(): Promise<void>
-  /** Leaves what was copied, to be taken up again. */
   close(): Promise<void>
 }
 
 export interface Copied {
-  /** Written by this run. */
   readonly copied: number
-  /** Compared at the end: all that the source has. */
   readonly records: number
 }
 
 const batchRecords = 500
 const batchBytes = 1024 * 1024
 
-/**
- * Copies what the target has not yet, then compares everything. Rejects with StorageError
- * `store_mismatch` where the target holds another store, or has gone on by itself; with the reason
- * of `signal`.
- */
+/** Copies what the target has not yet, then compares everything. */
 export async function copyRecords(
   source: CopySource,
   target: CopyTarget,
@@ -69,7 +60,6 @@ export async function copyRecords(
   }
 }
 
-/** Writes what the source has left; `onBatch` gets the number so far. */
 async function copyRest(
   from: AsyncIterator<CopiedRecord>,
   target: CopyTarget,
@@ -94,7 +84,6 @@ async function copyRest(
   return copied
 }
 
-/** How many records the target has, each the same as the source's. */
 async function comparePrefix(
   source: CopySource,
   from: AsyncIterator<CopiedRecord>,
@@ -163,9 +152,8 @@ async function* readAll(
 }
 
 /**
- * A folder to copy to. One that is not there yet appears whole: until then the copy lies beside it,
- * under the name with `.copying`. Rejects as `acquireLock`, and with `store_mismatch` for a folder
- * that holds something else.
+ * One that is not there yet appears whole: until then the copy lies beside it, under the name
+ * with `.copying`.
  */
 export async function openFolderTarget(
   ports: CopyPorts,

@@ -8,8 +8,8 @@ export const hexOf = (bytes: Uint8Array): string =>
   Array.from(bytes, (byte) => byte.toString(16).padStart(2, '0')).join('')
 
 /**
- * Writes every byte. A short count is not an error in Node; no progress is, and is named ENOSPC
- * (robustness §2, Append).
+ * A short count is not an error in Node; no progress is, and is named ENOSPC (robustness §2,
+ * Append).
  */
 export async function writeAll(handle: FileHandle, bytes: Uint8Array): Promise<void> {
   let offset = 0
@@ -21,10 +21,7 @@ export async function writeAll(handle: FileHandle, bytes: Uint8Array): Promise<v
   }
 }
 
-/**
- * Creates the folder and its missing parents, and syncs every folder above it: an earlier try may
- * have made them and died before its sync.
- */
+/** Syncs every folder above it too: an earlier try may have made them and died before its sync. */
 export async function makeDurableDir(files: Files, folder: string): Promise<void> {
   await files.makeDir(folder)
   for (let path = folder; parentOf(path) !== path; path = parentOf(path)) {
@@ -44,10 +41,7 @@ function parentOf(path: string): string {
   return end === 0 ? '/' : path.slice(0, end)
 }
 
-/**
- * The one routine that makes a whole new file (robustness §2, New file): temporary beside it,
- * write, datasync, close, rename, sync the folder. Where `fill` fails the temporary is removed.
- */
+/** The one routine that makes a whole new file (robustness §2, New file). */
 export async function publishFile(
   files: Files,
   folder: string,
@@ -58,13 +52,12 @@ export async function publishFile(
   await putInForce(files, folder, name)
 }
 
-/** `publishFile` with a text as the content. */
 export const publishText = (files: Files, folder: string, name: string, text: string) =>
   publishFile(files, folder, name, (handle) => writeAll(handle, new TextEncoder().encode(text)))
 
 /**
- * The second half of `publishFile`. A failed sync here leaves open which file a restart will see:
- * `store_failed`, never "try again".
+ * A failed sync here leaves open which file a restart will see: `store_failed`, never "try
+ * again".
  */
 export async function putInForce(files: Files, folder: string, name: string): Promise<void> {
   await files.rename(joinPath(folder, `${name}.tmp`), joinPath(folder, name))
@@ -75,7 +68,7 @@ export async function putInForce(files: Files, folder: string, name: string): Pr
   }
 }
 
-/** The first half of `publishFile`: `<name>.tmp`, whole and durable but not yet in force. */
+/** `<name>.tmp`, whole and durable but not yet in force. */
 export async function fillTemporary(
   files: Files,
   folder: string,
@@ -100,7 +93,6 @@ export async function fillTemporary(
   await handle.close()
 }
 
-/** Runs `job` on an open file and closes it. */
 export async function withFile<T>(
   files: Files,
   path: string,
@@ -115,11 +107,9 @@ export async function withFile<T>(
   }
 }
 
-/** The length of a file. */
 export const sizeOf = (files: Files, path: string): Promise<number> =>
   withFile(files, path, 'read', (handle) => handle.size())
 
-/** What a call gives; `undefined` where its file or folder is missing. */
 export async function ifThere<T>(call: Promise<T>): Promise<T | undefined> {
   try {
     return await call
@@ -129,15 +119,12 @@ export async function ifThere<T>(call: Promise<T>): Promise<T | undefined> {
   }
 }
 
-/** Removes a file that may be gone already. */
 export const removeIfThere = (files: Files, path: string): Promise<void> =>
   ifThere(files.remove(path))
 
-/** What is in a folder; nothing where it is missing. */
 export const namesIn = async (files: Files, folder: string): Promise<readonly string[]> =>
   (await ifThere(files.list(folder))) ?? []
 
-/** Copies bytes `from`..`to` of one open file to the end of another. */
 export async function copyRange(
   source: FileHandle,
   target: FileHandle,

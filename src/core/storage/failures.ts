@@ -1,27 +1,19 @@
 import { ProposerError, StorageError } from '../protocol/errors.js'
 
-/** Node's `code` of a failed call. */
 export function errorCode(error: unknown): string | undefined {
   return error instanceof Error && 'code' in error && typeof error.code === 'string'
     ? error.code
     : undefined
 }
 
-/**
- * A write that was not taken for want of room: undone and tried again later, where an I/O error
- * ends everything (R10).
- */
+/** Undone and tried again later, where an I/O error ends everything (R10). */
 export const isFull = (error: unknown): boolean =>
   ['ENOSPC', 'EDQUOT', 'EFBIG'].includes(errorCode(error) ?? '')
 
-/** The process, or the machine, has no descriptor left for another file. */
 export const isShortOfFiles = (error: unknown): boolean =>
   ['EMFILE', 'ENFILE'].includes(errorCode(error) ?? '')
 
-/**
- * Damage that no rule allows to pass over: exit 74, naming file and offset; nothing has been
- * changed (R11).
- */
+/** Exit 74; nothing has been changed (R11). */
 export function damaged(path: string, offset: number, what: string): StorageError {
   return new StorageError('store_damaged', `${path} is damaged at byte ${offset}: ${what}`, {
     httpStatus: 503,
@@ -32,7 +24,7 @@ export function damaged(path: string, offset: number, what: string): StorageErro
   })
 }
 
-/** Definitely not committed: the log cannot take anything now. */
+/** Definitely not committed. */
 export function unavailable(detail: string, cause?: unknown): StorageError {
   return new StorageError(
     'store_unavailable',
@@ -58,10 +50,7 @@ const diskCodes = new Set([
   'EMFILE',
 ])
 
-/**
- * What to throw for a failed call of the disk: an error of ours as it is, one with Node's `code` as
- * `store_unavailable`.
- */
+/** Errors of ours stay as they are. */
 export function storageErrorOf(detail: string, error: unknown): unknown {
   return error instanceof ProposerError || errorCode(error) === undefined
     ? error
@@ -81,7 +70,7 @@ export function failedForGood(detail: string, cause: unknown): StorageError {
   })
 }
 
-/** Definitely not committed, and worth another try once there is room. */
+/** Definitely not committed. */
 export function outOfSpace(folder: string): StorageError {
   return new StorageError('store_unavailable', `there is no space for ${folder}`, {
     httpStatus: 503,
@@ -99,7 +88,6 @@ export const busy = (folder: string): StorageError =>
     retryable: true,
   })
 
-/** A kind that this log's own reader would refuse. */
 export const notOurs = (kind: string): StorageError =>
   new StorageError('record_invalid', `"${kind}" is not a kind of this log`, { httpStatus: 500 })
 

@@ -1,9 +1,8 @@
 /**
- * The high-water mark: a small file beside the log that names a record of it. A log that was cut
- * between two lines, or put back from an older copy, is sound in itself. That it ends before the
- * mark shows what is missing. Written about once a second, and only after the record is durable.
- * Missing, old or torn it says nothing: stores of earlier versions open, and those versions pass it
- * over.
+ * The high-water mark, a small file that names a record of the log: a log that was cut between
+ * two lines, or put back from an older copy, is sound in itself. Written about once a second,
+ * after the record is durable. Missing, old or torn it refuses nothing: stores of earlier
+ * versions open.
  */
 import type { Files, Hash } from '../ports.js'
 import { ifThere, joinPath, publishText } from './durable.js'
@@ -18,9 +17,7 @@ export interface LogEnd {
 export const highWaterName = 'HIGHWATER'
 const kind = 'highwater'
 
-/**
- * `undefined` without one, `unreadable` where it is not whole. Rejects with what the disk refuses.
- */
+/** `undefined` without one. */
 export async function readHighWater(
   files: Files,
   hash: Hash,
@@ -32,7 +29,6 @@ export async function readHighWater(
   return line?.kind === kind ? { sequence: line.sequence, check: line.previous } : 'unreadable'
 }
 
-/** Puts a mark in force: one line as the log has them, whose predecessor is the record. */
 export async function publishHighWater(
   files: Files,
   hash: Hash,
@@ -45,8 +41,8 @@ export async function publishHighWater(
 }
 
 /**
- * What is wrong with a log that ends there, or `undefined`. A last line that is a mark of the log's
- * own (`beforeMark`) is written again by each start, so its checksum says nothing.
+ * A last line that is a mark of the log's own (`beforeMark`) is written again by each start, so
+ * its checksum says nothing.
  */
 export function lossBefore(
   mark: LogEnd | 'unreadable' | undefined,

@@ -12,11 +12,8 @@ import { internalKinds, newWalk, walkFile, walkSegment } from './walk.js'
 
 type InspectPorts = Pick<LogPorts, 'files' | 'hash'>
 
-/** Where the sound part ends. */
 export interface Damage {
-  /** Name of the file, which may be missing. */
   readonly file: string
-  /** First byte that does not count. */
   readonly offset: number
   readonly detail: string
   /** Position of the file among those that MANIFEST names. */
@@ -26,7 +23,6 @@ export interface Damage {
 export interface Inspection {
   readonly manifest: Manifest | undefined
   readonly files: readonly { readonly name: string; readonly bytes: number }[]
-  /** Of the sound part. */
   readonly records: number
   /** Bytes at the end that never became durable; the next start saves them aside and goes on. */
   readonly tornBytes: number
@@ -36,10 +32,8 @@ export interface Inspection {
 }
 
 /**
- * Walks every file in force: checksums, the chain of lines, their numbers. `onRecord` sees each
- * record of the sound part; what it throws as RangeError or StorageError is a fault of that record.
- * Works while somebody writes. Rejects with `store_damaged` where FORMAT or MANIFEST are no good,
- * `store_unreadable`, `store_too_new`, `store_mismatch`. A missing folder is an empty log.
+ * `onRecord` sees each record of the sound part; what it throws as RangeError or StorageError is
+ * a fault of that record. A missing folder is an empty log.
  */
 export async function inspectLog(
   { files, hash }: InspectPorts,
@@ -135,7 +129,6 @@ export async function lossOf(
   return { bytes, files: lost, soundLines }
 }
 
-/** What its owner finds wrong with a record. */
 function faultOf(
   record: StoredRecord,
   onRecord: (record: StoredRecord) => void,

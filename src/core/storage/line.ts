@@ -11,11 +11,9 @@ export interface Line {
   readonly check: string
   /** `p`: the `c` of the line before; chains through all segments. */
   readonly previous: string
-  /** `n` */
   readonly sequence: number
   /** `s`: bytes of this segment known to be durable when the line was written. */
   readonly durableBytes: number
-  /** `k` */
   readonly kind: string
   /** `t`: Unix milliseconds. */
   readonly timeMs: number
@@ -26,14 +24,12 @@ export interface Line {
   readonly more: number
   /** `h`: what its owner needs of the record at every opening; absent for most. */
   readonly head: RecordHead | undefined
-  /** `d` */
   readonly data: unknown
 }
 
 /** The longest line, its newline included: raw multicalls are large. */
 export const maxLineBytes = 384 * 1024
 
-/** The `p` of a first line. */
 export const noCheck = '0000000000000000'
 
 /** Room for everything in a line but `d` and `h`. */
@@ -43,9 +39,8 @@ const maxHeadBytes = 256
 const kindPattern = /^[a-z][a-z0-9_-]*(\.[a-z0-9_-]+)*$/
 
 /**
- * The JSON text of a record's data: JSON.stringify escapes NUL, newline and lone surrogates.
- * `headText`: what `encodeHead` made of its head. Throws `StorageError` `record_invalid` for a
- * malformed kind, data that JSON cannot hold, or a line over 384 KiB.
+ * JSON.stringify escapes NUL, newline and lone surrogates. `record_invalid` for a malformed kind,
+ * data that JSON cannot hold, or a line over 384 KiB.
  */
 export function encodeData(kind: string, data: unknown, headText = ''): string {
   if (!kindPattern.test(kind) || kind.length > 64)
@@ -68,10 +63,7 @@ export function encodeData(kind: string, data: unknown, headText = ''): string {
   return text
 }
 
-/**
- * A head's part of a line, empty without one. Throws `StorageError` `record_invalid` for one over
- * 256 bytes, or not in ASCII.
- */
+/** Empty without one. */
 export function encodeHead(head: RecordHead | undefined): string {
   if (head === undefined) return ''
   const text = `,"h":${JSON.stringify(head)}`
@@ -80,10 +72,6 @@ export function encodeHead(head: RecordHead | undefined): string {
   return text
 }
 
-/**
- * The line, newline included; `dataText` comes from `encodeData`, `headText` from `encodeHead`.
- * Throws nothing.
- */
 export function encodeLine(
   hash: Hash,
   line: Omit<Line, 'check' | 'data' | 'head'>,
@@ -96,7 +84,6 @@ export function encodeLine(
   return { text: `{"c":"${check}",${body}\n`, check }
 }
 
-/** A line that is no part of a group; errors as of `encodeData` and `encodeHead`. */
 export function singleLine(
   hash: Hash,
   frame: Pick<Line, 'previous' | 'sequence' | 'timeMs'> & { readonly durableBytes?: number },
@@ -111,7 +98,6 @@ export function singleLine(
 export const byteLength = (text: string): number =>
   /^[\x00-\x7f]*$/.test(text) ? text.length : new TextEncoder().encode(text).length
 
-/** The only line of a small file; `undefined` where it is not whole. */
 export function onlyLine(hash: Hash, bytes: Uint8Array): Line | undefined {
   return bytes.at(-1) === 10 ? decodeLine(hash, bytes.subarray(0, -1)) : undefined
 }
@@ -122,10 +108,8 @@ const startDecoder = new TextDecoder('utf-8', { ignoreBOM: true })
 const opening = new TextEncoder().encode('{"c":"')
 
 /**
- * The line in `bytes` (without its newline), or `undefined` when it is not one: wrong start,
- * checksum, UTF-8, JSON or fields. The chain and the sequence are for the caller to compare.
- * `headsOnly`: `data` is left out of a long line with a head, and not examined but for its
- * checksum.
+ * `undefined` where the bytes are no line. Chain and sequence are for the caller to compare.
+ * `headsOnly`: `data` of a long line with a head is left out.
  */
 export function decodeLine(hash: Hash, bytes: Uint8Array, headsOnly = false): Line | undefined {
   if (bytes.length < 64 || bytes.length >= maxLineBytes) return undefined
@@ -166,9 +150,8 @@ export function decodeLine(hash: Hash, bytes: Uint8Array, headsOnly = false): Li
 }
 
 /**
- * A long line's frame as JSON, where it has a head. Parsing all of a line takes twice as long as
- * checking it, and of a million ended candidates nobody asks for the rest (T13). A head holds no
- * object, so the first `"d"` ends the frame.
+ * Parsing all of a line takes twice as long as checking it, and of a million ended candidates
+ * nobody asks for the rest (T13). A head holds no object, so the first `"d"` ends the frame.
  */
 function startWithHead(bytes: Uint8Array): string | undefined {
   const longest = maxFrameBytes + maxHeadBytes

@@ -10,7 +10,6 @@ export interface LockPorts {
   readonly random: Random
 }
 
-/** What a holder does with the folder. */
 export interface LockUse {
   /** Such as `serve`, `starting`, `operator` or `journal`. */
   readonly role: string
@@ -20,7 +19,6 @@ export interface LockUse {
   readonly layout?: number | undefined
 }
 
-/** What the highest `LOCK.<n>` says. */
 export interface LockHolder extends LockUse {
   readonly epoch: number
   readonly pid: number
@@ -31,14 +29,10 @@ export interface LockHolder extends LockUse {
 
 export interface Lock {
   readonly epoch: number
-  /**
-   * Resolves while no later epoch exists, and the folder is where it was; else rejects with
-   * `StorageError` `store_fenced` (R12).
-   */
+  /** Rejects with `store_fenced` once a later epoch exists, or the folder was moved (R12). */
   fence(): Promise<void>
-  /** Replaces what others see; for what is known only after listening. */
+  /** For what is known only after listening. */
   setUse(use: LockUse): Promise<void>
-  /** Adds `LOCK.<n>.free` and stops listening. */
   release(): Promise<void>
 }
 
@@ -67,11 +61,10 @@ export interface LockOptions {
 }
 
 /**
- * Takes the folder's numbered lock (robustness §2, Lock; R12); creates the folder. The owner is the
- * highest `LOCK.<n>` without `LOCK.<n>.free`. A stale one (other boot, or nobody listens on its
- * socket) is taken over, never judged by age. Rejects with `StorageError` `store_locked`, naming
- * the holder, at once: there is no waiting; `store_unavailable` when the disk refuses. A holder whose
- * lock was taken by `force` stops at its next fence. Numbers are never reused or renamed.
+ * The folder's numbered lock (robustness §2, Lock; R12). A stale one (other boot, or nobody
+ * listens on its socket) is taken over, never judged by age. `store_locked` names the holder at
+ * once. Whose lock was taken by `force` stops at its next fence. Numbers are never reused or
+ * renamed.
  */
 export async function acquireLock(
   ports: LockPorts,
@@ -133,10 +126,7 @@ async function acquire(
   }
 }
 
-/**
- * Who holds or last held the folder; `undefined` where no lock was ever taken. Writes nothing
- * (R24).
- */
+/** Writes nothing (R24). */
 export async function readHolder(
   { files, liveness }: Pick<LockPorts, 'files' | 'liveness'>,
   folder: string,
@@ -156,7 +146,7 @@ export async function readHolder(
   return { ...known, state: await liveness.probe(joinPath(folder, record.socket)) }
 }
 
-/** The use that a note tells; version 0.1 wrote a sentence. */
+/** Version 0.1 wrote a sentence. */
 function useOf(note: string): LockUse {
   try {
     return StoredUse.parse(JSON.parse(note))
@@ -166,7 +156,6 @@ function useOf(note: string): LockUse {
   }
 }
 
-/** A holder as people are told of it. */
 export function holderText({ pid, host, role, adminUrl }: LockHolder): string {
   const does = role === 'starting' ? 'a gateway that is starting' : role
   const use = adminUrl === undefined ? does : `${does}, admin ${adminUrl}`
@@ -248,8 +237,7 @@ const topEpoch = (names: readonly string[]): number =>
   }, 0)
 
 /**
- * Removes the records of epochs up to `last` with the sockets of killed holders. Also
- * what processes left that were killed while they wrote a record. A writer listens before it
+ * And what processes left that were killed while they wrote a record. A writer listens before it
  * writes, so nobody else's is taken away.
  */
 async function clearOld(

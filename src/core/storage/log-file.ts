@@ -1,5 +1,3 @@
-/** Snapshots and segments that are open for reading, and their lines. */
-
 import type { FileHandle, Files } from '../ports.js'
 import { StorageError } from '../protocol/errors.js'
 import { ifThere, joinPath } from './durable.js'
@@ -7,9 +5,8 @@ import { messageOf } from './failures.js'
 import { maxLineBytes } from './line.js'
 import { type Manifest, manifestNames } from './manifest.js'
 
-/** A snapshot or segment that is open for reading. */
 export interface LogFile {
-  /** Ours for this opening; the upper part of a position. */
+  /** The upper part of a position. */
   readonly index: number
   readonly path: string
   readonly handle: FileHandle
@@ -25,10 +22,7 @@ export const recordPosition = (file: number, offset: number): number =>
 export const fileOf = (position: number): number => Math.floor(position / positionStride)
 export const offsetOf = (position: number): number => position % positionStride
 
-/**
- * Opens what MANIFEST names, in order of reading; `undefined` for files that are missing. Opens
- * nothing where it rejects.
- */
+/** `undefined` for files that are missing. */
 export async function openFiles(
   files: Files,
   folder: string,
@@ -48,7 +42,6 @@ export async function openFiles(
   }
 }
 
-/** Closes what `openFiles` has opened. */
 export async function closeFiles(opened: readonly (LogFile | undefined)[]): Promise<void> {
   for (const file of opened) await file?.handle.close()
 }
@@ -59,7 +52,7 @@ export interface RawLine {
   readonly offset: number
 }
 
-/** The lines of a file between two offsets, a batch per large read; the next read is under way. */
+/** A batch per large read; the next read is under way. */
 export async function* lineBatches(
   file: LogFile,
   endBytes: number,
@@ -120,11 +113,9 @@ function concat(first: Uint8Array, second: Uint8Array): Uint8Array {
   return all
 }
 
-/** Up to `length` bytes from `position`. Throws `StorageError` `store_unreadable`. */
 export const readRange = (file: LogFile, position: number, length: number): Promise<Uint8Array> =>
   readable(file, `at byte ${position}`, () => file.handle.read(position, length))
 
-/** The file's length. Throws `StorageError` `store_unreadable`. */
 export const lengthOf = (file: LogFile): Promise<number> =>
   readable(file, 'for its length', () => file.handle.size())
 

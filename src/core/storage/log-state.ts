@@ -1,5 +1,3 @@
-/** An open log, and what ends its writing: a failure, a lost lock, a full disk. */
-
 import type { LimitFunction } from 'p-limit'
 import type { StorageError } from '../protocol/errors.js'
 import { fillTemporary, joinPath, writeAll } from './durable.js'
@@ -12,7 +10,6 @@ import { commit, type Writer } from './writer.js'
 
 const probeMs = 5_000
 
-/** What an open log has at hand. */
 export interface LogState {
   readonly ports: LogPorts
   readonly folder: string
@@ -23,17 +20,13 @@ export interface LogState {
   readonly exclusive: LimitFunction
   readonly stop: AbortController
   readonly listeners: ((error: Error) => void)[]
-  /** Codes of the failures of HIGHWATER that were reported. */
   readonly noted: Set<string>
   failed: Error | undefined
   isFull: boolean
-  /** `close` was called. */
   isEnding: boolean
-  /** The files are closed. */
   isShut: boolean
   isCompacting: boolean
   isDraining: boolean
-  /** `markWhenIdle` runs. */
   isIdling: boolean
   /** Records lie above the last mark. */
   isUnmarked: boolean
@@ -64,7 +57,6 @@ export function refusal(log: LogState): StorageError | undefined {
   return log.isFull ? outOfSpace(log.folder) : undefined
 }
 
-/** Rejects where the lock is no longer ours; then the log has failed. */
 export async function checkFence(log: LogState): Promise<void> {
   try {
     await log.options.fence?.()
@@ -105,7 +97,6 @@ async function probeSpace(log: LogState): Promise<void> {
   }
 }
 
-/** Writes a line of the log itself. */
 export async function commitOwn(log: LogState, kind: string, data: unknown): Promise<void> {
   await checkFence(log)
   await commit(log.writer, [{ records: [{ kind, data }], texts: [encodeData(kind, data)] }])

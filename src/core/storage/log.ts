@@ -44,11 +44,9 @@ const sliceMs = 5
 const decisionBytes = 2_048
 
 /**
- * Opens a folder for writing, creating it if need be, and hands every record to `onRecord` in order
- * before it resolves. The caller holds the folder's lock, or owns the folder (journal runs).
- * Rejects with `StorageError`: `store_damaged` (file and offset named, nothing changed, R11),
- * `store_too_new`, `store_mismatch`, `store_fenced`, `store_unavailable` (the disk refuses); and
- * with whatever `onRecord` throws. Design: robustness §2.
+ * Hands every record to `onRecord` in order before it resolves. The caller holds the folder's
+ * lock, or owns the folder (journal runs). Damage is named with file and offset, and nothing is
+ * changed (R11). Design: robustness §2.
  */
 export async function openLog(
   ports: LogPorts,
@@ -139,7 +137,6 @@ const given = (append: Append & { readonly bytes: number }) => ({
   decide: () => append,
 })
 
-/** The texts of records, checked and counted. */
 function encoded(
   { options }: LogState,
   records: readonly NewRecord[],
@@ -195,7 +192,7 @@ async function writeGroup(log: LogState): Promise<void> {
   }
 }
 
-/** What an append writes; one whose decision throws is out of the group. */
+/** One whose decision throws is out of the group. */
 function decisionOf(each: Waiting, group: number): Decided[] {
   try {
     return [{ each, ...each.decide(group) }]
@@ -232,8 +229,8 @@ async function mark(log: LogState): Promise<void> {
 }
 
 /**
- * Names the last record of a caller, not a mark of ours: the next start may cut that one off. Only
- * the store has it: in a journal's run one more file to sync costs more than the run is worth.
+ * A mark of ours may be cut off by the next start. Only the store has it: in a journal's run one
+ * more file to sync costs more than the run is worth.
  */
 async function raiseHighWater(log: LogState): Promise<void> {
   const { ports, folder, options, reached } = log
@@ -296,10 +293,7 @@ async function compact(log: LogState, ...[keep, onPlaced]: Parameters<Compactabl
   }
 }
 
-/**
- * Ends the opening with a line that covers everything before it. On a full disk the log opens for
- * reading, closed for appends.
- */
+/** On a full disk the log opens for reading, closed for appends. */
 async function cover(log: LogState, { recovered }: RecoveredLog): Promise<void> {
   try {
     if (recovered !== undefined) await commitOwn(log, 'recovered', recovered)

@@ -8,7 +8,6 @@ import type { LogFormat } from './record-log.js'
 
 /** Which files are the log; everything else with such a name is a leftover. */
 export interface Manifest {
-  /** +1 with every change. */
   readonly revision: number
   /** The last sequence number a snapshot stands for; 0 without one. */
   readonly snapshot: number
@@ -25,16 +24,12 @@ const Format = z.object({ kind: z.string(), format: z.number(), minReader: z.num
 export const logName = (first: number): string => `log-${String(first).padStart(12, '0')}.jsonl`
 export const snapshotName = (last: number): string => `snap-${String(last).padStart(12, '0')}.jsonl`
 
-/** Names in force under a manifest, in order of reading. */
 export const manifestNames = ({ snapshot, segments }: Manifest): string[] => [
   ...(snapshot === 0 ? [] : [snapshotName(snapshot)]),
   ...segments.map(logName),
 ]
 
-/**
- * A name the log may have given to a file of its own; `sequence` for segments, `temporary` for
- * unfinished files.
- */
+/** `sequence` for segments, `temporary` for unfinished files. */
 export function ownName(
   name: string,
 ): { readonly sequence: number | undefined; readonly temporary: boolean } | undefined {
@@ -48,7 +43,6 @@ export function ownName(
   return { sequence: match[1] === 'log' && !temporary ? Number(match[2]) : undefined, temporary }
 }
 
-/** `undefined` without one; `store_damaged` when it is not whole. */
 export async function readManifest(
   files: Files,
   hash: Hash,
@@ -64,10 +58,7 @@ export async function readManifest(
   return { revision: line.sequence, snapshot, segments: segments.map(Number) }
 }
 
-/**
- * Whether a folder without MANIFEST may be taken for a new log. Nothing of ours is in it but what a
- * creation that a crash cut off leaves. Throws `store_damaged` naming what is there.
- */
+/** Nothing of ours may be there but what a creation that a crash cut off leaves. */
 export async function refuseWithoutManifest(
   files: Files,
   folder: string,
@@ -82,8 +73,7 @@ export async function refuseWithoutManifest(
 }
 
 /**
- * Throws `store_damaged` where a segment behind the last one in force has content. A segment gets
- * its first line only after MANIFEST names it, so an old MANIFEST was put back.
+ * A segment gets its first line only after MANIFEST names it: else an old MANIFEST was put back.
  */
 export async function refuseOldManifest(
   files: Files,
@@ -100,9 +90,8 @@ export async function refuseOldManifest(
 }
 
 /**
- * MANIFEST as a reader takes it while a writer may be making the log. `undefined` for a folder that
- * is missing or holds no log yet. Throws `store_damaged` where MANIFEST is missing beside files of
- * a log, or FORMAT beside MANIFEST.
+ * While a writer may be making the log. `undefined` for a folder that is missing or holds no log
+ * yet.
  */
 export async function readManifestToLook(
   files: Files,
@@ -127,7 +116,6 @@ export async function readManifestToLook(
   }
 }
 
-/** Puts a manifest in force; durable on return. */
 export async function publishManifest(
   files: Files,
   hash: Hash,
@@ -141,9 +129,8 @@ export async function publishManifest(
 }
 
 /**
- * The version on disk, or `undefined` without a FORMAT. Refuses with `store_too_new` what a later
- * version wrote (as a reader: when even reading needs a later one). `store_mismatch` for the other
- * kind of folder, `store_damaged` otherwise.
+ * `undefined` without a FORMAT. Refuses what a later version wrote; as a reader, when even
+ * reading needs one.
  */
 export async function readFormat(
   files: Files,
@@ -176,13 +163,10 @@ function formatOf(bytes: Uint8Array, path: string): z.infer<typeof Format> {
     const format = Format.parse(JSON.parse(new TextDecoder().decode(bytes)))
     // No version asks more of its readers than of itself.
     if (format.minReader <= format.format) return format
-  } catch {
-    // Neither JSON nor of the form: reported below.
-  }
+  } catch {}
   throw damaged(path, 0, 'not a FORMAT')
 }
 
-/** Puts our FORMAT in force; durable on return. */
 export async function publishFormat(files: Files, folder: string, ours: LogFormat): Promise<void> {
   const { name: kind, version: format, minReader = format } = ours
   await publishText(files, folder, 'FORMAT', `${JSON.stringify({ kind, format, minReader })}\n`)

@@ -1,12 +1,10 @@
 import type { NewRecord, StoredRecord } from './record-log.js'
 
-/** Records of one append with their JSON texts, index by index. */
 export interface Append {
   readonly records: readonly NewRecord[]
   readonly texts: readonly string[]
 }
 
-/** One caller's append, waiting for its group. */
 export interface Waiting {
   /** About what the lines will take. */
   readonly bytes: number
@@ -24,19 +22,18 @@ export interface Waiting {
 const groupLines = 1_024
 export const groupBytes = 1024 * 1024
 
-/** Appends in the order of their calls, at most `limitBytes` of them (R17), but always one. */
+/** At most `limitBytes` of them (R17), but always one. */
 export function newQueue(limitBytes: number) {
   const waiting: Waiting[] = []
   let bytes = 0
   return {
-    /** Whether there was room. */
     add(each: Waiting): boolean {
       if (waiting.length > 0 && bytes + each.bytes > limitBytes) return false
       waiting.push(each)
       bytes += each.bytes
       return true
     },
-    /** The next group: up to 1,024 lines or 1 MiB, whole appends, at least one. */
+    /** Whole appends, at least one. */
     take(): Waiting[] {
       let lines = 0
       let taken = 0

@@ -8,10 +8,7 @@ import { newWalk, readRecordAt, walkAll } from './walk.js'
 /** A compaction may remove files between reading MANIFEST and opening them. */
 const mostLooks = 5
 
-/**
- * The files in force, `undefined` for those that are missing, as found while somebody may be
- * writing. Without a manifest there is no log yet.
- */
+/** `undefined` for those that are missing. Without a manifest there is no log yet. */
 export async function openInForce(
   { files, hash }: Pick<LogPorts, 'files' | 'hash'>,
   folder: string,
@@ -29,8 +26,7 @@ export async function openInForce(
 }
 
 /**
- * Opens a log for looking only, also while its writer works (R24). A missing or empty folder reads
- * as empty. An unfinished last line, or a torn tail that no writer has cleared yet, is left out.
+ * Also while its writer works (R24). A torn tail that no writer has cleared yet is left out.
  * Every scan begins with the same records: the files stay open, whatever a compaction removes.
  * Damage rejects a scan once everything sound before it was handed out.
  */

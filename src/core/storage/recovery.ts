@@ -25,22 +25,17 @@ import {
 import type { LogOptions, LogPorts, StoredRecord } from './record-log.js'
 import { newWalk, type Walk, walkAll } from './walk.js'
 
-/** A log that has been read to its end and whose end has been made sound. */
 export interface RecoveredLog {
   readonly manifest: Manifest
   /** In order of reading; the last one is the segment to append to. */
   readonly files: readonly LogFile[]
-  /** That segment, open for writing. */
   readonly active: FileHandle
-  /** Where the next line continues. */
   readonly end: LogEnd
   /** Length of the last segment, all of it durable. */
   readonly goodBytes: number
   /** The last line but for a mark of ours, which a later start may cut off. */
   readonly reached: LogEnd
-  /** What HIGHWATER names. */
   readonly marked: LogEnd | undefined
-  /** What was cut off, for the `recovered` line. */
   readonly recovered: CutOff | undefined
 }
 
@@ -51,11 +46,7 @@ interface CutOff {
   readonly saved: string
 }
 
-/**
- * Opens for writing: FORMAT, MANIFEST, snapshot, segments, each record to `onRecord`. Then, and
- * only if all of it was sound, clears leftovers and makes the end durable (R11). Changes nothing
- * before it rejects with `store_damaged` or `store_too_new`.
- */
+/** Only if all of it was sound, leftovers are cleared and the end is made durable (R11). */
 export async function recover(
   ports: LogPorts,
   folder: string,
@@ -122,8 +113,8 @@ export async function recover(
 }
 
 /**
- * A new log: FORMAT, an empty segment, and MANIFEST last, which puts them in force. A creation that
- * a crash cut off is done again.
+ * MANIFEST comes last, which puts the others in force. A creation that a crash cut off is done
+ * again.
  */
 async function create(
   { files, hash, clock }: LogPorts,
@@ -142,10 +133,9 @@ async function create(
 }
 
 /**
- * Makes the last segment end in lines that are durable without doubt. Sound lines above the highest
- * mark may be in the page cache only. After a failed sync the kernel may hold them for clean: a
- * `datasync` now would promise what it does not do. So they are written again into a fresh file,
- * which then takes the name; a torn tail is saved aside first. A tail that is just our mark is cut
+ * Sound lines above the highest mark may be in the page cache only, and after a failed sync the
+ * kernel may hold them for clean: a `datasync` now would promise what it does not do. So they are
+ * written again into a fresh file, which then takes the name. A tail that is just our mark is cut
  * off instead.
  */
 async function settleEnd(

@@ -11,10 +11,8 @@ import type { NewRecord } from './record-log.js'
 const bufferBytes = 128 * 1024
 
 /**
- * Writes the snapshot of a cut, the log up to one line, under its temporary name, whole and
- * durable; the offset of each record. Rejects with the owner's error when `kept` fails or
- * `checkOpen` throws. `record_invalid` for a record the log would refuse, `store_unavailable` on a
- * full disk (the temporary is gone), `store_failed` for anything else.
+ * Under its temporary name, whole and durable; the offset of each record. Rejects with the
+ * owner's error when `kept` fails or `checkOpen` throws.
  */
 export async function writeSnapshot(
   ports: { readonly files: Files; readonly hash: Hash },
@@ -56,7 +54,6 @@ export async function writeSnapshot(
   return offsets
 }
 
-/** Encodes the lines of a snapshot, numbered from 1; `flush` writes what has gathered since. */
 function newLineBuffer(hash: Hash, handle: FileHandle, timeMs: number) {
   let previous = noCheck
   let sequence = 0
@@ -64,7 +61,6 @@ function newLineBuffer(hash: Hash, handle: FileHandle, timeMs: number) {
   let lines: string[] = []
   let waiting = 0
   return {
-    /** The offset of the new line. */
     add(record: NewRecord): number {
       const start = offset
       const { text, check } = singleLine(hash, { previous, sequence: ++sequence, timeMs }, record)

@@ -24,7 +24,7 @@ export const internalKinds: ReadonlySet<string> = new Set([
   'manifest',
 ])
 
-/** How far a walk has come: `c` and `n` of the last line that counts, and where it ends. */
+/** `c` and `n` of the last line that counts, and where it ends. */
 export interface Walk {
   check: string
   sequence: number
@@ -52,7 +52,6 @@ export interface FilesInForce {
   readonly opened: readonly (LogFile | undefined)[]
 }
 
-/** What walks ask of the owner and of the records. */
 export interface WalkOptions {
   readonly knownKinds: (kind: string) => boolean
   /** Records with a head come with that alone. */
@@ -61,7 +60,6 @@ export interface WalkOptions {
 /** Few records at a time: those alive during a read are copied by every garbage collection. */
 const batchRecords = 64
 
-/** A file on its way through a walk. */
 interface Reading {
   readonly hash: Hash
   readonly file: LogFile
@@ -70,7 +68,6 @@ interface Reading {
   chain: LogEnd
 }
 
-/** A segment on its way through a walk. */
 interface SegmentReading extends Reading {
   readonly walk: Walk
   readonly isLast: boolean
@@ -81,7 +78,7 @@ interface SegmentReading extends Reading {
   badAt: number | undefined
 }
 
-/** Hands each line to `take`, which adds records; yields them in small batches. */
+/** In small batches. */
 async function* taken(
   { hash, file, options }: Reading,
   endBytes: number,
@@ -107,11 +104,9 @@ async function* taken(
 }
 
 /**
- * Walks a segment from its start to `endBytes`, yielding owner's records in batches and moving
- * `walk` along. A bad line is damage (`store_damaged`), but for a torn tail. That stands in the
- * last segment (`isLast`), and no line behind it was written above a durable mark. Then the walk
- * ends there with `torn` set. A sound line that does not continue the chain is damage wherever it
- * lies.
+ * Moves `walk` along. A bad line is damage, but for a torn tail: in the last segment (`isLast`),
+ * with no line behind it that was written above a durable mark; then `torn` is set. A sound line
+ * that does not continue the chain is damage wherever it lies.
  */
 export async function* walkSegment(
   hash: Hash,
@@ -180,10 +175,7 @@ function tear(reading: SegmentReading, { bytes, offset }: RawLine): void {
   }
 }
 
-/**
- * Refuses a torn tail where a sound line behind it was written when the broken one was durable
- * already. That is damage, not a torn write.
- */
+/** Then the broken line was durable already: damage, not a torn write. */
 function refuseDurable(
   { file, chain }: SegmentReading,
   badAt: number,
@@ -200,8 +192,8 @@ function refuseDurable(
 }
 
 /**
- * Walks a snapshot, which was published whole: every fault is damage. Afterwards `walk` stands at
- * the cut the snapshot replaces.
+ * It was published whole: every fault is damage. Afterwards `walk` stands at the cut the snapshot
+ * replaces.
  */
 async function* walkSnapshot(
   hash: Hash,
@@ -234,8 +226,8 @@ async function* walkSnapshot(
 }
 
 /**
- * Every record of one file in force, from where `walk` stands. `torn`: whether the last file may end
- * in a torn tail; `endBytes`: how much of it counts, default all.
+ * `torn`: whether the last file may end in a torn tail; `endBytes`: how much of it counts,
+ * default all.
  */
 export async function* walkFile(
   { hash, folder, manifest, opened }: FilesInForce,
@@ -261,7 +253,6 @@ export async function* walkFile(
   yield* walkSegment(hash, file, walk, { ...options, isLast: isLast && options.torn, endBytes })
 }
 
-/** Every record of the files in force, in order; `walk` ends at the end of the last one. */
 export async function* walkAll(
   inForce: FilesInForce,
   walk: Walk,
@@ -282,7 +273,7 @@ function checkContinues({ file, chain }: Reading, line: Line, offset: number, mo
   if (fault !== undefined) throw damaged(file.path, offset, fault)
 }
 
-/** Whether a kind is the owner's; refuses kinds of a later version (robustness §2, Versions). */
+/** Kinds of a later version are refused (robustness §2, Versions). */
 function isOwners({ file, options }: Reading, kind: string, offset: number): boolean {
   if (options.knownKinds(kind)) return true
   if (kind.startsWith('x-')) return false
@@ -305,7 +296,7 @@ const stored = (file: LogFile, line: Line, offset: number): StoredRecord => ({
 /** Most records are far shorter; a longer one costs a second read. */
 const firstReadBytes = 4 * 1024
 
-/** One record by its position, verified by its checksum. Throws `store_damaged`. */
+/** Verified by its checksum. */
 export async function readRecordAt(
   hash: Hash,
   file: LogFile,

@@ -11,35 +11,28 @@ import type { LogOptions, LogPorts, RecordPosition, StoredRecord } from './recor
 import type { RecoveredLog } from './recovery.js'
 import { newWalk, readRecordAt, walkAll } from './walk.js'
 
-/** A file of an open log. */
 export interface OpenFile extends LogFile {
   /** Reads and scans under way; the file may go when they have ended. */
   users: number
   /** A compaction has replaced it; only positions given out earlier still lead here. */
   isReplaced: boolean
-  /** Called by the last user. */
   onIdle: (() => void) | undefined
 }
 
-/**
- * The files of an open log. Its functions throw `StorageError` only; no two run at once, but for
- * `readAt` and `scanAll`.
- */
+/** No two of its functions run at once, but for `readAt` and `scanAll`. */
 export interface Writer {
   readonly ports: LogPorts
   readonly folder: string
   readonly options: LogOptions
-  /** R10: nothing may be written any more; hands back the error to throw. */
+  /** R10: hands back the error to throw. */
   readonly fail: (cause: unknown, detail: string) => StorageError
-  /** The disk is full, what was begun has been undone; hands back the error to throw. */
+  /** What was begun has been undone; hands back the error to throw. */
   readonly full: () => StorageError
   files: OpenFile[]
   manifest: Manifest
   nextIndex: number
-  /** The last segment, open for writing; `goodBytes` of it are durable. */
   active: FileHandle
   goodBytes: number
-  /** Index of its file, for positions. */
   file: number
   /** The last line, which is durable. */
   end: LogEnd
@@ -47,7 +40,6 @@ export interface Writer {
   mustRotate: boolean
 }
 
-/** The writer of a log that has just been recovered. */
 export function newWriter(
   ports: LogPorts,
   folder: string,
@@ -87,7 +79,7 @@ async function openForReading(writer: Writer, path: string): Promise<OpenFile> {
 const publish = ({ ports: { files, hash, clock }, folder }: Writer, manifest: Manifest) =>
   publishManifest(files, hash, folder, manifest, Math.trunc(clock.nowMs()))
 
-/** Starts the next segment: it gets its first line only once MANIFEST names it. */
+/** It gets its first line only once MANIFEST names it. */
 async function rotate(writer: Writer): Promise<void> {
   const { ports, folder, manifest, active: old } = writer
   const { files } = ports
@@ -124,7 +116,7 @@ async function rotate(writer: Writer): Promise<void> {
   }
 }
 
-/** Writes and syncs lines, or leaves the segment as it was; all is durable on return (R1). */
+/** Or leaves the segment as it was; all is durable on return (R1). */
 async function write(writer: Writer, bytes: Uint8Array): Promise<void> {
   const { active: handle, folder, goodBytes, fail } = writer
   try {
@@ -151,7 +143,6 @@ async function write(writer: Writer, bytes: Uint8Array): Promise<void> {
   }
 }
 
-/** Makes the records of one group durable; hands back what each append gets. */
 export async function commit(writer: Writer, group: readonly Append[]): Promise<StoredRecord[][]> {
   const { segmentBytes = 64 * 1024 * 1024 } = writer.options
   if (writer.goodBytes > 0 && (writer.mustRotate || writer.goodBytes >= segmentBytes))
@@ -164,7 +155,6 @@ export async function commit(writer: Writer, group: readonly Append[]): Promise<
   return stored
 }
 
-/** The lines of a group, what each append gets once they are durable, and the end they lead to. */
 function encodeGroup(
   hash: Hash,
   group: readonly Append[],
@@ -195,7 +185,7 @@ function encodeGroup(
   return { text: lines.join(''), stored, end: { check, sequence }, offset }
 }
 
-/** One record by its position; `position_retired` where a compaction has moved it. */
+/** `position_retired` where a compaction has moved it. */
 export async function readAt(writer: Writer, position: RecordPosition): Promise<StoredRecord> {
   const file = writer.files.find(({ index }) => index === fileOf(position))
   if (file === undefined)
@@ -233,7 +223,6 @@ export function scanAll({
   })()
 }
 
-/** Ends the segment: the last line of it, and the files that a compaction may replace. */
 export async function cutLog(
   writer: Writer,
 ): Promise<{ readonly end: LogEnd; readonly old: readonly OpenFile[] }> {
@@ -241,7 +230,7 @@ export async function cutLog(
   return { end: writer.end, old: writer.files.slice(0, -1) }
 }
 
-/** Puts a written snapshot in force for everything up to `last`; the index of its file. */
+/** The index of its file. */
 export async function publishSnapshot(
   writer: Writer,
   last: number,
@@ -273,10 +262,7 @@ export async function publishSnapshot(
   }
 }
 
-/**
- * Removes replaced files once nobody reads them; what it has not come to when `isStopped` is a
- * leftover for the next start.
- */
+/** What it has not come to when `isStopped` is a leftover for the next start. */
 export async function removeReplaced(
   { files, ports, folder }: Writer,
   old: readonly OpenFile[],
@@ -296,7 +282,6 @@ export async function removeReplaced(
   await ports.files.syncDir(folder)
 }
 
-/** Closes every file; rejects with the first failure. */
 export async function closeAll({ active, files }: Writer): Promise<void> {
   const handles = [active, ...files.map((file) => file.handle)]
   const closed = await Promise.allSettled(handles.map((handle) => handle.close()))

@@ -1,7 +1,7 @@
 /**
  * A wallet in the browser of the person at this machine (contract §9, `--browser`): one page, on
- * which it is asked for one thing after the other. What it answers is any text and is checked by
- * the caller, as of every wallet outside; account and chain are checked here.
+ * which it is asked for one thing after the other. The caller checks what it answers; account and
+ * chain are checked here.
  */
 import * as z from 'zod/mini'
 import type { ShownRow, Signer } from '../../ports.js'
@@ -12,27 +12,23 @@ import { jsonLook, type Look, refused } from '../serving/looks.js'
 import { listenForWallet, type WalletListener } from './wallet-listener.js'
 
 export interface BrowserWallet {
-  /** The account that the person chooses on the page. Errors as of `signer`. */
   account(): Promise<Address>
   /** Signs typed data and sends transactions; `signDigest` rejects with `signer_needs_typed_data`. */
   signer(address: Address): Signer
   /** How many signatures are to come, for the page to tell. */
   expect(total: number): void
-  /** The page is told that all is done. */
   close(): Promise<void>
 }
 
 export interface BrowserWalletOptions {
-  /** How long one answer is waited for. */
   readonly timeoutMs: number
   readonly signal: AbortSignal
   /** Called once, with the address of the page, when the wallet is first needed. */
   readonly onPage: (url: string) => Promise<void>
-  /** What the page says that a person has to mend, such as another account. */
+  /** What a person has to mend, such as another account. */
   readonly onProblem: (text: string) => void
 }
 
-/** What the page is asked for. */
 type Task =
   | { readonly kind: 'connect' }
   | { readonly kind: 'sign'; readonly document: object }
@@ -67,11 +63,8 @@ const Problem = z.strictObject({ id, problem: z.string() })
 const Next = z.strictObject({ seen: id })
 
 /**
- * A wallet that is asked on a page. Nothing listens before it is first needed. Calls reject with
- * UsageError `signer_refused` where the person or the wallet said no, `signer_answer` where it
- * brought no hex, `wrong_account`, `wrong_chain`; with UnavailableError (exit 75)
- * `signer_unreachable` where nobody opened the page in time, and `signer_timed_out` where somebody
- * did and no answer came: the wallet may sign yet.
+ * Nothing listens before it is first needed. `signer_timed_out`: somebody opened the page and no
+ * answer came, so the wallet may sign yet.
  */
 export function openBrowserWallet(options: BrowserWalletOptions): BrowserWallet {
   const page = newPage(options)
@@ -113,7 +106,6 @@ const connectRows: readonly ShownRow[] = [
 const chainOf = (document: object): number =>
   Number((document as { readonly domain?: { readonly chainId?: unknown } }).domain?.chainId)
 
-/** The page and what it is asked for: one thing at a time. */
 function newPage({ timeoutMs, signal, onPage, onProblem }: BrowserWalletOptions) {
   let listener: Promise<WalletListener> | undefined
   let asking: Asking | undefined
@@ -208,7 +200,6 @@ function newPage({ timeoutMs, signal, onPage, onProblem }: BrowserWalletOptions)
   }
 }
 
-/** The wallet's answer, or what is wrong with it. */
 function resultOf(
   { task, account, chainId }: Wanted,
   given: { readonly account: string; readonly chain_id: number; readonly result: string | null },

@@ -1,11 +1,7 @@
-/** The browser of the system, where there is one to open (contract §9, `--browser`). */
 import { spawn } from 'node:child_process'
 import { platform } from 'node:os'
 
-/**
- * The program that opens an address here, or `undefined`: without a display there is no browser,
- * and an opener would show a text browser in the terminal or fail late.
- */
+/** Without a display an opener would show a text browser in the terminal or fail late. */
 export function systemOpener(
   env: Readonly<Record<string, string | undefined>>,
   system: string = platform(),
@@ -19,10 +15,7 @@ export function systemOpener(
 const passedOn =
   /^(PATH|HOME|USER|LOGNAME|LANG|LC_\w+|DISPLAY|WAYLAND_DISPLAY|XAUTHORITY|XDG_\w+|DBUS_SESSION_BUS_ADDRESS|BROWSER|KDE_\w+|DESKTOP_SESSION|TMPDIR)$/
 
-/**
- * Starts it without a shell and leaves it to itself. Resolves with whether it could be started; the
- * address is printed anyway.
- */
+/** Without a shell, and left to itself. */
 export function openInBrowser(
   opener: string,
   url: string,

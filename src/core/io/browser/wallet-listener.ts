@@ -1,7 +1,7 @@
 /**
  * The listener behind the wallet page (contract §9, `--browser`): loopback only, under a random
- * path, for one browser. Whoever opens the address first gets a cookie, and nobody else is let in:
- * other users of the machine may read an address from a list of processes.
+ * path, for the browser that opens it first, which gets a cookie. Other users of the machine may
+ * read an address from a list of processes.
  */
 import { randomBytes, timingSafeEqual } from 'node:crypto'
 import type { IncomingMessage, ServerResponse } from 'node:http'
@@ -11,18 +11,15 @@ import { readJson } from '../../protocol/json.js'
 import { readIncoming } from '../serving/incoming-body.js'
 import { type Look, listenForLooks, refused } from '../serving/looks.js'
 
-/** What the page may call. What is thrown is a bug of ours. */
 export interface WalletRoutes {
-  /** Called once, when the page is opened for the first time. */
   opened(): void
-  /** POST, by name; resolves when there is something to say, at the latest when `gone` aborts. */
+  /** POST, by name; resolves at the latest when `gone` aborts. */
   readonly calls: Readonly<Record<string, (body: unknown, gone: AbortSignal) => Promise<Look>>>
 }
 
 export interface WalletListener {
   /** With the secret path: for the person at this machine alone. */
   readonly url: string
-  /** Lets calls in flight finish, and takes no more. */
   close(): Promise<void>
 }
 
@@ -32,13 +29,11 @@ const cookieName = 'proposer-wallet'
 
 interface Place {
   origin: string
-  /** `/<43 characters>/`. */
   readonly path: string
   readonly cookie: string
   isTaken: boolean
 }
 
-/** Listens on a free port of 127.0.0.1. Rejects with node's error where there is none. */
 export async function listenForWallet(routes: WalletRoutes): Promise<WalletListener> {
   const secret = () => randomBytes(32).toString('base64url')
   const place: Place = { origin: '', path: `/${secret()}/`, cookie: secret(), isTaken: false }

@@ -1,6 +1,6 @@
 /**
- * AWS KMS over its own client, an optional package. Credentials and settings are found as every AWS
- * program finds them: environment, profiles, the role of the machine.
+ * AWS KMS over its own client, an optional package. Credentials are found as every AWS program
+ * finds them.
  */
 
 import { UsageError } from '../../protocol/errors.js'
@@ -90,7 +90,6 @@ const advice = {
   enable: 'enable it with `aws kms enable-key`, after `aws kms cancel-key-deletion` where needed',
 }
 
-/** UsageError `kms_package_missing`. */
 export async function openAwsKey({ key, region }: AwsKey): Promise<KeyService> {
   const { KMSClient, GetPublicKeyCommand, SignCommand } = await loadSdk()
   const client = new KMSClient({ region })
@@ -121,10 +120,7 @@ export async function openAwsKey({ key, region }: AwsKey): Promise<KeyService> {
   }
 }
 
-/**
- * The region of a key whose name tells none: that of the environment or of the profile. UsageError
- * `kms_region`, `kms_package_missing`.
- */
+/** That of the environment or of the profile. */
 export async function currentRegion(): Promise<string> {
   const { KMSClient } = await loadSdk()
   const client = new KMSClient({})

@@ -1,20 +1,18 @@
 /**
- * Why a key service does not sign, each in one sentence with what to do next (contract §6, §9). The
- * words of a service or of its client are never shown: they repeat requests, with their credentials
- * (R5). Names of keys are quoted, for /readyz is read by everybody.
+ * Why a key service does not sign (contract §6, §9). The words of a service or of its client are
+ * never shown: they repeat requests, with their credentials (R5). Names of keys are quoted, for
+ * /readyz is read by everybody.
  */
 
 import { type ProposerError, UnavailableError, UsageError } from '../../protocol/errors.js'
 import { networkFault } from '../../protocol/network-words.js'
 import { quoteWords } from '../../protocol/node-words.js'
 
-/** Which key of which service an error is about. */
 export interface KeyPlace {
   /** For people, such as "AWS KMS". */
   readonly name: string
   /** As the account's file names it. */
   readonly key: string
-  /** What to do next, where it differs from service to service. */
   readonly advice: {
     readonly credentials: string
     readonly rights: string
@@ -22,7 +20,6 @@ export interface KeyPlace {
   }
 }
 
-/** What a service said no for; `refused`: something else, by the name that it has for it. */
 export type KmsFault =
   | 'no_credentials'
   | 'bad_credentials'
@@ -35,10 +32,7 @@ export type KmsFault =
   | 'unreadable'
   | { readonly refused: string }
 
-/**
- * The error of a fault; without one, of a connection that failed. UsageError (exit 2) where somebody
- * has to change something, UnavailableError (exit 75) where waiting does.
- */
+/** Without a fault: of a connection that failed. */
 export function kmsError(
   place: KeyPlace,
   fault: KmsFault | undefined,
@@ -108,7 +102,7 @@ export function kmsError(
   }
 }
 
-/** UsageError `kms_wrong_key`: the key makes no signature that a chain takes. */
+/** The key makes no signature that a chain takes. */
 export const wrongKey = ({ name, key }: KeyPlace, why: string) =>
   new UsageError(
     'kms_wrong_key',
@@ -116,7 +110,7 @@ export const wrongKey = ({ name, key }: KeyPlace, why: string) =>
     'make a key for signing: of spec ECC_SECG_P256K1 (AWS) or algorithm EC_SIGN_SECP256K1_SHA256 (Google Cloud)',
   )
 
-/** UnavailableError `kms_answer`: asked again, the service may answer as it should. */
+/** Asked again, the service may answer as it should. */
 export const unusable = ({ name, key }: KeyPlace, why: string) =>
   new UnavailableError(
     'kms_answer',
@@ -124,7 +118,7 @@ export const unusable = ({ name, key }: KeyPlace, why: string) =>
     'try again; if it stays so, look for what changes answers between here and the service',
   )
 
-/** UsageError `kms_other_key`: the name leads to another key than when the account was made. */
+/** The name leads to another key than when the account was made. */
 export const otherKey = ({ name, key }: KeyPlace, address: string, why: string) =>
   new UsageError(
     'kms_other_key',
@@ -132,7 +126,6 @@ export const otherKey = ({ name, key }: KeyPlace, address: string, why: string) 
     'let the name lead to the former key again, or make another account with `proposer account add-kms`',
   )
 
-/** UnavailableError `kms_timed_out`. */
 export const tooLate = ({ name, key }: KeyPlace, limitMs: number) =>
   new UnavailableError(
     'kms_timed_out',
@@ -140,7 +133,7 @@ export const tooLate = ({ name, key }: KeyPlace, limitMs: number) =>
     'check the network, then try again',
   )
 
-/** UsageError `kms_package_missing`. Optional, for they are large and most people need neither. */
+/** Optional, for they are large and most people need neither. */
 export const packageMissing = (packageName: string, major: number) =>
   new UsageError(
     'kms_package_missing',

@@ -1,6 +1,6 @@
 /**
- * Google Cloud KMS over its own client, an optional package, by REST. Credentials are found as every
- * program of Google Cloud finds them (Application Default Credentials).
+ * Google Cloud KMS over its own client, an optional package, by REST (Application Default
+ * Credentials).
  */
 
 import { createRequire } from 'node:module'
@@ -41,8 +41,8 @@ const transporterOptions = {
 }
 
 /**
- * A client that has its credentials. One that were made without them would end the process: it looks
- * for them by itself, and nobody could hear that there are none.
+ * A client without credentials would end the process: it looks for them by itself, and nobody
+ * could hear that there are none.
  */
 async function connect({ KeyManagementServiceClient }: Sdk, place: KeyPlace): Promise<Client> {
   const ofSdk = createRequire(createRequire(import.meta.url).resolve(packageName))
@@ -62,7 +62,7 @@ async function connect({ KeyManagementServiceClient }: Sdk, place: KeyPlace): Pr
 
 const endpointVariable = 'CLOUDSDK_API_ENDPOINT_OVERRIDES_CLOUDKMS'
 
-/** Where the service is instead, by the variable that gcloud has for it. UsageError `kms_endpoint`. */
+/** By the variable that gcloud has for it. */
 function endpoint(): { protocol: string; apiEndpoint: string; port: number } | undefined {
   const text = process.env[endpointVariable]
   if (text === undefined || text === '') return undefined
@@ -120,7 +120,6 @@ const advice = {
     'enable its version with `gcloud kms keys versions enable`, after `gcloud kms keys versions restore` where needed',
 }
 
-/** UsageError `kms_package_missing`. */
 export async function openGcpKey({ key }: { readonly key: string }): Promise<KeyService> {
   const sdk = await loadSdk()
   const place: KeyPlace = { name: 'Google Cloud KMS', key, advice }
@@ -167,14 +166,12 @@ export async function openGcpKey({ key }: { readonly key: string }): Promise<Key
   }
 }
 
-/** An int64 of the wire: a number, or digits. */
 const numberOf = (wrapped: { readonly value?: unknown } | null | undefined): number | undefined =>
   wrapped?.value === undefined || wrapped.value === null ? undefined : Number(wrapped.value)
 
 const bytesOf = (value: Uint8Array | string | null | undefined): Uint8Array =>
   typeof value === 'string' ? Buffer.from(value, 'base64') : (value ?? new Uint8Array())
 
-/** Empty where the text is none. */
 function bytesOfPem(pem: string): Uint8Array {
   const base64 = /^-----BEGIN PUBLIC KEY-----([\w+/=\s]*)-----END PUBLIC KEY-----\s*$/.exec(
     pem,

@@ -1,5 +1,3 @@
-/** The names of keys in key services (contract §9): their form tells whose they are. */
-
 import { UsageError } from '../../protocol/errors.js'
 
 /** An ARN names its region; an id or an alias is that of some region. */
@@ -13,15 +11,11 @@ export type KeyName =
   | {
       readonly service: 'aws'
       readonly key: string
-      /** Where the name tells it. */
       readonly region: string | undefined
     }
   | { readonly service: 'gcp'; readonly key: string }
 
-/**
- * AWS: key id, key ARN, `alias/…` or its ARN. Google Cloud: the resource name of a key version.
- * UsageError `invalid_kms_key`.
- */
+/** AWS: key id, key ARN, `alias/…` or its ARN. Google Cloud: the resource name of a key version. */
 export function keyNameOf(text: string): KeyName {
   const aws = ofAws.exec(text)
   if (aws !== null) return { service: 'aws', key: text, region: aws[1] }

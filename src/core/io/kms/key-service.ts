@@ -1,6 +1,6 @@
 /**
- * Keys in a key management service (contract §9): the one port to it, and the signer that stands on
- * it. A service signs any digest, tells no recovery id, and its s is high as often as low.
+ * Keys in a key management service (contract §9). A service signs any digest, tells no recovery
+ * id, and its s is high as often as low.
  */
 
 import type { Hex, Signer } from '../../ports.js'
@@ -21,9 +21,8 @@ import {
 } from './faults.js'
 
 /**
- * One key of a service. Its calls may reject with whatever the service's own client rejects with;
- * `faultOf` reads that. No such error may be shown or kept: it holds the request with its
- * credentials (R5).
+ * Calls may reject with whatever the service's own client rejects with; `faultOf` reads that. No
+ * such error may be shown or kept: it holds the request with its credentials (R5).
  */
 export interface KeyService extends KeyPlace {
   /** SubjectPublicKeyInfo, DER. */
@@ -38,10 +37,6 @@ export interface KeyService extends KeyPlace {
 /** For each call, with the look for credentials, wherever they come from. */
 export const callLimitMs = 5_000
 
-/**
- * The address of the service's key. UsageError `kms_wrong_key` where it is on another curve; else as
- * `kmsError`, or UnavailableError `kms_timed_out`.
- */
 export async function addressInService(
   service: KeyService,
   limitMs = callLimitMs,
@@ -52,11 +47,7 @@ export async function addressInService(
   throw wrongKey(service, 'is not on the curve secp256k1')
 }
 
-/**
- * Signs as `address` with the service's key, whose public key is compared before the first
- * signature. UsageError `kms_other_key`; UnavailableError `kms_answer` for what is no signature;
- * else as `addressInService`.
- */
+/** The public key is compared before the first signature. */
 export function signerOfService(
   service: KeyService,
   address: Address,

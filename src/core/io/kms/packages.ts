@@ -1,5 +1,3 @@
-/** Optional packages that talk to key services: large, and nobody needs both. */
-
 /** Whether an import failed because the package itself, and not one that it needs, is not there. */
 export function isMissing(error: unknown, packageName: string): boolean {
   const code = error instanceof Error && 'code' in error ? error.code : undefined

@@ -1,6 +1,6 @@
 /**
- * Logs as the nodes tell them: which of them is believed, and when none has to be asked because the
- * block's own bloom says that there is nothing (R14, R16).
+ * Logs as the nodes tell them: which is believed, and when a block's own bloom says that there
+ * are none (R14, R16).
  */
 import { LRUCache } from 'lru-cache'
 import { ChainError, type ChainLog, type Hex } from '../../ports.js'
@@ -17,12 +17,8 @@ const rememberedBlooms = 64
 
 interface BlockBloom {
   readonly hash: Hex
-  /** Absent where the node tells none. */
   readonly bloom: Hex | undefined
-  /**
-   * It is that of a block in which something could have logged, or nothing was run: zeros beside
-   * gas that was used are what some nodes give for every block.
-   */
+  /** Zeros beside gas that was used are what some nodes give for every block. */
   readonly isMeant: boolean
 }
 
@@ -38,13 +34,11 @@ interface Reader {
   readonly blooms: BlockBlooms
 }
 
-/** None read yet. */
 export const newBlockBlooms = (): BlockBlooms => ({
   byNumber: new LRUCache({ max: rememberedBlooms }),
   areFalse: false,
 })
 
-/** Keeps that of a head. */
 export function noteBloom({ byNumber }: BlockBlooms, header: Header): void {
   const text = lowercase(header.logsBloom ?? '')
   const bloom = /^0x[0-9a-f]{512}$/.test(text) ? text : undefined
@@ -52,10 +46,7 @@ export function noteBloom({ byNumber }: BlockBlooms, header: Header): void {
   byNumber.set(header.number, { hash: header.hash, bloom, isMeant })
 }
 
-/**
- * Logs of a range; of one block by its hash without a request where its bloom excludes them, unless
- * such blooms have been seen to be wrong. Rejects with `ChainError`.
- */
+/** Of one block without a request where its bloom excludes them. */
 export async function logsOf(reader: Reader, filter: WireLogFilter): Promise<readonly ChainLog[]> {
   const { toBlock, blockHash } = filter
   const { blooms } = reader
@@ -114,7 +105,7 @@ async function askedLogs(reader: Reader, filter: WireLogFilter): Promise<readonl
   return []
 }
 
-/** The blooms of all blocks of the range are known and exclude the filter: empty is right. */
+/** The blooms of all blocks of the range exclude the filter: empty is right. */
 function isExcluded({ blooms }: Reader, { fromBlock, toBlock, ...filter }: WireLogFilter): boolean {
   if (blooms.areFalse || toBlock - fromBlock >= BigInt(rememberedBlooms)) return false
   for (let number = fromBlock; number <= toBlock; number += 1n) {
@@ -124,7 +115,7 @@ function isExcluded({ blooms }: Reader, { fromBlock, toBlock, ...filter }: WireL
   return true
 }
 
-/** False for a log that the header which was read of its block excludes. */
+/** False where the header that was read of its block excludes it. */
 function mayExist(
   { blooms }: Reader,
   { blockNumber, blockHash, address, topics }: ChainLog,
@@ -138,10 +129,7 @@ function mayExist(
   )
 }
 
-/**
- * The logs as another node tells them; `undefined` where it does not have the block yet or cannot
- * tell so much at once.
- */
+/** `undefined` where that node does not have the block yet or cannot tell so much at once. */
 async function secondLook(router: Router, index: number, toBlock: bigint, read: Read<ChainLog[]>) {
   try {
     const [header, logs] = await Promise.all([
@@ -159,10 +147,7 @@ async function secondLook(router: Router, index: number, toBlock: bigint, read: 
 /** The logs bloom of a block header: says that a log is *not* in the block (yellow paper §4.3.1). */
 const bloomBytes = 256
 
-/**
- * False where the block holds no log with this address or topic. A bloom of another size excludes
- * nothing.
- */
+/** A bloom of another size excludes nothing. */
 export function mayHold(bloom: Hex, addressOrTopic: Hex): boolean {
   const bits = bloom.length === 2 + 2 * bloomBytes ? fromHex(bloom) : undefined
   if (bits === undefined) return true

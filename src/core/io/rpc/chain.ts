@@ -42,11 +42,8 @@ import {
 } from './shapes.js'
 import type { Transport } from './transport.js'
 
-/** A chain and the nodes that it is read from. */
 export interface RpcChain extends Chain {
-  /** How each node stands, in the order of the configuration. */
   nodes(): readonly NodeHealth[]
-  /** How much they were asked. */
   usage(): RpcCounts
 }
 
@@ -59,10 +56,7 @@ interface Reader {
   newest?: { readonly header: BlockHeader; readonly index: number; readonly seenAtMs: number }
 }
 
-/**
- * Every method rejects with `ChainError`. `close` ends the probing of nodes. Source: R16,
- * robustness §3.
- */
+/** `close` ends the probing of nodes. */
 export function chainOver(
   transports: readonly Transport[],
   options: RouterOptions,
@@ -129,7 +123,7 @@ export function chainOver(
   }
 }
 
-/** The one other chain that all nodes are on; without one the error goes on. */
+/** Without one the error goes on. */
 function elsewhere({ table }: Router, error: unknown): number {
   const chainId = otherChainId(table)
   if (chainId === undefined) throw error
@@ -198,11 +192,10 @@ function neverOlder(reader: Reader, header: BlockHeader, index: number): BlockHe
 const ranks = ['already_known', 'replacement_underpriced', 'unavailable', 'nonce_too_low'] as const
 
 /**
- * A signed transaction goes to every node of the chain (robustness §3). One node's acceptance is enough. Else what says most about the
- * transaction wins: a node that holds it, then a definite refusal, and only then "unknown". Nodes
- * out of rotation are handed it too, for its reach, but are not waited for. Of their refusals none
- * counts, nor does an acceptance of a nonce that the others say is used; those on another chain get
- * nothing. Rejects with `ChainError`.
+ * A signed transaction goes to every node of the chain (robustness §3). One acceptance is enough;
+ * else a node that holds it, then a definite refusal, and only then "unknown" counts. Nodes out
+ * of rotation are handed it for its reach: of their refusals none counts, nor an acceptance of a
+ * nonce that the others say is used; those on another chain get nothing.
  */
 async function sendToAll(router: Router, raw: Hex): Promise<Hex> {
   const { table } = router
@@ -229,7 +222,6 @@ async function sendToAll(router: Router, raw: Hex): Promise<Hex> {
   throw error ?? late.errors[0] ?? new ChainError('unavailable', whyNone(table))
 }
 
-/** The first acceptance, and the errors in order. */
 const sorted = (outcomes: readonly (Hex | ChainError)[]) => ({
   hash: outcomes.find((one): one is Hex => typeof one === 'string'),
   errors: outcomes.filter((one) => one instanceof ChainError),

@@ -1,19 +1,18 @@
 /**
- * What is known of each RPC node, and which of them may be believed (R16). A node on another chain,
- * behind the others, in the minority about a final block, or out of order is taken out of rotation.
- * It is asked until it is sound again. Plain bookkeeping: asks nobody.
+ * What is known of each RPC node, and which may be believed (R16). One on another chain, behind
+ * the others, in the minority about a final block, or out of order is out of rotation until it is
+ * found sound again. Asks nobody.
  */
 import type { Clock, Random } from '../../ports.js'
 
-/** One node as operators see it; `index` is its position in the configuration, from 0. */
+/** `index`: its position in the configuration, from 0. */
 export interface NodeHealth {
   readonly index: number
   readonly state: 'healthy' | 'aside'
-  /** Why it is out of rotation, or what is wrong with it so far. Carries no URL (R5). */
+  /** Carries no URL (R5). */
   readonly why?: string
-  /** The newest block that it reported. */
   readonly headNumber?: bigint
-  /** HTTP requests to it, batches counting one, by whether a readable response came. */
+  /** Batches count one. */
   readonly requests: { readonly answered: number; readonly unanswered: number }
 }
 
@@ -32,7 +31,6 @@ type Fault = 'silent' | 'behind' | 'elsewhere' | 'contradicted'
 
 interface Node {
   readonly index: number
-  /** Why it is out of rotation. */
   out: { readonly fault: Fault; readonly why: string } | undefined
   otherChainId: number | undefined
   failures: number
@@ -63,7 +61,6 @@ const steadyMs = 60_000
 /** A head counts against others for so long: a chain that was set back must not stop everything. */
 const headCountsMs = 30_000
 
-/** `count` nodes, all taken for healthy until shown otherwise. Source: R16, domain §8 (lag). */
 export function createNodeTable(count: number, options: NodeTableOptions): NodeTable {
   const nodes = Array.from({ length: count }, (_, index) => ({
     index,
@@ -80,7 +77,6 @@ export function createNodeTable(count: number, options: NodeTableOptions): NodeT
   return { ...options, nodes, preferred: 0, conflict: undefined }
 }
 
-/** A node by its index; RangeError where there is none. */
 export function nodeAt({ nodes }: NodeTable, index: number): Node {
   const node = nodes[index]
   if (node === undefined) throw new RangeError(`no RPC node ${index}`)
@@ -97,13 +93,11 @@ export function rotation({ nodes, preferred }: NodeTable): readonly number[] {
     .sort((a, b) => ((a - preferred + count) % count) - ((b - preferred + count) % count))
 }
 
-/** Nodes that may be handed transactions: all but those on another chain. */
 export const takers = ({ nodes }: NodeTable): readonly number[] =>
   nodes.filter(({ otherChainId }) => otherChainId === undefined).map(({ index }) => index)
 
 const jittered = ({ random }: NodeTable, ms: number) => ms * (0.5 + (random.bytes(1)[0] ?? 0) / 512)
 
-/** Takes a node out of rotation. */
 export function takeOut(table: NodeTable, index: number, fault: Fault, why: string): void {
   const node = nodeAt(table, index)
   const nowMs = table.clock.monotonicMs()
@@ -115,7 +109,6 @@ export function takeOut(table: NodeTable, index: number, fault: Fault, why: stri
   if (index === table.preferred) table.preferred = rotation(table)[0] ?? table.preferred
 }
 
-/** It was examined and found sound. */
 export function comeBack(table: NodeTable, index: number): void {
   const node = nodeAt(table, index)
   if (node.out !== undefined) node.backAtMs = table.clock.monotonicMs()
@@ -127,13 +120,12 @@ export function comeBack(table: NodeTable, index: number): void {
   } satisfies Partial<Node>)
 }
 
-/** It gave a useful response. */
 export function noteResponse(table: NodeTable, index: number): void {
   if (table.nodes.length === 1) comeBack(table, index)
   else nodeAt(table, index).failures = 0
 }
 
-/** It gave none: in a row, that takes it out. A reason that says more than silence stays. */
+/** A reason that says more than silence stays. */
 export function noteFailure(table: NodeTable, index: number, why: string): void {
   const node = nodeAt(table, index)
   node.failures += 1
@@ -142,7 +134,7 @@ export function noteFailure(table: NodeTable, index: number, why: string): void 
     takeOut(table, index, 'silent', why)
 }
 
-/** It is on another chain: no read and no send goes there. Why, in words. */
+/** Why, in words. */
 export function isElsewhere(table: NodeTable, index: number, chainId: number): string {
   const why = `it is on chain ${chainId}, not on ${table.expectedChainId}`
   nodeAt(table, index).otherChainId = chainId
@@ -150,7 +142,6 @@ export function isElsewhere(table: NodeTable, index: number, chainId: number): s
   return why
 }
 
-/** The newest block that a node reported. */
 export function noteHead(
   table: NodeTable,
   index: number,
@@ -159,7 +150,7 @@ export function noteHead(
   nodeAt(table, index).head = { number, timestamp, seenAtMs: table.clock.monotonicMs() }
 }
 
-/** Takes the node out where its head is too far behind that of another; whether it did. */
+/** Whether it did. */
 export function takeOutIfBehind(table: NodeTable, index: number): boolean {
   const own = nodeAt(table, index).head
   if (own === undefined) return false
@@ -180,7 +171,6 @@ export function takeOutIfBehind(table: NodeTable, index: number): boolean {
   return false
 }
 
-/** Nodes whose time to be examined has come; their next time is set by this. */
 export function takeDue(table: NodeTable): readonly number[] {
   const nowMs = table.clock.monotonicMs()
   const due = table.nodes.filter(({ out, probeAtMs }) => out !== undefined && probeAtMs <= nowMs)
@@ -191,21 +181,17 @@ export function takeDue(table: NodeTable): readonly number[] {
   return due.map(({ index }) => index)
 }
 
-/**
- * These were compared and agree. Ends a conflict whose members are all among them, or out for a
- * reason of their own.
- */
+/** Ends a conflict whose members are all among them, or out for a reason of their own. */
 export function noteAgreement(table: NodeTable, compared: readonly number[]): void {
   const isSettled = (index: number) =>
     compared.includes(index) || (nodeAt(table, index).out?.fault ?? 'silent') !== 'silent'
   if (table.conflict?.members.every(isSettled)) table.conflict = undefined
 }
 
-/** The one other chain that every node is on, where that is so. */
 export const otherChainId = (table: NodeTable): number | undefined =>
   takers(table).length === 0 ? table.nodes[0]?.otherChainId : undefined
 
-/** Why no node can be asked, naming nodes by number. */
+/** Nodes are named by number (R5). */
 export function whyNone({ conflict, nodes }: NodeTable): string {
   if (conflict) return conflict.why
   const reasons = nodes.map(
@@ -214,7 +200,6 @@ export function whyNone({ conflict, nodes }: NodeTable): string {
   return `no RPC node of ${nodes.length} can be used (${reasons.join('; ')})`
 }
 
-/** How each node stands, in the order of the configuration. */
 export const healthOf = ({ nodes, conflict }: NodeTable): readonly NodeHealth[] =>
   nodes.map(({ index, out, lastFailure, failures, head, requests }) => {
     const contradicted = conflict?.members.includes(index) ? conflict.why : undefined

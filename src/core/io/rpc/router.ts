@@ -1,7 +1,7 @@
 /**
- * Which node is asked what. Reads made at the same moment travel as one batch and fail over from
- * node to node. A node is believed only while its chain id is the expected one and the table holds
- * nothing against it (R16).
+ * Which node is asked what. Reads made at the same moment travel as one batch and fail over. A
+ * node is believed only while its chain id is the expected one and the table holds nothing
+ * against it (R16).
  */
 import { setImmediate as nextTurn, setTimeout as pause } from 'node:timers/promises'
 import type * as z from 'zod/mini'
@@ -34,7 +34,6 @@ export interface Read<T> extends RpcCall {
   readonly shape: z.ZodMiniType<T>
 }
 
-/** A result, and which node gave it. */
 export interface ReadResult<T> {
   readonly result: T
   readonly index: number
@@ -42,7 +41,6 @@ export interface ReadResult<T> {
 
 interface Waiting {
   readonly read: Read<unknown>
-  /** Only this node is asked. */
   readonly only: number | undefined
   readonly resolve: (result: ReadResult<unknown>) => void
   readonly reject: (error: unknown) => void
@@ -101,7 +99,7 @@ export const createRouter = (transports: readonly Transport[], options: RouterOp
   surveying: undefined,
 })
 
-/** From the preferred node, or the next that answers; or `only` from one. Rejects with ChainError. */
+/** `only`: from that node alone. */
 export async function ask<T>(router: Router, read: Read<T>, only?: number): Promise<ReadResult<T>> {
   const asked = new Promise<ReadResult<unknown>>((resolve, reject) => {
     if (router.queue.length === 0) setImmediate(() => flush(router))
@@ -110,22 +108,19 @@ export async function ask<T>(router: Router, read: Read<T>, only?: number): Prom
   return (await asked) as ReadResult<T>
 }
 
-/** From exactly this node. */
 export async function askNode<T>(router: Router, index: number, read: Read<T>): Promise<T> {
   return (await ask(router, read, index)).result
 }
 
-/** Those that may be asked beside this one. */
 export const othersThan = ({ table }: Router, index: number): readonly number[] =>
   rotation(table).filter((other) => other !== index)
 
-/** A header by tag or number. */
 export const blockRead = <T>(
   at: Parameters<typeof blockTag>[0],
   shape: Read<T>['shape'],
 ): Read<T> => ({ method: 'eth_getBlockByNumber', params: [blockTag(at), false], shape })
 
-/** Hands a call over without any check, to a node that may be out of rotation. */
+/** Without any check, to a node that may be out of rotation. */
 export async function hand(
   router: Router,
   index: number,
@@ -136,7 +131,6 @@ export async function hand(
   return outcomes instanceof ChainError ? outcomes : outcomes[0]
 }
 
-/** Awaited before reads of the head: compares the nodes where that is due. */
 export async function ready(router: Router): Promise<void> {
   const { table, transports } = router
   if (transports.length === 1) return
@@ -190,7 +184,6 @@ async function tryNodes(
     const behind = left.filter(({ one, error }) => mayCatchUp(one) && error && isBehind(error))
     if (behind.length === 0) break
     rejectAll(left.filter((one) => !behind.includes(one)))
-    // Aborted where the chain is closed.
     await pause(waitMs, undefined, { signal: closing.signal }).catch(() => undefined)
     const open = behind.map(({ one }) => one)
     left = await askInTurn(router, open, table.conflict ? [] : rotation(table))
@@ -245,7 +238,6 @@ async function askInTurn(
   return left
 }
 
-/** Each result in its shape, or the ChainError of its call. Rejects where the node gave nothing. */
 async function exchangeChecked(
   router: Router,
   index: number,
@@ -291,7 +283,6 @@ async function exchangeGuarded(
   const given = calls.findIndex(({ method }) => method === chainIdCall.method)
   const all = given === -1 ? [...calls, chainIdCall] : calls
   const outcomes = await exchange(router, index, all, limits)
-  // Where it was not asked for, it is the last.
   const chainId = Quantity.safeParse(outcomes.at(given))
   if (!chainId.success) {
     noteFailure(table, index, 'it does not report its chain')
@@ -307,7 +298,6 @@ interface Limits {
   readonly signal?: AbortSignal
 }
 
-/** As the transport's, counted; errors name the node. */
 async function exchange(
   { table, transports, closing, usage }: Router,
   index: number,
@@ -329,7 +319,7 @@ async function exchange(
   }
 }
 
-/** For a survey: `undefined` where the node gave nothing, which the table knows then. */
+/** `undefined` where the node gave nothing. */
 const lookWith = (router: Router) => async (index: number, calls: readonly RpcCall[]) => {
   const { options, closing } = router
   const timeoutMs = Math.min(lookMs, options.timeoutMs)
@@ -344,7 +334,6 @@ function nodeError({ nodes }: NodeTable, index: number, why: string): ChainError
   return new ChainError('unavailable', `${name}: ${why}`)
 }
 
-/** The error as what it is; anything but a ChainError is a bug and goes on. */
 function chainError(error: unknown): ChainError {
   if (error instanceof ChainError) return error
   throw error

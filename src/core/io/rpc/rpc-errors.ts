@@ -85,18 +85,14 @@ const quotesContract =
   /^(?:err(?:or)?: )?(?:(?:vm )?execution reverted|vm exception while processing|vm execution error|transaction reverted|reverted\b)/i
 
 /**
- * Ends of a run that are no revert by instruction, so that they come without data. The EVM's own
- * errors as geth, bor, erigon and nethermind name them, and what anvil and reth put before theirs.
- * Only what is known to be said of a run. An error that nobody knows stays the node's. A false
- * revert would fail a candidate for good and a false refusal lets it wait, with the words to read.
+ * Ends of a run that are no revert by instruction, so that they come without data, in the words
+ * of the EVMs. An error that nobody knows stays the node's: a false revert would fail a candidate
+ * for good, a false refusal lets it wait.
  */
 const haltedRun =
   /^(?:err: )?evm error:? (?!fatal|database|custom)|(?:invalid|bad)[ _]?jump[ _]?dest|stack limit reached|stack[ _]?(?:under|over)flow|(?:gas|nonce) uint64 overflow|return data out of bounds|write protection|max (?:code|initcode) size exceeded|max call depth exceeded|contract address collision|contract creation code|invalid opcode|invalid code: must not begin|insufficient balance for transfer|static ?call ?violation/i
 
-/**
- * Said of logs: too many for one answer, or too many blocks for one question. A smaller question is
- * answered.
- */
+/** A smaller question is answered. */
 const tooManyLogs =
   /more than [\d,.k]+ (?:results|logs|blocks)|too many (?:results|logs|blocks)|(?:response|result|reply)(?: size| set)?.{0,30}(?:exceed|too (?:large|big|many))|(?:block|reduce the|smaller|maximum) range|range.{0,20}(?:too (?:large|wide|big)|exceed)|limited to .{0,30}(?:range|blocks|results|logs)/i
 
@@ -107,9 +103,8 @@ const askedTooOften =
 const longestWords = 2_000
 
 /**
- * The error of a JSON-RPC answer. The message names method and cause and carries no URL (R5); the
- * node's own words are cut, cleaned and quoted, because they are outside text. `conceal` takes out
- * what they may repeat of the URL.
+ * Carries no URL (R5); the node's own words are cut, cleaned and quoted, because they are outside
+ * text. `conceal` takes out what they may repeat of the URL.
  */
 export function chainErrorOf(method: string, error: RpcErrorObject, conceal?: Conceal): ChainError {
   // A contract that reverts with megabytes of words must not cost us a search through all of them.
@@ -143,14 +138,9 @@ function kindOf(method: string, code: number | undefined, words: string): ChainE
   return 'refused'
 }
 
-/**
- * Whether the node only lacks the block or its state: it is behind or pruned, which is no fault of
- * its own.
- */
 export const isMissingState = ({ kind, message }: ChainError): boolean =>
   kind === 'unavailable' && missingState.test(message)
 
-/** Whether the node may have the block in a moment. */
 export const isBehind = ({ kind, message }: ChainError): boolean =>
   kind === 'unavailable' && missingBlock.test(message)
 

@@ -1,8 +1,3 @@
-/**
- * The `Chain` port over Ethereum JSON-RPC. Reads made at the same moment travel as one batch and
- * fail over from node to node; a signed transaction goes to every node. Nodes are told apart by
- * their position in the configuration: no URL ever appears in a message (R5).
- */
 import type { Clock, Random } from '../../ports.js'
 import { chainOver, type RpcChain } from './chain.js'
 import { createTransports } from './transport.js'
@@ -11,17 +6,16 @@ export type { RpcChain } from './chain.js'
 export type { NodeHealth } from './node-table.js'
 
 export interface RpcOptions {
-  /** Default 5,000. */
   readonly timeoutMs?: number
-  /** Most calls in one HTTP request; default 50. 1 switches batching off. */
+  /** Default 50; 1 switches batching off. */
   readonly batchCalls?: number
-  /** Longest answer that is read; default 32 MiB (R17). */
+  /** Default 32 MiB (R17). */
   readonly answerBytes?: number
   /** A node on another chain is not believed and gets nothing. Without it any chain will do. */
   readonly expectedChainId?: number
-  /** A node whose head is further behind the best one's is taken out; default 3. */
+  /** Default 3. */
   readonly maxLagBlocks?: number
-  /** So is one whose head is older than the best one's by more than this; default: no matter. */
+  /** Default: no matter. */
   readonly maxHeadAgeSeconds?: number
   /** For tests. */
   readonly clock?: Pick<Clock, 'monotonicMs'>
@@ -29,9 +23,8 @@ export interface RpcOptions {
 }
 
 /**
- * A chain behind one or more nodes, in order of preference: reads stay with the first that answers.
- * Every method rejects with `ChainError`. `close` lets go of the connections; idle ones keep no
- * process alive. Throws RangeError for an empty list or a URL that is none.
+ * Nodes in order of preference. Idle connections keep no process alive. No URL appears in a
+ * message (R5).
  */
 export function createChain(
   urls: readonly string[],

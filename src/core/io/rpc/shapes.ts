@@ -1,6 +1,6 @@
 /**
- * What Ethereum JSON-RPC answers look like, read into the plain data of the `Chain` port: lowercase
- * hex, bigints. What does not fit is no answer (R16).
+ * What JSON-RPC answers look like, read into the plain data of the `Chain` port. What does not
+ * fit is no answer (R16).
  */
 import * as z from 'zod/mini'
 import type { Chain, ChainCall, ChainReceipt, Hex } from '../../ports.js'
@@ -90,16 +90,12 @@ const Transaction = z.object({ hash: HashHex, input: z._default(HexData, '0x') }
 
 // An answer about something else than was asked for, such as a proxy that mixes up its callers
 // gives, is none (R16).
-/** The header of exactly this block, or `null`. */
 export const headerOfBlock = (number: bigint) =>
   z.nullable(Header.check(z.refine((found) => found.number === number)))
-/** The receipt of exactly this transaction, or `null`. */
 export const receiptFor = (hash: Hex) =>
   z.nullable(Receipt.check(z.refine((found) => found.transactionHash === hash)))
-/** Exactly this transaction, or `null`. */
 export const transactionWith = (hash: Hex) =>
   z.nullable(Transaction.check(z.refine((found) => found.hash === hash)))
-/** Logs of these contracts in these blocks only. */
 export const logsWithin = ({ fromBlock, toBlock, addresses, blockHash: only }: WireLogFilter) =>
   z.array(
     Log.check(
@@ -113,10 +109,8 @@ export const logsWithin = ({ fromBlock, toBlock, addresses, blockHash: only }: W
     ),
   )
 
-/** The block parameter of a read: a tag, or a number as a quantity. */
 export const blockTag = (at: 'latest' | 'finalized' | 'pending' | bigint): string =>
   typeof at === 'bigint' ? `0x${at.toString(16)}` : at
-/** The call object of eth_call and eth_estimateGas. JSON leaves out what is undefined. */
 export const callObject = ({ to, data, from, ...numbers }: ChainCall) => ({
   to,
   data,

@@ -1,6 +1,6 @@
 /**
- * A look at several nodes at once. The chain they are on, how far they are, and whether they tell
- * the same of a block that cannot change. What comes of it is in the node table.
+ * A look at several nodes at once: their chain, how far they are, and whether they tell the same
+ * of a block that cannot change.
  */
 import type { ChainError, Hex } from '../../ports.js'
 import {
@@ -15,7 +15,6 @@ import {
 import { blockTag, Header } from './shapes.js'
 import type { RpcCall } from './transport.js'
 
-/** Exchanges with one node; `undefined` where it gave nothing, which the table knows then. */
 type Look = (
   index: number,
   calls: readonly RpcCall[],
@@ -23,7 +22,6 @@ type Look = (
 
 interface Seen {
   readonly index: number
-  /** Absent where the node has no finalized block. */
   readonly finalized: Header | undefined
 }
 
@@ -33,9 +31,8 @@ const blockCall = (at: 'latest' | 'finalized' | bigint): RpcCall => ({
 })
 
 /**
- * Looks at these nodes and brings the table up to date: who is behind, who contradicts the others,
- * who is sound (again). With a strict majority the minority is taken out; without one nobody is
- * believed, because picking a side would be guessing. Never rejects.
+ * With a strict majority the minority is taken out; without one nobody is believed, because
+ * picking a side would be guessing.
  */
 export async function survey(
   table: NodeTable,

@@ -16,12 +16,8 @@ export interface RpcCall {
   readonly params: readonly unknown[]
 }
 
-/** One node, whoever it is. */
 export interface Transport {
-  /**
-   * One outcome a call, in order: the `result`, or the `ChainError` of that call. Rejects with
-   * ChainError `unavailable` only where the node as a whole gave no response.
-   */
+  /** One outcome a call, in order. Rejects only where the node as a whole gave no response. */
   exchange(
     calls: readonly RpcCall[],
     timeoutMs: number,
@@ -31,13 +27,10 @@ export interface Transport {
 
 export interface TransportOptions {
   readonly connectMs: number
-  /** Whether several calls may travel in one HTTP request. */
   readonly batches: boolean
-  /** Longest response that is read (R17). */
   readonly answerBytes: number
 }
 
-/** Where a node is asked, and what goes with each request. */
 export interface Endpoint {
   readonly url: string
   readonly headers: Readonly<Record<string, string>>
@@ -50,7 +43,6 @@ interface Node extends TransportOptions, Endpoint {
   nextId: number
 }
 
-/** How long an exchange may take, and who may end it earlier. */
 type Limits = readonly [timeoutMs: number, signal: AbortSignal | undefined]
 
 /** Connections to one node at once; more requests wait for one of them. */
@@ -70,10 +62,6 @@ const Reply = z.object({
 })
 const Refusal = z.object({ error: z.object({ message: z.string() }) })
 
-/**
- * One transport a URL, in order. Throws RangeError for a URL that is none. `close` lets go of the
- * connections.
- */
 export function createTransports(
   urls: readonly string[],
   options: TransportOptions,
@@ -194,7 +182,6 @@ export function withoutUserInfo(text: string): Endpoint {
   return { url: url.href, headers: { authorization: `Basic ${credentials}` } }
 }
 
-/** A refusal of the whole request: what the node said, or at least with which status. */
 function refusalOf(status: number, json: unknown, conceal: Conceal): string {
   const refusal = Refusal.safeParse(json)
   const coded = status >= 400 ? `HTTP ${status}` : undefined

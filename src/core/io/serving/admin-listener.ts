@@ -1,6 +1,6 @@
 /**
- * The operator's listener: loopback only. Looking is free. What changes something needs the token
- * beside the store, so that only who may read the store may act on it (contract §2, §6).
+ * The operator's listener: loopback only. Looking is free; changing needs the token beside the
+ * store (contract §2, §6).
  */
 import { createHash, timingSafeEqual } from 'node:crypto'
 import type { IncomingMessage, ServerResponse } from 'node:http'
@@ -34,29 +34,22 @@ import {
 export interface OperatorRoutes {
   /** 64 hex digits; whoever POSTs shows it as `Authorization: Bearer`. */
   readonly token: string
-  /** GET, by path. */
   readonly looks: Readonly<Record<string, () => object>>
-  /**
-   * POST, by path. A ProposerError is a refusal with its `httpStatus`; anything else is a bug of
-   * ours and ends the process.
-   */
+  /** POST, by path. Anything but a ProposerError is a bug of ours and ends the process. */
   readonly acts: Readonly<Record<string, (body: unknown) => Promise<object>>>
 }
 
 export interface AdminOptions extends MetricsParts {
-  /** 0 takes a free one. */
   readonly port: number
   readonly connections?: number
   /** Without them there is nothing to act on. */
   readonly operator?: OperatorRoutes
-  /** What the operator's page shows; without it there is none. */
   readonly page?: PageSource
-  /** How often the page's figures are examined; default: once a second. */
+  /** Default: once a second. */
   readonly pageEveryMs?: number
 }
 
 export interface AdminListener extends LookListener {
-  /** All that it shows at `/metrics`. */
   readonly metrics: Registry
 }
 
@@ -69,7 +62,6 @@ const limitBytes = 1024 * 1024
 
 type Route = LookServer['route']
 
-/** Listens on 127.0.0.1. Rejects with node's error where the port cannot be had. */
 export async function listenAdmin(options: AdminOptions): Promise<AdminListener> {
   const { port, connections, operator, page } = options
   const events = page && createPageEvents(page, options.pageEveryMs)
@@ -98,7 +90,6 @@ const candidatePath = /^\/operator\/candidates\/([0-9a-f-]{36})$/
 /** Whoever is about to show the token asks first whether it is known here. */
 const proofForm = new RegExp(`^${proofPath}([0-9a-f]{64})$`)
 
-/** What can be read, by path. */
 function getRoutes(
   options: AdminOptions,
   events: PageEvents | undefined,
@@ -164,7 +155,6 @@ const streamOf =
     }
   }
 
-/** The JSON of `work`, or the refusal that an error of ours stands for. */
 async function orRefusal(work: () => Promise<object | undefined>): Promise<Look> {
   try {
     const value = await work()

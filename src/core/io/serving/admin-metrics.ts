@@ -1,7 +1,6 @@
 /**
- * What the admin listener measures, as Prometheus reads it (contract §2). What happens is counted
- * as it happens; what is the case is gathered when somebody asks, from memory: no node is asked. No
- * label holds an id, an address or a URL (R5).
+ * What Prometheus reads (contract §2). What is the case is gathered from memory when somebody
+ * asks. No label holds an id, an address or a URL (R5).
  */
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client'
 import type { GatewayGauges, RequestCount } from '../../protocol/call.js'
@@ -14,19 +13,15 @@ import type {
 } from '../../protocol/vitals.js'
 import { noSharedMeters, sharedGauges, sharedMeters } from './shared-metrics.js'
 
-/** Counts what happens, from before the gateway is open. */
 export interface Meters {
   readonly registry: Registry
   observe(observation: Observation): void
 }
 
-/** The process around a gateway. */
 export interface HostFigures {
   /** Size of the store. What it rejects with leaves the figure out: a look is no fault. */
   readonly storeBytes: () => Promise<number>
-  /** Log lines lost because the sink took none. */
   readonly droppedLines: () => number
-  /** Several gateways share the store. */
   readonly isShared?: boolean
 }
 
@@ -44,10 +39,6 @@ const syncBucketsSeconds = [
 ]
 const weiPerEther = 1e18
 
-/**
- * A new registry with the figures of this process in it, and what feeds its counters; `isShared`
- * for a store of several gateways.
- */
 export function createMeters({ isShared = false }: { isShared?: boolean } = {}): Meters {
   const registry = new Registry()
   collectDefaultMetrics({ register: registry, prefix: 'proposer_' })
@@ -306,10 +297,6 @@ const hostCounters: readonly CounterRow[] = [
   },
 ]
 
-/**
- * The registry of `meters`, or a new one, with the figures that are gathered at each asking. Throws
- * nothing.
- */
 export function createMetrics(parts: MetricsParts): Registry {
   const registry = parts.meters?.registry ?? new Registry()
   const registers = [registry]

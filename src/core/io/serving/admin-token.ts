@@ -10,20 +10,15 @@ import { errorCode } from '../../storage/failures.js'
 
 const tokenBytes = 32
 
-/**
- * What only a listener that knows the token can say, on its own port: whoever has another port, or
- * asks another listener, says something else.
- */
+/** What only a listener that knows the token can say, on its own port. */
 export const tokenProof = (token: string, port: number, nonce: string): string =>
   createHmac('sha256', token).update(`admin listener ${port} ${nonce}`).digest('hex')
 
-/** Where a listener is asked for it, with 64 hex digits behind. */
 export const proofPath = '/operator/proof/'
 
 /**
- * The token in a file, made where there is none. Gateways of one shared store may start in one
- * folder at the same moment: the first one's token is everybody's. StorageError as
- * `readAdminToken`.
+ * Gateways of one shared store may start in one folder at the same moment: the first one's token
+ * is everybody's.
  */
 export async function ensureAdminToken(
   ports: { readonly files: Files; readonly random: Random },
@@ -51,10 +46,7 @@ export async function ensureAdminToken(
   return readAdminToken(path)
 }
 
-/**
- * Reads the token. StorageError `admin_token_unusable` (exit 74) where it cannot be read, is none,
- * or others may read the file; the token is never part of a message.
- */
+/** The token is never part of a message. */
 export async function readAdminToken(path: string): Promise<string> {
   const unusable = (what: string, hint: string, cause?: unknown) =>
     new StorageError('admin_token_unusable', `${path} ${what}`, { hint, cause })

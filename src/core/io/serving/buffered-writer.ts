@@ -1,7 +1,7 @@
 /**
- * Text for a file descriptor that nobody waits for. Node's own stream would stop the whole process
- * while a terminal is held (Ctrl-S). A log library that flushes at exit would never let it end
- * while a pipe is full (R23, robustness §5).
+ * Text for a file descriptor that nobody waits for: Node's own stream would stop the process
+ * while a terminal is held (Ctrl-S), and a log library that flushes at exit would never let it
+ * end while a pipe is full (R23, robustness §5).
  */
 import { constants, openSync, write as writeFile } from 'node:fs'
 
@@ -9,9 +9,8 @@ export interface BufferedWriter {
   /** False where too much is waiting already: the text is dropped and counted. */
   write(text: string): boolean
   isIdle(): boolean
-  /** Resolves when all is written, after the given milliseconds at the latest. */
+  /** After the given milliseconds at the latest. */
   written(withinMs: number): Promise<void>
-  /** Texts lost. */
   dropped(): number
 }
 
@@ -30,9 +29,8 @@ const againMs = 20
 const triesAtEnd = 10
 
 /**
- * The terminal of stderr, opened once more so that a held one refuses text at once. A write that
- * sleeps in the kernel would keep the process from ending. Where it cannot be opened so, as on
- * Windows, it is file descriptor 2 itself. Never throws.
+ * Opened once more so that a held terminal refuses text at once: a write that sleeps in the
+ * kernel would keep the process from ending.
  */
 export function terminalOfStderr(): number {
   try {
@@ -43,19 +41,13 @@ export function terminalOfStderr(): number {
   }
 }
 
-/**
- * Descriptor of a log on stderr. Node's stream makes a pipe refuse what its reader does not take
- * (O_NONBLOCK).
- */
+/** Node's stream makes a pipe refuse what its reader does not take (O_NONBLOCK). */
 export function logOfStderr(): number {
   void process.stderr
   return 2
 }
 
-/**
- * A writer on a file descriptor. After an error, such as a reader that has gone, everything is
- * dropped. Never throws.
- */
+/** After an error everything is dropped. */
 export function createBufferedWriter(fd: number): BufferedWriter {
   let waiting: Buffer[] = []
   let bytes = 0

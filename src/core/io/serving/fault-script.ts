@@ -1,6 +1,6 @@
 /**
- * The language of `serve --dev --faults script.json`: which calls go wrong, and how. Rules count
- * calls and nothing else, so that a script does the same at every run.
+ * The language of `serve --dev --faults`. Rules count calls and nothing else, so that a script
+ * does the same at every run.
  */
 import * as z from 'zod'
 import { UsageError } from '../../protocol/errors.js'
@@ -13,7 +13,6 @@ const calls = Object.values<Operation>(operations).flatMap(({ word, method, path
 )
 const routeNames = calls.map(({ route }) => route)
 
-/** Routes that name a question in their path. */
 const questionRoutes = Object.values<Operation>(operations).flatMap(({ word = [], path }) =>
   path.includes('{identifier}') ? word : [],
 )
@@ -107,15 +106,12 @@ const Script = z.strictObject(
   { error: 'must be one JSON object with "rules"' },
 )
 
-/** A script as it is written. Snake case, counts from 1. */
+/** Counts from 1. */
 export type FaultScript = z.infer<typeof Script>
 export type FaultRule = FaultScript['rules'][number]
 export type FaultAct = FaultRule['do']
 
-/**
- * The script from parsed JSON. Throws UsageError `faults_invalid` naming the key and what it must
- * be; values are never repeated.
- */
+/** Values are never repeated. */
 export function parseFaultScript(raw: unknown, source: string): FaultScript {
   const parsed = Script.safeParse(raw)
   if (parsed.success) return parsed.data
@@ -141,9 +137,8 @@ function faultOf({ path, message, ...issue }: z.core.$ZodIssue): string {
 }
 
 /**
- * Refuses a slug that is none of `slugs`, the open questions': its rule would never fire, and a
- * test that passes would prove nothing. A question id may be one that is opened later. Throws
- * UsageError `faults_invalid`.
+ * A slug that no open question has: its rule would never fire, and a test that passes would prove
+ * nothing. A question id may be opened later.
  */
 export function requireKnownSlugs({ rules }: FaultScript, slugs: readonly string[]): void {
   for (const [index, rule] of rules.entries()) {
@@ -161,10 +156,8 @@ export function requireKnownSlugs({ rules }: FaultScript, slugs: readonly string
   }
 }
 
-/** A call as rules see it. */
 export interface FaultCall {
   readonly route: string
-  /** Slug or question id as the path has it. */
   readonly question: string | undefined
 }
 
@@ -179,7 +172,6 @@ export function faultCall(method: string, target: string): FaultCall | undefined
   return undefined
 }
 
-/** A rule that a call has met. */
 export interface MetRule {
   /** Its place in the script, from 1. */
   readonly number: number
@@ -189,19 +181,11 @@ export interface MetRule {
 }
 
 export interface FaultCounter {
-  /**
-   * Counts the call with every rule that is about it; those that it meets, in the order of the
-   * script.
-   */
+  /** In the order of the script. */
   meet(call: FaultCall): readonly MetRule[]
-  /** Per rule, how many calls it was about. */
   counts(): readonly number[]
 }
 
-/**
- * Counts the calls of one run. `sameQuestion` tells whether two names are of one question. Throws
- * nothing.
- */
 export function countFaults(
   { rules }: FaultScript,
   sameQuestion: (one: string, other: string) => boolean,

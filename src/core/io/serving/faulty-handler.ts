@@ -13,30 +13,23 @@ import {
 /** Without an answer the connection is reset. */
 type Handler = (call: Call) => Promise<Answered | undefined>
 
-/** What an act does to the answer: puts another in its place, takes it away, or leaves it. */
 type Instead = Answered | 'reset' | undefined
 
-/**
- * What rules do to the world around the gateway. Each resolves once it holds; `advanceRound` with
- * why it could not be done, where that is so.
- */
+/** `advanceRound` resolves with why it could not be done. */
 export interface FaultWorld {
-  /** By slug or question id. */
   advanceRound(question: string): Promise<string | undefined>
   loseChain(seconds: number): Promise<void>
   skewClock(seconds: number): void
   sameQuestion(one: string, other: string): boolean
   /** Resolves early where the server is to stop. */
   sleep(ms: number): Promise<void>
-  /** Resolves when the server is to stop: whoever got no answer gets none then either. */
+  /** Whoever got no answer gets none then either. */
   readonly stopping: Promise<void>
-  /** Called for each rule that fired, with a line. */
   note(line: string): void
 }
 
 export interface FaultyHandler {
   readonly handle: Handler
-  /** Each rule, how many calls it was about and how often it fired. */
   counts(): {
     readonly rules: readonly (FaultRule & { readonly calls: number; readonly fired: number })[]
   }
@@ -48,9 +41,8 @@ export interface FaultyHandler {
 const bodyBytes = 4 * 1024 * 1024
 
 /**
- * Puts the script before the handler. Every rule that a call meets is carried out, in the order of
- * the script, up to the first that takes the answer away. Those `after` come once the gateway has
- * answered. Calls that the listener refuses are not counted. Never rejects.
+ * Every rule that a call meets is carried out, up to the first that takes the answer away; those
+ * `after` once the gateway has answered. Calls that the listener refuses are not counted.
  */
 export function withFaults(
   handler: Handler,
@@ -60,9 +52,6 @@ export function withFaults(
   const counter = countFaults(script, world.sameQuestion)
   const fired = script.rules.map(() => 0)
 
-  /**
-   * The answer that the act puts in the place of the gateway's; `undefined` where the call goes on.
-   */
   const carryOut = async (
     met: MetRule,
     of: string,

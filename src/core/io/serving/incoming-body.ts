@@ -1,11 +1,10 @@
 /**
- * The body of a call on node:http: nothing is read before it is asked for, and never more than was
- * allowed (robustness §4, R17).
+ * Nothing of a body is read before it is asked for, and never more than was allowed (robustness
+ * §4, R17).
  */
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import { BodyError, type BodyLimits, joined } from '../../protocol/call.js'
 
-/** Whether the head announces a body. */
 export function announcesBody(incoming: IncomingMessage): boolean {
   return (
     incoming.headers['transfer-encoding'] !== undefined ||
@@ -14,8 +13,8 @@ export function announcesBody(incoming: IncomingMessage): boolean {
 }
 
 /**
- * Reads the body, counting. A caller that waits for `100 Continue` gets it here, which is after 413
- * and 429 have been decided. Rejects with `BodyError` and leaves the rest unread.
+ * A caller that waits for `100 Continue` gets it here, after 413 and 429 have been decided.
+ * Leaves the rest unread where it rejects.
  */
 export function readIncoming(
   incoming: IncomingMessage,
@@ -30,8 +29,7 @@ export function readIncoming(
     const parts: Uint8Array[] = []
     let length = 0
     // The listeners stay, which is cheaper than to take them off, but the bytes must not: an idle
-    // connection keeps its last message. Whoever destroys the socket later makes that emit an error
-    // that concerns nobody any more.
+    // connection keeps its last message.
     let settled = false
     const refuse = (kind: BodyError['kind']) => {
       if (settled) return
@@ -63,7 +61,6 @@ const keptRestBytes = 64 * 1024
 const lingerBytes = 4 * 1024 * 1024
 const lingerMs = 2_000
 
-/** Whether an unread rest is too large, or of unknown size, to keep the connection for. */
 export function restIsLarge(incoming: IncomingMessage): boolean {
   if (!announcesBody(incoming) || incoming.complete) return false
   const length = incoming.headers['content-length']
@@ -73,9 +70,8 @@ export function restIsLarge(incoming: IncomingMessage): boolean {
 }
 
 /**
- * Reads a rest and throws it away, for a while. Closing on a caller that is still sending resets
- * the connection, and the reset can overtake the answer. The caller would take a refusal for an
- * unknown outcome (robustness §6).
+ * Closing on a caller that is still sending resets the connection, and the reset can overtake the
+ * answer: a refusal would be taken for an unknown outcome (robustness §6).
  */
 export function linger(incoming: IncomingMessage): Promise<void> {
   return new Promise((resolve) => {

@@ -1,6 +1,6 @@
 /**
  * The gateway's HTTP listener: node:http with the settings of robustness §5, and the raw rules of
- * §4 that need what was on the wire. What a call is answered with is the handler's.
+ * §4 that need what was on the wire.
  */
 import { randomUUID } from 'node:crypto'
 import {
@@ -24,7 +24,6 @@ import { commonHeaders, type Refusal, refusalBody, refuse, spread } from '../../
 import { announcesBody, linger, readIncoming, restIsLarge } from './incoming-body.js'
 import { yieldToEvents } from './load.js'
 
-/** What robustness §5 asks of node:http. */
 export const serverSettings = {
   headersTimeout: 10_000,
   requestTimeout: 30_000,
@@ -33,15 +32,11 @@ export const serverSettings = {
   keepAliveTimeout: 5_000,
   maxHeaderSize: 16_384,
   insecureHTTPParser: false,
-  /**
-   * Node answers a missing Host without a body; `framingFault` asks for exactly one Host and
-   * answers as documented.
-   */
+  /** `framingFault` asks for exactly one Host, and answers with a body. */
   requireHostHeader: false,
 } as const
 
 export const socketSettings = {
-  /** Slow readers. */
   timeoutMs: 30_000,
   maxRequestsPerSocket: 1_000,
   /** Connections that are served at once; more of them get 503. */
@@ -52,35 +47,27 @@ export const socketSettings = {
    */
   maxHeadersCount: 0,
   /**
-   * Calls of one connection that wait for the answer to the one before. Node dispatches whatever a
-   * chunk of 64 KiB holds at once. 1,600 calls, each of whose answers is kept for a caller who
-   * reads none of them.
+   * Node dispatches whatever a chunk of 64 KiB holds at once: 1,600 calls, each of whose answers
+   * is kept for a caller who reads none of them.
    */
   waitingCalls: 32,
 } as const
 
-/** Counted in rawHeaders (robustness §4). */
 const headerLimit = 64
 
 type Timeouts = 'headersTimeout' | 'requestTimeout' | 'connectionsCheckingInterval'
 
 export interface ListenOptions {
   readonly host: string
-  /** 0 takes a free one. */
   readonly port: number
-  /**
-   * Never rejects. Without an answer the connection is reset: only a fault script asks for that.
-   */
+  /** Without an answer the connection is reset: only a fault script asks for that. */
   readonly handler: (call: Call) => Promise<Answered | undefined>
-  /** Told of each call that was refused before it reached the handler. */
   readonly onRefused?: (record: RequestRecord) => void
-  /** Fewer places, for tests. */
   readonly places?: number
-  /** Connections of one address; default: all places. */
+  /** Default: all places. */
   readonly perAddress?: number
-  /** What counts as one address; default: each that is written differently. */
+  /** Default: each that is written differently. */
   readonly addressKey?: (address: string) => string
-  /** Shorter times, for tests. */
   readonly timeouts?: { readonly [K in Timeouts]?: number }
 }
 
@@ -89,8 +76,8 @@ export interface Listener {
   readonly port: number
   readonly server: Server
   /**
-   * Serves on for `serveMs`, each answer the last of its connection. Then it takes no new
-   * connections, answers what accepted ones have sent, for up to `drainMs`, and cuts what is left.
+   * Serves on for `serveMs`, each answer the last of its connection. Then accepted ones are
+   * answered, for up to `drainMs`.
    */
   close(drainMs: number, serveMs?: number): Promise<void>
 }
@@ -100,13 +87,11 @@ interface CallInWork {
   readonly response: ServerResponse
 }
 
-/** Listens. Rejects with node's error (EADDRINUSE, EACCES, …) where the address cannot be had. */
 export async function listen(options: ListenOptions): Promise<Listener> {
   const server = createServer({ ...serverSettings, ...options.timeouts })
   server.timeout = socketSettings.timeoutMs
   server.maxRequestsPerSocket = socketSettings.maxRequestsPerSocket
   server.maxHeadersCount = socketSettings.maxHeadersCount
-  /** The newest call of each connection. */
   const newest = new WeakMap<Duplex, CallInWork>()
   let closing = false
   const most = options.places ?? socketSettings.places
@@ -176,7 +161,6 @@ function inTurn(
   newest: WeakMap<Duplex, CallInWork>,
   begin: (incoming: IncomingMessage, response: ServerResponse, isLast: () => boolean) => void,
 ): RequestListener {
-  /** The calls of each connection that has one in work, behind that one. */
   const waiting = new WeakMap<Duplex, (() => void)[]>()
   const start = (incoming: IncomingMessage, response: ServerResponse) => {
     // After the answer, and where the connection went before it.
@@ -191,7 +175,6 @@ function inTurn(
     }
     // One call a round of the event loop: what others have sent meanwhile is read first.
     setImmediate(() => {
-      // Nobody would get the answer.
       if (socket.writable) call()
       else waiting.delete(socket)
     })
@@ -357,9 +340,8 @@ interface PlaceOptions {
 }
 
 /**
- * Lets connections through as long as there are places, and of one address its own (R17). Others are
- * refused, so many a second, and cut beyond that: whoever comes again at once costs no more. What it
- * returns refuses all that wait.
+ * Of one address its own alone (R17). Others are refused, so many a second, and cut beyond that:
+ * whoever comes again at once costs no more. What it returns refuses all that wait.
  */
 function keepPlaces(
   server: Server,

@@ -1,7 +1,6 @@
 /** How long calls wait before they are read, and how to let others have a turn. */
 import { performance } from 'node:perf_hooks'
 
-/** How often the event loop is looked at where no call asks for it. */
 const roundMs = 50
 
 export interface LoadMonitor {
@@ -11,17 +10,15 @@ export interface LoadMonitor {
 }
 
 /**
- * Judges by the rounds of the event loop, each of which reads whatever has come before it. A call
- * that is read now can have come no earlier than the end of the round before, or it had been read
- * there; nor while the loop slept, for that it does only where nothing is to be read. What is left
- * is the time for which the loop has been busy since. All in monotonic milliseconds (R13);
- * `idleMs` is for how long the loop has slept so far.
+ * Each round of the event loop reads whatever has come before it: a call that is read now came no
+ * earlier than the end of the round before, nor while the loop slept. What is left is the time
+ * for which it has been busy since. Monotonic milliseconds (R13); `idleMs`: for how long it has
+ * slept so far.
  */
 export function createRounds(startMs: number, startIdleMs: number) {
   let endMs = startMs
   let endIdleMs = startIdleMs
   return {
-    /** To be called after each reading. */
     round(nowMs: number, idleMs: number) {
       endMs = nowMs
       endIdleMs = idleMs
@@ -30,7 +27,6 @@ export function createRounds(startMs: number, startIdleMs: number) {
   }
 }
 
-/** Watches the event loop until stopped; keeps no process alive. */
 export function watchLoad(nowMs: () => number): LoadMonitor {
   const idleMs = () => performance.nodeTiming.idleTime
   const rounds = createRounds(nowMs(), idleMs())
@@ -55,7 +51,6 @@ export function watchLoad(nowMs: () => number): LoadMonitor {
   }
 }
 
-/** Resolves after everything that is already waiting has had its turn. */
 export function yieldToEvents(): Promise<void> {
   return new Promise((resolve) => {
     setImmediate(resolve)
@@ -66,9 +61,8 @@ export function yieldToEvents(): Promise<void> {
 const turnsMs = 2
 
 /**
- * Turns for long work that is done in parts. One has it at a time, in the order in which they came,
- * once what the one before it does at once is done. However much work goes on side by side, a call
- * that comes meanwhile waits for a few milliseconds of it, and so does the work for calls.
+ * Turns for long work that is done in parts, one at a time: however much goes on side by side, a
+ * call that comes meanwhile waits for a few milliseconds of it.
  */
 export function createTurns(): () => Promise<void> {
   const waiting: (() => void)[] = []

@@ -1,6 +1,6 @@
 /**
- * The logs of a gateway (robustness §5): one JSON line per call and per change of state, of a few
- * fixed fields. A sink that blocks loses lines, never calls.
+ * One JSON line per call and per change of state, of a few fixed fields (robustness §5). A sink
+ * that blocks loses lines, never calls.
  */
 import { pino } from 'pino'
 import type { Hash, Random } from '../../ports.js'
@@ -9,14 +9,11 @@ import type { LogLevel } from '../../protocol/log-level.js'
 import { pick } from '../../protocol/pick.js'
 import type { Observation, StateLine } from '../../protocol/vitals.js'
 
-/** Where log lines go; never waited for. */
 export interface LogSink {
   write(line: string): unknown
-  /** Lines lost because nobody took them. */
   dropped(): number
 }
 
-/** What is less grave than `level` is left out. */
 const loggerOn = (sink: Pick<LogSink, 'write'>, level: LogLevel = 'info') =>
   pino(
     {
@@ -33,10 +30,9 @@ const loggerOn = (sink: Pick<LogSink, 'write'>, level: LogLevel = 'info') =>
 const freeLines = { ofClient: 60, ofAll: 1_200, windowMs: 60_000 }
 
 /**
- * A log of calls. The client is a salted hash, so that lines of one client can be told together and
- * no address is written. The salt lives as long as the process. No field holds what a caller sent,
- * but the method. The budget bounds the lines of charged calls that succeed. Of all others so many
- * a minute have a line; the rest is counted in one line a client, or they would fill a disk.
+ * The client is a salted hash; the salt lives as long as the process. No field holds what a
+ * caller sent, but the method. The budget bounds the lines of charged calls that succeed; of all
+ * others so many a minute have a line, or they would fill a disk.
  */
 export function createRequestLog({
   hash,
@@ -50,7 +46,6 @@ export function createRequestLog({
   readonly level?: LogLevel
 }): {
   write(record: RequestRecord): void
-  /** Writes what was counted. */
   end(): void
 } {
   const salt = random.bytes(16).join('.')
@@ -137,10 +132,7 @@ const longestText = 100
 /** Printable ASCII alone: ids hold nothing else, and anything else could act on a terminal (R20). */
 const plain = (text: string) => text.replace(/[^ -~]/g, '?').slice(0, longestText)
 
-/**
- * A log of changes, and with level `debug` of what is counted for the metrics. It takes the fields
- * that it knows, by ids only (R5). Throws nothing.
- */
+/** By ids only (R5); with level `debug` what is counted for the metrics. */
 export function createStateLog(
   sink: Pick<LogSink, 'write'>,
   level?: LogLevel,

@@ -6,7 +6,6 @@ import { withoutNodeWords } from '../../protocol/node-words.js'
 import { commonHeaders } from '../../protocol/refusal.js'
 import { send, serverSettings, socketSettings } from './listener.js'
 
-/** What a look is answered with. */
 export interface Look {
   readonly status: number
   readonly body: string
@@ -18,11 +17,9 @@ export const jsonLook = (value: object, status = 200): Look => ({
   body: JSON.stringify(value),
 })
 
-/** A refusal that names its code and why. */
 export const refused = (status: number, code: string, detail: string, hint?: string): Look =>
   jsonLook({ error: { code, detail, hint } }, status)
 
-/** 405 with `Allow`. */
 export const onlyBy = (method: string): Look => ({
   ...refused(405, 'method_not_allowed', `this route accepts ${method} only`),
   headers: { allow: method },
@@ -31,28 +28,24 @@ export const onlyBy = (method: string): Look => ({
 export interface LookListener {
   readonly url: string
   readonly port: number
-  /** Ends it with every connection of it. */
   close(): Promise<void>
 }
 
 export interface LookServer {
   readonly host: string
-  /** 0 takes a free one. */
   readonly port: number
   /** At most so many at once, so that the public listener keeps its descriptors; default: 64. */
   readonly connections?: number | undefined
   /** Time that a connection may be silent, in milliseconds; 0: any. Default: 30 s. */
   readonly timeoutMs?: number
-  /** No connection outlives its answer. */
   readonly closes?: boolean
-  /** What it rejects with is a bug of ours. A stream is written by the route itself. */
+  /** What it rejects with is a bug of ours. */
   readonly route: (
     incoming: IncomingMessage,
     response: ServerResponse,
   ) => Promise<Look | 'streaming'> | Look | 'streaming'
 }
 
-/** Rejects with node's error where the port cannot be had. */
 export async function listenForLooks(options: LookServer): Promise<LookListener> {
   const { host, connections = 64, timeoutMs = socketSettings.timeoutMs } = options
   const respond = async (incoming: IncomingMessage, response: ServerResponse) => {
@@ -91,7 +84,6 @@ export async function listenForLooks(options: LookServer): Promise<LookListener>
   }
 }
 
-/** `/healthz`, `/readyz` and `/metrics` by path; `reasons` say why the gateway is not ready. */
 export const healthLooks = (
   reasons: () => readonly string[],
   metrics: Registry,

@@ -1,4 +1,4 @@
-/** What only a gateway on a store in a database measures; the others do not have these at all. */
+/** What only a gateway on a store in a database measures. */
 import type { Counter, Histogram } from 'prom-client'
 import type { ClusterVitals, GatewayStatus, Observation } from '../../protocol/vitals.js'
 
@@ -17,7 +17,6 @@ const statementBucketsSeconds = [
   0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5,
 ]
 
-/** Meters of a shared store, and what feeds them. */
 export function sharedMeters({ histogram, counter }: SharedMeterMakers): Handlers {
   const appends = histogram(
     'proposer_store_append_seconds',
@@ -45,7 +44,6 @@ export function sharedMeters({ histogram, counter }: SharedMeterMakers): Handler
   }
 }
 
-/** For a store of one gateway, where none of it happens. */
 export const noSharedMeters: Handlers = {
   appended: () => undefined,
   charged: () => undefined,

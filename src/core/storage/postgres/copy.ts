@@ -1,4 +1,3 @@
-/** A store in a database, as a copy reads and writes it. */
 import { type Random, type SqlDatabase, SqlError, type SqlSession } from '../../ports.js'
 import { StorageError } from '../../protocol/errors.js'
 import type { CopiedRecord, CopySource, CopyTarget } from '../copy.js'
@@ -16,7 +15,6 @@ export interface DatabaseSource extends CopySource {
   close(): Promise<void>
 }
 
-/** A store to copy from, as it is now. Rejects with StorageError. */
 export async function openDatabaseSource(database: SqlDatabase): Promise<DatabaseSource> {
   await requireTables(database)
   const queries = openQueries(database)
@@ -58,10 +56,7 @@ const missing = (name: string, n: number) =>
     hint: 'restore the database from a backup',
   })
 
-/**
- * A database to copy to: an empty one, or one that an earlier copy has begun. Until the copy is
- * finished no gateway opens it. Rejects with StorageError, as `openStoreTables`.
- */
+/** Empty, or one that an earlier copy has begun. Until the copy is finished no gateway opens it. */
 export async function openDatabaseTarget(
   database: SqlDatabase,
   random: Pick<Random, 'uuid'>,

@@ -23,7 +23,6 @@ const tryMs = 4_000
 const settleMs = 15_000
 const retryMs = 50
 
-/** The texts of records, checked. */
 export function encoded({ knownKinds }: State, records: readonly NewRecord[]): Append {
   const texts = records.map(({ kind, data }) => {
     if (!knownKinds(kind)) throw notOurs(kind)
@@ -34,19 +33,16 @@ export function encoded({ knownKinds }: State, records: readonly NewRecord[]): A
 
 type Decided = Append & { readonly each: Waiting }
 
-/** A group whose transaction may have to be tried again. */
 interface Work {
   readonly group: readonly Waiting[]
   /** Those that were told no: a later try leaves them out. */
   readonly refused: Set<Waiting>
-  /** Stands in every row of it. */
   readonly id: string
   readonly timeMs: number
   /** What went with a COMMIT whose answer was lost. */
   sent: readonly Decided[] | undefined
 }
 
-/** Writes what waits until nothing does. */
 export async function drain(log: State): Promise<void> {
   log.isDraining = true
   while (!log.queue.isEmpty()) await log.exclusive(() => writeGroup(log))
@@ -80,7 +76,7 @@ async function writeGroup(log: State): Promise<void> {
   }
 }
 
-/** Tries until the group is done, or may not be tried any more; then the last error rejects. */
+/** The last error rejects. */
 async function tried(log: State, work: Work): Promise<void> {
   const startMs = log.clock.monotonicMs()
   for (;;) {
@@ -104,7 +100,6 @@ async function tried(log: State, work: Work): Promise<void> {
   }
 }
 
-/** One try at a group. Rejects with SqlError; whether it may be written is then told by `sent`. */
 async function attempt(log: State, session: SqlSession, work: Work): Promise<void> {
   try {
     const head = await (work.sent === undefined ? lockEnd : lockHead)(log, session)
@@ -131,8 +126,8 @@ async function attempt(log: State, session: SqlSession, work: Work): Promise<voi
 }
 
 /**
- * Under the lock: whether the group whose COMMIT was not answered is there. Then it is done, with
- * the rows before and behind it.
+ * Whether the group whose COMMIT was not answered is there. Then it is done, with the rows before
+ * and behind it.
  */
 async function settle(
   log: State,
@@ -159,10 +154,7 @@ async function settle(
 const rowsOf = ({ records, texts }: Append) =>
   records.map(({ kind }, index) => ({ kind, text: texts[index] ?? 'null' }))
 
-/**
- * Waits for statements that were sent at once: the server runs them in turn, and none after one
- * that failed, whose error this rejects with.
- */
+/** The server runs them in turn, and none after one that failed. */
 async function together<T extends readonly unknown[]>(
   sent: readonly [...{ [K in keyof T]: Promise<T[K]> }],
 ): Promise<T> {
@@ -186,7 +178,6 @@ async function lockEnd(log: State, session: SqlSession): Promise<Head> {
   }
 }
 
-/** Begins a transaction and locks the end of the log, which must be as we know it, or longer. */
 async function lockHead(log: State, session: SqlSession): Promise<Head> {
   const [row] = await session.script(
     `BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = '2s';
@@ -201,7 +192,7 @@ async function lockHead(log: State, session: SqlSession): Promise<Head> {
   return { n, epoch: Number(row?.epoch), holder, isFree: row?.is_free === true }
 }
 
-/** What each append writes; one that is fenced off or throws is out of the group. */
+/** One that is fenced off or throws is out of the group. */
 function decide(log: State, { group, refused }: Work, { epoch }: Head): readonly Decided[] {
   log.groups++
   return group.flatMap((each) => {
@@ -242,7 +233,6 @@ async function insert(
   )
 }
 
-/** An SqlError that was not answered leaves it unknown. */
 async function commit(log: State, session: SqlSession): Promise<void> {
   session.notices()
   await session.query('COMMIT')
@@ -252,7 +242,6 @@ async function commit(log: State, session: SqlSession): Promise<void> {
     throw breakOff(log, new Error(doubt.message), `${log.name} did not make a write durable`)
 }
 
-/** Hands each append its records, which are durable now. */
 function finish(log: State, work: Work, decisions: readonly Decided[]): void {
   for (const { each, records } of decisions) {
     const stored = records.map((record): StoredRecord => {

@@ -10,18 +10,16 @@ import { type SnapshotHead, snapshotFormat } from './shared-log.js'
 
 const pageRows = 1_000
 
-/** What a whole store holds. */
 export interface SharedInspection {
   readonly records: number
   readonly epoch: number
   readonly writeVersion: number
   readonly bytes: number
-  /** The record that the snapshot stands for; `undefined` without one of this version's form. */
+  /** `undefined` without one of this version's form. */
   readonly snapshotAt: number | undefined
   readonly damage: SharedDamage | undefined
 }
 
-/** The first thing that is wrong. */
 export interface SharedDamage {
   readonly detail: string
   /** The records are whole, and only what openings start from is not. */
@@ -32,13 +30,11 @@ export interface Inspector {
   readonly knownKinds: (kind: string) => boolean
   /** Called in order; what it throws as RangeError or StorageError is a fault of that record. */
   onRecord(record: StoredRecord): void
-  /** Called once every record up to the snapshot was handed over: what it says otherwise. */
   snapshotFault(lines: readonly string[]): string | undefined
 }
 
 /**
- * Reads every record and the snapshot: numbers without a gap, no record above the head, indexes
- * that keep identities and nonces apart. Rejects with StorageError where it cannot be read.
+ * Numbers without a gap, no record above the head, indexes that keep identities and nonces apart.
  */
 export async function inspectSharedLog(
   database: SqlDatabase,
@@ -76,7 +72,6 @@ export async function inspectSharedLog(
   }
 }
 
-/** What records and snapshots take. Rejects with StorageError. */
 export async function storeBytes({ ask }: Pick<Queries, 'ask'>): Promise<number> {
   const [row] = await ask(
     `SELECT pg_total_relation_size('proposer.record') +
@@ -90,7 +85,7 @@ interface Snapshot {
   readonly lines: readonly string[]
 }
 
-/** The newest whole snapshot; one that is replaced meanwhile is read again. */
+/** One that is replaced meanwhile is read again. */
 async function readLines({ ask }: Queries): Promise<Snapshot | undefined> {
   for (;;) {
     const [last] = await ask(

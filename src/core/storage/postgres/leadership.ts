@@ -21,33 +21,28 @@ export interface LeadershipParts {
   readonly clock: Clock
   readonly random: Random
   readonly log: SharedLog
-  /** Of this gateway, a UUID. */
   readonly id: string
   /** Sends nothing itself: it leads only while no gateway with an executor is there. */
   readonly standsBack: boolean
-  /** Why this gateway must not lead now; `undefined` where it may. */
+  /** `undefined` where it may. */
   readonly obstacle: () => string | undefined
   /** Why what acts under the lease has ended by itself. */
   readonly hasFailed: () => string | undefined
-  /** The lease is held: everything before it has been applied. */
   readonly onGained: (epoch: number) => void
-  /** The lease is not held any more; resolves when nothing acts under it. */
+  /** Resolves when nothing acts under it. */
   readonly onLost: (reason: string) => Promise<void>
 }
 
 export interface Leadership {
-  /** The epoch held now. */
   readonly epoch: number | undefined
-  /** Why this gateway does not try to lead. */
   readonly obstacle: string | undefined
-  /** Resolves while the lease is ours; else rejects with StorageError `store_fenced`. */
+  /** Rejects with `store_fenced` once the lease is not ours. */
   fence(): Promise<void>
   /**
-   * Gives the lease up and lets others go first; the reason is kept as a record. `false` where this
-   * gateway does not lead. Rejects with StorageError.
+   * Lets others go first; the reason is kept as a record. `false` where this gateway does not
+   * lead.
    */
   resign(reason: string, by?: string): Promise<boolean>
-  /** Gives the lease up and ends. Never rejects. */
   stop(): Promise<void>
 }
 
@@ -60,7 +55,6 @@ interface State extends LeadershipParts {
   readonly stopping: AbortController
 }
 
-/** Tries to lead from now on. */
 export function startLeadership(parts: LeadershipParts): Leadership {
   const state: State = {
     ...parts,
@@ -115,19 +109,16 @@ async function run(state: State): Promise<void> {
     }
     if (state.epoch !== undefined && !isTrusted(state))
       await lose(state, 'the lease could not be renewed')
-    // Aborted by `stop`.
     await clock
       .sleep(state.epoch === undefined ? lookMs : renewMs, stopping.signal)
       .catch(() => undefined)
   }
 }
 
-/** Why the lease has to be given up. */
 const failureOf = async (state: State): Promise<string | undefined> =>
   state.hasFailed() ??
   ((await mustStandBack(state)) ? 'a gateway with an executor is available' : undefined)
 
-/** Takes the lease where nobody holds it. */
 async function take(state: State): Promise<void> {
   const { log, clock, id } = state
   state.blocked = state.obstacle()
@@ -182,7 +173,6 @@ async function renew(state: State, epoch: number): Promise<void> {
   else state.trustedUntilMs = startMs + termMs - marginMs
 }
 
-/** Ends what acts under the lease. */
 async function lose(state: State, reason: string): Promise<void> {
   state.trustedUntilMs = 0
   state.notBeforeMs = state.clock.monotonicMs() + restMs
@@ -200,9 +190,7 @@ async function resign(state: State, reason: string): Promise<void> {
   await log.ask(freed, [epoch, id]).catch(unlessUnreachable)
 }
 
-/** The lease as the database has it. */
 export interface Lease {
-  /** The end of the log. */
   readonly n: number
   /** The newest epoch, held or not. */
   readonly epoch: number
@@ -211,7 +199,6 @@ export interface Lease {
   readonly endsInMs: number
 }
 
-/** Who leads now. Rejects with StorageError. */
 export async function leaseOf({ ask }: Pick<Queries, 'ask'>): Promise<Lease> {
   const [row] = await ask(
     `SELECT n, epoch, holder, ${leaseIsFree} AS is_free,
@@ -227,7 +214,6 @@ export async function leaseOf({ ask }: Pick<Queries, 'ask'>): Promise<Lease> {
   }
 }
 
-/** Who ends a lease from outside, and why. */
 export interface LeaseEnd {
   readonly leader: string
   readonly reason: string
@@ -237,9 +223,8 @@ export interface LeaseEnd {
 }
 
 /**
- * Ends the lease of `leader` from outside: it is fenced off, and another takes over. The reason is
- * kept as a record. Nothing is folded for it. `false` where that gateway does not lead any more.
- * Rejects with StorageError.
+ * `leader` is fenced off, and another takes over. Nothing is folded for it. `false` where that
+ * gateway does not lead any more.
  */
 export async function endLease(
   { ask }: Pick<Queries, 'ask'>,

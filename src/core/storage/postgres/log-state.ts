@@ -1,4 +1,3 @@
-/** The state of an open shared log, and what reads and applies its records. */
 import type { Clock, Random, SqlDatabase, SqlRow, SqlSession } from '../../ports.js'
 import { StorageError } from '../../protocol/errors.js'
 import type { Observation } from '../../protocol/vitals.js'
@@ -7,25 +6,21 @@ import type { newQueue } from '../queue.js'
 import type { NewRecord, StoredRecord } from '../record-log.js'
 import type { Connection } from './session.js'
 
-/** So many rows are read at once. */
 const pageRows = 2_000
 
-/** The end of the log, and who leads. */
 export interface Head {
   readonly n: number
   readonly epoch: number
   readonly holder: string | null
-  /** No lease holds. */
   readonly isFree: boolean
 }
 
-/** A record: its number, and the group that it was written with. No other log has both. */
+/** No other log has both. */
 export interface SharedEnd {
   readonly n: number
   readonly group: string
 }
 
-/** What a transaction on the log's end writes. */
 export interface Written {
   readonly records: readonly NewRecord[]
   /** Assignments to the row `head`, such as `epoch = epoch + 1`. */
@@ -37,13 +32,11 @@ export interface SharedLogParts {
   readonly random: Random
   readonly database: SqlDatabase
   readonly knownKinds: (kind: string) => boolean
-  /** Called with the snapshot's lines and their number before any record. */
+  /** Before any record. */
   readonly onSnapshot?: (line: string) => void
-  /** Called for what is to be counted. */
   readonly onObservation?: ((observation: Observation) => void) | undefined
   /** The last record that this machine has seen of it: a log without it is refused. */
   readonly seen?: SharedEnd | undefined
-  /** Called when the log is opened, with every record above the snapshot. */
   readonly onRecord: (record: StoredRecord) => void
 }
 
@@ -58,7 +51,6 @@ export interface State extends Omit<SharedLogParts, 'database' | 'onSnapshot' | 
   readonly listeners: ((error: Error) => void)[]
   follow: (records: readonly StoredRecord[]) => void
   applied: number
-  /** The group of the record `applied`. */
   appliedGroup: string | undefined
   failed: StorageError | undefined
   /** Why nothing can be written now. */
@@ -80,10 +72,8 @@ export function breakOff(log: State, cause: unknown, detail: string): StorageErr
   return error
 }
 
-/** What a row of a record is read by. */
 export const columns = 'n, grp, k, t, d'
 
-/** The record in a row. Throws StorageError `store_too_new` for an unknown kind. */
 export function recordOfRow(
   { name, knownKinds }: Pick<State, 'name' | 'knownKinds'>,
   { n, k, t, d }: SqlRow,
@@ -97,7 +87,7 @@ export function recordOfRow(
   return { kind, data: d, sequence: Number(n), timeMs: Number(t), position: Number(n) }
 }
 
-/** At most `limit` rows above record `after`, up to record `upTo`, in their order. */
+/** In their order. */
 export const rowsAfter = (
   session: SqlSession,
   after: number,
@@ -109,7 +99,6 @@ export const rowsAfter = (
     [after, upTo, limit],
   )
 
-/** Applies rows of others, in log order. */
 export function applyRows(log: State, rows: readonly SqlRow[]): void {
   const last = rows.at(-1)
   if (last === undefined) return
@@ -137,8 +126,7 @@ const gapAt = (log: State, n: number) =>
   breakOff(log, new RangeError(`record ${n} is missing`), `${log.name} has a gap`)
 
 /**
- * Requires that the log, which ends at `n`, still has the record that was applied last, of the group
- * `grp`. Else a standby was promoted that had not got everything: what was acknowledged is gone,
+ * Else a standby was promoted that had not got everything: what was acknowledged is gone,
  * whatever has been written since.
  */
 export function requireSameLog(log: State, n: number, grp: unknown): void {
@@ -148,7 +136,6 @@ export function requireSameLog(log: State, n: number, grp: unknown): void {
   if (loss !== undefined) throw breakOff(log, rolledBack(name, loss), loss)
 }
 
-/** What a log has lost that ends at `n`, and has the group `grp` at a record that was seen. */
 export function lossSince(seen: SharedEnd, n: number, grp: unknown): string | undefined {
   if (n < seen.n) return `it ends at record ${n}, but record ${seen.n} was there before`
   return grp === seen.group
@@ -156,11 +143,9 @@ export function lossSince(seen: SharedEnd, n: number, grp: unknown): string | un
     : `record ${seen.n} differs from the one that was there before`
 }
 
-/** Where the log ends, and the group of the record `$1`. */
 export const endAndGroup =
   'SELECT n, (SELECT grp FROM proposer.record WHERE n = $1) AS grp FROM proposer.head WHERE id = 1'
 
-/** What an operator says of a loss that nothing brings back. */
 export const acceptLoss = '`proposer operator store accept-loss --reason "…"`'
 
 /** Nothing may be admitted there: whoever was told 202 would be told 202 again. */

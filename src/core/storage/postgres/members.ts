@@ -6,7 +6,6 @@ import type { SharedLog } from './shared-log.js'
 
 const beatMs = 3_000
 
-/** What a gateway says of itself. */
 export interface Member {
   readonly id: string
   readonly version: string
@@ -15,21 +14,19 @@ export interface Member {
   readonly executor: string | undefined
 }
 
-/** A gateway as the others see it. */
 export interface SeenMember extends Member {
   /** The form of the tables that it knows. */
   readonly format: number
   readonly startedAtMs: number
   /** Milliseconds since it was last heard of, by the database's clock. */
   readonly seenMsAgo: number
-  /** Records that it had not applied yet when it was last heard of. */
+  /** When it was last heard of. */
   readonly lag: number
   readonly isLeader: boolean
 }
 
 export interface Membership {
   setAdminUrl(url: string | undefined): Promise<void>
-  /** Leaves. Never rejects. */
   stop(): Promise<void>
 }
 
@@ -63,7 +60,6 @@ export async function joinStore(
   await beat()
   const loop = (async () => {
     while (!stopping.signal.aborted) {
-      // Aborted by `stop`.
       await clock.sleep(beatMs, stopping.signal).catch(() => undefined)
       if (!stopping.signal.aborted) await beat().catch(unlessUnreachable)
     }
@@ -83,7 +79,7 @@ export async function joinStore(
   }
 }
 
-/** The gateways that were heard of within the last hour, the leader first. Rejects with StorageError. */
+/** Of the last hour, the leader first. */
 export async function membersOf(log: Pick<SharedLog, 'ask'>): Promise<readonly SeenMember[]> {
   const rows = await log.ask(
     `SELECT g.*, extract(epoch FROM g.started_at) * 1000 AS started_ms,

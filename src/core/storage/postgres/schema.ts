@@ -7,7 +7,7 @@ import { StorageError } from '../../protocol/errors.js'
 import { rolledBack, type SharedEnd } from './log-state.js'
 import { connectTo } from './session.js'
 
-/** A change of the tables. Its place in `migrations` is its number, counted from 1. */
+/** Its place in `migrations` is its number, counted from 1. */
 interface Migration {
   readonly name: string
   readonly sql: string
@@ -88,7 +88,6 @@ CREATE VIEW proposer.slot AS
 
 const migrations: readonly Migration[] = [first]
 
-/** The newest form of the tables that this version knows. */
 export const schemaVersion = migrations.length
 
 /** Set in the row `head`, here and below, while a copy into the store is under way. */
@@ -100,19 +99,16 @@ export const copyMark = {
 /** Taken for a transaction, so that poolers keep it right. The number is ours alone. */
 const migrationLock = 7_079_337_001
 
-/** What a database is to this version. */
 export type StoreState =
   | { readonly kind: 'empty' }
   | { readonly kind: 'current' }
   | { readonly kind: 'older'; readonly version: number }
 
-/** Whether a store that a copy has begun is taken for one. */
 export type CopyBegun = 'refused' | 'taken'
 
 /**
- * Looks at a database without writing. Rejects with StorageError (exit 74): `store_mismatch` for one
- * that holds tables of another program, `store_too_new` for a newer form, `store_incomplete` for
- * a copy that has not come to its end, `store_unavailable` where it cannot be read.
+ * Without writing. Exit 74 for tables of another program, a newer form, or a copy that has not
+ * come to its end.
  */
 export async function lookAtStore(
   session: SqlSession,
@@ -163,10 +159,7 @@ export async function lookAtStore(
   return version < schemaVersion ? { kind: 'older', version } : { kind: 'current' }
 }
 
-/**
- * Makes or upgrades the tables; the number of changes made. Two that do it at once do it once.
- * Rejects with StorageError as `lookAtStore`, before anything is written.
- */
+/** Two that do it at once do it once. */
 export async function upgradeStore(session: SqlSession, name: string): Promise<number> {
   const state = await lookAtStore(session, name)
   if (state.kind === 'current') return 0
@@ -197,10 +190,7 @@ export async function upgradeStore(session: SqlSession, name: string): Promise<n
   return made
 }
 
-/**
- * Makes the tables of an empty database; what it found there. Rejects as `lookAtStore`, and with `store_too_old` (74)
- * for tables of an earlier form: upgrading them is an operator's decision.
- */
+/** Upgrading an earlier form is an operator's decision. */
 export async function openStoreTables(
   database: SqlDatabase,
   copyBegun: CopyBegun = 'refused',
@@ -218,7 +208,6 @@ export async function openStoreTables(
   }
 }
 
-/** What a gateway does to each table. */
 const neededRights = {
   migration: ['SELECT'],
   record: ['SELECT', 'INSERT'],
@@ -228,7 +217,7 @@ const neededRights = {
   budget: ['SELECT', 'INSERT', 'UPDATE'],
 } as const
 
-/** Rights on the tables of a store that its user lacks, as `INSERT on proposer.record`. */
+/** As `INSERT on proposer.record`. */
 export async function lackingRights(session: SqlSession, name: string): Promise<readonly string[]> {
   const rights = Object.entries(neededRights).flatMap(([table, needed]) =>
     needed.map((right) => `('proposer.${table}', '${right}')`),
@@ -250,20 +239,16 @@ const lackOf = (name: string, lacking: readonly string[]) =>
     'grant it as the owner of the tables',
   )
 
-/** What `upgradeTables` has done. */
 export interface Upgraded {
-  /** Changes of the tables that were made. */
   readonly migrations: number
-  /** What gateways write from now on. */
   readonly writeVersion: number
   /** Gateways at work that know an older form only; `writeVersion` waits for them to go. */
   readonly olderGateways: number
 }
 
 /**
- * Brings the tables of a store to this version's form, then raises what gateways may write, once
- * no older one is at work (docs/design/shared-store.md). Rejects with StorageError (74):
- * `store_missing` for a database without tables, else as `lookAtStore`.
+ * Then raises what gateways may write, once no older one is at work
+ * (docs/design/shared-store.md).
  */
 export async function upgradeTables(database: SqlDatabase): Promise<Upgraded> {
   const session = await connectTo(database)
@@ -292,10 +277,7 @@ export async function upgradeTables(database: SqlDatabase): Promise<Upgraded> {
   }
 }
 
-/**
- * Refuses a database without tables: StorageError `store_missing` (74), or `store_rolled_back` where
- * records of it were `seen`; else as `openStoreTables`.
- */
+/** `store_rolled_back` where records of it were `seen`. */
 export async function requireTables(database: SqlDatabase, seen?: SharedEnd): Promise<void> {
   const session = await connectTo(database)
   try {
@@ -324,7 +306,6 @@ const tooOld = (name: string, version: number) =>
     'run `proposer operator store upgrade`; gateways of the previous version keep running',
   )
 
-/** Asks in a transaction that a failure ends. */
 async function asked(session: SqlSession, name: string, script: string) {
   try {
     return await session.script(script)

@@ -13,12 +13,10 @@ import type { LogPorts } from '../record-log.js'
 import { acceptLoss, type SharedEnd } from './log-state.js'
 import type { SharedLog } from './shared-log.js'
 
-/** A record, and the store that it is of. */
 export interface SeenEnd extends SharedEnd {
   readonly storeId: string
 }
 
-/** Where it is kept. */
 export interface SeenFile {
   readonly folder: string
   readonly name: string
@@ -28,10 +26,7 @@ const kind = 'seen'
 const Data = z.object({ storeId: z.string(), group: z.string() })
 const everyMs = 1_000
 
-/**
- * `undefined` where this machine has seen nothing. StorageError `store_damaged` for a file that is
- * not whole: it may have named what is lost.
- */
+/** A file that is not whole may have named what is lost. */
 export async function readSeen(
   { files, hash }: Pick<LogPorts, 'files' | 'hash'>,
   { folder, name }: SeenFile,
@@ -48,13 +43,12 @@ export async function readSeen(
 }
 
 export interface SeenKeeper {
-  /** Writes the last of it. Never rejects. */
   stop(): Promise<void>
 }
 
 /**
- * Keeps what `log` has applied from now on, and at once when the log fails. `onNote` is told where
- * the disk does not take it; it is tried again. Rejects where the first is not written.
+ * At once when the log fails, too. `onNote` is told where the disk does not take it; it is tried
+ * again.
  */
 export async function keepSeen(
   ports: LogPorts & { readonly random: Pick<Random, 'uuid'> },
@@ -89,7 +83,6 @@ export async function keepSeen(
         noted = reason
       }
       if (isLast) return
-      // Aborted by `stop`, or by the failure of the log.
       await clock.sleep(everyMs, stopping.signal).catch(() => undefined)
     }
   })()

@@ -10,7 +10,6 @@ import {
 import { StorageError } from '../../protocol/errors.js'
 
 export interface Connection {
-  /** Runs one job at a time on an open session. Rejects with SqlError, or as the job does. */
   use<T>(job: (session: SqlSession) => Promise<T>): Promise<T>
   close(): void
 }
@@ -22,9 +21,9 @@ const standbyMs = 5_000
 const standbyAway = 'standby_away'
 
 /**
- * A line to the database; nothing is connected before it is used. With `clock` a new session is used
- * once a synchronous standby has everything that it can see (`awaitStandby`). One session waits for
- * that, however often it is asked for: the server ends none of them while its standby is away.
+ * Nothing is connected before it is used. With `clock` a new session is used once a synchronous
+ * standby has everything that it can see; one session waits for that, however often it is asked
+ * for: the server ends none of them while its standby is away.
  */
 export function openConnection(database: SqlDatabase, clock?: Pick<Clock, 'sleep'>): Connection {
   const oneAtATime = pLimit(1)
@@ -45,7 +44,6 @@ export function openConnection(database: SqlDatabase, clock?: Pick<Clock, 'sleep
     }
     const { session: fresh, done } = waiting
     const over = new AbortController()
-    // Aborted once it is done.
     const late = sleep(standbyMs, over.signal).then(
       () => 'late' as const,
       () => undefined,
@@ -82,7 +80,6 @@ export function openConnection(database: SqlDatabase, clock?: Pick<Clock, 'sleep
   }
 }
 
-/** Whether commits in the database wait for a standby. Rejects with SqlError. */
 async function commitsWait(database: SqlDatabase): Promise<boolean> {
   const session = await database.connect()
   try {
@@ -95,14 +92,12 @@ async function commitsWait(database: SqlDatabase): Promise<boolean> {
   }
 }
 
-/** Statements one at a time, beside any log. */
 export interface Queries {
-  /** Rejects with StorageError `store_unavailable`. */
   ask(text: string, values?: readonly unknown[]): Promise<readonly SqlRow[]>
   close(): void
 }
 
-/** For who only asks: no log is opened, and nothing is folded. */
+/** No log is opened, and nothing is folded. */
 export function openQueries(database: SqlDatabase): Queries {
   const { use, close } = openConnection(database)
   return {
@@ -114,10 +109,6 @@ export function openQueries(database: SqlDatabase): Queries {
   }
 }
 
-/**
- * A session, before anything is asked. StorageError `store_unavailable` (74) says why there is none
- * and what to do: no server, no such user or database, or no host that takes writes.
- */
 export const connectTo = (database: SqlDatabase): Promise<SqlSession> =>
   database.connect().catch((error: unknown) => {
     if (!(error instanceof SqlError)) throw error
@@ -137,9 +128,8 @@ function connectHint(code: string): string {
 }
 
 /**
- * Waits until a synchronous standby has everything that the session can see. A server that has been
- * killed shows, once it is back, commits that had still waited for the standby: whoever told of them
- * would acknowledge what a failover loses (R1). Rejects with SqlError.
+ * A server that has been killed shows, once it is back, commits that had still waited for the
+ * standby: whoever told of them would acknowledge what a failover loses (R1).
  */
 async function awaitStandby(session: SqlSession): Promise<void> {
   session.notices()
@@ -149,12 +139,12 @@ async function awaitStandby(session: SqlSession): Promise<void> {
   if (doubt) throw new SqlError('08006', doubt.message, false)
 }
 
-/** Passes over a database that is away, where others see that by themselves; a bug is thrown. */
+/** Others see that by themselves; a bug is thrown. */
 export function unlessUnreachable(error: unknown): void {
   if (!(error instanceof StorageError)) throw error
 }
 
-/** What a failed statement is to a caller of the store: nothing was committed. */
+/** Nothing was committed. */
 export const notReached = (name: string, error: unknown): unknown =>
   error instanceof SqlError
     ? new StorageError('store_unavailable', `the database ${name} failed: ${error.message}`, {
@@ -165,15 +155,14 @@ export const notReached = (name: string, error: unknown): unknown =>
     : error
 
 /**
- * Whether a store could not be reached and may be in a moment: an outage, a failover, a server that
- * starts or has no connection left. A wrong user, database or certificate stays wrong.
+ * An outage, a failover, a server that starts or has no connection left. A wrong user, database
+ * or certificate stays wrong.
  */
 export const isAway = (error: unknown): error is StorageError =>
   error instanceof StorageError &&
   error.meta.cause instanceof SqlError &&
   (awayCodes.has(error.meta.cause.code) || /^(?:08|57P)/.test(error.meta.cause.code))
 
-/** What to tell while a database is away. */
 export const awayText = (name: string, { code, message }: SqlError): string =>
   `the database ${name} ${code === standbyAway ? 'takes no writes' : 'cannot be reached'}: ${message}`
 

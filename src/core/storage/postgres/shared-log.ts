@@ -1,7 +1,6 @@
 /**
  * A record log in PostgreSQL that several gateways write (docs/design/shared-store.md). The row
- * `head` is order, lock and fence at once: a group is decided and written while it is locked, on
- * the state that every record before it has left.
+ * `head` is order, lock and fence at once: a group is decided and written while it is locked.
  */
 import pLimit from 'p-limit'
 import { SqlError, type SqlRow, type SqlSession } from '../../ports.js'
@@ -33,33 +32,27 @@ const decisionBytes = 2_048
 
 export interface SharedLog extends RecordLog {
   follow(listener: (records: readonly StoredRecord[]) => void): void
-  /** The number of the record up to which everything has been applied. */
+  /** Up to which everything has been applied. */
   readonly applied: number
-  /** That record; `undefined` of an empty log. */
   readonly end: SharedEnd | undefined
-  /** Rejects with `store_unavailable`. */
   readonly catchUp: (n?: number) => Promise<void>
   /**
-   * One transaction on the log's end that may also change `head`; `undefined` from `decide` writes
-   * nothing. Resolves with the head as it was found; what was written comes to `follow` like the
-   * records of others. Rejects with SqlError, also where the commit is unknown, or StorageError.
+   * `undefined` from `decide` writes nothing. Resolves with the head as it was found; what was
+   * written comes to `follow` like the records of others. The commit may be unknown where it
+   * rejects with SqlError.
    */
   transact(decide: (head: Head) => Written | undefined): Promise<Head>
   /**
-   * Keeps lines that stand for every record applied by now; the next opening starts from them. The
-   * lines are taken slowly, while appends go on. Rejects with StorageError.
+   * The next opening starts from these lines, which stand for every record applied by now. They
+   * are taken slowly, while appends go on.
    */
   putSnapshot(lines: Iterable<string>): Promise<void>
-  /** Runs a statement beside the log, on the session for reading. Rejects with StorageError. */
+  /** On the session for reading. */
   ask(text: string, values?: readonly unknown[]): Promise<readonly SqlRow[]>
   readonly name: string
 }
 
-/**
- * Opens the log of a store whose tables are there. Rejects with StorageError: `store_unavailable`,
- * `store_too_new` for a kind of record that is not known, `store_rolled_back` for one that lacks
- * what this machine has seen, and with what `onRecord` throws.
- */
+/** `store_rolled_back` for a log that lacks what this machine has seen. */
 export async function openSharedLog(parts: SharedLogParts): Promise<SharedLog> {
   const { database, onSnapshot, seen, ...rest } = parts
   const log: State = {
@@ -198,10 +191,7 @@ async function readHead(log: State, session: SqlSession): Promise<number> {
   return n
 }
 
-/**
- * Applies what others have written, at least up to record `upTo`. Reads on a session of its own
- * kind, so that an open transaction is not in the way.
- */
+/** On a session of its own kind, so that an open transaction is not in the way. */
 const catchUp = (log: State, upTo = Number.POSITIVE_INFINITY): Promise<void> =>
   log.exclusive(async () => {
     if (log.applied >= upTo) return
@@ -254,15 +244,14 @@ export const snapshotFormat = 1
 
 const partBytes = 512 * 1024
 
-/** Part 0: where the others begin, and how many there are. */
 export interface SnapshotHead {
   readonly first: number
   readonly parts: number
 }
 
 /**
- * Part 0 comes last: without it a snapshot is not there. Two gateways may write one of the same
- * record at the same time; their parts have numbers of their own.
+ * Without part 0 a snapshot is not there. Two gateways may write one of the same record at the
+ * same time; their parts have numbers of their own.
  */
 async function putSnapshot(log: State, lines: Iterable<string>): Promise<void> {
   const n = log.applied
@@ -289,7 +278,6 @@ async function putSnapshot(log: State, lines: Iterable<string>): Promise<void> {
   await ask(log, 'DELETE FROM proposer.snapshot WHERE n < $1', [n])
 }
 
-/** Looks for what others have written until the log is closed. */
 async function poll(log: State): Promise<void> {
   while (!log.stop.signal.aborted) {
     try {
@@ -299,7 +287,6 @@ async function poll(log: State): Promise<void> {
       if (error instanceof SqlError) log.down = awayText(log.name, error)
       else if (!(error instanceof StorageError)) throw error
     }
-    // Aborted by `close`.
     await log.clock.sleep(pollMs, log.stop.signal).catch(() => undefined)
   }
 }

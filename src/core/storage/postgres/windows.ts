@@ -3,7 +3,6 @@ import { type SqlDatabase, SqlError } from '../../ports.js'
 import { unavailable } from '../failures.js'
 import { notReached, openConnection } from './session.js'
 
-/** What the windows hold. */
 export interface WindowLimits {
   readonly windowMs: number
   readonly perClientItems: number
@@ -11,7 +10,6 @@ export interface WindowLimits {
   readonly mostSharedItems: number
 }
 
-/** A window after a charge. */
 export interface WindowState {
   /** Everything charged in it, refused charges too. */
   readonly spentItems: number
@@ -27,9 +25,8 @@ export interface Charged {
 
 export interface SharedWindows {
   /**
-   * Charges both windows of a client: whole its own, and that of all with what its own had left
-   * (contract §2). What waits meanwhile is charged in one statement, each as if
-   * it were alone, in the order of the calls. Rejects with `store_unavailable`.
+   * Whole its own, and that of all with what its own had left (contract §2). What waits meanwhile
+   * is charged in one statement, each as if it were alone, in the order of the calls.
    */
   charge(client: string, items: number): Promise<Charged>
   close(): void
@@ -49,10 +46,7 @@ const everyoneKey = '*'
 const isOver = `(b.window_start + $3 * interval '1 ms' <= EXCLUDED.window_start
       OR b.window_start - $3 * interval '1 ms' > EXCLUDED.window_start)`
 
-/**
- * The client's rows come in one order everywhere, and the row of all comes last: so no two
- * statements wait for each other.
- */
+/** One order everywhere, the row of all last: so no two statements wait for each other. */
 const charging = `
 WITH charge AS (
   SELECT * FROM unnest($1::text[], $2::bigint[], $4::bigint[]) AS c (key, items, shared)
@@ -81,7 +75,6 @@ SELECT key, spent, extract(epoch FROM window_start - statement_timestamp()) * 10
        (SELECT n FROM proposer.head) AS n
   FROM (SELECT * FROM own UNION ALL SELECT * FROM everyone) AS charged`
 
-/** The windows of the store in a database. */
 export function openWindows(
   database: SqlDatabase,
   { windowMs, perClientItems, mostSharedItems }: WindowLimits,
