@@ -282,18 +282,4 @@ describe('hygiene', () => {
         .map(({ path }) => path),
     ).toEqual([])
   })
-
-  test('every function that core exports says what it takes, gives and throws', () => {
-    const silent = sources
-      .filter((source) => source.path.startsWith('src/core/'))
-      .flatMap((source) => {
-        const lines = source.text.split('\n')
-        return lines.flatMap((line, index) =>
-          /^export (async )?function\b/.test(line) && !/\*\/\s*$/.test(lines[index - 1] ?? '')
-            ? [`${source.path}:${index + 1}`]
-            : [],
-        )
-      })
-    expect(silent).toEqual([])
-  })
 })
