@@ -7,6 +7,7 @@ import { mkdir, readdir, readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { pathToFileURL } from 'node:url'
 import { promisify } from 'node:util'
+import { build } from 'esbuild'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { referencePage } from '../../scripts/reference.js'
 import { compile, installLibrary } from '../support/library-package.js'
@@ -56,6 +57,20 @@ const values = `
 describe('the library', () => {
   test('the programs of docs/library.md compile in a strict program elsewhere, declarations checked, with no package but those it depends on', async () => {
     expect(await compile(folder, ['propose.ts', 'serve.ts'])).toBe('')
+  })
+
+  test('U12: it can be loaded by require: nothing in it awaits at the top level', async () => {
+    const entry = join(folder, 'node_modules', 'proposer', 'dist', 'library.js')
+    const built = await build({
+      entryPoints: [entry],
+      bundle: true,
+      packages: 'external',
+      platform: 'node',
+      format: 'cjs',
+      write: false,
+      logLevel: 'silent',
+    })
+    expect(built.errors).toEqual([])
   })
 
   test('its declarations name no document that is not in the package', async () => {
@@ -120,11 +135,16 @@ describe('the library', () => {
       const [, , gateway, rpcUrl] = process.argv
       const proposer = await openProposer({ home: 'home', gateway, rpcUrl, trust: 'trust.json', signer })
       const { positions, totals } = await proposer.positions()
-      console.log(JSON.stringify({ states: positions.map(({ state }) => state), bonded: totals[0]?.bonded }))
+      const all = [positions, await proposer.funds(), await proposer.reconcile(positions[0].question_id)]
+      const digits = JSON.stringify(all).includes('"750000000"')
+      console.log(JSON.stringify({ states: positions.map(({ state }) => state), totals, digits }))
       await proposer.close()`
     await writeFile(join(folder, 'looking.mjs'), looking)
-    expect(JSON.parse((await node('looking.mjs', url, dev.rpc_url)).stdout)).toEqual({
-      ...{ states: ['open', 'open'], bonded: '1500000000' },
+    // U12: whole numbers in results are written as decimal strings.
+    expect(JSON.parse((await node('looking.mjs', url, dev.rpc_url)).stdout)).toMatchObject({
+      states: ['open', 'open'],
+      totals: [{ bonded: '1500000000' }],
+      digits: true,
     })
     const { code, stdout } = await shop.run([
       'journal',

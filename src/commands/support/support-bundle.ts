@@ -10,7 +10,7 @@ import { Command } from 'commander'
 import { openCheck } from '../../core/checks/doctor.js'
 import { guarded, pass } from '../../core/checks/finding.js'
 import { openChargeLog } from '../../core/client/budget/charge-log.js'
-import { viewOf } from '../../core/client/budget/window.js'
+import { type ChargeLog, viewOf } from '../../core/client/budget/window.js'
 import { parseBaseUrl } from '../../core/client/gateway/gateway-client.js'
 import type { JournalView } from '../../core/client/journal/journal.js'
 import { verifyJournal } from '../../core/client/journal/verify.js'
@@ -231,15 +231,15 @@ async function trustPart(session: Session) {
 async function budgetPart(context: Context, { settings }: Session) {
   const { gateway, home } = settings
   if (gateway === undefined) return null
-  let origin: string
+  let [origin, log]: [string?, ChargeLog?] = []
   try {
     origin = parseBaseUrl(gateway.value).origin
+    log = await openChargeLog(context, home.value, origin).read()
   } catch (error) {
-    // A gateway URL that is none has no budget; what is wrong with it every other command says.
+    // What is wrong with the URL, or with the log, every other command says.
     if (error instanceof ProposerError) return null
     throw error
   }
-  const log = await openChargeLog(context, home.value, origin).read()
   const nowMs = context.clock.monotonicMs()
   const { learnt, limitItems, windowMs, spentItems, roomItems, endsInMs } = viewOf(log, nowMs)
   return {

@@ -126,7 +126,6 @@ export interface Proposer extends AsyncDisposable {
 export const openProposer = (options: ProposerOptions): Promise<Proposer> =>
   proposerOn(systemPorts(), options)
 
-/** `openProposer` on other ports. */
 export const proposerOn = (ports: BotParts['ports'], options: ProposerOptions): Promise<Proposer> =>
   opening(async (closers) => {
     const trust =
@@ -205,7 +204,7 @@ function proposerOf(
     const done = work()
     running.add(done)
     try {
-      return await done
+      return jsonReady(await done)
     } finally {
       running.delete(done)
     }
@@ -310,4 +309,21 @@ function requireTerms({ identifier, outcome }: ProposalTerms): { readonly identi
   const wrong = typeof outcome === 'string' ? wordFault(outcome) : 'is missing'
   if (wrong !== undefined) throw new UsageError('bad_outcome', `outcome ${outcome} ${wrong}`)
   return named
+}
+
+/** Gives what holds bigints a `toJSON` that writes them as decimal strings, at any depth. */
+function jsonReady<T>(value: T): T {
+  const isPlain = Array.isArray(value) || Object.getPrototypeOf(value ?? 0) === Object.prototype
+  if (!isPlain) return value
+  const members = Object.values(value as object).map(jsonReady)
+  if (members.some((member) => typeof member === 'bigint') && Object.isExtensible(value))
+    Object.defineProperty(value, 'toJSON', { configurable: true, value: withDecimals })
+  return value
+}
+
+function withDecimals(this: object) {
+  const entries = Object.entries(this)
+  return Object.fromEntries(
+    entries.map(([name, member]) => [name, typeof member === 'bigint' ? `${member}` : member]),
+  )
 }

@@ -15,7 +15,6 @@ import { systemCurve } from '../io/secp256k1.js'
 import type { systemPorts } from '../io/system.js'
 import type { Chain, Hex, Signer } from '../ports.js'
 
-/** What an opened proposer works with. */
 export interface BotParts {
   readonly ports: ReturnType<typeof systemPorts>
   /** Folder of journal, rate limit and kept logs. */
@@ -108,7 +107,6 @@ export async function* submitRows(
   })
 }
 
-/** The rows as the lines of a file. */
 function sourceOf(rows: Iterable<ProposalRow>): BatchSource {
   const text = Array.from(rows, lineOf).join('')
   return { name: 'rows', bytes: new TextEncoder().encode(text) }

@@ -1,17 +1,19 @@
 /**
- * keccak256, the one hash of everything that is signed. WebAssembly, compiled once when this module
- * loads: cold JavaScript needs 2 ms for one hash.
+ * keccak256, the one hash of everything that is signed. WebAssembly is compiled beside what goes on,
+ * for cold JavaScript needs 2 ms for one hash; nobody waits for it, so that the library can be loaded
+ * by `require`.
  */
-import { createKeccak } from 'hash-wasm'
+import { keccak_256 } from '@noble/hashes/sha3'
+import { createKeccak, type IHasher } from 'hash-wasm'
 
-async function load(): Promise<(bytes: Uint8Array) => Uint8Array> {
-  try {
-    const hasher = await createKeccak(256)
-    return (bytes) => hasher.init().update(bytes).digest('binary')
-  } catch {
-    // A process under a memory limit cannot have WebAssembly: slower is still right.
-    return (await import('@noble/hashes/sha3')).keccak_256
-  }
-}
+let hasher: IHasher | undefined
+createKeccak(256).then(
+  (compiled) => {
+    hasher = compiled
+  },
+  // A process under a memory limit cannot have WebAssembly: slower is still right.
+  () => undefined,
+)
 
-export const keccak = await load()
+export const keccak = (bytes: Uint8Array): Uint8Array =>
+  hasher === undefined ? keccak_256(bytes) : hasher.init().update(bytes).digest('binary')

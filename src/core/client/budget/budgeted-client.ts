@@ -18,14 +18,12 @@ export interface BudgetedClient extends GatewayClient {
    * given back. Rejects as `Planner.reserve` does.
    */
   chunkSize(wantItems?: number, options?: CallOptions): Promise<number>
-  /** Gives back what `chunkSize` kept and no call used. */
   close(): Promise<void>
 }
 
 export interface BudgetOptions {
   /** Ends a wait for the budget beside the signal of the call, as a call that was not sent. */
   readonly signal?: AbortSignal | undefined
-  /** Milliseconds that a wait may take at this moment. */
   readonly leftMs?: (() => number | undefined) | undefined
 }
 
@@ -40,13 +38,10 @@ interface ReservedCalls {
     options: CallOptions,
     call: (granted: number) => Promise<Answer<T>>,
   ): Promise<Answer<T>>
-  /** Keeps items for the next call; tells how many. Rejects as `Planner.reserve` does. */
   keep(items: number, options: CallOptions): Promise<number>
-  /** Releases what `keep` holds. */
   giveBack(): Promise<void>
 }
 
-/** Calls that reserve their items, are sent, and settle what they used. */
 function newReservedCalls(planner: Planner, budget: BudgetOptions): ReservedCalls {
   let kept: Reservation | undefined
 

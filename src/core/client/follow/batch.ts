@@ -16,7 +16,6 @@ export interface PolledCandidate {
   readonly candidateId: string
   readonly statusCode: number | null
   readonly candidate?: PolledStatus
-  /** Absent while it is on its way. */
   readonly end?: 'executed' | 'failed' | undefined
   /** Of a failure: whether the same bytes may still execute later, where that is known. */
   readonly retryable?: boolean | undefined
@@ -25,7 +24,6 @@ export interface PolledCandidate {
 }
 
 export interface BatchPolled {
-  /** In the order of the ids, each once. */
   readonly candidates: readonly PolledCandidate[]
   /** What kept us from the rest: exit 130, 8 at the time limit, 75 where nobody answered. */
   readonly stopped?: ProposerError | undefined
@@ -131,7 +129,6 @@ const isUnexplained = (report: StatusReport | undefined): boolean =>
   endOf(report.status) === 'failed' &&
   report.status.failure?.retryable === undefined
 
-/** A status as the batch route writes it, whichever route reported it. */
 function polledOf(candidateId: string, report: StatusReport | undefined): PolledCandidate {
   if (report?.kind === 'refused')
     return { candidateId, statusCode: report.error.meta.httpStatus ?? null, error: report.error }

@@ -15,7 +15,6 @@ const namedCount = 3
 
 /** What is known beside a failure, for commands that can be run as they are. */
 export interface FailedOf {
-  /** Absent where the journal does not know the candidate. */
   readonly journalId?: string | undefined
   readonly questionId?: string | null | undefined
   readonly proposer?: string | null | undefined

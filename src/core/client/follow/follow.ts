@@ -1,7 +1,7 @@
 /** Following candidates to their end (spec §4.1 rule 4, §4.2 rules 6 and 7, contract §5). */
 
 import type { ProposerError } from '../../protocol/errors.js'
-import { isQuestionId } from '../../protocol/words.js'
+import { isQuestionId, limits } from '../../protocol/words.js'
 import { answerError, gravest, maxRetryAfterMs } from '../gateway/answer.js'
 import { backoffMs, isAborted, timeLimit } from '../gateway/retry.js'
 import { journalEnds, knownTargets } from './ends.js'
@@ -14,20 +14,8 @@ import {
   type Trouble,
 } from './look.js'
 import {
-  afterResponse,
-  lastLook,
-  newSchedule,
-  nextStep,
-  notBefore,
-  type Schedule,
-  type Sight,
-  type Step,
-  withRateLimit,
-} from './schedule.js'
-import {
   endOf,
   hasReached,
-  lifeMs,
   type PolledStatus,
   type PollTarget,
   type Stage,
@@ -53,7 +41,6 @@ export interface PollOptions {
   readonly brief?: boolean | undefined
   /** Called with each status whose stage differs from the one before. */
   readonly onStatus?: (status: PolledStatus) => void
-  /** Called after each response. */
   readonly onLook?: (counts: {
     readonly items: number
     readonly done: number
@@ -75,13 +62,12 @@ export interface PollResult {
   readonly refusals: ReadonlyMap<string, ProposerError>
   /** Why it ended early: PendingError 8, UnavailableError 75 or InterruptedError 130. */
   readonly stopped?: ProposerError
-  /** Status items that were asked for (§8). */
   readonly items: number
   /** The gravest of what became of all: `stopped`, FailedError 7, or a refusal such as 404. */
   readonly error?: ProposerError
 }
 
-/** From admission, where nothing was observed yet: a chain with blocks of seconds. */
+/** From admission to a stage, on a chain with blocks of seconds. */
 const guessMs = {
   validated: 1_000,
   selected: 1_500,
@@ -96,10 +82,23 @@ const lateMs = 2_000
 /** Failures that the single route explains although their code tells enough: a number, a share. */
 const [explained, explainedShare] = [5, 20]
 
+/** So many are asked for all together. */
+const handful = 6
+/** After a look in vain; longer each time. Nothing is charged in process. */
+const [firstPauseMs, longestPauseMs, longestFreePauseMs] = [1_000, 10_000, 2_000]
+/** A group proved right where this share of it had ended. */
+const provedShare = 0.9
+/** §8; a shorter window is treated as this one. */
+const windowMs = 60_000
+/** What is asked in vain may take a quarter of the limit; the rest is for whoever submits. */
+const vainShare = 4
+const longAgoMs = Number.NEGATIVE_INFINITY
+
 interface Followed {
-  /** Position among all. */
-  readonly at: number
   readonly target: PollTarget
+  lookedMs: number
+  /** When it was seen to have come to its goal alive. */
+  reachedMs: number
   status?: PolledStatus | undefined
   refusal?: ProposerError
   done: boolean
@@ -111,8 +110,20 @@ interface Following {
   readonly parts: PollParts
   readonly options: PollOptions
   readonly all: readonly Followed[]
+  /** The same, first admitted first. */
+  readonly order: readonly Followed[]
+  readonly startMs: number
   readonly endMs: number
-  schedule: Schedule
+  readonly isFree: boolean
+  /** How far ahead of the oldest is looked. */
+  step: number
+  /** Items asked for in vain, and in how long the rate limit gives one. */
+  vain: number
+  itemMs: number
+  pauseMs: number
+  notBeforeMs: number
+  /** What the last response left of the rate limit. */
+  window: { readonly remainingItems: number; readonly resetAtMs: number }
   items: number
   /** Failures that may still be explained (§4.2 rule 7). */
   toExplain: number
@@ -166,19 +177,34 @@ async function newFollowing(
   const { clock } = parts.ports
   const known = await knownTargets(parts.journal, targets)
   const startMs = clock.monotonicMs()
-  const ages = known.map(({ sentAtMs }) =>
-    sentAtMs === undefined ? undefined : clock.nowMs() - sentAtMs,
-  )
   const toExplain = Math.max(explained, Math.floor(known.length / explainedShare))
+  const all = known.map((target) => ({
+    target,
+    lookedMs: longAgoMs,
+    reachedMs: longAgoMs,
+    done: false,
+    owed: false,
+  }))
+  const sentMs = ({ target }: Followed) => target.sentAtMs ?? 0
+  const order = all.toSorted((a, b) => sentMs(a) - sentMs(b))
+  const isFree = parts.gateway.origin.startsWith('local:')
+  const [oldest] = order
+  const ageMs = oldest === undefined ? 0 : clock.nowMs() - sentMs(oldest)
+  const earlyMs = isFree || all.length <= handful ? 0 : guessMs[options.until ?? 'indexed'] - ageMs
   return {
     parts,
     options,
-    all: known.map((target, at) => ({ at, target, done: false, owed: false })),
+    all,
+    order,
+    startMs,
     endMs: startMs + (options.timeoutMs ?? Number.POSITIVE_INFINITY),
-    schedule: newSchedule(ages, startMs, {
-      guessMs: guessMs[options.until ?? 'indexed'],
-      free: parts.gateway.origin.startsWith('local:'),
-    }),
+    isFree,
+    step: 1,
+    vain: 0,
+    itemMs: windowMs / 120,
+    pauseMs: firstPauseMs,
+    notBeforeMs: startMs + earlyMs,
+    window: { remainingItems: limits.batchItems, resetAtMs: startMs },
     items: 0,
     toExplain: options.brief === true ? 0 : toExplain,
     isBatchRefused: false,
@@ -191,33 +217,87 @@ async function newFollowing(
   }
 }
 
-/** One step: a wait, or one round of questions. */
 async function advance(following: Following, limit: AbortSignal): Promise<Stop | undefined> {
-  const { schedule, endMs, trouble } = following
+  const { endMs, trouble, window, notBeforeMs } = following
   const { signal } = following.options
-  if (isAborted(signal)) return { error: interrupted(waitingIn(following), signal?.reason) }
+  const waiting = waitingIn(following)
+  if (isAborted(signal)) return { error: interrupted(waiting, signal?.reason) }
+  if (waiting.length === 0) return {}
   const nowMs = following.parts.ports.clock.monotonicMs()
-  const step = nextStep(schedule, nowMs)
-  if (step.kind === 'done') return {}
+  const isToldOf = !following.isFree && nowMs < window.resetAtMs
+  const mostItems = Math.min(limits.batchItems, isToldOf ? window.remainingItems : Infinity)
   if (nowMs >= endMs) {
-    const at = trouble === undefined && !following.isLast ? lastLook(schedule, nowMs) : []
-    if (at.length === 0) return { error: timedOut(waitingIn(following), trouble) }
+    if (trouble !== undefined || following.isLast || waiting.length > Math.min(handful, mostItems))
+      return { error: timedOut(waiting, trouble) }
     following.isLast = true
-    return askFor(following, at, limit)
+    return askFor(following, waiting, limit)
   }
-  if (step.kind === 'look') return askFor(following, step.at, limit)
-  await pause(following, step, nowMs)
+  if (mostItems === 0) await pause(following, window.resetAtMs, nowMs, true)
+  else if (nowMs < notBeforeMs) await pause(following, notBeforeMs, nowMs)
+  else return askFor(following, likelyIn(following).slice(0, mostItems), limit)
   return undefined
+}
+
+/**
+ * Whom to ask now (§8: each costs an item). Ends mostly come in the order of admission. So one is
+ * asked for alone, first the oldest, then the second, fourth, eighth from it. Where it has ended,
+ * those before it are asked for together. Where it has not, it goes behind all others.
+ */
+function likelyIn({ all, order, isFree, step }: Following): readonly Followed[] {
+  const pending = order.filter(({ done }) => !done)
+  const owed = pending.filter((one) => one.owed)
+  if (owed.length > 0) return owed
+  const longestAgo = pending.toSorted((a, b) =>
+    a.lookedMs < b.lookedMs ? -1 : Number(a.lookedMs > b.lookedMs),
+  )
+  if (isFree || all.length <= handful) return longestAgo
+  const before: Followed[] = []
+  let reachedMs = longAgoMs
+  for (const one of order.toReversed()) {
+    if (!one.done && one.lookedMs < reachedMs) before.unshift(one)
+    reachedMs = Math.max(reachedMs, one.reachedMs)
+  }
+  return before.length > 0 ? before : longestAgo.slice(0, step).slice(-1)
+}
+
+/** Goes on at once where most of those asked for had ended; else waits, longer each time. */
+function pace(
+  following: Following,
+  asked: readonly Followed[],
+  moved: boolean,
+  nowMs: number,
+): void {
+  const vain = asked.filter(({ done, owed }) => !done && !owed)
+  for (const one of vain) one.lookedMs = nowMs
+  if (vain.length <= asked.length * (1 - provedShare)) {
+    const [first] = asked
+    if (asked.length === 1 && first?.reachedMs === nowMs)
+      following.step = Math.min(limits.batchItems, following.step * 2)
+    following.pauseMs = firstPauseMs
+    return
+  }
+  if (moved) following.pauseMs = firstPauseMs
+  following.step = 1
+  following.notBeforeMs = nowMs + following.pauseMs
+  following.vain += vain.length
+  if (!following.isFree) {
+    const overdrawn = following.vain - Math.max(handful, following.all.length / 25)
+    const affordableMs = following.startMs + overdrawn * vainShare * following.itemMs
+    following.notBeforeMs = Math.max(following.notBeforeMs, affordableMs)
+  }
+  const longestMs = following.isFree ? longestFreePauseMs : longestPauseMs
+  following.pauseMs = Math.min(longestMs, following.pauseMs * 1.5)
 }
 
 async function pause(
   following: Following,
-  { untilMs, reason }: Extract<Step, { kind: 'wait' }>,
+  untilMs: number,
   nowMs: number,
+  isSpent = false,
 ): Promise<void> {
   const { parts, options, endMs, trouble } = following
   const waitMs = untilMs - nowMs
-  if (reason === 'budget' && trouble === undefined && untilMs !== following.budgetNotedMs) {
+  if (isSpent && trouble === undefined && untilMs !== following.budgetNotedMs) {
     following.budgetNotedMs = untilMs
     options.onWait?.({ kind: 'budget', reason: 'Rate limit reached', waitMs })
   }
@@ -231,22 +311,31 @@ async function pause(
 
 async function askFor(
   following: Following,
-  at: readonly number[],
+  asked: readonly Followed[],
   limit: AbortSignal,
 ): Promise<Stop | undefined> {
   const { parts, options, all } = following
-  const asked = at.flatMap((index) => all[index] ?? [])
   const routes = routesOf(following, asked)
   const found = await askStatuses(parts.gateway, routes, { signal: limit })
+  const nowMs = parts.ports.clock.monotonicMs()
   following.items += found.items
   following.isBatchRefused ||= found.batchRefused !== undefined
-  const sights = asked.flatMap((one) => sightOf(following, one, found) ?? [])
+  const sights = asked.map((one) => ({ one, sight: sightOf(following, one, found, nowMs) }))
+  const seen = sights.flatMap(({ one, sight }) => (sight === undefined ? [] : one))
   await journalEnds(parts.journal, statusesOf(asked.filter(({ done }) => done)))
-  const nowMs = parts.ports.clock.monotonicMs()
-  if (found.rateLimit !== undefined)
-    following.schedule = withRateLimit(following.schedule, found.rateLimit, nowMs)
-  if (sights.length > 0 || found.batchRefused !== undefined) {
-    following.schedule = afterResponse(following.schedule, sights, nowMs)
+  if (found.rateLimit !== undefined) {
+    const { limit, remaining, resetSeconds } = found.rateLimit
+    const resetMs = resetSeconds * 1_000
+    following.itemMs = Math.max(windowMs, resetMs) / Math.max(1, limit)
+    following.window = { remainingItems: remaining, resetAtMs: nowMs + resetMs }
+  }
+  if (seen.length > 0 || found.batchRefused !== undefined) {
+    pace(
+      following,
+      seen,
+      sights.some(({ sight }) => sight === 'moved'),
+      nowMs,
+    )
     following.trouble = undefined
     following.silentTries = 0
     following.answered = true
@@ -257,7 +346,6 @@ async function askFor(
   return afterTrouble(following, found.trouble, nowMs)
 }
 
-/** Waits ever longer, or gives up. */
 function afterTrouble(following: Following, trouble: Trouble, nowMs: number): Stop | undefined {
   const { parts, options, endMs, trouble: before } = following
   following.trouble = trouble
@@ -274,10 +362,8 @@ function afterTrouble(following: Following, trouble: Trouble, nowMs: number): St
     waitMs,
     sinceMs: before && following.troubleSinceMs,
   })
-  const settled = settleOwed(following).map(
-    ({ at }): Sight => ({ at, done: true, reached: false, moved: false }),
-  )
-  following.schedule = notBefore(afterResponse(following.schedule, settled, nowMs), nowMs + waitMs)
+  settleOwed(following)
+  following.notBeforeMs = Math.max(following.notBeforeMs, nowMs + waitMs)
   return undefined
 }
 
@@ -305,10 +391,10 @@ function sightOf(
   following: Following,
   one: Followed,
   { reports, batchRefused }: StatusReports,
-): Sight | undefined {
+  nowMs: number,
+): 'moved' | 'same' | undefined {
   const report = reports.get(one.target)
-  if (report?.kind === 'status') return takeStatus(following, one, report.status)
-  const { at } = one
+  if (report?.kind === 'status') return takeStatus(following, one, report.status, nowMs)
   const refusal = report?.kind === 'refused' ? report.error : batchRefused
   if (refusal !== undefined && (report !== undefined || one.target.identifier === undefined)) {
     // A failure that the other route has reported stays reported, unless the two contradict each
@@ -316,13 +402,18 @@ function sightOf(
     if (!one.owed) one.refusal = refusal
     if (refusal.code === 'candidate_mismatch') [one.refusal, one.status] = [refusal, undefined]
     one.done = true
-    return { at, done: true, reached: false, moved: true }
+    return 'moved'
   }
   // Asked, and nothing was said of it: in vain.
-  return report === undefined ? undefined : { at, done: false, reached: false, moved: false }
+  return report === undefined ? undefined : 'same'
 }
 
-function takeStatus(following: Following, one: Followed, reported: PolledStatus): Sight {
+function takeStatus(
+  following: Following,
+  one: Followed,
+  reported: PolledStatus,
+  nowMs: number,
+): 'moved' | 'same' {
   const { until, onStatus } = following.options
   const before = one.status
   // The batch route does not repeat what never changes.
@@ -338,14 +429,8 @@ function takeStatus(following: Following, one: Followed, reported: PolledStatus)
   if (moved) onStatus?.(status)
   one.owed = hasFailed(one) && !one.owed && wantsMore(following, one)
   one.done = !one.owed && hasReached(reported, until)
-  return {
-    at: one.at,
-    done: one.done,
-    reached: one.done && !hasFailed(one),
-    moved,
-    owed: one.owed,
-    lifeMs: one.done ? lifeMs(reported, until) : undefined,
-  }
+  if (one.done && !hasFailed(one)) one.reachedMs = nowMs
+  return moved ? 'moved' : 'same'
 }
 
 /**

@@ -3,12 +3,11 @@ import pLimit from 'p-limit'
 import { ProposerError, UnavailableError, UsageError } from '../../protocol/errors.js'
 import { answerError, type RateLimit, type Unaccepted } from '../gateway/answer.js'
 import type { CallOptions, GatewayClient } from '../gateway/gateway-client.js'
-import type { StatusItemRead, StatusRead } from '../gateway/reading.js'
+import type { PolledStatus, StatusItemRead } from '../gateway/reading.js'
 import type { Journal, JournalPorts } from '../journal/journal.js'
 import { journalEnds, knownTargets } from './ends.js'
-import { type PolledStatus, type PollTarget, polled } from './status.js'
+import { type PollTarget, polled } from './status.js'
 
-/** Single calls on their way at once. */
 const callsAtOnce = 4
 /** Of an item of a batch: definite. */
 const refusals = [400, 403, 404, 405, 413, 422]
@@ -36,7 +35,6 @@ export interface StatusReports {
   readonly trouble?: Trouble | undefined
   /** The gateway refused the batch route as a whole. */
   readonly batchRefused?: ProposerError | undefined
-  /** Status items asked for (§8). */
   readonly items: number
 }
 
@@ -84,7 +82,7 @@ async function byBatch(
 }
 
 /** An answer about something else counts as a refusal: nothing of it is believed. */
-function statusReport(target: PollTarget, reported: StatusRead): StatusReport {
+function statusReport(target: PollTarget, reported: PolledStatus): StatusReport {
   const status = polled(target, reported)
   return status instanceof ProposerError
     ? { kind: 'refused', error: status }
@@ -127,7 +125,6 @@ async function bySingle(
   return { reports, items, rateLimit, trouble }
 }
 
-/** What asking for statuses needs. */
 export interface PollParts {
   readonly ports: Pick<JournalPorts, 'clock' | 'random'>
   readonly gateway: GatewayClient

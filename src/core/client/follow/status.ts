@@ -5,7 +5,7 @@
 import { failures } from '../../protocol/codes.js'
 import { ConflictError } from '../../protocol/errors.js'
 import { isBytes32, isQuestionId } from '../../protocol/words.js'
-import type { FailureRead, StatusRead, SubmissionRead } from '../gateway/reading.js'
+import type { FailureRead, PolledStatus, SubmissionRead } from '../gateway/reading.js'
 import { type Named, otherNamed } from '../journal/authorizations.js'
 
 export const stages = ['validated', 'selected', 'submitted', 'confirmed', 'indexed'] as const
@@ -21,8 +21,7 @@ export interface PollTarget {
   readonly signed?: Named | undefined
 }
 
-/** A status with what its failure means (contract §5), where the gateway does not say it. */
-export type PolledStatus = StatusRead
+export type { PolledStatus }
 
 /**
  * A status with what its failure means (contract §5) and what the target adds. ConflictError
@@ -31,7 +30,7 @@ export type PolledStatus = StatusRead
  */
 export function polled(
   { candidateId, identifier, signed }: PollTarget,
-  reported: StatusRead,
+  reported: PolledStatus,
 ): PolledStatus | ConflictError {
   const mismatch = (what: string) =>
     new ConflictError('candidate_mismatch', `the gateway returned ${what}`, {
@@ -172,17 +171,6 @@ export function stageTimeOf(
 /** Two statuses with the same key tell the same stage. */
 export function stageKey({ status, submission, failure }: PolledStatus): string {
   return [status, submission?.status, submission?.transaction_hash, failure?.code].join(' ')
-}
-
-/**
- * Milliseconds from admission to `until` (default: the end) by the gateway's own times, so that no
- * clock of ours counts. `undefined` where they tell nothing, or where it failed.
- */
-export function lifeMs(status: PolledStatus, until: Stage | undefined): number | undefined {
-  if (endOf(status) === 'failed') return undefined
-  const atMs = (stage: keyof typeof timeNames) => Date.parse(stageTimeOf(status, stage) ?? '')
-  const ms = atMs(until ?? 'indexed') - atMs('received')
-  return ms >= 0 ? ms : undefined
 }
 
 /** When a status came to be by the gateway's times, as it wrote them. */

@@ -50,7 +50,6 @@ export type Unaccepted =
       readonly httpStatus: number
       readonly errors?: readonly FieldFault[] | undefined
     })
-  /** Application JSON 409. */
   | (Unclear & { readonly kind: 'reconcile'; readonly httpStatus: 409 })
   /**
    * `deferred`: application JSON 429 or 503, or no connection: not admitted, the same bytes later.
@@ -73,15 +72,12 @@ export const maxRetryAfterMs = 120_000
 const maxDepth = 16
 /** `application/vnd.example+json` too (RFC 6839 §3.1); problem+json comes from what stands between (RFC 9457). */
 const applicationJson = /^application\/(vnd\.[\w.+-]+\+)?json *(;|$)/i
-/** Faults of fields that a hint shows. */
 const shownFaults = 5
 
-/** What a call expects: how its body is read, its size cap in bytes, and whether 202 counts. */
 export interface Expected<Value> {
   readonly read: Reader<Value>
   readonly capBytes: number
   readonly admits: boolean
-  /** Told the body as it came. */
   readonly onBody?: ((text: string) => void) | undefined
 }
 
@@ -213,7 +209,6 @@ function unauthorizedHint(code: string): string {
     : `the payload may be for another question or round, or by another key; else ${wallet}`
 }
 
-/** What a refusal says of fields, for programs as it is and for people in the hint. */
 function faultsOf({ code, errors = [] }: Extract<Unaccepted, { kind: 'refused' }>) {
   const known = Object.hasOwn(wireFailures, code) ? wireFailure(code as WireCode) : undefined
   const hint = known?.next ?? 'fix what the detail names, then retry'

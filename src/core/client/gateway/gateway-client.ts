@@ -15,6 +15,7 @@ import { type Answer, classifyFailure, classifyResponse } from './answer.js'
 import {
   type Acknowledged,
   type ContextRead,
+  type PolledStatus,
   type Reader,
   readAcknowledgement,
   readBatchStatuses,
@@ -24,7 +25,6 @@ import {
   readSingleSigningData,
   readStatus,
   type StatusItemRead,
-  type StatusRead,
   type SubmitRead,
 } from './reading.js'
 
@@ -33,7 +33,6 @@ export interface CallOptions {
   readonly signal?: AbortSignal | undefined
 }
 
-/** Of a batch call, in the order of the answer. */
 export interface Results<Item> {
   readonly results: readonly Item[]
 }
@@ -54,10 +53,8 @@ export interface GatewayClient {
   signingData: Call<[identifier: string, body: SigningDataRequest], Json>
   /** Sends exactly these bytes (R7). */
   submit: Call<[identifier: string, body: string], Acknowledged>
-  status: Call<[identifier: string, candidateId: string], StatusRead>
-  /** Batch route; 1-100 identifiers. */
+  status: Call<[identifier: string, candidateId: string], PolledStatus>
   contexts: Call<[identifiers: readonly string[]], Results<ContextRead>>
-  /** Sends exactly these bytes. */
   submitBatch: Call<[body: string], Results<SubmitRead>>
   statuses: Call<[candidateIds: readonly string[]], Results<StatusItemRead>>
 }
@@ -65,7 +62,6 @@ export interface GatewayClient {
 /** Caps on answers (robustness §6), in bytes. */
 const [singleCap, contextCap, batchCap] = [64 * 1024, 1024 * 1024, 4096 * 1024]
 
-/** What is expected of a route's answers. */
 interface Route<Value> {
   readonly read: Reader<Value>
   readonly capBytes: number
@@ -161,7 +157,6 @@ export function createGatewayClient(parts: {
   }
 }
 
-/** A GET, or a POST of exactly these bytes, with their digest where one is given. */
 function request(body: string | undefined, digest: string | undefined) {
   const accept = 'application/json'
   if (body === undefined) return { method: 'GET', headers: { accept } }

@@ -27,8 +27,6 @@ const stringIn = (value: unknown): string | undefined =>
 const listOf = (value: unknown): readonly unknown[] | undefined =>
   Array.isArray(value) ? value : undefined
 
-// — text of others —
-
 const maxDetailLength = 1_000
 /** Faults of fields that are kept: our own gateway sends no more. */
 const keptFaults = 50
@@ -50,7 +48,6 @@ export const plainCode = (code: string): string =>
 /** A path or a code of a fault: like a detail, but never longer than one of ours is. */
 const plainFault = (text: string): string => plainDetail(text).slice(0, maxFaultLength)
 
-/** A value as text, whatever its form; '' where there is none. */
 function textOf(value: unknown): string {
   if (value === undefined || value === null) return ''
   return plainDetail(typeof value === 'string' ? value : JSON.stringify(value))
@@ -68,7 +65,6 @@ const shownObject = (json: Json): Json =>
     Object.entries(json).map(([name, inner]) => [plainFault(name), asShown(inner)]),
   )
 
-/** The members of these names as texts, where they are reported; null stays null. */
 function texts<Name extends string>(
   json: Json,
   ...names: readonly Name[]
@@ -79,12 +75,9 @@ function texts<Name extends string>(
   ) as { [K in Name]?: string | null }
 }
 
-// — refusals —
-
 export interface ToldError {
   /** Of the wire's form. */
   readonly code: string
-  /** Outside text, without long hex: escape before showing (R20). */
   readonly detail: string
 }
 
@@ -115,8 +108,6 @@ export const readRefusal: Reader<RefusalRead> = (json) => {
   return error && { ...error, errors: errors?.slice(0, keptFaults) }
 }
 
-// — eligibility —
-
 /**
  * `eligible`, and beside it the answer as it came (§2.3). `address`: the wallet that was asked
  * about; of another nothing is learned.
@@ -130,8 +121,6 @@ export const readEligibility =
     if (typeof given === 'string' && given.toLowerCase() !== address) return undefined
     return { ...shownObject(answer), eligible: answer.eligible }
   }
-
-// — acknowledgements —
 
 /** A candidate that was admitted (§2.5, §2.7). */
 export interface Acknowledged {
@@ -179,8 +168,6 @@ export const readBatchSubmission = results((item): SubmitRead => {
   return { ...itemOf(item), client_ref, candidate: readAcknowledgement(item.candidate) }
 })
 
-// — statuses —
-
 /** A candidate's transaction (§2.6); `status` is '' where none was reported. */
 export interface SubmissionRead extends Json {
   readonly status: string
@@ -198,8 +185,8 @@ export interface FailureRead extends Json {
   readonly next_action?: string | null
 }
 
-/** A candidate's status as it came, with what we look at as text. */
-export interface StatusRead extends Json {
+/** A candidate's status as any gateway told it, with what we look at as text. */
+export interface PolledStatus extends Json {
   readonly candidate_id: string
   /** Of any gateway's vocabulary: what it means says `endOf`. `unknown` where none was reported. */
   readonly status: string
@@ -212,7 +199,7 @@ export interface StatusRead extends Json {
   readonly failure: FailureRead | null
 }
 
-export const readStatus: Reader<StatusRead> = (json) => {
+export const readStatus: Reader<PolledStatus> = (json) => {
   const given = objectOf(json)
   const id = given?.candidate_id
   if (given === undefined || typeof id !== 'string' || !isCandidateId(id)) return undefined
@@ -270,7 +257,7 @@ function failureOf(given: Json): FailureRead {
 
 export interface StatusItemRead extends ItemRead {
   readonly candidate_id?: string | undefined
-  readonly candidate?: StatusRead | undefined
+  readonly candidate?: PolledStatus | undefined
 }
 
 /** The result names the candidate (§2.7); inside it the id need not stand again. */
@@ -280,8 +267,6 @@ export const readBatchStatuses = results((item): StatusItemRead => {
   const status = readStatus(candidate && { candidate_id, ...candidate })
   return { ...itemOf(item), candidate_id: stringIn(candidate_id), candidate: status }
 })
-
-// — signing data: which facts there must be says signing-data.ts —
 
 export interface ContextRead extends ItemRead {
   readonly identifier?: string | undefined
