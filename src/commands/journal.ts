@@ -2,7 +2,6 @@
  * `journal`: what this machine has signed and sent (robustness §2). Read-only (R24); a signature
  * only by --reveal-signature (R5).
  */
-import { Command } from 'commander'
 import { knownToken } from '../core/chain/profiles.js'
 import {
   classOf,
@@ -15,7 +14,6 @@ import { attemptRow, instantOf, journalRow, originsOf } from '../core/client/jou
 import { verifyJournal } from '../core/client/journal/verify.js'
 import {
   isContestedState,
-  type LastPosition,
   type LastPositions,
   lastPositions,
 } from '../core/client/positions/last-known.js'
@@ -24,11 +22,11 @@ import { answerText } from '../core/protocol/outcome-words.js'
 import { isQuestionId } from '../core/protocol/words.js'
 import { wholeNumber } from './hosting/foreground.js'
 import { loadJournal, receiptProofs } from './receipt.js'
-import { addListFlags, type ListFlags, sinceMs } from './session/list-flags.js'
-import type { SessionFlags } from './session/session.js'
+import { listFlags, sinceMs } from './session/list-flags.js'
 import { type GlobalFlags, homeSetting, resolveSettings } from './session/settings.js'
 import type { Context } from './terminal/context.js'
 import { csvText } from './terminal/csv.js'
+import { apart, rows, table } from './terminal/output.js'
 import { contestedLines, positionText } from './terminal/position-text.js'
 import {
   ageText,
@@ -36,76 +34,73 @@ import {
   amountWithRaw,
   counted,
   dateText,
-  fields,
-  fold,
-  jsonText,
   timeText,
   visible,
 } from './terminal/render.js'
-import { type Column, tableText } from './terminal/table.js'
+import type { Column } from './terminal/table.js'
+import { type FlagsOf, verb } from './terminal/verb.js'
 
-export const journalCommand = (context: Context): Command =>
-  new Command('journal')
-    .description('list, show, verify and export what was signed and sent')
-    .addHelpText(
-      'after',
-      '\nExamples:\n  proposer journal list --open\n  proposer journal show 6208acd7ce14-1\n  proposer journal verify',
+/** The journal of the home that the flags name, and what is known of its positions. */
+async function read(context: Context, flags: GlobalFlags) {
+  const home = homeSetting(context, flags).value
+  const last = () =>
+    lastPositions({ files: context.files, home }, (text) =>
+      context.output.note(`note: ${visible(text)}`),
     )
-    .addCommand(listCommand(context))
-    .addCommand(showCommand(context))
-    .addCommand(verifyCommand(context))
-    .addCommand(exportCommand(context))
+  return { view: await loadJournal(context, home), last: await last() }
+}
 
 /** The states of an authorization, and how a closed one ended. */
 const states = [
   ...['signed', 'offered', 'deferred', 'unknown', 'conflict', 'accepted', 'closed'],
   ...['executed', 'failed', 'refused', 'nonce_used', 'expired'],
 ]
+const listVerbFlags = {
+  ...listFlags(states),
+  '--open': 'only what may still execute or be sent',
+} as const
+type ListOf = FlagsOf<typeof listVerbFlags>
 
-const listCommand = (context: Context) =>
-  addListFlags(new Command('list'), states)
-    .description('list authorizations and their states, oldest first')
-    .option('--open', 'only what may still execute or be sent')
-    .addHelpText(
-      'after',
-      '\nExamples:\n  proposer journal list --open --json\n  proposer journal list --state failed --since 24h',
+const listVerb = verb({
+  name: 'list',
+  about: 'list authorizations and their states, oldest first',
+  flags: listVerbFlags,
+  examples: ['journal list --open --json', 'journal list --state failed --since 24h'],
+  async run(context, flags) {
+    const nowMs = context.clock.nowMs()
+    const since = sinceMs(flags.since, nowMs)
+    const limit =
+      flags.limit === undefined ? undefined : wholeNumber('--limit', flags.limit, 1, 1_000_000)
+    const { view, last } = await read(context, flags)
+    const { authorizations, offers } = view
+    const isAsked = ({ state, reason, identifier, slug, question_id: id, signed_at }: Entry) =>
+      (flags.state === undefined || flags.state === state || flags.state === reason) &&
+      (flags.question === undefined || [identifier, slug, id].includes(flags.question)) &&
+      (signed_at === null || Date.parse(signed_at) >= since)
+    const entries = [
+      ...authorizations.filter((one) => flags.open !== true || isOpen(one, nowMs)),
+      ...offers.filter((one) => isOfferOpen(one, nowMs)),
+    ].map((one) => entryOf(one, nowMs, last))
+    const slugs = entries.some(({ identifier }) => isQuestionId(identifier))
+      ? await pinnedSlugs(context, flags)
+      : new Map<string, string>()
+    const found = entries.map((one) => ({ ...one, slug: slugIn(one, slugs) })).filter(isAsked)
+    const shown = limit === undefined ? found : found.slice(-limit)
+    const older = found.length - shown.length
+    context.output.show(
+      'journal',
+      { authorizations: shown },
+      shown.length === 0
+        ? [emptyText(authorizations.length, flags)]
+        : [
+            ...contestedLines(last),
+            table(listColumns(nowMs), shown, flags.wide === true),
+            older > 0 && `and ${older} older; --limit ${found.length} shows them`,
+          ],
+      { items: shown, summary: { authorizations: shown.length } },
     )
-    .action(async (own: ListFlags & { open?: boolean }, command: Command) => {
-      const nowMs = context.clock.nowMs()
-      const since = sinceMs(own.since, nowMs)
-      const limit =
-        own.limit === undefined ? undefined : wholeNumber('--limit', own.limit, 1, 1_000_000)
-      const { authorizations, offers } = await loadJournal(context, homeOf(context, command))
-      const last = await lastOf(context, command)
-      const isAsked = ({ state, reason, identifier, slug, question_id: id, signed_at }: Entry) =>
-        (own.state === undefined || own.state === state || own.state === reason) &&
-        (own.question === undefined || [identifier, slug, id].includes(own.question)) &&
-        (signed_at === null || Date.parse(signed_at) >= since)
-      const entries = [
-        ...authorizations.filter((one) => own.open !== true || isOpen(one, nowMs)),
-        ...offers.filter((one) => isOfferOpen(one, nowMs)),
-      ].map((one) => entryOf(one, nowMs, last))
-      const slugs = entries.some(({ identifier }) => isQuestionId(identifier))
-        ? await pinnedSlugs(context, command.optsWithGlobals<GlobalFlags>())
-        : new Map<string, string>()
-      const found = entries.map((one) => ({ ...one, slug: slugIn(one, slugs) })).filter(isAsked)
-      const shown = limit === undefined ? found : found.slice(-limit)
-      const { output } = context
-      if (output.mode === 'ndjson') {
-        for (const one of shown) output.line(one)
-        output.result('journal', { summary: { authorizations: shown.length } }, () => '')
-        return
-      }
-      output.result('journal', { authorizations: shown }, () => {
-        if (shown.length === 0) return emptyText(authorizations.length, own)
-        const older = found.length - shown.length
-        return [
-          ...contestedLines(last, output.columns),
-          tableText(listColumns(nowMs), shown, output, own.wide === true),
-          ...(older === 0 ? [] : [`and ${older} older; --limit ${found.length} shows them`]),
-        ].join('\n')
-      })
-    })
+  },
+})
 
 type Entry = ReturnType<typeof entryOf>
 
@@ -160,90 +155,77 @@ const answerOf = ({ outcome, label, price }: Pick<Entry, 'outcome' | 'label' | '
 const entryAmount = ({ amount, chain_id: chainId, token }: Entry) =>
   amountText(amount, knownToken(chainId, token ?? ''))
 
-const showCommand = (context: Context) =>
-  new Command('show')
-    .description('show one authorization with its attempts')
-    .argument('<id>', 'journal id or candidate id')
-    .option('--reveal-signature', 'include the payload and its signature')
-    .option('--verify', 'prove the receipts of its answers; exit 2 if none holds')
-    .addHelpText(
-      'after',
-      '\nExamples:\n  proposer journal show 6208acd7ce14-1 --reveal-signature --json\n  proposer journal show 6208acd7ce14-1 --verify',
-    )
-    .action(async (id: string, own: ShowFlags, command: Command) => {
-      const view = await loadJournal(context, homeOf(context, command))
-      const found =
-        view.find(id) ?? view.byCandidate(id) ?? view.offers.find((one) => one.id === id)
-      if (!found)
-        throw new UsageError('unknown_journal_id', `journal entry "${id}" not found`, {
-          hint: 'list the entries with `proposer journal list`',
-        })
-      const [attempts, body] =
-        'signed' in found ? [found.attempts, found.signed.body] : [[], undefined]
-      const revealed = own.revealSignature === true ? body : undefined
-      const proofs =
-        own.verify === true
-          ? await receiptProofs(context, command.optsWithGlobals<SessionFlags>(), attempts)
-          : undefined
-      const entry = {
-        ...entryOf(found, context.clock.nowMs(), await lastOf(context, command)),
-        attempts: attempts.map((one) => ({
-          ...attemptRow(one),
-          sha256: one.start.sha256,
-          ...(proofs && { proof: proofs.document(one, found.id) }),
-        })),
-      }
-      const shown =
-        revealed === undefined ? entry : { ...entry, payload: JSON.parse(revealed) as object }
-      context.output.result('journal-entry', shown, () =>
-        [
-          entryText(entry, context.output.columns),
-          ...entry.attempts.map((one) =>
-            fields(
-              [
-                ['attempt', timeText(one.started_at)],
-                ['to', one.origin],
-                ['class', one.class],
-                ['status', one.http_status?.toString()],
-                ['code', one.code],
-                ['receipt', one.receipt && receiptText(one.receipt)],
-              ],
-              context.output.columns,
-            ),
-          ),
-          ...(proofs?.texts(context.output.columns) ?? []),
-          ...(revealed === undefined ? [] : [revealed]),
-        ].join('\n\n'),
+const showVerb = verb({
+  name: 'show',
+  about: 'show one authorization with its attempts',
+  args: { '<id>': 'journal id or candidate id' },
+  flags: {
+    '--reveal-signature': 'include the payload and its signature',
+    '--verify': 'prove the receipts of its answers; exit 2 if none holds',
+  },
+  examples: [
+    'journal show 6208acd7ce14-1 --reveal-signature --json',
+    'journal show 6208acd7ce14-1 --verify',
+  ],
+  async run(context, flags, { id }) {
+    const { view, last } = await read(context, flags)
+    const found = view.find(id) ?? view.byCandidate(id) ?? view.offers.find((one) => one.id === id)
+    if (!found)
+      throw new UsageError(
+        'unknown_journal_id',
+        `journal entry "${id}" not found`,
+        'list the entries with `proposer journal list`',
       )
-      proofs?.requireOne(found.id)
-    })
-
-interface ShowFlags {
-  readonly revealSignature?: boolean
-  readonly verify?: boolean
-}
+    const [attempts, body] =
+      'signed' in found ? [found.attempts, found.signed.body] : [[], undefined]
+    const revealed = flags.revealSignature === true ? body : undefined
+    const proofs = flags.verify === true ? await receiptProofs(context, flags, attempts) : undefined
+    const entry = {
+      ...entryOf(found, context.clock.nowMs(), last),
+      attempts: attempts.map((one) => ({
+        ...attemptRow(one),
+        sha256: one.start.sha256,
+        ...(proofs && { proof: proofs.document(one, found.id) }),
+      })),
+      ...(revealed === undefined ? {} : { payload: JSON.parse(revealed) as object }),
+    }
+    context.output.show('journal-entry', entry, () => [
+      apart([
+        entryRows(entry),
+        ...entry.attempts.map((one) =>
+          rows([
+            ['attempt', timeText(one.started_at)],
+            ['to', one.origin],
+            ['class', one.class],
+            ['status', one.http_status?.toString()],
+            ['code', one.code],
+            ['receipt', one.receipt && receiptText(one.receipt)],
+          ]),
+        ),
+        (screen) => (proofs?.texts(screen.columns) ?? []).join('\n\n'),
+        revealed !== undefined && (() => revealed),
+      ]),
+    ])
+    proofs?.requireOne(found.id)
+  },
+})
 
 const receiptText = ({ result, code }: { result: string; code: string | null }) =>
   code === null ? result : `${result} (${code})`
 
-const verifyCommand = (context: Context) =>
-  new Command('verify')
-    .description('verify checksums, saved hashes and nonces; exit 74 on damage')
-    .addHelpText('after', '\nExample:\n  proposer journal verify')
-    .action(async (_own: unknown, command: Command) => {
-      const proof = await verifyJournal(context, homeOf(context, command))
-      context.output.result('journal-proof', proof, () =>
-        [
-          `sound: ${counted(proof.authorizations, 'authorization')}, ${counted(proof.records, 'record')}, ${counted(proof.runs, 'run')}`,
-          `${counted(proof.hashes, 'payload')} as recorded; ${counted(proof.nonces, 'nonce')}, each of one authorization`,
-        ]
-          .map((line) => fold(line, context.output.columns, '  '))
-          .join('\n'),
-      )
-    })
-
-const homeOf = (context: Context, command: Command) =>
-  homeSetting(context, command.optsWithGlobals<GlobalFlags>()).value
+const verifyVerb = verb({
+  name: 'verify',
+  about: 'verify checksums, saved hashes and nonces; exit 74 on damage',
+  examples: ['journal verify'],
+  async run(context, flags) {
+    const proof = await verifyJournal(context, homeSetting(context, flags).value)
+    const { authorizations, records, runs, hashes, nonces } = proof
+    context.output.show('journal-proof', proof, [
+      `sound: ${counted(authorizations, 'authorization')}, ${counted(records, 'record')}, ${counted(runs, 'run')}`,
+      `${counted(hashes, 'payload')} as recorded; ${counted(nonces, 'nonce')}, each of one authorization`,
+    ])
+  },
+})
 
 /**
  * Slugs by question id, as the trust file pins them. The journal is shown without them where that
@@ -264,12 +246,7 @@ async function pinnedSlugs(
   }
 }
 
-const lastOf = (context: Context, command: Command) =>
-  lastPositions({ files: context.files, home: homeOf(context, command) }, (text) =>
-    context.output.note(`note: ${visible(text)}`),
-  )
-
-function emptyText(held: number, { open, state, since, question }: ListFlags & { open?: boolean }) {
+function emptyText(held: number, { open, state, since, question }: ListOf) {
   if (held === 0) return 'the journal is empty'
   if (open === true && (state ?? since ?? question) === undefined)
     return `nothing is open; ${held} ${held === 1 ? 'is' : 'are'} closed: \`proposer journal list\``
@@ -294,66 +271,65 @@ function entryOf(one: JournaledAuthorization | Offer, nowMs: number, last: LastP
   }
 }
 
-function entryText(entry: ReturnType<typeof entryOf>, columns: number): string {
+function entryRows(entry: Entry) {
   const why = entry.reason ?? entry.code
   const name = entry.identifier === entry.question_id ? entry.slug : entry.identifier
-  return fields(
-    [
-      ['question', entry.title ?? name ?? entry.question_id],
-      ['answer', answerOf(entry)],
-      [entry.state, `${entry.journal_id}${why === null ? '' : ` (${why})`}`],
-      ['authorizes', amountWithRaw(entry.amount, knownToken(entry.chain_id, entry.token ?? ''))],
-      ['deadline', dateText(entry.deadline)],
-      ['proposer', entry.proposer],
-      ['signed', entry.signed_at && timeText(entry.signed_at)],
-      ['candidate', entry.candidate_id],
-      ['sent to', entry.origins.length === 0 ? 'never sent' : entry.origins.join(', ')],
-      ['replaced by', entry.superseded_by],
-      ['slug', entry.title === null ? null : name],
-      ['question id', entry.question_id],
-      ['position', entry.position && positionText(entry.position)],
-    ],
-    columns,
-  )
+  return rows([
+    ['question', entry.title ?? name ?? entry.question_id],
+    ['answer', answerOf(entry)],
+    [entry.state, `${entry.journal_id}${why === null ? '' : ` (${why})`}`],
+    ['authorizes', amountWithRaw(entry.amount, knownToken(entry.chain_id, entry.token ?? ''))],
+    ['deadline', dateText(entry.deadline)],
+    ['proposer', entry.proposer],
+    ['signed', entry.signed_at && timeText(entry.signed_at)],
+    ['candidate', entry.candidate_id],
+    ['sent to', entry.origins.length === 0 ? 'never sent' : entry.origins.join(', ')],
+    ['replaced by', entry.superseded_by],
+    ['slug', entry.title === null ? null : name],
+    ['question id', entry.question_id],
+    ['position', entry.position && positionText(entry.position)],
+  ])
 }
 
-const exportCommand = (context: Context) =>
-  new Command('export')
-    .description('export authorizations as NDJSON or CSV, oldest first')
-    .option('--csv', 'print CSV (RFC 4180) with a header')
-    .option('--reveal-signature', 'include payloads and their signatures')
-    .addHelpText(
-      'after',
-      '\nAmounts are raw token units, times UTC. What became of executed proposals is as `proposer positions` last read it.\n\nExamples:\n  proposer journal export > journal.ndjson\n  proposer journal export --csv > journal.csv',
-    )
-    .action(async (own: { csv?: boolean; revealSignature?: boolean }, command: Command) => {
-      const nowMs = context.clock.nowMs()
-      const { authorizations, offers } = await loadJournal(context, homeOf(context, command))
-      const isRevealed = own.revealSignature === true
-      const last = await lastOf(context, command)
-      const rows = [...authorizations, ...offers].map((one) => {
-        const row = exportRow(one, nowMs, last)
-        return isRevealed ? { ...row, payload: payloadOf(one) } : row
-      })
-      const unread = authorizations.filter(
-        ({ id, terminals }) =>
-          terminals.some(({ outcome }) => outcome === 'executed') && !isOver(last.get(id)),
-      )
-      const { output } = context
-      if (unread.length > 0)
-        output.note(
-          `note: ${unread.length} executed ${unread.length === 1 ? 'proposal has' : 'proposals have'} no settlement here; \`proposer positions\` reads the chain`,
-        )
-      if (own.csv === true)
-        return output.text(
-          csvText(isRevealed ? [...exportColumns, 'payload'] : exportColumns, rows),
-        )
-      if (output.mode === 'json')
-        return output.result('journal-export', { authorizations: rows }, () => '')
-      for (const row of rows) output.text(`${jsonText(row, 0)}\n`)
-      if (output.mode === 'ndjson')
-        output.result('journal-export', { summary: { authorizations: rows.length } }, () => '')
+const exportVerb = verb({
+  name: 'export',
+  about: 'export authorizations as NDJSON or CSV, oldest first',
+  flags: {
+    '--csv': 'print CSV (RFC 4180) with a header',
+    '--reveal-signature': 'include payloads and their signatures',
+  },
+  help: 'Amounts are raw token units, times UTC. What became of executed proposals is as `proposer positions` last read it.',
+  examples: ['journal export > journal.ndjson', 'journal export --csv > journal.csv'],
+  async run(context, { csv, revealSignature, ...flags }) {
+    const nowMs = context.clock.nowMs()
+    const { view, last } = await read(context, flags)
+    const items = [...view.authorizations, ...view.offers].map((one) => {
+      const row = exportRow(one, nowMs, last)
+      return revealSignature === true ? { ...row, payload: payloadOf(one) } : row
     })
+    const unread = view.authorizations.filter(
+      ({ id, terminals }) =>
+        terminals.some(({ outcome }) => outcome === 'executed') &&
+        last.get(id)?.state !== 'settled',
+    )
+    const { output } = context
+    if (unread.length > 0)
+      output.note(
+        `note: ${unread.length} executed ${unread.length === 1 ? 'proposal has' : 'proposals have'} no settlement here; \`proposer positions\` reads the chain`,
+      )
+    if (csv === true)
+      return output.text(
+        csvText(revealSignature === true ? [...exportColumns, 'payload'] : exportColumns, items),
+      )
+    // For people as for programs: a line an authorization.
+    if (output.mode === 'human') for (const row of items) output.line(row)
+    else
+      output.show('journal-export', { authorizations: items }, [], {
+        items,
+        summary: { authorizations: items.length },
+      })
+  },
+})
 
 /** In this order. */
 const exportColumns = (
@@ -364,9 +340,6 @@ const exportColumns = (
   'position result disputed_at disputed_by settled_at payout reward position_as_of'
 ).split(' ')
 type ExportRow = Readonly<Record<string, string | number | object | null>>
-
-/** Nothing of it changes any more. */
-const isOver = (position: LastPosition | undefined) => position?.state === 'settled'
 
 function exportRow(
   one: JournaledAuthorization | Offer,
@@ -401,3 +374,10 @@ function exportRow(
 
 const payloadOf = (one: JournaledAuthorization | Offer): object =>
   'signed' in one ? (JSON.parse(one.signed.body) as object) : {}
+
+export const journalCommand = verb({
+  name: 'journal',
+  about: 'list, show, verify and export what was signed and sent',
+  examples: ['journal list --open', 'journal show 6208acd7ce14-1', 'journal verify'],
+  verbs: [listVerb, showVerb, verifyVerb, exportVerb],
+})

@@ -1,8 +1,7 @@
-/**
- * `poll`: follows candidates until they are done or reach a stage (spec §4.1 rule 4, contract §6).
- */
-import { Command, Option } from 'commander'
+/** `poll` follows candidates to their ends, `status` looks at one once (spec §2.6, §4.1, contract §6). */
+import { failedError } from '../core/client/follow/errors.js'
 import type { PollResult } from '../core/client/follow/follow.js'
+import { statusOnce } from '../core/client/follow/look.js'
 import { endOf, type PollTarget, type Stage, stages } from '../core/client/follow/status.js'
 import {
   answerOf,
@@ -13,115 +12,138 @@ import {
 } from '../core/client/journal/authorizations.js'
 import type { JournalView } from '../core/client/journal/journal.js'
 import { type OtherGateway, otherGateway } from '../core/client/journal/saved.js'
+import { isContestedState } from '../core/client/positions/last-known.js'
+import { reconcile } from '../core/client/wallet/reconcile.js'
 import { UsageError } from '../core/protocol/errors.js'
 import { isCandidateId } from '../core/protocol/words.js'
 import { follow } from './follow.js'
 import { requireIdentifier } from './session/question.js'
-import {
-  addExecutorFlags,
-  type Session,
-  type SessionFlags,
-  withSession,
-} from './session/session.js'
+import { executorFlags, type Session, sessionVerb, withSession } from './session/session.js'
 import { noteFallenRewards } from './session/stakes.js'
-import type { Own } from './terminal/candidate-text.js'
-import type { Context } from './terminal/context.js'
-import { type Live, openLive } from './terminal/live.js'
+import { candidateText, type Own } from './terminal/candidate-text.js'
+import { openLive } from './terminal/live.js'
+import { apart, together } from './terminal/output.js'
 import { finalText } from './terminal/poll-table.js'
+import { nextLines, positionData } from './terminal/position-text.js'
 import { visible } from './terminal/render.js'
+import { verb } from './terminal/verb.js'
 
-interface PollFlags extends SessionFlags {
-  readonly all?: boolean
-  readonly until?: string
-  readonly question?: string
-}
-
-export const pollCommand = (context: Context): Command =>
-  addExecutorFlags(new Command('poll'))
-    .description(
-      'follow candidates until they are executed or failed; exit 7 if one failed, 8 on timeout',
-    )
-    .argument('[candidate-id...]', 'candidate ids; default: --all')
-    .option('--all', 'every accepted candidate of this gateway in the journal that is not finished')
-    // Its own refusal, with its own code, is older than the choices.
-    .addOption(
-      new Option('--until <stage>', 'stop when all have reached this stage')
-        .choices(stages)
-        .argParser((text) => text),
-    )
-    .option('--question <id>', 'question of candidates that are not in the journal')
-    .addHelpText(
-      'after',
-      '\nExamples:\n  proposer poll --all --timeout 300\n  proposer poll 3f2b8c1e-8d5a-4a52-9c3d-0a1b2c3d4e5f --until confirmed',
-    )
-    .action(async (ids: string[], _own: unknown, command: Command) => {
-      const flags = command.optsWithGlobals<PollFlags>()
-      const until = requireStage(flags.until)
-      if (flags.all === true && ids.length > 0) throw bothGiven()
-      const live = flags.quiet === true ? undefined : openLive(context)
-      const shown = live === undefined ? context : { ...context, output: live.output }
-      await withSession(shown, flags, (session) =>
-        poll(shown, session, { ids, until, question: flags.question, live }),
-      )
-    })
-
-interface Wanted {
-  readonly ids: readonly string[]
-  readonly until: Stage | undefined
-  readonly question: string | undefined
-  readonly live: Live | undefined
-}
-
-async function poll(
-  context: Context,
-  session: Session,
-  { ids, until, question, live }: Wanted,
-): Promise<void> {
-  const { output } = context
-  const view = await session.journal.load()
-  const given = [...new Set(ids)].map((id) => targetOf(view, id, question))
-  const gateway = await session.gateway('run')
-  const accepted = ids.length > 0 ? [] : acceptedIn(context, view)
-  const held = accepted.map((one) => ({ one, away: otherGateway(one, gateway.origin) }))
-  const here = held.flatMap(({ one: { candidateId = '', signed }, away }) =>
-    away === undefined ? [{ candidateId, identifier: signed.questionId }] : [],
-  )
-  const targets = ids.length > 0 ? given : here
-  const elsewhere = held.flatMap(({ one, away }) => (away === undefined ? [] : [{ one, ...away }]))
-  for (const each of elsewhere) output.note(awayText(each))
-  const result = await follow(
-    context,
-    { ports: session.ports, gateway, journal: session.journal },
-    targets,
-    {
-      timeoutMs: session.settings.timeoutMs,
-      until,
-      // The document holds the whole of each status; it costs the same items (§8).
-      full: output.mode === 'json',
-      aboutOf: (id) => aboutText(view, id),
-      live,
+export const pollCommand = verb({
+  name: 'poll',
+  about: 'follow candidates until they are executed or failed; exit 7 if one failed, 8 on timeout',
+  args: { '[candidate-id...]': 'candidate ids; default: --all' },
+  flags: {
+    ...executorFlags,
+    '--all': 'every accepted candidate of this gateway in the journal that is not finished',
+    '--until <stage>': {
+      about: 'stop when all have reached this stage',
+      choices: stages,
+      // Its own refusal has its own code.
+      parse: requireStage,
     },
-  )
-  const { candidates, error, refusals } = result
-  const labelled = (status: (typeof candidates)[number]) => ({
-    ...status,
-    label: ownOf(view, status.candidate_id)?.label ?? null,
-  })
-  if (output.mode === 'ndjson')
-    output.result('status', { summary: summaryOf(result), ...awayData(elsewhere) }, () => '')
-  else
-    output.result('status', { candidates: candidates.map(labelled), ...awayData(elsewhere) }, () =>
-      targets.length === 0
-        ? nothingText
-        : finalText(targets, candidates, output, (id) => ownOf(view, id), refusals),
+    '--question <id>': 'question of candidates that are not in the journal',
+  },
+  examples: [
+    'poll --all --timeout 300',
+    'poll 3f2b8c1e-8d5a-4a52-9c3d-0a1b2c3d4e5f --until confirmed',
+  ],
+  async run(context, flags, { candidateId: ids }) {
+    if (flags.all === true && ids.length > 0)
+      throw new UsageError(
+        'ids_and_all',
+        '--all and candidate ids cannot be used together',
+        'omit --all or the ids',
+      )
+    const live = flags.quiet === true ? undefined : openLive(context)
+    const shown = live === undefined ? context : { ...context, output: live.output }
+    await withSession(shown, flags, async (session) => {
+      const { output, clock } = shown
+      const { ports, journal, settings } = session
+      const view = await journal.load()
+      const given = [...new Set(ids)].map((id) => targetOf(view, id, flags.question))
+      const gateway = await session.gateway('run')
+      const accepted = view.authorizations.filter(
+        (one) => ids.length === 0 && stateOf(one, clock.nowMs()).kind === 'accepted',
+      )
+      const held = accepted.map((one) => ({ one, away: otherGateway(one, gateway.origin) }))
+      const here = held.flatMap(({ one: { candidateId = '', signed }, away }) =>
+        away === undefined ? [{ candidateId, identifier: signed.questionId }] : [],
+      )
+      const targets = ids.length > 0 ? given : here
+      const elsewhere = held.flatMap(({ one, away }) =>
+        away === undefined ? [] : [{ one, ...away }],
+      )
+      for (const each of elsewhere) output.note(awayText(each))
+      const result = await follow(shown, { ports, gateway, journal }, targets, {
+        timeoutMs: settings.timeoutMs,
+        until: flags.until,
+        // The document holds the whole of each status; it costs the same items (§8).
+        full: output.mode === 'json',
+        aboutOf: (id) => aboutText(view, id),
+        live,
+      })
+      const { candidates, error, refusals } = result
+      const away = elsewhere.length === 0 ? {} : { elsewhere: elsewhere.map(awayData) }
+      const labelled = candidates.map((status) => ({
+        ...status,
+        label: ownOf(view, status.candidate_id)?.label ?? null,
+      }))
+      const counts = { summary: summaryOf(result), ...away }
+      output.show('status', output.mode === 'ndjson' ? counts : { candidates: labelled, ...away }, [
+        targets.length === 0
+          ? 'nothing to poll: the journal has no unfinished candidate of this gateway'
+          : () => finalText(targets, candidates, output, (id) => ownOf(view, id), refusals),
+      ])
+      const own = candidates.flatMap(
+        (status) => view.byCandidate(status.candidate_id)?.signed ?? [],
+      )
+      await noteFallenRewards(shown, session, own)
+      if (error) throw error
+    })
+  },
+})
+
+export const statusCommand = sessionVerb({
+  name: 'status',
+  about: 'show one candidate; exit 7 if it failed',
+  args: { '<candidate-id>': 'id from the acknowledgement' },
+  flags: { '--question <id>': 'its question, if the candidate is not in the journal' },
+  examples: ['status 3f2b8c1e-8d5a-4a52-9c3d-0a1b2c3d4e5f'],
+  async run({ output }, session, { question }, { candidateId }) {
+    const { ports, journal, signal } = session
+    const view = await journal.load()
+    const own = ownOf(view, candidateId)
+    const target = targetOf(view, candidateId, question)
+    const gateway = await session.gateway('read')
+    const status = await statusOnce({ ports, gateway, journal }, target, { signal })
+    const entry =
+      own !== undefined && endOf(status) === 'executed'
+        ? await onChain(session, status.question_id ?? target.identifier, own.journalId)
+        : undefined
+    const position = entry === undefined ? {} : { position: positionData(entry) }
+    const text = () => candidateText(status, output, own)
+    const next = entry?.position && together(nextLines(entry))
+    const isContested = entry?.position !== undefined && isContestedState(entry.position.state)
+    output.show(
+      'status',
+      { candidates: [{ ...status, label: own?.label ?? null, ...position }] },
+      isContested ? [apart([next, text])] : [text, next],
     )
-  const own = candidates.flatMap((status) => view.byCandidate(status.candidate_id)?.signed ?? [])
-  await noteFallenRewards(context, session, own)
-  if (error) throw error
+    if (endOf(status) === 'failed') throw failedError(status, own?.journalId)
+  },
+})
+
+/** What the chain says of an executed one of ours; `undefined` where no node is configured. */
+async function onChain(session: Session, question: string | undefined, journalId: string) {
+  const chain = await session.chain()
+  if (chain === undefined || question === undefined) return undefined
+  const { ports, journal, signal } = session
+  const parts = { ports, journal, trust: await session.trust(), chain, signal, dryRun: true }
+  return (await reconcile(parts, question)).entries.find(({ id }) => id === journalId)
 }
 
 /** What the journal has of a candidate, for screens and documents. */
-export function ownOf(view: JournalView, candidateId: string): Own | undefined {
+function ownOf(view: JournalView, candidateId: string): Own | undefined {
   const own = view.byCandidate(candidateId)
   if (own === undefined) return undefined
   const { signed, id: journalId } = own
@@ -141,17 +163,12 @@ type Away = OtherGateway & { readonly one: JournaledAuthorization }
 const awayText = ({ one, origin, flag }: Away) =>
   `note: not polled here: ${visible(questionOf(one.signed))}, ${visible(answerOf(one.signed))}, went to ${origin}: \`proposer poll ${one.candidateId} ${flag}\``
 
-const awayData = (elsewhere: readonly Away[]) =>
-  elsewhere.length === 0
-    ? {}
-    : {
-        elsewhere: elsewhere.map(({ one, origin, flag }) => ({
-          candidate_id: one.candidateId ?? null,
-          journal_id: one.id,
-          origin,
-          flag,
-        })),
-      }
+const awayData = ({ one, origin, flag }: Away) => ({
+  candidate_id: one.candidateId ?? null,
+  journal_id: one.id,
+  origin,
+  flag,
+})
 
 function summaryOf({ candidates, missing, items }: PollResult) {
   const count = (end: string) => candidates.filter((status) => endOf(status) === end).length
@@ -164,45 +181,34 @@ function summaryOf({ candidates, missing, items }: PollResult) {
   }
 }
 
-const nothingText = 'nothing to poll: the journal has no unfinished candidate of this gateway'
-
-function bothGiven(): UsageError {
-  return new UsageError('ids_and_all', '--all and candidate ids cannot be used together', {
-    hint: 'omit --all or the ids',
-  })
-}
-
-function requireStage(text: string | undefined): Stage | undefined {
-  if (text === undefined) return undefined
+function requireStage(text: string): Stage {
   const stage = stages.find((one) => one === text)
   if (stage !== undefined) return stage
-  throw new UsageError('bad_stage', `--until ${text} is not a stage`, {
-    hint: `give one of ${stages.join(', ')}`,
-  })
+  throw new UsageError(
+    'bad_stage',
+    `--until ${text} is not a stage`,
+    `give one of ${stages.join(', ')}`,
+  )
 }
 
 /**
  * A candidate and its question, from the journal unless `question` names it; without one the batch
- * route serves. Throws UsageError `invalid_candidate_id` (exit 2).
+ * route serves. UsageError `invalid_candidate_id`.
  */
-export function targetOf(
+function targetOf(
   view: JournalView,
   candidateId: string,
   question: string | undefined,
 ): PollTarget {
-  if (!isCandidateId(candidateId)) {
-    throw new UsageError('invalid_candidate_id', `"${candidateId}" is not a candidate id`, {
-      hint: 'give the candidate_id of the acknowledgement; `proposer journal list` shows them',
-    })
-  }
+  if (!isCandidateId(candidateId))
+    throw new UsageError(
+      'invalid_candidate_id',
+      `"${candidateId}" is not a candidate id`,
+      'give the candidate_id of the acknowledgement; `proposer journal list` shows them',
+    )
   const known = view.byCandidate(candidateId)
   return {
     candidateId: known?.candidateId ?? candidateId,
     identifier: question === undefined ? known?.signed.questionId : requireIdentifier(question),
   }
-}
-
-function acceptedIn(context: Context, view: JournalView): readonly JournaledAuthorization[] {
-  const nowMs = context.clock.nowMs()
-  return view.authorizations.filter((one) => stateOf(one, nowMs).kind === 'accepted')
 }

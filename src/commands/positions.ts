@@ -1,103 +1,441 @@
-/** `positions`: what became of executed proposals and their bonds (contract §9, domain §10). */
-import { Command } from 'commander'
-import { type Positions, readPositions } from '../core/client/positions/positions.js'
-import { type HookFlags, requireWatch } from './dispute-hooks.js'
+/** `positions` and `pnl`: what became of executed proposals and their bonds (contract §9, domain §10). */
+import { isContestedState } from '../core/client/positions/last-known.js'
+import { readPnl } from '../core/client/positions/pnl.js'
+import {
+  type Positions,
+  type PositionTotals,
+  readPositions,
+} from '../core/client/positions/positions.js'
+import type { Position } from '../core/client/positions/rows.js'
+import { runHook } from '../core/io/hook.js'
+import { instant } from '../core/protocol/candidate.js'
+import { PendingError, ProposerError, UsageError } from '../core/protocol/errors.js'
+import { answerText } from '../core/protocol/outcome-words.js'
 import { requireChain } from './own-transactions.js'
 import { type PinnedUnits, pinnedUnits } from './session/amounts.js'
 import { flagInstantMs } from './session/list-flags.js'
-import { addSignerFlags, type Session, type SessionFlags, withSession } from './session/session.js'
-import { failOnDispute, type Looker, onStakes, stakeWallets } from './session/stakes.js'
+import { type Session, sessionVerb, signerFlags } from './session/session.js'
+import { failOnDispute, onStakes, requireShown, stakeWallets } from './session/stakes.js'
 import type { Context } from './terminal/context.js'
+import { csvText } from './terminal/csv.js'
+import { apart, type Output, rows, table, together } from './terminal/output.js'
 import {
-  isUnsettledPosition,
-  positionsText,
-  positionTotalsText,
-} from './terminal/positions-text.js'
-import { fold } from './terminal/render.js'
-import { wideOption } from './terminal/table.js'
-import { watchPositions } from './watch-positions.js'
+  ageText,
+  amountText,
+  counted,
+  fold,
+  jsonText,
+  type TokenUnits,
+  timeText,
+  visible,
+} from './terminal/render.js'
+import { type Column, wideFlag } from './terminal/table.js'
+import type { FlagsOf } from './terminal/verb.js'
 
-interface PositionFlags extends SessionFlags, HookFlags {
-  readonly wallet?: readonly string[]
-  readonly open?: boolean
-  readonly failOnDispute?: boolean
-  readonly since?: string
-  readonly wide?: boolean
-}
+const walletFlag = {
+  '--wallet <address...>': 'of these wallets; default: all that have signed in this home',
+} as const
 
-export const positionsCommand = (context: Context): Command =>
-  addSignerFlags(new Command('positions'))
-    .description('show what became of executed proposals and where their bonds are')
-    .option('--wallet <address...>', 'of these wallets; default: all that have signed in this home')
-    .option('--open', 'only positions that are not settled')
-    .option('--watch', 'keep looking, and print a line for every change')
-    .option('--fail-on-dispute', 'exit 7 if a proposal is disputed, 8 if that is not known')
-    .option(
-      '--exec <program>',
-      'with --watch: run this program for each dispute; it reads one line of JSON',
+const positionFlags = {
+  ...signerFlags,
+  ...walletFlag,
+  '--open': 'only positions that are not settled',
+  '--watch': 'keep looking, and print a line for every change',
+  '--fail-on-dispute': 'exit 7 if a proposal is disputed, 8 if that is not known',
+  '--exec <program>': 'with --watch: run this program for each dispute; it reads one line of JSON',
+  '--since <time>':
+    'read the chain from then on: an age such as 30d, or a time; default: the first signature of this home',
+  ...wideFlag,
+} as const
+type PositionFlags = FlagsOf<typeof positionFlags>
+
+export const positionsCommand = sessionVerb({
+  name: 'positions',
+  about: 'show what became of executed proposals and where their bonds are',
+  flags: positionFlags,
+  help: 'Reads the logs of the oracle once and keeps them in the home folder; the next run reads what is new.',
+  examples: [
+    'positions --rpc-url http://127.0.0.1:8545',
+    'positions --open --fail-on-dispute',
+    'positions --watch --exec ./on-dispute.sh',
+  ],
+  async run(context, session, flags) {
+    if (flags.exec !== undefined && flags.watch !== true)
+      throw new UsageError(
+        'exec_without_watch',
+        '--exec is given without --watch',
+        'add --watch, or leave out --exec',
+      )
+    const ms = flagInstantMs('--since', flags.since, context.clock.nowMs())
+    const since = ms === undefined ? {} : { since: BigInt(Math.floor(ms / 1000)) }
+    const wallets = await stakeWallets(session, flags.wallet)
+    const chain = await requireChain(session, 'positions')
+    const look = {
+      units: await pinnedUnits(context, session),
+      read: () =>
+        onStakes(context, session, chain, (parts) => readPositions(parts, wallets, since)),
+    }
+    if (flags.watch === true) return watchPositions(context, session, flags, look)
+    const found = await look.read()
+    const { positions, totals, notes, ...rest } = found
+    const shown = flags.open === true ? positions.filter(isUnsettled) : positions
+    tellNotes(context.output, notes)
+    context.output.show(
+      'positions',
+      { positions: shown, totals, notes, ...rest },
+      [
+        apart([
+          positionTable(shown, found, flags, look.units),
+          ...totals.map((one) => totalsRows(one, look.units)),
+        ]),
+      ],
+      { items: shown, summary: { positions: shown.length, totals, notes, ...rest } },
     )
-    .option(
-      '--since <time>',
-      'read the chain from then on: an age such as 30d, or a time; default: the first signature of this home',
-    )
-    .option(...wideOption)
-    .addHelpText(
-      'after',
-      '\nReads the logs of the oracle once and keeps them in the home folder; the next run reads what is new.\n\nExamples:\n  proposer positions --rpc-url http://127.0.0.1:8545\n  proposer positions --open --fail-on-dispute\n  proposer positions --watch --exec ./on-dispute.sh',
-    )
-    .action(async (_own: unknown, command: Command) => {
-      const flags = command.optsWithGlobals<PositionFlags>()
-      requireWatch(flags)
-      flagInstantMs('--since', flags.since, 0)
-      await withSession(context, flags, async (session) => {
-        const look = await lookerOf(context, session, flags)
-        if (flags.watch === true) return watchPositions(context, session, flags, look)
-        const found = await look.read()
-        show(context, found, flags, look.units)
-        if (flags.failOnDispute === true) failOnDispute(found.positions)
-      })
-    })
+    if (flags.failOnDispute === true) failOnDispute(positions)
+  },
+})
 
-async function lookerOf(context: Context, session: Session, flags: PositionFlags): Promise<Looker> {
-  const wallets = await stakeWallets(session, flags.wallet)
-  const chain = await requireChain(session, 'positions')
-  const ms = flagInstantMs('--since', flags.since, context.clock.nowMs())
-  const since = ms === undefined ? undefined : BigInt(Math.floor(ms / 1000))
-  return {
-    units: await pinnedUnits(context, session),
-    read: () =>
-      onStakes(context, session, chain, (parts) =>
-        readPositions(parts, wallets, since === undefined ? {} : { since }),
-      ),
-  }
-}
-
-function show(
-  context: Context,
-  found: Positions,
-  flags: PositionFlags,
-  units: readonly PinnedUnits[],
-): void {
-  const { output } = context
-  const { positions, totals, notes, ...rest } = found
-  const shown = flags.open === true ? positions.filter(isUnsettledPosition) : positions
+function tellNotes(output: Output, notes: readonly string[]): void {
   const width = output.notesAreTerminal ? output.columns : Number.POSITIVE_INFINITY
   for (const note of notes) output.note(fold(`note: ${note}`, width, '  '))
-  if (output.mode === 'ndjson') {
-    for (const one of shown) output.line(one)
-    const summary = { positions: shown.length, totals, notes, ...rest }
-    output.result('positions', { summary }, () => '')
-    return
+}
+
+export const pnlCommand = sessionVerb({
+  name: 'pnl',
+  about: 'show what proposals earned and lost, from the logs of the oracle',
+  flags: {
+    ...signerFlags,
+    ...walletFlag,
+    '--from <time>': 'from then on: an age such as 30d, or a time',
+    '--to <time>': 'up to then',
+    '--csv': 'print every movement as CSV (RFC 4180)',
+  },
+  help: 'Every movement has its transaction and log index. Amounts of --csv and --json are raw token units.\nEnds with 8 if no log shows what this home has executed: sums are not known then.',
+  examples: [
+    'pnl --rpc-url http://127.0.0.1:8545',
+    'pnl --from 2026-11-01 --to 2026-12-01 --csv > november.csv',
+  ],
+  async run(context, session, flags) {
+    const { output, clock } = context
+    const secondsOf = (flag: string, given: string | undefined) => {
+      const ms = flagInstantMs(flag, given, clock.nowMs())
+      return ms === undefined ? undefined : Math.max(0, Math.floor(ms / 1000))
+    }
+    const span = { from: secondsOf('--from', flags.from), to: secondsOf('--to', flags.to) }
+    if ((span.from ?? 0) >= (span.to ?? Infinity))
+      throw new UsageError('empty_span', '--from is not before --to', 'swap them, or omit one')
+    const wallets = await stakeWallets(session, flags.wallet)
+    const chain = await requireChain(session, 'pnl')
+    const units = await pinnedUnits(context, session)
+    const { pnl, missing } = await onStakes(context, session, chain, (parts) =>
+      readPnl(parts, wallets, span),
+    )
+    const { rows: items, ...rest } = pnl
+    tellNotes(output, rest.notes)
+    if (flags.csv === true)
+      output.text(
+        csvText(
+          movementColumns,
+          items.map((row) => ({ ...row })),
+        ),
+      )
+    else
+      output.show('pnl', pnl, [apart(rest.totals.map((one) => pnlRows(one, units)))], {
+        items,
+        summary: { rows: items.length, ...rest },
+      })
+    requireShown(missing.map(({ signed }) => signed))
+  },
+})
+
+const movementColumns =
+  'at kind question_id slug wallet token amount net result transaction_hash log_index'.split(' ')
+
+const unitsOf = (units: readonly PinnedUnits[], token: string | null) =>
+  units.find(({ address }) => address === token)
+
+const tokenText = (token: string, units: TokenUnits | undefined) =>
+  units === undefined ? token : `${units.symbol} ${token}`
+
+type PnlTotals = Awaited<ReturnType<typeof readPnl>>['pnl']['totals'][number]
+
+function pnlRows(one: PnlTotals, units: readonly PinnedUnits[]) {
+  const token = unitsOf(units, one.token)
+  const amount = (raw: string | null) => (raw === null ? 'not known' : signedText(raw, token))
+  const plain = (raw: string | null) => amount(raw).replace('+', '')
+  return rows([
+    ['wallet', one.wallet],
+    ['token', tokenText(one.token, token)],
+    ...(['proposed', 'undisputed', 'won', 'lost'] as const).map(
+      (key) => [key, String(one[key])] as const,
+    ),
+    ['rewards', amount(one.rewards)],
+    ['bonds lost', amount(one.bonds_lost)],
+    ['net', amount(one.net)],
+    ['locked', plain(one.locked)],
+    ['deferred', plain(one.deferred)],
+    ['locked hours', plain(one.capital_hours)],
+  ])
+}
+
+/** What is not over: money at the oracle, or nobody knows. */
+const isUnsettled = ({ state }: Position): boolean => state !== 'settled'
+
+const words: Readonly<Record<NonNullable<Position['state']>, string>> = {
+  open: 'open',
+  awaiting_settlement: 'awaiting settlement',
+  disputed: 'disputed',
+  voting: 'vote open',
+  settled: 'settled',
+  deferred: 'payout deferred',
+}
+
+/** State and result: `settled, won`; `not known`. */
+function stateText({ state, result, late }: Position): string {
+  if (state === null) return 'not known'
+  return `${words[state]}${late ? ', late' : ''}${result === null ? '' : `, ${result}`}`
+}
+
+const colours = { open: 'cyan', awaiting_settlement: 'white', deferred: 'yellow' } as const
+function colourOf({ state, result, late }: Position) {
+  if (late || state === null) return 'yellow'
+  if (isContestedState(state) || result === 'lost') return 'red'
+  return state === 'settled' ? 'green' : colours[state as keyof typeof colours]
+}
+
+/** Raw units with their sign: `+5 USDC.e`, `-750 USDC.e`. */
+function signedText(raw: string, units: TokenUnits | undefined): string {
+  const isNegative = raw.startsWith('-')
+  const sign = isNegative ? '-' : raw === '0' ? '' : '+'
+  return `${sign}${amountText(isNegative ? raw.slice(1) : raw, units)}`
+}
+
+const paid = ({ bond, final_fee }: Position) =>
+  bond === null || final_fee === null ? null : String(BigInt(bond) + BigInt(final_fee))
+
+/** What it brought, once it is settled; raw units. */
+function netOf(position: Position): string | null {
+  const stake = paid(position)
+  if (position.payout === null || stake === null) return null
+  return String(BigInt(position.payout) - BigInt(stake))
+}
+
+/** Since when, or until when, by the chain's clock. */
+function whenText(position: Position, nowSeconds: number): string | null {
+  const { state, disputable_until: until, disputed_at, settled_at, executed_at } = position
+  const ago = (seconds: number) =>
+    seconds < 0 ? `in ${ageText(-seconds)}` : `${ageText(seconds)} ago`
+  const at = (iso: string | null) =>
+    iso === null ? null : ago(nowSeconds - Date.parse(iso) / 1000)
+  if (state === 'open' && until !== null)
+    return `disputable for ${ageText(Number(until) - nowSeconds)}`
+  if (state === 'awaiting_settlement' && until !== null && disputed_at === null)
+    return `since ${ageText(nowSeconds - Number(until))}`
+  return at(settled_at) ?? at(disputed_at) ?? at(executed_at)
+}
+
+const nameOf = ({ slug, title, question_id, round_timestamp }: Position): string =>
+  slug ?? title ?? question_id ?? `round ${round_timestamp}`
+
+/** The table, or what it says that there is none. */
+function positionTable(
+  positions: readonly Position[],
+  { block_timestamp, since }: Positions,
+  { open, wide }: PositionFlags,
+  units: readonly PinnedUnits[],
+) {
+  const nowSeconds = Number(block_timestamp)
+  if (positions.length === 0)
+    return together(
+      since.map(
+        ({ wallet, block_number }) =>
+          `No ${open === true ? 'open ' : ''}proposals of ${wallet} since block ${block_number}.`,
+      ),
+    )
+  const amount = (raw: string | null, { token }: Position, text = amountText) =>
+    raw && text(raw, unitsOf(units, token))
+  const columns: readonly Column<Position>[] = [
+    { head: 'question', least: 14, cell: nameOf },
+    {
+      head: 'answer',
+      least: 8,
+      cell: ({ outcome, label, price }) =>
+        outcome === null ? price && `price ${price}` : answerText(outcome, label),
+    },
+    { head: 'bond', right: true, rank: 2, cell: (one) => amount(paid(one), one) },
+    { head: 'state', cell: stateText, colour: colourOf },
+    { head: 'when', rank: 3, cell: (one) => whenText(one, nowSeconds) },
+    { head: 'result', right: true, rank: 1, cell: (one) => amount(netOf(one), one, signedText) },
+    ...(since.length > 1 ? [{ head: 'wallet', rank: 4, cell: (one: Position) => one.wallet }] : []),
+    { head: 'executed', wide: true, cell: ({ executed_at }) => executed_at },
+    { head: 'disputed by', wide: true, cell: ({ disputed_by }) => disputed_by },
+    {
+      head: 'new round',
+      wide: true,
+      cell: ({ new_round }) => (new_round === null ? null : new_round ? 'open' : 'none'),
+    },
+    { head: 'transaction', wide: true, cell: ({ transaction_hash }) => transaction_hash },
+    { head: 'page', wide: true, cell: ({ url }) => url },
+  ]
+  return table(columns, positions, wide)
+}
+
+function totalsRows(one: PositionTotals, units: readonly PinnedUnits[]) {
+  const token = unitsOf(units, one.token)
+  const amount = (raw: string | null) => (raw === null ? 'not known' : amountText(raw, token))
+  return rows([
+    ['wallet', one.wallet],
+    ['token', tokenText(one.token, token)],
+    ...(['free', 'reserved', 'bonded', 'disputed', 'claimable'] as const).map(
+      (key) => [key, amount(one[key])] as const,
+    ),
+    ['earned', one.net === null ? 'not known' : signedText(one.net, token)],
+  ])
+}
+
+/** `3 positions, 1 disputed` */
+function countsText(positions: readonly Position[]): string {
+  const contested = positions.filter(({ state }) => isContestedState(state)).length
+  return `${counted(positions.length, 'position')}${contested === 0 ? '' : `, ${contested} disputed`}`
+}
+
+/** A round of Polygon is a few blocks by then. */
+const lookEveryMs = 15_000
+
+interface Looker {
+  readonly units: readonly PinnedUnits[]
+  read(): Promise<Positions>
+}
+
+/**
+ * Looks until Ctrl-C, until --timeout, or with --fail-on-dispute until a dispute. What is disputed
+ * at the beginning is told to the program too: twice is better than not at all.
+ */
+async function watchPositions(
+  context: Context,
+  session: Session,
+  flags: PositionFlags,
+  look: Looker,
+): Promise<void> {
+  const { output, clock } = context
+  const known = new Map<string, Position>()
+  let last: Positions | undefined
+  let isSilent = false
+  try {
+    for (;;) {
+      const found = await look.read().catch((error: unknown) => {
+        if (!(error instanceof ProposerError) || error.code !== 'chain_unavailable') throw error
+        if (!isSilent) output.note(`note: ${visible(error.detail)}; looking again`)
+        return undefined
+      })
+      isSilent = found === undefined
+      if (found !== undefined) {
+        const changes = changesIn(found, known, instant(clock.nowMs()))
+        for (const note of found.notes)
+          if (last?.notes.includes(note) !== true) output.note(`note: ${visible(note)}`)
+        if (last === undefined) begin(output, flags, look, found, changes)
+        else for (const change of changes) tell(output, change)
+        last = found
+        if (flags.exec !== undefined) await tellProgram(context, session, flags.exec, changes)
+        if (flags.failOnDispute === true) failOnDispute(found.positions)
+      }
+      await clock.sleep(lookEveryMs, session.signal)
+    }
+  } catch (error) {
+    const open = (last?.positions ?? []).filter(isUnsettled)
+    const { totals = [], notes = [], positions = [] } = last ?? {}
+    if (output.mode === 'human') output.note(`${countsText(open)} not settled`)
+    else
+      output.line({
+        schema: 'proposer.positions/1',
+        summary: { positions: positions.length, open: open.length, totals, notes },
+      })
+    const isTime = error instanceof ProposerError && error.code === 'timed_out'
+    if (!isTime) throw error
+    if (last === undefined || open.length > 0)
+      throw new PendingError('positions_open', `${countsText(open)} open after --timeout`, {
+        hint: '`proposer positions --open` shows them',
+      })
   }
-  output.result('positions', { positions: shown, totals, notes, ...rest }, () =>
-    [
-      positionsText(shown, found, {
-        units,
-        output,
-        wide: flags.wide,
-        isOpen: flags.open === true,
-      }),
-      positionTotalsText(totals, units, output.columns),
-    ].join('\n\n'),
-  )
+}
+
+/** What there is at first: people see the table. */
+function begin(
+  output: Output,
+  flags: PositionFlags,
+  { units }: Looker,
+  found: Positions,
+  changes: readonly Change[],
+): void {
+  const isShown = (position: Position) => flags.open !== true || isUnsettled(position)
+  if (output.mode === 'human') {
+    const shown = positionTable(found.positions.filter(isShown), found, flags, units)
+    output.text(`${shown(output)}\n`)
+  } else for (const change of changes) if (isShown(change.position)) tell(output, change)
+}
+
+/** A position as it is now, or was before its block was `gone`. `from`: its state before, null: new. */
+interface Change {
+  readonly at: string
+  readonly from: Position['state']
+  readonly gone: boolean
+  readonly position: Position
+}
+
+function tell(output: Output, change: Change): void {
+  const { position, ...rest } = change
+  if (output.mode !== 'human') output.line({ ...rest, ...position })
+  else
+    output.text(`${timeText(rest.at)}  ${visible(`${nameOf(position)}  ${changeText(change)}`)}\n`)
+}
+
+const hookLimitMs = 30_000
+
+/** One run for each dispute among the changes. What fails is told, and the watch goes on. */
+async function tellProgram(
+  { cwd, env, output }: Context,
+  { signal }: Session,
+  program: string,
+  changes: readonly Change[],
+): Promise<void> {
+  for (const { position, at, from, gone } of changes) {
+    if (gone || !isContestedState(position.state) || isContestedState(from)) continue
+    const line = jsonText({ schema: 'proposer.position/1', at, from, ...position }, 0)
+    const fault = await runHook(program, line, { cwd, env, timeoutMs: hookLimitMs, signal })
+    if (fault !== undefined) output.warning('exec_failed', `--exec ${program} ${fault}`)
+  }
+}
+
+const keyOf = ({ wallet, oracle, requester, round_timestamp, question_id, journal_id }: Position) =>
+  [wallet, oracle, requester, round_timestamp, question_id, oracle === null && journal_id].join(' ')
+
+const shownOf = ({ state, result, late, disputed_by, new_round, payout }: Position) =>
+  JSON.stringify([state, result, late, disputed_by, new_round, payout])
+
+/** What is new or other than before; what a reorganisation took away is gone. */
+function changesIn(
+  { positions }: Positions,
+  known: Map<string, Position>,
+  at: string,
+): readonly Change[] {
+  const now = new Map(positions.map((position) => [keyOf(position), position]))
+  const changes: Change[] = []
+  for (const [key, position] of now) {
+    const before = known.get(key)
+    if (before === undefined || shownOf(before) !== shownOf(position))
+      changes.push({ at, from: before?.state ?? null, gone: false, position })
+  }
+  for (const [key, position] of known)
+    if (!now.has(key)) changes.push({ at, from: position.state, gone: true, position })
+  known.clear()
+  for (const [key, position] of now) known.set(key, position)
+  return changes
+}
+
+function changeText({ from, gone, position }: Change): string {
+  if (gone) return 'gone: its block was undone, or the node leaves it out'
+  const by = isContestedState(position.state) ? ` by ${position.disputed_by}` : ''
+  const round = position.new_round === true ? ', new round open' : ''
+  const before = from === null ? '' : ` (was ${from.replaceAll('_', ' ')})`
+  return `${stateText(position)}${by}${round}${before}`
 }

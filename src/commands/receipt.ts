@@ -3,7 +3,6 @@
  * What is told comes from what the gateway has signed, never from what stands beside it.
  */
 import { basename, dirname } from 'node:path'
-import { Command } from 'commander'
 import { readKeySet } from '../core/client/gateway/receipt-directory.js'
 import type { Attempt } from '../core/client/journal/authorizations.js'
 import { type JournalPorts, type JournalView, openJournal } from '../core/client/journal/journal.js'
@@ -26,65 +25,49 @@ import { digestSha256, type ReceiptKey, type SignedAnswer } from '../core/protoc
 import { publishText } from '../core/storage/durable.js'
 import { parseJson, readInput } from './session/inputs.js'
 import { type SessionFlags, withSession } from './session/session.js'
-import { type GlobalFlags, homeSetting } from './session/settings.js'
+import { homeSetting } from './session/settings.js'
 import type { Context } from './terminal/context.js'
 import { counted, fold, jsonText, timeText } from './terminal/render.js'
+import { verb } from './terminal/verb.js'
 
-export const receiptCommand = (context: Context): Command =>
-  new Command('receipt')
-    .description('verify and export answers that the gateway has signed')
-    .addHelpText(
-      'after',
-      '\nExamples:\n  proposer receipt export 6208acd7ce14-1 -o receipt.json\n  proposer receipt verify receipt.json',
-    )
-    .addCommand(verifyCommand(context))
-    .addCommand(exportCommand(context))
-
-interface VerifyFlags extends SessionFlags {
-  readonly keys?: string
-  readonly request?: string
-}
-
-const verifyCommand = (context: Context) =>
-  new Command('verify')
-    .description('verify a receipt offline: which gateway admitted which bytes when; else exit 2')
-    .argument('<file>', 'what `receipt export` wrote; - for stdin')
-    .option('--keys <file>', 'JWK set of the gateway; default: receipt_keys of trust.json')
-    .option('--request <file>', 'the bytes that were sent, where the file does not hold them')
-    .addHelpText(
-      'after',
-      '\nNothing is asked of any gateway. A receipt proves what was answered, not that the proposal was executed.\n\nExamples:\n  proposer receipt verify receipt.json\n  proposer receipt verify receipt.json --keys gateway-keys.json --request payload.json',
-    )
-    .action(async (path: string, _own: unknown, command: Command) => {
-      const flags = command.optsWithGlobals<VerifyFlags>()
-      const file = ReceiptFile.safeParse(parseJson(await readInput(context, path), path))
-      if (!file.success)
-        throw new UsageError(
-          'invalid_receipt',
-          `${path} is not a receipt`,
-          'give the file that `proposer receipt export` wrote',
-        )
-      const keys = await keysOf(context, flags)
-      const given =
-        (flags.request && (await readInput(context, flags.request))) || file.data.request.body
-      const answer = signedAnswerOf(file.data)
-      const proof = proveReceipt(
-        { hash: context.hash, ed25519: systemEd25519, keys },
-        answer,
-        given ? context.hash.sha256(given) : undefined,
+const verifyVerb = verb({
+  name: 'verify',
+  about: 'verify a receipt offline: which gateway admitted which bytes when; else exit 2',
+  args: { '<file>': 'what `receipt export` wrote; - for stdin' },
+  flags: {
+    '--keys <file>': 'JWK set of the gateway; default: receipt_keys of trust.json',
+    '--request <file>': 'the bytes that were sent, where the file does not hold them',
+  },
+  help: 'Nothing is asked of any gateway. A receipt proves what was answered, not that the proposal was executed.',
+  examples: [
+    'receipt verify receipt.json',
+    'receipt verify receipt.json --keys gateway-keys.json --request payload.json',
+  ],
+  async run(context, flags, { file: path }) {
+    const file = ReceiptFile.safeParse(parseJson(await readInput(context, path), path))
+    if (!file.success)
+      throw new UsageError(
+        'invalid_receipt',
+        `${path} is not a receipt`,
+        'give the file that `proposer receipt export` wrote',
       )
-      const unsigned = (['gateway', 'sent_at'] as const).filter((name) => file.data[name])
-      const { output } = context
-      output.result('receipt-verified', { ...proofDocument(answer, proof), unsigned }, () =>
-        [
-          proofText(answer, proof, output.columns),
-          ...unsigned.map((name) =>
-            fold(`not signed: ${name} ${file.data[name]}`, output.columns, '  '),
-          ),
-        ].join('\n'),
-      )
-      requireHolding(proof)
-    })
+    const keys = await keysOf(context, flags, flags.keys)
+    const given =
+      (flags.request && (await readInput(context, flags.request))) || file.data.request.body
+    const answer = signedAnswerOf(file.data)
+    const proof = proveReceipt(
+      { hash: context.hash, ed25519: systemEd25519, keys },
+      answer,
+      given ? context.hash.sha256(given) : undefined,
+    )
+    const unsigned = (['gateway', 'sent_at'] as const).filter((name) => file.data[name])
+    context.output.show('receipt-verified', { ...proofDocument(answer, proof), unsigned }, [
+      ({ columns }) => proofText(answer, proof, columns),
+      ...unsigned.map((name) => `not signed: ${name} ${file.data[name]}`),
+    ])
+    requireHolding(proof)
+  },
+})
 
 /** UsageError with what is wrong as the code. */
 function requireHolding(proof: ReceiptProof): void {
@@ -105,66 +88,71 @@ function requireHolding(proof: ReceiptProof): void {
   )
 }
 
-async function keysOf(context: Context, flags: VerifyFlags): Promise<readonly ReceiptKey[]> {
-  if (flags.keys === undefined)
+async function keysOf(
+  context: Context,
+  flags: SessionFlags,
+  path: string | undefined,
+): Promise<readonly ReceiptKey[]> {
+  if (path === undefined)
     return withSession(context, flags, async (session) => receiptKeysOf(await session.trust()))
-  const keys = readKeySet(parseJson(await readInput(context, flags.keys), flags.keys))
+  const keys = readKeySet(parseJson(await readInput(context, path), path))
   if (keys !== undefined) return keys
   throw new UsageError(
     'invalid_receipt_key',
-    `${flags.keys} is not a JWK set`,
+    `${path} is not a JWK set`,
     'save what the gateway lists at /.well-known/http-message-signatures-directory',
   )
 }
 
-interface ExportFlags extends GlobalFlags {
-  readonly output?: string
-  readonly revealSignature?: boolean
-}
-
-const exportCommand = (context: Context) =>
-  new Command('export')
-    .description('write the receipt of an authorization to a file that proves itself')
-    .argument('<journal-id>', 'journal id or candidate id')
-    .option('-o, --output <file>', 'write it to this file; default: stdout')
-    .option('--reveal-signature', 'include the bytes that were sent, with the signature')
-    .addHelpText(
-      'after',
-      '\nThe newest answer that admitted it is taken, else the newest that was signed.\n\nExample:\n  proposer receipt export 6208acd7ce14-1 -o receipt.json',
-    )
-    .action(async (id: string, own: ExportFlags, command: Command) => {
-      const { value: home } = homeSetting(context, command.optsWithGlobals<GlobalFlags>())
-      const view = await loadJournal(context, home)
-      const found = view.find(id) ?? view.byCandidate(id)
-      if (found === undefined) throw unknownId(id)
-      const names = found.attempts.map(({ start }) => start.attempt)
-      const receipts = await keptReceipts(context, home, names)
-      const signed = found.attempts.flatMap((attempt) => {
-        const receipt = receipts.get(attempt.start.attempt)
-        return receipt?.signature === undefined || receipt.body === undefined
-          ? []
-          : [{ attempt, receipt }]
-      })
-      const chosen =
-        signed.findLast(({ attempt }) => attempt.end?.class === 'accepted') ?? signed.at(-1)
-      if (chosen === undefined)
-        throw new UsageError(
-          'receipt_missing',
-          `the journal holds no signed answer for ${found.id}`,
-          `see the attempts with \`proposer journal show ${found.id}\``,
-        )
-      const body = own.revealSignature === true ? bodyOf(view, chosen.attempt) : undefined
-      const document = fileOf(chosen.attempt, chosen.receipt, body)
-      const text = `${jsonText({ schema: 'proposer.receipt/1', ...document }, 2)}\n`
-      const { output } = context
-      if (own.output === undefined || own.output === '-')
-        return output.mode === 'human'
-          ? output.text(text)
-          : output.result('receipt', document, () => '')
-      const path = fromCwd(context.cwd, own.output)
-      await publishText(context.files, dirname(path), basename(path), text)
-      output.note(`the receipt is in ${own.output}; \`proposer receipt verify ${own.output}\``)
+const exportVerb = verb({
+  name: 'export',
+  about: 'write the receipt of an authorization to a file that proves itself',
+  args: { '<journal-id>': 'journal id or candidate id' },
+  flags: {
+    '-o, --output <file>': 'write it to this file; default: stdout',
+    '--reveal-signature': 'include the bytes that were sent, with the signature',
+  },
+  help: 'The newest answer that admitted it is taken, else the newest that was signed.',
+  examples: ['receipt export 6208acd7ce14-1 -o receipt.json'],
+  async run(context, flags, { journalId: id }) {
+    const { value: home } = homeSetting(context, flags)
+    const view = await loadJournal(context, home)
+    const found = view.find(id) ?? view.byCandidate(id)
+    if (found === undefined) throw unknownId(id)
+    const names = found.attempts.map(({ start }) => start.attempt)
+    const receipts = await keptReceipts(context, home, names)
+    const signed = found.attempts.flatMap((attempt) => {
+      const receipt = receipts.get(attempt.start.attempt)
+      return receipt?.signature === undefined || receipt.body === undefined
+        ? []
+        : [{ attempt, receipt }]
     })
+    const chosen =
+      signed.findLast(({ attempt }) => attempt.end?.class === 'accepted') ?? signed.at(-1)
+    if (chosen === undefined)
+      throw new UsageError(
+        'receipt_missing',
+        `the journal holds no signed answer for ${found.id}`,
+        `see the attempts with \`proposer journal show ${found.id}\``,
+      )
+    const body = flags.revealSignature === true ? bodyOf(view, chosen.attempt) : undefined
+    const document = fileOf(chosen.attempt, chosen.receipt, body)
+    const text = jsonText({ schema: 'proposer.receipt/1', ...document }, 2)
+    const { output } = context
+    if (flags.output === undefined || flags.output === '-')
+      return output.show('receipt', document, [() => text])
+    const path = fromCwd(context.cwd, flags.output)
+    await publishText(context.files, dirname(path), basename(path), `${text}\n`)
+    output.note(`the receipt is in ${flags.output}; \`proposer receipt verify ${flags.output}\``)
+  },
+})
+
+export const receiptCommand = verb({
+  name: 'receipt',
+  about: 'verify and export answers that the gateway has signed',
+  examples: ['receipt export 6208acd7ce14-1 -o receipt.json', 'receipt verify receipt.json'],
+  verbs: [verifyVerb, exportVerb],
+})
 
 /** The journal of a home, read and let go. */
 export async function loadJournal(ports: JournalPorts, home: string): Promise<JournalView> {

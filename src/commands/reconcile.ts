@@ -1,7 +1,6 @@
 /**
  * `reconcile`: journal, gateway and chain side by side, and what is safe to do next (contract §6).
  */
-import { Command } from 'commander'
 import { answerOf, labelOf } from '../core/client/journal/authorizations.js'
 import { isContestedState } from '../core/client/positions/last-known.js'
 import type { GatewayWord, ReconciledEntry } from '../core/client/wallet/advice.js'
@@ -12,76 +11,47 @@ import { outcomeOf } from '../core/protocol/proposal.js'
 import type { Outcome } from '../core/protocol/schema.js'
 import { identify } from './session/identify.js'
 import { requireIdentifier } from './session/question.js'
-import { type SessionFlags, withSession } from './session/session.js'
-import type { Context } from './terminal/context.js'
+import { sessionVerb } from './session/session.js'
+import { apart, type Block, rows, together } from './terminal/output.js'
 import { nextLines, positionData } from './terminal/position-text.js'
-import { dateText, fields, fold, shellWord } from './terminal/render.js'
+import { dateText, shellWord } from './terminal/render.js'
 
-export const reconcileCommand = (context: Context): Command =>
-  new Command('reconcile')
-    .description(
-      'compare journal, gateway and chain for a question, and show what is safe to do next',
+export const reconcileCommand = sessionVerb({
+  name: 'reconcile',
+  about: 'compare journal, gateway and chain for a question, and show what is safe to do next',
+  args: { '<identifier>': 'question id, slug or Polymarket URL' },
+  flags: { '--dry-run': 'do not journal what finalized chain state proves' },
+  help: 'Works with whatever is configured and reports what it could not check. Sends and signs nothing.',
+  examples: ['reconcile some-slug --rpc-url http://127.0.0.1:8545'],
+  async run(context, session, { dryRun = false }, { identifier: given }) {
+    requireIdentifier(given)
+    const { output } = context
+    const [identifier = given] = await identify(context, session, [given])
+    const { ports, journal, signal, settings } = session
+    const [trust, chain] = [await session.trust(), await session.chain()]
+    const gateway =
+      (settings.gateway ?? settings.local) === undefined ? undefined : await session.gateway('read')
+    const progress = output.progress('looking')
+    const parts = { ports, journal, trust, signal, dryRun, gateway, chain }
+    const found = await reconcile(parts, identifier).finally(() => progress.stop())
+    const items = found.entries.map(entryData)
+    const question = { identifier, ...questionData(found) }
+    output.show(
+      'reconcile',
+      {
+        ...question,
+        gateway: gateway === undefined ? null : { origin: gateway.origin },
+        authorizations: items,
+      },
+      () => [apart(blocksOf(found, identifier, gateway?.origin))],
+      { items, summary: { ...question, authorizations: items.length } },
     )
-    .argument('<identifier>', 'question id, slug or Polymarket URL')
-    .option('--dry-run', 'do not journal what finalized chain state proves')
-    .addHelpText(
-      'after',
-      '\nWorks with whatever is configured and reports what it could not check. Sends and signs nothing.\n\nExample:\n  proposer reconcile some-slug --rpc-url http://127.0.0.1:8545',
-    )
-    .action(async (given: string, _own: unknown, command: Command) => {
-      requireIdentifier(given)
-      const flags = command.optsWithGlobals<SessionFlags & { dryRun?: boolean }>()
-      await withSession(context, flags, async (session) => {
-        const { output } = context
-        const [identifier = given] = await identify(context, session, [given])
-        const trust = await session.trust()
-        const chain = await session.chain()
-        const { gateway, local } = session.settings
-        const asked =
-          gateway !== undefined || local !== undefined ? await session.gateway('read') : undefined
-        const progress = output.progress('looking')
-        const found = await reconcile(
-          {
-            ports: session.ports,
-            journal: session.journal,
-            trust,
-            signal: session.signal,
-            dryRun: flags.dryRun === true,
-            gateway: asked,
-            chain,
-          },
-          identifier,
-        ).finally(() => progress.stop())
-        const entries = found.entries.map(entryData)
-        if (output.mode === 'ndjson') {
-          for (const one of entries) output.line(one)
-          output.result(
-            'reconcile',
-            { summary: { identifier, ...questionData(found), authorizations: entries.length } },
-            () => '',
-          )
-          refuseMismatch(found)
-          return
-        }
-        const result = {
-          identifier,
-          ...questionData(found),
-          gateway: asked === undefined ? null : { origin: asked.origin },
-          authorizations: entries,
-        }
-        output.result('reconcile', result, () =>
-          textOf(found, { identifier, gateway: asked?.origin, columns: output.columns }),
-        )
-        refuseMismatch(found)
-      })
-    })
-
-/** What a gateway says of something else is not believed, and never passes for a clean look. */
-function refuseMismatch({ entries }: Reconciled): void {
-  for (const { gateway } of entries)
-    if (gateway !== undefined && 'error' in gateway && gateway.error.code === 'candidate_mismatch')
-      throw gateway.error
-}
+    // What a gateway says of something else is not believed, and never passes for a clean look.
+    for (const { gateway: word } of found.entries)
+      if (word !== undefined && 'error' in word && word.error.code === 'candidate_mismatch')
+        throw word.error
+  },
+})
 
 function questionData({ questionId, chain, sharing, notLookedAt }: Reconciled) {
   const round = chain?.round
@@ -176,70 +146,47 @@ function gatewayData(word: GatewayWord | undefined) {
   return { status, submission, failure }
 }
 
-const hasContested = ({ position }: ReconciledEntry) =>
-  position !== undefined && isContestedState(position.state)
-
-interface Shown {
-  readonly identifier: string
-  /** Origin of the one that was asked. */
-  readonly gateway: string | undefined
-  readonly columns: number
-}
-
-function textOf(found: Reconciled, { identifier, gateway, columns }: Shown): string {
-  const { chain } = found
+function blocksOf(found: Reconciled, identifier: string, gateway: string | undefined): Block[] {
+  const { chain, entries, sharing } = found
   const proposal = chain?.current?.proposal
   const paused = chain?.round?.paused === true ? ', paused' : ''
-  const head = fields(
+  const head = rows([
+    ['question', found.questionId],
+    ['round', chain?.round && dateText(chain.round.timestamp)],
+    ['state', chain?.current && `${chain.current.state}${paused}`],
+    ['proposed', proposal && proposalText(proposal, chain?.round?.outcomes)],
     [
-      ['question', found.questionId],
-      ['round', chain?.round && dateText(chain.round.timestamp)],
-      ['state', chain?.current && `${chain.current.state}${paused}`],
-      ['proposed', proposal && proposalText(proposal, chain?.round?.outcomes)],
-      [
-        'by',
-        proposal && `${proposal.proposer}${proposal.bySignature ? ' through SignedProposer' : ''}`,
-      ],
-      ['transaction', proposal?.mined?.transactionHash],
-      ['gateway', gateway],
+      'by',
+      proposal && `${proposal.proposer}${proposal.bySignature ? ' through SignedProposer' : ''}`,
     ],
-    columns,
-  )
-  // Contested money comes first, before the question.
-  const contested = found.entries.filter(hasContested).map((one) => entryText(one, columns))
-  const blocks = found.entries
-    .filter((one) => !hasContested(one))
-    .map((one) => entryText(one, columns))
-  for (const { id, signed } of found.sharing)
-    blocks.push(
-      [
-        fold(
-          `${id} is open for question ${signed.questionId}, which shares this round: one proposal answers both`,
-          columns,
-        ),
-        `  proposer reconcile ${signed.questionId}`,
-      ].join('\n'),
-    )
-  if (found.entries.length === 0 && found.sharing.length === 0) {
-    const next =
-      proposal === undefined
-        ? 'nothing is signed here, so nothing can be sent twice'
-        : 'nothing is in progress on this machine'
-    const command = `proposer context ${shellWord(identifier)}`
-    blocks.push(
-      [
-        fold('the journal holds nothing for this question', columns),
-        fold(`next: ${next}; check the question first`, columns, '  '),
-        `  ${command}`,
-      ].join('\n'),
-    )
-  }
+    ['transaction', proposal?.mined?.transactionHash],
+    ['gateway', gateway],
+  ])
+  const isContested = ({ position }: ReconciledEntry) =>
+    position !== undefined && isContestedState(position.state)
+  const next =
+    proposal === undefined
+      ? 'nothing is signed here, so nothing can be sent twice'
+      : 'nothing is in progress on this machine'
   return [
-    ...contested,
+    // Contested money comes first, before the question.
+    ...entries.filter(isContested).map(entryBlock),
     head,
-    ...blocks,
-    ...found.notLookedAt.map((note) => fold(`not checked: ${note}`, columns, '  ')),
-  ].join('\n\n')
+    ...entries.filter((one) => !isContested(one)).map(entryBlock),
+    ...sharing.map(({ id, signed: { questionId } }) =>
+      together([
+        `${id} is open for question ${questionId}, which shares this round: one proposal answers both`,
+        () => `  proposer reconcile ${questionId}`,
+      ]),
+    ),
+    entries.length + sharing.length === 0 &&
+      together([
+        'the journal holds nothing for this question',
+        `next: ${next}; check the question first`,
+        () => `  proposer context ${shellWord(identifier)}`,
+      ]),
+    ...found.notLookedAt.map((note) => `not checked: ${note}`),
+  ]
 }
 
 function proposalText(
@@ -252,19 +199,18 @@ function proposalText(
   return `${answer}${isFinal ? '' : ', not final yet'}`
 }
 
-function entryText(entry: ReconciledEntry, columns: number): string {
+function entryBlock(entry: ReconciledEntry): Block {
   const { id, state, record, authorization, gateway, standing, settled, position } = entry
-  const { proposer } = record.terms
   const why = 'reason' in state ? ` (${state.reason})` : ''
   const nonce = standing?.nonceSpentFinal
     ? 'spent'
     : standing?.nonceSpent
       ? 'spent, not final yet'
       : 'free'
-  const rows = fields(
-    [
+  return together([
+    rows([
       [id, `${state.kind}${why}${settled === undefined ? '' : ', journaled now'}`],
-      ['answer', `${answerOf(record)} by ${proposer}`],
+      ['answer', `${answerOf(record)} by ${record.terms.proposer}`],
       ['candidate', authorization?.candidateId],
       ['gateway', gateway && gatewayText(gateway)],
       [
@@ -272,10 +218,9 @@ function entryText(entry: ReconciledEntry, columns: number): string {
         position && `${position.state}${position.result === null ? '' : `, ${position.result}`}`,
       ],
       ['nonce', standing && nonce],
-    ],
-    columns,
-  )
-  return [rows, ...nextLines(entry, columns)].join('\n')
+    ]),
+    ...nextLines(entry),
+  ])
 }
 
 function gatewayText(word: GatewayWord): string {

@@ -1,94 +1,84 @@
-/**
- * `replay`: sends the saved bytes of unknown and deferred authorizations again (R7, contract §6).
- */
-import { Command } from 'commander'
+/** `replay`: sends the saved bytes of unknown and deferred authorizations again (R7, contract §6). */
 import { gravest } from '../core/client/gateway/answer.js'
 import type { Elsewhere } from '../core/client/journal/saved.js'
 import type { SubmissionResult } from '../core/client/propose/outcome.js'
-import { planReplay, type ReplayPlan, replay, type Skipped } from '../core/client/propose/replay.js'
+import { planReplay, replay, type Skipped } from '../core/client/propose/replay.js'
 import { UsageError } from '../core/protocol/errors.js'
 import { outOfBandData, retryNote, roundNow } from './session/rounds.js'
-import { addExecutorFlags, type SessionFlags, withSession } from './session/session.js'
-import type { Context } from './terminal/context.js'
-import { type DryRunFlag, dryRunOption, showDryRun } from './terminal/dry-run.js'
-import { fields } from './terminal/render.js'
+import { executorFlags, sessionVerb } from './session/session.js'
+import { dryRunFlag, showDryRun } from './terminal/dry-run.js'
+import { apart, rows } from './terminal/output.js'
 
-export const replayCommand = (context: Context): Command =>
-  addExecutorFlags(new Command('replay'))
-    .description('resend saved payloads with unknown or deferred outcome; never signs')
-    .argument('[journal-id...]', 'journal ids; default: all')
-    .option('--all', 'every one with unknown or deferred outcome')
-    .option(...dryRunOption)
-    .addHelpText('after', '\nExample:\n  proposer replay --all')
-    .action(async (ids: string[], _own: unknown, command: Command) => {
-      const flags = command.optsWithGlobals<SessionFlags & DryRunFlag & { all?: boolean }>()
-      if (flags.all === true && ids.length > 0) {
-        throw new UsageError('ids_and_all', '--all and journal ids cannot be used together', {
-          hint: 'omit --all or the ids',
-        })
-      }
-      await withSession(context, flags, async (session) => {
-        const { output } = context
-        const gateway = await session.gateway(flags.dryRun === true ? 'read' : 'run')
-        const { timeoutMs } = session.settings
-        const parts = { ports: session.ports, journal: session.journal, gateway }
-        const which = ids.length > 0 ? ids : 'all'
-        // Named together with ids on the command line, another gateway is meant for these (contract
-        // §6).
-        const redirect =
-          ids.length > 0 && (flags.gateway !== undefined || flags.local !== undefined)
-        if (flags.dryRun === true)
-          return showPlan(context, gateway.origin, await planReplay(parts, which, { redirect }))
-        const progress = output.progress('sending again')
-        const { results, elsewhere, skipped } = await replay(parts, which, {
-          timeoutMs,
-          signal: context.signal,
-          redirect,
-          round: roundNow(context, session),
-          onRetry: retryNote(context),
-        }).finally(() => progress.stop())
-        const sent = results.map(resultOf)
-        const others = elsewhere.map(elsewhereData)
-        const left = skipped.map(skippedData)
-        for (const one of left) output.note(`note: ${leftText(one)}`)
-        const document = {
-          results: sent,
-          elsewhere: others,
-          ...(left.length === 0 ? {} : { skipped: left }),
-        }
-        if (output.mode === 'ndjson') {
-          for (const one of [...sent, ...others, ...left]) output.line(one)
-          output.result(
-            'replay',
-            { summary: { sent: sent.length, elsewhere: others.length } },
-            () => '',
-          )
-        } else
-          output.result('replay', document, () =>
-            replayText(sent, others, left.length, output.columns),
-          )
-        const error = gravest([...results, ...elsewhere].map((one) => one.error))
-        if (error) throw error
+export const replayCommand = sessionVerb({
+  name: 'replay',
+  about: 'resend saved payloads with unknown or deferred outcome; never signs',
+  args: { '[journal-id...]': 'journal ids; default: all' },
+  flags: {
+    ...executorFlags,
+    '--all': 'every one with unknown or deferred outcome',
+    ...dryRunFlag,
+  },
+  examples: ['replay --all'],
+  async run(context, session, flags, { journalId: ids }) {
+    if (flags.all === true && ids.length > 0)
+      throw new UsageError(
+        'ids_and_all',
+        '--all and journal ids cannot be used together',
+        'omit --all or the ids',
+      )
+    const { output, signal } = context
+    const gateway = await session.gateway(flags.dryRun === true ? 'read' : 'run')
+    const parts = { ports: session.ports, journal: session.journal, gateway }
+    const which = ids.length > 0 ? ids : 'all'
+    // Named together with ids on the command line, another gateway is meant for these (contract §6).
+    const redirect = ids.length > 0 && (flags.gateway ?? flags.local) !== undefined
+    if (flags.dryRun === true) {
+      const { chosen, elsewhere, skipped } = await planReplay(parts, which, { redirect })
+      const journal_ids = chosen.map(({ id }) => id)
+      const { origin } = gateway
+      const would =
+        journal_ids.length === 0
+          ? 'send nothing'
+          : `send the saved bytes of ${journal_ids.join(', ')} to ${origin} again`
+      return showDryRun(context, would, {
+        journal_ids,
+        origin,
+        elsewhere: elsewhere.map(elsewhereData),
+        skipped: skipped.map(skippedData),
       })
-    })
-
-function showPlan(
-  context: Context,
-  origin: string,
-  { chosen, elsewhere, skipped }: ReplayPlan,
-): void {
-  const ids = chosen.map(({ id }) => id)
-  const would =
-    ids.length === 0
-      ? 'send nothing'
-      : `send the saved bytes of ${ids.join(', ')} to ${origin} again`
-  showDryRun(context, would, {
-    journal_ids: ids,
-    origin,
-    elsewhere: elsewhere.map(elsewhereData),
-    skipped: skipped.map(skippedData),
-  })
-}
+    }
+    const progress = output.progress('sending again')
+    const done = await replay(parts, which, {
+      timeoutMs: session.settings.timeoutMs,
+      signal,
+      redirect,
+      round: roundNow(context, session),
+      onRetry: retryNote(context),
+    }).finally(() => progress.stop())
+    const results = done.results.map(resultOf)
+    const elsewhere = done.elsewhere.map(elsewhereData)
+    const skipped = done.skipped.map(skippedData)
+    for (const one of skipped) output.note(`note: ${leftText(one)}`)
+    const nothing =
+      skipped.length > 0
+        ? 'nothing was sent'
+        : 'nothing to replay: no outcome is unknown or deferred'
+    output.show(
+      'replay',
+      { results, elsewhere, ...(skipped.length === 0 ? {} : { skipped }) },
+      [
+        results.length + elsewhere.length === 0 && nothing,
+        apart([...results.map(sentRows), ...elsewhere.map(elsewhereRows)]),
+      ],
+      {
+        items: [...results, ...elsewhere, ...skipped],
+        summary: { sent: results.length, elsewhere: elsewhere.length },
+      },
+    )
+    const error = gravest([...done.results, ...done.elsewhere].map((one) => one.error))
+    if (error) throw error
+  },
+})
 
 const elsewhereData = ({ authorization, origin, flag }: Elsewhere) => ({
   journal_id: authorization.id,
@@ -121,51 +111,21 @@ function resultOf(result: SubmissionResult) {
   }
 }
 
-type Sent = ReturnType<typeof resultOf>
-
-const isAcknowledged = ({ outcome }: Sent): boolean =>
-  outcome === 'accepted' || outcome === 'replayed'
-
-function replayText(
-  sent: readonly Sent[],
-  others: readonly { journal_id: string; origin: string; flag: string }[],
-  leftCount: number,
-  columns: number,
-): string {
-  if (sent.length + others.length === 0 && leftCount > 0) return 'nothing was sent'
-  if (sent.length + others.length === 0)
-    return 'nothing to replay: no outcome is unknown or deferred'
-  const blocks = [
-    ...sent.map((one) =>
-      fields(
-        [
-          // The word of an acknowledgement stands before the candidate; any other is about the
-          // authorization.
-          ...(isAcknowledged(one)
-            ? ([
-                [one.outcome, one.candidate_id],
-                ['journal', one.journal_id],
-              ] as const)
-            : ([
-                [one.outcome, one.journal_id],
-                ['candidate', one.candidate_id],
-              ] as const)),
-          ['question', one.question_id],
-          ['error', one.error?.detail],
-        ],
-        columns,
-      ),
-    ),
-    ...others.map((one) =>
-      fields(
-        [
-          ['not sent', one.journal_id],
-          ['went to', one.origin],
-          ['send with', one.flag],
-        ],
-        columns,
-      ),
-    ),
-  ]
-  return blocks.join('\n\n')
+function sentRows({ outcome, question_id, error, ...one }: ReturnType<typeof resultOf>) {
+  const { journal_id: journal, candidate_id: candidate } = one
+  // The word of an acknowledgement is about the candidate; any other about the authorization.
+  const isAcknowledged = outcome === 'accepted' || outcome === 'replayed'
+  return rows([
+    [outcome, isAcknowledged ? candidate : journal],
+    isAcknowledged ? ['journal', journal] : ['candidate', candidate],
+    ['question', question_id],
+    ['error', error?.detail],
+  ])
 }
+
+const elsewhereRows = ({ journal_id, origin, flag }: ReturnType<typeof elsewhereData>) =>
+  rows([
+    ['not sent', journal_id],
+    ['went to', origin],
+    ['send with', flag],
+  ])

@@ -65,7 +65,7 @@ export const verbs: Readonly<Record<string, Verb>> = {
   },
   status: {
     summary: 'show one candidate',
-    load: async () => (await import('./status.js')).statusCommand,
+    load: async () => (await import('./poll.js')).statusCommand,
   },
   replay: {
     summary: 'resend saved payloads with unknown outcome',
@@ -97,15 +97,15 @@ export const verbs: Readonly<Record<string, Verb>> = {
   },
   pnl: {
     summary: 'show what proposals earned and lost',
-    load: async () => (await import('./pnl.js')).pnlCommand,
+    load: async () => (await import('./positions.js')).pnlCommand,
   },
   payouts: {
     summary: 'list and claim payouts that the oracle deferred',
-    load: async () => (await import('./payouts.js')).payoutsCommand,
+    load: async () => (await import('./own-transactions.js')).payoutsCommand,
   },
   revoke: {
     summary: 'cancel signed authorizations on the chain',
-    load: async () => (await import('./revoke.js')).revokeCommand,
+    load: async () => (await import('./own-transactions.js')).revokeCommand,
   },
   account: {
     summary: 'manage encrypted keys',

@@ -2,7 +2,7 @@
 import { aggregating } from '../../core/chain/aggregate.js'
 import type { Signed } from '../../core/client/journal/records.js'
 import { isContestedState } from '../../core/client/positions/last-known.js'
-import type { PositionParts, Positions } from '../../core/client/positions/positions.js'
+import type { PositionParts } from '../../core/client/positions/positions.js'
 import { fallenRewards } from '../../core/client/positions/rewards.js'
 import type { Position } from '../../core/client/positions/rows.js'
 import { yieldToEvents } from '../../core/io/serving/load.js'
@@ -12,7 +12,6 @@ import { FailedError, PendingError } from '../../core/protocol/errors.js'
 import type { Address } from '../../core/protocol/schema.js'
 import type { Context } from '../terminal/context.js'
 import { amountText, visible } from '../terminal/render.js'
-import type { PinnedUnits } from './amounts.js'
 import type { Session } from './session.js'
 
 /**
@@ -52,12 +51,6 @@ export async function onStakes<T>(
   } finally {
     progress.stop()
   }
-}
-
-/** Reads the positions, again and again where they are watched. */
-export interface Looker {
-  readonly units: readonly PinnedUnits[]
-  read(): Promise<Positions>
 }
 
 /** FailedError `proposal_disputed` where one is; else PendingError `positions_unknown` where nobody knows. */

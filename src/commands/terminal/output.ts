@@ -111,8 +111,22 @@ export const table =
   (screen: Screen): string =>
     tableText(columns, list, screen, wide)
 
-const blockText = (block: Exclude<Block, undefined | false>, screen: Screen) =>
-  typeof block === 'string' ? foldAround(block, screen.columns, '  ') : block(screen)
+const blocksText = (blocks: readonly Block[], screen: Screen, between: string) =>
+  blocks
+    .filter((one) => one !== undefined && one !== false)
+    .map((one) => (typeof one === 'string' ? foldAround(one, screen.columns, '  ') : one(screen)))
+    .filter((text) => text !== '')
+    .join(between)
+
+/** Blocks as one: under each other, or with an empty line between them. */
+export const together =
+  (blocks: readonly Block[]) =>
+  (screen: Screen): string =>
+    blocksText(blocks, screen, '\n')
+export const apart =
+  (blocks: readonly Block[]) =>
+  (screen: Screen): string =>
+    blocksText(blocks, screen, '\n\n')
 
 export interface OutputOptions {
   readonly stdout: TextSink
@@ -186,10 +200,11 @@ export function createOutput(options: OutputOptions): Output {
     show(kind, document, blocks, { items = [], summary } = {}) {
       for (const one of items) this.item(one)
       this.result(kind, this.mode === 'ndjson' && summary ? { summary } : document, () =>
-        (typeof blocks === 'function' ? blocks() : blocks)
-          .filter((one) => one !== undefined && one !== false)
-          .map((one) => blockText(one, { columns, paint, isTerminal }))
-          .join('\n'),
+        blocksText(
+          typeof blocks === 'function' ? blocks() : blocks,
+          { columns, paint, isTerminal },
+          '\n',
+        ),
       )
     },
     line: (data) => write(`${jsonText(data, 0)}\n`),

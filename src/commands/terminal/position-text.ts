@@ -6,7 +6,8 @@ import {
 } from '../../core/client/positions/last-known.js'
 import type { ReconciledEntry } from '../../core/client/wallet/advice.js'
 import { amountText } from '../../core/protocol/amount.js'
-import { fold, timeText, visible } from './render.js'
+import type { Block } from './output.js'
+import { timeText, visible } from './render.js'
 
 /** With the names that contract §9 gives the rows of `positions`; `null` where it is not known. */
 export function positionData({ position }: Pick<ReconciledEntry, 'position'>) {
@@ -31,26 +32,27 @@ export function positionText({ state, result, disputed_by: by, as_of: at }: Last
 }
 
 /** One's own proposals that were disputed, as last read: the first thing that is said. */
-export function contestedLines(last: LastPositions, columns: number): string[] {
+export function contestedLines(last: LastPositions): string[] {
   const contested = [...last.values()].filter(({ state }) => isContestedState(state))
   if (contested.length === 0) return []
   const newRounds = contested.filter(({ new_round: isOpen }) => isOpen === true).length
   const what = `${contested.length} of your executed proposals ${contested.length === 1 ? 'is' : 'are'} disputed`
   const open = newRounds === 0 ? '' : `, ${newRounds} with a new round`
-  return [fold(`${what}${open}: proposer positions --open`, columns, '  ')]
+  return [`${what}${open}: proposer positions --open`]
 }
 
 /** What became of it, and the command that goes on from there; first a reward that fell. */
-export function nextLines(
-  { next, rewardFell, standing }: Pick<ReconciledEntry, 'next' | 'rewardFell' | 'standing'>,
-  columns: number,
-): string[] {
-  const command = next.command === undefined ? [] : [`  ${visible(next.command)}`]
-  const units = standing?.now.round?.token
-  const amount = (raw: bigint) => amountText(String(raw), units)
-  const fell =
+export function nextLines({
+  next,
+  rewardFell,
+  standing,
+}: Pick<ReconciledEntry, 'next' | 'rewardFell' | 'standing'>): Block[] {
+  const { command } = next
+  const amount = (raw: bigint) => amountText(String(raw), standing?.now.round?.token)
+  return [
     rewardFell &&
-    `the reward is ${amount(rewardFell.nowRaw)} now; it was ${amount(rewardFell.signedRaw)} when this was signed`
-  const reward = fell === undefined ? [] : [fold(visible(fell), columns, '  ')]
-  return [...reward, fold(`next: ${next.text}`, columns, '  '), ...command]
+      `the reward is ${amount(rewardFell.nowRaw)} now; it was ${amount(rewardFell.signedRaw)} when this was signed`,
+    `next: ${next.text}`,
+    command !== undefined && (() => `  ${visible(command)}`),
+  ]
 }

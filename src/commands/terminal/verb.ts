@@ -8,8 +8,8 @@ export type MakeCommand = (context: Context) => Command
 interface Taken<T> {
   readonly about: string
   readonly choices?: readonly string[]
-  /** Throws UsageError for what it does not take. */
-  readonly parse?: (text: string) => T
+  /** Throws UsageError for what it does not take; `before`: of the same flag, given before. */
+  readonly parse?: (text: string, before?: never) => T
   readonly default?: string
 }
 interface FlagTaken<T> extends Taken<T> {
@@ -32,7 +32,9 @@ type LongOf<S> = S extends `${string}--no-${infer Name}`
     ? Name
     : never
 type Plain<S, One> = S extends `${string}...${string}` ? readonly One[] : One
-type Valued<S, Spec> = Spec extends { readonly parse: (text: string) => infer Parsed }
+type Valued<S, Spec> = Spec extends {
+  readonly parse: (text: string, before?: never) => infer Parsed
+}
   ? Parsed
   : Spec extends { readonly choices: readonly (infer Choice)[] }
     ? Choice
@@ -187,7 +189,8 @@ function filled<Of extends Option | Argument>(one: Of, taken: FlagTable[string])
   const { about, choices, parse, default: byDefault } = taken
   one.description = about
   if (choices !== undefined) one.choices(choices)
-  if (parse !== undefined) one.argParser((text: string) => parse(text))
+  if (parse !== undefined)
+    one.argParser((text: string, before: unknown) => parse(text, before as never))
   if (byDefault !== undefined) one.default(byDefault)
   return one
 }
