@@ -77,7 +77,6 @@ export const checkCommand = (context: Context): Command =>
       })
     })
 
-/** Rows that are none are noted, as by every verb that reads a sheet. */
 const told = ({ output }: Context) => ({
   fault(error: UsageError): never {
     throw error
@@ -90,7 +89,6 @@ const told = ({ output }: Context) => ({
 interface Asked {
   readonly identifier: string
   readonly word: string | undefined
-  /** Of a row in a file. */
   readonly place: string | undefined
 }
 
@@ -100,7 +98,6 @@ const askedIn = (row: BatchRow): Asked => ({
   place: placeText(row),
 })
 
-/** What the document says of a question beside its findings. */
 interface Told {
   readonly identifier: string
   readonly question_id: Hex | null
@@ -180,7 +177,6 @@ async function checkAll(
   if (error) throw error
 }
 
-/** The question with its answer, or why there is none. */
 function subjectOf(
   trust: Trust,
   result: ContextResult,

@@ -18,18 +18,12 @@ import { ageText, counted } from './terminal/render.js'
 export interface FollowOptions {
   readonly timeoutMs?: number | undefined
   readonly until?: Stage | undefined
-  /** Every status whole. */
   readonly full?: boolean
-  /** Answer and question of a candidate, for the table. */
   readonly aboutOf?: ((candidateId: string) => string) | undefined
-  /** Where the table is drawn; else progress goes to stderr. */
   readonly live?: Live | undefined
 }
 
-/**
- * Polls and shows how it goes; with --ndjson each change is a line on stdout. Trouble with the
- * gateway is reported once until it is over.
- */
+/** With --ndjson each change is a line on stdout. */
 export async function follow(
   context: Context,
   parts: PollParts,

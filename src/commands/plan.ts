@@ -21,7 +21,6 @@ import type { Context } from './terminal/context.js'
 import { counted, fold } from './terminal/render.js'
 
 interface PlanFlags extends GlobalFlags, FormatFlags {
-  /** Commander's `--no-…`: true unless given. */
   readonly context: boolean
   readonly wait: boolean
   readonly limit?: string
@@ -73,10 +72,6 @@ export const planCommand = (context: Context): Command =>
       )
     })
 
-/**
- * What so many items of calls cost from now, by the rate limit that is known: as `proposer.plan/1`
- * has it, and as a sentence.
- */
 export async function forecastText(
   context: Context,
   settings: Settings,
@@ -102,7 +97,6 @@ interface Rows {
   readonly signed: number
 }
 
-/** UsageError (exit 2) for a count or an input that is none. */
 async function rowsOf(
   context: Context,
   given: string,
@@ -172,7 +166,6 @@ async function budgetOf(
 const learnt = (context: Context, settings: Settings, gateway: string): Promise<BudgetView> =>
   createPlanner(context, settings.home.value, parseBaseUrl(gateway).origin).snapshot()
 
-/** So many windows are listed one by one; the rest follow the same measure. */
 const listedWindows = 100
 
 function wireOf(plan: BatchPlan, rows: Rows, budget: PlanBudget) {
@@ -207,7 +200,6 @@ const sourceText: Record<PlanBudget['source'], string> = {
   local: 'an in-process gateway has no rate limit',
 }
 
-/** The limit that a forecast counts by, where it comes from, and what of it is spent. */
 function budgetText({ source, limitItems, windowMs, spentItems }: PlanBudget): string {
   if (source === 'local') return sourceText.local
   const spent = spentItems > 0 ? `; ${counted(spentItems, 'item')} spent already` : ''
@@ -225,7 +217,7 @@ function timeText(seconds: number): string {
   return parts.join(' ')
 }
 
-/** UsageError `bad_number` naming the flag. More than a batch may hold is no plan. */
+/** UsageError `bad_number`: more than a batch may hold is no plan. */
 function wholeNumber(text: string | undefined, name: string): number | undefined {
   if (text === undefined) return undefined
   const value = /^\d{1,9}$/.test(text) ? Number(text) : 0

@@ -46,9 +46,7 @@ export interface FoundQuestions {
   readonly source: QuestionSource
   /** How far was looked back, RFC 3339; null where the source has no such bound. */
   readonly since: string | null
-  /** Questions beyond the limit; null where nobody knows how many there are. */
   readonly leftOut: number | null
-  /** What the source cannot know, for people. */
   readonly notes: readonly string[]
 }
 
@@ -65,16 +63,11 @@ interface Search {
   isWanted(question: ListedQuestion): boolean
 }
 
-/** What this home has signed for, and with which wallets. */
 interface Signed {
   readonly ids: ReadonlySet<string>
   readonly wallets: ReadonlySet<string>
 }
 
-/**
- * UsageError `no_source`, `two_sources`, `closing_unknown`; UnavailableError where chain, gateway
- * or Gamma does not answer.
- */
 export async function findQuestions(
   context: Context,
   session: Session,
@@ -128,7 +121,6 @@ function defaultSource({ trust, chain, asked }: Search, hasMarkets: boolean): Qu
   )
 }
 
-/** Only Gamma knows when an event ends. */
 function refuseClosing({ closingMs }: QuestionsAsked, source: QuestionSource): void {
   if (closingMs === undefined) return
   throw new UsageError(
@@ -168,7 +160,6 @@ async function searchOf(
   }
 }
 
-/** Candidates that a node knows. `since`, `notes` and the rest are their source's. */
 async function confirm(
   { context, session, asked, isWanted }: Search,
   chain: Chain,
@@ -265,7 +256,6 @@ const candidateOf = (questionId: Hex, slugs: ReadonlyMap<Hex, string>): Question
 
 const instant = (ms: number) => new Date(Math.max(0, Math.floor(ms / 1000)) * 1000).toISOString()
 
-/** The registry of a gateway's configuration, read as that gateway would. */
 async function fromLocal(
   context: Context,
   session: Session,
@@ -333,7 +323,6 @@ async function registryOnChain(
   }
 }
 
-/** Markets of one call, and how many calls at most. */
 const marketsAtOnce = 100
 const mostPages = 30
 

@@ -80,8 +80,8 @@ export const runCommand = (context: Context): Command =>
     })
 
 /**
- * Checks, plan and confirmation, before anything is signed. What keeps it from signing is thrown;
- * where payloads of the input are of unknown outcome, that is said first (contract §6: exit 6).
+ * What keeps it from signing is thrown; where payloads of the input are of unknown outcome, that
+ * is said first (contract §6: exit 6).
  */
 async function prepared(
   context: Context,
@@ -118,7 +118,6 @@ async function prepared(
 }
 
 interface Saved {
-  /** Nothing of them is in the journal. */
   readonly toSign: number
   /** In the journal, or signed elsewhere: still to be sent. */
   readonly toSend: number
@@ -126,7 +125,6 @@ interface Saved {
   readonly unsettled: number
 }
 
-/** What the journal has of the input; asks nobody. */
 async function savedRows({ clock }: Context, { parts, count }: Opened): Promise<Saved> {
   const view = await parts.journal.load()
   const found = { toSign: 0, toSend: 0, signedBefore: 0, unsettled: 0 }
@@ -144,9 +142,8 @@ async function savedRows({ clock }: Context, { parts, count }: Opened): Promise<
 }
 
 /**
- * Nothing is signed while a check fails, but for gateway and node that do not answer: without them
- * nothing can be signed, and rows say so themselves. UsageError `doctor_found_faults`,
- * `implementation_changed`.
+ * Nothing is signed while a check fails, but for gateway and node that do not answer: rows say so
+ * themselves.
  */
 function refuseFaults(checks: readonly Finding[]): void {
   const failed = checks.filter(

@@ -225,7 +225,6 @@ async function giveTypedData(
   )
 }
 
-/** `--signature`: the answer of the wallet that has the typed data. */
 async function bringBack(
   context: Context,
   named: string,

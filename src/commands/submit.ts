@@ -212,7 +212,6 @@ const acceptedOf = (result: Admitted, settled: SettledEarlier[]) => ({
   ...(settled.length === 0 ? {} : { settled: settledData(settled) }),
 })
 
-/** What `submit --wait` says at the end. */
 function followedText(
   { output }: Context,
   result: Admitted,
@@ -251,10 +250,7 @@ function followedText(
   ].join('\n')
 }
 
-/**
- * What was admitted is on its way, whether or not a status could be learned. Exit 75 would say that
- * it was not admitted (contract §6).
- */
+/** What was admitted is on its way: exit 75 would say that it was not admitted (contract §6). */
 function stillPending(
   error: ProposerError,
   { candidate_id: id, status }: Pick<Accepted, 'candidate_id' | 'status'>,
@@ -299,10 +295,7 @@ async function payloadText(context: Context, path: string): Promise<string> {
   return new TextDecoder('utf-8', { fatal: true }).decode(bytes)
 }
 
-/**
- * `--dry-run` with a payload: what it says and where it would go, without its signature. Refuses
- * what the sending would refuse.
- */
+/** `--dry-run` with a payload: without its signature. Refuses what the sending would refuse. */
 async function showPayload(
   context: Context,
   session: Session,
@@ -348,16 +341,12 @@ interface Accepted {
   readonly journal_id: string
   readonly outcome: string
   readonly candidate_id: string
-  /** null where the gateway reported none, as below. */
   readonly status: string | null
   readonly question_id: string
   readonly received_at: string | null
 }
 
-/**
- * State and where it stands; before that question, answer and amount, unless they have been shown
- * before signing.
- */
+/** Before the state question, answer and amount, unless they were shown before signing. */
 function briefText(
   { authorization, candidateId }: Extract<SubmissionResult, { candidateId: string }>,
   state: string,

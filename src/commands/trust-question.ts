@@ -20,13 +20,11 @@ import type { Session } from './session/session.js'
 import type { Context } from './terminal/context.js'
 import { amountText, dateText, fields } from './terminal/render.js'
 
-/** What is to be pinned, and the question that it is for. */
 export interface PinnedQuestion {
   readonly pins: Trust
   readonly questionId: Hex
 }
 
-/** What the chain says of the question that is to be pinned, for whoever is asked. */
 export async function showQuestion(
   { output }: Context,
   session: Session,
@@ -49,9 +47,10 @@ export async function showQuestion(
 }
 
 /**
- * The contracts of one question, as the gateway names them. Of a question that is closed the
- * gateway names none, and a node tells them where the requester is pinned, or built in, already.
- * With a node the chain confirms the question first. Not trusted before a person has agreed (R9).
+ * Of a question that is closed the gateway names no contracts; a node tells them where its
+ * requester is pinned
+ * or built in. With a node the chain confirms the question first. Not trusted before a person has
+ * agreed (R9).
  */
 export async function pinsOfQuestion(
   session: Session,
@@ -109,10 +108,6 @@ export async function pinsOfQuestion(
   return { pins, questionId: data.question_id as Hex }
 }
 
-/**
- * A question in whatever state, at the requesters that are pinned or built in. UsageError
- * `no_context`, `untrusted_slug`, `no_trust`.
- */
 async function byChain(
   session: Session,
   chain: Chain,
@@ -157,10 +152,7 @@ function signingData(identifier: string, answered: unknown): BatchSigningData {
   }
 }
 
-/**
- * Only the ids of CTF adapter questions are the hash of their text (domain §5.1); other kinds must
- * be named.
- */
+/** Only the ids of CTF adapter questions are the hash of their text (domain §5.1). */
 function kindOf(data: BatchSigningData): string {
   if (keccakHex(data.request.ancillary_data) === data.question_id) return 'uma-ctf-adapter'
   throw new UsageError(

@@ -6,10 +6,7 @@ import { openTarget, type SessionFlags } from './session/session.js'
 import type { Settings } from './session/settings.js'
 import type { Context } from './terminal/context.js'
 
-/**
- * As they are pinned. What the gateway says of itself proves nothing, so a note asks for another
- * source. UsageError `no_receipts` where it signs none; else as `listedReceiptKeys`.
- */
+/** What the gateway says of itself proves nothing, so a note asks for another source. */
 export async function listedKeys(
   context: Context,
   settings: Settings,

@@ -14,10 +14,7 @@ import type { Context } from './terminal/context.js'
 import { showDryRun } from './terminal/dry-run.js'
 import { fields, fold, foldAround, visible } from './terminal/render.js'
 
-/**
- * How pins are written. `fromOutside`: a person has to agree. `onlyAdds`: what would change a pin
- * is refused.
- */
+/** `fromOutside`: a person has to agree. `onlyAdds`: what would change a pin is refused. */
 interface Writing {
   readonly fromOutside?: boolean
   readonly onlyAdds?: boolean
@@ -25,9 +22,9 @@ interface Writing {
 }
 
 /**
- * Adds pins to the file; none that is there is lost. Asks where they come from outside, change what
- * is pinned, or replace a damaged file, which is kept aside. UsageError `confirmation_needed`,
- * `declined`, `pins_would_change`; `trust_changed` where another process wrote the file meanwhile.
+ * Asks where pins come from outside, change what is pinned, or replace a damaged file, which is
+ * kept aside.
+ * UsageError `trust_changed` where another process wrote the file meanwhile.
  */
 export async function write(
   context: Context,
@@ -86,10 +83,7 @@ export async function write(
   )
 }
 
-/**
- * UsageError `pins_would_change`: adding to the pins must not change one, whoever has agreed (R9).
- * `changed` as of `mergePins`.
- */
+/** Adding to the pins must not change one, whoever has agreed (R9). */
 export function refuseChanges(changed: readonly string[]): void {
   if (changed.length === 0) return
   throw new UsageError(
@@ -112,7 +106,6 @@ const bytesOf = async (context: Context, path: string): Promise<Uint8Array | und
 const same = (one: Uint8Array | undefined, other: Uint8Array | undefined): boolean =>
   one === undefined || other === undefined ? one === other : Buffer.compare(one, other) === 0
 
-/** The pins of a file, or what is wrong with it. */
 function pinsIn(bytes: Uint8Array, path: string): Trust | UsageError {
   try {
     return parseTrust(firstJson(new TextDecoder().decode(bytes), path), path)
@@ -128,10 +121,7 @@ async function publish(context: Context, path: string, bytes: Uint8Array): Promi
   await publishFile(context.files, folder, basename(path), (handle) => writeAll(handle, bytes))
 }
 
-/**
- * The whole text as JSON, or its first line that is: output of `serve` may hold more lines than the
- * ready line.
- */
+/** Output of `serve` may hold more lines than the ready line. */
 export function firstJson(text: string, path: string): unknown {
   for (const candidate of [text, ...text.split('\n').filter((line) => line.startsWith('{'))]) {
     try {
@@ -147,7 +137,6 @@ export function firstJson(text: string, path: string): unknown {
   )
 }
 
-/** Pins as rows for people. */
 export function trustText(trust: ProfilePins, columns: number): string {
   return fields(
     [

@@ -71,7 +71,6 @@ const showCommand = (context: Context) =>
 const shownText = (head: readonly [string, string], pins: ProfilePins, columns: number) =>
   [fields([head], columns), trustText(pins, columns)].join('\n')
 
-/** Whether some pins of a built-in profile have no public source; each is warned about. */
 function warnUnconfirmed(context: Context, profile: string, pins: ProfilePins): boolean {
   const { oracles, requesters, tokens } = pins
   const addresses = [...oracles, ...requesters.map(({ address }) => address), ...tokens]
@@ -219,10 +218,7 @@ const pinCommand = (context: Context) =>
       })
     })
 
-/**
- * With a node: what is new is what it should be there (contract §9). UsageError
- * `trust_not_verified`, `untrusted_chain_id`.
- */
+/** With a node: what is new is what it should be there (contract §9). */
 async function confirmAdded(
   context: Context,
   session: Session,
@@ -248,10 +244,6 @@ const trustSource = (needs: string) =>
     'run `proposer trust init --from <file>`, name a question id or slug, or give --profile polygon --signed-proposer 0x…',
   )
 
-/**
- * Finds the pins in what a development chain or gateway printed, or takes the file as the pins
- * themselves.
- */
 async function fromFile(context: Context, path: string): Promise<Trust> {
   const json = firstJson(new TextDecoder().decode(await readInput(context, path)), path)
   const dev = member(json, 'dev')

@@ -13,13 +13,10 @@ interface Cause {
 }
 
 export interface Causes {
-  /** `word`: what became of the row; `name`: how its owner knows it. */
   add(word: string, name: string, error: ProposerError): void
-  /** For people, the most frequent cause first; empty where nothing went wrong. */
   text(columns: number): string
 }
 
-/** No causes yet. */
 export function newCauses(): Causes {
   const causes = new Map<string, Cause>()
   return {

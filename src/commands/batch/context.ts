@@ -83,7 +83,6 @@ async function showContexts(
   if (error) throw error
 }
 
-/** UsageError `invalid_identifier` with all that are none. */
 function checkIds(source: BatchSource, rows: readonly PlacedId[]): void {
   const faults = newFaults(source)
   for (const one of rows)

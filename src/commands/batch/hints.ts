@@ -66,6 +66,5 @@ export const goOnCommand = (
   return `\`${text}\`${path === '-' ? ' and the same rows on stdin' : ''}`
 }
 
-/** What sends a file of signed items from the same home to the same gateway. */
 export const submitCommandText = (path: string, flags: BatchFlags): string =>
   `proposer batch submit ${fileWord(path)}${words({ ...flags }, target)}`

@@ -61,7 +61,6 @@ export interface BatchFlags extends SessionFlags, FormatFlags, CheckFlags {
   readonly fit?: boolean
   readonly context?: string
   readonly dryRun?: boolean
-  /** Of `batch submit`. */
   readonly resume?: boolean
 }
 
@@ -82,31 +81,24 @@ export function addBatchFlags(command: Command): Command {
     .option('--dry-run', 'show what would happen; sign and send nothing')
 }
 
-/** A checked input and everything that works on it. */
 export interface Opened {
   readonly parts: BatchParts
   readonly count: BatchCount
   readonly spending: Spending
-  /**
-   * What will be signed, checked against the limit and the wallet; `undefined` where nothing asks
-   * for it. Throws as `lookAt`, and its refusal.
-   */
+  /** `undefined` where nothing asks for it. Throws as `lookAt`, and its refusal. */
   checkedSums(): Promise<SpendingSums | undefined>
   look(all: true): Promise<Looked>
 }
 
 export interface Opening {
-  /** What is noted before the first signature, as `sign` shows what it signs. */
   readonly tell?: (count: BatchCount, proposer: string, sum: string) => string
-  /** Whether to count what will be signed, although nothing limits it. */
   readonly sums?: (count: BatchCount, hasChain: boolean) => boolean
-  /** Findings are counted with the sums: somebody will read them. */
   readonly findings?: boolean
 }
 
 /**
- * Reads the whole input and checks it before anything is signed (exit 2 where something is wrong
- * with it). Whether its sum fits is for `checkedSums` to say.
+ * Checks the whole input before anything is signed. Whether its sum fits is for `checkedSums` to
+ * say.
  */
 export async function openBatch(
   context: Context,
@@ -204,7 +196,6 @@ export async function openBatch(
   return { parts, look, count, spending: newSpending(parts, limits), checkedSums }
 }
 
-/** A thousand questions of one kind have the same thing to say. */
 function noteOnce({ output }: Context): (text: string) => void {
   const notes = new Set<string>()
   return (text) => {
@@ -226,7 +217,6 @@ async function orFaults<T>(faults: InputFaults, work: () => Promise<T>): Promise
   }
 }
 
-/** A worksheet need not be filled in to its end. */
 function noteUnanswered({ output }: Context, { unanswered }: BatchCount): void {
   if (unanswered.length === 0) return
   const shown = unanswered.slice(0, 10)
@@ -237,7 +227,6 @@ function noteUnanswered({ output }: Context, { unanswered }: BatchCount): void {
   )
 }
 
-/** Shows what is not signed yet and asks. UsageError `declined` (exit 2). */
 export async function confirmSums(
   context: Context,
   { parts }: Opened,
@@ -254,13 +243,11 @@ export async function confirmSums(
   await confirm(context, foldAround(what, context.output.columns), false)
 }
 
-/** What is noted before the first signature of rows that are sent to `origin`. */
 export const signingText =
   (origin: string): NonNullable<Opening['tell']> =>
   ({ rows, intents }, signer, sum) =>
     `signing up to ${intents} proposals as ${signer}${sum} and sending ${rows} to ${origin}`
 
-/** Slugs that are not pinned, looked up before anything is signed. See `identify`. */
 async function identifyRows(
   context: Context,
   session: Session,
@@ -281,7 +268,6 @@ async function identifyRows(
   }
 }
 
-/** Sums by token as people read them; one that is known by its address has a name. */
 export const totalsText = (trust: Trust, totals: Totals): string =>
   [...totals]
     .map(([token, raw]) => amountWithRaw(String(raw), pinnedToken(trust, token)))
@@ -295,10 +281,7 @@ function once<T>(make: () => Promise<T>): () => Promise<T> {
   }
 }
 
-/**
- * Contexts of a file instead of a gateway: nobody is asked but the chain, where there is one,
- * whether each is still so (R9).
- */
+/** Nobody is asked but the chain, where there is one, whether each is still so (R9). */
 async function fileContexts(
   context: Context,
   path: string,

@@ -42,7 +42,7 @@ const notSent = wouldBe.skipped
 
 type Planned = Awaited<ReturnType<typeof sendable>>[number]
 
-/** What a row says or would say, null where it is not known; `amount` in raw units. */
+/** null where it is not known; `amount` in raw units. */
 interface Terms {
   readonly outcome: OutcomeKey | null
   readonly label: string | null
@@ -52,7 +52,6 @@ interface Terms {
   readonly token: Address | null
 }
 
-/** A row as a person reviews it, of as many as are shown under one head. */
 interface Reviewed {
   readonly row: BatchRow
   readonly action: string
@@ -63,9 +62,9 @@ interface Reviewed {
 const shownAtOnce = 1_000
 
 /**
- * Shows each row; with the `gateway` that it would be sent to, also what would be held back. Throws
- * what the run would end with: at once where it would refuse the input, and after the rows, of
- * which none is then said to be signed or sent, where it would refuse their sum.
+ * Throws what the run would end with: at once where it would refuse the input, after the rows
+ * where it would
+ * refuse their sum: none of them is then said to be signed or sent.
  */
 export async function showBatchPlan(
   context: Context,
@@ -215,7 +214,7 @@ const columns: readonly Column<Reviewed>[] = [
   { head: 'what', least: 6, cell: ({ action }) => action },
 ]
 
-/** Rows under one head, and below them what is wrong with some; a part at a time (R17). */
+/** A part of the rows at a time (R17). */
 function newTable({ output }: Context) {
   let rows: Reviewed[] = []
   let faults: string[] = []

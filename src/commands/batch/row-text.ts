@@ -16,13 +16,11 @@ export function nameOf({ row, authorization }: Pick<RowResult, 'row' | 'authoriz
   return signed === undefined ? question : `${question} ${answerOf(signed)}`
 }
 
-/** Of a row whose candidate is known to have failed. */
 export const rowFailureOf = ({ authorization, candidate }: RowResult) =>
   authorization === undefined || candidate === undefined
     ? undefined
     : failedBefore(authorization, candidate.status)
 
-/** UnavailableError (exit 75) of a candidate that only another gateway can be asked for. */
 export const notFollowed = ({ candidate, elsewhere }: RowResult) =>
   new UnavailableError(
     'other_origin',
@@ -32,7 +30,6 @@ export const notFollowed = ({ candidate, elsewhere }: RowResult) =>
     },
   )
 
-/** As it stands in the document. */
 export function resultOf(result: RowResult, polled: PolledCandidate | undefined): object {
   const {
     row,
@@ -66,7 +63,6 @@ export function resultOf(result: RowResult, polled: PolledCandidate | undefined)
   }
 }
 
-/** As `--details` shows it. */
 export function cellsOf(
   { row, outcome, candidate, error, authorization }: RowResult,
   polled: PolledCandidate | undefined,
@@ -87,7 +83,6 @@ export function cellsOf(
   ]
 }
 
-/** What a row proposed that was executed before this run. */
 const executedOf = (
   candidate: RowResult['candidate'],
   authorization: RowResult['authorization'],

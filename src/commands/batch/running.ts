@@ -31,21 +31,17 @@ import { pendingError, rowFailedError, waitForBatch } from './wait.js'
 export interface Running {
   readonly kind: 'batch' | 'run'
   readonly resume: boolean
-  /** Follow the candidates to their ends. */
   readonly wait: boolean
-  /** Every row is shown to people, not only what went wrong. */
   readonly details: boolean
   readonly quiet: boolean
-  /** The command that goes on, for a hint. */
   readonly command: string
-  /** Members of the document before its results, and behind its summary. */
   readonly head?: object
   readonly rest?: object
 }
 
 /**
- * Sends the rows and prints `proposer.<kind>/1`. Throws the gravest of what went wrong; what was
- * signed is in the journal, so that the same input goes on where it stopped.
+ * Throws the gravest of what went wrong; what was signed is in the journal, so the same input
+ * goes on where it stopped.
  */
 export async function submitAndReport(
   context: Context,
@@ -112,7 +108,7 @@ export async function submitAndReport(
   report.end(ends)
 }
 
-/** One more pass over the rows of unknown outcome, whose results take the place of the first. */
+/** Results of the second pass take the place of the first. */
 async function replayUnknown(
   context: Context,
   held: RowResult[],
@@ -170,7 +166,6 @@ function newReport(context: Context, { parts, count }: Opened, running: Running)
     count(one: RowResult, by: 1 | -1 = 1) {
       counts[one.outcome] += by
     },
-    /** Counts what is wrong with a row, and what it may cost. */
     judge(one: RowResult) {
       const place = placeText(one.row)
       const { authorization, candidate } = one
@@ -189,7 +184,6 @@ function newReport(context: Context, { parts, count }: Opened, running: Running)
       if (output.mode === 'human' && !running.details) return
       stream.item(resultOf(one, polled), () => cellsOf(one, polled))
     },
-    /** The rest of the document; throws the gravest fault. */
     end(ends: Ends | undefined) {
       const summary = {
         rows: count.rows,

@@ -71,7 +71,6 @@ async function sign(
     output.mode === 'human' ? undefined : newResultStream(output, 'batch-signed', 'results')
   const progress = output.progress(progressText(0, count.rows, []))
 
-  /** Counts and prints a group; what of it goes to the file. */
   const take = (signed: readonly RowSigned[]): string => {
     let lines = ''
     for (const one of signed) {

@@ -72,7 +72,6 @@ export const batchStatusCommand = (context: Context): Command =>
       })
     })
 
-/** Words of another gateway are reported item by item, and counted together. */
 const isStage = (state: string) => ['received', 'validated', 'selected', 'unknown'].includes(state)
 
 function errorOf(one: PolledCandidate, isOutOfTime: boolean) {

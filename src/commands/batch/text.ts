@@ -7,17 +7,13 @@ import type { Output } from '../terminal/output.js'
 import { jsonText, visible } from '../terminal/render.js'
 
 export interface ResultStream {
-  /**
-   * One result, as it settles; `cells` are for people: what, which, and what more there is to say.
-   */
   item(data: object, cells: () => readonly string[]): void
-  /** The rest of the document. */
   end(rest: object, human: () => string): void
 }
 
 /**
- * A document `{"schema":"proposer.<kind>/1",…head,"<list>":[…],…}` written piece by piece with
- * --json; a line an item and the rest last with --ndjson; for people a line an item.
+ * With --json written piece by piece; with --ndjson a line an item and the rest last; for people
+ * a line an item.
  */
 export function newResultStream(
   output: Output,
@@ -73,7 +69,6 @@ function rowText(cells: readonly string[], columns: number): string {
 /** Counts what went wrong and keeps the first of each kind, whatever the number of rows. */
 export interface Tally {
   add(where: string, error: ProposerError): void
-  /** The error of the whole, or `undefined`. `goOn` is the command that goes on. */
   error(of: {
     readonly total: number
     readonly goOn: string
@@ -90,7 +85,6 @@ const rowGravity: readonly ExitCode[] = [
   exit.refused,
 ]
 
-/** An empty tally. */
 export function newTally(): Tally {
   const kinds = new Map<
     ExitCode,
@@ -154,7 +148,6 @@ export function newTally(): Tally {
  */
 const ownWays: ReadonlySet<string> = new Set(['other_origin', 'round_over'])
 
-/** How often such a fault came, and the first of its hints. */
 interface OwnWay {
   count: number
   readonly hint: string
@@ -171,7 +164,6 @@ function laterHint(goOn: string, count: number, ways: ReadonlyMap<string, OwnWay
   return hints.join('; ')
 }
 
-/** How far a batch has come, as a bar. */
 export function progressText(
   done: number,
   total: number,

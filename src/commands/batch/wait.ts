@@ -17,7 +17,6 @@ import type { Context } from '../terminal/context.js'
 import { isNews, reasonText, retriedText } from '../terminal/poll-table.js'
 import { progressText } from './text.js'
 
-/** Follows the ids to their ends. Rejects as `followBatch`. */
 export const waitForBatch = (
   context: Context,
   parts: PollParts,
@@ -32,7 +31,6 @@ export const waitForBatch = (
     }),
   )
 
-/** Asks for each id once. Rejects as `lookOnce`. */
 export const lookAtBatch = (
   context: Context,
   parts: PollParts,
@@ -40,10 +38,7 @@ export const lookAtBatch = (
   signal: AbortSignal,
 ) => shown(context, ids.length, (shows) => lookOnce(parts, ids, { ...shows, signal }))
 
-/**
- * FailedError (exit 7) of a candidate that failed. The batch route tells no next action (§4.2 rule
- * 7).
- */
+/** The batch route tells no next action (§4.2 rule 7). */
 export function rowFailedError({
   candidateId,
   candidate,
@@ -57,8 +52,7 @@ export function rowFailedError({
 }
 
 /**
- * FailedError (exit 7) of a candidate that the journal, or a replay's answer, has as failed;
- * `undefined` of any other.
+ * Of a candidate that the journal, or a replay's answer, has as failed; `undefined` of any other.
  */
 export function failedBefore(
   { candidateId, terminal }: JournaledAuthorization,
@@ -75,7 +69,6 @@ export function failedBefore(
   )
 }
 
-/** PendingError (exit 8) of a candidate that is on its way. */
 export const pendingError = ({ candidate }: PolledCandidate, hint: string): PendingError =>
   new PendingError('still_pending', `it is ${candidate?.status ?? 'not known'} yet`, {
     hint,

@@ -20,21 +20,16 @@ export const colourOf = (status: PolledStatus): (typeof colours)[keyof typeof co
 
 type Screen = Pick<Output, 'columns' | 'paint'>
 
-/** What the journal has of a candidate: no gateway tells it. */
 export interface Own {
   readonly journalId: string
   readonly label: string | null
   /** As it was signed: a slug says more than an id. */
   readonly identifier: string
-  /** By the question's own text; absent in older records. */
   readonly title?: string | undefined
   readonly answer?: string | undefined
 }
 
-/**
- * One block: what was proposed, how far it came, and where it failed what to do next. What the
- * batch route does not tell is left out.
- */
+/** What the batch route does not tell is left out. */
 export function candidateText(status: PolledStatus, output: Screen, own?: Own): string {
   const { submission, outcome, price, question_id: questionId } = status
   const slug = own?.identifier === questionId ? undefined : own?.identifier
@@ -68,7 +63,6 @@ export function candidateText(status: PolledStatus, output: Screen, own?: Own): 
 export const headText = (id: string, stage: string, columns: number): string =>
   `${id}${id.length + 2 + 'validated'.length <= columns ? '' : '\n'}  ${stage}`
 
-/** Why it failed and what to do next; nothing where it did not. */
 export function failureLines(
   status: PolledStatus,
   output: Screen,

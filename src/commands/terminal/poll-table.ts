@@ -17,7 +17,6 @@ type Screen = Pick<Output, 'columns' | 'paint'> & Partial<Pick<Output, 'isTermin
 /** A UUID, the longest state, two gaps, and room to say something about it. */
 const wideColumns = 64
 const stateWidth = 9
-/** Failures shown one by one. */
 const shownFailures = 10
 
 /** Text cut to a width, so that no line of a table ever wraps. */
@@ -28,7 +27,6 @@ function cut(text: string, columns: number): string {
 /** Candidates that the gateway would not tell of, and what it said, by id. */
 export type Refusals = ReadonlyMap<string, ProposerError>
 
-/** Where a candidate stands of which no status is known. */
 const withoutStatus = (refusal: ProposerError | undefined): 'waiting' | 'unknown' | 'refused' =>
   refusal === undefined ? 'waiting' : refusal.meta.httpStatus === 404 ? 'unknown' : 'refused'
 
@@ -37,7 +35,6 @@ const endIn = (status: PolledStatus | undefined) => status && endOf(status)
 const saidOf = (status: PolledStatus | undefined) =>
   status?.failure?.code ?? status?.submission?.status ?? ''
 
-/** State and what there is to say of it, in at most `columns` characters. */
 function stateText(
   status: PolledStatus | undefined,
   columns: number,
@@ -56,7 +53,6 @@ function stateText(
 interface LiveMore {
   readonly rows: number
   readonly note: string
-  /** Age, answer and question of a candidate, as far as they are known. */
   readonly aboutOf?: (candidateId: string, status: PolledStatus | undefined) => string
 }
 
@@ -66,8 +62,8 @@ const leastAbout = 12
 const noPaint = new Chalk({ level: 0 })
 
 /**
- * At most `rows` lines of at most `columns` characters. Candidates that are on their way first if
- * not all have room, then what they add up to, with `note` behind it.
+ * At most `rows` lines of at most `columns` characters; candidates on their way first if not all
+ * have room.
  */
 export function liveLines(
   targets: readonly PollTarget[],
@@ -121,7 +117,6 @@ export function countsText(
   return `${counted(targets.length, 'candidate')}: ${parts.join(', ')}`
 }
 
-/** Question, answer and state first; the id last, whole. */
 function columnsOf(
   latest: ReadonlyMap<string, PolledStatus>,
   ownOf: (candidateId: string) => Own | undefined,
@@ -151,7 +146,6 @@ function columnsOf(
   ]
 }
 
-/** Why it waits, and since when, where that is not just now. */
 export const reasonText = ({ reason, sinceMs }: PollWait): string =>
   sinceMs === undefined ? reason : `${reason}, since ${instant(sinceMs).slice(11, 19)}Z`
 
@@ -164,8 +158,8 @@ export const isNews = ({ kind, sinceMs }: PollWait, isBudgetTold: boolean): bool
   kind === 'trouble' ? sinceMs === undefined : !isBudgetTold
 
 /**
- * What was learned: a block for one candidate, else a table with whole ids, failures with their
- * next actions, and the counts.
+ * A block for one candidate, else a table with whole ids, failures with their next actions, and
+ * the counts.
  */
 export function finalText(
   targets: readonly PollTarget[],

@@ -24,7 +24,6 @@ export function positionData({ position }: Pick<ReconciledEntry, 'position'>) {
   }
 }
 
-/** The state, how it ended, and when the chain said so. */
 export function positionText({ state, result, disputed_by: by, as_of: at }: LastPosition): string {
   const ended = result === null ? '' : `, ${result}`
   const whom = by === null ? '' : ` by ${by}`
@@ -41,7 +40,6 @@ export function contestedLines(last: LastPositions): string[] {
   return [`${what}${open}: proposer positions --open`]
 }
 
-/** What became of it, and the command that goes on from there; first a reward that fell. */
 export function nextLines({
   next,
   rewardFell,

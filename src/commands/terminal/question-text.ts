@@ -5,7 +5,6 @@ import { plainText } from '../../core/chain/ancillary.js'
 import { fromHex } from '../../core/protocol/witness.js'
 import { fold, foldAround } from './render.js'
 
-/** Ancillary data as one line of text. Bytes that are no UTF-8 show as U+FFFD. */
 export const questionText = (ancillaryData: string): string =>
   plainText(new TextDecoder().decode(fromHex(ancillaryData)))
 
@@ -16,9 +15,9 @@ export const questionText = (ancillaryData: string): string =>
 const shownLength = 400
 
 /**
- * What a person reads before a signature: how the text begins and what its answers mean. The
- * answers stand at its end (domain §5.3: the last `res_data:` counts). `whole` is the command that
- * shows all of it.
+ * How the text begins and what its answers mean, which stands at its end (domain §5.3: the last
+ * `res_data:` counts).
+ * `whole` is the command that shows all of it.
  */
 export function textInShort(text: string, whole: string, columns: number): string {
   const meaningAt = text.lastIndexOf('res_data:')
