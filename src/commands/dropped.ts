@@ -4,6 +4,10 @@
 export const dropped: Readonly<Record<string, string>> = {
   'demo --gateways':
     'Two gateways on one PostgreSQL: start `proposer serve` twice with the same "store", or use compose.yaml of deploy/.',
+  'devchain fail-transfer': 'A chain to practise on refuses no transfer any more.',
+  'devchain set-reward': 'The reward of a practised question stays what it was asked with.',
+  'devchain upgrade-oracle':
+    'Start a chain with version 3 of the oracle: `proposer devchain --oracle v3`.',
   'operator positions':
     'Disputes are followed outside the service: the proposer has `proposer positions`.',
   'positions --webhook': 'Use --exec: docs/proposing.md has a script that posts each dispute.',

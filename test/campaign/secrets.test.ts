@@ -121,14 +121,6 @@ describe('R5: no secret leaves', () => {
     seen.success.add(name)
   })
 
-  test('those that need version 3 of the oracle, and the one that puts it there', async () => {
-    for (const name of ['devchain upgrade-oracle', 'devchain set-reward']) {
-      const { code, text } = await world.run(table[name]?.argv(0) ?? [], 'json')
-      expect(code, text).toBe(0)
-      seen.success.add(name)
-    }
-  })
-
   test('one that fails: everybody who is asked refuses, and repeats all that it was told', async () => {
     const missed: string[] = []
     for (const [name, { argv, bad, foreground }] of Object.entries(table)) {

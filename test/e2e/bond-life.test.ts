@@ -10,6 +10,7 @@ import type { DevDescription } from '../../src/core/devchain/dev-chain.js'
 import { createHttp } from '../../src/core/io/http.js'
 import { createChain } from '../../src/core/io/rpc/rpc.js'
 import { run, temporaryHome } from '../support/cli.js'
+import { failTransfers, setReward } from '../support/dev-acts.js'
 import { workshop } from '../support/processes.js'
 
 const shop = workshop()
@@ -18,7 +19,7 @@ let home: Awaited<ReturnType<typeof temporaryHome>>
 let dev: DevDescription
 let env: Record<string, string>
 let chain: ReturnType<typeof createChain>
-let me: string
+let me: DevDescription['accounts'][number]['address']
 let disputer: string
 
 beforeAll(async () => {
@@ -96,7 +97,7 @@ test('every end of a bond: positions tells it, and pnl equals what the balance c
 
   // A reward that fell after the signature, and a bond that was raised after it.
   const lowered = (await told('sign', slug(6), '--outcome', 'p2')).journal_id
-  expect(await dev$('set-reward', slug(6), '0')).toMatchObject({ reward: '0', state: 'requested' })
+  expect(await setReward(dev.rpc_url, slug(6), 0n)).toBe(0n)
   await told('sign', slug(7), '--outcome', 'p2')
   await dev$('set-bond', slug(7), '600usdc')
   await untilGatewayAsks(7, '850000000')
@@ -183,12 +184,12 @@ test('every end of a bond: positions tells it, and pnl equals what the balance c
   expect(await positionsOf(6)).toMatchObject([{ result: 'undisputed', payout: '750000000' }])
   expect(await positionsOf(7)).toMatchObject([{ result: 'undisputed', payout: '855000000' }])
   expect(await positionsOf(8)).toMatchObject([{ result: 'undisputed', payout: '755000000' }])
-  await dev$('fail-transfer', me)
+  await failTransfers(dev.rpc_url, me, true)
   expect(await dev$('settle', slug(5))).toMatchObject({ deferred: true, payout: '755000000' })
   expect(await positionsOf(5)).toMatchObject([{ state: 'deferred', payout: '755000000' }])
   const blocked = await cli('payouts', 'claim', '--yes', '--json')
   expect(blocked.code).toBe(2)
-  await dev$('fail-transfer', me, '--off')
+  await failTransfers(dev.rpc_url, me, false)
   const due = await told('pnl')
   expect(due.totals).toMatchObject([{ deferred: '755000000', locked: '0' }])
   expect((await told('payouts', 'list')).payouts).toMatchObject([{ amount: '755000000' }])

@@ -5,14 +5,8 @@
 import { readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { afterAll, describe, expect, test } from 'vitest'
-import {
-  callData,
-  devAccount,
-  devAddresses,
-  devRpc,
-  placedAt,
-  sendAsDev,
-} from '../../src/core/devchain/dev-contracts.js'
+import { devAddresses } from '../../src/core/devchain/dev-contracts.js'
+import { upgradeOracle } from '../support/dev-acts.js'
 import { workshop } from '../support/processes.js'
 import { makeClient, questionOf, type ServeReady, untilExecuted } from '../support/proposing.js'
 
@@ -20,15 +14,6 @@ const shop = workshop()
 afterAll(() => shop.clean())
 
 const next = `0x${'c0de'.repeat(10)}` as const
-
-/** Puts version 3 behind the oracle's proxy, as its administrator may at any time. */
-async function upgradeOracle(rpcUrl: string): Promise<void> {
-  const rpc = devRpc(rpcUrl)
-  const oracle = placedAt('ManagedOracleV3', devAddresses.oracle)
-  await rpc.request('anvil_setCode', [next, oracle.artifact.code])
-  const data = callData(oracle, 'upgradeToAndCall', [next, '0x'])
-  await sendAsDev(rpc, [{ from: devAccount('admin').address, to: oracle.address, data }])
-}
 
 async function practice() {
   const folder = join(await shop.folder(), 'dev')
@@ -58,7 +43,7 @@ describe('an oracle that is upgraded', () => {
     const bytes = await client.ask('sign', questionOf(dev, 1).slug, '--outcome', 'p2')
     expect(bytes.code).toBe(0)
 
-    await upgradeOracle(dev.rpc_url)
+    await upgradeOracle(dev.rpc_url, next)
     const changed = `the contract ${devAddresses.oracle} runs ${next} now, pinned is ${pinned}`
     await expect
       .poll(() => reasonsOf(url), { timeout: 10_000 })
@@ -128,7 +113,7 @@ describe('an oracle that is upgraded', () => {
       JSON.stringify({ identifier: slug, outcome: 'p2' }),
     )
     await writeFile(join(folder, 'rows.ndjson'), rows.join('\n'))
-    await upgradeOracle(dev.rpc_url)
+    await upgradeOracle(dev.rpc_url, next)
     const implementation_changed = {
       code: 2,
       answer: {

@@ -12,11 +12,12 @@ import {
   devAccount,
   devRpc,
 } from '../../src/core/devchain/dev-contracts.js'
-import { failTransfers, settleRound, vote, warp } from '../../src/core/devchain/dev-life.js'
+import { settleRound, vote, warp } from '../../src/core/devchain/dev-life.js'
 import { disputeProposal, fund, proposeDirectly } from '../../src/core/devchain/dev-verbs.js'
 import { createChain } from '../../src/core/io/rpc/rpc.js'
 import type { Chain } from '../../src/core/ports.js'
 import { run, temporaryHome } from '../support/cli.js'
+import { failTransfers } from '../support/dev-acts.js'
 
 const questionCount = 500
 const livenessSeconds = 7_200

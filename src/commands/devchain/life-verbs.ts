@@ -4,7 +4,6 @@
  */
 import type { DevRole } from '../../core/devchain/dev-contracts.js'
 import type { DevSettlement, VotedOutcome } from '../../core/devchain/dev-life.js'
-import { givenAddress } from '../../core/protocol/address.js'
 import { durationMs } from '../../core/protocol/duration.js'
 import { UsageError } from '../../core/protocol/errors.js'
 import { amountText, dateText } from '../terminal/render.js'
@@ -12,7 +11,6 @@ import {
   formParser,
   identifier,
   printRound,
-  requireAmount,
   requireDevIdentifier,
   roundStateText,
   tokenUnits,
@@ -119,60 +117,6 @@ export const lifeVerbs: readonly Verb[] = [
           await clarify(url, question, new TextEncoder().encode(text), how),
           ({ question_id, owner, timestamp }) =>
             `${question_id}  clarified ${dateText(timestamp)} by ${owner}`,
-        )
-    },
-  },
-  {
-    name: 'set-reward',
-    description: 'set the reward of an open round; requires version 3 of the oracle',
-    arguments: [identifier, ['<amount>', 'such as 2usdc or 0; a bare number is raw units']],
-    example: 'will-it-rain-in-porto-on-friday 2usdc',
-    run([question = '', raw = ''], _flags, { output }) {
-      const rewardRaw = requireAmount('the reward', raw)
-      requireDevIdentifier(question)
-      return async ({ setReward }, url) => {
-        const round = await setReward(url, question, rewardRaw)
-        const shown = { ...round, state: roundStateText(round) }
-        output.result(
-          'devchain',
-          shown,
-          ({ question_id, timestamp, reward }) =>
-            `${question_id}  round ${dateText(timestamp)}  reward ${amountText(reward, tokenUnits)}`,
-        )
-      }
-    },
-  },
-  {
-    name: 'fail-transfer',
-    description:
-      'make the token refuse all transfers from and to a wallet, so that payouts are deferred',
-    arguments: [['<wallet>', 'wallet address']],
-    options: [['--off', 'take that back']],
-    example: '0x8ba1f109551bd432803012645ac136ddd64dba72',
-    more: ({ off }) => (off ? ['off'] : []),
-    run([to = ''], { off = false }, { output }) {
-      const wallet = givenAddress(to, 'the wallet', 'bad_address')
-      return async ({ failTransfers }, url) =>
-        output.result(
-          'devchain',
-          await failTransfers(url, wallet, !off),
-          ({ address, fails }) =>
-            `transfers from and to ${address} ${fails ? 'fail' : 'succeed again'}`,
-        )
-    },
-  },
-  {
-    name: 'upgrade-oracle',
-    description: "put version 3 of the managed oracle behind the oracle's address",
-    arguments: [],
-    example: '',
-    run(_operands, _flags, { output }) {
-      return async ({ upgradeOracle }, url) =>
-        output.result(
-          'devchain',
-          await upgradeOracle(url),
-          ({ oracle, implementation, version }) =>
-            `${oracle} runs version ${version.slice(1)}, at ${implementation}`,
         )
     },
   },

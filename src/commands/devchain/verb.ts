@@ -67,7 +67,6 @@ export interface VerbFlags {
   readonly outcome: string
   readonly as?: string
   readonly rules?: boolean
-  readonly off?: boolean
 }
 
 /** A verb that acts on a running chain. */

@@ -1,4 +1,4 @@
-/** The compiled contracts of `fixtures/contracts`, which the package carries along. */
+/** Files of `fixtures/contracts`, which the package carries along. */
 import { readFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
@@ -12,33 +12,29 @@ export interface Artifact {
   readonly code: Hex
 }
 
-let loaded: Readonly<Record<string, Artifact>> | undefined
+let contracts: Readonly<Record<string, Artifact>> | undefined
 
-/**
- * A compiled contract of `fixtures/contracts`, by name. Throws UsageError `dev_chain_failed` where
- * the package lacks it.
- */
+/** A compiled contract by name. Throws UsageError `dev_chain_failed` where the package lacks it. */
 export function artifact(name: string): Artifact {
-  loaded ??= readArtifacts()
-  const found = loaded[name]
+  contracts ??= packaged<{ contracts: Record<string, Artifact> }>('artifacts.json').contracts
+  const found = contracts[name]
   if (found === undefined)
     throw new UsageError('dev_chain_failed', `The package has no compiled contract ${name}.`)
   return found
 }
 
-/** Sources lie three folders below the package's root, the built program one: look upwards. */
-function readArtifacts(): Readonly<Record<string, Artifact>> {
+/** Sources lie three folders below the package's root, the built program one: looks upwards. */
+export function packaged<Content>(name: string): Content {
   let folder = dirname(fileURLToPath(import.meta.url))
   for (let up = 0; up < 5; up += 1) {
     try {
-      const text = readFileSync(join(folder, 'fixtures', 'contracts', 'artifacts.json'), 'utf8')
-      return (JSON.parse(text) as { contracts: Record<string, Artifact> }).contracts
+      return JSON.parse(readFileSync(join(folder, 'fixtures', 'contracts', name), 'utf8'))
     } catch (error) {
       if ((error as NodeJS.ErrnoException).code !== 'ENOENT') throw error
       folder = dirname(folder)
     }
   }
-  throw new UsageError('dev_chain_failed', 'The package lacks fixtures/contracts/artifacts.json.', {
+  throw new UsageError('dev_chain_failed', `The package lacks fixtures/contracts/${name}.`, {
     hint: 'reinstall the package',
   })
 }

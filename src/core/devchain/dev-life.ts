@@ -246,46 +246,9 @@ async function requireVersion3(rpc: DevRpc, what: string): Promise<void> {
     'oracle_version',
     `the dev chain's oracle is version 2, which has no ${what}`,
     {
-      hint: 'upgrade it with `proposer devchain upgrade-oracle`, or start the chain with --oracle v3',
+      hint: 'start the chain with --oracle v3',
     },
   )
-}
-
-/** What runs behind the oracle's address after an upgrade. */
-export interface DevUpgrade {
-  readonly oracle: Address
-  readonly implementation: Address
-  readonly version: 'v3'
-}
-
-/** Puts version 3 behind the oracle's proxy; what it holds stays. */
-export async function upgradeOracle(rpcUrl: string): Promise<DevUpgrade> {
-  const rpc = await connect(rpcUrl)
-  if (await isVersion3(rpc))
-    throw refused('the oracle is already version 3', 'start a chain with --oracle v2 for version 2')
-  const oracle = oracleV3()
-  const implementation = devImplementations[oracle.name] as Address
-  await rpc.request('anvil_setCode', [implementation, oracle.artifact.code])
-  await sendFrom(rpc, admin, oracle, 'upgradeToAndCall', [implementation, '0x'])
-  return { oracle: oracle.address, implementation, version: 'v3' }
-}
-
-/**
- * Sets the reward of the current round in raw units, 0 too: only while nothing is proposed. Version
- * 3 only: UsageError `oracle_version`.
- */
-export async function setReward(
-  rpcUrl: string,
-  identifier: string,
-  rewardRaw: bigint,
-): Promise<DevRound & { readonly reward: string }> {
-  const found = await find(rpcUrl, identifier)
-  await requireVersion3(found.rpc, 'reward that can change')
-  const request = oracleRequestOf(found)
-  const oracle = oracleV3()
-  await sendFrom(found.rpc, admin, oracle, 'requestManagerSetReward', [...request, rewardRaw])
-  const reward = await found.rpc.read<bigint>(oracle, 'getRequestReward', request)
-  return { ...(await roundOf(found)), reward: String(reward) }
 }
 
 /** A clarification as posted. */
@@ -326,15 +289,4 @@ export async function clarify(
       : await sendFrom(rpc, owner, contractOf('adapter'), 'postUpdate', [questionId, update])
   const { timestamp } = await rpc.request<Head>('eth_getBlockByNumber', [blockNumber, false])
   return { question_id: questionId, owner: lowercase(owner), timestamp: String(Number(timestamp)) }
-}
-
-/** Makes the token refuse every transfer from and to a wallet, or takes that back. */
-export async function failTransfers(
-  rpcUrl: string,
-  wallet: Address,
-  fails: boolean,
-): Promise<{ readonly address: Address; readonly fails: boolean }> {
-  const rpc = await connect(rpcUrl)
-  await sendFrom(rpc, admin, contractOf('token'), 'setBlacklisted', [wallet, fails])
-  return { address: wallet, fails }
 }

@@ -202,10 +202,6 @@ export function scenarios(world: World, left: Left): Readonly<Record<string, Sce
     'devchain vote': devchain('vote', spare.slug, '--outcome', 'p2'),
     'devchain settle': devchain('settle', spare.slug),
     'devchain warp': devchain('warp', '1s'),
-    'devchain fail-transfer': devchain('fail-transfer', wallet(6)),
-    // Nothing is admitted for other code, so these come after all else.
-    'devchain upgrade-oracle': { ...devchain('upgrade-oracle'), late: true },
-    'devchain set-reward': { ...devchain('set-reward', unproposed, '7000000raw'), late: true },
     'devchain start': {
       argv: () => ['devchain', 'start', '--port', '0', '--questions', '1'],
       bad: () => ['devchain', 'start', '--port', '0', '--write', join(folder, 'password')],

@@ -1,0 +1,40 @@
+/** What only tests do to a dev chain: an upgrade, a reward that changes, a token that refuses. */
+import {
+  contractOf,
+  devAccount,
+  devAddresses,
+  devImplementations,
+  devRpc,
+  type Placed,
+  placedAt,
+} from '../../src/core/devchain/dev-contracts.js'
+import { find, oracleRequestOf, sendFrom } from '../../src/core/devchain/dev-verbs.js'
+import type { Hex } from '../../src/core/ports.js'
+import type { Address } from '../../src/core/protocol/schema.js'
+
+const oracleV3 = () => placedAt('ManagedOracleV3', devAddresses.oracle)
+
+const asAdmin = (rpcUrl: string, contract: Placed, name: string, args: readonly unknown[]) =>
+  sendFrom(devRpc(rpcUrl), devAccount('admin').address, contract, name, args)
+
+/** Puts version 3 behind the oracle's proxy, as its administrator may at any time; what it holds stays. */
+export async function upgradeOracle(
+  rpcUrl: string,
+  implementation = devImplementations.ManagedOracleV3 as Hex,
+): Promise<void> {
+  const { code } = oracleV3().artifact
+  await devRpc(rpcUrl).request('anvil_setCode', [implementation, code])
+  await asAdmin(rpcUrl, oracleV3(), 'upgradeToAndCall', [implementation, '0x'])
+}
+
+/** Sets the reward of an open round of version 3, in raw units; what it is then. */
+export async function setReward(rpcUrl: string, identifier: string, raw: bigint): Promise<bigint> {
+  const found = await find(rpcUrl, identifier)
+  const request = oracleRequestOf(found)
+  await asAdmin(rpcUrl, oracleV3(), 'requestManagerSetReward', [...request, raw])
+  return found.rpc.read<bigint>(oracleV3(), 'getRequestReward', request)
+}
+
+/** Makes the token refuse every transfer from and to a wallet, or takes that back. */
+export const failTransfers = (rpcUrl: string, wallet: Address, fails: boolean) =>
+  asAdmin(rpcUrl, contractOf('token'), 'setBlacklisted', [wallet, fails])
