@@ -12,6 +12,21 @@ const manifest = manifestOf('.')
 /** Bundled CommonJS packages call require for node's own modules, and ESM has none. */
 const shim = "import * as m from 'node:module';const require = m.createRequire(import.meta.url);"
 
+/** Files that a page of ours is made of, as text, as vitest has them. */
+const rawText = {
+  name: 'raw',
+  setup(build) {
+    build.onResolve({ filter: /\?raw$/ }, ({ path, resolveDir }) => ({
+      path: join(resolveDir, path.replace(/\?raw$/, '')),
+      namespace: 'raw',
+    }))
+    build.onLoad({ filter: /./, namespace: 'raw' }, ({ path }) => ({
+      contents: readFileSync(path, 'utf8'),
+      loader: 'text',
+    }))
+  },
+}
+
 /** All but optional packages is inside: a command reads a few files. Nothing is edited on the way. */
 export async function bundle() {
   const { metafile } = await build({
@@ -32,6 +47,7 @@ export async function bundle() {
     banner: { js: shim },
     define: { PROPOSER_VERSION: JSON.stringify(manifest.version) },
     external: Object.keys({ ...manifest.optionalDependencies, ...manifest.peerDependencies }),
+    plugins: [rawText],
     metafile: true,
   })
   const bundled = Object.values(metafile.outputs).flatMap(({ inputs }) => Object.keys(inputs))

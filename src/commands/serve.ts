@@ -6,7 +6,6 @@ import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { Command } from 'commander'
-import { coinOf } from '../core/chain/profiles.js'
 import type { DevChain, DevDescription } from '../core/devchain/dev-chain.js'
 import { configure, refuseBadAssignments, storeNote } from '../core/host/config-file.js'
 import type { FaultBench } from '../core/host/fault-bench.js'
@@ -302,7 +301,8 @@ async function run(context: Context, path: string, served: Served): Promise<void
   })
   if (!server) return
   const status = live?.status
-  status?.start(server.snapshot, coinOf(loaded.config.chain.id))
+  // These two are for who asks: `operator status`.
+  status?.start(() => ({ ...server.status(), ceilings: {}, wallets: [] }))
   const over = Promise.race([
     aborted(signal),
     server.failed.catch((error: unknown) => {

@@ -263,7 +263,7 @@ test('R5: the gateway that served it all has told no secret in log, metrics, hea
       `${url}/openapi.json`,
       `${admin}/readyz`,
       `${admin}/metrics`,
-      `${admin}/operator/budget`,
+      `${admin}/operator/status`,
     ]) {
       const label = `GET ${new URL(address).pathname}${refused ? ' (refused)' : ''}`
       world.printed.push({ label, text: await (await fetch(address)).text(), holdsPayload: false })

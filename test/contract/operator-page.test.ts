@@ -26,7 +26,6 @@ afterEach(async () => {
 const id = '00000000-0000-4000-8000-000000000001'
 const source = (more: Partial<PageSource> = {}): PageSource => ({
   figures: () => ({ ready: true }),
-  trend: () => ({ queue: [] }),
   failures: async () => ({ count: 0, rows: [] }),
   candidates: async () => [{ candidate_id: id }],
   candidate: async (asked) => (asked === id ? { candidate_id: id, steps: [] } : undefined),
@@ -170,7 +169,6 @@ describe('robustness §5: events', () => {
     const reader = reading(admin)
     await reader.until(`event: candidates\ndata: [{"candidate_id":"${id}"}]\n\n`)
     expect(reader.heard()).toContain('event: failures\ndata: {"count":0,"rows":[]}\n\n')
-    expect(reader.heard()).toContain('event: trend\ndata: {"queue":[]}\n\n')
     expect(reader.heard()).toMatch(/content-type: text\/event-stream/i)
     expect(reader.heard()).toContain('retry: 2000\n\n')
     ready = true

@@ -93,7 +93,7 @@ describe('contract §9: the listener for metrics', () => {
       200,
       expect.stringContaining('proposer_ready 1'),
     ])
-    expect((await fetch(`${ready.metrics_url}/operator/budget`)).status).toBe(404)
+    expect((await fetch(`${ready.metrics_url}/operator/status`)).status).toBe(404)
     expect((await fetch(`${ready.admin_url}/metrics`)).status).toBe(200)
     const taken = `metrics={"host":"127.0.0.1","port":${new URL(ready.metrics_url).port}}`
     // --port 0 would free this one too.

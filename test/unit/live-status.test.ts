@@ -4,11 +4,9 @@ import { createLiveStatus, statusLines } from '../../src/commands/hosting/live-s
 import { terminalSize } from '../../src/commands/terminal/output.js'
 import { ageText } from '../../src/commands/terminal/render.js'
 import { createActivity } from '../../src/core/host/activity.js'
-import { pageOf } from '../../src/core/host/page-source.js'
 import { untilReady } from '../../src/core/host/server.js'
-import type { StatusSnapshot } from '../../src/core/host/snapshot.js'
-import { readStatusDocument, statusDocument } from '../../src/core/host/status-document.js'
-import type { Clock } from '../../src/core/ports.js'
+import { readStatus, type StatusDocument, statusOf } from '../../src/core/host/status-document.js'
+import type { StateLine, Vitals } from '../../src/core/protocol/vitals.js'
 import { testConfig } from '../support/front.js'
 
 const plain = new Chalk({ level: 0 })
@@ -16,64 +14,83 @@ const id = '77a05293-8d5a-4a52-9c3d-0a1b2c3d4e5f'
 const requests = { answered: 9, unanswered: 0 }
 const hash = `0x${'79846260'.repeat(8)}` as const
 
-function figuresOf(changes: Partial<StatusSnapshot> = {}): StatusSnapshot {
-  return {
-    url: 'http://127.0.0.1:8787',
-    adminUrl: 'http://127.0.0.1:8788',
-    reasons: [],
-    gauges: {
-      budget: {
-        limitItems: 1000,
-        perClientLimitItems: 120,
-        spentItems: 133,
-        endsInMs: 34_200,
-        clients: 4,
-      },
-      queue: { received: 3, validated: 0, selected: 2 },
-      openSlots: 1,
-    },
-    vitals: {
-      questions: { known: 40, due: 0 },
-      code: { changed: 0, oracles: [] },
-      oldestSeconds: { received: 2.4, validated: 0, selected: 130 },
-      head: { number: 123n, ageSeconds: 1.2 },
-      nodes: [
-        { node: 1, isHealthy: true, headNumber: 123n, headAgeSeconds: 1, requests },
-        { node: 2, isHealthy: false, headNumber: 99n, headAgeSeconds: 60, requests },
-      ],
-      executor: {
-        openSlots: 1,
-        highestNonce: 17,
-        nonceGap: { latest: 1, finalized: 1 },
-        balanceWei: 1_500_000_000_000_000_000n,
-        paidProposals: 88,
-        newestHash: hash,
-      },
-      store: { isFull: false, isFailed: false },
-      admissionEnabled: true,
-    },
-    lastMinute: { fine: 120, refused: 3, limited: 1, failed: 2, admitted: 12 },
-    changes: [
-      { atMs: 0, line: { event: 'candidate.selected', candidate_id: id } },
-      { atMs: 1_000, line: { event: 'slot.sent', slot: id, nonce: 17, hash } },
-      {
-        atMs: 2_000,
-        line: {
-          event: 'candidate.failed',
-          candidate_id: id,
-          code: 'permit_expired',
-          stage: 'submission',
-        },
-      },
-      { atMs: 3_000, line: { event: 'rpc.aside', node: 2 } },
-    ],
-    ...changes,
-  }
+const vitals: Vitals = {
+  questions: { known: 40, due: 0 },
+  code: { changed: 0, oracles: [] },
+  oldestSeconds: { received: 2.4, validated: 0, selected: 130 },
+  head: { number: 123n, ageSeconds: 1.2 },
+  nodes: [
+    { node: 1, isHealthy: true, headNumber: 123n, headAgeSeconds: 1, requests },
+    { node: 2, isHealthy: false, headNumber: 99n, headAgeSeconds: 60, requests },
+  ],
+  executor: {
+    openSlots: 1,
+    highestNonce: 17,
+    nonceGap: { latest: 1, finalized: 1 },
+    balanceWei: 1_500_000_000_000_000_000n,
+    paidProposals: 88,
+    newestHash: hash,
+  },
+  store: { isFull: false, isFailed: false },
+  admissionEnabled: true,
 }
+const expired = { code: 'permit_expired', stage: 'submission' }
+const lines: readonly { readonly atMs: number; readonly line: StateLine }[] = [
+  { atMs: 0, line: { event: 'candidate.selected', candidate_id: id } },
+  { atMs: 1_000, line: { event: 'slot.sent', slot: id, nonce: 17, hash } },
+  { atMs: 2_000, line: { event: 'candidate.failed', candidate_id: id, ...expired } },
+  { atMs: 3_000, line: { event: 'rpc.aside', node: 2 } },
+]
+
+interface Changed {
+  readonly reasons?: readonly string[]
+  readonly vitals?: Vitals
+  readonly changes?: typeof lines
+  readonly ledger?: object
+  readonly nowMs?: number
+}
+
+/** As a gateway makes it, and as a command reads it. */
+function figuresOf(changed: Changed = {}): StatusDocument {
+  const config = testConfig()
+  const budget = { limitItems: 1000, perClientLimitItems: 120, spentItems: 133, clients: 4 }
+  const queue = { received: 3, validated: 0, selected: 2 }
+  const made = statusOf(
+    { ...config, chain: { ...config.chain, id: 137 } },
+    { version: '0.0.0', started_at: '2026-11-20T05:38:00.000Z' },
+    {
+      gateway: {
+        readiness: () => changed.reasons ?? [],
+        gauges: () => ({ budget: { ...budget, endsInMs: 35_000 }, queue, openSlots: 1 }),
+      },
+      vitals: () => changed.vitals ?? vitals,
+      executor: undefined,
+      ledger: { failures: new Map(), ...changed.ledger },
+    } as unknown as Parameters<typeof statusOf>[2],
+    {
+      lastMinute: () => ({ fine: 120, refused: 3, limited: 1, failed: 2, admitted: 12 }),
+      changes: () => changed.changes ?? lines,
+    },
+    {
+      url: 'http://127.0.0.1:8787',
+      adminUrl: 'http://127.0.0.1:8788',
+      nowMs: changed.nowMs ?? 0,
+    },
+  )
+  const read = readStatus(JSON.parse(JSON.stringify(made)))
+  expect(read).toEqual(made)
+  return changed.ledger ? made : { ...made, ceilings: {} }
+}
+
+beforeEach(() => {
+  vi.useFakeTimers({ toFake: ['Date'], now: 0 })
+})
+afterEach(() => {
+  vi.useRealTimers()
+})
 
 describe('the block', () => {
   test('of a store that several gateways share it says who leads, and how far this one has read', () => {
-    const { vitals } = figuresOf()
     const lineOf = (leader: string | undefined, leads: boolean) =>
       statusLines(
         figuresOf({
@@ -87,23 +104,13 @@ describe('the block', () => {
   })
 
   test('contract §6: status has the ceilings, and the wallets that cost gas for nothing, for programs and people', () => {
-    const config = testConfig()
     const atSeconds = 1_700_000_000
     const wallet = `0x${'ab'.repeat(20)}` as const
     const failure = { wallet, kind: 'own', gasUsed: '1400000', atSeconds } as const
-    const page = pageOf(
-      { nowMs: () => (atSeconds + 60) * 1000 } as Clock,
-      config,
-      '0.0.0',
-      {
-        followRecent: () => ({}),
-        executor: undefined,
-        ledger: { failures: new Map([[wallet, [failure, failure, failure]]]) },
-      } as unknown as Parameters<typeof pageOf>[3],
-      figuresOf,
-      { data: () => ({}) } as unknown as Parameters<typeof pageOf>[5],
-    )
-    const document = page.figures() as Record<string, unknown>
+    const document = figuresOf({
+      ledger: { failures: new Map([[wallet, [failure, failure, failure]]]) },
+      nowMs: (atSeconds + 60) * 1000,
+    })
     expect(document.ceilings).toMatchObject({
       max_proposal_gas: 1_500_000,
       failed_gas_per_wallet: 50_000_000,
@@ -115,15 +122,13 @@ describe('the block', () => {
         ...{ state: 'waits', until },
       },
     ])
-    const told = statusDocument(document, figuresOf())
-    const figures = readStatusDocument(told, (atSeconds + 60) * 1000)
-    const text = statusLines(figures ?? figuresOf(), { columns: 200, rows: 24, paint: plain })
+    const text = statusLines(document, { columns: 200, rows: 24, paint: plain })
     expect(text.join('\n')).toContain('failed gas per wallet 50000000')
     expect(text).toContain(`wallets   ${wallet} waits until ${until}, 4200000 gas failed`)
   })
 
   test('contract §6: at 80 columns it has everything an operator looks for', () => {
-    expect(statusLines(figuresOf(), { columns: 80, rows: 24, paint: plain, coin: 'POL' })).toEqual([
+    expect(statusLines(figuresOf(), { columns: 80, rows: 24, paint: plain })).toEqual([
       'gateway   ready · http://127.0.0.1:8787 · admin http://127.0.0.1:8788',
       'chain     block 123, 1 s old · 1 of 2 nodes · set aside: 2',
       'queue     received 3 (2 s) · validated 0 · selected 2 (2 min)',
@@ -179,7 +184,6 @@ describe('the block', () => {
   )
 
   test('what the nodes are asked is counted from the start, by class', () => {
-    const { vitals } = figuresOf()
     const methods = { heads: 40, logs: 0, contracts: 6, state: 0, transactions: 0 }
     const screen = { columns: 80, rows: 60, paint: plain }
     const figures = figuresOf({ vitals: { ...vitals, rpc: { requests: 41, methods } } })
@@ -198,7 +202,6 @@ describe('the block', () => {
   })
 
   test('contract §6: admission that is paused stands beside the readiness it leaves untouched, and a switch is told with what it was set to', () => {
-    const { vitals } = figuresOf()
     const changes = [
       { atMs: 0, line: { event: 'admission.set', enabled: false } },
       { atMs: 0, line: { event: 'admission.set', enabled: true } },
@@ -221,7 +224,6 @@ describe('the block', () => {
   })
 
   test('without a head, an executor or nodes it says so', () => {
-    const { vitals } = figuresOf()
     const lines = statusLines(
       figuresOf({ vitals: { ...vitals, head: undefined, nodes: [], executor: undefined } }),
       {
@@ -292,10 +294,7 @@ function screenOf(written: string): string[] {
 
 describe('drawing in place', () => {
   beforeEach(() => {
-    vi.useFakeTimers()
-  })
-  afterEach(() => {
-    vi.useRealTimers()
+    vi.useFakeTimers({ now: 0 })
   })
 
   function terminal(size = { columns: 80, rows: 24 }) {
@@ -312,7 +311,7 @@ describe('drawing in place', () => {
     })
     return { state, status }
   }
-  const block = (changes: Partial<StatusSnapshot> = {}) =>
+  const block = (changes: Changed = {}) =>
     statusLines(figuresOf(changes), { columns: 80, rows: 24, paint: plain })
 
   test('contract §6: the block is redrawn in place once a second, log lines stand above it, and its last frame stays', async () => {

@@ -1,7 +1,6 @@
-/** What `operator budget` and `operator candidates list` look like on a terminal. */
+/** What `operator candidates list` looks like on a terminal. */
 import { Chalk } from 'chalk'
 import { describe, expect, test } from 'vitest'
-import { budgetText } from '../../src/commands/operator/budget.js'
 import { candidateColumns } from '../../src/commands/operator/candidates.js'
 import { tableText } from '../../src/commands/terminal/table.js'
 import { type CandidateRow, candidateRow } from '../../src/core/gateway/status/listing.js'
@@ -76,52 +75,5 @@ describe('contract §6: the list of candidates', () => {
     })
     expect(shownAs([failed], 80, painted)).toContain('\u001b[31mfailed\u001b[39m')
     expect(shownAs([failed], 120)).toContain('a\\u001b[2Jb')
-  })
-})
-
-describe('contract §6: the budget', () => {
-  const told = {
-    window_seconds: 60,
-    global_items: 1_000,
-    per_ip_items: 120,
-    spent_items: 15,
-    clients: 3,
-  }
-
-  test('is a bar of what is spent, with what is left', () => {
-    expect(budgetText(told, { columns: 80, paint: plain }).split('\n')).toEqual([
-      '15 of 1000 items spent in this window of 60 s',
-      `#${'.'.repeat(59)}`,
-      'left in total    985 items',
-      'for one address  at most 120 items',
-      'addresses        3 seen',
-    ])
-    expect(
-      budgetText({ ...told, window_ends_in_seconds: 34 }, { columns: 80, paint: plain }),
-    ).toMatch(/\nwindow {11}ends in 34 s$/)
-    expect(
-      budgetText(
-        { ...told, spent_items: 0, window_ends_in_seconds: 0 },
-        { columns: 80, paint: plain },
-      ),
-    ).toContain('none is open')
-  })
-
-  test('is full and yellow only when nothing is left; what was refused counts too (§8 rule 4)', () => {
-    const bar = (spent_items: number) =>
-      budgetText({ ...told, spent_items }, { columns: 80, paint: painted }).split('\n')[1] ?? ''
-    expect(withoutColour(bar(0))).toBe('.'.repeat(60))
-    expect(withoutColour(bar(999))).toBe(`${'#'.repeat(59)}.`)
-    expect(bar(999)).not.toContain('\u001b[33m')
-    for (const spent of [1_000, 5_000])
-      expect(bar(spent)).toBe(`\u001b[33m${'#'.repeat(60)}\u001b[39m`)
-    expect(budgetText({ ...told, spent_items: 5_000 }, { columns: 80, paint: plain })).toContain(
-      'left in total    0 items',
-    )
-  })
-
-  test('fits a narrow terminal', () => {
-    for (const line of budgetText(told, { columns: 40, paint: plain }).split('\n'))
-      expect(line.length).toBeLessThanOrEqual(40)
   })
 })

@@ -3,22 +3,18 @@
  * once a second.
  */
 import type { ChalkInstance } from 'chalk'
-import { changesKept, type StatusChange } from '../../core/host/activity.js'
-import type { StatusSnapshot } from '../../core/host/snapshot.js'
-import {
-  type ClusterVitals,
-  type RpcCounts,
-  rpcClasses,
-  type Vitals,
-} from '../../core/protocol/vitals.js'
+import { coinOf } from '../../core/chain/profiles.js'
+import { changesKept } from '../../core/host/activity.js'
+import type { StatusDocument } from '../../core/host/status-document.js'
+import { rpcClasses, type StateLine } from '../../core/protocol/vitals.js'
 import { ageText, fold, visible } from '../terminal/render.js'
 
 export interface StatusScreen {
   readonly columns: number
   readonly rows: number
   readonly paint: ChalkInstance
-  /** Symbol of the coin that gas is paid in, where it is known. */
-  readonly coin?: string | undefined
+  /** Labels of the rows that are wanted; default: all, and the last changes. */
+  readonly parts?: readonly string[] | undefined
 }
 
 const labelWidth = 10
@@ -29,86 +25,95 @@ const aboutText = (count: number): string =>
     : count < 1e6
       ? `${Math.floor(count / 1_000)} k`
       : `${(count / 1e6).toFixed(1)} M`
-/** The chain's own coin has eighteen decimals; four are enough to look at. */
-const coins = (wei: bigint): string =>
-  (Number(wei / 10n ** 12n) / 1e6).toLocaleString('en-US', { maximumFractionDigits: 4 })
 
 /**
  * The block: at most `rows - 1` lines of at most `columns` characters, colours aside. What has no
- * room is left out from the end, where the last changes stand. Pure; outside text is escaped (R20).
+ * room is left out from the end, where the last changes stand. Outside text is escaped (R20).
  */
 export function statusLines(
-  figures: StatusSnapshot,
-  { columns, rows, paint, coin = '' }: StatusScreen,
+  status: StatusDocument,
+  { columns, rows, paint, parts }: StatusScreen,
 ): readonly string[] {
-  const { url, adminUrl, reasons, gauges, vitals, lastMinute } = figures
-  const { oldestSeconds, head, executor, cluster } = vitals
-  const row = (label: string, parts: readonly string[]) => wrapped(label, parts, columns, paint)
-  const stage = (name: keyof typeof oldestSeconds) =>
-    `${name} ${gauges.queue[name]}${gauges.queue[name] === 0 ? '' : ` (${ageText(oldestSeconds[name])})`}`
-  const state = reasons.length === 0 ? paint.green('ready') : paint.yellow('not ready')
-  const lines = [
-    ...row('gateway', [
-      state,
-      ...(vitals.admissionEnabled ? [] : [paint.yellow('admission paused')]),
-      url ?? '',
-      `admin ${adminUrl ?? ''}`,
-    ]),
-    ...reasons.flatMap((reason) => cutLines(visible(reason), columns, paint)),
-    ...row('chain', [
-      head === undefined ? 'no block yet' : `block ${head.number}, ${ageText(head.ageSeconds)} old`,
-      ...nodesText(vitals),
-      ...new Set(vitals.code.oracles.map(({ version }) => `oracle version ${version}`)),
-    ]),
-    ...(vitals.rpc === undefined ? [] : row('rpc', rpcText(vitals.rpc))),
-    ...row('queue', [stage('received'), stage('validated'), stage('selected')]),
-    ...row('minute', [
-      `2xx ${lastMinute.fine}`,
-      `4xx ${lastMinute.refused}`,
-      `429 ${lastMinute.limited}`,
-      lastMinute.failed === 0 ? '5xx 0' : paint.red(`5xx ${lastMinute.failed}`),
-      `admitted ${lastMinute.admitted}`,
-    ]),
-    ...row('limit', [
-      `${gauges.budget.spentItems} of ${gauges.budget.limitItems} items`,
-      ...(gauges.budget.endsInMs > 0
-        ? [`window ends in ${Math.ceil(gauges.budget.endsInMs / 1_000)} s`]
-        : []),
-      `${gauges.budget.perClientLimitItems} a client`,
-      `${gauges.budget.clients} ${gauges.budget.clients === 1 ? 'client' : 'clients'}`,
-    ]),
-    ...(cluster === undefined ? [] : row('store', clusterText(cluster))),
-    ...row(
-      'ceilings',
-      Object.entries(figures.ceilings ?? {}).map(
-        ([name, most]) => `${visible(name.replaceAll('_', ' '))} ${most}`,
-      ),
-    ),
-    ...row(
-      'wallets',
-      (figures.wallets ?? []).map(({ address, state, until, failed_gas }) =>
-        visible(
-          `${address} ${state === 'sends' ? 'goes alone' : state}${until === null ? '' : ` until ${until}`}, ${failed_gas} gas failed`,
-        ),
-      ),
-    ),
-    ...row('executor', executor === undefined ? ['off'] : executorText(executor, coin)),
-  ]
+  const wanted = Object.entries(rowsOf(status, paint)).filter(
+    ([label]) => parts?.includes(label) ?? true,
+  )
+  const lines = wanted.flatMap(([label, texts]) => [
+    ...wrapped(label, texts, columns, paint),
+    ...(label === 'gateway'
+      ? status.reasons.flatMap((reason) => cutLines(visible(reason), columns, paint))
+      : []),
+  ])
   const room = Math.max(1, rows - 1)
-  const changes = figures.changes.slice(-Math.max(0, Math.min(changesKept, room - lines.length)))
+  const changes = parts
+    ? []
+    : status.changes.slice(-Math.max(0, Math.min(changesKept, room - lines.length)))
   const changeLines =
     room > lines.length ? changes.map((change) => changeText(change, columns, paint)) : []
   return [...lines, ...changeLines].slice(0, room)
 }
 
-function nodesText({ nodes }: Vitals): readonly string[] {
+type Rows = Readonly<Record<string, readonly string[]>>
+
+/** Each row by its label, in parts that are kept together. */
+function rowsOf(status: StatusDocument, paint: ChalkInstance): Rows {
+  const { queue, budget, chain, executor, last_minute: minute } = status
+  const stage = (name: keyof typeof queue) => {
+    const { count, oldest_seconds } = queue[name]
+    return `${name} ${count}${count === 0 ? '' : ` (${ageText(oldest_seconds)})`}`
+  }
+  const endsMs = budget.window_ends_at === null ? 0 : Date.parse(budget.window_ends_at) - Date.now()
+  return {
+    gateway: [
+      status.reasons.length === 0 ? paint.green('ready') : paint.yellow('not ready'),
+      ...(status.admission_enabled ? [] : [paint.yellow('admission paused')]),
+      status.url ?? '',
+      `admin ${status.admin_url ?? ''}`,
+    ],
+    chain: [
+      chain.head === null
+        ? 'no block yet'
+        : `block ${chain.head}, ${ageText(chain.head_age_seconds ?? 0)} old`,
+      ...nodesText(status),
+      ...new Set(chain.oracles.map(({ version }) => `oracle version ${version}`)),
+    ],
+    rpc: rpcText(status),
+    queue: [stage('received'), stage('validated'), stage('selected')],
+    minute: [
+      `2xx ${minute.fine}`,
+      `4xx ${minute.refused}`,
+      `429 ${minute.limited}`,
+      minute.failed === 0 ? '5xx 0' : paint.red(`5xx ${minute.failed}`),
+      `admitted ${minute.admitted}`,
+    ],
+    limit: [
+      `${budget.spent_items} of ${budget.global_items} items`,
+      ...(endsMs > 0 ? [`window ends in ${Math.ceil(endsMs / 1_000)} s`] : []),
+      `${budget.per_ip_items} a client`,
+      `${budget.clients} ${budget.clients === 1 ? 'client' : 'clients'}`,
+    ],
+    store: clusterText(status),
+    ceilings: Object.entries(status.ceilings).map(
+      ([name, most]) => `${visible(name.replaceAll('_', ' '))} ${most}`,
+    ),
+    wallets: status.wallets.map(({ address, state, until, failed_gas }) =>
+      visible(
+        `${address} ${state === 'sends' ? 'goes alone' : state}${until === null ? '' : ` until ${until}`}, ${failed_gas} gas failed`,
+      ),
+    ),
+    executor: executor === null ? ['off'] : executorText(executor, coinOf(chain.id) ?? ''),
+  }
+}
+
+function nodesText({ nodes }: StatusDocument): readonly string[] {
   if (nodes.length === 0) return []
-  const aside = nodes.filter(({ isHealthy }) => !isHealthy).map(({ node }) => node)
+  const aside = nodes.filter(({ healthy }) => !healthy).map(({ node }) => node)
   const healthy = `${nodes.length - aside.length} of ${nodes.length} ${nodes.length === 1 ? 'node' : 'nodes'}`
   return aside.length === 0 ? [healthy] : [healthy, `set aside: ${aside.join(', ')}`]
 }
 
-function rpcText({ requests, methods }: RpcCounts): readonly string[] {
+function rpcText({ rpc }: StatusDocument): readonly string[] {
+  if (rpc === undefined) return []
+  const { requests, methods } = rpc.total
   const all = rpcClasses.reduce((sum, one) => sum + methods[one], 0)
   const kinds = rpcClasses.flatMap((one) => (methods[one] === 0 ? [] : `${methods[one]} ${one}`))
   return [
@@ -117,29 +122,32 @@ function rpcText({ requests, methods }: RpcCounts): readonly string[] {
   ]
 }
 
-const clusterText = ({ leads, leader, epoch, lagRecords, gateways }: ClusterVitals) => [
-  leads ? 'leads' : leader === undefined ? 'no leader' : `${leader.slice(0, 8)}… leads`,
-  `epoch ${epoch}`,
-  `${gateways} ${gateways === 1 ? 'gateway' : 'gateways'}`,
-  `lag ${lagRecords}`,
-]
+function clusterText({ cluster }: StatusDocument): readonly string[] {
+  if (cluster === undefined) return []
+  const { leads, leader, epoch, gateways, lag_records } = cluster
+  return [
+    leads ? 'leads' : leader === null ? 'no leader' : `${leader.slice(0, 8)}… leads`,
+    `epoch ${epoch}`,
+    `${gateways} ${gateways === 1 ? 'gateway' : 'gateways'}`,
+    `lag ${lag_records}`,
+  ]
+}
+
+/** The chain's own coin has eighteen decimals; four are enough to look at. */
+const coins = (wei: bigint): string =>
+  (Number(wei / 10n ** 12n) / 1e6).toLocaleString('en-US', { maximumFractionDigits: 4 })
 
 function executorText(
-  {
-    highestNonce,
-    openSlots,
-    balanceWei,
-    paidProposals,
-    newestHash,
-  }: NonNullable<Vitals['executor']>,
+  executor: NonNullable<StatusDocument['executor']>,
   coin: string,
-) {
+): readonly string[] {
+  const { highest_nonce: nonce, balance_wei: wei, pays_for, newest_hash: newest } = executor
   return [
-    highestNonce < 0 ? 'no nonce yet' : `nonce ${highestNonce}`,
-    `${openSlots} open`,
-    ...(balanceWei === undefined ? [] : [`${coins(balanceWei)} ${coin} (gas)`.replace('  ', ' ')]),
-    ...(paidProposals === undefined ? [] : [`about ${aboutText(paidProposals)} proposals`]),
-    ...(newestHash === undefined ? [] : [`last ${newestHash.slice(0, 10)}…`]),
+    nonce < 0 ? 'no nonce yet' : `nonce ${nonce}`,
+    `${executor.open_slots} open`,
+    ...(wei === null ? [] : [`${coins(BigInt(wei))} ${coin} (gas)`.replace('  ', ' ')]),
+    ...(pays_for === null ? [] : [`about ${aboutText(pays_for)} proposals`]),
+    ...(newest === null ? [] : [`last ${newest.slice(0, 10)}…`]),
   ]
 }
 
@@ -188,26 +196,29 @@ const switched: Readonly<Record<string, readonly [on: string, off: string]>> = {
 }
 
 /** `12:01:05Z candidate 1a2b3c4d… failed permit_expired`. */
-function changeText({ atMs, line }: StatusChange, columns: number, paint: ChalkInstance): string {
-  const time = new Date(atMs).toISOString().slice(11, 19).concat('Z')
+function changeText(
+  { at, ...change }: StatusDocument['changes'][number],
+  columns: number,
+  paint: ChalkInstance,
+): string {
+  const line = change as unknown as StateLine
+  const time = at.slice(11, 19).concat('Z')
   const [subject = '', plainVerb = ''] = line.event.split('.')
   const verb =
     (line.enabled === undefined ? undefined : switched[line.event]?.[line.enabled ? 0 : 1]) ??
     plainVerb
-  const id =
-    line.candidate_id ??
-    line.question_id ??
-    line.contract ??
-    (line.nonce === undefined ? (line.node ?? line.epoch) : `nonce ${line.nonce}`)
-  const short =
-    typeof id === 'string' && id.length > 10 && !id.startsWith('nonce')
-      ? `${id.slice(0, 8)}…`
-      : (id ?? '')
-  const name = line.event.startsWith('slot.') ? '' : subject
-  const hash =
-    line.hash === undefined || line.candidate_id !== undefined ? '' : `${line.hash.slice(0, 10)}…`
-  const by = line.elsewhere === true ? '(by another gateway)' : ''
-  const said = [name, short, verb, line.kind, line.code, hash, by]
+  const id = line.candidate_id ?? line.question_id ?? line.contract
+  const named = id === undefined || id.length <= 10 ? id : `${id.slice(0, 8)}…`
+  const place = line.nonce === undefined ? (line.node ?? line.epoch) : `nonce ${line.nonce}`
+  const said = [
+    line.event.startsWith('slot.') ? '' : subject,
+    named ?? place,
+    verb,
+    line.kind,
+    line.code,
+    line.hash === undefined || line.candidate_id !== undefined ? '' : `${line.hash.slice(0, 10)}…`,
+    line.elsewhere === true ? '(by another gateway)' : '',
+  ]
     .filter((part) => part !== undefined && part !== '')
     .join(' ')
   const text = cut(visible(said), Math.max(0, columns - labelWidth))
@@ -217,8 +228,8 @@ function changeText({ atMs, line }: StatusChange, columns: number, paint: ChalkI
 }
 
 export interface LiveStatus {
-  /** Draws from now on, once a second; `coin` as of a screen. */
-  start(figures: () => StatusSnapshot, coin?: string): void
+  /** Draws from now on, once a second. */
+  start(figures: () => StatusDocument): void
   /** One line that stays, above the block. */
   above(line: string): void
   /** Takes the block away for as long as something else writes on the terminal. */
@@ -252,8 +263,7 @@ export function createLiveStatus({
   paint,
 }: StatusTerminal): LiveStatus {
   let shown: readonly string[] = []
-  let figures: (() => StatusSnapshot) | undefined
-  let coin: string | undefined
+  let figures: (() => StatusDocument) | undefined
   let timer: ReturnType<typeof setInterval> | undefined
 
   /** A terminal that became narrower has folded what stood on it. */
@@ -268,14 +278,13 @@ export function createLiveStatus({
   const framed = (lines: readonly string[]) => lines.map((line) => `${line}\u001b[K\n`).join('')
   const draw = () => {
     if (figures === undefined || !isIdle()) return
-    const lines = statusLines(figures(), { ...size(), paint, coin })
+    const lines = statusLines(figures(), { ...size(), paint })
     write(`${back()}${framed(lines)}\u001b[J`)
     shown = lines
   }
   return {
-    start(source, symbol) {
+    start(source) {
       figures = source
-      coin = symbol
       draw()
       timer = setInterval(draw, drawEveryMs)
       timer.unref()

@@ -1,11 +1,10 @@
 /**
  * How an operator's command reaches a store. Looking opens it read-only whoever holds it (R24).
- * Acting goes through the gateway that serves it, or takes its lock for as long as the act takes
- * (R12).
+ * Acting goes through the gateway that serves it.
  */
 import type { Command } from 'commander'
 import type { RegistryEntry } from '../../core/chain/questions.js'
-import type { Ledger, LedgerSettings } from '../../core/gateway/ledger/ledger.js'
+import type { Ledger } from '../../core/gateway/ledger/ledger.js'
 import { openSharedStore, openStore } from '../../core/gateway/ledger/open-store.js'
 import type { ActName, ActResult } from '../../core/gateway/operator/acts.js'
 import { shownRegistry } from '../../core/gateway/operator/registry.js'
@@ -22,8 +21,8 @@ import { readPlaced } from '../../core/host/held-store.js'
 import { operatorServiceOfChain, type ServedStore } from '../../core/host/operator-service.js'
 import { folderBytes } from '../../core/host/store-size.js'
 import { createClosers } from '../../core/io/closers.js'
+import { requireLocalDisk } from '../../core/io/files.js'
 import { fromCwd } from '../../core/io/home-paths.js'
-import type { SqlDatabase } from '../../core/ports.js'
 import {
   RejectedError,
   StorageError,
@@ -125,68 +124,8 @@ export async function look<T>(
 export const adminUrlOf = (holder: LockHolder | undefined): string | undefined =>
   holder?.state === 'alive' ? holder.adminUrl : undefined
 
-export interface Acted {
-  readonly result: ActResult
-  /** Whether a serving gateway carried it out. */
-  readonly through: 'gateway' | 'store'
-}
-
-/** Another operator's command holds the lock only for its act. */
-const operatorLimitMs = 20_000
-/** A gateway that starts takes acts once it has read its chain, which may be never. */
-const startLimitMs = 5_000
-const pauseMs = 25
-
-/**
- * Carries out one act: by the admin listener where a gateway serves, else under the store's own
- * lock. Two operators at once come one after the other. A gateway that is starting is waited for.
- * --timeout bounds the waiting and the gateway's response, not an act that this process has begun
- * itself. `undefined` with --dry-run, which only shows what would be done. Rejects with what the
- * act rejects with, and with StorageError `store_locked` naming a holder that takes no acts.
- */
-export async function act(
-  context: Context,
-  site: Site,
-  name: ActName,
-  body: object,
-): Promise<Acted | undefined> {
-  const { clock, signal } = context
-  const { store, loaded } = site
-  if (loaded.place.kind === 'database')
-    return actOnShared(context, site, loaded.place.url, name, body)
-  const beganMs = clock.monotonicMs()
-  const spentMs = () => clock.monotonicMs() - beganMs
-  for (;;) {
-    const holder = await readHolder(context, store)
-    const url = adminUrlOf(holder)
-    if (site.isDryRun) {
-      const through = url === undefined ? 'store' : 'gateway'
-      const shown = { act: name, store, through, ...body }
-      return showDryRun(context, `carry out ${name} on ${store}, through the ${through}`, shown)
-    }
-    if (url === undefined) {
-      const result = await actOnStore(context, site, name, body, spentMs)
-      if (result !== undefined) return { result, through: 'store' }
-    } else {
-      const left = site.timeoutMs && Math.max(1, site.timeoutMs - spentMs())
-      const call = { url, tokenFile: adminTokenFile(loaded), name, body, timeoutMs: left }
-      const result = await postAct(context, call)
-      // Nobody listens there: the gateway has gone since its lock was read.
-      if (result !== undefined) return { result, through: 'gateway' }
-    }
-    if (spentMs() > (site.timeoutMs ?? operatorLimitMs))
-      throw inUse(
-        store,
-        holder === undefined ? 'another process' : holderText(holder),
-        'wait until it is done, then retry',
-      )
-    await clock.sleep(pauseMs, signal)
-  }
-}
-
 /** Where a gateway of this configuration takes acts on this machine, if one runs. */
-export const adminUrlHere = ({ config }: LoadedConfig): string =>
-  `http://127.0.0.1:${config.admin.port}`
+const adminUrlHere = ({ config }: LoadedConfig): string => `http://127.0.0.1:${config.admin.port}`
 
 /**
  * Where looks are answered: by the gateway that serves the store, else `undefined`. Gateways on one
@@ -201,113 +140,127 @@ export async function servingUrl(
   return { url: adminUrlOf(holder), holder }
 }
 
-/** By the admin listener of this machine where there is one, else by the store itself. */
-async function actOnShared(
+/** Nobody serves the store. Exit 75. */
+export const notServed = (site: Site, why: string, instead = '') =>
+  new UnavailableError('gateway_not_running', `no gateway responds: ${why}`, {
+    hint: `start it with \`proposer serve --config ${shellWord(site.loaded.path)}\`${instead}`,
+  })
+
+export interface Acted {
+  readonly result: ActResult
+  /** Whether a serving gateway carried it out. */
+  readonly through: 'gateway' | 'store'
+}
+
+/** A gateway that starts takes acts once it has read its chain, which may be never. */
+const startLimitMs = 5_000
+const pauseMs = 25
+
+/**
+ * Where the gateway that serves a store in a folder takes acts; one that is starting is waited for.
+ * UnavailableError (75) where nobody serves it, StorageError `store_locked` naming a holder that
+ * takes no acts.
+ */
+async function actingUrl(context: Context, site: Site): Promise<string> {
+  const { clock, signal } = context
+  const { store } = site
+  const endMs = clock.monotonicMs() + (site.timeoutMs ?? startLimitMs)
+  for (;;) {
+    const holder = await readHolder(context, store)
+    const url = adminUrlOf(holder)
+    if (url !== undefined) return url
+    if (holder === undefined || holder.state === 'free' || holder.state === 'dead')
+      throw nobodyServes(site)
+    const isStarting = holder.role === 'starting'
+    if (!isStarting || clock.monotonicMs() > endMs)
+      throw new StorageError(
+        'store_locked',
+        `${store} is in use by ${holderText(holder)}${isStarting ? ': it accepts changes once it has read its chain' : ''}`,
+        {
+          hint: isStarting
+            ? 'retry when `serve` has printed its URL, or set --timeout to wait for it; if that does not help, check chain.rpc_urls'
+            : 'wait until it is done, then retry',
+        },
+      )
+    await clock.sleep(pauseMs, signal)
+  }
+}
+
+const nobodyServes = (site: Site) =>
+  notServed(site, `no gateway serves ${site.store}`, ', or edit gateway.json')
+
+/**
+ * Carries out one act: by the admin listener of the gateway that serves the store; in a database
+ * without one on this machine, by the store itself. `undefined` with --dry-run, which only shows
+ * what would be done. Rejects with what the act rejects with, and where nobody would carry it out.
+ */
+export async function act(
   context: Context,
   site: Site,
-  storeUrl: string,
   name: ActName,
   body: object,
 ): Promise<Acted | undefined> {
   const { store, loaded, timeoutMs } = site
+  const { place } = loaded
+  if (site.isDryRun)
+    return showDryRun(context, `carry out ${name} on ${store}`, { act: name, store, ...body })
   const tokenFile = adminTokenFile(loaded)
-  const url = adminUrlHere(loaded)
-  if (site.isDryRun) {
-    const shown = { act: name, store, ...body }
-    return showDryRun(context, `carry out ${name} on ${store}`, shown)
+  const post = (url: string) => postAct(context, { url, tokenFile, name, body, timeoutMs })
+  if (place.kind === 'folder') {
+    const url = await actingUrl(context, site).catch((error: unknown) => {
+      // A gateway whose key is lost does not start: only here can it get another one.
+      const isNeeded = name === 'receipts/rotate' && error instanceof UnavailableError
+      if (!isNeeded) throw error
+    })
+    const result = url && (await post(url))
+    if (result) return { result, through: 'gateway' }
+    // The gateway has gone since its lock was read.
+    if (url !== undefined) throw nobodyServes(site)
+  } else if (await context.files.exists(tokenFile)) {
+    const result = await post(adminUrlHere(loaded))
+    if (result) return { result, through: 'gateway' }
   }
-  if (await context.files.exists(tokenFile)) {
-    const result = await postAct(context, { url, tokenFile, name, body, timeoutMs })
-    if (result !== undefined) return { result, through: 'gateway' }
-  }
-  const database = await storeIn(context, storeUrl)
-  const result = await actOnOpen(context, loaded, name, body, (settings) =>
-    openSharedStore(context, database, { settings }),
-  )
-  return { result, through: 'store' }
-}
-
-/** A database whose tables are there. StorageError where they are not. */
-async function storeIn(context: Context, url: string): Promise<SqlDatabase> {
-  const database = await context.edges.database(url)
-  await requireTables(database)
-  return database
+  return { result: await actOnStore(context, loaded, name, body), through: 'store' }
 }
 
 const storeName = async ({ edges }: Context, { place }: LoadedConfig): Promise<string> =>
   place.kind === 'folder' ? place.folder : (await edges.database(place.url)).name
 
-/** `undefined` where the holder of the lock will be gone, or take acts, in a moment. */
+/** Without a gateway: under the lock of a folder, or beside the gateways of a database. */
 async function actOnStore(
-  context: Context,
-  site: Site,
-  name: ActName,
-  body: object,
-  spentMs: () => number,
-): Promise<ActResult | undefined> {
-  const { store } = site
-  const closers = createClosers()
-  try {
-    const lock = await acquireLock(context, store, 'operator')
-    closers.add(lock.release)
-    return await actUnderLock(context, site, lock.fence, name, body)
-  } catch (error) {
-    if (!(error instanceof StorageError && error.code === 'store_locked')) throw error
-    const holder = await readHolder(context, store)
-    const isGone = holder === undefined || holder.state === 'free' || holder.state === 'dead'
-    if (isGone || holder.role === 'operator' || adminUrlOf(holder) !== undefined) return undefined
-    if (holder.role !== 'starting') throw error
-    if (spentMs() <= (site.timeoutMs ?? startLimitMs)) return undefined
-    throw inUse(
-      store,
-      `${holderText(holder)}: it accepts changes once it has read its chain`,
-      'retry when `serve` has printed its URL, or set --timeout to wait for it; if that does not help, check chain.rpc_urls',
-    )
-  } finally {
-    await closers.close()
-  }
-}
-
-const inUse = (store: string, by: string, hint: string) =>
-  new StorageError('store_locked', `${store} is in use by ${by}`, { hint })
-
-async function actUnderLock(
-  context: Context,
-  { loaded, store }: Site,
-  fence: () => Promise<void>,
-  name: ActName,
-  body: object,
-): Promise<ActResult> {
-  const { requireLocalDisk } = await import('../../core/io/files.js')
-  await requireLocalDisk(store)
-  return actOnOpen(context, loaded, name, body, async (settings) => ({
-    ...(await openStore(context, store, { fence, settings })),
-    bytes: () => folderBytes(context.files, store),
-  }))
-}
-
-async function actOnOpen(
   context: Context,
   loaded: LoadedConfig,
   name: ActName,
   body: object,
-  open: (settings: (isNew: boolean) => Promise<LedgerSettings>) => Promise<ServedStore>,
 ): Promise<ActResult> {
-  const { config } = loaded
+  const { config, place } = loaded
   const configured = await registryOf(context, loaded)
   const chain = () => context.edges.chain(config.chain.rpc_urls, expectedChain(config))
   // Only a new store has to know which chain it is for.
-  const opened = await open(async (isNew) =>
+  const settings = async (isNew: boolean) =>
     settingsOf(
       config,
       isNew ? await genesisOf(context, await chain(), config, true, unreachable) : undefined,
-    ),
-  )
+    )
+  const closers = createClosers()
   try {
+    let opened: ServedStore
+    if (place.kind === 'database') {
+      const database = await context.edges.database(place.url)
+      await requireTables(database)
+      opened = await openSharedStore(context, database, { settings })
+    } else {
+      await requireLocalDisk(place.folder)
+      const { fence, release } = await acquireLock(context, place.folder, 'operator')
+      closers.add(release)
+      const store = await openStore(context, place.folder, { fence, settings })
+      opened = { ...store, bytes: () => folderBytes(context.files, place.folder) }
+    }
+    closers.add(() => opened.ledger.close())
     const served = { ...opened, configured }
     return await operatorServiceOfChain(context, served, loaded, chain).run(name, body)
   } finally {
-    await opened.ledger.close()
+    await closers.close()
   }
 }
 

@@ -10,7 +10,6 @@ import {
   createReceipts,
 } from '../../core/gateway/status/listing.js'
 import { givenAddress } from '../../core/protocol/address.js'
-import type { Candidate } from '../../core/protocol/candidate.js'
 import { UsageError } from '../../core/protocol/errors.js'
 import { plainIdentifier } from '../../core/protocol/market-url.js'
 import { answerText, labelIn } from '../../core/protocol/outcome-words.js'
@@ -19,16 +18,10 @@ import { wholeNumber } from '../hosting/foreground.js'
 import { addListFlags, type ListFlags, sinceMs } from '../session/list-flags.js'
 import { colours } from '../terminal/candidate-text.js'
 import type { Context } from '../terminal/context.js'
-import { ageText, fields, timeText } from '../terminal/render.js'
+import { csvLine } from '../terminal/csv.js'
+import { ageText, timeText } from '../terminal/render.js'
 import { type Column, tableText } from '../terminal/table.js'
-import {
-  candidateIdOf,
-  look,
-  type Site,
-  type StoreView,
-  siteOf,
-  unknownCandidate,
-} from './access.js'
+import { look, type Site, type StoreView, siteOf } from './access.js'
 import { knownRounds, offlineOption } from './known-rounds.js'
 import { printRows } from './lists.js'
 
@@ -36,6 +29,7 @@ interface CandidateFlags extends ListFlags {
   readonly status?: string
   readonly proposer?: string
   readonly offline?: boolean
+  readonly csv?: boolean
 }
 
 type ListedCandidate = CandidateRow & { readonly label: string | null }
@@ -43,53 +37,99 @@ type ListedCandidate = CandidateRow & { readonly label: string | null }
 const statuses = Object.keys(colours)
 
 export const candidatesListCommand = (context: Context) =>
-  addListFlags(new Command('list'), statuses, '50')
-    .description('list candidates, the newest first')
+  addListFlags(new Command('list'), statuses)
+    .description('list candidates, the newest first; 50 unless --limit says otherwise')
     // The older word for --state.
     .addOption(new Option('--status <status>').choices(statuses).hideHelp())
     .option('--proposer <address>', 'only candidates of this wallet')
+    .option('--csv', 'print CSV (RFC 4180) of all of them, with every field, in order of admission')
     .option(...offlineOption)
     .addHelpText(
       'after',
-      '\nExample:\n  proposer operator candidates list --state failed --since 24h',
+      '\nIn CSV amounts are raw token units, gas prices wei, times UTC.\n\nExamples:\n  proposer operator candidates list --state failed --since 24h\n  proposer operator candidates list --csv > candidates.csv',
     )
     .action(async (own: CandidateFlags, command: Command) => {
-      const site = await siteOf(context, command)
-      const nowMs = context.clock.nowMs()
-      const limit = wholeNumber('--limit', own.limit ?? '50', 1, 1_000_000)
-      const proposer =
-        own.proposer === undefined ? undefined : givenAddress(own.proposer, '--proposer')
-      const since = sinceMs(own.since, nowMs)
-      const receipts = createReceipts()
+      const limit = own.csv === true ? most : 50
+      const document = await listed(context, own, command, limit)
+      if (own.csv === true) return
+      const { rows, more } = document
       const { output } = context
-      await look(context, site, [receipts], async (view) => {
-        const questionId = questionIdOf(site, view, own.question?.toLowerCase())
-        const wanted = { status: own.state ?? own.status, proposer, questionId, since }
-        const { found, more } = await newest(view, wanted, limit)
-        const slugs = slugsOf(view)
-        const ids = own.offline === true ? [] : found.map(({ round }) => round.questionId)
-        const rounds = await knownRounds(context, site, view.registry, ids)
-        const rows = found.map((one) => {
-          const { questionId } = one.round
-          const row = candidateRow(one, slugs.get(questionId), receipts)
-          return { ...row, label: labelIn(rounds.get(questionId)?.outcomes, row.outcome) }
-        })
-        printRows(
-          output,
-          'operator-candidates',
-          rows,
-          { shown: rows.length, more },
-          { candidates: rows, more },
-          () =>
-            rows.length === 0
-              ? 'no matching candidates'
-              : [
-                  tableText(candidateColumns(nowMs), rows, output, own.wide === true),
-                  ...(more === 0 ? [] : [`and ${more} more; --limit shows them`]),
-                ].join('\n'),
-        )
-      })
+      const text = () =>
+        rows.length === 0
+          ? 'no matching candidates'
+          : [
+              tableText(candidateColumns(context.clock.nowMs()), rows, output, own.wide === true),
+              ...(more === 0 ? [] : [`and ${more} more; --limit shows them`]),
+            ].join('\n')
+      const summary = { shown: rows.length, more }
+      printRows(output, 'operator-candidates', rows, summary, { candidates: rows, more }, text)
     })
+
+/** What `list --csv` was called once; its JSON has a schema of its own. */
+export const storeExportCommand = (context: Context) =>
+  new Command('export')
+    .description('another name of `operator candidates list --csv`')
+    .option('--csv', 'the default')
+    .action(async (_own: unknown, command: Command) => {
+      const csv = context.output.mode === 'human'
+      const { rows } = await listed(context, { csv, offline: true }, command, most)
+      if (csv) return
+      const candidates = rows.map(({ label: _, ...row }) => row).reverse()
+      printRows(
+        context.output,
+        'operator-store-export',
+        candidates,
+        { candidates: candidates.length },
+        { candidates },
+        () => '',
+      )
+    })
+
+const most = 1_000_000
+
+/** The rows that are asked for, the newest first; with --csv each is printed when it is read. */
+async function listed(
+  context: Context,
+  own: CandidateFlags,
+  command: Command,
+  otherwise: number,
+): Promise<{ readonly rows: readonly ListedCandidate[]; readonly more: number }> {
+  const site = await siteOf(context, command)
+  const limit = wholeNumber('--limit', own.limit ?? String(otherwise), 1, most)
+  const proposer = own.proposer === undefined ? undefined : givenAddress(own.proposer, '--proposer')
+  const since = sinceMs(own.since, context.clock.nowMs())
+  const receipts = createReceipts()
+  return look(context, site, [receipts], async (view) => {
+    const questionId = questionIdOf(site, view, own.question?.toLowerCase())
+    const wanted = { status: own.state ?? own.status, proposer, questionId, since }
+    const { ids, more } = await newest(view, wanted, limit)
+    const slugs = slugsOf(view)
+    const rowOf = async (id: string) => {
+      const candidate = await view.ledger.get(id)
+      return candidate && candidateRow(candidate, slugs.get(candidate.round.questionId), receipts)
+    }
+    const found: CandidateRow[] = []
+    if (own.csv === true) {
+      let isFirst = true
+      for (const id of ids.reverse()) {
+        const row = await rowOf(id)
+        if (row === undefined) continue
+        if (isFirst) context.output.text(csvLine(Object.keys(row)))
+        isFirst = false
+        context.output.text(csvLine(Object.values(row)))
+      }
+      return { rows: [], more }
+    }
+    for (const id of ids) found.push(...[(await rowOf(id)) ?? []].flat())
+    const asked = own.offline === true ? [] : found.map(({ question_id }) => question_id)
+    const rounds = await knownRounds(context, site, view.registry, asked)
+    const rows = found.map((row) => ({
+      ...row,
+      label: labelIn(rounds.get(row.question_id)?.outcomes, row.outcome),
+    }))
+    return { rows, more }
+  })
+}
 
 /** Which and how far, then what, when and by whom; a failure is told by its cause. */
 export const candidateColumns = (nowMs: number): readonly Column<ListedCandidate>[] => [
@@ -135,51 +175,19 @@ async function newest(
 ) {
   const { status, proposer, questionId, since } = wanted
   const isFiltered = proposer !== undefined || questionId !== undefined || since > 0
-  const found: Candidate[] = []
+  const ids: string[] = []
   let more = 0
   for (const entry of ledger.newest()) {
     if (status !== undefined && entry.status !== status) continue
     // What is only counted need not be read where its entry tells enough.
-    if (found.length >= limit && !isFiltered) {
-      more += 1
-      continue
+    const candidate = isFiltered ? await ledger.get(entry.id) : undefined
+    if (isFiltered) {
+      if (!candidate || candidate.proposer !== (proposer ?? candidate.proposer)) continue
+      if (questionId !== undefined && candidate.round.questionId !== questionId) continue
+      if (candidate.receivedAtMs < since) continue
     }
-    const candidate = await ledger.get(entry.id)
-    if (!candidate || candidate.proposer !== (proposer ?? candidate.proposer)) continue
-    if (questionId !== undefined && candidate.round.questionId !== questionId) continue
-    if (candidate.receivedAtMs < since) continue
-    if (found.length < limit) found.push(candidate)
+    if (ids.length < limit) ids.push(entry.id)
     else more += 1
   }
-  return { found, more }
+  return { ids, more }
 }
-
-export const showCommand = (context: Context) =>
-  new Command('show')
-    .description('show one candidate as stored')
-    .argument('<candidate-id>')
-    .addHelpText(
-      'after',
-      '\nExample:\n  proposer operator candidates show 3f2b8c1e-8d5a-4a52-9c3d-0a1b2c3d4e5f',
-    )
-    .action(async (given: string, _own: unknown, command: Command) => {
-      const id = candidateIdOf(given)
-      const site = await siteOf(context, command)
-      const receipts = createReceipts()
-      const { output } = context
-      await look(context, site, [receipts], async (view) => {
-        const candidate = await view.ledger.get(id)
-        if (!candidate) throw unknownCandidate(site, id)
-        const slug = slugsOf(view).get(candidate.round.questionId)
-        const row = candidateRow(candidate, slug, receipts)
-        output.result('operator-candidate', row, () =>
-          fields(
-            Object.entries(row).map(
-              ([name, value]) =>
-                [name.replaceAll('_', ' '), value === null ? null : String(value)] as const,
-            ),
-            output.columns,
-          ),
-        )
-      })
-    })

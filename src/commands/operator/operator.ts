@@ -2,17 +2,19 @@
 import { Command } from 'commander'
 import type { Context } from '../terminal/context.js'
 import { actCommand, actVerbs } from './acts.js'
-import { budgetCommand } from './budget.js'
-import { candidatesListCommand, showCommand } from './candidates.js'
+import { candidatesListCommand, storeExportCommand } from './candidates.js'
 import { backupCommand, copyCommand } from './copy.js'
-import { explainCommand } from './explain.js'
+import { explainCommand, showCommand } from './explain.js'
 import { gatewaysCommand, resignCommand } from './gateways.js'
 import { questionsListCommand, walletsListCommand } from './lists.js'
 import { receiptKeysCommand, rotateCommand } from './receipts.js'
 import { repairCommand } from './repair.js'
 import { acceptLossCommand, storeInitCommand, upgradeCommand } from './shared-store.js'
-import { operatorStatusCommand, topCommand } from './status.js'
-import { storeExportCommand, verifyCommand } from './store.js'
+import { budgetCommand, operatorStatusCommand, topCommand } from './status.js'
+import { verifyCommand } from './store.js'
+
+/** Names that commands had once; they do what stands for them now. */
+const isOldName = (command: Command) => command.description().startsWith('another name of ')
 
 export function operatorCommand(context: Context): Command {
   const act = (name: keyof typeof actVerbs) => actCommand(context, actVerbs[name])
@@ -26,12 +28,12 @@ export function operatorCommand(context: Context): Command {
     const made = new Command(name)
       .description(description)
       .addHelpText('after', `\nExamples:${lines}`)
-    for (const command of commands) made.addCommand(command)
+    for (const command of commands) made.addCommand(command, { hidden: isOldName(command) })
     return made
   }
   return group(
     'operator',
-    'manage a gateway: allowlist, questions, candidates, store. Works whether the gateway runs or not',
+    'manage a gateway: allowlist, questions, candidates, store. Lists work whether it runs or not',
     [
       'status',
       'allow 0x8ba1f109551bd432803012645ac136ddd64dba72 --reason "contract signed"',
@@ -54,7 +56,8 @@ export function operatorCommand(context: Context): Command {
         'candidates',
         'list, explain and reject candidates',
         [
-          'candidates list --status failed',
+          'candidates list --state failed',
+          'candidates list --csv > candidates.csv',
           'candidates explain 3f2b8c1e-8d5a-4a52-9c3d-0a1b2c3d4e5f',
           actVerbs.reject.example,
         ],
@@ -67,12 +70,11 @@ export function operatorCommand(context: Context): Command {
       ),
       group(
         'store',
-        'verify, back up, compact, export, repair and copy the store',
+        'verify, back up, compact, repair and copy the store',
         [
           'store verify',
           'store backup /backup/monday',
           'store compact',
-          'store export --csv > candidates.csv',
           'store copy --from ./gateway-store --to postgres://proposer@db.internal/proposer',
         ],
         [

@@ -1,15 +1,24 @@
 /** `operator status` and `operator top`: the live view of `serve`, from its admin listener. */
 import { Command } from 'commander'
-import { coinOf } from '../../core/chain/profiles.js'
-import type { StatusSnapshot } from '../../core/host/snapshot.js'
-import { readStatusDocument } from '../../core/host/status-document.js'
+import { readStatus, type StatusDocument } from '../../core/host/status-document.js'
 import { exit, ProposerError, UnavailableError, UsageError } from '../../core/protocol/errors.js'
 import { holderText } from '../../core/storage/lock.js'
+import type { LiveStatus } from '../hosting/live-status.js'
 import { openStatus } from '../hosting/terminal-status.js'
 import type { Context } from '../terminal/context.js'
-import { shellWord } from '../terminal/render.js'
-import { type Site, servingUrl, siteOf } from './access.js'
+import { notServed, type Site, servingUrl, siteOf } from './access.js'
 import { getAdmin } from './remote.js'
+
+/** What it says, in lines; of parts alone where they are named. */
+const statusText = async (
+  { output }: Context,
+  status: StatusDocument,
+  parts?: readonly string[],
+) => {
+  const { statusLines } = await import('../hosting/live-status.js')
+  const { columns, paint } = output
+  return statusLines(status, { columns, rows: mostLines, paint, parts }).join('\n')
+}
 
 export const operatorStatusCommand = (context: Context) =>
   new Command('status')
@@ -22,17 +31,29 @@ export const operatorStatusCommand = (context: Context) =>
     )
     .action(async (_own: unknown, command: Command) => {
       const site = await siteOf(context, command)
-      const { document, figures } = await askStatus(context, site, site.timeoutMs)
-      const { output } = context
-      const { statusLines } = await import('../hosting/live-status.js')
-      const { columns, paint } = output
-      output.result('operator-status', { ...document, store_place: site.store }, () =>
-        statusLines(figures, { columns, rows: mostLines, paint, coin: coinIn(site) }).join('\n'),
-      )
+      const { document, status } = await askStatus(context, site)
+      const text = await statusText(context, status)
+      const all = { ...document, store_place: site.store }
+      context.output.result('operator-status', all, () => text)
     })
 
-/** Symbol of the coin that gas is paid in, where it is known. */
-const coinIn = ({ loaded }: Site) => coinOf(loaded.config.chain.id)
+/** The rate limit in it, as a command of its own had it once. */
+export const budgetCommand = (context: Context) =>
+  new Command('budget')
+    .description('another name of a part of `operator status`')
+    .action(async (_own: unknown, command: Command) => {
+      const { status } = await askStatus(context, await siteOf(context, command))
+      const { window_ends_at: ends, ...budget } = status.budget
+      const leftMs = ends === null ? 0 : Date.parse(ends) - context.clock.nowMs()
+      const document = {
+        served: true,
+        ...budget,
+        left_items: Math.max(0, budget.global_items - budget.spent_items),
+        window_ends_in_seconds: Math.max(0, Math.ceil(leftMs / 1_000)),
+      }
+      const text = await statusText(context, status, ['limit'])
+      context.output.result('operator-budget', document, () => text)
+    })
 
 /** More than it ever has. */
 const mostLines = 1_000
@@ -53,7 +74,7 @@ export const topCommand = (context: Context) =>
         })
       // Leaving is how it ends well.
       context.endAs?.({ exitCode: () => exit.done })
-      await watch(context, site, live.status)
+      await watch(context, { ...site, timeoutMs: site.timeoutMs ?? answerMs }, live.status)
     })
 
 const everyMs = 1_000
@@ -62,27 +83,23 @@ const answerMs = 3_000
 async function watch(
   context: Context,
   site: Site,
-  status: {
-    start(figures: () => StatusSnapshot, coin?: string): void
-    end(lastWord: string): Promise<void>
-  },
+  live: Pick<LiveStatus, 'start' | 'end'>,
 ): Promise<void> {
   const { clock, signal } = context
-  const limitMs = site.timeoutMs ?? answerMs
-  let { figures } = await askStatus(context, site, limitMs)
+  let { status } = await askStatus(context, site)
   let heardMs = clock.monotonicMs()
   let lost: string | undefined
-  status.start(() => {
-    if (lost === undefined) return figures
+  live.start(() => {
+    if (lost === undefined) return status
     const seconds = Math.round((clock.monotonicMs() - heardMs) / 1_000)
-    return { ...figures, reasons: [`as of ${seconds} s ago: ${lost}`] }
-  }, coinIn(site))
+    return { ...status, reasons: [`as of ${seconds} s ago: ${lost}`] }
+  })
   for (;;) {
     // Aborted by Ctrl-C, which is looked at next.
     await clock.sleep(everyMs, signal).catch(() => undefined)
     if (signal.aborted) break
     try {
-      figures = (await askStatus(context, site, limitMs)).figures
+      status = (await askStatus(context, site)).status
       heardMs = clock.monotonicMs()
       lost = undefined
     } catch (error) {
@@ -92,29 +109,29 @@ async function watch(
       lost = error.detail
     }
   }
-  await status.end('left; the gateway keeps running')
+  await live.end('left; the gateway keeps running')
 }
 
 /** UnavailableError (75) where nobody serves, no answer came, or it cannot be read. */
 async function askStatus(
   context: Context,
   site: Site,
-  timeoutMs: number | undefined,
-): Promise<{ readonly document: object; readonly figures: StatusSnapshot }> {
+): Promise<{ readonly document: object; readonly status: StatusDocument }> {
+  const { timeoutMs } = site
   const { url, holder } = await servingUrl(context, site)
   // A gateway of an earlier version has no such look.
   const statuses = [200, 404]
   const document =
     url && (await getAdmin(context, `${url}/operator/status`, { timeoutMs, statuses }))
-  if (document === undefined) {
-    const isHeld = holder?.state === 'alive'
-    const why = isHeld ? `${holderText(holder)} does not listen` : `no gateway serves ${site.store}`
-    throw new UnavailableError('gateway_not_running', `no gateway responds: ${why}`, {
-      hint: `start it with \`proposer serve --config ${shellWord(site.loaded.path)}\``,
-    })
-  }
-  const figures = readStatusDocument(document, context.clock.nowMs())
-  if (figures !== undefined) return { document: document as object, figures }
+  if (document === undefined)
+    throw notServed(
+      site,
+      holder?.state === 'alive'
+        ? `${holderText(holder)} does not listen`
+        : `no gateway serves ${site.store}`,
+    )
+  const status = readStatus(document)
+  if (status !== undefined) return { document: document as object, status }
   throw new UnavailableError('gateway_unanswered', 'the gateway does not report its status', {
     hint: 'use the same version of the command and the gateway',
   })

@@ -1,19 +1,12 @@
 /**
- * `operator store`: proves and exports a gateway's store (contract §6, robustness §2).
+ * `operator store verify`: proves a gateway's store (contract §6, robustness §2).
  */
 import { Command } from 'commander'
-import {
-  type CandidateRow,
-  candidateRow,
-  createReceipts,
-} from '../../core/gateway/status/listing.js'
 import { StorageError } from '../../core/protocol/errors.js'
 import { joinPath } from '../../core/storage/durable.js'
 import type { Context } from '../terminal/context.js'
-import { csvLine } from '../terminal/csv.js'
-import { counted, fold, jsonText } from '../terminal/render.js'
-import { look, type Site, siteOf } from './access.js'
-import { slugsOf } from './candidates.js'
+import { counted, fold } from '../terminal/render.js'
+import { type Site, siteOf } from './access.js'
 import { inspectStore, requireStore } from './inspection.js'
 import { proveShared } from './shared-store.js'
 
@@ -96,38 +89,3 @@ function proofLines(
         ]),
   ]
 }
-
-export const storeExportCommand = (context: Context) =>
-  new Command('export')
-    .description('export candidates as NDJSON or CSV, in order of admission; no signatures')
-    .option('--csv', 'print CSV (RFC 4180) with a header')
-    .addHelpText(
-      'after',
-      '\nAmounts are raw token units, gas prices wei, times UTC.\n\nExample:\n  proposer operator store export --csv > candidates.csv',
-    )
-    .action(async (own: { csv?: boolean }, command: Command) => {
-      const site = await siteOf(context, command)
-      const receipts = createReceipts()
-      const { output } = context
-      await look(context, site, [receipts], async (view) => {
-        const { ledger } = view
-        const slugs = slugsOf(view)
-        const rows: CandidateRow[] = []
-        let count = 0
-        for (const { id } of [...ledger.newest()].reverse()) {
-          const candidate = await ledger.get(id)
-          if (!candidate) continue
-          const row = candidateRow(candidate, slugs.get(candidate.round.questionId), receipts)
-          if (own.csv === true) {
-            if (count === 0) output.text(csvLine(Object.keys(row)))
-            output.text(csvLine(Object.values(row)))
-          } else if (output.mode === 'json') rows.push(row)
-          else output.text(`${jsonText(row, 0)}\n`)
-          count += 1
-        }
-        if (own.csv === true || output.mode === 'human') return
-        const document =
-          output.mode === 'json' ? { candidates: rows } : { summary: { candidates: count } }
-        output.result('operator-store-export', document, () => '')
-      })
-    })

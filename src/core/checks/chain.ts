@@ -12,6 +12,7 @@ import { feesFor } from '../gateway/executor/transaction.js'
 import { type BlockHeader, type Chain, ChainError, type Hex, type Machine } from '../ports.js'
 import type { Address } from '../protocol/schema.js'
 import { counted } from '../protocol/text.js'
+import { fewProposals } from '../protocol/vitals.js'
 import { type Finding, fail, note, pass, warn } from './finding.js'
 import type { StoreContent } from './store.js'
 import { type TrustFinding, verifyTrust } from './trust.js'
@@ -237,8 +238,6 @@ async function whitelistFindings(
  */
 const gasUsed = 425_000n
 const gasNeeded = 530_000n
-/** Fewer than this and the next busy hour may empty the executor. */
-const fewProposals = 50n
 
 /**
  * Whether the executor may propose, and for how many proposals its coins last at the gas price of
@@ -301,7 +300,7 @@ async function balanceFinding(
   // allows.
   if (balanceWei < gasNeeded * fees.maxFeePerGas)
     return fail('balance', `${detail}, not enough to send one`, fix)
-  return proposals < fewProposals ? warn('balance', detail, fix) : pass('balance', detail)
+  return proposals < BigInt(fewProposals) ? warn('balance', detail, fix) : pass('balance', detail)
 }
 
 function unread(error: unknown): Finding {

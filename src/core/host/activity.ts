@@ -4,14 +4,14 @@ import type { RequestRecord } from '../protocol/call.js'
 import type { StateLine } from '../protocol/vitals.js'
 
 /** A change of state, and when it came, in Unix milliseconds. */
-export interface StatusChange {
+interface StatusChange {
   readonly atMs: number
   readonly line: StateLine
 }
 
 const noCounts = { fine: 0, refused: 0, limited: 0, failed: 0, admitted: 0 }
 /** Calls answered in the last minute by class, and candidates admitted. */
-export type MinuteCounts = Readonly<typeof noCounts>
+type MinuteCounts = Readonly<typeof noCounts>
 
 const secondsCounted = 60
 /** So many changes are kept. */

@@ -22,6 +22,7 @@ import { watchLoad } from '../io/serving/load.js'
 import { createRequestLog, createStateLog, type LogSink } from '../io/serving/logs.js'
 import { listenMetrics } from '../io/serving/looks.js'
 import type { Machine } from '../ports.js'
+import { instant } from '../protocol/candidate.js'
 import { ProposerError, RejectedError, StorageError, UsageError } from '../protocol/errors.js'
 import type { LogLevel } from '../protocol/log-level.js'
 import { createActivity } from './activity.js'
@@ -30,10 +31,7 @@ import type { ExecutorKeySource } from './executor-key.js'
 import type { FaultBench } from './fault-bench.js'
 import { type HostedGateway, openHostedGateway } from './gateway-host.js'
 import type { Cluster } from './held-store.js'
-import { pageOf } from './page-source.js'
-import { type StatusSnapshot, snapshotOf } from './snapshot.js'
-import { statusDocument } from './status-document.js'
-import { createTrend } from './trend.js'
+import { type StatusDocument, statusOf } from './status-document.js'
 
 export interface ServerOptions {
   readonly executorKey: ExecutorKeySource
@@ -61,7 +59,7 @@ export interface RunningServer {
    * signal's reason.
    */
   ready(note?: (text: string) => void): Promise<'ready'>
-  snapshot(): StatusSnapshot
+  status(): StatusDocument
   /** Rejects once the store can no longer be written (exit 74); never resolves. */
   readonly failed: Promise<never>
   /** Lets calls in flight end for up to ten seconds, stops, and frees the store (R23). */
@@ -89,7 +87,6 @@ export const startServer = (
     const activity = createActivity(machine.clock)
     const logs = options.log && openLogs(machine, options.log, options.logLevel)
     closers.add(() => logs?.requests.end())
-    const trend = createTrend(machine.clock)
     const load = watchLoad(machine.clock.monotonicMs)
     closers.add(load.stop)
     const hosted = await openHostedGateway(machine, loaded, {
@@ -100,7 +97,6 @@ export const startServer = (
       onObservation(observation) {
         meters.observe(observation)
         logs?.states.observe(observation)
-        trend.note(observation)
       },
       onRequest(record) {
         activity.noteCall(record)
@@ -117,19 +113,22 @@ export const startServer = (
       url: undefined,
       adminUrl: undefined,
     }
-    const snapshot = () => snapshotOf(hosted, activity, urls)
-    const looking = setInterval(() => {
-      hosted.look()
-      trend.look(snapshot())
-    }, lookMs).unref()
+    const started = { version: options.version, started_at: instant(machine.clock.nowMs()) }
+    const status = () =>
+      statusOf(config, started, hosted, activity, { ...urls, nowMs: machine.clock.nowMs() })
+    const looking = setInterval(hosted.look, lookMs).unref()
     closers.add(() => clearInterval(looking))
     const token = await ensureAdminToken(machine, adminTokenFile(loaded))
     const faulty = options.faults?.before(hosted, options.onFault ?? options.onNote)
-    const page = pageOf(machine.clock, config, options.version, hosted, snapshot, trend)
-    closers.add(page.stop)
+    const recent = hosted.followRecent()
+    closers.add(recent.stop)
     const admin = await bound('admin', config, () =>
       listenAdmin({
-        snapshot,
+        snapshot: () => ({
+          reasons: gateway.readiness(),
+          gauges: gateway.gauges(),
+          vitals: hosted.vitals(),
+        }),
         requestCounts: gateway.requestCounts,
         host: {
           storeBytes: hosted.store.bytes,
@@ -139,11 +138,16 @@ export const startServer = (
         meters,
         port: config.admin.port,
         connections: config.admin.connections,
-        operator: operatorRoutes(config, hosted, token, {
-          '/operator/status': () => statusDocument(page.figures(), snapshot()),
+        operator: operatorRoutes(hosted, token, {
+          '/operator/status': status,
           ...(faulty && { '/operator/faults': faulty.counts }),
         }),
-        page,
+        page: {
+          figures: status,
+          candidates: recent.rows,
+          failures: recent.failures,
+          candidate: recent.detail,
+        },
       }),
     )
     closers.add(admin.close)
@@ -170,7 +174,7 @@ export const startServer = (
       url: front.url,
       adminUrl: admin.url,
       metricsUrl,
-      snapshot,
+      status,
       onNote: options.onNote,
     })
   })
@@ -182,7 +186,7 @@ function running(
   {
     onNote,
     ...rest
-  }: Pick<RunningServer, 'url' | 'adminUrl' | 'metricsUrl' | 'snapshot'> &
+  }: Pick<RunningServer, 'url' | 'adminUrl' | 'metricsUrl' | 'status'> &
     Pick<ServerOptions, 'onNote'>,
 ): RunningServer {
   const failed = broken.then((reason) => Promise.reject(storeFailure(reason)))
@@ -236,39 +240,22 @@ function openLogs({ hash, random }: Machine, to: LogSink | 'stderr', level: LogL
   return { sink, requests, states: createStateLog(sink, level) }
 }
 
-/** The operator's acts, and the budget, which lives in memory only. */
-function operatorRoutes(
-  { budget: { window_seconds } }: GatewayConfig,
-  { operator, gateway, store }: HostedGateway,
+const operatorRoutes = (
+  { operator, store }: HostedGateway,
   token: string,
-  more: OperatorRoutes['looks'],
-): OperatorRoutes {
-  return {
-    token,
-    looks: {
-      '/operator/budget': () => {
-        const { budget } = gateway.gauges()
-        return {
-          window_seconds,
-          global_items: budget.limitItems,
-          per_ip_items: budget.perClientLimitItems,
-          spent_items: budget.spentItems,
-          window_ends_in_seconds: Math.ceil(budget.endsInMs / 1_000),
-          clients: budget.clients,
-        }
-      },
-      ...more,
-    },
-    acts: {
-      ...Object.fromEntries(
-        Object.keys(actBodies)
-          .filter(isActName)
-          .map((name) => [`/operator/${name}`, (body: unknown) => operator.run(name, body)]),
-      ),
-      ...(store.cluster && { [`/operator/${leaderResignName}`]: resigning(store.cluster) }),
-    },
-  }
-}
+  looks: OperatorRoutes['looks'],
+): OperatorRoutes => ({
+  token,
+  looks,
+  acts: {
+    ...Object.fromEntries(
+      Object.keys(actBodies)
+        .filter(isActName)
+        .map((name) => [`/operator/${name}`, (body: unknown) => operator.run(name, body)]),
+    ),
+    ...(store.cluster && { [`/operator/${leaderResignName}`]: resigning(store.cluster) }),
+  },
+})
 
 const resigning = (cluster: Cluster) => async (body: unknown) => {
   const parsed = LeaderResignBody.safeParse(body)

@@ -1,47 +1,51 @@
 /**
- * `proposer.operator-status/1`: how a served gateway stands, as its admin listener tells it and the
- * operator's commands read it.
+ * `proposer.operator-status/1`: how a served gateway stands, from memory. The live view, the page
+ * and the operator's commands show this one document: no address but those of candidates and
+ * wallets, no RPC URL, no secret (R5).
  */
 import * as z from 'zod/mini'
-import type { Hex } from '../ports.js'
+import { coinText, explorerOf } from '../chain/profiles.js'
+import { ceilingsOf, type GatewayConfig } from '../gateway/config.js'
+import { gasCeilingsOf, standingsOf } from '../gateway/executor/wallet-gas.js'
 import { instant } from '../protocol/candidate.js'
-import type { StatusSnapshot } from './snapshot.js'
+import type { ExecutorVitals, QueueStage } from '../protocol/vitals.js'
+import type { Activity } from './activity.js'
+import type { HostedGateway } from './gateway-host.js'
 
-/** The page's figures, and what only the live view shows. */
-export const statusDocument = (
-  figures: object,
-  { adminUrl, changes }: StatusSnapshot,
-): Readonly<Record<string, unknown>> => ({
-  ...figures,
-  admin_url: adminUrl ?? null,
-  changes: changes.map(({ atMs, line }) => ({ at: instant(atMs), ...line })),
-})
-
-const Stage = z.object({ count: z.number(), oldest_seconds: z.number() })
 const Digits = z.nullable(z.string())
 const Count = z.nullable(z.number())
-
-const Methods = z.object({
-  heads: z.number(),
-  logs: z.number(),
-  contracts: z.number(),
-  state: z.number(),
-  transactions: z.number(),
+const Stage = z.object({ count: z.number(), oldest_seconds: z.number() })
+const RpcCounts = z.object({
+  requests: z.number(),
+  methods: z.object({
+    heads: z.number(),
+    logs: z.number(),
+    contracts: z.number(),
+    state: z.number(),
+    transactions: z.number(),
+  }),
 })
-const RpcCountsJson = z.object({ requests: z.number(), methods: Methods })
 
-/** What is read of the document; later versions may tell more. */
+/** Later versions may tell more; what has a default, a gateway of an earlier one does not tell. */
 const Status = z.object({
-  url: z.nullable(z.string()),
-  admin_url: z.nullable(z.string()),
+  version: z.string(),
+  started_at: z.string(),
+  explorer: Digits,
+  executor_address: Digits,
+  /** Why nobody is admitted; null while somebody may be. */
+  paused: z.nullable(z.object({ since: Digits, why: z.string() })),
+  url: Digits,
+  ready: z.boolean(),
   reasons: z.array(z.string()),
   admission_enabled: z.boolean(),
   queue: z.object({ received: Stage, validated: Stage, selected: Stage }),
   budget: z.object({
+    window_seconds: z.number(),
     global_items: z.number(),
     per_ip_items: z.number(),
     spent_items: z.number(),
-    window_ends_at: z.nullable(z.string()),
+    /** By the second, so that it stays the same as long as the window does. */
+    window_ends_at: Digits,
     clients: z.number(),
   }),
   last_minute: z.object({
@@ -52,41 +56,38 @@ const Status = z.object({
     admitted: z.number(),
   }),
   chain: z.object({
+    id: z.number(),
     head: Digits,
     head_age_seconds: Count,
+    max_head_age_seconds: z.number(),
     questions_known: z.number(),
     questions_due: z.number(),
-    // A gateway of an earlier version tells neither.
     changed_contracts: z._default(z.number(), 0),
     oracles: z._default(z.array(z.object({ address: z.string(), version: z.number() })), []),
   }),
   nodes: z.array(
-    z.object({ node: z.number(), healthy: z.boolean(), head: Digits, head_age_seconds: Count }),
-  ),
-  // A gateway of an earlier version tells nothing of it.
-  rpc: z.optional(
     z.object({
-      total: RpcCountsJson,
+      node: z.number(),
+      healthy: z.boolean(),
+      head: Digits,
+      head_age_seconds: Count,
+      unanswered: z.number(),
     }),
   ),
+  rpc: z.optional(z.object({ total: RpcCounts })),
   executor: z.nullable(
     z.object({
       balance_wei: Digits,
+      balance_text: Digits,
       pays_for: Count,
       highest_nonce: z.number(),
+      gap_latest: Count,
+      gap_finalized: Count,
       open_slots: z.number(),
       newest_hash: Digits,
     }),
   ),
   store: z.object({ full: z.boolean(), failed: z.boolean() }),
-  // A gateway of an earlier version has fewer.
-  ceilings: z._default(z.record(z.string(), z.number()), {}),
-  wallets: z._default(
-    z.array(
-      z.object({ address: z.string(), state: z.string(), until: Digits, failed_gas: z.string() }),
-    ),
-    [],
-  ),
   cluster: z.optional(
     z.object({
       leads: z.boolean(),
@@ -96,83 +97,146 @@ const Status = z.object({
       gateways: z.number(),
     }),
   ),
+  /** What one caller or wallet can cost at most, by name. */
+  ceilings: z._default(z.record(z.string(), z.number()), {}),
+  /** Wallets that cost gas for nothing in the last 24 hours, and what follows from it. */
+  wallets: z._default(
+    z.array(
+      z.object({
+        address: z.string(),
+        failures: z.number(),
+        failed_gas: z.string(),
+        alone: z.boolean(),
+        state: z.string(),
+        until: Digits,
+      }),
+    ),
+    [],
+  ),
+  admin_url: Digits,
+  /** The newest last: lines of the state log. */
   changes: z.array(z.looseObject({ at: z.string(), event: z.string() })),
 })
+export type StatusDocument = z.infer<typeof Status>
 
-/** The document as `serve` itself has it; `undefined` for what is none. `nowMs` by this clock. */
-export function readStatusDocument(document: unknown, nowMs: number): StatusSnapshot | undefined {
-  const { data } = Status.safeParse(document)
-  if (data === undefined) return undefined
-  const { queue, budget, chain, executor, cluster, store } = data
-  const each = <T>(read: (stage: z.infer<typeof Stage>) => T) => ({
-    received: read(queue.received),
-    validated: read(queue.validated),
-    selected: read(queue.selected),
+/** `undefined` for what is none. */
+export const readStatus = (document: unknown): StatusDocument | undefined =>
+  Status.safeParse(document).data
+
+/** What of it stays as long as the process does. */
+export type FixedStatus = Pick<StatusDocument, 'version' | 'started_at'>
+
+/** The document at this moment. */
+export function statusOf(
+  config: GatewayConfig,
+  fixed: FixedStatus,
+  { gateway, vitals: vitalsNow, executor, ledger }: StatusSource,
+  activity: Pick<Activity, 'lastMinute' | 'changes'>,
+  {
+    url,
+    adminUrl,
+    nowMs,
+  }: { url: string | undefined; adminUrl: string | undefined; nowMs: number },
+): StatusDocument {
+  const { chain } = config
+  const reasons = gateway.readiness()
+  const { queue, budget } = gateway.gauges()
+  const vitals = vitalsNow()
+  const { head, questions, cluster } = vitals
+  const stage = (name: QueueStage) => ({
+    count: queue[name],
+    oldest_seconds: Math.floor(vitals.oldestSeconds[name]),
   })
-  const { window_ends_at: ends } = budget
+  const endsAt = Math.round((nowMs + budget.endsInMs) / 1_000) * 1_000
   return {
-    url: data.url ?? undefined,
-    adminUrl: data.admin_url ?? undefined,
-    reasons: data.reasons,
-    gauges: {
-      budget: {
-        limitItems: budget.global_items,
-        perClientLimitItems: budget.per_ip_items,
-        spentItems: budget.spent_items,
-        endsInMs: ends === null ? 0 : Math.max(0, Date.parse(ends) - nowMs),
-        clients: budget.clients,
-      },
-      queue: each(({ count }) => count),
-      openSlots: executor?.open_slots ?? 0,
+    ...fixed,
+    explorer: explorerOf(chain.id) ?? null,
+    executor_address: executor ?? null,
+    paused: pausedBy(config, ledger),
+    url: url ?? null,
+    ready: reasons.length === 0,
+    reasons: [...reasons],
+    admission_enabled: vitals.admissionEnabled,
+    queue: {
+      received: stage('received'),
+      validated: stage('validated'),
+      selected: stage('selected'),
     },
-    vitals: {
-      oldestSeconds: each(({ oldest_seconds }) => oldest_seconds),
-      head:
-        chain.head === null
-          ? undefined
-          : { number: BigInt(chain.head), ageSeconds: chain.head_age_seconds ?? 0 },
-      nodes: data.nodes.map(({ node, healthy, head, head_age_seconds }) => ({
-        node,
-        isHealthy: healthy,
-        headNumber: bigint(head),
-        headAgeSeconds: head_age_seconds ?? undefined,
-        requests: { answered: 0, unanswered: 0 },
-      })),
-      rpc: data.rpc?.total,
-      questions: { known: chain.questions_known, due: chain.questions_due },
-      code: {
-        changed: chain.changed_contracts,
-        oracles: chain.oracles.map(({ address, version }) => ({
-          address: address as Hex,
-          version: version === 3 ? 3 : 2,
-        })),
-      },
-      executor:
-        executor === null
-          ? undefined
-          : {
-              openSlots: executor.open_slots,
-              highestNonce: executor.highest_nonce,
-              nonceGap: { latest: undefined, finalized: undefined },
-              balanceWei: bigint(executor.balance_wei),
-              paidProposals: executor.pays_for ?? undefined,
-              newestHash: (executor.newest_hash ?? undefined) as Hex | undefined,
-            },
-      store: { isFull: store.full, isFailed: store.failed },
-      cluster: cluster && {
+    budget: {
+      window_seconds: config.budget.window_seconds,
+      global_items: budget.limitItems,
+      per_ip_items: budget.perClientLimitItems,
+      spent_items: budget.spentItems,
+      window_ends_at: budget.endsInMs === 0 ? null : instant(endsAt),
+      clients: budget.clients,
+    },
+    last_minute: activity.lastMinute(),
+    chain: {
+      id: chain.id,
+      head: digits(head?.number),
+      head_age_seconds: wholeSeconds(head?.ageSeconds),
+      max_head_age_seconds: chain.max_head_age_seconds,
+      questions_known: questions.known,
+      questions_due: questions.due,
+      changed_contracts: vitals.code.changed,
+      oracles: [...vitals.code.oracles],
+    },
+    nodes: vitals.nodes.map(({ node, isHealthy, headNumber, headAgeSeconds, requests }) => ({
+      node,
+      healthy: isHealthy,
+      head: digits(headNumber),
+      head_age_seconds: wholeSeconds(headAgeSeconds),
+      unanswered: requests.unanswered,
+    })),
+    ...(vitals.rpc && { rpc: { total: vitals.rpc } }),
+    executor: vitals.executor === undefined ? null : executorJson(chain.id, vitals.executor),
+    store: { full: vitals.store.isFull, failed: vitals.store.isFailed },
+    ...(cluster && {
+      cluster: {
         leads: cluster.leads,
-        leader: cluster.leader ?? undefined,
+        leader: cluster.leader ?? null,
         epoch: cluster.epoch,
-        lagRecords: cluster.lag_records,
+        lag_records: cluster.lagRecords,
         gateways: cluster.gateways,
       },
-      admissionEnabled: data.admission_enabled,
-    },
-    lastMinute: data.last_minute,
-    ceilings: data.ceilings,
-    wallets: data.wallets,
-    changes: data.changes.map(({ at, ...line }) => ({ atMs: Date.parse(at), line })),
+    }),
+    ceilings: ceilingsOf(config),
+    wallets: standingsOf(ledger, gasCeilingsOf(config), nowMs / 1000).map((standing) => ({
+      address: standing.wallet,
+      failures: standing.failures,
+      failed_gas: String(standing.failedGas),
+      alone: standing.isAlone,
+      state: standing.state,
+      until: standing.state === 'sends' ? null : instant(standing.untilSeconds * 1000),
+    })),
+    admin_url: adminUrl ?? null,
+    changes: activity.changes().map(({ atMs, line }) => ({ at: instant(atMs), ...line })),
   }
 }
 
-const bigint = (digits: string | null) => (digits === null ? undefined : BigInt(digits))
+type StatusSource = Pick<HostedGateway, 'executor' | 'ledger' | 'vitals'> & {
+  readonly gateway: Pick<HostedGateway['gateway'], 'readiness' | 'gauges'>
+}
+
+function pausedBy({ admission }: GatewayConfig, ledger: HostedGateway['ledger']) {
+  if (!admission.enabled) return { since: null, why: 'admission.enabled is false in gateway.json' }
+  if (ledger.admissionSwitch) return null
+  const { atMs, reason, by } = ledger.admissionDecision ?? {}
+  const why = [...(by === undefined ? [] : [`by ${by}`]), ...(reason ? [reason] : [])].join(': ')
+  return { since: atMs === undefined ? null : instant(atMs), why }
+}
+
+const executorJson = (chainId: number, executor: ExecutorVitals) => ({
+  balance_wei: digits(executor.balanceWei),
+  balance_text: executor.balanceWei === undefined ? null : coinText(executor.balanceWei, chainId),
+  pays_for: executor.paidProposals ?? null,
+  highest_nonce: executor.highestNonce,
+  gap_latest: executor.nonceGap.latest ?? null,
+  gap_finalized: executor.nonceGap.finalized ?? null,
+  open_slots: executor.openSlots,
+  newest_hash: executor.newestHash ?? null,
+})
+
+const digits = (value: bigint | undefined) => (value === undefined ? null : String(value))
+const wholeSeconds = (seconds: number | undefined) =>
+  seconds === undefined ? null : Math.floor(seconds)

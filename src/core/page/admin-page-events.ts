@@ -8,9 +8,8 @@ import { ProposerError } from '../protocol/errors.js'
 
 /** Where a page's content comes from. All of it is plain JSON data without secrets (R5). */
 export interface PageSource {
-  /** From memory, as is `trend`: what was the case up to now. */
+  /** From memory. */
   figures(): object
-  trend(): object
   /**
    * The newest candidates first; the same array as before where nothing has changed. A
    * ProposerError: they cannot be read now.
@@ -50,7 +49,7 @@ const farewellMs = 500
 /** Browsers come again after so long. */
 const retryMs = 2_000
 
-type Channel = 'figures' | 'trend' | 'candidates' | 'failures'
+type Channel = 'figures' | 'candidates' | 'failures'
 
 /** No timer runs while nobody reads. `everyMs`: how often is looked, for tests. */
 export function createPageEvents(source: PageSource, everyMs = lookMs): PageEvents {
@@ -85,7 +84,6 @@ export function createPageEvents(source: PageSource, everyMs = lookMs): PageEven
   }
   const look = async () => {
     tell('figures', JSON.stringify(source.figures()))
-    tell('trend', JSON.stringify(source.trend()))
     // A disk that takes longer than a look is not asked twice.
     if (isReading) return
     isReading = true
@@ -109,7 +107,7 @@ export function createPageEvents(source: PageSource, everyMs = lookMs): PageEven
       if (isOver || readers.size >= mostReaders) return false
       begin()
       reader.once('close', () => remove(reader))
-      readers.set(reader, { figures: '', trend: '', candidates: '', failures: '' })
+      readers.set(reader, { figures: '', candidates: '', failures: '' })
       write(reader, `retry: ${retryMs}\n\n`)
       if (readers.size === 1) {
         timer = setInterval(() => {

@@ -92,8 +92,8 @@ export interface RpcCounts {
   readonly methods: Readonly<Record<RpcClass, number>>
 }
 
-/** So that a price of gas that goes up and down is no news each time. */
-export const [fewProposals, enoughProposals] = [50, 100]
+/** So few single proposals that the executor's balance pays for are low. */
+export const fewProposals = 50
 
 /** Nothing is asked for a look at this. */
 export interface ExecutorVitals {

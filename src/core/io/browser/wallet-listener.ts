@@ -5,7 +5,7 @@
  */
 import { randomBytes, timingSafeEqual } from 'node:crypto'
 import type { IncomingMessage, ServerResponse } from 'node:http'
-import { walletPageFiles } from '../../page/wallet-page.js'
+import { walletPageFiles } from '../../page/pages.js'
 import { BodyError } from '../../protocol/call.js'
 import { readJson } from '../../protocol/json.js'
 import { readIncoming } from '../serving/incoming-body.js'

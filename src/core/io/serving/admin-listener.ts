@@ -5,7 +5,7 @@
 import { createHash, timingSafeEqual } from 'node:crypto'
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Registry } from 'prom-client'
-import { pageFiles } from '../../page/admin-page.js'
+import { pageFiles } from '../../page/pages.js'
 import {
   createPageEvents,
   mostReaders,
