@@ -6,6 +6,8 @@ const maxWorkers = 2
 export default defineConfig({
   test: {
     maxWorkers,
+    // Else a file of ours that is imported as text would be empty.
+    css: true,
     // Every answer of a gateway is held against its OpenAPI document.
     setupFiles: ['test/support/answers-setup.ts'],
     projects: [

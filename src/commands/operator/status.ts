@@ -113,7 +113,7 @@ async function watch(
 }
 
 /** UnavailableError (75) where nobody serves, no answer came, or it cannot be read. */
-async function askStatus(
+export async function askStatus(
   context: Context,
   site: Site,
 ): Promise<{ readonly document: object; readonly status: StatusDocument }> {

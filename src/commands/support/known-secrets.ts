@@ -2,11 +2,13 @@
  * Every secret that a run of `support-bundle` can know (R5): what it writes is compared with each
  * of them. They go nowhere else.
  */
-import { join } from 'node:path'
+import { join, resolve } from 'node:path'
 import type { JournalView } from '../../core/client/journal/journal.js'
 import { journalSignatures } from '../../core/client/support/journal-part.js'
 import type { Secret } from '../../core/client/support/secret-scan.js'
 import { urlCredentials } from '../../core/client/support/url-credentials.js'
+import { adminTokenFile, type LoadedConfig } from '../../core/host/config-file.js'
+import { receiptKeyFile } from '../../core/host/receipts.js'
 import { accountPinFiles } from '../../core/io/accounts.js'
 import { fromCwd, homePaths } from '../../core/io/home-paths.js'
 import type { Settings } from '../session/settings.js'
@@ -51,10 +53,47 @@ export async function clientSecrets(
   ]
 }
 
+/** The same of a gateway's configuration. */
+export async function gatewaySecrets(
+  context: Context,
+  loaded: LoadedConfig,
+): Promise<readonly Secret[]> {
+  const { config, folder, place } = loaded
+  const { slugs, executor } = config
+  const read = (path: string | undefined) =>
+    path === undefined ? undefined : contentOf(context, resolve(folder, path))
+  const keyFile = context.env.PROPOSER_EXECUTOR_KEY_FILE
+  const receipts = (await read(receiptKeyFile(loaded))) ?? ''
+  const password =
+    place.kind === 'database' ? /:\/\/[^:@/]*:([^@/]*)@/.exec(place.url)?.[1] : undefined
+  return [
+    ...secretsOf('a credential in chain.rpc_urls', urlCredentials(config.chain.rpc_urls)),
+    ...secretsOf(
+      'a credential in slugs.url',
+      urlCredentials(slugs.source === 'gamma' ? [slugs.url] : []),
+    ),
+    ...secretsOf(
+      'a credential in executor.signer.url',
+      urlCredentials(executor.signer ? [executor.signer.url] : []),
+    ),
+    ...secretsOf('the PIN of a token', [await read(executor.pkcs11?.pin_file)]),
+    ...secretsOf("the executor's key", [
+      keyFile ? await contentOf(context, resolve(context.cwd, keyFile)) : '',
+      await read(executor.key_file),
+    ]),
+    ...secretsOf(
+      'a receipt key',
+      [...receipts.matchAll(/"d"\s*:\s*"([\w-]+)"/g)].map(([, half]) => half),
+    ),
+    ...secretsOf('the admin token', [await read(adminTokenFile(loaded))]),
+    ...secretsOf('the password of the store', [password, password && decodeURIComponent(password)]),
+  ]
+}
+
 /**
  * What a file holds without its last line end; `undefined` where nobody could have read it either.
  */
-export async function contentOf({ files }: Context, path: string): Promise<string | undefined> {
+async function contentOf({ files }: Context, path: string): Promise<string | undefined> {
   try {
     return new TextDecoder().decode(await files.read(path)).trim()
   } catch {
@@ -65,10 +104,7 @@ export async function contentOf({ files }: Context, path: string): Promise<strin
 }
 
 /** Secrets of one kind; what is empty or missing is none. */
-export const secretsOf = (
-  kind: string,
-  texts: readonly (string | undefined)[],
-): readonly Secret[] =>
+const secretsOf = (kind: string, texts: readonly (string | undefined)[]): readonly Secret[] =>
   texts.flatMap((text) => (text === undefined || text === '' ? [] : [{ kind, text }]))
 
 /**

@@ -15,16 +15,15 @@ import { parseBaseUrl } from '../../core/client/gateway/gateway-client.js'
 import type { JournalView } from '../../core/client/journal/journal.js'
 import { verifyJournal } from '../../core/client/journal/verify.js'
 import { type BundleScope, journalPart } from '../../core/client/support/journal-part.js'
-import { isOurs } from '../../core/client/support/own-words.js'
 import {
   type FoundSecret,
   findSecrets,
   type Secret,
-  unknownHex,
 } from '../../core/client/support/secret-scan.js'
 import { fromCwd } from '../../core/io/home-paths.js'
 import { instant } from '../../core/protocol/candidate.js'
 import { ProposerError, UsageError } from '../../core/protocol/errors.js'
+import { withoutNodeWords } from '../../core/protocol/node-words.js'
 import { programVersion } from '../../core/protocol/version.js'
 import { publishFile, writeAll } from '../../core/storage/durable.js'
 import { confirm } from '../session/inputs.js'
@@ -35,7 +34,7 @@ import { type Session, type SessionFlags, withSession } from '../session/session
 import type { Context } from '../terminal/context.js'
 import { type DryRunFlag, dryRunOption, showDryRun } from '../terminal/dry-run.js'
 import { counted, fields, jsonText, visible } from '../terminal/render.js'
-import { clientSecrets, variableKind } from './known-secrets.js'
+import { clientSecrets, gatewaySecrets, variableKind } from './known-secrets.js'
 import { codeOf, settingsPart } from './settings-part.js'
 
 interface BundleFlags extends SessionFlags, DryRunFlag {
@@ -56,7 +55,7 @@ export const supportBundleCommand = (context: Context): Command =>
     )
     .option(
       '--config <gateway.json>',
-      "add an operator's part: configuration, store, queue, health of the running gateway",
+      "add an operator's part: what `operator status --json` tells of the running gateway",
     )
     .option(...dryRunOption)
     .option('--question <id|slug>', 'only entries about this question')
@@ -73,7 +72,7 @@ export const supportBundleCommand = (context: Context): Command =>
       const wanted = wantedOf(flags, context.clock.nowMs())
       await withSession(context, flags, async (session) => {
         const { document, secrets } = await collect(context, session, flags, wanted)
-        const found = findSecrets(document, secrets, publicIdsOf(document), isOurs)
+        const found = findSecrets(document, secrets)
         if (found.length > 0) throw refused(found)
         await give(context, session, flags, document)
       })
@@ -110,9 +109,6 @@ function hintFor(found: readonly FoundSecret[]): string {
           'where a part of a URL is a plain word and no credential, give another --gateway or --rpc-url for this one run',
         ]
       : []),
-    ...(found.some(({ kind }) => kind === unknownHex)
-      ? ['where it is a public hash, tell us the field, so that it is known as one']
-      : []),
     "anything else please report by the field's name",
   ].join('; ')
 }
@@ -126,19 +122,14 @@ async function collect(
   const { settings } = session
   const nowMs = context.clock.nowMs()
   const user = context.env.HOME ?? ''
-  // A folder may be named by a hash, which nobody could tell from a key.
-  const short = (text: string) =>
-    (user.length > 1 ? text.replaceAll(user, '~') : text).replace(
-      /[0-9a-f]{41,}/gi,
-      ({ length }) => `[${length} hex digits]`,
-    )
+  const short = (text: string) => (user.length > 1 ? text.replaceAll(user, '~') : text)
   const journal = await readJournal(session, wanted, nowMs)
   const trust = await trustPart(session)
   const checks = [...(await secretChecks(context, session)), ...journal.checks, ...trust.checks]
   const operator =
     flags.config === undefined
       ? undefined
-      : await operatorPart(context, flags.config, flags.timeout, wanted)
+      : await operatorPart(context, flags.config, flags.timeout)
   const document = {
     id: context.random.uuid(),
     made_at: instant(nowMs),
@@ -202,15 +193,22 @@ async function readJournal(
   }
 }
 
-async function operatorPart(
-  context: Context,
-  config: string,
-  timeout: string | undefined,
-  wanted: BundleScope,
-) {
-  const { siteAt } = await import('../operator/access.js')
-  const { gatewayPart } = await import('./gateway-part.js')
-  return gatewayPart(context, await siteAt(context, config, timeout), wanted)
+/** What `operator status --json` tells; of a gateway that does not answer, the code. */
+async function operatorPart(context: Context, config: string, timeout: string | undefined) {
+  const [{ siteAt }, { askStatus }] = await Promise.all([
+    import('../operator/access.js'),
+    import('../operator/status.js'),
+  ])
+  const site = await siteAt(context, config, timeout)
+  const secrets = await gatewaySecrets(context, site.loaded)
+  try {
+    const { document, status } = await askStatus(context, site)
+    // A node's own words may name whose account it is.
+    return { secrets, part: { ...document, reasons: status.reasons.map(withoutNodeWords) } }
+  } catch (error) {
+    if (!(error instanceof ProposerError)) throw error
+    return { secrets, part: { error: error.code } }
+  }
 }
 
 /**
@@ -254,18 +252,6 @@ async function budgetPart(context: Context, { settings }: Session) {
     granted_items: log.charges.reduce((sum, { items }) => sum + items, 0),
     refusals: log.refusals,
   }
-}
-
-/**
- * Question ids, transaction hashes: 64 digits that everybody may know, by the fields that hold
- * nothing else.
- */
-function publicIdsOf({ journal, gateway, narrowed }: Bundle): ReadonlySet<string> {
-  const rows = [...journal.authorizations, ...(gateway?.candidates ?? [])]
-  const ids = rows.flatMap(({ question_id, transaction_hash }) =>
-    transaction_hash ? [question_id, transaction_hash] : [question_id],
-  )
-  return new Set(narrowed.question === null ? ids : [...ids, narrowed.question])
 }
 
 async function give(
@@ -320,7 +306,7 @@ async function give(
           'gateway',
           gateway === null
             ? "none: --config adds the operator's side"
-            : 'configuration, store, queue, health',
+            : 'what `operator status` tells',
         ],
         [
           'not in it',

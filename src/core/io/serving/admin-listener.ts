@@ -5,13 +5,13 @@
 import { createHash, timingSafeEqual } from 'node:crypto'
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Registry } from 'prom-client'
-import { pageFiles } from '../../page/pages.js'
 import {
   createPageEvents,
   mostReaders,
   type PageEvents,
   type PageSource,
 } from '../../page/admin-page-events.js'
+import { pageFiles } from '../../page/pages.js'
 import { BodyError } from '../../protocol/call.js'
 import { ProposerError } from '../../protocol/errors.js'
 import { readJson } from '../../protocol/json.js'
