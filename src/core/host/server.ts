@@ -120,8 +120,8 @@ export const startServer = (
     closers.add(() => clearInterval(looking))
     const token = await ensureAdminToken(machine, adminTokenFile(loaded))
     const faulty = options.faults?.before(hosted, options.onFault ?? options.onNote)
-    const recent = hosted.followRecent()
-    closers.add(recent.stop)
+    const { rows: candidates, failures, detail: candidate, stop } = hosted.followRecent()
+    closers.add(stop)
     const admin = await bound('admin', config, () =>
       listenAdmin({
         snapshot: () => ({
@@ -142,12 +142,7 @@ export const startServer = (
           '/operator/status': status,
           ...(faulty && { '/operator/faults': faulty.counts }),
         }),
-        page: {
-          figures: status,
-          candidates: recent.rows,
-          failures: recent.failures,
-          candidate: recent.detail,
-        },
+        page: { figures: status, candidates, failures, candidate },
       }),
     )
     closers.add(admin.close)
