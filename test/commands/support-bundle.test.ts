@@ -5,10 +5,6 @@
 import { existsSync, mkdirSync, readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
-import { openJournal } from '../../src/core/client/journal/journal.js'
-import { systemClock, systemHash, systemRandom } from '../../src/core/io/clock.js'
-import { systemFiles } from '../../src/core/io/files.js'
-import { systemLiveness } from '../../src/core/io/liveness.js'
 import { type Ran, type RunOptions, run, temporaryHome } from '../support/cli.js'
 import {
   pins,
@@ -220,37 +216,6 @@ describe('what is in it', () => {
     expect(document.checks.find(({ id }) => id === 'journal')).toMatchObject({ result: 'fail' })
   })
 
-  test('robustness §2: a whole journal that breaks a rule is told as such, with all that it holds', async () => {
-    await sign('order 17')
-    const ports = {
-      files: systemFiles,
-      clock: systemClock,
-      hash: systemHash,
-      random: systemRandom,
-      liveness: systemLiveness(),
-    }
-    const journal = openJournal(ports, home.path)
-    const [held] = (await journal.load()).authorizations
-    if (held === undefined) throw new Error('nothing was signed')
-    // Another nonce than its bytes have (R7), which nobody has reserved (R6).
-    const id = journal.nextId()
-    // Later than the other one, which the bundle tells first.
-    const later = { ...held.signed, id, signedAtMs: held.signed.signedAtMs + 1 }
-    await journal.append([
-      { kind: 'signed', data: { ...later, terms: { ...later.terms, nonce: '7' } } },
-    ])
-    await journal.close()
-    const document = documentOf(await bundle('--json'))
-    expect(document.journal).toMatchObject({
-      sound: false,
-      authorizations: [{ journal_id: held.id }, { journal_id: id, nonce: '7' }],
-    })
-    expect(document.checks.find(({ id }) => id === 'journal')).toMatchObject({
-      result: 'fail',
-      detail: expect.stringContaining('the journal breaks R'),
-    })
-  })
-
   test("R5, R24: the operator's part is what its status tells; of a gateway that is not there it says so, and creates nothing", async () => {
     const config = writeGateway()
     const before = readdirSync(join(home.path, 'gateway', 'gateway-store'))
@@ -391,20 +356,6 @@ describe('R5: nothing is written where the search finds a secret', () => {
       expect(error.detail).toMatch(new RegExp(`settings\\.\\d+\\.value holds ${kind}`))
     }
     expect((await byName('hot')).code).toBe(0)
-  })
-
-  const bytes = Buffer.from(key.slice(2), 'hex')
-  test.each<readonly [what: string, text: string]>([
-    ['in base64 of its bytes', bytes.toString('base64')],
-    ['as a decimal', BigInt(key).toString()],
-    ['in two halves', `${key.slice(0, 34)} ${key.slice(34)}`],
-    ['in pairs', (key.slice(2).match(/../g) ?? []).join(' ')],
-  ])('the private key %s', async (_what, text) => {
-    expect((await sign(text)).code).toBe(0)
-    expect(errorOf(await bundle('--json'))).toMatchObject({
-      code: 'bundle_holds_secret',
-      detail: expect.stringContaining('PROPOSER_KEY_FILE'),
-    })
   })
 
   test.each([
