@@ -1,7 +1,4 @@
-/**
- * gateway.json (contract §7). Pure: reading the file, and resolving paths against its folder, is
- * the caller's part.
- */
+/** gateway.json (contract §7). Reading the file and resolving its paths is the caller's part. */
 import * as z from 'zod'
 import {
   builtInProfile,
@@ -57,7 +54,6 @@ const Pkcs11Section = z
   })
   .describe('{"uri", "module", "pin_file"} of a key in a PKCS#11 token')
 
-/** What names the executor's key: one of them. */
 const executorKeys = ['key_file', 'account', 'signer', 'pkcs11'] as const
 
 const ExecutorSection = z
@@ -194,7 +190,6 @@ const exactOrigin = (text: string) =>
 
 const defaultStore = './gateway-store'
 
-/** The file, once the contracts of a profile are filled in. */
 // prefault, not default: the defaults of the keys inside come from one place.
 export const ConfigFile = z.strictObject({
   $schema: z.string().optional().describe('the JSON Schema of this file, for editors'),
@@ -296,12 +291,8 @@ export const ConfigFile = z.strictObject({
     .describe('{"key_file"}: answers are signed with the key in that file'),
 })
 
-/**
- * gateway.json with all defaults filled in. Keys and units as in the file; paths as written there.
- */
 export type GatewayConfig = z.infer<typeof ConfigFile>
 
-/** The pinned contracts of a configuration. */
 export function configuredContracts(config: GatewayConfig): Contracts {
   const { chain } = config
   return {
@@ -317,7 +308,6 @@ export function configuredContracts(config: GatewayConfig): Contracts {
   }
 }
 
-/** What one caller or wallet can cost at most, as `operator status` shows it. */
 export const ceilingsOf = ({ listen, admin, admission, executor }: GatewayConfig) => ({
   connections_per_address: listen.connections_per_address,
   admin_connections: admin.connections,
@@ -326,13 +316,11 @@ export const ceilingsOf = ({ listen, admin, admission, executor }: GatewayConfig
   failed_gas_per_wallet: executor.failed_gas_per_wallet,
 })
 
-/** How a part of the source is called in messages: by default, as the source is. */
 export type NamePart = (path: readonly PropertyKey[]) => string
 
 /**
- * The configuration from parsed JSON. `source` is how the file is called in messages, `named` a
- * part of it. Throws UsageError `config_invalid`, which names the key, what it must be, and the
- * source; values are never repeated, since URLs may carry credentials (R5).
+ * `source` is how the file is called in messages, `named` a part of it. Values are never
+ * repeated, since URLs may carry credentials (R5).
  */
 export function parseConfig(
   raw: unknown,
@@ -347,10 +335,6 @@ export function parseConfig(
   })
 }
 
-/**
- * Everything that is wrong with parsed JSON as a configuration, values never repeated; empty where
- * it is one.
- */
 export function configFaults(raw: unknown): readonly ConfigFault[] {
   const judged = judge(raw)
   return 'faults' in judged ? judged.faults : []
@@ -359,7 +343,6 @@ export function configFaults(raw: unknown): readonly ConfigFault[] {
 function judge(
   raw: unknown,
 ): { readonly config: GatewayConfig } | { readonly faults: readonly ConfigFault[] } {
-  // Even where one of the names is the default.
   if (isRecord(raw) && raw.store !== undefined && raw.store_file !== undefined) {
     const detail = 'store_file must be omitted if "store" is given'
     return { faults: [{ path: ['store_file'], detail }] }
@@ -367,7 +350,6 @@ function judge(
   const whole = withProfile(lowercaseAddresses(raw))
   const parsed = ConfigFile.safeParse(whole)
   if (parsed.success) return { config: parsed.data }
-  // A key with a slip comes before what is missing because of it.
   const isUnknown = ({ code }: z.core.$ZodIssue) => Number(code === 'unrecognized_keys')
   const issues = withoutMissingPins(parsed.error.issues).toSorted(
     (one, other) => isUnknown(other) - isUnknown(one),
@@ -405,10 +387,8 @@ function withProfile(raw: unknown): unknown {
 }
 
 /**
- * The configuration with dotted keys overridden (`--set budget.per_ip_items=500`). A value is JSON
- * where it parses, else text. All assignments are made before the whole is judged, so that two keys
- * that need each other can be set together. Throws UsageError `setting_invalid` for a malformed
- * assignment, an unknown key or a value of the wrong type.
+ * `--set key=value`. A value is JSON where it parses, else text. All are set before the whole is
+ * judged, so that two keys that need each other can be set together.
  */
 export function applySet(config: GatewayConfig, ...assignments: readonly string[]): GatewayConfig {
   const next: unknown = structuredClone(config)
@@ -432,7 +412,6 @@ export function applySet(config: GatewayConfig, ...assignments: readonly string[
     parent[last] = settingValue(assignment.slice(split + 1))
     if (parent[last] === null) unset.push(() => delete parent[last])
   }
-  // The default was filled in, nobody has named it.
   if (isRecord(next) && next.store === defaultStore && next.store_file !== undefined)
     delete next.store
   try {
@@ -463,7 +442,6 @@ function invalidSetting(detail: string): UsageError {
   })
 }
 
-/** What is wrong, and the part of the file that it is about, as far as it is there. */
 interface ConfigFault {
   readonly path: readonly PropertyKey[]
   readonly detail: string
@@ -479,7 +457,6 @@ export const droppedKeys: Readonly<Record<string, string>> = {
   webhooks: 'Take it out: /metrics and the alert rules of deploy/ tell of a gateway.',
 }
 
-/** What an issue of the schema says: for unknown keys one fault each. Throws nothing. */
 export function faultsOf(
   schema: z.ZodType,
   issue: z.core.$ZodIssue,
@@ -532,7 +509,6 @@ function valueFault(schema: z.ZodType, issue: z.core.$ZodIssue, raw: unknown): s
     : `${key} must be ${expected}`
 }
 
-/** The schema without its wrappers of defaults. */
 function bare(schema: unknown): unknown {
   let inner = schema
   while (
@@ -546,7 +522,6 @@ function bare(schema: unknown): unknown {
   return inner
 }
 
-/** The schemas along a path, as far as it is known; list entries stand for their list. */
 function schemasAlong(schema: z.ZodType, keys: readonly PropertyKey[]): readonly unknown[] {
   const along: unknown[] = [schema]
   for (const key of keys) {
@@ -566,7 +541,6 @@ function schemasAlong(schema: z.ZodType, keys: readonly PropertyKey[]): readonly
   return along
 }
 
-/** What the innermost described part of the path must be. */
 function describe(schema: z.ZodType, keys: readonly PropertyKey[]): string | undefined {
   return schemasAlong(schema, keys)
     .map((one) => (one instanceof z.ZodType ? one.description : undefined))

@@ -50,13 +50,9 @@ export interface GatewayParts {
   readonly config: GatewayConfig
   readonly ledger: Ledger
   readonly view: ChainView
-  /** The rate-limit windows; default: in memory. */
   readonly budget?: Budget | undefined
-  /** Absent where nothing is executed, as for inspection. */
   readonly pipeline?: { faults(): readonly string[] } | undefined
-  /** The RPC nodes that the view is read from, where that is known. */
   readonly nodes?: (() => readonly { readonly state: 'healthy' | 'aside' }[]) | undefined
-  /** A quicker public key recovery than the portable one. */
   readonly recover?: RecoverPublicKey | undefined
   /** Lets other work of the process run between signature checks; default: a sleep of 0 ms. */
   readonly yieldToEvents?: (() => Promise<void>) | undefined
@@ -65,14 +61,11 @@ export interface GatewayParts {
    * none. Asked once a call (robustness §5).
    */
   readonly unreadMs?: (() => number) | undefined
-  /** Signs answers; absent where receipts are not configured. */
   readonly receipts?: (ReceiptSigner & { fault(): string | undefined }) | undefined
-  /** Told of every call when it has been answered. */
   readonly onRequest?: ((record: RequestRecord) => void) | undefined
 }
 
 export interface Gateway {
-  /** Answers one call. Never rejects. */
   answer(call: Call): Promise<Answered>
   /**
    * The same for whoever speaks in `Request` and `Response`. All calls without a peer's address are
@@ -91,7 +84,6 @@ export interface Gateway {
   observe(record: RequestRecord): void
   requestCounts(): readonly RequestCount[]
   gauges(): GatewayGauges
-  /** `/readyz` says from now on that it is shutting down; calls are served as before. */
   leave(): void
   /**
    * Takes no new calls (503 `server_busy`) and resolves when those in flight have been answered.
@@ -99,17 +91,12 @@ export interface Gateway {
   drain(): Promise<void>
 }
 
-/** The rate limits of a configuration. */
 export const budgetLimits = ({ budget }: GatewayConfig): BudgetLimits => ({
   windowMs: budget.window_seconds * 1000,
   perClientItems: budget.per_ip_items,
   globalItems: budget.global_items,
 })
 
-/**
- * Puts the parts together. `config.chain` says which contracts signatures are bound to. Throws
- * nothing.
- */
 export function createGateway(parts: GatewayParts): Gateway {
   const { ports, config } = parts
   const { clock } = ports
@@ -296,7 +283,6 @@ function createPlacesInFlight(): Steps['inFlight'] {
   }
 }
 
-/** The memory that all bodies share, and each client's share of it. */
 function createBodyMemory() {
   const bytesOf = new Map<string, number>()
   let total = 0
@@ -320,7 +306,6 @@ function createBodyMemory() {
   }
 }
 
-/** Our own routes, all free of charge (contract §2). */
 function ownRoutes(
   readiness: () => readonly string[],
 ): Handlers<'health' | 'readiness' | 'openapi'> {
@@ -342,7 +327,6 @@ function ownRoutes(
   }
 }
 
-/** The call that a `Request` is. What `peer` tells of it comes first. */
 function callFrom(request: Request, peer: Peer): Call {
   const { address, charged, method = request.method, target = targetOf(request) } = peer
   return {
@@ -355,7 +339,6 @@ function callFrom(request: Request, peer: Peer): Call {
   }
 }
 
-/** The answer as a `Response`. */
 function responseOf({ status, headers, body }: Answered): Response {
   return new Response(body === '' ? null : body, { status, headers })
 }

@@ -14,10 +14,7 @@ import { carriedBy, carrying, readTransaction } from './transaction.js'
 /** Steps of one slot in one go; more means that a decision does not hold: the next head is awaited. */
 const stepsAtOnce = 12
 
-/**
- * Takes a slot as far as it goes before the next block. Its trouble with the chain holds up no
- * other; the next look takes it up again, and an invalid response is a fault meanwhile.
- */
+/** Its trouble with the chain holds up no other slot; the next look takes it up again. */
 export function driveSlot(
   executor: Executor,
   slotId: string,
@@ -36,7 +33,6 @@ export function driveSlot(
   })
 }
 
-/** Notes an invalid response of a subject; what is no fault of the chain is thrown. */
 export function noteChainFault({ faults }: Executor, about: string, error: unknown): void {
   if (!(error instanceof ChainError)) throw error
   if (error.kind !== 'unavailable') faults.note(about, error.message)
@@ -116,7 +112,6 @@ function trim(look: SlotLook, attempt: SlotAttempt): Promise<boolean> {
   // Where the ceiling leaves no room for another proposal, the nonce goes back: its cancellation
   // always has room.
   if (!mayRaise(look, attempt)) return sign(look, { kind: 'cancel' }, attempt)
-  // The gas limit was enough for more.
   const { data, gas } = readTransaction(attempt.raw)
   const proposals = carriedBy(data)
   const kept = alive
@@ -128,8 +123,8 @@ function trim(look: SlotLook, attempt: SlotAttempt): Promise<boolean> {
 }
 
 /**
- * Binds a nonce to a load. Resolves once that is durable, with what is left to do: to sign and send
- * it. Without a load the nonce goes back by a self-transfer.
+ * Resolves once the nonce is durably bound, with what is left: to sign and send. Without a load
+ * the nonce goes back by a self-transfer.
  */
 export async function bindNonce(
   executor: Executor,

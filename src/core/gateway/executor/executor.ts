@@ -1,7 +1,6 @@
 /**
  * Puts selected candidates on chain, one nonce a transaction and one transaction a round (R3).
- * Every step is durable before the next (robustness §3). Whatever is interrupted goes on from the
- * store after a restart (R15, R23).
+ * Every step is durable before the next (robustness §3, R15, R23).
  */
 
 import { boundedCache } from '../../protocol/bounded-cache.js'
@@ -17,10 +16,8 @@ import { type Executor, type ExecutorPorts, mostFilled } from './state.js'
 const rememberedIsolated = 10_000
 /** A wider gap is left to the operator: another key costs less than filling it. */
 const mostMissing = 1_000
-/** Nonces that no slot holds, as a subject of faults. */
 const missing = 'missing'
 
-/** An executor that knows nothing but its ports. Source: robustness §3, contract §5. */
 export function createExecutor(ports: ExecutorPorts): Executor {
   return {
     ports,
@@ -40,8 +37,7 @@ export function createExecutor(ports: ExecutorPorts): Executor {
 }
 
 /**
- * Looks at every open slot and takes each as far as it goes, the lowest nonce first: it has to be
- * mined first. `maySend` false: nothing is signed or sent, receipts are followed.
+ * The lowest nonce first: it has to be mined first. `maySend` false: receipts are followed alone.
  */
 export async function followSlots(
   executor: Executor,
@@ -87,7 +83,6 @@ export async function followSlots(
   })
 }
 
-/** What the operator has to see to; one sentence each. */
 export function executorFaults({ ports, faults }: Executor): readonly string[] {
   const former = ports.ledger.slots().filter(({ executor }) => executor !== ports.signer.address)
   return [
@@ -136,7 +131,6 @@ function findGap(
   const fault = `nonce ${first} of the executor ${address} is not used by any transaction, and ${waiting.length} open transactions wait for it: ${count} nonces are missing`
   if (count > mostMissing)
     return { fault: `${fault}, more than are filled: give the executor another key`, due: [] }
-  // Nodes keep few transactions of an account: so many at a time.
   const lowest = Array.from({ length: mostFilled }, (_, at) => next + at)
   const isSettled = finalized.number >= since
   return {

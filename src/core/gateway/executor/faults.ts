@@ -1,7 +1,6 @@
 /**
- * What the operator has to see to, with what it is about: a slot, by its id, or the opening of new
- * ones. It goes with that, so that nothing keeps the gateway unready over what is gone (contract
- * §2, /readyz). In memory only: what is still the case is found again.
+ * What the operator has to see to, by a slot's id or the opening of new ones. It goes with its
+ * subject: nothing keeps the gateway unready over what is gone (contract §2, /readyz).
  */
 export interface Faults {
   /**
@@ -9,18 +8,14 @@ export interface Faults {
    * before it noted; one that rejects changes nothing.
    */
   look<T>(about: string, work: () => Promise<T>): Promise<T>
-  /** A sentence that stands for as long as each look finds it again. */
   note(about: string, sentence: string): void
   /** What a node said to the slot's transaction: it stands until that is taken or gone. */
   refuse(about: string, sentence: string): void
-  /** The slot's transaction is in a pool or a block, or its nonce is used. */
   taken(about: string): void
-  /** Forgets the subject. */
   drop(about: string): void
   all(): readonly string[]
 }
 
-/** Without faults. */
 export function createFaults(): Faults {
   const noted = new Map<string, Set<string>>()
   const looking = new Map<string, Set<string>>()

@@ -19,20 +19,17 @@ import {
 import { canPay, newSlots, roomFor } from './sending.js'
 import { busyRounds, type Executor, gasStandingIn, mostFilled } from './state.js'
 
-/** One opening: what it has found, and the executor's next nonce at the head. */
 interface Opening {
   readonly heads: Heads
   readonly nonceLatest: number
   readonly unsendable: Unsendable
-  /** Parts that are being prepared, and loads with a nonce that are being signed and sent. */
   readonly begun: SideBySide
   isStopping(): boolean
 }
 
 /**
- * Binds nonces to selected candidates, which are of different rounds, and sends them, several in a
- * transaction. By candidate id the judgement where that was not to be; the others were sent or put
- * off. `isStopping`: nothing new is begun.
+ * By candidate id the judgement where it was not sent; the others were sent or put off.
+ * `isStopping`: nothing new is begun.
  */
 export function openSlots(
   executor: Executor,
@@ -88,7 +85,6 @@ async function openParts(
   }
 }
 
-/** Judged again, and packed as they hold together. */
 async function preparePart(
   executor: Executor,
   candidates: readonly Candidate[],
@@ -99,7 +95,6 @@ async function preparePart(
   return (await Promise.all(groups.map((group) => pack(executor, group, opening)))).flat()
 }
 
-/** As `fitTogether`, at the newest head; a chain that gave no sound answer is noted. */
 async function pack(
   executor: Executor,
   group: readonly ValidCall[],
@@ -115,7 +110,6 @@ async function pack(
   }
 }
 
-/** Those go in a transaction of their own. */
 export const isIsolated = (executor: Executor, call: ProposalCall) =>
   isSuspect(executor, call) ||
   executor.isolated.has(call.candidateId) ||
@@ -140,7 +134,6 @@ function roomOf({ ports, unsigned }: Executor, { nonceLatest }: Opening): number
 const mayOpen = (executor: Executor, opening: Opening) =>
   roomOf(executor, opening) > 0 && !opening.isStopping()
 
-/** As `sendLoad`; a chain that gave no sound answer is noted. */
 async function sendIfSound(executor: Executor, load: Load, opening: Opening): Promise<void> {
   try {
     await sendLoad(executor, load, opening)
@@ -149,7 +142,6 @@ async function sendIfSound(executor: Executor, load: Load, opening: Opening): Pr
   }
 }
 
-/** What of a load cannot be paid for stays; what can be is sent all the same. */
 async function sendLoad(executor: Executor, load: Load, opening: Opening): Promise<void> {
   if (!mayOpen(executor, opening)) return
   const { carried, gas, isUsual } = load
@@ -166,7 +158,6 @@ async function sendLoad(executor: Executor, load: Load, opening: Opening): Promi
     opening.unsendable.set(first.candidate.id, { kind: 'wait', detail })
     return
   }
-  // The usual limit may be above what is needed.
   const parts = isUsual ? [carried] : carried.length > 1 ? halves(carried) : []
   for (const part of parts)
     for (const smaller of await pack(executor, part, opening, false))
@@ -191,7 +182,6 @@ async function sendApart(
       await sendLoad(executor, smaller, opening)
 }
 
-/** Binds the next nonce of the executor; what is left to do goes on beside the next load. */
 async function launch(executor: Executor, load: Load, opening: Opening): Promise<void> {
   const { ledger, signer } = executor.ports
   const { heads, nonceLatest } = opening

@@ -19,12 +19,10 @@ export const mostGas = 2n ** 24n
 /** For so many blocks what nodes refused for its gas limit is not tried again. */
 const refusalHolds = 100n
 
-/** A candidate with the call that was found valid for it. */
 export interface ValidCall extends ProposalCall {
   readonly candidate: Candidate
 }
 
-/** What one transaction is to carry, in order, and the gas limit it needs. */
 export interface Load {
   readonly carried: readonly ValidCall[]
   readonly data: Hex
@@ -33,12 +31,11 @@ export interface Load {
   readonly isUsual: boolean
 }
 
-/** Why candidates are not sent, by their id. */
 export type Unsendable = Map<string, Judgement>
 
 /**
  * Everything that can be found out before a nonce is bound. `isUnknown`: of some the chain said
- * nothing. What is not valid goes to `unsendable`.
+ * nothing.
  */
 export async function judgeAll(
   executor: Executor,
@@ -51,7 +48,6 @@ export async function judgeAll(
   await inParts(candidates, judgedAtOnce, turn, async (candidate) =>
     judgements.set(candidate, await judge(candidate, heads)),
   )
-  // In the order in which they were admitted, whichever was judged first.
   const judged = candidates.flatMap((candidate) => {
     const judgement = judgements.get(candidate)
     return judgement ? [{ candidate, judgement }] : []
@@ -67,7 +63,6 @@ export async function judgeAll(
   return { valid, isUnknown: judged.some(({ judgement }) => judgement.kind === 'unknown') }
 }
 
-/** Splits by count and calldata, in order; those of `isAlone` go by themselves. */
 export function chunks<T extends Pick<ProposalCall, 'calldata'>>(
   calls: readonly T[],
   most: number,
@@ -91,7 +86,6 @@ export function chunks<T extends Pick<ProposalCall, 'calldata'>>(
   return groups
 }
 
-/** A group as two, the first the larger. */
 export function halves<T>(group: readonly T[]): readonly (readonly T[])[] {
   const middle = Math.ceil(group.length / 2)
   return [group.slice(0, middle), group.slice(middle)]
@@ -184,7 +178,6 @@ const transactionOf = ({ ports }: Executor, data: Hex) => ({
   from: ports.signer.address,
 })
 
-/** The usual limit, where the transaction runs with less at the block; else `undefined`. */
 async function usualLimit(
   executor: Executor,
   calls: readonly ValidCall[],
@@ -199,7 +192,6 @@ async function usualLimit(
   return (await succeeds(run)) ? limit : undefined
 }
 
-/** The node's estimate; `undefined` where these calls revert: estimating runs them. */
 async function estimated(
   executor: Executor,
   calls: readonly ValidCall[],
@@ -216,7 +208,6 @@ async function estimated(
   }
 }
 
-/** Whether a run succeeds. Rejects with `ChainError` where the node gave no answer. */
 async function succeeds(run: Promise<Hex>): Promise<boolean> {
   try {
     await run

@@ -13,7 +13,6 @@ const mostPauseMs = 30_000
 const pendingBlocks = 10n
 const pendingMs = 30_000
 
-/** What became of handing a transaction over. Blocks by number. */
 export interface Resend {
   tries: number
   dueAtMs: number
@@ -21,9 +20,7 @@ export interface Resend {
   /** The first refusal in a row, and the first in a row for what the transaction is. */
   refusedSince: bigint | undefined
   rejectedSince: bigint | undefined
-  /** The head at which it was first refused for its fee. */
   underpricedAt: bigint | undefined
-  /** The last refusal was for its gas limit. */
   isTooBig: boolean
 }
 
@@ -43,7 +40,6 @@ function resendOf({ resends }: Executor, hash: Hex): Resend {
   return fresh
 }
 
-/** Whether the bytes may be handed over (again). */
 export function isSendDue({ resends, ports }: Executor, hash: Hex): boolean {
   return ports.clock.monotonicMs() >= (resends.get(hash)?.dueAtMs ?? 0)
 }
@@ -76,7 +72,6 @@ export function noteMined({ resends }: Executor, hash: Hex): void {
   if (resend) resend.pending = undefined
 }
 
-/** A node took it. */
 export function noteTaken(executor: Executor, hash: Hex, head: bigint): void {
   const resend = resendOf(executor, hash)
   resend.pending ??= { since: head, sinceMs: executor.ports.clock.monotonicMs() }
@@ -103,7 +98,6 @@ export function noteRefused(
   return head - resend.refusedSince
 }
 
-/** Whether nodes refused it for its gas limit. */
 export function isTooBig({ resends }: Executor, hash: Hex): boolean {
   return resends.get(hash)?.isTooBig === true
 }
@@ -114,7 +108,6 @@ export function isRejected({ resends }: Executor, hash: Hex, head: bigint): bool
   return since !== undefined && head - since >= pendingBlocks
 }
 
-/** It is signed again: the count of rejections begins again. */
 export function noteSigned({ resends }: Executor, hash: Hex): void {
   const resend = resends.get(hash)
   if (!resend) return

@@ -23,10 +23,6 @@ import {
 } from './transaction.js'
 import { failedGasOf } from './wallet-gas.js'
 
-/**
- * What is to be signed: calldata for SignedProposer with the candidates it carries, or a
- * self-transfer that gives the nonce back.
- */
 type TransactionPlan =
   | {
       readonly kind: 'propose'
@@ -36,13 +32,11 @@ type TransactionPlan =
     }
   | { readonly kind: 'cancel' }
 
-/** Transactions that are not of a slot yet, as a subject of faults. */
 export const newSlots = 'opening'
 
 const ceilingOf = ({ ports }: Executor) => BigInt(Math.floor(ports.maxFeeGwei * 1e9))
 const ceilingName = ({ ports }: Executor) => `executor.max_fee_gwei ${ports.maxFeeGwei}`
 
-/** Fees for the next block; that the ceiling does not allow them is noted. */
 async function fees(
   executor: Executor,
   about: string,
@@ -112,7 +106,6 @@ export async function sign(
   return true
 }
 
-/** Whether an attempt is the transaction that would be signed; a token's signatures differ. */
 function isSame(
   { kind, maxFeePerGas, maxPriorityFeePerGas, raw }: SlotAttempt,
   terms: Pick<SlotAttempt, 'kind' | 'maxFeePerGas' | 'maxPriorityFeePerGas'>,
@@ -125,8 +118,8 @@ function isSame(
 }
 
 /**
- * Asks a key that may be elsewhere. One that does not sign is noted and asked again at the next
- * head, once: its time limit is not to be waited for slot by slot.
+ * A key that does not sign is asked again at the next head, once: its time limit is not to be
+ * waited for slot by slot.
  */
 async function signedNow<T>(
   executor: Executor,
@@ -149,7 +142,6 @@ async function signedNow<T>(
 
 const isOut = ({ unsigned }: Executor, { latest }: Heads) => unsigned?.head === latest.number
 
-/** Whether the key may sign at this head; that it does not is noted. */
 export function mayAsk(executor: Executor, about: string, heads: Heads): boolean {
   const { unsigned, faults, ports } = executor
   if (unsigned === undefined || !isOut(executor, heads)) return true
@@ -164,7 +156,6 @@ async function selfTransfer({ ports: { chain, signer } }: Executor) {
   return { ...call, gas }
 }
 
-/** Whether the ceiling allows a higher fee than this one's; that it does not is noted. */
 export function mayRaise(
   { executor, slot }: SlotLook,
   { kind, maxFeePerGas }: SlotAttempt,
@@ -176,7 +167,6 @@ export function mayRaise(
   return false
 }
 
-/** Hands the stored bytes over. True where the slot may go on at once. */
 export async function send(look: SlotLook, attempt: SlotAttempt): Promise<boolean> {
   const { executor, slot, alive } = look
   const { latest } = look.heads
@@ -301,13 +291,11 @@ export function roomFor(
   return { gas: ceilings.failedADay - used, isIdle: live.length === 0 }
 }
 
-/** Of the transactions that were signed for a slot, or of the one that will be. */
 function highestLimit({ loads }: Executor, { id, attempts }: Slot): bigint {
   const limits = [loads.get(id)?.gas ?? 0n, ...attempts.map(({ raw }) => readTransaction(raw).gas)]
   return limits.reduce((one, other) => (one > other ? one : other))
 }
 
-/** What the executor's transactions from this nonce on may cost, in wei. */
 function pendingCost({ ports, loads }: Executor, nonceLatest: number, fresh: Fees): bigint {
   const own = ports.ledger
     .slots()

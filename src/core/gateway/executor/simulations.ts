@@ -15,25 +15,19 @@ interface SimulationPorts {
   readonly reads: Pick<HeadReads, 'chain' | 'once'>
   readonly contracts: Contracts
   readonly executor: Address
-  /** Proposals in one transaction at most. */
   readonly maxBatch: number
-  /** What a transaction offers for gas now; see `offerFor`. */
   offer(): Promise<FeeOffer | undefined>
-  /** Resolves when whoever is asking at this moment has asked. */
   turn(): Promise<void>
-  /** Those that go in a transaction of their own. */
   isAlone(call: ProposalCall): boolean
 }
 
 interface Asked {
   readonly call: ProposalCall
-  /** The call's own, for packing. */
   readonly calldata: Hex
   readonly resolve: (outcome: Hex | undefined | Promise<Hex | undefined>) => void
   readonly reject: (error: unknown) => void
 }
 
-/** `JudgePorts.simulate`. */
 export function createSimulations(ports: SimulationPorts): JudgePorts['simulate'] {
   const { reads, turn } = ports
   let waiting = new Map<bigint, Asked[]>()
@@ -100,7 +94,6 @@ async function runOne(
   { calldata, walletHasCode }: ProposalCall,
   at: bigint,
 ): Promise<Hex | undefined> {
-  // Code at a wallet sees what is offered for gas.
   const offered = walletHasCode ? await offer() : undefined
   const call = { to: contracts.signedProposer, data: calldata, from: executor, ...offered }
   try {

@@ -23,7 +23,6 @@ import type { RoundOutcome } from '../validation/round-end.js'
 
 const carries = (attempt: SlotAttempt, { id }: Candidate) => attempt.candidateIds.includes(id)
 
-/** A selected candidate with its submission as it is now. */
 const submissionChange = (
   candidate: Candidate,
   nowMs: number,
@@ -86,7 +85,6 @@ export function sentChanges(
   return [...sent, ...news.map((one) => submissionChange(one, nowMs, submitted(hash, one, nowMs)))]
 }
 
-/** A receipt on record: block, status and cost of what was mined. */
 export const minedChange = (
   slot: Slot,
   { transactionHash: hash, blockNumber, blockHash, status, gasUsed, gasPriceWei }: ChainReceipt,
@@ -101,7 +99,6 @@ export const minedChange = (
   ...(gasPriceWei !== undefined && { gasPriceWei: String(gasPriceWei) }),
 })
 
-/** A success that is final. */
 export function confirmedChanges(
   slot: Slot,
   receipt: ChainReceipt,
@@ -160,7 +157,6 @@ export interface CandidateEnd {
   readonly end: SlotEnd
 }
 
-/** The end of a stand-in whose round another candidate has executed. */
 export function notSelected({ progress }: Candidate): CandidateFailure {
   const detail = 'Another candidate was executed for this round.'
   return failureOf(stageOf(progress), 'not_selected', detail)
@@ -187,7 +183,6 @@ export function closeChanges(
   ]
 }
 
-/** `without`: what becomes of the submission of one that fails. */
 function endChanges(
   { candidate, end }: CandidateEnd,
   without: 'reverted' | 'dropped',

@@ -34,7 +34,6 @@ import { carriedBy, readProposeCalldata, readTransaction } from './transaction.j
 
 const isCarried = ({ candidateIds }: SlotAttempt, { id }: Candidate) => candidateIds.includes(id)
 
-/** What a candidate gets when its nonce is gone and nothing of it was mined. */
 function withoutTransaction({ deadline }: Candidate, { finalized }: Heads): SlotEnd {
   if (finalized.timestamp <= BigInt(deadline)) return { kind: 'again' }
   const detail = `The transaction could not be mined before the permit deadline ${deadline}.`
@@ -44,7 +43,6 @@ function withoutTransaction({ deadline }: Candidate, { finalized }: Heads): Slot
 const endsWithout = (candidates: readonly Candidate[], heads: Heads): CandidateEnd[] =>
   candidates.map((candidate) => ({ candidate, end: withoutTransaction(candidate, heads) }))
 
-/** Closes the slot where all that it rests on is as it was; there is nothing to go on with. */
 async function close(
   { executor, slot, alive }: SlotLook,
   outcome: SlotOutcome,
@@ -89,7 +87,6 @@ export async function indexSlot(
   return false
 }
 
-/** The execution is final: the stand-ins of its rounds end, and what it left out ends or waits. */
 export function closeExecuted(look: SlotLook, attempt: SlotAttempt): Promise<false> {
   const { executor, slot, alive, heads } = look
   const leftOut = alive.filter((candidate) => !isCarried(attempt, candidate))
@@ -109,7 +106,6 @@ export function closeExecuted(look: SlotLook, attempt: SlotAttempt): Promise<fal
   return close(look, { kind: 'executed', hash: attempt.hash }, ends)
 }
 
-/** The nonce went to a self-transfer, or a former executor's slot can execute nothing any more. */
 export function closeWithout(look: SlotLook, receipt?: ChainReceipt): Promise<false> {
   const ends = endsWithout(look.alive, look.heads)
   if (receipt === undefined) return close(look, { kind: 'foreign', hash: null }, ends)
@@ -143,7 +139,6 @@ function revertKind(
   }
 }
 
-/** Each wallet once, however many of its candidates were carried. */
 function failuresOf(
   { heads }: SlotLook,
   { gasUsed }: ChainReceipt,
@@ -161,7 +156,6 @@ function failuresOf(
   return [...found.values()]
 }
 
-/** The transaction reverted; each of its candidates ends by its own cause. */
 export async function closeReverted(
   look: SlotLook,
   { attempt, receipt }: MinedAction,
@@ -185,7 +179,6 @@ export async function closeReverted(
   return close(look, { kind: 'reverted', hash: attempt.hash }, ends, mined, failures)
 }
 
-/** Final state counts the nonce as used, and shows no transaction of the slot. */
 export async function closeTaken(look: SlotLook): Promise<false> {
   const { executor, slot, alive, heads } = look
   const since = executor.takenSince.get(slot.id)
@@ -210,7 +203,6 @@ export async function closeTaken(look: SlotLook): Promise<false> {
 /** Blocks whose state a usual node still has; of older ones the finalized state has to tell. */
 const rememberedStates = 100n
 
-/** One of our transactions, by which executor, and its receipt. */
 interface MinedTransaction {
   readonly executor: Address
   readonly attempt: SlotAttempt
@@ -224,9 +216,8 @@ const failedWith = (code: FailureCode, detail: string, retryable?: boolean): Slo
 })
 
 /**
- * Replays the candidate's own proposal at the block of the transaction and reads what the cause
- * depends on there. In a `multicall` one that would have passed alone is not to blame. Rejects with
- * `ChainError`.
+ * Replays the candidate's own proposal at the block of the transaction. In a `multicall` one that
+ * would have passed alone is not to blame.
  */
 async function explainRevert(
   ports: QuestionChain,
@@ -307,7 +298,6 @@ async function readCause(
   })
 }
 
-/** How a candidate ends whose round or nonce was gone before its transaction. */
 async function overtakenBy(
   { chain, contracts, readRound }: QuestionChain,
   candidate: Candidate,

@@ -21,7 +21,6 @@ import { type ChainFacts, type RecordedStatus, type SlotFacts, slotStateOf } fro
 import { type Executor, isDoomed, isTooLate, type SlotLook } from './state.js'
 import { carriedBy, readProposeCalldata, readTransaction } from './transaction.js'
 
-/** By slot id. Rejects with `ChainError`. */
 export async function gather(
   chain: Chain,
   slots: readonly Slot[],
@@ -64,7 +63,6 @@ export async function gather(
   return new Map(await Promise.all(gathered))
 }
 
-/** Statuses of a submission, in the order in which it moves on. */
 const order: readonly RecordedStatus[] = [
   null,
   'prepared',
@@ -138,7 +136,6 @@ function candidateFacts({
   }
 }
 
-/** The request that a slot's transactions name for a candidate; `undefined` where none was signed. */
 function requestOf({ attempts }: Slot, { id }: Candidate): WitnessRequest | undefined {
   const attempt = attempts.find(({ candidateIds }) => candidateIds.includes(id))
   if (attempt === undefined) return undefined
@@ -186,7 +183,6 @@ export async function failsByReceipt(look: SlotLook, candidate: Candidate): Prom
   return false
 }
 
-/** The candidate's own proposal in final state, whoever sent it. */
 export async function ownProposal(
   look: SlotLook,
   candidate: Candidate,
@@ -216,7 +212,6 @@ export async function readDoomed(
   return new Set(found.flat())
 }
 
-/** Requests of our own calldata that are decoded and asked about at once. */
 const readAtOnce = 8
 
 /**

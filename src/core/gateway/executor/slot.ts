@@ -10,7 +10,6 @@ import type { Slot, SlotAttempt } from '../ledger/ledger.js'
 /** Transactions of one kind for a nonce at most: the first and five with higher fees (robustness §3). */
 export const mostAttempts = 6
 
-/** What the chain shows of a slot. */
 export interface ChainFacts {
   /** The executor's next nonce at the head and at the finalized block. */
   readonly nonceLatest: number
@@ -23,7 +22,6 @@ export interface ChainFacts {
   readonly maySend: boolean
 }
 
-/** Beside it, ledger, clock and settings, as one slot sees them. */
 export interface SlotFacts extends ChainFacts {
   readonly finalizedNumber: bigint
   /**
@@ -38,11 +36,9 @@ export interface SlotFacts extends ChainFacts {
    * in finalized time.
    */
   readonly deadlineUnsettled: boolean
-  /** No attempt to send lately, or its pause is over. */
   readonly sendDue: boolean
   /** Pending for long enough, or refused for its fee, and a higher one is allowed. */
   readonly bumpDue: boolean
-  /** Nodes refused the newest attempt for its gas limit. */
   readonly refitDue: boolean
   /** No node has ever taken the newest attempt, and they go on refusing it for what it is. */
   readonly renewDue: boolean
@@ -81,7 +77,6 @@ export type Action =
     }
   | MinedAction
 
-/** What follows from a receipt that is final. */
 export interface MinedAction {
   readonly kind: 'confirm' | 'index' | 'close-reverted' | 'close-cancelled'
   readonly attempt: SlotAttempt

@@ -30,18 +30,14 @@ export interface ExecutorPorts extends QuestionChain {
   readonly ledger: Ledger
   readonly maxFeeGwei: number
   readonly ceilings: GasCeilings
-  /** What a transaction offers for gas now, and what the balance pays for; see `offerFor`. */
   offer(): Promise<FeeOffer | undefined>
-  /** Candidates in one transaction at most. */
   readonly maxBatch: number
   /** Transactions that are not mined, at most: a node keeps few pending ones of one account. */
   readonly maxInFlight: number
-  /** Lets other work of the process run. */
   turn(): Promise<void>
   /** The newest heads that were followed: the head of a step may have a successor by now. */
   newestHeads(): Heads
   readonly failpoint: Failpoint
-  /** Judges a candidate again, just before a nonce is bound to it. */
   judge(candidate: Candidate, heads: Heads): Promise<Judgement>
   /** False where the candidate's round may be taken or over, as far as memory tells. */
   maybeOpen(candidate: Candidate): boolean
@@ -52,9 +48,7 @@ export interface ExecutorPorts extends QuestionChain {
 export interface Executor {
   readonly ports: ExecutorPorts
   readonly faults: Faults
-  /** Of each signed transaction, by its hash. */
   readonly resends: Map<Hex, Resend>
-  /** What a slot's first transaction is to carry, by slot. */
   readonly loads: Map<string, Load>
   /**
    * Candidates that go in a transaction of their own, because one with several proposals reverted
@@ -68,9 +62,7 @@ export interface Executor {
   reverting: ReadonlySet<Address>
   /** Open slots whose transaction is mined and succeeded, at the head that is examined. */
   succeeded: ReadonlySet<string>
-  /** Candidates that can only revert, at the head that is examined. */
   doomed: ReadonlySet<string>
-  /** Head at which a slot's nonce was first seen taken, by slot. */
   readonly takenSince: Map<string, bigint>
   /** The lowest nonce that nothing uses, and the head at which it was first seen. */
   gap: { readonly nonce: number; readonly since: bigint } | undefined
@@ -82,7 +74,6 @@ export interface Executor {
   unknownNoncesSince: bigint | undefined
 }
 
-/** One look at an open slot. */
 export interface SlotLook {
   readonly executor: Executor
   readonly slot: Slot
@@ -92,7 +83,6 @@ export interface SlotLook {
   readonly shown: ChainFacts
 }
 
-/** Nonces of a gap that are filled at a time. */
 export const mostFilled = 16
 
 /** A permit that ends sooner than this after the head would likely be mined too late. */
@@ -109,12 +99,10 @@ export function isTooLate(
   return next + sendMarginSeconds > BigInt(deadline)
 }
 
-/** Whether mining could only revert for a candidate, as far as the head shows. */
 export function isDoomed(executor: Executor, candidate: Candidate, heads: Heads): boolean {
   return isTooLate(executor, candidate, heads) || executor.doomed.has(candidate.id)
 }
 
-/** A look at an open slot as the ledger has it now; `undefined` once it is closed. */
 export function lookAt(
   executor: Executor,
   slotId: string,
@@ -128,7 +116,6 @@ export function lookAt(
   return { executor, slot, alive, heads, shown }
 }
 
-/** How a wallet stands that cost gas for nothing lately; `undefined` for all others. */
 export function gasStandingIn({ ports }: Executor, wallet: Address): WalletStanding | undefined {
   const recorded = ports.ledger.failures.get(wallet)
   if (recorded === undefined) return undefined

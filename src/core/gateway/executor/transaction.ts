@@ -58,7 +58,6 @@ export function feesFor(
   return { maxFeePerGas: cap, maxPriorityFeePerGas: tip }
 }
 
-/** What a transaction offers for gas, and how much gas the executor's balance pays for at that. */
 export interface FeeOffer extends Fees {
   readonly gas: bigint
 }
@@ -90,7 +89,6 @@ export async function offerFor(
   return gas < leastGas ? undefined : { ...fees, gas }
 }
 
-/** Whether the ceiling leaves room to replace a transaction by another of its kind. */
 export function canRaise(
   { maxFeePerGas }: Pick<Fees, 'maxFeePerGas'>,
   kind: 'propose' | 'cancel',
@@ -116,8 +114,8 @@ export function gasLimit(estimate: bigint): bigint {
 }
 
 /**
- * Signs; the raw bytes are for the store and the nodes alone, never for a log (R5). Rejects with
- * `ProposerError` where the key does not sign now, or something else came back.
+ * The raw bytes are for the store and the nodes alone, never for a log (R5). Rejects with
+ * `ProposerError` where the key does not sign.
  */
 export async function signTransaction(
   signer: Signer,
@@ -132,7 +130,6 @@ export async function signTransaction(
   return { raw, hash: keccak256(raw) }
 }
 
-/** Our own transactions and calls that are kept decoded: those of all open slots, and more (R17). */
 const keptTransactions = 128
 const keptCalls = 4_096
 
@@ -149,7 +146,6 @@ function decodedOnce<K extends string, V extends {}>(
   }
 }
 
-/** What one of our own stored transactions says. Throws RangeError for another one. */
 export const readTransaction = decodedOnce(
   keptTransactions,
   (raw: Hex): { readonly to: Address; readonly data: Hex; readonly gas: bigint } => {
@@ -174,10 +170,6 @@ export function carrying(proposals: readonly Hex[]): Hex {
   })
 }
 
-/**
- * The `propose` calls that our own calldata carries, in order. Throws RangeError for other
- * calldata.
- */
 export const carriedBy = decodedOnce(keptTransactions, (data: Hex): readonly Hex[] => {
   const { functionName, args } = decodeFunctionData({ abi: signedProposerAbi, data })
   if (functionName === 'propose') return [data]
@@ -185,7 +177,6 @@ export const carriedBy = decodedOnce(keptTransactions, (data: Hex): readonly Hex
   throw new RangeError(`stored calldata calls ${functionName}`)
 })
 
-/** The request and token that one of our own `propose` calls names. Throws for other calldata. */
 export const readProposeCalldata = decodedOnce(
   keptCalls,
   (data: Hex): { readonly request: WitnessRequest; readonly token: Address } => {
@@ -205,7 +196,6 @@ export const readProposeCalldata = decodedOnce(
   },
 )
 
-/** As `serializeTransaction` takes it. */
 type WholeTransaction = UnsignedTransaction & {
   readonly type: 'eip1559'
   readonly value: 0n
@@ -222,7 +212,6 @@ export const splitSignature = (signature: Hex) => ({
 /** Nodes take no higher s (EIP-2). */
 const highestS = 0x7fffffffffffffffffffffffffffffff5d576e7357a4501ddfe92f46681b20a0n
 
-/** In the order in which they are compared. */
 const fields = [
   'type',
   'chainId',
@@ -237,8 +226,9 @@ const fields = [
 ] as const
 
 /**
- * The signature, 65 bytes, of `asked` by `address` in signed bytes from outside. UsageError
- * `signer_answer` names what is wrong: no transaction, a changed field, another account.
+ * What a remote signer gave back has to be the very transaction that it was asked for, signed by
+ * the executor (EIP-1559, EIP-2), before it is stored. UsageError `signer_answer` names what is
+ * wrong.
  */
 export function signatureIn(answer: string, asked: WholeTransaction, address: Hex): Hex {
   const signed = parsed(answer)

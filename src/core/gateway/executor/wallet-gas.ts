@@ -9,13 +9,11 @@ import type { Address } from '../../protocol/schema.js'
 import type { LedgerFacts, WalletFailure } from '../ledger/ledger.js'
 import type { Heads } from '../view/state.js'
 
-/** `executor.max_proposal_gas` and `executor.failed_gas_per_wallet` of gateway.json, in gas. */
 export interface GasCeilings {
   readonly proposal: bigint
   readonly failedADay: bigint
 }
 
-/** The ceilings of a configuration. */
 export const gasCeilingsOf = ({
   executor,
 }: {
@@ -28,7 +26,6 @@ export const gasCeilingsOf = ({
   failedADay: BigInt(executor.failed_gas_per_wallet ?? defaultFailedGas),
 })
 
-/** Failures count for a day. */
 const failureWindowSeconds = 86_400
 /**
  * So many of its own, and a wallet is stopped for the window. From the second on it waits, twice as
@@ -37,20 +34,16 @@ const failureWindowSeconds = 86_400
 const mostFailures = 6
 const firstWaitSeconds = 60
 
-/** How a wallet stands that cost the executor gas within the window. Gas in units. */
 export interface WalletStanding {
   readonly wallet: Address
-  /** Transactions that failed through it alone. */
   readonly failures: number
   readonly failedGas: bigint
-  /** Its proposals go in transactions of their own. */
   readonly isAlone: boolean
   readonly state: 'sends' | 'waits' | 'stopped'
   /** Until when it waits, in Unix seconds of chain time; 0 where it does not. */
   readonly untilSeconds: number
 }
 
-/** A wallet's standing by its failures; `undefined` without one within the window. */
 export function gasStandingOf(
   wallet: Address,
   recorded: readonly WalletFailure[],
@@ -85,7 +78,6 @@ const isWithin = (atSeconds: number, nowSeconds: number) =>
 const sumOf = (failures: readonly WalletFailure[]) =>
   failures.reduce((sum, { gasUsed }) => sum + BigInt(gasUsed), 0n)
 
-/** Gas that a wallet's transactions have used for nothing within the window. */
 export const failedGasOf = (recorded: readonly WalletFailure[], nowSeconds: number): bigint =>
   sumOf(recorded.filter(({ atSeconds }) => isWithin(atSeconds, nowSeconds)))
 
@@ -125,7 +117,6 @@ export function heldBack(
   return `${found}: it ${state === 'waits' ? 'waits' : 'is stopped'} until ${until}, or until \`proposer operator allow ${proposer}\`.`
 }
 
-/** The standings of all wallets that cost gas within the window. */
 export const standingsOf = (
   { failures }: Pick<LedgerFacts, 'failures'>,
   ceilings: GasCeilings,

@@ -1,8 +1,7 @@
 /**
- * Admission of one signed authorization, single or batch item (§4.1 rule 3, contract §2). The order
- * is that of robustness §4: cheap before expensive (R19). The look-up of a replay comes before
- * everything that changes with time. So an accepted payload keeps answering 200 although its
- * deadline is near or its proposer was taken off the list.
+ * Admission of one signed authorization, single or batch item (§4.1 rule 3), in the order of
+ * robustness §4: cheap before expensive (R19). The look-up of a replay comes before all that
+ * changes with time.
  */
 import pLimit from 'p-limit'
 import type { Contracts } from '../../chain/round.js'
@@ -32,11 +31,9 @@ export interface AdmissionParts {
   readonly view: ChainView
   readonly hash: Hash
   readonly recover: QueuedRecovery
-  /** Whether failed proposals of a wallet have filled what it may add to the store in a day. */
   readonly hasFilled: (proposer: Address) => boolean
 }
 
-/** How a submission ended: 202, 200, or a refusal. */
 export type Judgment =
   | { readonly kind: 'admitted'; readonly candidate: Candidate }
   | { readonly kind: 'replayed'; readonly candidate: Candidate }
@@ -54,13 +51,11 @@ type JudgedItem =
 
 const refused = (refusal: Refusal) => ({ kind: 'refused', refusal }) as const
 
-/** Which word the two forms of a proposal use for a price that is not allowed (contract §2). */
 type ProposalForm = 'single' | 'batch'
 
 /**
- * The question of an identifier, or the refusal to give. Waits for the chain only for a question
- * seen for the first time (contract §2). Rejects with UnavailableError `state_unavailable` where
- * that could not be found out.
+ * Waits for the chain only for a question seen for the first time (contract §2). Rejects with
+ * UnavailableError `state_unavailable`.
  */
 export async function findQuestion(
   view: ChainView,
@@ -69,7 +64,6 @@ export async function findQuestion(
   return (view.known(identifier) ?? (await view.question(identifier))) || questionNotFound()
 }
 
-/** The refusal of an identifier that names nothing here. */
 export function questionNotFound(): Refusal {
   return refuse(
     'question_not_found',
@@ -77,12 +71,10 @@ export function questionNotFound(): Refusal {
   )
 }
 
-/** Tells what `findQuestion` found. */
 export function isQuestion(found: Question | Refusal): found is Question {
   return 'round' in found
 }
 
-/** The refusal of a state that is not known now, or `undefined` (R16). */
 export function stateFault(view: ChainView): Refusal | undefined {
   const [fault] = view.faults()
   return fault === undefined
@@ -90,12 +82,10 @@ export function stateFault(view: ChainView): Refusal | undefined {
     : refuse('state_unavailable', `the chain's state is not known: ${fault}`)
 }
 
-/** Whether a proposal can be made in the question's round now (contract §2, `request_not_open`). */
 export function takesProposals({ round }: Question): boolean {
   return round.state === 'requested' && !round.paused
 }
 
-/** The refusal of a round that takes no proposals. */
 export function notOpen({ round }: Question): Refusal {
   const about = `this round (timestamp ${round.timestamp})`
   return refuse(
@@ -106,7 +96,6 @@ export function notOpen({ round }: Question): Refusal {
   )
 }
 
-/** The refusal of a price that the request does not allow, or `undefined` (§2.2). */
 export function priceFault(
   { round }: Question,
   price: string,
@@ -137,7 +126,6 @@ const allowedText = (names: readonly string[]) =>
     ? 'it allows no outcome; choose another question'
     : `allowed: ${names.join(', ')}`
 
-/** The refusal of a permit's amount or deadline, or `undefined` (§8, contract §2). */
 export function permitRefusal(
   question: Question,
   view: ChainView,
@@ -147,11 +135,7 @@ export function permitRefusal(
   return fault && refuse(fault.code, fault.detail)
 }
 
-/**
- * Judges an authorization as far as that can be done without taking a place in the ledger.
- * `authorizationOf` makes the normal form once the question is resolved. Rejects with
- * UnavailableError `state_unavailable`; `refusalOf` knows it.
- */
+/** As far as that can be done without taking a place in the ledger. */
 async function judge(
   parts: AdmissionParts,
   exchange: Exchange,
@@ -235,8 +219,8 @@ async function judge(
 }
 
 /**
- * The refusal of a payload that was admitted under a slug which names another question by now.
- * Whoever sends it has its signature, so its id is no secret to them.
+ * A payload that was admitted under a slug which names another question by now. Whoever sends it
+ * has its signature, so its id is no secret.
  */
 async function heldElsewhere(
   ledger: Ledger,
@@ -281,9 +265,8 @@ async function isAuthorized(
 }
 
 /**
- * Takes a place and commits, or finds out who has it. The place is taken before this returns its
- * promise. Callers that need an order among items call it in that order and await later, so that
- * their commits share one sync. Rejects with what the ledger rejects with.
+ * The place is taken before this returns its promise: callers that need an order call in that
+ * order and await later, so that their commits share one sync.
  */
 function place(
   { ledger, view }: AdmissionParts,
@@ -315,7 +298,6 @@ function place(
   })
 }
 
-/** The refusal of a payload beside another; of a round that two questions share it names both. */
 async function conflict(
   ledger: Ledger,
   { questionId }: Candidate['round'],
@@ -337,8 +319,8 @@ async function conflict(
 }
 
 /**
- * The exact payload of an earlier round (§3 rule 3). Whoever sends it has its signature, so its id
- * is no secret to them.
+ * Whoever sends the exact payload of an earlier round has its signature, so its id is no secret
+ * (§3 rule 3).
  */
 function roundAdvanced(candidateId: string): Refusal {
   return refuse(
@@ -347,14 +329,12 @@ function roundAdvanced(candidateId: string): Refusal {
   )
 }
 
-/** One authorization of a call; `authorizationOf` makes the normal form. */
 interface SubmittedItem {
   readonly identifier: string
   readonly proposer: Address
   readonly authorizationOf: (questionId: Question['questionId']) => Authorization
 }
 
-/** Items of one call that may ask the chain at once (robustness §5). */
 export const itemsAtOnce = 8
 
 /**

@@ -1,5 +1,3 @@
-/** What the gateway answers, as plain data. */
-
 import type * as z from 'zod/mini'
 import type { Call, RequestRecord } from '../../protocol/call.js'
 import type { OperationId, WireCode } from '../../protocol/codes.js'
@@ -8,7 +6,6 @@ import { type Refusal, refusalBody, refuse } from '../../protocol/refusal.js'
 import type { operations } from '../../protocol/service.js'
 import type { Charge } from './budget.js'
 
-/** An answer before it gets its common headers. `code` is for the request log. */
 export interface RouteAnswer {
   readonly status: number
   readonly body: string
@@ -18,12 +15,10 @@ export interface RouteAnswer {
   readonly refusal?: Refusal
 }
 
-/** A JSON answer. */
 export function json(status: number, body: object): RouteAnswer {
   return { status, body: JSON.stringify(body) }
 }
 
-/** The answer of a refusal (§7). */
 export function refusalAnswer(refusal: Refusal): RouteAnswer {
   return {
     status: refusal.status,
@@ -76,14 +71,12 @@ export function refusalOf(error: unknown, requestId: string): Refusal | undefine
   }
 }
 
-/** The refusal of one item; a bug is noted, and answered as an internal error. */
 export function itemRefusal(exchange: Exchange, error: unknown): Refusal {
   const refusal = refusalOf(error, exchange.requestId)
   if (refusal === undefined) noteBug(exchange, error)
   return refusal ?? internalError(exchange.requestId)
 }
 
-/** The mutable notes of one call. */
 export interface Exchange {
   readonly call: Call
   readonly requestId: string
@@ -94,7 +87,6 @@ export interface Exchange {
   code: WireCode | undefined
   bug: RequestRecord['bug']
   reservedBytes: number
-  /** The answer is one that a receipt is given for. */
   isReceipted: boolean
   /** `Content-Digest` of the request, once it was found to be that of its body. */
   requestDigest: string | undefined

@@ -22,7 +22,6 @@ import {
 } from './admission.js'
 import { type Exchange, type Handlers, itemRefusal, json } from './answer.js'
 
-/** Their handlers. */
 export function batchRoutes(
   parts: AdmissionParts,
 ): Handlers<'batchSigningData' | 'batchSubmit' | 'batchStatus'> {

@@ -8,7 +8,6 @@ import type { SharedWindows } from '../../storage/postgres/windows.js'
 /** No valid call has more items (§8); what else a call claims to have is its own cost. */
 export const mostSharedItems = 100
 
-/** Rate limits of one gateway. */
 export interface BudgetLimits {
   readonly windowMs: number
   readonly perClientItems: number
@@ -35,17 +34,12 @@ export interface Budget {
    * first charged call after the last one ended. Rejects with StorageError where the windows lie in a store that cannot be reached.
    */
   charge(client: string, items: number, nowMs: number): Charge | Promise<Charge>
-  /** Whether a charge of one item would be refused now; spends nothing. */
   spent(client: string, nowMs: number): boolean
-  /** Items spent by all clients in the window that is open now, refused ones too; 0 without one. */
   spentByAll(nowMs: number): number
-  /** Milliseconds until the window of all clients ends; 0 where none is open. */
   endsInMs(nowMs: number): number
-  /** Clients remembered, for tests and metrics. */
   readonly clients: number
 }
 
-/** A budget that answers at once. */
 export interface MemoryBudget extends Budget {
   charge(client: string, items: number, nowMs: number): Charge
 }
@@ -58,7 +52,6 @@ interface Window {
 /** Memory for clients is bounded (R17); at ~100 bytes an entry this is about 7 MB. */
 const rememberedClients = 65_536
 
-/** A budget with both windows unopened. Throws nothing. */
 export function createBudget(limits: BudgetLimits, maxClients = rememberedClients): MemoryBudget {
   const clients = new Map<string, Window>()
   let everyone: Window | undefined
@@ -108,18 +101,12 @@ export function createBudget(limits: BudgetLimits, maxClients = rememberedClient
   }
 }
 
-/** A window after a charge. */
 interface ChargedWindow {
   readonly spentItems: number
   readonly endsInMs: number
 }
 
-/** What a charge came to, by the two windows it was spent from. */
-function chargeOf(
-  limits: BudgetLimits,
-  own: ChargedWindow,
-  everyone: ChargedWindow,
-): Charge {
+function chargeOf(limits: BudgetLimits, own: ChargedWindow, everyone: ChargedWindow): Charge {
   const views = [
     { limitItems: limits.perClientItems, window: own },
     { limitItems: limits.globalItems, window: everyone },
@@ -146,7 +133,6 @@ function chargeOf(
   }
 }
 
-/** The headers every charged answer carries (contract §2). */
 export function budgetHeaders(charge: Charge): Record<string, string> {
   return {
     'ratelimit-limit': String(charge.limitItems),
@@ -155,13 +141,11 @@ export function budgetHeaders(charge: Charge): Record<string, string> {
   }
 }
 
-/** A budget whose windows lie in the store. */
 export function sharedBudget(
   limits: BudgetLimits,
   windows: SharedWindows,
   nowMs: () => number,
 ): Budget {
-  /** The window of all clients as the last charge left it. */
   let everyone = { spentItems: 0, endsAtMs: 0 }
   const clients = new Set<string>()
   const endsInMs = (atMs: number) => Math.max(0, everyone.endsAtMs - atMs)

@@ -6,7 +6,6 @@
 /** An IPv4 or IPv6 address as 32 or 128 binary digits. */
 type AddressBits = string
 
-/** A block of addresses in CIDR notation, parsed: how its addresses begin, and their length. */
 interface Cidr {
   readonly prefix: AddressBits
   readonly bits: number
@@ -39,10 +38,7 @@ export function parseAddress(text: string): AddressBits | undefined {
   return bits.startsWith(mappedPrefix) ? bits.slice(mappedPrefix.length) : bits
 }
 
-/**
- * A CIDR block such as `10.0.0.0/8` or `fd00::/8`; a bare address stands for itself. `undefined`
- * where it is none.
- */
+/** A bare address stands for itself. */
 export function parseCidr(text: string): Cidr | undefined {
   const [address = '', length, ...rest] = text.split('/')
   const bits = parseAddress(address)

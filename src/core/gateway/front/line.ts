@@ -21,22 +21,18 @@ export const lineLimits = { targetMs: 1_000, intervalMs: 1_000 } as const
 /** Clients without waiting work whose lines are remembered as slow (R17). */
 const rememberedLines = 1_024
 
-/** One piece of work when its turn has come. */
 interface Turn<Work> {
   readonly work: Work
   readonly waitedMs: number
-  /** It has waited too long and is to be refused. */
   readonly isLate: boolean
 }
 
 interface WaitingLine<Work> {
   /** Work of a client that waits since `sinceMs`: from when it could have been read. */
   add(client: string, work: Work, sinceMs: number): void
-  /** The next one in turn; `undefined` where nothing waits. */
   next(nowMs: number): Turn<Work> | undefined
   /** The turn of work that comes when nothing waits: it does not wait at all, but may be late. */
   pass(client: string, sinceMs: number, nowMs: number): boolean
-  /** Pieces of work that wait. */
   readonly length: number
 }
 
@@ -45,7 +41,6 @@ interface Waiting<Work> {
   readonly sinceMs: number
 }
 
-/** The work of one client, oldest first; taken from `at` on. */
 interface OwnLine<Work> {
   waiting: Waiting<Work>[]
   at: number
@@ -57,7 +52,6 @@ interface Slow {
   readonly lastMs: number
 }
 
-/** An empty line. Throws nothing. */
 export function createLine<Work>(limits: {
   readonly targetMs: number
   readonly intervalMs: number
@@ -67,7 +61,6 @@ export function createLine<Work>(limits: {
   const slow = new Map<string, Slow>()
   let length = 0
 
-  /** Notes how long work of a client has waited; whether that is too long. */
   function judge(client: string, waitedMs: number, nowMs: number): boolean {
     const before = slow.get(client)
     slow.delete(client)
@@ -119,12 +112,10 @@ export function createLine<Work>(limits: {
 export const gateLimits = {
   /** A round as long as this lets no more calls pass: 2,000 looks at the state. */
   roundMs: 100,
-  /** So many of those that wait go on in one round. */
   callsPerRound: 64,
 } as const
 
 interface GateParts {
-  /** Lets other work of the process run: a round of the event loop. */
   readonly yieldToEvents: () => Promise<void>
   readonly clock: Pick<Clock, 'monotonicMs'>
 }
@@ -135,7 +126,11 @@ interface GateParts {
  */
 export type Gate = (client: string, sinceMs: number) => boolean | Promise<boolean>
 
-/** See the head of this file. */
+/**
+ * A call that waits here costs memory that one in its socket does not. So all pass, but in a
+ * round of the event loop that takes long: then the rest waits for the next rounds, clients in
+ * turn.
+ */
 export function createGate({ yieldToEvents, clock }: GateParts): Gate {
   const line = createLine<(goOn: boolean) => void>(lineLimits)
   /** When the round began, as far as calls tell; `undefined` without calls. */
@@ -178,24 +173,26 @@ const sliceMs = 0.5
 
 export interface RecoveryParts {
   readonly recover: RecoverPublicKey
-  /** Lets other work of the process run. */
   readonly yieldToEvents: () => Promise<void>
   readonly clock: Pick<Clock, 'monotonicMs'>
 }
 
 /**
- * A recovery for a call that answers what `recover` answers, in its client's turn, and rejects with
- * what that throws; with UnavailableError `server_busy` where the call has waited too long.
+ * `recover` in its client's turn; UnavailableError `server_busy` where the call has waited too
+ * long.
  */
 export type QueuedRecovery = (
   call: Pick<Exchange, 'client' | 'waitedMs'>,
   ...asked: Recovery['asked']
 ) => Promise<Uint8Array | undefined>
 
-/** What a call is told that has waited too long. */
 export const tooLong = 'the gateway is overloaded and this call has waited too long'
 
-/** See the head of this file. */
+/**
+ * Recovering keys costs more than all other checks of a submission together: a long queue is
+ * worked off in slices, and looks at the state and replays go before new admissions (robustness
+ * §5).
+ */
 export function createRecoveries({ recover, yieldToEvents, clock }: RecoveryParts): QueuedRecovery {
   const line = createLine<Recovery>(lineLimits)
   let isDraining = false

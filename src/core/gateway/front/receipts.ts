@@ -5,9 +5,7 @@ import { refuse } from '../../protocol/refusal.js'
 import type { LedgerFacts } from '../ledger/ledger.js'
 import { type Exchange, json, type RouteAnswer, refusalAnswer } from './answer.js'
 
-/** Who signs receipts. */
 export interface ReceiptSigner {
-  /** The key that signs at this time (Unix seconds); `undefined` where none may. */
   current(
     nowSeconds: number,
   ): { readonly kid: string; readonly sign: (bytes: Uint8Array) => Uint8Array } | undefined
@@ -20,7 +18,6 @@ export type ReceiptHeaders = Readonly<Record<string, string>> | undefined
  */
 const unsigned = new Set([429, 503])
 
-/** Signs an answer as it will be sent. Throws nothing. */
 export const createReceiptSigning =
   ({ hash, clock }: { readonly hash: Hash; readonly clock: Clock }, signer: ReceiptSigner) =>
   ({ call, requestDigest }: Exchange, { status, body }: RouteAnswer): ReceiptHeaders => {
@@ -31,7 +28,6 @@ export const createReceiptSigning =
     return receiptHeaders(hash, { method, path, status, body, requestDigest }, key, nowSeconds)
   }
 
-/** The keys of a store, those that have ended too: what they signed can still be verified. */
 export function directoryAnswer({ receiptKeys }: Pick<LedgerFacts, 'receiptKeys'>): RouteAnswer {
   if (receiptKeys.size === 0)
     return refusalAnswer(refuse('route_not_found', 'this gateway signs no receipts'))

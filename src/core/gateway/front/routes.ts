@@ -29,11 +29,9 @@ import { type Budget, budgetHeaders } from './budget.js'
 import { type Gate, tooLong } from './line.js'
 import type { ReceiptHeaders } from './receipts.js'
 
-/** What the steps need beside the routes. */
 export interface Steps {
   readonly hash: Hash
   readonly budget: Budget
-  /** Of a shared store: see `Ledger.catchUp`. */
   readonly catchUp?: ((logEnd: number | undefined) => Promise<void>) | undefined
   readonly nowMs: () => number
   /** Why no new call is taken now, or `undefined` (robustness §4: shutting down). */
@@ -44,14 +42,11 @@ export interface Steps {
     exchange: Exchange,
     work: () => Promise<RouteAnswer>,
   ) => Promise<RouteAnswer> | undefined
-  /** Takes bytes from the memory that all bodies share. */
   readonly reserve: (exchange: Exchange, bytes: number) => boolean
   readonly corsOrigins: readonly string[]
-  /** The headers that sign an answer; `undefined` where none is signed. */
   readonly receipt?: ((exchange: Exchange, answer: RouteAnswer) => ReceiptHeaders) | undefined
 }
 
-/** A row of the routes' table with its handler. */
 interface Route {
   readonly operation: Operation
   readonly pattern: RegExp
@@ -64,8 +59,8 @@ interface Match {
 type Params = Readonly<Record<string, string>>
 
 /**
- * The routes as one function, the more special path first. It never rejects, and never answers
- * without a body in the documented form.
+ * The more special path first. Never rejects, and never answers without a body in the documented
+ * form.
  */
 export function createRoutes(
   handlers: Handlers,
@@ -121,7 +116,6 @@ async function answered(
   }
 }
 
-/** Every charged answer tells of its windows (contract §2). */
 function withBudget({ charge }: Exchange, answer: RouteAnswer): RouteAnswer {
   return charge ? { ...answer, headers: { ...budgetHeaders(charge), ...answer.headers } } : answer
 }
@@ -188,7 +182,6 @@ async function charged(
   return running ?? refusalAnswer(refuse('server_busy', 'too many calls are in flight'))
 }
 
-/** The body by its schema: all of it is judged before anything is done (R18). */
 function judgedBody(
   { body, tag }: Operation,
   input: unknown,
@@ -259,7 +252,6 @@ function overBudget(exchange: Exchange): Refusal {
   }
 }
 
-/** The entries of a batch, one where they cannot be counted (contract §2). */
 function itemsOf(operation: Operation, body: unknown): number {
   const list = operation.body?.list
   if (list === undefined || typeof body !== 'object' || body === null) return 1
@@ -311,7 +303,6 @@ function tooLarge(limitBytes: number): Refusal {
   )
 }
 
-/** Bytes that are not those that were sent are not read on (RFC 9530). */
 function digestFault({ hash }: Steps, exchange: Exchange, bytes: Uint8Array): Refusal | undefined {
   const sent = exchange.call.header('content-digest')
   if (sent === undefined) return undefined

@@ -23,7 +23,6 @@ import {
 } from './admission.js'
 import { type Handlers, json, type RouteAnswer, refusalAnswer } from './answer.js'
 
-/** Their handlers. */
 export function singleRoutes(
   parts: AdmissionParts,
 ): Handlers<'eligibility' | 'signingData' | 'submit' | 'status'> {
@@ -114,10 +113,6 @@ function isOfRequest(
   return round.questionId === questionId || isShared
 }
 
-/**
- * The question, `undefined` where there is none, or the error that says why it could not be found
- * out.
- */
 async function lookUp(
   view: ChainView,
   identifier: string,
@@ -140,7 +135,6 @@ async function shown(parts: AdmissionParts, candidate: Candidate): Promise<Route
   )
 }
 
-/** What a failed candidate's proposer can do for this question now (contract §5). */
 async function prospects(
   { ledger, view }: AdmissionParts,
   { proposer, round }: Candidate,
@@ -161,7 +155,6 @@ async function prospects(
   }
 }
 
-/** The complete signing data of one proposal (§2.4). The permit is the caller's, unchanged. */
 function signingDataOf(
   question: Question,
   contracts: Contracts,

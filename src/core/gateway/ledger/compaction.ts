@@ -19,14 +19,12 @@ import {
   toRecord,
 } from './state.js'
 
-/** A record with the time of its writing in Unix milliseconds. */
 interface DatedRecord {
   readonly atMs: number
   /** `candidate.received` and `candidate.whole` are about a candidate, all else is a change. */
   readonly event: LedgerRecord
 }
 
-/** What a stored record says, wherever a compaction has put it. */
 export function datedRecord(record: Pick<StoredRecord, 'kind' | 'data' | 'timeMs'>): DatedRecord {
   const event = recordOf(record)
   return event.kind === 'past'
@@ -84,9 +82,8 @@ function changeOf(event: LedgerRecord): Change | undefined {
 }
 
 /**
- * The records of a log as `past` records, in their order: everything written at `keepSinceMs` or
- * later, and every loss that was accepted. Also whatever is about an active candidate or an open
- * slot, and the operator's last word on each subject. Source: robustness §2, Snapshot/compaction.
+ * What was written at `keepSinceMs` or later, every loss that was accepted, all about an active
+ * candidate or an open slot, and the operator's last word on each subject (robustness §2).
  */
 async function* pastOf(
   records: AsyncIterable<StoredRecord>,
@@ -117,7 +114,6 @@ function isAbout(change: Change, live: ReadonlySet<string>, open: ReadonlySet<st
   return 'slotId' in change && open.has(change.slotId)
 }
 
-/** What the state says but for its candidates. */
 function headRecords(state: LedgerState): readonly LedgerRecord[] {
   const { info, finalized } = state
   const folded = { reason: 'compaction', folded: true } as const
@@ -153,10 +149,9 @@ function headRecords(state: LedgerState): readonly LedgerRecord[] {
 }
 
 /**
- * Folds the store: closed slots and superseded progress go, everything that may ever be asked for
- * stays. What was written at `keepSinceMs` (Unix milliseconds; default: from the beginning) or
- * later is kept as `past`, but for the raw bytes of transactions. Appends go on meanwhile; a crash
- * leaves the old or the new files whole.
+ * Closed slots and superseded progress go. What was written at `keepSinceMs` (Unix milliseconds)
+ * or later is kept as `past`, but for raw bytes. Appends go on meanwhile; a crash leaves the old
+ * or the new files whole.
  */
 export async function compactLedger(
   log: CompactableLog,
@@ -187,10 +182,8 @@ export async function compactLedger(
   )
 }
 
-/** An ended candidate, and where its records lie. */
 type EndedLine = readonly [...EndedHead, receivedAt: number, progressAt: number]
 
-/** A line of a snapshot. */
 type Line =
   | EndedLine
   | { readonly record: LedgerRecord }
@@ -200,7 +193,6 @@ type Line =
       readonly progressAt: number
     }
 
-/** Takes in one line. Throws RangeError for one that contradicts those before it. */
 export function restoreLine(state: LedgerState, text: string): void {
   const line = JSON.parse(text) as Line
   if (isEnded(line)) {
@@ -221,7 +213,6 @@ export function restoreLine(state: LedgerState, text: string): void {
 
 const isEnded = (line: Line): line is EndedLine => Array.isArray(line)
 
-/** Lines of the state as it is now; to be taken in this order. */
 export function linesOf(state: LedgerState): { lines(): Generator<string> } {
   const head = [...headRecords(state), ...lastDecision(state)]
   const candidates = state.entries.cut()
@@ -248,6 +239,5 @@ function lastDecision({ admissionEnabled, admissionDecision }: LedgerState): Led
   return [{ kind: 'past', atMs, was }]
 }
 
-/** Writes a snapshot of the state as it is now. Rejects with StorageError. */
 export const snapshotState = (log: SharedLog, state: LedgerState): Promise<void> =>
   log.putSnapshot(linesOf(state).lines())

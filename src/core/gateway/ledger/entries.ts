@@ -20,7 +20,6 @@ const asEntry = (ref: EndedRef | undefined): CandidateEntry | undefined =>
   ref && { ...ref, live: undefined }
 const bySequence = (one: CandidateRef, other: CandidateRef) => one.sequence - other.sequence
 
-/** No candidates. What `get` and the others hand out of an ended candidate is a copy. */
 export function newEntries() {
   const ended = newEndedTable()
   /** The live ones, and those with keys of another form than this version gives them. */
@@ -37,7 +36,6 @@ export function newEntries() {
     get: (id: string): CandidateEntry | undefined => near.get(id) ?? asEntry(endedById(ended, id)),
     byIdentity: (identity: string): CandidateEntry | undefined =>
       nearByIdentity.get(identity) ?? asEntry(endedByIdentity(ended, identity)),
-    /** Those of a round, in order of admission. */
     inRound: (roundKey: string): readonly CandidateRef[] =>
       [
         ...endedInRound(ended, roundKey),
@@ -49,7 +47,6 @@ export function newEntries() {
       for (const { status } of near.values()) counts[status] += 1
       return counts
     },
-    /** At most `count`, from the one admitted last back. */
     *newest(count = Number.POSITIVE_INFINITY): Generator<CandidateEntry> {
       const others = [...near.values()].sort(bySequence)
       const rows = newestEnded(ended)
@@ -65,9 +62,7 @@ export function newEntries() {
         } else return
       }
     },
-    /** The entry itself of a live candidate. */
     near: (id: string): CandidateEntry | undefined => near.get(id),
-    /** Takes in an entry that may change. */
     put(entry: CandidateEntry): void {
       leaveEnded(ended, entry.id)
       keep(entry)
@@ -81,7 +76,6 @@ export function newEntries() {
     cut(): {
       readonly size: number
       entries(): Generator<CandidateEntry>
-      /** Tells the new position of the n-th. */
       moved(ordinal: number, position: RecordPosition): void
     } {
       const cut = cutEnded(ended)
@@ -113,7 +107,6 @@ export function newEntries() {
 
 export type Entries = ReturnType<typeof newEntries>
 
-/** What is remembered of a candidate that is at its end. */
 interface EndedRef extends CandidateRef {
   readonly receivedAt: RecordPosition
   readonly progressAt: RecordPosition
@@ -125,14 +118,15 @@ interface Columns {
   sequences: Float64Array
   receivedAt: Float64Array
   progressAt: Float64Array
-  /** Index in `states`, and the flags below. */
   flags: Uint8Array
 }
 
-/** See the head of this file. */
+/**
+ * Candidates at their end, a hundred bytes each: columns of numbers, found by open addressing. A
+ * million objects in maps take four times the memory, and the garbage collector's time with it.
+ */
 interface EndedTable extends Columns {
   rows: number
-  /** Rows of candidates that are active again. */
   absent: number
   /**
    * Row + 1 by the last word of a key, which is as good as random; 0 is free. At most half of the
@@ -142,7 +136,6 @@ interface EndedTable extends Columns {
   byIdentity: Uint32Array
 }
 
-/** Rows as they stood at one moment, with the positions of their records. */
 interface EndedCut {
   readonly rows: readonly number[]
   readonly receivedAt: Float64Array
@@ -171,7 +164,6 @@ const newColumns = (rows: number): Columns => ({
   flags: new Uint8Array(rows),
 })
 
-/** An empty table. */
 const newEndedTable = (): EndedTable => ({
   ...newColumns(firstRows),
   rows: 0,
@@ -180,7 +172,6 @@ const newEndedTable = (): EndedTable => ({
   byIdentity: new Uint32Array(2 * firstRows),
 })
 
-/** Keys of the row that is looked for or put. */
 const wanted = new Uint32Array(keyWords)
 
 /** The value of a lowercase hex digit by its character, -1 for every other. */
@@ -233,7 +224,6 @@ const uuidAt = (table: Columns, at: number): string => {
   return `${text.slice(0, 8)}-${text.slice(8, 12)}-${text.slice(12, 16)}-${text.slice(16, 20)}-${text.slice(20)}`
 }
 
-/** Whether a row has the wanted key at `at`. */
 function hasKey({ keys }: Columns, row: number, at: number): boolean {
   const from = row * keyWords + at
   return (
@@ -244,7 +234,6 @@ function hasKey({ keys }: Columns, row: number, at: number): boolean {
   )
 }
 
-/** The row with the wanted key at `at`, or -1. */
 function find(table: EndedTable, places: Uint32Array, at: number): number {
   const mask = places.length - 1
   for (let place = (wanted[at + 3] ?? 0) & mask; ; place = (place + 1) & mask) {
@@ -260,7 +249,6 @@ function enter({ keys }: Columns, places: Uint32Array, row: number, at: number):
   places[place] = row + 1
 }
 
-/** Makes room for one more row. */
 function grow(table: EndedTable): void {
   const { rows } = table
   if (rows < table.flags.length) return
@@ -278,7 +266,6 @@ function grow(table: EndedTable): void {
 
 const isAbsent = ({ flags }: Columns, row: number) => ((flags[row] ?? 0) & absentFlag) !== 0
 
-/** A row as an object. */
 export function endedAt(table: EndedTable, row: number): EndedRef {
   const flag = table.flags[row] ?? 0
   return {
@@ -293,7 +280,6 @@ export function endedAt(table: EndedTable, row: number): EndedRef {
   }
 }
 
-/** The row of an id, of a candidate that is active again too; -1 without one. */
 const endedRow = (table: EndedTable, id: string): number =>
   readKey(id, idAt, uuidForm) ? find(table, table.byId, idAt) : -1
 
@@ -330,7 +316,6 @@ export function putEnded(table: EndedTable, ref: EndedRef): boolean {
   return true
 }
 
-/** Lets a candidate go that is active again; its row waits for it. */
 function leaveEnded(table: EndedTable, id: string): void {
   const row = endedRow(table, id)
   if (row < 0 || isAbsent(table, row)) return
@@ -344,7 +329,6 @@ function presentRows(table: EndedTable): readonly number[] {
   return present
 }
 
-/** The candidates of a round; none where the key is not of the form of this version. */
 function endedInRound(table: EndedTable, roundKey: string): readonly EndedRef[] {
   const found: EndedRef[] = []
   if (!readKey(roundKey, roundAt, plainForm)) return found
@@ -353,7 +337,6 @@ function endedInRound(table: EndedTable, roundKey: string): readonly EndedRef[] 
   return found
 }
 
-/** Adds the number of candidates of each status. */
 function countEnded(table: EndedTable, counts: Record<CandidateState, number>): void {
   for (const row of presentRows(table))
     counts[states[(table.flags[row] ?? 0) & 0x0f] ?? 'failed'] += 1
@@ -380,7 +363,6 @@ function* newestEnded(table: EndedTable): Generator<EndedRef> {
   for (let at = count - 1; at >= 0; at -= 1) yield endedAt(table, (present[at] ?? 0) % rowStride)
 }
 
-/** What is there now, for a walk that takes its time. */
 function cutEnded(table: EndedTable): EndedCut {
   const { rows, receivedAt, progressAt } = table
   return {

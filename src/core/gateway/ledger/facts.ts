@@ -6,8 +6,8 @@ import type { Ledger, LedgerFacts, LedgerSettings, StoreInfo } from './ledger.js
 import { activeOf, dayOf, type LedgerState, nonceKeyOf, roundKeyOf, wholeOf } from './state.js'
 
 /**
- * The ledger of a store opened for looking only (R24); the configured allowlist stands in where the
- * store does not exist yet. Whatever would write rejects with StorageError `store_read_only`.
+ * A store opened for looking only (R24); the configured allowlist stands in where it does not
+ * exist yet.
  */
 export function ledgerReader(
   log: Pick<RecordLogReader, 'read' | 'close'>,
@@ -38,7 +38,6 @@ export function ledgerReader(
 
 type Verbs = Pick<Ledger, 'catchUp' | 'admit' | 'replay' | 'commit' | 'onChange' | 'close'>
 
-/** The ledger that answers from `state` and does what `verbs` say. */
 export function ledgerOf(
   log: RecordLog | Pick<RecordLogReader, 'read'>,
   state: LedgerState,
@@ -82,7 +81,6 @@ export function ledgerOf(
   return withGetters(ledgerFacts(state), own, verbs)
 }
 
-/** One object of several; getters stay getters. */
 function withGetters<A extends object, B extends object, C extends object>(
   ...parts: readonly [A, B, C]
 ): A & B & C {
@@ -92,7 +90,6 @@ function withGetters<A extends object, B extends object, C extends object>(
   )
 }
 
-/** What the fold knows by now; each question reads the state as it is then. */
 export const ledgerFacts = (state: LedgerState): LedgerFacts => ({
   get info() {
     return state.info
@@ -128,7 +125,6 @@ export const ledgerFacts = (state: LedgerState): LedgerFacts => ({
   highestNonce: (executor) => state.highestNonce.get(executor) ?? -1,
 })
 
-/** Throws StorageError `store_other_chain` where the store belongs to another chain. */
 export function refuseOtherChain(
   info: StoreInfo | undefined,
   { chainId, genesisHash = info?.genesisHash }: LedgerSettings,

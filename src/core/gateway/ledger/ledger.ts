@@ -10,7 +10,6 @@ import type { Candidate, CandidateState, Progress } from '../../protocol/candida
 import type { ReceiptKey } from '../../protocol/receipt.js'
 import type { Address } from '../../protocol/schema.js'
 
-/** What is remembered of every candidate. */
 export interface CandidateRef {
   readonly id: string
   readonly identity: string
@@ -21,18 +20,16 @@ export interface CandidateRef {
   readonly retryable: boolean
 }
 
-/** One signed transaction of a slot. Fees in wei as decimal strings. */
+/** Fees in wei as decimal strings. */
 export interface SlotAttempt {
   readonly hash: Hex
   /** The signed bytes; durable before the first send (R15), never shown (R5). */
   readonly raw: Hex
   readonly kind: 'propose' | 'cancel'
-  /** Candidates whose proposals the calldata carries; empty for a cancel. */
   readonly candidateIds: readonly string[]
   readonly maxFeePerGas: string
   readonly maxPriorityFeePerGas: string
   readonly preparedAtMs: number
-  /** First hand-over to a node; `null` while only prepared. */
   readonly sentAtMs: number | null
 }
 
@@ -47,7 +44,6 @@ export interface Slot {
   readonly candidateIds: readonly string[]
   readonly openedAtMs: number
   readonly attempts: readonly SlotAttempt[]
-  /** Hash of the block of the newest receipt on record. */
   readonly minedIn?: Hex
 }
 
@@ -77,22 +73,18 @@ export interface WalletFailure {
   readonly wallet: Address
   readonly kind: 'own' | 'shared' | 'cancelled'
   readonly gasUsed: string
-  /** Chain time, in Unix seconds. */
   readonly atSeconds: number
 }
 
-/** A receipt that was counted on. */
 export interface MinedReceipt {
   readonly hash: Hex
   readonly blockNumber: string
   readonly blockHash: Hex
   readonly status: ChainReceipt['status']
   readonly gasUsed: string
-  /** What was paid for gas; absent where the node did not tell. */
   readonly gasPriceWei?: string | undefined
 }
 
-/** What happens to an open slot. */
 export type SlotChange =
   | { readonly kind: 'slot.opened'; readonly slot: Slot }
   | { readonly kind: 'slot.attempt'; readonly slotId: string; readonly attempt: SlotAttempt }
@@ -117,7 +109,6 @@ export interface Decided {
   readonly by?: string | undefined
 }
 
-/** What an operator decides. */
 type OperatorChange = Decided &
   (
     | {
@@ -128,16 +119,13 @@ type OperatorChange = Decided &
         readonly failures?: readonly WalletFailure[]
       }
     | { readonly kind: 'admission.set'; readonly enabled: boolean }
-    /** An addition to questions.json, or its removal. */
     | { readonly kind: 'question.set'; readonly entry: RegistryEntry }
     | { readonly kind: 'question.removed'; readonly questionId: Hex }
-    /** The code that a contract runs is what it may run. */
     | {
         readonly kind: 'implementation.set'
         readonly address: Address
         readonly runs: Implementation
       }
-    /** A public key that receipts are signed with, or its end. */
     | { readonly kind: 'receipt.key'; readonly key: ReceiptKey }
     /** The loss of what was behind `offset` of `file` was accepted; it is kept in `saved`. */
     | {
@@ -157,14 +145,12 @@ export type Change =
       readonly kind: 'candidate.progress'
       readonly id: string
       readonly progress: Progress
-      /** The operator who has rejected it. */
       readonly by?: string | undefined
     }
   | { readonly kind: 'candidate.checked'; readonly id: string; readonly check: CandidateCheck }
   /** The newest finalized block seen: a node below it is on a wrong view (R16). */
   | { readonly kind: 'chain.finalized'; readonly number: string; readonly hash: Hex }
 
-/** What `onChange` reports: changes, and candidates newly admitted. */
 export type LedgerEvent =
   | Change
   | { readonly kind: 'candidate.received'; readonly candidate: Candidate }
@@ -186,7 +172,6 @@ export interface StoreInfo {
   readonly genesisHash: Hex
 }
 
-/** What configuration and chain say of a store. */
 export interface LedgerSettings {
   readonly chainId: number
   /** `undefined` where the node could not be asked; then the store has to exist. */
@@ -200,22 +185,18 @@ export interface LedgerSettings {
   readonly admissionEnabled: boolean
 }
 
-/** An operator's last word on admission. */
 export interface AdmissionDecision extends Decided {
   readonly atMs: number
 }
 
-/** What can be asked of a store without waiting, whether it is written or only examined. */
 export interface LedgerFacts {
   /** `undefined` only for a store that does not exist yet, opened for looking. */
   readonly info: StoreInfo | undefined
   /** The operator's own admission switch; the configuration has another, and both must be on. */
   readonly admissionSwitch: boolean
-  /** Who set it, when and why; `undefined` while nobody has. */
   readonly admissionDecision: AdmissionDecision | undefined
   /** What operators added to questions.json; `null` for what they took from it. */
   readonly questions: ReadonlyMap<Hex, RegistryEntry | null>
-  /** The code that operators have pinned, over that of gateway.json (contract §9). */
   readonly implementations: ReadonlyMap<Address, Implementation>
   /** Public keys of receipts by their ids, oldest first; the last without an end signs. */
   readonly receiptKeys: ReadonlyMap<string, ReceiptKey>
@@ -224,27 +205,20 @@ export interface LedgerFacts {
   readonly failures: ReadonlyMap<Address, readonly WalletFailure[]>
   byIdentity(identity: string): CandidateRef | undefined
   byId(id: string): CandidateRef | undefined
-  /** The active candidate of a proposer in a round. */
   activeInRound(proposer: Address, roundKey: string): CandidateRef | undefined
-  /** The active candidate with this Permit2 nonce, whatever its round. */
   activeWithNonce(proposer: Address, nonce: string): CandidateRef | undefined
   eligible(proposer: Address): boolean
   /** About what failed proposals of a wallet have added to the store on this day (UTC). */
   failedBytes(proposer: Address, nowMs: number): number
-  /** All candidates of a round, in order of admission. */
   byRound(roundKey: string): readonly CandidateRef[]
-  /** From the one admitted last back, `count` at most. */
   newest(count?: number): Iterable<CandidateRef>
-  /** How many candidates have each status. */
   counts(): Record<CandidateState, number>
   /**
    * Received, validated and selected candidates, and executed ones whose slot is still open; in
    * order of admission.
    */
   active(): readonly Candidate[]
-  /** Open slots in order of their nonces. */
   slots(): readonly Slot[]
-  /** The open slot that a candidate is bound to. */
   slotOf(candidateId: string): Slot | undefined
   /** Highest executor nonce ever bound to a slot of this executor, or -1. */
   highestNonce(executor: Address): number
@@ -257,7 +231,6 @@ export interface Ledger extends LedgerFacts {
   readonly failed: Error | undefined
   /** The disk is full: nothing is admitted until a probe finds space (robustness §2). */
   readonly isFull: boolean
-  /** Why nothing can be written for now: the database of the store is not reached. */
   readonly down: string | undefined
   /**
    * Commits a candidate. Copies and conflicts are looked for at the log's end. So of eight copies
@@ -272,7 +245,6 @@ export interface Ledger extends LedgerFacts {
    * `mayRevive` is false. Durable when it resolves.
    */
   replay(id: string, mayRevive?: boolean): Promise<Candidate>
-  /** A candidate whole, read from the log where it is no longer active. */
   get(id: string): Promise<Candidate | undefined>
   /**
    * When the newest progress of a candidate was written, in Unix milliseconds; `undefined` where
@@ -291,7 +263,6 @@ export interface Ledger extends LedgerFacts {
    * up to now. Rejects with `store_unavailable`.
    */
   readonly catchUp?: ((n?: number) => Promise<void>) | undefined
-  /** Called after each admission and commit, with what changed, and whether another gateway did. */
   onChange(listener: LedgerListener): () => void
   close(): Promise<void>
 }

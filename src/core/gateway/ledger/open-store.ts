@@ -12,19 +12,16 @@ import type { Ledger, LedgerSettings } from './ledger.js'
 import { knownKind, type LedgerState, recordOf } from './state.js'
 import { foldLedger, openLedger, storeFormat } from './store.js'
 
-/** What a store's log is opened with. */
 export const storeLog = { format: storeFormat, knownKinds: knownKind } as const
 
 export interface OpenStore {
   readonly ledger: Ledger
   readonly log: RecordLog
-  /** Folds the store, as `compactLedger` does. */
   compact(keepSinceMs: number): Promise<void>
 }
 
 export interface SharedStore extends OpenStore {
   readonly log: SharedLog
-  /** What records and snapshots take in the database. Rejects with StorageError. */
   bytes(): Promise<number>
 }
 
@@ -36,14 +33,10 @@ interface StorePorts {
 }
 
 interface OpenOptions extends Pick<LogOptions, 'fence' | 'onNote'> {
-  /** A new store needs the genesis hash in its settings. */
   settings(isNew: boolean): Promise<LedgerSettings>
 }
 
-/**
- * Opens a store for writing, under a lock that the caller holds. Closing its ledger closes the log.
- * Rejects with StorageError as `openLog` and `openLedger` do, and leaves nothing open.
- */
+/** Under a lock that the caller holds. Closing its ledger closes the log. */
 export async function openStore(
   { clock, random, hash, files }: StorePorts,
   folder: string,
@@ -65,9 +58,8 @@ export async function openStore(
 }
 
 /**
- * Opens a store in a database whose tables are there, as one more of its writers. Folding it keeps
- * every record, and writes what the next opening starts from. Rejects with StorageError, and leaves
- * nothing open.
+ * As one more writer of a database whose tables are there. Folding keeps every record, and writes
+ * what the next opening starts from.
  */
 export async function openSharedStore(
   ports: Pick<StorePorts, 'clock' | 'random'>,
@@ -102,10 +94,7 @@ export async function openSharedStore(
   }
 }
 
-/**
- * Opens a store for looking only (R24); `onRecord` gets every record too. One that does not exist
- * yet reads as empty. Rejects with StorageError, and leaves nothing open.
- */
+/** For looking only (R24). A store that does not exist yet reads as empty. */
 export async function readStore(
   { hash, files }: Pick<StorePorts, 'hash' | 'files'>,
   folder: string,
@@ -152,10 +141,6 @@ export async function readSharedStore(
   }
 }
 
-/**
- * Reads everything; `onRecord` may throw RangeError for a record that breaks a rule. Rejects with
- * StorageError where the store cannot be read.
- */
 export async function inspectSharedStore(
   database: SqlDatabase,
   onRecord: (record: StoredRecord) => void,
@@ -178,7 +163,6 @@ export async function inspectSharedStore(
   return { inspection, facts }
 }
 
-/** What a snapshot says otherwise than the fold of the records; the order of lines is free. */
 function differenceOf(state: LedgerState, lines: readonly string[]): string | undefined {
   const kept = new Set(lines)
   let count = 0

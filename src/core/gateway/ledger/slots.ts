@@ -1,7 +1,6 @@
 /** The life of a slot, folded from its records: the one meaning of `slot.*` records. */
 import type { Slot, SlotAttempt, SlotChange } from './ledger.js'
 
-/** Open slots by id. */
 export type OpenSlots = Map<string, Slot>
 
 /**
@@ -37,7 +36,6 @@ export const isSlotChange = <T extends { readonly kind: string }>(
   event: T,
 ): event is Extract<T, { readonly kind: SlotChange['kind'] }> => event.kind.startsWith('slot.')
 
-/** The attempt of a slot with this hash. */
 export const attemptOf = (slot: Slot | undefined, hash: string | null): SlotAttempt | undefined =>
   slot?.attempts.find((attempt) => attempt.hash === hash)
 
@@ -47,7 +45,6 @@ export const attemptOf = (slot: Slot | undefined, hash: string | null): SlotAtte
  */
 export type SignedAs = 'first' | 'fee_bump' | 'trim' | 'anew' | 'cancel'
 
-/** What an attempt of a slot is, by the one before it. Source: robustness §3. */
 export function signedAs(slot: Slot, attempt: SlotAttempt): SignedAs {
   const before = slot.attempts[slot.attempts.indexOf(attempt) - 1]
   if (attempt.kind === 'cancel') return 'cancel'

@@ -34,7 +34,6 @@ import type {
 } from './ledger.js'
 import { foldSlot, isSlotChange, type OpenSlots } from './slots.js'
 
-/** A candidate as the log has it when it was admitted; its progress follows in other records. */
 type ReceivedData = Omit<Candidate, 'progress'>
 
 /** Written by a compaction, which keeps what it stands for as `past`. */
@@ -44,7 +43,6 @@ interface Folded {
 
 type Lead = { readonly gateway: string; readonly epoch: number }
 
-/** Every kind of record a store of this version holds. */
 export type LedgerRecord =
   | (Change & Folded)
   | { readonly kind: 'store.opened'; readonly info: StoreInfo }
@@ -55,9 +53,7 @@ export type LedgerRecord =
   | { readonly kind: 'past'; readonly atMs: number; readonly was: Change }
   /** The highest nonce ever bound, kept by a compaction that drops the closed slots. */
   | { readonly kind: 'executor.nonce'; readonly executor: Address; readonly nonce: number }
-  /** Of several gateways on one store, the one that executes from now on. */
   | ({ readonly kind: 'leader.elected' } & Lead)
-  /** An operator has ended the lease of that gateway. */
   | ({ readonly kind: 'leader.resigned' } & Decided & Lead)
 
 const kinds: Record<LedgerRecord['kind'], true> = {
@@ -84,7 +80,6 @@ const kinds: Record<LedgerRecord['kind'], true> = {
   'leader.resigned': true,
   past: true,
 }
-/** Whether this version understands a record kind. */
 export const knownKind = (kind: string): boolean => Object.hasOwn(kinds, kind)
 
 /**
@@ -94,7 +89,6 @@ export const knownKind = (kind: string): boolean => Object.hasOwn(kinds, kind)
 export const recordOf = ({ kind, data }: Pick<StoredRecord, 'kind' | 'data'>): LedgerRecord =>
   ({ kind, ...(data as object) }) as LedgerRecord
 
-/** The folded state; only the ledger looks into it. */
 export interface LedgerState {
   info: StoreInfo | undefined
   admissionEnabled: boolean
@@ -108,7 +102,6 @@ export interface LedgerState {
   readonly implementations: Map<Address, Implementation>
   readonly receiptKeys: Map<string, ReceiptKey>
   readonly entries: Entries
-  /** Those whose body is in memory. */
   readonly live: Set<CandidateEntry>
   /** What `activeOf` has found, until the next record about a candidate. */
   active: readonly Candidate[] | undefined
@@ -116,15 +109,12 @@ export interface LedgerState {
   readonly byRound: Map<string, CandidateEntry>
   readonly byNonce: Map<string, CandidateEntry>
   readonly slots: OpenSlots
-  /** Ids of open slots by candidate. */
   readonly slotOf: Map<string, string>
   readonly highestNonce: Map<Address, number>
   nextSequence: number
-  /** What failed proposals of a wallet have added on the newest day (UTC) of its failures. */
   readonly failedBytes: Map<Address, { readonly day: number; readonly bytes: number }>
 }
 
-/** The day of a record's time; a wallet's bytes of another day are forgotten. */
 export const dayOf = (timeMs: number): number => Math.floor(timeMs / 86_400_000)
 
 /**
@@ -134,7 +124,6 @@ export const dayOf = (timeMs: number): number => Math.floor(timeMs / 86_400_000)
 export const bytesOf = ({ signature }: Partial<Pick<Candidate, 'signature'>>): number =>
   (signature?.length ?? 0) + 1_536
 
-/** The state of an empty store. */
 export const emptyState = (): LedgerState => ({
   info: undefined,
   admissionEnabled: true,
@@ -182,7 +171,6 @@ export function activeOf(state: LedgerState): readonly Candidate[] {
 const isRetryable = (progress: Progress) =>
   progress.status === 'failed' && progress.failure.retryable
 
-/** What stays in memory of an ended candidate, but for where it lies. */
 export type EndedHead = readonly [
   id: string,
   identity: string,
@@ -192,7 +180,6 @@ export type EndedHead = readonly [
   retryable: boolean,
 ]
 
-/** The head of a `candidate.whole` record: what stays in memory of an ended one (T13). */
 export const headOf = ({ id, identity, round, sequence, progress }: Candidate): EndedHead => [
   id,
   identity,
@@ -213,10 +200,6 @@ function receiveEnded(state: LedgerState, head: RecordHead, receivedAt: RecordPo
   state.nextSequence = Math.max(state.nextSequence, sequence + 1)
 }
 
-/**
- * Folds one durable record into the state. Throws RangeError for a record that contradicts what
- * came before it.
- */
 export function apply(state: LedgerState, record: StoredRecord): void {
   const { position } = record
   if (record.kind === 'candidate.whole' && record.head !== undefined)
@@ -405,7 +388,6 @@ function entryOf(state: LedgerState, id: string): CandidateEntry {
 
 export const toRecord = ({ kind, ...data }: LedgerRecord): NewRecord => ({ kind, data })
 
-/** A candidate from memory, or from its two records. */
 export async function wholeOf(
   log: Pick<RecordLog, 'read'>,
   state: LedgerState,
@@ -425,7 +407,6 @@ export async function wholeOf(
   }
 }
 
-/** A candidate from its two records. Rejects with `store_damaged` where they are not there. */
 export async function readWhole(
   log: Pick<RecordLog, 'read'>,
   entry: CandidateEntry,

@@ -39,8 +39,8 @@ import {
 export const storeFormat = { name: 'store', version: 1 } as const
 
 /**
- * Folds a log while it is being opened: hand `onRecord` to the opening, then `state` with what it
- * opened to `openLedger` or `ledgerReader`. `facts` may be asked before that.
+ * Hand `onRecord` to the opening of a log, then `state` with what it opened to `openLedger` or
+ * `ledgerReader`.
  */
 export function foldLedger(): {
   onRecord(record: StoredRecord): void
@@ -65,7 +65,6 @@ export function foldLedger(): {
   }
 }
 
-/** An open ledger. */
 interface Open {
   readonly clock: Clock
   readonly random: Random
@@ -81,16 +80,14 @@ interface Open {
 interface Claims {
   readonly group: number
   readonly byIdentity: Map<string, Candidate>
-  /** Ids of candidates, by round and by nonce of their proposers. */
   readonly byKey: Map<string, string>
 }
 
 const noClaims = (group: number): Claims => ({ group, byIdentity: new Map(), byKey: new Map() })
 
 /**
- * The ledger for writing; a new store gets its identity first. Throws StorageError
- * `store_other_chain` where the store belongs to another chain, RangeError for a new store without
- * a genesis hash.
+ * A new store gets its identity first. Throws `store_other_chain`, and RangeError for a new store
+ * without a genesis hash.
  */
 export async function openLedger(
   { clock, random }: { readonly clock: Clock; readonly random: Random },
@@ -152,7 +149,6 @@ function write(
   )
 }
 
-/** What a record of another gateway says to those who listen. */
 function eventOf(record: StoredRecord): LedgerEvent[] {
   const event = recordOf(record)
   switch (event.kind) {
@@ -186,7 +182,6 @@ function claimsOf(open: Open, group: number): Claims {
 const keysOf = ({ proposer, round, nonce }: NewCandidate) =>
   [roundKeyOf(proposer, round.key), nonceKeyOf(proposer, nonce)] as const
 
-/** What a new candidate meets: a copy in this group, one that is known, or a rival. */
 type Met =
   | { readonly kind: 'copy'; readonly candidate: Candidate }
   | { readonly kind: 'known'; readonly entry: CandidateEntry }
@@ -348,7 +343,6 @@ function progressFault(
   return undefined
 }
 
-/** The fault of a change of a slot; without one it is applied to `slots`. */
 function slotFault(
   state: LedgerState,
   slots: OpenSlots,

@@ -5,14 +5,12 @@
 import * as z from 'zod'
 import { Bytes32, NonzeroAddress, Uuid } from '../../protocol/schema.js'
 
-/** The reason where none is given. */
 export const defaultReason = 'by operator'
 /** Why, and who: `by` is what the command was told, or found out; nobody proves it. */
 const said = {
   reason: z.string().trim().min(1).max(500).default(defaultReason),
   by: z.string().trim().min(1).max(100).optional(),
 }
-/** So many wallets are taken in one act. */
 export const mostAddresses = 10_000
 const addresses = z.array(NonzeroAddress).min(1).max(mostAddresses)
 
@@ -30,7 +28,6 @@ export const actBodies = {
   'candidates/reject': z.strictObject({ candidate_id: Uuid, ...said }),
   'store/compact': z.strictObject(said),
   'trust/repin': z.strictObject(said),
-  /** The new public key, and for how long the one before may still sign. */
   'receipts/rotate': z.strictObject({
     kid: z.string().regex(/^[A-Za-z0-9_-]{43}$/),
     x: z.string().regex(/^[A-Za-z0-9_-]{43}$/),
@@ -38,9 +35,7 @@ export const actBodies = {
     ...said,
   }),
 } as const
-/** What only a gateway on a shared store takes: it gives up its lease. */
 export const leaderResignName = 'leader/resign'
-/** The body of that call. */
 export const LeaderResignBody = z.strictObject(said)
 
 export type ActName = keyof typeof actBodies
@@ -57,10 +52,7 @@ export interface ActResult {
   readonly changed: readonly string[]
   readonly unchanged: readonly string[]
   readonly reason: string
-  /** Who decided it, where that was told. */
   readonly by?: string | undefined
-  /** What follows from it, a sentence each. */
   readonly notes: readonly string[]
-  /** Of a compaction: what the files of the store take. */
   readonly bytes?: { readonly before: number; readonly after: number }
 }

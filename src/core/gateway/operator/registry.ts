@@ -25,11 +25,7 @@ const Entry = z.strictObject({
     .optional(),
 })
 
-/**
- * The entries of a registry from parsed JSON. `source` is how the file is called in messages.
- * Throws UsageError `questions_invalid`, which names the entry and its key, or the slug or question
- * that occurs twice.
- */
+/** `source` is how the file is called in messages. Throws UsageError `questions_invalid`. */
 export function parseRegistry(raw: unknown, source: string): readonly RegistryEntry[] {
   const lower = lowercaseAddresses(raw, (path, address) => {
     throw invalid(source, `entry ${path}: ${address} has a wrong checksum (EIP-55)`)
@@ -61,13 +57,11 @@ const invalid = (source: string, what: string) =>
   })
 
 type Changes = ReadonlyMap<Hex, RegistryEntry | null>
-/** An operator's command as it can be pasted. */
 type CommandText = (command: string) => string
 
 /**
- * The entries of questions.json with the store's additions in their place or behind them, without
- * what was removed. Throws UsageError `questions_invalid` where one slug names two questions: the
- * file was changed after an operator gave the slug away.
+ * Throws UsageError `questions_invalid` where one slug names two questions: the file was changed
+ * after an operator gave the slug away.
  */
 export function mergedRegistry(
   configured: readonly RegistryEntry[],
@@ -80,8 +74,8 @@ export function mergedRegistry(
 }
 
 /**
- * The same for those who only look (R24), and who are to find out what is wrong: a slug that names
- * two questions names neither. `conflict`: what `mergedRegistry` throws.
+ * For those who only look (R24): a slug that names two questions names neither. `conflict`: what
+ * `mergedRegistry` throws.
  */
 export function shownRegistry(
   configured: readonly RegistryEntry[],
@@ -109,9 +103,6 @@ export function shownRegistry(
   return { entries: unambiguous, conflict }
 }
 
-/**
- * The first slug that two entries have, and their questions; `undefined` where each is there once.
- */
 export function slugTwice(
   entries: readonly RegistryEntry[],
 ): readonly [slug: string, one: Hex, other: Hex] | undefined {
@@ -125,7 +116,6 @@ export function slugTwice(
   return undefined
 }
 
-/** Whether two entries say the same. */
 export function sameEntry(one: RegistryEntry, other: RegistryEntry): boolean {
   const partsOf = ({ questionId, slug, requester, request }: RegistryEntry) => [
     questionId,

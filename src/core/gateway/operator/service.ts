@@ -1,8 +1,6 @@
 /**
- * Carries out an operator's acts on an open ledger. Each is judged on what the earlier ones of its
- * kind left, and changes what is not as asked for. It is one durable commit with its reason, or
- * nothing (contract §6). The same service stands behind the admin listener and behind a command
- * that holds the store's lock itself.
+ * Each act is judged on what the earlier ones of its kind left, and is one durable commit with
+ * its reason, or nothing (contract §6).
  */
 
 import pLimit from 'p-limit'
@@ -23,33 +21,22 @@ export const keptDays = 90
 export interface OperatorParts {
   readonly clock: Clock
   readonly ledger: Ledger
-  /** questions.json as it was read. */
   readonly configured: readonly RegistryEntry[]
-  /**
-   * Whether a trusted requester knows the question, by the chain now. Rejects with what says that
-   * it could not be found out.
-   */
   isKnown(entry: RegistryEntry): Promise<boolean>
-  /** What code is pinned, and what runs now. Rejects likewise. */
   code(): Promise<{ readonly pins: Implementations; readonly now: Implementations }>
-  /** Folds the store; what its files take before and after. */
   compact(keepSinceMs: number): Promise<{ readonly before: number; readonly after: number }>
 }
 
 export interface OperatorService {
   /**
-   * Rejects with RejectedError where the act is refused, ConflictError where it is with 409:
-   * `act_invalid`, `question_unknown`, `slug_taken`, `question_in_use`, `candidate_not_found`,
-   * `candidate_final`. Also with what the store or the chain rejects with. Then nothing was
-   * changed, but after `store_failed`, where that is not known (R10).
+   * Rejects with RejectedError, or ConflictError (409), or what store or chain reject with. Then
+   * nothing was changed, but after `store_failed`, where that is not known (R10).
    */
   run(name: ActName, body: unknown): Promise<ActResult>
 }
 
-/** Questions asked of the chain at once; where the chain has Multicall3 that is a few calls. */
 const askedAtOnce = 64
 
-/** Source: contract §5 (`operator_rejected`), §6, §7; robustness R3. */
 export function createOperatorService(parts: OperatorParts): OperatorService {
   // Acts on the registry wait for the chain: that keeps nobody from pausing.
   const registryActs = pLimit(1)
@@ -86,10 +73,7 @@ const acts: {
   'receipts/rotate': rotateReceiptKey,
 }
 
-/**
- * A body of the act's form. Throws RejectedError `act_invalid` (422) naming the part that is not;
- * values are never repeated.
- */
+/** Values are never repeated. */
 function bodyOf<Name extends ActName>(name: Name, body: unknown): ActBody<Name> {
   const parsed = actBodies[name].safeParse(body)
   if (parsed.success) return parsed.data as ActBody<Name>
@@ -325,7 +309,6 @@ function slotNote({ nonce, candidateIds, attempts }: Slot): string {
   return `its transaction ${newest.hash} is pending with nonce ${nonce}: the executor ${how}; until that is mined the proposal may still be mined`
 }
 
-/** What oracles and tokens run now is what they may run: the operator has looked at it. */
 async function repin(
   { ledger, code }: OperatorParts,
   body: ActBody<'trust/repin'>,
@@ -350,7 +333,6 @@ async function repin(
   return { act, changed, unchanged, ...body, notes }
 }
 
-/** The new key signs from now on; those before it end after the overlap, and stay listed. */
 async function rotateReceiptKey(
   { ledger, clock }: OperatorParts,
   { kid, x, overlap_seconds, ...body }: ActBody<'receipts/rotate'>,

@@ -25,12 +25,10 @@ const endedAtOnce = 8
 
 export type Closing = ReturnType<typeof newClosing>
 
-/** Nothing found yet. */
 export const newClosing = () => ({
   sweeps: createRoundRobin(sweptPerBlock),
   endings: createRoundRobin(endedPerStep),
   closings: createRoundRobin(endedPerStep),
-  /** What the sweep of a finalized block has found and not yet dealt with. */
   dead: { at: undefined as Hex | undefined, failures: new Map<string, CandidateFailure>() },
   /** Candidates whose round a finalized block shows as open: it gives the same answer again. */
   open: { at: undefined as Hex | undefined, ids: new Set<string>() },
@@ -100,10 +98,6 @@ async function findDead(
   return found
 }
 
-/**
- * Why a waiting candidate can never execute, in finalized state, or `undefined` (contract §5).
- * Times in Unix seconds.
- */
 export function deadFailure(
   { deadline, nonce, progress }: Candidate,
   facts: { readonly finalizedSeconds: bigint; readonly nonceUsed: boolean },
@@ -145,7 +139,6 @@ async function endDead(
   await ledger.commit([failedChange(candidate, failure)], [candidate])
 }
 
-/** Ends a candidate by what finalized state shows of its round; false while the round is open. */
 async function endByRound(
   { ledger, clock, ports }: Judging,
   candidate: Candidate,
@@ -162,7 +155,6 @@ async function endByRound(
   return true
 }
 
-/** Ends waiting candidates of rounds that are over. True where some are left for the next step. */
 export async function closeRounds(
   judging: Judging,
   closing: Closing,

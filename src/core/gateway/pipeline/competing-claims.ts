@@ -11,14 +11,12 @@ import type { Ledger } from '../ledger/ledger.js'
 import { isRoundOpen } from '../validation/round-end.js'
 import type { LiveView } from '../view/view.js'
 
-/** Where claims are looked up, all of it in memory. */
 export interface ClaimSources {
   readonly ledger: Pick<Ledger, 'active' | 'slots' | 'slotOf'>
   readonly view: Pick<LiveView, 'known'>
   readonly contracts: Contracts
 }
 
-/** False where the view shows that the candidate's round is taken or over. */
 export function maybeOpen({ view, contracts }: ClaimSources, candidate: Candidate): boolean {
   const question = view.known(candidate.round.questionId)
   return question === undefined || isRoundOpen(contracts, question.round, candidate)
@@ -32,7 +30,6 @@ export type Claims = (candidate: Candidate) => readonly Candidate[]
 
 interface Claim {
   readonly candidate: Candidate
-  /** A slot carries it. */
   readonly isCarried: boolean
 }
 
@@ -63,7 +60,6 @@ export function createClaims(sources: ClaimSources): Claims {
   }
 }
 
-/** The token of a candidate's amount; `undefined` where nothing at hand tells it. */
 export function tokenOf(sources: ClaimSources, { id, round }: Candidate): Address | undefined {
   const [only, second] = sources.contracts.tokens
   if (second === undefined) return only

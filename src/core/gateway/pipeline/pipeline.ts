@@ -52,7 +52,6 @@ import {
   sendingOrder,
 } from './stand-ins.js'
 
-/** Candidates validated in one step; a longer queue goes on in the next step. */
 const validatedPerStep = 200
 /** So many of them were never judged before: those that wait do not keep others waiting. */
 const freshPerStep = 150
@@ -84,24 +83,17 @@ interface PipelineParts {
   readonly signer: Signer | undefined
   readonly contracts: Contracts
   readonly config: PipelineConfig
-  /** A quicker public key recovery than the portable one. */
   readonly recover?: RecoverPublicKey | undefined
-  /** Resolves when whoever is asking the chain at this moment has asked; default: at once. */
   readonly turn?: (() => Promise<void>) | undefined
-  /** Called after each durable step of the executor; for crash tests. */
   readonly failpoint?: Failpoint | undefined
 }
 
 export interface Pipeline {
   start(): void
-  /** Lets the step that is running end, and takes no other. */
   stop(): Promise<void>
-  /** What keeps candidates from moving on; one sentence each. Empty while switched off. */
   faults(): readonly string[]
-  /** Why it has ended by itself: the store takes no writes of it any more. */
   readonly ended: string | undefined
   wake(): void
-  /** One step; `start` repeats it. Rejects with what is no fault of the chain. */
   step(): Promise<void>
 }
 
@@ -180,13 +172,11 @@ function newState(parts: PipelineParts) {
     operator: ['the contracts have not been checked yet'] as readonly string[],
     operatorAtMs: Number.NEGATIVE_INFINITY,
     markedAtMs: Number.NEGATIVE_INFINITY,
-    /** The head that `halted` and `contradiction` are of. */
     headHash: undefined as Hex | undefined,
     isStopping: false,
   }
 }
 
-/** One step. True where the next one has to follow at once. */
 async function advance(state: PipelineState): Promise<boolean> {
   const { view, config, executor } = state
   const heads = view.heads()
@@ -224,7 +214,6 @@ async function advance(state: PipelineState): Promise<boolean> {
 const mayMove = ({ operator, halted }: PipelineState) =>
   operator.length === 0 && halted === undefined
 
-/** Validates what has been received. True where some are left for the next step. */
 async function moveOn(state: PipelineState, heads: Heads): Promise<boolean> {
   await checkOperator(state, heads)
   return mayMove(state) && (await validateReceived(state, heads))
@@ -247,7 +236,6 @@ async function checkOperator(state: PipelineState, { latest }: Heads): Promise<v
   state.operatorAtMs = clock.monotonicMs()
 }
 
-/** Waiting candidates of a status that were not judged at this head. */
 const dueOf = ({ ledger, judgedAt }: PipelineState, status: string, { latest }: Heads) =>
   waitingIn(ledger).filter(
     ({ id, progress }) => progress.status === status && judgedAt.get(id) !== latest.hash,
@@ -275,7 +263,6 @@ async function selectNow(state: PipelineState, heads: Heads): Promise<void> {
   if (await ledger.commit(changes, chosen)) await state.failpoint('selected')
 }
 
-/** Selects, and sends what is selected. True where some are left for the next step. */
 async function sendSelected(state: PipelineState, heads: Heads): Promise<boolean> {
   await selectNow(state, heads)
   const { executor, standIns } = state
@@ -315,7 +302,6 @@ const isNews = (event: LedgerEvent) =>
   (event.kind === 'candidate.progress' &&
     (event.progress.status === 'received' || event.progress.status === 'failed'))
 
-/** Source: contract §5, robustness §3, R13–R16. */
 export function createPipeline(parts: PipelineParts): Pipeline {
   const { view, ledger, config } = parts
   const { clock } = parts.ports
@@ -416,7 +402,6 @@ interface JudgeParts {
   isAlone(call: ProposalCall): boolean
 }
 
-/** What the executor would offer for gas at the newest head; see `offerFor`. */
 function createOffer(
   {
     view,
@@ -439,11 +424,7 @@ function createOffer(
   }
 }
 
-/** Over the reads of a chain; without a signer nothing is run. */
-function judgePorts(
-  parts: JudgeParts,
-  reads: Pick<HeadReads, 'chain' | 'once'>,
-): JudgePorts {
+function judgePorts(parts: JudgeParts, reads: Pick<HeadReads, 'chain' | 'once'>): JudgePorts {
   const { view, contracts, config, signer, offer, recover, turn, isAlone } = parts
   const { chain } = reads
   // A token that stops answering is found by what is judged, not by its name.

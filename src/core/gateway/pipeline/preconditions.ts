@@ -13,11 +13,7 @@ import { spenderUnlisted } from '../validation/validation.js'
 
 type Ports = PinnedChain & { readonly executor: Address | undefined }
 
-/**
- * The operator's faults as of one block, a sentence each; empty when all is well. Without an
- * executor, its role and funds are not read. Rejects with `ChainError` where the chain gave no
- * answer.
- */
+/** Without an executor, its role and funds are not read. Rejects with `ChainError`. */
 export async function operatorFaults(
   { chain, contracts, executor }: Ports,
   { number: at }: BlockHeader,

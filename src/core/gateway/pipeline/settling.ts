@@ -15,17 +15,14 @@ import type { LiveView } from '../view/view.js'
  * many blocks.
  */
 const longestQuietBlocks = 512n
-/** Candidates that are remembered for each purpose. */
 export const rememberedCandidates = 10_000
 
-/** Why a candidate waits, and from which block on another reason goes on record. */
 interface Wait {
   readonly why: string
   readonly quietBlocks: bigint
   readonly quietUntil: bigint
 }
 
-/** What judging needs, and what it leaves behind in memory. */
 export interface Judging {
   readonly clock: Clock
   readonly ledger: Ledger
@@ -36,13 +33,10 @@ export interface Judging {
   readonly waits: BoundedCache<string, Wait>
   /** Looks that had begun when a candidate came, or came again: by none of them it fails. */
   readonly looksBefore: BoundedCache<string, number>
-  /** The operator's fault that halts the queue, at this head. */
   halted: string | undefined
-  /** What a node says at this head that cannot all be so. */
   contradiction: string | undefined
 }
 
-/** Nothing judged yet. */
 export function newJudging(parts: Pick<Judging, 'clock' | 'ledger' | 'view' | 'ports'>): Judging {
   return {
     ...parts,
@@ -54,7 +48,6 @@ export function newJudging(parts: Pick<Judging, 'clock' | 'ledger' | 'view' | 'p
   }
 }
 
-/** Active candidates that no slot carries, in order of admission. */
 export function waitingIn(ledger: Ledger): readonly Candidate[] {
   return ledger
     .active()
@@ -76,7 +69,6 @@ export async function ifAnswered<T>(work: Promise<T>): Promise<T | undefined> {
   }
 }
 
-/** Puts a judgement on record with what follows from it; a wait only when its reason is new. */
 export async function settleJudgement(
   judging: Judging,
   candidate: Candidate,

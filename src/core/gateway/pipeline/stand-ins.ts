@@ -20,15 +20,12 @@ import {
   waitingIn,
 } from './settling.js'
 
-/** Stand-ins judged in one step, and at once. */
 const judgedPerStep = 32
 const judgedAtOnce = 8
-/** Selected candidates that waited before, tried again in one step. */
 const retriedPerStep = 64
 /** One that was replaced again and again is taken after twice as many blocks each time, up to this. */
 const longestBlocks = 64
 
-/** A candidate that made room for a stand-in at a head, and when it may be one itself. */
 interface Replaced {
   readonly at: Hex
   readonly times: number
@@ -37,7 +34,6 @@ interface Replaced {
 
 type StandIns = ReturnType<typeof newStandIns>
 
-/** No candidate has waited yet. */
 export const newStandIns = () => ({
   turns: createRoundRobin(judgedPerStep),
   retries: createRoundRobin(retriedPerStep),
@@ -76,7 +72,6 @@ export function sendingOrder(
   return { turn: [...candidates.filter(({ id }) => !stuckAt.has(id)), ...again], hasMore }
 }
 
-/** Candidates that made room at this head: selection takes others first. */
 export function replacedAt({ replaced }: StandIns, { latest }: Heads): ReadonlySet<string> {
   const now = [...replaced.entries()].filter(([, { at }]) => at === latest.hash)
   return new Set(now.map(([id]) => id))
@@ -139,7 +134,6 @@ export async function replaceStuck(
   return hasMore || hasChanged
 }
 
-/** False where one of the two has moved on. */
 async function replace(
   { ledger, clock }: Judging,
   { replaced }: StandIns,

@@ -18,9 +18,7 @@ interface ExplanationFacts {
   readonly service: ServiceState
   readonly pipelineEnabled: boolean
   readonly executorEnabled: boolean
-  /** As the chain tells it, where it could be asked. */
   readonly token: { readonly symbol: string; readonly decimals: number } | undefined
-  /** The same of the outcomes' labels. */
   readonly outcomes?: readonly Pick<Outcome, 'outcome' | 'label'>[] | undefined
 }
 
@@ -33,7 +31,6 @@ export type ServiceState =
   | { readonly kind: 'held'; readonly by: string }
   | { readonly kind: 'serves'; readonly reasons: readonly string[] | undefined }
 
-/** What is to come, and who has to do what for it; `null` where nothing is. */
 interface ExpectedSteps {
   readonly expected: string
   readonly proposer: string | null
@@ -96,7 +93,6 @@ const secondsText = (seconds: string): string => {
   return Math.abs(ms) <= 8.64e15 ? instant(ms) : seconds
 }
 
-/** An event on the wire: `{at, event, …facts}`. */
 function eventJson({ atMs, kind, ...facts }: TimelineEvent) {
   return { at: atMs === undefined ? null : instant(atMs), event: kind, ...snakeCased(facts) }
 }
@@ -105,7 +101,6 @@ export type ExplainedEvent = {
   readonly event: TimelineEvent['kind']
 } & Readonly<Record<string, unknown>>
 
-/** Keys as the wire has them; the figures of a check have theirs already. */
 function snakeCased(value: object): Record<string, unknown> {
   const isObject = (each: unknown): each is object =>
     typeof each === 'object' && each !== null && !Array.isArray(each)
@@ -215,7 +210,6 @@ function whyWaiting(
 
 const dropped =
   'The transaction continues without it; once that is final, it is on standby again, or ends.'
-/** What a selected candidate waits for, by the status of its submission. */
 const afterSelection = {
   none: 'A transaction that carries it.',
   prepared: 'Sending of the signed transaction.',

@@ -17,16 +17,12 @@ interface LedgerFollower {
 }
 
 export interface LedgerHealth {
-  /** Age of the longest stay in each stage of the queue, in seconds; 0 where it is empty. */
   oldestSeconds(): Record<QueueStage, number>
-  /** The transaction that was signed or mined last since the start. */
   newestHash(): Hex | undefined
-  /** What a proposal used, by the last transaction that was mined; `undefined` before. */
   gasPerProposal(): bigint | undefined
   stop(): void
 }
 
-/** A candidate that is not at its end. Times are monotonic milliseconds (R13). */
 interface Followed {
   readonly receivedAtMs: number
   readonly status: Progress['status']
@@ -185,7 +181,6 @@ function endExecuted({ followed, slots, observe }: Following, id: string): void 
   observe({ kind: 'ended', outcome: 'executed', code: 'none', seconds })
 }
 
-/** Hands back the slot, as it was where this closes it. */
 function noteSlot(following: Following, change: SlotChange): Slot | undefined {
   const { slots, observe } = following
   const slot = foldSlot(slots, change)
@@ -209,9 +204,8 @@ function noteSlot(following: Following, change: SlotChange): Slot | undefined {
 }
 
 /**
- * A ledger event as a line of the state log, by ids only; `undefined` for what is no change of
- * state. `nonce`: the slot's, where the event is about one that is open. Reasons that operators
- * gave, details and wallets stay in the store (R5).
+ * By ids only: reasons that operators gave, details and wallets stay in the store (R5). `nonce`:
+ * of an open slot.
  */
 export function stateLine(event: LedgerEvent, nonce?: number): StateLine | undefined {
   if ('slotId' in event) {

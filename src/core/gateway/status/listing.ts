@@ -14,7 +14,6 @@ import type { Decided, MinedReceipt } from '../ledger/ledger.js'
 import { attemptOf, foldSlot, isSlotChange, type OpenSlots } from '../ledger/slots.js'
 import { submissionOf } from '../validation/progress.js'
 
-/** Who decided what, when and why; `undefined` while nobody has. */
 export interface OperatorDecision {
   readonly value: boolean
   readonly atMs: number
@@ -22,7 +21,6 @@ export interface OperatorDecision {
   readonly by: string | undefined
 }
 
-/** What operators decided, by what it is about: to be fed with every record in order. */
 export function createDecisions() {
   const wallets = new Map<Address, OperatorDecision>()
   const questions = new Map<Hex, OperatorDecision>()
@@ -48,7 +46,6 @@ export function createDecisions() {
   }
 }
 
-/** What a transaction came to in the end; gas prices in wei. */
 interface ReceiptFacts extends Omit<MinedReceipt, 'hash'> {
   /** Candidates that share it; `undefined` where a compaction has dropped what it carried. */
   readonly carried: number | undefined
@@ -57,11 +54,9 @@ interface ReceiptFacts extends Omit<MinedReceipt, 'hash'> {
 export interface Receipts {
   onRecord(record: StoredRecord): void
   readonly byHash: ReadonlyMap<Hex, ReceiptFacts>
-  /** The newest mined cancellation of a nonce that was bound to a candidate, by its id. */
   readonly cancellations: ReadonlyMap<string, ReceiptFacts & { readonly hash: Hex }>
 }
 
-/** The receipts that a store has counted on, by transaction; of a reorganised one the newest. */
 export function createReceipts(): Receipts {
   const byHash = new Map<Hex, ReceiptFacts>()
   const cancellations = new Map<string, ReceiptFacts & { readonly hash: Hex }>()
@@ -86,7 +81,6 @@ export function createReceipts(): Receipts {
   }
 }
 
-/** Milliseconds as RFC 3339, or null. */
 const timeOrNull = (ms: number | null | undefined) =>
   ms === null || ms === undefined ? null : instant(ms)
 

@@ -13,7 +13,6 @@ import { signedAs } from '../ledger/slots.js'
 import { type CandidateRow, candidateRow } from './listing.js'
 import { progressEvents, type TimelineEvent } from './timeline.js'
 
-/** A candidate as one line of the list. */
 type RecentRow = Pick<
   CandidateRow,
   | 'candidate_id'
@@ -26,38 +25,29 @@ type RecentRow = Pick<
   | 'proposer'
 > & {
   readonly outcome: string
-  /** What the question's text calls it; null where the question is not in memory. */
   readonly label: string | null
   readonly failed_at: string | null
 }
 
-/** One thing that happened. `at` is null where the store does not keep when. */
 interface RecentStep {
   readonly at: string | null
   readonly what: string
-  /** A hash, a cause, a figure. */
   readonly detail: string | null
 }
 
 export type RecentDetail = RecentRow &
   Pick<CandidateRow, 'amount' | 'permit_nonce' | 'deadline' | 'transaction_hash'> & {
-    /** The amount in tokens. */
     readonly amount_text: string
     readonly steps: readonly RecentStep[]
   }
 
-/** The failures of the last day. */
 interface RecentFailures {
   readonly count: number
-  /** There were more than are kept. */
   readonly is_more: boolean
-  /** How many by code, the most frequent first. */
   readonly codes: readonly (readonly [code: string, count: number])[]
-  /** The newest failure first. */
   readonly rows: readonly RecentRow[]
 }
 
-/** What is known of a question without asking anybody. */
 export interface KnownQuestion {
   readonly slug?: string | undefined
   readonly outcomes?: readonly Pick<Outcome, 'outcome' | 'label'>[] | undefined
@@ -65,35 +55,25 @@ export interface KnownQuestion {
 }
 
 export interface Recent {
-  /**
-   * The newest first. The same array as before where nothing has changed. Rejects with StorageError
-   * where the store cannot be read.
-   */
+  /** The same array as before where nothing has changed. */
   rows(): Promise<readonly RecentRow[]>
-  /** Rejects as `rows` does. */
   failures(): Promise<RecentFailures>
-  /**
-   * Any candidate of the store; `undefined` where it has none of this id. Rejects as `rows` does.
-   */
   detail(id: string): Promise<RecentDetail | undefined>
   stop(): void
 }
 
 /** As many as a page lists and searches, so that memory does not grow with the store (R17). */
 export const recentKept = 100
-/** Failures that are kept, the newest; so many of them are listed. */
 const failuresKept = 500
 const failuresListed = 50
 /** At the start failures are looked for among so many candidates. */
 const lookedBack = 2_000
 const dayMs = 86_400_000
 
-/** The row of a candidate; none where the store has none of this id. */
 type RowsOf = (id: string) => Promise<readonly RecentRow[]>
 
 /** Failures since the start, and those before it, which are read when they are first asked for. */
 function newFailures(before: readonly CandidateRef[], clock: Pick<Clock, 'nowMs'>) {
-  /** When each has failed, in that order. */
   const at = new Map<string, number>()
   let unread = before.filter(({ status }) => status === 'failed').slice(0, failuresKept)
   let isMore = false
@@ -141,7 +121,6 @@ function newFailures(before: readonly CandidateRef[], clock: Pick<Clock, 'nowMs'
   }
 }
 
-/** Follows the ledger from now on. Source: contract §5, robustness R5, R17. */
 export function followRecent(
   ledger: Pick<Ledger, 'get' | 'newest' | 'slotOf' | 'onChange' | 'progressedAtMs'>,
   clock: Pick<Clock, 'nowMs'>,
@@ -200,7 +179,6 @@ export function followRecent(
       failed_at: atMs === undefined ? null : instant(atMs),
     }
   }
-  /** What nothing shows any more is forgotten. */
   const forget = () => {
     const kept = new Set([...newest, ...failures.at.keys()])
     for (const one of [rows, checks]) for (const id of one.keys()) if (!kept.has(id)) one.delete(id)
@@ -281,7 +259,6 @@ function stepsOf(
   return [...steps, { at: null, what, detail: check.detail }]
 }
 
-/** What has no time of its own in the store comes last. */
 const timeOf = ({ atMs = Number.MAX_VALUE }: { readonly atMs: number | undefined }) => atMs
 
 function textOf(event: TimelineEvent): Pick<RecentStep, 'what' | 'detail'> {

@@ -57,7 +57,6 @@ type Happening = Readonly<
       others: readonly string[]
       turn: number
       as: SignedAs
-      /** Those that the transaction before it carried and this one does not. */
       leftOut: readonly string[]
     }
   | { kind: 'sent'; hash: Hash }
@@ -71,7 +70,6 @@ type Happening = Readonly<
       kind: 'failed' | 'rejected'
       failure: Extract<Progress, { status: 'failed' }>['failure']
       nextAction: string
-      /** Who has rejected it. */
       by?: string | undefined
     }
   | ({ kind: DecisionKind } & Decided)
@@ -86,10 +84,8 @@ export type TimelineEvent = { readonly atMs: number | undefined } & Happening
 
 export interface Timeline {
   onRecord(record: StoredRecord): void
-  /** The candidate by its newest record; `undefined` where the store has none of this id. */
   readonly candidate: Candidate | undefined
   readonly events: readonly TimelineEvent[]
-  /** The newest check of it. */
   readonly check: CandidateCheck | undefined
 }
 
@@ -101,12 +97,10 @@ interface Reading {
   check: CandidateCheck | undefined
   /** The candidate comes from a compaction, which stands at the end of its steps. */
   isFolded: boolean
-  /** Steps read so far, and what the last one led to. */
   steps: number
   progress: Progress
 }
 
-/** A timeline that has seen nothing. Source: contract §5, robustness §3, R14, R24. */
 export function createTimeline(id: string): Timeline {
   const reading: Reading = {
     id,
@@ -263,7 +257,6 @@ function readDecision({ candidate, events }: Reading, atMs: number, event: Ledge
   }
 }
 
-/** What a step from one progress to the next says that no record of its slot says better. */
 function happeningOf(before: Progress, next: Progress): Happening | undefined {
   switch (next.status) {
     case 'received':
@@ -309,7 +302,6 @@ function selectionOf(
   }
 }
 
-/** The steps that a progress still tells of, without what lay between them. */
 export function progressEvents(progress: Progress): readonly TimelineEvent[] {
   const submission = submissionOf(progress)
   const hash = submission?.transactionHash ?? null

@@ -16,19 +16,15 @@ import { nonceBit, nonceUsed } from '../../protocol/permit.js'
 import type { Address } from '../../protocol/schema.js'
 import type { WitnessRequest } from '../../protocol/witness.js'
 
-/** A chain with the contracts that configuration pins. */
 export interface PinnedChain {
   readonly chain: Chain
   readonly contracts: Contracts
 }
 
-/** Beside it, the questions that trusted requesters know. */
 export interface QuestionChain extends PinnedChain {
-  /** The question's current round as of a block; `undefined` where no requester knows it. */
   readRound(questionId: Hex, blockNumber: bigint): Promise<Round | undefined>
 }
 
-/** A word of the owner's nonce bitmap at Permit2. */
 export function readBitmap(
   { chain, contracts }: PinnedChain,
   owner: Address,
@@ -38,7 +34,6 @@ export function readBitmap(
   return readContract(chain, at, contracts.permit2, permit2Abi, 'nonceBitmap', [owner, word])
 }
 
-/** Whether the permit nonce is spent or invalidated at a block. */
 export async function isSpentAt(
   pinned: PinnedChain,
   { proposer, nonce }: Candidate,
@@ -63,7 +58,6 @@ export async function readEffectiveList(
   return { list: lowercase(isCustom ? custom : standard), isCustom }
 }
 
-/** What a whitelist says of SignedProposer and of a proposer. */
 export async function readListing(
   { chain, contracts }: PinnedChain,
   list: Address,
@@ -85,7 +79,6 @@ export async function readListing(
   }
 }
 
-/** Who may propose through whom. */
 export async function readWhitelist(
   pinned: PinnedChain,
   request: WitnessRequest,
@@ -96,7 +89,6 @@ export async function readWhitelist(
   return { custom: isCustom, ...(await readListing(pinned, list, proposer, at)) }
 }
 
-/** The wallet's balance and its allowance to Permit2, raw token units. */
 export async function readFunds(
   { chain, contracts }: PinnedChain,
   token: Address,
@@ -110,7 +102,6 @@ export async function readFunds(
   return { balanceRaw, allowanceRaw }
 }
 
-/** Whether an executor may call `propose`. */
 export function readRole(
   { chain, contracts }: PinnedChain,
   executor: Address,
@@ -122,14 +113,11 @@ export function readRole(
   ])
 }
 
-/** The words of a wallet's nonce bitmap that were read, and how to read another. */
 interface NonceBitmap {
   readonly known: ReadonlyMap<bigint, bigint>
-  /** Into `known`. Rejects with `ChainError`. */
   read(word: bigint): Promise<void>
 }
 
-/** A bitmap of which no word was read yet; each is read once, unless that fails. */
 export function nonceBitmap(readWord: (word: bigint) => Promise<bigint>): NonceBitmap {
   const known = new Map<bigint, bigint>()
   const reading = new Map<bigint, Promise<void>>()
@@ -148,13 +136,10 @@ export function nonceBitmap(readWord: (word: bigint) => Promise<bigint>): NonceB
 }
 
 export interface NoncePorts {
-  /** A wallet's nonce bitmap as of a block. */
   bitmapOf(owner: Address, at: bigint): Promise<NonceBitmap>
-  /** Takes what the bitmap showed at a block, by its hash. */
   noteNonces(owner: Address, word: bigint, bitmap: bigint, at: Hex): void
 }
 
-/** Which of a wallet's candidates have their permit nonce spent; one read a word of the bitmap. */
 export async function readUsedNonces(
   ports: NoncePorts,
   candidate: Candidate,

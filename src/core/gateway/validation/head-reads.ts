@@ -21,7 +21,6 @@ export interface HeadReads {
    * failed is not kept, but for a revert. Rejects with `ChainError`.
    */
   readonly chain: Chain
-  /** The newest heads that were followed. */
   follow(heads: Heads): void
   /** The result of `work` as of a followed block, made once; at any other block always made. */
   once<T>(at: bigint, key: string, work: () => Promise<T>): Promise<T>
@@ -33,19 +32,16 @@ interface KeptBlock {
   readonly id: number
 }
 
-/** What is asked of maps and caches alike. */
 interface Answers {
   get(key: string): Promise<unknown> | undefined
   set(key: string, answer: Promise<unknown>): unknown
   delete(key: string): boolean
 }
 
-/** A chain without memory: every read is made again. */
 export function readAfresh(chain: Chain): Pick<HeadReads, 'chain' | 'once'> {
   return { chain, once: (_, __, work) => work() }
 }
 
-/** Over a chain of which nothing was read yet. */
 export function createHeadReads(chain: Chain, clock: Pick<Clock, 'monotonicMs'>): HeadReads {
   const blocks = new Map<bigint, KeptBlock>()
   const answers = boundedCache<string, Promise<unknown>>(

@@ -22,18 +22,15 @@ export function failureOf(
   return { stage, code, detail, retryable: failures[code].retryable ?? retryable }
 }
 
-/** Where a candidate without a transaction stands, as a failure names it. */
 export function stageOf({ status }: Progress): FailureStage {
   if (status === 'received') return 'validation'
   return status === 'validated' ? 'selection' : 'submission'
 }
 
-/** A progress as the change that a commit takes. */
 export function progressChange({ id }: Pick<Candidate, 'id'>, progress: Progress): Change {
   return { kind: 'candidate.progress', id, progress }
 }
 
-/** The end in failure, with the times and the submission that were reached. */
 export function failed(
   before: Progress,
   failure: CandidateFailure,
@@ -48,12 +45,10 @@ export function failed(
   }
 }
 
-/** A candidate's failure before it has a transaction. */
 export function failedChange(candidate: Candidate, failure: CandidateFailure): Change {
   return progressChange(candidate, failed(candidate.progress, failure))
 }
 
-/** The transaction that carries a candidate, as far as there is one. */
 export function submissionOf(progress: Progress): CandidateSubmission | null {
   return 'submission' in progress ? progress.submission : null
 }
@@ -66,7 +61,6 @@ function timesOf(progress: Progress, nowMs: number) {
   }
 }
 
-/** Selected, with or without a transaction. */
 export function selected(
   before: Progress,
   nowMs: number,
@@ -75,7 +69,6 @@ export function selected(
   return { status: 'selected', ...timesOf(before, nowMs), submission }
 }
 
-/** Executed: the proposal is on chain and matched. */
 export function executed(
   before: Progress,
   nowMs: number,
@@ -89,7 +82,6 @@ export function standsInAgain(before: Progress, nowMs: number): Progress {
   return { status: 'validated', validatedAtMs: timesOf(before, nowMs).validatedAtMs }
 }
 
-/** A submission that is signed and durable, not yet sent. */
 export function preparedSubmission(transactionHash: Hex): CandidateSubmission {
   return {
     status: 'prepared',

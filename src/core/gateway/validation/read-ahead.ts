@@ -14,26 +14,16 @@ import { readEffectiveList, readFunds, readListing, readUsedNonces } from './con
 import { isRoundOpen } from './round-end.js'
 import { callOf, type JudgePorts } from './validation.js'
 
-/** Oracles whose whitelist is remembered. */
 const rememberedLists = 64
-/** Candidates of which it is remembered at which head they were asked about. */
 const rememberedCandidates = 10_000
 
 interface ReadAheadPorts extends JudgePorts {
-  /** The question's round as it was last read, from memory. */
   peekRound(candidate: Candidate): Round | undefined
-  /** Whether there is code at an account, from memory. */
   knownCode(account: Address): boolean | undefined
 }
 
-/** Asks ahead; `competing` as for `validate`. Never rejects: a failed read is made again. */
-type ReadAhead = (
-  candidate: Candidate,
-  competing: readonly Candidate[],
-  at: BlockHeader,
-) => void
+type ReadAhead = (candidate: Candidate, competing: readonly Candidate[], at: BlockHeader) => void
 
-/** With nothing known of whitelists. */
 export function createReadAhead(ports: ReadAheadPorts): ReadAhead {
   const lists: BoundedCache<Address, Address> = boundedCache(rememberedLists)
   const askedAt: BoundedCache<string, Hex> = boundedCache(rememberedCandidates)

@@ -16,14 +16,12 @@ interface ClosedRound {
   readonly proposal: OnChainProposal | undefined
 }
 
-/** A candidate's proposal on chain, put there by its signature. */
 export type OwnProposal = Extract<OnChainProposal, { bySignature: true }>
 
 export type RoundOutcome =
   | { readonly kind: 'executed'; readonly proposal: OwnProposal }
   | { readonly kind: 'failed'; readonly failure: CandidateFailure }
 
-/** Whether a question's current round is the candidate's and takes proposals. */
 export function isRoundOpen(contracts: Contracts, round: Round, candidate: Candidate): boolean {
   return round.state === 'requested' && isSameRound(contracts, round, candidate)
 }
@@ -31,7 +29,6 @@ export function isRoundOpen(contracts: Contracts, round: Round, candidate: Candi
 /** Keys of rounds as they were read, for as long as they are held: hashing the text costs most. */
 const roundKeys = new WeakMap<Round, string>()
 
-/** Whether a question's current round is the candidate's. */
 export function isSameRound(contracts: Contracts, round: Round, candidate: Candidate): boolean {
   const key =
     roundKeys.get(round) ??
@@ -84,7 +81,6 @@ export function endingOf(candidate: Candidate, { proposal, current }: ClosedRoun
   return { kind: 'failed', failure: failureOf(stage, 'request_not_open', detail) }
 }
 
-/** Whether a proposal on chain is this candidate's, put there by its signature. */
 export function isOwn(
   { proposer, price }: Pick<Candidate, 'proposer' | 'price'>,
   proposal: OnChainProposal,
@@ -92,7 +88,6 @@ export function isOwn(
   return proposal.bySignature && proposal.proposer === proposer && proposal.price === price
 }
 
-/** The failure of a candidate whose question is in another round now, or `undefined`. */
 export function advancedFailure(
   { round }: Candidate,
   current: Round,
@@ -103,7 +98,6 @@ export function advancedFailure(
   return failureOf(stage, 'round_advanced', detail)
 }
 
-/** The failure of a candidate whose round holds somebody else's proposal. */
 export function supersededFailure(
   { proposer, price, transactionHash }: OnChainProposal,
   stage: CandidateFailure['stage'],

@@ -1,8 +1,6 @@
-/** Work that goes on beside other work, and is waited for at the end. */
 import { ChainError } from '../../ports.js'
 
 export interface SideBySide {
-  /** Work that has begun. A failure of it is handled from now on, and told by `ended`. */
   add(work: Promise<unknown>): void
   /**
    * Resolves when all of it has ended. Rejects then with its first failure; one that is no fault of
@@ -11,7 +9,6 @@ export interface SideBySide {
   ended(): Promise<void>
 }
 
-/** Nothing begun yet. */
 export function sideBySide(): SideBySide {
   const begun: Promise<readonly PromiseSettledResult<unknown>[]>[] = []
   return {

@@ -30,7 +30,6 @@ import { isRoundOpen, isSameRound } from './round-end.js'
 
 type Figures = Record<string, string | boolean>
 
-/** One `propose` as it is run and sent. */
 export interface ProposalCall {
   readonly candidateId: string
   readonly calldata: Hex
@@ -63,12 +62,10 @@ type Finding =
   | { readonly kind: 'wait'; readonly detail: string; readonly contradiction?: string }
   | { readonly kind: 'operator' | 'unknown'; readonly detail: string }
 
-/** A finding, with what was read on the way to it; see `CandidateCheck`. */
 export type Judgement = Finding & {
   readonly read?: { readonly blockNumber: bigint; readonly figures: CandidateCheck['figures'] }
 }
 
-/** What one judgement reads with. */
 export interface JudgePorts extends QuestionChain, NoncePorts {
   /** Who would send `propose`; without one the last step is left out. */
   readonly executor: Address | undefined
@@ -77,9 +74,7 @@ export interface JudgePorts extends QuestionChain, NoncePorts {
    * raw revert data. Rejects with `ChainError`.
    */
   simulate(call: ProposalCall, at: bigint): Promise<Hex | undefined>
-  /** The token of another candidate's amount; `undefined` where nothing at hand tells it. */
   tokenOf(candidate: Candidate): Address | undefined
-  /** Recovers public keys; default: the portable way. */
   readonly recover?: RecoverPublicKey | undefined
 }
 
@@ -157,7 +152,6 @@ export async function runs(
   return (await ports.simulate(callOf(round, candidate, true), at.number)) === undefined
 }
 
-/** The call that a candidate is in a round. */
 export function callOf(round: Round, candidate: Candidate, walletHasCode: boolean): ProposalCall {
   const { proposer, signature } = candidate
   const token = round.token.address
@@ -229,17 +223,14 @@ async function judge(
   return judgeCall(ports, { candidate, round, code, neededRaw, at }, figures)
 }
 
-/** A call that is about to be run: an open round, and what the wallet needs for it in all. */
 interface JudgedCall {
   readonly candidate: Candidate
   readonly round: Round
-  /** Code at the proposer. */
   readonly code: Hex
   readonly neededRaw: bigint
   readonly at: BlockHeader
 }
 
-/** Signature, whitelist and funds, and the call itself. */
 async function judgeCall(
   ports: JudgePorts,
   judged: JudgedCall,
@@ -301,7 +292,6 @@ async function judgeCall(
     : { kind: 'failed', code: cause.code, detail, retryable: cause.retryable }
 }
 
-/** What stands against a call, however it runs. */
 function standingFault(
   { round, code, neededRaw }: JudgedCall,
   isAccepted: boolean,
@@ -338,7 +328,6 @@ function standingFault(
   return undefined
 }
 
-/** The fault that a default whitelist without SignedProposer is (contract §5). */
 export function spenderUnlisted(oracle: Address): string {
   return `SignedProposer is not on the default proposer whitelist of the oracle ${oracle}: list it`
 }

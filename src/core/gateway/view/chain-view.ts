@@ -1,7 +1,6 @@
 /**
- * The gateway's own view of the chain. What admission works from without waiting for an RPC round
- * trip (contract §2), and what the pipeline re-reads (contract §5). Unknown or stale state fails
- * closed (R16).
+ * What admission works from without waiting for an RPC round trip (contract §2). Unknown or stale
+ * state fails closed (R16).
  */
 
 import type { Round } from '../../chain/round.js'
@@ -10,7 +9,6 @@ import type { RoundRef } from '../../protocol/candidate.js'
 import type { Address } from '../../protocol/schema.js'
 import type { WitnessRound } from '../../protocol/witness.js'
 
-/** A question with everything admission needs of its current round, prepared once per round. */
 export interface Question {
   readonly questionId: Hex
   readonly slug: string | undefined
@@ -21,7 +19,6 @@ export interface Question {
 
 /** What waits for the chain throws UnavailableError `state_unavailable` after 3 s. */
 export interface ChainView {
-  /** Why the chain's state is not known now; empty when it is (R16). One sentence each. */
   faults(): readonly string[]
   /** The later of wall clock and head time, Unix seconds, rounded up (contract §2). */
   nowSeconds(): bigint
@@ -35,11 +32,9 @@ export interface ChainView {
   question(identifier: string): Promise<Question | undefined>
   /** These are about to be asked for, a few at a time: what memory does not have is read at once. */
   readAhead(identifiers: readonly string[]): void
-  /** Whether the Permit2 nonce is known to be gone, from memory (contract §2). */
   nonceKnownUsed(owner: Address, nonce: bigint): boolean
   /** Whether the account has code now (wallet or EIP-7702): read at most every 500 ms. */
   hasCode(account: Address): Promise<boolean>
-  /** The same from memory; `undefined` where it has to be read. */
   knownCode(account: Address): boolean | undefined
   /** EIP-1271 `isValidSignature` by eth_call, 3M gas. */
   authorizes(wallet: Address, digest: Hex, signature: Hex): Promise<boolean>

@@ -23,7 +23,6 @@ type Watching = Pick<
   'code' | 'chain' | 'clock' | 'contracts' | 'ledger' | 'heads' | 'implementations'
 >
 
-/** What is pinned: gateway.json's, and over it what an operator has pinned since. */
 export const pinsOf = ({
   implementations,
   ledger,
@@ -67,7 +66,6 @@ async function versionsOf({ chain, contracts }: Watching, at: bigint) {
   return new Map(found.flat())
 }
 
-/** Why nothing may be admitted or sent, by the pinned code; a sentence each (R16). */
 export function codeFaults(state: Watching): readonly string[] {
   const { changed, isKnown, isSuspect } = state.code
   if (Object.keys(pinsOf(state)).length === 0) return []
@@ -77,13 +75,11 @@ export function codeFaults(state: Watching): readonly string[] {
   return isSuspect ? ['a pinned contract was upgraded: its new code is being read'] : []
 }
 
-/** Whose code is pinned: oracles and tokens, and whatever is pinned beside. */
 export const watchedOf = (
   { oracles, tokens }: Pick<Contracts, 'oracles' | 'tokens'>,
   pins: Implementations,
 ): readonly Address[] => [...oracles, ...tokens, ...(Object.keys(pins) as Address[])]
 
-/** What those run at the head. Rejects with `ChainError`, also where the head is not known. */
 export async function codeNow(state: ViewState): Promise<Implementations> {
   const [fault] = viewFaults(state)
   if (fault !== undefined || state.heads === undefined)

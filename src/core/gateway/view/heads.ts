@@ -1,4 +1,3 @@
-/** Follows the chain's head, and the logs up to it (contract §2, R14, R16). */
 import { type BlockHeader, ChainError, type ChainLog, type Hex } from '../../ports.js'
 import { pinsOf } from './code-watch.js'
 import { followedAddresses, followedTopics, meaningOf } from './logs.js'
@@ -20,13 +19,11 @@ const noFinality =
  */
 const wholeLookMs = 30_000
 
-/** Whether this look has to read more than the newest block. */
 function isWholeLook(state: ViewState): boolean {
   if (state.heads === undefined || state.wrongChain !== undefined || state.waits()) return true
   return state.clock.monotonicMs() - state.wholeLookAtMs >= wholeLookMs
 }
 
-/** One look. Whether there is a new latest or finalized block. Rejects with `ChainError`. */
 export async function lookAtHead(state: ViewState): Promise<boolean> {
   const { chain, contracts, heads: before, clock } = state
   const atMs = clock.monotonicMs()
@@ -71,7 +68,6 @@ export async function lookAtHead(state: ViewState): Promise<boolean> {
   return isNew || before?.finalized.hash !== finalized.hash
 }
 
-/** Why the node's chain is not the store's, found out once. */
 async function otherGenesis(state: ViewState): Promise<string | undefined> {
   const { info } = state.ledger
   if (state.isIdentified) return undefined
@@ -122,7 +118,6 @@ async function followLogs(state: ViewState, since: bigint, to: BlockHeader): Pro
   return meaningOf(logs, state.contracts, state.turn)
 }
 
-/** Logs of a range; a node that refuses it because it holds too much is asked for halves. */
 async function logsOf(
   state: ViewState,
   fromBlock: bigint,

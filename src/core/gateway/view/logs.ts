@@ -30,14 +30,12 @@ const ofVersion3: readonly Hex[] = [...(Object.keys(v3Events) as Hex[]), topics.
 
 const requestEvents = { ...oracleEvents, ...v3Events }
 
-/** Events of the oracle with the managed id as their first topic. */
 const managedFirst: readonly Hex[] = [
   topics.customBondSet,
   topics.customLivenessSet,
   topics.customProposerWhitelistSet,
 ]
 
-/** Topic 0 of every log the view follows. */
 export const followedTopics: readonly Hex[] = [
   topics.requestPrice,
   topics.proposePrice,
@@ -72,7 +70,6 @@ export function followedAddresses(
   return [...new Set([...oracles, ...asking, permit2, ...proxiesOf(pins)])]
 }
 
-/** What a range of logs names, and the permit nonces that it invalidates. */
 export interface LogMeaning {
   /** Questions by the ID that a requester named, known to us or not. */
   readonly named: ReadonlySet<Hex>
@@ -80,7 +77,6 @@ export interface LogMeaning {
   readonly managed: ReadonlySet<Hex>
   /** Whose requests changed in a way that the logs do not tell: any of them may have. */
   readonly requesters: ReadonlySet<Address>
-  /** A followed contract was given other code. */
   readonly isUpgrade: boolean
   readonly invalidated: readonly {
     readonly owner: Address
@@ -127,7 +123,6 @@ export async function meaningOf(
   return { named, managed, requesters, invalidated, isUpgrade }
 }
 
-/** `undefined` for a log that is not the event after all. */
 function ifDecoded<T>(decode: () => T): T | undefined {
   try {
     return decode()

@@ -29,18 +29,14 @@ interface Held {
 export interface QuestionBook {
   readonly contracts: Contracts
   readonly clock: Clock
-  /** The registry, in its order, and its slugs. */
   readonly entries: Map<Hex, RegistryEntry>
   readonly slugs: Map<string, Hex>
-  /** Questions in memory; those that nobody has asked for since long leave first. */
   readonly held: BoundedCache<Hex, Held>
   /** Held questions that may have changed: they are read again before they are judged by. */
   readonly due: Set<Hex>
-  /** Held questions that are over for good. */
   readonly ended: Set<Hex>
   /** Questions by managed id: several where the registry names several rounds of one request. */
   readonly byManaged: Map<Hex, Set<Hex>>
-  /** When each miss ends. */
   readonly misses: BoundedCache<Hex, number>
 }
 
@@ -97,19 +93,16 @@ function enter(book: QuestionBook, { questionId, slug, requester, request }: Reg
   if (request) follow(book, managedRequestId(request), questionId)
 }
 
-/** The question id that an identifier means; `undefined` for a slug that no entry has. */
 export function questionIdOf({ slugs }: QuestionBook, identifier: string): Hex | undefined {
   return isQuestionId(identifier) ? identifier : slugs.get(identifier)
 }
 
-/** Replaces an entry; the question is read again, for its request may be another one. */
 export function setEntry(book: QuestionBook, entry: RegistryEntry): void {
   removeEntry(book, entry.questionId)
   enter(book, entry)
   book.misses.delete(entry.questionId)
 }
 
-/** Takes an entry away, with its question. */
 export function removeEntry(book: QuestionBook, questionId: Hex): void {
   const known = book.entries.get(questionId)
   book.entries.delete(questionId)
@@ -118,14 +111,12 @@ export function removeEntry(book: QuestionBook, questionId: Hex): void {
   book.held.delete(questionId)
 }
 
-/** A question that somebody asks for; `undefined` also while it is due. */
 export function recallQuestion(book: QuestionBook, questionId: Hex): Question | undefined {
   const found = book.held.get(questionId)
   if (found) found.askedAtMs = book.clock.monotonicMs()
   return book.due.has(questionId) ? undefined : found?.question
 }
 
-/** Keeps what was just read; the question is not due any more. */
 export function keepQuestion(book: QuestionBook, round: Round): Question {
   const { questionId, state } = round
   const question = prepareQuestion(book, round)
@@ -148,7 +139,6 @@ function prepareQuestion({ entries, contracts }: QuestionBook, round: Round): Qu
   return { questionId, slug: entries.get(questionId)?.slug, round, ref, witness }
 }
 
-/** Held questions that may have changed. */
 export function markDue({ held, due }: QuestionBook, questionIds: Iterable<Hex>): void {
   for (const questionId of questionIds) if (held.has(questionId)) due.add(questionId)
 }
@@ -169,12 +159,10 @@ export function dueFirst(
   return [...chosen]
 }
 
-/** Whether the question was looked for lately, in vain. */
 export function isMiss({ misses, clock }: QuestionBook, questionId: Hex): boolean {
   return clock.monotonicMs() < (misses.get(questionId) ?? Number.NEGATIVE_INFINITY)
 }
 
-/** No trusted requester knows the question. */
 export function noteMiss({ held, misses, clock }: QuestionBook, questionId: Hex): void {
   held.delete(questionId)
   misses.set(questionId, clock.monotonicMs() + missMs)
@@ -192,13 +180,11 @@ export function withRequests({ held }: QuestionBook, meaning: LogMeaning): LogMe
   return { ...meaning, managed: new Set([...meaning.managed, ...shared]) }
 }
 
-/** The question, and those that share its request. */
 export function sharingWith({ held, byManaged }: QuestionBook, questionId: Hex): Iterable<Hex> {
   const round = held.peek(questionId)?.question.round
   return (round && byManaged.get(managedRequestId(round))) ?? [questionId]
 }
 
-/** Questions that logs name, of those held or registered; what they name is no miss any more. */
 export function affectedBy(
   { byManaged, misses, held, entries }: QuestionBook,
   { named, managed, requesters }: LogMeaning,
@@ -211,7 +197,6 @@ export function affectedBy(
   return new Set(ids.filter((id) => held.has(id) || entries.has(id)))
 }
 
-/** Forgets questions that are over, unless they were asked for lately or are needed. */
 export function forgetEnded({ held, ended, clock }: QuestionBook, needed: ReadonlySet<Hex>): void {
   const untilMs = clock.monotonicMs() - keepEndedMs
   for (const questionId of ended) {

@@ -29,12 +29,11 @@ const windowMs = 10_000
 const lookUpsPerWindow = 250
 
 export interface Slugs {
-  /** What the slug last meant, from memory. An old meaning is looked up again beside. */
   known(slug: string): Hex | undefined
   /**
-   * The same, looked up where memory does not have it. `undefined` where nobody knows the slug,
-   * which is remembered ≤ 10 s. Rejects with UnavailableError `slug_unavailable` for a slug that is
-   * not known and cannot be looked up now. A known one keeps its meaning as long as that lasts.
+   * `undefined` where nobody knows the slug, which is remembered ≤ 10 s. A known one keeps its
+   * meaning while it cannot be looked up; another rejects with UnavailableError
+   * `slug_unavailable`.
    */
   idOf(slug: string): Promise<Hex | undefined>
   /** No trusted requester knows what the slug means: that is a miss and kept no longer than one. */
@@ -47,13 +46,10 @@ interface Meaning {
   waitsFromMs: number
 }
 
-/** Times are on the monotonic clock (R13). Source: contract §2, domain §5.4. */
 export function createSlugs(clock: Clock, lookUp: SlugLookUp): Slugs {
   const meanings = boundedCache<string, Meaning>(rememberedSlugs)
-  /** When each miss ends. */
   const misses = boundedCache<string, number>(rememberedMisses)
   const running = new Map<string, Promise<Hex | undefined>>()
-  /** When the last look-ups began, oldest first. */
   const begun: number[] = []
   let pausedUntilMs = Number.NEGATIVE_INFINITY
 
@@ -134,10 +130,8 @@ function unavailable(slug: string, cause: SlugLookUpError): UnavailableError {
 }
 
 /**
- * The view with slugs that are looked up. `registered` are the registry's own slugs: theirs is the
- * last word, nobody outside is asked for them. The id is then a question like any
- * other: read from the chain, or missing there. Errors as `ChainView.question`, and
- * UnavailableError `slug_unavailable`.
+ * The registry's own slugs have the last word: nobody outside is asked for them. The id is then a
+ * question like any other.
  */
 export function namedBySlugs<View extends ChainView>(
   view: View,

@@ -1,4 +1,3 @@
-/** The memory of the view, and what it says of itself. */
 import type { ChangedImplementation, Implementations } from '../../chain/implementations.js'
 import { createRoundReader, type RegistryEntry, type RoundReader } from '../../chain/questions.js'
 import type { Contracts } from '../../chain/round.js'
@@ -11,22 +10,16 @@ import type { LogMeaning } from './logs.js'
 import { newQuestionBook, type QuestionBook, rememberedQuestions } from './questions.js'
 
 export interface CodeWatch {
-  /** Pinned contracts that run other code, as of the last look. */
   changed: readonly ChangedImplementation[]
-  /** Of each managed oracle that says so. */
   versions: ReadonlyMap<Address, 2 | 3>
-  /** All code has been compared since the start. */
   isKnown: boolean
-  /** To be compared in whole at the next look. */
   isDue: boolean
   /** A log told of an upgrade that has not been looked at. */
   isSuspect: boolean
   lookedAtMs: number
-  /** The head of the last look. */
   lookedAt: string | undefined
 }
 
-/** A watch that has seen nothing. */
 const newCodeWatch = (): CodeWatch => ({
   changed: [],
   versions: new Map(),
@@ -39,7 +32,6 @@ const newCodeWatch = (): CodeWatch => ({
 
 /** Questions read at one look; what else is due waits for the next one, or for who asks for it. */
 export const readsPerLook = 64
-/** Words of Permit2's bitmap that are remembered. */
 const rememberedWords = 50_000
 const rememberedHeads = 256
 
@@ -51,9 +43,7 @@ export interface Heads {
 
 export interface ViewConfig {
   readonly maxHeadAgeSeconds: number
-  /** The question registry: questions.json, and trusted slugs as entries of their own. */
   readonly entries: readonly RegistryEntry[]
-  /** What code contracts run, as gateway.json pins it. */
   readonly implementations?: Implementations | undefined
   /**
    * Whether somebody waits for what the chain does. While nobody does, it is looked at once a block.
@@ -71,7 +61,6 @@ export type News = LogMeaning | 'lost'
 export interface ViewState {
   readonly clock: Clock
   readonly chain: Chain
-  /** Lets other work of the process run. */
   turn(): Promise<void>
   readonly contracts: Contracts
   readonly ledger: Pick<Ledger, 'info' | 'allowlist' | 'finalized' | 'active' | 'implementations'>
@@ -84,20 +73,16 @@ export interface ViewState {
   readonly readers: Set<News[]>
   /** Spent or invalidated bits of nonce bitmaps, by owner and word (domain §3.2). */
   readonly spent: BoundedCache<string, bigint>
-  /** Registry questions that nobody has read yet. */
   readonly unread: Set<Hex>
-  /** Reads under way, and those for whoever asks first. */
   readonly reading: Map<Hex, Promise<Question | undefined>>
   readonly firstReads: Map<Hex, Promise<Question | undefined>>
   readonly headListeners: Set<() => void>
   readonly implementations: Implementations
   readonly waits: () => boolean
   readonly code: CodeWatch
-  /** The newest heads whose logs have been followed. */
   heads: Heads | undefined
   newestFinalized: bigint | undefined
   advancedAtMs: number
-  /** Why the node is on another chain than the store. */
   wrongChain: string | undefined
   isIdentified: boolean
   lastFailure: string | undefined
@@ -106,19 +91,14 @@ export interface ViewState {
   readonly looks: { begun: number; shown: number }
   /** Aborted, it lets the next look come sooner. */
   sleeper: AbortController
-  /** Somebody cannot wait for the next look. */
   isCalled: boolean
-  /** When chain and final block were last asked for. */
   wholeLookAtMs: number
   forgotAtMs: number
-  /** Questions that may be prefetched before the next look. */
   readsLeft: number
 }
 
-/** `turn`: default at once. */
 export type ViewPorts = Pick<ViewState, 'clock' | 'chain'> & Partial<Pick<ViewState, 'turn'>>
 
-/** A view that has not looked yet. */
 export function newViewState(
   { clock, chain, turn = async () => undefined }: ViewPorts,
   contracts: Contracts,
@@ -162,13 +142,11 @@ export function newViewState(
   }
 }
 
-/** The next look comes at once. */
 export function callForLook(state: ViewState): void {
   state.isCalled = true
   state.sleeper.abort()
 }
 
-/** Why the chain's state is not known now (R16). */
 export function viewFaults(state: ViewState): readonly string[] {
   const { wrongChain, lastFailure, heads, clock, maxHeadAgeSeconds } = state
   if (wrongChain !== undefined) return [wrongChain]
@@ -193,12 +171,10 @@ export function viewFaults(state: ViewState): readonly string[] {
 /** In hex: decimal digits of so large a number cost more than the look-up. */
 const wordKey = (owner: Hex, word: bigint) => `${owner}|${word.toString(16)}`
 
-/** The bits that are known to be spent in a word of an owner's bitmap. */
 export function spentBits({ spent }: ViewState, owner: Hex, word: bigint): bigint {
   return spent.get(wordKey(owner, word)) ?? 0n
 }
 
-/** Adds bits to what is known of a word. */
 export function addSpent(state: ViewState, owner: Hex, word: bigint, mask: bigint): void {
   if (mask === 0n) return
   state.spent.set(wordKey(owner, word), spentBits(state, owner, word) | mask)

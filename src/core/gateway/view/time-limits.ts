@@ -1,8 +1,6 @@
-/** Waiting with an end, measured on the monotonic clock (R13). */
 import { ChainError, type Clock } from '../../ports.js'
 import { UnavailableError } from '../../protocol/errors.js'
 
-/** Sleeps until the time or the signal, whichever comes first. */
 export async function pause(clock: Clock, ms: number, signal: AbortSignal): Promise<void> {
   try {
     await clock.sleep(ms, signal)
@@ -51,7 +49,6 @@ export async function orUnavailable<T>(work: Promise<T>, what: string): Promise<
   }
 }
 
-/** One piece of work a key at a time: whoever asks meanwhile gets the same result. */
 export function singleFlight<K, T>(
   running: Map<K, Promise<T>>,
   key: K,

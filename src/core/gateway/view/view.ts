@@ -61,27 +61,22 @@ const leastIntervalMs = 250
 /** While something is awaited, and while nothing is: a block of Polygon (domain §8). */
 const [waitingMs, idleMs] = [500, 2_000]
 
-/** The view, alive. */
 export interface LiveView extends ChainView {
   /**
    * Looks once and then goes on until `stop`. Resolves after the first look, whatever came of it.
    */
   start(): Promise<void>
   stop(): Promise<void>
-  /** One look at the chain. What goes wrong shows in `faults`. */
   poll(): Promise<void>
   /** Somebody begins to wait: the next look comes as soon as it does while somebody waits. */
   hasten(): void
-  /** The newest heads whose logs have been followed; `undefined` before the first look. */
   heads(): Heads | undefined
   /** How many looks have begun, and which of them showed the heads last. */
   looks(): Readonly<ViewState['looks']>
   /** Those of `faults` that are about the code of pinned contracts: what is sent is followed. */
   codeFaults(): readonly string[]
   code(): Readonly<Pick<CodeWatch, 'changed' | 'versions'>>
-  /** What oracles, tokens and all that is pinned run now. Rejects with `ChainError`. */
   codeNow(): Promise<Implementations>
-  /** What is pinned, by gateway.json and by operators. */
   pins(): Implementations
   /** An operator has pinned other code: it is compared at the next look. */
   pinned(): void
@@ -91,20 +86,16 @@ export interface LiveView extends ChainView {
   failing(): string | undefined
   /** Somebody read another state of a question than the view shows: it is read again. */
   doubt(questionId: Hex): void
-  /** Called after each look that found a new latest or finalized block. */
   onHead(listener: () => void): () => void
   readonly rounds: RoundReader
   entry(questionId: Hex): RegistryEntry | undefined
   /** The question as it was last read, from memory, also while it may have changed. */
   peek(questionId: Hex): Question | undefined
-  /** An operator's change of the registry holds from now on. */
   setEntry(entry: RegistryEntry): void
   removeEntry(questionId: Hex): void
-  /** Adds what a read of Permit2's bitmap showed at a block, by its hash. */
   noteNonces(owner: Address, word: bigint, bitmap: bigint, at: Hex): void
 }
 
-/** One look. Heads that stay where they are become the fault by their age (R16). */
 async function poll(state: ViewState, wallets: Wallets): Promise<void> {
   state.looks.begun += 1
   const { begun } = state.looks
@@ -124,7 +115,6 @@ async function poll(state: ViewState, wallets: Wallets): Promise<void> {
   }
 }
 
-/** Reads a part of what is due. Throws `ChainError`; what failed stays due. */
 async function catchUp(state: ViewState): Promise<void> {
   const { book, clock, ledger } = state
   state.readsLeft = readsPerLook
@@ -160,7 +150,6 @@ async function prefetch(state: ViewState): Promise<void> {
     if (!book.held.has(questionId) && !isMiss(book, questionId)) unread.add(questionId)
 }
 
-/** Looks once and then again and again. */
 function createLooks(
   state: ViewState,
   wallets: Wallets,
@@ -168,14 +157,12 @@ function createLooks(
   const { clock, book } = state
   let running: AbortController | undefined
   let [startedMs, endedMs] = [clock.monotonicMs(), clock.monotonicMs()]
-  /** The next look comes as soon as it does while somebody waits. */
   let isHasty = false
   const look = async () => {
     startedMs = clock.monotonicMs()
     await poll(state, wallets)
     endedMs = clock.monotonicMs()
   }
-  /** Until the next look is due, which may become sooner meanwhile. */
   const untilDue = async (signal: AbortSignal) => {
     while (!signal.aborted) {
       isHasty = state.waits()
@@ -224,7 +211,6 @@ function createLooks(
   }
 }
 
-/** Source: contract §2, robustness R14, R16, R17. */
 export function createChainView(
   ports: ViewPorts,
   contracts: Contracts,
@@ -314,12 +300,10 @@ export function createChainView(
 const tries = 4
 /** Read in one go, so that their calls are folded; what comes back is handed out by and by. */
 const readAtOnce = 64
-/** A question seen for the first time is read within this (contract §2). */
 const firstReadMs = 3_000
 /** The next head waits for the reads of this one no longer than this. */
 const readsMs = 3_000
 
-/** Reads a question and keeps it, or notes the miss. Rejects with `ChainError`. */
 const read = (state: ViewState, questionId: Hex) =>
   singleFlight(state.reading, questionId, () => readNow(state, questionId))
 
@@ -378,7 +362,6 @@ async function readSome(
     for (let at = 0; at < questionIds.length && !signal.aborted; at += readAtOnce) {
       const part = questionIds.slice(at, at + readAtOnce)
       failures.push(...(await Promise.all(part.map(readOne))).flat())
-      // A chain that does not answer is not asked for the rest.
       if (failures[0]?.kind === 'unavailable') break
     }
     return failures[0]
@@ -391,10 +374,6 @@ async function readSome(
   }
 }
 
-/**
- * A question that somebody asks for and memory does not have. Rejects with `ChainError`, after 3 s
- * too.
- */
 async function readFirst(state: ViewState, questionId: Hex): Promise<Question | undefined> {
   // A miss that a first read notes is not final before that read ends.
   if (isMiss(state.book, questionId) && !state.firstReads.has(questionId)) return undefined

@@ -26,7 +26,6 @@ const rememberedWallets = 10_000
 /** A wallet's code is read for its refusals at most this often (R19). */
 const rereadMs = 500
 
-/** Code at wallets as it was last read, and the reads under way. */
 export interface Wallets {
   readonly chain: Chain
   readonly clock: Clock
@@ -34,7 +33,6 @@ export interface Wallets {
   readonly reading: Map<Address, Promise<boolean>>
 }
 
-/** No wallet read yet. */
 export const newWallets = (chain: Chain, clock: Clock): Wallets => ({
   chain,
   clock,
@@ -47,7 +45,6 @@ export function isMagicAnswer(answer: Hex): boolean {
   return answer.slice(0, 66) === `${eip1271MagicValue}${'0'.repeat(56)}`
 }
 
-/** The call that asks a wallet. */
 export function isValidSignatureCall(wallet: Address, digest: Hex, signature: Hex): ChainCall {
   const args = [digest, signature] as const
   const data = encodeFunctionData({ abi: erc1271Abi, functionName: 'isValidSignature', args })
@@ -70,7 +67,6 @@ async function readCode({ chain, clock, codes }: Wallets, account: Address): Pro
   return has
 }
 
-/** Whether there is code now. Throws UnavailableError `state_unavailable`. */
 export function hasCode(wallets: Wallets, account: Address): Promise<boolean> {
   const { clock, codes } = wallets
   const read = async () => {
@@ -85,7 +81,6 @@ export function hasCode(wallets: Wallets, account: Address): Promise<boolean> {
   )
 }
 
-/** What the wallet's code says of a signature. Throws UnavailableError `state_unavailable`. */
 export function authorizes(
   { chain, clock }: Wallets,
   wallet: Address,
@@ -107,7 +102,6 @@ export function authorizes(
   )
 }
 
-/** Reads the code of these again where it is unknown or old; a part at a time. */
 export async function refreshCodes(
   wallets: Wallets,
   accounts: Iterable<Address>,
