@@ -3,38 +3,16 @@
  * Every step is durable before the next (robustness §3, R15, R23).
  */
 
-import { boundedCache } from '../../protocol/bounded-cache.js'
 import type { Slot, SlotAttempt } from '../ledger/ledger.js'
 import type { Heads } from '../view/state.js'
 import { bindNonce, driveSlot } from './driving.js'
-import { createFaults } from './faults.js'
 import type { ChainFacts } from './slot.js'
 import { gather, readDoomed } from './slot-facts.js'
-import { type Executor, type ExecutorPorts, mostFilled } from './state.js'
+import { type Executor, mostFilled } from './state.js'
 
-/** Isolated candidates; forgetting one costs one more reverted transaction. */
-const rememberedIsolated = 10_000
 /** A wider gap is left to the operator: another key costs less than filling it. */
 const mostMissing = 1_000
 const missing = 'missing'
-
-export function createExecutor(ports: ExecutorPorts): Executor {
-  return {
-    ports,
-    faults: createFaults(),
-    resends: new Map(),
-    loads: new Map(),
-    isolated: boundedCache(rememberedIsolated),
-    reverting: new Set(),
-    succeeded: new Set(),
-    doomed: new Set(),
-    takenSince: new Map(),
-    gap: undefined,
-    unsigned: undefined,
-    refusedGas: undefined,
-    unknownNoncesSince: undefined,
-  }
-}
 
 /**
  * The lowest nonce first: it has to be mined first. `maySend` false: receipts are followed alone.

@@ -2,26 +2,16 @@
  * What the operator has to see to, by a slot's id or the opening of new ones. It goes with its
  * subject: nothing keeps the gateway unready over what is gone (contract §2, /readyz).
  */
-export interface Faults {
-  /**
-   * One look at the subject. What is noted meanwhile replaces, when the look is over, what the look
-   * before it noted; one that rejects changes nothing.
-   */
-  look<T>(about: string, work: () => Promise<T>): Promise<T>
-  note(about: string, sentence: string): void
-  /** What a node said to the slot's transaction: it stands until that is taken or gone. */
-  refuse(about: string, sentence: string): void
-  taken(about: string): void
-  drop(about: string): void
-  all(): readonly string[]
-}
-
-export function createFaults(): Faults {
+export function createFaults() {
   const noted = new Map<string, Set<string>>()
   const looking = new Map<string, Set<string>>()
   const refused = new Map<string, string>()
   return {
-    async look(about, work) {
+    /**
+     * One look at the subject. What is noted meanwhile replaces, when the look is over, what the
+     * look before it noted; one that rejects changes nothing.
+     */
+    async look<T>(about: string, work: () => Promise<T>): Promise<T> {
       looking.set(about, new Set())
       try {
         const result = await work()
@@ -33,16 +23,22 @@ export function createFaults(): Faults {
         looking.delete(about)
       }
     },
-    note(about, sentence) {
+    note(about: string, sentence: string): void {
       const found = looking.get(about) ?? noted.get(about) ?? new Set()
       if (!looking.has(about)) noted.set(about, found)
       found.add(sentence)
     },
-    refuse: (about, sentence) => refused.set(about, sentence),
-    taken: (about) => refused.delete(about),
-    drop(about) {
+    /** What a node said to the slot's transaction: it stands until that is taken or gone. */
+    refuse: (about: string, sentence: string) => void refused.set(about, sentence),
+    taken: (about: string) => void refused.delete(about),
+    drop(about: string): void {
       for (const sentences of [noted, looking, refused]) sentences.delete(about)
     },
-    all: () => [...refused.values(), ...[...noted.values()].flatMap((sentences) => [...sentences])],
+    all: (): readonly string[] => [
+      ...refused.values(),
+      ...[...noted.values()].flatMap((sentences) => [...sentences]),
+    ],
   }
 }
+
+export type Faults = ReturnType<typeof createFaults>

@@ -13,29 +13,23 @@ const mostPauseMs = 30_000
 const pendingBlocks = 10n
 const pendingMs = 30_000
 
-export interface Resend {
-  tries: number
-  dueAtMs: number
-  pending: { readonly since: bigint; readonly sinceMs: number } | undefined
+export type Resend = ReturnType<typeof newResend>
+
+const newResend = () => ({
+  tries: 0,
+  dueAtMs: 0,
+  pending: undefined as { readonly since: bigint; readonly sinceMs: number } | undefined,
   /** The first refusal in a row, and the first in a row for what the transaction is. */
-  refusedSince: bigint | undefined
-  rejectedSince: bigint | undefined
-  underpricedAt: bigint | undefined
-  isTooBig: boolean
-}
+  refusedSince: undefined as bigint | undefined,
+  rejectedSince: undefined as bigint | undefined,
+  underpricedAt: undefined as bigint | undefined,
+  isTooBig: false,
+})
 
 function resendOf({ resends }: Executor, hash: Hex): Resend {
   const known = resends.get(hash)
   if (known) return known
-  const fresh: Resend = {
-    tries: 0,
-    dueAtMs: 0,
-    pending: undefined,
-    refusedSince: undefined,
-    rejectedSince: undefined,
-    underpricedAt: undefined,
-    isTooBig: false,
-  }
+  const fresh = newResend()
   resends.set(hash, fresh)
   return fresh
 }

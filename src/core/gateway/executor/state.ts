@@ -1,7 +1,7 @@
 /** What the executor knows beside ledger and chain. All of it may be lost in a restart. */
 
 import type { Clock, Hex, Random, Signer } from '../../ports.js'
-import type { BoundedCache } from '../../protocol/bounded-cache.js'
+import { boundedCache } from '../../protocol/bounded-cache.js'
 import type { Candidate } from '../../protocol/candidate.js'
 import type { ProposerError } from '../../protocol/errors.js'
 import type { Address } from '../../protocol/schema.js'
@@ -9,7 +9,7 @@ import type { Ledger, Slot } from '../ledger/ledger.js'
 import type { QuestionChain } from '../validation/contract-reads.js'
 import type { Judgement } from '../validation/validation.js'
 import type { Heads } from '../view/state.js'
-import type { Faults } from './faults.js'
+import { createFaults } from './faults.js'
 import type { Load } from './packing.js'
 import type { Resend } from './resending.js'
 import type { ChainFacts } from './slot.js'
@@ -45,34 +45,38 @@ export interface ExecutorPorts extends QuestionChain {
   maybeSpent(candidate: Candidate): boolean
 }
 
-export interface Executor {
-  readonly ports: ExecutorPorts
-  readonly faults: Faults
-  readonly resends: Map<Hex, Resend>
-  readonly loads: Map<string, Load>
+export type Executor = ReturnType<typeof createExecutor>
+
+/** Isolated candidates; forgetting one costs one more reverted transaction. */
+const rememberedIsolated = 10_000
+
+export const createExecutor = (ports: ExecutorPorts) => ({
+  ports,
+  faults: createFaults(),
+  /** By hashes of transactions. */
+  resends: new Map<Hex, Resend>(),
+  /** What a slot's first transaction is to carry. */
+  loads: new Map<string, Load>(),
   /**
    * Candidates that go in a transaction of their own, because one with several proposals reverted
    * (domain §2.2); wallets that do are in the ledger.
    */
-  readonly isolated: BoundedCache<string, true>
-  /**
-   * Wallets of transactions that reverted and are not final, at the head that is examined; the
-   * ledger has them after that.
-   */
-  reverting: ReadonlySet<Address>
+  isolated: boundedCache<string, true>(rememberedIsolated),
+  /** Wallets of transactions that reverted and are not final; the ledger has them after that. */
+  reverting: new Set() as ReadonlySet<Address>,
   /** Open slots whose transaction is mined and succeeded, at the head that is examined. */
-  succeeded: ReadonlySet<string>
-  doomed: ReadonlySet<string>
-  readonly takenSince: Map<string, bigint>
+  succeeded: new Set() as ReadonlySet<string>,
+  doomed: new Set() as ReadonlySet<string>,
+  takenSince: new Map<string, bigint>(),
   /** The lowest nonce that nothing uses, and the head at which it was first seen. */
-  gap: { readonly nonce: number; readonly since: bigint } | undefined
+  gap: undefined as { readonly nonce: number; readonly since: bigint } | undefined,
   /** The head at which the signer last gave no signature, and why; gone once it signs. */
-  unsigned: { readonly head: bigint; readonly error: ProposerError } | undefined
+  unsigned: undefined as { readonly head: bigint; readonly error: ProposerError } | undefined,
   /** The gas limit that nodes refused as too high, and the head at which they did. */
-  refusedGas: { readonly gas: bigint; readonly head: bigint } | undefined
+  refusedGas: undefined as { readonly gas: bigint; readonly head: bigint } | undefined,
   /** Head at which the count first held nonces that neither final state nor the ledger knows. */
-  unknownNoncesSince: bigint | undefined
-}
+  unknownNoncesSince: undefined as bigint | undefined,
+})
 
 export interface SlotLook {
   readonly executor: Executor

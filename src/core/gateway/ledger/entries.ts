@@ -105,8 +105,6 @@ export function newEntries() {
   }
 }
 
-export type Entries = ReturnType<typeof newEntries>
-
 interface EndedRef extends CandidateRef {
   readonly receivedAt: RecordPosition
   readonly progressAt: RecordPosition

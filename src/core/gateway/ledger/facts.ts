@@ -78,16 +78,10 @@ export function ledgerOf(
       }
     },
   }
-  return withGetters(ledgerFacts(state), own, verbs)
-}
-
-function withGetters<A extends object, B extends object, C extends object>(
-  ...parts: readonly [A, B, C]
-): A & B & C {
-  return Object.defineProperties(
-    {} as A & B & C,
-    Object.assign({}, ...parts.map((part) => Object.getOwnPropertyDescriptors(part))),
-  )
+  const facts = ledgerFacts(state) as LedgerFacts & typeof own
+  // Getters stay getters.
+  Object.defineProperties(facts, Object.getOwnPropertyDescriptors(own))
+  return Object.assign(facts, verbs)
 }
 
 export const ledgerFacts = (state: LedgerState): LedgerFacts => ({

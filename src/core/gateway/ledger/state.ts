@@ -23,7 +23,7 @@ import type {
   RecordPosition,
   StoredRecord,
 } from '../../storage/record-log.js'
-import { type CandidateEntry, type Entries, newEntries } from './entries.js'
+import { type CandidateEntry, newEntries } from './entries.js'
 import type {
   AdmissionDecision,
   Change,
@@ -89,32 +89,6 @@ export const knownKind = (kind: string): boolean => Object.hasOwn(kinds, kind)
 export const recordOf = ({ kind, data }: Pick<StoredRecord, 'kind' | 'data'>): LedgerRecord =>
   ({ kind, ...(data as object) }) as LedgerRecord
 
-export interface LedgerState {
-  info: StoreInfo | undefined
-  admissionEnabled: boolean
-  admissionDecision: AdmissionDecision | undefined
-  finalized: { readonly number: bigint; readonly hash: Hex } | undefined
-  /** False for a wallet that was once allowed and is not any more. */
-  readonly allowlist: Map<Address, boolean>
-  readonly failures: Map<Address, readonly WalletFailure[]>
-  /** What operators added; `null` for what they took away. */
-  readonly questions: Map<Hex, RegistryEntry | null>
-  readonly implementations: Map<Address, Implementation>
-  readonly receiptKeys: Map<string, ReceiptKey>
-  readonly entries: Entries
-  readonly live: Set<CandidateEntry>
-  /** What `activeOf` has found, until the next record about a candidate. */
-  active: readonly Candidate[] | undefined
-  /** Active candidates by `proposer|roundKey` and by `proposer|nonce`. */
-  readonly byRound: Map<string, CandidateEntry>
-  readonly byNonce: Map<string, CandidateEntry>
-  readonly slots: OpenSlots
-  readonly slotOf: Map<string, string>
-  readonly highestNonce: Map<Address, number>
-  nextSequence: number
-  readonly failedBytes: Map<Address, { readonly day: number; readonly bytes: number }>
-}
-
 export const dayOf = (timeMs: number): number => Math.floor(timeMs / 86_400_000)
 
 /**
@@ -124,26 +98,32 @@ export const dayOf = (timeMs: number): number => Math.floor(timeMs / 86_400_000)
 export const bytesOf = ({ signature }: Partial<Pick<Candidate, 'signature'>>): number =>
   (signature?.length ?? 0) + 1_536
 
-export const emptyState = (): LedgerState => ({
-  info: undefined,
+export type LedgerState = ReturnType<typeof emptyState>
+
+export const emptyState = () => ({
+  info: undefined as StoreInfo | undefined,
   admissionEnabled: true,
-  admissionDecision: undefined,
-  finalized: undefined,
-  allowlist: new Map(),
-  failures: new Map(),
-  questions: new Map(),
-  implementations: new Map(),
-  receiptKeys: new Map(),
+  admissionDecision: undefined as AdmissionDecision | undefined,
+  finalized: undefined as { readonly number: bigint; readonly hash: Hex } | undefined,
+  /** False for a wallet that was once allowed and is not any more. */
+  allowlist: new Map<Address, boolean>(),
+  failures: new Map<Address, readonly WalletFailure[]>(),
+  /** What operators added; `null` for what they took away. */
+  questions: new Map<Hex, RegistryEntry | null>(),
+  implementations: new Map<Address, Implementation>(),
+  receiptKeys: new Map<string, ReceiptKey>(),
   entries: newEntries(),
-  live: new Set(),
-  active: undefined,
-  byRound: new Map(),
-  byNonce: new Map(),
-  slots: new Map(),
-  slotOf: new Map(),
-  highestNonce: new Map(),
+  live: new Set<CandidateEntry>(),
+  /** What `activeOf` has found, until the next record about a candidate. */
+  active: undefined as readonly Candidate[] | undefined,
+  /** Active candidates by `proposer|roundKey` and by `proposer|nonce`. */
+  byRound: new Map<string, CandidateEntry>(),
+  byNonce: new Map<string, CandidateEntry>(),
+  slots: new Map() as OpenSlots,
+  slotOf: new Map<string, string>(),
+  highestNonce: new Map<Address, number>(),
   nextSequence: 1,
-  failedBytes: new Map(),
+  failedBytes: new Map<Address, { readonly day: number; readonly bytes: number }>(),
 })
 
 export const roundKeyOf = (proposer: Address, roundKey: string) => `${proposer}|${roundKey}`

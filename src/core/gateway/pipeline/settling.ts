@@ -1,6 +1,6 @@
 /** What becomes of a candidate that was judged: on record, with what follows from it. */
 import { ChainError, type Clock, type Hex } from '../../ports.js'
-import { type BoundedCache, boundedCache } from '../../protocol/bounded-cache.js'
+import { boundedCache } from '../../protocol/bounded-cache.js'
 import type { Candidate } from '../../protocol/candidate.js'
 import { ProposerError } from '../../protocol/errors.js'
 import { type GasCeilings, heldBack } from '../executor/wallet-gas.js'
@@ -23,30 +23,23 @@ interface Wait {
   readonly quietUntil: bigint
 }
 
-export interface Judging {
+export type Judging = ReturnType<typeof newJudging>
+
+export const newJudging = (parts: {
   readonly clock: Clock
   readonly ledger: Ledger
   readonly view: LiveView
   readonly ports: ValidationPorts
+}) => ({
+  ...parts,
   /** Head at which a candidate was last judged: the same head gives the same result. */
-  readonly judgedAt: BoundedCache<string, Hex>
-  readonly waits: BoundedCache<string, Wait>
+  judgedAt: boundedCache<string, Hex>(rememberedCandidates),
+  waits: boundedCache<string, Wait>(rememberedCandidates),
   /** Looks that had begun when a candidate came, or came again: by none of them it fails. */
-  readonly looksBefore: BoundedCache<string, number>
-  halted: string | undefined
-  contradiction: string | undefined
-}
-
-export function newJudging(parts: Pick<Judging, 'clock' | 'ledger' | 'view' | 'ports'>): Judging {
-  return {
-    ...parts,
-    judgedAt: boundedCache(rememberedCandidates),
-    waits: boundedCache(rememberedCandidates),
-    looksBefore: boundedCache(rememberedCandidates),
-    halted: undefined,
-    contradiction: undefined,
-  }
-}
+  looksBefore: boundedCache<string, number>(rememberedCandidates),
+  halted: undefined as string | undefined,
+  contradiction: undefined as string | undefined,
+})
 
 export function waitingIn(ledger: Ledger): readonly Candidate[] {
   return ledger
@@ -164,24 +157,12 @@ export function checkedChange(
   return [{ kind: 'candidate.checked', id, check }]
 }
 
-interface RoundRobin {
-  /**
-   * The next ones, by sequence number, from where the last turn ended. `mark`: what makes another
-   * look worth while, a block's hash. `hasMore`: some have not had their turn at this mark.
-   * Candidates come in order of sequence numbers.
-   */
-  next(
-    candidates: readonly Candidate[],
-    mark: string,
-  ): { readonly turn: readonly Candidate[]; readonly hasMore: boolean }
-}
-
 /**
  * Turns of at most `most`. A round goes up to the highest number there was when it began. So those
  * who come in the meantime do not keep it from beginning again. `freshFirst`: so many of a turn are
  * candidates that never had one, as long as there are any.
  */
-export function createRoundRobin(most: number, freshFirst = 0): RoundRobin {
+export function createRoundRobin(most: number, freshFirst = 0) {
   let last = 0
   let end = 0
   let highestFresh = 0
@@ -200,7 +181,12 @@ export function createRoundRobin(most: number, freshFirst = 0): RoundRobin {
     return turn
   }
   return {
-    next(candidates, mark) {
+    /**
+     * The next ones, by sequence number, from where the last turn ended. `mark`: what makes another
+     * look worth while, a block's hash. `hasMore`: some have not had their turn at this mark.
+     * Candidates come in order of sequence numbers.
+     */
+    next(candidates: readonly Candidate[], mark: string) {
       if (marked !== mark) served = new Set()
       marked = mark
       const fresh = candidates

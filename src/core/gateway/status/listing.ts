@@ -51,20 +51,16 @@ interface ReceiptFacts extends Omit<MinedReceipt, 'hash'> {
   readonly carried: number | undefined
 }
 
-export interface Receipts {
-  onRecord(record: StoredRecord): void
-  readonly byHash: ReadonlyMap<Hex, ReceiptFacts>
-  readonly cancellations: ReadonlyMap<string, ReceiptFacts & { readonly hash: Hex }>
-}
+export type Receipts = ReturnType<typeof createReceipts>
 
-export function createReceipts(): Receipts {
+export function createReceipts() {
   const byHash = new Map<Hex, ReceiptFacts>()
   const cancellations = new Map<string, ReceiptFacts & { readonly hash: Hex }>()
   const slots: OpenSlots = new Map()
   return {
-    byHash,
-    cancellations,
-    onRecord(record) {
+    byHash: byHash as ReadonlyMap<Hex, ReceiptFacts>,
+    cancellations: cancellations as ReadonlyMap<string, ReceiptFacts & { readonly hash: Hex }>,
+    onRecord(record: StoredRecord): void {
       const { event } = datedRecord(record)
       if (!isSlotChange(event)) return
       const slot = foldSlot(slots, event)

@@ -82,48 +82,36 @@ type Happening = Readonly<
  */
 export type TimelineEvent = { readonly atMs: number | undefined } & Happening
 
-export interface Timeline {
-  onRecord(record: StoredRecord): void
-  readonly candidate: Candidate | undefined
-  readonly events: readonly TimelineEvent[]
-  readonly check: CandidateCheck | undefined
-}
+export type Timeline = ReturnType<typeof createTimeline>
 
-interface Reading {
-  readonly id: string
-  readonly events: TimelineEvent[]
-  readonly slots: OpenSlots
-  candidate: Candidate | undefined
-  check: CandidateCheck | undefined
+type Reading = ReturnType<typeof newReading>
+
+const newReading = (id: string) => ({
+  id,
+  events: [] as TimelineEvent[],
+  slots: new Map() as OpenSlots,
+  candidate: undefined as Candidate | undefined,
+  check: undefined as CandidateCheck | undefined,
   /** The candidate comes from a compaction, which stands at the end of its steps. */
-  isFolded: boolean
-  steps: number
-  progress: Progress
-}
+  isFolded: false,
+  steps: 0,
+  progress: { status: 'received' } as Progress,
+})
 
-export function createTimeline(id: string): Timeline {
-  const reading: Reading = {
-    id,
-    events: [],
-    slots: new Map(),
-    candidate: undefined,
-    check: undefined,
-    isFolded: false,
-    steps: 0,
-    progress: { status: 'received' },
-  }
+export function createTimeline(id: string) {
+  const reading = newReading(id)
   return {
-    onRecord(record) {
+    onRecord(record: StoredRecord): void {
       const { atMs, event } = datedRecord(record)
       if (isSlotChange(event)) readSlot(reading, atMs, event)
       else if (event.kind.startsWith('candidate.')) readCandidate(reading, atMs, event)
       else readDecision(reading, atMs, event)
     },
-    get candidate() {
+    get candidate(): Candidate | undefined {
       const { candidate, isFolded, steps, progress } = reading
       return candidate && isFolded && steps > 0 ? { ...candidate, progress } : candidate
     },
-    get events() {
+    get events(): readonly TimelineEvent[] {
       const { candidate, isFolded, steps, events } = reading
       // Nothing but the fold is left of its steps.
       if (!isFolded || steps > 0 || !candidate || candidate.progress.status === 'received')

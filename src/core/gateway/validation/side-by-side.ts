@@ -1,21 +1,18 @@
 import { ChainError } from '../../ports.js'
 
-export interface SideBySide {
-  add(work: Promise<unknown>): void
-  /**
-   * Resolves when all of it has ended. Rejects then with its first failure; one that is no fault of
-   * the chain goes before those that are.
-   */
-  ended(): Promise<void>
-}
+export type SideBySide = ReturnType<typeof sideBySide>
 
-export function sideBySide(): SideBySide {
+export function sideBySide() {
   const begun: Promise<readonly PromiseSettledResult<unknown>[]>[] = []
   return {
-    add(work) {
+    add(work: Promise<unknown>): void {
       begun.push(Promise.allSettled([work]))
     },
-    async ended() {
+    /**
+     * Resolves when all of it has ended. Rejects then with its first failure; one that is no fault
+     * of the chain goes before those that are.
+     */
+    async ended(): Promise<void> {
       const failures = (await Promise.all(begun)).flat().filter((one) => one.status === 'rejected')
       const first = failures.find(({ reason }) => !(reason instanceof ChainError)) ?? failures[0]
       if (first) throw first.reason

@@ -1,33 +1,25 @@
 import type { ChangedImplementation, Implementations } from '../../chain/implementations.js'
-import { createRoundReader, type RegistryEntry, type RoundReader } from '../../chain/questions.js'
+import { createRoundReader, type RegistryEntry } from '../../chain/questions.js'
 import type { Contracts } from '../../chain/round.js'
 import type { BlockHeader, Chain, Clock, Hex } from '../../ports.js'
-import { type BoundedCache, boundedCache } from '../../protocol/bounded-cache.js'
+import { boundedCache } from '../../protocol/bounded-cache.js'
 import type { Address } from '../../protocol/schema.js'
 import type { Ledger } from '../ledger/ledger.js'
 import type { Question } from './chain-view.js'
 import type { LogMeaning } from './logs.js'
-import { newQuestionBook, type QuestionBook, rememberedQuestions } from './questions.js'
+import { newQuestionBook, rememberedQuestions } from './questions.js'
 
-export interface CodeWatch {
-  changed: readonly ChangedImplementation[]
-  versions: ReadonlyMap<Address, 2 | 3>
-  isKnown: boolean
-  isDue: boolean
-  /** A log told of an upgrade that has not been looked at. */
-  isSuspect: boolean
-  lookedAtMs: number
-  lookedAt: string | undefined
-}
+export type CodeWatch = ReturnType<typeof newCodeWatch>
 
-const newCodeWatch = (): CodeWatch => ({
-  changed: [],
-  versions: new Map(),
+const newCodeWatch = () => ({
+  changed: [] as readonly ChangedImplementation[],
+  versions: new Map() as ReadonlyMap<Address, 2 | 3>,
   isKnown: false,
   isDue: true,
+  /** A log told of an upgrade that has not been looked at. */
   isSuspect: false,
   lookedAtMs: Number.NEGATIVE_INFINITY,
-  lookedAt: undefined,
+  lookedAt: undefined as string | undefined,
 })
 
 /** Questions read at one look; what else is due waits for the next one, or for who asks for it. */
@@ -58,53 +50,20 @@ export interface ViewConfig {
  */
 export type News = LogMeaning | 'lost'
 
-export interface ViewState {
+export interface ViewPorts {
   readonly clock: Clock
   readonly chain: Chain
-  turn(): Promise<void>
-  readonly contracts: Contracts
-  readonly ledger: Pick<Ledger, 'info' | 'allowlist' | 'finalized' | 'active' | 'implementations'>
-  readonly maxHeadAgeSeconds: number
-  readonly rounds: RoundReader
-  readonly book: QuestionBook
-  /** Hashes of the newest heads by their numbers. */
-  readonly hashes: BoundedCache<bigint, Hex>
-  /** What has come while a question is read, for each read under way. */
-  readonly readers: Set<News[]>
-  /** Spent or invalidated bits of nonce bitmaps, by owner and word (domain §3.2). */
-  readonly spent: BoundedCache<string, bigint>
-  readonly unread: Set<Hex>
-  readonly reading: Map<Hex, Promise<Question | undefined>>
-  readonly firstReads: Map<Hex, Promise<Question | undefined>>
-  readonly headListeners: Set<() => void>
-  readonly implementations: Implementations
-  readonly waits: () => boolean
-  readonly code: CodeWatch
-  heads: Heads | undefined
-  newestFinalized: bigint | undefined
-  advancedAtMs: number
-  wrongChain: string | undefined
-  isIdentified: boolean
-  lastFailure: string | undefined
-  lookedAtMs: number
-  /** How many looks have begun, and which of them showed the heads last. */
-  readonly looks: { begun: number; shown: number }
-  /** Aborted, it lets the next look come sooner. */
-  sleeper: AbortController
-  isCalled: boolean
-  wholeLookAtMs: number
-  forgotAtMs: number
-  readsLeft: number
+  readonly turn?: (() => Promise<void>) | undefined
 }
 
-export type ViewPorts = Pick<ViewState, 'clock' | 'chain'> & Partial<Pick<ViewState, 'turn'>>
+export type ViewState = ReturnType<typeof newViewState>
 
 export function newViewState(
   { clock, chain, turn = async () => undefined }: ViewPorts,
   contracts: Contracts,
-  ledger: ViewState['ledger'],
+  ledger: Pick<Ledger, 'info' | 'allowlist' | 'finalized' | 'active' | 'implementations'>,
   { maxHeadAgeSeconds, entries, implementations = {}, waits = () => true }: ViewConfig,
-): ViewState {
+) {
   const book = newQuestionBook(contracts, clock, entries)
   const nowMs = clock.monotonicMs()
   return {
@@ -116,24 +75,29 @@ export function newViewState(
     maxHeadAgeSeconds,
     rounds: createRoundReader(chain, contracts),
     book,
-    hashes: boundedCache(rememberedHeads),
-    readers: new Set(),
-    spent: boundedCache(rememberedWords),
+    /** Hashes of the newest heads by their numbers. */
+    hashes: boundedCache<bigint, Hex>(rememberedHeads),
+    /** What has come while a question is read, for each read under way. */
+    readers: new Set<News[]>(),
+    /** Spent or invalidated bits of nonce bitmaps, by owner and word (domain §3.2). */
+    spent: boundedCache<string, bigint>(rememberedWords),
     unread: new Set([...book.entries.keys()].slice(0, rememberedQuestions)),
-    reading: new Map(),
-    firstReads: new Map(),
-    headListeners: new Set(),
+    reading: new Map<Hex, Promise<Question | undefined>>(),
+    firstReads: new Map<Hex, Promise<Question | undefined>>(),
+    headListeners: new Set<() => void>(),
     implementations,
     waits,
     code: newCodeWatch(),
-    heads: undefined,
-    newestFinalized: undefined,
+    heads: undefined as Heads | undefined,
+    newestFinalized: undefined as bigint | undefined,
     advancedAtMs: nowMs,
-    wrongChain: undefined,
+    wrongChain: undefined as string | undefined,
     isIdentified: false,
-    lastFailure: undefined,
+    lastFailure: undefined as string | undefined,
     lookedAtMs: nowMs,
+    /** How many looks have begun, and which of them showed the heads last. */
     looks: { begun: 0, shown: 0 },
+    /** Aborted, it lets the next look come sooner. */
     sleeper: new AbortController(),
     isCalled: false,
     wholeLookAtMs: Number.NEGATIVE_INFINITY,

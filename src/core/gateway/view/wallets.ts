@@ -6,7 +6,7 @@
 import { encodeFunctionData } from 'viem'
 import { eip1271MagicValue, erc1271Abi } from '../../chain/contracts.js'
 import { type Chain, type ChainCall, ChainError, type Clock, type Hex } from '../../ports.js'
-import { type BoundedCache, boundedCache } from '../../protocol/bounded-cache.js'
+import { boundedCache } from '../../protocol/bounded-cache.js'
 import type { Address } from '../../protocol/schema.js'
 import { orUnavailable, singleFlight, within } from './time-limits.js'
 
@@ -26,18 +26,13 @@ const rememberedWallets = 10_000
 /** A wallet's code is read for its refusals at most this often (R19). */
 const rereadMs = 500
 
-export interface Wallets {
-  readonly chain: Chain
-  readonly clock: Clock
-  readonly codes: BoundedCache<Address, { readonly has: boolean; readonly atMs: number }>
-  readonly reading: Map<Address, Promise<boolean>>
-}
+export type Wallets = ReturnType<typeof newWallets>
 
-export const newWallets = (chain: Chain, clock: Clock): Wallets => ({
+export const newWallets = (chain: Chain, clock: Clock) => ({
   chain,
   clock,
-  codes: boundedCache(rememberedWallets),
-  reading: new Map(),
+  codes: boundedCache<Address, { readonly has: boolean; readonly atMs: number }>(rememberedWallets),
+  reading: new Map<Address, Promise<boolean>>(),
 })
 
 /** Whether a response of `isValidSignature` is yes as Permit2 reads it: the magic value and zeros. */
