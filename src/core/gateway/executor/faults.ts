@@ -40,5 +40,3 @@ export function createFaults() {
     ],
   }
 }
-
-export type Faults = ReturnType<typeof createFaults>
