@@ -45,17 +45,21 @@ export {
 export type { RowResult } from './core/client/propose/batch.js'
 export type { SettledEarlier } from './core/client/propose/earlier.js'
 export type { Intent, IntentInWords } from './core/client/propose/intent.js'
-export type { Accepted, NotAccepted, SubmissionResult } from './core/client/propose/outcome.js'
+export type { SpendingLimits } from './core/client/propose/look.js'
+export type {
+  Accepted,
+  NotAccepted,
+  RowOutcome,
+  SubmissionResult,
+} from './core/client/propose/outcome.js'
 export type { AuthorizeParts, Preview } from './core/client/propose/prepare.js'
 export { type ReplayResult, replay } from './core/client/propose/replay.js'
-export type { RowOutcome } from './core/client/propose/row-outcome.js'
 export {
   type AskRules,
   RulesChangedError,
   type RulesStanding,
 } from './core/client/propose/rules.js'
 export { type SubmitOptions, submitAuthorization } from './core/client/propose/send.js'
-export type { SpendingLimits } from './core/client/propose/spending.js'
 export { submitIntent, submitPayload } from './core/client/propose/submission.js'
 export {
   type ContextResult,

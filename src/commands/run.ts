@@ -5,8 +5,8 @@
 import { Command } from 'commander'
 import type { Finding } from '../core/checks/finding.js'
 import { isUnsettled, stateOf } from '../core/client/journal/authorizations.js'
+import type { SpendingSums } from '../core/client/propose/look.js'
 import { journaledFor } from '../core/client/propose/plan.js'
-import type { SpendingSums } from '../core/client/propose/spending.js'
 import { ProposerError, UncertainError, UsageError } from '../core/protocol/errors.js'
 import { goOnCommand } from './batch/hints.js'
 import {

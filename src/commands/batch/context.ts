@@ -1,9 +1,14 @@
 /** `batch context`: the contexts of many questions, as `context` shows one (contract §6). */
 import { Command } from 'commander'
 import { titleOf } from '../../core/chain/ancillary.js'
-import { newFaults } from '../../core/client/input/faults.js'
 import { type PlacedId, readIds } from '../../core/client/input/ids.js'
-import { type BatchSource, inGroups, inputFault, placeText } from '../../core/client/input/rows.js'
+import {
+  type BatchSource,
+  inGroups,
+  inputFault,
+  newFaults,
+  placeText,
+} from '../../core/client/input/rows.js'
 import type { ContextResult } from '../../core/client/trust/context.js'
 import type { Trust } from '../../core/client/trust/trust.js'
 import { identifierHint, namedQuestion } from '../../core/protocol/market-url.js'

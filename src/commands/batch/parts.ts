@@ -3,20 +3,24 @@
  * core needs.
  */
 import type { Command } from 'commander'
-import { type BatchChecks, type BatchCount, checkBatch } from '../../core/client/input/check.js'
-import { type InputFaults, newFaults } from '../../core/client/input/faults.js'
-import { readBatch } from '../../core/client/input/input.js'
-import { nonceHolder } from '../../core/client/input/nonces.js'
-import type { BatchSource } from '../../core/client/input/rows.js'
-import { knownQuestionId } from '../../core/client/propose/intent.js'
-import { type Looked, lookAt } from '../../core/client/propose/look.js'
-import type { BatchParts } from '../../core/client/propose/plan.js'
 import {
+  type BatchChecks,
+  type BatchCount,
+  checkBatch,
+  nonceHolder,
+} from '../../core/client/input/check.js'
+import { readBatch } from '../../core/client/input/input.js'
+import { type BatchSource, type InputFaults, newFaults } from '../../core/client/input/rows.js'
+import { knownQuestionId } from '../../core/client/propose/intent.js'
+import {
+  type Looked,
+  lookAt,
   newSpending,
   type Spending,
   type SpendingSums,
   type Totals,
-} from '../../core/client/propose/spending.js'
+} from '../../core/client/propose/look.js'
+import type { BatchParts } from '../../core/client/propose/plan.js'
 import {
   type ContextSource,
   confirmByChain,

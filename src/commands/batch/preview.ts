@@ -9,8 +9,8 @@ import type { GatewayClient } from '../../core/client/gateway/gateway-client.js'
 import type { BatchRow } from '../../core/client/input/input.js'
 import { placeText } from '../../core/client/input/rows.js'
 import { labelOf } from '../../core/client/journal/authorizations.js'
+import { asItemError } from '../../core/client/propose/outcome.js'
 import { sendable } from '../../core/client/propose/plan.js'
-import { asItemError } from '../../core/client/propose/row-outcome.js'
 import {
   acknowledgedOf,
   requireRules,

@@ -1,8 +1,12 @@
 /** Findings before a signature, for the verbs that sign and for `check` (contract §9). */
 import type { Command } from 'commander'
 import type { Checker, MarketReads } from '../../core/client/check/checker.js'
-import type { QuestionFinding, Thresholds } from '../../core/client/check/findings.js'
-import { checkRefusal, type Required } from '../../core/client/check/require.js'
+import {
+  checkRefusal,
+  type QuestionFinding,
+  type Required,
+  type Thresholds,
+} from '../../core/client/check/findings.js'
 import type { Markets } from '../../core/ports.js'
 import { durationMs } from '../../core/protocol/duration.js'
 import { UsageError } from '../../core/protocol/errors.js'

@@ -16,9 +16,9 @@ import {
   openJournal,
 } from '../../../src/core/client/journal/journal.js'
 import { submitBatch } from '../../../src/core/client/propose/batch.js'
+import { newSpending } from '../../../src/core/client/propose/look.js'
 import type { SubmissionResult } from '../../../src/core/client/propose/outcome.js'
 import { replay } from '../../../src/core/client/propose/replay.js'
-import { newSpending } from '../../../src/core/client/propose/spending.js'
 import { submitIntent } from '../../../src/core/client/propose/submission.js'
 import { gatewayContexts } from '../../../src/core/client/trust/gateway-contexts.js'
 import type { Trust } from '../../../src/core/client/trust/trust.js'

@@ -38,8 +38,7 @@ export interface CheckParts {
 export interface Checker {
   /**
    * In order. What a source does not tell, or not in time, is `unknown`. Facts of a question are
-   * kept,
-   * so that a plan and a signature ask once.
+   * kept, so that a plan and a signature ask once.
    */
   check(
     subjects: readonly Subject[],

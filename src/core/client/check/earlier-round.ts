@@ -29,8 +29,7 @@ const tooEarly = -(2n ** 255n)
 
 /**
  * From the transaction that opened this round, and of a reset from the settlement before it. A
- * round's timestamp is the time of its block, so a few blocks are read. `undefined` where the
- * node
+ * round's timestamp is the time of its block, so a few blocks are read. `undefined` where the node
  * does not show that transaction.
  */
 export async function earlierRound(

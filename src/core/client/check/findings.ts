@@ -2,7 +2,9 @@
  * What is worth knowing of a question before an answer is signed (contract §9, `check`). Each
  * finding names its source; where that is silent it is `unknown`, and never `ok`.
  */
+
 import type { Hex, Market } from '../../ports.js'
+import { UsageError } from '../../protocol/errors.js'
 import { answerText } from '../../protocol/outcome-words.js'
 import { outcomeOf } from '../../protocol/proposal.js'
 import type { OutcomeKey } from '../../protocol/schema.js'
@@ -200,4 +202,28 @@ function span(seconds: number): string {
   return seconds < 172_800
     ? `${Math.floor(seconds / 3_600)} h`
     : `${Math.floor(seconds / 86_400)} d`
+}
+
+export interface Required {
+  readonly check: boolean
+  readonly known: boolean
+}
+
+export function checkRefusal(
+  identifier: string,
+  findings: readonly QuestionFinding[],
+  { check, known }: Required,
+): UsageError | undefined {
+  const against = findings.filter(
+    ({ result }) => (check && result === 'warn') || (known && result === 'unknown'),
+  )
+  const [first] = against
+  if (first === undefined) return undefined
+  const more = against.length === 1 ? '' : `, and ${counted(against.length - 1, 'finding')} more`
+  const flag = first.result === 'warn' ? '--require-check' : '--require-known'
+  return new UsageError(
+    'check_failed',
+    `${first.id} of ${identifier} is ${first.result}: ${first.detail}${more}; nothing was signed for it`,
+    { hint: `\`proposer check ${identifier}\` shows all findings; ${flag} asks for this` },
+  )
 }

@@ -21,10 +21,8 @@ export const saysQuestion = (columns: Columns | undefined): boolean =>
   cellOf(columns, 'title') !== '' || cellOf(columns, 'labels') !== ''
 
 /**
- * `undefined` where a row shows its own question. Titles and labels are compared as a worksheet
- * has
- * them, without regard to case, Unicode form and blanks; a question without a title is not
- * compared
+ * `undefined` where a row shows its own question. Titles and labels are compared as a worksheet has
+ * them, without regard to case, Unicode form and blanks; a question without a title is not compared
  * by one.
  */
 export function otherQuestion(
@@ -59,8 +57,7 @@ export interface SheetFields {
 
 /**
  * Our columns are found in any case. One that is spelled nearly like ours is refused: carried
- * along,
- * it would say nothing. So are formulas and NUL in any cell.
+ * along, it would say nothing. So are formulas and NUL in any cell.
  */
 export function* sheetRows(source: BatchSource, ours: SheetFields): Generator<SheetRow> {
   let names: readonly string[] | undefined

@@ -48,8 +48,7 @@ export function itemsThatFit(
  * Sends the exact bytes once; bytes, SHA-256 and origin are durable before the connect (R4). A
  * record that another run wrote is copied first: its lines may be in the page cache only.
  * StorageError 74: nothing was sent, or what came is not journaled and counts as uncertain.
- * `batch`:
- * fingerprint of the input.
+ * `batch`: fingerprint of the input.
  */
 export async function attempt(
   parts: SubmitParts,
@@ -110,8 +109,7 @@ export async function attempt(
 export const mismatchCode = 'candidate_mismatch'
 
 /**
- * An acknowledgement of another question, proposer, outcome, price, round or authorization is
- * none:
+ * An acknowledgement of another question, proposer, outcome, price, round or authorization is none:
  * what became of the bytes is not known.
  */
 function judged(

@@ -54,11 +54,9 @@ export function authorized(authorization: JournaledAuthorization, reused: boolea
 }
 
 /**
- * `sign`: reuses an open authorization of equal intent, settles one of an earlier round, else
- * signs
+ * `sign`: reuses an open authorization of equal intent, settles one of an earlier round, else signs
  * again. One that differs in the same round is `authorization_open` (exit 5) unless `supersede`
- * names
- * it. Sources: R6-R9, contract §6.
+ * names it. Sources: R6-R9, contract §6.
  */
 export async function authorize(parts: AuthorizeParts, intent: IntentInWords): Promise<Authorized> {
   const look = await lookUp(parts, intent)
@@ -126,8 +124,7 @@ function contextIn(context: QuestionContext | undefined): QuestionContext {
 
 /**
  * Contract §6: the journal comes before any context. Of one that costs nothing the round is
- * examined
- * too.
+ * examined too.
  */
 async function lookUp(parts: AuthorizeParts, intent: IntentInWords): Promise<Look> {
   const view = await parts.journal.load()

@@ -11,6 +11,8 @@ import { inGroups } from '../input/rows.js'
 import { otherGateway } from '../journal/saved.js'
 import type { SubmitParts } from './attempt.js'
 import type { SettledEarlier } from './earlier.js'
+import type { Spending } from './look.js'
+import { fromJournal, type RowOutcome, refusedHere, sentOutcome, unsentOutcome } from './outcome.js'
 import {
   type BatchParts,
   journaledFor,
@@ -20,18 +22,9 @@ import {
   type Ready,
   sendable,
 } from './plan.js'
-import { foundOver, roundsOf } from './round-over.js'
-import {
-  fromJournal,
-  type RowOutcome,
-  refusedHere,
-  sentOutcome,
-  skippedOutcome,
-  unsentOutcome,
-} from './row-outcome.js'
+import { foundOver, roundsOf, skippedOutcome } from './round-over.js'
 import { type OnRetry, type SendOptions, sendAll } from './send.js'
 import { authorizePlans } from './sign-batch.js'
-import type { Spending } from './spending.js'
 import { mayNameOtherRound } from './submission.js'
 
 export interface BatchOptions {
@@ -67,8 +60,7 @@ type Parts = BatchParts & SubmitParts
 const stopDelayMs = 5_000
 
 /**
- * Yields results in input order, some at a time; every row gets one, also when the run is
- * stopped:
+ * Yields results in input order, some at a time; every row gets one, also when the run is stopped:
  * what was not sent is `deferred` with the code `not_sent`.
  */
 export async function* submitBatch(

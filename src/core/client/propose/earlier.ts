@@ -27,8 +27,7 @@ export interface EarlierParts {
 
 /**
  * By their saved ids. ConflictError `authorization_open` where a candidate is still on its way:
- * then
- * nothing new may be signed yet.
+ * then nothing new may be signed yet.
  */
 export async function settleEarlier(
   parts: EarlierParts,

@@ -32,7 +32,7 @@ import {
   type Trust,
 } from '../trust/trust.js'
 import type { SubmitParts } from './attempt.js'
-import { sharedRound } from './shared-round.js'
+import { sharedRound } from './terms.js'
 
 /** Optional terms only where the user gave them: they make intents differ (contract §6). */
 export interface Intent {
@@ -175,10 +175,8 @@ export function savedFor(
 
 /**
  * Why a round takes no proposal: the intent itself was executed by this gateway. Not where this
- * home
- * has signed for a later round (§3 rule 3); whether its round is the current one, the exact
- * replay
- * tells (§3 rule 2).
+ * home has signed for a later round (§3 rule 3); whether its round is the current one, the exact
+ * replay tells (§3 rule 2).
  */
 export async function executedBefore(
   { ports, trust, journal, gateway }: LookParts & Pick<SubmitParts, 'journal' | 'gateway'>,
@@ -217,8 +215,7 @@ export function withoutContext(
 }
 
 /**
- * What the journal holds for this question: in the context's round (R8), and in earlier ones.
- * What
+ * What the journal holds for this question: in the context's round (R8), and in earlier ones. What
  * is open for another question of the same round stands in its way too.
  */
 export function byRound(

@@ -1,8 +1,6 @@
 /**
- * Wallets outside this program: typed data is given out, its signature comes back later, perhaps
- * to
- * another run. Meanwhile the journal holds nonce and question for it (R6, R8), so that no wallet
- * is
+ * Wallets outside this program: typed data is given out, its signature comes back later, perhaps to
+ * another run. Meanwhile the journal holds nonce and question for it (R6, R8), so that no wallet is
  * asked for two answers to one question.
  */
 import type { Chain, Signer } from '../../ports.js'
@@ -34,8 +32,7 @@ interface ImportParts {
 }
 
 /**
- * `domain.chainId` is a JSON number here: some wallets leave a text out of the hash without a
- * word
+ * `domain.chainId` is a JSON number here: some wallets leave a text out of the hash without a word
  * (domain §3.1).
  */
 export function walletTypedData({ domain, ...rest }: TypedData): object {
@@ -59,8 +56,7 @@ export async function giveOut(
 /**
  * Without the journal's lock: a person at a wallet may take a minute. With `abandonOnFailure` an
  * offer that only this signer has seen is given up where it says that it does not sign; one that
- * has
- * not answered may sign yet (R8).
+ * has not answered may sign yet (R8).
  */
 export async function signOffer(
   parts: ImportParts,
@@ -100,8 +96,7 @@ const mayYetSign = (error: unknown): boolean =>
     ['signer_timed_out', 'signer_lost', 'timed_out', 'safe_below_threshold'].includes(error.code))
 
 /**
- * Journals a checked signature as the authorization of the offer's id. UsageError
- * `bad_signature`,
+ * Journals a checked signature as the authorization of the offer's id. UsageError `bad_signature`,
  * `no_offer`.
  */
 export async function bringIn(

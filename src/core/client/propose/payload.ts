@@ -85,8 +85,7 @@ function identified({ ports, trust }: PayloadParts, view: JournalView, proposal:
 }
 
 /**
- * The typed data of ours that a payload answers. `authorization_open` where something else is
- * open
+ * The typed data of ours that a payload answers. `authorization_open` where something else is open
  * for its question (R8).
  */
 export function importable(
@@ -149,10 +148,8 @@ interface Holder {
 }
 
 /**
- * Refuses a payload that the journal does not hold as it is (R6): `payload_of_other_question`
- * where
- * it holds these bytes or this signature for another one, `payload_changed` where the nonce
- * serves
+ * Refuses a payload that the journal does not hold as it is (R6): `payload_of_other_question` where
+ * it holds these bytes or this signature for another one, `payload_changed` where the nonce serves
  * other fields. Indexed on first use: a batch asks for each item.
  */
 export function newMisplaced(
@@ -209,8 +206,7 @@ const recovers = (digest: string, { signature, proposer }: Proposal): boolean =>
 
 /**
  * A signature alone does not tell for a contract wallet, which may give the same one for
- * everything.
- * With the nonce, or where it recovers over our digest, it does.
+ * everything. With the nonce, or where it recovers over our digest, it does.
  */
 const isOf = (signed: Signed, body: string, proposal: Proposal): boolean =>
   signed.body === body ||

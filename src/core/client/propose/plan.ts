@@ -1,18 +1,31 @@
 /** What is to be done with each row: the journal before any context (contract §6). */
 
 import { titleOf } from '../../chain/ancillary.js'
-import type { Chain, Signer } from '../../ports.js'
+import type { Chain, Hex, Signer } from '../../ports.js'
 import { type TokenUnits, toRaw } from '../../protocol/amount.js'
-import { ConflictError, type ProposerError, UsageError } from '../../protocol/errors.js'
+import {
+  ConflictError,
+  InterruptedError,
+  type ProposerError,
+  UnavailableError,
+  UsageError,
+} from '../../protocol/errors.js'
 import { type Labels, labelsOf } from '../../protocol/outcome-words.js'
 import type { RecoverPublicKey } from '../../protocol/recovered.js'
 import type { Address } from '../../protocol/schema.js'
 import { isSlug } from '../../protocol/words.js'
 import type { Checker } from '../check/checker.js'
-import type { QuestionFinding, Subject } from '../check/findings.js'
-import { checkRefusal, type Required } from '../check/require.js'
+import {
+  checkRefusal,
+  type QuestionFinding,
+  type Required,
+  type Subject,
+} from '../check/findings.js'
+import { certificateCode } from '../gateway/answer.js'
 import type { GatewayClient } from '../gateway/gateway-client.js'
+import { isAborted, newPatience } from '../gateway/retry.js'
 import type { BatchRow, IntentRow, ItemRow } from '../input/input.js'
+import { type Place, placeText } from '../input/rows.js'
 import { otherQuestion, saysQuestion } from '../input/sheet.js'
 import { closes, isOpen, type JournaledAuthorization } from '../journal/authorizations.js'
 import type { Journal, JournalPorts, JournalView } from '../journal/journal.js'
@@ -38,13 +51,17 @@ import {
   savedFor,
   withoutContext,
 } from './intent.js'
+import type { RowOutcome } from './outcome.js'
 import { importable, newMisplaced, type Payload, readItem } from './payload.js'
-import { roundsOf } from './round-over.js'
-import { contextsOf } from './row-contexts.js'
-import { type RowOutcome, skippedOutcome } from './row-outcome.js'
+import { roundsOf, skippedOutcome } from './round-over.js'
 import type { AskRules, ReadRules } from './rules.js'
-import { type RowsByRound, sharedRound, takeRound } from './shared-round.js'
-import { checkTimeline, type HashedRound, hashedRound, type RoundFacts } from './terms.js'
+import {
+  checkTimeline,
+  type HashedRound,
+  hashedRound,
+  type RoundFacts,
+  sharedRound,
+} from './terms.js'
 
 export interface RequiredCheck {
   readonly checker: Checker
@@ -213,8 +230,7 @@ export async function planRows(
 
 /**
  * What must not be sent is skipped: a node is asked for its rounds. What was executed in a round
- * that
- * takes no proposal is replayed.
+ * that takes no proposal is replayed.
  */
 export async function sendable(
   parts: BatchParts & SubmitParts,
@@ -316,8 +332,7 @@ const isOfBatch = ({ attempts }: JournaledAuthorization, fingerprint: string | u
   fingerprint !== undefined && attempts.some(({ start }) => start.batch === fingerprint)
 
 /**
- * By its identity the journal may know it (R22). What is open for the question (R8), or was
- * signed
+ * By its identity the journal may know it (R22). What is open for the question (R8), or was signed
  * with its nonce or signature (R6), stands in its way.
  */
 async function planItem(
@@ -459,3 +474,93 @@ function toSign(
     whole,
   }
 }
+
+/** By key and proposer. */
+type RowsByRound = Map<string, { readonly questionId: Hex; readonly place: string }>
+
+/** UsageError `duplicate_row`; else how to keep that this row has the round. */
+function takeRound(
+  rounds: RowsByRound,
+  round: string,
+  { row, proposer, questionId }: { row: Place; proposer: Address; questionId: Hex },
+): () => void {
+  const place = placeText(row)
+  const key = `${round} ${proposer}`
+  const first = rounds.get(key)
+  if (first !== undefined && first.place !== place)
+    throw new UsageError(
+      'duplicate_row',
+      `question ${questionId} shares its round with question ${first.questionId} (${first.place}): a round accepts one proposal from a wallet`,
+      { hint: 'leave one of them: that proposal answers both' },
+    )
+  return () => rounds.set(key, { questionId, place })
+}
+
+/**
+ * In order, asked for again where the gateway was busy (robustness §6). What was looked at is taken
+ * once without asking again: the budget of one.
+ */
+async function contextsOf(
+  { contexts, ports, kept }: BatchParts,
+  identifiers: readonly string[],
+  { look, signal, onRetry }: PlanOptions,
+): Promise<readonly ContextResult[]> {
+  const patience = newPatience(ports)
+  const results = new Map(
+    identifiers.flatMap((one) => {
+      const result = kept?.get(one)
+      return result === undefined ? [] : [[one, result] as const]
+    }),
+  )
+  let cause: string | undefined
+  const isStopped = () => signal?.reason instanceof InterruptedError
+  const missing = () =>
+    [...new Set(identifiers)].filter((one) => {
+      const result = results.get(one)
+      return result === undefined || result.error instanceof UnavailableError
+    })
+  for (let wanted = missing(); wanted.length > 0; wanted = missing()) {
+    let failure: UnavailableError | undefined
+    try {
+      for (const one of await contexts.contexts(wanted, signal === undefined ? {} : { signal }))
+        results.set(one.identifier, one)
+    } catch (error) {
+      if (!(error instanceof UnavailableError)) throw error
+      failure = error
+    }
+    const reason = failure ?? wanted.map((one) => results.get(one)?.error).find(isUnavailable)
+    if (reason === undefined) break
+    if (cause !== undefined && isAborted(signal) && !isStopped()) throw outOfTime(cause)
+    const isLasting = reason.code === certificateCode || isAborted(signal)
+    const waitMs = isLasting ? undefined : patience(reason.meta.retryAfterMs)
+    if (waitMs === undefined) {
+      if (failure !== undefined) throw failure
+      break
+    }
+    // A call that was cut short tells less than the one before it.
+    if (reason.code !== 'not_sent' || cause === undefined) cause = reason.detail
+    onRetry?.({ reason: reason.detail, waitMs })
+    try {
+      await ports.clock.sleep(waitMs, signal)
+    } catch (error) {
+      if (!isAborted(signal) || error instanceof InterruptedError) throw error
+      throw outOfTime(cause)
+    }
+  }
+  for (const [one, result] of results) {
+    if (look !== true) kept?.delete(one)
+    else if (result.context !== undefined) kept?.set(one, result)
+  }
+  return identifiers.flatMap((one) => results.get(one) ?? [])
+}
+
+const isUnavailable = (error: ProposerError | undefined): error is UnavailableError =>
+  error instanceof UnavailableError
+
+/** Exit 75. */
+const outOfTime = (cause: string) =>
+  new UnavailableError(
+    'no_context',
+    `the time limit was reached before a context was learned: ${cause}`,
+    { hint: 'check the gateway address and the network, or raise --timeout' },
+  )

@@ -113,8 +113,8 @@ export interface Preview extends Omit<CheckedTerms, 'cutFromRaw'> {
 
 /**
  * UsageError `untrusted_<field>`, `implementation_changed`, `outcome_not_allowed`,
- * `nonce_reserved`,
- * `nonce_spent`, `insufficient_balance`, `insufficient_allowance`, and those of `checkTerms`.
+ * `nonce_reserved`, `nonce_spent`, `insufficient_balance`, `insufficient_allowance`, and those of
+ * `checkTerms`.
  */
 export async function prepare(
   parts: AuthorizeParts,

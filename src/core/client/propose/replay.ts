@@ -43,8 +43,7 @@ export async function replay(
 }
 
 /**
- * One whose attempts went to another origin is only listed, with the flag to use (exit 6,
- * deferred:
+ * One whose attempts went to another origin is only listed, with the flag to use (exit 6, deferred:
  * 75), but with `redirect`: the gateway was given as a flag together with ids. UsageError
  * `unknown_journal_id`, `authorization_closed`, `never_sent`; ConflictError `superseded` (R8).
  */

@@ -2,14 +2,22 @@
  * Sending again what may be of a round that has ended. Nothing that is sent can then tell what
  * became of it (§7 rule 3, robustness §6).
  */
+
 import { ConflictError, ProposerError, UncertainError } from '../../protocol/errors.js'
 import { isAborted } from '../gateway/retry.js'
 import { isUnsettled, type JournaledAuthorization } from '../journal/authorizations.js'
-import { outOfBandLine, outOfBandOf } from '../journal/saved.js'
+import { outOfBandLine, outOfBandOf, sentElsewhere, supersededError } from '../journal/saved.js'
 import type { ContextSource } from '../trust/context.js'
 import { atRequester, mayBeAt, roundPins, type Trust } from '../trust/trust.js'
 import type { SubmitParts } from './attempt.js'
-import { type NotAccepted, notAccepted, type SubmissionResult } from './outcome.js'
+import {
+  candidateInJournal,
+  type NotAccepted,
+  notAccepted,
+  type RowOutcome,
+  type SubmissionResult,
+  sentOutcome,
+} from './outcome.js'
 import { type SubmitOptions, sendAll } from './send.js'
 
 export interface CurrentRound {
@@ -60,10 +68,8 @@ export async function sendInRound(
 }
 
 /**
- * `sendAll`, but the round of an unsettled authorization that is over is told (`round_over`),
- * with
- * what the out-of-band channel needs. Nothing is sent once it is known: each sending costs an
- * item
+ * `sendAll`, but the round of an unsettled authorization that is over is told (`round_over`), with
+ * what the out-of-band channel needs. Nothing is sent once it is known: each sending costs an item
  * (§8) and could tell nothing. Only a free `round` sees one that a reorg brings back (R14).
  */
 export async function sendAllInRound(
@@ -98,8 +104,7 @@ export async function knownOver(
 }
 
 /**
- * After it: what replaces the refusal of a still unsettled authorization. 409 `round_advanced`
- * says
+ * After it: what replaces the refusal of a still unsettled authorization. 409 `round_advanced` says
  * so, or 403 while `roundOf` names another round, which is journaled.
  */
 export async function foundOver<Result extends SubmissionResult>(
@@ -199,4 +204,27 @@ export function roundsOf(
         : undefined
     },
   }
+}
+
+/**
+ * In place of sending saved bytes: they were replaced (R8), went to another gateway (contract §6),
+ * or their round is over (§7 rule 3).
+ */
+export async function skippedOutcome(
+  { ports, gateway }: Pick<SubmitParts, 'ports' | 'gateway'>,
+  authorization: JournaledAuthorization,
+  round?: CurrentRound,
+): Promise<RowOutcome | undefined> {
+  const superseded = supersededError(authorization)
+  if (superseded !== undefined)
+    return { outcome: 'rejected', statusCode: null, authorization, error: superseded }
+  const away = sentElsewhere(authorization, gateway.origin, ports.clock.nowMs())
+  if (away !== undefined) {
+    const { error, origin, flag } = away
+    const outcome = error instanceof UncertainError ? 'unknown' : 'deferred'
+    const known = candidateInJournal(authorization) ?? { outcome, statusCode: null }
+    return { ...known, authorization, error, elsewhere: { origin, flag } }
+  }
+  const over = await knownOver(authorization, round)
+  return over && sentOutcome(over)
 }

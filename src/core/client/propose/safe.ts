@@ -1,8 +1,7 @@
 /**
  * Signatures of a Safe (contract §9, `--safe`): its owners sign one after the other, perhaps on
  * several machines. Each part is journaled when it is made; the Safe is asked about the whole
- * before
- * that is.
+ * before that is.
  */
 import * as z from 'zod/mini'
 import {
@@ -113,8 +112,7 @@ export function requireSameDocument({ given }: SafeSigning, digest: Hex): void {
 
 /**
  * Every part is checked and durable before it counts. PendingError 8 `safe_below_threshold` says
- * how
- * many are missing. UsageError `bad_signature`, `owner_needed`, `not_an_owner`, `wrong_signer`,
+ * how many are missing. UsageError `bad_signature`, `owner_needed`, `not_an_owner`, `wrong_signer`,
  * `no_rpc_url`.
  */
 export async function collectParts(

@@ -71,11 +71,9 @@ export async function submitAuthorization(
 /**
  * Sends saved bytes until each has an answer. 429, 503 and whatever is uncertain are tried again,
  * after 1, 2, 4 … 30 s with full jitter or by Retry-After, for 8 tries in vain, 5 min or
- * `timeoutMs`.
- * After a 429 a call holds half as many: a gateway need not tell its limit (§8). A refusal does
- * not
- * settle an earlier uncertain attempt (exit 6 stays); a 409 does as far as the exit code goes
- * (5).
+ * `timeoutMs`. After a 429 a call holds half as many: a gateway need not tell its limit (§8). A
+ * refusal does not settle an earlier uncertain attempt (exit 6 stays); a 409 does as far as the
+ * exit code goes (5).
  */
 export async function sendAll(
   parts: SubmitParts,
@@ -132,8 +130,7 @@ const longestTold = (waiting: readonly Sending[]) =>
 
 /**
  * Every pending item once, or until a call finds the rate limit. `again`: at once, in other
- * company.
- * `smaller`: calls hold fewer items from now on.
+ * company. `smaller`: calls hold fewer items from now on.
  */
 async function sendOnce(
   parts: SubmitParts,

@@ -1,6 +1,5 @@
 /**
- * Signatures in groups (R6, R8): a group under one hold of the journal's lock, a hundred at a
- * time.
+ * Signatures in groups (R6, R8): a group under one hold of the journal's lock, a hundred at a time.
  * Nonces are durable in one append, then come the signatures, then these in another.
  */
 
@@ -20,6 +19,8 @@ import { nothingPinned, requireImplementations } from '../trust/implementations.
 import type { QuestionContext } from '../trust/trust.js'
 import { signInRound, wrongSigner } from './authorize.js'
 import { byRound, offerOpen } from './intent.js'
+import type { Spending } from './look.js'
+import { asItemError } from './outcome.js'
 import { importRecord, newMisplaced } from './payload.js'
 import {
   type BatchParts,
@@ -30,10 +31,15 @@ import {
   type ToSign,
 } from './plan.js'
 import { nonceReserved, nonceSpent } from './prepare.js'
-import { asItemError } from './row-outcome.js'
-import { type RowRules, rulesOfRows } from './row-rules.js'
-import { firstRulesNotes } from './rules.js'
-import { sharedRound } from './shared-round.js'
+import {
+  acknowledgedOf,
+  firstRulesNotes,
+  RulesChangedError,
+  type RulesStanding,
+  requireRules,
+  rulesStanding,
+  toldBy,
+} from './rules.js'
 import {
   draftOf,
   isOwnFailure,
@@ -42,8 +48,7 @@ import {
   type Signing,
   signDrafts,
 } from './sign.js'
-import type { Spending } from './spending.js'
-import { checkTerms, checkTimeline, cutNotes } from './terms.js'
+import { checkTerms, checkTimeline, cutNotes, sharedRound } from './terms.js'
 
 type Waiting = ToSign | ToImport
 
@@ -58,9 +63,8 @@ interface Taken {
 
 /**
  * Each failure is its item's own. A wallet outside, which may ask a person, signs one by one
- * without
- * the lock. Rejects for StorageError 74, a key that cannot be unlocked, a chain that does not
- * answer.
+ * without the lock. Rejects for StorageError 74, a key that cannot be unlocked, a chain that does
+ * not answer.
  */
 export async function signGroup(
   parts: BatchParts,
@@ -345,8 +349,7 @@ export type RowSigned =
 /**
  * `batch sign`: authorizations in input order, durable before they are yielded. While a group is
  * signed and synced, the contexts of the next one are learned; what is decided then is examined
- * again
- * under the lock.
+ * again under the lock.
  */
 export async function* signBatch(
   parts: BatchParts,
@@ -384,5 +387,53 @@ export async function* signBatch(
   } finally {
     leaving.abort()
     await Promise.allSettled([coming])
+  }
+}
+
+type RowRules = ReadonlyMap<ToSign | ToImport, RulesStanding | RulesChangedError>
+
+/**
+ * All at one block, for one may have come since the contexts were read. Without the journal's lock:
+ * a person may take a minute.
+ */
+async function rulesOfRows(
+  { chain, trust, journal, askRules }: BatchParts,
+  group: readonly (ToSign | ToImport)[],
+): Promise<RowRules> {
+  const rows = group.flatMap((one) =>
+    one.kind === 'sign' && one.rules !== undefined ? [{ one, read: one.rules }] : [],
+  )
+  const found = new Map<ToSign, RulesStanding | RulesChangedError>()
+  if (chain === undefined || rows.length === 0) return found
+  const [{ readRules }, { latest }] = await Promise.all([
+    import('../../chain/rules.js'),
+    pinnedHeads(chain, trust),
+  ])
+  const view = await journal.load()
+  const rules = await onChain(() =>
+    Promise.all(rows.map(({ read }) => readRules(chain, read.question, latest.number))),
+  )
+  for (const [at, { one, read }] of rows.entries()) {
+    const now = rules[at]
+    if (now === undefined) continue
+    const { intent, context } = one
+    const seen = acknowledgedOf(view, context)
+    const standing = rulesStanding(now, intent, seen, toldBy(read))
+    found.set(one, await orChanged(intent.identifier, standing, askRules))
+  }
+  return found
+}
+
+async function orChanged(
+  identifier: string,
+  standing: RulesStanding,
+  ask: BatchParts['askRules'],
+): Promise<RulesStanding | RulesChangedError> {
+  try {
+    await requireRules(identifier, standing, ask)
+    return standing
+  } catch (error) {
+    if (error instanceof RulesChangedError) return error
+    throw error
   }
 }

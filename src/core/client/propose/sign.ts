@@ -136,8 +136,7 @@ interface SigningParts {
 /**
  * Checks each signature as the chain will, then journals the exact bytes of all at once, with the
  * `imported` records. A failure that says what is wrong with one item is its result. After any
- * other
- * one nothing is journaled as signed; the nonces stay reserved.
+ * other one nothing is journaled as signed; the nonces stay reserved.
  */
 export async function signDrafts(
   { ports, journal, chain, recover }: SigningParts,
@@ -181,8 +180,7 @@ export const reasonOf = (error: unknown): string =>
 /**
  * In a form that the chain takes, or UsageError `bad_signature` (domain §3.3). An account without
  * code: 64 or 65 bytes that recover to the proposer, v lifted to 27 or 28. One with code is asked
- * by
- * isValidSignature, as Permit2 will. Without a chain only recovery is possible.
+ * by isValidSignature, as Permit2 will. Without a chain only recovery is possible.
  */
 export async function checkedSignature(
   chain: Chain | undefined,

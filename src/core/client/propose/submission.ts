@@ -22,8 +22,7 @@ import { newAuthorization } from './sign.js'
 /**
  * `submit <identifier>` (contract §6): look-up, sign if need be, send. Saved bytes of an earlier
  * round are settled, and a new one is signed and sent, once. What was executed in this very round
- * is
- * replayed. UncertainError `other_origin` where saved bytes of unknown outcome went to another
+ * is replayed. UncertainError `other_origin` where saved bytes of unknown outcome went to another
  * gateway (R7). `timeoutMs` is for contexts of a busy gateway too.
  */
 export async function submitIntent(
@@ -116,8 +115,7 @@ async function roundIsOver(
 }
 
 /**
- * `submit <identifier> <payload>`: the file's exact bytes; a payload that the journal holds goes
- * by
+ * `submit <identifier> <payload>`: the file's exact bytes; a payload that the journal holds goes by
  * its own record. ConflictError `authorization_open` unless `supersede` names it, `superseded`.
  */
 export async function submitPayload(

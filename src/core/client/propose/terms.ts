@@ -23,8 +23,7 @@ import type { Intent } from './intent.js'
 
 /**
  * Where no chain of ours confirms the bond, a lying gateway would name the whole balance. Raw
- * units:
- * 5,000 tokens of six decimals, where bonds are about 750 (robustness §7, threat 1).
+ * units: 5,000 tokens of six decimals, where bonds are about 750 (robustness §7, threat 1).
  */
 export const unconfirmedCapRaw = 5_000_000_000n
 
@@ -67,6 +66,16 @@ export function requestOf({ request }: QuestionContext): WitnessRequest {
     timestamp: request.timestamp,
     ancillaryData: request.ancillary_data,
   }
+}
+
+/**
+ * The key of a round that several questions may share: one request of a reporter may serve up to ten ids, and a registry may name one request twice (domain §10). `undefined` where the question id is the hash of the text: no other question has that round. */
+export function sharedRound(
+  trust: Trust,
+  { request }: { readonly request: { readonly requester: Address } },
+  ref: () => RoundRef,
+): string | undefined {
+  return isNamedByText(kindOf(trust, request.requester)) ? undefined : ref().key
 }
 
 /** UsageError `untrusted_timestamp`: rounds of a question at one requester only go forward. */
@@ -116,8 +125,7 @@ const spoken =
 
 /**
  * UsageError `other_token`, `invalid_amount`, `amount_above_cap`, `permit_deadline_too_soon`,
- * `permit_amount_below_required_bond`, `deadline_above_cap`, `invalid_deadline`. `nowSeconds`:
- * the
+ * `permit_amount_below_required_bond`, `deadline_above_cap`, `invalid_deadline`. `nowSeconds`: the
  * later of wall clock and, where known, head time.
  */
 export function checkTerms(
