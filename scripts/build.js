@@ -13,7 +13,7 @@ const manifest = manifestOf('.')
 const shim = "import * as m from 'node:module';const require = m.createRequire(import.meta.url);"
 
 /** Files that a page of ours is made of, as text, as vitest has them. */
-const rawText = {
+export const rawText = {
   name: 'raw',
   setup(build) {
     build.onResolve({ filter: /\?raw$/ }, ({ path, resolveDir }) => ({

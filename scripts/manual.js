@@ -4,6 +4,7 @@
 import { readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { build } from 'esbuild'
+import { rawText } from './build.js'
 import { declarations } from './declarations.js'
 import { referencePage } from './reference.js'
 
@@ -27,7 +28,7 @@ const contents = `
   }`
 // Beside node_modules, because the bundle finds its packages from where it lies.
 const outdir = join(process.cwd(), 'node_modules', '.manual')
-const form = { bundle: true, format: 'esm', platform: 'node', packages: 'external' }
+const form = { bundle: true, format: 'esm', platform: 'node', packages: 'external', plugins: [rawText] }
 // In parts: modules that wait for each other while they load are kept apart.
 const parts = { splitting: true, outdir, outExtension: { '.js': '.mjs' } }
 await build({ stdin: { contents, resolveDir: '.' }, ...form, ...parts })
