@@ -1,6 +1,6 @@
 /**
- * `account add-…`: accounts whose key is not here (contract §9). What is written says where the key
- * is; the key signs once before, so that an account that cannot sign is not made.
+ * `account add-…`: accounts whose key is not here (contract §9). The key signs once before the
+ * account is made.
  */
 import { freeAccountPath, publishAccount } from '../core/io/account-files.js'
 import { accountFileText, probeDigest } from '../core/io/account-kinds.js'
@@ -12,7 +12,6 @@ import type { Context } from './terminal/context.js'
 import { dryRunFlag, showDryRun } from './terminal/dry-run.js'
 import { verb } from './terminal/verb.js'
 
-/** `show` prints the account that was made. */
 type Show = (context: Context, home: string, entry: AccountEntry) => void
 
 export const addPkcs11Verb = (show: Show) =>

@@ -1,6 +1,6 @@
 /**
- * `account`: encrypted keystores of proposers, Web3 v3 (contract §6, §7), and keys that are
- * elsewhere (§9). A password never stands in argv (robustness §6).
+ * `account`: keystores, Web3 v3 (contract §6, §7), and keys that are elsewhere (§9). A password
+ * never stands in argv (robustness §6).
  */
 import { coinText } from '../core/chain/profiles.js'
 import { freeAccountPath, removeAccount, renameAccount } from '../core/io/account-files.js'
@@ -79,7 +79,6 @@ async function givenKey(context: Context, flags: FlagsOf<typeof importFlags>): P
   return decryptKeystore(text, password, flags.keystore)
 }
 
-/** Encrypts and writes the key, then overwrites it. */
 async function store(
   context: Context,
   flags: StoreFlags,
@@ -146,7 +145,6 @@ const listVerb = sessionVerb({
 })
 
 interface Balances {
-  /** Wei. */
   readonly gas_balance: string
   readonly balances: readonly {
     readonly token: Address

@@ -1,24 +1,20 @@
 /** `config`: preferences of the user, and where every setting comes from (contract §6, §7). */
 import { fromCwd, homePaths } from '../core/io/home-paths.js'
-import { parseAmount } from '../core/protocol/amount.js'
 import { UsageError } from '../core/protocol/errors.js'
-import { percentOf, secondsOf } from './session/checks.js'
 import {
   allowedHttp,
   type GlobalFlags,
-  headroomBasisPoints,
   homeSetting,
-  isPathKey,
   isProfileKey,
   preferenceTree,
   profileKeys,
   profileSetting,
-  requireGammaUrl,
   requireKnownProfile,
   requireProfileName,
   resolveSettings,
   type Setting,
   type Settings,
+  specOf,
 } from './session/settings.js'
 import type { Context } from './terminal/context.js'
 import { dryRunFlag, showDryRun } from './terminal/dry-run.js'
@@ -69,7 +65,7 @@ const setVerb = verb({
       )
     }
     await requireValue(context, flags, key, value)
-    await change(context, flags, key, isPathKey(key) ? fromCwd(context.cwd, value) : value)
+    await change(context, flags, key, specOf(key)?.isPath ? fromCwd(context.cwd, value) : value)
   },
 })
 
@@ -96,8 +92,7 @@ async function change(
 ): Promise<void> {
   const home = homeSetting(context, flags).value
   const path = homePaths.config(home)
-  // Only what the name of the key needs is read: what is damaged beside it, or under it, must not
-  // keep it from being mended.
+  // What is damaged beside the key, or under it, must not keep it from being mended.
   const tree = key === 'profile' ? {} : await preferenceTree(context, home)
   const profile = key === 'profile' ? undefined : profileSetting(context, flags, home, tree)
   if (profile !== undefined && value === undefined)
@@ -174,10 +169,7 @@ export const configCommand = verb({
   verbs: [getVerb, setVerb, unsetVerb, listVerb, pathVerb],
 })
 
-/**
- * A gateway's address by the client's own rules (robustness §6), a node's as any URL, numbers as
- * they are read. Throws UsageError.
- */
+/** As they are read (robustness §6). UsageError. */
 async function requireValue(
   context: Context,
   flags: GlobalFlags,
@@ -191,21 +183,7 @@ async function requireValue(
     const settings = isPlain && (await resolveSettings(context, { ...flags, makesProfile: true }))
     parseBaseUrl(value, settings ? allowedHttp(settings.allowHttp) : undefined)
   }
-  if (key === 'gamma-url') requireGammaUrl({ value, from: key })
-  if (key === 'allow-http') allowedHttp({ value, from: key })
-  if (key === 'check-price-percent' || key === 'check-reward-percent')
-    percentOf({ value, from: key })
-  if (key === 'check-game' || key === 'check-liveness' || key === 'check-rules')
-    secondsOf({ value, from: key })
-  if (key === 'headroom-percent') headroomBasisPoints({ value, from: key })
-  if (key === 'max-amount' || key === 'max-fee') parseAmount(value, key, true)
-  if (key === 'rpc-url' && !URL.canParse(value)) {
-    throw new UsageError(
-      'bad_value',
-      `the value of ${key} is not a URL`,
-      `give it as proposer config set ${key} https://…`,
-    )
-  }
+  specOf(key)?.read?.({ value, from: key })
 }
 
 function requireKey(key: string): void {
@@ -222,12 +200,7 @@ function settingOf(settings: Settings, key: string): Setting | undefined {
   return isProfileKey(key) ? settings[profileKeys[key].flag] : undefined
 }
 
-/**
- * A node's URL often is a credential, a gateway's may hold one: path, query and user are not shown
- * (R5).
- */
+/** A node's URL often is a credential, a gateway's may hold one (R5). */
 function publicSetting(key: string, setting: Setting): Setting {
-  return key === 'rpc-url' || key === 'gateway' || key === 'gamma-url'
-    ? { ...setting, value: publicUrl(setting.value) }
-    : setting
+  return specOf(key)?.isSecret ? { ...setting, value: publicUrl(setting.value) } : setting
 }

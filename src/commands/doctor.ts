@@ -103,7 +103,6 @@ function checkText({ id, result, detail, fix }: Finding, { columns, paint }: Out
 const noGateway = 'give --gateway <url> or --local <gateway.json>'
 const noNode = 'give --rpc-url <url>'
 
-/** What earlier checks have found out for later ones. */
 interface Facts {
   readonly context: Context
   readonly session: Session
@@ -214,7 +213,6 @@ const checks: readonly Omit<Check<Facts>, 'fix'>[] = [
   },
 ]
 
-/** Every check of `doctor`, in its order; changes nothing. */
 export async function examine(context: Context, session: Session): Promise<readonly Finding[]> {
   const facts: Facts = { context, session, findings: [] }
   const named = (error: unknown) => Promise.reject(withHost(error, session.settings))
@@ -252,7 +250,6 @@ type Found = Finding | readonly Finding[]
 const skipAll = (ids: readonly string[], why: string, fix: string) =>
   ids.map((id) => skip(id, why, fix))
 
-/** What the chain tells of the pins; skipped without a node or pins. */
 async function onNode(
   facts: Facts,
   ids: readonly string[],
@@ -265,7 +262,6 @@ async function onNode(
   return check(chain, trust)
 }
 
-/** What the chain tells of the account; skipped without one, too. */
 const ofAccount = (
   facts: Facts,
   ids: readonly string[],
@@ -277,10 +273,7 @@ const ofAccount = (
       : check(chain, trust, facts.account),
   )
 
-/**
- * `/healthz` costs no budget; a gateway without it answers 404, which is an answer with a Date all
- * the same.
- */
+/** `/healthz` costs no budget; a 404 is an answer with a Date too. */
 async function gatewayCheck(facts: Facts): Promise<Finding> {
   const { context, session } = facts
   const { gateway: setting, local } = session.settings

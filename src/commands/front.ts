@@ -1,7 +1,4 @@
-/**
- * From argv to exit code. Loads only the verb that is asked for; here is the one switch from error
- * to message and exit code (contract §6).
- */
+/** From argv to exit code: the one switch from error to message (contract §6). */
 import { ChainError, TransportError } from '../core/ports.js'
 import {
   type ExitCode,
@@ -16,8 +13,9 @@ import type { Context } from './terminal/context.js'
 import { withFlags } from './terminal/hint-flags.js'
 import { colorChoices, createOutput, type Output, type OutputOptions } from './terminal/output.js'
 import { foldAround, jsonText, visible } from './terminal/render.js'
+import { givenIn } from './terminal/verb.js'
 
-/** Runs one command line. Never throws; everything it has to say went to the context's streams. */
+/** Never throws. */
 export async function runFront(argv: readonly string[], context: Context): Promise<ExitCode> {
   const output = outputFor(argv, context)
   try {
@@ -40,7 +38,6 @@ export async function runFront(argv: readonly string[], context: Context): Promi
   }
 }
 
-/** With -v, or PROPOSER_DEBUG, whatever is asked and answered is told. */
 async function traced(context: Context): Promise<Context> {
   if (!context.output.isVerbose) return context
   const { tracedEdges, tracedFetch } = await import('./terminal/trace.js')
@@ -61,42 +58,20 @@ export function reportCrash(argv: readonly string[], context: Context, error: un
 const outputFor = (argv: readonly string[], context: Context) =>
   createOutput({ ...context.streams, env: context.env, ...outputFlags(argv, context.env) })
 
-/**
- * Looks for the output flags before commander does, so that its own complaints come in the form
- * that was asked for. `--` ends the flags.
- */
+/** Before commander has parsed, so that its own complaints come in the form that was asked for. */
 function outputFlags(
   argv: readonly string[],
   { PROPOSER_DEBUG: debug = '' }: Context['env'],
 ): Omit<OutputOptions, 'stdout' | 'stderr' | 'env'> {
-  const end = argv.indexOf('--')
-  const flags = end < 0 ? argv : argv.slice(0, end)
-  const field = lastValue('--field', flags)
-  const isJson = flags.includes('--json') || field !== undefined
-  const mode = flags.includes('--ndjson') ? 'ndjson' : isJson ? 'json' : 'human'
-  const color = colorChoices.find((choice) => choice === lastValue('--color', flags)) ?? 'auto'
+  const { has, value } = givenIn(argv)
+  const field = value('field')
   return {
-    mode,
-    quiet: flags.some((flag) => flag === '--quiet' || /^-[qyv]*q[qyv]*$/.test(flag)),
-    color,
+    mode: has('ndjson') ? 'ndjson' : has('json') || field !== undefined ? 'json' : 'human',
+    quiet: has('quiet'),
+    color: colorChoices.find((choice) => choice === value('color')) ?? 'auto',
     field,
-    verbose:
-      !/^(0|false)?$/.test(debug) ||
-      flags.some((flag) => flag === '--verbose' || /^-[qyv]*v[qyv]*$/.test(flag)),
+    verbose: !/^(0|false)?$/.test(debug) || has('verbose'),
   }
-}
-
-/** The last value given to a flag, in either of its spellings. */
-function lastValue(name: string, flags: readonly string[]): string | undefined {
-  return flags
-    .flatMap((flag, index) =>
-      flag === name
-        ? (flags[index + 1] ?? [])
-        : flag.startsWith(`${name}=`)
-          ? flag.slice(name.length + 1)
-          : [],
-    )
-    .at(-1)
 }
 
 function notWritten(failure: Error): StorageError {
@@ -107,10 +82,6 @@ function notWritten(failure: Error): StorageError {
   )
 }
 
-/**
- * Every failure as one ProposerError. What nobody foresaw tells where it happened and nothing that
- * it holds (R5).
- */
 function failureOf(error: unknown, { aborted, reason }: AbortSignal): ProposerError {
   if (error instanceof ProposerError) return error
   const isStopped = aborted && (error === reason || isAbort(error))
@@ -159,14 +130,12 @@ const codeOf = (error: unknown): string | undefined =>
 const isAbort = (error: unknown) =>
   error instanceof Error && (error.name === 'AbortError' || error.name === 'TimeoutError')
 
-/** The innermost frame of ours, without the folder it is installed in. */
 function frameOf(error: unknown): string {
   const frame =
     error instanceof Error ? /\/(?:dist|src)\/([\w./-]+:\d+:\d+)/.exec(error.stack ?? '') : null
   return frame?.[1] === undefined ? '' : ` at ${frame[1]}`
 }
 
-/** What to do next where the failure itself does not say. */
 const hintOf: Readonly<Record<ExitCode, string>> = {
   [exit.done]: 'nothing is left to do',
   [exit.bug]: 'this is a bug; please report it with this line',
@@ -183,7 +152,6 @@ const hintOf: Readonly<Record<ExitCode, string>> = {
   [exit.interrupted]: 'rerun the command to continue',
 }
 
-/** Breaks between words where somebody looks at it. */
 const forTerminal = (text: string, { notesAreTerminal, columns }: Output): string =>
   notesAreTerminal ? foldAround(text, columns, '  ') : visible(text)
 

@@ -1,7 +1,4 @@
-/**
- * `init`: a guided set-up (contract §9). Each step is a command of its own, run only where it is
- * still needed: whoever stops in the middle runs it again.
- */
+/** `init`: a guided set-up (contract §9). Each step is a command, run where it is still needed. */
 import { Command } from 'commander'
 import { fundsOf } from '../core/client/funds/funds.js'
 import { freeAccountPath } from '../core/io/account-files.js'
@@ -62,7 +59,6 @@ export const initCommand = (context: Context): Command =>
 
 type Tell = (step: string, result: Step['result'], detail: string) => void
 
-/** The selected profile; on a terminal a choice where nothing has chosen one yet. */
 async function chosenProfile(context: Context, flags: InitFlags, tell: Tell): Promise<string> {
   const { profile, home } = await resolveSettings(context, { ...flags, makesProfile: true })
   const asks = profile.origin === 'default' && context.isInteractive
@@ -77,9 +73,8 @@ async function chosenProfile(context: Context, flags: InitFlags, tell: Tell): Pr
 }
 
 /**
- * Does something with what a flag gives. On a terminal what is missing is asked for, and asked for
- * again where it is refused; Ctrl-C and Ctrl-D end that. Without a terminal the first refusal is
- * the end.
+ * On a terminal what is missing is asked for, again where it is refused; else the first refusal
+ * is the end.
  */
 async function answered<T>(
   context: Context,
@@ -112,7 +107,7 @@ const inner = (context: Context): Context => ({
   },
 })
 
-/** Asks for the key file to import; `make` is given an empty path where the key shall be new. */
+/** An empty path makes a new key. */
 async function askedKeyFile(
   context: Context,
   flags: InitFlags,
@@ -123,7 +118,7 @@ async function askedKeyFile(
   await answered(context, given, question, make)
 }
 
-/** Asks how much Permit2 may move; `approve` is given an empty text where nobody wants it now. */
+/** An empty amount approves nothing. */
 async function askedAllowance(
   context: Context,
   flags: InitFlags,
@@ -147,7 +142,6 @@ function settingUp(context: Context, flags: InitFlags & { readonly profile: stri
     tell(key, 'done', shown)
   }
   return {
-    /** Keeps what the profile has; what a flag or a variable gives goes into the profile. */
     async keep(key: 'gateway' | 'rpc-url', question: string, flag?: string) {
       const { gateway, local, rpcUrl } = await settings()
       const found: Setting | undefined = key === 'gateway' ? (gateway ?? local) : rpcUrl
@@ -220,7 +214,6 @@ function settingUp(context: Context, flags: InitFlags & { readonly profile: stri
       })
     },
 
-    /** What `doctor` ended with, told after all that was done. */
     async doctor(): Promise<ProposerError | undefined> {
       try {
         await verb('doctor', ...password)
@@ -235,7 +228,6 @@ function settingUp(context: Context, flags: InitFlags & { readonly profile: stri
   }
 }
 
-/** Whether the wallet has approved Permit2 for the first pinned token. */
 const mayBeMoved = (context: Context, flags: SessionFlags): Promise<boolean> =>
   withSession(context, { ...flags, makesProfile: true }, async (session) => {
     const [trust, chain, owner] = await Promise.all([

@@ -14,10 +14,7 @@ const withVersionVerb = (argv: readonly string[]) =>
     ? ['version', ...argv.filter((argument) => !isVersionFlag(argument))]
     : argv
 
-/**
- * Runs the command line of this process. `parts` replaces parts of its context, as crash tests do.
- * Never rejects.
- */
+/** `parts` replaces parts of the context, as crash tests do. Never rejects. */
 export async function start(process: NodeJS.Process, parts?: Partial<Context>): Promise<ExitCode> {
   const given = process.argv.slice(2)
   if (parts === undefined && asksVersion(given) && (await printVersion(process))) return 0
@@ -35,7 +32,6 @@ export async function start(process: NodeJS.Process, parts?: Partial<Context>): 
   return runFront(argv, context)
 }
 
-/** Prints the version, and tells whether it could. Where not, the long way says why. */
 async function printVersion({ stdout }: NodeJS.Process): Promise<boolean> {
   // Without a listener node would end the process; the write itself tells of the failure.
   stdout.on('error', () => undefined)
@@ -44,7 +40,7 @@ async function printVersion({ stdout }: NodeJS.Process): Promise<boolean> {
   )
 }
 
-/** Runs one command line. Never rejects; everything it has to say went to the context's streams. */
+/** Never rejects; everything it has to say went to the context's streams. */
 export async function main(given: readonly string[], context: Context): Promise<ExitCode> {
   const argv = withVersionVerb(given)
   if (isTabKey(argv)) return answerTabKey(argv, context)

@@ -1,7 +1,4 @@
-/**
- * `proposer` alone: where its user stands, and the commands to go on with. Reads this machine only,
- * changes nothing (R24).
- */
+/** `proposer` alone: where its user stands, and how to go on. Reads this machine only (R24). */
 import {
   type AuthorizationState,
   isOfferOpen,
@@ -25,13 +22,8 @@ interface Need {
   readonly command: string
 }
 
-/** A line of the page. A command gets the flags that `proposer` was called with. */
 type Line = string | { readonly label: string; readonly command: string }
 
-/**
- * Prints the page for the home and profile that `flags` name, as `argv` spells them. What cannot be
- * read is reported on it with its remedy, for the page is no check: exit stays 0.
- */
 export async function showNextSteps(
   context: Context,
   flags: GlobalFlags,
@@ -143,7 +135,6 @@ async function keyNeed(
   return { name, command, ...(from !== undefined && { has: `from ${from}` }) }
 }
 
-/** A built-in profile stands in for the file where it knows every contract. */
 async function contractsNeed({ files }: Context, { trust, profile }: Settings): Promise<Need> {
   const need = { name: 'the contracts', command: 'proposer trust init --from <file>' }
   if (await files.exists(trust.value)) return { ...need, has: trust.value }
@@ -158,7 +149,7 @@ async function contractsNeed({ files }: Context, { trust, profile }: Settings): 
   }
 }
 
-/** What the journal holds open, gravest first, each with the one command for it (contract §6). */
+/** Gravest first, each with the one command for it (contract §6). */
 async function openSteps(context: Context, home: string): Promise<readonly Line[]> {
   const journal = openJournal(context, home)
   const nowMs = context.clock.nowMs()

@@ -379,7 +379,7 @@ async function check(context: Context, path: string, served: Served): Promise<vo
   ])
   const findings = withPastedFixes(context, await checkGateway(context, path, served))
   const report = checkReport(findings)
-  context.output.result('check', report, () => findingsText(findings, context.output))
+  context.output.show('serve-check', report, [(screen) => findingsText(findings, screen)])
   const [first, ...others] = report.faults
   if (first === undefined) return
   const { detail, hint } = first

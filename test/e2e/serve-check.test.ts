@@ -89,7 +89,10 @@ async function checkFile(
     : await inProcess(home, argv, env)
   if (ended.stdout === '') throw new Error(`no document: ${ended.stderr}`)
   const document = JSON.parse(ended.stdout)
-  expect(document).toMatchObject({ schema: 'proposer.check/1', ok: document.faults.length === 0 })
+  expect(document).toMatchObject({
+    schema: 'proposer.serve-check/1',
+    ok: document.faults.length === 0,
+  })
   // Exit 2 and one error that names the first fault, or exit 0 and no error (contract §6).
   expect(ended.code).toBe(document.ok ? 0 : 2)
   for (const { check, detail, hint } of [...document.faults, ...document.warnings]) {

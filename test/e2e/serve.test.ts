@@ -325,7 +325,10 @@ describe('serve', () => {
       '--json',
     ])
     expect(checked.code).toBe(2)
-    expect(JSON.parse(checked.stdout)).toMatchObject({ schema: 'proposer.check/1', ok: false })
+    expect(JSON.parse(checked.stdout)).toMatchObject({
+      schema: 'proposer.serve-check/1',
+      ok: false,
+    })
   })
 
   test('R10, R12: a gateway whose store was taken over admits nothing more and exits 74', async () => {

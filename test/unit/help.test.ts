@@ -111,7 +111,7 @@ describe('contract §6: help', () => {
       const { stdout } = await run(home.path, [...path, '--help'])
       expect(stdout).not.toMatch(/\[options\]|Options:|\(default|\(choices|default: \[\]/)
       expect(stdout).toMatch(
-        /\nFlags:\n[\s\S]*\nFlags of every command, described in `proposer --help`:\n {2}--gateway <url>, /,
+        /\nFlags:\n[\s\S]*\nFlags of every command, described in `proposer help flags`:\n {2}--gateway <url>, /,
       )
     }
     expect((await run(home.path, ['poll', '--help'])).stdout.replace(/\s+/g, ' ')).toContain(

@@ -1,7 +1,7 @@
 /**
- * `proposer __complete …`: what could stand at the cursor, for the scripts that `completion`
- * prints. It asks no network, and is silent where something is amiss. A tab key is no place for an
- * error, and the command itself will tell it.
+ * `proposer __complete …`: what could stand at the cursor. It asks no network, and is silent
+ * where
+ * something is amiss: the command itself will tell it.
  */
 import type { Argument, Command, Option } from 'commander'
 import type { ExitCode } from '../../core/protocol/errors.js'
@@ -10,19 +10,17 @@ import type { Context } from '../terminal/context.js'
 import { standInOf } from '../terminal/verb.js'
 import { type Kind, type Value, valuesOf } from './values.js'
 
-/** Values to offer, or that the shell completes names of files or folders itself. */
 type Answer = readonly Value[] | 'files' | 'folders'
 
 /** More cannot be looked over; typing on narrows them. */
 const maxValues = 200
 
-/** The program with the one command loaded that these words name. */
 export type LoadProgram = (context: Context, words: readonly string[]) => Promise<Command>
 
 /**
- * Writes the answer for one command line to stdout. Its form, then one value a line, with what it
- * is behind a tab where the shell shows it. `argv` is the shell and the words of the line, the
- * program's name first, the one at the cursor last. Always 0.
+ * The form, then one value a line, with what it is behind a tab. `argv` is the shell and the
+ * words of
+ * the line, the program's name first, the one at the cursor last. Always 0.
  */
 export async function complete(
   argv: readonly string[],
@@ -76,15 +74,12 @@ function quoted(value: string, quote: string | undefined): string | undefined {
 /** Text without anything that acts on a terminal or ends a line (R20). */
 const isPlain = (text: string) => !/[\p{C}\p{Zl}\p{Zp}]/u.test(text)
 
-/** Where a command line stands after its whole words. */
 interface Place {
   /** From the program down to the command that is being typed. */
   readonly lineage: readonly [Command, ...Command[]]
   readonly positionals: number
-  /** The flag whose value comes next. */
   readonly waiting: Option | undefined
   readonly flagsEnded: boolean
-  /** Of those that say where things lie. */
   readonly settings: GlobalFlags
 }
 
@@ -121,7 +116,7 @@ function placeAfter(words: readonly string[], program: Command): Place {
 const childOf = (lineage: readonly Command[], word: string) =>
   lineage.at(-1)?.commands.find((child) => child.name() === word)
 
-/** The flags of these commands, and of the one that the last stands for where none is named. */
+/** With those of the command that the last stands for. */
 function flagsOf(lineage: readonly Command[]): readonly Option[] {
   const last = lineage.at(-1)
   const alone = last === undefined ? undefined : standInOf(last)
@@ -131,7 +126,6 @@ function flagsOf(lineage: readonly Command[]): readonly Option[] {
     .flatMap(({ options }) => options.filter(({ hidden }) => !hidden))
 }
 
-/** `-o` and `--output`. */
 const namesOf = ({ short, long }: Option): readonly string[] => [short ?? [], long ?? []].flat()
 const flagNamed = (lineage: readonly Command[], name: string) =>
   flagsOf(lineage).find((flag) => namesOf(flag).includes(name))

@@ -1,15 +1,9 @@
-/**
- * What the shells run: each hands over what is typed and takes what `proposer __complete` answers,
- * so that a script never grows old.
- */
+/** What the shells run: each hands over what is typed, so that a script never grows old. */
 
 export const shells = ['bash', 'zsh', 'fish'] as const
 export type Shell = (typeof shells)[number]
 
-/**
- * A program is asked by the name it was typed with, so that a copy in the project's folder
- * completes itself.
- */
+/** Asked by the name it was typed with: a copy in a project's folder completes itself. */
 const bash = `# Completion of proposer for bash 4 and later.
 # This shell:   source <(proposer completion bash)
 # Every shell:  proposer completion bash > ~/.local/share/bash-completion/completions/proposer
@@ -85,5 +79,4 @@ end
 complete -c proposer -f -k -a '(__proposer_complete)'
 `
 
-/** The script that a shell reads once. */
 export const scripts: Readonly<Record<Shell, string>> = { bash, zsh, fish }

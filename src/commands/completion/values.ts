@@ -1,7 +1,7 @@
 /**
- * What this machine knows that could stand at the cursor: accounts, profiles, ids of the journal,
- * identifiers. It reads names, ids and states, within bounds, and proves nothing: who runs the
- * command does. No signature and no URL leaves here (R5).
+ * What this machine knows that could stand at the cursor. It reads names, ids and states, within
+ * bounds,
+ * and proves nothing. No signature and no URL leaves here (R5).
  */
 import { statSync } from 'node:fs'
 import { type JournaledAuthorization, stateOf } from '../../core/client/journal/authorizations.js'
@@ -24,7 +24,6 @@ export interface Value {
   readonly about: string
 }
 
-/** What a placeholder of the help stands for. */
 export type Kind =
   | 'accounts'
   | 'profiles'
@@ -35,11 +34,7 @@ export type Kind =
   | 'unsent'
   | 'identifiers'
 
-/**
- * The values of a kind for the home, profile and trust file that the flags and the environment
- * name; newest first where time matters. `typed` is the beginning of the value, which may only
- * narrow what is looked for. Rejects where a folder or the configuration cannot be read.
- */
+/** Newest first where time matters. `typed` may only narrow what is looked for. */
 export async function valuesOf(
   kind: Kind,
   context: Context,
@@ -79,7 +74,6 @@ async function jsonNames(files: Files, folder: string): Promise<string[]> {
     .sort()
 }
 
-/** The built-in ones, those of the configuration, and those that have a trust file. */
 async function profiles(files: Files, home: string, tree: PreferenceTree): Promise<Value[]> {
   const { profileNames } = await import('../../core/chain/profiles.js')
   const stored = isRecord(tree.profiles) ? Object.keys(tree.profiles) : []
@@ -128,10 +122,7 @@ const maxRuns = 256
 const tailBytes = 256 * 1024
 const maxBytes = 16 * 1024 * 1024
 
-/**
- * What the ends of the journal's runs tell, newest first. Lines that cannot be read are left to
- * `journal verify`.
- */
+/** Newest first. Lines that cannot be read are left to `journal verify`. */
 async function journaled(
   { files }: Context,
   home: string,
@@ -169,8 +160,7 @@ async function tailOf(files: Files, path: string, bytes: number): Promise<string
 function addLine(fold: ReturnType<typeof newFold>, line: string): void {
   try {
     const { k: kind, t: timeMs, d: data }: { k: string; t: number; d: unknown } = JSON.parse(line)
-    // Its shape is not proven: what the fold cannot take throws, and what comes out is checked as
-    // text before it is shown.
+    // Its shape is not proven: what the fold cannot take throws.
     fold.add({ kind, data, timeMs } as JournalRecord)
   } catch {
     // a line cut by the bound, torn by a crash, or damaged: this offers what is left

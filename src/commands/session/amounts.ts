@@ -10,7 +10,6 @@ import { parseJson, readInput } from './inputs.js'
 import type { Session } from './session.js'
 import type { Setting } from './settings.js'
 
-/** How the amounts of a pinned token are written. */
 export interface PinnedUnits extends TokenUnits {
   readonly address: Address
 }
@@ -24,14 +23,11 @@ export interface GivenAmount {
 /** What gave an amount; without an origin, a flag. */
 export type AmountSetting = Pick<Setting, 'value' | 'from'> & Partial<Pick<Setting, 'origin'>>
 
-/** What a flag gives, where it was given. */
 export const flagged = (from: string, value: string | undefined): AmountSetting | undefined =>
   value === undefined ? undefined : { value, from }
 
 /**
- * The amount of a setting; a bare number is raw units but in a flag. `units` is asked only where
- * the unit is a token's; without it only the form is judged. Throws UsageError as `parseAmount` and
- * `toRaw`.
+ * A bare number is raw units but in a flag. Without `units` only the form is judged. UsageError.
  */
 export async function givenAmount(
   setting: AmountSetting | undefined,
@@ -46,10 +42,7 @@ export async function givenAmount(
   return { raw, tokens: tokens.map(({ address }) => address) }
 }
 
-/**
- * What a call's own transactions may cost, in wei: raw units, or the chain's coin where a profile
- * knows it. UsageError as `parseAmount` and `toRaw`.
- */
+/** In wei: raw units, or the chain's coin where a profile knows it. UsageError. */
 export function maxFeeWei(setting: AmountSetting | undefined, chainId: number): bigint | undefined {
   if (setting === undefined) return undefined
   const { value, from, origin = 'flag' } = setting
@@ -58,7 +51,6 @@ export function maxFeeWei(setting: AmountSetting | undefined, chainId: number): 
   return toRaw(parseAmount(value, from, origin !== 'flag', symbol?.toLowerCase()), coins).raw
 }
 
-/** The tokens that all of these amounts may be of; `undefined`: any. */
 export function commonTokens(
   amounts: readonly (GivenAmount | undefined)[],
 ): readonly Address[] | undefined {
@@ -68,15 +60,16 @@ export function commonTokens(
     : lists.reduce((left, right) => left.filter((address) => right.includes(address)))
 }
 
-/** How a pinned token is written where no node is asked: by a built-in profile or the trust file. */
+/** Where no node is asked: by a built-in profile or the trust file. */
 export const pinnedToken = (
   { chain_id: chainId, token_info: info }: Pick<Trust, 'chain_id' | 'token_info'>,
   token: Address,
 ): TokenUnits | undefined => knownToken(chainId, token) ?? info?.[token]
 
 /**
- * Of the pinned tokens those that are known: by `pinnedToken`, the file of `--context`, or the
- * session's node. `pins` stand in for the session's. UnavailableError where the node does not answer.
+ * Of the pinned tokens those that are known: by `pinnedToken`, --context, or the node. `pins`
+ * stand in
+ * for the session's.
  */
 export async function pinnedUnits(
   context: Context,

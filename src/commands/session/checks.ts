@@ -8,12 +8,10 @@ import {
   type Thresholds,
 } from '../../core/client/check/findings.js'
 import type { Markets } from '../../core/ports.js'
-import { durationMs } from '../../core/protocol/duration.js'
-import { UsageError } from '../../core/protocol/errors.js'
 import { counted, fold } from '../terminal/render.js'
 import { addFlags } from '../terminal/verb.js'
 import type { Session } from './session.js'
-import type { Setting, Settings } from './settings.js'
+import { percentOf, type Settings, secondsOf } from './settings.js'
 
 export interface CheckFlags {
   readonly requireCheck?: boolean
@@ -26,7 +24,6 @@ export const checkFlags = {
 } as const
 export const addCheckFlags = (command: Command) => addFlags(command, checkFlags)
 
-/** What the flags require of findings. */
 export const requiredBy = ({ requireCheck, requireKnown }: CheckFlags): Required => ({
   check: requireCheck === true,
   known: requireKnown === true,
@@ -34,7 +31,6 @@ export const requiredBy = ({ requireCheck, requireKnown }: CheckFlags): Required
 
 export const isRequired = ({ check, known }: Required): boolean => check || known
 
-/** Findings by the settings of a session. UsageError as `thresholdsOf`. */
 export async function openChecker(session: Session, clock: Checking['clock']): Promise<Checker> {
   const thresholds = thresholdsOf(session.settings)
   const [trust, chain, markets, { newChecker }] = await Promise.all([
@@ -58,7 +54,7 @@ function limited(markets: Markets): MarketReads {
 }
 type Checking = Parameters<typeof import('../../core/client/check/checker.js').newChecker>[0]
 
-/** UsageError `bad_value` for a percentage or a duration that is none. */
+/** UsageError `bad_value`. */
 export function thresholdsOf(settings: Settings): Thresholds {
   return {
     pricePercent: percentOf(settings.checkPrice),
@@ -69,30 +65,7 @@ export function thresholdsOf(settings: Settings): Thresholds {
   }
 }
 
-type Given = Pick<Setting, 'value' | 'from'>
-
-/** From 0 to 100, with up to three decimals. */
-export function percentOf({ value, from }: Given): number {
-  const percent = /^\d{1,3}(\.\d{1,3})?$/.test(value) ? Number(value) : Number.NaN
-  if (percent <= 100) return percent
-  throw new UsageError(
-    'bad_value',
-    `${from} ${value} is not a percentage from 0 to 100`,
-    'give percent with up to three decimals, such as 90 or 0.5',
-  )
-}
-
-export function secondsOf({ value, from }: Given): number {
-  const ms = durationMs(value)
-  if (ms !== undefined) return ms / 1_000
-  throw new UsageError(
-    'bad_value',
-    `${from} ${value} is not a duration`,
-    'give seconds or units, such as 90m or 24h',
-  )
-}
-
-/** Warnings a line each, and in one line what nobody told. Outside text is escaped here. */
+/** Outside text is escaped here. */
 export function findingLines(findings: readonly QuestionFinding[], columns: number): string[] {
   const unknown = findings.filter(({ result }) => result === 'unknown').map(({ id }) => id)
   return [
@@ -114,7 +87,6 @@ export function countsOf(findings: readonly QuestionFinding[]) {
 export const tallyText = (counts: ReturnType<typeof countsOf>): string =>
   `${counted(counts.warn, 'warning')}, ${counts.unknown} unknown`
 
-/** UsageError `check_failed`. */
 export function requireFindings(
   identifier: string,
   findings: readonly QuestionFinding[],

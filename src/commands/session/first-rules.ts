@@ -3,7 +3,6 @@ import { firstRulesNotes, type RulesStanding } from '../../core/client/propose/r
 import type { Context } from '../terminal/context.js'
 import { visible } from '../terminal/render.js'
 
-/** A program is told what it acknowledges by its first signature; people read it in the preview. */
 export function warnOfFirstRules(
   { output }: Context,
   identifier: string,

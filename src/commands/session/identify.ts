@@ -1,4 +1,4 @@
-/** What users call questions, as the rest of a command takes it (contract §9, Identifiers). */
+/** What users call questions (contract §9, Identifiers). */
 import { titleOf } from '../../core/chain/ancillary.js'
 import type { Round } from '../../core/chain/round.js'
 import { onChain } from '../../core/chain/unavailable.js'
@@ -18,10 +18,10 @@ const gammaLimitMs = 20_000
 const askedAtOnce = 10
 
 /**
- * Question ids and slugs of what was typed, in order. An event's URL becomes its one market. A slug
- * that is not pinned is looked up at Gamma, and holds for this run where the chain confirms it (R9).
- * Without Gamma or a node it stays, for the gateway to read. UsageError `several_markets`,
- * `invalid_identifier`; RejectedError `question_not_found`; UnavailableError.
+ * Question ids and slugs of what was typed, in order. A slug that is not pinned is looked up at
+ * Gamma,
+ * and holds for this run where the chain confirms it (R9); without either it is the gateway's to
+ * read.
  */
 export async function identify(
   context: Context,
@@ -39,7 +39,6 @@ export async function identify(
   return found
 }
 
-/** Whether pins or journal tell what a slug means. */
 function knownHere(session: Session): (slug: string) => Promise<boolean> {
   let loading: ReturnType<Session['journal']['load']> | undefined
   return async (slug) => {
@@ -65,11 +64,11 @@ async function identifyOne(
   return market === undefined ? identifier : learn(context, session, market)
 }
 
-/** The market of a slug; `undefined` where Gamma is not configured, or knows none. */
+/** `undefined` where Gamma is not configured, or knows none. */
 export const marketOf = async (session: Session, slug: string): Promise<Market | undefined> =>
   orGammaDown(session, async (signal) => (await session.markets())?.market(slug, signal))
 
-/** The one market of an event; `undefined` where Gamma is not configured, or knows no such event. */
+/** The one market of an event; `undefined` as above. */
 export async function onlyMarket(session: Session, slug: string): Promise<Market | undefined> {
   const markets = await orGammaDown(session, async (signal) =>
     (await session.markets())?.event(slug, signal),
@@ -83,7 +82,6 @@ export async function onlyMarket(session: Session, slug: string): Promise<Market
   )
 }
 
-/** A market's slug: pinned already, or from now on by the chain's word. */
 async function learn(context: Context, session: Session, market: Market): Promise<string> {
   const trust = await session.trust()
   const { slug } = market
@@ -102,10 +100,7 @@ async function learn(context: Context, session: Session, market: Market): Promis
   return slug
 }
 
-/**
- * The round of a market's question at a pinned requester. RejectedError `question_not_found`;
- * UnavailableError where the chain does not answer.
- */
+/** At a pinned requester. RejectedError `question_not_found`. */
 export async function confirmedMarket(
   chain: Chain,
   trust: Trust,
@@ -125,7 +120,6 @@ export async function confirmedMarket(
   )
 }
 
-/** UnavailableError `gamma_unavailable` where nothing came in time. */
 export async function orGammaDown<T>(
   { signal: outer, settings }: Pick<Session, 'signal' | 'settings'>,
   ask: (signal: AbortSignal) => Promise<T>,

@@ -10,10 +10,7 @@ import { InterruptedError, UsageError } from '../../core/protocol/errors.js'
 import type { Context, InputStream } from '../terminal/context.js'
 import { fold } from '../terminal/render.js'
 
-/**
- * The bytes of a file the user named, or of stdin for `-`. Throws UsageError `input_unreadable`
- * (with `hint`) or `input_too_large` (exit 2).
- */
+/** Of stdin for `-`. UsageError `input_unreadable` (with `hint`), `input_too_large`. */
 export const readInput = (
   context: Context,
   path: string,
@@ -34,17 +31,13 @@ async function readStdin(context: Context, most: number): Promise<Uint8Array> {
   return Buffer.concat(chunks)
 }
 
-/** Parsed JSON of an input. Throws UsageError `input_not_json` naming it (R5). */
 export const parseJson = (
   bytes: Uint8Array,
   name: string,
   hint = 'give the file as this program printed it',
 ): unknown => parseJsonInput(bytes, name === '-' ? 'stdin' : name, hint)
 
-/**
- * Parsed JSON of a file that people write, or of stdin for `-`; `missing` is the hint where it
- * cannot be read. Throws as both above.
- */
+/** Of a file that people write; `missing` is the hint where it cannot be read. */
 export const readOwnJson = async (
   context: Context,
   path: string,
@@ -52,8 +45,7 @@ export const readOwnJson = async (
 ): Promise<unknown> => parseJson(await readInput(context, path, missing), path, jsonHint)
 
 /**
- * Asks yes or no on the terminal. Without one, or with --yes, nothing is asked: `yes` decides or
- * `flag` is named (exit 2).
+ * Without a terminal, or with --yes, nothing is asked: `yes` decides or `flag` is named (exit 2).
  */
 export async function confirm(
   context: Context,
@@ -74,10 +66,7 @@ export async function confirm(
   throw new UsageError('declined', 'declined; nothing was done', 'rerun the command and answer y')
 }
 
-/**
- * Whether a person may be asked before something is signed: on a terminal, unless the output is for
- * programs (contract §9, Confirmation).
- */
+/** On a terminal, unless the output is for programs (contract §9, Confirmation). */
 export const asksPerson = (
   { isInteractive, output }: Context,
   flags: { readonly quiet?: boolean; readonly yes?: boolean; readonly dryRun?: boolean },
@@ -88,10 +77,7 @@ export const asksPerson = (
   flags.yes !== true &&
   flags.dryRun !== true
 
-/**
- * A line typed without echo. Throws UsageError `password_needed` naming `flag` where there is no
- * terminal (exit 2).
- */
+/** Without echo. UsageError `password_needed` naming `flag` where there is no terminal. */
 export async function askHidden(context: Context, question: string, flag: string): Promise<string> {
   if (!context.isInteractive) {
     throw new UsageError(
@@ -104,8 +90,8 @@ export async function askHidden(context: Context, question: string, flag: string
 }
 
 /**
- * A line typed by the person, without blanks around it; empty where only Enter was pressed.
- * UsageError `answer_needed` naming `flag` where there is no terminal (exit 2).
+ * Trimmed; empty where only Enter was pressed. UsageError `answer_needed` where there is no
+ * terminal.
  */
 export async function askLine(context: Context, question: string, flag: string): Promise<string> {
   if (context.isInteractive) return (await ask(context, question, false)).trim()
@@ -116,13 +102,11 @@ export async function askLine(context: Context, question: string, flag: string):
   )
 }
 
-/** What came with the line that answered a prompt: pasted text, or the answer to the next one. */
 const leftover = new WeakMap<InputStream, string>()
 
 /**
- * One line from the terminal. Prompts go to stderr: stdout is the result (contract §6). Hidden
- * input is read in raw mode, where keys are characters: Enter ends, backspace takes back, Ctrl-C
- * stops, Ctrl-D leaves it unanswered.
+ * Prompts go to stderr (contract §6). Hidden input is read in raw mode, where keys are
+ * characters.
  */
 async function ask(context: Context, question: string, hidden: boolean): Promise<string> {
   const { stdin } = context
@@ -165,8 +149,8 @@ function readLine(
       })
     const ended = () =>
       end(() => {
-        // Ctrl-D and a terminal that is gone look the same: only the latter takes no text, which
-        // `signal` tells one turn later.
+        // Ctrl-D and a terminal that is gone look the same; `signal` tells them apart one turn
+        // later.
         stderr.write('\n')
         setImmediate(() =>
           signal.aborted

@@ -1,7 +1,4 @@
-/**
- * What `sign` and `submit` share: the flags of a proposal, what they become, and how it is shown
- * before it is signed.
- */
+/** What `sign` and `submit` share: flags of a proposal, what they become, how it is shown. */
 
 import type { Command } from 'commander'
 import { titleOf } from '../../core/chain/ancillary.js'
@@ -66,7 +63,7 @@ export interface IntentFlags extends SessionFlags, CheckFlags {
   readonly details?: boolean
 }
 
-/** Flags that say what is to be signed; with a ready payload none of them has a meaning. */
+/** With a ready payload none of them has a meaning. */
 export const signingFlags = [
   'outcome',
   'amount',
@@ -82,7 +79,6 @@ export const signingFlags = [
   'browser',
 ] as const satisfies readonly (keyof IntentFlags)[]
 
-/** Flags of a proposal that is to be signed. */
 export const intentFlags = {
   ...signerFlags,
   ...browserFlags,
@@ -105,10 +101,7 @@ export const intentFlags = {
 } as const
 export const addIntentFlags = (command: Command) => addFlags(command, intentFlags)
 
-/**
- * Throws UsageError (exit 2) naming the flag that is missing or malformed. `session` gives what the
- * flags leave to the profile, and what a unit is; without it only the form of amounts is judged.
- */
+/** Without `session`, which knows the profile and the units, only the form of amounts is judged. */
 export async function parseIntent(
   context: Context,
   named: string,
@@ -156,10 +149,7 @@ export async function parseIntent(
   }
 }
 
-/**
- * A word that may be an answer: what it means, the question's labels tell. UsageError
- * `bad_outcome`.
- */
+/** The question's labels tell what it means. UsageError `bad_outcome`. */
 export function requireOutcome(word: string | undefined): string {
   const wrong = word === undefined ? 'is missing' : wordFault(word)
   if (word !== undefined && wrong === undefined) return word
@@ -170,7 +160,6 @@ export function requireOutcome(word: string | undefined): string {
   })
 }
 
-/** A flag's whole number, in digits. Throws UsageError `bad_number`. */
 function whole(flag: string, text: string | undefined): bigint | undefined {
   if (text === undefined) return undefined
   if (isUint256(text)) return BigInt(text)
@@ -179,7 +168,7 @@ function whole(flag: string, text: string | undefined): bigint | undefined {
   })
 }
 
-/** Unix seconds as they are, a time, or a span such as `2h30m` from now. Throws UsageError `bad_deadline`. */
+/** Unix seconds, a time, or a span such as `2h30m` from now. UsageError `bad_deadline`. */
 export function parseDeadline(text: string | undefined, nowMs: number): bigint | undefined {
   if (text === undefined) return undefined
   if (/^\d{1,12}$/.test(text)) return BigInt(text)
@@ -196,10 +185,7 @@ export function parseDeadline(text: string | undefined, nowMs: number): bigint |
   )
 }
 
-/**
- * What the core needs to authorize. The context is asked for only where the journal has nothing to
- * reuse (contract §6).
- */
+/** The context is asked for only where the journal has nothing to reuse (contract §6). */
 export async function authorizeParts(
   context: Context,
   session: Session,
@@ -208,8 +194,7 @@ export async function authorizeParts(
 ): Promise<AuthorizeParts> {
   const [trust, chain] = [await session.trust(), await session.chain()]
   const { gateway: remote, local } = session.settings
-  // Offline, a gateway that happens to be configured is left alone; with a node it only settles
-  // what an earlier round left open.
+  // Offline a configured gateway is left alone; with a node it only settles earlier rounds.
   const asksGateway =
     flags.context === undefined &&
     (chain === undefined || remote !== undefined || local !== undefined)
@@ -233,8 +218,7 @@ export async function authorizeParts(
     recovery: async () => (await quickestCurve()).recover,
     chain,
     ...(asksGateway ? { gateway: await session.gateway('read') } : {}),
-    // Shown, and asked only where a finding warns: the command itself is the word to sign, and
-    // --dry-run is the way to look first.
+    // Asked only where a finding warns: the command itself is the word to sign.
     confirm: async (shown) => {
       const { notesAreTerminal, mode } = context.output
       const isRead = flags.quiet !== true && (mode === 'human' || notesAreTerminal)
@@ -256,10 +240,7 @@ export async function authorizeParts(
   }
 }
 
-/**
- * Findings of what is about to be signed, where somebody reads them or they decide. Offline, with a
- * context file alone, nobody is asked.
- */
+/** Where somebody reads them or they decide. Offline, with a file alone, nobody is asked. */
 async function findingsOf(
   context: Context,
   session: Session,
@@ -276,7 +257,7 @@ async function findingsOf(
   return findings
 }
 
-/** `--dry-run`: shows what would be signed; nothing is reserved, signed or written. */
+/** Nothing is reserved, signed or written. */
 export async function showPreview(
   context: Context,
   session: Session,
@@ -343,7 +324,6 @@ function previewData(
   }
 }
 
-/** Title, answer in words and amount: what a person decides on; the rest is behind --details. */
 function briefText(
   shown: Preview,
   identifier: string,
@@ -400,5 +380,4 @@ function previewText(
   ].join('\n')
 }
 
-/** Rows of a context that a preview has in words of its own. */
 const ownRows: ReadonlySet<string> = new Set(['bond', 'answers', 'rules'])

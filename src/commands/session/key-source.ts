@@ -1,7 +1,4 @@
-/**
- * Where the proposer's signatures come from (contract §7, §9): a wallet outside, one in the
- * browser, an account, a key file, or with a warning the environment.
- */
+/** Where the proposer's signatures come from (contract §7, §9). */
 
 import type { BrowserWallet } from '../../core/io/browser/browser-wallet.js'
 import type { OutsideWallet } from '../../core/io/external-signer.js'
@@ -16,10 +13,7 @@ import { publicUrl, visible } from '../terminal/render.js'
 import { askHidden, readInput } from './inputs.js'
 import { allowedHttp, type Settings } from './settings.js'
 
-/**
- * The selected proposer. Nothing is read before it is asked for, and a key is unlocked at most
- * once.
- */
+/** Nothing is read before it is asked for; a key is unlocked at most once. */
 export interface Account {
   /** As the account's file tells it, where it does: then no password is needed. */
   address(): Promise<Address>
@@ -27,7 +21,6 @@ export interface Account {
   /** The proposer is this Safe, and `owner` is who signs for it here. */
   readonly safe?: {
     readonly address: Address
-    /** With --as-owner. */
     readonly owner?: Pick<Account, 'address' | 'signer'>
   }
   /** Tells a wallet on a page how many signatures are to come. */
@@ -36,26 +29,19 @@ export interface Account {
   dispose(): void
 }
 
-/** The flags that choose the account and how it signs. */
 export interface AccountFlags {
   readonly passwordFile?: string | undefined
-  /** JSON-RPC address of a wallet outside. */
   readonly signer?: string | undefined
   /** A wallet in the browser is asked, on a page of ours. */
   readonly browser?: boolean | undefined
-  /** False: the page's address is printed only. */
   readonly launch?: boolean | undefined
   /** The Safe that proposes, and whether an owner signs: as this one where an address is given. */
   readonly safe?: string | undefined
   readonly asOwner?: string | true | undefined
-  /** Address of the account, where no key of it is here. */
   readonly proposer?: string | undefined
 }
 
-/**
- * Throws UsageError `no_account` (exit 2) on first use where no source is named, `two_signers`,
- * `bad_proposer` at once.
- */
+/** UsageError `no_account` on first use, `two_signers`, `bad_proposer` at once. */
 export function openAccount(context: Context, settings: Settings, flags: AccountFlags): Account {
   const { passwordFile } = flags
   if (flags.safe !== undefined) return safeAccount(context, settings, flags, flags.safe)
@@ -119,7 +105,6 @@ function safeAccount(
   }
 }
 
-/** UsageError `two_signers`. */
 function requireOneSigner({ account }: Settings, { signer, browser }: AccountFlags): void {
   const given = [
     ...(signer === undefined ? [] : ['--signer']),
@@ -139,10 +124,7 @@ function namedProposer(text: string | undefined): Address | undefined {
   return text === undefined ? undefined : givenAddress(text, '--proposer', 'bad_proposer')
 }
 
-/**
- * A wallet that is asked over JSON-RPC. Its account: the one that --proposer names, else the only
- * one it has.
- */
+/** Over JSON-RPC, as --proposer, else the only account that it has. */
 function outsideAccount(
   context: Context,
   settings: Pick<Settings, 'timeoutMs' | 'allowHttp'>,
@@ -185,10 +167,7 @@ function outsideAccount(
 /** A person reads, compares and agrees: ten minutes an answer, where --timeout says no less. */
 const browserWaitMs = 600_000
 
-/**
- * A wallet in the browser. Its account: the one that --proposer names, else the one that is chosen
- * on the page.
- */
+/** As --proposer, else the account that is chosen on the page. */
 function browserAccount(
   context: Context,
   { timeoutMs = browserWaitMs }: Settings,
@@ -258,9 +237,7 @@ function onlyAccount(accounts: readonly Address[]): Address {
   )
 }
 
-/**
- * The account to use, unless a key in the environment outranks one that only the profile names.
- */
+/** A key in the environment outranks an account that only the profile names. */
 function accountName(context: Context, settings: Settings): string | undefined {
   const { account } = settings
   const environment =
@@ -309,14 +286,12 @@ async function unlockSource(
   )
 }
 
-/** PROPOSER_PASSWORD_FILE: what --password-file names, where it is not given. */
 export const namedPasswordFile = ({ env }: Context): string | undefined =>
   env.PROPOSER_PASSWORD_FILE || undefined
 
 /**
- * The password in the file that `flag` named, `-` for stdin, or typed without echo on a terminal.
- * One line end at the end of a file does not count. A file that others may read is refused like a
- * key file (UsageError `password_file_mode`).
+ * `-` for stdin. One line end at the end of a file does not count. A file that others may read is
+ * refused like a key file (UsageError `password_file_mode`).
  */
 export async function readPassword(
   context: Context,

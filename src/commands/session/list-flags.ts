@@ -33,14 +33,11 @@ export const listFlags = (states: readonly string[], limit?: string) =>
 export const addListFlags = (command: Command, states: readonly string[], limit?: string) =>
   addFlags(command, listFlags(states, limit))
 
-/**
- * The instant that --since names, Unix milliseconds; 0 without one. UsageError `bad_since` (exit 2).
- * Source: contract §9, Durations.
- */
+/** Unix milliseconds; 0 without one. UsageError `bad_since` (contract §9, Durations). */
 export const sinceMs = (text: string | undefined, nowMs: number): number =>
   flagInstantMs('--since', text, nowMs) ?? 0
 
-/** The instant that a flag names, an age or a time. UsageError `bad_since` (exit 2). */
+/** An age or a time. UsageError `bad_since`. */
 export function flagInstantMs(
   flag: string,
   text: string | undefined,

@@ -1,12 +1,10 @@
-/** Failures of the network with the host and the setting that names it (contract §9). */
 import { ChainError } from '../../core/ports.js'
 import { UnavailableError } from '../../core/protocol/errors.js'
 import { codeText } from '../../core/protocol/network-words.js'
 import type { Setting, Settings } from './settings.js'
 
 /**
- * The error with host and setting where the network failed: `RPC node polygon.example: host not
- * found (ENOTFOUND)`. Nothing else of a URL is shown (R5). Any other error as it is.
+ * Host and setting of what failed (contract §9); nothing else of a URL (R5). Others as they are.
  */
 export function withHost(error: unknown, { rpcUrl, gateway }: Settings): unknown {
   const cause = error instanceof UnavailableError ? error.meta.cause : error

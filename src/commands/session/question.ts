@@ -1,4 +1,3 @@
-/** What the verbs about a question share: its identifier, its context and how that is shown. */
 import { knownToken } from '../../core/chain/profiles.js'
 import type { ContextSource } from '../../core/client/trust/context.js'
 import { contextsFrom } from '../../core/client/trust/sources.js'
@@ -13,8 +12,9 @@ import { rulesLine } from './rules.js'
 import type { Session } from './session.js'
 
 /**
- * From the chain where a node is configured, without budget; else, and for questions of kind
- * `direct`, from the gateway. `pins`: those of one requester, where its question is meant.
+ * From the chain where a node is configured, without budget; else, and for kind `direct`, from
+ * the
+ * gateway. `pins`: those of one requester.
  */
 export async function contextSource(
   context: Context,
@@ -33,10 +33,7 @@ export async function contextSource(
   })
 }
 
-/**
- * The question id or slug that a text names; of an event's URL the event's slug. Throws UsageError
- * `invalid_identifier`.
- */
+/** Of an event's URL the event's slug. UsageError `invalid_identifier`. */
 export function requireIdentifier(text: string): string {
   const named = namedQuestion(text)
   if (named !== undefined) return named.identifier
@@ -47,23 +44,16 @@ export function requireIdentifier(text: string): string {
   )
 }
 
-/**
- * How amounts of its token are written: as we know the token; else as the chain reported, or the
- * file that the context came from.
- */
+/** As we know the token; else as the chain, or the file of the context, says. */
 export const unitsOf = ({ bond, signing, token }: QuestionContext): TokenUnits | undefined =>
   knownToken(signing.chain_id, bond.token) ?? token
 
-/**
- * The oracle's own identifier, which names no question: `YES_OR_NO_QUERY (0x5945535f…)`; whole
- * where it is no name.
- */
+/** `YES_OR_NO_QUERY (0x5945535f…)`; whole where it is no name. */
 function oracleIdText(raw: string): string {
   const name = new TextDecoder().decode(fromHex(raw)).replace(/\0+$/, '')
   return /^[A-Z0-9_/ .-]{3,32}$/i.test(name) ? `${name} (${raw.slice(0, 10)}…)` : raw
 }
 
-/** The facts of a context as rows of `fields`. */
 export function contextRows(
   context: QuestionContext,
 ): (readonly [string, string | null | undefined])[] {

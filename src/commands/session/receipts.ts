@@ -7,8 +7,8 @@ import type { ReceiptKey } from '../../core/protocol/receipt.js'
 import type { Context } from '../terminal/context.js'
 
 /**
- * What submissions of a session are checked with. A trust file that is not there pins no key; one
- * that cannot be read keeps nothing from being sent, and is told: saved bytes must stay
+ * A trust file that cannot be read is told, and keeps nothing from being sent: saved bytes must
+ * stay
  * replayable (R7).
  */
 export async function receiptChecksOf(

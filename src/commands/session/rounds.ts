@@ -1,7 +1,4 @@
-/**
- * Rounds that are over: how it is learned, and what is told of what was left open in them (§7 rule
- * 3, robustness §6).
- */
+/** Rounds that are over, and what was left open in them (§7 rule 3, robustness §6). */
 
 import type { OutOfBand } from '../../core/client/journal/saved.js'
 import type { SettledEarlier } from '../../core/client/propose/earlier.js'
@@ -14,7 +11,6 @@ import { visible } from '../terminal/render.js'
 import { contextSource } from './question.js'
 import type { Session } from './session.js'
 
-/** The round of a question as the node tells it where one is configured, else the gateway. */
 export const roundNow = (context: Context, session: Session): CurrentRound =>
   currentRound(
     session.settings.rpcUrl !== undefined,
@@ -23,7 +19,6 @@ export const roundNow = (context: Context, session: Session): CurrentRound =>
     session.signal,
   )
 
-/** Notes each wait before the same bytes are sent again. */
 export const retryNote =
   ({ output }: Context): OnRetry =>
   ({ attempt, reason, waitMs }) =>
@@ -31,10 +26,7 @@ export const retryNote =
       `attempt ${attempt}: ${visible(reason)}; resending the same bytes in ${Math.ceil(waitMs / 1000)} s`,
     )
 
-/**
- * Collects what becomes of earlier ones. --quiet silences the note that reported it, but not an
- * outcome that only the operator can tell.
- */
+/** --quiet does not silence an outcome that only the operator can tell. */
 export function collector(
   context: Context,
   quiet: boolean,
@@ -47,14 +39,12 @@ export function collector(
   }
 }
 
-/** As it stands in a JSON result. */
 export const outOfBandData = ({ questionId, clientRef, submittedAtMs }: OutOfBand) => ({
   question_id: questionId,
   client_ref: clientRef ?? null,
   submitted_at: instant(submittedAtMs),
 })
 
-/** What became of authorizations of earlier rounds, as it stands in a JSON result. */
 export const settledData = (settled: readonly SettledEarlier[]) =>
   settled.map((one) => ({
     journal_id: one.journalId,
@@ -64,10 +54,7 @@ export const settledData = (settled: readonly SettledEarlier[]) =>
       : { code: one.code ?? null }),
   }))
 
-/**
- * The same error with what became of the earlier ones in its detail. With --json there are no
- * notes, and an outcome that only the operator can tell must not be lost with the result.
- */
+/** With --json there are no notes, and what only the operator can tell must not be lost. */
 export function withSettled(error: unknown, settled: readonly SettledEarlier[]): unknown {
   if (!(error instanceof ProposerError) || settled.length === 0) return error
   const detail = [error.detail, ...settled.map(({ line }) => line)].join('. ')

@@ -9,7 +9,6 @@ import { counted, fold, timeText } from '../terminal/render.js'
 import { confirm } from './inputs.js'
 import type { GlobalFlags } from './settings.js'
 
-/** Characters of one clarification on a screen. */
 const shownLength = 10_000
 
 /** `2 clarifications, the last 2026-11-20 17:01:30Z (0x…)`, or `none (0x…)`. */
@@ -20,7 +19,6 @@ export function rulesLine({ updates, hash }: Rules): string {
     : `${counted(updates.length, 'clarification')}, the last ${timeText(last.at)} (${hash})`
 }
 
-/** Each with its time, folded; a long one is cut and says how long it is. */
 export const clarificationTexts = (updates: readonly RulesUpdate[], columns: number): string[] =>
   updates.map(({ at, text }) => {
     const plain = plainText(text)
@@ -32,10 +30,7 @@ export const clarificationTexts = (updates: readonly RulesUpdate[], columns: num
     return fold(`clarification of ${timeText(at)}: ${shown}`, columns, '  ')
   })
 
-/**
- * Shows what is new and asks, where a person is there. `--yes` does not acknowledge what nobody has
- * read. `undefined`: nobody can be asked.
- */
+/** `--yes` does not acknowledge what nobody has read. `undefined`: nobody can be asked. */
 export function askingForRules(
   context: Context,
   { quiet, yes }: Pick<GlobalFlags, 'quiet' | 'yes'>,

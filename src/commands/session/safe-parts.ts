@@ -5,13 +5,10 @@ import type { Context } from '../terminal/context.js'
 import { parseJson, readInput } from './inputs.js'
 import type { Session, SessionFlags } from './session.js'
 
-/** Read once: the intent wants its terms, the signature its parts, and stdin is there once. */
+/** The intent wants its terms, the signature its parts, and stdin is there once. */
 const read = new WeakMap<Session, Promise<SafePartsFile>>()
 
-/**
- * The file of --parts. UsageError `flag_without_meaning` without --safe, and as `parseParts`. Without
- * a session nothing is read.
- */
+/** Without a session nothing is read. UsageError `flag_without_meaning`. */
 export async function givenParts(
   context: Context,
   session: Session | undefined,
@@ -35,7 +32,6 @@ export async function givenParts(
   return reading
 }
 
-/** What this run brings to a Safe's signature; `undefined` where the proposer is none. */
 export async function safeSigning(
   context: Context,
   session: Session,

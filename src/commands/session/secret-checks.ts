@@ -1,11 +1,10 @@
-/** Whether others may read what must be the user's alone (R5). */
 import { join } from 'node:path'
 import { type Finding, fail, pass, warn } from '../../core/checks/finding.js'
 import { fromCwd, homePaths } from '../../core/io/home-paths.js'
 import type { Context } from '../terminal/context.js'
 import type { Session } from './session.js'
 
-/** Files that hold keys and PINs, and the folders with signatures and budget: nobody else's to read (R5). */
+/** Keys, PINs, and folders with signatures and budget: nobody else's to read (R5). */
 export async function secretChecks(
   context: Context,
   session: Pick<Session, 'settings'>,

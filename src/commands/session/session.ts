@@ -1,7 +1,4 @@
-/**
- * What the verbs of the client share: settings, journal, trust, key, gateway and chain, each opened
- * on first use, all closed at the end.
- */
+/** What verbs of the client share, each part opened on first use, all closed at the end. */
 import type { Command } from 'commander'
 import { requireRpcUrl } from '../../core/chain/unavailable.js'
 import type { BudgetedClient } from '../../core/client/budget/budgeted-client.js'
@@ -49,17 +46,14 @@ export interface Session {
   /** Touches no file before it is used. */
   readonly journal: Journal
   readonly account: Account
-  /** The pinned contracts. UsageError `no_trust` says how to make the file. */
   trust(): Promise<Trust>
   /**
    * `run`: an in-process gateway takes its store's lock and executes; `read`: it only looks
-   * (contract §6, --local). Every call of a remote one waits for the budget that all processes of
-   * this home share.
+   * (contract §6,
+   * --local). Calls of a remote one wait for the budget of this home.
    */
   gateway(mode: 'run' | 'read'): Promise<BudgetedClient>
-  /** The chain's node, where one is configured. */
   chain(): Promise<Chain | undefined>
-  /** Polymarket's market API, where the settings or the profile name one. */
   markets(): Promise<Markets | undefined>
   /** Aborted by Ctrl-C, or when --timeout has run out. */
   readonly signal: AbortSignal
@@ -79,22 +73,17 @@ export interface SessionFlags extends GlobalFlags {
   readonly requester?: string
 }
 
-/** Of the verbs that look for a question: the one text may be asked by two requesters. */
 export const requesterFlag = {
   '--requester <address>': 'requester of the question, if two pinned ones ask the same text',
 } as const
 
-/**
- * Flags of the verbs that sign: how the account is unlocked, or which wallet outside is asked
- * instead (contract §7, Proposer key).
- */
+/** Of the verbs that sign (contract §7, Proposer key). */
 export const signerFlags = {
   '--password-file <file>': 'file with the keystore password',
   '--signer <url>': 'URL of a wallet that signs over JSON-RPC (eth_signTypedData_v4)',
   '--proposer <address>': 'proposer address, if its key is held elsewhere',
 } as const
 
-/** Flags of the verbs that a wallet in the browser can sign or send for (contract §9). */
 export const browserFlags = {
   '--browser': 'sign with a browser wallet, on a page whose address is printed',
   '--no-launch': "with --browser: do not open the system's browser",
@@ -108,7 +97,6 @@ function ownerAddress(text: string): Address {
   })
 }
 
-/** Flags of the verbs that a Safe can propose with (contract §9). */
 export const safeFlags = {
   '--safe <address>': 'the proposer is this Safe; its owners sign one after the other',
   '--as-owner [address]': {
@@ -117,10 +105,7 @@ export const safeFlags = {
   },
 } as const
 
-/**
- * Flags of the verbs that run a whole gateway with --local, executor included (contract §7,
- * Executor key).
- */
+/** Of the verbs that run a whole gateway with --local (contract §7, Executor key). */
 export const executorFlags = {
   '--executor-account <name>': 'with --local: keystore of the executor',
   '--executor-password-file <file>': 'with --local: file with its password',
@@ -131,7 +116,7 @@ export const addSignerFlags = (command: Command) => addFlags(command, signerFlag
 export const addBrowserFlags = (command: Command) => addFlags(command, browserFlags)
 export const addExecutorFlags = (command: Command) => addFlags(command, executorFlags)
 
-/** Runs a verb over a session and closes it whatever comes. */
+/** Closes it whatever comes. */
 export async function withSession<T>(
   context: Context,
   flags: SessionFlags,
@@ -208,7 +193,6 @@ interface SessionVerb<Args, Flags, Above> extends VerbTable<Args, Flags, Above> 
   ) => Promise<void>
 }
 
-/** A verb that runs over a session. */
 export const sessionVerb = <
   const Args extends ArgTable = Record<never, string>,
   const Flags extends FlagTable = Record<never, string>,
@@ -223,10 +207,7 @@ export const sessionVerb = <
       withSession(context, flags, (session) => run(context, session, flags, args)),
   })
 
-/**
- * Aborts after --timeout with the error of a call that got no answer in time (contract §6, exit
- * 75).
- */
+/** After --timeout: the error of a call without an answer (contract §6, exit 75). */
 function timeLimit(timeoutMs: number | undefined): { readonly signal: AbortSignal; stop(): void } {
   const controller = new AbortController()
   if (timeoutMs === undefined) return { signal: controller.signal, stop: () => undefined }
@@ -237,28 +218,22 @@ function timeLimit(timeoutMs: number | undefined): { readonly signal: AbortSigna
   return { signal: controller.signal, stop: () => clearTimeout(timer) }
 }
 
-/**
- * A call that admits nothing and was cut short by Ctrl-C left nothing unknown (contract §6, exit
- * 130).
- */
+/** A call that admits nothing and was cut short left nothing unknown (contract §6, exit 130). */
 function stoppedOr(context: Context, error: unknown): unknown {
   const deferred = error instanceof ProposerError && error.meta.exitCode === exit.deferred
   return context.signal.aborted && deferred ? context.signal.reason : error
 }
 
-/** Where calls go to. */
 export interface OpenTarget {
   readonly fetch: Fetch
   readonly baseUrl: string
-  /** Only of a gateway in this process. */
   readonly origin?: string
-  /** Hosts for which http is taken. */
   readonly allowHttp?: readonly string[] | undefined
   readonly isLocal: boolean
   close(): Promise<void>
 }
 
-/** Opens the gateway that the settings name. Throws as `requireTarget`. */
+/** Throws as `requireTarget`. */
 export async function openTarget(
   context: Context,
   settings: Settings,
@@ -283,7 +258,7 @@ export async function openTarget(
   return { fetch: context.traced?.(fetch) ?? fetch, baseUrl, origin, isLocal: true, close }
 }
 
-/** The budget of a gateway. Tells on stderr what is waited for, where it is worth telling. */
+/** Tells on stderr what is waited for. */
 export async function openPlanner(
   context: Context,
   { home }: Settings,
@@ -303,10 +278,7 @@ export async function openPlanner(
   return planner
 }
 
-/**
- * The built-in pins that stand in for a trust file: only for a built-in profile whose own file is
- * not there and not named.
- */
+/** Only for a built-in profile whose own file is not there and not named. */
 export async function builtInPins(
   context: Context,
   { trust, profile }: Settings,
@@ -315,10 +287,7 @@ export async function builtInPins(
   return profilePins(profile.value)
 }
 
-/**
- * The pinned contracts of the selected profile. UsageError `no_trust` where there are none,
- * `trust_writable` where others may change the file, `bad_trust` and others where it is faulty.
- */
+/** UsageError `no_trust`, `trust_writable` where others may change the file, `bad_trust`. */
 export async function loadTrust(context: Context, settings: Settings): Promise<Trust> {
   const { value: path, from } = settings.trust
   const builtIn = await builtInPins(context, settings)
@@ -341,7 +310,6 @@ export async function loadTrust(context: Context, settings: Settings): Promise<T
   return parseTrust(json, path)
 }
 
-/** Made by the first call, with its argument; one gateway a command. */
 function once<T, A extends readonly unknown[]>(
   make: (...given: A) => Promise<T>,
 ): (...given: A) => Promise<T> {

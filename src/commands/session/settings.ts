@@ -5,42 +5,12 @@ import { dirname } from 'node:path'
 import { builtInProfile, profileNames } from '../../core/chain/profiles.js'
 import { fromCwd, homePaths } from '../../core/io/home-paths.js'
 import type { PreferenceTree } from '../../core/io/preferences.js'
+import { parseAmount } from '../../core/protocol/amount.js'
 import { durationMs } from '../../core/protocol/duration.js'
 import { UsageError } from '../../core/protocol/errors.js'
 import { plainHttpHosts } from '../../core/protocol/plain-http.js'
 import type { Context } from '../terminal/context.js'
-
-/** The flags of every command as commander hands them over. */
-export interface GlobalFlags {
-  readonly gateway?: string
-  readonly local?: string
-  readonly profile?: string
-  readonly home?: string
-  readonly account?: string
-  readonly rpcUrl?: string
-  readonly trust?: string
-  /** Of the verbs that sign. */
-  readonly headroom?: string
-  readonly maxAmount?: string
-  /** Of the verbs that send transactions of their own. */
-  readonly maxFee?: string
-  /** Of the verbs that look for questions. */
-  readonly gammaUrl?: string
-  readonly timeout?: string
-  readonly json?: boolean
-  readonly ndjson?: boolean
-  readonly quiet?: boolean
-  readonly yes?: boolean
-  /** No flag, but a setting and a variable, as those below. */
-  readonly allowHttp?: string
-  readonly checkPrice?: string
-  readonly checkGame?: string
-  readonly checkLiveness?: string
-  readonly checkReward?: string
-  readonly checkRules?: string
-  /** No flag: the verb makes the profile that it is given. */
-  readonly makesProfile?: true
-}
+import type { EveryFlag } from '../terminal/verb.js'
 
 export type Origin = 'flag' | 'environment' | 'profile' | 'default'
 
@@ -50,63 +20,96 @@ export interface Setting {
   /** The flag, variable or key that gave it. */
   readonly from: string
 }
+type Given = Pick<Setting, 'value' | 'from'>
 
-/**
- * What a profile may hold, under `profiles.<name>.<key>`; each is a flag and the variable beside
- * it.
- */
+/** Of a setting: its name as a flag and in `Settings`, its variable, and what it may be. */
+interface Spec {
+  readonly flag: string
+  readonly variable: string
+  readonly default?: string
+  /** Relative to the file or folder that it comes from. */
+  readonly isPath?: true
+  /** Its URL may hold a credential (R5). */
+  readonly isSecret?: true
+  /** What the value means. UsageError where it is none. */
+  readonly read?: (given: Given) => unknown
+}
+
+/** What a profile may hold, under `profiles.<name>.<key>`. */
 export const profileKeys = {
-  gateway: { flag: 'gateway', variable: 'PROPOSER_GATEWAY' },
-  local: { flag: 'local', variable: 'PROPOSER_LOCAL' },
+  gateway: { flag: 'gateway', variable: 'PROPOSER_GATEWAY', isSecret: true },
+  local: { flag: 'local', variable: 'PROPOSER_LOCAL', isPath: true },
   account: { flag: 'account', variable: 'PROPOSER_ACCOUNT' },
-  'rpc-url': { flag: 'rpcUrl', variable: 'PROPOSER_RPC_URL' },
-  trust: { flag: 'trust', variable: 'PROPOSER_TRUST' },
-  'headroom-percent': { flag: 'headroom', variable: 'PROPOSER_HEADROOM_PERCENT' },
-  'max-amount': { flag: 'maxAmount', variable: 'PROPOSER_MAX_AMOUNT' },
-  'max-fee': { flag: 'maxFee', variable: 'PROPOSER_MAX_FEE' },
-  'gamma-url': { flag: 'gammaUrl', variable: 'PROPOSER_GAMMA_URL' },
-  'allow-http': { flag: 'allowHttp', variable: 'PROPOSER_ALLOW_HTTP' },
-  'check-price-percent': { flag: 'checkPrice', variable: 'PROPOSER_CHECK_PRICE_PERCENT' },
-  'check-game': { flag: 'checkGame', variable: 'PROPOSER_CHECK_GAME' },
-  'check-liveness': { flag: 'checkLiveness', variable: 'PROPOSER_CHECK_LIVENESS' },
-  'check-reward-percent': { flag: 'checkReward', variable: 'PROPOSER_CHECK_REWARD_PERCENT' },
-  'check-rules': { flag: 'checkRules', variable: 'PROPOSER_CHECK_RULES' },
-} as const satisfies Record<string, { flag: keyof GlobalFlags; variable: string }>
-export type ProfileKey = keyof typeof profileKeys
-/** What a profile holds, as `config set` writes it. */
+  'rpc-url': { flag: 'rpcUrl', variable: 'PROPOSER_RPC_URL', isSecret: true, read: requireUrl },
+  trust: { flag: 'trust', variable: 'PROPOSER_TRUST', isPath: true },
+  'headroom-percent': {
+    flag: 'headroom',
+    variable: 'PROPOSER_HEADROOM_PERCENT',
+    read: headroomBasisPoints,
+  },
+  'max-amount': { flag: 'maxAmount', variable: 'PROPOSER_MAX_AMOUNT', read: storedAmount },
+  'max-fee': { flag: 'maxFee', variable: 'PROPOSER_MAX_FEE', read: storedAmount },
+  'gamma-url': {
+    flag: 'gammaUrl',
+    variable: 'PROPOSER_GAMMA_URL',
+    isSecret: true,
+    read: requireGammaUrl,
+  },
+  'allow-http': { flag: 'allowHttp', variable: 'PROPOSER_ALLOW_HTTP', read: allowedHttp },
+  'check-price-percent': {
+    flag: 'checkPrice',
+    variable: 'PROPOSER_CHECK_PRICE_PERCENT',
+    default: '90',
+    read: percentOf,
+  },
+  'check-game': {
+    flag: 'checkGame',
+    variable: 'PROPOSER_CHECK_GAME',
+    default: '3h',
+    read: secondsOf,
+  },
+  'check-liveness': {
+    flag: 'checkLiveness',
+    variable: 'PROPOSER_CHECK_LIVENESS',
+    default: '24h',
+    read: secondsOf,
+  },
+  'check-reward-percent': {
+    flag: 'checkReward',
+    variable: 'PROPOSER_CHECK_REWARD_PERCENT',
+    default: '0.1',
+    read: percentOf,
+  },
+  'check-rules': {
+    flag: 'checkRules',
+    variable: 'PROPOSER_CHECK_RULES',
+    default: '24h',
+    read: secondsOf,
+  },
+} as const satisfies Readonly<Record<string, Spec>>
+type Keys = typeof profileKeys
+export type ProfileKey = keyof Keys
 type Stored = Readonly<Partial<Record<ProfileKey, string>>>
 export const isProfileKey = (key: string): key is ProfileKey => Object.hasOwn(profileKeys, key)
-/** Whether a key names a file. */
-export const isPathKey = (key: string): boolean => key === 'local' || key === 'trust'
+export const specOf = (key: string): Spec | undefined =>
+  isProfileKey(key) ? profileKeys[key] : undefined
 
-export interface Settings {
+/** The flags of every command, and of some those that are settings too. */
+export type GlobalFlags = Omit<EveryFlag, 'color'> & {
+  readonly [Key in ProfileKey as Keys[Key]['flag']]?: string
+} & {
+  /** No flag: the verb makes the profile that it is given. */
+  readonly makesProfile?: true
+}
+
+/** Gateway and local: the winning one, or both where one level names both. */
+export type Settings = {
+  readonly [Key in ProfileKey as Keys[Key]['flag']]:
+    | Setting
+    | (Key extends 'trust' ? never : Keys[Key] extends { default: string } ? never : undefined)
+} & {
   readonly home: Setting
   readonly profile: Setting
-  /** The winning one of gateway and local; both where one level names both. */
-  readonly gateway: Setting | undefined
-  readonly local: Setting | undefined
-  readonly account: Setting | undefined
-  readonly rpcUrl: Setting | undefined
-  /** The pinned contracts: `<home>/trust/<profile>.json` unless named. Absolute. */
-  readonly trust: Setting
-  /**
-   * Slack on the bond in percent, for amounts that are not given; read it by `headroomBasisPoints`.
-   */
-  readonly headroom: Setting | undefined
-  /** Cap on an amount; read it by `givenAmount`. */
-  readonly maxAmount: Setting | undefined
-  /** Cap on the fees of one call's own transactions; read it by `maxFeeWei`. */
-  readonly maxFee: Setting | undefined
-  /** Polymarket's market API: what is named, else what the built-in profile of this name has. */
-  readonly gammaUrl: Setting | undefined
-  /** Hosts for which http is taken; read it by `allowedHttp`. */
-  readonly allowHttp: Setting | undefined
-  /** From where a finding warns; read them by `thresholdsOf`. */
-  readonly checkPrice: Setting
-  readonly checkGame: Setting
-  readonly checkLiveness: Setting
-  readonly checkReward: Setting
-  readonly checkRules: Setting
   readonly timeoutMs: number | undefined
   readonly yes: boolean
 }
@@ -136,44 +139,37 @@ export async function resolveSettings(context: Context, flags: GlobalFlags): Pro
   if (flags.makesProfile !== true) await requireKnownProfile(context, home.value, tree, profile)
   const stored = storedIn(tree, profile.value, homePaths.config(home.value))
   const pick = (key: ProfileKey): Setting | undefined => {
-    const { flag, variable } = profileKeys[key]
-    const given = named(
-      flags[flag],
-      flag === 'headroom' ? '--headroom' : `--${key}`,
-      context.env,
-      variable,
-    )
+    const { flag, variable, isPath, default: value }: Spec = profileKeys[key]
     const kept = stored[key]
-    const from = `profiles.${profile.value}.${key}`
-    const setting =
-      given ?? (kept === undefined ? undefined : { value: kept, origin: 'profile' as const, from })
-    if (setting === undefined || !isPathKey(key)) return setting
+    const setting: Setting | undefined =
+      named(
+        flags[profileKeys[key].flag],
+        flag === 'headroom' ? '--headroom' : `--${key}`,
+        context.env,
+        variable,
+      ) ??
+      (kept === undefined
+        ? undefined
+        : { value: kept, origin: 'profile', from: `profiles.${profile.value}.${key}` })
+    if (setting === undefined)
+      return value === undefined
+        ? defaultOf(key, home.value, profile.value)
+        : byDefault(value, 'default')
     // A profile's relative paths are relative to the file they stand in.
     const base = setting.origin === 'profile' ? home.value : context.cwd
-    return { ...setting, value: fromCwd(base, setting.value) }
+    return isPath ? { ...setting, value: fromCwd(base, setting.value) } : setting
   }
-  const [gateway, local] = [pick('gateway'), pick('local')]
+  const { gateway, local, ...picked } = Object.fromEntries(
+    (Object.keys(profileKeys) as ProfileKey[]).map((key) => [profileKeys[key].flag, pick(key)]),
+  ) as Pick<Settings, Keys[ProfileKey]['flag']>
   const isHidden = (one: Setting | undefined, other: Setting | undefined) =>
     one !== undefined && other !== undefined && rank(other) < rank(one)
-  const trustPath = homePaths.trust(home.value, profile.value)
   return {
+    ...picked,
     home,
     profile,
     gateway: isHidden(gateway, local) ? undefined : gateway,
     local: isHidden(local, gateway) ? undefined : local,
-    account: pick('account'),
-    rpcUrl: pick('rpc-url'),
-    trust: pick('trust') ?? byDefault(trustPath, 'trust/<profile>.json'),
-    headroom: pick('headroom-percent'),
-    maxAmount: pick('max-amount'),
-    maxFee: pick('max-fee'),
-    gammaUrl: pick('gamma-url') ?? gammaOf(profile.value),
-    allowHttp: pick('allow-http'),
-    checkPrice: pick('check-price-percent') ?? byDefault('90', 'default'),
-    checkGame: pick('check-game') ?? byDefault('3h', 'default'),
-    checkLiveness: pick('check-liveness') ?? byDefault('24h', 'default'),
-    checkReward: pick('check-reward-percent') ?? byDefault('0.1', 'default'),
-    checkRules: pick('check-rules') ?? byDefault('24h', 'default'),
     timeoutMs: timeoutMs(flags.timeout),
     yes: flags.yes === true,
   }
@@ -184,12 +180,13 @@ const rank = ({ origin }: Setting) => ['flag', 'environment', 'profile', 'defaul
 
 const byDefault = (value: string, from: string): Setting => ({ value, origin: 'default', from })
 
-function gammaOf(profile: string): Setting | undefined {
-  const url = builtInProfile(profile)?.gammaUrl
+/** What depends on home and profile. */
+function defaultOf(key: ProfileKey, home: string, profile: string): Setting | undefined {
+  if (key === 'trust') return byDefault(homePaths.trust(home, profile), 'trust/<profile>.json')
+  const url = key === 'gamma-url' ? builtInProfile(profile)?.gammaUrl : undefined
   return url === undefined ? undefined : byDefault(url, `profile ${profile}`)
 }
 
-/** What the flag gives, else the variable; an empty one counts as unset, as in a shell. */
 function named(
   given: string | undefined,
   flag: string,
@@ -225,7 +222,6 @@ const twoGateways = (one: string, other: string) =>
     `omit ${one} or ${other}`,
   )
 
-/** Where the home folder is. */
 export function homeSetting({ cwd, env, defaultHome }: Context, flags: GlobalFlags): Setting {
   const setting = named(flags.home, '--home', env, 'PROPOSER_HOME')
   return setting === undefined
@@ -317,7 +313,40 @@ const damaged = (path: string, key: string, expected: string) =>
     `correct it with \`proposer config set\`, or edit ${path}`,
   )
 
-type Given = Pick<Setting, 'value' | 'from'>
+function requireUrl({ value, from }: Given): void {
+  if (URL.canParse(value)) return
+  throw new UsageError(
+    'bad_value',
+    `the value of ${from} is not a URL`,
+    `give it as proposer config set ${from} https://…`,
+  )
+}
+
+function storedAmount({ value, from }: Given): void {
+  parseAmount(value, from, true)
+}
+
+/** From 0 to 100, with up to three decimals. UsageError `bad_value`. */
+export function percentOf({ value, from }: Given): number {
+  const percent = /^\d{1,3}(\.\d{1,3})?$/.test(value) ? Number(value) : Number.NaN
+  if (percent <= 100) return percent
+  throw new UsageError(
+    'bad_value',
+    `${from} ${value} is not a percentage from 0 to 100`,
+    'give percent with up to three decimals, such as 90 or 0.5',
+  )
+}
+
+/** UsageError `bad_value`. */
+export function secondsOf({ value, from }: Given): number {
+  const ms = durationMs(value)
+  if (ms !== undefined) return ms / 1_000
+  throw new UsageError(
+    'bad_value',
+    `${from} ${value} is not a duration`,
+    'give seconds or units, such as 90m or 24h',
+  )
+}
 
 /**
  * The headroom in hundredths of a percent; 0 where none is set. UsageError `bad_headroom` for what

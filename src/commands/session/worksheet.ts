@@ -33,10 +33,8 @@ const columns = [
 export const worksheetText = (rows: readonly WorksheetRow[]): string =>
   worksheetHead + rows.map(worksheetLine).join('')
 
-/** The first line of every sheet. */
 export const worksheetHead = csvLine(columns)
 
-/** One question of a sheet, with its line end. */
 export function worksheetLine({
   outcomes,
   bond,

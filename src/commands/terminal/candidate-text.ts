@@ -1,5 +1,3 @@
-/** A candidate's status for people (spec §2.6). */
-
 import { remedyOf } from '../../core/client/follow/errors.js'
 import { endOf, type PolledStatus, stageTimeOf } from '../../core/client/follow/status.js'
 import { answerText } from '../../core/protocol/outcome-words.js'
@@ -59,7 +57,7 @@ export function candidateText(status: PolledStatus, output: Screen, own?: Own): 
   return [head, rows, ...failureLines(status, output, own?.journalId)].join('\n')
 }
 
-/** A candidate's id and its stage, which may be painted; two lines where one has no room for both. */
+/** Two lines where one has no room for both. `stage` may be painted. */
 export const headText = (id: string, stage: string, columns: number): string =>
   `${id}${id.length + 2 + 'validated'.length <= columns ? '' : '\n'}  ${stage}`
 

@@ -1,7 +1,4 @@
-/**
- * What a command may touch: the ports, the terminal, and what the environment says. Only
- * `createContext` reads the environment and the streams.
- */
+/** What a command may touch. Only `createContext` reads the environment and the streams. */
 import { homedir, userInfo } from 'node:os'
 import { defaultHome } from '../../core/io/home.js'
 import { type Ending, listenForEnd } from '../../core/io/interruption.js'
@@ -15,7 +12,6 @@ export type InputStream = NodeJS.ReadableStream & {
   setRawMode?(on: boolean): unknown
 }
 
-/** The person's side: streams, what is printed on them, and who may be asked. */
 export interface Terminal {
   readonly stdin: InputStream
   /** stdin and stderr are terminals: only then may anything prompt (contract §6). */
@@ -34,26 +30,20 @@ export interface Context extends Ports, Terminal {
   readonly environmentKey: string | undefined
   /** The system's user, whom an operator's act names. */
   readonly user?: string | undefined
-  /** PROPOSER_STORE_URL_FILE. */
   readonly storeUrlFile?: string | undefined
   /** Says how this run takes the end from now on; only a process of its own has it. */
   endAs?(ending: Ending): void
   readonly edges: Ports['edges'] & {
-    /** The user's configuration, `<home>/config.json`. */
     preferences(home: string): Promise<Preferences>
   }
-  /** A text with the flags of this command line in the commands that it names. */
+  /** Hints with the flags of this command line in their commands. */
   pasted?(text: string): string
-  /** With -v: the same fetch, telling what goes over it. For what is not one of the edges. */
+  /** With -v: tells what goes over it. For what is not one of the edges. */
   traced?(fetch: Fetch): Fetch
-  /** Closes what the edges opened. */
   close(): Promise<void>
 }
 
-/**
- * The real context of this process. Takes PROPOSER_PRIVATE_KEY out of the environment and listens
- * for what ends it.
- */
+/** Takes PROPOSER_PRIVATE_KEY out of the environment and listens for what ends it. */
 export function createContext(process: NodeJS.Process): Context {
   const environmentKey = process.env.PROPOSER_PRIVATE_KEY
   delete process.env.PROPOSER_PRIVATE_KEY

@@ -1,4 +1,4 @@
-/** CSV as RFC 4180 has it: comma-separated, lines ended by CRLF. Whatever goes out, goes through here. */
+/** CSV as RFC 4180 has it, lines ended by CRLF. Whatever goes out, goes through here. */
 import { visible } from './render.js'
 
 export type CsvValue = string | number | boolean | object | null | undefined
@@ -9,7 +9,6 @@ export const csvText = (
   rows: readonly Readonly<Record<string, CsvValue>>[],
 ): string => csvLine(names) + rows.map((row) => csvLine(names.map((name) => row[name]))).join('')
 
-/** One record, with its line end. */
 export const csvLine = (values: readonly CsvValue[]): string => `${values.map(cell).join(',')}\r\n`
 
 function cell(value: CsvValue): string {
@@ -18,9 +17,7 @@ function cell(value: CsvValue): string {
   const text = visible(
     Array.isArray(value) ? value.join(' ') : isObject ? JSON.stringify(value) : String(value),
   )
-  // A spreadsheet would run what begins like a formula (robustness §6, CSV out); a tab is spelled
-  // out already.
-  // A number below 0 is none.
+  // A spreadsheet would run what begins like a formula (robustness §6, CSV out).
   const isFormula = /^\s*[=+\-@＝＋－＠]/.test(text) && !/^-\d+$/.test(text)
   const guarded = isFormula ? `'${text}` : text
   return /[",;\r\n]/.test(guarded) ? `"${guarded.replaceAll('"', '""')}"` : guarded

@@ -1,7 +1,4 @@
-/**
- * `--dry-run` of the verbs that write or send (contract §6). Signing and sending have previews of
- * their own.
- */
+/** `--dry-run` of what writes or sends (contract §6). Signing and sending have own previews. */
 import type { Context } from './context.js'
 import { visible } from './render.js'
 
@@ -12,10 +9,7 @@ export interface DryRunFlag {
 export const dryRunFlag = { '--dry-run': 'show what would be done; do nothing' } as const
 export const dryRunOption = ['--dry-run', dryRunFlag['--dry-run']] as const
 
-/**
- * Prints `proposer.preview/1 {dry_run: true, would, …}`; for people one line. `would` is a verb and
- * its object, to be escaped here.
- */
+/** `would` is a verb and its object, to be escaped here. */
 export function showDryRun(context: Context, would: string, data: object = {}): undefined {
   context.output.result(
     'preview',

@@ -1,18 +1,11 @@
-/**
- * How help looks: terms in a column that leaves room beside it, nothing wider than the terminal, no
- * word broken.
- */
+/** How help looks: nothing wider than the terminal, no word broken. */
 import { type Argument, type Command, Help, type HelpConfiguration, type Option } from 'commander'
 import { fold } from './render.js'
 import { standInOf } from './verb.js'
 
-/**
- * Longer terms stand on a line of their own, so that one of them does not push all the others'
- * texts aside.
- */
+/** Longer terms stand on a line of their own, and push no other text aside. */
 const widestTerm = 26
 
-/** Width of the column of terms. */
 export function termColumn(terms: readonly string[], columns: number): number {
   const most = Math.min(widestTerm, Math.floor(columns * 0.4))
   return Math.max(0, ...terms.map(({ length }) => length).filter((length) => length <= most))
@@ -23,10 +16,7 @@ const titles: Readonly<Record<string, string>> = {
   'Global Options:': 'Flags of the whole group:',
 }
 
-/**
- * The program's own flags are named once, on one paragraph: `proposer --help` tells what they are
- * for.
- */
+/** The program's own flags are named in one paragraph. */
 function flagsOfAll(command: Command, columns: number): string {
   let program = command
   while (program.parent !== null) program = program.parent
@@ -35,12 +25,11 @@ function flagsOfAll(command: Command, columns: number): string {
     .filter(({ long }) => long !== '--version')
     .map(({ flags }) => flags.replace(', ', '|').replace(' ', glue))
   const list = fold(names.join(', '), columns - 2, '  ').replaceAll(glue, ' ')
-  return `Flags of every command, described in \`proposer --help\`:\n  ${list}\n`
+  return `Flags of every command, described in \`proposer help flags\`:\n  ${list}\n`
 }
 /** A no-break space: no text of ours has one. */
 const glue = '\u00a0'
 
-/** Choices and defaults as people write them. */
 function described({ description, argChoices, defaultValue }: Option | Argument): string {
   const isShown = typeof defaultValue === 'string' || typeof defaultValue === 'number'
   return [
@@ -50,10 +39,9 @@ function described({ description, argChoices, defaultValue }: Option | Argument)
   ].join('; ')
 }
 
-/** For `configureHelp` of every command. */
-export const helpLayout: HelpConfiguration = {
+export const helpLayout = (bold: (title: string) => string): HelpConfiguration => ({
   showGlobalOptions: true,
-  styleTitle: (title) => titles[title] ?? title,
+  styleTitle: (title) => bold(titles[title] ?? title),
   commandUsage: (command) =>
     Help.prototype.commandUsage.call(new Help(), command).replace('[options]', '[flags]'),
   // Each of them takes flags: to say so of each tells nothing.
@@ -97,12 +85,9 @@ export const helpLayout: HelpConfiguration = {
     const more = flagsOfAll(command, help.helpWidth ?? 80)
     return more === '' ? page : `${page}\n${more}`
   },
-}
+})
 
-/**
- * What stands behind the help: paragraphs are folded, and commands to paste are continued with a
- * backslash, in front of a flag if they can.
- */
+/** Paragraphs are folded; commands are continued with a backslash, before a flag if they can. */
 export const foldHelp = (text: string, columns: number): string =>
   text
     .split('\n')

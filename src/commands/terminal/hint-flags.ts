@@ -1,10 +1,7 @@
-/**
- * Commands that hints name, so that they can be pasted: with the flags that this command line was
- * given (contract §6).
- */
+/** Commands in hints, to be pasted: with the flags of this command line (contract §6). */
 import { publicUrl, shellWord } from './render.js'
+import { givenIn } from './verb.js'
 
-/** Without them a pasted command would act on another gateway, journal, account, chain or trust. */
 const kept = [
   'gateway',
   'local',
@@ -26,27 +23,26 @@ const ownersVerbs = new Set(['operator', 'serve'])
 /** A dev chain is started with a node of its own; the verbs below it act on one that runs. */
 const startsChain = /^proposer devchain(?! [a-z])/
 
-/** A hint with the flags of this command line in its commands, which stand between backticks. */
+/** Commands stand between backticks. */
 export const withFlags = (hint: string, argv: readonly string[]): string =>
   hint
     .split('`')
     .map((part, index) => (index % 2 === 1 ? commandWithFlags(part, argv) : part))
     .join('`')
 
-/** A `proposer …` command with the given flags that it does not name itself. */
+/** With the given flags that it does not name itself. */
 export function commandWithFlags(command: string, argv: readonly string[]): string {
   const [program, verb = ''] = command.split(' ', 2)
   if (program !== 'proposer' || !/^[a-z]/.test(verb)) return command
-  const given = givenFlags(argv)
+  const given = givenIn(argv)
   const isOwners = ownersVerbs.has(verb)
-  const config = given.get('config') ?? given.get('local')
-  if (isOwners && config !== undefined) given.set('config', config)
   const named = new Set(command.match(/--[a-z-]+/g) ?? [])
   const isLocal = localVerbs.has(verb)
   const namesGateway = named.has('--gateway') || named.has('--local')
   let text = command
   for (const flag of kept) {
-    const value = given.get(flag)
+    const value =
+      given.value(flag) ?? (flag === 'config' && isOwners ? given.value('local') : undefined)
     if (value === undefined || named.has(`--${flag}`)) continue
     if (namesGateway && (flag === 'gateway' || flag === 'local')) continue
     if (flag === 'config' && (!isOwners || named.has('--dev'))) continue
@@ -58,23 +54,7 @@ export function commandWithFlags(command: string, argv: readonly string[]): stri
   return text
 }
 
-function givenFlags(argv: readonly string[]): Map<Kept, string> {
-  const found = new Map<Kept, string>()
-  for (let index = 0; index < argv.length; index++) {
-    const argument = argv[index] ?? ''
-    if (argument === '--') break
-    for (const flag of kept) {
-      const next = argv[index + 1]
-      if (argument === `--${flag}` && next !== undefined) found.set(flag, next)
-      else if (argument.startsWith(`--${flag}=`)) found.set(flag, argument.slice(flag.length + 3))
-    }
-  }
-  return found
-}
-
-/**
- * What a URL has beyond its host may be a credential (R5): then it is for the user to put in again.
- */
+/** What a URL has beyond its host may be a credential (R5). */
 function shown(flag: Kept, value: string): string {
   if (flag !== 'gateway' && flag !== 'rpc-url') return shellWord(value)
   return publicUrl(value) === value.replace(/\/$/, '') ? shellWord(value) : '<url>'

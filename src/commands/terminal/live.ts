@@ -5,12 +5,8 @@ import { type Output, terminalSize } from './output.js'
 export interface Live {
   /** For whoever writes meanwhile: notes appear above the lines. */
   readonly output: Output
-  /** The terminal as it is now. */
   size(): { readonly columns: number; readonly rows: number }
-  /**
-   * Shows these lines in place of the last ones: each at most `columns` characters, fewer than
-   * `rows` of them.
-   */
+  /** Each at most `columns` characters, fewer than `rows` of them. */
   draw(lines: readonly string[]): void
   /** Takes the lines away; the cursor is where the first one was. */
   clear(): void
@@ -18,10 +14,7 @@ export interface Live {
 
 const colour = /\u001b\[[0-9;]*m/g
 
-/**
- * `undefined` where stdout is no terminal that can be drawn on. One write a change, and every line
- * is overwritten before the rest of it is cleared, so nothing flickers.
- */
+/** `undefined` where stdout cannot be drawn on. One write a change: nothing flickers. */
 export function openLive({ output, streams: { stdout }, env }: Context): Live | undefined {
   if (output.mode !== 'human' || !output.isTerminal || env.TERM === 'dumb') return undefined
   const size = () => terminalSize(stdout)

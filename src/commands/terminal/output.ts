@@ -21,10 +21,7 @@ export interface Wait {
   readonly waitMs: number
 }
 
-/**
- * Something that takes a while. On a terminal one line that redraws, otherwise a line every few
- * seconds.
- */
+/** On a terminal one line that redraws, else a line every few seconds. */
 export interface ProgressLine {
   update(text: string): void
   /** Removes the line. May be called more than once. */
@@ -33,22 +30,18 @@ export interface ProgressLine {
 
 export interface Output {
   readonly mode: 'human' | 'json' | 'ndjson'
-  /** Errors are JSON: not where --field asks for one value. */
   readonly jsonErrors: boolean
   /** More is told: requests and responses, and what a screen leaves out else. */
   readonly isVerbose: boolean
-  /** stdout is a terminal. */
   readonly isTerminal: boolean
   /** stderr is a terminal: progress may redraw. */
   readonly notesAreTerminal: boolean
   readonly columns: number
-  /** Colours for stdout, as `--color` and the environment have it; else where it is a terminal. */
   readonly paint: ChalkInstance
-  /** The same for stderr. */
   readonly notePaint: ChalkInstance
   /**
-   * The one result: `data` with `"schema":"proposer.<kind>/1"` first with --json (one line with
-   * --ndjson), else `human(data)`.
+   * `"schema":"proposer.<kind>/1"` first with --json (one line with --ndjson), else
+   * `human(data)`.
    */
   result<T extends object>(kind: string, data: T, human: (data: T) => string): void
   /**
@@ -60,33 +53,21 @@ export interface Output {
   item(data: object): void
   /** One line of JSON on stdout in any form (ready lines). */
   line(data: object): void
-  /** These very characters on stdout, as asked for by `-o -`; no line end is added. */
+  /** These very characters on stdout; no line end is added. */
   text(text: string): void
-  /** A note on stderr, unless --quiet. */
   note(text: string): void
   /** A note on stderr that --quiet does not silence. */
   warn(text: string): void
-  /**
-   * What must be known even by programs: `warning: <detail>` on stderr, with --json or --ndjson one
-   * line `{"warning":{code,detail}}`.
-   */
+  /** What programs must know too: with --json or --ndjson `{"warning":{code,detail}}` on stderr. */
   warning(code: string, detail: string): void
-  /**
-   * Progress on stderr, unless --quiet. Text is escaped line by line, so that a table may be shown.
-   */
+  /** On stderr, unless --quiet. Text is escaped line by line: a table may be shown. */
   progress(text: string): ProgressLine
-  /**
-   * Tells of a wait; `what` names what comes after it. Below the progress of a terminal it counts
-   * down and goes; else it is a note, with the time of its end.
-   */
+  /** `what` comes after the wait. Below progress it counts down; else it is a note with its end. */
   countdown(what: string, wait: Wait): void
-  /**
-   * Waits until stdout has taken all; its first failure, if any, but for a reader who left (EPIPE).
-   */
+  /** Once stdout has taken all: its first failure, but for a reader who left (EPIPE). */
   written(): Promise<Error | undefined>
 }
 
-/** What a block is laid out on. */
 export type Screen = Pick<Output, 'columns' | 'paint' | 'isTerminal'>
 /**
  * Prose, which is escaped and folded, or what makes its text for a screen, and escapes what comes
@@ -99,13 +80,11 @@ interface ShownMore {
   readonly summary?: object
 }
 
-/** Labels and values; without what is null or undefined. */
 export const rows =
   (lines: Parameters<typeof fields>[0]) =>
   ({ columns }: Screen): string =>
     fields(lines, columns)
 
-/** A list in columns. `wide`: that of --wide. */
 export const table =
   <Row>(columns: readonly Column<Row>[], list: readonly Row[], wide?: boolean) =>
   (screen: Screen): string =>
@@ -134,11 +113,9 @@ export interface OutputOptions {
   readonly env: Readonly<Record<string, string | undefined>>
   readonly mode: Output['mode']
   readonly quiet: boolean
-  /** `--color`. */
   readonly color?: Color
-  /** `--field`: of the one document only this value, raw. */
+  /** Of the one document only this value, raw. */
   readonly field?: string | undefined
-  /** `--verbose`. */
   readonly verbose?: boolean
 }
 
@@ -148,10 +125,7 @@ export type Color = (typeof colorChoices)[number]
 /** A line of progress this often where stderr is no terminal. */
 const progressLineMs = 5000
 
-/**
- * Builds the output of one command. Outside text is the caller's to escape in `human`; JSON escapes
- * it itself (R20).
- */
+/** Outside text is the caller's to escape in `human`; JSON escapes it itself (R20). */
 export function createOutput(options: OutputOptions): Output {
   const { stdout, stderr, mode, quiet } = options
   const stdoutGuard = guard(stdout)
@@ -229,8 +203,7 @@ export function createOutput(options: OutputOptions): Output {
       else tell(waitText(what, wait))
     },
     async written() {
-      // A stream tells its failure after the call that failed, and keeps in memory what a slow
-      // reader has not taken.
+      // A stream tells its failure after the call that failed; a slow reader's rest is in memory.
       while ((stdout.writableLength ?? 0) > 0 && !stdoutGuard.closed)
         await new Promise((resolve) => setTimeout(resolve, 5))
       await new Promise((resolve) => setImmediate(resolve))
@@ -263,7 +236,6 @@ function fieldText(document: object, path: string, isTerminal: boolean): string 
   return isTerminal ? visible(String(value)) : String(value)
 }
 
-/** What could have been asked for instead. */
 function heldText(holder: object): string {
   const keys = Object.keys(holder)
   if (Array.isArray(holder))
@@ -280,10 +252,7 @@ function isColored(isTerminal: boolean, { color = 'auto', env }: OutputOptions):
   return isTerminal && (env.NO_COLOR ?? '') === '' && env.TERM !== 'dumb'
 }
 
-/**
- * The size of a terminal. One that does not know its own, as a pty that nobody has set up, reports
- * 0 times 0.
- */
+/** A pty that nobody has set up reports 0 times 0. */
 export function terminalSize({ columns, rows }: Pick<TextSink, 'columns' | 'rows'>): {
   readonly columns: number
   readonly rows: number
@@ -291,10 +260,7 @@ export function terminalSize({ columns, rows }: Pick<TextSink, 'columns' | 'rows
   return { columns: columns || 80, rows: rows || 24 }
 }
 
-/**
- * One guard a stream, however many outputs are built on it. EPIPE, and EIO of a terminal, mean that
- * the reader has left, which is no failure of ours.
- */
+/** One a stream, however many outputs. EPIPE, and EIO of a terminal: the reader has left. */
 const guards = new WeakMap<TextSink, Guard>()
 interface Guard {
   closed: boolean
@@ -315,13 +281,10 @@ function guard(sink: TextSink) {
   return state
 }
 
-/** Line ends of ours stay, everything else that could act on a terminal is spelled out (R20). */
+/** Our line ends stay, all else that acts on a terminal is spelled out (R20). */
 const escaped = (text: string) => text.split('\n').map(visible).join('\n')
 
-/**
- * `Rate limit reached; next request in 42 s, at 02:04:05Z`, where `passedMs` of the wait are over.
- * Outside text is escaped here.
- */
+/** `Rate limit reached; next request in 42 s, at 02:04:05Z`. Outside text is escaped here. */
 export function waitText(what: string, { nowMs, waitMs }: Wait, passedMs = 0): string {
   const seconds = Math.max(0, Math.ceil((waitMs - passedMs) / 1_000))
   const left = seconds < 120 ? `${seconds} s` : `${Math.floor(seconds / 60)} min ${seconds % 60} s`
@@ -332,17 +295,14 @@ export function waitText(what: string, { nowMs, waitMs }: Wait, passedMs = 0): s
 interface Spinner extends ProgressLine {
   isShown(): boolean
   countdown(what: string, wait: Wait): void
-  /** Takes the line away until it is drawn again: something else is to be written. */
+  /** Until it is drawn again: something else is to be written. */
   clear(): void
 }
 
 const frames = [...'⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏']
 const frameMs = 80
 
-/**
- * Lines at the end of a terminal that redraw in place, each cut to the width. The cursor is left
- * visible, so nothing is to be restored.
- */
+/** Lines at the end of a terminal. The cursor stays visible: nothing is to be restored. */
 function spinner(write: (text: string) => void, columns: () => number, first: string): Spinner {
   let text = first
   let drawn = 0

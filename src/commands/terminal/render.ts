@@ -4,10 +4,7 @@ import { codePoint, unsafeCharacters, visible } from '../../core/protocol/text.j
 export { amountText, amountWithRaw, type TokenUnits } from '../../core/protocol/amount.js'
 export { counted, shellWord, visible } from '../../core/protocol/text.js'
 
-/**
- * JSON of plain data whose text cannot act on a terminal (R20); the escapes stand inside strings
- * only, so it parses to the same data.
- */
+/** JSON whose text cannot act on a terminal (R20); it parses to the same data. */
 export function jsonText(data: object, indent: 0 | 2): string {
   // Indentation is the only control character JSON.stringify writes.
   return JSON.stringify(data, undefined, indent).replace(unsafeCharacters, (character) =>
@@ -16,9 +13,8 @@ export function jsonText(data: object, indent: 0 | 2): string {
 }
 
 /**
- * Lines of `label value`, labels in one column. On a narrow terminal, or where nothing fits beside
- * the label, the value gets a line of its own. So long hashes stay whole and can be copied. Values
- * are escaped here.
+ * Lines of `label value`. What does not fit beside its label gets a line of its own, whole, to be
+ * copied. Values are escaped here.
  */
 export function fields(
   rows: readonly (readonly [label: string, value: string | null | undefined])[],
@@ -37,10 +33,7 @@ export function fields(
     .join('\n')
 }
 
-/**
- * Paragraphs folded at blanks; a word longer than the line stays whole. `indent` is put before
- * every line but the first.
- */
+/** A word longer than the line stays whole. `indent` is before every line but the first. */
 export function fold(text: string, columns: number, indent = ''): string {
   const lines: string[] = []
   let line = ''
@@ -68,14 +61,11 @@ export function ageText(seconds: number): string {
   return seconds < 6_000 ? `${Math.floor(seconds / 60)} min` : `${Math.floor(seconds / 3_600)} h`
 }
 
-/**
- * An instant as people read it, in UTC and whole seconds: `2026-11-20 17:01:30Z`. What is no
- * instant is reported as it is.
- */
+/** In UTC and whole seconds: `2026-11-20 17:01:30Z`; what is no instant as it is. */
 export const timeText = (iso: string): string =>
   iso.replace(/^(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)(\.\d+)?Z$/, '$1 $2Z')
 
-/** Unix seconds as `2026-11-20 17:01:30Z (unix 1795194090)`, where a calendar holds such a date. */
+/** `2026-11-20 17:01:30Z (unix 1795194090)`, where a calendar holds such a date. */
 export function dateText(seconds: string): string {
   const ms = Number(seconds) * 1000
   return Number.isFinite(ms) && Math.abs(ms) <= 8.64e15
@@ -83,10 +73,7 @@ export function dateText(seconds: string): string {
     : seconds
 }
 
-/**
- * A URL without what may be a credential: scheme and host alone, `…` for the rest (R5). What is no
- * URL shows nothing of itself.
- */
+/** Scheme and host alone, `…` for the rest, which may be a credential (R5). */
 export function publicUrl(text: string): string {
   if (!URL.canParse(text)) return '(not a URL)'
   const url = new URL(text)

@@ -12,9 +12,7 @@ export interface Column<Row> {
   readonly least?: number
   /** Left out where the line is too short, the highest first; without it never. */
   readonly rank?: number
-  /** Shown with --wide only. */
   readonly wide?: boolean
-  /** Numbers stand at the right. */
   readonly right?: boolean
   readonly colour?: (row: Row) => 'green' | 'red' | 'yellow' | 'cyan' | 'white'
 }
@@ -28,9 +26,9 @@ export const wideOption = ['--wide', wideFlag['--wide']] as const
 const gap = '  '
 
 /**
- * Rows under their heads, no line longer than the terminal. Columns are cut and left out by their
- * rank, and the last line says which. Where even the rest has no room, the first column gets a line
- * of its own. In a pipe, and with `wide`, nothing is cut; `undefined` where --wide is no flag.
+ * No line is longer than the terminal: columns are cut and left out by their rank, and the last
+ * line
+ * says which. In a pipe, and with `wide`, nothing is cut; `undefined` where --wide is no flag.
  */
 export function tableText<Row>(
   columns: readonly Column<Row>[],
@@ -78,7 +76,6 @@ function measured<Row>(column: Column<Row>, rows: readonly Row[]): Measured<Row>
 const lineWidth = (columns: readonly { readonly width: number }[]) =>
   columns.reduce((sum, { width }) => sum + width + gap.length, -gap.length)
 
-/** Left out by rank, then the widest that may be is cut, a character at a time. */
 function fitting<Row>(all: readonly Measured<Row>[], room: number): readonly Measured<Row>[] {
   const leastOf = ({ column, width }: Measured<Row>) => Math.min(width, column.least ?? width)
   const isTooWide = (columns: readonly Measured<Row>[]) =>
@@ -142,7 +139,6 @@ export function cut(text: string, width: number): string {
 const twoCells =
   /[\u1100-\u115f\u2e80-\u303e\u3041-\ua4cf\uac00-\ud7a3\uf900-\ufaff\ufe30-\ufe6f\uff00-\uff60\uffe0-\uffe6]|[\u{20000}-\u{3fffd}]|\p{Emoji_Presentation}/u
 
-/** How many cells of a terminal a text takes. */
 export function widthOf(text: string): number {
   // Most text is plain: it is as wide as it is long.
   if (/^[\u0020-\u00ff]*$/.test(text)) return text.length

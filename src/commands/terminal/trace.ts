@@ -1,6 +1,7 @@
 /**
- * `-v` and PROPOSER_DEBUG: requests and responses on stderr. No headers, no credentials of a URL,
- * and of long hex, which may be a signature or a transaction, only the beginning (R5).
+ * `-v`: requests and responses on stderr. No headers, no credentials of a URL, and of long hex,
+ * which
+ * may be a signature, only the beginning (R5).
  */
 import type { Chain, Clock, Fetch, Ports } from '../../core/ports.js'
 import { readCapped } from '../../core/protocol/capped.js'
@@ -16,10 +17,7 @@ type Stopwatch = Pick<Clock, 'monotonicMs'>
 const since = (clock: Stopwatch, startMs: number) =>
   `${Math.round(clock.monotonicMs() - startMs)} ms`
 
-/**
- * The same fetch, telling `tell` a line for each request and each response. `others`: URLs whose
- * credentials are not shown either, whoever repeats them.
- */
+/** `others`: URLs whose credentials are not shown either, whoever repeats them. */
 export const tracedFetch =
   (fetch: Fetch, clock: Stopwatch, tell: Tell, others: readonly string[] = []): Fetch =>
   async (input, init) => {
@@ -39,7 +37,6 @@ export const tracedFetch =
     }
   }
 
-/** The same edges, telling `tell` what goes over them. */
 export function tracedEdges<Edges extends Ports['edges']>(
   edges: Edges,
   clock: Stopwatch,
@@ -79,11 +76,9 @@ export function tracedEdges<Edges extends Ports['edges']>(
   }
 }
 
-/** A route of the service, one of ours, or one of Gamma's, at the end of a URL. */
 const route =
   /^(.*)(\/(?:v1\/proposals|propose\/batch).*|\/(?:healthz|readyz|openapi\.json)|\/(?:markets|events)\/slug\/[^/?]+|\/markets\?[^/]*)$/
 
-/** Host and route of a call. What stands before the route may be a key, and is not repeated. */
 function placeOf(
   href: string,
   others: readonly string[],
@@ -92,7 +87,6 @@ function placeOf(
   return { place: `${publicUrl(base)}${path}`, conceal: concealing([base, ...others]) }
 }
 
-/** Text of outside or ours as one line of a terminal, without what must not be shown. */
 function safe(value: unknown, conceal: Conceal): string {
   const text =
     typeof value === 'string'

@@ -1,4 +1,5 @@
 /** A verb as data: what it is called, what it takes, and what it does. */
+import { parseArgs } from 'node:util'
 import { Argument, Command, Option } from 'commander'
 import type { Context } from './context.js'
 import { colorChoices } from './output.js'
@@ -21,7 +22,6 @@ interface FlagTaken<T> extends Taken<T> {
 
 /** Flags by how help writes them, `-o, --output <file>`, each with what it is for. */
 export type FlagTable = Readonly<Record<string, string | FlagTaken<unknown>>>
-/** The same of arguments: `<file>`, `[candidate-id...]`. */
 export type ArgTable = Readonly<Record<string, string | Taken<unknown>>>
 
 type Camel<S> = S extends `${infer Head}-${infer Tail}` ? `${Head}${Capitalize<Camel<Tail>>}` : S
@@ -58,7 +58,6 @@ export type FlagsOf<Table> = {
     Table[S]
   >
 }
-/** And of arguments: `<new-name>` is `newName: string`. */
 export type ArgsOf<Table> = {
   readonly [S in keyof Table as S extends `${'<' | '['}${infer Name}${'>' | ']'}`
     ? Camel<Word<Name>>
@@ -93,12 +92,32 @@ const everyFlag = {
 } as const
 export type EveryFlag = FlagsOf<typeof everyFlag>
 
-/** They tell flags' values apart from verbs. */
-export const takesValue: ReadonlySet<string> = new Set(
-  Object.keys(everyFlag).flatMap((flags) =>
-    flags.includes('<') ? (flags.split(' ')[0] ?? []) : [],
-  ),
+const readable = Object.fromEntries(
+  [...Object.keys(everyFlag), '--config <file>'].map((spec) => {
+    const { long, short, required } = new Option(spec)
+    const type = required ? ('string' as const) : ('boolean' as const)
+    return [long?.slice(2) ?? '', { type, ...(short && { short: short.slice(1) }) }]
+  }),
 )
+
+/**
+ * What a command line gives to these flags, and to --config, before commander has judged it; and
+ * its
+ * first word.
+ */
+export function givenIn(argv: readonly string[]) {
+  const end = argv.indexOf('--')
+  const args = end < 0 ? [...argv] : argv.slice(0, end)
+  const { values, positionals } = parseArgs({ args, options: readable, strict: false })
+  return {
+    has: (flag: string) => values[flag] !== undefined,
+    value(flag: string) {
+      const given = values[flag]
+      return typeof given === 'string' ? given : undefined
+    },
+    word: positionals[0],
+  }
+}
 
 export const addEveryFlag = (program: Command): Command => addFlags(program, everyFlag)
 
@@ -115,13 +134,10 @@ export interface VerbTable<Args, Flags, Above> {
   readonly flags?: Flags
   /** Of the group above, for their types: the group itself declares them. */
   readonly above?: Above
-  /** A paragraph behind the flags. */
   readonly help?: string
   /** Command lines without the program's name; what is more than that stays as it is. */
   readonly examples: readonly string[]
-  /** What stands below it. */
   readonly verbs?: readonly MakeCommand[]
-  /** The one of them that is meant where none is named. */
   readonly standIn?: MakeCommand
 }
 

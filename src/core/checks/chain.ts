@@ -1,7 +1,4 @@
-/**
- * `serve --check` on the chain: nodes, contracts, whitelists, and what the executor may and can do
- * (domain §2, §4, §6, §8).
- */
+/** `serve --check` on the chain (domain §2, §4, §6, §8). */
 
 import { oracleAbi, roles, signedProposerAbi, whitelistAbi } from '../chain/contracts.js'
 import { coinOf, coinText } from '../chain/profiles.js'
@@ -17,7 +14,6 @@ import { type Finding, fail, note, pass, warn } from './finding.js'
 import type { StoreContent } from './store.js'
 import { type TrustFinding, verifyTrust } from './trust.js'
 
-/** A chain that can be read, at its head. */
 export interface CheckedChain {
   readonly chain: Chain
   readonly head: BlockHeader
@@ -26,16 +22,12 @@ export interface CheckedChain {
 
 export interface NodesChecked {
   readonly findings: readonly Finding[]
-  /** Over the nodes that can be used; absent where there is none. */
   readonly read: CheckedChain | undefined
 }
 
 const nodeFix = 'check chain.rpc_urls: address, key, network'
 
-/**
- * Each node by itself, because a gateway silently skips those that are on another chain. URLs are
- * never shown (R5).
- */
+/** Each by itself: a gateway silently skips those on another chain. URLs are never shown (R5). */
 export async function checkNodes(
   machine: Pick<Machine, 'clock' | 'edges'>,
   { chain: section }: GatewayConfig,
@@ -115,10 +107,7 @@ async function headFindings(
   return findings
 }
 
-/**
- * The configured contracts, each with what it should be; and the whitelists, where the contracts
- * are sound.
- */
+/** Each with what it should be; the whitelists where the contracts are sound. */
 export async function checkContracts(
   { chain, head }: CheckedChain,
   { chain: section }: GatewayConfig,
@@ -176,9 +165,9 @@ const contractFinding = ({ id, name, result, detail }: TrustFinding): Finding =>
 })
 
 /**
- * The default whitelist of an oracle: SignedProposer has to be on it, and either own it or find the
- * proposer listed (domain §4). Without ownership a wallet that is not listed never executes: shown
- * by name, and a fault where that is everybody.
+ * SignedProposer has to be on it, and either own it or find the proposer listed (domain §4). A
+ * fault
+ * where nobody of the allowlist is listed.
  */
 async function whitelistFindings(
   chain: Chain,
@@ -232,17 +221,11 @@ async function whitelistFindings(
   }
 }
 
-/**
- * Gas that a single proposal uses, and the limit that it needs, with Polygon's storage prices
- * (domain §8: measured and computed).
- */
+/** Gas of a proposal, and the limit that it needs (domain §8: measured and computed). */
 const gasUsed = 425_000n
 const gasNeeded = 530_000n
 
-/**
- * Whether the executor may propose, and for how many proposals its coins last at the gas price of
- * now.
- */
+/** Its role, and for how many proposals its coins last at the gas price of now. */
 export async function checkExecutor(
   { chain, head }: CheckedChain,
   config: GatewayConfig,
@@ -296,8 +279,7 @@ async function balanceFinding(
   const priceWei = head.baseFeePerGas + fees.maxPriorityFeePerGas
   const proposals = balanceWei / (gasUsed * priceWei)
   const detail = `the executor ${executor} holds ${coinText(balanceWei, id)}, which pays for about ${counted(proposals, 'proposal')} at ${gwei(priceWei)} gwei`
-  // A node takes a transaction only where the whole limit could be paid at the highest price it
-  // allows.
+  // A node wants the whole limit payable at the highest price it allows.
   if (balanceWei < gasNeeded * fees.maxFeePerGas)
     return fail('balance', `${detail}, not enough to send one`, fix)
   return proposals < BigInt(fewProposals) ? warn('balance', detail, fix) : pass('balance', detail)
@@ -308,7 +290,6 @@ function unread(error: unknown): Finding {
   return fail('node', `the chain cannot be read: ${error.message}`, nodeFix)
 }
 
-/** Six decimals are enough to look at. */
 const decimals = (value: bigint, unit: bigint): string =>
   String(Number((value * 1_000_000n) / unit) / 1_000_000)
 const gwei = (wei: bigint): string => decimals(wei, 10n ** 9n)

@@ -1,6 +1,7 @@
 /**
- * What `doctor` looks at: every precondition of proposing, each with its fix (contract §6). All but
- * `openCheck` and `clockCheck` throw an error of ours where nobody answers.
+ * What `doctor` looks at (contract §6). All but `openCheck` and `clockCheck` throw an error of
+ * ours
+ * where nobody answers.
  */
 
 import { readSafe, requireKeys } from '../chain/safe.js'
@@ -25,9 +26,7 @@ import { type Finding, fail, guarded, note, pass, skip, warn } from './finding.j
 const skewWarnMs = 30_000
 const skewFailMs = 240_000
 
-/**
- * The gateway's clock by the Date header of an answer, whose resolution is a second. Milliseconds.
- */
+/** By the Date header of an answer, whose resolution is a second. Milliseconds. */
 export function clockCheck(dateHeader: string | null, sentMs: number, receivedMs: number): Finding {
   const id = 'clock'
   const dateMs = dateHeader === null ? Number.NaN : Date.parse(dateHeader)
@@ -41,10 +40,7 @@ export function clockCheck(dateHeader: string | null, sentMs: number, receivedMs
   return (offMs > skewFailMs ? fail : warn)(id, detail, fix)
 }
 
-/**
- * Whether the gateway lets this account propose; skipped where it is too busy to tell. One item of
- * the budget.
- */
+/** Skipped where it is too busy to tell. One item of the budget. */
 export async function eligibilityCheck(
   gateway: GatewayClient,
   account: Address,
@@ -61,7 +57,7 @@ export async function eligibilityCheck(
   return fail(id, `${account} may not propose at ${gateway.origin}`, fix)
 }
 
-/** Whether the proposer is a Safe that can sign here, and whether the key at hand is an owner's. */
+/** Whether it can sign here, and whether the key at hand is an owner's. */
 export async function safeCheck(
   chain: Chain,
   trust: Trust,
@@ -111,7 +107,7 @@ export async function rpcCheck(
   return (ageSeconds > headAgeFailSeconds ? fail : warn)(id, detail, fix)
 }
 
-/** Balance and allowance of the account, for each pinned token. */
+/** For each pinned token. */
 export async function fundsChecks(
   chain: Chain,
   trust: Trust,
@@ -164,10 +160,7 @@ function allowanceCheck(funds: Funds): Finding {
   return pass(id, `Permit2 may move all free ${symbol}`)
 }
 
-/**
- * What code at the proposer's address means: Permit2 then asks the account instead of recovering a
- * key (domain §3.3).
- */
+/** With code Permit2 asks the account instead of recovering a key (domain §3.3). */
 export async function codeCheck(chain: Chain, account: Address): Promise<Finding> {
   const id = 'account_code'
   const code = await onChain(() => chain.code(account))
@@ -187,7 +180,7 @@ export async function codeCheck(chain: Chain, account: Address): Promise<Finding
   )
 }
 
-/** What the journal still waits for. */
+/** What the journal waits for. */
 export function openCheck(view: JournalView, nowMs: number): Finding {
   const id = 'open'
   const count = { unknown: 0, deferred: 0, conflict: 0, accepted: 0, signed: 0, closed: 0 }
@@ -209,10 +202,7 @@ export function openCheck(view: JournalView, nowMs: number): Finding {
     : warn(id, detail, `\`proposer reconcile ${first.signed.questionId}\``)
 }
 
-/**
- * The keys that the gateway lists beside the pinned ones. Nothing where neither has any: receipts
- * are an offer. `nowSeconds`: Unix.
- */
+/** Nothing where neither has any: receipts are an offer. `nowSeconds`: Unix. */
 export function receiptKeysCheck(
   pinned: readonly ReceiptKey[],
   listed: readonly ReceiptKey[],

@@ -19,18 +19,13 @@ const finding =
   (result: Finding['result']) =>
   (id: string, detail: string, fix = ''): Finding => ({ id, result, detail, fix })
 
-/** A check that holds. */
 export const pass: (id: string, detail: string) => Finding = finding('pass')
-/** No fault, but good to know. */
 export const note: (id: string, detail: string) => Finding = finding('note')
-/** A check that could not be made, and what makes it possible. */
 export const skip: (id: string, detail: string, fix: string) => Finding = finding('skip')
-/** A check that does not hold. */
 export const warn: (id: string, detail: string, fix: string) => Finding = finding('warn')
-/** A check that does not hold, and has to. */
 export const fail: (id: string, detail: string, fix: string) => Finding = finding('fail')
 
-/** One entry of a list of checks. `Facts` is what earlier checks have found out for later ones. */
+/** `Facts` is what earlier checks have found out for later ones. */
 export interface Check<Facts> {
   readonly id: string
   run(facts: Facts): Promise<Finding | readonly Finding[]>
@@ -38,7 +33,7 @@ export interface Check<Facts> {
   readonly fix: string
 }
 
-/** The findings of `run`, or the failure that the error of ours it threw amounts to. */
+/** An error of ours is a failure of the check. */
 export async function guarded(
   id: string,
   run: () => Promise<Finding | readonly Finding[]>,
@@ -53,7 +48,7 @@ export async function guarded(
   }
 }
 
-/** Runs the checks one after the other; all findings in that order. Other errors are thrown on. */
+/** In their order; other errors are thrown on. */
 export async function runChecks<Facts>(
   checks: readonly Check<Facts>[],
   facts: Facts,

@@ -1,6 +1,6 @@
 /**
- * `serve --check` on a store in PostgreSQL: could this gateway join it, and what does an
- * acknowledged admission survive there? It looks only.
+ * `serve --check` on PostgreSQL: could this gateway join it, and what does an admission survive
+ * there?
  */
 import { readSharedStore } from '../gateway/ledger/open-store.js'
 import type { Clock, Machine, SqlDatabase, SqlRow, SqlSession } from '../ports.js'
@@ -26,7 +26,6 @@ import {
 
 export interface SharedStoreToCheck extends Omit<StoreToCheck, 'folder'> {
   readonly database: SqlDatabase
-  /** Where this machine keeps what it has seen. */
   readonly seenFile: SeenFile
 }
 
@@ -74,7 +73,6 @@ SELECT current_setting('server_version') AS version, current_setting('fsync') AS
        (SELECT count(*) FROM pg_stat_replication WHERE sync_state IN ('sync', 'quorum')) AS standbys,
        pg_has_role('pg_read_all_stats', 'USAGE') AS sees_standbys`
 
-/** What the server promises of a COMMIT that it has answered. */
 async function serverFindings(session: SqlSession): Promise<readonly Finding[]> {
   const [row = {}] = await session.query(settingsQuery)
   const isOff = (name: string) => row[name] === 'off'
@@ -149,10 +147,7 @@ async function clockFinding({ nowMs }: Clock, session: SqlSession): Promise<Find
   )
 }
 
-/**
- * A pooler that hands transactions to whatever connection is free shows when another session is
- * amid one.
- */
+/** Such a pooler shows when another session is amid a transaction. */
 async function poolerFindings(session: SqlSession, other: SqlSession): Promise<readonly Finding[]> {
   const pidOf = async (one: SqlSession) =>
     String((await one.query('SELECT pg_backend_pid() AS pid'))[0]?.pid)

@@ -1,7 +1,4 @@
-/**
- * `serve --check` on the store: could it be opened for this chain? It is opened for looking only,
- * and nothing is made (R24).
- */
+/** `serve --check` on the store: looking only, nothing is made (R24). */
 
 import type { RegistryEntry } from '../chain/questions.js'
 import type { GatewayConfig } from '../gateway/config.js'
@@ -25,7 +22,6 @@ export interface StoreChecked {
   readonly findings: readonly Finding[]
   /** Who may propose: the store's list over gateway.json's (contract §7). */
   readonly allowlist: readonly Address[]
-  /** Who runs on it now. */
   readonly holder: LockHolder | undefined
   /** False where an operator has paused admission. */
   readonly admissionEnabled: boolean
@@ -33,12 +29,10 @@ export interface StoreChecked {
   readonly implementations: LedgerFacts['implementations']
 }
 
-/** What the content of a store tells. */
 export type StoreContent = Pick<StoreChecked, 'allowlist' | 'admissionEnabled' | 'implementations'>
 
 /** The store, and what it is compared with; absent what is not known. */
 export interface StoreToCheck {
-  /** Absolute. */
   readonly folder: string
   readonly config: GatewayConfig
   /** An operator's command for this configuration. */
@@ -46,12 +40,11 @@ export interface StoreToCheck {
   /** Of the chain that gateway.json names; without it only the chain id is compared. */
   readonly genesisHash: Hex | undefined
   readonly head: BlockHeader | undefined
-  /** Of the questions file. */
   readonly questions: readonly RegistryEntry[] | undefined
   readonly executor: Address | undefined
 }
 
-/** Looks only. Throws nothing that the store or the disk is to blame for. */
+/** Throws nothing that the store or the disk is to blame for. */
 export async function checkStore(machine: Machine, store: StoreToCheck): Promise<StoreChecked> {
   const { folder, config } = store
   const allowlist = config.admission.allowlist
@@ -112,30 +105,23 @@ async function contentOf(
   return contentIn(ledger)
 }
 
-/** Of an open ledger, which may be closed since. */
 export const contentIn = (ledger: Ledger): StoreContent => ({
   allowlist: [...ledger.allowlist],
   admissionEnabled: ledger.admissionSwitch,
   implementations: ledger.implementations,
 })
 
-/**
- * With less than this a gateway takes nothing: it probes with that much before it writes again
- * (robustness §2, Write error).
- */
+/** A gateway probes with that much before it writes again (robustness §2, Write error). */
 const leastFreeBytes = 1024 * 1024
 
-/** Nothing where there is enough room on the disk of the store, or where it is not known. */
+/** Nothing where there is room, or where it is not known. */
 export function spaceFindings(store: string, free: number | undefined): readonly Finding[] {
   if (free === undefined || free >= leastFreeBytes) return []
   const fix = 'free some space there, or set store to a folder on another disk'
   return [fail('disk', `the disk of ${store} is full: ${free} bytes are free`, fix)]
 }
 
-/**
- * A gateway makes the token where there is none, and does not start with one that may be known to
- * others (R5).
- */
+/** A gateway does not start with one that may be known to others (R5). */
 async function tokenFindings({ files }: Machine, store: string): Promise<readonly Finding[]> {
   if (!(await files.exists(joinPath(store, 'admin.token')))) return []
   return guarded('admin_token', async () => {

@@ -1,7 +1,4 @@
-/**
- * Asks the chain whether the pinned contracts are what they should be (contract §6 `trust verify`;
- * domain §2, §4, §6).
- */
+/** Whether the pinned contracts are what they should be (contract §6; domain §2, §4, §6). */
 
 import {
   ctfAdapterAbi,
@@ -52,10 +49,7 @@ const finding = (id: TrustId, name: string, { ok, detail }: Outcome): TrustFindi
 
 type Reading = { readonly chain: Chain; readonly at: bigint }
 
-/**
- * Every check with its outcome. Rejects with ChainError where the node does not answer: that says
- * nothing about the pins.
- */
+/** ChainError where the node does not answer: that says nothing about the pins. */
 export async function verifyTrust(chain: Chain, trust: Trust): Promise<readonly TrustFinding[]> {
   const chainId = await chain.chainId()
   const same = compare(String(chainId), String(trust.chain_id))
@@ -101,10 +95,7 @@ export async function verifyTrust(chain: Chain, trust: Trust): Promise<readonly 
 
 const hasCode = 'has code'
 
-/**
- * Requesters of kind `direct` may be plain wallets: a request of theirs is known from the registry,
- * not from code.
- */
+/** A requester of kind `direct` may be a plain wallet. */
 async function codeCheck(
   { chain, at }: Reading,
   name: string,
