@@ -174,7 +174,6 @@ function pnlRows(one: PnlTotals, units: readonly PinnedUnits[]) {
     ['net', amount(one.net)],
     ['locked', plain(one.locked)],
     ['deferred', plain(one.deferred)],
-    ['locked hours', plain(one.capital_hours)],
   ])
 }
 

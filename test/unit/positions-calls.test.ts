@@ -172,12 +172,12 @@ test('issue 16: 10,000 proposals of five wallets at 1,000 blocks a query; then o
   expect(first.positions.filter(({ state }) => state === 'settled')).toHaveLength(
     proposals - open + 1,
   )
-  const ranges = Math.ceil((final() + 1) / Number(mostBlocks))
+  const ranges = Math.ceil((node.head + 1) / Number(mostBlocks))
   const whole = Array.from({ length: ranges }, (_, n): [number, number] => [
     n * Number(mostBlocks),
-    Math.min((n + 1) * Number(mostBlocks) - 1, final()),
+    Math.min((n + 1) * Number(mostBlocks) - 1, node.head),
   ])
-  expect(node.answered).toEqual([...whole, [final() + 1, node.head]])
+  expect(node.answered).toEqual(whole)
   // One proposal each, folded by 200; a wider range is tried after every eighth answer.
   expect(asked()).toMatchObject({ requests: proposals })
   expect(asked().refused).toBeLessThanOrEqual(1 + ranges / 8)
@@ -194,10 +194,7 @@ test('issue 16: 10,000 proposals of five wallets at 1,000 blocks a query; then o
   const seen = final()
   node.head += 500
   const third = await read()
-  expect(node.answered).toEqual([
-    [seen + 1, final()],
-    [final() + 1, node.head],
-  ])
+  expect(node.answered).toEqual([[seen + 1, node.head]])
   const settled = third.positions.filter(({ state }) => state === 'settled')
   expect(settled).toHaveLength(proposals - open + 1 + 500 / blocksApart)
 }, 120_000)

@@ -3,12 +3,12 @@
  * the second indexed field is the proposer, or the recipient of a payout (domain §10).
  */
 import * as z from 'zod/mini'
-import type { ChainLog, Hex } from '../ports.js'
+import type { Chain, ChainLog, Hex } from '../ports.js'
 import { Address, Bytes, Bytes32, Uint256 } from '../protocol/schema.js'
 import { lowercase, zeroAddress } from '../protocol/words.js'
 import { oracleAbi, topics } from './contracts.js'
 import { addressTopic } from './propose.js'
-import { loggedEvent } from './reading.js'
+import { loggedEvent, readContract } from './reading.js'
 import { keccakHex, type RequestState } from './round.js'
 
 /** A price as the oracle takes it, negative too (domain §4, Prices). */
@@ -156,6 +156,44 @@ function roundEventOf(
     ...(disputer === zeroAddress ? {} : { disputer }),
   }
 }
+
+/** A round as the oracle's calls name it. */
+export const oracleKey = (round: {
+  readonly requester: Address
+  readonly identifier: Hex
+  readonly timestamp: string
+  readonly ancillaryData: Hex
+}) => [round.requester, round.identifier, BigInt(round.timestamp), round.ancillaryData] as const
+
+/**
+ * What an oracle holds for a round that was proposed on (domain §4, `getRequest`). Raw token units,
+ * Unix seconds. Rejects with ChainError.
+ */
+export async function readRequest(
+  chain: Chain,
+  at: bigint,
+  oracle: Address,
+  key: ReturnType<typeof oracleKey>,
+) {
+  const held = await readContract(chain, at, oracle, oracleAbi, 'getRequest', key)
+  const disputer = lowercase(held.disputer)
+  return {
+    proposer: lowercase(held.proposer),
+    disputer: disputer === zeroAddress ? undefined : disputer,
+    currency: lowercase(held.currency),
+    price: String(held.proposedPrice),
+    bondRaw: held.requestSettings.bond,
+    finalFeeRaw: held.finalFee,
+    /** Version 3 lets it change until somebody proposes. */
+    rewardRaw: held.reward,
+    isRefunded: held.requestSettings.refundOnDispute,
+    proposedAt: held.proposalTime,
+    disputableUntil: held.expirationTime,
+    isSettled: held.settled,
+    resolvedPrice: held.settled ? String(held.resolvedPrice) : undefined,
+  }
+}
+export type OracleRequest = Awaited<ReturnType<typeof readRequest>>
 
 export const stakeRound = ({ oracle, requester, identifier, timestamp, text }: RoundKey): string =>
   `${oracle} ${requester} ${identifier} ${timestamp} ${text}`

@@ -14,7 +14,7 @@ import { errorCode } from '../../storage/failures.js'
 const depthTakenAsFinal = 256n
 const rangesBetweenSaves = 64
 /** A head that moves under our feet so often is the node's fault. */
-const mostTails = 3
+const mostTurns = 3
 
 export interface KeptParts {
   readonly chain: Chain
@@ -74,63 +74,61 @@ const cursorOf = <F>(shape: z.ZodMiniType<F>) =>
     facts: z.array(shape),
   })
 
-/** The final facts of one key, of the blocks `from` up to `next`. */
+/** The final facts of one key, of the blocks `from` up to `next`, and those of the blocks behind. */
 interface Reel<K, F> {
   readonly key: K
+  readonly start: Start
   from: bigint
-  since: bigint | undefined
+  readonly since: bigint | undefined
   next: bigint
   final: F[]
-}
-
-interface Reading<K, F> {
-  readonly parts: KeptParts
-  readonly source: KeptSource<K, F>
-  readonly head: BlockHeader
+  readonly tail: F[]
 }
 
 /**
- * The facts of all keys from their starts up to the head, several keys in one question where they
- * need the same blocks. Rejects with `ChainError`, and with the signal's reason. No fault of the
- * disk stops it.
+ * The facts of all keys from their starts up to the head, in one question each time. Rejects with
+ * `ChainError`, and with the signal's reason. No fault of the disk stops it.
  */
 export async function readKept<K, F extends Fact>(
   parts: KeptParts,
   source: KeptSource<K, F>,
   keys: readonly K[],
+  turn = 1,
 ): Promise<KeptLogs<K, F>> {
   const { chain } = parts
-  const reading = { parts, source, head: await headOf(chain) }
-  const final = await finalNumber(chain, reading.head)
+  const head = await headOf(chain)
+  const final = await finalNumber(chain, head)
   const reels: Reel<K, F>[] = []
-  const starts = new Map<K, Start>()
-  for (const key of keys) {
-    const kept = await load(reading, key)
-    const start = await source.startOf(key, kept, reading.head)
-    starts.set(key, start)
-    const { from, since } = start
-    // A gap would be read for nothing, where nobody asks for what lies before it.
-    const isUsed = kept !== undefined && from <= kept.next
-    const reel = isUsed ? kept : { key, from, since, next: from, final: [] }
-    if (from < reel.from) await readBefore(reading, reel, start)
-    reels.push(reel)
+  for (const key of keys) reels.push(await reelOf(parts, source, key, head))
+  await readOn(parts, source, reels, { final, head: head.number })
+  if ((await chain.block(head.number))?.hash !== head.hash) {
+    if (turn === mostTurns)
+      throw new ChainError('unavailable', 'the newest blocks changed while their logs were read')
+    return readKept(parts, source, keys, turn + 1)
   }
-  const keep = (reel: Reel<K, F>) => save(reading, reel, starts.get(reel.key)?.from ?? reel.from)
-  await readFinal(reading, reels, final, keep)
-  const { head, tail } = await readTail(reading, reels)
   const factsOf = (reel: Reel<K, F>): KeptFacts<F> => ({
-    ...(starts.get(reel.key) ?? reel),
-    final: reel.final,
-    tail: tail.filter((fact) => isOf(reading, reel, fact) && BigInt(fact.block) >= reel.next),
+    ...reel.start,
+    ...{ final: reel.final, tail: reel.tail },
     async replace(changed) {
-      if (reel.next > reel.from) await keep({ ...reel, final: [...changed] })
+      if (reel.next > reel.from) await save(parts, source, { ...reel, final: [...changed] })
     },
   })
   return { head, of: new Map(reels.map((reel) => [reel.key, factsOf(reel)])) }
 }
 
-const isOf = <K, F>({ source }: Reading<K, F>, { key }: Reel<K, F>, fact: F) =>
-  source.keyOf(fact) === key
+/** A file serves where the start lies in its blocks, or at their end. */
+async function reelOf<K, F>(
+  parts: KeptParts,
+  source: KeptSource<K, F>,
+  key: K,
+  head: BlockHeader,
+): Promise<Reel<K, F>> {
+  const kept = await load(parts, source, key)
+  const start = await source.startOf(key, kept, head)
+  const { from, since } = start
+  const isUsed = kept !== undefined && kept.from <= from && from <= kept.next
+  return { key, start, tail: [], ...(isUsed ? kept : { from, since, next: from, final: [] }) }
+}
 
 async function headOf(chain: Chain): Promise<BlockHeader> {
   const head = await chain.block('latest')
@@ -146,86 +144,43 @@ async function finalNumber(chain: Chain, head: BlockHeader): Promise<bigint> {
   return final?.number ?? head.number - depthTakenAsFinal
 }
 
-async function* factRanges<K, F>(
-  { parts, source, head }: Reading<K, F>,
+/** Reads all keys from where the one furthest behind is; what a file has already is left aside. */
+async function readOn<K, F extends Fact>(
+  parts: KeptParts,
+  source: KeptSource<K, F>,
   reels: readonly Reel<K, F>[],
-  span: { readonly from: bigint; readonly to: bigint },
-): AsyncGenerator<{ readonly to: bigint; readonly facts: readonly F[] }> {
+  { final, head }: { readonly final: bigint; readonly head: bigint },
+): Promise<void> {
+  const begun = new Map(reels.map((reel) => [reel, reel.next]))
+  const from = [...begun.values()].reduce((least, one) => (one < least ? one : least), head + 1n)
+  const saveAll = async () => {
+    for (const [reel, next] of begun) if (reel.next > next) await save(parts, source, reel)
+  }
   const filter = source.filterOf(reels.map(({ key }) => key))
-  for await (const { to, logs } of logRanges(parts.chain, filter, span, parts.signal)) {
-    parts.onProgress?.(to, head.number)
-    yield { to, facts: logs.flatMap((log) => source.factOf(log) ?? []) }
-  }
-}
-
-/** The first blocks that are not read yet, ascending, each once. */
-const nextsOf = (reels: readonly { readonly next: bigint }[]) =>
-  [...new Set(reels.map(({ next }) => next))].sort((a, b) => (a < b ? -1 : 1))
-
-/** The blocks before a file, where its start has come to lie further back. */
-async function readBefore<K, F extends Fact>(
-  reading: Reading<K, F>,
-  reel: Reel<K, F>,
-  { from, since }: Start,
-): Promise<void> {
-  const before: F[] = []
-  const span = { from, to: reel.from - 1n }
-  for await (const { facts } of factRanges(reading, [reel], span)) before.push(...facts)
-  Object.assign(reel, { from, since, final: [...before, ...reel.final] })
-  await save(reading, reel, from)
-}
-
-/** What the files lack of the final blocks. Who is furthest behind is read until the others meet. */
-async function readFinal<K, F>(
-  reading: Reading<K, F>,
-  reels: readonly Reel<K, F>[],
-  final: bigint,
-  keep: (reel: Reel<K, F>) => Promise<void>,
-): Promise<void> {
-  for (;;) {
-    const behind = reels.filter(({ next }) => next <= final)
-    const [from, meeting = final + 1n] = nextsOf(behind)
-    if (from === undefined) return
-    const together = behind.filter(({ next }) => next === from)
-    const span = { from, to: meeting - 1n }
-    let ranges = 0
-    for await (const { to, facts } of factRanges(reading, together, span)) {
-      for (const reel of together) {
-        reel.next = to + 1n
-        reel.final.push(...facts.filter((fact) => isOf(reading, reel, fact)))
-      }
-      if (to === span.to || ++ranges % rangesBetweenSaves === 0)
-        for (const reel of together) await keep(reel)
+  let ranges = 0
+  for await (const { to, logs } of logRanges(
+    parts.chain,
+    filter,
+    { from, to: head },
+    parts.signal,
+  )) {
+    parts.onProgress?.(to, head)
+    const facts = logs.flatMap((log) => source.factOf(log) ?? [])
+    for (const reel of reels) {
+      for (const fact of facts)
+        if (source.keyOf(fact) === reel.key && BigInt(fact.block) >= reel.next)
+          (BigInt(fact.block) <= final ? reel.final : reel.tail).push(fact)
+      const until = to < final ? to : final
+      if (until >= reel.next) reel.next = until + 1n
     }
+    if (++ranges % rangesBetweenSaves === 0) await saveAll()
   }
+  await saveAll()
 }
-
-/** Blocks that may still go: read again each time, and as of one head. */
-async function readTail<K, F>(
-  reading: Reading<K, F>,
-  reels: readonly Reel<K, F>[],
-): Promise<{ readonly head: BlockHeader; readonly tail: readonly F[] }> {
-  const { chain } = reading.parts
-  let { head } = reading
-  for (let turn = 1; ; turn++) {
-    const [from = head.number + 1n] = nextsOf(reels)
-    const tail: F[] = []
-    const span = { from, to: head.number }
-    for await (const { facts } of factRanges({ ...reading, head }, reels, span)) tail.push(...facts)
-    const now = await chain.block(head.number)
-    if (now?.hash === head.hash) return { head, tail }
-    if (turn === mostTails)
-      throw new ChainError('unavailable', 'the newest blocks changed while their logs were read')
-    head = await headOf(chain)
-  }
-}
-
-const folderOf = <K, F>({ parts, source }: Reading<K, F>) => joinPath(parts.home, source.folder)
 
 /** `undefined` where there is none, or one of another chain; what is damaged is read again. */
-async function load<K, F>(reading: Reading<K, F>, key: K): Promise<Reel<K, F> | undefined> {
-  const { parts, source } = reading
-  const path = joinPath(folderOf(reading), source.nameOf(key))
+async function load<K, F>(parts: KeptParts, source: KeptSource<K, F>, key: K) {
+  const path = joinPath(joinPath(parts.home, source.folder), source.nameOf(key))
   if (!(await parts.files.exists(path))) return undefined
   const text = new TextDecoder().decode(await parts.files.read(path))
   const parsed = cursorOf(source.shape).safeParse(jsonOf(text))
@@ -233,25 +188,25 @@ async function load<K, F>(reading: Reading<K, F>, key: K): Promise<Reel<K, F> | 
     parts.onNote?.(`${path} is damaged: the logs are read again`)
     return undefined
   }
-  const { from, to, hash, since, facts } = parsed.data
+  const { from, to, hash, since, facts: final } = parsed.data
   const header = await parts.chain.block(BigInt(to))
   if (header?.hash !== hash) return undefined
   return {
-    ...{ key, from: BigInt(from), next: BigInt(to) + 1n, final: facts },
+    ...{ from: BigInt(from), next: BigInt(to) + 1n, final },
     since: since === undefined ? undefined : BigInt(since),
   }
 }
 
 /** Keeps it with the hash of its last block, and without facts that nobody asks for. */
 async function save<K, F extends Fact>(
-  reading: Reading<K, F>,
+  { chain, files, home, onNote }: KeptParts,
+  source: KeptSource<K, F>,
   reel: Reel<K, F>,
-  asked: bigint,
 ): Promise<void> {
-  const { parts, source } = reading
   const to = reel.next - 1n
-  const header = await parts.chain.block(to)
+  const header = await chain.block(to)
   if (header === null) throw new ChainError('unavailable', 'the node lost a block it had')
+  const asked = reel.start.from
   if (reel.final.length > (source.mostFacts ?? Infinity) && asked > reel.from) {
     reel.from = asked
     reel.final = reel.final.filter(({ block }) => block >= Number(asked))
@@ -263,12 +218,12 @@ async function save<K, F extends Fact>(
     ...(since === undefined ? {} : { since: Number(since) }),
     facts,
   }
-  const folder = folderOf(reading)
+  const folder = joinPath(home, source.folder)
   try {
-    await makeDurableDir(parts.files, folder)
-    await publishText(parts.files, folder, source.nameOf(reel.key), JSON.stringify(cursor))
+    await makeDurableDir(files, folder)
+    await publishText(files, folder, source.nameOf(reel.key), JSON.stringify(cursor))
   } catch (error) {
-    parts.onNote?.(
+    onNote?.(
       `${folder} cannot be written (${errorCode(error) ?? 'failed'}): the next run reads these logs again`,
     )
   }

@@ -47,13 +47,6 @@ export function payoutRaw({ stake: { settled } }: KnownStake, result: StakeResul
   return result === 'lost' ? 0n : BigInt(settled.payout)
 }
 
-/** Whether the logs cannot be all: the oracle holds the proposal as settled, or not at all. */
-export const isContradicted = ({ stake, held }: KnownStake): boolean =>
-  held !== undefined &&
-  (held.proposer !== stake.wallet ||
-    (held.state === 'settled' && stake.settled === undefined) ||
-    (held.disputer !== undefined && stake.disputed === undefined && stake.settled === undefined))
-
 /**
  * One movement. `amountRaw` went into the wallet or, below 0, out of it; `lockedRaw` and
  * `deferredRaw` are by how much more the oracle holds for it, `netRaw` what was earned or lost.
@@ -155,8 +148,6 @@ export interface Sums {
   readonly lockedRaw: bigint | undefined
   /** Settled, and not claimed at the end. */
   readonly deferredRaw: bigint | undefined
-  /** Raw units times hours that they were locked. */
-  readonly capitalHours: bigint | undefined
 }
 
 /** Unix seconds: from the first up to, and without, the second one. */
@@ -172,22 +163,24 @@ export interface Span {
 export function sumsOf(
   entries: readonly Entry[],
   { from = 0, to = Infinity }: Span,
-  { wallet, token, nowSeconds }: { wallet: Address; token: Address; nowSeconds: number },
+  { wallet, token }: { readonly wallet: Address; readonly token: Address },
 ): Sums {
   const own = entries.filter((one) => one.wallet === wallet && (one.token ?? token) === token)
   const isBounded = from > 0 || to < Infinity
   const isUnknown = own.some(
-    ({ token: of, seconds }) => of === undefined || (isBounded && seconds === undefined),
+    ({ token: of, seconds, of: known }) =>
+      of === undefined ||
+      (isBounded && seconds === undefined) ||
+      // The node left the log of the end out.
+      (known?.held?.state === 'settled' && known.stake.settled === undefined),
   )
   const before = own.filter(({ seconds = 0 }) => seconds < to)
   const within = before.filter(({ seconds = 0 }) => !isBounded || seconds >= from)
   const sum = (some: readonly Entry[], of: (one: Entry) => bigint | undefined) =>
     isUnknown ? undefined : total(some.map(of))
-  const certain = (raw: bigint | undefined) =>
-    own.some(({ of }) => of !== undefined && isContradicted(of)) ? undefined : raw
   const count = (result: StakeResult) => within.filter((one) => one.result === result).length
   const earned = (isWanted: (raw: bigint) => boolean) =>
-    certain(sum(within, ({ netRaw }) => (isWanted(netRaw ?? 0n) ? netRaw : netRaw && 0n)))
+    sum(within, ({ netRaw }) => (isWanted(netRaw ?? 0n) ? netRaw : netRaw && 0n))
   return {
     ...{ wallet, token },
     proposed: within.filter(({ kind }) => kind === 'bond').length,
@@ -195,31 +188,14 @@ export function sumsOf(
     rewardsRaw: earned((raw) => raw > 0n),
     bondsLostRaw: earned((raw) => raw < 0n),
     netRaw: earned(() => true),
-    movedRaw: certain(sum(within, ({ amountRaw }) => amountRaw)),
-    lockedRaw: certain(sum(before, ({ lockedRaw }) => lockedRaw)),
-    deferredRaw: certain(sum(before, ({ deferredRaw }) => deferredRaw)),
-    capitalHours: certain(
-      isUnknown ? undefined : capitalHoursOf(before, from, Math.min(to, nowSeconds)),
-    ),
+    movedRaw: sum(within, ({ amountRaw }) => amountRaw),
+    lockedRaw: sum(before, ({ lockedRaw }) => lockedRaw),
+    deferredRaw: sum(before, ({ deferredRaw }) => deferredRaw),
   }
 }
 
-const total = (parts: readonly (bigint | undefined)[]): bigint | undefined =>
+export const total = (parts: readonly (bigint | undefined)[]): bigint | undefined =>
   parts.reduce<bigint | undefined>(
     (sum, one) => (sum === undefined || one === undefined ? undefined : sum + one),
     0n,
   )
-
-/** Locked from the proposal on to its settlement, or to the end. */
-function capitalHoursOf(entries: readonly Entry[], from: number, to: number): bigint | undefined {
-  const parts = entries.flatMap(({ kind, of, seconds, lockedRaw }) => {
-    const { settled } = of?.stake ?? {}
-    if (kind !== 'bond') return []
-    const end = settled === undefined ? to : settled.seconds
-    if (seconds === undefined || end === undefined || lockedRaw === undefined) return [undefined]
-    const locked = Math.min(end, to) - Math.max(seconds, from)
-    return [lockedRaw * BigInt(Math.max(0, locked))]
-  })
-  const rawSeconds = total(parts)
-  return rawSeconds === undefined ? undefined : rawSeconds / 3_600n
-}

@@ -2,8 +2,8 @@
 import type { Hex } from '../../ports.js'
 import type { Address } from '../../protocol/schema.js'
 import type { JournaledAuthorization } from '../journal/authorizations.js'
-import { type Entry, entriesOf, isContradicted, type Span, type Sums, sumsOf } from './account.js'
-import { type PositionParts, readStakeAccount, tokensOf } from './positions.js'
+import { type Entry, entriesOf, type Span, type Sums, sumsOf } from './account.js'
+import { type PositionParts, rawText, readStakeAccount, tokensOf } from './positions.js'
 import { missingIn, missingNote, roundNames, timeOf } from './rows.js'
 
 /** Raw units with their sign: `amount` into the wallet, `net` earned. Null: not known. */
@@ -53,11 +53,8 @@ export async function readPnl(
   const untimed = entries.filter(({ seconds }) => seconds === undefined).length
   if (untimed > 0 && isBounded)
     notes.push(`the time of ${untimed} movements is not known: sums of a span are not either`)
-  if (account.stakes.some(isContradicted))
-    notes.push('the node left logs out: sums that they belong to are not known')
   if (account.stakes.some(({ stake }) => stake.proposed === undefined))
     notes.push('proposals from before the first block that was read have no bond among the rows')
-  const nowSeconds = Number(account.head.timestamp)
   const pnl = {
     rows: entries
       .filter(
@@ -70,7 +67,7 @@ export async function readPnl(
     totals: wallets.flatMap((wallet) =>
       tokensOf(parts.trust, entries, wallet).map((token) =>
         totalsData(
-          sumsOf(entries, span, { wallet, token, nowSeconds }),
+          sumsOf(entries, span, { wallet, token }),
           missing.some(
             ({ signed }) => signed.terms.proposer === wallet && (signed.token ?? token) === token,
           ),
@@ -83,8 +80,6 @@ export async function readPnl(
   return { pnl, missing }
 }
 
-const text = (raw: bigint | undefined): string | null => (raw === undefined ? null : String(raw))
-
 const rowOf = (entry: Entry, questionId: Hex | undefined, slug: string | undefined): PnlRow => ({
   at: timeOf(entry.seconds),
   kind: entry.kind,
@@ -92,8 +87,8 @@ const rowOf = (entry: Entry, questionId: Hex | undefined, slug: string | undefin
   slug: slug ?? null,
   wallet: entry.wallet,
   token: entry.token ?? null,
-  amount: text(entry.amountRaw),
-  net: text(entry.netRaw),
+  amount: rawText(entry.amountRaw),
+  net: rawText(entry.netRaw),
   result: entry.result,
   transaction_hash: entry.transaction,
   log_index: entry.index,
@@ -104,7 +99,7 @@ function totalsData(
   { wallet, token, proposed, undisputed, won, lost, ...raw }: Sums,
   isPartial: boolean,
 ) {
-  const sum = (amount: bigint | undefined) => text(isPartial ? undefined : amount)
+  const sum = (amount: bigint | undefined) => rawText(isPartial ? undefined : amount)
   return {
     ...{ wallet, token, proposed, undisputed, won, lost },
     rewards: sum(raw.rewardsRaw),
@@ -113,6 +108,5 @@ function totalsData(
     moved: sum(raw.movedRaw),
     locked: sum(raw.lockedRaw),
     deferred: sum(raw.deferredRaw),
-    capital_hours: sum(raw.capitalHours),
   }
 }

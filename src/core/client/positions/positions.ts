@@ -12,7 +12,7 @@ import type { Address } from '../../protocol/schema.js'
 import { fundsOf, pinnedHeads } from '../funds/funds.js'
 import type { JournalView } from '../journal/fold.js'
 import { contractsOf, type Trust } from '../trust/trust.js'
-import { type Entry, entriesOf, isContradicted, paidRaw, standingOf, sumsOf } from './account.js'
+import { type Entry, entriesOf, paidRaw, standingOf, sumsOf, total } from './account.js'
 import { keepLastPositions } from './last-known.js'
 import {
   missingIn,
@@ -145,11 +145,6 @@ export async function readPositions(
       }),
     })
   }
-  const contradicted = stakes.filter(isContradicted).length
-  if (contradicted > 0)
-    notes.push(
-      `the oracle holds ${contradicted} of the proposals differently from the logs: the node left logs out`,
-    )
   const unplaced = stakes.filter(({ stake }) => stake.proposed === undefined).length
   if (unplaced > 0)
     notes.push(
@@ -212,7 +207,8 @@ export const tokensOf = (trust: Trust, entries: readonly Entry[], wallet: Addres
   ]),
 ]
 
-const text = (raw: bigint | undefined): string | null => (raw === undefined ? null : String(raw))
+export const rawText = (raw: bigint | undefined): string | null =>
+  raw === undefined ? null : String(raw)
 
 async function totalsOf(
   parts: PositionParts,
@@ -233,8 +229,7 @@ async function totalsOf(
         trust.tokens.includes(token) ? fundsOf(chain, trust, view, wallet, token) : undefined,
         onChain(() => owedBy(parts, head.number, wallet, token)),
       ])
-      const nowSeconds = Number(head.timestamp)
-      const sums = sumsOf(entries, {}, { wallet, token, nowSeconds })
+      const sums = sumsOf(entries, {}, { wallet, token })
       const inState = (...states: readonly Position['state'][]) => {
         const own = rows.filter(
           ({ position }) =>
@@ -242,11 +237,7 @@ async function totalsOf(
             (position.token ?? token) === token &&
             states.includes(position.state),
         )
-        const paid = own.map(({ known: { terms } }) => terms && paidRaw(terms))
-        return paid.reduce<bigint | undefined>(
-          (sum, one) => (sum === undefined || one === undefined ? undefined : sum + one),
-          0n,
-        )
+        return total(own.map(({ known: { terms } }) => terms && paidRaw(terms)))
       }
       if (owed !== undefined && sums.deferredRaw !== undefined && owed !== sums.deferredRaw)
         notes.push(
@@ -254,14 +245,14 @@ async function totalsOf(
         )
       return {
         ...{ wallet, token },
-        free: text(funds?.freeRaw),
-        reserved: text(funds?.reservedRaw),
-        bonded: text(inState('open', 'awaiting_settlement')),
-        disputed: text(inState('disputed', 'voting')),
-        claimable: text(owed),
-        locked: text(sums.lockedRaw),
-        deferred: text(sums.deferredRaw),
-        net: text(sums.netRaw),
+        free: rawText(funds?.freeRaw),
+        reserved: rawText(funds?.reservedRaw),
+        bonded: rawText(inState('open', 'awaiting_settlement')),
+        disputed: rawText(inState('disputed', 'voting')),
+        claimable: rawText(owed),
+        locked: rawText(sums.lockedRaw),
+        deferred: rawText(sums.deferredRaw),
+        net: rawText(sums.netRaw),
       }
     }),
   )
@@ -281,8 +272,5 @@ async function owedBy(
       ),
     ),
   )
-  return owed.reduce(
-    (sum, one) => (sum === undefined || one === undefined ? undefined : sum + one),
-    0n,
-  )
+  return total(owed)
 }

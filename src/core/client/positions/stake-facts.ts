@@ -9,6 +9,9 @@ import { firstBlockFrom } from '../../chain/propose.js'
 import { readContract } from '../../chain/reading.js'
 import { type Contracts, type RequestState, requestStates } from '../../chain/round.js'
 import {
+  type OracleRequest,
+  oracleKey,
+  readRequest,
   type Stake,
   StakeEvent,
   type Stakes,
@@ -19,7 +22,6 @@ import {
 } from '../../chain/stakes.js'
 import { type BlockHeader, ChainError, type Hash, type Hex } from '../../ports.js'
 import { Address, Uint256 } from '../../protocol/schema.js'
-import { lowercase, zeroAddress } from '../../protocol/words.js'
 import { type KeptParts, type KeptSource, readKept, type Start } from '../logs/kept-logs.js'
 
 /** What `getRequest` holds of a proposal once and for all. Raw units, Unix seconds. */
@@ -45,11 +47,8 @@ const StakeFact = z.object({ block: z.int(), event: StakeEvent, terms: z.optiona
 type StakeFact = z.infer<typeof StakeFact>
 
 /** What the oracle holds now of a proposal that the logs do not show as settled. */
-export interface HeldStake {
+export type HeldStake = Pick<OracleRequest, 'proposer' | 'disputer' | 'resolvedPrice'> & {
   readonly state: RequestState
-  readonly proposer: Address
-  readonly disputer: Address | undefined
-  readonly resolvedPrice: string | undefined
 }
 
 export interface KnownStake {
@@ -230,35 +229,26 @@ async function requestsOf(
   const read = async (stake: Stake) => {
     const ancillaryData = ancillaryOf(stake)
     if (ancillaryData === undefined) return
-    const { oracle, requester, identifier, timestamp } = stake
-    const key = [requester, identifier, BigInt(timestamp), ancillaryData] as const
+    const { oracle } = stake
+    const key = oracleKey({ ...stake, ancillaryData })
     const isDisputed = stake.disputed !== undefined && stake.settled === undefined
-    const [held, state] = await Promise.all([
-      readContract(chain, number, oracle, oracleAbi, 'getRequest', key),
+    const [held, index] = await Promise.all([
+      readRequest(chain, number, oracle, key),
       isDisputed ? readContract(chain, number, oracle, oracleAbi, 'getState', key) : undefined,
     ])
-    const disputer = lowercase(held.disputer)
-    const isContested = disputer !== zeroAddress
+    const { proposer, disputer, resolvedPrice, price, currency, isRefunded } = held
+    const known = index === undefined ? undefined : requestStates[index]
+    const unsettled = known ?? (disputer === undefined ? 'proposed' : 'disputed')
     found.set(stake, {
-      held: {
-        state: held.settled
-          ? 'settled'
-          : ((state === undefined ? undefined : requestStates[state]) ??
-            (isContested ? 'disputed' : 'proposed')),
-        proposer: lowercase(held.proposer),
-        disputer: isContested ? disputer : undefined,
-        resolvedPrice: held.settled ? String(held.resolvedPrice) : undefined,
-      },
+      held: { state: held.isSettled ? 'settled' : unsettled, proposer, disputer, resolvedPrice },
       terms: {
-        price: String(held.proposedPrice),
-        currency: lowercase(held.currency),
-        bond: String(held.requestSettings.bond),
-        finalFee: String(held.finalFee),
-        reward: String(held.reward),
-        isRefunded: held.requestSettings.refundOnDispute,
-        proposedAt: String(held.proposalTime),
-        disputableUntil: String(held.expirationTime),
-        ...wordsOf(ancillaryData, identifier, String(held.proposedPrice)),
+        ...{ price, currency, isRefunded },
+        bond: String(held.bondRaw),
+        finalFee: String(held.finalFeeRaw),
+        reward: String(held.rewardRaw),
+        proposedAt: String(held.proposedAt),
+        disputableUntil: String(held.disputableUntil),
+        ...wordsOf(ancillaryData, stake.identifier, price),
       },
     })
   }

@@ -2,14 +2,10 @@
  * What became of a proposal after it was executed: money on the oracle, at risk until it is settled
  * (contract §9; domain §4, §10).
  */
-
-import { oracleAbi } from '../../chain/contracts.js'
-import { lowercase, readContract } from '../../chain/reading.js'
-import type { RequestState, Round } from '../../chain/round.js'
-import { type StakeStanding, standingIn } from '../../chain/stakes.js'
-import type { Chain, Hex } from '../../ports.js'
+import type { RequestState } from '../../chain/round.js'
+import { type OracleRequest, type StakeStanding, standingIn } from '../../chain/stakes.js'
+import type { Hex } from '../../ports.js'
 import type { Address } from '../../protocol/schema.js'
-import { zeroAddress } from '../../protocol/words.js'
 
 /** The proposal that a round holds. */
 export interface RoundProposal {
@@ -28,45 +24,14 @@ export interface RoundStanding {
   readonly state: RequestState
   readonly proposal: RoundProposal | undefined
   /** Bond, dispute and end; absent while nothing is proposed. */
-  readonly terms?: RoundTerms
+  readonly terms?: OracleRequest
   /** What an undisputed proposal earns now, raw token units; a dispute may have refunded it. */
   readonly rewardRaw?: bigint
 }
 
-/** What the oracle holds for a round that was proposed on. Raw token units, Unix seconds. */
-export interface RoundTerms {
-  readonly disputer: Address | undefined
-  readonly bondRaw: bigint
-  readonly finalFeeRaw: bigint
-  /** Version 3 lets it change until somebody proposes. */
-  readonly rewardRaw: bigint
-  readonly disputableUntil: bigint
-  /** Once it is settled. */
-  readonly resolvedPrice: string | undefined
-}
-
-/** A round as the oracle's calls name it. */
-export const roundKey = ({ requester, identifier, timestamp, ancillaryData }: Round) =>
-  [requester, identifier, BigInt(timestamp), ancillaryData] as const
-
-/** The terms of a round as of a block (domain §4, `getRequest`). Rejects with ChainError. */
-export async function readRoundTerms(chain: Chain, at: bigint, round: Round): Promise<RoundTerms> {
-  const key = roundKey(round)
-  const held = await readContract(chain, at, round.oracle, oracleAbi, 'getRequest', key)
-  const disputer = lowercase(held.disputer)
-  return {
-    disputer: disputer === zeroAddress ? undefined : disputer,
-    bondRaw: held.requestSettings.bond,
-    finalFeeRaw: held.finalFee,
-    rewardRaw: held.reward,
-    disputableUntil: held.expirationTime,
-    resolvedPrice: held.settled ? String(held.resolvedPrice) : undefined,
-  }
-}
-
 /** Where the stake of an executed proposal is. */
 export interface StakePosition extends StakeStanding {
-  readonly terms: RoundTerms
+  readonly terms: OracleRequest
   /** A later round of the question has begun. */
   readonly hasNewRound: boolean
 }

@@ -13,13 +13,14 @@ import {
 import { createRoundReader } from '../../chain/questions.js'
 import { readContract } from '../../chain/reading.js'
 import { keccakHex, type Round, requestStates } from '../../chain/round.js'
+import { oracleKey, readRequest } from '../../chain/stakes.js'
 import { onChain } from '../../chain/unavailable.js'
 import { type BlockHeader, type Chain, ChainError, type Hex } from '../../ports.js'
 import { claimOf, type OpenClaim, pinnedHeads, spentNonces } from '../funds/funds.js'
 import type { JournalView } from '../journal/fold.js'
 import type { Offered, Signed, TerminalRecord } from '../journal/records.js'
 import { contractsOf, roundPins, type Trust } from '../trust/trust.js'
-import { type RoundProposal, type RoundStanding, readRoundTerms, roundKey } from './position.js'
+import type { RoundProposal, RoundStanding } from './position.js'
 
 /** An authorization or an offer of the journal, as far as the chain can judge it. */
 export interface RoundClaim extends OpenClaim {
@@ -141,7 +142,7 @@ export async function readStanding(
         roundIsOver: isRoundKnown
           ? BigInt(round.timestamp) > BigInt(one.timestamp ?? 0)
           : undefined,
-        proof: await proofOf(reading, one, own?.proposal),
+        proof: proofOf(reading, one, own?.proposal),
       })
     }
     return { latest, finalized, ...nowAt(known[0]), of }
@@ -156,12 +157,13 @@ async function roundStanding(
 ): Promise<RoundStanding | undefined> {
   const { chain, latest } = reading
   const at = latest.number
-  const index = await readContract(chain, at, round.oracle, oracleAbi, 'getState', roundKey(round))
+  const key = oracleKey(round)
+  const index = await readContract(chain, at, round.oracle, oracleAbi, 'getState', key)
   const state = requestStates[index] ?? 'invalid'
   if (state === 'invalid') return undefined
   const [proposal, terms] = await Promise.all([
     state === 'requested' ? undefined : proposalIn(reading, round, ours),
-    readRoundTerms(chain, at, round),
+    readRequest(chain, at, round.oracle, key),
   ])
   const { rewardRaw } = terms
   if (state === 'requested') return { state, proposal: undefined, rewardRaw }
@@ -205,11 +207,11 @@ async function proposalIn(
  * The end that finalized state proves. Executed where the round's final proposal says what it says
  * and its nonce went with it; else its nonce used otherwise, or its deadline passed.
  */
-async function proofOf(
+function proofOf(
   reading: Reading,
   one: RoundClaim,
   proposal: RoundProposal | undefined,
-): Promise<Omit<TerminalRecord, 'id'> | undefined> {
+): Omit<TerminalRecord, 'id'> | undefined {
   if (!reading.spentFinal.has(one.id))
     return reading.finalized.timestamp > one.deadlineSeconds ? { outcome: 'expired' } : undefined
   const fits =
@@ -217,37 +219,16 @@ async function proofOf(
     proposal.bySignature &&
     proposal.proposer === one.owner &&
     proposal.price === one.price
-  const mined = fits ? proposal.mined : undefined
-  if (mined === undefined || !(await wasSpentIn(reading, one, mined.blockNumber)))
-    return { outcome: 'nonce_used' }
+  // Of several that say the same, nothing tells whose the proposal is.
+  const alike = reading.claims.filter(
+    ({ id, owner, price, timestamp }) =>
+      reading.spentFinal.has(id) &&
+      owner === one.owner &&
+      price === one.price &&
+      timestamp === one.timestamp,
+  )
+  const mined = fits && alike.length === 1 ? proposal.mined : undefined
+  if (mined === undefined) return { outcome: 'nonce_used' }
   const { transactionHash, eventIndex } = mined
   return { outcome: 'executed', transaction_hash: transactionHash, event_index: eventIndex }
-}
-
-/**
- * Whether the nonce was spent in the very block of the proposal. A node that has forgotten that
- * block leaves it to what else fits.
- */
-async function wasSpentIn(
-  { chain, trust, claims, spentFinal }: Reading,
-  one: RoundClaim,
-  blockNumber: bigint,
-): Promise<boolean> {
-  try {
-    const [before, then] = await Promise.all([
-      spentNonces(chain, trust.permit2, blockNumber - 1n, [one]),
-      spentNonces(chain, trust.permit2, blockNumber, [one]),
-    ])
-    return !before.has(one.id) && then.has(one.id)
-  } catch (error) {
-    if (!(error instanceof ChainError)) throw error
-    const alike = claims.filter(
-      ({ id, owner, price, timestamp }) =>
-        spentFinal.has(id) &&
-        owner === one.owner &&
-        price === one.price &&
-        timestamp === one.timestamp,
-    )
-    return alike.length === 1
-  }
 }
