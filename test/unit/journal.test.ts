@@ -1,6 +1,5 @@
 import { describe, expect, test } from 'vitest'
-import { openJournal } from '../../src/core/client/journal/journal.js'
-import { createNonces } from '../../src/core/client/journal/nonces.js'
+import { createNonces, openJournal } from '../../src/core/client/journal/journal.js'
 import type { JournalEntry } from '../../src/core/client/journal/records.js'
 import { verifyJournal } from '../../src/core/client/journal/verify.js'
 import { submitIntent } from '../../src/core/client/propose/submission.js'

@@ -24,14 +24,12 @@ export interface OpenClaim {
   readonly chainId: number
   /** Absent for a payload signed elsewhere: it counts for every token, which is the safe side. */
   readonly token: Address | undefined
-  /** Absent likewise. */
   readonly round: string | undefined
   readonly amountRaw: bigint
   readonly nonce: bigint
   readonly deadlineSeconds: bigint
 }
 
-/** A `signed` or `offered` record as a claim. */
 export function claimOf(
   id: string,
   { chainId, token, round, terms }: Pick<Signed | Offered, 'chainId' | 'token' | 'round' | 'terms'>,
@@ -56,7 +54,6 @@ export function openClaims({ authorizations, offers }: Recorded, nowMs: number):
   ]
 }
 
-/** Claims that concern one owner's token on the pinned chain. */
 export function claimsOn(
   claims: readonly OpenClaim[],
   { chainId, owner, token }: { chainId: number; owner: Address; token: Address },
@@ -82,30 +79,25 @@ export function reservedRaw(claims: readonly OpenClaim[]): bigint {
   return [...byRound.values()].reduce((sum, raw) => sum + raw, 0n)
 }
 
-/** One token of one wallet as of one block; amounts in raw units. */
 export interface Funds {
   readonly owner: Address
   readonly token: Address
-  /** Outside text, printable. */
   readonly symbol: string
   readonly decimals: number
   readonly balanceRaw: bigint
   readonly allowanceRaw: bigint
   readonly reservedRaw: bigint
-  /** Balance less what is reserved; never below 0. */
   readonly freeRaw: bigint
   /** The smaller of balance and allowance, less what is reserved; never below 0. */
   readonly spendableRaw: bigint
-  /** What reserves. */
   readonly claims: readonly OpenClaim[]
   readonly blockNumber: bigint
 }
 
 /**
- * Reads balance and Permit2 allowance of a token, and subtracts what the journal's authorizations
- * may still take. One whose nonce is spent, or whose deadline has passed in finalized state, takes
- * nothing. `except` leaves one out, such as the one that is being replaced. UsageError
- * `untrusted_chain_id`; UnavailableError.
+ * One whose nonce is spent, or whose deadline has passed in finalized state, takes nothing.
+ * `except`
+ * leaves one out, such as the one that is being replaced.
  */
 export async function fundsOf(
   chain: Chain,
@@ -151,14 +143,12 @@ export async function fundsOf(
   }
 }
 
-/** A wallet as a whole: its coin for gas, and every pinned token. */
 export interface WalletFunds {
   readonly owner: Address
   readonly gasWei: bigint
   readonly tokens: readonly Funds[]
 }
 
-/** `fundsOf` of each pinned token, and the balance that pays for gas. Errors as there. */
 export async function walletFunds(
   chain: Chain,
   trust: Trust,
@@ -172,10 +162,7 @@ export async function walletFunds(
   return { owner, gasWei, tokens }
 }
 
-/**
- * Latest and finalized header of the pinned chain; another one is refused (R16). UsageError
- * `untrusted_chain_id`, UnavailableError.
- */
+/** Another chain than the pinned one is refused (R16). */
 export async function pinnedHeads(
   chain: Chain,
   trust: Pick<Trust, 'chain_id'>,
@@ -196,10 +183,7 @@ export async function pinnedHeads(
   return { latest, finalized }
 }
 
-/**
- * Ids of the claims whose nonce Permit2 has as used or cancelled at a block. One read a word of 256
- * nonces. Rejects with ChainError.
- */
+/** One read a word of 256 nonces. Rejects with ChainError. */
 export async function spentNonces(
   chain: Chain,
   permit2: Address,

@@ -19,11 +19,9 @@ export interface Attempt {
   readonly start: AttemptStart
   readonly startedAtMs: number
   readonly end?: AttemptEnd | undefined
-  /** Absent where the answer was not signed, and no key was pinned. */
   readonly receipt?: ReceiptState | undefined
 }
 
-/** How the receipt of an answer was judged when it came. */
 export type ReceiptState = Pick<KeptReceipt, 'result' | 'code'>
 
 export interface JournaledAuthorization {
@@ -35,10 +33,8 @@ export interface JournaledAuthorization {
   /** As the gateway spelt it; the newest, where one that lost its store gave another (R2). */
   readonly candidateId?: string
   readonly receivedAt?: string
-  /** The last journaled end of the candidate, also a retryable one. */
   readonly terminal?: TerminalRecord
   readonly terminals: readonly TerminalRecord[]
-  /** When that end was journaled; Unix milliseconds. */
   readonly terminalAtMs?: number
   /** Journal id of the authorization that took its place by `--supersede`. */
   readonly supersededBy?: string | undefined
@@ -57,7 +53,6 @@ export interface Offer {
   readonly supersededBy?: string | undefined
 }
 
-/** Everything but `closed` is open (contract §1). */
 export type AuthorizationState =
   /** Signed, never sent. */
   | { readonly kind: 'signed' }
@@ -102,11 +97,9 @@ export function stateOf(authorization: JournaledAuthorization, nowMs: number): A
     : { kind: 'conflict', code: conflict.end?.code ?? 'conflict' }
 }
 
-/** Whether it may still be executed (contract §1). */
 export const isOpen = (authorization: JournaledAuthorization, nowMs: number): boolean =>
   stateOf(authorization, nowMs).kind !== 'closed'
 
-/** Whether an offer may still become an authorization. */
 export const isOfferOpen = ({ offered, terminals }: Offer, nowMs: number): boolean =>
   !terminals.some(closes) && !isExpired(offered, nowMs)
 
@@ -117,7 +110,6 @@ export const isUnsettled = ({ candidateId, attempts }: JournaledAuthorization): 
 /** An attempt whose end was never written may have been admitted. */
 export const classOf = (attempt: Attempt): AttemptClass => attempt.end?.class ?? 'uncertain'
 
-/** Whether a journaled end leaves nothing that could still execute. */
 export const closes = ({ outcome, retryable }: TerminalRecord): boolean =>
   outcome !== 'failed' || retryable === false
 
@@ -132,7 +124,6 @@ export interface Wanted {
   /** Pinned chain, so that a dev chain never meets mainnet. */
   readonly chainId: number
   readonly price: string
-  /** Only where the user gave them. */
   readonly amount?: string | undefined
   readonly nonce?: string | undefined
   readonly deadline?: string | undefined
@@ -142,7 +133,6 @@ export interface Wanted {
 
 type Whose = Omit<Wanted, 'price'>
 
-/** Whether a record is of this question, proposer and chain. */
 export const isFor =
   (whose: Whose) =>
   (record: Signed | Offered): boolean =>
@@ -151,7 +141,6 @@ export const isFor =
     record.chainId === whose.chainId &&
     whose.mayBeAt?.(record) !== false
 
-/** Whether a record is for this question, or for another one that shares its round. */
 export const isOfQuestion = (
   record: Pick<Signed, 'questionId' | 'round'>,
   { questionId, round }: Pick<Wanted, 'questionId' | 'round'>,
@@ -168,7 +157,6 @@ export function openFor(
   )
 }
 
-/** Offers for a question and proposer that still hold it (R8), newest last. */
 export function offersFor(offers: readonly Offer[], whose: Whose, nowMs: number): readonly Offer[] {
   return offers.filter(
     (one) => one.supersededBy === undefined && isFor(whose)(one.offered) && isOfferOpen(one, nowMs),
@@ -183,7 +171,6 @@ export function labelOf({ terms, labels }: Answered): string | null {
   return (outcome && labels?.[outcome]) ?? null
 }
 
-/** A record's question for people: its title, else its slug, else its id. */
 export const questionOf = (record: Pick<Signed, 'title' | 'slug' | 'identifier'>): string =>
   record.title ?? record.slug ?? record.identifier
 
@@ -191,9 +178,6 @@ export const questionOf = (record: Pick<Signed, 'title' | 'slug' | 'identifier'>
 export const answerOf = (record: Answered): string =>
   answerText(outcomeOf(record.terms.price) ?? `price ${record.terms.price}`, labelOf(record))
 
-/**
- * What an executed proposal was, for people; `undefined` where the journal knows of no execution.
- */
 export function executedText({ signed, terminals }: JournaledAuthorization): string | undefined {
   const end = terminals.find(({ outcome }) => outcome === 'executed')
   if (end === undefined) return undefined
@@ -248,7 +232,6 @@ export function otherNamed(
   return undefined
 }
 
-/** Explicit terms of an intent that an authorization has otherwise. */
 const differing = ({ terms }: Pick<Signed, 'terms'>, wanted: Wanted) =>
   (['amount', 'nonce', 'deadline'] as const).filter(
     (field) => wanted[field] !== undefined && wanted[field] !== terms[field],
@@ -263,7 +246,6 @@ export function otherTerms(signed: Pick<Signed, 'terms'>, wanted: Wanted): strin
   return fields.length === 0 ? '' : `, with ${fields.join(' and ')}`
 }
 
-/** Same question, proposer and price, and no other explicit term (contract §6). */
 export function equalIntent(
   { signed }: { readonly signed: Pick<Signed, 'terms' | 'questionId'> },
   wanted: Wanted,

@@ -15,7 +15,6 @@ import {
   type TerminalRecord,
 } from './records.js'
 
-/** What is known of one journal id so far. */
 interface Draft {
   readonly id: string
   signed?: Signed
@@ -34,20 +33,15 @@ interface Draft {
 
 /** All runs merged, as of one reading. Lists and indexes are made when first asked for. */
 export interface JournalView {
-  /** Oldest first. */
   readonly authorizations: readonly JournaledAuthorization[]
-  /** Typed data that wallets outside hold, unsigned as far as this journal knows; oldest first. */
   readonly offers: readonly Offer[]
-  /** By journal id. */
   find(id: string): JournaledAuthorization | undefined
-  /** In any spelling. */
   byCandidate(candidateId: string): JournaledAuthorization | undefined
   byIdentity(identity: string): JournaledAuthorization | undefined
   /** Journal id of the first that was acknowledged with this candidate id, in any spelling. */
   holderOf(candidateId: string): string | undefined
   /** Oldest first, without making all the others: a batch asks so for each of its rows. */
   byQuestion(questionId: string): readonly JournaledAuthorization[]
-  /** By the key of its round, oldest first: several questions of a reporter may share one. */
   byRound(round: string): readonly JournaledAuthorization[]
   /** By the identifier that was asked for, oldest first: tells what a slug meant before. */
   byIdentifier(identifier: string): readonly JournaledAuthorization[]
@@ -66,7 +60,6 @@ interface RulesKey {
 
 export interface Fold {
   add(record: JournalRecord): void
-  /** What was added by now. */
   view(): JournalView
 }
 
@@ -75,17 +68,13 @@ interface FoldState {
   readonly questions: Map<string, Draft[]>
   /** By proposer: a key of both would have to be made, and kept, for every row of a batch. */
   readonly nonces: Map<string, Set<string>>
-  /** By attempt and journal id. */
   readonly ends: Map<string, AttemptEnd>
-  /** By attempt. */
   readonly receipts: Map<string, ReceiptState>
   readonly offered: Draft[]
   readonly rules: Map<string, Set<Hex>>
-  /** By candidate id in lower case: journal ids. */
   readonly holders: Map<string, string>
 }
 
-/** An empty fold. */
 export function newFold(): Fold {
   const state: FoldState = {
     drafts: new Map(),
@@ -216,7 +205,6 @@ const push = <Value>(lists: Map<string, Value[]>, key: string, value: Value) => 
 const byNumber = ({ id: one }: { readonly id: string }, { id: other }: { readonly id: string }) =>
   one.length - other.length || (one < other ? -1 : 1)
 
-/** Offers that have neither come back signed nor been abandoned. */
 const pendingOf = ({ offered }: FoldState) =>
   offered.filter(({ signed, abandoned }) => signed === undefined && !abandoned)
 

@@ -8,6 +8,7 @@
 import pLimit from 'p-limit'
 import type { Clock, Files, Hash, Liveness, Random } from '../../ports.js'
 import { ProposerError, StorageError } from '../../protocol/errors.js'
+import type { KeptReceipt } from '../../protocol/kept-receipt.js'
 import { hexOf, joinPath } from '../../storage/durable.js'
 import { errorCode } from '../../storage/failures.js'
 import { acquireLock, type Lock } from '../../storage/lock.js'
@@ -15,9 +16,8 @@ import { openLog } from '../../storage/log.js'
 import type { RecordLog } from '../../storage/record-log.js'
 import { isUnsettled } from './authorizations.js'
 import type { JournalView } from './fold.js'
-import { createNonces } from './nonces.js'
 import { type JournalEntry, type JournalRecord, withoutReceiptBytes } from './records.js'
-import { createRunReader, createViews, journalLog } from './runs.js'
+import { createRunReader, createViews, journalLog, readRun } from './runs.js'
 
 export type { JournalView } from './fold.js'
 
@@ -32,32 +32,19 @@ export interface JournalPorts {
 }
 
 export interface Journal {
-  /** This run's token, 12 hex digits. */
   readonly token: string
-  /**
-   * Reads what every run has written by now; writes nothing (R24). StorageError 74 `store_damaged`
-   * names file and offset.
-   */
+  /** Reads what every run has written by now; writes nothing (R24). */
   load(): Promise<JournalView>
-  /**
-   * Runs `work` while no other process of this home does (R8): around look-up, reservation, signing
-   * and journaling. Waits for the lock up to `waitMs` (default 30 s), then StorageError
-   * `store_locked`. Within a process calls queue.
-   */
+  /** Runs `work` while no other process of this home does (R8). Within a process calls queue. */
   exclusive<T>(work: (view: JournalView) => Promise<T>, waitMs?: number): Promise<T>
-  /** Resolves once the entries are durable, all or none. StorageError 74. */
   append(entries: readonly JournalEntry[]): Promise<void>
   /** `holderOf` of the last reading, with what this run wrote since. */
   holderOf(candidateId: string): string | undefined
-  /** Whether this run's own log, not only another's, holds the signed authorization of this id. */
   hasSigned(id: string): boolean
   /** Whether something that this run sent may have been admitted without its knowing. */
   isUnsettled(): boolean
-  /** A fresh journal id of this run. */
   nextId(): string
-  /** A fresh attempt name of this run. */
   nextAttempt(): string
-  /** The next Permit2 nonce of this run; not yet reserved. */
   nextNonce(): bigint
   close(): Promise<void>
 }
@@ -66,7 +53,6 @@ export interface Journal {
 const lockWaitMs = 30_000
 const lockPauseMs = 50
 
-/** The journal of a home folder. Touches no file before it is used. */
 export function openJournal(ports: JournalPorts, home: string): Journal {
   const folder = joinPath(home, 'journal')
   const token = hexOf(ports.random.bytes(6))
@@ -158,4 +144,44 @@ export async function onDisk<T>(work: () => Promise<T>): Promise<T> {
       { hint: 'check permissions and free space of the home folder (--home)', cause },
     )
   }
+}
+
+/**
+ * Gives each nonce of one run once. 31 random bytes name a word, bits 0 to 255 follow in order,
+ * then comes a new word. A random word cannot meet that of another machine or of a restored backup;
+ * counting within it is cheaper on chain. The caller reserves a nonce durably before signing.
+ */
+export function createNonces(random: Random): { next(): bigint } {
+  let word = 0n
+  let bit = 256n
+  return {
+    next() {
+      if (bit === 256n) {
+        word = random.bytes(31).reduce((value, byte) => (value << 8n) | BigInt(byte), 0n)
+        bit = 0n
+      }
+      return (word << 8n) | bit++
+    },
+  }
+}
+
+/**
+ * The receipts of these attempts, by attempt; those without one are left out. Read-only (R24).
+ * Rejects with StorageError 74.
+ */
+export function keptReceipts(
+  ports: { readonly files: Files; readonly hash: Hash },
+  home: string,
+  attempts: readonly string[],
+): Promise<ReadonlyMap<string, KeptReceipt>> {
+  return onDisk(async () => {
+    const found = new Map<string, KeptReceipt>()
+    // An attempt is called after the run that wrote it: `<token>.<number>`.
+    const runs = new Set(attempts.flatMap((attempt) => /^[0-9a-f]{12}(?=\.)/.exec(attempt) ?? []))
+    for (const token of runs)
+      for (const { kind, data } of await readRun(ports, joinPath(joinPath(home, 'journal'), token)))
+        if (kind === 'attempt.end' && data.receipt && attempts.includes(data.attempt))
+          found.set(data.attempt, data.receipt)
+    return found
+  })
 }

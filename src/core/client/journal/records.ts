@@ -20,10 +20,6 @@ export const chainChecks = [
 ] as const
 export type ChainCheck = (typeof chainChecks)[number]
 
-/**
- * What no chain had confirmed when this was signed or given out; a record that does not say counts
- * as all of it.
- */
 export const uncheckedOf = (record: {
   readonly unchecked?: readonly ChainCheck[] | undefined
 }): readonly ChainCheck[] => record.unchecked ?? chainChecks
@@ -78,7 +74,6 @@ const authorizes = {
   labels: z.optional(z.object({ p1: z.string(), p2: z.string(), p3: z.string() })),
   supersedes: z.optional(journalId),
   unchecked,
-  /** Hash of the clarifications that were acknowledged with it; absent where none were read. */
   rules: z.optional(Bytes32),
   /**
    * What an undisputed proposal was to earn, raw token units; absent where no chain was read. It may
@@ -196,7 +191,6 @@ const terminal = z.object({
   code: z.optional(z.string()),
   retryable: z.optional(z.boolean()),
   transaction_hash: z.optional(z.nullable(Bytes32)),
-  /** Log index of the ProposePrice in its block. */
   event_index: z.optional(z.nullable(z.int().check(z.minimum(0)))),
   /** The status that reported the end, where its own word did not. */
   answer: z.optional(z.unknown()),
@@ -211,7 +205,6 @@ const attemptEnded = z.object({
 })
 export type AttemptEndRecord = z.infer<typeof attemptEnded>
 
-/** The readers of the records, by kind. */
 export const recordShapes = {
   intent,
   'nonce.reserved': nonceReserved,
@@ -222,13 +215,11 @@ export const recordShapes = {
   'attempt.end': attemptEnded,
   ack,
   terminal,
-  /** An intent that will not be signed. */
   abandoned: z.object({ id: journalId, reason: z.string() }),
 } as const
 type Shapes = typeof recordShapes
 
 export type JournalKind = keyof Shapes
-/** What is appended. */
 export type JournalEntry = {
   [K in JournalKind]: { readonly kind: K; readonly data: z.infer<Shapes[K]> }
 }[JournalKind]
@@ -248,7 +239,6 @@ export function readRecord(
   timeMs: number,
   where: string,
 ): JournalRecord | undefined {
-  // The log lets only known kinds and `x-` ones through; the latter are for later versions.
   if (!isJournalKind(kind)) return undefined
   const read = recordShapes[kind].safeParse(data)
   if (read.success) return { kind, data: read.data, timeMs } as JournalRecord

@@ -1,4 +1,3 @@
-/** An authorization or an offer as a row, for whoever lists, exports or reports the journal. */
 import { instant } from '../../protocol/candidate.js'
 import { outcomeOf } from '../../protocol/proposal.js'
 import {
@@ -76,7 +75,6 @@ function stateRow(one: JournaledAuthorization | Offer, nowMs: number): StateRow 
 export const instantOf = (ms: number | undefined): string | null =>
   ms === undefined ? null : instant(ms)
 
-/** One sending of an authorization. */
 export const attemptRow = ({ start, startedAtMs, end, receipt }: Attempt) => ({
   started_at: instant(startedAtMs),
   origin: start.origin,
@@ -86,6 +84,5 @@ export const attemptRow = ({ start, startedAtMs, end, receipt }: Attempt) => ({
   receipt: receipt === undefined ? null : { result: receipt.result, code: receipt.code ?? null },
 })
 
-/** Where it was sent, each origin once. */
 export const originsOf = (one: JournaledAuthorization | Offer): readonly string[] =>
   'signed' in one ? [...new Set(one.attempts.map(({ start }) => start.origin))] : []

@@ -1,4 +1,3 @@
-/** Reading the runs of a journal: each is a log of its own (robustness §2, Journal). */
 import pLimit from 'p-limit'
 import type { Files, Hash } from '../../ports.js'
 import { joinPath } from '../../storage/durable.js'
@@ -22,7 +21,6 @@ type Run = readonly JournalRecord[]
 /** Many small files: their reads overlap, within bounds (R17). */
 const runsAtOnce = 16
 
-/** Tokens of all runs, sorted. A journal that does not exist yet has none. */
 export async function listRuns(files: Files, folder: string): Promise<string[]> {
   try {
     return (await files.list(folder)).filter((name) => /^[0-9a-f]{12}$/.test(name)).sort()
@@ -33,8 +31,9 @@ export async function listRuns(files: Files, folder: string): Promise<string[]> 
 }
 
 /**
- * `hold` makes of each record what stays in memory. Every record of a run's log, checksums, chain and shape proven. A run that is being written is
- * read up to its last whole line.
+ * `hold` makes of each record what stays in memory. A run that is being written is read up to its
+ * last
+ * whole line.
  */
 export async function readRun(
   ports: Ports,
@@ -54,7 +53,6 @@ export async function readRun(
   }
 }
 
-/** Reads all runs but one, and those only where their files have changed since. */
 export function createRunReader(
   ports: Ports,
   folder: string,
@@ -95,10 +93,6 @@ async function stampOf(files: Files, path: string): Promise<string> {
   return sizes.join(' ')
 }
 
-/**
- * Views of a journal that grows under one process. Other runs are folded again only where one has
- * changed, own records once each. So a batch may look after every group of signatures.
- */
 export function createViews(): (others: readonly Run[], own: Run) => JournalView {
   let folded: { readonly others: readonly Run[]; readonly fold: Fold; own: number } | undefined
   return (others, own) => {

@@ -1,7 +1,3 @@
-/**
- * Rules for saved bytes: what replaced them, which gateway has them, and what only its operator can
- * tell (R7, R8, contract §6).
- */
 import { instant } from '../../protocol/candidate.js'
 import {
   ConflictError,
@@ -14,7 +10,6 @@ import { outcomeOf } from '../../protocol/proposal.js'
 import { classOf, type JournaledAuthorization, stateOf } from './authorizations.js'
 import type { Offered } from './records.js'
 
-/** UsageError for an id that no run of this home has given. */
 export const unknownId = (id: string): UsageError =>
   new UsageError(
     'unknown_journal_id',
@@ -41,7 +36,6 @@ export function supersededError(authorization: JournaledAuthorization): Conflict
 export const nextOwner = ({ identifier, terms }: Offered): string =>
   `proposer sign ${identifier} --outcome ${outcomeOf(terms.price)} --safe ${terms.proposer} --as-owner`
 
-/** Another gateway than the configured one, and the flag that names it. */
 export interface OtherGateway {
   readonly origin: string
   readonly flag: string
@@ -99,7 +93,6 @@ export function sentElsewhere(
   return { authorization, ...other, error }
 }
 
-/** What the out-of-band channel needs (robustness §6); never the signature. */
 export interface OutOfBand {
   readonly questionId: string
   readonly clientRef: string | undefined
@@ -107,7 +100,6 @@ export interface OutOfBand {
   readonly submittedAtMs: number
 }
 
-/** Question, client_ref and the time under which the operator finds the candidate. */
 export function outOfBandOf({ signed, attempts, signedAtMs }: JournaledAuthorization): OutOfBand {
   const admitting = attempts.find((one) => ['uncertain', 'accepted'].includes(classOf(one)))
   return {
@@ -117,7 +109,6 @@ export function outOfBandOf({ signed, attempts, signedAtMs }: JournaledAuthoriza
   }
 }
 
-/** What `outOfBandOf` tells, for people. */
 export function outOfBandLine(authorization: JournaledAuthorization): string {
   const { questionId, clientRef, submittedAtMs } = outOfBandOf(authorization)
   const ref = clientRef === undefined ? 'no client_ref' : `client_ref ${JSON.stringify(clientRef)}`

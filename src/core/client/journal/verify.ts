@@ -10,9 +10,7 @@ export interface JournalProof {
   readonly runs: number
   readonly records: number
   readonly authorizations: number
-  /** Saved bytes that have the hash recorded with them. */
   readonly hashes: number
-  /** Permit2 nonces, each of one authorization. */
   readonly nonces: number
 }
 

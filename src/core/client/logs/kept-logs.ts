@@ -37,7 +37,6 @@ interface Fact {
 
 /** What is read. Facts have a key each, and the facts of a key a file. */
 export interface KeptSource<K, F> {
-  /** Of the files, in the home folder. */
   readonly folder: string
   readonly shape: z.ZodMiniType<F>
   nameOf(key: K): string
@@ -54,7 +53,6 @@ export interface KeptSource<K, F> {
 export interface KeptFacts<F> extends Start {
   readonly final: readonly F[]
   readonly tail: readonly F[]
-  /** Keeps other versions of the final facts. */
   replace(final: readonly F[]): Promise<void>
 }
 
@@ -63,7 +61,6 @@ export interface KeptLogs<K, F> {
   readonly of: ReadonlyMap<K, KeptFacts<F>>
 }
 
-/** Facts of the blocks `from` to `to`, whose last one has this hash. */
 const cursorOf = <F>(shape: z.ZodMiniType<F>) =>
   z.object({
     format: z.literal(1),
@@ -74,7 +71,6 @@ const cursorOf = <F>(shape: z.ZodMiniType<F>) =>
     facts: z.array(shape),
   })
 
-/** The final facts of one key, of the blocks `from` up to `next`, and those of the blocks behind. */
 interface Reel<K, F> {
   readonly key: K
   readonly start: Start
@@ -85,10 +81,7 @@ interface Reel<K, F> {
   readonly tail: F[]
 }
 
-/**
- * The facts of all keys from their starts up to the head, in one question each time. Rejects with
- * `ChainError`, and with the signal's reason. No fault of the disk stops it.
- */
+/** No fault of the disk stops it. Rejects with `ChainError`. */
 export async function readKept<K, F extends Fact>(
   parts: KeptParts,
   source: KeptSource<K, F>,

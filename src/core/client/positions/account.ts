@@ -1,13 +1,9 @@
-/**
- * The money of proposals, from what is known of them: where each bond is, and every movement with
- * its transaction and log index (contract §9; domain §10).
- */
 import { type StakeResult, type StakeStanding, standingIn } from '../../chain/stakes.js'
 import type { Hex } from '../../ports.js'
 import type { Address } from '../../protocol/schema.js'
 import type { KnownStake, StakeAccount, StakeTerms } from './stake-facts.js'
 
-/** How a proposal stands; `undefined` where logs and state of the chain contradict each other. */
+/** `undefined` where logs and chain contradict each other. */
 export interface Standing {
   readonly state: StakeStanding['state'] | 'deferred' | undefined
   readonly result: StakeResult | null
@@ -37,11 +33,10 @@ export function standingOf(
   return isWaiting ? { ...standing, state: 'deferred' } : standing
 }
 
-/** What the proposal cost its wallet: bond and final fee, in raw units. */
 export const paidRaw = ({ bond, finalFee }: Pick<StakeTerms, 'bond' | 'finalFee'>): bigint =>
   BigInt(bond) + BigInt(finalFee)
 
-/** What the settlement gave the wallet, raw units; `undefined` before it, or where it is not known. */
+/** Raw units; `undefined` before the settlement, or where it is not known. */
 export function payoutRaw({ stake: { settled } }: KnownStake, result: StakeResult | null) {
   if (settled === undefined || result === null) return undefined
   return result === 'lost' ? 0n : BigInt(settled.payout)
@@ -61,16 +56,13 @@ export interface Entry {
   readonly deferredRaw: bigint | undefined
   readonly netRaw: bigint | undefined
   readonly result: StakeResult | null
-  /** Unix seconds of the block, where known. */
   readonly seconds: number | undefined
   readonly block: number
   readonly index: number
   readonly transaction: Hex
-  /** The proposal that it belongs to. */
   readonly of: KnownStake | undefined
 }
 
-/** Every movement, in the order of the chain. */
 export function entriesOf({
   stakes,
   others,
@@ -138,7 +130,6 @@ export interface Sums {
   readonly lost: number
   /** What came back beyond what was paid in. */
   readonly rewardsRaw: bigint | undefined
-  /** Not above 0. */
   readonly bondsLostRaw: bigint | undefined
   /** Earned and lost by what was settled. */
   readonly netRaw: bigint | undefined
@@ -146,11 +137,9 @@ export interface Sums {
   readonly movedRaw: bigint | undefined
   /** Paid in, and not settled at the end. */
   readonly lockedRaw: bigint | undefined
-  /** Settled, and not claimed at the end. */
   readonly deferredRaw: bigint | undefined
 }
 
-/** Unix seconds: from the first up to, and without, the second one. */
 export interface Span {
   readonly from?: number | undefined
   readonly to?: number | undefined

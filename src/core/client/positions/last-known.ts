@@ -12,7 +12,6 @@ import type { Position } from './rows.js'
 const text = z.nullable(z.string())
 const Row = z.object({
   journal_id: z.string(),
-  /** Time of the block that it was read at, RFC 3339. */
   as_of: z.string(),
   wallet: z.string(),
   token: text,
@@ -29,9 +28,7 @@ const Row = z.object({
   payout: text,
   reward: text,
 })
-/** A row of `positions` that this journal signed for. Raw units, RFC 3339. */
 export type LastPosition = z.infer<typeof Row>
-/** By journal id; empty where the chain was never asked. */
 export type LastPositions = ReadonlyMap<string, LastPosition>
 
 const Kept = z.object({ format: z.literal(1), positions: z.array(Row) })
@@ -44,10 +41,6 @@ interface Place {
 const folderIn = ({ home }: Place) => joinPath(home, 'positions')
 const fileName = 'last.json'
 
-/**
- * Keeps what was read, beside what is known of others. A disk that does not take it costs no more
- * than that: it is said to `onNote`. `asOf`: RFC 3339.
- */
 export async function keepLastPositions(
   place: Place,
   asOf: string,
@@ -69,7 +62,6 @@ export async function keepLastPositions(
   }
 }
 
-/** What was kept. A damaged file counts as none, which is said to `onNote`: the chain tells it again. */
 export async function lastPositions(
   place: Place,
   onNote: (text: string) => void,

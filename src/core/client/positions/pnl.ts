@@ -22,7 +22,6 @@ export interface PnlRow {
 }
 
 export interface Pnl {
-  /** In the order of the chain. */
   readonly rows: readonly PnlRow[]
   readonly totals: readonly ReturnType<typeof totalsData>[]
   readonly notes: readonly string[]
@@ -35,7 +34,6 @@ export interface PnlReading {
   readonly missing: readonly JournaledAuthorization[]
 }
 
-/** Errors as `readStakeAccount`. */
 export async function readPnl(
   parts: PositionParts,
   wallets: readonly Address[],

@@ -26,7 +26,6 @@ import {
 import { type KnownStake, oracleBegins, readStakes, type StakeAccount } from './stake-facts.js'
 
 export interface PositionParts {
-  /** Its calls should be folded (`aggregating`). */
   readonly chain: Chain
   readonly trust: Trust
   readonly view: JournalView
@@ -46,7 +45,6 @@ export interface PositionTotals {
   /** Paid in and not disputed, or disputed; together `locked`. */
   readonly bonded: string | null
   readonly disputed: string | null
-  /** What the oracles say they owe. */
   readonly claimable: string | null
   readonly locked: string | null
   /** The same by the logs. */
@@ -55,15 +53,11 @@ export interface PositionTotals {
 }
 
 export interface Positions {
-  /** Oldest first. */
   readonly positions: readonly Position[]
   readonly totals: readonly PositionTotals[]
-  /** Sentences on what is not known. */
   readonly notes: readonly string[]
-  /** All of it is as of this block. */
   readonly block_number: string
   readonly block_timestamp: string
-  /** Where the logs were begun for each wallet. */
   readonly since: readonly { readonly wallet: Address; readonly block_number: string }[]
 }
 
@@ -72,11 +66,7 @@ export interface StakeReading {
   readonly notes: string[]
 }
 
-/**
- * What the logs tell of the wallets, and what could not be read. `since`: Unix seconds to begin at,
- * instead of the wallet's first signature in this journal. UsageError `untrusted_chain_id`,
- * UnavailableError `chain_unavailable`.
- */
+/** `since`: Unix seconds to begin at, instead of the wallet's first signature in this journal. */
 export async function readStakeAccount(
   parts: PositionParts,
   wallets: readonly Address[],
@@ -113,10 +103,7 @@ export async function readStakeAccount(
   return { account, notes }
 }
 
-/**
- * Every proposal of the wallets with its standing, and their sums. What the journal holds as
- * executed and no log shows is a position of which nothing is known. Errors as `readStakeAccount`.
- */
+/** What the journal holds as executed and no log shows is a position of which nothing is known. */
 export async function readPositions(
   parts: PositionParts,
   wallets: readonly Address[],
@@ -199,7 +186,6 @@ async function newRoundsOf(
   return found
 }
 
-/** Tokens that are pinned, or that a wallet has staked. */
 export const tokensOf = (trust: Trust, entries: readonly Entry[], wallet: Address) => [
   ...new Set([
     ...trust.tokens,
@@ -258,7 +244,6 @@ async function totalsOf(
   )
 }
 
-/** What the pinned oracles owe a wallet; `undefined` where one of them does not tell. */
 async function owedBy(
   { chain, trust }: PositionParts,
   at: bigint,

@@ -6,7 +6,6 @@ import type { Chain } from '../../ports.js'
 import type { Signed } from '../journal/records.js'
 import { contractsOf, type Trust } from '../trust/trust.js'
 
-/** Raw units of the token. */
 export interface FallenReward {
   readonly signed: Signed
   readonly signedRaw: bigint
@@ -14,10 +13,6 @@ export interface FallenReward {
   readonly token: Round['token']
 }
 
-/**
- * Those of these authorizations whose round pays less than when they were signed. What is disputed
- * or over is left out: its reward was refunded or paid. Rejects with `ChainError`.
- */
 export async function fallenRewards(
   node: Chain,
   trust: Trust,

@@ -16,7 +16,6 @@ import { type KnownStake, wordsOf } from './stake-facts.js'
 export interface Position {
   readonly question_id: Hex | null
   readonly slug: string | null
-  /** Outside text (R20), as the label. */
   readonly title: string | null
   readonly wallet: Address
   readonly outcome: string | null
@@ -27,7 +26,6 @@ export interface Position {
   readonly final_fee: string | null
   readonly state: NonNullable<Standing['state']> | null
   readonly result: Standing['result']
-  /** Settlement is overdue. */
   readonly late: boolean
   readonly executed_at: string | null
   readonly disputable_until: string | null
@@ -43,11 +41,9 @@ export interface Position {
   readonly requester: Address | null
   readonly oracle: Address | null
   readonly journal_id: string | null
-  /** UMA's page of the request. */
   readonly url: string | null
 }
 
-/** What this journal and the pins call a proposal. */
 export interface Names {
   of(known: KnownStake): Named
 }
@@ -94,11 +90,9 @@ const executedOf = ({ terminals }: JournaledAuthorization) =>
 /** Hours after which a settlement is late, in seconds: UMA's settler waits 8,100 s (domain §10). */
 const lateAfterSeconds = 3n * 3_600n
 
-/** RFC 3339 of Unix seconds; null where they are not known, or no calendar holds them. */
 export const timeOf = (seconds: number | string | undefined): string | null =>
   seconds === undefined || !(Number(seconds) < 8.64e12) ? null : instant(Number(seconds) * 1000)
 
-/** The row of a proposal as it stands. */
 export function positionOf(
   trust: Trust,
   known: KnownStake,
@@ -153,7 +147,6 @@ export function positionOf(
   }
 }
 
-/** What the journal holds as executed by these wallets, and the logs do not show. */
 export function missingIn(
   { authorizations }: JournalView,
   trust: Trust,
@@ -183,11 +176,9 @@ export function missingIn(
   })
 }
 
-/** What is said of one of those. */
 export const missingNote = ({ id, signed }: JournaledAuthorization): string =>
   `${id} is executed by this journal, and no log of the chain shows it; \`proposer reconcile ${signed.questionId}\` looks at its round`
 
-/** The row of a proposal of which nothing but its authorization is known. */
 export function missingPosition(trust: Trust, one: JournaledAuthorization): Position {
   const { signed, id } = one
   const { terms, identifier, questionId, timestamp, requester, token } = signed

@@ -35,9 +35,7 @@ const Terms = z.object({
   isRefunded: z.boolean(),
   proposedAt: Uint256,
   disputableUntil: Uint256,
-  /** Outside text of the request. */
   title: z.optional(z.string()),
-  /** What the question calls the price. */
   label: z.optional(z.string()),
 })
 export type StakeTerms = z.infer<typeof Terms>
@@ -46,16 +44,13 @@ export type StakeTerms = z.infer<typeof Terms>
 const StakeFact = z.object({ block: z.int(), event: StakeEvent, terms: z.optional(Terms) })
 type StakeFact = z.infer<typeof StakeFact>
 
-/** What the oracle holds now of a proposal that the logs do not show as settled. */
 export type HeldStake = Pick<OracleRequest, 'proposer' | 'disputer' | 'resolvedPrice'> & {
   readonly state: RequestState
 }
 
 export interface KnownStake {
   readonly stake: Stake
-  /** `undefined` where no node has told them yet. */
   readonly terms: StakeTerms | undefined
-  /** `undefined` of a settled one, and where the node did not tell it. */
   readonly held: HeldStake | undefined
   readonly ancillaryData: Hex | undefined
 }
@@ -63,7 +58,6 @@ export interface KnownStake {
 export interface StakeAccount extends Omit<Stakes, 'stakes'> {
   readonly head: BlockHeader
   readonly stakes: readonly KnownStake[]
-  /** Where the reading of each wallet begins. */
   readonly starts: ReadonlyMap<Address, Start>
 }
 
@@ -74,22 +68,20 @@ export interface StakeParts extends KeptParts {
   earliest(wallet: Address): bigint | undefined
   /** Read from here on, instead. */
   readonly since?: bigint | undefined
-  /** The time of every event is wanted, not only of the disputes. */
   readonly withTimes?: boolean | undefined
 }
 
 /** Block of the managed oracle's first log, by chain (domain §10). */
 const firstBlocks: Readonly<Record<number, bigint>> = { 137: 74_677_419n }
-/** Of the oracle on a chain; 0 where nobody knows better, as on a copy of a chain that is younger. */
 export function oracleBegins(chainId: number, { number }: Pick<BlockHeader, 'number'>): bigint {
   const first = firstBlocks[chainId] ?? 0n
   return first > number ? 0n : first
 }
 
 /**
- * The account of the wallets up to the head. `parts.chain` should fold its calls (`aggregating`).
- * What a node does not tell is `undefined` and asked for again the next time. Rejects with
- * `ChainError` where it tells no logs, and with the signal's reason.
+ * `parts.chain` should fold its calls (`aggregating`). What a node does not tell is asked for
+ * again
+ * the next time. Rejects with `ChainError` where it tells no logs.
  */
 export async function readStakes(
   parts: StakeParts,
@@ -211,7 +203,6 @@ const ancillaryOf = ({ proposed, disputed, settled }: Stake): Hex | undefined =>
   disputed?.ancillaryData ??
   settled?.ancillaryData
 
-/** Asked for at once: as many as travel in one `eth_call`, or in one request of single ones. */
 const askedAtOnce = 200
 
 interface Found {
@@ -219,7 +210,6 @@ interface Found {
   readonly held: HeldStake
 }
 
-/** What the oracles hold; without those that the node did not tell. */
 async function requestsOf(
   { chain, signal, onNote }: StakeParts,
   stakes: readonly Stake[],
@@ -259,7 +249,6 @@ async function requestsOf(
   return found
 }
 
-/** Title and label as the request's text has them. */
 export function wordsOf(ancillaryData: Hex, identifier: Hex, price: string) {
   const binary = identifier === yesOrNoQuery
   const outcomes = binary ? outcomesOf(ancillaryData, { settlesHalf: true, binary }) : []

@@ -50,7 +50,6 @@ export const Fact = z.union([
 ])
 export type Fact = z.infer<typeof Fact>
 
-/** The filter of all logs that make facts. */
 export const factFilter = ({ oracles, requesters }: Contracts) => ({
   addresses: [...new Set([...oracles, ...requesters.map(({ address }) => address)])],
   topics: [followed],
@@ -170,7 +169,6 @@ function grouped(facts: readonly Fact[]): Map<string, RoundFact[]> {
   return groups
 }
 
-/** Facts of one question in order: its round with the latest timestamp. */
 function newestOf(group: readonly RoundFact[]) {
   const timestamp = String(
     group.reduce((most, one) => (BigInt(one.timestamp) > most ? BigInt(one.timestamp) : most), 0n),

@@ -16,7 +16,6 @@ export interface QuestionSeen {
   readonly questionId: Hex
   readonly slug?: string | undefined
   readonly title?: string | undefined
-  /** RFC 3339. */
   readonly endsAt?: string | undefined
   readonly isReopened?: boolean
   /** Where the source names the requester, or the request itself. */
@@ -67,7 +66,6 @@ export const fromMarkets = (markets: readonly Market[]): readonly QuestionSeen[]
       : [{ questionId, slug, title, endsAt, isReopened: statuses.includes('disputed') }],
   )
 
-/** A question as the chain shows it, with what only its source knows. */
 export const byChain = (
   { slug, title, endsAt, isReopened }: QuestionSeen,
   round: Round,
@@ -109,7 +107,6 @@ function tokenOf({ token, signing, bond }: QuestionContext): Round['token'] | nu
   return units === undefined ? null : { ...units, address }
 }
 
-/** A question as its source alone tells it. */
 export const unconfirmed = (
   { questionId, slug, title, endsAt }: QuestionSeen,
   source: QuestionSource,
@@ -142,7 +139,6 @@ export const reopenedFirst = <T extends { readonly isReopened?: boolean }>(
   ...candidates.filter(({ isReopened }) => isReopened !== true),
 ]
 
-/** Questions asked on the chain at a time. */
 const askedAtOnce = 50
 
 /**
@@ -159,7 +155,6 @@ export async function onlyWanted(
     readonly isWanted: (question: ListedQuestion) => boolean
     readonly signal?: AbortSignal
     readonly onProgress?: (asked: number) => void
-    /** Told the round of each question that is wanted. */
     readonly onRound?: (round: Round) => void
   },
 ): Promise<{ readonly questions: readonly ListedQuestion[]; readonly unseen: number }> {

@@ -17,10 +17,7 @@ export interface Scanned {
   readonly head: BlockHeader
 }
 
-/**
- * The facts of all blocks since a time in Unix seconds, up to the head. Rejects with `ChainError`,
- * and with the signal's reason. No fault of the disk stops it.
- */
+/** Since a time in Unix seconds, up to the head. Rejects with `ChainError`. */
 export async function scanFacts(parts: ScanParts, since: bigint): Promise<Scanned> {
   const { chain, contracts, hash } = parts
   const { chainId, oracles, requesters } = contracts

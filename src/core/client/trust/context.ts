@@ -32,7 +32,6 @@ import {
   untrusted,
 } from './trust.js'
 
-/** One identifier's answer; `context` is checked against trust, `error` is ready to throw. */
 export type ContextResult =
   | {
       readonly identifier: string
@@ -43,7 +42,6 @@ export type ContextResult =
   | { readonly identifier: string; readonly error: ProposerError; readonly context?: undefined }
 
 export interface ContextSource {
-  /** In input order; checked against trust. Rejects only where the whole call failed. */
   contexts(identifiers: readonly string[], options?: CallOptions): Promise<readonly ContextResult[]>
 }
 
@@ -150,7 +148,6 @@ export function withDirect(
 /** Told where clarifications could not be read. */
 export const rulesUnknown = (why: string): string => `rules unknown: ${why}`
 
-/** The context with its round's clarifications; a note where they are not to be had. */
 async function withRules(chain: Chain, context: QuestionContext, round: Round) {
   const rules = await rulesOf(chain, round)
   if (rules !== undefined) return { context: { ...context, rules }, notes: [] }
@@ -160,19 +157,16 @@ async function withRules(chain: Chain, context: QuestionContext, round: Round) {
   }
 }
 
-/** The clarifications of a round as of its block. UnavailableError, else as `readRules`. */
 export async function rulesOf(chain: Chain, round: Round): Promise<Rules | undefined> {
   const { readRules } = await import('../../chain/rules.js')
   return onChain(() => readRules(chain, round, round.blockNumber))
 }
 
-/** Loaded only where there is a chain to read. */
 async function roundReader(chain: Chain, trust: Trust): Promise<RoundReader> {
   const { createRoundReader } = await import('../../chain/questions.js')
   return createRoundReader(chain, contractsOf(trust))
 }
 
-/** The signing data of a round that a chain showed. */
 export const fromRound = (trust: Trust, round: Round): QuestionContext => ({
   ...batchSigningDataOf(round, contractsOf(trust)),
   source: 'chain',
@@ -278,7 +272,6 @@ export function parseContext(json: unknown, identifier: string): QuestionContext
   }
 }
 
-/** How a context in the file writes the amounts of this token; `undefined` where none tells. */
 export function tokenIn(json: unknown, token: Address): QuestionContext['token'] {
   const { questions = [json] } = objectOf(json) ?? {}
   return (Array.isArray(questions) ? questions : [])
@@ -313,7 +306,6 @@ function pick(json: unknown, identifier: string): unknown {
   return found
 }
 
-/** What `make` makes, or the ProposerError that it throws, as the result for this identifier. */
 export async function contextResult(
   identifier: string,
   make: () => Promise<{ context: QuestionContext; notes: readonly string[] }>,
@@ -326,10 +318,8 @@ export async function contextResult(
   }
 }
 
-/** A slug is kept with its context; a question id needs no other name. */
 export const slugOf = (identifier: string) => (isSlug(identifier) ? { slug: identifier } : {})
 
-/** What a reader answers, or the field of another form than any gateway may send: named, exit 2. */
 export function orBadField<T>(read: () => T): T {
   try {
     return read()

@@ -1,4 +1,3 @@
-/** Contexts of questions as a gateway tells them. */
 import type { Clock } from '../../ports.js'
 import { type ProposerError, UnavailableError } from '../../protocol/errors.js'
 import type { Outcome } from '../../protocol/schema.js'
@@ -63,7 +62,6 @@ export function gatewayContexts(
   }
 }
 
-/** What the text allows and the context too. */
 function allowedOutcomes(trust: Trust, context: QuestionContext): readonly Outcome[] {
   return outcomesByText(trust, context).map((outcome) => ({
     ...outcome,

@@ -15,14 +15,9 @@ import type { Trust } from './trust-file.js'
 export const nothingPinned =
   'the trust file does not pin the code of oracles and tokens, so an upgrade of theirs is not noticed: `proposer trust verify --repin` pins it'
 
-/** The hint of a contract that runs other code. */
 export const howToRepin =
   'sign nothing before you know what the new code does; then `proposer trust verify --repin` shows old and new, and pins the new code'
 
-/**
- * What oracles, tokens, and contracts whose code is pinned already run now. UnavailableError
- * `chain_unavailable`.
- */
 export function implementationsNow(chain: Chain, trust: Trust): Promise<Implementations> {
   const pinned = Object.keys(trust.implementations ?? {}) as Address[]
   const addresses = [...trust.oracles, ...trust.tokens, ...pinned]

@@ -6,15 +6,10 @@ import type { Address } from '../../protocol/schema.js'
 import { isAddress, zeroAddress } from '../../protocol/words.js'
 import type { Trust } from './trust.js'
 
-/** What a profile pins; `signed_proposer` is null where no public source names it. */
 export type ProfilePins = Omit<Trust, 'signed_proposer'> & {
   readonly signed_proposer: Address | null
 }
 
-/**
- * The pins of the built-in profile of this name, or `undefined` where there is none. Slugs are
- * never among them.
- */
 export function profilePins(name: string): ProfilePins | undefined {
   const profile = builtInProfile(name)
   if (profile === undefined) return undefined

@@ -9,7 +9,6 @@ import type { BatchSigningData } from '../../protocol/schema.js'
 import { primaryType, witnessTypes } from '../../protocol/witness.js'
 import { isAddress, isBytes, isBytes32, isUint256 } from '../../protocol/words.js'
 
-/** A fact that is missing or malformed, by its path. */
 export class FactError extends Error {
   constructor(readonly path: string) {
     super(`${path} is missing or malformed`)

@@ -8,7 +8,6 @@ export interface SourceParts {
   readonly trust: Trust
   readonly clock: Clock
   readonly chain: Chain | undefined
-  /** Opened only where it is asked; absent where none is configured. */
   readonly gateway?: (() => Promise<GatewayClient>) | undefined
 }
 
@@ -34,7 +33,6 @@ export async function contextsFrom({
   return gateway === undefined ? own : withDirect(chain, trust, own, () => fromGateway(gateway))
 }
 
-/** What no node has told of the clarifications. */
 export const noNodeForRules = rulesUnknown('clarifications are read from a node (--rpc-url)')
 
 const withoutRules = (source: ContextSource): ContextSource => ({
@@ -46,7 +44,6 @@ const withoutRules = (source: ContextSource): ContextSource => ({
   },
 })
 
-/** The context of one identifier. `note` is told what its source notes; throws its error. */
 export async function contextFrom(
   source: ContextSource,
   identifier: string,

@@ -22,7 +22,6 @@ const ReceiptJwk = z.strictObject({
   exp: z.optional(z.int()),
 })
 
-/** The pinned keys as a receipt is judged by. */
 export const receiptKeysOf = ({ receipt_keys = {} }: Pick<Trust, 'receipt_keys'>) =>
   Object.entries(receipt_keys).map(([kid, { x, nbf, exp }]): ReceiptKey => ({ kid, x, nbf, exp }))
 

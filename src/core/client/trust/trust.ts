@@ -19,20 +19,16 @@ import type { Trust } from './trust-file.js'
  * `signing_data` (contract §4) and what we know beside it. `slug` is the one that was asked for.
  */
 export interface QuestionContext extends BatchSigningData {
-  /** `file`: given by the user. What it says of where it came from proves nothing. */
   readonly source: 'gateway' | 'chain' | 'file'
   readonly slug?: string
   /** p1, p2, p3 with labels and permission by the request's text. */
   readonly outcomes?: readonly Outcome[]
-  /** What an undisputed proposer earns, raw token units. Known where a chain was read. */
   readonly reward?: string
-  /** An earlier round ended without an answer. Known where a chain was read. */
   readonly reopened?: boolean
   /** Clarifications, where a chain told them. */
   readonly rules?: Rules
   /** Only of a file: hash of the clarifications that whoever made it had read. */
   readonly rules_told?: Hex
-  /** Known where a chain was read. */
   readonly token?: { readonly address: string; readonly symbol: string; readonly decimals: number }
   /** Only in a file that carries a server's `typed_data`: compared, never signed (R9). */
   readonly typed_data?: unknown
@@ -40,7 +36,6 @@ export interface QuestionContext extends BatchSigningData {
 
 export type { Trust } from './trust-file.js'
 
-/** The same pins as the chain side names them. */
 export function contractsOf(trust: Trust): Contracts {
   return {
     chainId: trust.chain_id,
@@ -52,7 +47,6 @@ export function contractsOf(trust: Trust): Contracts {
   }
 }
 
-/** The question id of an identifier without asking anybody: itself, or the pinned one of a slug. */
 export function pinnedQuestionId(trust: Trust, identifier: string): Hex | undefined {
   if (isQuestionId(identifier)) return identifier
   return Object.hasOwn(trust.slugs, identifier) ? trust.slugs[identifier] : undefined
@@ -78,13 +72,11 @@ export function unpinnedSlug(slug: string): UsageError {
   return untrusted('slug', `the slug ${slug} is not pinned in the trust file`, howToPin(slug))
 }
 
-/** The hint of a slug that is not pinned. */
 export function howToPin(slug: string): string {
   return `\`proposer context ${slug}\` without a node (--rpc-url) asks the gateway which question it means; compare that with an independent source, then give the question id itself, pin the slug with \`proposer trust pin ${slug}\`, or add "${slug}": "0x…" to \`slugs\` of the trust file (\`proposer trust init\` makes one)`
 }
 
 export interface Asked {
-  /** What the user named; left out for a context that stands for itself. */
   readonly identifier?: string | undefined
   /** The later of wall clock and, where known, head time; Unix seconds. */
   readonly nowSeconds: number
@@ -135,7 +127,6 @@ export function checkContext(
       `request.requester is ${request.requester}, which the trust file does not list`,
     )
   among('token', 'bond.token', context.bond.token, trust.tokens)
-  // Literals of the schema too; a context need not have come through it.
   pin('max_payment', 'signing.max_payment', signing.max_payment, '0')
   pin('primary_type', 'signing.primary_type', signing.primary_type, 'PermitWitnessTransferFrom')
   checkTypes(signing.types)
@@ -154,15 +145,11 @@ export function checkContext(
   return notes
 }
 
-/** The kind that trust.json gives the requester. */
 export function kindOf(trust: Trust, requester: string): RequesterKind | undefined {
   return trust.requesters.find(({ address }) => address === requester)?.kind
 }
 
-/**
- * The pins with this requester alone: where two adapters ask the same text, it tells which question
- * is meant. UsageError `untrusted_requester` where it is not pinned.
- */
+/** Where two adapters ask the same text, the requester tells which question is meant. */
 export function onlyRequester(trust: Trust, requester: string): Trust {
   const narrowed = atRequester(trust, requester)
   if (narrowed.requesters.length > 0) return narrowed
@@ -173,13 +160,11 @@ export function onlyRequester(trust: Trust, requester: string): Trust {
   )
 }
 
-/** The pins with this requester alone, or with none where it is not pinned. */
 export const atRequester = (trust: Trust, requester: string): Trust => ({
   ...trust,
   requesters: trust.requesters.filter(({ address }) => address === requester),
 })
 
-/** What a journaled authorization or offer tells of its round. */
 export interface JournaledRound {
   readonly questionId: Hex
   readonly timestamp?: string | undefined
@@ -211,7 +196,6 @@ export function roundPins(
   }
 }
 
-/** Whether a journaled authorization may be for one of the pinned requesters. See `roundPins`. */
 export const mayBeAt = (trust: Trust, record: JournaledRound): boolean =>
   roundPins(trust, record).requesters.length > 0
 
@@ -251,9 +235,7 @@ export function checkOutcome(trust: Trust, context: QuestionContext, outcome: Ou
 }
 
 /**
- * The outcome that a word means for this question, never a guess. UsageError `bad_outcome` for a
- * word that means none, `ambiguous_outcome` for one that means several, both with the answers.
- * Source: contract §9.
+ * Never a guess: UsageError `bad_outcome`, or `ambiguous_outcome` for a word that means several.
  */
 export function outcomeMeant(trust: Trust, context: QuestionContext, word: string): OutcomeKey {
   const outcomes = context.outcomes ?? outcomesByText(trust, context)
@@ -292,7 +274,6 @@ export function outcomesByText(trust: Trust, context: QuestionContext): readonly
   })
 }
 
-/** The part of `checkContext` that is about what the user named. Errors and notes as there. */
 export function checkAsked(
   trust: Trust,
   context: QuestionContext,

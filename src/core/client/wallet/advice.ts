@@ -15,7 +15,6 @@ import { nextOwner, outOfBandLine } from '../journal/saved.js'
 import { holdsProposal, type RoundStanding, type StakePosition } from './position.js'
 import type { AuthorizationStanding, QuestionStanding } from './standing.js'
 
-/** What the gateway said of a candidate. */
 export type GatewayWord = { readonly status: PolledStatus } | { readonly error: ProposerError }
 
 export interface ReconciledEntry {
@@ -23,7 +22,6 @@ export interface ReconciledEntry {
   readonly record: Signed | Offered
   /** Absent of an offer: typed data that waits for its signature. */
   readonly authorization?: JournaledAuthorization
-  /** Of an offer to a Safe: who of its owners has signed. */
   readonly ownersSigned: readonly Hex[]
   readonly supersededBy: string | undefined
   readonly state: AuthorizationState | { readonly kind: 'offered' }
@@ -53,19 +51,16 @@ export interface Next {
     | 'out_of_band'
     | 'contact_operator'
   readonly text: string
-  /** The command that does it. */
   readonly command?: string
 }
 
 type Entry = Omit<ReconciledEntry, 'next'>
 
-/** `chain`: of the round at the authorization's own requester. */
 interface Question {
   readonly identifier: string
   readonly chain: QuestionStanding | undefined
 }
 
-/** Advice on one authorization or offer. */
 export function adviseOn(entry: Entry, question: Question): Next {
   if (!isExecuted(entry)) return adviseUnexecuted(entry, question)
   const own = entry.standing?.round
@@ -91,7 +86,6 @@ function adviseUnproven(own: RoundStanding, { record }: Entry, { identifier }: Q
   }
 }
 
-/** `proposed (0x… proposed p2)`. */
 function roundText({ state, proposal }: RoundStanding): string {
   if (proposal === undefined) return state
   return `${state} (${proposal.proposer} proposed ${outcomeOf(proposal.price) ?? `price ${proposal.price}`})`
@@ -136,7 +130,6 @@ function adviseExecuted(
   }
 }
 
-/** Of a position that asks for nothing. */
 function quietText({ state, result, terms }: StakePosition, staked: string): string | undefined {
   const iso = new Date(Number(terms.disputableUntil) * 1000).toISOString()
   const until = iso.replace('T', ' ').replace('.000Z', 'Z')

@@ -14,7 +14,6 @@ import { pinnedHeads } from '../funds/funds.js'
 import type { Trust } from '../trust/trust.js'
 import type { OwnTransaction } from './transactions.js'
 
-/** What one oracle owes a wallet in one token, in raw units. */
 export interface DeferredPayout extends TokenUnits {
   readonly wallet: Address
   readonly oracle: Address
@@ -22,10 +21,6 @@ export interface DeferredPayout extends TokenUnits {
   readonly amountRaw: bigint
 }
 
-/**
- * Every deferred payout of the wallets at the pinned oracles, in the pinned tokens, as of the latest
- * block. UsageError `untrusted_chain_id`, UnavailableError `chain_unavailable`.
- */
 export async function deferredPayouts(
   chain: Chain,
   trust: Trust,

@@ -7,12 +7,10 @@ import { type OracleRequest, type StakeStanding, standingIn } from '../../chain/
 import type { Hex } from '../../ports.js'
 import type { Address } from '../../protocol/schema.js'
 
-/** The proposal that a round holds. */
 export interface RoundProposal {
   readonly proposer: Address
   readonly price: string
   readonly isFinal: boolean
-  /** It came through SignedProposer. */
   readonly bySignature: boolean
   /** Absent where the node shows no log of it. `eventIndex`: of ProposePrice in its block. */
   readonly mined:
@@ -23,20 +21,16 @@ export interface RoundProposal {
 export interface RoundStanding {
   readonly state: RequestState
   readonly proposal: RoundProposal | undefined
-  /** Bond, dispute and end; absent while nothing is proposed. */
   readonly terms?: OracleRequest
   /** What an undisputed proposal earns now, raw token units; a dispute may have refunded it. */
   readonly rewardRaw?: bigint
 }
 
-/** Where the stake of an executed proposal is. */
 export interface StakePosition extends StakeStanding {
   readonly terms: OracleRequest
-  /** A later round of the question has begun. */
   readonly hasNewRound: boolean
 }
 
-/** Whether a round holds a proposal: by its owner, of its price, through its signature. */
 export function holdsProposal(
   { proposal }: RoundStanding,
   { proposer, price }: { readonly proposer: string; readonly price: string },
@@ -45,10 +39,6 @@ export function holdsProposal(
   return proposal.bySignature || proposal.mined === undefined
 }
 
-/**
- * The position of an executed proposal by its own round, at `nowSeconds` of the chain; `undefined`
- * where that round could not be read.
- */
 export function stakeIn(
   own: RoundStanding | undefined,
   hasNewRound: boolean,

@@ -41,7 +41,6 @@ export interface ReconcileParts {
   readonly trust: Trust
   readonly gateway?: GatewayClient | undefined
   readonly chain?: Chain | undefined
-  /** Journals nothing; the results are the same. */
   readonly dryRun?: boolean
   readonly signal?: AbortSignal
 }
@@ -49,10 +48,8 @@ export interface ReconcileParts {
 export interface Reconciled {
   readonly questionId: Hex
   readonly entries: readonly ReconciledEntry[]
-  /** What is open for other questions that share the question's round (domain §10). */
   readonly sharing: readonly JournaledAuthorization[]
   readonly chain: QuestionStanding | undefined
-  /** One sentence for each side that could not be examined. */
   readonly notLookedAt: readonly string[]
 }
 
@@ -60,10 +57,9 @@ export interface Reconciled {
 const maxStatuses = 20
 
 /**
- * Looks at one question from every side that is configured, journals what finalized chain state or
- * the gateway's terminal status settles. Advises on each authorization. UsageError `untrusted_slug`
- * for a slug that neither pins nor journal know, and `untrusted_chain_id`; StorageError 74. A side
- * that does not answer is named in `notLookedAt`.
+ * Looks at one question from every side that is configured, and journals what finalized chain
+ * state
+ * or the gateway's terminal status settles. A side that does not answer is named.
  */
 export async function reconcile(parts: ReconcileParts, identifier: string): Promise<Reconciled> {
   const { journal, trust, ports } = parts
@@ -139,7 +135,6 @@ function fallOf(
   return { signedRaw: BigInt(reward), nowRaw }
 }
 
-/** Authorizations for other questions of its round, which only the chain tells. */
 function sharingWith(
   view: JournalView,
   trust: Trust,
@@ -178,7 +173,6 @@ function ofQuestion({ authorizations, offers }: Recorded, trust: Trust, question
   }
 }
 
-/** Statuses by saved ids of what is not closed, newest first; a terminal one is journaled. */
 async function askGateway(
   { ports, journal, gateway, dryRun, signal }: ReconcileParts,
   { authorizations }: Recorded,

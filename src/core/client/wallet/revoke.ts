@@ -36,19 +36,15 @@ export interface Revocation {
 
 export interface RevocationPlan {
   readonly owner: Address
-  /** What the named ones were signed for, each once. */
   readonly questionIds: readonly Hex[]
   readonly revocations: readonly Revocation[]
   /** Named, and spent at the latest block already: no transaction is needed or helps. */
   readonly spent: readonly string[]
-  /** The block that this was seen at; 0 without a chain. */
   readonly seenAt: bigint
 }
 
 /**
- * What cancels the named authorizations (or typed data given out): one transaction a word of 256
- * nonces. With a chain, nonces that are spent already are left out. UsageError
- * `unknown_journal_id`, `authorization_closed`, `several_owners`, `untrusted_chain_id`.
+ * One transaction a word of 256 nonces. With a chain, nonces that are spent already are left out.
  */
 export async function planRevocations(
   { trust, journal }: RevokeParts,
@@ -88,7 +84,6 @@ export async function planRevocations(
   }
 }
 
-/** The one account that all are of, on the pinned chain. */
 function ownerOf(named: readonly RoundClaim[], trust: Trust): Address {
   const [first] = named
   if (first === undefined)
@@ -139,10 +134,6 @@ async function claimsByIds(
 
 export interface RevocationResult {
   readonly id: string
-  /**
-   * `revoked`: cancelled before it could execute. `executed`: it was faster. `undefined`: not
-   * final, or nothing is proven yet.
-   */
   readonly outcome: 'revoked' | 'executed' | 'nonce_used' | 'expired' | undefined
 }
 
@@ -158,13 +149,12 @@ interface FinishParts extends RevokeParts {
   readonly timeoutMs?: number | undefined
 }
 
-/** How long finality is waited for by default, and how often it is asked for. */
 const finalityWaitMs = 120_000
 const finalityPauseMs = 1_000
 
 /**
  * Waits until what was sent is final, reads the nonces again there, and journals what that proves
- * (contract §1, R14). UnavailableError where the chain stops answering; InterruptedError.
+ * (contract §1, R14).
  */
 export async function finishRevocation(
   parts: FinishParts,
@@ -208,7 +198,6 @@ export async function finishRevocation(
   }
 }
 
-/** The commands that look at these questions again. */
 export const reconcileText = (questionIds: readonly string[]): string =>
   questionIds.map((id) => `\`proposer reconcile ${id}\``).join(' and ')
 

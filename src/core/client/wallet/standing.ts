@@ -22,12 +22,9 @@ import type { Offered, Signed, TerminalRecord } from '../journal/records.js'
 import { contractsOf, roundPins, type Trust } from '../trust/trust.js'
 import type { RoundProposal, RoundStanding } from './position.js'
 
-/** An authorization or an offer of the journal, as far as the chain can judge it. */
 export interface RoundClaim extends OpenClaim {
   readonly questionId: Hex
-  /** Of its round; absent of a payload signed elsewhere. */
   readonly timestamp: string | undefined
-  /** Absent in records of 0.1, and of a payload signed elsewhere. */
   readonly requester: string | undefined
   readonly price: string
 }
@@ -37,11 +34,9 @@ export interface AuthorizationStanding {
   readonly nonceSpentFinal: boolean
   /** The question's current round at its own requester. */
   readonly now: CurrentStanding
-  /** Of its own round; `undefined` where that cannot be read. */
   readonly round: RoundStanding | undefined
   /** Whether a later round has begun; `undefined` where that cannot be read. */
   readonly roundIsOver: boolean | undefined
-  /** The end that finalized state proves. */
   readonly proof: Omit<TerminalRecord, 'id'> | undefined
 }
 
@@ -49,18 +44,15 @@ export interface CurrentStanding {
   /** `undefined` for a question that the chain side cannot find (kind `direct`). */
   readonly round: Round | undefined
   readonly current: RoundStanding | undefined
-  /** Other requesters know the question too. */
   readonly isOneOfSeveral: boolean
 }
 
-/** `round` and `current`: at the first requester that knows the question. */
 export interface QuestionStanding extends CurrentStanding {
   readonly latest: BlockHeader
   readonly finalized: BlockHeader
   readonly of: ReadonlyMap<string, AuthorizationStanding>
 }
 
-/** Every authorization and offer of a view, open or not. */
 export function claimsIn({
   authorizations,
   offers,
@@ -75,7 +67,6 @@ export function claimsIn({
   ]
 }
 
-/** What all readings of one question share. */
 interface Reading {
   readonly chain: Chain
   readonly trust: Trust
@@ -85,11 +76,7 @@ interface Reading {
   readonly spentFinal: ReadonlySet<string>
 }
 
-/**
- * Reads how one question and the authorizations for it stand, latest and finalized. All of them
- * should be given, closed ones too: of two with one price only their nonces tell which was
- * executed. UsageError `untrusted_chain_id`, UnavailableError `chain_unavailable`.
- */
+/** All claims should be given, closed ones too. */
 export async function readStanding(
   chain: Chain,
   trust: Trust,
@@ -149,7 +136,6 @@ export async function readStanding(
   })
 }
 
-/** `undefined` where the oracle knows no such round. */
 async function roundStanding(
   reading: Reading,
   round: Round,
@@ -204,8 +190,9 @@ async function proposalIn(
 }
 
 /**
- * The end that finalized state proves. Executed where the round's final proposal says what it says
- * and its nonce went with it; else its nonce used otherwise, or its deadline passed.
+ * Executed where the round's final proposal says what it says; else its nonce used, or its
+ * deadline
+ * passed.
  */
 function proofOf(
   reading: Reading,

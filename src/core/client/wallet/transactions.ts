@@ -32,11 +32,9 @@ import type { Trust } from '../trust/trust.js'
 export interface OwnTransaction {
   readonly to: Address
   readonly data: Hex
-  /** What it does, for the person who agrees to it. */
   readonly what: string
 }
 
-/** Ready to be signed. Fees in wei. */
 export interface PlannedTransaction extends OwnTransaction {
   readonly chainId: number
   readonly from: Address
@@ -50,7 +48,6 @@ export interface SendParts {
   readonly chain: Chain
   readonly clock: Clock
   readonly signal?: AbortSignal
-  /** How long a receipt is waited for, in milliseconds; default two minutes. */
   readonly timeoutMs?: number | undefined
 }
 
@@ -66,10 +63,9 @@ const receiptWaitMs = 120_000
 const receiptPauseMs = 500
 
 /**
- * Nonces, gas (estimate + 20 %) and EIP-1559 fees for several transactions of one account, in
- * order. `maxFeeWei` is what all of them may cost together; without it 1,000 gwei per gas and one
- * coin. UsageError `transaction_would_revert`, `fee_above_cap`, `no_gas_money`; UnavailableError
- * `chain_unavailable`.
+ * Nonces, gas (estimate + 20 %) and EIP-1559 fees. `maxFeeWei` is what all of them may cost
+ * together;
+ * without it 1,000 gwei per gas and one coin.
  */
 export async function planTransactions(
   chain: Chain,
@@ -158,11 +154,7 @@ export interface SentTransaction {
   readonly receipt: ChainReceipt
 }
 
-/**
- * Signs and sends one after the other, each mined before the next. UsageError
- * `transaction_reverted` and what a node refuses for good; PendingError 8 `transaction_pending`,
- * naming the hash, where no receipt came in time; InterruptedError.
- */
+/** Signs and sends one after the other, each mined before the next. */
 export async function sendTransactions(
   parts: SendParts,
   signer: Signer,
@@ -274,7 +266,6 @@ async function handOver(chain: Chain, raw: Hex): Promise<ProposerError | undefin
     switch (kind) {
       case 'already_known':
       case 'unavailable':
-        // The receipt will tell.
         return undefined
       case 'insufficient_funds':
         return noGasMoney('the account cannot pay for the gas')
@@ -296,7 +287,6 @@ async function handOver(chain: Chain, raw: Hex): Promise<ProposerError | undefin
   }
 }
 
-/** `undefined` where the node does not answer. */
 async function receiptOf(chain: Chain, hash: Hex): Promise<ChainReceipt | null | undefined> {
   try {
     return await chain.receipt(hash)
