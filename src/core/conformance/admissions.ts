@@ -1,5 +1,3 @@
-/** What the checks submit, and what comes of it. */
-
 import { answerError } from '../client/gateway/answer.js'
 import type { JournaledAuthorization } from '../client/journal/authorizations.js'
 import { attempt, type SubmitAnswer } from '../client/propose/attempt.js'
@@ -47,10 +45,8 @@ export interface Admissions {
   /** The first single submission; its nonce was prepared before, with another outcome too. */
   first(): Promise<SentProbe>
   batch(): Promise<BatchSent>
-  /** A submission that can execute. */
   executable(): Promise<SentProbe>
   status(questionId: string, candidateId: string): Promise<Seen>
-  /** Polls until the candidate has ended, in whatever words; NotSeen where that takes too long. */
   ended(questionId: string, candidateId: string): Promise<Seen>
 }
 
@@ -59,7 +55,6 @@ export interface Admissions {
  * conflict with the first.
  */
 export interface BatchSent {
-  /** In input order. */
   readonly authorizations: readonly JournaledAuthorization[]
   readonly pairs: readonly Pair[]
   readonly seen: Seen
@@ -67,7 +62,6 @@ export interface BatchSent {
   readonly malformed: Seen
 }
 
-/** The three items' indexes in a batch. */
 export const places = { first: 0, rival: 1, other: 2 } as const
 
 /** Whether a status tells an end: in our own words, or by what only an end has (§2.6). */
@@ -78,7 +72,6 @@ export function hasEnded(status: unknown): boolean {
   return isGiven(at(status, 'submission', 'proposal_event_index'))
 }
 
-/** As the probe's. */
 const tries = 10
 const pauseMs = 2_000
 const longestWaitMs = 90_000
@@ -90,7 +83,6 @@ export function candidateIn(json: unknown, sent: string): string {
   throw new NotSeen(`${sent} gave no candidate`)
 }
 
-/** A price that conflicts with the one that was signed. */
 export const otherPrice = ({ signed }: JournaledAuthorization): string =>
   signed.terms.price === priceOf.p1 ? priceOf.p2 : priceOf.p1
 
@@ -134,7 +126,6 @@ async function exchanged(
   }
 }
 
-/** `junk` is appended to what is journaled, because it is nobody's authorization. */
 function sendBatch(
   bench: BareBench,
   authorizations: readonly JournaledAuthorization[],
@@ -201,12 +192,9 @@ async function untilEnded(
   }
 }
 
-/** The admissions of one run. */
 export function createAdmissions(bench: BareBench): Admissions {
   const { probe, signal } = bench
-  /** Waited for once, however many rules ask, also where it never came. */
   const ends = new Map<string, Promise<Seen>>()
-  /** Questions whose round a run has closed itself. */
   const closed = new Set<string>()
 
   const pairs = (count: number, fits: Fits = () => true, order: 'first' | 'last' = 'first') =>

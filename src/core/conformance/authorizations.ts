@@ -37,7 +37,6 @@ export interface Pair {
   readonly context: QuestionContext
 }
 
-/** What an authorization says otherwise than usual. */
 export interface ProbeTerms {
   readonly price?: string
   readonly amountRaw?: bigint
@@ -47,13 +46,10 @@ export interface ProbeTerms {
   readonly supersede?: string
 }
 
-/** Which questions will do. */
 export type Fits = (context: QuestionContext) => boolean
 
-/** A bench whose admissions are being made. */
 export type BareBench = Omit<Bench, 'admissions'>
 
-/** The last look at an amount before it is signed, whichever check wants it. */
 function checkRisk({ may, maxAmountRaw }: BareBench, amountRaw: bigint): void {
   if (amountRaw <= leastRaw || amountRaw >= unexecutableRaw) return
   if (!may.execute)

@@ -1,7 +1,4 @@
-/**
- * Rules of §2.7, §4.1 rule 3 and §4.2 rules 2, 3 and 5. They are about items that are admitted,
- * beside one that is in conflict with another.
- */
+/** Items that are admitted, beside one that is in conflict with another. */
 import type { JournaledAuthorization } from '../client/journal/authorizations.js'
 import { candidateIn, hasEnded, places } from './admissions.js'
 import { expectSummary, refusedWhole } from './batches.js'
@@ -28,7 +25,6 @@ interface Batched {
   readonly seen: Seen
   readonly results: readonly unknown[]
   readonly codes: readonly unknown[]
-  /** What was admitted, with its results. */
   readonly admitted: readonly {
     readonly authorization: JournaledAuthorization
     readonly result: unknown
@@ -51,7 +47,6 @@ async function batched(bench: Bench): Promise<Batched> {
 
 const listed = (codes: readonly unknown[]) => codes.map(String).join(', ')
 
-/** Of the batch routes. */
 export const batchSubmissionRules = rulesOf('admit', {
   '4.2.2-before-items': rule(
     'schema validation refuses the whole request before any item is processed',
@@ -173,7 +168,6 @@ export const batchSubmissionRules = rulesOf('admit', {
         const isThen = sameInstant(at(candidate, 'received_at'), firstTime)
         expectThat(isThen, seen, 'received_at differs from the first response')
       }
-      // The same answer as a rule of its own.
       return expectSummary(seen)
     },
   ),

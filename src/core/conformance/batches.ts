@@ -1,6 +1,6 @@
 /**
- * Rules of §4.2 and §2.7 about batches as such: sizes, order, whole-call schema, items that fail
- * alone. Nothing here can be admitted.
+ * Batches as such: sizes, order, whole-call schema, items that fail alone. Nothing can be
+ * admitted.
  */
 import { limits } from '../protocol/words.js'
 import type { Bench } from './bench.js'
@@ -36,7 +36,6 @@ const strangersItem = async (bench: Bench) => ({
 })
 const resultsOf = (seen: Seen) => listAt(given(seen, 200).json, 'results')
 
-/** A list of so many items that a batch takes, of which none can be admitted. */
 async function listOf(bench: Bench, batch: Batch, count: number): Promise<readonly unknown[]> {
   if (batch === 'statuses') return randomIds(bench, count)
   if (batch === 'proposals') return Array(count).fill(await strangersItem(bench))
@@ -54,7 +53,6 @@ export function refusedWhole(seen: Seen, ...allowed: readonly number[]): string 
   return actual
 }
 
-/** The order of results is that of what was asked (§4.2 rule 1). */
 function inOrder(seen: Seen, batch: Batch, asked: readonly string[]): string {
   const { echo } = batches[batch]
   const actual = resultsOf(seen).map((one) => at(one, echo))
@@ -112,7 +110,6 @@ const overfull =
     return refusedWhole(await send(bench, batch, list, '101 items'), 400, 413, 422)
   }
 
-/** Everything about batches that needs nothing admitted. */
 export const batchRules = rulesOf('read', {
   '4.2.1-empty-signing-data': rule('each request carries 1-100 items', empty('contexts')),
   '4.2.1-empty-submit': rule('each request carries 1-100 items', empty('proposals')),

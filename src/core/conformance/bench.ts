@@ -1,7 +1,4 @@
-/**
- * What the checks of one run share: the question's context, bodies that nothing can come of, and
- * answers that several rules are about.
- */
+/** What the checks of one run share. */
 
 import type { GatewayClient } from '../client/gateway/gateway-client.js'
 import type { Journal, JournalPorts } from '../client/journal/journal.js'
@@ -17,14 +14,12 @@ import { readContext } from './context.js'
 import { type Probe, routes } from './probe.js'
 import { at, came, lifeSeconds, listAt, NotSeen, once, type Seen, type Tier } from './rule.js'
 
-/** What is about to be proposed on chain, with money. */
 export interface Bet {
   readonly context: QuestionContext
   readonly proposer: Address
   readonly outcome: OutcomeKey
   /** What the question calls this outcome: outside text, to be escaped before it is shown (R20). */
   readonly label: string
-  /** Raw token units. */
   readonly amountRaw: bigint
   /** A chain of ours names this bond, not the gateway alone. */
   readonly bondIsConfirmed: boolean
@@ -35,50 +30,39 @@ export interface BenchParts {
   readonly ed25519: Pick<Ed25519, 'verify'>
   readonly journal: Journal
   readonly probe: Probe
-  /** Over the probe's own `fetch`. */
   readonly gateway: GatewayClient
   readonly trust: Trust
   /** Eligible wallets, by keys that sign digests; none where nothing may be signed. */
   readonly wallets: readonly Signer[]
-  /** Open questions, with a slug where one is pinned. */
   readonly questions: readonly { readonly questionId: Hex; readonly slug?: string | undefined }[]
   readonly may: Readonly<Record<Exclude<Tier, 'read'>, boolean>>
   /** Cap on what an authorization that a wallet could pay may name, raw token units. */
   readonly maxAmountRaw?: bigint | undefined
   /** Asked about what executes before it is signed; a UsageError of it leaves those checks out. */
   readonly confirmBet?: (bet: Bet) => Promise<void>
-  /** A wallet that nobody has put on a list, and its key. */
   readonly strangerWallet?: Signer | undefined
   /** A chain of ours: what the gateway tells of the chain is held against it. */
   readonly chain?: Chain | undefined
   /** In process nothing is charged (contract §6). */
   readonly isLocal?: boolean | undefined
   readonly signal?: AbortSignal | undefined
-  /** Told of what is no fault, but not as our own gateway does it. */
   readonly onNote?: (text: string) => void
 }
 
 export interface Bench extends BenchParts {
-  /** A wallet that nobody has put on a list. */
   readonly stranger: Address
   /** The proposer of bodies that carry no valid signature. */
   readonly proposer: Address
   nowSeconds(): bigint
-  /** The batch route's answer for all questions. */
   contexts(): Promise<Seen>
   /** Contexts that hold what the pins say, of questions that are open. */
   open(): Promise<readonly QuestionContext[]>
-  /** The first of `open`; NotSeen where there is none. */
   context(): Promise<QuestionContext>
   /** Why none of the questions that were given can be used; `undefined` where one can. */
   unusable(): Promise<string | undefined>
-  /** A v1 body without signature that nothing is wrong with. */
   proposal(): Promise<Body>
-  /** The same with a well-formed signature that authorizes nothing. */
   unsigned(): Promise<Body>
-  /** A batch item with such a signature. */
   unsignedItem(clientRef?: string): Promise<Body>
-  /** The body that `signingData` sends. */
   signingBody(): Promise<Body>
   signingData(): Promise<Seen>
   readonly admissions: Admissions
@@ -86,7 +70,6 @@ export interface Bench extends BenchParts {
 
 export type Body = Record<string, unknown> & { permit: Record<string, unknown> }
 
-/** Puts the parts together; nothing is sent yet. */
 export function createBench(parts: BenchParts): Bench {
   const { ports, journal, probe, trust, wallets, questions } = parts
   const randomHex = (bytes: number): Hex => toHex(ports.random.bytes(bytes))
@@ -186,7 +169,6 @@ export function createBench(parts: BenchParts): Bench {
 export const outcomeFor = ({ price }: QuestionContext): OutcomeKey =>
   (['p2', 'p1'] as const).find((one) => price.allowed_values.includes(priceOf[one])) ?? 'p2'
 
-/** Why a context is not what the pins say, or `undefined` where it is. */
 export function distrust(
   trust: Trust,
   context: QuestionContext,

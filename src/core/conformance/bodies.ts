@@ -22,13 +22,11 @@ import {
 type Change = (body: Body) => unknown
 type Send = (bench: Bench, wrong: string, change: Change) => Promise<Seen>
 
-/** Sends a v1 body with a change to it. */
 const single: Send = async (bench, wrong, change) => {
   const { question_id } = await bench.context()
   return bench.probe.send(routes.submit(question_id, change(await bench.unsigned()), wrong))
 }
 
-/** Sends a batch of one item with a change to it. */
 const batch: Send = async (bench, wrong, change) =>
   bench.probe.send(routes.batch('proposals', [change(await bench.unsignedItem())], wrong))
 

@@ -1,4 +1,4 @@
-/** Rules of §8, and of §7 on 429. They come last, and what they spend is waited out. */
+/** §8, and §7 on 429. These come last, and what they spend is waited out. */
 import { maxRetryAfterMs, rateLimitOf } from '../client/gateway/answer.js'
 import type { Bench } from './bench.js'
 import { type Probe, type ProbeCall, retryMs, routes } from './probe.js'
@@ -29,15 +29,12 @@ function statuses({ ports }: Bench, count: number): ProbeCall {
 const oneItem = ({ stranger }: Bench): ProbeCall => routes.eligibility(stranger)
 
 interface Overrun {
-  /** The call that was refused. */
   readonly refused: Seen
-  /** One item right after it. */
   readonly after: Seen
   /** As many items of a batch submission right after that, where a question is open. */
   readonly submission: Seen | undefined
   /** Whether a few items were left when the call was refused, as far as the answers tell. */
   readonly hadRoom: boolean | undefined
-  /** A call that was served although it held more items than were left. */
   readonly letThrough: Seen | undefined
   /** What the refusal asked to wait. */
   readonly waitMs: number | undefined
@@ -45,7 +42,6 @@ interface Overrun {
 
 const overruns = new WeakMap<Probe, () => Promise<Overrun>>()
 
-/** Spends until a call is refused, once a run. */
 function overrun(bench: Bench): Promise<Overrun> {
   const known = overruns.get(bench.probe) ?? once(() => spend(bench))
   overruns.set(bench.probe, known)
@@ -126,7 +122,6 @@ async function sendNow(bench: Bench, call: ProbeCall, isOver: boolean): Promise<
   }
 }
 
-/** The same for the rules about what follows a refusal. */
 async function overrunIfRefused(bench: Bench): Promise<Overrun> {
   try {
     return await overrun(bench)

@@ -12,9 +12,6 @@ import { fitsAddress, fitsBytes, integer, isHash, isStructure, memberOf } from '
 export const rawIdentifier = (data: unknown): unknown =>
   at(data, 'identifier', 'raw') ?? at(data, 'request', 'identifier', 'raw')
 
-/**
- * What the request of a context or of signing data says, in one form. Absent facts are `undefined`.
- */
 export function requestFacts(request: unknown) {
   const identifier = at(request, 'identifier')
   return {
@@ -78,7 +75,6 @@ interface ListedOutcome {
   readonly key: OutcomeKey
   readonly label: unknown
   readonly price: unknown
-  /** `undefined`: not reported. */
   readonly isAllowed: boolean | undefined
 }
 
@@ -102,7 +98,6 @@ export function outcomesIn(json: unknown): readonly ListedOutcome[] {
   })
 }
 
-/** Whatever the member is called that tells availability, and whatever its word. */
 function isAllowed(one: unknown): boolean | undefined {
   if (!isStructure(one)) return undefined
   const flag = Object.entries(one)

@@ -1,6 +1,6 @@
 /**
- * Rules of §2.7 and §2.8 about the contexts of the batch route. They are held against the pins, our
- * own types and, where there is one, the chain.
+ * The contexts of the batch route, against the pins, our own types and, where there is one, the
+ * chain.
  */
 import { confirmByChain } from '../client/trust/context.js'
 import { outcomesByText, type QuestionContext, type Trust } from '../client/trust/trust.js'
@@ -31,7 +31,6 @@ interface Items {
   readonly first: unknown
 }
 
-/** The results that carry signing data, as they came. */
 async function itemsIn(bench: Bench): Promise<Items> {
   const seen = given(await bench.contexts(), 200)
   const all = listAt(seen.json, 'results')
@@ -43,18 +42,15 @@ async function itemsIn(bench: Bench): Promise<Items> {
   throw new NotSeen('no question is open')
 }
 
-/** p3 by the request's own text and the requester's kind (domain §5.3). */
 export const halfIsAllowed = (trust: Trust, context: QuestionContext): boolean =>
   outcomesByText(trust, context).some(({ outcome, allowed }) => outcome === 'p3' && allowed)
 
-/** Throws Fault unless both contracts are the pinned ones. */
 export function expectContracts({ trust }: Bench, seen: Seen, actual: unknown): string {
   for (const name of ['permit2', 'signed_proposer'] as const)
     expectThat(at(actual, name) === trust[name], seen, `contracts.${name} is not the pinned one`)
   return 'as pinned'
 }
 
-/** What was asked for by the batch route. */
 export const contextRules = rulesOf('read', {
   '4.2-signing-data': rule('the batch of contexts answers 200', 5, async (bench) => {
     const seen = await bench.contexts()

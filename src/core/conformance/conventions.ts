@@ -1,7 +1,4 @@
-/**
- * Rules of §1 (conventions of all routes), §2.3 and §4.1 rule 1 (eligibility), and the errors of §7
- * that any caller can see.
- */
+/** §1, eligibility, and the errors of §7 that any caller can see. */
 import type { Bench } from './bench.js'
 import { type Noticed, type ProbeCall, routes } from './probe.js'
 import {
@@ -25,7 +22,6 @@ const eligibility = ({ probe, stranger }: Bench, address: string = stranger): Pr
   probe.send(routes.eligibility(address))
 const upper = (hex: string) => `0x${hex.slice(2).toUpperCase()}`
 
-/** Sends one call after the other, each to be answered so; what came of the last. */
 async function refusesAll(
   { probe }: Bench,
   calls: readonly ProbeCall[],
@@ -36,7 +32,6 @@ async function refusesAll(
   return actual
 }
 
-/** The first open question; `undefined` where this run can see none. */
 const contextIfAny = (bench: Bench) =>
   bench.context().catch((error: unknown) => {
     if (error instanceof NotSeen) return undefined
@@ -68,7 +63,6 @@ async function notTaken(bench: Bench, identifier: string, wrong: string): Promis
   return 'names nothing'
 }
 
-/** Judged by everything that came. */
 const noticed =
   (name: Exclude<keyof Noticed, 'answers'>, fault: (sent: string) => string): Run =>
   async ({ probe }) => {
@@ -77,7 +71,6 @@ const noticed =
     return `${probe.noticed.answers} answers`
   }
 
-/** What is asked without any question. */
 export const conventionRules = rulesOf('read', {
   '1-trailing-slash': rule('paths are exact: no trailing slash', 2, async (bench) => {
     const wrong = 'a trailing slash'
@@ -248,7 +241,6 @@ export const conventionRules = rulesOf('read', {
   }),
 })
 
-/** Judged at the end, by all answers of the run. */
 export const closingRules = rulesOf('read', {
   '1-no-cookies': rule(
     'the service does not use browser cookies',

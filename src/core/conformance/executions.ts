@@ -1,4 +1,4 @@
-/** Rules that only an execution on chain shows: §2.6, §3 rule 2, §4.1 rule 3 and §6. */
+/** What only an execution on chain shows. */
 import { candidateIn, otherPrice } from './admissions.js'
 import type { Bench } from './bench.js'
 import { routes } from './probe.js'

@@ -1,7 +1,4 @@
-/**
- * Rules of §2.4 and §2.8: what the v1 preparation answers, held against the pins and our own typed
- * data.
- */
+/** What the v1 preparation answers, against the pins and our own typed data. */
 import { domainOf } from '../chain/round.js'
 import { requestOf } from '../client/propose/terms.js'
 import { contractsOf } from '../client/trust/trust.js'
@@ -43,10 +40,8 @@ import {
   memberOf,
 } from './shapes.js'
 
-/** The answer to a body that nothing is wrong with. */
 export const prepared = async (bench: Bench): Promise<Seen> => given(await bench.signingData(), 200)
 
-/** Sends the body of a preparation with a change to it. */
 export async function prepareChanged(
   bench: Bench,
   change: (body: Body) => unknown,
@@ -58,7 +53,6 @@ export async function prepareChanged(
   return bench.probe.send({ ...call, ...(headers && { headers }) })
 }
 
-/** A body with other terms of the permit. */
 export const withPermit =
   (changes: Readonly<Record<string, unknown>>) =>
   (body: Body): Body => ({ ...body, permit: { ...body.permit, ...changes } })
@@ -69,7 +63,6 @@ const totalBond = (json: unknown) =>
 const maxAuthorization = (json: unknown) =>
   memberOf(at(json, 'economics'), /max.*auth/) ?? memberOf(at(json, 'economics'), /auth/)
 
-/** Fault unless `proposal` has this outcome and its price, whatever its members are called. */
 export function expectProposal(seen: Seen, outcome: OutcomeKey): string {
   const actual = at(seen.json, 'proposal')
   const isNamed = isStructure(actual) && Object.values(actual).includes(outcome)
@@ -122,7 +115,6 @@ export async function expectTypedData(bench: Bench, seen: Seen, body: Body): Pro
   return toHex(witnessRound(contracts, requestOf(context), token).digest(terms))
 }
 
-/** What the v1 route answers. */
 export const preparationRules = rulesOf('read', {
   '4.1-signing-data': rule(
     'signing-data takes the proposal without signature and answers 200',

@@ -14,13 +14,11 @@ import { at, came, NotSeen, type Seen } from './rule.js'
 export interface ProbeCall {
   readonly method: 'GET' | 'POST' | 'OPTIONS'
   readonly path: string
-  /** Text goes as it is, anything else as JSON. */
   readonly body?: unknown
   /** An empty Content-Type is left out. */
   readonly headers?: Readonly<Record<string, string>>
   /** What it is charged (§8 rule 2); default 1. */
   readonly items?: number
-  /** What is wrong with it, for a report. */
   readonly wrong?: string | undefined
 }
 
@@ -32,7 +30,6 @@ export const batches = {
 } as const
 export type Batch = keyof typeof batches
 
-/** A call of each route of the spec. */
 export const routes = {
   eligibility: (address: string, wrong?: string): ProbeCall => ({
     method: 'GET',
@@ -68,14 +65,10 @@ export const routes = {
   },
 }
 
-/** What was noticed in all answers. */
 export interface Noticed {
   answers: number
-  /** What was sent where an answer set a cookie. */
   cookie?: string
-  /** The first error answer without the error body of §7. */
   badError?: string
-  /** What was sent where an answer repeats the signature. */
   signature?: string
 }
 
@@ -90,14 +83,12 @@ export interface Probe {
   overrun(call: ProbeCall): Promise<Seen>
   /** A `fetch` whose exchanges are kept: for calls that the client proper makes. */
   readonly fetch: Fetch
-  /** The last exchange of `fetch`. */
   last(): Seen | undefined
   readonly noticed: Readonly<Noticed>
 }
 
 export interface ProbeParts {
   readonly fetch: Fetch
-  /** Without its closing slash. */
   readonly base: string
   readonly clock: Clock
   readonly planner: Planner
@@ -110,13 +101,11 @@ const capBytes = 4 * 1024 * 1024
 const tries = 10
 const shortestPauseMs = 1_000
 
-/** Milliseconds that a 429 or 503 asks for, by header or detail (§7). */
 export function retryMs(seen: Seen, clock: Pick<Clock, 'nowMs'>): number | undefined {
   const detail = at(seen.json, 'error', 'detail')
   return retryHintMs(seen.headers, typeof detail === 'string' ? detail : '', clock)
 }
 
-/** What an answer tells the planner. */
 function outcomeOf(seen: Seen, clock: Pick<Clock, 'nowMs'>): CallResult {
   const refused = seen.status === 429
   return {
@@ -134,7 +123,6 @@ const unanswered: CallResult = {
   retryAfterMs: undefined,
 }
 
-/** A probe of one gateway. */
 export function createProbe(parts: ProbeParts): Probe {
   const { fetch, base, clock, planner, signal } = parts
   const noticed: Noticed = { answers: 0 }

@@ -18,7 +18,6 @@ async function listed({ probe }: Bench): Promise<readonly ReceiptKey[]> {
   return keys ?? []
 }
 
-/** An answer of the gateway that costs one item, and what was asked. */
 async function answered({ probe, stranger }: Bench) {
   const call: ProbeCall = routes.eligibility(stranger)
   return { call, seen: await probe.send(call) }

@@ -1,4 +1,3 @@
-/** What a check sees of an answer, and how it judges it. */
 import { plainCode } from '../client/gateway/reading.js'
 import type { Bench } from './bench.js'
 
@@ -14,29 +13,24 @@ export type Tier = 'read' | 'admit' | 'execute' | 'overrun'
  * examined.
  */
 export type Run = (bench: Bench) => Promise<string>
-/** A rule of the service spec, and how it is examined. */
 export interface Rule {
-  /** The section first: stable, what `--only` and reports name. */
   readonly id: string
   /** Where the spec says it. */
   readonly section: string
   readonly tier: Tier
   /** About how many items it is charged (§8 rule 2), where others have not paid for it already. */
   readonly items: number
-  /** What the spec says, in one sentence. */
   readonly says: string
   readonly run: Run
 }
 
 type Check = readonly [says: string, items: number, run: Run]
-/** Rules by id. */
 export type Stated = Readonly<Record<string, Check>>
 
 /** What a rule says, what it is charged where that is not one item, and how it is examined. */
 export const rule = (says: string, ...how: readonly [Run] | readonly [number, Run]): Check =>
   how.length === 1 ? [says, 1, ...how] : [says, ...how]
 
-/** Rules that stand in another section than their id tells. */
 const sections: Readonly<Record<string, string>> = {
   '4.2.1-items-101': '§4.2 rule 4',
   '4.2.1-identifiers-101': '§4.2 rule 4',
@@ -67,23 +61,17 @@ export const rulesOf = (tier: Tier, stated: Stated): readonly Rule[] =>
     run,
   }))
 
-/**
- * The gateway breaks the rule. The message says what was sent and what came; never a signature
- * (R5).
- */
+/** The gateway breaks the rule. Never with a signature in the message (R5). */
 export class Fault extends Error {}
 
-/** The rule could not be examined, and why. */
 export class NotSeen extends Error {}
 
-/** One answer as it came. */
 export interface Seen {
   /** What was sent: method, route, and the field that was made wrong. */
   readonly sent: string
   readonly status: number
   readonly headers: Headers
   readonly text: string
-  /** `undefined` where the body is not JSON. */
   readonly json: unknown
 }
 
@@ -100,17 +88,14 @@ export function at(json: unknown, ...path: readonly (string | number)[]): unknow
   return here
 }
 
-/** A list in parsed JSON; empty where there is none. */
 export function listAt(json: unknown, ...path: readonly (string | number)[]): readonly unknown[] {
   const found = at(json, ...path)
   return Array.isArray(found) ? found : []
 }
 
-/** The status code of each result of a batch, as far as they have one. */
 export const codesOf = (seen: Seen): readonly unknown[] =>
   listAt(seen.json, 'results').map((one) => at(one, 'status_code'))
 
-/** An answer in few words: its status, and its code or that it is no JSON. */
 export function came(seen: Seen): string {
   const code = at(seen.json, 'error', 'code')
   if (typeof code === 'string') return `${seen.status} ${plainCode(code)}`
@@ -120,10 +105,7 @@ export function came(seen: Seen): string {
 /** These come from the application itself, never from what stands before it (§7 rule 1). */
 const ownStatuses = [200, 202, 400, 403, 409, 422]
 
-/**
- * Throws Fault unless the status is one of these, with JSON where it is the application's own; what
- * came, in few words.
- */
+/** Throws Fault unless the status is one of these, with JSON where it is the application's own. */
 export function expectStatus(seen: Seen, ...statuses: readonly number[]): string {
   const isOwn = ownStatuses.includes(seen.status)
   if (statuses.includes(seen.status) && (seen.json !== undefined || !isOwn)) return came(seen)
@@ -141,7 +123,6 @@ export function given(seen: Seen, ...statuses: readonly number[]): Seen {
   throw new NotSeen(`${seen.sent} was answered ${came(seen)}`)
 }
 
-/** The answer, with what was wrong in what was sent. */
 export const wrongly = (seen: Seen, wrong: string): Seen => ({
   ...seen,
   sent: `${seen.sent} with ${wrong}`,
@@ -152,7 +133,6 @@ export const malformed = [400, 422] as const
 /** A malformed part of a path is as good as one that names nothing. */
 export const notServed = [400, 404, 422] as const
 
-/** Runs once, however many rules ask. */
 export function once<T>(make: () => Promise<T>): () => Promise<T> {
   let made: Promise<T> | undefined
   return () => {

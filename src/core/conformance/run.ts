@@ -1,4 +1,3 @@
-/** All rules with how they are examined, and the run over them (contract §6, `conformance`). */
 import { ProposerError, UnavailableError, UsageError } from '../protocol/errors.js'
 import { batchSubmissionRules } from './batch-submissions.js'
 import { batchRules } from './batches.js'
@@ -54,10 +53,6 @@ const openingItems = 2
 /** A candidate of ours ends in a few polls, one that executes in more. */
 const pollingItems = { admit: 5, execute: 8 } as const
 
-/**
- * About how many items these rules are charged (§8 rule 2), but for those that the run may not look
- * at.
- */
 export function itemsOf(
   chosen: readonly Rule[],
   { may, questions }: Pick<Bench, 'may' | 'questions'>,
@@ -69,7 +64,6 @@ export function itemsOf(
   return own + openingItems + questions.length + polled('admit') + polled('execute')
 }
 
-/** One check's end, as `proposer.conformance/1` tells it. */
 export interface CheckResult {
   readonly id: string
   readonly section: string
@@ -86,10 +80,9 @@ const needs: Readonly<Record<Exclude<Tier, 'read'>, string>> = {
 }
 
 /**
- * Looks at the rules one after the other. `onCheck` hears of each as it settles, `onReached` once
- * the gateway has answered at all, and with that reported its budget. UnavailableError (exit 75)
- * where the gateway gives no application answer, UncertainError (6) where a submission's outcome
- * got lost, StorageError 74, and the signal's reason.
+ * `onReached` hears once the gateway has answered at all, and with that reported its budget.
+ * UnavailableError (exit 75) where it gives no application answer, UncertainError (6) where a
+ * submission got lost, StorageError 74.
  */
 export async function runRules(
   bench: Bench,

@@ -9,11 +9,9 @@ import { at, expectThat, type Seen } from './rule.js'
 const isObject = (value: unknown): value is Record<string, unknown> =>
   typeof value === 'object' && value !== null && !Array.isArray(value)
 
-/** The first member whose name fits: `[name, value]`, or `undefined`. */
 export const member = (target: unknown, name: RegExp): readonly [string, unknown] | undefined =>
   isObject(target) ? Object.entries(target).find(([key]) => name.test(key)) : undefined
 
-/** The value of the first member whose name fits. */
 export const memberOf = (target: unknown, name: RegExp): unknown => member(target, name)?.[1]
 
 /**
@@ -37,7 +35,6 @@ export function timeMs(value: unknown): number | undefined {
   return Number.isNaN(ms) ? undefined : ms
 }
 
-/** Two routes may tell one instant with other precision. */
 export function sameInstant(one: unknown, other: unknown): boolean {
   const [a, b] = [timeMs(one), timeMs(other)]
   return a !== undefined && b !== undefined && Math.abs(a - b) < 1_000
@@ -59,15 +56,12 @@ export const isUint = (value: unknown): value is string =>
   isText(value) && integer(value) !== undefined
 export const isInstant = (value: unknown): boolean => timeMs(value) !== undefined
 export const isNullable = (value: unknown): boolean => value === null || isObject(value)
-/** An object or a list. */
 export const isStructure = (value: unknown): value is object =>
   typeof value === 'object' && value !== null
-/** Anything but `undefined`. */
 export const isThere = (value: unknown): boolean => value !== undefined
 /** Whether there is something: another builder may tell null for what is not there. */
 export const isGiven = (value: unknown): boolean => value !== undefined && value !== null
 
-/** What must hold of a member, by its dotted path. */
 export type Members = Readonly<Record<string, (value: unknown) => boolean>>
 
 /** What an acknowledgement has (§2.5, §2.7). */
@@ -85,7 +79,6 @@ export const statusMembers: Members = {
   failure: isNullable,
 }
 
-/** Fault naming the first member that is missing or malformed. */
 export function expectMembers(seen: Seen, members: Members, json: unknown = seen.json): void {
   for (const [path, holds] of Object.entries(members)) {
     const value = at(json, ...path.split('.'))

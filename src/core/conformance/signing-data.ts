@@ -1,4 +1,4 @@
-/** Rules of §2.1, §2.2 and §4.1: outcomes, and what the v1 preparation takes. */
+/** Outcomes, and what the v1 preparation takes. */
 import { outcomeKeys, priceOf } from '../protocol/proposal.js'
 import type { Body } from './bench.js'
 import { outcomesIn } from './context.js'
@@ -24,7 +24,6 @@ import {
 } from './rule.js'
 import { integer, isWord } from './shapes.js'
 
-/** The body of a preparation is that of a proposal without signature (§2.1). */
 const refusesBody =
   (wrong: string, change: (body: Body) => unknown): Run =>
   async (bench) => {

@@ -1,7 +1,4 @@
-/**
- * Rules of §2.6, §2.7, §4.1 rule 4 and §4.2 rules 6 and 7. What is told of a candidate, by the
- * single route and in batches. All but one look at the first submission.
- */
+/** What is told of a candidate, by the single route and in batches. */
 import { outcomeOf } from '../protocol/proposal.js'
 import type { Bench } from './bench.js'
 import { routes } from './probe.js'
@@ -39,7 +36,6 @@ async function statusOf(bench: Bench): Promise<Seen> {
   return given(await bench.admissions.status(questionId, id), 200)
 }
 
-/** The candidate in a batch of one, and the answer. */
 async function batchedStatus(bench: Bench): Promise<{ seen: Seen; candidate: unknown }> {
   const { id } = await admitted(bench)
   const seen = given(await bench.probe.send(routes.batch('statuses', [id])), 200)
@@ -60,11 +56,9 @@ function expectNoSecret(seen: Seen): string {
   return 'no hex longer than a hash'
 }
 
-/** `identity`: whatever the member is called. */
 const names = (json: unknown, id: string): boolean =>
   json === id || (isStructure(json) && Object.values(json).some((value) => names(value, id)))
 
-/** Of the single route first, then of batches. */
 export const statusRules = rulesOf('admit', {
   '2.6-status-fields': rule(
     'status has identity, outcome, price, times, status, submission and failure',
@@ -175,7 +169,6 @@ export const statusRules = rulesOf('admit', {
   ),
 })
 
-/** Of a candidate that nobody submitted. */
 export const unknownCandidateRules = rulesOf('read', {
   '4.1.4-unknown-candidate': rule('an unknown candidate is 404', async (bench) => {
     const { question_id } = await bench.context()

@@ -1,6 +1,7 @@
 /**
- * Rules about what is admitted: §2.1's values, §2.5 and §4.1 rule 3. Nothing of it can execute but,
- * where the gateway breaks the rule of the bond, one raw unit.
+ * What is admitted. Nothing of it can execute but, where the gateway breaks the rule of the bond,
+ * one
+ * raw unit.
  */
 import type { Form } from '../client/journal/records.js'
 import { contractsOf, type QuestionContext } from '../client/trust/trust.js'
@@ -26,7 +27,6 @@ import {
 } from './rule.js'
 import { acknowledgement, expectMembers, expectVersion, sameInstant } from './shapes.js'
 
-/** The first submission and the candidate that came of it; NotSeen where none did. */
 export async function admitted(
   bench: Bench,
 ): Promise<SentProbe & { readonly id: string; readonly questionId: string }> {
@@ -46,7 +46,6 @@ const isBonded = ({ bond }: QuestionContext) => BigInt(bond.required_bond) > lea
 const lacksHalf = ({ price }: QuestionContext) => !price.allowed_values.includes(priceOf.p3)
 const bondCode = 'permit_amount_below_required_bond'
 
-/** Something wrong in what is signed: to be refused with 400 or 422, by whatever form. */
 const refuses =
   (
     terms: (bench: Bench) => ProbeTerms,
@@ -145,7 +144,6 @@ const tampered: Readonly<Record<string, (body: SignedBody) => object>> = {
   'a later deadline': otherPermit('deadline', (deadline) => deadline + 60n),
 }
 
-/** Of the single routes. A refusal frees its question again, so that one question will do. */
 export const refusalRules = rulesOf('admit', {
   '2.1-bond-minimum': rule(
     'permit.amount is at least the current total bond (single form)',
@@ -214,7 +212,6 @@ export const refusalRules = rulesOf('admit', {
   ),
 })
 
-/** Of the first that is admitted. */
 export const submissionRules = rulesOf('admit', {
   '4.1.3-new': rule(
     '202: a new candidate was durably accepted, whatever was prepared before',
