@@ -3,7 +3,7 @@
  * wrong ones is in test/contract.
  */
 import { describe, expect, test } from 'vitest'
-import { unexecutableRaw } from '../../src/core/conformance/authorizations.js'
+import { unexecutableRaw } from '../../src/core/conformance/admissions.js'
 import { type BenchParts, type Bet, createBench } from '../../src/core/conformance/bench.js'
 import { rules, runRules } from '../../src/core/conformance/run.js'
 import { UsageError } from '../../src/core/protocol/errors.js'

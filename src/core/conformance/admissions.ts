@@ -1,65 +1,48 @@
+/**
+ * What the checks sign, by which wallet and for which question. All of it is journaled like any
+ * other authorization (R4, R6, R8). But for the checks that want an execution, each is for an
+ * amount that no wallet holds. SignedProposer pulls the whole permit.amount (domain §2), so that it
+ * is admitted, fails in validation, and never executes, whoever gets hold of it. Those that name
+ * too little name one raw unit. No such amount comes from an answer: the bond is the gateway's
+ * word, and one that lies about it would choose what is signed.
+ */
+import { domainOf, roundRef } from '../chain/round.js'
 import { answerError } from '../client/gateway/answer.js'
-import type { JournaledAuthorization } from '../client/journal/authorizations.js'
-import { attempt, type SubmitAnswer } from '../client/propose/attempt.js'
-import { checkTerms } from '../client/propose/terms.js'
-import { chainNow, confirmByChain } from '../client/trust/context.js'
-import { checkOutcome } from '../client/trust/trust.js'
-import { UnavailableError, UsageError } from '../protocol/errors.js'
-import { priceOf } from '../protocol/proposal.js'
 import {
-  type BareBench,
-  type Fits,
-  freePairs,
-  type Pair,
-  type ProbeTerms,
-  signWith,
-} from './authorizations.js'
-import { type Bet, outcomeFor } from './bench.js'
+  type JournaledAuthorization,
+  offersFor,
+  openFor,
+} from '../client/journal/authorizations.js'
+import { chainChecks, type Form } from '../client/journal/records.js'
+import { attempt, type SubmitAnswer } from '../client/propose/attempt.js'
+import { draftOf, signDrafts } from '../client/propose/sign.js'
+import { checkTerms, requestOf } from '../client/propose/terms.js'
+import { chainNow, confirmByChain } from '../client/trust/context.js'
+import { checkOutcome, contractsOf, type QuestionContext } from '../client/trust/trust.js'
+import type { Signer } from '../ports.js'
+import { ProposerError, UnavailableError, UsageError } from '../protocol/errors.js'
+import { priceOf } from '../protocol/proposal.js'
+import { toHex, witnessRound } from '../protocol/witness.js'
+import { type BareBench, type Bet, outcomeFor } from './bench.js'
 import { retryMs, routes } from './probe.js'
-import { at, came, listAt, NotSeen, once, type Seen } from './rule.js'
-import { isGiven, isStructure, isUuid, isWord } from './shapes.js'
+import {
+  at,
+  came,
+  isGiven,
+  isStructure,
+  isUuid,
+  isWord,
+  lifeSeconds,
+  listAt,
+  NotSeen,
+  once,
+  type Seen,
+} from './rule.js'
 
 export interface SentProbe {
   readonly authorization: JournaledAuthorization
   readonly pair: Pair
   readonly seen: Seen
-}
-
-export interface Admissions {
-  /**
-   * NotSeen for an amount that a wallet could pay where nothing may execute, or where it is above
-   * the cap.
-   */
-  sign(pair: Pair, terms?: ProbeTerms): Promise<JournaledAuthorization>
-  /** Sends the saved bytes once, waiting where the gateway says to come back later. */
-  send(authorization: JournaledAuthorization): Promise<Seen>
-  /** Sends several items in one call; `junk` goes behind them, and authorizes nothing. */
-  sendBatch(
-    authorizations: readonly JournaledAuthorization[],
-    junk?: readonly unknown[],
-  ): Promise<Seen>
-  /** Signs with something wrong in it and sends it; a refusal frees the question again. */
-  sendWrong(terms: ProbeTerms, fits?: Fits): Promise<Seen & { readonly journalId: string }>
-  /** Signs by a wallet that is on no list, for an amount that nobody holds, and sends it. */
-  sendStrange(): Promise<Seen>
-  /** The first single submission; its nonce was prepared before, with another outcome too. */
-  first(): Promise<SentProbe>
-  batch(): Promise<BatchSent>
-  executable(): Promise<SentProbe>
-  status(questionId: string, candidateId: string): Promise<Seen>
-  ended(questionId: string, candidateId: string): Promise<Seen>
-}
-
-/**
- * One call of three items under one client_ref: two that can be admitted, and between them one in
- * conflict with the first.
- */
-export interface BatchSent {
-  readonly authorizations: readonly JournaledAuthorization[]
-  readonly pairs: readonly Pair[]
-  readonly seen: Seen
-  /** The first two, sent before beside a malformed item: to be refused as a whole (§4.2 rule 2). */
-  readonly malformed: Seen
 }
 
 export const places = { first: 0, rival: 1, other: 2 } as const
@@ -192,7 +175,8 @@ async function untilEnded(
   }
 }
 
-export function createAdmissions(bench: BareBench): Admissions {
+/** The admissions of one run. */
+export function createAdmissions(bench: BareBench) {
   const { probe, signal } = bench
   const ends = new Map<string, Promise<Seen>>()
   const closed = new Set<string>()
@@ -222,14 +206,17 @@ export function createAdmissions(bench: BareBench): Admissions {
   }
 
   return {
-    sign: (pair, terms) => signWith(bench, pair, terms),
+    sign: (pair: Pair, terms?: ProbeTerms) => signWith(bench, pair, terms),
     send,
     status,
-    sendBatch: (authorizations, junk) => sendBatch(bench, authorizations, junk),
-    async sendWrong(terms, fits) {
+    sendBatch: (authorizations: readonly JournaledAuthorization[]) =>
+      sendBatch(bench, authorizations),
+    /** Signs with something wrong in it; a refusal frees the question again. */
+    async sendWrong(terms: ProbeTerms, fits?: Fits) {
       const authorization = await signWith(bench, await pairOf(fits), terms)
       return { ...(await send(authorization)), journalId: authorization.id }
     },
+    /** By a wallet that is on no list, for an amount that nobody holds. */
     async sendStrange() {
       const wallet = bench.strangerWallet
       if (wallet === undefined)
@@ -238,13 +225,19 @@ export function createAdmissions(bench: BareBench): Admissions {
       if (context === undefined) throw new NotSeen('no question is open')
       return send(await signWith(bench, { wallet, context }))
     },
+    /** Its nonce was prepared before, with another outcome too. */
     first: once(async () => submitted(await pairOf(), {}, true)),
+    /**
+     * One call of three items under one client_ref: two that can be admitted, and between them one
+     * in conflict with the first.
+     */
     batch: once(async () => {
       const [one, two] = await pairs(2)
       if (one === undefined || two === undefined) throw new NotSeen('two questions are required')
       const terms = { form: 'batch', clientRef: 'conformance' } as const
       const [first, other] = [await signWith(bench, one, terms), await signWith(bench, two, terms)]
       const junk = [{ ...(await bench.unsignedItem()), proposer: 'nobody' }]
+      /** To be refused as a whole (§4.2 rule 2). */
       const malformed = await sendBatch(bench, [first, other], junk)
       const changes = { price: otherPrice(first), supersede: first.id }
       const authorizations = [first, await signWith(bench, one, { ...terms, ...changes }), other]
@@ -262,11 +255,127 @@ export function createAdmissions(bench: BareBench): Admissions {
         throw error
       }
     }),
-    ended(questionId, candidateId) {
+    ended(questionId: string, candidateId: string): Promise<Seen> {
       const known =
         ends.get(candidateId) ?? untilEnded(bench, () => status(questionId, candidateId))
       ends.set(candidateId, known)
       return known
     },
   }
+}
+
+/** More than any token has, and the sum of a few is still a uint256. */
+export const unexecutableRaw = 2n ** 128n
+/**
+ * All that a check of the bond risks where the gateway admits it, or has reported a bond that is
+ * none.
+ */
+export const leastRaw = 1n
+
+export interface Pair {
+  readonly wallet: Signer
+  readonly context: QuestionContext
+}
+
+export interface ProbeTerms {
+  readonly price?: string
+  readonly amountRaw?: bigint
+  readonly deadlineSeconds?: bigint
+  readonly form?: Form
+  readonly clientRef?: string
+  readonly supersede?: string
+}
+
+export type Fits = (context: QuestionContext) => boolean
+
+function checkRisk({ may, maxAmountRaw }: BareBench, amountRaw: bigint): void {
+  if (amountRaw <= leastRaw || amountRaw >= unexecutableRaw) return
+  if (!may.execute)
+    throw new NotSeen(
+      `a wallet can pay ${amountRaw} raw units: such a proposal is signed with --allow-execution only`,
+    )
+  if (maxAmountRaw === undefined || amountRaw <= maxAmountRaw) return
+  throw new NotSeen(`${amountRaw} raw units are more than --max-amount ${maxAmountRaw}`)
+}
+
+const wantedOf = ({ trust }: BareBench, { wallet, context }: Pair) => ({
+  questionId: context.question_id,
+  proposer: wallet.address,
+  chainId: trust.chain_id,
+})
+
+/** Wallets and questions that no open authorization holds (R8); NotSeen where there are fewer. */
+export async function freePairs(
+  bench: BareBench,
+  count: number,
+  fits: Fits,
+  order: 'first' | 'last',
+): Promise<readonly Pair[]> {
+  const { wallets, journal, ports } = bench
+  if (wallets.length === 0) throw new NotSeen('no key of an eligible wallet was given')
+  const view = await journal.load()
+  const nowMs = ports.clock.nowMs()
+  const contexts = (await bench.open()).filter(fits)
+  const all = wallets.flatMap((wallet) => contexts.map((context) => ({ wallet, context })))
+  const free = all.filter((pair) => {
+    const wanted = wantedOf(bench, pair)
+    const open = openFor(view.byQuestion(wanted.questionId), wanted, nowMs)
+    return open.length === 0 && offersFor(view.offers, wanted, nowMs).length === 0
+  })
+  const taken = order === 'first' ? free.slice(0, count) : free.slice(-count)
+  if (taken.length === count) return taken
+  throw new NotSeen(
+    `${count} more of questions and wallets without an open authorization are required: add --question`,
+  )
+}
+
+/** Reserves a nonce and signs, journaled; NotSeen where the question is held meanwhile. */
+export async function signWith(
+  bench: BareBench,
+  pair: Pair,
+  terms: ProbeTerms = {},
+): Promise<JournaledAuthorization> {
+  const { ports, journal, trust } = bench
+  const { wallet, context } = pair
+  const request = requestOf(context)
+  const contracts = contractsOf(trust)
+  const witness = witnessRound(domainOf(contracts), request, context.bond.token)
+  const price = terms.price ?? priceOf[outcomeFor(context)]
+  const amountRaw = terms.amountRaw ?? unexecutableRaw
+  checkRisk(bench, amountRaw)
+  const deadlineSeconds = terms.deadlineSeconds ?? bench.nowSeconds() + lifeSeconds
+  return journal.exclusive(async (view) => {
+    const wanted = wantedOf(bench, pair)
+    const open = openFor(view.byQuestion(wanted.questionId), wanted, ports.clock.nowMs())
+    const rival = open.find(({ id }) => id !== terms.supersede)
+    if (rival !== undefined) throw new NotSeen(`${rival.id} now holds the question`)
+    const nonce = journal.nextNonce()
+    const digest = toHex(
+      witness.digest({
+        price,
+        amount: String(amountRaw),
+        nonce: String(nonce),
+        deadline: String(deadlineSeconds),
+      }),
+    )
+    const round = roundRef(contracts, wanted.questionId, request, witness.ancillaryHash)
+    const prepared = {
+      context,
+      price,
+      amountRaw,
+      nonce,
+      deadlineSeconds,
+      round,
+      digest,
+      unchecked: chainChecks,
+    }
+    const intent = { identifier: context.question_id, proposer: wallet.address, ...terms }
+    const { draft, reserving } = draftOf({ journal, trust }, intent, prepared, view)
+    await journal.append(reserving)
+    const form = terms.form ?? 'single'
+    const [signing] = await signDrafts({ ports, journal }, [draft], wallet, form)
+    if (signing === undefined) throw new Error('a draft was not signed')
+    if (signing instanceof ProposerError) throw signing
+    return signing
+  })
 }

@@ -1,5 +1,4 @@
 /** What the checks of one run share. */
-
 import type { GatewayClient } from '../client/gateway/gateway-client.js'
 import type { Journal, JournalPorts } from '../client/journal/journal.js'
 import { checkContext, type QuestionContext, type Trust } from '../client/trust/trust.js'
@@ -9,10 +8,10 @@ import { priceOf } from '../protocol/proposal.js'
 import type { Address, OutcomeKey } from '../protocol/schema.js'
 import { toHex } from '../protocol/witness.js'
 import { version } from '../protocol/words.js'
-import { type Admissions, createAdmissions } from './admissions.js'
-import { readContext } from './context.js'
+import { createAdmissions } from './admissions.js'
+import { readContext } from './contexts.js'
 import { type Probe, routes } from './probe.js'
-import { at, came, lifeSeconds, listAt, NotSeen, once, type Seen, type Tier } from './rule.js'
+import { at, came, lifeSeconds, listAt, NotSeen, once, type Tier } from './rule.js'
 
 export interface Bet {
   readonly context: QuestionContext
@@ -49,28 +48,18 @@ export interface BenchParts {
   readonly onNote?: (text: string) => void
 }
 
-export interface Bench extends BenchParts {
-  readonly stranger: Address
-  /** The proposer of bodies that carry no valid signature. */
-  readonly proposer: Address
-  nowSeconds(): bigint
-  contexts(): Promise<Seen>
-  /** Contexts that hold what the pins say, of questions that are open. */
-  open(): Promise<readonly QuestionContext[]>
-  context(): Promise<QuestionContext>
-  /** Why none of the questions that were given can be used; `undefined` where one can. */
-  unusable(): Promise<string | undefined>
-  proposal(): Promise<Body>
-  unsigned(): Promise<Body>
-  unsignedItem(clientRef?: string): Promise<Body>
-  signingBody(): Promise<Body>
-  signingData(): Promise<Seen>
-  readonly admissions: Admissions
-}
+export type BareBench = BenchParts & ReturnType<typeof bareBench>
+export type Bench = BareBench & { readonly admissions: ReturnType<typeof createAdmissions> }
 
 export type Body = Record<string, unknown> & { permit: Record<string, unknown> }
 
+/** Puts the parts together; nothing is sent yet. */
 export function createBench(parts: BenchParts): Bench {
+  const bench = { ...parts, ...bareBench(parts) }
+  return { ...bench, admissions: createAdmissions(bench) }
+}
+
+function bareBench(parts: BenchParts) {
   const { ports, journal, probe, trust, wallets, questions } = parts
   const randomHex = (bytes: number): Hex => toHex(ports.random.bytes(bytes))
   const signature = () => `${randomHex(64)}1b`
@@ -126,14 +115,13 @@ export function createBench(parts: BenchParts): Bench {
   }
 
   /** More than the bond, so that a gateway which puts its own figure there is seen to. */
-  const signingBody = once(async () => {
+  const signingBody = once(async (): Promise<Body> => {
     const body = await proposal()
     const amount = String(BigInt(String(body.permit.amount)) + 1n)
     return { ...body, permit: { ...body.permit, amount } }
   })
 
-  const bench: Omit<Bench, 'admissions'> = {
-    ...parts,
+  return {
     stranger,
     proposer,
     nowSeconds,
@@ -143,8 +131,8 @@ export function createBench(parts: BenchParts): Bench {
     unusable,
     proposal,
     signingBody,
-    unsigned: async () => ({ ...(await proposal()), signature: signature() }),
-    async unsignedItem(clientRef) {
+    unsigned: async (): Promise<Body> => ({ ...(await proposal()), signature: signature() }),
+    async unsignedItem(clientRef?: string): Promise<Body> {
       const { question_id: identifier } = await context()
       const { permit, outcome } = await proposal()
       return {
@@ -162,13 +150,13 @@ export function createBench(parts: BenchParts): Bench {
       return probe.send(routes.prepare(question_id, await signingBody()))
     }),
   }
-  return { ...bench, admissions: createAdmissions(bench) }
 }
 
 /** The outcome that is proposed on a question: p2, or p1 where p2 is not allowed. */
 export const outcomeFor = ({ price }: QuestionContext): OutcomeKey =>
   (['p2', 'p1'] as const).find((one) => price.allowed_values.includes(priceOf[one])) ?? 'p2'
 
+/** Why a context is not what the pins say, or `undefined` where it is. */
 export function distrust(
   trust: Trust,
   context: QuestionContext,

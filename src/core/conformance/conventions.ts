@@ -1,13 +1,19 @@
 /** §1, eligibility, and the errors of §7 that any caller can see. */
+import { readKeySet } from '../client/gateway/receipt-directory.js'
+import { judgeReceipt, type ReceiptKey, receiptDirectory } from '../protocol/receipt.js'
 import type { Bench } from './bench.js'
 import { type Noticed, type ProbeCall, routes } from './probe.js'
 import {
   at,
   came,
+  expectMembers,
   expectStatus,
   expectThat,
+  expectVersion,
   Fault,
+  fitsAddress,
   given,
+  isFlag,
   malformed,
   NotSeen,
   notServed,
@@ -16,7 +22,6 @@ import {
   rulesOf,
   type Seen,
 } from './rule.js'
-import { expectMembers, expectVersion, fitsAddress, isFlag } from './shapes.js'
 
 const eligibility = ({ probe, stranger }: Bench, address: string = stranger): Promise<Seen> =>
   probe.send(routes.eligibility(address))
@@ -254,5 +259,68 @@ export const closingRules = rulesOf('read', {
   '7-error-body': rule(
     'application errors have error.code and error.detail',
     noticed('badError', (actual) => `${actual}, without error.code and error.detail`),
+  ),
+})
+
+/** The listed keys. NotSeen where the gateway signs nothing: it need not. */
+async function listed({ probe }: Bench): Promise<readonly ReceiptKey[]> {
+  const seen = await probe.send({ method: 'GET', path: receiptDirectory, items: 0 })
+  if (seen.status !== 200) throw new NotSeen('this gateway lists no receipt keys')
+  const keys = readKeySet(seen.json)
+  expectThat(
+    keys !== undefined && keys.length > 0,
+    seen,
+    'the answer is no JWK set with Ed25519 keys',
+  )
+  return keys ?? []
+}
+
+async function answered({ probe, stranger }: Bench) {
+  const call: ProbeCall = routes.eligibility(stranger)
+  return { call, seen: await probe.send(call) }
+}
+
+function proves(bench: Bench, keys: readonly ReceiptKey[], call: ProbeCall, seen: Seen): void {
+  const header = (name: string) => seen.headers.get(name) ?? undefined
+  const verdict = judgeReceipt(
+    { hash: bench.ports.hash, ed25519: bench.ed25519 },
+    {
+      ...{ method: call.method, path: call.path, status: seen.status, body: seen.text },
+      ...{ contentDigest: header('content-digest'), signature: header('signature') },
+      signatureInput: header('signature-input'),
+    },
+    keys,
+    Number(bench.nowSeconds()),
+  )
+  const why = verdict.result === 'proven' ? '' : verdict.detail
+  expectThat(verdict.result === 'proven', seen, `its answer is not proven by a listed key: ${why}`)
+}
+
+export const receiptRules = rulesOf('read', {
+  'receipt-keys': rule(
+    'a gateway that signs its answers lists its keys as a JWK set',
+    0,
+    async (bench) => {
+      return `200, ${(await listed(bench)).length} listed`
+    },
+  ),
+  'receipt-signature': rule(
+    'a signed answer proves itself by a listed key (RFC 9421)',
+    async (bench) => {
+      const keys = await listed(bench)
+      const { call, seen } = await answered(bench)
+      proves(bench, keys, call, seen)
+      return `${seen.status}, proven`
+    },
+  ),
+  'receipt-digest': rule(
+    'where answers are signed, a wrong Content-Digest is 400 (RFC 9530)',
+    async (bench) => {
+      await listed(bench)
+      const wrong = 'the Content-Digest of another body'
+      const call = routes.batch('statuses', ['00000000-0000-4000-8000-000000000000'], wrong)
+      const headers = { 'content-digest': `sha-256=:${'A'.repeat(43)}=:` }
+      return expectStatus(await bench.probe.send({ ...call, headers }), 400)
+    },
   ),
 })

@@ -2,7 +2,6 @@
  * Sends what the client proper never would, and keeps what came. Every call waits for the budget
  * that all processes of this home share (§8); 429 and 503 are waited for by what they say (§7).
  */
-
 import type { Planner } from '../client/budget/planner.js'
 import type { CallResult } from '../client/budget/window.js'
 import { maxRetryAfterMs, rateLimitOf, retryHintMs } from '../client/gateway/answer.js'
@@ -72,20 +71,7 @@ export interface Noticed {
   signature?: string
 }
 
-export interface Probe {
-  readonly base: string
-  /**
-   * Sends once it fits the budget. UnavailableError where no answer comes at all; NotSeen where it
-   * is 429 or 503 time and again.
-   */
-  send(call: ProbeCall): Promise<Seen>
-  /** Sends at once, whatever the budget says: for the rules about the budget only. */
-  overrun(call: ProbeCall): Promise<Seen>
-  /** A `fetch` whose exchanges are kept: for calls that the client proper makes. */
-  readonly fetch: Fetch
-  last(): Seen | undefined
-  readonly noticed: Readonly<Noticed>
-}
+export type Probe = ReturnType<typeof createProbe>
 
 export interface ProbeParts {
   readonly fetch: Fetch
@@ -101,6 +87,7 @@ const capBytes = 4 * 1024 * 1024
 const tries = 10
 const shortestPauseMs = 1_000
 
+/** Milliseconds that a 429 or 503 asks for, by header or detail (§7). */
 export function retryMs(seen: Seen, clock: Pick<Clock, 'nowMs'>): number | undefined {
   const detail = at(seen.json, 'error', 'detail')
   return retryHintMs(seen.headers, typeof detail === 'string' ? detail : '', clock)
@@ -123,7 +110,8 @@ const unanswered: CallResult = {
   retryAfterMs: undefined,
 }
 
-export function createProbe(parts: ProbeParts): Probe {
+/** A probe of one gateway. */
+export function createProbe(parts: ProbeParts) {
   const { fetch, base, clock, planner, signal } = parts
   const noticed: Noticed = { answers: 0 }
   let kept: Seen | undefined
@@ -175,8 +163,9 @@ export function createProbe(parts: ProbeParts): Probe {
   return {
     base,
     noticed,
-    overrun: (call) => reached(() => overrun(call)),
-    async send(call) {
+    /** At once, whatever the budget says: for the rules about the budget only. */
+    overrun: (call: ProbeCall) => reached(() => overrun(call)),
+    async send(call: ProbeCall): Promise<Seen> {
       for (let attempt = 1; ; attempt++) {
         const seen = await reached(() => sendOnce(call))
         if (seen.status !== 429 && seen.status !== 503) return seen
@@ -187,7 +176,8 @@ export function createProbe(parts: ProbeParts): Probe {
         if (seen.status === 503) await clock.sleep(Math.max(waitMs, shortestPauseMs), signal)
       }
     },
-    async fetch(input, init) {
+    /** Its exchanges are kept: for calls that the client proper makes. */
+    async fetch(input: Parameters<Fetch>[0], init?: RequestInit): Promise<Response> {
       const { pathname } = new URL(
         typeof input === 'string' || input instanceof URL ? input : input.url,
       )

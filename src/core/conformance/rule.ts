@@ -1,4 +1,10 @@
+/**
+ * Readers of answers that demand no more than the spec shows. It names few sub-fields and no time
+ * format. So a member is looked for by what its name must hold, and a value is compared by what it
+ * says.
+ */
 import { plainCode } from '../client/gateway/reading.js'
+import { version } from '../protocol/words.js'
 import type { Bench } from './bench.js'
 
 /**
@@ -88,6 +94,7 @@ export function at(json: unknown, ...path: readonly (string | number)[]): unknow
   return here
 }
 
+/** A list in parsed JSON; empty where there is none. */
 export function listAt(json: unknown, ...path: readonly (string | number)[]): readonly unknown[] {
   const found = at(json, ...path)
   return Array.isArray(found) ? found : []
@@ -96,6 +103,7 @@ export function listAt(json: unknown, ...path: readonly (string | number)[]): re
 export const codesOf = (seen: Seen): readonly unknown[] =>
   listAt(seen.json, 'results').map((one) => at(one, 'status_code'))
 
+/** An answer in few words: its status, and its code or that it is no JSON. */
 export function came(seen: Seen): string {
   const code = at(seen.json, 'error', 'code')
   if (typeof code === 'string') return `${seen.status} ${plainCode(code)}`
@@ -133,6 +141,7 @@ export const malformed = [400, 422] as const
 /** A malformed part of a path is as good as one that names nothing. */
 export const notServed = [400, 404, 422] as const
 
+/** Runs once, however many rules ask. */
 export function once<T>(make: () => Promise<T>): () => Promise<T> {
   let made: Promise<T> | undefined
   return () => {
@@ -146,3 +155,101 @@ export function once<T>(make: () => Promise<T>): () => Promise<T> {
  * they should not hold questions for long.
  */
 export const lifeSeconds = 900n
+
+const isObject = (value: unknown): value is Record<string, unknown> =>
+  typeof value === 'object' && value !== null && !Array.isArray(value)
+
+export const member = (target: unknown, name: RegExp): readonly [string, unknown] | undefined =>
+  isObject(target) ? Object.entries(target).find(([key]) => name.test(key)) : undefined
+
+export const memberOf = (target: unknown, name: RegExp): unknown => member(target, name)?.[1]
+
+/**
+ * An unsigned integer as decimal text, from text or a JSON number; `undefined` for anything else.
+ */
+export function integer(value: unknown): string | undefined {
+  if (typeof value === 'string' && /^(0|[1-9]\d{0,77})$/.test(value)) return value
+  return Number.isSafeInteger(value) && Number(value) >= 0 ? String(value) : undefined
+}
+
+/**
+ * Milliseconds of a time: RFC 3339 in any form, or Unix seconds or milliseconds; `undefined` for
+ * what is no time.
+ */
+export function timeMs(value: unknown): number | undefined {
+  const number = integer(value)
+  if (number !== undefined) return Number(number) < 1e11 ? Number(number) * 1_000 : Number(number)
+  if (typeof value !== 'string') return undefined
+  // Date.parse reads no more than milliseconds everywhere.
+  const ms = Date.parse(value.replace(/(\.\d{3})\d+/, '$1'))
+  return Number.isNaN(ms) ? undefined : ms
+}
+
+/** Two routes may tell one instant with other precision. */
+export function sameInstant(one: unknown, other: unknown): boolean {
+  const [a, b] = [timeMs(one), timeMs(other)]
+  return a !== undefined && b !== undefined && Math.abs(a - b) < 1_000
+}
+
+const fits =
+  <T extends string>(form: RegExp) =>
+  (value: unknown): value is T =>
+    typeof value === 'string' && form.test(value)
+
+export const fitsAddress = fits<`0x${string}`>(/^0x[0-9a-f]{40}$/)
+export const isHash = fits<`0x${string}`>(/^0x[0-9a-f]{64}$/)
+export const fitsBytes = fits<`0x${string}`>(/^0x([0-9a-f]{2})*$/)
+export const isUuid = fits(/^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i)
+export const isText = (value: unknown): value is string => typeof value === 'string'
+export const isWord = (value: unknown): value is string => isText(value) && value !== ''
+export const isFlag = (value: unknown): value is boolean => typeof value === 'boolean'
+export const isUint = (value: unknown): value is string =>
+  isText(value) && integer(value) !== undefined
+export const isInstant = (value: unknown): boolean => timeMs(value) !== undefined
+export const isNullable = (value: unknown): boolean => value === null || isObject(value)
+export const isStructure = (value: unknown): value is object =>
+  typeof value === 'object' && value !== null
+export const isThere = (value: unknown): boolean => value !== undefined
+/** Whether there is something: another builder may tell null for what is not there. */
+export const isGiven = (value: unknown): boolean => value !== undefined && value !== null
+
+export type Members = Readonly<Record<string, (value: unknown) => boolean>>
+
+/** What an acknowledgement has (§2.5, §2.7). */
+export const acknowledgement: Members = {
+  candidate_id: isUuid,
+  status: isWord,
+  received_at: isInstant,
+  status_url: isThere,
+}
+
+/** What a status has at any time (§2.6, §2.7). */
+export const statusMembers: Members = {
+  status: isWord,
+  submission: isNullable,
+  failure: isNullable,
+}
+
+/** Fault naming the first member that is missing or malformed. */
+export function expectMembers(seen: Seen, members: Members, json: unknown = seen.json): void {
+  for (const [path, holds] of Object.entries(members)) {
+    const value = at(json, ...path.split('.'))
+    const fault = value === undefined ? 'missing' : 'malformed'
+    expectThat(holds(value), seen, `got ${seen.status}, in which ${path} is ${fault}`)
+  }
+}
+
+/** §9: exactly these three. */
+export function expectVersion(seen: Seen): string {
+  const actual = at(seen.json, 'version')
+  const own = Object.entries(version)
+  const isExact =
+    isObject(actual) &&
+    Object.keys(actual).length === own.length &&
+    own.every(([name, value]) => actual[name] === value)
+  expectThat(isExact, seen, `got ${seen.status}, in which version is missing or different`)
+  return 'version'
+}
+
+/** Hex longer than a hash: a signature, or a transaction that could be sent (§2.6). */
+export const hasLongHex = ({ text }: Seen): boolean => /[0-9a-fA-F]{65,}/.test(text)

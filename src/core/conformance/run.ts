@@ -1,18 +1,14 @@
 import { ProposerError, UnavailableError, UsageError } from '../protocol/errors.js'
-import { batchSubmissionRules } from './batch-submissions.js'
-import { batchRules } from './batches.js'
+import { batchRules, batchSubmissionRules } from './batches.js'
 import type { Bench } from './bench.js'
 import { bodyRules } from './bodies.js'
 import { budgetRules } from './budgets.js'
 import { contextRules } from './contexts.js'
-import { closingRules, conventionRules } from './conventions.js'
-import { executionRules } from './executions.js'
-import { preparationRules } from './preparation.js'
+import { closingRules, conventionRules, receiptRules } from './conventions.js'
+import { preparationRules, signingDataRules } from './preparation.js'
 import { routes } from './probe.js'
-import { receiptRules } from './receipts.js'
 import { came, Fault, NotSeen, type Rule, type Tier } from './rule.js'
-import { signingDataRules } from './signing-data.js'
-import { statusRules, unknownCandidateRules } from './statuses.js'
+import { executionRules, statusRules, unknownCandidateRules } from './statuses.js'
 import { refusalRules, submissionRules } from './submissions.js'
 
 /**
@@ -53,6 +49,10 @@ const openingItems = 2
 /** A candidate of ours ends in a few polls, one that executes in more. */
 const pollingItems = { admit: 5, execute: 8 } as const
 
+/**
+ * About how many items these rules are charged (§8 rule 2), but for those that the run may not
+ * look at.
+ */
 export function itemsOf(
   chosen: readonly Rule[],
   { may, questions }: Pick<Bench, 'may' | 'questions'>,

@@ -6,15 +6,24 @@
 import type { Form } from '../client/journal/records.js'
 import { contractsOf, type QuestionContext } from '../client/trust/trust.js'
 import { priceOf } from '../protocol/proposal.js'
-import { candidateIn, hasEnded, otherPrice, type SentProbe } from './admissions.js'
-import { leastRaw, type ProbeTerms } from './authorizations.js'
+import {
+  candidateIn,
+  hasEnded,
+  leastRaw,
+  otherPrice,
+  type ProbeTerms,
+  type SentProbe,
+} from './admissions.js'
 import type { Bench } from './bench.js'
 import { routes } from './probe.js'
 import {
+  acknowledgement,
   at,
   came,
+  expectMembers,
   expectStatus,
   expectThat,
+  expectVersion,
   Fault,
   given,
   malformed,
@@ -23,10 +32,11 @@ import {
   rule,
   rulesOf,
   type Seen,
+  sameInstant,
   wrongly,
 } from './rule.js'
-import { acknowledgement, expectMembers, expectVersion, sameInstant } from './shapes.js'
 
+/** The first submission and the candidate that came of it; NotSeen where none did. */
 export async function admitted(
   bench: Bench,
 ): Promise<SentProbe & { readonly id: string; readonly questionId: string }> {

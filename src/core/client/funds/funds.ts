@@ -30,6 +30,7 @@ export interface OpenClaim {
   readonly deadlineSeconds: bigint
 }
 
+/** A `signed` or `offered` record as a claim. */
 export function claimOf(
   id: string,
   { chainId, token, round, terms }: Pick<Signed | Offered, 'chainId' | 'token' | 'round' | 'terms'>,
@@ -54,6 +55,7 @@ export function openClaims({ authorizations, offers }: Recorded, nowMs: number):
   ]
 }
 
+/** Claims that concern one owner's token on the pinned chain. */
 export function claimsOn(
   claims: readonly OpenClaim[],
   { chainId, owner, token }: { chainId: number; owner: Address; token: Address },
@@ -149,6 +151,7 @@ export interface WalletFunds {
   readonly tokens: readonly Funds[]
 }
 
+/** `fundsOf` of each pinned token, and the balance that pays for gas. */
 export async function walletFunds(
   chain: Chain,
   trust: Trust,

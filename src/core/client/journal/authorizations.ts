@@ -157,6 +157,7 @@ export function openFor(
   )
 }
 
+/** Offers for a question and proposer that still hold it (R8), newest last. */
 export function offersFor(offers: readonly Offer[], whose: Whose, nowMs: number): readonly Offer[] {
   return offers.filter(
     (one) => one.supersededBy === undefined && isFor(whose)(one.offered) && isOfferOpen(one, nowMs),
@@ -178,6 +179,9 @@ export const questionOf = (record: Pick<Signed, 'title' | 'slug' | 'identifier'>
 export const answerOf = (record: Answered): string =>
   answerText(outcomeOf(record.terms.price) ?? `price ${record.terms.price}`, labelOf(record))
 
+/**
+ * What an executed proposal was, for people; `undefined` where the journal knows of no execution.
+ */
 export function executedText({ signed, terminals }: JournaledAuthorization): string | undefined {
   const end = terminals.find(({ outcome }) => outcome === 'executed')
   if (end === undefined) return undefined
@@ -246,6 +250,7 @@ export function otherTerms(signed: Pick<Signed, 'terms'>, wanted: Wanted): strin
   return fields.length === 0 ? '' : `, with ${fields.join(' and ')}`
 }
 
+/** Same question, proposer and price, and no other explicit term (contract §6). */
 export function equalIntent(
   { signed }: { readonly signed: Pick<Signed, 'terms' | 'questionId'> },
   wanted: Wanted,

@@ -75,6 +75,7 @@ interface FoldState {
   readonly holders: Map<string, string>
 }
 
+/** An empty fold. */
 export function newFold(): Fold {
   const state: FoldState = {
     drafts: new Map(),

@@ -53,6 +53,7 @@ export interface Journal {
 const lockWaitMs = 30_000
 const lockPauseMs = 50
 
+/** The journal of a home folder. */
 export function openJournal(ports: JournalPorts, home: string): Journal {
   const folder = joinPath(home, 'journal')
   const token = hexOf(ports.random.bytes(6))

@@ -21,6 +21,7 @@ type Run = readonly JournalRecord[]
 /** Many small files: their reads overlap, within bounds (R17). */
 const runsAtOnce = 16
 
+/** Tokens of all runs, sorted. */
 export async function listRuns(files: Files, folder: string): Promise<string[]> {
   try {
     return (await files.list(folder)).filter((name) => /^[0-9a-f]{12}$/.test(name)).sort()
@@ -53,6 +54,7 @@ export async function readRun(
   }
 }
 
+/** Reads all runs but one, and those only where their files have changed since. */
 export function createRunReader(
   ports: Ports,
   folder: string,
@@ -93,6 +95,7 @@ async function stampOf(files: Files, path: string): Promise<string> {
   return sizes.join(' ')
 }
 
+/** Views of a journal that grows under one process. */
 export function createViews(): (others: readonly Run[], own: Run) => JournalView {
   let folded: { readonly others: readonly Run[]; readonly fold: Fold; own: number } | undefined
   return (others, own) => {

@@ -100,6 +100,7 @@ export interface OutOfBand {
   readonly submittedAtMs: number
 }
 
+/** Question, client_ref and the time under which the operator finds the candidate. */
 export function outOfBandOf({ signed, attempts, signedAtMs }: JournaledAuthorization): OutOfBand {
   const admitting = attempts.find((one) => ['uncertain', 'accepted'].includes(classOf(one)))
   return {
@@ -109,6 +110,7 @@ export function outOfBandOf({ signed, attempts, signedAtMs }: JournaledAuthoriza
   }
 }
 
+/** What `outOfBandOf` tells, for people. */
 export function outOfBandLine(authorization: JournaledAuthorization): string {
   const { questionId, clientRef, submittedAtMs } = outOfBandOf(authorization)
   const ref = clientRef === undefined ? 'no client_ref' : `client_ref ${JSON.stringify(clientRef)}`

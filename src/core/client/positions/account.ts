@@ -63,6 +63,7 @@ export interface Entry {
   readonly of: KnownStake | undefined
 }
 
+/** Every movement, in the order of the chain. */
 export function entriesOf({
   stakes,
   others,

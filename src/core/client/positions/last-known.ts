@@ -41,6 +41,7 @@ interface Place {
 const folderIn = ({ home }: Place) => joinPath(home, 'positions')
 const fileName = 'last.json'
 
+/** Keeps what was read, beside what is known of others. */
 export async function keepLastPositions(
   place: Place,
   asOf: string,
@@ -62,6 +63,7 @@ export async function keepLastPositions(
   }
 }
 
+/** What was kept. */
 export async function lastPositions(
   place: Place,
   onNote: (text: string) => void,

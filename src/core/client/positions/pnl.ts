@@ -34,6 +34,7 @@ export interface PnlReading {
   readonly missing: readonly JournaledAuthorization[]
 }
 
+/** Errors as `readStakeAccount`. */
 export async function readPnl(
   parts: PositionParts,
   wallets: readonly Address[],

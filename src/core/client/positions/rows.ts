@@ -93,6 +93,7 @@ const lateAfterSeconds = 3n * 3_600n
 export const timeOf = (seconds: number | string | undefined): string | null =>
   seconds === undefined || !(Number(seconds) < 8.64e12) ? null : instant(Number(seconds) * 1000)
 
+/** The row of a proposal as it stands. */
 export function positionOf(
   trust: Trust,
   known: KnownStake,
@@ -147,6 +148,7 @@ export function positionOf(
   }
 }
 
+/** What the journal holds as executed by these wallets, and the logs do not show. */
 export function missingIn(
   { authorizations }: JournalView,
   trust: Trust,
@@ -179,6 +181,7 @@ export function missingIn(
 export const missingNote = ({ id, signed }: JournaledAuthorization): string =>
   `${id} is executed by this journal, and no log of the chain shows it; \`proposer reconcile ${signed.questionId}\` looks at its round`
 
+/** The row of a proposal of which nothing but its authorization is known. */
 export function missingPosition(trust: Trust, one: JournaledAuthorization): Position {
   const { signed, id } = one
   const { terms, identifier, questionId, timestamp, requester, token } = signed

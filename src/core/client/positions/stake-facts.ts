@@ -73,6 +73,9 @@ export interface StakeParts extends KeptParts {
 
 /** Block of the managed oracle's first log, by chain (domain §10). */
 const firstBlocks: Readonly<Record<number, bigint>> = { 137: 74_677_419n }
+/**
+ * Of the oracle on a chain; 0 where nobody knows better, as on a copy of a chain that is younger.
+ */
 export function oracleBegins(chainId: number, { number }: Pick<BlockHeader, 'number'>): bigint {
   const first = firstBlocks[chainId] ?? 0n
   return first > number ? 0n : first
@@ -249,6 +252,7 @@ async function requestsOf(
   return found
 }
 
+/** Title and label as the request's text has them. */
 export function wordsOf(ancillaryData: Hex, identifier: Hex, price: string) {
   const binary = identifier === yesOrNoQuery
   const outcomes = binary ? outcomesOf(ancillaryData, { settlesHalf: true, binary }) : []

@@ -157,6 +157,7 @@ async function withRules(chain: Chain, context: QuestionContext, round: Round) {
   }
 }
 
+/** The clarifications of a round as of its block. */
 export async function rulesOf(chain: Chain, round: Round): Promise<Rules | undefined> {
   const { readRules } = await import('../../chain/rules.js')
   return onChain(() => readRules(chain, round, round.blockNumber))
@@ -272,6 +273,7 @@ export function parseContext(json: unknown, identifier: string): QuestionContext
   }
 }
 
+/** How a context in the file writes the amounts of this token; `undefined` where none tells. */
 export function tokenIn(json: unknown, token: Address): QuestionContext['token'] {
   const { questions = [json] } = objectOf(json) ?? {}
   return (Array.isArray(questions) ? questions : [])
@@ -306,6 +308,7 @@ function pick(json: unknown, identifier: string): unknown {
   return found
 }
 
+/** What `make` makes, or the ProposerError that it throws, as the result for this identifier. */
 export async function contextResult(
   identifier: string,
   make: () => Promise<{ context: QuestionContext; notes: readonly string[] }>,
@@ -320,6 +323,9 @@ export async function contextResult(
 
 export const slugOf = (identifier: string) => (isSlug(identifier) ? { slug: identifier } : {})
 
+/**
+ * What a reader answers, or the field of another form than any gateway may send: named, exit 2.
+ */
 export function orBadField<T>(read: () => T): T {
   try {
     return read()

@@ -18,6 +18,7 @@ export const nothingPinned =
 export const howToRepin =
   'sign nothing before you know what the new code does; then `proposer trust verify --repin` shows old and new, and pins the new code'
 
+/** What oracles, tokens, and contracts whose code is pinned already run now. */
 export function implementationsNow(chain: Chain, trust: Trust): Promise<Implementations> {
   const pinned = Object.keys(trust.implementations ?? {}) as Address[]
   const addresses = [...trust.oracles, ...trust.tokens, ...pinned]

@@ -10,6 +10,7 @@ export type ProfilePins = Omit<Trust, 'signed_proposer'> & {
   readonly signed_proposer: Address | null
 }
 
+/** The pins of the built-in profile of this name, or `undefined` where there is none. */
 export function profilePins(name: string): ProfilePins | undefined {
   const profile = builtInProfile(name)
   if (profile === undefined) return undefined

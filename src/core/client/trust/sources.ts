@@ -44,6 +44,7 @@ const withoutRules = (source: ContextSource): ContextSource => ({
   },
 })
 
+/** The context of one identifier. */
 export async function contextFrom(
   source: ContextSource,
   identifier: string,

@@ -36,6 +36,7 @@ export interface QuestionContext extends BatchSigningData {
 
 export type { Trust } from './trust-file.js'
 
+/** The same pins as the chain side names them. */
 export function contractsOf(trust: Trust): Contracts {
   return {
     chainId: trust.chain_id,
@@ -47,6 +48,9 @@ export function contractsOf(trust: Trust): Contracts {
   }
 }
 
+/**
+ * The question id of an identifier without asking anybody: itself, or the pinned one of a slug.
+ */
 export function pinnedQuestionId(trust: Trust, identifier: string): Hex | undefined {
   if (isQuestionId(identifier)) return identifier
   return Object.hasOwn(trust.slugs, identifier) ? trust.slugs[identifier] : undefined
@@ -72,6 +76,7 @@ export function unpinnedSlug(slug: string): UsageError {
   return untrusted('slug', `the slug ${slug} is not pinned in the trust file`, howToPin(slug))
 }
 
+/** The hint of a slug that is not pinned. */
 export function howToPin(slug: string): string {
   return `\`proposer context ${slug}\` without a node (--rpc-url) asks the gateway which question it means; compare that with an independent source, then give the question id itself, pin the slug with \`proposer trust pin ${slug}\`, or add "${slug}": "0x…" to \`slugs\` of the trust file (\`proposer trust init\` makes one)`
 }
@@ -145,6 +150,7 @@ export function checkContext(
   return notes
 }
 
+/** The kind that trust.json gives the requester. */
 export function kindOf(trust: Trust, requester: string): RequesterKind | undefined {
   return trust.requesters.find(({ address }) => address === requester)?.kind
 }
@@ -274,6 +280,7 @@ export function outcomesByText(trust: Trust, context: QuestionContext): readonly
   })
 }
 
+/** The part of `checkContext` that is about what the user named. */
 export function checkAsked(
   trust: Trust,
   context: QuestionContext,

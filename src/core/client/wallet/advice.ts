@@ -61,6 +61,7 @@ interface Question {
   readonly chain: QuestionStanding | undefined
 }
 
+/** Advice on one authorization or offer. */
 export function adviseOn(entry: Entry, question: Question): Next {
   if (!isExecuted(entry)) return adviseUnexecuted(entry, question)
   const own = entry.standing?.round

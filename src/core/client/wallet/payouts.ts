@@ -21,6 +21,10 @@ export interface DeferredPayout extends TokenUnits {
   readonly amountRaw: bigint
 }
 
+/**
+ * Every deferred payout of the wallets at the pinned oracles, in the pinned tokens, as of the
+ * latest block.
+ */
 export async function deferredPayouts(
   chain: Chain,
   trust: Trust,

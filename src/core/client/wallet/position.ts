@@ -31,6 +31,7 @@ export interface StakePosition extends StakeStanding {
   readonly hasNewRound: boolean
 }
 
+/** Whether a round holds a proposal: by its owner, of its price, through its signature. */
 export function holdsProposal(
   { proposal }: RoundStanding,
   { proposer, price }: { readonly proposer: string; readonly price: string },
@@ -39,6 +40,10 @@ export function holdsProposal(
   return proposal.bySignature || proposal.mined === undefined
 }
 
+/**
+ * The position of an executed proposal by its own round, at `nowSeconds` of the chain; `undefined`
+ * where that round could not be read.
+ */
 export function stakeIn(
   own: RoundStanding | undefined,
   hasNewRound: boolean,

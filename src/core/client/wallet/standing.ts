@@ -53,6 +53,7 @@ export interface QuestionStanding extends CurrentStanding {
   readonly of: ReadonlyMap<string, AuthorizationStanding>
 }
 
+/** Every authorization and offer of a view, open or not. */
 export function claimsIn({
   authorizations,
   offers,
