@@ -28,7 +28,13 @@ const contents = `
   }`
 // Beside node_modules, because the bundle finds its packages from where it lies.
 const outdir = join(process.cwd(), 'node_modules', '.manual')
-const form = { bundle: true, format: 'esm', platform: 'node', packages: 'external', plugins: [rawText] }
+const form = {
+  bundle: true,
+  format: 'esm',
+  platform: 'node',
+  packages: 'external',
+  plugins: [rawText],
+}
 // In parts: modules that wait for each other while they load are kept apart.
 const parts = { splitting: true, outdir, outExtension: { '.js': '.mjs' } }
 await build({ stdin: { contents, resolveDir: '.' }, ...form, ...parts })
