@@ -190,7 +190,8 @@ test(`${questions} open questions, nobody proposes: at most 2.5 methods a block 
   await live(blocks)
   const methods = [...node.counts.methods.values()].reduce((sum, count) => sum + count, 0)
   const figures = JSON.stringify([...node.counts.methods])
-  expect(methods / blocks, figures).toBeLessThanOrEqual(2)
+  // The chain id is asked for in every request: another chain behind the URL is never believed.
+  expect(methods / blocks, figures).toBeLessThanOrEqual(2.5)
   expect(node.counts.requests / blocks, figures).toBeLessThanOrEqual(2)
   expect(missed).toEqual([])
   expect(hosted.view.faults()).toEqual([])

@@ -82,8 +82,8 @@ describe('contract §6, batch input', () => {
       { line: 3, ...expected[1] },
     ])
     expect(await rowsOf(JSON.stringify([one, two], undefined, 2))).toEqual([
-      { line: 1, element: 1, ...expected[0] },
-      { line: 2, element: 2, ...expected[1] },
+      { line: 2, element: 1, ...expected[0] },
+      { line: 10, element: 2, ...expected[1] },
     ])
     expect(await rowsOf(csv)).toEqual([
       { line: 2, ...expected[0] },

@@ -54,6 +54,7 @@ async function commandOf(verb: string): Promise<Command | undefined> {
 
 /** What of a named command is not there; `undefined` where all is. */
 async function missing([verb = '', sub]: readonly string[]): Promise<string | undefined> {
+  if (verb === 'help') return undefined
   const found = await commandOf(verb)
   if (found === undefined) return verb
   // A command without arguments of its own takes nothing but one of its subcommands.

@@ -93,6 +93,7 @@ function allowedInCore({ from, names }: Imported): boolean {
     from === 'p-limit' ||
     from === 'lru-cache' ||
     from.startsWith('csv-parse') ||
+    from === 'jsonc-parser' ||
     from.startsWith('@noble/')
   )
 }

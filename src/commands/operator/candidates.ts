@@ -70,6 +70,7 @@ export const storeExportCommand = (context: Context) =>
   new Command('export')
     .description('another name of `operator candidates list --csv`')
     .option('--csv', 'the default')
+    .addHelpText('after', '\nExample:\n  proposer operator store export > candidates.csv')
     .action(async (_own: unknown, command: Command) => {
       const csv = context.output.mode === 'human'
       const { rows } = await listed(context, { csv, offline: true }, command, most)

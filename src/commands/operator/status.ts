@@ -41,6 +41,7 @@ export const operatorStatusCommand = (context: Context) =>
 export const budgetCommand = (context: Context) =>
   new Command('budget')
     .description('another name of a part of `operator status`')
+    .addHelpText('after', '\nExample:\n  proposer operator budget --json')
     .action(async (_own: unknown, command: Command) => {
       const { status } = await askStatus(context, await siteOf(context, command))
       const { window_ends_at: ends, ...budget } = status.budget

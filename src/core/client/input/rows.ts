@@ -3,6 +3,7 @@
  * (contract §6). Every limit of robustness §6 holds before a row is judged (R17).
  */
 import { parse } from 'csv-parse/sync'
+import { findNodeAtLocation, parseTree } from 'jsonc-parser'
 import { UsageError } from '../../protocol/errors.js'
 import { readJson } from '../../protocol/json.js'
 
@@ -14,10 +15,7 @@ export interface BatchSource {
 export const batchFormats = ['ndjson', 'json', 'csv'] as const
 export type BatchFormat = (typeof batchFormats)[number]
 
-/**
- * Where a row stands, from 1: its first line, or which element of a JSON array it is; its line is
- * that number too then.
- */
+/** Where a row stands, from 1: its first line, and which element of a JSON array it is. */
 export interface Place {
   readonly line: number
   readonly element?: number
@@ -26,7 +24,7 @@ export interface Place {
 export const placeText = ({ line, element }: Place): string =>
   element === undefined ? `line ${line}` : `row ${element}`
 
-/** One line as text, or one element of an array as its value. CSV rows come as cells. */
+/** A line, or an element of an array with its value. CSV rows come as cells. */
 export interface TextRow extends Place {
   readonly text: string
   readonly value?: unknown
@@ -230,11 +228,17 @@ export function* arrayRows(source: BatchSource, under?: string, strict = true): 
   const list =
     under === undefined ? value : (value as Readonly<Record<string, unknown>> | null)?.[under]
   if (!Array.isArray(list)) throw torn(`it has no list${under ? ` under "${under}"` : ''}`)
-  for (const [at, element] of list.entries()) {
-    const row = { line: at + 1, element: at + 1, text: JSON.stringify(element), whole: true }
+  const root = parseTree(text)
+  const nodes = (root && findNodeAtLocation(root, under === undefined ? [] : [under]))?.children
+  let [line, from] = [1, 0]
+  for (const [at, { offset, length }] of (nodes ?? []).entries()) {
+    line += text.slice(from, offset).split('\n').length - 1
+    from = offset
+    // Its own text: a signed item is sent as it stands.
+    const row = { line, element: at + 1, text: text.slice(offset, offset + length), whole: true }
     const long = tooLong(source, row, row.text)
     if (long) throw long
-    yield { ...row, value: element }
+    yield { ...row, value: list[at] }
   }
 }
 
