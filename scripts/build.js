@@ -1,7 +1,7 @@
 // Builds dist/: command line and library as one ESM bundle in parts, and a list of what is bundled
 // (SBOM). The compiler adds the declaration files.
 import { readFileSync, rmSync, writeFileSync } from 'node:fs'
-import { join } from 'node:path'
+import { join, relative } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { build } from 'esbuild'
 
@@ -17,11 +17,12 @@ export const rawText = {
   name: 'raw',
   setup(build) {
     build.onResolve({ filter: /\?raw$/ }, ({ path, resolveDir }) => ({
-      path: join(resolveDir, path.replace(/\?raw$/, '')),
+      // From the root, so that no folder of this machine is in the bundle.
+      path: relative(root, join(resolveDir, path.replace(/\?raw$/, ''))),
       namespace: 'raw',
     }))
     build.onLoad({ filter: /./, namespace: 'raw' }, ({ path }) => ({
-      contents: readFileSync(path, 'utf8'),
+      contents: readFileSync(join(root, path), 'utf8'),
       loader: 'text',
     }))
   },

@@ -106,7 +106,7 @@ describe("docs: set up once, and a day's work", () => {
         shell(folder, pointed(script, gateway), { env }),
       )
       expect(code, stdout + stderr).toBe(0)
-      expect(stdout).toMatch(/^R8 holds/m)
+      expect(stdout).toMatch(/^sound: 2 authorizations/m)
       const accounting = (await readFile(join(folder, 'accounting.ndjson'), 'utf8'))
         .trim()
         .split('\n')

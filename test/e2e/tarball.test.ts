@@ -84,7 +84,7 @@ describe('the tarball', () => {
       /^dist\/sbom\.cdx\.json$/,
       /^dist\/parts\/[\w.-]+\.js(\.LEGAL\.txt)?$/,
       /^dist\/types\/[\w/-]+\.d\.ts$/,
-      /^fixtures\/contracts\/artifacts\.json$/,
+      /^fixtures\/contracts\/(artifacts|questions)\.json$/,
     ]
     const names = packed.files.map(({ path }) => path)
     expect(names.filter((name) => !belongs.some((pattern) => pattern.test(name)))).toEqual([])

@@ -414,14 +414,9 @@ export function troublesOn(stage: () => Stage) {
     },
     {
       row: 'empty data, gasUsed ≈ limit',
-      why: 'the call takes a quarter more than was estimated: no list of everybody any more, a finite approval, and an excess to give back',
-      given: async () => setWhitelist(stage().still.act, devAddresses.everybody),
-      happens: async (tell) => {
-        await setWhitelist(tell, zero)
-        await tell(wallet, token, 'approve', permit2.address, 10n ** 12n)
-        await setBond(tell, 400_000_000n)
-      },
-      heals: async () => undefined,
+      why: 'SignedProposer uses all the gas that there is (INVALID)',
+      happens: () => stage().still.rpc.request('anvil_setCode', [signedProposer.address, '0xfe']),
+      heals: () => placeCode(signedProposer.address, 'SignedProposer'),
       ...{
         code: 'execution_reverted',
         retryable: true,

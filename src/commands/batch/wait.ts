@@ -80,7 +80,7 @@ async function shown(
   total: number,
   ask: (shows: Pick<BatchFollowOptions, 'onLook' | 'onWait'>) => Promise<BatchPolled>,
 ): Promise<BatchPolled> {
-  const text = (done: number, of: number) => `waiting for execution: ${progressText(done, of, [])}`
+  const text = (done: number, of: number) => `waiting: ${progressText(done, of, [])}`
   let counts = text(0, total)
   const progress = output.progress(counts)
   let isBudgetTold = false

@@ -83,7 +83,7 @@ export const isOfRound = (
   round: Omit<RoundRef, 'key' | 'questionId'>,
 ): boolean => agree(found, round, 'oracle', 'requester', 'identifier', 'timestamp', 'ancillaryHash')
 
-/** Contract §5, `indexed`. */
+/** The log that makes a submission `indexed` (contract §5). */
 export const findProposed = (
   logs: readonly ChainLog[],
   wanted: { readonly round: RoundRef; readonly proposer: Address; readonly price: string },

@@ -148,7 +148,7 @@ const remoteTypes = new Map<number, string>([
   [0x65735546, 'FUSE'],
 ])
 
-/** Robustness §2: local disk only. The nearest existing parent counts. Known on Linux only. */
+/** Local disk only (robustness §2). The nearest existing parent counts. Known on Linux only. */
 export async function requireLocalDisk(folder: string): Promise<void> {
   if (process.platform !== 'linux') return
   let path = resolve(folder)

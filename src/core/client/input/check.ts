@@ -204,8 +204,8 @@ function newLineTable(): LineTable {
 }
 
 /**
- * As text, or `undefined`. What is open for the row's own question is left to R8, which knows more
- * to say of it. `resume`: a reservation without a signature is what the first run of this very
+ * As text, or `undefined`. What is open for the row's own question is told later, with more
+ * to say of it (R8). `resume`: a reservation without a signature is what the first run of this very
  * input may have left, and costs its row only.
  */
 export function nonceHolder(
