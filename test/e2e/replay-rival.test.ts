@@ -22,6 +22,8 @@ test('R17: replays of a retryable failure beside rivals of the same round never 
     '1',
     '--set',
     'budget.per_ip_items=100000',
+    '--set',
+    'budget.global_items=100000',
   ])
   const { url, dev } = await gateway.line<ServeReady>()
   const question = dev.questions[0]?.question_id

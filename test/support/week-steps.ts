@@ -168,6 +168,8 @@ export const steps = {
     const price = world.dice.pick(round.question.prices)
     await act(world, wallet.address, token, 'approve', permit2.address, 0n)
     const [first] = await world.submit([await world.sign(wallet, round, { price })], 'single')
+    // It fails by what a look after its admission shows.
+    await world.turn()
     await act(world, wallet.address, token, 'approve', permit2.address, maxUint256)
     if (
       first !== true ||

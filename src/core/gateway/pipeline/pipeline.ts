@@ -180,6 +180,7 @@ function newState(parts: PipelineParts) {
 async function advance(state: PipelineState): Promise<boolean> {
   const { view, config, executor } = state
   const heads = view.heads()
+  state.look = view.looks().shown
   // Unknown or old state closes everything (R16).
   const isHeld = view.codeFaults().length > 0
   if (heads === undefined || view.faults().length > view.codeFaults().length) return false

@@ -37,6 +37,8 @@ export const newJudging = (parts: {
   waits: boundedCache<string, Wait>(rememberedCandidates),
   /** Looks that had begun when a candidate came, or came again: by none of them it fails. */
   looksBefore: boundedCache<string, number>(rememberedCandidates),
+  /** The look that showed the heads of this step: a newer one may end while it runs. */
+  look: 0,
   halted: undefined as string | undefined,
   contradiction: undefined as string | undefined,
 })
@@ -78,7 +80,7 @@ export async function settleJudgement(
     }
     case 'failed': {
       // Who approves and proposes at once is right, whatever the head before it says.
-      if (view.looks().shown <= (judging.looksBefore.get(candidate.id) ?? 0))
+      if (judging.look <= (judging.looksBefore.get(candidate.id) ?? 0))
         return view.doubt(candidate.round.questionId)
       const { code, detail, retryable } = judgement
       const failure = failureOf(stageOf(candidate.progress), code, detail, retryable)
