@@ -19,8 +19,9 @@ export default defineConfig({
           include: ['test/{unit,contract,property,crash,commands,anvil}/**/*.test.ts'],
           // The files of a worker share its modules: to load viem and zod for each took as long as a third of the tests.
           isolate: false,
-          testTimeout: 30_000,
-          hookTimeout: 30_000,
+          // Limits for a machine that is busy with other things, here and below; tests wait for events.
+          testTimeout: 90_000,
+          hookTimeout: 90_000,
           sequence: { groupOrder: 0 },
         },
       },
@@ -31,9 +32,8 @@ export default defineConfig({
           include: ['test/e2e/**/*.test.ts'],
           // Every process a test starts comes from dist/.
           globalSetup: ['test/support/build-dist.ts'],
-          // Limits for a machine that is busy with other things; the tests themselves wait for events, never for times.
-          testTimeout: 90_000,
-          hookTimeout: 60_000,
+          testTimeout: 180_000,
+          hookTimeout: 180_000,
           sequence: { groupOrder: 1 },
         },
       },
@@ -45,7 +45,7 @@ export default defineConfig({
           globalSetup: ['test/support/build-dist.ts'],
           // A campaign counts to tens of thousands; `CAMPAIGN_SCALE` makes it longer still.
           testTimeout: 300_000 * Math.max(1, Number(process.env.CAMPAIGN_SCALE ?? 1)),
-          hookTimeout: 60_000,
+          hookTimeout: 180_000,
           sequence: { groupOrder: 2 },
         },
       },

@@ -240,7 +240,7 @@ describe('contract §9: operator store backup', () => {
       delete file.questions
       writeFileSync(site, JSON.stringify({ ...file, store: to }))
       expect(await inside('--config', site, 'store', 'verify')).toMatchObject({ code: 0 })
-      const { stdout } = await inside('--config', site, 'store', 'export', '--json')
+      const { stdout } = await inside('--config', site, 'store', 'export', '--ndjson')
       const held = new Set(
         [...stdout.matchAll(/"candidate_id":"([0-9a-f-]{36})"/g)].map(([, id]) => id),
       )

@@ -360,7 +360,7 @@ export async function* signBatch(
   const signal = AbortSignal.any([leaving.signal, ...(options.signal ? [options.signal] : [])])
   const rounds = new Map()
   // Contexts that cost budget come slowly: what there is of them is signed.
-  const groups = inGroups(rows, parts.contextsAreFree ? 5 * limits.batchItems : limits.batchItems)
+  const groups = inGroups(rows, parts.contextsAreFree ? 2 * limits.batchItems : limits.batchItems)
   const plan = async (group: readonly BatchRow[] | undefined) =>
     group && planRows(parts, group, { signal, rounds })
   let coming = plan(groups[0])
