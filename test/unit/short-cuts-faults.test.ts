@@ -50,6 +50,8 @@ describe('what a node said wrongly at one moment fails nobody, though a head is 
     world.chain.mine()
     lieOnce(world, [
       [({ data }) => data.startsWith(balanceOf), () => `0x${'0'.repeat(64)}`],
+      // By the usual gas limit, and by all that there is.
+      [runBy(world), reverts],
       [runBy(world), reverts],
     ])
     await world.turn()
