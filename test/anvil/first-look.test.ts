@@ -1,4 +1,3 @@
-/** The first look at questions that nobody has read, on anvil over real JSON-RPC: what it asks. */
 import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'

@@ -1,4 +1,3 @@
-/** What a gateway that has nothing to do asks of its node, on anvil over real JSON-RPC. */
 import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
@@ -16,7 +15,6 @@ import { fakeContext } from '../support/cli.js'
 
 const questions = 100
 const blocks = 100
-/** Of Polygon. */
 const blockMs = 2_000
 
 let dev: DevChain
@@ -32,7 +30,6 @@ afterAll(async () => {
   await rm(root, { recursive: true })
 })
 
-/** A node that counts what it is asked. */
 async function countingNode(upstream: string) {
   const counts = { methods: new Map<string, number>(), requests: 0 }
   const server = createServer((request, response) => {
@@ -66,7 +63,6 @@ async function countingNode(upstream: string) {
 const headOf = (rpc: DevRpc) =>
   rpc.request<{ number: string; timestamp: string }>('eth_getBlockByNumber', ['latest', false])
 
-/** Whether a block comes by itself. */
 async function minesWithin(rpc: DevRpc, ms: number): Promise<boolean> {
   const { number } = await headOf(rpc)
   await new Promise((resolve) => setTimeout(resolve, ms))
@@ -145,7 +141,6 @@ test(`${questions} open questions, nobody proposes: at most 2.5 methods a block 
       open -= 1
     }
   })
-  /** Nothing is asked, nor has been for some turns. */
   const settled = async () => {
     for (let quiet = 0, seen = asked; quiet < 12; quiet += 1) {
       await new Promise((resolve) => setTimeout(resolve, 1))
@@ -166,7 +161,6 @@ test(`${questions} open questions, nobody proposes: at most 2.5 methods a block 
 
   let mined = 0
   const missed: bigint[] = []
-  /** Lets so many blocks come, each at its time, and everybody act at theirs. */
   const live = async (count: number) => {
     for (const until = mined + count; mined < until; ) {
       const blockAtMs = (mined + 1) * blockMs - 300
@@ -182,7 +176,6 @@ test(`${questions} open questions, nobody proposes: at most 2.5 methods a block 
       await settled()
     }
   }
-  // The registry is read first.
   await live(20)
   expect(hosted.view.counts()).toEqual({ known: questions, due: 0 })
   node.counts.methods.clear()

@@ -1,8 +1,3 @@
-/**
- * The client beside gateways that keep the spec and are not ours (contract §9): where the spec
- * shows no format, none is insisted on.
- */
-
 import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
@@ -20,7 +15,6 @@ afterEach(() => world.close())
 
 type Json = Record<string, unknown>
 
-/** Changes the answers of some routes. */
 const at =
   (...changes: readonly (readonly [Route, (body: never) => unknown])[]): Answers =>
   (route, body) =>
@@ -29,7 +23,6 @@ const at =
 const without = (body: Json, ...names: readonly string[]): Json =>
   Object.fromEntries(Object.entries(body).filter(([name]) => !names.includes(name)))
 
-/** Of the one item of a batch's answer. */
 const item =
   (change: (result: Json) => Json) =>
   ({ results: [result = {}], ...rest }: { results: readonly Json[] }): Json => ({
@@ -44,7 +37,6 @@ const rows = (row: object = {}) =>
     `${JSON.stringify({ identifier: world.gateway.question.question_id, outcome: 'p2', ...row })}\n`,
   )
 
-/** Every line of the journal. */
 function journalText(): string {
   const folder = join(world.home, 'journal')
   return readdirSync(folder, { recursive: true, encoding: 'utf8' })
@@ -81,7 +73,6 @@ describe('S1, robustness §6: 200 or 202 with a valid UUID is accepted and journ
         outcome: 'replayed',
         candidate_id: told.candidate_id,
       })
-      // Shown as it came, kept whole.
       const { status = null, received_at = null } = change({
         status: 'received',
         received_at: '2026-11-20T05:38:00.000Z',
@@ -409,7 +400,6 @@ test.each([0n, 749_999_999n])(
     expect(await world.journaled()).toEqual([])
     endow(chain, owner, 10n ** 12n, 750_000_000n)
     chain.mine()
-    // Signed and sent: this gateway does not know the question.
     expect(JSON.parse((await world.ask(single, { chain })).stderr).error.code).toBe(
       'question_not_found',
     )
@@ -477,7 +467,6 @@ describe('contract §9: a slug may begin with 0x', () => {
     ).toBe(0)
     const short = `0x${'a'.repeat(63)}`
     const { code, stderr } = await world.ask(['submit', short, '--outcome', 'p2', '--json'])
-    // What it means is for the gateway to say; nothing is signed for it.
     expect([code, JSON.parse(stderr).error.code]).toEqual([3, 'question_not_found'])
   })
 })

@@ -1,4 +1,3 @@
-/** The table of robustness §4, row by row, against the real listener. */
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import {
   type Listener,
@@ -62,7 +61,6 @@ function request(
     .map(([name, value]) => `${name}: ${value}\r\n`)
     .join('')}\r\n${body}`
 }
-/** The body as bytes, so that raw bytes can stand in it. */
 const post = (target: string, body: unknown, headers: Record<string, string> = {}) =>
   send(
     Buffer.from(

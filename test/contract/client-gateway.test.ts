@@ -1,7 +1,3 @@
-/**
- * Both wings without a socket, as `--local` puts them together: the client's calls against the
- * gateway's own handler (contract §6).
- */
 import { beforeEach, describe, expect, test } from 'vitest'
 import { pollCandidates } from '../../src/core/client/follow/follow.js'
 import { statusOnce } from '../../src/core/client/follow/look.js'

@@ -1,7 +1,3 @@
-/**
- * The real HTTP edge against a loopback server that misbehaves byte by byte (robustness §6, T7).
- */
-
 import { type AddressInfo, createServer, type Server, type Socket } from 'node:net'
 import { createServer as createTlsServer } from 'node:tls'
 import { gzipSync } from 'node:zlib'
@@ -23,7 +19,6 @@ const ack = JSON.stringify({
 const whole = (status: string, body: string, headers = '') =>
   `HTTP/1.1 ${status}\r\ncontent-type: application/json\r\n${headers}content-length: ${body.length}\r\n\r\n${body}`
 
-/** Of localhost, for a hundred years; it signs for nobody. */
 const selfSigned = {
   key: `-----BEGIN PRIVATE KEY-----
 MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQglQAbWroveEYjyWD4
@@ -48,7 +43,6 @@ afterEach(async () => {
   for (const cleanup of cleanups.splice(0)) await cleanup()
 })
 
-/** A raw server; `onRequest` gets each request's text once its body is whole. */
 async function serve(
   onRequest: (socket: Socket, request: string) => void,
   onConnect?: (socket: Socket) => void,
@@ -57,7 +51,7 @@ async function serve(
   const requests: string[] = []
   const server: Server = createServer((socket) => {
     sockets.add(socket)
-    socket.on('error', () => undefined) // the client may cut first; that is the test
+    socket.on('error', () => undefined)
     onConnect?.(socket)
     let text = ''
     socket.on('data', (chunk) => {
@@ -248,7 +242,6 @@ describe('what happened on the wire decides (R7)', () => {
 
 describe('stopping', () => {
   test('before the connection stands: deferred, and nothing was sent', async () => {
-    // A TLS handshake that never ends keeps the connection from standing.
     const server = await serve(() => undefined)
     const stop = new AbortController()
     const calling = clientFor(`https://127.0.0.1:${server.port}`).submit(questionId, '{}', {

@@ -1,7 +1,3 @@
-/**
- * Files of earlier versions are read by this one (fixtures/v0.1, fixtures/v0.2): homes, journals,
- * stores, configurations, inputs.
- */
 import { createHash } from 'node:crypto'
 import { readFile } from 'node:fs/promises'
 import { join } from 'node:path'
@@ -21,10 +17,6 @@ import {
   type Sent,
 } from '../support/kept-files.js'
 
-/**
- * A command among the files, at a time of theirs; what it prints names the folder as expected.json
- * does.
- */
 async function say(
   { folder }: KeptFiles,
   argv: readonly string[],
@@ -37,12 +29,10 @@ async function say(
   return JSON.parse(stdout.replaceAll(folder, '<folder>'))
 }
 
-/** No node answers. */
 const noNode = createFakeChain()
 for (const method of ['chainId', 'block', 'call', 'code'] as const)
   noNode.fault(method, 'unavailable', { times: Number.POSITIVE_INFINITY })
 
-/** How many words of a command line are its name; one unless said otherwise. */
 const words: Readonly<Record<string, number>> = { journal: 2, operator: 3 }
 /**
  * The lists of `config list`, and the list of what no chain confirmed, hold more in later versions;
@@ -70,7 +60,6 @@ function kindsOf(commands: Expected['commands']) {
   return kinds
 }
 
-/** A gateway that admits everything, and what it was sent. */
 function admitting(): { readonly fetch: Fetch; readonly sent: Sent[] } {
   const sent: Sent[] = []
   const json = (status: number, body: object) =>
@@ -106,7 +95,6 @@ function admitting(): { readonly fetch: Fetch; readonly sent: Sent[] } {
   return { fetch, sent }
 }
 
-/** What each version left, beside what all of them did. */
 const held = {
   'v0.1': [
     '"state":"conflict"',

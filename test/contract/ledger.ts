@@ -1,7 +1,3 @@
-/**
- * One suite for a ledger on any record log (R25). `open` opens the same store again each time it is
- * called.
- */
 import { describe, expect, test } from 'vitest'
 import { roundRef } from '../../src/core/chain/round.js'
 import type {
@@ -16,7 +12,6 @@ import type { CandidateFailure, Progress } from '../../src/core/protocol/candida
 
 export interface LedgerStore {
   open(): Promise<Ledger>
-  /** Folds the open store (robustness §2, compaction). */
   compact(): Promise<void>
   remove(): Promise<void>
 }
@@ -43,7 +38,6 @@ function candidate(
   part: {
     proposer?: number
     question?: number
-    /** The request's text; a reporter's may be that of several questions. */
     text?: number
     round?: number
     nonce?: number
@@ -417,7 +411,6 @@ export function ledgerSuite(name: string, make: () => Promise<LedgerStore>): voi
           'has an open slot',
         )
         await again.commit([{ kind: 'candidate.progress', id, progress: executed }])
-        // executed, but not final: a reorganisation may take it back
         expect(again.active().map((one) => one.progress.status)).toEqual(['executed'])
         await again.commit([
           { kind: 'slot.closed', slotId: 'slot-4', outcome: { kind: 'executed', hash: word(4) } },

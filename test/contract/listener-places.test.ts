@@ -1,4 +1,3 @@
-/** What connections get when all places are taken: a 503 that can be read, at bounded cost (robustness §5, R17). */
 import { connect, type Socket } from 'node:net'
 import { afterEach, describe, expect, test } from 'vitest'
 import {
@@ -36,7 +35,6 @@ async function open(
     onRefused: (record) => refused.push(record),
   })
 }
-/** A connection of a client, and what it was told so far. */
 function connected(from = '127.0.0.1') {
   const socket = connect({ host: '127.0.0.1', port: listener.port, localAddress: from })
   sockets.push(socket)
@@ -51,7 +49,6 @@ function connected(from = '127.0.0.1') {
   })
   return { socket, told, call: () => socket.write(call) }
 }
-/** A connection that has its place: it was served once. */
 async function placed(from?: string) {
   const one = connected(from)
   one.call()
@@ -78,7 +75,6 @@ describe('R17: connections beyond the most allowed', () => {
         `all 2 connections are taken; nothing was committed; retry in ${headers['retry-after']} seconds`,
       )
     }
-    // Not everyone at the same second.
     expect(new Set(answers.map(({ headers }) => headers['retry-after'])).size).toBe(3)
     expect(refused.map(({ status, code }) => [status, code])).toEqual(
       answers.map(() => [503, 'server_busy']),

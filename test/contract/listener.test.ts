@@ -1,7 +1,3 @@
-/**
- * The listeners as processes meet them: draining, large uploads, the operator's port, the request
- * log.
- */
 import { once } from 'node:events'
 import { request as httpRequest } from 'node:http'
 import { connect, type Socket } from 'node:net'

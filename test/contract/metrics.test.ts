@@ -1,7 +1,3 @@
-/**
- * `/metrics` and the logs of a gateway, over its parts: what is counted, what a look costs, and
- * what is never told.
- */
 import { closeSync, openSync } from 'node:fs'
 import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
@@ -46,7 +42,6 @@ const around = (vitals: () => Vitals) => ({
   host: { storeBytes: async () => 7, droppedLines: () => 3 },
 })
 
-/** Names with labels → value, of our own metrics. */
 async function read(registry: {
   metrics(): Promise<string>
 }): Promise<ReadonlyMap<string, number>> {
@@ -64,7 +59,6 @@ async function read(registry: {
   )
 }
 
-/** The figures of a world's gateway, read over watched edges. */
 function signsOf(
   world: PipelineWorld,
   nodes: () => readonly NodeHealth[] = () => [],
@@ -125,7 +119,6 @@ describe('metrics', () => {
       proposer_store_bytes: 7,
       proposer_log_lines_dropped_total: 3,
     })
-    // The process itself.
     for (const name of [
       'proposer_process_resident_memory_bytes',
       'proposer_nodejs_eventloop_lag_p99_seconds',
@@ -500,7 +493,6 @@ describe('logs', () => {
     const fd = openSync('/dev/null', 'r')
     const writer = createBufferedWriter(fd)
     expect(writer.isIdle()).toBe(true)
-    // Read-only: the first write fails.
     expect(writer.write('lost')).toBe(true)
     expect(writer.isIdle()).toBe(false)
     await writer.written(10_000)

@@ -1,7 +1,3 @@
-/**
- * The client against another gateway than ours: bodies as the service's document shows them, served
- * by msw beneath the global fetch.
- */
 import { HttpResponse, http } from 'msw'
 import { setupServer } from 'msw/node'
 import { afterAll, afterEach, beforeAll, expect, test } from 'vitest'

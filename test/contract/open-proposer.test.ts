@@ -1,4 +1,3 @@
-/** `openProposer` against the real gateway in this process: the flows of the commands, typed. */
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { privateKeyToAccount } from 'viem/accounts'
@@ -34,7 +33,6 @@ afterEach(async () => {
 
 const signer = () => signerFromViem(privateKeyToAccount(world.wallet.privateKey))
 
-/** A program with the home, the pins and the gateway of the world. */
 async function open(changes: Partial<ProposerOptions> = {}): Promise<Proposer> {
   const one = await proposerOn(
     { ...systemPorts(), clock: world.clock },
@@ -105,7 +103,6 @@ describe('one proposal', () => {
     const trust = JSON.parse(readFileSync(join(world.home, 'trust', 'default.json'), 'utf8'))
     const proposer = await open({ trust: { ...trust, slugs: { 'one-market': questionId } } })
     const identifier = 'https://polymarket.com/event/some-event/one-market'
-    // Asked by the slug, which this gateway does not know.
     await expect(proposer.submit({ identifier, outcome: 'p2' })).rejects.toMatchObject({
       code: 'question_not_found',
     })

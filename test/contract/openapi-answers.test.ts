@@ -1,7 +1,3 @@
-/**
- * What holds every answer of this suite against /openapi.json: that it sees them all, and that it
- * finds what is wrong.
- */
 import { connect } from 'node:net'
 import { afterEach, describe, expect, test } from 'vitest'
 import { type Listener, listen } from '../../src/core/io/serving/listener.js'
@@ -121,7 +117,6 @@ describe('seeing all of them', () => {
     const front = await openFront()
     const listener = await listen({ host: '127.0.0.1', port: 0, handler: front.gateway.answer })
     listeners.push(listener)
-    // What a bug in it would write.
     listener.server.on('connection', (socket) => {
       socket.end(
         'HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\nconnection: close\r\n\r\n{"code":"bad_request"}',

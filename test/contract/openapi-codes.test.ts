@@ -28,7 +28,6 @@ interface Call {
 }
 type Change = Readonly<Record<string, unknown>>
 
-/** A signing-data request with other terms. */
 async function termsBody(
   front: TestFront,
   changes: Change = {},
@@ -59,7 +58,6 @@ const admitted = async (front: TestFront): Promise<string> => {
   return candidate_id
 }
 
-/** A call of each operation that is answered with success. */
 const sound: Record<string, (front: TestFront) => Promise<Call>> = {
   eligibility: async (front) => ({
     target: `/v1/proposals/eligibility/${front.wallets[0].address}`,
@@ -90,11 +88,9 @@ const sound: Record<string, (front: TestFront) => Promise<Call>> = {
 
 interface Draw {
   readonly options?: FrontOptions
-  /** Brings the gateway to where it answers so. */
   readonly before?: (front: TestFront) => Promise<unknown> | unknown
   readonly call?: (front: TestFront, sound: Call) => Call | Promise<Call>
   readonly headers?: Record<string, string>
-  /** What the listener hands over beside the request. */
   readonly listener?: Partial<Pick<GatewayCall, 'refused' | 'readBody'>>
 }
 const withBody = (body: unknown): Draw => ({ call: (_, { target }) => ({ target, body }) })
@@ -114,7 +110,6 @@ const charged: Record<string, Draw> = {
   },
   server_busy: { before: (front) => void front.gateway.drain() },
   internal_error: {
-    // A bug: the second look at the clock, which is the gate's.
     before(front) {
       const { monotonicMs } = front.clock
       let looks = 0
@@ -167,7 +162,6 @@ const unreadable = (target: string): Draw => ({
   before: (front) => void Object.assign(front.view, { offline: true }),
 })
 
-/** How each code of each operation is drawn. */
 const draws: Record<string, Record<string, Draw>> = {
   eligibility: {
     ...charged,
@@ -292,7 +286,6 @@ const documented = Object.values(openApiDocument().paths).flatMap((methods) =>
     return { method, operationId, responses }
   }),
 )
-/** A status of its own where there is no error body, else each code with its status. */
 const cases = documented.flatMap(({ method, operationId, responses }) =>
   Object.entries(responses).flatMap(([status, { content }]) => {
     const media = content?.['application/json']

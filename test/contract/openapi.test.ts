@@ -1,7 +1,3 @@
-/**
- * /openapi.json as others find it: a linter, a validator of its examples, and what its schemas let
- * through.
- */
 import { readFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
@@ -58,7 +54,6 @@ for (const [name, component] of Object.entries(document.components.schemas))
   ajv.addSchema(component, `#/components/schemas/${name}`)
 const fits = (shape: object, value: unknown) => ajv.validate(shape, value) || ajv.errorsText()
 
-/** The values of examples, those by reference too. */
 function valuesOf({ examples }: Media): readonly (readonly [string, unknown])[] {
   return Object.entries(examples).map(([name, { value, $ref }]) => {
     if ($ref === undefined) return [name, value]
@@ -188,7 +183,6 @@ describe('its examples', () => {
         }
       }
     }
-    // No operation answers these: another method has none. A price is judged item by item.
     const elsewhere = ['method_not_allowed', 'price_not_allowed']
     expect([...shown, ...elsewhere].sort()).toEqual(Object.keys(wireFailures).sort())
   })
@@ -260,7 +254,6 @@ test('contract §2: a code that is added to the table is in the document, on the
 })
 
 describe('what its schemas let through', () => {
-  /** Texts near the edge of what is taken. */
   const near = fc.oneof(
     fc.string({ maxLength: 12 }),
     fc.stringMatching(/^[a-z0-9-]{0,12}$/),

@@ -1,7 +1,3 @@
-/**
- * The operator's page as the admin listener serves it: its files, its events, and who may not read
- * them (contract §6, robustness §5).
- */
 import { once } from 'node:events'
 import { connect, type Socket } from 'node:net'
 import { afterEach, describe, expect, test } from 'vitest'
@@ -50,7 +46,6 @@ async function listening(page: PageSource, pageEveryMs = 10): Promise<AdminListe
   return admin
 }
 
-/** A connection to the events that reads as it is told. */
 function reading(
   { port }: AdminListener,
   headers = '',
@@ -222,7 +217,6 @@ describe('robustness §5: events', () => {
     const quick = connect(admin.port, '127.0.0.1').resume()
     sockets.push(quick)
     quick.write('GET /operator/events HTTP/1.1\r\nHost: localhost\r\n\r\n')
-    // More than kernels keep for a connection.
     while (count < 200) await once(quick, 'data')
     slow.socket.resume()
     await once(slow.socket, 'close')
@@ -233,7 +227,6 @@ describe('robustness §5: events', () => {
 })
 
 describe('readers of events', () => {
-  /** A response as far as events know one. */
   function fakeReader(writableLength = 0) {
     const told: string[] = []
     const closing: (() => void)[] = []

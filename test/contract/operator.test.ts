@@ -1,7 +1,3 @@
-/**
- * The operator's acts at the desk, through the admin listener, and what repair leaves of a damaged
- * store.
- */
 import { describe, expect, test } from 'vitest'
 import type { RegistryEntry } from '../../src/core/chain/questions.js'
 import { knownKind } from '../../src/core/gateway/ledger/state.js'
@@ -33,7 +29,6 @@ const first = makeQuestion('first', { slug: 'first-question' })
 interface Told {
   readonly front: TestFront
   readonly desk: OperatorService
-  /** Durable changes of operators, as one line each. */
   readonly journal: string[]
   readonly registry: unknown[]
 }
@@ -264,7 +259,6 @@ describe("contract §6: the operator's desk", () => {
     expect([...front.ledger.questions.keys()]).toEqual([word(1)])
     expect(registry).toHaveLength(1)
     expect(journal).toEqual(['question.set: by operator'])
-    // Two that change their slugs with each other do so in one import.
     await desk.run('questions/add', { entries: [{ question_id: word(4), slug: 'four' }] })
     const swapped = [
       { question_id: word(1), slug: 'four' },
@@ -292,7 +286,6 @@ describe("contract §6: the operator's desk", () => {
     ])
     const clash: RegistryEntry[] = [...configured, { questionId: word(2), slug: 'uno' }]
     expect(() => mergedRegistry(clash, front.ledger.questions)).toThrow(/the slug uno refers to/)
-    // What the refusal tells to do puts it right.
     const other = createOperatorService({
       clock: front.clock,
       ledger: front.ledger,
@@ -545,7 +538,6 @@ describe('robustness §2, R11: what repair keeps of a damaged store', () => {
     })
     return { ids, inspection }
   }
-  /** A file of the sample in which one byte of the n-th line is changed. */
   const damagedAt = (contents: ReadonlyMap<string, Uint8Array>, name: string, line: number) => {
     const sim = SimFiles.of(contents)
     sim.damage(`${folder}/${name}`, (bytes) => {
@@ -563,7 +555,6 @@ describe('robustness §2, R11: what repair keeps of a damaged store', () => {
       const names = [...contents.keys()]
         .map((path) => path.slice(folder.length + 1))
         .filter((name) => /^(log|snap)-/.test(name))
-        // In the order in which they are read: a snapshot comes first.
         .sort((one, other) => other[0]?.localeCompare(one[0] ?? '') || one.localeCompare(other))
       const whole = await inspected(SimFiles.of(contents))
       expect(whole.inspection.damage).toBeUndefined()

@@ -1,6 +1,3 @@
-/**
- * A key in a real token, SoftHSM2 (contract §9): what is found, what is refused, what it signs.
- */
 import { chmod, readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { secp256k1 } from '@noble/curves/secp256k1'
@@ -185,7 +182,6 @@ describeWith(softHsm, 'contract §9: keys in a PKCS#11 token', () => {
     await made.back()
     await writeFile(file, 'not-the-pin')
     await expect(signer.signDigest(digest)).rejects.toMatchObject({ code: 'pin_wrong' })
-    // The right one again: had the token been asked, it would sign.
     await writeFile(file, pin)
     await expect(signer.signDigest(digest)).rejects.toMatchObject({ code: 'pin_wrong' })
     signer.dispose()

@@ -1,4 +1,3 @@
-/** Receipts at the gateway's front door: which answers are signed, and what of the request (contract §9). */
 import { createPublicKey, verify } from 'node:crypto'
 import { httpbis } from 'http-message-signatures'
 import { describe, expect, test } from 'vitest'
@@ -144,7 +143,6 @@ describe('Content-Digest of a request', () => {
     const body = JSON.stringify(await signedBody(front.wallets[0], first))
     const response = await front.post(submitPath, body, { 'content-digest': digest })
     expect(response.status).toBe(400)
-    // What was refused is signed; what was wrong of the request is no part of it.
     expect(await judged(response, 'POST', submitPath)).toMatchObject({ coversRequest: false })
     expect(await response.json()).toMatchObject({ error: { code: 'bad_digest' } })
     expect(front.ledger.active()).toEqual([])

@@ -1,7 +1,3 @@
-/**
- * `reconcile` where the gateway tells an execution that the chain does not show, on a modelled
- * chain.
- */
 import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { privateKeyToAccount } from 'viem/accounts'

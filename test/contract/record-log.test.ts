@@ -11,7 +11,6 @@ import { compactionSuite, recordLogSuite, type StoreUnderTest, suiteKinds } from
 
 const options = { format: { name: 'store', version: 1 }, knownKinds: suiteKinds } as const
 
-/** Both suites. */
 function folded(name: string, create: () => Promise<StoreUnderTest<CompactableLog>>): void {
   recordLogSuite(name, create)
   compactionSuite(name, create)

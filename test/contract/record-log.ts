@@ -6,7 +6,6 @@ import type {
   StoredRecord,
 } from '../../src/core/storage/record-log.js'
 
-/** One store under test: `open` opens the same data again and again; `dispose` takes it away. */
 export interface StoreUnderTest<Log extends RecordLog = RecordLog> {
   open(onRecord: (record: StoredRecord) => void): Promise<Log>
   dispose(): Promise<void>
@@ -45,7 +44,6 @@ const withStoreOf =
     }
   }
 
-/** What every `RecordLog` must keep, whatever it stands on (R25). */
 export function recordLogSuite(name: string, create: () => Promise<StoreUnderTest>): void {
   const withStore = withStoreOf(create)
   describe(name, () => {
@@ -125,7 +123,6 @@ export function recordLogSuite(name: string, create: () => Promise<StoreUnderTes
           log.append(
             (group) => {
               if (mine.group !== group) mine = { group, decided: [] }
-              // Between what is applied and this decision lies nothing but its own group.
               expect([...applied, ...mine.decided]).toEqual(
                 Array.from({ length: index }, (_, each) => each),
               )
@@ -230,7 +227,6 @@ export function recordLogSuite(name: string, create: () => Promise<StoreUnderTes
   })
 }
 
-/** What every log that is folded in place must keep. */
 export function compactionSuite(
   name: string,
   create: () => Promise<StoreUnderTest<CompactableLog>>,

@@ -89,7 +89,6 @@ describe('contract §8: failures come out byte for byte', () => {
       before - (await bench.world.rpc.read<bigint>(bench.token, 'balanceOf', [payload.proposer]))
     )
   }
-  /** What each accepted case costs the proposer, by name. */
   const accepted: Readonly<
     Record<string, readonly [cost: bigint, prepare: () => Promise<Payload>]>
   > = {
@@ -212,15 +211,15 @@ describe('contract §8: failures come out byte for byte', () => {
     expect(
       receipt.logs.map(({ address, topics }) => `${place(address)} ${topics[0]?.slice(0, 10)}`),
     ).toEqual([
-      'token 0xddf252ad', // Transfer proposer → SignedProposer
-      'listed 0xa850ae91', // AddedToWhitelist
-      'token 0x8c5be1e5', // Approval
-      'token 0xddf252ad', // Transfer SignedProposer → oracle
-      'oracle 0x6e51dd00', // ProposePrice
-      'token 0x8c5be1e5', // Approval of nothing
-      'listed 0xcdd2e9b9', // RemovedFromWhitelist
-      'token 0xddf252ad', // the refund
-      'signedProposer 0xfff3c4c0', // ProposalExecuted
+      'token 0xddf252ad',
+      'listed 0xa850ae91',
+      'token 0x8c5be1e5',
+      'token 0xddf252ad',
+      'oracle 0x6e51dd00',
+      'token 0x8c5be1e5',
+      'listed 0xcdd2e9b9',
+      'token 0xddf252ad',
+      'signedProposer 0xfff3c4c0',
     ])
   })
 
@@ -238,7 +237,6 @@ describe('contract §8: failures come out byte for byte', () => {
   })
 })
 
-/** Cases that the real contracts did not execute either, and what ours say to them. */
 const notExecuted: Readonly<Record<string, string>> = {
   'chain 31337, expired deadline 1': 'SignatureExpired(1)',
   'chain 31337, future timestamp 2^64':

@@ -1,4 +1,3 @@
-/** A copy of a folder on the log's level, as `operator store backup` and `copy` make it: under load, and cut off at every step. */
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'

@@ -1,7 +1,3 @@
-/**
- * `batch submit` ends at every single call to the disk (R4, R6, R7, R8, R23): `--resume` finishes
- * exactly what is left.
- */
 import { describe, expect, test } from 'vitest'
 import { createGatewayClient } from '../../src/core/client/gateway/gateway-client.js'
 import type { BatchRow } from '../../src/core/client/input/input.js'
@@ -32,7 +28,6 @@ const trust: Trust = {
   slugs: {},
 }
 
-/** Two rows to sign, and one that somebody else's wallet has signed. */
 async function openWorld(seed: number) {
   const sim = new SimFiles()
   const host = new SimHost()
@@ -50,7 +45,6 @@ async function openWorld(seed: number) {
     { kind: 'item', line: 2, identifier: item.identifier, item, body: JSON.stringify(item) },
     { kind: 'intent', line: 3, identifier: third.questionId, outcome: 'p1' },
   ]
-  /** Bodies that reached the gateway, and the digests that were signed. */
   const received: string[] = []
   const signatures: Hex[] = []
   let processes = 0
@@ -144,7 +138,6 @@ async function expectSound(world: World): Promise<void> {
   expect(new Set(world.signatures).size, 'R6: no digest, hence no nonce, is signed twice').toBe(
     world.signatures.length,
   )
-  // Everything is accepted now: nothing more is sent.
   const sent = world.received.length
   expect(
     (await world.clock.drive(world.run().submit(true))).every(

@@ -1,7 +1,3 @@
-/**
- * The client's process ends at every single call to the disk (R4, R6, R7, R8, R23): what the next
- * run makes of it.
- */
 import { describe, expect, test } from 'vitest'
 import { stateOf } from '../../src/core/client/journal/authorizations.js'
 import { verifyJournal } from '../../src/core/client/journal/verify.js'
@@ -12,10 +8,6 @@ import { ProposerError } from '../../src/core/protocol/errors.js'
 import { SignedProposal } from '../../src/core/protocol/schema.js'
 import { makeWorld, sha256, type World } from '../support/client-world.js'
 
-/**
- * Runs until the planned end of the process, or to the end of the work; whether the process ended
- * before.
- */
 async function endsEarly(world: World, work: () => Promise<unknown>): Promise<boolean> {
   const death = world.sim.death().then(() => 'dead' as const)
   const ended = await Promise.race([
@@ -27,10 +19,6 @@ async function endsEarly(world: World, work: () => Promise<unknown>): Promise<bo
   return ended === 'dead'
 }
 
-/**
- * What must hold whenever the first run ended: one authorization reaches the gateway, with one set
- * of bytes, and none is lost.
- */
 async function expectSound(world: World, sentBefore: readonly string[]): Promise<void> {
   const run = world.run()
   if (sentBefore.length > 0) {
@@ -65,7 +53,6 @@ describe.each(['kill', 'power cut'] as const)('R23: a %s after any call', (kind)
         const world = makeWorld(nth)
         world.sim.faults = [{ verb: 'any', nth, does: `kill-${when}` }]
         const run = world.run()
-        // A call that fails by itself (a folder that is not there yet) has no after.
         if (!(await endsEarly(world, () => submitIntent(run.parts, run.intent)))) continue
         ends++
         if (kind === 'power cut') {
@@ -161,7 +148,6 @@ test('R10: a sync that fails before the attempt sends nothing and is exit 74', a
     }
     expect(failure.meta.exitCode).toBe(74)
     const sent = world.gateway.received.length
-    // Only the record of what the answer said may fail after sending.
     expect(sent).toBeLessThanOrEqual(1)
     world.sim.crash(nth)
     world.host.reboot()

@@ -1,14 +1,9 @@
-/**
- * Nonces that nothing of ours holds, below ones that do: found, told and filled, and never with a
- * proposal (R3, R15, R27).
- */
 import { describe, expect, test } from 'vitest'
 import { signTransaction } from '../../src/core/gateway/executor/transaction.js'
 import { type Chain, ChainError, type Signer } from '../../src/core/ports.js'
 import { createPipelineWorld, type PipelineWorld } from '../support/pipeline-world.js'
 import { watchSends } from '../support/reorg-watch.js'
 
-/** A node that tells so many transactions more than there are, at these tags. */
 function miscounts(world: PipelineWorld, tags: readonly string[]) {
   const { transactionCount } = world.chain
   const lie = { by: 0 }
@@ -117,7 +112,6 @@ describe('a node that told a transaction count too high for a while', () => {
   test.each([false, true])(
     'R3, R15, R27: a gap of 40 that final state seemed to confirm is filled, a few at a time, after a restart too (%s), by whatever signs',
     async (isRestarted) => {
-      // A key that signs transactions and no digests, as a remote signer or a token does.
       const signing = (key: Signer): Signer => ({
         address: key.address,
         signDigest: () => Promise.reject(new Error('signs no digests')),

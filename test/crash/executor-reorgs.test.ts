@@ -1,7 +1,3 @@
-/**
- * T8: reorganisations of 1 to 256 blocks under an executor: nothing is on record before it
- * is final, and no second nonce (R3, R14).
- */
 import { describe, expect, test } from 'vitest'
 import type { Hex } from '../../src/core/ports.js'
 import type { Candidate } from '../../src/core/protocol/candidate.js'
@@ -10,12 +6,10 @@ import { createPipelineWorld, type PipelineWorld, testSigner } from '../support/
 import { type SendWatch, watchSends } from '../support/reorg-watch.js'
 
 const rival = testSigner(9).address
-/** No block of a test is final before the test says so. */
 const farFinality = 1_000
 
 interface Stage extends PipelineWorld {
   readonly watch: SendWatch
-  /** What the candidates went through, in order, a word a change. */
   readonly steps: string[]
 }
 
@@ -35,7 +29,6 @@ async function stage(): Promise<Stage> {
   return { ...world, watch: watchSends(world.chain, world.executor.address), steps }
 }
 
-/** A candidate whose transaction is in the block that is `depth` blocks deep, its own counted. */
 async function minedAt(world: Stage, questionId: Hex, depth: number): Promise<Candidate> {
   const candidate = await world.submit(questionId)
   await world.turn()
@@ -54,21 +47,18 @@ async function submissionOf(world: PipelineWorld, candidate: Candidate) {
   return 'submission' in progress ? progress.submission : null
 }
 
-/** Blocks until everything is final, and looks. */
 async function settle(world: PipelineWorld): Promise<void> {
   world.chain.finalityLag = 2
   await world.pass(6)
   expect(world.ledger.slots()).toEqual([])
 }
 
-/** One nonce for the candidate's round, ever, and nothing but the first bytes. */
 function expectOneTransaction({ watch }: Stage): void {
   expect(watch.faults).toEqual([])
   expect([...watch.noncesByRound().values()].map((nonces) => [...nonces])).toEqual([[0]])
   expect(watch.handed.filter(({ calls }) => calls.length > 0)).toHaveLength(1)
 }
 
-/** What the new branch may bring. Each ends in final state, and says what has to be true there. */
 const branches: Readonly<Record<string, (depth: number) => Promise<void>>> = {
   'the transaction is in it again, later and at another index': async (depth) => {
     const world = await stage()
@@ -170,7 +160,6 @@ const branches: Readonly<Record<string, (depth: number) => Promise<void>>> = {
     await world.turn()
     const candidate = await minedAt(world, questionId, depth)
     expect(candidate.round.timestamp).toBe(String(world.view.known(questionId)?.round.timestamp))
-    // The block of the dispute goes too.
     world.chain.reorg(depth + 1)
     world.chain.mine(depth + 2)
     await world.turn()
@@ -187,7 +176,6 @@ const branches: Readonly<Record<string, (depth: number) => Promise<void>>> = {
     const world = await stage()
     const questionId = await world.question()
     const candidate = await minedAt(world, questionId, depth)
-    // The block of the question goes too; the transaction is mined before it is asked again.
     world.chain.reorg(depth + 1)
     world.chain.mine(depth + 2)
     await world.turn()
@@ -214,7 +202,6 @@ const branches: Readonly<Record<string, (depth: number) => Promise<void>>> = {
     await world.turn()
     const candidate = await minedAt(world, questionId, depth)
     world.chain.reorg(depth + 1)
-    // The same dispute in a block of the same time opens the same round.
     dispute(world.chain, questionId)
     world.chain.mine(1, { empty: true })
     await world.turn()

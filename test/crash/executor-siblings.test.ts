@@ -33,7 +33,6 @@ test('R3: a candidate whose transaction is not at a node yet is sent again while
     status: 'selected',
     submission: { status: 'prepared' },
   })
-  // The block has the first transaction; the second is known to the store alone.
   await world.pass(8)
   expect((await world.now(first)).progress.status).toBe('executed')
   expect((await world.now(second)).progress.status).toBe('executed')

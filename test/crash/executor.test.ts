@@ -19,7 +19,6 @@ const points: readonly Parameters<Failpoint>[0][] = [
   'confirmed',
 ]
 
-/** A step during which the process may be killed; then it starts again. True where it was. */
 async function stepOrDie(world: PipelineWorld): Promise<boolean> {
   try {
     await world.turn()
@@ -96,7 +95,6 @@ const sendFaults: readonly ChainErrorKind[] = [
   'refused',
 ]
 
-/** One schedule: three rounds, two candidates each, and whatever the seed brings on the way. */
 async function schedule(seed: number): Promise<void> {
   const chance = seededRandom(seed * 7919)
   const pick = <T>(list: readonly T[]): T => list[Math.floor(chance.next() * list.length)] as T

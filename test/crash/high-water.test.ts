@@ -1,4 +1,3 @@
-/** A log that is sound in itself and too short: what only the high-water mark can tell (R11). */
 import { readFile, rename, truncate, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'
@@ -29,9 +28,6 @@ const add = (log: RecordLog, from: number, to: number) =>
     })),
   )
 
-/**
- * A store that was closed: records 1 to 10, one append each; with `segmentBytes` several segments.
- */
 async function closed({
   compacts = false,
   segmentBytes = 1_000_000,
@@ -56,7 +52,6 @@ const lastSegment = (contents: ReadonlyMap<string, Uint8Array>) =>
     .filter((name) => name.includes('/log-'))
     .sort()
     .at(-1) ?? ''
-/** A file cut to its first lines. */
 function cut(
   contents: ReadonlyMap<string, Uint8Array>,
   path: string,
@@ -125,7 +120,6 @@ describe('the mark', () => {
     sim.kill()
     const left = sim.contents()
     expect(await openCopy(left)).toEqual([1, 2, 3])
-    // Start after start: the marks at the end come and go.
     const again = SimFiles.of(left)
     for (let start = 0; start < 4; start++) {
       await openLog(portsOf(again), folder, options, () => undefined)
@@ -193,7 +187,6 @@ describe('the mark', () => {
     const log = await openLog(portsOf(sim), folder, options, () => undefined)
     await log.close()
     expect(new TextDecoder().decode(sim.contents().get(highWater))).toContain('"n":10,')
-    // The line of a record is another matter.
     const other = SimFiles.of(contents)
     await publishHighWater(
       other.process(),

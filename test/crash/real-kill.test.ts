@@ -49,10 +49,6 @@ afterAll(async () => {
   await rm(base, { recursive: true, force: true })
 })
 
-/**
- * Starts the child; `lines` grows as it talks, `until` waits for a line, `end` kills it and waits
- * until it is gone.
- */
 function start(folder: string, mode: 'append' | 'hold') {
   const child = spawn(process.execPath, [program, folder, mode], {
     stdio: ['pipe', 'pipe', 'inherit'],
@@ -107,7 +103,6 @@ test('R1, R12, R23, T2: processes killed while they append and compact lose noth
     await run.until(
       (lines) => ackedOf(lines).length >= enough && (life < 4 || lines.includes('compacted')),
     )
-    // While it works, a reader sees what has been acknowledged so far, and changes nothing.
     const before = ackedOf(run.lines)
     const reader = await openLogReader(ports, folder, options)
     const shown = new Set<number>()

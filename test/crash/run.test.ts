@@ -1,14 +1,9 @@
-/**
- * `run` ends at any call to its journal (R4, R6, R7, R23, contract §9): run again, itself ended once
- * more now and then, it finishes, with one authorization a question.
- */
 import { expect, test } from 'vitest'
 import { type Fetch, TransportError } from '../../src/core/ports.js'
 import type { Ran } from '../support/cli.js'
 import { type DayWorld, openDay } from '../support/day-world.js'
 
 const questions = 4
-/** The run's own log: what was signed, what is about to be sent, what was answered. */
 const journal = /\/home\/journal\/[0-9a-f]{12}\/log-/
 
 async function openWorld(seed: number) {
@@ -21,7 +16,6 @@ async function openWorld(seed: number) {
   return { day, argv: ['run', file, '--json', '--max-spend', '3000000000raw'] }
 }
 
-/** Runs until its end, or until the planned one; `undefined`: it was killed. */
 async function untilKilled(
   day: DayWorld,
   argv: readonly string[],
@@ -34,7 +28,6 @@ async function untilKilled(
   return ran
 }
 
-/** The gateway has dealt with the first submission, whose answer is lost. */
 function losing(fetch: Fetch): Fetch {
   let submissions = 0
   return async (input, init) => {

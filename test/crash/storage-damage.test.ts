@@ -165,7 +165,6 @@ test('R11, T4: a sound line of another store, or one with a gap in its number, i
       ]
       const bytes = Uint8Array.from(replaced.flatMap((part) => [...part]))
       const found = await openCopy(new Map(contents).set(path, bytes))
-      // A last line that says more will follow is a group cut off: dropped whole.
       if ('more' in change && at === lines.length - 1)
         expect(found).toEqual([1, 2, 3, 4, 5, 6, 7, 8, 9, 10])
       else expect(found).toMatchObject({ code: 'store_damaged' })

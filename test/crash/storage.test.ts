@@ -57,8 +57,6 @@ test('R23: an opening that is cut off after a compaction that was cut off leaves
         const sim = SimFiles.of(contents)
         const log = await openLog(ports(sim), folder, options, () => undefined)
         sim.resetCounts()
-        // The renames of a compaction: MANIFEST with the new segment, the snapshot, MANIFEST with
-        // the snapshot.
         sim.faults = [{ verb: 'rename', nth: first, does: 'kill-after' }]
         const compacting = log.compact(
           () => log.scan(),

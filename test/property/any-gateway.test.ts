@@ -1,8 +1,3 @@
-/**
- * Contract §9: every part of every answer that no decision needs is changed, taken away, renamed or
- * added to, several at once. What was admitted is journaled with its id, what ended is told as
- * ended, and nothing is signed but what trust and the honest question say.
- */
 import fc from 'fast-check'
 import { afterAll, expect, test } from 'vitest'
 import { domainOf } from '../../src/core/chain/round.js'
@@ -108,7 +103,6 @@ const rules: Readonly<Partial<Record<Route, Rules>>> = {
 type Json = Record<string, unknown>
 const isHolder = (value: unknown): value is Json => typeof value === 'object' && value !== null
 
-/** Every member of every object and list, as the holder and the name in it. */
 function places(
   value: unknown,
   path = '',
@@ -196,7 +190,6 @@ test(
 test(
   'R9: whatever becomes of a context, what is signed is the honest question under the pinned contracts, or nothing',
   async () => {
-    // Few at once: most changes of a fact are refused.
     const few = fc.array(change, { minLength: 1, maxLength: 2 })
     await fc.assert(
       fc.asyncProperty(few, async (all) => {

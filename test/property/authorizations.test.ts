@@ -1,7 +1,3 @@
-/**
- * Any sequence of attempts gives the state that contract §1 defines, whatever the order in which
- * runs are read.
- */
 import fc from 'fast-check'
 import { expect, test } from 'vitest'
 import {
@@ -83,7 +79,6 @@ const event: fc.Arbitrary<Event> = fc.oneof(
   },
 )
 
-/** The journal records of an event, as a run writes them. */
 function recordsOf(event: Event, n: number): JournalRecord[] {
   if (event.kind === 'terminal') {
     const data = {
@@ -123,7 +118,6 @@ function recordsOf(event: Event, n: number): JournalRecord[] {
   ]
 }
 
-/** Contract §1 in its own words, over what happened. */
 function expectedState(events: readonly Event[]): string {
   const classes = events.flatMap((each) => (each.kind === 'attempt' ? [each.class] : []))
   const has = (...kinds: (AttemptClass | 'no end')[]) =>
@@ -164,7 +158,6 @@ test('contract §1: the state follows from the classes of the attempts and the j
 test('R13: the order in which runs are read does not change the state', () => {
   fc.assert(
     fc.property(fc.array(event, { minLength: 1, maxLength: 6 }), fc.nat(), (events, seed) => {
-      // Each event in a run of its own, every run with its own copy of the signed record.
       const runs = events.map((each, n) => [signedRecord, ...recordsOf(each, n)])
       const turned = runs.map((_, index) => runs[(index + seed) % runs.length] ?? []).reverse()
       expect(stateOf(foldOf(turned.flat()), nowMs)).toMatchObject({

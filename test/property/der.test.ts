@@ -1,4 +1,3 @@
-/** DER of signatures and public keys, against node:crypto and @noble/curves. */
 import { createPublicKey, generateKeyPairSync, sign, verify } from 'node:crypto'
 import { secp256k1 } from '@noble/curves/secp256k1'
 import * as fc from 'fast-check'

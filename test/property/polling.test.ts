@@ -8,7 +8,6 @@ import { seeded, seededRandom } from '../support/sim-files.js'
 import { statusGateway } from '../support/status-gateway.js'
 
 interface Life {
-  /** `undefined`: sent before this home knew of it. */
   readonly ageMs: number | undefined
   readonly lifeMs: number
   readonly fails?: boolean
@@ -20,7 +19,6 @@ interface Polled {
   readonly timeoutMs?: number
 }
 
-/** Polls candidates that end when they end, behind the gateway's real limit. */
 async function polled({ lives, limitItems, latencyMs, timeoutMs }: Polled) {
   const clock = eventClock()
   const gateway = statusGateway(clock)
@@ -69,10 +67,6 @@ async function polled({ lives, limitItems, latencyMs, timeoutMs }: Polled) {
   return { ...result, seen, looks, refused: gateway.refused }
 }
 
-/**
- * How a gateway works candidates off: all at once, one after the other, the other way round, or
- * each for itself.
- */
 const orders = {
   together: () => 0.5,
   inOrder: (share: number) => share,
@@ -101,7 +95,6 @@ const crowd = fc
     return { lives, ...options }
   })
 
-/** Any ages, any lives, some without an end. */
 const anything = fc.record({
   lives: fc.array(
     fc.record({
@@ -157,7 +150,6 @@ describe('following many candidates under a simulated clock', () => {
           const given = { lives: forever, limitItems, latencyMs, timeoutMs: 600_000 }
           const { looks, refused } = await polled(given)
           expect(refused).toBe(0)
-          // And a last look at a handful.
           const burst = Math.max(6, count / 25) + 6
           expect(looks.length).toBeLessThanOrEqual(burst + 10 * (limitItems / 4) + 1)
           expect(looks.length).toBeGreaterThan(0)

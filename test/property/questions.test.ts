@@ -80,7 +80,6 @@ test('facts in any order, and twice, tell the same rounds', () => {
   )
 })
 
-/** What happens to a question, or to the chain, between two runs. */
 const act = fc.oneof(
   fc.record({ kind: fc.constant('ask' as const), question: fc.integer({ min: 0, max: 5 }) }),
   fc.record({ kind: fc.constant('propose' as const), question: fc.integer({ min: 0, max: 5 }) }),
@@ -149,7 +148,6 @@ async function compare(
   expect([...listed].sort()).toEqual((await openSince(chain, asked, from)).sort())
 }
 
-/** The truth: questions whose current round was opened in that span and has no answer. */
 async function openSince(
   chain: FakeChain,
   asked: ReadonlyMap<number, string>,

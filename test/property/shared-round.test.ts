@@ -1,7 +1,3 @@
-/**
- * Whatever is asked to be signed, for whichever question and by whichever process: a round holds one
- * open authorization of a wallet (R8), also where several questions share it (domain §10).
- */
 import fc from 'fast-check'
 import { expect, test } from 'vitest'
 import { isOpen } from '../../src/core/client/journal/authorizations.js'
@@ -14,7 +10,6 @@ import { questionContext } from '../support/scripted-gateway.js'
 
 const shared = questionContext('Shared?')
 const alone = questionContext('Alone?')
-/** Three ids of one request, and one of another. */
 const questions = [0, 1, 2, 3].map((n) => ({
   id: `0x${String(n + 1).repeat(64)}` as Hex,
   request: n < 3 ? shared : alone,

@@ -1,4 +1,3 @@
-/** Amounts, addresses and durations as people write them (contract §9). */
 import * as fc from 'fast-check'
 import { getAddress } from 'viem'
 import { describe, expect, test } from 'vitest'
@@ -7,7 +6,6 @@ import { amountText, parseAmount, toRaw, unitOf } from '../../src/core/protocol/
 import { durationMs, spanMs } from '../../src/core/protocol/duration.js'
 import { UsageError } from '../../src/core/protocol/errors.js'
 
-/** The code of what is thrown; `undefined` where nothing is. */
 function codeOf(act: () => unknown): string | undefined {
   try {
     act()

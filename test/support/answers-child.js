@@ -9,7 +9,6 @@ const { end } = ServerResponse.prototype
 
 function writtenDown(chunk, ...rest) {
   const { method, url, socket } = this.req
-  // The listeners for the operator have no such limit, and no document.
   if (socket.server?.maxRequestsPerSocket > 0) {
     const headers = Object.fromEntries(
       [...String(this._header).matchAll(/^([\w-]+): (.*)\r$/gm)].map(([, name, value]) => [

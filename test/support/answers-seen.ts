@@ -10,14 +10,10 @@ import type { Listener } from '../../src/core/io/serving/listener.js'
 import type { SeenAnswer } from './answers.js'
 
 const pending: Promise<SeenAnswer>[] = []
-/**
- * Where servers in processes of their own write their answers, and how much of it has been read.
- */
 const children = new Map<string, number>()
 const faults: string[] = []
 let judged = 0
 
-/** The gateway, each of whose answers is seen. What callers get is what it gave. */
 export function observed(gateway: Gateway): Gateway {
   return {
     ...gateway,
@@ -46,10 +42,6 @@ export function observed(gateway: Gateway): Gateway {
   }
 }
 
-/**
- * The listener; what it writes to a socket itself, because no call could be read there, is seen
- * too.
- */
 export function observedListener(listener: Listener): Listener {
   listener.server.on('connection', (socket: Socket) => {
     const end = socket.end.bind(socket) as (...args: unknown[]) => Socket
@@ -62,7 +54,6 @@ export function observedListener(listener: Listener): Listener {
   return listener
 }
 
-/** An answer as it was written; which call it was for nobody knows. */
 function parseRaw(text: string): SeenAnswer {
   const headEnd = text.indexOf('\r\n\r\n')
   const [statusLine = '', ...lines] = text.slice(0, headEnd).split('\r\n')
@@ -80,21 +71,17 @@ function parseRaw(text: string): SeenAnswer {
   }
 }
 
-/** Has an answer judged at the end of the test. */
 export function sawAnswer(answer: Promise<SeenAnswer>): void {
   pending.push(answer)
 }
 
-/** Reads the answers of a process from a file that `answers-child.js` writes. */
 export function watchAnswers(file: string): void {
   children.set(file, 0)
 }
 
-/** Reads what is there now, before the file goes. */
 export async function judgeAnswers(): Promise<void> {
   for (const [file, from] of children) {
     const text = readFileSync(file, 'utf8')
-    // A process that is being killed may have left half a line.
     const whole = text.lastIndexOf('\n') + 1
     children.set(file, whole)
     for (const line of text.slice(from, whole).split('\n'))
@@ -109,16 +96,13 @@ export async function judgeAnswers(): Promise<void> {
   }
 }
 
-/** Judges what is left of a file and looks at it no more. */
 export async function unwatchAnswers(file: string): Promise<void> {
   await judgeAnswers()
   children.delete(file)
 }
 
-/** How many answers have been held against the document in this file. */
 export const judgedAnswers = (): number => judged
 
-/** What has been found since it was last asked; each once. */
 export async function takeAnswerFaults(): Promise<readonly string[]> {
   await judgeAnswers()
   return [...new Set(faults.splice(0))]

@@ -1,11 +1,6 @@
-/**
- * In every test file: each answer of a gateway fits the OpenAPI document, or the test that drew it
- * fails.
- */
 import { afterAll, afterEach, vi } from 'vitest'
 import { observed, observedListener, takeAnswerFaults } from './answers-seen.js'
 
-// Wherever a gateway is put together in this process, by a test or by a command.
 vi.mock('../../src/core/gateway/gateway.js', async (original) => {
   const real = await original<typeof import('../../src/core/gateway/gateway.js')>()
   return {
@@ -31,5 +26,4 @@ async function expectDocumented(): Promise<void> {
 }
 
 afterEach(expectDocumented)
-// Answers drawn outside of tests.
 afterAll(expectDocumented)

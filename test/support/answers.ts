@@ -1,17 +1,11 @@
-/**
- * One answer of a gateway against its own OpenAPI document: route, method, status, code, headers
- * and body.
- */
 import { Ajv2020, type ValidateFunction } from 'ajv/dist/2020.js'
 import { wireFailures } from '../../src/core/protocol/codes.js'
 import { openApiDocument } from '../../src/core/protocol/openapi.js'
 
 export interface SeenAnswer {
   readonly method: string
-  /** The request target as it was sent. */
   readonly target: string
   readonly status: number
-  /** Lowercase names. */
   readonly headers: Readonly<Record<string, string>>
   readonly body: string
 }
@@ -35,7 +29,6 @@ export interface ResponseObject {
   >
 }
 
-/** A documented route with a pattern for its targets. */
 interface DocumentedRoute {
   readonly path: string
   readonly pattern: RegExp
@@ -59,7 +52,6 @@ ajv.addSchema(document, 'openapi.json')
 const routes: readonly DocumentedRoute[] = Object.entries(document.paths).map(
   ([path, operations]) => ({
     path,
-    // More special templates come first in the document, as they do in the gateway.
     pattern: new RegExp(
       `^${path.replaceAll('.', '\\.').replaceAll(/\{\w+\}/g, "(?!\\.{1,2}(/|$))[\\w.~!$&'()*+,;=:@-]+")}$`,
     ),
@@ -89,7 +81,6 @@ function shapeFault(at: string, value: unknown): string | undefined {
   return ajv.errorsText(validate.errors, { dataVar: 'the answer' })
 }
 
-/** Why an answer does not fit the document, or `undefined`. */
 export function answerFault(answer: SeenAnswer): string | undefined {
   const fault = faultOf(answer)
   return (
@@ -99,7 +90,6 @@ export function answerFault(answer: SeenAnswer): string | undefined {
 }
 
 function faultOf(answer: SeenAnswer): string | undefined {
-  // The gateway takes no longer target for a path of its own (robustness §4).
   const route =
     answer.target.length > 512
       ? undefined
@@ -177,7 +167,6 @@ function faultElsewhere(
     if (failure?.status !== answer.status) return `the code ${code} is not one of this status`
   }
   if ([400, 408, 431].includes(answer.status)) return undefined
-  // A connection without a place is refused whatever it would ask for.
   if (answer.method === 'unparsed' && answer.status === 503) return undefined
   if (!route) return answer.status === 404 ? undefined : 'an unknown path is 404'
   if (answer.status !== 405) return 'another method of a known path is 405'

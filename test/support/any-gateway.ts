@@ -1,7 +1,3 @@
-/**
- * The command line against a gateway that is not ours: a scripted one with the batch routes, whose
- * every answer a test may change before the client sees it. Waits take no time, but count.
- */
 import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import type { Chain, Clock, Fetch } from '../../src/core/ports.js'
@@ -17,27 +13,22 @@ export type Answers = (route: Route, body: unknown, status: number) => unknown
 export interface AnyGateway {
   readonly home: string
   readonly gateway: ScriptedGateway
-  /** What the client gets in place of an honest answer of 200 or 202. */
   answers: Answers
-  /** A route that it does not have. */
   refuses?: Route
   ask(
     argv: readonly string[],
     options?: { readonly chain?: Chain; readonly columns?: number },
   ): Promise<Ran>
-  /** `journal list --json`, oldest first. */
   journaled(): Promise<readonly { readonly state: string; readonly candidate_id: string | null }[]>
   file(name: string, content: string): string
   close(): Promise<void>
 }
 
-/** Of one command. */
 const mostCalls = 60
 
 const json = (status: number, body: unknown) =>
   new Response(JSON.stringify(body), { status, headers: { 'content-type': 'application/json' } })
 
-/** What `slug` names is the gateway's one question; trust.json pins it. */
 export async function anyGateway(
   slug = 'will-it-hold',
   title = 'Will it hold?',
@@ -55,7 +46,6 @@ export async function anyGateway(
   const fetch: Fetch = async (input, init) => {
     const request = new Request(input, init)
     const route = routeOf(request)
-    // Waits take no time: a command that never ends has to be stopped, and says so with 130.
     if (++looks > mostCalls) stop.abort()
     if (route === world.refuses)
       return json(404, { error: { code: 'route_not_found', detail: 'there is no such route' } })
@@ -101,7 +91,6 @@ function routeOf({ method, url }: Request): Route {
   return method === 'POST' ? 'submit' : 'status'
 }
 
-/** The scripted gateway has no batch routes but for contexts: each item goes by its single one. */
 async function honest(
   gateway: ScriptedGateway,
   route: Route,
@@ -164,7 +153,6 @@ function statusResult(gateway: ScriptedGateway, candidate_id: string) {
   }
 }
 
-/** Waits take no time, but count. */
 function instantClock(): Clock {
   let sleptMs = 0
   return {

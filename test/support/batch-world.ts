@@ -1,7 +1,3 @@
-/**
- * The command line against a real gateway in this process: a home, wallets, questions, and what the
- * wire carried.
- */
 import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import type { Question } from '../../src/core/gateway/view/chain-view.js'
@@ -17,39 +13,25 @@ export interface BatchWorld {
   readonly home: string
   readonly front: TestFront
   readonly clock: Clock
-  /** The allowlisted wallet whose key the command line has. */
   readonly wallet: Wallet
-  /** Items of each submission that arrived, in order. */
   readonly calls: {
     readonly path: string
     readonly items: readonly BatchItem[]
     readonly body: string
   }[]
-  /**
-   * Asked before a call reaches the gateway, and after it has answered: a response or an error
-   * takes the answer's place.
-   */
   intercept: {
     before?: (path: string, body: string) => Promise<Response | undefined>
     after?: (path: string, answer: Response) => Promise<Response>
   }
-  /** A new open question. */
   ask(name: string, changes?: Parameters<typeof makeQuestion>[1]): Question
-  /** What the pipeline would make of a candidate. */
   become(candidateId: string, progress: Progress): Promise<void>
-  /** Writes a file into the home; its path. */
   file(name: string, content: string | Uint8Array): string
   ndjson(name: string, rows: readonly object[]): string
   run(argv: readonly string[], options?: RunOptions): Promise<Ran>
-  /** What the command line reaches the gateway with. */
   readonly fetch: Fetch
   close(): Promise<void>
 }
 
-/**
- * Opens a world; every wallet of the front is allowlisted, the first one's key is the command
- * line's.
- */
 export async function openBatchWorld(options: FrontOptions = {}): Promise<BatchWorld> {
   const home = await temporaryHome()
   const front = await openFront(options)
@@ -72,7 +54,6 @@ export async function openBatchWorld(options: FrontOptions = {}): Promise<BatchW
     PROPOSER_KEY_FILE: join(home.path, 'key'),
   }
   let sleptMs = 0
-  // Waits take no time, but count: for the gateway's windows too.
   const clock: Clock = {
     nowMs: () => front.clock.nowMs() + sleptMs,
     monotonicMs: () => front.clock.monotonic,
@@ -132,7 +113,6 @@ export async function openBatchWorld(options: FrontOptions = {}): Promise<BatchW
   return world
 }
 
-/** Lines of NDJSON. */
 export const linesOf = (text: string): Record<string, unknown>[] =>
   text
     .split('\n')

@@ -1,11 +1,9 @@
-/** A wallet in the pages of a Chromium: EIP-6963 and EIP-1193 in the page, keys and chain here. */
 import type { BrowserContext } from 'playwright-core'
 import { createWalletClient, defineChain, http } from 'viem'
 import { privateKeyToAccount } from 'viem/accounts'
 import type { Hex } from '../../src/core/ports.js'
 import type { WalletDocument } from './wallet-server.js'
 
-/** What the page asks; what is thrown reaches it with `code` and `message`. */
 export type Provider = (method: string, params: readonly unknown[]) => Promise<unknown>
 
 export interface Asked {
@@ -13,7 +11,6 @@ export interface Asked {
   readonly params: readonly unknown[]
 }
 
-/** As wallets refuse (EIP-1193). */
 export class ProviderError extends Error {
   constructor(
     readonly code: number,

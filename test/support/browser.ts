@@ -1,8 +1,6 @@
-/** A Chromium of its own profile, for tests that have it (`describeWith`, `testWith`). */
 import { type BrowserContext, chromium } from 'playwright-core'
 import { pathOf } from './components.js'
 
-/** Opens it with its profile in `folder`, which is made. */
 export const openBrowser = (
   folder: string,
   more: readonly string[] = [],

@@ -1,4 +1,3 @@
-/** A process that spends at a gateway through the planner of its home, until it is killed. */
 import { createPlanner } from '../../src/core/client/budget/planner.js'
 import { rateLimitOf, retryHintMs } from '../../src/core/client/gateway/answer.js'
 import { systemPorts } from '../../src/core/io/system.js'

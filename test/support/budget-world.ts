@@ -46,11 +46,9 @@ export function simTime() {
   return {
     nowMs: () => nowMs,
     sleep,
-    /** The wall clock of the machine is set. */
     jump(ms: number) {
       wallMs += ms
     },
-    /** The machine's clocks. */
     clock: {
       nowMs: () => Math.floor(wallMs + nowMs),
       monotonicMs: () => 1_000_003 + nowMs,
@@ -80,33 +78,21 @@ export type SimTime = ReturnType<typeof simTime>
 export interface WorldOptions {
   readonly seed: number
   readonly limits?: BudgetLimits
-  /** The gateway's clock runs so much faster or slower. */
   readonly serverPace?: number
-  /** Milliseconds each way. */
   readonly latencyMs?: readonly [least: number, most: number]
-  /** Every call of the disk takes up to so long. */
   readonly diskMs?: number
-  /** A gateway whose windows slide: what was charged in the last so many seconds counts. */
   readonly sliding?: boolean
-  /** A gateway that sends no RateLimit headers. */
   readonly silent?: boolean
-  /** Share of answers that are lost on the way back, and of requests that never arrive. */
   readonly lossShare?: number
 }
 
 export interface BudgetWorld {
   readonly time: SimTime
   readonly sim: SimFiles
-  /** 429s that ours drew, by time of the charge. */
   readonly refusedAtMs: number[]
   readonly foreignRefusals: { count: number }
-  /** When our first and last admitted items were charged. */
   readonly spent: { firstMs: number; lastMs: number; items: number; calls: number }
   planner(options?: PlannerOptions): Planner
-  /**
-   * A process that sends so many items, in calls of at most 100, each split as granted unless
-   * `whole`.
-   */
   worker(
     items: number,
     options?: {
@@ -116,12 +102,10 @@ export interface BudgetWorld {
       readonly dieAfterCalls?: number
     },
   ): Promise<void>
-  /** Somebody else behind the same address (or another one), who spends without asking. */
   foreigner(
     calls: readonly { readonly atMs: number; readonly items: number }[],
     address?: string,
   ): Promise<void>
-  /** The gateway is started anew. */
   restart(): void
 }
 
@@ -254,7 +238,6 @@ export function slidingBudget({
   }
 }
 
-/** Every verb takes time, so that other processes come in between. */
 function slow(files: Files, pause: () => Promise<void>): Files {
   const later =
     <A extends unknown[], T>(verb: (...given: A) => Promise<T>) =>

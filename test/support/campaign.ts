@@ -15,10 +15,8 @@ const number = (name: string, fallback: number, isFine: (value: number) => boole
 
 const scale = number('CAMPAIGN_SCALE', 0.3, (value) => value > 0)
 
-/** The first seed of a campaign: the same at every run unless `CAMPAIGN_SEED` moves it. */
 export const firstSeed = number('CAMPAIGN_SEED', 1, Number.isSafeInteger)
 
-/** `count` times `CAMPAIGN_SCALE`, at least one. */
 export const scaled = (count: number): number => Math.max(1, Math.round(count * scale))
 
 /**
@@ -28,18 +26,11 @@ export const scaled = (count: number): number => Math.max(1, Math.round(count * 
 export const sampleOf = <Row>(rows: readonly Row[], oneIn: number): readonly Row[] =>
   scale >= 1 ? rows : rows.filter((_row, index) => index % oneIn === firstSeed % oneIn)
 
-/**
- * Settings of a fast-check property with `scaled(count)` runs, from the campaign's seed.
- */
 export const runs = (count: number): fc.Parameters<unknown> => ({
   numRuns: scaled(count),
   seed: firstSeed,
 })
 
-/**
- * Figures of a campaign that ended well, for the trust page: printed on stderr where
- * `CAMPAIGN_REPORT` asks for it.
- */
 export function figures(campaign: string, found: Readonly<Record<string, number | string>>): void {
   if (process.env.CAMPAIGN_REPORT === undefined) return
   const told = Object.entries(found).map(

@@ -1,5 +1,3 @@
-/** Signed candidates for what a view shows, and ledgers over a memory log that outlives them. */
-
 import type { Ledger, NewCandidate } from '../../src/core/gateway/ledger/ledger.js'
 import { knownKind } from '../../src/core/gateway/ledger/state.js'
 import { foldLedger, openLedger } from '../../src/core/gateway/ledger/store.js'
@@ -23,7 +21,6 @@ export interface Wish {
   readonly signature?: Hex
 }
 
-/** What admission would commit for a proposal signed by `proposer`. */
 export async function signedCandidate(
   wish: Wish,
   binding: { chainId: number; spender: Address },
@@ -54,14 +51,12 @@ export async function signedCandidate(
   }
 }
 
-/** Admits and hands back the candidate; anything but a new admission fails the test. */
 export async function admit(ledger: Ledger, candidate: NewCandidate): Promise<Candidate> {
   const admission = await ledger.admit(candidate)
   if (admission.kind !== 'admitted') throw new Error(`not admitted: ${admission.kind}`)
   return admission.candidate
 }
 
-/** The ledger of a memory store, folded anew: what a restarted process sees. */
 export async function openMemoryLedger(
   store: MemoryStore,
   ports: { clock: Clock; random: Random },
@@ -73,7 +68,6 @@ export async function openMemoryLedger(
   return openLedger(ports, log, fold.state, { allowlist: [], admissionEnabled: true, ...settings })
 }
 
-/** The candidate as the ledger tells it now. */
 export async function current(ledger: Ledger, id: string): Promise<Candidate> {
   const candidate = await ledger.get(id)
   if (!candidate) throw new Error(`no candidate ${id}`)

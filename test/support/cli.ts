@@ -1,7 +1,3 @@
-/**
- * The front door with in-memory streams: `main(argv, context)` over real files in a folder of the
- * test's own.
- */
 import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -28,9 +24,7 @@ export interface RunOptions {
   readonly clock?: Clock
   readonly environmentKey?: string
   readonly signal?: AbortSignal
-  /** stdin and stderr are terminals. */
   readonly interactive?: boolean
-  /** stdout is a terminal this wide. */
   readonly columns?: number
   readonly cwd?: string
 }
@@ -41,13 +35,11 @@ export interface Ran {
   readonly stderr: string
 }
 
-/** A PROPOSER_HOME of the test's own, and what removes it. */
 export async function temporaryHome(): Promise<{ path: string; remove(): Promise<void> }> {
   const path = await mkdtemp(join(tmpdir(), 'proposer-cli-'))
   return { path, remove: () => rm(path, { recursive: true, force: true }) }
 }
 
-/** The same with a trust file and a key file, as a proposer has them. */
 export async function proposerHome(trust: object, key: `0x${string}`) {
   const home = await temporaryHome()
   await mkdir(join(home.path, 'trust'))
@@ -61,12 +53,10 @@ function sink(isTTY: boolean, columns: number): Sink {
   return { written, isTTY, columns, write: (text) => written.push(text) }
 }
 
-/** A fetch for tests in which no call may leave the process. */
 export const noFetch: Fetch = async () => {
   throw new Error('no network in this test')
 }
 
-/** Builds a context over in-memory streams; nothing of the test process's environment is in it. */
 export function fakeContext(
   home: string,
   options: RunOptions = {},
@@ -113,7 +103,6 @@ export function fakeContext(
   return { context, stdout, stderr }
 }
 
-/** Runs one command line to its end. */
 export async function run(
   home: string,
   argv: readonly string[],

@@ -1,7 +1,3 @@
-/**
- * A client at work on a simulated disk, machine and clock, against a scripted gateway: for tests of
- * the client's core.
- */
 import { createHash } from 'node:crypto'
 import {
   createGatewayClient,
@@ -24,11 +20,7 @@ import { SimFiles, SimHost, seededRandom } from './sim-files.js'
 
 export const sha256: Hash = { sha256: (data) => createHash('sha256').update(data).digest('hex') }
 
-/** Time moves only inside `drive`, and then to the next sleeper at once. */
 export interface EventClock extends Clock {
-  /**
-   * Wakes the next sleeper whenever nothing else can go on, until `work` settles or `unless` does.
-   */
   drive<T>(work: Promise<T>, unless?: Promise<unknown>): Promise<T>
   setMs(ms: number): void
 }
@@ -65,10 +57,8 @@ export function eventClock(startMs = 1_760_000_100_000): EventClock {
       work.then(finish, finish)
       unless?.then(finish, finish)
       while (!done) {
-        // Whatever can go on without time goes on first.
         for (let turn = 0; turn < 40 && !done; turn++)
           await new Promise((resolve) => setImmediate(resolve))
-        // Whoever sleeps at the end sleeps on into the next drive.
         const next = done ? undefined : sleepers.sort((a, b) => a.atMs - b.atMs).shift()
         if (next === undefined) continue
         timeMs = Math.max(timeMs, next.atMs)
@@ -85,9 +75,7 @@ export interface World {
   readonly clock: EventClock
   readonly gateway: ScriptedGateway
   readonly trust: Trust
-  /** Digests that were signed, by any run. */
   readonly signatures: string[]
-  /** A new process of the same home. */
   run(options?: { fetch?: Fetch; origin?: string; key?: number }): Run
 }
 
@@ -171,7 +159,6 @@ function countingSigner(key: number, signatures: string[]): Signer {
   }
 }
 
-/** Moves the question to a later round, as a dispute does. */
 export function nextRound(gateway: ScriptedGateway, timestamp = '1760000050'): void {
   gateway.question.request.timestamp = timestamp
 }

@@ -26,7 +26,6 @@ function resolved(resolve: () => string): string | undefined {
   }
 }
 
-/** Where each is, and how it is installed. */
 const components = {
   Chromium: [() => program('chromium', 'google-chrome'), 'apt install chromium'],
   nginx: [() => program('nginx'), 'apt install nginx'],
@@ -34,7 +33,6 @@ const components = {
   promtool: [() => program('promtool'), 'apt install prometheus'],
   'systemd-analyze': [() => program('systemd-analyze'), 'apt install systemd'],
   'softhsm2-util': [() => program('softhsm2-util'), 'apt install softhsm2'],
-  /** The PKCS#11 module of SoftHSM2. */
   'libsofthsm2.so': [
     () =>
       firstOf([
@@ -46,22 +44,18 @@ const components = {
     'apt install softhsm2',
   ],
   'pkcs11-tool': [() => program('pkcs11-tool'), 'apt install opensc'],
-  /** The binding, once it has been built; this is its path. */
   pkcs11js: [
     () => resolved(() => require.resolve('pkcs11js/build/Release/pkcs11.node')),
     'npm ci, with a C++ compiler',
   ],
-  /** Compiled, Safe 1.4.1; this is the path of its package.json. */
   'Safe contracts': [
     () => resolved(() => require.resolve('@safe-global/safe-contracts/package.json')),
     'npm ci',
   ],
 } as const satisfies Record<string, readonly [find: () => string | undefined, from: string]>
 
-/** PostgreSQL by its version; see `programOf` of postgres/binaries.ts for those and the pooler. */
 export type Component = PostgresNeed | keyof typeof components
 
-/** Full path of a component; throws where it is not installed. */
 export function pathOf(component: keyof typeof components): string {
   const [find, from] = components[component]
   const path = find()
@@ -76,7 +70,6 @@ function whyMissing(component: Component): string | undefined {
   return find() === undefined ? `no ${component} (${from})` : undefined
 }
 
-/** What is missing of `needs`, in words, and whether that is an error; `undefined`: all is there. */
 export function lackOf(
   needs: readonly Component[],
   env: NodeJS.ProcessEnv = process.env,
@@ -95,7 +88,6 @@ export function lackOf(
   }
 }
 
-/** Says what is left out, by name; where that is an error a test that fails takes its place. */
 function leftOut(needs: readonly Component[], title: string): string | undefined {
   const lack = lackOf(needs)
   if (lack === undefined) return undefined
@@ -110,13 +102,11 @@ function leftOut(needs: readonly Component[], title: string): string | undefined
   return name
 }
 
-/** `describe` for tests on real components: left out by name, or failed, where one is missing. */
 export function describeWith(needs: readonly Component[], title: string, body: () => void): void {
   const name = leftOut(needs, title)
   if (name !== 'failed') describe.skipIf(name !== undefined)(name ?? title, body)
 }
 
-/** `test` on real components; see `describeWith`. */
 export function testWith(
   needs: readonly Component[],
   title: string,

@@ -1,4 +1,3 @@
-/** A payout that the oracle owes the rival's wallet, whom the token refuses (domain §10). */
 import { yesOrNoQuery } from '../../src/core/chain/contracts.js'
 import type { DevChain } from '../../src/core/devchain/dev-chain.js'
 import {
@@ -23,7 +22,6 @@ const asAdmin = (dev: DevChain, to: 'oracle' | 'token', name: string, ...args: u
     },
   ])
 
-/** The rival proposes the first question, is refused by the token, and wins; what he is owed. */
 export async function deferPayout(dev: DevChain): Promise<bigint> {
   const slug = dev.description.questions[0]?.slug ?? ''
   const round = await proposeDirectly(dev.rpcUrl, slug, 10n ** 18n)

@@ -1,4 +1,3 @@
-/** What only tests do to a dev chain: an upgrade, a reward that changes, a token that refuses. */
 import {
   contractOf,
   devAccount,
@@ -17,7 +16,6 @@ const oracleV3 = () => placedAt('ManagedOracleV3', devAddresses.oracle)
 const asAdmin = (rpcUrl: string, contract: Placed, name: string, args: readonly unknown[]) =>
   sendFrom(devRpc(rpcUrl), devAccount('admin').address, contract, name, args)
 
-/** Puts version 3 behind the oracle's proxy, as its administrator may at any time; what it holds stays. */
 export async function upgradeOracle(
   rpcUrl: string,
   implementation = devImplementations.ManagedOracleV3 as Hex,
@@ -27,7 +25,6 @@ export async function upgradeOracle(
   await asAdmin(rpcUrl, oracleV3(), 'upgradeToAndCall', [implementation, '0x'])
 }
 
-/** Sets the reward of an open round of version 3, in raw units; what it is then. */
 export async function setReward(rpcUrl: string, identifier: string, raw: bigint): Promise<bigint> {
   const found = await find(rpcUrl, identifier)
   const request = oracleRequestOf(found)
@@ -35,6 +32,5 @@ export async function setReward(rpcUrl: string, identifier: string, raw: bigint)
   return found.rpc.read<bigint>(oracleV3(), 'getRequestReward', request)
 }
 
-/** Makes the token refuse every transfer from and to a wallet, or takes that back. */
 export const failTransfers = (rpcUrl: string, wallet: Address, fails: boolean) =>
   asAdmin(rpcUrl, contractOf('token'), 'setBlacklisted', [wallet, fails])

@@ -1,5 +1,3 @@
-/** A signed proposal on a dev chain, without the product's own signing. */
-
 import { yesOrNoQuery } from '../../src/core/chain/contracts.js'
 import type { DevChain } from '../../src/core/devchain/dev-chain.js'
 import {
@@ -13,7 +11,6 @@ import type { Hex } from '../../src/core/ports.js'
 import type { Address } from '../../src/core/protocol/schema.js'
 import { proposeArgs, signPayload } from './dev-chain-vectors.js'
 
-/** The call of SignedProposer that proposes p2 for this account on the question's current round. */
 export async function callPropose(
   chain: DevChain,
   slug: string,

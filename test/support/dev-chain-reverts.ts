@@ -26,7 +26,6 @@ const named = (name: string): Address => {
   return address
 }
 
-/** The keys of the vectors' proposer and of its other account, as witness.json gives them. */
 export interface Keys {
   readonly proposer: Hex
   readonly other: Hex
@@ -36,7 +35,6 @@ const requester: Address = '0x3c44cdddb6a900fa2b585dd299e03d12fa4293bc'
 const stranger: Address = '0xa0ee7a142d267c1f36714e4a8f75612f20a79720'
 const zero: Address = '0x0000000000000000000000000000000000000000'
 
-/** The oracle, tokens and lists of the vectors, and what cases do with them. */
 export interface Bench {
   readonly world: World
   readonly signedProposer: Placed
@@ -47,9 +45,7 @@ export interface Bench {
   readonly feeToken: Placed
   readonly wallet: Placed
   readonly mute: Placed
-  /** The default whitelist: SignedProposer owns it and is on it. */
   readonly listed: Placed
-  /** A list of the administrator with nobody on it, and one with everybody. */
   readonly empty: Placed
   readonly everybody: Placed
   readonly keys: Keys
@@ -57,14 +53,11 @@ export interface Bench {
   readonly relayer: Address
   ask(request?: Partial<Request>): Promise<Round>
   sign(round: Round, terms?: Partial<Terms>): Promise<Payload>
-  /** Revert data of one propose by the relayer. */
   refusal(payload: Payload, from?: Address, gas?: bigint): Promise<Hex>
-  /** Revert data of any call. */
   refused(from: Address, contract: Placed, name: string, ...args: unknown[]): Promise<Hex>
   execute(payload: Payload): ReturnType<World['send']>
 }
 
-/** Places and sets up everything on a fresh chain with the vectors' chain id. */
 export async function startBench(keys: Keys): Promise<Bench> {
   const world = await startWorld(137)
   const signedProposer = await world.place(
@@ -187,7 +180,6 @@ export async function startBench(keys: Keys): Promise<Bench> {
 
 type Provoke = (bench: Bench) => Promise<Hex>
 
-/** A payload with one of its signed fields changed afterwards. */
 const altered =
   (change: (payload: Payload) => Payload): Provoke =>
   async (bench) =>
@@ -198,7 +190,6 @@ const signedWith =
   async (bench) =>
     bench.refusal(await bench.sign(await bench.ask(), terms))
 
-/** A payload for a round that the oracle does not know. */
 const elsewhere =
   (change: (round: Round) => Round): Provoke =>
   async (bench) =>
@@ -213,7 +204,6 @@ const withPermit = (change: Partial<Payload['permit']>): Provoke =>
 const withProposal = (change: Partial<Payload['proposal']>): Provoke =>
   altered((payload) => ({ ...payload, proposal: { ...payload.proposal, ...change } }))
 
-/** A good payload after the administrator did something. */
 const after =
   (prepare: (bench: Bench, round: Round) => Promise<unknown>): Provoke =>
   async (bench) => {
@@ -223,7 +213,6 @@ const after =
     return bench.refusal(payload)
   }
 
-/** The proposer's account with code at it; the vectors' own proposer address is left alone. */
 const walletCase =
   (mode: number): Provoke =>
   async (bench) => {
@@ -232,7 +221,6 @@ const walletCase =
     return bench.refusal(await bench.sign(await bench.ask(), { proposer: bench.wallet.address }))
   }
 
-/** EIP-7702: the proposer's account delegates to other code. */
 export function delegate(bench: Bench, to: Placed): Promise<unknown> {
   return bench.world.rpc.request('anvil_setCode', [
     bench.proposer,
@@ -252,7 +240,6 @@ const managedArgs = ({ requester: from, identifier, ancillaryData }: Round) => [
   ancillaryData,
 ]
 
-/** Points the request at a whitelist of its own. */
 export function customWhitelist(bench: Bench, round: Round, whitelist: Address): Promise<unknown> {
   return bench.world.send(
     admin,
@@ -277,7 +264,6 @@ export function customBond(bench: Bench, round: Round, bondRaw: bigint): Promise
 const disburse = (bench: Bench, amount: bigint) =>
   bench.world.send(admin, bench.token, 'burn', bench.proposer, 10_000_000_000n - amount)
 
-/** Somebody else's proposal on the round: straight, after being listed by the owner. */
 async function taken(bench: Bench, round: Round): Promise<void> {
   await bench.execute(await bench.sign(round, { key: bench.keys.other, proposer: named('other') }))
 }
@@ -295,7 +281,6 @@ const pastLiveness = async (bench: Bench, round: Round): Promise<void> => {
   await bench.world.rpc.request('evm_mine', [])
 }
 
-/** `multicall` of these payloads. */
 const multicall = (
   bench: Bench,
   payloads: readonly Payload[],
@@ -315,7 +300,6 @@ const directKey = [
   `0x${Buffer.from(text).toString('hex')}`,
 ]
 
-/** A direct requestPrice with one argument changed. */
 const requested =
   (change: {
     from?: Address
@@ -348,7 +332,6 @@ const managerBond =
       bondRaw,
     )
 
-/** Every case of reverts.json by name. */
 export const provocations: Readonly<Record<string, Provoke>> = {
   caller_lacks_role: async (bench) =>
     bench.refusal(await bench.sign(await bench.ask()), named('unprivileged')),

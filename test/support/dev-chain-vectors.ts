@@ -1,8 +1,3 @@
-/**
- * The vectors' world on a real anvil: our contracts at the vectors' addresses, set up through their
- * own setters.
- */
-
 import { readFileSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { maxUint256 } from 'viem'
@@ -83,19 +78,14 @@ export const witness = readFixture('vectors/witness.json') as {
  */
 export const genesisSeconds = 1_795_154_600
 
-/** Administers everything here. */
 export const admin: Address = '0xad00000000000000000000000000000000000001'
 
 export interface World {
   readonly anvil: Anvil
   readonly rpc: DevRpc
-  /** Puts a contract's code at an address and runs its set-up call as the administrator. */
   place(contract: string, address: Address, ...setUpArgs: unknown[]): Promise<Placed>
-  /** Sends from any account and expects success. */
   send(from: Address, contract: Placed, name: string, ...args: unknown[]): Promise<DevReceipt>
-  /** The raw revert data of a call; throws where it succeeds or fails without running. */
   revertOf(from: Address, to: Address, data: Hex, gas?: bigint): Promise<Hex>
-  /** Runs with the chain as it is and puts it back afterwards. */
   aside<Result>(run: () => Promise<Result>): Promise<Result>
   mint(token: Placed, to: Address, amount: bigint): Promise<void>
   approve(token: Placed, owner: Address, spender: Address, amount: bigint): Promise<void>
@@ -116,10 +106,6 @@ async function poolEmpty(rpc: DevRpc): Promise<void> {
   }
 }
 
-/**
- * A chain that mines a block per transaction and impersonates everybody. The caller stops its
- * anvil.
- */
 export async function startWorld(chainId: number): Promise<World> {
   const anvil = await startAnvil(0, [
     ...['--chain-id', String(chainId), '--timestamp', String(genesisSeconds), '--accounts', '0'],
@@ -185,7 +171,6 @@ export async function startWorld(chainId: number): Promise<World> {
   }
 }
 
-/** One round on an oracle. */
 export interface Round {
   readonly oracle: Address
   readonly requester: Address
@@ -243,9 +228,6 @@ const types = {
   ],
 }
 
-/**
- * A proposal for a round and its signature, by viem's own typed data: independent of the product's.
- */
 export async function signPayload(round: Round, terms: Terms): Promise<Payload> {
   const proposal = {
     ...round,
@@ -271,7 +253,6 @@ export async function signPayload(round: Round, terms: Terms): Promise<Payload> 
   return { proposal, proposer: terms.proposer, permit, signature, payment: terms.payment ?? 0n }
 }
 
-/** The payload of a witness vector, with the vector's own signature. */
 export function payloadOf({ input, signer, signature }: WitnessCase): Payload {
   return {
     proposal: {
@@ -294,7 +275,6 @@ export function payloadOf({ input, signer, signature }: WitnessCase): Payload {
   }
 }
 
-/** The arguments of SignedProposer.propose. */
 export function proposeArgs({
   proposal,
   proposer,
@@ -305,7 +285,6 @@ export function proposeArgs({
   return [proposal, proposer, permit, signature, payment]
 }
 
-/** Whether the receipt holds a ProposalExecuted of this SignedProposer. */
 export function executed(receipt: DevReceipt, signedProposer: Address): boolean {
   return receipt.logs.some(
     ({ address, topics: [topic] }) =>
@@ -313,7 +292,6 @@ export function executed(receipt: DevReceipt, signedProposer: Address): boolean 
   )
 }
 
-/** What a request on the vectors' oracle looks like unless a case says otherwise. */
 export interface Request {
   readonly requester: Address
   readonly ancillaryData?: Hex
@@ -343,7 +321,6 @@ export async function requestRound(world: World, oracle: Placed, request: Reques
   return { oracle: oracle.address, requester, identifier, timestamp, ancillaryData }
 }
 
-/** Final fees of the vectors: 250 tokens, or nothing. */
 export async function supportCurrency(
   world: World,
   oracle: Placed,

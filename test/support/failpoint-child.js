@@ -79,6 +79,5 @@ if (part !== undefined) {
   syncBuiltinESMExports()
 }
 
-// Loaded only now, so that it gets the calls from above.
 const { start } = await import('../../dist/main.js')
 process.exitCode = await start(process, { failpoint })

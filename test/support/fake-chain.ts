@@ -32,7 +32,6 @@ const baseFeeWei = 10_000_000_000n
 const genesisTime = 1_800_000_000n
 const blockSeconds = 2n
 const proposeGas = 350_000n
-/** A run that needs more ends without gas. */
 const mostRunGas = 50_000_000n
 
 interface PooledTransaction {
@@ -56,29 +55,23 @@ interface Block {
   readonly header: BlockHeader
   world: World
   accounts: Map<Address, Account>
-  /** Whether world and accounts are the parent's own, because nothing happened in this block. */
   isIdle: boolean
   readonly receipts: readonly ChainReceipt[]
   readonly included: readonly PooledTransaction[]
   readonly logs: readonly ChainLog[]
 }
 
-/** Something that happens in the next block: changes state, may log. */
 type Happening = (world: World, time: bigint) => readonly FakeLog[]
 
 export interface FakeChain extends Chain {
-  /** New blocks; the first takes what happened and what the mempool holds. */
   mine(count?: number, options?: { readonly empty?: boolean }): void
   /**
    * Undoes blocks; their transactions go back to the mempool unless `drop`. Final ones only where
    * finality is `lost`.
    */
   reorg(depth: number, options?: { readonly drop?: boolean; readonly lost?: boolean }): void
-  /** Blocks between head and finalized; default 2. */
   finalityLag: number
-  /** Seconds from the head to the next block; default 2. */
   nextSeconds: bigint
-  /** Gas limit that a transaction with this calldata needs; default: the same for each. */
   gasNeeded: (data: Hex) => bigint
   /** The next calls of a method fail; `applied` sends do their work first and then fail. */
   fault(
@@ -86,15 +79,11 @@ export interface FakeChain extends Chain {
     kind: ChainErrorKind,
     options?: { readonly times?: number; readonly applied?: boolean },
   ): void
-  /** Faults that have not struck yet are off. */
   clearFaults(): void
-  /** Something for the next block; `calldata`: of the transaction that it is. */
   happen(happening: Happening, calldata?: Hex): void
-  /** Forgets pending transactions. */
   clearPool(): void
   readonly head: BlockHeader
   readonly world: World
-  /** Every transaction that a node ever took, in order. */
   readonly taken: readonly {
     readonly hash: Hex
     readonly raw: Hex
@@ -103,13 +92,10 @@ export interface FakeChain extends Chain {
     readonly to: Address
     readonly data: Hex
   }[]
-  /** Calls since the beginning, by method. */
   readonly calls: Map<string, number>
-  /** Whether a nonce above the next one is refused instead of queued. */
   strictNonces: boolean
   /** Lowest tip that the node takes. */
   minimumTipWei: bigint
-  /** Gas of a block; and of a transaction, where the node takes less and does not say so. */
   blockGas: bigint
   transactionGas: bigint | undefined
   fund(account: Address, wei: bigint): void
@@ -117,7 +103,6 @@ export interface FakeChain extends Chain {
    * What is on the canonical chain, told to the test alone: no fault strikes, no call is counted.
    */
   readonly truth: {
-    /** An account's next nonce in finalized state. */
     finalNonce(account: Address): number
     receipt(hash: Hex): ChainReceipt | undefined
     header(number: bigint): BlockHeader | undefined
@@ -150,7 +135,6 @@ export function createFakeChain(): FakeChain {
   }
   const blocks: Block[] = [genesis]
   const top = () => blocks.at(-1) ?? genesis
-  /** The head, whose state may be changed: earlier blocks keep theirs. */
   const ownTop = () => {
     const block = top()
     if (!block.isIdle) return block
@@ -184,7 +168,6 @@ export function createFakeChain(): FakeChain {
           .flatMap(({ receipts }) => receipts)
           .find(({ transactionHash }) => transactionHash === hash),
     },
-    // The methods follow below, one by one.
   } as unknown as FakeChain
 
   const build = (empty: boolean) => {
@@ -475,7 +458,6 @@ export function createFakeChain(): FakeChain {
   return chain
 }
 
-/** A hash for a block or for what happens in one: any will do, and this one is cheap. */
 function digestOf(text: string): Hex {
   return `0x${createHash('sha256').update(text).digest('hex')}`
 }
@@ -486,7 +468,6 @@ function accountOf(accounts: Map<Address, Account>, address: Address): Account {
   return account
 }
 
-/** A clock that stands still but for what the test adds; wall time follows the chain's head. */
 export interface FakeClock extends Clock {
   monotonic: number
 }
@@ -496,7 +477,6 @@ export function createFakeClock(chain: FakeChain): FakeClock {
     monotonic: 0,
     nowMs: () => Number(chain.head.timestamp) * 1000 + Math.floor(clock.monotonic % 1000),
     monotonicMs: () => clock.monotonic,
-    // Nothing here takes time: a sleep only ever ends by its signal.
     sleep: (_ms, signal) =>
       new Promise((_resolve, reject) =>
         signal?.addEventListener('abort', () => reject(signal.reason), { once: true }),

@@ -1,8 +1,3 @@
-/**
- * What can happen on a fake chain: questions, disputes, rivals, cancelled nonces; each in the next
- * block, with its logs.
- */
-
 import { type Abi, keccak256, stringToHex, toHex } from 'viem'
 import {
   ctfAdapterAbi,
@@ -30,7 +25,6 @@ import {
   token,
 } from './fake-world.js'
 
-/** The text of a question, as the adapter stores it. */
 export function questionText(
   name: string,
   resData = 'res_data: p1: 0, p2: 1, p3: 0.5. Where p1 corresponds to No, p2 to Yes, p3 to unknown/50-50.',
@@ -40,7 +34,6 @@ export function questionText(
   )
 }
 
-/** Asks a question in the next block; its id. */
 export function ask(chain: FakeChain, ancillaryData: Hex): Hex {
   const questionId = keccak256(ancillaryData)
   chain.happen((world, time) => {
@@ -65,7 +58,6 @@ export function ask(chain: FakeChain, ancillaryData: Hex): Hex {
   return questionId
 }
 
-/** A dispute of the current round, which opens another one (domain §5.1). */
 export function dispute(chain: FakeChain, questionId: Hex): void {
   chain.happen((world, time) => {
     const request = requestOf(world, questionId)
@@ -86,7 +78,6 @@ export function dispute(chain: FakeChain, questionId: Hex): void {
   })
 }
 
-/** A clarification, by the question's creator or by anybody else. */
 export function clarify(
   chain: FakeChain,
   questionId: Hex,
@@ -107,7 +98,6 @@ export function clarify(
   })
 }
 
-/** The oracle is of version 3 from the next block on, with this update of a question's rules. */
 export function updateRules(chain: FakeChain, questionId: Hex, text: string): void {
   chain.happen((world, timestamp) => {
     const managed = managedOf(world, questionId)
@@ -120,12 +110,10 @@ export function updateRules(chain: FakeChain, questionId: Hex, text: string): vo
   })
 }
 
-/** Somebody else proposes directly. */
 export function rivalProposes(chain: FakeChain, questionId: Hex, rival: Address, price = 0n): void {
   chain.happen((world, time) => proposeOnOracle(world, questionId, rival, price, time))
 }
 
-/** Another relayer executes a signed proposal. */
 export function otherRelayerExecutes(chain: FakeChain, calldata: Hex, relayer: Address): void {
   chain.happen((world, time) => {
     world.relayers.add(relayer)
@@ -161,7 +149,6 @@ export function setCustomBond(chain: FakeChain, questionId: Hex, bondRaw: bigint
   })
 }
 
-/** The owner cancels nonces of one word. */
 export function invalidateNonces(
   chain: FakeChain,
   owner: Address,
@@ -180,7 +167,6 @@ export function invalidateNonces(
   })
 }
 
-/** Funds and approval of a wallet. */
 export function endow(
   chain: FakeChain,
   wallet: Address,
@@ -194,7 +180,6 @@ export function endow(
   })
 }
 
-/** A proxy is given other code, or a plain contract becomes one (ERC-1967); told in a log. */
 export function upgrade(chain: FakeChain, proxy: Address, implementation: Address): void {
   chain.happen(({ storage, codes }) => {
     storage.set(`${proxy}|${implementationSlot}`, `0x${'0'.repeat(24)}${implementation.slice(2)}`)

@@ -23,13 +23,11 @@ import {
   type World,
 } from './fake-world.js'
 
-/** One round of a question: its timestamp is that of the block which opened it. */
 export interface FakeRound {
   readonly questionId: Hex
   readonly timestamp: bigint
 }
 
-/** The current round of a question. */
 export const roundOf = (chain: FakeChain, questionId: Hex): FakeRound => ({
   questionId,
   timestamp: questionOf(chain.world, questionId).timestamp,
@@ -56,7 +54,6 @@ const argsOf = (world: World, { questionId, timestamp }: FakeRound) => ({
   ancillaryData: questionOf(world, questionId).ancillaryData,
 })
 
-/** A wallet proposes in the current round, and pays for it. */
 export function stakeOn(
   chain: FakeChain,
   questionId: Hex,
@@ -73,7 +70,6 @@ export function stakeOn(
   })
 }
 
-/** A dispute; `asksAgain` opens a new round, as an adapter's first dispute does. */
 export function contest(
   chain: FakeChain,
   round: FakeRound,
@@ -93,7 +89,6 @@ export function contest(
   })
 }
 
-/** The voters' price is back, and nothing is settled yet. */
 export function vote(chain: FakeChain, round: FakeRound): void {
   chain.happen((world) => {
     heldIn(world, round).state = 5
@@ -101,7 +96,6 @@ export function vote(chain: FakeChain, round: FakeRound): void {
   })
 }
 
-/** Settles with a price; undisputed with the proposed one. */
 export function settle(chain: FakeChain, round: FakeRound, resolved?: bigint): void {
   chain.happen((world) => {
     const request = heldIn(world, round)
@@ -128,7 +122,6 @@ export function settle(chain: FakeChain, round: FakeRound, resolved?: bigint): v
   })
 }
 
-/** From the next block on the token transfers nothing to a wallet, or does so again. */
 export function block(chain: FakeChain, wallet: Address, isBlocked = true): void {
   chain.happen((world) => {
     if (isBlocked) world.blocked.add(wallet)
@@ -137,7 +130,6 @@ export function block(chain: FakeChain, wallet: Address, isBlocked = true): void
   })
 }
 
-/** A wallet fetches what is deferred for it. */
 export function claim(chain: FakeChain, wallet: Address): void {
   chain.happen((world) => {
     const amount = world.deferred.get(wallet) ?? 0n
@@ -149,7 +141,6 @@ export function claim(chain: FakeChain, wallet: Address): void {
   })
 }
 
-/** A transfer that is not the oracle's. */
 export function transfer(chain: FakeChain, wallet: Address, raw: bigint): void {
   chain.happen((world) => {
     pay(world, wallet, raw)

@@ -28,17 +28,13 @@ export const testContracts: Contracts = {
   tokens: [address('c')],
 }
 
-/** Raw token units that every question's proposal costs, unless said otherwise. */
 export const testBondRaw = 750_000_000n
-/** Chain and wall time of the view, Unix seconds. */
 export const testNowSeconds = 1_800_000_000n
 
-/** A question whose text is `name`, open, with p1 and p2 allowed. */
 export function makeQuestion(
   name: string,
   changes: Partial<Round> & {
     readonly slug?: string
-    /** Of p1 and p2, as the text has them. */
     readonly labels?: readonly [string, string]
   } = {},
 ): Question {
@@ -80,7 +76,6 @@ export function makeQuestion(
   }
 }
 
-/** The same question in another round. */
 export function advanced(question: Question, timestamp: string): Question {
   const round: Round = { ...question.round, timestamp }
   const witness = witnessRound(domainOf(testContracts), round, round.token.address)
@@ -92,7 +87,6 @@ export function advanced(question: Question, timestamp: string): Question {
   }
 }
 
-/** Another question that the same request of a reporter answers (domain §10). */
 export function sibling(question: Question, name: string): Question {
   const questionId = keccak256(textToHex(name))
   return {
@@ -105,15 +99,11 @@ export function sibling(question: Question, name: string): Question {
 }
 
 export interface FakeView extends ChainView {
-  /** Adds a question or puts a new round in its place. */
   put(question: Question): void
-  /** Questions that the chain knows and memory does not yet. */
   readonly unseen: Map<string, Question>
   readonly faultList: string[]
   readonly usedNonces: Set<string>
-  /** Wallets with code, each with the signature it accepts. */
   readonly wallets: Map<Address, Hex>
-  /** Set: whatever has to be read from the chain fails. */
   offline: boolean
   nowValue: bigint
 }
@@ -169,7 +159,6 @@ export function makeWallet(): Wallet {
 }
 
 let nextNonce = 1
-/** Terms with a fresh nonce that admission finds nothing wrong with. */
 export function termsOf(
   wallet: Wallet,
   outcome: OutcomeKey = 'p2',
@@ -193,7 +182,6 @@ export async function signTerms(wallet: Wallet, question: Question, terms: Terms
   })
 }
 
-/** A signed v1 body. */
 export async function signedBody(
   wallet: Wallet,
   question: Question,
@@ -204,7 +192,6 @@ export async function signedBody(
   return toSingle({ ...terms, signature: await signTerms(wallet, question, terms) })
 }
 
-/** A signed batch item. */
 export async function signedItem(
   wallet: Wallet,
   question: Question,
@@ -218,7 +205,6 @@ export async function signedItem(
   })
 }
 
-/** 64-byte form of a 65-byte signature (EIP-2098). */
 export function compactSignature(signature: Hex): Hex {
   const v = Number.parseInt(signature.slice(130), 16)
   const top = Number.parseInt(signature.slice(66, 68), 16) | (v === 28 ? 0x80 : 0)

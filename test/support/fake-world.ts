@@ -40,7 +40,6 @@ import { witnessRound } from '../../src/core/protocol/witness.js'
 
 const at = (digits: string): Address => `0x${digits.padStart(40, '0')}`
 
-/** Where everything lives in the model. */
 export const fakeContracts: Contracts = {
   chainId: 31337,
   permit2: canonicalPermit2,
@@ -49,7 +48,6 @@ export const fakeContracts: Contracts = {
   requesters: [{ address: at('ada'), kind: 'uma-ctf-adapter' }],
   tokens: [at('70')],
 }
-/** They as a trust file pins them. */
 export const fakeTrust = {
   chain_id: fakeContracts.chainId,
   permit2: fakeContracts.permit2,
@@ -75,11 +73,9 @@ export interface FakeRequest {
   proposalTime: bigint
   rewardRaw?: bigint
   disputer?: Address
-  /** What it was settled with. */
   resolved?: bigint
 }
 
-/** Who asks all questions of this world at the adapter. */
 export const creator: Address = at('c')
 
 export interface FakeQuestion {
@@ -88,13 +84,10 @@ export interface FakeQuestion {
   paused: boolean
   flagged: boolean
   resolved: boolean
-  /** Asked again after a dispute. */
   isReset?: boolean
-  /** Clarifications by whoever posted them. */
   updates?: { owner: Address; timestamp: bigint; update: Hex }[]
 }
 
-/** All state; plain data, so that a block can keep a copy. */
 export interface World {
   balances: Map<Address, bigint>
   allowances: Map<Address, bigint>
@@ -105,18 +98,12 @@ export interface World {
   customLists: Map<Hex, Address>
   lists: Map<Address, { owner: Address; members: Set<Address> }>
   relayers: Set<Address>
-  /** Wallets with code, and whether they accept every signature or none. */
   wallets: Map<Address, boolean>
-  /** Wallets to which the token transfers nothing, and what is deferred for them. */
   blocked: Set<Address>
   deferred: Map<Address, bigint>
-  /** What PROPOSAL_TYPEHASH() answers. */
   typeHash: Hex
-  /** Words of storage by `address|slot`. */
   storage: Map<string, Hex>
-  /** Code of contracts that are no wallets. */
   codes: Map<Address, Hex>
-  /** Version 3 of the oracle: its rule updates, by managed id. */
   rules?: Map<Hex, { timestamp: bigint; update: Hex }[]>
 }
 
@@ -147,7 +134,6 @@ export function emptyWorld(): World {
   }
 }
 
-/** A call that reverts. */
 export class Revert extends Error {
   constructor(readonly data: Hex) {
     super('execution reverted')
@@ -168,7 +154,6 @@ export interface FakeLog {
   readonly data: Hex
 }
 
-/** A log as the contract would write it. */
 export function logOf(
   address: Address,
   abi: Abi,
@@ -194,7 +179,6 @@ export const requestKey = (
   ancillaryData: Hex,
 ) => `${requester.toLowerCase()}|${identifier}|${timestamp}|${ancillaryData}`
 
-/** Opens a round of a question and says so in logs. */
 export function openRound(world: World, questionId: Hex, timestamp: bigint): FakeLog[] {
   const question = questionOf(world, questionId)
   question.timestamp = timestamp
@@ -219,12 +203,10 @@ export function questionOf(world: World, questionId: Hex): FakeQuestion {
   return question
 }
 
-/** The request of a question's current round. */
 export function requestOf(world: World, questionId: Hex): FakeRequest {
   return roundOf(world, questionId, questionOf(world, questionId).timestamp)
 }
 
-/** The request of a question's round. */
 export function roundOf(world: World, questionId: Hex, timestamp: bigint): FakeRequest {
   const { ancillaryData } = questionOf(world, questionId)
   const request = world.requests.get(requestKey(adapter, yesOrNoQuery, timestamp, ancillaryData))
@@ -232,7 +214,6 @@ export function roundOf(world: World, questionId: Hex, timestamp: bigint): FakeR
   return request
 }
 
-/** The managed id of a question's request. */
 export function managedOf(world: World, questionId: Hex): Hex {
   return managedRequestId({
     requester: adapter,
@@ -241,7 +222,6 @@ export function managedOf(world: World, questionId: Hex): Hex {
   })
 }
 
-/** Somebody proposes on the oracle directly. */
 export function proposeOnOracle(
   world: World,
   questionId: Hex,
@@ -286,7 +266,6 @@ function proposeLog(fields: {
 
 const signers = new Map<string, Address | undefined>()
 
-/** `recoverSigner`, once for a simulation, an estimate and the transaction itself. */
 function signerOf(digest: Uint8Array, signature: Hex): Address | undefined {
   const key = `${Buffer.from(digest).toString('hex')}${signature}`
   if (signers.has(key)) return signers.get(key)
@@ -404,13 +383,11 @@ function itemOf(abi: Abi, data: Hex): Abi {
   return known.get(data.slice(0, 10)) ?? abi
 }
 
-/** getRequestReward(address,bytes32,uint256,bytes). */
 const rewardOfVersion3 = '0xf9a8f368'
 
 type Decoded = { readonly functionName: string; readonly args?: readonly unknown[] | undefined }
 const decodedCalls = new Map<Hex, Decoded>()
 
-/** Reads are the same again and again; what carries proposals is not. */
 function decoded(abi: Abi, data: Hex): Decoded {
   const known = decodedCalls.get(data)
   if (known) return known
@@ -419,7 +396,6 @@ function decoded(abi: Abi, data: Hex): Decoded {
   return call
 }
 
-/** Answers an eth_call on a world, which stays as it is. Throws `Revert`. */
 export function callWorld(
   world: World,
   call: { to: Address; data: Hex; from?: Address },
@@ -432,7 +408,6 @@ export function callWorld(
       `0x${'0'.repeat(56)}`,
     ])
   const abi = world.lists.has(to) ? whitelistAbi : abis.get(to)
-  // An account without code answers every call with nothing.
   if (!abi) return '0x'
   // Of version 3 alone; the model's oracle is version 2.
   if (data.startsWith(rewardOfVersion3)) throw new Revert('0x')

@@ -5,23 +5,16 @@
  */
 import { connect, createServer, type Server, type Socket } from 'node:net'
 
-/** Where in a text to cut it, in bytes. */
 export type Cut = (text: string) => number
 
 export type ProxyFault =
-  /**
-   * Connections are reset as soon as they stand, but for the first one, which is for the context.
-   */
   | { readonly kind: 'reset' }
-  /** So much of the request reaches the gateway, then both sides are cut. */
   | { readonly kind: 'cut-request'; readonly at: Cut }
-  /** The gateway has answered; so much of it comes back. `reset`: by RST instead of FIN. */
   | { readonly kind: 'cut-answer'; readonly at: Cut; readonly reset?: boolean }
   /**
    * Another answer in place of the gateway's, which never saw the request, or has dealt with it.
    */
   | { readonly kind: 'answer'; readonly text: string; readonly after: boolean }
-  /** No answer at all; the gateway never sees the request, or has dealt with it. */
   | { readonly kind: 'stall'; readonly after: boolean }
   /** The gateway gets the request twice, at once; the first answer comes back. */
   | { readonly kind: 'twice' }
@@ -30,12 +23,9 @@ export type ProxyFault =
 
 export interface FaultProxy {
   readonly url: string
-  /** Met by the next so many submissions. */
   fail(fault: ProxyFault, times?: number): void
   clear(): void
-  /** All submissions that clients sent, in order. */
   readonly sent: readonly { readonly path: string; readonly body: string }[]
-  /** Nobody listens until `up`. */
   down(): Promise<void>
   up(): Promise<void>
   close(): Promise<void>
@@ -44,7 +34,6 @@ export interface FaultProxy {
 const submissionPath = (head: string) =>
   /^POST (\/propose\/batch|\/v1\/proposals\/[^/ ]+) /.exec(head)?.[1]
 
-/** Starts one before the gateway at `port`. */
 export async function openFaultProxy(port: number): Promise<FaultProxy> {
   const sockets = new Set<Socket>()
   const sent: { path: string; body: string }[] = []
@@ -56,7 +45,7 @@ export async function openFaultProxy(port: number): Promise<FaultProxy> {
   const keep = (socket: Socket) => {
     sockets.add(socket)
     socket.setEncoding('latin1')
-    socket.on('error', () => undefined) // either side may be cut at any moment: that is what this is for
+    socket.on('error', () => undefined)
     socket.on('close', () => sockets.delete(socket))
     return socket
   }
@@ -65,7 +54,6 @@ export async function openFaultProxy(port: number): Promise<FaultProxy> {
     socket.write(text, 'latin1')
     return socket
   }
-  /** The gateway's whole answer. */
   const exchange = (request: string): Promise<string> =>
     new Promise((resolve, reject) => {
       const socket = upstream(request)
@@ -92,7 +80,6 @@ export async function openFaultProxy(port: number): Promise<FaultProxy> {
     switch (met.kind) {
       case 'cut-request': {
         const socket = upstream(request.slice(0, met.at(request)))
-        // What was written is there before the end is.
         await new Promise<void>((resolve) => socket.once('connect', () => socket.end(resolve)))
         client.resetAndDestroy()
         return
@@ -158,7 +145,6 @@ export async function openFaultProxy(port: number): Promise<FaultProxy> {
   }
 }
 
-/** Hands over each message of a connection once its body is whole. */
 function whole(socket: Socket, take: (message: string) => void): void {
   let text = ''
   socket.on('data', (chunk: string) => {

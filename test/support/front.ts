@@ -1,4 +1,3 @@
-/** A gateway over a memory log and a fake view, called as a listener would call it. */
 import { createHash, randomBytes, randomUUID } from 'node:crypto'
 import { type GatewayConfig, parseConfig } from '../../src/core/gateway/config.js'
 import { createGateway, type Gateway, type GatewayParts } from '../../src/core/gateway/gateway.js'
@@ -18,7 +17,6 @@ import {
 } from './fake-view.js'
 import { newMemoryStore, openMemoryLog } from './memory-log.js'
 
-/** A clock that tests turn. */
 export interface TestClock extends Clock {
   monotonic: number
 }
@@ -39,7 +37,6 @@ export const testRandom: Random = {
 }
 export const testHash: Hash = { sha256: (data) => createHash('sha256').update(data).digest('hex') }
 
-/** What an admin listener shows of a gateway without its process. */
 export const statusParts = ({ requestCounts, readiness, gauges }: Gateway) => ({
   requestCounts,
   snapshot: () => ({ reasons: readiness(), gauges: gauges() }),
@@ -47,10 +44,8 @@ export const statusParts = ({ requestCounts, readiness, gauges }: Gateway) => ({
 
 export interface FrontOptions {
   readonly wallets?: number
-  /** More of gateway.json. */
   readonly config?: object
   readonly parts?: Partial<GatewayParts>
-  /** Wraps the memory log. */
   readonly log?: (log: RecordLog) => RecordLog
 }
 
@@ -63,7 +58,6 @@ export interface TestFront {
   readonly wallets: readonly [Wallet, ...Wallet[]]
   readonly records: RequestRecord[]
   get(path: string, headers?: Record<string, string>): Promise<Response>
-  /** A string or bytes are sent as they are, anything else as JSON. */
   post(path: string, body: unknown, headers?: Record<string, string>): Promise<Response>
 }
 
@@ -84,7 +78,6 @@ export const testConfig = (more: object = {}): GatewayConfig =>
     'test',
   )
 
-/** Opens a front whose wallets are all allowlisted. */
 export async function openFront(options: FrontOptions = {}): Promise<TestFront> {
   const clock = createTestClock()
   const wallets: readonly [Wallet, ...Wallet[]] = [
@@ -146,10 +139,6 @@ export async function openFront(options: FrontOptions = {}): Promise<TestFront> 
   }
 }
 
-/**
- * A store whose commits wait from `hold` to `release`: its `log` is for `openFront`. `hold`
- * resolves when the first one waits.
- */
 export function slowStore() {
   let held: Promise<void> = Promise.resolve()
   let release = () => {}
@@ -174,7 +163,6 @@ export function slowStore() {
   }
 }
 
-/** A call as a listener hands it over: a POST without a body, but for what is given. */
 export function rawCall(
   given: Partial<Call> & Pick<Call, 'target'>,
   headers: Readonly<Record<string, string>> = {},
@@ -188,7 +176,6 @@ export function rawCall(
   }
 }
 
-/** The code of an error answer. */
 export async function codeOf(response: Response): Promise<string> {
   const body = (await response.json()) as { error?: { code?: unknown } }
   if (typeof body.error?.code !== 'string')

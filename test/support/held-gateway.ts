@@ -1,12 +1,7 @@
-/**
- * A real gateway on loopback that stops at a named call, so that a test can strike a client just
- * there.
- */
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import type { BatchWorld } from './batch-world.js'
 
-/** Which calls there are, whatever the form. */
 export type CallKind = 'context' | 'submit' | 'status' | 'other'
 
 /**
@@ -23,7 +18,6 @@ export interface Hold {
 
 export interface HeldGateway {
   readonly url: string
-  /** Resolves once the call is there, and stays so. */
   readonly reached: Promise<void>
   close(): Promise<void>
 }
@@ -34,9 +28,7 @@ const kindOf = (method: string, path: string): CallKind => {
   return method === 'POST' ? 'submit' : 'other'
 }
 
-/** Serves the world's gateway until the call that is held. */
 export async function holdGateway({ front }: BatchWorld, hold: Hold): Promise<HeldGateway> {
-  // The command line has the real clock.
   Object.assign(front.clock, { nowMs: Date.now })
   front.view.nowValue = BigInt(Math.floor(Date.now() / 1000))
   let left = hold.nth ?? 1

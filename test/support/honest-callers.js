@@ -40,5 +40,4 @@ process.on('message', (message) => {
   process.send({ ...seen, plainMilliseconds: plain.milliseconds })
   ;[seen, plain] = [nothing(), nothing()]
 })
-// The parent is gone: nobody wants to know.
 process.on('disconnect', () => process.exit())

@@ -16,14 +16,10 @@ export type KeptVersion = (typeof keptVersions)[number]
 const sourceOf = (version: KeptVersion) =>
   fileURLToPath(new URL(`../../fixtures/${version}`, import.meta.url))
 
-/** `expected.json`: what that version itself said of its files. */
 export interface Expected {
   readonly made_ms: number
-  /** gateway-all-keys.json as its parser understood it. */
   readonly config: object
-  /** The calls of `replay --all` in each home, answered 202. */
   readonly replays: readonly { readonly home: string; readonly sent: readonly Sent[] }[]
-  /** What each command printed with --json at that time; `<folder>` stands for the copy. */
   readonly commands: readonly {
     readonly argv: readonly string[]
     readonly at_ms: number
@@ -45,7 +41,6 @@ export interface KeptFiles {
   remove(): Promise<void>
 }
 
-/** A copy of all files of a version, and what removes it. */
 export async function keptFiles(version: KeptVersion): Promise<KeptFiles> {
   const folder = await mkdtemp(join(tmpdir(), `proposer-${version}-`))
   await cp(sourceOf(version), folder, { recursive: true })
@@ -55,10 +50,8 @@ export async function keptFiles(version: KeptVersion): Promise<KeptFiles> {
   return { folder, remove: () => rm(folder, { recursive: true, force: true }) }
 }
 
-/** A clock that stands at this time. */
 export const clockAt = (atMs: number): Clock => ({ ...systemClock, nowMs: () => atMs })
 
-/** A clock that goes on from this time. */
 export function clockFrom(atMs: number): Clock {
   const startMs = systemClock.monotonicMs()
   return { ...systemClock, nowMs: () => Math.floor(atMs + systemClock.monotonicMs() - startMs) }

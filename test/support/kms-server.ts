@@ -12,16 +12,13 @@ import { secp256k1 } from '@noble/curves/secp256k1'
 import { type Hex, hexToBytes } from 'viem'
 import { privateKeyToAccount } from 'viem/accounts'
 
-/** What was asked of a key. */
 export interface AskedOfKms {
   readonly service: 'aws' | 'gcp'
   readonly action: 'publicKey' | 'sign'
   readonly key: string
-  /** The request as it came, with what it says of its credentials. */
   readonly told: string
 }
 
-/** Instead of the answer: one of HTTP, none at all, or a connection that breaks. */
 export type InsteadOfAnswer =
   | { readonly status: number; readonly body: unknown }
   | 'silence'
@@ -29,16 +26,11 @@ export type InsteadOfAnswer =
 
 export interface KmsServer {
   readonly url: string
-  /** What the clients read to find the service and their credentials. */
   readonly env: Readonly<Record<string, string>>
-  /** What must be seen nowhere. */
   readonly secrets: readonly string[]
   readonly asked: readonly AskedOfKms[]
-  /** The key that a name leads to, from now on; a name without one is not known. */
   point(key: string, privateKey: Hex): void
-  /** A key on another curve. */
   pointElsewhere(key: string): void
-  /** How it answers from now on; `undefined`: as documented. */
   instead(answer: ((asked: AskedOfKms) => InsteadOfAnswer | undefined) | undefined): void
   close(): Promise<void>
 }
@@ -55,7 +47,6 @@ export const keyVersion = (version = 1) =>
 
 type FakeKey = { readonly privateKey: Hex } | 'another curve'
 
-/** SubjectPublicKeyInfo (RFC 5480), by node:crypto. */
 function spkiOf(key: FakeKey): Buffer {
   if (key === 'another curve')
     return generateKeyPairSync('ec', { namedCurve: 'prime256v1' }).publicKey.export({
@@ -74,7 +65,6 @@ function derSignature(digest: Uint8Array, privateKey: Hex, isHigh: boolean): Buf
   return Buffer.from(told.toDERRawBytes())
 }
 
-/** By its definition, a bit at a time. */
 function crc32c(bytes: Uint8Array): string {
   let crc = 0xffffffffn
   for (const byte of bytes) {
@@ -87,7 +77,6 @@ function crc32c(bytes: Uint8Array): string {
 const sha256 = (text: string | Buffer) => createHash('sha256').update(text).digest('hex')
 const hmac = (key: string | Buffer, text: string) => createHmac('sha256', key).update(text).digest()
 
-/** Whether a request is signed by our access key (Signature Version 4). */
 function isSignedForAws({ method, url, headers }: IncomingMessage, body: string): boolean {
   const form =
     /^AWS4-HMAC-SHA256 Credential=([^/]+)\/(\d{8})\/([^/]+)\/kms\/aws4_request, SignedHeaders=([^,]+), Signature=([0-9a-f]{64})$/
@@ -102,7 +91,6 @@ function isSignedForAws({ method, url, headers }: IncomingMessage, body: string)
   return hmac(key, text).toString('hex') === signature
 }
 
-/** Starts the two services; `close` ends them. The file of credentials is written to `folder`. */
 export async function startKms(folder: string): Promise<KmsServer> {
   const account = generateKeyPairSync('rsa', { modulusLength: 2048 })
   const accountKey = account.privateKey.export({ type: 'pkcs8', format: 'pem' }).toString()
@@ -127,7 +115,6 @@ export async function startKms(folder: string): Promise<KmsServer> {
     return derSignature(digest, privateKey, signatures % 2 === 0)
   }
 
-  /** Whether the token is one that the service account signed for itself (RFC 7523). */
   const isToken = (header = '') => {
     const [head = '', claims = '', signature = ''] = header.replace(/^Bearer /, '').split('.')
     const { iss, scope } = JSON.parse(Buffer.from(claims || 'e30', 'base64url').toString())
@@ -256,7 +243,6 @@ export async function startKms(folder: string): Promise<KmsServer> {
       CLOUDSDK_API_ENDPOINT_OVERRIDES_CLOUDKMS: url,
       GOOGLE_APPLICATION_CREDENTIALS: credentials,
       METADATA_SERVER_DETECTION: 'none',
-      // Whoever runs the tests may have credentials of their own there.
       HOME: folder,
     },
     secrets: [

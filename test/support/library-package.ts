@@ -1,7 +1,3 @@
-/**
- * The library as a program elsewhere has it: a folder with `proposer` in its node_modules, and
- * nothing of ours but what the package names.
- */
 import { execFile } from 'node:child_process'
 import { cp, mkdir, readFile, symlink, writeFile } from 'node:fs/promises'
 import { createRequire } from 'node:module'
@@ -17,9 +13,6 @@ const compiler = join(
 )
 const inFolder = promisify(execFile)
 
-/**
- * Puts dist/ and its declarations into `folder`, with the packages that package.json says it needs.
- */
 export async function installLibrary(folder: string): Promise<void> {
   const modules = join(folder, 'node_modules')
   const dist = join(modules, 'proposer', 'dist')
@@ -36,10 +29,6 @@ export async function installLibrary(folder: string): Promise<void> {
   await writeFile(join(folder, 'package.json'), JSON.stringify({ type: 'module' }))
 }
 
-/**
- * Compiles TypeScript files of `folder` as a strict program of somebody else; declarations are
- * checked too. What the compiler says, if anything.
- */
 export async function compile(folder: string, files: readonly string[]): Promise<string> {
   const types = join(folder, 'node_modules', '@types')
   await mkdir(types, { recursive: true })

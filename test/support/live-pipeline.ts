@@ -1,4 +1,3 @@
-/** View, ledger and pipeline in this process, on a dev chain over real JSON-RPC. */
 import type { Contracts } from '../../src/core/chain/round.js'
 import {
   type DevChain,
@@ -32,17 +31,12 @@ export interface LivePipeline {
   readonly executor: Signer
   signerOf(role: string, n?: number): Signer
   questionIdOf(n: number): Hex
-  /**
-   * Signs for the n-th question, or that of an id, an hour ahead unless a deadline is given, and
-   * admits.
-   */
   submit(
     n: number | Hex,
     proposer: Signer,
     nonce: string,
     more?: Partial<Pick<Wish, 'price' | 'amount' | 'deadline'>>,
   ): Promise<Candidate>
-  /** The candidate, as soon as it is what is waited for. */
   until(id: string, reached: (candidate: Candidate) => boolean): Promise<Candidate>
   ended(id: string): Promise<Candidate>
   stop(): Promise<void>
@@ -53,13 +47,10 @@ export interface LiveOptions {
   readonly clock?: Clock
   readonly maxHeadAgeSeconds?: number
   readonly executor?: Partial<PipelineConfig['executor']>
-  /** Beside those of the dev chain. */
   readonly requesters?: Contracts['requesters']
-  /** The test looks at the chain and takes each step itself; blocks come when it asks for them. */
   readonly isDriven?: boolean
 }
 
-/** The caller stops it. */
 export async function startLivePipeline(options: LiveOptions = {}): Promise<LivePipeline> {
   const dev = await startDevChain(options.chain)
   const chain = createChain([dev.rpcUrl])
@@ -160,10 +151,6 @@ export async function startLivePipeline(options: LiveOptions = {}): Promise<Live
   }
 }
 
-/**
- * A clock that runs faster than the world's, from the same moment: what takes minutes happens in
- * seconds.
- */
 export function fastClock(times: number): Clock {
   const startedMs = Date.now()
   const startedAt = performance.now()

@@ -1,7 +1,3 @@
-/**
- * A home folder on disk as some weeks of use leave it: keystores, profiles, pinned slugs, and a
- * journal with one of each state.
- */
 import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { openJournal } from '../../src/core/client/journal/journal.js'
@@ -12,9 +8,7 @@ import { systemLiveness } from '../../src/core/io/liveness.js'
 
 export const word = (n: number) => `0x${n.toString(16).padStart(64, '0')}` as const
 const wallet = `0x${'1'.repeat(40)}` as const
-/** What every signature in this home is made of; nothing that looks may show it (R5). */
 export const signatureMark = 'ab'.repeat(32)
-/** Stands in the URL of the node in the configuration. */
 export const urlSecret = 'node-secret'
 
 export const candidates = {
@@ -22,7 +16,6 @@ export const candidates = {
   done: '77777777-8d5a-4a52-9c3d-0a1b2c3d4e5f',
 } as const
 
-/** Journal ids by what became of them, newest last. */
 export interface Lived {
   readonly accepted: string
   readonly executed: string
@@ -32,7 +25,6 @@ export interface Lived {
   readonly signed: string
 }
 
-/** Identifiers in the order of signing; shells must carry each through unharmed. */
 export const identifiers = {
   accepted: 'sunny-day',
   executed: 'long-gone',
@@ -42,7 +34,6 @@ export const identifiers = {
   signed: 'never-sent',
 } as const satisfies Record<keyof Lived, string>
 
-/** Fills `home`. */
 export async function liveIn(home: string): Promise<Lived> {
   const ports = {
     files: systemFiles,

@@ -2,7 +2,6 @@ import { StorageError } from '../../src/core/protocol/errors.js'
 import { encodeData } from '../../src/core/storage/line.js'
 import type { CompactableLog, NewRecord, StoredRecord } from '../../src/core/storage/record-log.js'
 
-/** Where memory logs of one "folder" live across openings. */
 export interface MemoryStore {
   records: StoredRecord[]
   sequence: number
@@ -11,10 +10,6 @@ export interface MemoryStore {
 
 export const newMemoryStore = (): MemoryStore => ({ records: [], sequence: 0, position: 0 })
 
-/**
- * The smallest store that keeps the contract of `RecordLog`: the reference for the suite, and quick
- * for tests of owners.
- */
 export function openMemoryLog(
   store: MemoryStore,
   knownKinds: (kind: string) => boolean,
@@ -28,7 +23,6 @@ export function openMemoryLog(
   let tail: Promise<unknown> = Promise.resolve()
   const exclusive = <T>(job: () => Promise<T>): Promise<T> => {
     const run = tail.then(job)
-    // Each job's failure is its caller's.
     tail = run.catch(() => undefined)
     return run
   }

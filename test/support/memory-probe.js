@@ -20,7 +20,6 @@ const count = (text) => {
   }
 }
 
-// In place as long as the reader keeps up, and by the stream from then on.
 const writeInPlace = fs.writeSync
 fs.writeSync = (descriptor, bytes, offset, ...rest) => {
   const written = writeInPlace(descriptor, bytes, offset, ...rest)

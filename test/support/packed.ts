@@ -1,7 +1,3 @@
-/**
- * The package as a registry would have it: packed from a copy of the tree, so that dist/ stays what
- * the other tests run.
- */
 import { execFile } from 'node:child_process'
 import { cp, mkdir, symlink, writeFile } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
@@ -12,14 +8,10 @@ const runs = promisify(execFile)
 
 export interface Packed {
   readonly path: string
-  /** Bytes of the tarball. */
   readonly size: number
   readonly files: readonly { readonly path: string; readonly size: number }[]
 }
 
-/**
- * npm as somebody types it elsewhere: without what an `npm test` around it says of this project.
- */
 function npmEnv(): NodeJS.ProcessEnv {
   const kept = Object.entries(process.env).filter(
     ([name]) =>
@@ -38,7 +30,6 @@ async function npm(args: readonly string[], cwd: string, timeoutMs: number): Pro
   return stdout
 }
 
-/** `npm pack` of a copy of the tree in `folder`, with its own build. */
 export async function pack(folder: string): Promise<Packed> {
   const copy = join(folder, 'copy')
   const left = new Set(
@@ -92,10 +83,6 @@ export async function install(
   }
 }
 
-/**
- * `npm install --global` below a prefix of its own. `false`, with a notice on stderr, where no
- * registry answers.
- */
 export async function installGlobally({ path }: Packed, prefix: string): Promise<boolean> {
   try {
     await npm(
@@ -132,7 +119,6 @@ async function unpack(path: string, folder: string, more: readonly string[]): Pr
     await symlink(join(root, 'node_modules', name), join(modules, name))
 }
 
-/** The newest Node.js that npm has, or why there is none. */
 export async function newestNode(
   folder: string,
 ): Promise<{ readonly path: string } | { readonly missing: string }> {

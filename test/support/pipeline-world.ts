@@ -1,7 +1,3 @@
-/**
- * Ledger, view and pipeline on a fake chain, step by step: nothing runs by itself, and a restart
- * keeps only what was durable.
- */
 import type { Implementations } from '../../src/core/chain/implementations.js'
 import type { RegistryEntry } from '../../src/core/chain/questions.js'
 import type { Contracts } from '../../src/core/chain/round.js'
@@ -25,12 +21,10 @@ import { violationsText } from './history/observed-history.js'
 import { recordHistory } from './history/recorder.js'
 import { type MemoryStore, newMemoryStore } from './memory-log.js'
 
-/** A key that is the same in every run. */
 export function testSigner(n: number): Signer {
   return signerFromKey(new Uint8Array(32).fill(n + 1))
 }
 
-/** Repeatable random numbers (mulberry32). */
 export function seededRandom(seed: number): Random & { next(): number } {
   let state = seed >>> 0
   const next = () => {
@@ -52,7 +46,6 @@ export function seededRandom(seed: number): Random & { next(): number } {
 export interface WorldOptions {
   readonly config?: Partial<PipelineConfig>
   readonly executor?: boolean
-  /** How the executor signs, with the key it has. */
   readonly signing?: (key: Signer) => Signer
   readonly seed?: number
   readonly entries?: readonly RegistryEntry[]
@@ -71,11 +64,8 @@ export interface PipelineWorld {
   readonly view: LiveView
   readonly pipeline: Pipeline
   failpoint: Failpoint
-  /** Drops everything in memory and opens the store anew, as after a kill. */
   restart(): Promise<void>
-  /** Looks at the chain and takes one step. */
   turn(): Promise<void>
-  /** A block, a second, a look and a step; several times. */
   pass(blocks?: number): Promise<void>
   question(name?: string, resData?: string): Promise<Hex>
   submit(questionId: Hex, wish?: SubmitWish): Promise<Candidate>
@@ -96,7 +86,6 @@ const defaults: PipelineConfig = {
   executor: { enabled: true, max_fee_gwei: 1000, batch: 10, in_flight: 16 },
 }
 
-/** A world with a funded executor and three funded proposers, a few blocks old. */
 export async function createPipelineWorld(options: WorldOptions = {}): Promise<PipelineWorld> {
   const chain = createFakeChain()
   const { contracts = fakeContracts } = options
@@ -158,7 +147,6 @@ export async function createPipelineWorld(options: WorldOptions = {}): Promise<P
   world.turn = async () => {
     await world.view.poll()
     await world.pipeline.step()
-    // R1-R3 (T14), whatever the test is about.
     if (recorder.history.verdict().broken > 0)
       throw new Error(violationsText(recorder.history.verdict()))
   }
@@ -193,7 +181,6 @@ export async function createPipelineWorld(options: WorldOptions = {}): Promise<P
   return world
 }
 
-/** A world with one question and one candidate that is about to be sent. */
 export async function oneCandidate(options: WorldOptions = {}) {
   const world = await createPipelineWorld(options)
   const questionId = await world.question()
@@ -201,15 +188,12 @@ export async function oneCandidate(options: WorldOptions = {}) {
   return { world, questionId, candidate }
 }
 
-/** Transactions that nodes took, without self-transfers. */
 export const proposals = (world: PipelineWorld) =>
   world.chain.taken.filter(({ to }) => to !== world.executor.address)
-/** The executor's nonces that proposals were ever signed with. */
 export const noncesOf = (world: PipelineWorld) => [
   ...new Set(proposals(world).map(({ nonce }) => nonce)),
 ]
 
-/** Another transaction of a key, as a second process or a wallet would send it. */
 export async function foreignTransaction(
   { chain, proposer }: PipelineWorld,
   signer: Signer,

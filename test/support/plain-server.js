@@ -4,5 +4,4 @@ import { createServer } from 'node:http'
 
 const server = createServer((_request, response) => response.end('{}'))
 server.listen(0, '127.0.0.1', () => process.send(server.address().port))
-// The parent is gone: nobody calls any more.
 process.on('disconnect', () => process.exit())

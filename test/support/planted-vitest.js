@@ -40,7 +40,6 @@ const reporter = {
   },
 }
 
-/** Loads one source file with the bug in it. */
 const pluginOf = ({ file, text }) => ({
   name: 'planted-bug',
   enforce: 'pre',

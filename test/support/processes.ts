@@ -1,4 +1,3 @@
-/** The built command line as processes: what a test starts here it ends, also when it fails. */
 import { type ChildProcess, spawn } from 'node:child_process'
 import { mkdtempSync, writeFileSync } from 'node:fs'
 import { mkdtemp, rm } from 'node:fs/promises'
@@ -10,9 +9,7 @@ import { unwatchAnswers, watchAnswers } from './answers-seen.js'
 
 const root = join(dirname(fileURLToPath(import.meta.url)), '..', '..')
 const bin = join(root, 'bin', 'proposer.js')
-/** The same program, to which happens what FAILPOINT names. */
 const mortal = join(root, 'test', 'support', 'failpoint-child.js')
-/** Loaded before either of them where it serves. */
 const answersWriter = join(root, 'test', 'support', 'answers-child.js')
 
 export interface Ended {
@@ -24,26 +21,17 @@ export interface Ended {
 
 export interface Running {
   readonly child: ChildProcess
-  /**
-   * The JSON lines on stdout, as they come. Rejects with the end of stderr where the process ends
-   * first.
-   */
   line<T = Record<string, unknown>>(): Promise<T>
-  /** What stderr said so far. */
   stderr(): string
-  /** Resolves once stderr matches; rejects where the process ends first. */
   said(pattern: RegExp): Promise<void>
   readonly ended: Promise<Ended>
-  /** Sends the signal and waits for the end. */
   stop(signal?: NodeJS.Signals): Promise<Ended>
 }
 
 export interface StartOptions {
   readonly env?: Readonly<Record<string, string>>
   readonly cwd?: string
-  /** Nothing unless given; `open`: it stays open until the test ends it. */
   readonly stdin?: string | { readonly open: true }
-  /** Another program with its arguments, which runs ours: `strace …`, `sh -c …`. */
   readonly under?: readonly string[]
   /**
    * `false`: what it serves is not held against the OpenAPI document; for runs of thousands of
@@ -52,22 +40,16 @@ export interface StartOptions {
   readonly judged?: false
 }
 
-/** Everything a test file starts and makes; `clean` ends and removes it. */
 export interface Workshop {
-  /** A folder of its own, removed at the end. */
   folder(): Promise<string>
-  /** Starts the command; it inherits PATH and nothing else. */
   start(args: readonly string[], options?: StartOptions): Running
-  /** Starts the command and waits for its end. */
   run(args: readonly string[], options?: StartOptions): Promise<Ended>
   clean(): Promise<void>
 }
 
-/** One workshop a test file; call `clean` in `afterAll`. */
 export function workshop(): Workshop {
   const running = new Set<Running>()
   const folders: string[] = []
-  /** The file for the answers of all servers of this workshop, once there is one. */
   let answers: string | undefined
   const answersFile = () => {
     if (answers !== undefined) return answers
@@ -94,7 +76,6 @@ export function workshop(): Workshop {
         PATH: process.env.PATH ?? '',
         TMPDIR: tmpdir(),
         NO_COLOR: '1',
-        // A whole run on the other version of the oracle.
         ...(process.env.PROPOSER_DEV_ORACLE === undefined
           ? {}
           : { PROPOSER_DEV_ORACLE: process.env.PROPOSER_DEV_ORACLE }),
@@ -107,7 +88,6 @@ export function workshop(): Workshop {
     running.add(process_)
     void process_.ended.then(() => running.delete(process_))
     child.stdin?.on('error', (error: NodeJS.ErrnoException) => {
-      // A program that reads no input may have ended before it was given any.
       if (error.code !== 'EPIPE') throw error
     })
     if (typeof options.stdin !== 'object') child.stdin?.end(options.stdin ?? '')
@@ -122,7 +102,6 @@ export function workshop(): Workshop {
     start,
     run: (args, options) => start(args, options).ended,
     async clean() {
-      // SIGTERM first: a serve or devchain ends its own children by it.
       await Promise.all([...running].map((one) => one.stop('SIGTERM')))
       if (answers !== undefined) await unwatchAnswers(answers)
       for (const path of folders) await rm(path, { recursive: true, force: true })

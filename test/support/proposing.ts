@@ -1,6 +1,3 @@
-/**
- * The client's side of an end-to-end test: a home, a key, pins, and what the chain says of it all.
- */
 import { mkdir, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { topics } from '../../src/core/chain/contracts.js'
@@ -19,18 +16,11 @@ export interface ServeReady {
 export interface Client {
   readonly env: Readonly<Record<string, string>>
   readonly proposer: string
-  /**
-   * Runs a verb with --json; `answer` is its document, or the error on stderr where it did not exit
-   * 0.
-   */
   ask(
     ...args: string[]
   ): Promise<{ code: number | null; answer: Record<string, unknown>; ended: Ended }>
 }
 
-/**
- * A client of its own home, with the key of the n-th proposer of a dev chain and its trust file.
- */
 export async function makeClient(
   shop: Workshop,
   dev: DevDescription,
@@ -59,7 +49,6 @@ export async function makeClient(
   }
 }
 
-/** The result; for a failure the error, which stands on the last line of stderr. */
 function documentOf(ended: Ended): Record<string, unknown> {
   if (ended.stdout.trim() !== '' && ended.code === 0) return JSON.parse(ended.stdout)
   const last = ended.stderr.trim().split('\n').at(-1) ?? ''
@@ -68,7 +57,6 @@ function documentOf(ended: Ended): Record<string, unknown> {
   return JSON.parse(last).error
 }
 
-/** The n-th question, whose presence the test relies on. */
 export function questionOf(dev: DevDescription, n: number): DevDescription['questions'][number] {
   const question = dev.questions[n]
   if (!question) throw new Error(`the dev chain has no question ${n}`)
@@ -92,7 +80,6 @@ export interface ProposedLog {
   readonly topics: readonly string[]
 }
 
-/** Every ProposePrice of these proposers on the chain, oldest first. */
 export async function proposals(dev: DevDescription, proposer: string): Promise<ProposedLog[]> {
   const filter = {
     address: dev.trust.oracles,
@@ -104,7 +91,6 @@ export async function proposals(dev: DevDescription, proposer: string): Promise<
   return logs.filter((log) => log.topics.some((topic) => topic.endsWith(proposer.slice(2))))
 }
 
-/** How many transactions the executor has on the chain. */
 export async function executorTransactions(dev: DevDescription): Promise<number> {
   const executor = dev.accounts.find(({ role }) => role === 'executor')
   return Number(
@@ -112,7 +98,6 @@ export async function executorTransactions(dev: DevDescription): Promise<number>
   )
 }
 
-/** Polls to the end by the command line; the one candidate's status. */
 export async function untilExecuted(client: Client, candidateId: string): Promise<CandidateStatus> {
   const { code, answer, ended } = await client.ask('poll', candidateId, '--timeout', '60')
   if (code !== 0) throw new Error(`poll ended with ${code}: ${ended.stdout}${ended.stderr}`)
@@ -121,7 +106,6 @@ export async function untilExecuted(client: Client, candidateId: string): Promis
   return status
 }
 
-/** The first reason of this kind for which a gateway is not ready, once it has one. */
 export async function untilUnready(
   { admin_url }: Pick<ServeReady, 'admin_url'>,
   pattern: RegExp,
@@ -136,7 +120,6 @@ export async function untilUnready(
   }
 }
 
-/** One POST of JSON; the status and the parsed answer. */
 export async function post(
   url: string,
   path: string,

@@ -1,26 +1,19 @@
-/** HTTP as bytes: what no client library would send, and what comes back. */
 import { connect } from 'node:net'
 
 export interface RawAnswer {
   readonly status: number
   readonly headers: Readonly<Record<string, string>>
   readonly body: string
-  /** The code of an error body; `undefined` where there is none. */
   readonly code: string | undefined
-  /** Whether the server closed the connection after it. */
   readonly closed: boolean
-  /** Everything that came, for answers to several calls. */
   readonly text: string
 }
 
 export interface RawOptions {
-  /** Sent once the first answer has begun to come. */
   readonly followUp?: string | Uint8Array
-  /** Resolve when the connection is closed, instead of after the first whole answer. */
   readonly untilClosed?: boolean
 }
 
-/** Sends bytes on a connection of its own and reads the answer. */
 export function exchangeRaw(
   port: number,
   bytes: string | Uint8Array,
@@ -46,7 +39,6 @@ export function exchangeRaw(
         return
       }
       const answer = parseAnswer(Buffer.concat(parts).toString('latin1'))
-      // A connection that is to be closed is waited for, so that `closed` means it.
       if (answer?.whole && !options.untilClosed && answer.headers.connection !== 'close')
         settle(false)
     })

@@ -1,7 +1,3 @@
-/**
- * README.md and docs/ as tests use them: sections, code, and a shell in which `proposer` is this
- * program.
- */
 import { type ChildProcess, spawn } from 'node:child_process'
 import { readdirSync, readFileSync } from 'node:fs'
 import { chmod, writeFile } from 'node:fs/promises'
@@ -11,7 +7,6 @@ import { fileURLToPath } from 'node:url'
 
 export const root = join(dirname(fileURLToPath(import.meta.url)), '..', '..')
 
-/** README.md and every page of docs/, by their paths in the repository. */
 export const pages: readonly string[] = [
   'README.md',
   ...readdirSync(join(root, 'docs'), { recursive: true, encoding: 'utf8' })
@@ -20,10 +15,8 @@ export const pages: readonly string[] = [
     .sort(),
 ]
 
-/** The whole text of a page. Throws where there is none. */
 export const pageText = (page: string): string => readFileSync(join(root, page), 'utf8')
 
-/** The headings of a text, code left out. */
 export function headingsOf(text: string) {
   let isCode = false
   return text.split('\n').flatMap((line, at) => {
@@ -33,10 +26,6 @@ export function headingsOf(text: string) {
   })
 }
 
-/**
- * What stands below a heading of a page, deeper headings included. Throws where there is no such
- * heading.
- */
 export function section(title: string, page = 'README.md'): string {
   const text = pageText(page)
   const all = headingsOf(text)
@@ -50,10 +39,6 @@ export function section(title: string, page = 'README.md'): string {
     .join('\n')
 }
 
-/**
- * The code blocks of one language in a text, in their order; those that are not to be run are left
- * out.
- */
 export const blocksIn = (text: string, language: string): readonly string[] =>
   [...text.matchAll(new RegExp(`^\`\`\`${language}\\n(.*?)^\`\`\`$`, 'gms'))].map(
     ([, code = '']) => code,
@@ -61,15 +46,12 @@ export const blocksIn = (text: string, language: string): readonly string[] =>
 
 export interface Block {
   readonly page: string
-  /** The heading right above it. */
   readonly heading: string
   readonly language: string
-  /** Why it is not run, as its fence says: `sh not-run: <reason>`. */
   readonly notRun: string | undefined
   readonly code: string
 }
 
-/** Every code block of every page. */
 export function everyBlock(): readonly Block[] {
   return pages.flatMap((page) => {
     const text = pageText(page)
@@ -91,7 +73,6 @@ export function everyBlock(): readonly Block[] {
 
 interface Runner {
   readonly page: string
-  /** Absent: the whole page. */
   readonly heading?: string
   readonly languages: readonly string[]
   readonly file: string
@@ -142,10 +123,8 @@ export const runners: readonly Runner[] = [
   { page: 'docs/library.md', languages: ['ts'], file: 'test/e2e/library.test.ts' },
 ]
 
-/** Blocks that are pictures or output, not something to type. */
 export const isShown = ({ language }: Block): boolean => language === 'text'
 
-/** Which test runs a block; `undefined` where none of those above does. */
 export const runnerOf = (block: Block): Runner | undefined =>
   runners.find(
     ({ page, heading, languages }) =>
@@ -154,14 +133,12 @@ export const runnerOf = (block: Block): Runner | undefined =>
       languages.includes(block.language),
   )
 
-/** As the reader's browser makes anchors of headings. */
 export const anchorOf = (title: string): string =>
   title
     .toLowerCase()
     .replace(/[^\w\- ]/g, '')
     .replaceAll(' ', '-')
 
-/** Ports that were free a moment ago. */
 export async function freePorts(count: number): Promise<number[]> {
   const servers = Array.from({ length: count }, () => createServer())
   for (const server of servers) {
@@ -182,18 +159,12 @@ export interface ShellEnded {
 }
 
 interface Shell {
-  /** Resolves with the script's exit code, though what it started may go on. */
   readonly exited: Promise<number | null>
-  /** Ends the script and all it started; all that was printed. */
   end(): Promise<ShellEnded>
 }
 
 const itself = `exec '${process.execPath}' '${join(root, 'bin', 'proposer.js')}' "$@"`
 
-/**
- * Starts a script in `folder`, in a shell whose `proposer` is this program, or another script;
- * failing lines end it.
- */
 async function startShell(
   folder: string,
   script: string,
@@ -228,7 +199,6 @@ async function startShell(
   }
 }
 
-/** Runs a script to its end; what it left running is ended with it. */
 export async function shell(...given: Parameters<typeof startShell>): Promise<ShellEnded> {
   const started = await startShell(...given)
   try {
@@ -239,7 +209,6 @@ export async function shell(...given: Parameters<typeof startShell>): Promise<Sh
   return started.end()
 }
 
-/** All that a child and its children print, once the last of them has ended. */
 function printed(child: ChildProcess): Promise<ShellEnded> {
   let stdout = ''
   let stderr = ''
@@ -252,13 +221,11 @@ function printed(child: ChildProcess): Promise<ShellEnded> {
   return new Promise((resolve) => child.once('close', (code) => resolve({ code, stdout, stderr })))
 }
 
-/** What a script has left running goes with its process group. */
 function endGroup(pid: number | undefined): void {
   if (pid === undefined) return
   try {
     process.kill(-pid, 'SIGTERM')
   } catch (error) {
-    // Nothing of it is left, which is how it should be.
     if (!(error instanceof Error && 'code' in error && error.code === 'ESRCH')) throw error
   }
 }

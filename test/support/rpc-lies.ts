@@ -1,5 +1,3 @@
-/** What a JSON-RPC node tells that lies (robustness §7.3). */
-
 export type RpcLie =
   | 'another chain id'
   | 'a head that stands still'
@@ -28,13 +26,11 @@ export interface RpcHeader {
   readonly hash: string
 }
 
-/** The heads of the moment from which on a head stands still. */
 export interface Frozen {
   readonly latest: RpcHeader
   readonly finalized: RpcHeader
 }
 
-/** What a call is turned into, or answered with, while the head stands still. */
 function standingStill(call: RpcCall, { latest, finalized }: Frozen): RpcCall | RpcAnswer {
   const { id, method, params } = call
   const at = (tag: unknown) =>
@@ -67,17 +63,12 @@ function standingStill(call: RpcCall, { latest, finalized }: Frozen): RpcCall | 
   return call
 }
 
-/** What to ask the node in place of these calls; what needs no asking is answered already. */
 export const askedFor = (
   calls: readonly RpcCall[],
   stale: Frozen | undefined,
 ): readonly (RpcCall | RpcAnswer)[] =>
   stale === undefined ? calls : calls.map((call) => standingStill(call, stale))
 
-/**
- * What the lie makes of the node's answer to a call; `stale` where the head stands still, `final`
- * the number of the finalized block.
- */
 export function lyingAnswer(
   lie: RpcLie | undefined,
   { method }: RpcCall,

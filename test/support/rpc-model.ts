@@ -1,17 +1,13 @@
-/** Modelled RPC nodes, and a chain over them with a clock that tests turn. */
 import { chainOver } from '../../src/core/io/rpc/chain.js'
 import type { RpcCall, Transport } from '../../src/core/io/rpc/transport.js'
 import { ChainError, type Hex } from '../../src/core/ports.js'
 import { createTestClock, type TestClock } from './front.js'
 
-/** A node of a modelled chain; tests change it while it runs. */
 export interface Node extends Transport {
   chainId: number
   head: bigint
-  /** Blocks of another fork have other hashes. */
   fork: number
   silent: string | undefined
-  /** Answers in place of the model's; a ChainError is that call's. */
   answers: Record<string, unknown>
   readonly asked: RpcCall[]
 }
@@ -108,7 +104,6 @@ export const receipt = {
   logs: [],
 }
 
-/** What runs in the background has run: modelled nodes answer without delay. */
 export async function settled(): Promise<void> {
   for (let turn = 0; turn < 5; turn += 1) await new Promise((resolve) => setImmediate(resolve))
 }

@@ -18,40 +18,26 @@ import {
 } from './rpc-lies.js'
 import { seeded } from './sim-files.js'
 
-/** What happens to HTTP requests on their way; nothing unless given. */
 export interface Weather {
-  /** A round trip, half of it before the node sees the request. */
   readonly delayMs?: number
-  /** Up to so much more, drawn for each request. */
   readonly jitterMs?: number
-  /** 0 to 1: whose connection is cut, in turn before and after the node has dealt with it. */
   readonly lostShare?: number
-  /** 0 to 1: which are answered `lateMs` later. */
   readonly lateShare?: number
-  /** 3,000 unless given. */
   readonly lateMs?: number
-  /** Of what is drawn: 1 unless given. */
   readonly seed?: number
 }
 
 export interface RpcProxy {
   readonly url: string
-  /** From now on; `undefined`: the truth. */
   tell(lie: RpcLie | undefined): Promise<void>
-  /** From now on. */
   change(weather: Weather): void
-  /** Raw transactions that it was handed, whatever became of them. */
   readonly handed: readonly string[]
-  /** When the node was first handed a raw transaction: `performance.now()`. */
   readonly reached: ReadonlyMap<string, number>
-  /** HTTP requests so far, and those among them that were lost or answered late. */
   readonly requests: { readonly all: number; readonly lost: number; readonly late: number }
-  /** Calls so far by JSON-RPC method, each of a batch one. */
   readonly methods: ReadonlyMap<string, number>
   close(): Promise<void>
 }
 
-/** What happens to one request. */
 interface Fate {
   readonly onewayMs: number
   readonly lost: 'before' | 'after' | undefined
@@ -74,7 +60,6 @@ function fates(weather: Weather): () => Fate {
   }
 }
 
-/** The node behind it. */
 function nodeAt(upstream: string) {
   const relay = async (text: string): Promise<{ status: number; text: string }> => {
     const headers = { 'content-type': 'application/json' }
@@ -100,7 +85,6 @@ const wholeBody = async (request: IncomingMessage): Promise<string> => {
   return Buffer.concat(chunks).toString()
 }
 
-/** Starts one before the node at `upstream`, telling the truth. */
 export async function openRpcProxy(upstream: string, weather: Weather = {}): Promise<RpcProxy> {
   const node = nodeAt(upstream)
   let nextFate = fates(weather)
@@ -173,10 +157,8 @@ export async function openRpcProxy(upstream: string, weather: Weather = {}): Pro
   }
 
   const server = createServer((request, response) => {
-    // The honest node may be gone at the end of a test; then so is the answer.
     serve(request, response).catch(() => response.destroy())
   })
-  // Longer than clients keep a connection: only the weather cuts one.
   server.keepAliveTimeout = 60_000
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
   return {

@@ -1,4 +1,3 @@
-/** Real Safes 1.4.1 on a dev chain, from the bytecode of @safe-global/safe-contracts. */
 import { readFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import {
@@ -29,7 +28,6 @@ function artifact(path: string): Artifact {
   return JSON.parse(readFileSync(join(folder, path), 'utf8')) as Artifact
 }
 
-/** What deploys, and makes Safes of these owners. */
 export async function safeContracts(rpcUrl: string, chainId: number, key: Hex) {
   const chain = defineChain({
     id: chainId,
@@ -55,7 +53,6 @@ export async function safeContracts(rpcUrl: string, chainId: number, key: Hex) {
   )
   let salt = 0n
 
-  /** The Safe itself sends: what its owners would have it do by a Safe transaction. */
   const actAs = async (safe: Address, to: Address, data: Hex) => {
     const rpc = devRpc(rpcUrl)
     await rpc.request('anvil_setBalance', [safe, '0xde0b6b3a7640000'])
@@ -96,7 +93,6 @@ export async function safeContracts(rpcUrl: string, chainId: number, key: Hex) {
       const { proxy } = (made as unknown as { args: { proxy: Hex } }).args
       return proxy.toLowerCase() as Address
     },
-    /** The bytes whose hash a Safe's owners sign for a digest. */
     messageData: (safe: Address, digest: Hex) =>
       reader.readContract({
         address: safe,
@@ -106,7 +102,6 @@ export async function safeContracts(rpcUrl: string, chainId: number, key: Hex) {
         functionName: 'encodeMessageDataForSafe',
         args: [safe, digest],
       }),
-    /** Takes an owner out, who is not the first of the list; the threshold stays. */
     async removeOwner(safe: Address, before: Address, owner: Address, threshold: number) {
       const args = [getAddress(before), getAddress(owner), BigInt(threshold)]
       const { abi } = safeArtifact

@@ -6,7 +6,6 @@ import { openLogReader } from '../../src/core/storage/reader.js'
 import type { NewRecord, StoredRecord } from '../../src/core/storage/record-log.js'
 import { SimClock, SimFiles } from './sim-files.js'
 
-/** A small store of `item` records on a simulated disk, as the crash tests use it. */
 export const folder = '/data/store'
 export const options = {
   format: { name: 'store', version: 1 },
@@ -14,9 +13,6 @@ export const options = {
 } as const
 export const idOf = (record: StoredRecord | NewRecord): number => (record.data as { id: number }).id
 
-/**
- * A store with real history: several segments, a snapshot and a last segment with an unmarked end.
- */
 export async function sample(compacted: boolean): Promise<Map<string, Uint8Array>> {
   const sim = new SimFiles()
   const ports = { files: sim.process(), clock: new SimClock(), hash: systemHash }
@@ -47,7 +43,6 @@ export async function sample(compacted: boolean): Promise<Map<string, Uint8Array
 const fingerprint = (contents: ReadonlyMap<string, Uint8Array>): string =>
   [...contents].map(([path, bytes]) => `${path} ${systemHash.sha256(bytes)}`).join()
 
-/** Opens a damaged copy: the ids it recovers, or the refusal, which must have changed nothing. */
 export async function openCopy(
   contents: ReadonlyMap<string, Uint8Array>,
 ): Promise<number[] | StorageError> {
@@ -71,7 +66,6 @@ export async function openCopy(
   }
 }
 
-/** Ids as a reader sees them. */
 export async function recordsOf(sim: SimFiles): Promise<number[]> {
   const reader = await openLogReader({ files: sim.process(), hash: systemHash }, folder, options)
   const found: number[] = []

@@ -1,9 +1,3 @@
-/**
- * A gateway with state behind a `Fetch`, for tests of the command line: it keeps candidates by
- * payload, and answers as told where a test wants a fault. It checks no signature; the real gateway
- * has tests of its own.
- */
-
 import { yesOrNoQuery } from '../../src/core/chain/contracts.js'
 import { keccakHex } from '../../src/core/chain/round.js'
 import type { Trust } from '../../src/core/client/trust/trust.js'
@@ -28,7 +22,6 @@ export const pins: Trust = {
 
 export const bondRaw = '750000000'
 
-/** An open question whose ID is the hash of its text, as its adapter would have it. */
 export function questionContext(title: string): BatchSigningData {
   const text = `q: title: ${title}, description: d, res_data: p1: 0, p2: 1, p3: 0.5. Where p1 corresponds to No, p2 to Yes, p3 to unknown.`
   const ancillary = `0x${Buffer.from(text).toString('hex')}` as Hex
@@ -70,16 +63,11 @@ export interface ScriptedGateway {
   readonly url: string
   readonly fetch: Fetch
   readonly question: BatchSigningData
-  /** Bodies of submissions that arrived, in order, also those whose answer was lost. */
   readonly received: readonly string[]
-  /** Method and path of every call. */
   readonly calls: readonly string[]
   readonly ineligible: Set<string>
-  /** What the next submissions meet instead of an answer, in order. */
   readonly faults: Fault[]
-  /** Changes what status answers for a candidate. */
   become(candidateId: string, change: Partial<CandidateStatus>): void
-  /** Changes what every candidate becomes with each further status call: one step a call. */
   steps: Partial<CandidateStatus>[]
   readonly candidates: ReadonlyMap<string, CandidateStatus>
 }
@@ -89,7 +77,6 @@ const at = '2026-11-20T05:38:00.000Z'
 export function scriptedGateway(
   question: BatchSigningData = questionContext('Will it hold?'),
   slug = 'will-it-hold',
-  /** Of its first candidate: no two gateways give one id. */
   firstId = 1,
 ): ScriptedGateway {
   const received: string[] = []
@@ -215,7 +202,6 @@ const json = (status: number, body: unknown) =>
     headers: { 'content-type': 'application/json', 'retry-after': '0' },
   })
 
-/** What the pipeline does to a candidate, step by step. */
 export const happySteps: Partial<CandidateStatus>[] = [
   { status: 'validated', validated_at: at },
   { status: 'selected', selected_at: at },

@@ -1,11 +1,9 @@
-/** Who signed a transaction: the worlds of tests send many that are the same, byte by byte. */
 import { recoverTransactionAddress, type TransactionSerializedEIP1559 } from 'viem'
 import type { Address } from '../../src/core/protocol/schema.js'
 
 const most = 10_000
 const senders = new Map<string, Address>()
 
-/** The sender's address in lower case. */
 export async function senderOf(raw: TransactionSerializedEIP1559): Promise<Address> {
   const known = senders.get(raw)
   if (known) return known

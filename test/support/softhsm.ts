@@ -1,29 +1,22 @@
-/** Tokens of SoftHSM2 in a folder of the test's own, made with the tools of their packages. */
 import { execFileSync } from 'node:child_process'
 import { mkdir, mkdtemp, readdir, rename, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { pathOf } from './components.js'
 
-/** For `describeWith`. */
 export const softHsm = ['softhsm2-util', 'libsofthsm2.so', 'pkcs11-tool', 'pkcs11js'] as const
 
 export const pin = '73914-canary-pin'
 
 export interface TestTokens {
   readonly folder: string
-  /** SoftHSM2 itself. */
   readonly module: string
-  /** What a program needs to see these tokens. */
   readonly env: { readonly SOFTHSM2_CONF: string }
   readonly pinFile: string
   token(label: string): void
-  /** With more arguments for pkcs11-tool. */
   key(token: string, label: string, options?: KeyOptions): void
   tool(token: string, ...args: readonly string[]): string
-  /** Takes all tokens out. */
   away(): Promise<void>
-  /** Puts them in again. */
   back(): Promise<void>
   remove(): Promise<void>
 }
@@ -34,7 +27,6 @@ export interface KeyOptions {
   readonly extractable?: boolean
 }
 
-/** Sets `SOFTHSM2_CONF` of this process too: modules are children of it. */
 export async function testTokens(userPin = pin): Promise<TestTokens> {
   const module = pathOf('libsofthsm2.so')
   const folder = await mkdtemp(join(tmpdir(), 'softhsm-'))
@@ -83,7 +75,6 @@ export async function testTokens(userPin = pin): Promise<TestTokens> {
   }
 }
 
-/** The process in which a program has loaded a module, the newest. */
 export function modulePid(parent: number | undefined): number {
   const lines = execFileSync('ps', ['-A', '-o', 'pid=,ppid=,args='], { encoding: 'utf8' })
   const form = new RegExp(`^ *(\\d+) +${parent} .*bin/pkcs11\\.js`, 'gm')

@@ -1,7 +1,3 @@
-/**
- * A gateway that only tells statuses, by both routes, of candidates that live by a clock; every
- * look is counted.
- */
 import type { MemoryBudget } from '../../src/core/gateway/front/budget.js'
 import type { Clock, Fetch } from '../../src/core/ports.js'
 import { instant } from '../../src/core/protocol/candidate.js'
@@ -9,10 +5,8 @@ import type { CandidateStatus } from '../../src/core/protocol/responses.js'
 import { version } from '../../src/core/protocol/words.js'
 
 export interface LifeOptions {
-  /** From admission to its end, Unix milliseconds apart; `Infinity`: never. */
   readonly lifeMs?: number
   readonly receivedMs?: number
-  /** Fails at its end, instead of being executed. */
   readonly failure?: CandidateStatus['failure']
 }
 
@@ -20,18 +14,12 @@ export interface StatusGateway {
   readonly url: string
   readonly questionId: string
   readonly fetch: Fetch
-  /** Admits a candidate; its id. */
   admit(options?: LifeOptions): string
-  /** Ids in order of the looks at them, by route. */
   readonly looks: { readonly single: string[]; readonly batch: string[][] }
-  /** What the next calls meet instead of an answer. */
   readonly faults: (() => Response | Promise<Response>)[]
-  /** Without the batch route: 404. */
   hasBatch: boolean
-  /** Charges every call (§8); refused ones are counted. */
   budget?: MemoryBudget
   refused: number
-  /** Changes the result of one item of a batch answer. */
   alter?: (result: object, candidateId: string) => object | undefined
 }
 
@@ -41,10 +29,8 @@ const json = (status: number, body: unknown, headers: Record<string, string> = {
     headers: { 'content-type': 'application/json', ...headers },
   })
 
-/** An answer of no use: a proxy's page. */
 export const html = (): Response =>
   new Response('<html>', { status: 502, headers: { 'content-type': 'text/html' } })
-/** A refusal that says when to come back. */
 export const busy = (seconds: number): Response =>
   json(503, { error: { code: 'server_busy', detail: 'busy' } }, { 'retry-after': String(seconds) })
 

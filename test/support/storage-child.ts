@@ -42,9 +42,7 @@ function witness(): void {
   }
 }
 
-/** A process that was killed is still listed until its parent has heard of it. */
 function isAlive(pid: string): boolean {
-  // Killed between making the file and writing into it.
   if (pid === '') return false
   try {
     return !/^\d+ \(.*\) [ZX]/.test(readFileSync(`/proc/${pid}/stat`, 'utf8'))

@@ -5,7 +5,6 @@ import { parseYaml } from '@redocly/openapi-core'
 import type { Ended, Running } from './processes.js'
 import { root } from './readme.js'
 
-/** Whether a process is started again that ended so, after so many starts that failed at once. */
 type RestartRule = (ended: Ended, failures: number) => boolean
 
 const textOf = (path: string) => readFileSync(join(root, 'deploy', path), 'utf8')
@@ -31,10 +30,6 @@ function composeRule(): RestartRule {
 
 export const restartRules = { systemd: unitRule, compose: composeRule } as const
 
-/**
- * Starts a gateway until its rule says that it stays down, or a start serves. The ends of all that
- * failed; `serving` where one is up.
- */
 export async function supervise(
   rule: RestartRule,
   start: () => Running,
@@ -52,7 +47,6 @@ export async function supervise(
     if (await isUp) return { ends, serving: process }
     const ended = await process.ended
     ends.push(ended)
-    // A start that serves for a while counts anew; the first of these served.
     if (!rule(ended, ends.length)) return { ends, serving: undefined }
   }
 }

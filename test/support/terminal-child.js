@@ -1,4 +1,3 @@
-// Loaded before the program on a terminal: its process id and the memory it took at most, in KiB.
 import { writeFileSync } from 'node:fs'
 
 const { TERMINAL_RECORD: folder } = process.env

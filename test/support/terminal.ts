@@ -14,10 +14,8 @@ import { widthOf } from '../../src/commands/terminal/table.js'
 
 const root = join(dirname(fileURLToPath(import.meta.url)), '..', '..')
 const bin = join(root, 'bin', 'proposer.js')
-/** Writes down process id and, at the end, the memory it took. */
 const recorder = join(root, 'test', 'support', 'terminal-child.js')
 
-/** Debian's essential packages bring it; other systems may have none, or one with other flags. */
 export const hasTerminals =
   process.platform === 'linux' &&
   /util-linux/.test(spawnSync('script', ['--version'], { encoding: 'utf8' }).stdout)
@@ -25,38 +23,27 @@ if (!hasTerminals)
   process.stderr.write('No `script` of util-linux: tests that need a terminal are left out.\n')
 
 export interface TerminalEnd {
-  /** 128 and the number of the signal, where one has ended it. */
   readonly code: number
-  /** Everything on the screen, stdout and stderr. */
   readonly text: string
-  /** What the program held at most; `undefined` where a signal has ended it. */
   readonly memoryMiB: number | undefined
 }
 
 export interface Terminal {
-  /** Process id of the program, once it runs. */
   pid(): Promise<number>
-  /** Resolves once the screen matches; rejects where the program ends first. */
   said(pattern: RegExp): Promise<void>
-  /** What stands on it so far. */
   screen(): string
-  /** Keys; `\u0003` is Ctrl-C. */
   type(keys: string): void
-  /** Takes the terminal away, as a window that closes does. */
   close(): void
   readonly ended: Promise<TerminalEnd>
 }
 
 export interface TerminalOptions {
-  /** 0 as on a terminal that nobody has set up. */
   readonly columns?: number
   /** The shell in between keeps the hang-up to itself: the program learns of it by EIO alone. */
   readonly keepsHangUp?: boolean
-  /** As under nohup. */
   readonly ignoresHangUp?: boolean
 }
 
-/** How long a program may take to end once it is told to. */
 const patienceMs = 10_000
 
 const quoted = (word: string) => `'${word.replaceAll("'", "'\\''")}'`
@@ -89,7 +76,6 @@ export async function onTerminal(
     },
     stdio: ['pipe', 'pipe', 'inherit'],
   })
-  // Keys typed on a terminal that is gone.
   child.stdin.on('error', () => undefined)
   let text = ''
   let over = false
@@ -99,7 +85,6 @@ export async function onTerminal(
     for (const look of listening) look()
   })
   const started = fileAppears(folder, 'pid').then(Number)
-  // It may have ended before that: who asks for the id learns of it.
   started.catch(() => undefined)
   const drained = new Promise<void>((resolve) => child.once('close', () => resolve()))
   const ended = (async (): Promise<TerminalEnd> => {
@@ -133,10 +118,6 @@ export async function onTerminal(
   }
 }
 
-/**
- * SIGTERM first, by which a server ends its own children. With the program the shells around it
- * end too.
- */
 async function endBySignals(started: Promise<number>, ended: Promise<TerminalEnd>) {
   for (const signal of ['SIGTERM', 'SIGKILL'] as const) {
     const running = await Promise.race([ended.then(() => undefined), started])
@@ -144,7 +125,6 @@ async function endBySignals(started: Promise<number>, ended: Promise<TerminalEnd
     try {
       process.kill(running, signal)
     } catch (error) {
-      // It has ended, and the shells around it are about to.
       if (!(error instanceof Error && 'code' in error && error.code === 'ESRCH')) throw error
     }
     const patience = new AbortController()
@@ -165,21 +145,15 @@ export const linesOn = (text: string): readonly string[] =>
     .split(/\r\n|\r|\n/)
     .filter((line) => !/^[\u2801-\u28ff] /.test(line))
 
-/** All of it as one line, however it was folded. */
 export const wordsOn = (text: string): string =>
   linesOn(text).join(' ').replaceAll(/\s+/g, ' ').trim()
 
-/**
- * Lines wider than the terminal. A single word to copy, such as a hash, a command to paste, and a
- * line of --verbose stay whole.
- */
 export const tooWide = (text: string, columns: number): readonly string[] =>
   linesOn(text).filter(
     (line) =>
       widthOf(line) > columns && !/^\s*(\S+|`[^`]+`\S*|proposer .*|export .*|[<>] .*)$/.test(line),
   )
 
-/** What a file holds once it is there, whole. */
 async function fileAppears(folder: string, name: string): Promise<string> {
   const path = join(folder, name)
   for (;;) {

@@ -1,4 +1,3 @@
-/** A wallet behind JSON-RPC, honest or not, on a free loopback port. */
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { hexToBigInt, hexToNumber } from 'viem'
@@ -10,7 +9,6 @@ export interface Asked {
   readonly params: readonly unknown[]
 }
 
-/** What the wallet answers to a request; `undefined`: it does not know the method. */
 export type WalletAnswer =
   | { readonly result: unknown }
   | { readonly error: { readonly code: number; readonly message: string } }
@@ -23,10 +21,8 @@ export interface WalletServer {
   close(): Promise<void>
 }
 
-/** EIP-712 data as a wallet gets it. */
 export type WalletDocument = Parameters<PrivateKeyAccount['signTypedData']>[0]
 
-/** Answers as Frame does: one account, `eth_signTypedData_v4` with the document as text. */
 export function honestWallet(
   key: Hex,
   change: (signature: Hex) => unknown = (signature) => signature,
@@ -41,7 +37,6 @@ export function honestWallet(
   }
 }
 
-/** A transaction as `eth_signTransaction` gets it. */
 export type AskedTransaction = Record<
   | 'from'
   | 'to'
@@ -55,7 +50,6 @@ export type AskedTransaction = Record<
   Hex
 >
 
-/** Answers as Web3Signer and anvil do: one account, `eth_signTransaction` with the signed bytes. */
 export function honestSigner(
   key: Hex,
   change: (asked: AskedTransaction) => AskedTransaction = (asked) => asked,

@@ -1,8 +1,3 @@
-/**
- * Admission on a view of a fake chain: what memory does not know yet must not refuse for good
- * (contract §2).
- */
-
 import { describe, expect, test } from 'vitest'
 import { createChainView } from '../../src/core/gateway/view/view.js'
 import type { Address } from '../../src/core/protocol/schema.js'
@@ -24,7 +19,6 @@ const gatewayConfig = {
   },
 }
 
-/** A gateway with one allowlisted wallet and one open question, a few blocks old. */
 async function openOnChain() {
   const chain = createFakeChain()
   const clock = createFakeClock(chain)
@@ -73,10 +67,6 @@ async function openOnChain() {
 }
 type Open = Awaited<ReturnType<typeof openOnChain>>
 
-/**
- * Puts code at the wallet that takes any signature, or takes it away; the view does not look
- * meanwhile.
- */
 function setCode({ chain, clock, wallet: { address } }: Open, has: boolean) {
   chain.happen((world) => {
     if (has) world.wallets.set(address, true)

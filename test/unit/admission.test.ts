@@ -372,7 +372,6 @@ describe('admission', () => {
     const body = await signedBody(front.wallets[0], first)
     const { candidate_id: id } = await ackOf(await front.post(submitPath(first), body))
     await front.ledger.commit([{ kind: 'candidate.progress', id, progress: retryable }])
-    // Another payload has the round by now.
     expect(
       (await front.post(submitPath(first), await signedBody(front.wallets[0], first, 'p1'))).status,
     ).toBe(202)
@@ -387,7 +386,6 @@ describe('admission', () => {
 
 describe('batch admission', () => {
   test('contract §4: a replay that brings its candidate back comes before a later item for the same question', async () => {
-    // A disk that takes its time to tell the candidate.
     const log = (inner: RecordLog): RecordLog =>
       Object.assign(Object.create(inner), {
         read: (position: number) =>

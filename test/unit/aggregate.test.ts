@@ -27,7 +27,6 @@ const contract: Address = `0x${'c0'.repeat(20)}`
 const nobody: Address = `0x${'0e'.repeat(20)}`
 const turn = () => new Promise<void>((resolve) => setImmediate(resolve))
 
-/** What the model's contract does with a call, by its first byte. */
 type Deed = 'answer' | 'revert' | 'silent revert' | 'burn'
 const deeds: readonly Deed[] = ['answer', 'revert', 'silent revert', 'burn']
 const callOf = (deed: Deed, payload: Hex = '0x'): ChainCall => ({
@@ -36,13 +35,10 @@ const callOf = (deed: Deed, payload: Hex = '0x'): ChainCall => ({
 })
 
 interface Model extends Chain {
-  /** Every `call` that reached the node. */
   readonly reached: ChainCall[]
   codeLooks: number
-  /** The next aggregates fail so. */
   failures: ChainErrorKind[]
   hasMulticall: boolean
-  /** Answers of Multicall3 are cut or changed. */
   spoil: ((answer: Hex) => Hex) | undefined
 }
 
@@ -150,8 +146,6 @@ describe('reads folded into one', () => {
         gas: fc.option(fc.constant(5n), { nil: undefined, freq: 8 }),
       })
       .map(({ deed, payload, to, from, gas }): ChainCall => {
-        // The model's Multicall3 reads nothing else; a call made to it by somebody goes through as
-        // it is.
         if (to === multicallAddress)
           return { to, data: encodeFunctionData({ abi, functionName: 'aggregate3', args: [[]] }) }
         return { ...callOf(deed, payload), to, ...(from && { from }), ...(gas && { gas }) }
@@ -182,8 +176,6 @@ describe('reads folded into one', () => {
           alone.hasMulticall = hasMulticall
           const folded = aggregating(chain, turn, bounds)
           for (const calls of asked) {
-            // Somebody's own call to Multicall3 must not meet the failure that is meant for the
-            // folded ones.
             const meant = calls.filter(
               ([{ to }]) => to !== multicallAddress || failing.length === 0,
             )
@@ -337,7 +329,6 @@ describe('the coding of aggregate3', () => {
     }
     expect(thrown('0x')).toEqual(refusal)
     expect(thrown(answer, 3)).toEqual(refusal)
-    // The last word only fills up; every cut before it takes something away.
     for (let length = 2; length < answer.length - 64; length += 64)
       expect(thrown(answer.slice(0, length) as Hex)).toEqual(refusal)
     expect(

@@ -336,7 +336,6 @@ describe('contract §6, batch input', () => {
                     ...wanted.map((each) => `${each.identifier},p1,${cell(each.client_ref)}`),
                   ].join('\n')
           const rows = await rowsOf(text, 'rows', format)
-          // An empty cell is a field that is not given.
           const expected = wanted.map((each) => ({
             identifier: each.identifier,
             ...(format === 'csv' && each.client_ref === '' ? {} : { clientRef: each.client_ref }),

@@ -1,7 +1,3 @@
-/**
- * A batch with a node of ours: whether the round of saved bytes is over is asked of it before
- * anything is sent (R14, §7 rule 3).
- */
 import { describe, expect, test } from 'vitest'
 import type { BatchRow } from '../../src/core/client/input/input.js'
 import { type RowResult, submitBatch } from '../../src/core/client/propose/batch.js'
@@ -16,10 +12,6 @@ import { SignedProposal } from '../../src/core/protocol/schema.js'
 import { makeWorld, nextRound } from '../support/client-world.js'
 import { createFakeChain } from '../support/fake-chain.js'
 
-/**
- * A question whose only answer was lost, as a row of a batch: a signed item, or the intent that it
- * came from.
- */
 async function lostWorld(kind: BatchRow['kind']) {
   const world = makeWorld()
   const { parts, intent } = world.run()
@@ -37,7 +29,6 @@ async function lostWorld(kind: BatchRow['kind']) {
       ? { kind, ...place, item, body: JSON.stringify(item) }
       : { kind, ...place, outcome: 'p2' }
   const asked: (readonly string[])[] = []
-  /** Runs it with a node that has the question in this round, or does not tell. */
   const submit = async (timestamp: string | undefined): Promise<readonly RowResult[]> => {
     const run = world.run()
     const contexts: ContextSource = {

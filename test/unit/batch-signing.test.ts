@@ -1,4 +1,3 @@
-/** `batch sign` in groups: what must have happened before an item is given out (R4, R6, R9). */
 import { expect, test } from 'vitest'
 import { domainOf } from '../../src/core/chain/round.js'
 import type { BatchRow } from '../../src/core/client/input/input.js'
@@ -20,11 +19,9 @@ const adapterQuestions = asked(3)
 
 interface Hooks {
   readonly recover: NonNullable<BatchParts['recover']>
-  /** Awaited before each signature is made. */
   readonly beforeSigning?: () => Promise<void>
 }
 
-/** Signs a row for each question, with the keys recovered by `recover`. */
 async function signAll(
   hooksOf: (world: ReturnType<typeof makeWorld>) => Hooks,
   {
@@ -138,7 +135,6 @@ test('contract §6: results come in input order, whichever signatures are made f
     () => ({
       recover: systemCurve().recover,
       async beforeSigning() {
-        // Those of the first hundred last.
         if (++checked <= 100) for (let turn = 0; turn < 200; turn++) await undefined
       },
     }),

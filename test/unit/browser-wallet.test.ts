@@ -1,4 +1,3 @@
-/** The wallet page's listener and what it believes (contract §9, `--browser`), at the wire. */
 import { request } from 'node:http'
 import { afterEach, describe, expect, test } from 'vitest'
 import {
@@ -17,7 +16,6 @@ afterEach(async () => {
   for (const wallet of open_.splice(0)) await wallet.close()
 })
 
-/** A wallet that is asked to sign, and the address of its page. */
 async function asking(more: Partial<BrowserWalletOptions> = {}) {
   let opened = (_url: string) => {}
   const page = new Promise<string>((resolve) => {
@@ -67,7 +65,6 @@ function call(
   })
 }
 
-/** The page as its browser has it: cookie taken, calls as its script makes them. */
 async function opened(url: string) {
   const first = await call(url)
   const cookie = String(first.headers['set-cookie']).split(';')[0] ?? ''
@@ -210,7 +207,6 @@ describe('contract §9: the wallet page', () => {
     const seen = JSON.parse((await post('next', { seen: 0 })).body) as { id: number; kind: string }
     expect(seen.kind).toBe('wait')
     const waiting = post('next', { seen: seen.id })
-    // Answered after the call before it has arrived.
     await post('problem', { id: seen.id, problem: 'none' })
     await wallet.close()
     expect(JSON.parse((await waiting).body)).toEqual({ kind: 'end' })

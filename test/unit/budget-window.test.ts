@@ -16,7 +16,6 @@ import {
 const at = 1_000_000
 const window = 60_000
 
-/** A history told step by step; times are milliseconds from its beginning. */
 function history() {
   let log: ChargeLog = emptyLog('boot-1', at)
   let calls = 0
@@ -24,7 +23,6 @@ function history() {
     decide(log, { id: `c${calls}`, wantItems, minItems }, at + ms)
   return {
     ask,
-    /** Grants and keeps it; the call's name. */
     take(ms: number, wantItems: number, minItems = 1): { id: string; items: number } {
       const decision = ask(ms, wantItems, minItems)
       if (decision.kind !== 'granted') throw new Error(`${decision.kind} at ${ms}`)
@@ -51,7 +49,6 @@ function history() {
   }
 }
 
-/** Alone, default limits, one item spent in a window that the call opened. */
 function learnt() {
   const told = history()
   const { id } = told.take(0, 100)
@@ -118,7 +115,6 @@ describe('what this machine may send', () => {
     const call = told.take(10_000, 1)
     told.settle(10_050, call.id, { told: [120, 88, 50] })
     expect(granted(told.ask(10_060, 200))).toBe(88)
-    // In the next window one item goes first, alone.
     const first = told.take(61_000, 100)
     expect(first.items).toBe(1)
     expect(told.ask(61_010, 100)).toMatchObject({ kind: 'wait', untilMs: null })

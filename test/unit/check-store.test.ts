@@ -1,7 +1,3 @@
-/**
- * `serve --check` on what a store holds: whatever would keep `serve` from starting, or from getting
- * ready, is told before (contract §6).
- */
 import { chmod, mkdir, readdir, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
@@ -72,7 +68,6 @@ const loaded = (changes: { readonly store?: string; readonly executor?: object }
   place: { kind: 'folder', folder: join(folder, changes.store ?? 'store') } as const,
 })
 
-/** A chain that begins as the store's does. */
 function chainOfTheStore(): FakeChain {
   const chain = createFakeChain()
   const { block } = chain
@@ -83,7 +78,6 @@ function chainOfTheStore(): FakeChain {
   return chain
 }
 
-/** A store with these changes in it. */
 async function written(...changes: readonly Change[]): Promise<string> {
   const { context } = fakeContext(folder)
   const fold = foldLedger()

@@ -1,6 +1,3 @@
-/**
- * The client's independent reads before signing (robustness §6, domain §9), on a modelled chain.
- */
 import { describe, expect, test } from 'vitest'
 import { implementationsOf } from '../../src/core/chain/implementations.js'
 import { authorize, preview } from '../../src/core/client/propose/authorize.js'
@@ -37,7 +34,6 @@ const trust: Trust = {
   implementations: {},
 }
 
-/** A client that reads a chain with one open question. */
 async function setUp() {
   const world = makeWorld()
   const run = world.run()
@@ -92,7 +88,6 @@ describe('a context straight from the chain', () => {
       ...trust,
       implementations: await implementationsOf(chain, [oracle], 'latest'),
     }
-    // While the person is asked.
     const confirm = async () => {
       upgrade(chain, oracle, after)
       chain.mine()

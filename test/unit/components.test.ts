@@ -1,4 +1,3 @@
-/** test/support/components.ts: what becomes of tests whose real component is missing. */
 import { expect, test } from 'vitest'
 import { type Component, lackOf } from '../support/components.js'
 

@@ -1,4 +1,3 @@
-/** The rules about receipts, against gateways in memory that break them one by one. */
 import { describe, expect, test } from 'vitest'
 import { rulesNamed } from '../../src/core/conformance/run.js'
 import { receiptDirectory } from '../../src/core/protocol/receipt.js'

@@ -53,7 +53,6 @@ const named = (topic: string): string => topic[0]?.toUpperCase() + topic.slice(1
 describe('constants of the contracts', () => {
   test('domain §2–§5: every event of the ABIs has the topic that the domain gives for it', () => {
     const selectors = new Map(events.map((event) => [event.name as string, toEventSelector(event)]))
-    /** Events whose arguments nobody reads. */
     const withoutAbi = [
       'RequestRulesUpdated',
       'RequestRegistered',
@@ -180,7 +179,6 @@ describe('contract §8: the compiled contracts', () => {
   })
 })
 
-/** Output types of a function, indexed inputs of an event: what a selector does not say. */
 function outputs(item: AbiEvent | AbiFunction): string {
   if (item.type === 'event') return item.inputs.map(({ indexed }) => indexed === true).join()
   const flat = (parameters: readonly { type: string; components?: readonly unknown[] }[]): string =>

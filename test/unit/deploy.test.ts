@@ -1,4 +1,3 @@
-/** deploy/: the compose file and what it names fit together, and are what the pages say. */
 import { execFileSync, spawnSync } from 'node:child_process'
 import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -44,7 +43,6 @@ describe('the compose file', () => {
       ),
     }))
     expect(one).toEqual(two)
-    // What each has seen of the store is its own, and outlives its container.
     const state = (n: number) => compose.services[`gateway-${n}`]?.volumes?.at(-1)
     expect([state(1), state(2)]).toEqual(
       [1, 2].map(
@@ -142,7 +140,6 @@ describe('the image', () => {
   })
 })
 
-/** A folder that goes with the test. */
 function place(): string {
   const folder = mkdtempSync(join(tmpdir(), 'proposer-deploy-'))
   onTestFinished(() => rmSync(folder, { recursive: true }))
@@ -165,7 +162,6 @@ describe('nginx', () => {
 
   testWith(['nginx'], 'nginx reads both files: the balancer', () => {
     const folder = place()
-    // Names of the compose network mean nothing here.
     reads(
       folder,
       read('nginx.conf')
@@ -207,7 +203,6 @@ describe('nginx', () => {
   })
 })
 
-/** Flags that a command line has after the verb. */
 const flagsOf = (words: readonly string[]) => words.filter((word) => word.startsWith('--'))
 const serveFlags = async () => {
   const home = await temporaryHome()

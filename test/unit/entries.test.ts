@@ -27,7 +27,6 @@ const entry = (
   live: undefined,
   ...more,
 })
-/** Keys that share the words by which places are found, beside random ones. */
 const key = fc.oneof(
   hex,
   fc.nat(20).map((n) => n.toString(16).padStart(4, '0').padEnd(32, '0')),
@@ -62,7 +61,6 @@ describe('candidates in memory', () => {
               model.set(id, one)
               entries.putEnded({ ...one })
             } else {
-              // A compaction moves everything, and what is written meanwhile stays where it is.
               const cut = entries.cut()
               const atCut = [...cut.entries()]
               expect(atCut.length).toBe(cut.size)

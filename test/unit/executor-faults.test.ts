@@ -1,7 +1,3 @@
-/**
- * What the executor tells the operator goes with what it is about: nothing keeps /readyz at 503
- * over what is gone (contract §2, robustness §3).
- */
 import { describe, expect, test } from 'vitest'
 import { createFaults } from '../../src/core/gateway/executor/faults.js'
 import { createPipeline } from '../../src/core/gateway/pipeline/pipeline.js'
@@ -18,12 +14,10 @@ const config = {
   pipeline: { enabled: true },
   executor: { enabled: true, max_fee_gwei: 1000, batch: 10, in_flight: 16 },
 } as const
-/** The model's base fee is 10 gwei. */
 const ceilingOf = (gwei: number) => ({
   config: { executor: { ...config.executor, max_fee_gwei: gwei } },
 })
 
-/** The base fee that nodes tell from now on. */
 function dearGas(world: PipelineWorld, gwei: bigint): { end(): void } {
   const { block } = world.chain
   world.chain.block = async (at) => {
@@ -54,7 +48,6 @@ async function reject(world: PipelineWorld, candidate: Candidate): Promise<void>
   await world.ledger.commit([{ kind: 'candidate.progress', id: candidate.id, progress }])
 }
 
-/** Nothing is mined for so many blocks, which is longer than a transaction is waited for. */
 async function emptyBlocks(world: PipelineWorld, count: number): Promise<void> {
   for (let block = 0; block < count; block += 1) {
     world.chain.mine(1, { empty: true })

@@ -1,7 +1,3 @@
-/**
- * Transactions that a node refuses for their fee (robustness §3): how often the fee is raised, and
- * what happens at the ceiling.
- */
 import { expect, test } from 'vitest'
 import { invalidateNonces } from '../support/fake-events.js'
 import { noncesOf, oneCandidate, proposals } from '../support/pipeline-world.js'

@@ -1,8 +1,3 @@
-/**
- * What a wallet, a node or a bad moment can do to the queue: nothing may jam a nonce, starve others
- * or cancel without end (R3, R15, R17).
- */
-
 import { parseTransaction, type TransactionSerializedEIP1559 } from 'viem'
 import { expect, test } from 'vitest'
 import { carriedBy } from '../../src/core/gateway/executor/transaction.js'
@@ -31,7 +26,6 @@ const withCeilings = (ceilings: Partial<PipelineConfig['executor']>): PipelineCo
   executor: { enabled: true, max_fee_gwei: 1000, batch: 10, in_flight: 16, ...ceilings },
 })
 
-/** Three wallets with a proposal each; a transaction that carries the first needs `gas`. */
 async function greedy(gas: bigint, config?: PipelineConfig) {
   const world = await createPipelineWorld(config ? { config } : {})
   const { gasNeeded } = world.chain
@@ -83,7 +77,6 @@ test('R3: bytes that every node refuses, and none ever took, are signed anew und
     const header = await block(at)
     return header && { ...header, baseFeePerGas: spike }
   }
-  // A node that takes no transaction whose fee may come to more than a tenth of a coin.
   world.chain.send = async (raw) => {
     const { gas = 0n, maxFeePerGas = 0n } = parseTransaction(raw as TransactionSerializedEIP1559)
     if (gas * maxFeePerGas > 10n ** 17n)
@@ -128,7 +121,6 @@ test('R14: a nonce that was seen spent in an undone block cancels nothing', asyn
   }
   const step = world.pipeline.step()
   await held
-  // The block is undone while the bitmap that it showed is on its way.
   world.chain.reorg(1, { drop: true })
   world.chain.mine(2, { empty: true })
   await world.view.poll()
@@ -154,7 +146,6 @@ test('domain §2.2: whoever has sunk a transaction of several goes alone, replay
     world.chain.mine()
     if (time > 0) await world.ledger.replay(culprit.id)
     await world.turn()
-    // The funds are gone in the very block of the transaction.
     endow(world.chain, who, 0n)
     await world.pass(8)
   }

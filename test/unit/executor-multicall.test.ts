@@ -1,7 +1,3 @@
-/**
- * Several proposals in one transaction (domain §2.2): one bad one never sinks the others, and a
- * round still has one slot (R3).
- */
 import { decodeFunctionData } from 'viem'
 import { describe, expect, test } from 'vitest'
 import { signedProposerAbi } from '../../src/core/chain/contracts.js'
@@ -18,7 +14,6 @@ import {
   testSigner,
 } from '../support/pipeline-world.js'
 
-/** Candidates of one wallet each, or of `by`, in a question each. */
 async function candidatesIn(
   world: PipelineWorld,
   count: number,
@@ -135,7 +130,6 @@ describe('what is sent together', () => {
 
 describe('what a block has no room for', () => {
   const perProposal = 320_000n
-  /** So much gas that all of them fit, and the margin of their limit does not. */
   const tightFor = (count: number) => (perProposal * BigInt(count) * 11n) / 10n
   async function tightWorld(tighten: (world: PipelineWorld) => void) {
     const world = await createPipelineWorld()
@@ -170,7 +164,6 @@ describe('what a block has no room for', () => {
       expect(sizes(world)).toEqual([4, 4])
       expect(world.chain.taken.map(({ nonce }) => nonce)).toEqual([0, 1])
       expect(world.pipeline.faults()).toEqual([])
-      // What was learned of them fits no better.
       const more = await candidatesIn(world, 8)
       await world.turn()
       await world.pass(8)
@@ -239,7 +232,6 @@ describe('when one of them cannot be executed any more', () => {
     const world = await createPipelineWorld()
     const { questionIds, candidates } = await candidatesIn(world, 4)
     await world.turn()
-    // In the same block, before it.
     rivalProposes(world.chain, questionIds[1] ?? '0x', testSigner(9).address)
     await world.pass(12)
     expect(await outcomes(world, candidates)).toEqual([

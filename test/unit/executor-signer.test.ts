@@ -1,7 +1,3 @@
-/**
- * A key that is elsewhere may not sign for a while: the executor waits, says so, and binds no other
- * nonce to what waits (robustness §3, R13).
- */
 import { secp256k1 } from '@noble/curves/secp256k1'
 import { describe, expect, test } from 'vitest'
 import type { Signer } from '../../src/core/ports.js'
@@ -10,7 +6,6 @@ import { completeSignature } from '../../src/core/protocol/signature.js'
 import { fromHex } from '../../src/core/protocol/witness.js'
 import { createPipelineWorld, noncesOf, oneCandidate } from '../support/pipeline-world.js'
 
-/** A key that can be taken out and put back. */
 function token() {
   const state = { isOut: false, asked: 0 }
   const signing = (key: Signer): Signer => ({
@@ -26,7 +21,6 @@ function token() {
 const gone = (address: string) =>
   `the key of the executor ${address} does not sign: the token is gone: waiting`
 
-/** One proposal a transaction. */
 const alone = { executor: { enabled: true, max_fee_gwei: 1000, batch: 1, in_flight: 16 } } as const
 
 describe('a key that does not sign', () => {
@@ -85,7 +79,6 @@ describe('a key that does not sign', () => {
 })
 
 describe("a key whose signatures differ each time, as a token's do", () => {
-  /** Of the world's executor. */
   const key = new Uint8Array(32).fill(1)
   const signing = ({ address }: Signer): Signer => ({
     address,

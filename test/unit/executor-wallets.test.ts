@@ -1,4 +1,3 @@
-/** What one wallet can cost the executor, whatever it does (contract §5, robustness §7). */
 import { parseTransaction, type TransactionSerializedEIP1559 } from 'viem'
 import { expect, test } from 'vitest'
 import { createOperatorService } from '../../src/core/gateway/operator/service.js'
@@ -15,7 +14,6 @@ const withCeilings = (ceilings: Partial<PipelineConfig['executor']>): PipelineCo
 const reverted = ({ chain }: PipelineWorld) =>
   chain.taken.filter(({ hash }) => chain.truth.receipt(hash)?.status === 'reverted').length
 
-/** Asks again for the same bytes, whose funds are gone in the very block of the transaction. */
 async function rug(world: PipelineWorld, id: string, times: number): Promise<void> {
   const who = world.proposer(0).address
   for (let time = 0; time < times; time += 1) {
@@ -41,7 +39,6 @@ test('contract §5: a wallet whose proposals failed on chain waits longer each t
   await rug(world, rugged.id, 3)
   expect(reverted(world)).toBe(6)
   world.chain.nextSeconds = 2n
-  // It can pay now, and another wallet wants the round of another question.
   endow(world.chain, who)
   const contested = await world.question('contested')
   const held = await world.submit(contested, { deadline: forever(world) })

@@ -9,7 +9,6 @@ import {
   proposals,
 } from '../support/pipeline-world.js'
 
-/** Every stage that candidates pass from now on, as text. */
 function stagesOf(ledger: Ledger): string[] {
   const seen: string[] = []
   ledger.onChange((events) => {
@@ -61,7 +60,6 @@ describe('the life of a submission (contract §5)', () => {
     await world.turn()
     await world.pass(4)
     const done = await Promise.all(candidates.map(world.now))
-    // two logs a proposal in one block
     expect(
       done.map(({ progress }) =>
         'submission' in progress ? progress.submission?.proposalEventIndex : null,

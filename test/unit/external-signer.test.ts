@@ -1,4 +1,3 @@
-/** A wallet behind JSON-RPC (contract §7, robustness §6), at the wire. */
 import { afterEach, describe, expect, test } from 'vitest'
 import { openOutsideWallet, requireSignerUrl } from '../../src/core/io/external-signer.js'
 import { ProposerError } from '../../src/core/protocol/errors.js'

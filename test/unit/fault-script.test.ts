@@ -1,4 +1,3 @@
-/** The language of fault scripts, and what a call meets on its way to a gateway that has one. */
 import { describe, expect, test } from 'vitest'
 import {
   countFaults,
@@ -142,7 +141,6 @@ describe('contract §6: fault scripts', () => {
   })
 })
 
-/** A world that notes what is done to it, and a handler that notes its calls. */
 function bench(...rules: unknown[]) {
   const done: string[] = []
   let stop = () => {}

@@ -1,5 +1,3 @@
-/** What is reserved and what is free (spec §5), and what the doctor makes of it. */
-
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import {
@@ -194,7 +192,6 @@ describe('contract §6: checks of the doctor', () => {
       )
     }
     expect(await judge(2_000_000_000n, 0n)).toEqual(['balance pass', 'allowance fail'])
-    // Without an allowance nothing is signed.
     await judge(2_000_000_000n, 2n ** 255n)
     await sign(ids[0] as Hex)
     expect(await judge(2_000_000_000n, 2n ** 255n)).toEqual(['balance pass', 'allowance pass'])

@@ -9,7 +9,6 @@ const questionId = `0x${'a1'.repeat(32)}`
 const requestId = `0x${'b2'.repeat(32)}`
 const slug = 'nba-sas-nop-2025-10-24'
 
-/** As Gamma answers: lists as JSON inside strings, and much that is nobody's business here. */
 const market = (changes: object = {}) => ({
   id: '657287',
   question: 'Spurs vs. Pelicans',

@@ -268,7 +268,6 @@ describe('the classes of answers (robustness §6, contract §1)', () => {
     })
     for (const bad of ['', '-1', '1e9', '120;w=60', '9'.repeat(21)])
       expect(await told(bad, '7')).toBeUndefined()
-    // An instant is no duration.
     expect(await told('120', '7', '1795192220')).toBeUndefined()
   })
 })

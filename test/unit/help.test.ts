@@ -1,7 +1,3 @@
-/**
- * What the program tells of itself: help, manual page, grammar of completion, guesses, and the page
- * of `proposer` alone.
- */
 import { spawnSync } from 'node:child_process'
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -34,7 +30,6 @@ beforeEach(async () => {
 })
 afterEach(() => home.remove())
 
-/** Every command below the program, with its path. */
 function all(
   command: Command,
   path: readonly string[] = [],
@@ -45,7 +40,6 @@ function all(
   ])
 }
 
-/** The help with what is added behind it. */
 function helpOf(command: Command): string {
   const written: string[] = []
   command.configureOutput({ writeOut: (text) => written.push(text) }).outputHelp()
@@ -154,7 +148,6 @@ describe('contract §6: help', () => {
   })
 })
 
-/** Flags of an example, up to a pipe or a comment, that no command on its way has. */
 function unknownFlags(line: string): string[] {
   const words = (/\bproposer (.*?)(?: [|#>]|$)/.exec(line)?.[1] ?? '').split(' ')
   const named = (command: Command, name: string) =>
@@ -273,7 +266,6 @@ describe('contract §6: `proposer` alone tells what to do next, exit 0', () => {
     expect([ran.code, ran.stderr]).toEqual([0, ''])
     return ran.stdout
   }
-  /** The commands it shows are there, with their flags. */
   const commandsOf = (text: string) =>
     [...text.matchAll(/proposer [a-z-]+.*/g)]
       .map(([line]) => line)

@@ -1,7 +1,3 @@
-/**
- * A hint that names a command is of use only where that command is there (style: errors say what to
- * do next).
- */
 import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import type { Command } from 'commander'
@@ -18,10 +14,6 @@ import { makeWorld } from '../support/client-world.js'
 const source = join(import.meta.dirname, '../../src')
 const alerts = join(import.meta.dirname, '../../deploy/prometheus/alerts.yml')
 
-/**
- * A command as a hint or a help names it: in backticks, on a line of an example, behind a word that
- * leads to it. Words up to a flag or value.
- */
 const command =
   /(?:`|\\n {2}|next: |\| |first: {3}|hint: '|give it as )proposer ((?:[a-z][a-z\d-]*(?![\w.…]) ?)+)/g
 
@@ -30,7 +22,6 @@ interface Named {
   readonly words: readonly string[]
 }
 
-/** Every command named in the text of a source file. */
 function commandsIn(place: string, text: string): Named[] {
   // An inner backtick of a template stands escaped.
   return [...text.replaceAll('\\`', '`').matchAll(command)].map(([, words = '']) => ({
@@ -43,7 +34,6 @@ const named = readdirSync(source, { recursive: true, encoding: 'utf8' })
   .filter((name) => name.endsWith('.ts'))
   .flatMap((name) => commandsIn(name, readFileSync(join(source, name), 'utf8')))
   .concat(commandsIn('deploy/prometheus/alerts.yml', readFileSync(alerts, 'utf8')))
-  // Seeds of the dev chain's keys and addresses.
   .filter(({ words }) => words[0] !== 'dev' || words[1] !== 'chain')
 
 async function commandOf(verb: string): Promise<Command | undefined> {
@@ -52,12 +42,10 @@ async function commandOf(verb: string): Promise<Command | undefined> {
     : undefined
 }
 
-/** What of a named command is not there; `undefined` where all is. */
 async function missing([verb = '', sub]: readonly string[]): Promise<string | undefined> {
   if (verb === 'help') return undefined
   const found = await commandOf(verb)
   if (found === undefined) return verb
-  // A command without arguments of its own takes nothing but one of its subcommands.
   const takesArguments = found.registeredArguments.length > 0
   if (sub === undefined || found.commands.length === 0 || takesArguments) return undefined
   return found.commands.some((one) => one.name() === sub) ? undefined : `${verb} ${sub}`
@@ -107,7 +95,6 @@ describe('style: commands named in hints and helps', () => {
       [],
     )
 
-    // Those that repeat --config are made by a function of their own.
     const parts = sources.flatMap((name) => [
       ...readFileSync(join(source, name), 'utf8').matchAll(/\bnamed\('([a-z -]+)'\)/g),
     ])

@@ -1,7 +1,3 @@
-/**
- * The history checker (T14): what holds is accepted in every order, and each single thing that is
- * put wrong is named by its rule.
- */
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import type { Claim, HistoryRule, JournalFact, StoreFact } from '../support/history/facts.js'
@@ -92,10 +88,6 @@ const handed = (n: number, hash: string): Step => ({
   nonce: n,
 })
 
-/**
- * One authorization from its reservation to its execution; the choices make it take some of the
- * ways there are.
- */
 function lifeOf(
   n: number,
   run: string,
@@ -136,14 +128,12 @@ function lifeOf(
   ]
 }
 
-/** Steps of all lives, one after the other as `order` says, as a stream of events. */
 function streamOf(lives: readonly (readonly Step[])[], order: readonly number[]): Step[] {
   const rest = lives.map((life) => [...life])
   const stream: Step[] = []
   for (const pick of order) {
     const open = rest.filter((life) => life.length > 0)
     const life = open[pick % Math.max(1, open.length)]
-    // A written fact and its sync are apart in time: others may come in between.
     const step = life?.shift()
     if (step) stream.push(step)
   }
@@ -200,7 +190,6 @@ const isFact =
   (kind: Fact['kind'], id = '') =>
   (step: Step) =>
     'write' in step && step.write.kind === kind && JSON.stringify(step.write).includes(`"${id}`)
-/** The stream with steps put in before or behind the first that is meant. */
 const put = (
   stream: readonly Step[],
   where: (step: Step) => boolean,
@@ -229,7 +218,6 @@ const rival = (n: number, more: Partial<Claim> = {}) =>
 const reservedAndSigned = (claim: Claim) =>
   written('run-0', { kind: 'reserved', id: claim.id, nonce: claim.nonce }, signedOf(claim))
 
-/** Each makes one thing wrong in a history that holds. */
 const wrongs: readonly (readonly [
   what: string,
   rule: HistoryRule,

@@ -1,4 +1,3 @@
-/** `--exec` of `positions --watch` (contract §9): real programs, and how each of them can end. */
 import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'

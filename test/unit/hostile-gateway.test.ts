@@ -1,7 +1,3 @@
-/**
- * A gateway that lies about one field (R9, T11): nothing is signed, nothing is sent, and the error
- * names the field.
- */
 import { describe, expect, test } from 'vitest'
 import { keccakHex } from '../../src/core/chain/round.js'
 import { authorize } from '../../src/core/client/propose/authorize.js'
@@ -36,7 +32,6 @@ describe('R9: one lie each', () => {
   test.each(lies)('%s: %s', async (field, code, lie) => {
     const world = makeWorld()
     const run = world.run()
-    // The question that the user means, whatever the gateway makes of it.
     const intent = { ...run.intent, maxAmountRaw: 1_000_000_000n }
     lie(world.gateway.question)
     const error = await refusal(
@@ -181,10 +176,6 @@ describe('R9: one lie each', () => {
   )
 })
 
-/**
- * The one question's context, fetched and checked as a command does; the gateway answers under the
- * identifier that was asked.
- */
 async function asked(world: World, identifier: string) {
   const raw = { results: [{ identifier, status_code: 200, signing_data: world.gateway.question }] }
   const fetch = async () =>

@@ -64,7 +64,6 @@ describe('domain §10: what code a pinned contract runs', () => {
     expect(changed && changedText(changed)).toBe(
       `the contract ${proxy} runs ${second} now, pinned is ${first}`,
     )
-    // Back to what is pinned, as after a reorganisation.
     upgrade(first)
     expect(await changedImplementations(chain, pins, at())).toEqual([])
   })

@@ -68,7 +68,6 @@ describe('R11: damage is exit 74 and names file and offset', () => {
         detail: expect.stringMatching(new RegExp(`${path.replace(/^\//, '')}.*byte \\d+`)),
       })
     }
-    // Nothing may be signed over a journal that cannot be read.
     const run = world.run()
     await expect(world.clock.drive(submitIntent(run.parts, run.intent))).rejects.toMatchObject({
       meta: { exitCode: 74 },

@@ -26,7 +26,6 @@ describe('signers', () => {
     async () => {
       const path = join(home, 'pipe')
       execFileSync('sh', ['-c', 'mkfifo "$0"', path])
-      // What is ours is never a pipe, and waited for by nobody.
       await expect(systemFiles.read(path)).rejects.toMatchObject({ code: 'ESPIPE', path })
       for (const read of [() => readKeyFile(path), () => readNamed(path, 4_096)]) {
         const reading = read()
@@ -167,7 +166,6 @@ describe('keystores (Web3 Secret Storage v3)', () => {
     })
   })
 
-  // The test vectors of the Web3 Secret Storage definition.
   const crypto = { cipher: 'aes-128-ctr', cipherparams: { iv: '83dbcc02d8ccb40e466191a123791e0e' } }
   const scryptVector = {
     crypto: {

@@ -1,4 +1,3 @@
-/** Keys in key services (contract §9), over the services' own clients and the documented wire. */
 import { hashMessage, recoverAddress } from 'viem'
 import { generatePrivateKey, privateKeyToAccount } from 'viem/accounts'
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test, vi } from 'vitest'
@@ -77,7 +76,6 @@ async function refusal(work: Promise<unknown>): Promise<ProposerError> {
   throw failure
 }
 
-/** Code and exit code; and that nothing of the credentials is said, nor kept. */
 async function refused(work: Promise<unknown>) {
   const error = await refusal(work)
   const said = `${error.stack} ${JSON.stringify(error.meta)} ${error.detail}`
@@ -188,7 +186,6 @@ describe.each(services)('$name', (one) => {
   })
 })
 
-/** Says all that it was told, as services do of requests that they refuse. */
 const echoing = (status: number, body: (message: string) => object) => (asked: AskedOfKms) =>
   ({ status, body: body(asked.told) }) satisfies InsteadOfAnswer
 
@@ -266,7 +263,6 @@ describe('Google Cloud KMS says no', () => {
     const error = await refusal(addressInService(found))
     expect(error).toMatchObject({ code: 'kms_credentials', meta: { exitCode: 2 } })
     expect(error.detail).toBe('no credentials for Google Cloud KMS were found')
-    // They may come while a gateway waits.
     vi.stubEnv('GOOGLE_APPLICATION_CREDENTIALS', kms.env.GOOGLE_APPLICATION_CREDENTIALS)
     expect(await addressInService(found)).toBe(address)
   })

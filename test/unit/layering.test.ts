@@ -4,14 +4,9 @@ import { fileURLToPath } from 'node:url'
 import { transform } from 'esbuild'
 import { describe, expect, test } from 'vitest'
 
-/**
- * The tree as rules: who may import whom, what core may touch, and what no file may contain. It
- * reads the sources, so a rule is broken here before it is broken in a review.
- */
 const root = join(dirname(fileURLToPath(import.meta.url)), '..', '..')
 
 interface Source {
-  /** Relative to the project's root, with forward slashes. */
   readonly path: string
   readonly text: string
   readonly imports: readonly Imported[]
@@ -29,9 +24,9 @@ function filesUnder(folder: string): string[] {
 }
 
 const importForms = [
-  /^(?:import|export)\s([^'"]*?)\sfrom\s'([^']+)'/gm, // import x from 'y', export * from 'y'
-  /^import()\s'([^']+)'/gm, // import 'y'
-  /\bimport()\(\s*'([^']+)'\s*\)/g, // import('y'), in types too
+  /^(?:import|export)\s([^'"]*?)\sfrom\s'([^']+)'/gm,
+  /^import()\s'([^']+)'/gm,
+  /\bimport()\(\s*'([^']+)'\s*\)/g,
 ]
 
 function read(path: string): Source {
@@ -53,7 +48,6 @@ const self = 'test/unit/layering.test.ts'
 const shipped = [...filesUnder('bin').map(read), ...sources]
 const tests = filesUnder('test').map(read)
 
-/** The table of docs/architecture.md: folders from the lowest up, and what each may import. */
 const folders = new Map(
   [
     ...(readFileSync(join(root, 'docs/architecture.md'), 'utf8')
@@ -66,13 +60,11 @@ const folders = new Map(
   ]),
 )
 
-/** The folder of a file of src as the table calls it; the library's front door has none. */
 const folderOf = (path: string): string | undefined =>
   path === 'src/core/ports.js' || path === 'src/core/ports.ts'
     ? 'ports'
     : /^src\/(?:core\/)?(.+)\/[^/]+$/.exec(path)?.[1]
 
-/** Folders that touch the machine; every other one of core reaches it by the ports. */
 const isCore = ({ path }: Source) =>
   path.startsWith('src/core/') && !/^src\/core\/(io|devchain|host|page)\//.test(path)
 
@@ -98,7 +90,6 @@ function allowedInCore({ from, names }: Imported): boolean {
   )
 }
 
-/** Globals that reach the world or the host: their work comes by the ports. */
 const forbiddenGlobals = [
   'process',
   'console',
@@ -129,7 +120,6 @@ async function globalsUsed(source: Source): Promise<string[]> {
   return /\bnew Date\(\)/.test(code) ? [...used, 'new Date()'] : used
 }
 
-/** Lines that are code: a comment may say what code must not. */
 const codeLines = (source: Source) =>
   source.text.split('\n').map((line, index) => ({
     at: `${source.path}:${index + 1}`,

@@ -1,7 +1,3 @@
-/**
- * Whose turn it is, and who has waited too long: the line before work (robustness §5), with a clock
- * that the test turns and a server whose work takes as long as the test says.
- */
 import fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
 import { createLine, lineLimits } from '../../src/core/gateway/front/line.js'
@@ -9,14 +5,12 @@ import { createLine, lineLimits } from '../../src/core/gateway/front/line.js'
 const { targetMs, intervalMs } = lineLimits
 
 interface Load {
-  /** Work of each client comes every so many milliseconds, in an open loop. */
   readonly everyMs: Readonly<Record<string, number>>
   readonly serveMs: number
   readonly refuseMs: number
   readonly lastsMs: number
 }
 
-/** A server that does one piece of work after the other. */
 function served({ everyMs, serveMs, refuseMs, lastsMs }: Load) {
   const line = createLine<string>(lineLimits)
   const next = Object.fromEntries(Object.keys(everyMs).map((client) => [client, 0]))
@@ -58,7 +52,6 @@ describe('robustness §5: the line', () => {
           const client = clients[n] ?? -1
           expect(n).toBeGreaterThan(last.get(client) ?? -1)
           last.set(client, n)
-          // Nobody has two turns while another waits: so many turns lie between as others wait.
           const between = out.slice(Math.max(0, at - left.size + 1), at)
           expect(between.map((one) => clients[one])).not.toContain(client)
           const rest = (left.get(client) ?? 0) - 1
@@ -109,11 +102,9 @@ describe('robustness §5: the line', () => {
     expect(late(targetMs, fromMs)).toBe(false)
     expect(late(targetMs, fromMs + intervalMs / 2)).toBe(false)
     expect(late(targetMs, fromMs + intervalMs)).toBe(true)
-    // Another client has a line of its own.
     expect(line.pass('b', fromMs + intervalMs - 5 * targetMs, fromMs + intervalMs)).toBe(true)
     expect(late(targetMs - 1, fromMs + intervalMs + 1)).toBe(false)
     expect(late(10 * targetMs, fromMs + intervalMs + 2)).toBe(false)
-    // What was long ago tells nothing of now.
     expect(late(targetMs, fromMs + 9 * intervalMs)).toBe(false)
   })
 

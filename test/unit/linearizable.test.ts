@@ -1,6 +1,3 @@
-/**
- * The judge of the campaign on a shared store: what must pass, and planted histories that must not.
- */
 import fc from 'fast-check'
 import { expect, test } from 'vitest'
 import {
@@ -14,7 +11,6 @@ import {
 } from '../support/shared-history/admission-model.js'
 import { linearize, type Model, type Operation } from '../support/shared-history/linearizable.js'
 
-/** A register: what is read was written last. */
 type Act = { readonly write: number } | 'read'
 const register: Model<number, Act, number> = {
   initial: 0,
@@ -36,11 +32,9 @@ test('calls one after the other, and calls at once in the order that fits', () =
   expect(isRegister()).toBe(true)
   expect(isRegister(act({ write: 1 }, 0, 1), act('read', 2, 3, 1))).toBe(true)
   expect(isRegister(act({ write: 1 }, 0, 1), act('read', 2, 3, 0))).toBe(false)
-  // Begun before the write has ended: both are fine, but not the new one first.
   const slow = act({ write: 1 }, 0, 10)
   expect(isRegister(slow, act('read', 1, 2, 0), act('read', 3, 4, 1))).toBe(true)
   expect(isRegister(slow, act('read', 1, 2, 1), act('read', 3, 4, 0))).toBe(false)
-  // Equal times are at once.
   expect(isRegister(act({ write: 1 }, 0, 1), act('read', 1, 2, 0))).toBe(true)
 })
 
@@ -102,7 +96,6 @@ test('hundreds of lost calls are no labour', () => {
   expect(isRegister(...lost, ...reads, act('read', 900, 901, 0))).toBe(false)
 })
 
-/** A payload, by default one that was executed. */
 function payload(identity: string, more: Partial<LoggedPayload> = {}): LoggedPayload {
   const stages: readonly Stage[] = (['received', 'validated', 'selected', 'executed'] as const).map(
     (status) => ({ status, detail: `${status} at` }),
@@ -112,7 +105,6 @@ function payload(identity: string, more: Partial<LoggedPayload> = {}): LoggedPay
 }
 
 let clock = 0
-/** Calls one after the other; `during` makes one of a longer time. */
 function call(input: Call, output: Told | undefined, during = 1): AdmissionCall {
   clock += 2
   return {
@@ -152,12 +144,10 @@ test('§4.1, R2: admission, replays and statuses as they should be', () => {
       status('a', held('a', 'executed')),
     ),
   ).toBe(true)
-  // The first answer was lost, once or for good.
   expect(isPossible([a], submit('a', undefined), submit('a', held('a', 'received')))).toBe(true)
   expect(isPossible([a], submit('a', undefined), submit('a', held('a', 'received', true)))).toBe(
     true,
   )
-  // The lost one may come to pass between two answers.
   const late = [submit('a', undefined), submit('a', refused), submit('a', held('a', 'received'))]
   expect(isPossible([a], ...late)).toBe(true)
 })
@@ -231,7 +221,6 @@ test('a stage that comes twice, as after a slot that died or a retried failure, 
   expect(isPossible([back], admitted, ...told, status('a', word('selected')))).toBe(false)
 })
 
-/** Two payloads of one wallet with one permit nonce; the second was let in when the first had failed. */
 const failed = payload('a', {
   nonce: 'same',
   candidate: {
@@ -261,7 +250,6 @@ test('R6: conflicts as they should be', () => {
       status('a', plain('a', 'failed')),
     ),
   ).toBe(true)
-  // The rival was sent, and nobody knows when it came to pass.
   expect(isPossible([failed, never], submit('a', undefined), submit('b', conflict('id-a')))).toBe(
     true,
   )

@@ -50,7 +50,6 @@ interface Changed {
   readonly nowMs?: number
 }
 
-/** As a gateway makes it, and as a command reads it. */
 function figuresOf(changed: Changed = {}): StatusDocument {
   const config = testConfig()
   const budget = { limitItems: 1000, perClientLimitItems: 120, spentItems: 133, clients: 4 }
@@ -254,7 +253,6 @@ describe('what happened of late', () => {
     const noteCall = (status: number, route = '/v1/proposals/{identifier}/submit') =>
       recent.noteCall({ route, status })
     for (const status of [200, 202, 400, 404, 429, 500, 503]) noteCall(status)
-    // Whoever asks whether it is ready is answered, whatever the answer.
     for (const status of [200, 503]) noteCall(status, '/readyz')
     recent.noteChange({ event: 'candidate.received', candidate_id: id })
     recent.noteChange({ event: 'candidate.received', candidate_id: id, elsewhere: true })
@@ -269,7 +267,6 @@ describe('what happened of late', () => {
   })
 })
 
-/** What a terminal shows after all that was written: enough of ECMA-48 for a block of lines. */
 function screenOf(written: string): string[] {
   const rows: string[] = ['']
   let [row, column] = [0, 0]

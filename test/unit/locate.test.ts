@@ -11,10 +11,6 @@ import { fakeContracts, requestOf } from '../support/fake-world.js'
 
 const rival = `0x${'9'.repeat(40)}` as const
 
-/**
- * Blocks of one second: `perSecond` of them in a row have the same time, counted from block
- * `first`.
- */
 function crowded(chain: FakeChain, first: bigint, perSecond: bigint) {
   const timeOf = (number: bigint) =>
     1_800_000_000n + 2n * (number <= first ? number : first + (number - first) / perSecond)
@@ -37,9 +33,6 @@ function crowded(chain: FakeChain, first: bigint, perSecond: bigint) {
   return { timeOf, shown, ranges, reads: () => reads }
 }
 
-/**
- * A question whose round is proposed on in block `first + place`, and `after` blocks on top of it.
- */
 async function proposedAt(place: number, perSecond: bigint, after: number) {
   const chain = createFakeChain()
   const questionId: Hex = ask(chain, questionText('Rain?'))

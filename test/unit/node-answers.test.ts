@@ -1,7 +1,3 @@
-/**
- * Every row of the node-answer table of robustness §3, by the words of the nodes that give the
- * answer: state, fault and next step.
- */
 import { beforeEach, describe, expect, test } from 'vitest'
 import { chainErrorOf, type RpcErrorObject } from '../../src/core/io/rpc/rpc-errors.js'
 import { ChainError, type Hex } from '../../src/core/ports.js'
@@ -20,7 +16,6 @@ let world: PipelineWorld
 let questionId: Hex
 let candidate: Candidate
 let watch: SendWatch
-/** What the node says to the next sending, and whether it has the transaction all the same. */
 let prepared: { readonly error: RpcErrorObject; readonly taken: boolean } | undefined
 
 async function open(options: WorldOptions = {}): Promise<void> {
@@ -60,7 +55,6 @@ async function submission() {
   }
 }
 
-/** Executed in the end, with nothing but the bytes that were signed first, under one nonce. */
 async function expectExecutedByTheFirstBytes(): Promise<void> {
   const [slot] = world.ledger.slots()
   world.clock.monotonic += 29_000
@@ -422,7 +416,6 @@ test('rows 1 to 6 never lead to a second nonce while a rival takes the round: it
     failure: { code: 'superseded' },
   })
   expect(watch.faults).toEqual([])
-  // Sent or given back: nothing went out under another nonce.
   expect(new Set(watch.handed.map(({ nonce }) => nonce))).toEqual(new Set([0]))
 })
 

@@ -7,7 +7,6 @@ test('R3: a nonce whose record did not become durable is not spent: the next tra
   const { world, candidate } = await oneCandidate()
   const { commit } = world.ledger
   let refused = 0
-  // A disk that is full just when the nonce is to be bound.
   ;(world.ledger as { commit: Ledger['commit'] }).commit = async (changes) => {
     if (refused > 0 || !changes.some(({ kind }) => kind === 'slot.opened')) return commit(changes)
     refused += 1

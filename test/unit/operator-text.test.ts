@@ -1,4 +1,3 @@
-/** What `operator candidates list` looks like on a terminal. */
 import { Chalk } from 'chalk'
 import { describe, expect, test } from 'vitest'
 import { candidateColumns } from '../../src/commands/operator/candidates.js'

@@ -23,20 +23,17 @@ describe('contract §9: answers in words', () => {
     ['Unknown', binary, ['p3']],
     ['No (p1)', binary, ['p1']],
     ['no (p2)', binary, []],
-    // The text decides, not the convention.
     ['yes', labels('Yes', 'No'), ['p1']],
     ['porto', labels('Porto', 'Benfica'), ['p1']],
     ['São  Paulo', labels('Santos', 'são paulo'), ['p2']],
     ['Atle\u0301tico', labels('Atl\u00e9tico', 'Real'), ['p1']],
     ['Port', labels('Porto', 'Benfica'), []],
     ['', labels('Porto', 'Benfica'), []],
-    // `yes` and `no` need the pair.
     ['yes', labels('Porto', 'Benfica'), []],
     ['no', labels('No', 'Benfica'), []],
     ['No (p1)', labels('No', 'Benfica'), ['p1']],
     ['yes', labels('Porto', 'Benfica', 'Yes'), []],
     ['yes', labels('Yes', 'yes'), []],
-    // What fits two is named with both.
     ['no', labels('No', 'Yes', 'no'), ['p1', 'p3']],
     ['draw', labels('Draw', 'draw'), ['p1', 'p2']],
     ['Draw (p2)', labels('Draw', 'draw'), ['p2']],
@@ -72,7 +69,6 @@ describe('contract §9: answers in words', () => {
         const found = outcomesNamed(said, of)
         for (const key of found)
           expect([key, fold(of[key]), fold(answerText(key, of[key]))]).toContain(fold(said))
-        // Whatever is said of one answer, and would be said so of another, is said of both.
         for (const key of outcomeKeys)
           if (fold(of[key]) === fold(said) && !['yes', 'no'].includes(fold(said)))
             expect(found).toContain(key)
@@ -86,7 +82,6 @@ describe('contract §9: answers in words', () => {
       fc.property(word, anyLabels, fc.constantFrom(...outcomeKeys), (said, of, other) => {
         const before = outcomeNamed(said, of)
         const after = outcomeNamed(said, { ...of, [other]: said })
-        // Another answer called the same takes the meaning away; it never moves it there unseen.
         if (before !== undefined && before !== other) expect([before, undefined]).toContain(after)
       }),
     )

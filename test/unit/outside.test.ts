@@ -1,7 +1,3 @@
-/**
- * Typed data in the hands of a wallet outside: nonce and question stay held, whoever dies or comes
- * second (R6, R8).
- */
 import { describe, expect, test } from 'vitest'
 import { authorize, offerTypedData } from '../../src/core/client/propose/authorize.js'
 import type { Intent } from '../../src/core/client/propose/intent.js'
@@ -24,7 +20,6 @@ async function refusal(work: Promise<unknown>): Promise<ProposerError> {
   throw failure
 }
 
-/** A wallet over JSON-RPC, as the core sees one. */
 const walletSigner = (signTypedData: (document: object) => Promise<string>): Signer => ({
   address: key.address,
   signDigest: () => Promise.reject(new Error('a wallet signs no bare digest')),
@@ -110,7 +105,6 @@ describe('typed data given out', () => {
     expect(await world.clock.drive(submitAuthorization(giver.parts, authorization))).toMatchObject({
       outcome: 'accepted',
     })
-    // One line of the process that brought it in, one of the process that sent it.
     expect(
       world.sim
         .durableLines(authorization.signed.sha256)

@@ -1,4 +1,3 @@
-/** The pipeline while a pinned contract runs other code (contract §9): nothing is sent for it. */
 import { keccak256 } from 'viem'
 import { describe, expect, test } from 'vitest'
 import type { Hex } from '../../src/core/ports.js'

@@ -1,8 +1,3 @@
-/**
- * Nobody's candidates hold up anybody else's: turns in the queue, stand-ins, closing in parts,
- * funds by token.
- */
-
 import fc from 'fast-check'
 import {
   decodeFunctionData,
@@ -34,14 +29,12 @@ const codeOf = ({ progress }: Candidate) =>
 const names = (data: Hex, what: string) => data.includes(what.slice(2))
 const late = (world: PipelineWorld) => ({ deadline: world.chain.head.timestamp + 100_000_000n })
 
-/** Everything that is committed from now on. */
 function recorded(world: PipelineWorld): LedgerEvent[] {
   const events: LedgerEvent[] = []
   world.ledger.onChange((news) => events.push(...news))
   return events
 }
 
-/** The wallet's code makes the node give up on every question to it, from when `on` says so. */
 function oddWallet(world: PipelineWorld, wallet: Address, on = () => true) {
   world.chain.happen((state) => {
     state.wallets.set(wallet, true)
@@ -97,8 +90,6 @@ describe('a wallet whose code answers propose with revert data of its choice (do
       return []
     })
     const candidate = await world.submit(await world.question(), { by: 0 })
-    // The operator's part is looked at now and again; the role goes just after a look that was
-    // fine.
     await world.turn()
     const next = await world.submit(await world.question('b'), { by: 0 })
     world.chain.happen((state) => {
@@ -173,7 +164,6 @@ describe('turns in the queue', () => {
       for (const questionId of questions) setPaused(world.chain, questionId, true)
       world.chain.mine()
       const honest = await world.submit(await world.question('honest'), { by: 1 })
-      // The loop goes on at once while some have not had their turn at this block.
       await world.turn()
       for (let steps = 0; steps < 3; steps += 1) await world.pipeline.step()
       expect(codeOf(await world.now(honest))).toBe('selected')
@@ -204,7 +194,6 @@ describe('a selected candidate that only waits (contract §5)', () => {
     const waits = await world.submit(questionId, { by: 0, ...late(world) })
     const standIn = await world.submit(questionId, { by: 1, ...late(world) })
     const last = await world.submit(questionId, { by: 2, ...late(world) })
-    // Selected, and not sent at that head.
     world.chain.fault('transactionCount', 'unavailable')
     await world.turn()
     odd = true
@@ -261,7 +250,6 @@ describe('a selected candidate that only waits (contract §5)', () => {
     const questionId = await world.question()
     const first = await world.submit(questionId, { by: 0, ...late(world) })
     const second = await world.submit(questionId, { by: 1, ...late(world) })
-    // Both are fine when they are judged as stand-ins, and odd whenever they are about to be sent.
     const { estimateGas } = world.chain
     world.chain.gasNeeded = () => 900_000n
     world.chain.estimateGas = async () => {
@@ -475,7 +463,6 @@ describe('funds are summed token by token (contract §5)', () => {
     expect(world.ledger.slots()).toHaveLength(1)
     await world.restart()
     const first = await world.submit(await world.question('first'))
-    // Nobody has asked the view about the second question since.
     expect(world.view.known(inOther.round.questionId)).toBeUndefined()
     await world.turn()
     expect(codeOf(await world.now(first))).toBe('selected')

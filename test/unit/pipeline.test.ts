@@ -17,7 +17,6 @@ const detailOf = ({ progress }: Candidate) =>
   progress.status === 'failed' ? progress.failure.detail : ''
 const bond = 750_000_000n
 
-/** A candidate in a world of its own, with something changed before the first step. */
 async function validated(
   change: (world: PipelineWorld, candidate: Candidate) => void,
   wish = {},

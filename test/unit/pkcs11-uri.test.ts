@@ -7,7 +7,6 @@ const percent = (bytes: Uint8Array) =>
 
 describe('pkcs11: URIs (RFC 7512)', () => {
   test('attributes are read as RFC 7512 writes them', () => {
-    // The examples of its section 3 that name a key, without their queries.
     expect(parsePkcs11Uri('pkcs11:object=my-pubkey;type=private')).toEqual({ object: 'my-pubkey' })
     expect(parsePkcs11Uri('pkcs11:type=private;object=my-key')).toEqual({ object: 'my-key' })
     expect(

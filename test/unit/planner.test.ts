@@ -33,7 +33,6 @@ function machine() {
     time,
     sim,
     host,
-    /** Ends the process that was started last. */
     kill: () => host.kill(processes),
     planner(
       options: Parameters<typeof createPlanner>[3] = {},
@@ -332,7 +331,6 @@ describe('a client with a budget', () => {
     error: { code: 'candidate_not_found', detail: 'x' },
   }
 
-  /** A gateway that charges as the real one does, and answers status calls. */
   function setting(budget: { limit?: number; spent?: number; refuse?: number } = {}) {
     const { time, planner } = machine()
     const charged: number[] = []

@@ -147,7 +147,6 @@ describe('the final table', () => {
   })
 })
 
-/** What a terminal shows after all that was written: enough of ECMA-48 for a table. */
 function screenOf(written: string, columns: number): string[] {
   const rows: string[] = ['']
   let [row, column] = [0, 0]
@@ -175,7 +174,6 @@ function screenOf(written: string, columns: number): string[] {
 describe('drawing in place', () => {
   const terminal = (env: Record<string, string> = {}) => {
     const { context, stdout } = fakeContext('/nowhere', { columns: 40, interactive: true, env })
-    // Both streams are one terminal, as they are for a person.
     const stderr = { ...stdout, write: (text: string) => stdout.written.push(text) }
     const output = createOutput({
       stdout,

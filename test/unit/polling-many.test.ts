@@ -155,7 +155,6 @@ test('§8: through the budgeted client 300 candidates cost 300 items in the thre
     refused: 0,
   })
   expect(clock.nowMs() - startMs).toBeLessThan(130_000)
-  // The polling waits itself, so that nobody is told twice.
   expect(waits).toEqual(['budget', 'budget'])
 })
 

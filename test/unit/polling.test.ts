@@ -29,7 +29,6 @@ const json = (status: number, body: unknown, headers: Record<string, string> = {
     headers: { 'content-type': 'application/json', ...headers },
   })
 
-/** Polls through a fetch that answers faults first. */
 const pollThrough = (
   world: World,
   faults: (() => Response | Promise<Response>)[],

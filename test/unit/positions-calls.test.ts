@@ -1,4 +1,3 @@
-/** contract §9: what reading the positions of many proposals asks of a node, in calls. */
 import {
   type Abi,
   decodeFunctionData,
@@ -52,7 +51,6 @@ const getRequest = selectorOf(oracleAbi, 'getRequest')
 const hashOf = (number: number | bigint): Hex => `0x${number.toString(16).padStart(64, '0')}`
 const timeOf = (block: number | bigint) => begun + 2n * BigInt(block)
 
-/** Every proposal in a block of its own; all that are old enough are settled, undisputed. */
 function history(): ReadonlyMap<number, readonly ChainLog[]> {
   const byBlock = new Map<number, ChainLog[]>()
   for (let n = 0; n < proposals; n++) {
@@ -74,7 +72,6 @@ function history(): ReadonlyMap<number, readonly ChainLog[]> {
   return byBlock
 }
 
-/** A node that allows so many blocks a query, and what it was asked. */
 function limitedNode() {
   const fake = createFakeChain()
   fake.mine()

@@ -1,4 +1,3 @@
-/** contract §9: what the journal adds to positions, and where the reading of logs begins. */
 import { beforeEach, expect, test } from 'vitest'
 import { failOnDispute, requireShown } from '../../src/commands/session/stakes.js'
 import { yesOrNoQuery } from '../../src/core/chain/contracts.js'
@@ -33,7 +32,6 @@ beforeEach(() => {
   chain.mine()
 })
 
-/** An authorization of the wallet that was executed, as far as positions look at it. */
 function executed(questionId: Hex, timestamp: bigint, signedAtMs: number) {
   const round = { oracle, requester: adapter, identifier: yesOrNoQuery }
   const asked = { ...round, timestamp: String(timestamp) }
@@ -132,7 +130,6 @@ test('without --since it begins an hour before the first signature of the wallet
     executed(`0x${'51'.repeat(32)}`, ago, nowMs() - Number(ago) * 1000),
   ) as [JournaledAuthorization, JournaledAuthorization]
   const { since } = await read([later, first])
-  // Blocks of two seconds.
   const begins = chain.head.number - (1_000n + 3_600n) / 2n
   expect(since).toEqual([{ wallet, block_number: String(begins) }])
   expect((await read([])).since).toEqual([{ wallet, block_number: '0' }])

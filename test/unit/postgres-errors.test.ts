@@ -16,7 +16,6 @@ const message = (type: string, body: Buffer | string) => {
 }
 const greeting = Buffer.concat([message('R', '\0\0\0\0'), message('Z', 'I')])
 
-/** A server that answers a statement without parameters with this error. */
 async function serverSaying(severity: string, code: string): Promise<string> {
   const failure = message('E', `S${severity}\0C${code}\0Mno\0\0`)
   const server = createServer((socket) => {
@@ -24,7 +23,7 @@ async function serverSaying(severity: string, code: string): Promise<string> {
       socket.write(greeting)
       socket.on('data', () => socket.write(Buffer.concat([failure, message('Z', 'I')])))
     })
-    socket.on('error', () => undefined) // the client ends the session
+    socket.on('error', () => undefined)
   }).listen(0, '127.0.0.1')
   await once(server, 'listening')
   onTestFinished(() => void server.close())
@@ -46,7 +45,6 @@ test.each([
   await database.close()
 })
 
-/** A server that asks for the password in this way; what it was sent. */
 async function serverAsking(request: Buffer): Promise<{ url: string; sent: () => string }> {
   let sent = ''
   const server = createServer((socket) => {
@@ -57,7 +55,7 @@ async function serverAsking(request: Buffer): Promise<{ url: string; sent: () =>
         socket.destroy()
       })
     })
-    socket.on('error', () => undefined) // the client ends the session
+    socket.on('error', () => undefined)
   }).listen(0, '127.0.0.1')
   await once(server, 'listening')
   onTestFinished(() => void server.close())

@@ -1,4 +1,3 @@
-/** The proxy of the tests on PostgreSQL reads the same messages however the bytes are cut. */
 import { expect, test } from 'vitest'
 import { createReader, type Message } from '../support/postgres/wire.js'
 

@@ -1,4 +1,3 @@
-/** What `npm run release` asks for before anything is published. */
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, test } from 'vitest'

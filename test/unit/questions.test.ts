@@ -226,7 +226,6 @@ describe('OOReporter (domain §5.2)', () => {
   const questionId: Hex = `0x${'44'.repeat(32)}`
   const rules = stringToHex('Did it rain? res_data: p1: 0, p2: 1, p3: 0.5.')
 
-  /** A chain that answers for one reporter and one oracle. */
   function reporterChain(initialized: boolean): Chain {
     const base = createFakeChain()
     base.mine(3)

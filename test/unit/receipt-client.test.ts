@@ -1,5 +1,3 @@
-/** Receipts at the client: sent digests, judged answers, what the journal keeps (contract §9). */
-
 import { describe, expect, test } from 'vitest'
 import { receiptKeysCheck } from '../../src/core/checks/doctor.js'
 import { createGatewayClient } from '../../src/core/client/gateway/gateway-client.js'

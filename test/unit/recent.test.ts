@@ -1,4 +1,3 @@
-/** The newest candidates and the way of each, as the operator's page shows them. */
 import { describe, expect, test } from 'vitest'
 import type { CandidateRef } from '../../src/core/gateway/ledger/ledger.js'
 import {

@@ -4,7 +4,6 @@ import { createRecoveries, type RecoveryParts } from '../../src/core/gateway/fro
 import type { RecoverPublicKey } from '../../src/core/protocol/recovered.js'
 
 const word = (n: number) => Uint8Array.of(n >> 8, n & 255)
-/** Stands for the curve: what it answers tells what it was asked, and every seventh has no key. */
 const recover: RecoverPublicKey = (digest, compact, parity) =>
   (digest[1] ?? 0) % 7 === 0 ? undefined : Uint8Array.of(...digest, ...compact, parity)
 const asked = (n: number) => [word(n), word(n * 3), n % 2 === 0 ? 0 : 1] as const
@@ -12,7 +11,6 @@ const allAsked = (count: number) => Array.from({ length: count }, (_, n) => aske
 
 const call = (client = 'a', waitedMs = 0) => ({ client, waitedMs })
 
-/** A clock on which each recovery takes a while, and the turns that others had. */
 function world(parts: Partial<RecoveryParts> = {}) {
   let nowMs = 0
   const seen = { here: 0, breaths: 0, longest: 0 }

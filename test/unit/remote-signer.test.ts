@@ -1,8 +1,3 @@
-/**
- * The executor's key behind `eth_signTransaction` (contract §9, `executor.signer`): at the wire, and
- * under a whole executor. Whatever the signer does, one nonce waits for it and nothing of its making
- * is stored unchecked (R3, robustness §3).
- */
 import { getAddress, recoverTransactionAddress, type TransactionSerializedEIP1559 } from 'viem'
 import { afterEach, describe, expect, test } from 'vitest'
 import { signTransaction } from '../../src/core/gateway/executor/transaction.js'
@@ -36,7 +31,6 @@ afterEach(async () => {
   for (const close of closers.splice(0).reverse()) await close()
 })
 
-/** A signer that can be made to do anything else; `path` is behind its address. */
 async function open(wallet: Wallet = honestSigner(key), path = '', timeoutMs = 5_000) {
   const state = { wallet }
   const server = await startWallet((asked) => state.wallet(asked))

@@ -27,10 +27,6 @@ const candidate: NewCandidate = {
   digest: '0xcd',
 }
 
-/**
- * A log whose appends are decided at once, all in one group, and become durable only when they are
- * let.
- */
 function gatedLog(log: RecordLog): { readonly log: RecordLog; release(): void; hold(): void } {
   let gate = Promise.resolve()
   let open: () => void = () => undefined
@@ -67,7 +63,6 @@ test('R1, R2: a copy in flight is answered only once the first one is durable', 
     const answer = await ledger.admit(candidate)
     answered.push(`${n} ${answer.kind}`)
   })
-  // Long enough for every promise that waits for nothing.
   await new Promise((resolve) => setImmediate(resolve))
   expect(answered).toEqual([])
   release()

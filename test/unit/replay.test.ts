@@ -1,6 +1,3 @@
-/**
- * What is sent again, what is not, and what is told of a round that is over (R7, R8, §7 rule 3).
- */
 import { describe, expect, test } from 'vitest'
 import { pollCandidates } from '../../src/core/client/follow/follow.js'
 import { stateOf } from '../../src/core/client/journal/authorizations.js'
@@ -21,7 +18,6 @@ async function thrown(work: Promise<unknown>): Promise<ProposerError> {
   throw failure
 }
 
-/** A sent authorization whose only answer was lost. */
 async function lostWorld(clientRef?: string) {
   const world = makeWorld()
   const run = world.run()

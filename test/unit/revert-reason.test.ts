@@ -1,7 +1,3 @@
-/**
- * Why a mined transaction reverted: what the cause depends on is read where the replay reverts
- * (domain §9, After sending).
- */
 import { describe, expect, test } from 'vitest'
 import { ask, questionText } from '../support/fake-events.js'
 import { oneCandidate } from '../support/pipeline-world.js'

@@ -30,7 +30,6 @@ const context: RevertContext = {
   roundState: 1,
 }
 
-/** What a case is judged as: code, and `retryable` for candidates. */
 function judged(name: string, more: Partial<RevertContext> = {}): string {
   const cause = causeOf(rawOf(name), { ...context, ...more })
   return cause.kind === 'operator' ? `operator ${cause.code}` : `${cause.code} ${cause.retryable}`
@@ -350,7 +349,6 @@ describe('contract §5: causes', () => {
   })
 
   test('domain §7: no case recorded as dead is called retryable, none recorded as curable is called dead', () => {
-    /** What the caller knows in these cases beside the bytes. */
     const known: Record<string, Partial<RevertContext>> = {
       eip1271_wallet_reverts: { proposerHasCode: true },
       already_proposed_and_no_funds: { roundState: 2 },

@@ -34,7 +34,6 @@ const second = makeQuestion('second')
 const strict = <S extends z.core.$ZodShape>({ shape }: z.ZodMiniObject<S>) => z.strictObject(shape)
 const idOf = async (response: Response) => Acknowledgement.parse(await response.json()).candidate_id
 
-/** Admits one proposal of a wallet for the first question. */
 async function admit(front: TestFront, wallet = front.wallets[0]): Promise<string> {
   return idOf(
     await front.post(`/v1/proposals/${first.questionId}`, await signedBody(wallet, first)),
@@ -546,7 +545,6 @@ describe('limits of the whole gateway', () => {
 
   describe('robustness §5: calls that wait', () => {
     const { targetMs, intervalMs } = lineLimits
-    /** A gateway whose calls have waited so long before they are read. */
     const waiting = async () => {
       let unreadMs = 0
       const yieldToEvents = () => new Promise<void>((resolve) => setImmediate(resolve))
@@ -625,7 +623,6 @@ describe('limits of the whole gateway', () => {
           yieldToEvents: () =>
             isBehind ? new Promise<void>((go) => held.push(go)) : Promise.resolve(),
           recover(...asked) {
-            // The first of many signatures takes longer than a slice.
             front.clock.monotonic += 1
             return recoverWithNoble(...asked)
           },

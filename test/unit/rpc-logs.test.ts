@@ -1,4 +1,3 @@
-/** When logs of a block are not asked for: its bloom says that there are none (R14, R16). */
 import { describe, expect, test } from 'vitest'
 import { ChainError } from '../../src/core/ports.js'
 import {
@@ -23,7 +22,6 @@ const filter = (number: bigint, fork = 0) => ({
   blockHash: hashOf(number, fork),
 })
 
-/** A node whose headers carry these. */
 function nodeWith(more: { logsBloom?: string; gasUsed?: string }): Node {
   const node = makeNode()
   const whole = node.exchange

@@ -195,7 +195,7 @@ describe('which node is believed (R16)', () => {
     const chain = chainOf([good, flaky])
     const fail = async () => {
       flaky.silent = 'HTTP 503'
-      await chain.receipt(hash).catch(() => undefined) // asks both nodes; the failing one makes the answer unknown
+      await chain.receipt(hash).catch(() => undefined)
       flaky.silent = undefined
     }
     good.answers.eth_getTransactionReceipt = null
@@ -306,7 +306,7 @@ describe('nodes that contradict one another', () => {
     await expect(chain.block('latest')).rejects.toMatchObject({ kind: 'unavailable' })
     bad.chainId = 1
     clock.monotonic += 500
-    await chain.block('latest').catch(() => undefined) // the look that finds it out may still fail
+    await chain.block('latest').catch(() => undefined)
     expect(await chain.block('latest')).toMatchObject({ hash: hashOf(100n, 0) })
   })
 
@@ -537,7 +537,6 @@ test('R16: whatever one of two nodes does, a head that is told is one of the hon
           clock.monotonic += waitMs
           honest.head += grows
           Object.assign(liar, { chainId, head: honest.head - behind, silent, fork })
-          // Between two comparisons a fork is not seen yet; from then on it is.
           clock.monotonic += 2_000
           const head = await chain.block('latest').catch((error: unknown) => error)
           if (head instanceof ChainError) expect(head.kind).toBe('unavailable')

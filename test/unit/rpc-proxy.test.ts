@@ -1,11 +1,9 @@
-/** The proxy through which far and lossy nodes are tested and measured (robustness §7.3). */
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { performance } from 'node:perf_hooks'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { openRpcProxy, type RpcProxy, type Weather } from '../support/rpc-proxy.js'
 
-/** A node that answers every call with its method, and keeps what it was asked. */
 const seen: string[] = []
 const node = createServer(async (request, response) => {
   const chunks: Buffer[] = []

@@ -1,4 +1,3 @@
-/** What a node repeats of its own URL stays with the operator's configuration (R5). */
 import { createServer, type Server } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { afterEach, describe, expect, test } from 'vitest'
@@ -33,7 +32,6 @@ afterEach(async () => {
   }
 })
 
-/** A node that repeats its whole URL in whatever it refuses. */
 async function echoing(answer: (id: number) => { status?: number; body: unknown }) {
   const server = createServer((request, response) => {
     const chunks: Buffer[] = []

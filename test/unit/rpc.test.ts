@@ -31,7 +31,6 @@ afterEach(async () => {
   }
 })
 
-/** A node that answers as told; its URL carries what must never be shown. */
 async function node(handler: Handler): Promise<string> {
   const server = createServer((request, response) => {
     const chunks: Buffer[] = []
@@ -45,7 +44,6 @@ async function node(handler: Handler): Promise<string> {
   return `http://user:pass@127.0.0.1:${(server.address() as AddressInfo).port}/v2/SECRETKEY?k=SECRETKEY`
 }
 
-/** Answers every call of a body by method; `undefined` leaves the answer out. */
 const answering =
   (answer: (request: Request) => Answer): Handler =>
   (body, response) => {

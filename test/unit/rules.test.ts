@@ -1,4 +1,3 @@
-/** Hash of clarifications, and how they stand beside what was acknowledged (contract §9, Rules). */
 import { concat, keccak256, numberToHex, stringToHex } from 'viem'
 import { describe, expect, test } from 'vitest'
 import { noRulesHash } from '../../src/core/chain/constants.js'

@@ -1,4 +1,3 @@
-/** The last look at a document before it is given away (R5). */
 import fc from 'fast-check'
 import { expect, test } from 'vitest'
 import { findSecrets, type Secret } from '../../src/core/client/support/secret-scan.js'

@@ -1,7 +1,3 @@
-/**
- * Where the executor's short cuts meet trouble: a node's wrong word that memory would confirm, a
- * store that takes nothing for a moment.
- */
 import { describe, expect, test } from 'vitest'
 import { createHeadReads } from '../../src/core/gateway/validation/head-reads.js'
 import { failedChange, failureOf } from '../../src/core/gateway/validation/progress.js'
@@ -19,7 +15,6 @@ import {
 
 type Call = Parameters<Chain['call']>[0]
 
-/** The node answers the next call of each of these kinds otherwise, once. */
 function lieOnce(
   { chain }: PipelineWorld,
   lies: readonly (readonly [isIt: (call: Call) => boolean, answer: () => Hex])[],
@@ -94,7 +89,6 @@ test('a store that takes nothing while a load is being sent ends the step, not t
       return commit.call(world.ledger, changes, basis)
     }) satisfies typeof commit,
   })
-  // The second load is on its way to a nonce for longer than the first fails.
   let reserved = 0
   world.failpoint = async (name) => {
     if (name !== 'reserved' || ++reserved < 2) return
@@ -104,7 +98,6 @@ test('a store that takes nothing while a load is being sent ends the step, not t
   process.off('unhandledRejection', note)
   expect(refused).toBeGreaterThan(0)
   expect(unhandled).toEqual([])
-  // The nonce that was bound and not signed for leaves no gap.
   await world.pass(6)
   for (const candidate of candidates)
     expect((await world.now(candidate)).progress.status).toBe('executed')

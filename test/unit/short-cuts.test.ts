@@ -1,8 +1,3 @@
-/**
- * What the executor no longer asks the chain each time is never old when it counts: reads are of
- * one head, the transaction itself is run at the newest one, and the usual gas limit is tried before
- * it is signed.
- */
 import { parseTransaction, type TransactionSerializedEIP1559 } from 'viem'
 import { describe, expect, test } from 'vitest'
 import { carriedBy } from '../../src/core/gateway/executor/transaction.js'
@@ -26,7 +21,6 @@ const endOf = async (world: PipelineWorld, candidate: Candidate) => {
 
 const countOf = ({ chain }: PipelineWorld, method: string) => chain.calls.get(method) ?? 0
 
-/** A candidate of which everything was read at one head, and which could not be sent there. */
 async function heldBack() {
   const { world, questionId, candidate } = await oneCandidate()
   world.chain.mine()

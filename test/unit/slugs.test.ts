@@ -28,13 +28,9 @@ const id = (digits: string): Hex => `0x${digits.repeat(32)}`
 interface Source {
   readonly clock: Clock & { monotonic: number }
   readonly slugs: Slugs
-  /** What it knows; a failure where a look-up has to fail. */
   readonly meanings: Map<string, Hex | SlugLookUpError | Error>
-  /** Every slug that was asked for, in order. */
   readonly asked: string[]
-  /** Makes answers wait until it is called. */
   hold(): () => void
-  /** Makes time run out at once. */
   impatient: boolean
 }
 
@@ -75,7 +71,6 @@ function source(meanings: Record<string, Hex> = {}): Source {
   }
   return made
 }
-/** Everything that needs no further time is done. */
 const settled = () => new Promise((resolve) => setImmediate(resolve))
 const down = () => new SlugLookUpError('connection refused (ECONNREFUSED)')
 
@@ -157,7 +152,6 @@ describe('look-ups', () => {
     clock.monotonic += 100_000
     expect(slugs.known('rain')).toBe(id('a1'))
     await settled()
-    // Far beyond the time that a meaning is held, too.
     clock.monotonic += 10_000_000
     expect(slugs.known('rain')).toBeUndefined()
     expect(await slugs.idOf('rain')).toBe(id('a1'))
@@ -211,7 +205,6 @@ describe('look-ups', () => {
       setting.meanings.set(`s-${n}`, id('a1'))
       await setting.slugs.idOf(`s-${n}`)
     }
-    // What is remembered outlasts an outage, what is forgotten does not.
     for (const slug of ['s-0', 's-1']) setting.meanings.set(slug, down())
     setting.clock.monotonic += 10_000
     await expect(setting.slugs.idOf('s-0')).rejects.toMatchObject({ code: 'slug_unavailable' })

@@ -122,7 +122,6 @@ test('a deferred payout is of the proposal that was settled with it, until it is
   expect(waiting).toMatchObject({ deferred: { amount: '755' }, claimed: undefined })
   const [fetched] = fold(proposed(), deferred(), settled(), claimed()).stakes
   expect(fetched).toMatchObject({ deferred: { amount: '755' }, claimed: { amount: '755' } })
-  // A loser gets nothing: it was deferred for a round that the wallet disputed.
   const other = fold(proposed(), disputed(), deferred(), settled(0n, disputer))
   expect(other.stakes[0]?.deferred).toBeUndefined()
   expect(other.others).toMatchObject([{ deferred: { amount: '755' }, claimed: undefined }])

@@ -11,7 +11,6 @@ test('R12, R13: a lock is judged by who listens, never by its age', async () => 
   const base = await mkdtemp(join(tmpdir(), 'lock-age-'))
   const liveness = systemLiveness()
   const listeners: { close(): Promise<void> }[] = []
-  // A process that is killed closes its socket and releases nothing.
   const mortal = {
     ...liveness,
     async listen(path: string) {
@@ -36,7 +35,7 @@ test('R12, R13: a lock is judged by who listens, never by its age', async () => 
     await listeners.at(-1)?.close()
     expect((await acquireLock(ports, fresh, 'the second')).epoch).toBe(2)
   } finally {
-    for (const listener of listeners) await listener.close().catch(() => undefined) // closed already
+    for (const listener of listeners) await listener.close().catch(() => undefined)
     await rm(base, { recursive: true, force: true })
   }
 })

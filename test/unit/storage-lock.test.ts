@@ -10,7 +10,6 @@ function world() {
   const sim = new SimFiles()
   const host = new SimHost()
   let seeds = 0
-  /** Ports of a new process; the simulated machine has one disk and one table of sockets. */
   const process = (pid: number) => ({
     files: sim.process(),
     liveness: host.liveness(pid),
@@ -188,7 +187,6 @@ test('R12, T5: processes that contend, work, die and come back never hold the lo
     fc.asyncProperty(fc.integer(), async (seed) => {
       const random = seeded(seed)
       const { host, process } = world()
-      /** The witness: who believes to hold the lock and would pass its fence now. */
       const holders = new Map<number, Lock>()
       let acquired = 0
       let pids = 0

@@ -265,7 +265,6 @@ test('R17: a decision is counted as what its owner says that it will take', asyn
   )
   const refused = (await Promise.all(decided)).filter((code) => code === 'server_busy').length
   expect(refused).toBeGreaterThan(50)
-  // No group is far over 1 MiB.
   expect(sim.counts.get('datasync')).toBeGreaterThanOrEqual((100 - refused) / 11)
 })
 
@@ -341,7 +340,6 @@ async function collect(log: RecordLog): Promise<StoredRecord[]> {
   return records
 }
 
-/** A whole session; what it acknowledged. */
 async function session(sim: SimFiles): Promise<number[]> {
   const acked: number[] = []
   const add = async (log: RecordLog, ids: readonly number[]) => {

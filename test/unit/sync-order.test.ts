@@ -5,7 +5,6 @@ import { openLog } from '../../src/core/storage/log.js'
 import { folder, options } from '../support/sample-store.js'
 import { SimClock, SimFiles } from '../support/sim-files.js'
 
-/** Files whose `datasync` takes effect at once and returns only when it is let. */
 function slowSync(files: Files): { readonly files: Files; hold(): void; release(): void } {
   let gate = Promise.resolve()
   let open: () => void = () => undefined
@@ -49,7 +48,6 @@ test('R1: as long as the datasync of its bytes has not returned, an append has n
   const appended = log
     .append([{ kind: 'item', data: { id: 1 } }], () => seen.push('in memory'))
     .then(() => seen.push('resolved'))
-  // Long enough for whatever waits for nothing.
   for (let turn = 0; turn < 20; turn += 1) await new Promise((resolve) => setImmediate(resolve))
   expect(seen).toEqual([])
   release()

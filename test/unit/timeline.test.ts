@@ -1,6 +1,3 @@
-/**
- * What the records of a store tell of one candidate: written by the real pipeline on a fake chain.
- */
 import { describe, expect, test } from 'vitest'
 import { explanationText } from '../../src/commands/operator/explain-text.js'
 import { createOutput } from '../../src/commands/terminal/output.js'
@@ -16,9 +13,6 @@ import { endow } from '../support/fake-events.js'
 import { newMemoryStore, openMemoryLog } from '../support/memory-log.js'
 import { createPipelineWorld, type PipelineWorld } from '../support/pipeline-world.js'
 
-/**
- * The changes that a world's ledger tells, as records: `onChange` hears exactly what is durable.
- */
 function recorded(world: PipelineWorld): NewRecord[] {
   const records: NewRecord[] = []
   world.ledger.onChange((events) => {
@@ -80,7 +74,6 @@ async function executedWorld() {
   return { world, records, first, second }
 }
 
-/** A memory log that holds these records, and its fold. */
 async function logOf(records: readonly NewRecord[]): Promise<{
   log: CompactableLog
   fold: ReturnType<typeof foldLedger>
@@ -315,7 +308,6 @@ describe('the timeline of a candidate', () => {
     })
     expect(next.expected).toContain(reasons[0])
     expect(next.operator).toContain(reasons[0])
-    // Of one that has ended it is not told.
     const { records: ended, first } = await executedWorld()
     expect(
       JSON.stringify(

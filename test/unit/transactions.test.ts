@@ -1,7 +1,3 @@
-/**
- * Transactions of the wallet's own against the node-answer table (robustness §3), on a modelled
- * chain.
- */
 import { describe, expect, test } from 'vitest'
 import {
   type PlannedTransaction,

@@ -1,7 +1,3 @@
-/**
- * `journal verify` and `operator store verify` over files that are whole and say what must not be:
- * exit 74 names the ids.
- */
 import { existsSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterEach, beforeEach, describe, expect, test } from 'vitest'
@@ -88,7 +84,6 @@ describe('journal verify', () => {
       return { kind: 'attempt.start', data: start }
     },
   }
-  /** Writes what `told` makes of two ids of one run, and verifies it. */
   async function verified(
     told: Told,
     ...flags: string[]
@@ -167,7 +162,6 @@ describe('journal verify', () => {
       expect(error.detail).toMatch(detail)
       expect(ids.some((id) => String(error.detail).includes(id))).toBe(true)
       expect(ran.stdout + ran.stderr).not.toContain(secret.slice(0, 40))
-      // Looking still works: that is how it is explained.
       expect((await run(home.path, ['journal', 'list', '--json'])).code).toBe(0)
     },
   )

@@ -1,4 +1,3 @@
-/** What the view asks while nobody waits, and how soon it looks again when somebody does. */
 import { describe, expect, test } from 'vitest'
 import { createChainView } from '../../src/core/gateway/view/view.js'
 import type { Address } from '../../src/core/protocol/schema.js'
@@ -27,7 +26,6 @@ async function idle() {
     waits: () => setting.waits,
   })
   await view.poll()
-  /** What looks over so many blocks ask. */
   const asked = async (blocks: number, act: () => void = () => chain.mine()) => {
     const before = new Map(chain.calls)
     for (let block = 0; block < blocks; block += 1) {

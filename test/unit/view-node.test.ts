@@ -1,5 +1,3 @@
-/** What the view makes of a node that cannot do all that the gateway needs. */
-
 import { describe, expect, test } from 'vitest'
 import { createChainView } from '../../src/core/gateway/view/view.js'
 import { chainErrorOf } from '../../src/core/io/rpc/rpc-errors.js'

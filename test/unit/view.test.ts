@@ -96,7 +96,6 @@ describe('questions (contract §2)', () => {
     setting.chain.mine()
     const one = setting.view.question(young)
     const { block: read } = setting.chain
-    // The first has read it at the followed head, in vain, once it looks for a newer one.
     await new Promise<void>((resolve) => {
       setting.chain.block = (at) => {
         setting.chain.block = read
@@ -202,7 +201,6 @@ describe('questions (contract §2)', () => {
     const setting = await watched()
     const { chain, view } = setting
     const { call } = chain
-    /** Reads of the question wait until the next block has been followed. */
     const readMeanwhile = async (questionId: Hex) => {
       let open: () => void = () => undefined
       const gate = new Promise<void>((resolve) => {
@@ -283,7 +281,6 @@ describe('questions (contract §2)', () => {
   })
 })
 
-/** Reads of questions that reached the node, by question id. */
 function countReads({ chain }: Setting): Hex[] {
   const reads: Hex[] = []
   const { call } = chain
@@ -299,7 +296,6 @@ function countReads({ chain }: Setting): Hex[] {
   return reads
 }
 
-/** More open questions, asked for once, so that the view holds them. */
 async function held(setting: Setting, count: number): Promise<Hex[]> {
   const ids = Array.from({ length: count }, (_, n) =>
     ask(setting.chain, questionText(`Question ${n}?`)),
@@ -393,7 +389,6 @@ describe('every log that can change a question makes it be read again (contract 
       await setting.view.question(other)
       const reads = countReads(setting)
       setting.chain.happen((world) => {
-        // A change that only a read shows.
         requestOf(world, setting.questionId).bondRaw = 1n
         return [log(setting)]
       })
@@ -439,7 +434,6 @@ describe('every log that can change a question makes it be read again (contract 
   describe('contract §9: the code that is pinned', () => {
     const [first, second] = [`0x${'a'.repeat(40)}`, `0x${'b'.repeat(40)}`] as const
 
-    /** A view of an oracle that is a pinned proxy. */
     async function pinned() {
       const setting = await watched()
       upgrade(setting.chain, oracle, first)
@@ -782,7 +776,6 @@ describe('R14: after a reorganisation nothing that was read before is believed',
     })
     const begun = new Promise<void>((tell) => {
       chain.call = async (one, at) => {
-        // The node has answered from the branch that is about to go.
         const answer = await call(one, at)
         tell()
         await gate
@@ -862,7 +855,6 @@ describe('R14: after a reorganisation nothing that was read before is believed',
         const idOf = (which: number) => ids[which] ?? '0x'
         const compare = async () => {
           const head = view.heads()?.latest
-          // A head that the node has taken back is known at the next look.
           if (head === undefined || (await chain.block(head.number))?.hash !== head.hash) return
           for (const id of ids) {
             const known = view.known(id)
@@ -877,12 +869,10 @@ describe('R14: after a reorganisation nothing that was read before is believed',
         }
         for (const one of steps) {
           if (one.kind === 'mine') chain.mine(one.blocks)
-          // Blocks below the ones that ask the questions stay.
           else if (one.kind === 'reorg')
             chain.reorg(Math.min(one.depth, Math.max(0, Number(chain.head.number) - 6)))
           else if (one.kind === 'fault') chain.fault(one.method as 'call', 'unavailable')
-          else if (one.kind === 'ask')
-            await view.question(idOf(one.which)).catch(() => undefined) // what is not known is not compared
+          else if (one.kind === 'ask') await view.question(idOf(one.which)).catch(() => undefined)
           else if (one.kind === 'look') await view.poll()
           else {
             const id = idOf(one.which)

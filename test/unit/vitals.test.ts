@@ -1,7 +1,3 @@
-/**
- * What ledger events tell of a gateway: stage latencies, ages, ends, and the lines of the state
- * log.
- */
 import { describe, expect, test } from 'vitest'
 import type {
   LedgerEvent,
@@ -15,7 +11,6 @@ import type { Observation, StateLine } from '../../src/core/protocol/vitals.js'
 import { invalidateNonces } from '../support/fake-events.js'
 import { createPipelineWorld, oneCandidate, type PipelineWorld } from '../support/pipeline-world.js'
 
-/** Follows a world's ledger from now on. */
 function following(world: PipelineWorld) {
   const observations: Observation[] = []
   const lines: StateLine[] = []

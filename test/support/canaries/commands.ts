@@ -1,18 +1,11 @@
-/**
- * Every command of the program, found in the commander tree itself, so that none can be forgotten.
- */
 import type { Command } from 'commander'
 import { verbs } from '../../../src/commands/verbs.js'
 import { fakeContext } from '../cli.js'
 
-/**
- * `batch submit`, `funds`, `funds approve`, …: whatever does something when it is named. Sorted.
- */
 export async function allCommands(): Promise<readonly string[]> {
   const { context } = fakeContext('/nowhere')
   const found: string[] = []
   const walk = (command: Command, path: readonly string[]) => {
-    // A group without an action of its own only shows its help.
     if (command.commands.length === 0 || Reflect.get(command, '_actionHandler') !== null)
       found.push(path.join(' '))
     for (const child of command.commands) walk(child, [...path, child.name()])

@@ -1,16 +1,10 @@
-/**
- * For each command how it is called: in a world where everything answers, and so that it fails. The
- * n-th call takes questions of its own.
- */
 import { cpSync, existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { questionOf } from '../proposing.js'
 import type { World } from './world.js'
 
 export interface Scenario {
-  /** Without the flag of the output's form. */
   argv(n: number): readonly string[]
-  /** Default: `argv` while node, gateway and wallet refuse. */
   readonly bad?: (n: number) => readonly string[]
   readonly stdin?: string
   /**
@@ -18,13 +12,10 @@ export interface Scenario {
    * `--reveal-signature`).
    */
   readonly holdsPayload?: true
-  /** Runs until it is stopped: as a process only. */
   readonly foreground?: true
-  /** Succeeds only in a state that its own test makes. */
   readonly late?: true
 }
 
-/** Questions that the calls of a command may use: enough for three forms, a failure and a crash. */
 const perCommand = 5
 const withQuestions = ['sign', 'submit', 'batch sign', 'batch submit', 'run'] as const
 /**
@@ -32,13 +23,11 @@ const withQuestions = ['sign', 'submit', 'batch sign', 'batch submit', 'run'] as
  */
 export const questionsNeeded = withQuestions.length * perCommand + 3
 
-/** What earlier calls left for later ones: ids in the order of their making. */
 export interface Left {
   readonly journalIds: string[]
   readonly candidateIds: string[]
 }
 
-/** In the order in which they are run: what looks comes after what makes. */
 export function scenarios(world: World, left: Left): Readonly<Record<string, Scenario>> {
   const { folder, config, dev } = world
   const own = (command: (typeof withQuestions)[number], n: number) =>
@@ -411,10 +400,6 @@ export function scenarios(world: World, left: Left): Readonly<Record<string, Sce
   }
 }
 
-/**
- * A home whose journal, keystores and preferences are all damaged amid their secrets; made from the
- * real one when first asked for.
- */
 function damagedHome({ folder, home, canaries }: World): string {
   const path = join(folder, 'damaged')
   if (existsSync(path)) return path

@@ -32,17 +32,14 @@ import { honestWallet, startWallet } from '../wallet-server.js'
 
 export type Mode = 'text' | 'json' | 'ndjson'
 
-/** What one run printed, for the search at the end. */
 export interface Printed {
   readonly label: string
   readonly text: string
-  /** The contract lets this output hold the signatures that were asked for. */
   readonly holdsPayload: boolean
 }
 
 export interface Canary {
   readonly kind: string
-  /** Looked for without regard to case. */
   readonly text: string
 }
 
@@ -50,18 +47,14 @@ export interface World {
   readonly folder: string
   readonly home: string
   readonly dev: ServeReady['dev']
-  /** Of the gateway that serves; its public URL is the client's without the secret path. */
   readonly ready: ServeReady
   readonly server: Running
   readonly env: Readonly<Record<string, string>>
   readonly config: string
   readonly proposer: string
   readonly signerUrl: string
-  /** Names of keys in key services: one of AWS, one of Google Cloud. */
   readonly kmsKeys: readonly [aws: string, gcp: string]
-  /** The node without user and password, which the dev chain's own verbs do not send. */
   readonly devUrl: string
-  /** Of SoftHSM2, with a key in a token; empty where it is not installed. */
   readonly module: string
   readonly canaries: readonly Canary[]
   readonly printed: Printed[]
@@ -70,7 +63,6 @@ export interface World {
    * node takes no transaction.
    */
   refuse(what: 'all' | 'sends' | 'nothing'): void
-  /** Runs a command in this process over real edges; keeps what it printed. */
   run(
     argv: readonly string[],
     mode: Mode,
@@ -80,10 +72,8 @@ export interface World {
 }
 
 const hexKey = (): `0x${string}` => `0x${randomBytes(32).toString('hex')}`
-/** A word that nothing else in the world holds. */
 const canaryWord = (name: string): string => `CANARY${name}${randomBytes(5).toString('hex')}`
 
-/** What an owner of a Safe has signed, in the journal of the home; its digits. */
 async function plantPart(
   shop: Workshop,
   { env, question }: { env: Record<string, string>; question: string },
@@ -108,7 +98,6 @@ async function plantPart(
   return digits
 }
 
-/** Starts everything in `folder`; `close` lets go of the servers, the workshop of the processes. */
 export async function canaryWorld(shop: Workshop, questions: number): Promise<World> {
   const folder = await shop.folder()
   const home = join(folder, 'home')
@@ -136,7 +125,6 @@ export async function canaryWorld(shop: Workshop, questions: number): Promise<Wo
         .replace(/=+$/, ''),
     },
   ]
-  /** Whoever refuses repeats all that it was told: the parts of its URL, and what it was sent. */
   const nodeEcho = `refused: ${words.rpcUser}:${words.rpcPassword} /v2/${words.rpcPath.toUpperCase()}?key=${words.rpcQuery}`
   const walletEcho = `refused: /${words.signerPath}?key=${words.signerQuery}`
   let refused: 'all' | 'sends' | 'nothing' = 'nothing'
@@ -182,7 +170,6 @@ export async function canaryWorld(shop: Workshop, questions: number): Promise<Wo
   gatewayJson.admission.allowlist.push(proposer)
   gatewayJson.budget = { per_ip_items: 100_000, global_items: 100_000 }
   writeFileSync(config, JSON.stringify(gatewayJson))
-  // A configuration that is refused, for whatever reads one.
   file(
     'bad-gateway.json',
     JSON.stringify({
@@ -194,7 +181,6 @@ export async function canaryWorld(shop: Workshop, questions: number): Promise<Wo
     }),
   )
   file('password', `${words.password}\n`)
-  // A store in PostgreSQL, whose URL holds a password; and one where nothing listens.
   const postgres = await startPostgres()
   const withPassword = (url: string) => url.replace('@', `:${words.storePassword}@`)
   file('store.url', withPassword(await postgres.createDatabase()))
@@ -206,7 +192,6 @@ export async function canaryWorld(shop: Workshop, questions: number): Promise<Wo
   const small = join(import.meta.dirname, '../../../fixtures/v0.1/stores/small/gateway-store')
   cpSync(small, join(folder, 'old-store'), { recursive: true })
 
-  // What comes before the gateway: it serves funds and grants, so that the executor is ready.
   const acts = [
     ['fund', proposer],
     ['grant', privateKeyToAccount(keys.executor).address.toLowerCase()],
@@ -240,7 +225,6 @@ export async function canaryWorld(shop: Workshop, questions: number): Promise<Wo
       : undefined,
   )
   canaries.push(...kms.secrets.map((text) => ({ kind: 'credentials of a key service', text })))
-  // Their clients read the environment of the process.
   const { HOME: _home, ...kmsEnv } = kms.env
   Object.assign(process.env, kmsEnv)
   const signerUrl = `${wallet.url}/${words.signerPath}?key=${words.signerQuery}`
@@ -312,7 +296,6 @@ export async function canaryWorld(shop: Workshop, questions: number): Promise<Wo
           for (const one of chains) await one.close()
         },
       }
-      // Requests and responses are told, too.
       const code = await main(mode === 'text' ? argv : [...argv, `--${mode}`, '-v'], context)
       const text = `${made.stdout.written.join('')}\n${made.stderr.written.join('')}`
       printed.push({
@@ -378,10 +361,6 @@ async function forward(
   response.end(await told.text())
 }
 
-/**
- * Every signature that a journal or a store under the folder holds; what a wallet made is among
- * them.
- */
 export function signaturesUnder(folder: string): readonly string[] {
   const found = new Set<string>()
   for (const path of filesUnder(folder)) {
@@ -390,21 +369,18 @@ export function signaturesUnder(folder: string): readonly string[] {
       /signature\\*":\\*"0x([0-9a-f]{128,})/gi,
     ))
       found.add(hex)
-    // A raw transaction holds the signature it carries, and its own.
     for (const [, hex = ''] of readFileSync(path, 'utf8').matchAll(/"raw":"0x([0-9a-f]{128,})/gi))
       found.add(hex)
   }
   return [...found]
 }
 
-/** Regular files below a folder; sockets and links are none. */
 export function filesUnder(folder: string): readonly string[] {
   return readdirSync(folder, { recursive: true, withFileTypes: true })
     .filter((entry) => entry.isFile())
     .map((entry) => join(entry.parentPath, entry.name))
 }
 
-/** Folders below a folder and itself, with their permission bits, and the files with theirs. */
 export function modesUnder(folder: string): readonly (readonly [path: string, mode: number])[] {
   const inside = readdirSync(folder, { recursive: true, withFileTypes: true }).filter(
     (entry) => entry.isFile() || entry.isDirectory(),

@@ -1,22 +1,12 @@
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
 
-/**
- * A process that takes and releases the lock of a folder again and again (`storage-child.ts`,
- * `contend`).
- */
 export interface Contender {
   readonly child: ChildProcess
-  /** Resolves once it has held the lock so often. */
   until(times: number): Promise<void>
-  /**
-   * Kills it; how often it has held the lock, and met another one that held it too (R12). Throws
-   * where it ended by itself.
-   */
   kill(): Promise<{ readonly held: number; readonly beside: number }>
 }
 
-/** Starts one; `program` is the bundled child. */
 export function startContender(program: string, folder: string): Contender {
   const child = spawn(process.execPath, [program, folder, 'contend'], {
     stdio: ['pipe', 'pipe', 'inherit'],

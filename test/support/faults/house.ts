@@ -11,24 +11,16 @@ import type { Address, BatchItem, SignedProposal } from '../../../src/core/proto
 import { witnessRound } from '../../../src/core/protocol/witness.js'
 import type { Running, StartOptions, Workshop } from '../processes.js'
 
-/** Kills and restarts in a row are to be quick, so all of it is there once for a test file. */
 export interface House {
   readonly chain: { readonly url: string; readonly contracts: HouseContracts }
   readonly questionIds: readonly Hex[]
-  /** Allowlisted; the first is the one of command lines. */
   readonly wallets: readonly { readonly address: Address; readonly privateKey: Hex }[]
-  /** A place for a new store; everything else is shared. */
   open(name: string, options?: StoreOptions): Promise<HouseStore>
-  /**
-   * A home with the key and the pins of the n-th of the wallets that sign nothing else; what its
-   * commands get as environment.
-   */
   home(name: string, n?: number): Promise<Readonly<Record<string, string>>>
   close(): Promise<void>
 }
 
 interface StoreOptions {
-  /** Where the store lies; a folder of its own unless given. */
   readonly store?: string
   readonly set?: readonly string[]
 }
@@ -37,15 +29,10 @@ export interface HouseStore {
   readonly store: string
   readonly config: string
   serve(options?: StartOptions): Running
-  /**
-   * The next proposal nobody has sent, of the wallets' own for this store: each round and wallet
-   * once.
-   */
   next(): Payload
 }
 
 export interface Payload {
-  /** Proposer, question and permit nonce: what tells it apart from all others. */
   readonly key: string
   readonly path: string
   readonly body: string
@@ -77,14 +64,11 @@ interface Payloads {
     wallets: readonly Wallet[],
   ): { path: string; body: string }[]
 }
-/** The bench has a node and a signer; neither has types. */
 const bench = (name: string): Promise<unknown> =>
   import(new URL(`../../bench/${name}.js`, import.meta.url).href)
 
-/** Wallets whose keys command lines get: the first ones. */
 const homes = 8
 
-/** Opens one; `questions` times the wallets is how many proposals a store can take. */
 export async function openHouse(
   shop: Workshop,
   { questions = 100, wallets: count = 200 } = {},
@@ -161,12 +145,10 @@ export async function openHouse(
     },
     close: async () => chain.close(),
   }
-  // What is to be signed a gateway tells, once for all stores.
   const first = (await house.open('first')).serve()
   const { url } = await first.line<{ url: string }>()
   while (contexts.length === 0) {
     contexts = await questionsOf(url, questionIds).catch((error: Error) => {
-      // A machine that is busy with other things: the call was shed.
       if (!error.message.includes('server_busy')) throw error
       return []
     })

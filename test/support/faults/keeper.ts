@@ -1,7 +1,3 @@
-/**
- * A gateway on a real dev chain that is started again whenever it is killed, what is asked of it
- * meanwhile, and what the chain says.
- */
 import { decodeAbiParameters, keccak256 } from 'viem'
 import { type PrivateKeyAccount, privateKeyToAccount } from 'viem/accounts'
 import { expect } from 'vitest'
@@ -21,22 +17,14 @@ import type { Running } from '../processes.js'
 import { post, type ServeReady } from '../proposing.js'
 
 export interface Keeper {
-  /** How often the gateway has been killed. */
   readonly kills: number
-  /** Kills the gateway that runs now. */
   kill(): void
-  /**
-   * Asks the gateway that runs until it answers: one that dies, or has too much to do (503), is
-   * asked again later.
-   */
   answered<T extends object | string | boolean>(
     ask: (url: string) => Promise<T | undefined>,
   ): Promise<T>
-  /** Ends it by SIGTERM. Rejects where it ended by itself before. */
   stop(): Promise<void>
 }
 
-/** Starts the gateway again whenever it is killed. */
 export function keepAlive(serve: () => Running): Keeper {
   let current: Running
   let url: Promise<string | undefined> = Promise.resolve(undefined)
@@ -46,7 +34,6 @@ export function keepAlive(serve: () => Running): Keeper {
   const run = async () => {
     while (!isStopping) {
       current = serve()
-      // Where work is left over it may be killed before it is ready.
       url = current.line<ServeReady>().then(
         (ready) => ready.url,
         () => undefined,
@@ -72,7 +59,6 @@ export function keepAlive(serve: () => Running): Keeper {
           at === undefined
             ? undefined
             : await ask(at).catch((error: unknown) => {
-                // How fetch says that a connection is cut or refused: it was killed meanwhile.
                 if (!(error instanceof TypeError)) throw error
               })
         if (answer !== undefined) return answer
@@ -93,10 +79,6 @@ export interface Submitted {
   readonly questionId: string
 }
 
-/**
- * Signs, with the key of the n-th proposer, what the gateway itself says is to be signed, and
- * submits it until it is answered: by one candidate, however often it arrives.
- */
 export async function submitTo(
   keeper: Keeper,
   questionId: string,
@@ -130,7 +112,6 @@ export async function submitTo(
   return { id, questionId }
 }
 
-/** The candidate's status; `undefined` where the gateway does not tell it. */
 export async function statusOf(
   url: string,
   { questionId, id }: Submitted,
@@ -139,7 +120,6 @@ export async function statusOf(
   return answer.status === 200 ? ((await answer.json()) as CandidateStatus) : undefined
 }
 
-/** Every transaction of an account on the chain, in order: its hash, and what it calls. */
 export async function transactionsOf(
   dev: DevDescription,
   address: string,
@@ -161,10 +141,6 @@ export async function transactionsOf(
   )
 }
 
-/**
- * Each executed under its id by a transaction that carries it alone of all, with one ProposePrice
- * for its round.
- */
 export async function expectOneEach(
   dev: DevDescription,
   keeper: Keeper,
@@ -203,7 +179,6 @@ export async function expectOneEach(
   expect(others, 'no transaction but those').toEqual([])
 }
 
-/** A question of the adapter is the hash of its text, which the log carries (domain §5.1). */
 function questionOfLog(data: Hex): Hex {
   const [, , ancillaryData] = decodeAbiParameters(
     [

@@ -4,12 +4,9 @@ import { access, mkdtemp, open, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 
-/** A file system of its own that is soon full. */
 export interface SmallDisk {
   readonly folder: string
-  /** Takes all room but about so much. */
   fill(leaveBytes: number): Promise<void>
-  /** Gives the room back. */
   free(): Promise<void>
   close(): Promise<void>
 }
@@ -64,7 +61,6 @@ export async function openSmallDisk(bytes: number): Promise<SmallDisk | string> 
   return {
     folder,
     async fill(leaveBytes) {
-      // In pieces, the last of which meets the end; then room is made for what is to be left.
       const handle = await open(ballast, 'w')
       let size = 0
       try {

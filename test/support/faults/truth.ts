@@ -7,44 +7,27 @@ import { type HouseStore, keyOf, type Payload } from './house.js'
 
 interface Known {
   readonly payload: Payload
-  /**
-   * `unknown`: sent, and no answer told what became of it. `refused`: told that it was not taken.
-   */
   state: 'unknown' | 'refused' | 'accepted'
   id?: string
 }
 
 export interface Truth {
-  /**
-   * Sends one, or several in one call; a connection that is cut leaves them unknown. Returns
-   * whether it was answered.
-   */
   submit(url: string, payloads: readonly Payload[]): Promise<boolean>
   /**
    * Sends everything that is unknown again until it is accepted (R7), and some of what was
    * accepted: 200 with the same id (R2).
    */
   settle(url: string, some: number, random: () => number): Promise<void>
-  /**
-   * Reads the whole store, while somebody serves it or not (R24): what was accepted is there under
-   * its id, and nothing that was not sent.
-   */
   prove(): Promise<void>
-  /** What all proofs have come to, looked at one candidate after the other. */
   readonly proved: Readonly<Proved>
-  /** Statuses of submissions, with how often they came. */
   readonly statuses: ReadonlyMap<string, number>
   readonly accepted: number
-  /** What may or may not have been taken. */
   readonly unknown: number
 }
 
 export interface Proved {
-  /** Accepted, and there under its id, at the last proof. */
   found: number
-  /** Accepted, and not there, in all proofs. */
   lost: number
-  /** There twice, never sent, or refused, in all proofs. */
   invented: number
 }
 
@@ -62,7 +45,6 @@ interface BatchResult {
   readonly error?: { readonly code: string } | null
 }
 
-/** The answer, or `undefined` where the connection was refused or cut. */
 async function post(url: string, path: string, body: string): Promise<Answer | undefined> {
   try {
     const answer = await fetch(`${url}${path}`, {
@@ -72,17 +54,11 @@ async function post(url: string, path: string, body: string): Promise<Answer | u
     })
     return { status: answer.status, body: (await answer.json()) as Answer['body'] }
   } catch (error) {
-    // How fetch says that no connection stands, and undici that a body is cut; half a JSON text
-    // would be a SyntaxError.
     if (error instanceof TypeError) return undefined
     throw error
   }
 }
 
-/**
- * Nothing is known yet. Every method throws where an answer, or the store, contradicts what is
- * known.
- */
 export function newTruth(shop: Workshop, { config }: Pick<HouseStore, 'config'>): Truth {
   const known = new Map<string, Known>()
   const statuses = new Map<string, number>()
@@ -113,15 +89,11 @@ export function newTruth(shop: Workshop, { config }: Pick<HouseStore, 'config'>)
     }
     if (entry.state === 'accepted' && status !== 503)
       throw new Error(`${told} for ${payload.key}, which is ${entry.id}`)
-    // Nobody else uses these payloads, so that any other refusal is a fault.
     if (status === 503) {
-      // A refusal of a replay settles nothing (robustness §6).
       if (first.has(payload.key)) entry.state = 'refused'
     } else if (status !== 500) throw new Error(`${told} for ${payload.key}`)
   }
-  /** Sent once so far, and by nobody else at this time. */
   const first = new Set<string>()
-  /** Under way more than once: of the answers to these either may come first. */
   const concurrent = new Set<string>()
   const admitted = new Set<string>()
   const underWay = new Map<string, number>()
@@ -188,7 +160,6 @@ export function newTruth(shop: Workshop, { config }: Pick<HouseStore, 'config'>)
         for (;;) {
           if (!(await submit(url, [payload]))) throw new Error('the gateway does not answer')
           if (known.get(payload.key)?.state === 'accepted') break
-          // 503: a machine that is busy with other things too has too much to do now.
           await new Promise((resolve) => setTimeout(resolve, 100))
         }
       }

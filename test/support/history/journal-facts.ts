@@ -1,4 +1,3 @@
-/** A journal's records in the words of the rules. No signature is part of them: bytes go by hash. */
 import { closes } from '../../../src/core/client/journal/authorizations.js'
 import type {
   AttemptEndRecord,
@@ -31,7 +30,6 @@ export function createJournalFacts(
         return [{ kind: 'reserved', id: data.id, nonce: `${data.proposer} ${data.nonce}` }]
       case 'offered':
         return [{ kind: 'offered', claim: claimOf(data, data.offeredAtMs) }]
-      // A part of a signature authorizes nothing.
       case 'safe.part':
         return []
       case 'signed':
@@ -63,7 +61,6 @@ export function createJournalFacts(
   }
 }
 
-/** Whether what was kept as proven is of the bytes that were sent, and of the answer beside it. */
 function receiptFacts(
   hash: Hash,
   { attempt, receipt }: AttemptEndRecord,
@@ -83,7 +80,6 @@ function receiptFacts(
 function signedFact(hash: Hash, token: string, data: Signed): JournalFact {
   const { price, amount, deadline } = data.terms
   const isOwn = data.id.startsWith(`${token}-`)
-  // A payload that was signed elsewhere comes without the digest that it was signed over.
   const isImported = data.digest === undefined
   return {
     kind: 'signed',
@@ -97,7 +93,6 @@ function signedFact(hash: Hash, token: string, data: Signed): JournalFact {
   }
 }
 
-/** Whether what was sent are the saved bytes; `undefined` where they are of another run. */
 function areSaved(
   hash: Hash,
   saved: ReadonlyMap<string, Saved>,
@@ -128,10 +123,6 @@ function claimOf(record: Signed | Offered, atMs: number): Claim {
   }
 }
 
-/**
- * Fields that a payload of either form says otherwise than its record (spec §2.1, §2.7). What a
- * payload leaves out authorizes nothing, and is not examined.
- */
 function differencesOf({ body, terms }: Pick<Signed, 'body' | 'terms'>): readonly string[] {
   const payload = objectOf(body)
   if (payload === undefined) return ['form']
@@ -150,7 +141,6 @@ function differencesOf({ body, terms }: Pick<Signed, 'body' | 'terms'>): readonl
   )
 }
 
-/** Bytes that are no JSON object say nothing of what was recorded. */
 function objectOf(body: string): Readonly<Record<string, unknown>> | undefined {
   try {
     const value: unknown = JSON.parse(body)

@@ -1,11 +1,6 @@
-/**
- * What a client's journal holds durably, judged (R4, R6, R7); one signature a round has a judge of
- * its own (R8).
- */
 import type { JournalFact, RuleReport } from './facts.js'
 import { authorizationKey, createStreamOrder } from './stream-order.js'
 
-/** What a Permit2 nonce serves, as far as the records say. */
 interface Served {
   readonly id: string
   readonly terms: string
@@ -15,14 +10,12 @@ interface Served {
 
 interface JournalRules {
   readonly report: RuleReport
-  /** Authorizations by reserved nonce, and the other way. */
   readonly reserved: Map<string, string>
   readonly nonceOf: Map<string, string>
   readonly serves: Map<string, Served>
   readonly bytesOf: Map<string, string>
 }
 
-/** Takes durable facts of all logs as they happened. Sources: robustness R4, R6, R7, R8; contract §1. */
 export function createJournalRules(report: RuleReport) {
   const rules: JournalRules = {
     report,
@@ -116,11 +109,9 @@ function checkReceipt({ report }: JournalRules, { attempt, differs }: Fact<'rece
   report.broken('R7', `the receipt that is kept with attempt ${attempt} is of ${what}`)
 }
 
-/** Whether two records say different things; one that says nothing says nothing else. */
 const differ = (one: string | undefined, other: string | undefined) =>
   one !== undefined && other !== undefined && one !== other
 
-/** `<proposer> <nonce>` for people. */
 const nonceText = (nonce: string): string => {
   const [proposer = '', value = ''] = nonce.split(' ')
   return `${value} of ${proposer}`

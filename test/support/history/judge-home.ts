@@ -1,4 +1,3 @@
-/** The rules over a home's journal as it lies on the disk: runs of one machine, by its one clock. */
 import { listRuns, readRun } from '../../../src/core/client/journal/runs.js'
 import { systemHash } from '../../../src/core/io/clock.js'
 import { systemFiles } from '../../../src/core/io/files.js'
@@ -7,7 +6,6 @@ import { createJournalFacts } from './journal-facts.js'
 import { violationsText } from './observed-history.js'
 import { createRuleCheck } from './rule-check.js'
 
-/** What breaks R4 and R6 to R8, a line each; '' where nothing does. */
 export async function journalFaults(home: string, files: Files = systemFiles): Promise<string> {
   const folder = `${home}/journal`
   const runs = await Promise.all(

@@ -18,39 +18,32 @@ export type HistoryEvent =
       readonly line: number
       readonly fact: StoreFact | JournalFact
     }
-  /** Everything of the log up to this line is durable. */
   | { readonly kind: 'synced'; readonly log: string; readonly line: number }
   /**
    * Found after a crash: lines up to this one are there, and durable now; what was written above it
    * is gone.
    */
   | { readonly kind: 'reopened'; readonly log: string; readonly line: number }
-  /** The gateway answered a submission. */
   | {
       readonly kind: 'answered'
       readonly status: 200 | 202
       readonly candidate: string
       readonly payload: string
     }
-  /** It told a status. */
   | { readonly kind: 'told'; readonly candidate: string }
-  /** A transaction left for a node. */
   | {
       readonly kind: 'handed'
       readonly hash: string
       readonly sender: string
       readonly nonce: number
     }
-  /** A transaction is in a block; `rounds`: those that its ProposePrice logs name. */
   | {
       readonly kind: 'mined'
       readonly block: string
       readonly hash: string
       readonly rounds: readonly string[]
     }
-  /** The block is not canonical any more. */
   | { readonly kind: 'undone'; readonly block: string }
-  /** A request of a client left its process. */
   | { readonly kind: 'sent'; readonly origin: string; readonly sha256: string }
 
 type Check = ReturnType<typeof createRuleCheck>
@@ -61,7 +54,6 @@ export interface History {
   verdict(): RuleVerdict
 }
 
-/** A checker that has seen nothing; events of all logs come as they happened. */
 export function createHistory(): History {
   const check = createRuleCheck()
   const world = createWorldRules(check)
@@ -98,7 +90,6 @@ export function createHistory(): History {
 
 type WorldEvent = Exclude<HistoryEvent, { kind: 'written' | 'synced' | 'reopened' }>
 
-/** R1 to R4 over what the world saw. */
 function createWorldRules({ report, store }: Check) {
   const { count, broken } = report
   const { candidates, transactions } = store
@@ -161,7 +152,6 @@ function createWorldRules({ report, store }: Check) {
         return
       }
       case 'mined':
-        // Other senders propose too; only one of our own may ever do so for a round.
         if (!transactions.has(event.hash)) return
         for (const round of event.rounds) {
           count('R3')
@@ -184,7 +174,6 @@ function createWorldRules({ report, store }: Check) {
   return { started, event }
 }
 
-/** The violations as one text: a line each, and how many more there are. */
 export function violationsText({
   violations,
   broken,

@@ -23,15 +23,11 @@ import { storeFacts } from './store-facts.js'
 
 export interface HistoryRecorder {
   readonly history: History
-  /** Files of one process: every line of a store or journal and every sync. */
   files(files: Files): Files
-  /** A store in memory, whose appends are durable when it says so. */
   store(log: RecordLog): RecordLog
-  /** The gateway as a function of requests; questions are named by their ids. */
   gateway<Rest extends readonly unknown[]>(
     handle: (request: Request, ...rest: Rest) => Promise<Response>,
   ): (request: Request, ...rest: Rest) => Promise<Response>
-  /** A client's way out. */
   client(fetch: Fetch): Fetch
   chain(chain: Chain): Chain
 }
@@ -56,7 +52,6 @@ export function recordHistory(binding: {
   const history = createHistory()
   const runs = new Map<string, ReturnType<typeof createJournalFacts>>()
   const lines = new Map<string, { written: number; synced: number }>()
-  /** The same bytes go out again and again. */
   const sent = new Map<
     string,
     { readonly hash: string; readonly sender: string; readonly nonce: number }

@@ -1,4 +1,3 @@
-/** A store's records in the words of the rules. */
 import { keccak256, parseTransaction, type TransactionSerializedEIP1559 } from 'viem'
 import { carriedBy } from '../../../src/core/gateway/executor/transaction.js'
 import type { SlotAttempt } from '../../../src/core/gateway/ledger/ledger.js'
@@ -7,10 +6,6 @@ import type { Progress } from '../../../src/core/protocol/candidate.js'
 import type { StoredRecord } from '../../../src/core/storage/record-log.js'
 import type { CandidateStanding, StoreFact } from './facts.js'
 
-/**
- * A store's record in the words of its rules. What no rule is about gives no fact. Throws
- * RangeError for a transaction that cannot be read.
- */
 export function storeFacts(record: Pick<StoredRecord, 'kind' | 'data'>): readonly StoreFact[] {
   const event = recordOf(record)
   switch (event.kind) {
@@ -59,7 +54,6 @@ const standingOf = ({ status }: Progress): CandidateStanding =>
 function signedFact(slot: string, attempt: SlotAttempt): StoreFact {
   const { hash, raw, kind: does, candidateIds: candidates } = attempt
   const unread = { hash, does, candidates, nonce: undefined, calls: undefined }
-  // A compaction keeps the bytes of open slots alone.
   if (raw === '0x') return { kind: 'transaction', slot, transaction: unread }
   const recorded = keccak256(raw)
   if (recorded !== hash)

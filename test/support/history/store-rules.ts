@@ -1,4 +1,3 @@
-/** What a gateway's store holds durably, judged (R1 to R3). Each fact costs its own size. */
 import type { CandidateStanding, RuleReport, SignedTransaction, StoreFact } from './facts.js'
 
 interface SlotRecord {
@@ -7,28 +6,20 @@ interface SlotRecord {
   readonly nonce: number
   readonly candidates: ReadonlySet<string>
   isOpen: boolean
-  /** What the calldata for each candidate was, when it was first signed for. */
   readonly calls: Map<string, string>
-  /** Candidates of which it is on record that they rest on none of its transactions any more. */
   readonly left: Set<string>
 }
 
-/** What the facts so far have said. */
 export interface StoreRules {
   readonly report: RuleReport
   readonly candidates: Map<string, { readonly payload: string; readonly round: string }>
-  /** Candidates by sequence number and by payload. */
   readonly bySequence: Map<number, string>
   readonly byPayload: Map<string, string>
   readonly slots: Map<string, SlotRecord>
-  /** Open slots by round. */
   readonly live: Map<string, SlotRecord>
-  /** By round, in words, what has executed it for good. */
   readonly executed: Map<string, string>
-  /** Slots by executor and nonce, and the highest nonce of each executor. */
   readonly bound: Map<string, string>
   readonly highest: Map<string, number>
-  /** `status`: of the newest receipt on record. */
   readonly transactions: Map<
     string,
     {
@@ -37,7 +28,6 @@ export interface StoreRules {
       status: 'success' | 'reverted' | undefined
     }
   >
-  /** Open slots that a compaction wrote before their candidates. */
   readonly keptFor: Map<string, SlotRecord>
 }
 
@@ -55,10 +45,8 @@ export const newStoreRules = (report: RuleReport): StoreRules => ({
   keptFor: new Map(),
 })
 
-/** Takes the next durable fact; reports violations as they show. Source: robustness R1-R3, R13. */
 export function checkStoreFact(rules: StoreRules, fact: StoreFact): void {
   const { report, slots, transactions } = rules
-  /** A fact about a slot has to find it open. */
   const openSlot = (id: string, what: string): SlotRecord | undefined => {
     const slot = slots.get(id)
     if (slot?.isOpen === true) return slot
@@ -128,8 +116,6 @@ function checkCandidate(rules: StoreRules, fact: Fact<'candidate'>): void {
   candidates.set(id, { payload, round })
   const kept = keptFor.get(id)
   if (kept?.isOpen === true) rules.live.set(round, kept)
-  // With a slot that is still open, a reorganisation may undo it; closed slots are gone, and what
-  // they executed is final.
   else if (stands === 'executed') rules.executed.set(round, `candidate ${id}`)
   keptFor.delete(id)
   if (stands !== undefined) noteStanding(rules, id, stands)

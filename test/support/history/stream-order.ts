@@ -1,13 +1,7 @@
-/**
- * R8 where all logs are read as it happened: an authorization is judged by what stands when it
- * comes.
- */
 import type { Claim, JournalFact, RuleReport } from './facts.js'
 
-/** Without an RPC a deadline has passed this long after it by the wall clock (contract §1). */
 const expiryMarginMs = 3_600_000
 
-/** Whether a claim's deadline had passed by the clock of whoever signed at `atMs`. */
 const hasExpired = ({ deadlineSeconds }: Claim, atMs: number): boolean =>
   atMs > deadlineSeconds * 1_000 + expiryMarginMs
 
@@ -17,7 +11,6 @@ const hasExpired = ({ deadlineSeconds }: Claim, atMs: number): boolean =>
  */
 export const authorizationKey = ({ chainId, nonce }: Claim): string => `${chainId} ${nonce}`
 
-/** Names what is broken of a pair. `wasUnknown`: the first had no known outcome then (R7). */
 function reportPair(report: RuleReport, first: string, second: string, wasUnknown: boolean): void {
   const both = `${second} was signed while`
   if (wasUnknown)
@@ -34,32 +27,23 @@ function reportPair(report: RuleReport, first: string, second: string, wasUnknow
 
 const isSame = (one: Claim, other: Claim) => authorizationKey(one) === authorizationKey(other)
 
-/** Open authorizations beside a new one that are told; one is too many already. */
 const mostRivals = 16
 
-/** Where an authorization, or typed data that was given out, stands. */
 interface Standing {
   readonly claim: Claim
   isSigned: boolean
-  /** Attempts whose end is not known, is uncertain, is an acceptance, is a refusal. */
   pending: number
   uncertain: number
   accepted: number
   refused: number
   hasId: boolean
   isClosed: boolean
-  /** Typed data that was given up unsigned: what it was to replace stands again. */
   isAbandoned: boolean
   supersededBy: string | undefined
 }
 
-/** Each fact costs its own size. Sources: robustness R7, R8; contract §1. */
 export function createStreamOrder({ count, broken }: RuleReport) {
   const standings = new Map<string, Standing>()
-  /**
-   * By question and by round, what may be open; the empty round is of payloads that do not tell
-   * theirs.
-   */
   const open = new Map<string, Map<string, Set<Standing>>>()
   const replacedLater = new Map<string, string>()
 
@@ -82,10 +66,6 @@ export function createStreamOrder({ count, broken }: RuleReport) {
     return known
   }
 
-  /**
-   * What stands in the way of a new claim. Whatever turns out to be over is let go, so that each is
-   * looked at once.
-   */
   const rivalsOf = (claim: Claim): readonly Standing[] => {
     const rounds = roundsOf(claim)
     const near =

@@ -19,9 +19,7 @@ export interface Edit {
 
 export interface PlantedBug {
   readonly name: string
-  /** The folder of src that has the code, from the root of the repository. */
   readonly room: string
-  /** Each fits in exactly one place of the room; all of them in one file. */
   readonly edits: readonly Edit[]
   /** The test file, and a part of the title of a test in it that fails for nothing but the bug. */
   readonly caughtBy: { readonly file: string; readonly title: string }
@@ -49,13 +47,11 @@ const notCompared = new Set(
 const childrenOf = (node: Node) =>
   Object.entries(node).filter(([key]) => key !== 'parent' && !notCompared.has(key))
 
-/** A cast says nothing that runs. */
 const plain = (node: Node): Node =>
   (node.type === 'TSAsExpression' || node.type === 'TSNonNullExpression') && isNode(node.expression)
     ? plain(node.expression)
     : node
 
-/** The wildcard that a node is: `$name`, or `$$name` as argument, property or statement. */
 function wildcardOf(node: unknown): string | undefined {
   if (!isNode(node)) return undefined
   if (node.type === 'Identifier')
@@ -95,7 +91,6 @@ function fits(pattern: unknown, value: unknown, source: string, bound: Bound): b
   )
 }
 
-/** How many of `values`, from the first, the patterns take; -1 where they do not fit. */
 function fitsAll(
   patterns: readonly unknown[],
   values: readonly unknown[],
@@ -157,7 +152,6 @@ function placesOf(find: string, source: string): readonly Place[] {
         places.push({ start: first.start, end: last.end, bound: found })
     }
   }
-  // A cast and what it casts are one place.
   return places.filter(
     ({ start }, index) => places.findIndex((other) => other.start === start) === index,
   )
@@ -165,10 +159,6 @@ function placesOf(find: string, source: string): readonly Place[] {
 
 const root = join(import.meta.dirname, '../../..')
 
-/**
- * The file of a bug and its text with the bug in it. Throws RangeError, a sentence, where an edit
- * fits nowhere or in several places.
- */
 export function planted(
   { name, room, edits }: PlantedBug,
   sources: ReadonlyMap<string, string> = sourcesUnder(room),
@@ -193,7 +183,6 @@ export function planted(
   return chosen
 }
 
-/** The sources of a folder, by path from the root. */
 function sourcesUnder(folder: string): ReadonlyMap<string, string> {
   const names = readdirSync(join(root, folder), { recursive: true, encoding: 'utf8' })
   const files = names.filter((file) => file.endsWith('.ts')).map((file) => join(folder, file))

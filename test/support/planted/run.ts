@@ -1,11 +1,9 @@
-/** A run of tests with planted bugs, in a process of its own. */
 import { spawn } from 'node:child_process'
 import { join } from 'node:path'
 import type { PlantedLine } from './lines.js'
 
 const root = join(import.meta.dirname, '../../..')
 
-/** Runs all of them in one process of its own, which ends with an error: that is what is wanted. */
 export async function runPlanted(list: 'own' | 'shared' = 'own'): Promise<{
   readonly lines: readonly PlantedLine[]
   readonly stderr: string

@@ -26,10 +26,8 @@ import { dirname, join, relative } from 'node:path'
 import { fileURLToPath } from 'node:url'
 
 export type PostgresVersion = 18 | 15
-/** What a test may need: a version of PostgreSQL, or the pooler. */
 export type PostgresNeed = PostgresVersion | 'pgbouncer'
 
-/** A program is there with its full version, or is not, and why. */
 type Found =
   | { readonly program: string; readonly version: string; readonly missing?: undefined }
   | { readonly missing: string }
@@ -42,23 +40,17 @@ const isRoot = process.getuid?.() === 0
 /** PostgreSQL does not run as root: its processes and its folders are nobody's then. */
 export const account = isRoot ? { uid: 65534, gid: 65534 } : {}
 
-/** Whether the account of the servers gets there: all folders above may be passed by everybody. */
 function isReachable(path: string): boolean {
   if (!isRoot) return true
   if ((statSync(path).mode & 0o005) !== 0o005) return false
   return path === dirname(path) || isReachable(dirname(path))
 }
 
-/** How their processes are started; they inherit nothing. */
 export const inAccount = {
   ...account,
   env: { PATH: process.env.PATH ?? '', LC_ALL: 'C', TZ: 'UTC' },
 }
 
-/**
- * Runs a program as the account of the servers; throws what it said where it failed. It has not
- * where every line that it said is one of `harmless`.
- */
 export async function runInAccount(
   program: string,
   args: readonly string[],
@@ -80,23 +72,19 @@ export async function runInAccount(
     throw new Error(`${program} failed (${code ?? signal}): ${stderr}`)
 }
 
-/** Writes a file that the servers may change, as they want to with each of theirs. */
 export function writeInAccount(path: string, text: string): void {
   writeFileSync(path, text)
   if (account.uid !== undefined) chownSync(path, account.uid, account.gid)
 }
 
-/** Where folders lie that are to survive the power's loss as a gateway's own would. */
 export const onDisk = [tmpdir(), '/tmp'].find(isReachable) ?? tmpdir()
 
-/** Whether there is a file system in memory, with room for some servers of 100 MB. */
 function isRoomy(path: string): boolean {
   if (!existsSync(path) || !isReachable(path)) return false
   const { bavail, bsize } = statfsSync(path)
   return bavail * bsize > 2 ** 31
 }
 
-/** Where servers have their folders. A new one copies a thousand files: ten times as fast there. */
 export const temporary = isRoomy('/dev/shm') ? '/dev/shm' : onDisk
 
 /**
@@ -113,7 +101,6 @@ export function kept(): string {
   return folder
 }
 
-/** The package's own step after an installation, which `--ignore-scripts` leaves out. */
 function linkLibraries(): void {
   const links = JSON.parse(readFileSync(join(installed, 'native/pg-symlinks.json'), 'utf8'))
   for (const { source, target } of links as { source: string; target: string }[]) {
@@ -122,13 +109,11 @@ function linkLibraries(): void {
     try {
       symlinkSync(relative(dirname(path), join(installed, source)), path)
     } catch (error) {
-      // Another worker was faster.
       if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error
     }
   }
 }
 
-/** The folder of programs, or a copy of it where a checkout below a closed folder hides it. */
 function reachableCopy(native: string, version: string): string {
   if (isReachable(native)) return native
   const copy = join(kept(), `native-${version}`)
@@ -174,14 +159,12 @@ function find(need: PostgresNeed): Found {
 }
 
 const known = new Map<PostgresNeed, Found>()
-/** What there is of it, looked for once. */
 export function found(need: PostgresNeed): Found {
   const answer = known.get(need) ?? find(need)
   known.set(need, answer)
   return answer
 }
 
-/** Full path and version of a program; throws where it is missing. */
 export function programOf(need: PostgresNeed): {
   readonly program: string
   readonly version: string

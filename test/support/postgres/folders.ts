@@ -1,4 +1,3 @@
-/** Folders that servers run in, their processes, and their end. */
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process'
 import { chownSync, mkdtempSync, readdirSync, readFileSync, readlinkSync, rmSync } from 'node:fs'
 import { dirname, join } from 'node:path'
@@ -9,7 +8,6 @@ import { account, temporary } from './binaries.js'
 const reaperProgram = join(dirname(fileURLToPath(import.meta.url)), 'reaper.js')
 let reaper: ChildProcess | undefined
 
-/** Ends what runs in the folder, and removes it, should this process end before `removeFolder`. */
 function tellReaper(line: string): void {
   if (reaper === undefined) {
     const started = spawn(process.execPath, [reaperProgram], {
@@ -23,7 +21,6 @@ function tellReaper(line: string): void {
   reaper.stdin?.write(`${line}\n`)
 }
 
-/** A folder for one server, which belongs to its account. */
 export function makeFolder(inside = temporary): string {
   const folder = mkdtempSync(join(inside, 'proposer-postgres-'))
   tellReaper(`+${folder}`)
@@ -31,7 +28,6 @@ export function makeFolder(inside = temporary): string {
   return folder
 }
 
-/** Gives back what a killed server has left in the system, and removes the folder. */
 export function removeFolder(folder: string): void {
   const memory = readLock(folder)?.[6]?.trim().split(/\s+/)[1]
   if (memory !== undefined) spawnSync('ipcrm', ['-m', memory])
@@ -44,17 +40,16 @@ function readLock(folder: string): string[] | undefined {
   try {
     return readFileSync(join(folder, 'data', 'postmaster.pid'), 'utf8').split('\n')
   } catch {
-    return undefined // it runs no more
+    return undefined
   }
 }
 
-/** All processes of the server in a folder: each of them works in it. */
 export function processesIn(folder: string): number[] {
   const works = (pid: string) => {
     try {
       return `${readlinkSync(`/proc/${pid}/cwd`)}/`.startsWith(`${folder}/`)
     } catch {
-      return false // ended meanwhile, or another user's
+      return false
     }
   }
   return readdirSync('/proc')
@@ -62,7 +57,6 @@ export function processesIn(folder: string): number[] {
     .map(Number)
 }
 
-/** Sends a signal to each process; one that has ended meanwhile is well. */
 export function signalAll(pids: readonly number[], signal: NodeJS.Signals): void {
   for (const pid of pids)
     try {
@@ -72,7 +66,6 @@ export function signalAll(pids: readonly number[], signal: NodeJS.Signals): void
     }
 }
 
-/** Stops everything in a folder, and what it starts meanwhile. */
 export async function stopProcesses(folder: string): Promise<void> {
   await until(() => {
     const moving = processesIn(folder).filter((pid) => !isStopped(pid))
@@ -81,9 +74,7 @@ export async function stopProcesses(folder: string): Promise<void> {
   }, `the processes in ${folder} do not stop`)
 }
 
-/** Kills everything in a folder and waits until nothing is left. */
 export async function killProcesses(folder: string): Promise<void> {
-  // Standing still they start no others.
   await stopProcesses(folder)
   signalAll(processesIn(folder), 'SIGKILL')
   await until(() => processesIn(folder).length === 0, `processes are left in ${folder}`)
@@ -91,14 +82,12 @@ export async function killProcesses(folder: string): Promise<void> {
 
 function isStopped(pid: number): boolean {
   try {
-    // After the name in parentheses comes the state.
     return /\) [TtZX]/.test(readFileSync(`/proc/${pid}/stat`, 'latin1'))
   } catch {
-    return true // ended meanwhile
+    return true
   }
 }
 
-/** Waits for what no event tells. */
 export async function until(
   holds: () => boolean | Promise<boolean>,
   otherwise: string,

@@ -1,4 +1,3 @@
-/** Ledgers of several gateways on one database, in this process, and candidates for them. */
 import type { Admission, Ledger, NewCandidate } from '../../../src/core/gateway/ledger/ledger.js'
 import { openSharedStore } from '../../../src/core/gateway/ledger/open-store.js'
 import { systemClock, systemRandom } from '../../../src/core/io/clock.js'
@@ -11,7 +10,6 @@ import type { SharedLog } from '../../../src/core/storage/postgres/shared-log.js
 export interface JoinedLedger {
   readonly ledger: Ledger
   readonly log: SharedLog
-  /** Cuts everything off at once, as the end of the process does. */
   cut(): Promise<void>
   close(): Promise<void>
 }
@@ -19,7 +17,6 @@ export interface JoinedLedger {
 const word = (n: number): Hex => `0x${n.toString(16).padStart(64, '0')}`
 const account = (n: number): Hex => `0x${n.toString(16).padStart(40, '0')}`
 
-/** Joins a store as one more gateway; an empty database gets its tables. */
 export async function joinLedger(url: string, clock: Clock = systemClock): Promise<JoinedLedger> {
   const database = postgresDatabase(url)
   await openStoreTables(database)
@@ -44,7 +41,6 @@ export async function joinLedger(url: string, clock: Clock = systemClock): Promi
 
 const hex = (n: number) => n.toString(16).padStart(32, '0')
 
-/** What a proposer signs for the `n`-th round: the same at each call. */
 export function numbered(n: number, proposer = 1): NewCandidate {
   return {
     identity: hex(n * 1_000 + proposer),
@@ -67,7 +63,6 @@ export function numbered(n: number, proposer = 1): NewCandidate {
   }
 }
 
-/** Identities in the log, in its order. */
 export const identitiesIn = async (log: SharedLog): Promise<readonly string[]> =>
   (
     await log.ask(
@@ -76,11 +71,9 @@ export const identitiesIn = async (log: SharedLog): Promise<readonly string[]> =
     )
   ).map(({ identity }) => String(identity))
 
-/** How a call ended, as a client is told: 202, 200, 409, or the status of the error. */
 export const outcome = (call: Promise<Admission>): Promise<number> =>
   call.then(({ kind }) => (kind === 'admitted' ? 202 : kind === 'replayed' ? 200 : 409), statusOf)
 
-/** The HTTP status that an error of ours is told with; another one is thrown. */
 export function statusOf(error: unknown): number {
   const status = error instanceof ProposerError ? error.meta.httpStatus : undefined
   if (status === undefined) throw error

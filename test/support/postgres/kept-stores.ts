@@ -24,7 +24,6 @@ import { programOf } from './binaries.js'
 const ports = { clock: systemClock, random: systemRandom }
 const pathOf = (form: number, ending: string) => join(root, `fixtures/store-v${form}.${ending}`)
 
-/** What is known of a store, in words of its own: it outlives the forms of our memory. */
 interface Holding {
   readonly records: number
   readonly epoch: number
@@ -42,7 +41,6 @@ export interface KeptStore {
   readonly holds: Holding
 }
 
-/** Every dump, from the first form to the one of today. Throws where one is missing. */
 export const keptStores = (): readonly KeptStore[] =>
   Array.from({ length: schemaVersion }, (_, index) => {
     const form = index + 1
@@ -54,7 +52,6 @@ export const keptStores = (): readonly KeptStore[] =>
     return { form, sql, holds: JSON.parse(readFileSync(pathOf(form, 'json'), 'utf8')) }
   })
 
-/** Opens a store, from its snapshot or from its first record; what it holds. */
 export async function holdingOf(
   database: SqlDatabase,
   { fromSnapshot }: { readonly fromSnapshot: boolean },
@@ -86,7 +83,6 @@ export async function holdingOf(
   }
 }
 
-/** Writes the records of a real store into new tables: some, a snapshot, then the others. */
 async function fill(database: SqlDatabase, records: readonly NewRecord[]): Promise<void> {
   const { state, onRecord } = foldLedger()
   const log = await openSharedLog({ ...ports, database, knownKinds: knownKind, onRecord })
@@ -108,7 +104,6 @@ async function fill(database: SqlDatabase, records: readonly NewRecord[]): Promi
   await snapshotState(log, state)
   for (const record of records.slice(half)) await append([record])
   const self = { id, version: '0.1.0', host: 'gw-1', adminUrl: 'http://127.0.0.1:8788' }
-  // It never leaves: as one that was killed.
   await joinStore(
     { clock: { ...systemClock, sleep: () => new Promise(() => undefined) }, log },
     { ...self, executor: undefined },

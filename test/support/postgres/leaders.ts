@@ -1,7 +1,3 @@
-/**
- * Gateways on one database and one fake chain, in this process, that elect a leader as `serve` does.
- * Each can stand still, as by SIGSTOP.
- */
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { GatewayConfig } from '../../../src/core/gateway/config.js'
 import type { Failpoint } from '../../../src/core/gateway/executor/state.js'
@@ -24,21 +20,16 @@ import type { PostgresServer } from './server.js'
 export interface LeaderWorld {
   readonly chain: FakeChain
   readonly url: string
-  /** What was sent, in its order. */
   readonly sends: readonly Hex[]
-  /** Sends of bytes that no record held at that moment. */
   readonly unknownSends: readonly Hex[]
   open(options?: OpenOptions): Promise<Member>
-  /** A new question. */
   question(): Promise<Hex>
-  /** One statement on the database, beside all gateways. */
   sql(text: string): Promise<readonly Readonly<Record<string, unknown>>[]>
   close(): Promise<void>
 }
 
 export interface OpenOptions {
   readonly url?: string
-  /** `null`: a gateway without an executor. */
   readonly signer?: Signer | null
   readonly failpoint?: Failpoint
 }
@@ -46,13 +37,9 @@ export interface OpenOptions {
 export interface Member {
   readonly store: HeldStore
   readonly epoch: number | undefined
-  /** As `/readyz` tells them. */
   faults(): readonly string[]
-  /** Admits one for a question. */
   submit(questionId: Hex): Promise<Candidate>
-  /** Nothing of it moves any more; what it has asked is still answered. */
   freeze(): void
-  /** It goes on; by its clock so much time has passed. */
   thaw(passedMs: number): void
   stop(): Promise<void>
 }
@@ -68,7 +55,6 @@ const config = {
   budget: { window_seconds: 60, per_ip_items: 100, global_items: 1000 },
 } as unknown as GatewayConfig
 
-/** Blocks come all the time, until it is closed. */
 export async function openLeaderWorld(server: PostgresServer): Promise<LeaderWorld> {
   const url = await server.createDatabase()
   const chain = createFakeChain()
@@ -211,7 +197,6 @@ export async function openLeaderWorld(server: PostgresServer): Promise<LeaderWor
   }
 }
 
-/** The time of the chain for dates, and that of this machine for everything else. */
 function freezable(chain: FakeChain): Clock & {
   readonly isFrozen: boolean
   freeze(): void
@@ -243,7 +228,6 @@ function freezable(chain: FakeChain): Clock & {
   }
 }
 
-/** Successful transactions of proposals on the chain. */
 export const executedOn = ({ taken, truth }: FakeChain): number =>
   new Set(
     taken

@@ -1,14 +1,11 @@
-/** Admissions through several gateways at once, while servers die, and what has to be there. */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { expect } from 'vitest'
 import { identitiesIn, type JoinedLedger, numbered, outcome, statusOf } from './gateways.js'
 import type { PostgresServer } from './server.js'
 
-/** Of the numbered candidates from one to another. */
 export const identities = (from: number, to: number) =>
   Array.from({ length: to - from + 1 }, (_, index) => numbered(from + index).identity)
 
-/** One of all is told 202, the others 200, of the same candidate. */
 export async function sameMoment(gateways: readonly JoinedLedger[], count: number): Promise<void> {
   for (let n = 1; n <= count; n++) {
     const told = await Promise.all(
@@ -27,7 +24,6 @@ export async function sameMoment(gateways: readonly JoinedLedger[], count: numbe
   }
 }
 
-/** Kills a server again and again under admissions; how many were acknowledged, all of them there. */
 export async function underKills(
   server: PostgresServer,
   gateways: readonly JoinedLedger[],
@@ -65,7 +61,6 @@ export async function underKills(
   return acknowledged.length
 }
 
-/** Waits for what no event tells. */
 export async function until(holds: () => boolean | Promise<boolean>): Promise<void> {
   const end = performance.now() + 40_000
   while (!(await holds())) {

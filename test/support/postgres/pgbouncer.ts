@@ -1,4 +1,3 @@
-/** A connection pooler in front of a server, as many installations have one. */
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { writeFileSync } from 'node:fs'
@@ -9,20 +8,16 @@ import { freePort } from './server.js'
 
 export interface Pgbouncer {
   readonly port: number
-  /** The given URL, through the pooler. */
   readonly url: string
   log(): string
   close(): Promise<void>
 }
 
 export interface StartPgbouncerOptions {
-  /** When a connection to the server is given to another client: after each transaction, say. */
   readonly mode: 'transaction' | 'session' | 'statement'
-  /** More of `pgbouncer.ini`, `default_pool_size` say. */
   readonly settings?: Readonly<Record<string, string>>
 }
 
-/** Starts one before the server of the URL; any client may come, for any database. */
 export async function startPgbouncer(
   target: string,
   options: StartPgbouncerOptions,

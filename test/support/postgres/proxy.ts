@@ -8,18 +8,14 @@ import { type AddressInfo, connect, createServer, type Socket } from 'node:net'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { createReader, type Message, type Place } from './wire.js'
 
-/** A fault that waits for its message, which it meets once. */
 export interface Fault {
-  /** Resolves with the message once it has happened. */
   readonly met: Promise<Message>
   readonly isMet: boolean
 }
 
 export interface PostgresProxy {
   readonly port: number
-  /** The given URL, through the proxy. */
   readonly url: string
-  /** How many connections clients have opened. */
   readonly connections: number
   /**
    * Both sides are cut in front of the message, and what came before arrives. `reset`: the client
@@ -31,9 +27,7 @@ export interface PostgresProxy {
    * ReadyForQuery, a request with its Sync.
    */
   drop(place: Place): Fault
-  /** The message and all behind it in its direction wait until `release`. */
   hold(place: Place): Fault & { release(): void }
-  /** Every such message comes later by so much. */
   delay(place: Place, ms: number): void
   /**
    * From now on nothing arrives, not even the end of a connection; new ones stand and are never
@@ -41,26 +35,19 @@ export interface PostgresProxy {
    */
   blackHole(): void
   heal(): void
-  /** Cuts all connections now. */
   cutAll(): void
-  /** New connections go to the server of this URL. */
   retarget(target: string): void
-  /** Takes back all faults; what is held goes on. */
   clear(): void
   close(): Promise<void>
 }
 
-/** What meets the message of a place. */
 interface Rule {
   readonly place: Place
   readonly act: 'cut' | 'reset' | 'drop' | 'hold' | 'delay'
-  /** Resolves when the message may go on. */
   readonly wait: () => Promise<unknown>
-  /** Tells the test, and takes the rule away where it meets one message only. */
   readonly meet: (message: Message) => void
 }
 
-/** Starts one before the server of the URL. */
 export async function openPostgresProxy(target: string): Promise<PostgresProxy> {
   let { hostname, port: targetPort } = new URL(target)
   const rules = new Set<Rule>()
@@ -72,7 +59,7 @@ export async function openPostgresProxy(target: string): Promise<PostgresProxy> 
   const keep = (socket: Socket) => {
     sockets.add(socket)
     socket.setNoDelay(true)
-    socket.on('error', () => undefined) // either side may be cut at any moment: that is what this is for
+    socket.on('error', () => undefined)
     socket.on('close', () => sockets.delete(socket))
     return socket
   }
@@ -86,14 +73,12 @@ export async function openPostgresProxy(target: string): Promise<PostgresProxy> 
     })
   })
 
-  /** Hands one direction of a connection through, and its end. */
   async function pump(
     from: 'client' | 'server',
     source: Socket,
     sink: Socket,
     reader: ReturnType<typeof createReader>,
   ): Promise<void> {
-    /** The last message of what is dropped, while something is. */
     let droppedUntil: string | undefined
     const write = async (parts: Buffer[]) => {
       await network.opened()
@@ -121,9 +106,7 @@ export async function openPostgresProxy(target: string): Promise<PostgresProxy> 
         }
         await write(passing)
       }
-    } catch {
-      // The other side has reset it.
-    }
+    } catch {}
     await network.opened()
     sink.end()
   }
@@ -214,7 +197,6 @@ export async function openPostgresProxy(target: string): Promise<PostgresProxy> 
   }
 }
 
-/** Something that is waited for while it is closed; it begins open. */
 function createGate(): { open(): void; close(): void; opened(): Promise<void> } {
   let waiting: Promise<void> | undefined
   let letThrough: (() => void) | undefined

@@ -7,7 +7,6 @@ import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { setTimeout as sleep } from 'node:timers/promises'
 
-// A Ctrl-C is for the tests; this process goes after them.
 for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP']) process.on(signal, () => undefined)
 
 const folders = new Set()
@@ -15,12 +14,11 @@ for await (const line of createInterface({ input: process.stdin }))
   if (line.startsWith('+')) folders.add(line.slice(1))
   else folders.delete(line.slice(1))
 
-/** Every process of a server works in its folder. */
 const workIn = (folder) => (pid) => {
   try {
     return `${readlinkSync(`/proc/${pid}/cwd`)}/`.startsWith(`${folder}/`)
   } catch {
-    return false // ended meanwhile, or none of ours
+    return false
   }
 }
 const processes = () => readdirSync('/proc').filter((name) => /^\d+$/.test(name))
@@ -28,9 +26,7 @@ const running = () => processes().filter((pid) => [...folders].some((each) => wo
 const signal = (pid, name) => {
   try {
     process.kill(Number(pid), name)
-  } catch {
-    // ended meanwhile
-  }
+  } catch {}
 }
 
 for (const pid of running()) {
@@ -41,7 +37,6 @@ for (let tries = 0; tries < 60 && running().length > 0; tries++) await sleep(50)
 for (const pid of running()) signal(pid, 'SIGKILL')
 for (let tries = 0; tries < 60 && running().length > 0; tries++) await sleep(50)
 for (const folder of folders) {
-  // Left where a server was killed: the memory is known by the seventh line.
   const lock = join(folder, 'data', 'postmaster.pid')
   const memory = existsSync(lock) ? readFileSync(lock, 'utf8').split('\n')[6] : undefined
   const id = memory?.trim().split(/\s+/)[1]

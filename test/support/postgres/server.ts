@@ -32,45 +32,28 @@ export type Settings = Readonly<Record<string, string>>
 
 export interface PostgresServer {
   readonly version: PostgresVersion
-  /** With which it was started, beside the defaults. */
   readonly settings: Settings
   readonly port: number
   readonly dataFolder: string
-  /** Of a database, `postgres` unless named, for a gateway: by loopback, without a password. */
   url(database?: string): string
-  /** The same for the superuser, by the socket; not for a gateway. */
   adminUrl(database?: string): string
-  /** A new empty database; its URL. */
   createDatabase(name?: string): Promise<string>
-  /** The rows of one statement, on a connection of its own to the database `postgres`. */
   query<Row extends pg.QueryResultRow>(text: string, values?: readonly unknown[]): Promise<Row[]>
-  /**
-   * `fast` ends connections and transactions and writes everything down, `immediate` leaves that to
-   * the recovery.
-   */
   stop(mode?: 'fast' | 'immediate'): Promise<void>
-  /** SIGKILL for all its processes. Once it resolves the port is free. */
   kill(): Promise<void>
-  /** Starts it on the same port and folder; one that runs is stopped first, `fast`. */
   restart(): Promise<void>
-  /** SIGSTOP for all its processes: connections stand, and nothing answers. */
   pause(): Promise<void>
   resume(): void
-  /** What it has written to its log so far. */
   log(): string
-  /** Ends it and removes the folder. */
   close(): Promise<void>
 }
 
 export interface StartPostgresOptions {
   readonly version?: PostgresVersion
-  /** As in postgresql.conf. */
   readonly settings?: Settings
-  /** The data folder lies on a disk, though there were a file system in memory. */
   readonly isOnDisk?: boolean
 }
 
-/** `PROPOSER_TEST_POSTGRES_VERSION`, 18 where it is not set. */
 function versionAsked(): PostgresVersion {
   const asked = process.env.PROPOSER_TEST_POSTGRES_VERSION ?? '18'
   if (asked !== '18' && asked !== '15')
@@ -78,7 +61,6 @@ function versionAsked(): PostgresVersion {
   return asked === '18' ? 18 : 15
 }
 
-/** Starts a new, empty server from a copied data folder. */
 export async function startPostgres(options: StartPostgresOptions = {}): Promise<PostgresServer> {
   const version = options.version ?? versionAsked()
   const template = await templateOf(version)
@@ -95,10 +77,6 @@ export async function startPostgres(options: StartPostgresOptions = {}): Promise
   return server
 }
 
-/**
- * Starts a server on the data folder that `fill` makes, below a folder of the server's own that
- * lies in `inside`; see `startPostgres` and `startStandby`.
- */
 export async function serve(
   version: PostgresVersion,
   settings: Settings,
@@ -146,7 +124,6 @@ export async function serve(
   }
   const resume = () => signalAll(processesIn(folder), 'SIGCONT')
   async function stop(mode: 'fast' | 'immediate' = 'fast'): Promise<void> {
-    // One that stands still could not stop.
     resume()
     child?.kill(mode === 'fast' ? 'SIGINT' : 'SIGQUIT')
     await ended()
@@ -178,7 +155,6 @@ export async function serve(
         await start()
         break
       } catch (error) {
-        // Somebody else took the port meanwhile.
         if (tries === 0 || !/could not bind/.test(String(error))) throw error
         port = await freePort()
       }
@@ -218,13 +194,10 @@ export async function serve(
   }
 }
 
-/** Far more than a busy machine takes. */
 const startWithinMs = 60_000
 
-/** What every server is started with; a test may set each of them otherwise. */
 const defaults: Settings = {
   listen_addresses: '127.0.0.1',
-  // In the data folder, where nothing outlives it.
   dynamic_shared_memory_type: 'mmap',
   shared_buffers: '32MB',
   // No test cuts the power: what a killed server has written, the system still has.
@@ -234,14 +207,12 @@ const defaults: Settings = {
   max_wal_size: '256MB',
 }
 
-/** The folder of the socket keeps others out. */
 const accessRules = `local all all trust
 local replication all trust
 host all postgres 127.0.0.1/32 reject
 host all all 127.0.0.1/32 trust
 `
 
-/** A data folder just made, once on a machine and version. */
 async function templateOf(version: PostgresVersion): Promise<string> {
   const { program, version: full } = programOf(version)
   const template = join(kept(), `cluster-${full}`)
@@ -254,10 +225,8 @@ async function templateOf(version: PostgresVersion): Promise<string> {
       ...['--locale=C', '--encoding=UTF8', '--no-sync', '--no-instructions'],
     ])
     writeInAccount(join(fresh, 'pg_hba.conf'), accessRules)
-    // It appears whole or not at all.
     renameSync(fresh, template)
   } catch (error) {
-    // Another worker may have been faster.
     if (!existsSync(template)) throw error
   } finally {
     removeFolder(folder)

@@ -1,4 +1,3 @@
-/** A second server that follows a first one by streaming, and can take its place. */
 import { readdirSync, rmSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import pg from 'pg'
@@ -7,11 +6,8 @@ import { until } from './folders.js'
 import { type PostgresServer, serve } from './server.js'
 
 export interface PostgresStandby extends PostgresServer {
-  /** As the primary knows it, in `synchronous_standby_names` and `pg_stat_replication`. */
   readonly name: string
-  /** Resolves once it has applied everything that the primary has written until now. */
   caughtUp(): Promise<void>
-  /** Makes it a primary; resolves once it takes writes. */
   promote(): Promise<void>
 }
 
@@ -24,7 +20,6 @@ export interface StartStandbyOptions {
   readonly name?: string
 }
 
-/** Starts one from a backup of the primary; resolves once it streams. */
 export async function startStandby(
   primary: PostgresServer,
   options: StartStandbyOptions,
@@ -35,7 +30,6 @@ export async function startStandby(
     {
       ...primary.settings,
       primary_conninfo: `host=${dirname(primary.dataFolder)} port=${primary.port} user=postgres application_name=${name}`,
-      // It looks again soon after a primary that was away.
       wal_retrieve_retry_interval: '100ms',
     },
     (data) => backup(primary, data),
@@ -77,14 +71,11 @@ export async function startStandby(
   })
 }
 
-/** Copies a running primary's data folder, and makes the copy a standby's. */
 async function backup(primary: PostgresServer, data: string): Promise<void> {
   const client = new pg.Client(primary.adminUrl())
   await client.connect()
   try {
-    // The backup is this session's: it must stand until the end.
     await client.query("SELECT pg_backup_start('standby', true)")
-    // Files may go while they are copied; the log has what they were.
     await runInAccount('cp', ['-a', primary.dataFolder, data], /No such file or directory/)
     const { rows } = await client.query('SELECT labelfile FROM pg_backup_stop(false)')
     writeInAccount(join(data, 'backup_label'), rows[0].labelfile)

@@ -3,46 +3,37 @@
  * end, which statement a message carries or answers, and how a command ended.
  */
 
-/** One message between a client and its server. */
 export interface Message {
   readonly from: 'client' | 'server'
-  /** Counted from 1 for each proxy. */
   readonly connection: number
   /**
    * Its first byte: `Q` Query, `P` Parse, `C` CommandComplete, `Z` ReadyForQuery, …; `startup` for
    * what opens a connection, `ssl` for the question for TLS and the byte that answers it.
    */
   readonly type: string
-  /** Text of the statement that it carries, runs or answers. */
   readonly statement: string | undefined
-  /** How a command ended: `COMMIT`, `INSERT 0 1`. */
   readonly tag: string | undefined
-  /** Whether an answer begins with it. An answer ends with `Z`. */
   readonly isFirst: boolean
   readonly bytes: Buffer
 }
 
-/** A message without its meaning. */
 interface Frame {
   readonly type: string
   readonly bytes: Buffer
 }
 
-/** Codes in place of a protocol version: requests for TLS and for GSSAPI, answered by one byte. */
 const encryptionCodes = [80877103, 80877104]
 const textAt = (bytes: Buffer, from: number) => {
   const end = bytes.indexOf(0, from)
   return { text: bytes.toString('utf8', from, end), next: end + 1 }
 }
 
-/** Reads one connection: both directions, because an answer means what was asked. */
 export function createReader(connection: number): {
   read(from: 'client' | 'server', chunk: Buffer): Message[]
 } {
   const statements = createStatements()
   const rest: Record<'client' | 'server', Buffer> = { client: Buffer.of(), server: Buffer.of() }
   let isStarted = false
-  /** How many single bytes the server still owes. */
   let encryptionAnswers = 0
 
   function frameOf(from: 'client' | 'server', bytes: Buffer): Frame | undefined {
@@ -51,7 +42,6 @@ export function createReader(connection: number): {
       encryptionAnswers -= 1
       return { type: 'ssl', bytes: bytes.subarray(0, 1) }
     }
-    // The first message of a client has no type.
     const isStartup = from === 'client' && !isStarted
     const head = isStartup ? 0 : 1
     if (bytes.length < head + 4) return undefined
@@ -81,12 +71,10 @@ export function createReader(connection: number): {
 
 type Meaning = Pick<Message, 'statement' | 'tag' | 'isFirst'>
 
-/** What a server still has to answer, oldest first. */
 type Owed =
   | { readonly kind: 'query' | 'execute'; readonly statement: string | undefined }
   | { readonly kind: 'sync' }
 
-/** Follows which statement is run and answered, prepared ones by their names. */
 function createStatements() {
   const prepared = new Map<string, string>()
   const portals = new Map<string, string | undefined>()
@@ -94,12 +82,10 @@ function createStatements() {
   let lastStatement: string | undefined
   let isFirst = true
 
-  /** The statement of a client's message; notes what the server then owes. */
   function statementOf({ type, bytes }: Frame): string | undefined {
     const first = () => textAt(bytes, 5)
     switch (type) {
       case 'startup':
-        // The messages of a connection that opens end with Z, as an answer does.
         owed.push({ kind: 'query', statement: undefined })
         return undefined
       case 'Q':
@@ -138,13 +124,10 @@ function createStatements() {
       const meaning = {
         statement: now === undefined ? undefined : lastStatement,
         tag: type === 'C' ? textAt(bytes, 5).text : undefined,
-        // Notices and parameters may also come unasked.
         isFirst: isFirst && now !== undefined && type !== 'ssl',
       }
       if (meaning.isFirst) isFirst = false
-      // Done, empty or suspended: the next one of the same round trip.
       if (now?.kind === 'execute' && 'CIs'.includes(type)) owed.shift()
-      // After an error everything up to Sync is skipped.
       if (type === 'E') while (owed[0]?.kind === 'execute') owed.shift()
       if (type === 'Z') {
         owed.shift()
@@ -155,19 +138,15 @@ function createStatements() {
   }
 }
 
-/** Says which message a fault of the proxy meets. */
 export type Place = (message: Message) => boolean
 
-/** The server's word that a transaction is committed. */
 export const commitAnswer: Place = ({ from, tag }) => from === 'server' && tag === 'COMMIT'
 
-/** The beginning of the answer to a statement. */
 export const answerTo =
   (statement: RegExp): Place =>
   (message) =>
     message.from === 'server' && message.isFirst && statement.test(message.statement ?? '')
 
-/** A statement on its way to the server, which has not seen it. */
 export const statementLike =
   (statement: RegExp): Place =>
   (message) =>
@@ -175,14 +154,11 @@ export const statementLike =
     message.from === 'client' &&
     statement.test(message.statement ?? '')
 
-/** The n-th message from the server, counted from 1 and from now on. */
 export const serverMessage = (n: number): Place => nth(n, ({ from }) => from === 'server')
 
-/** The beginning of the n-th answer, counted from 1 and from now on. */
 export const answer = (n: number): Place =>
   nth(n, ({ from, isFirst }) => from === 'server' && isFirst)
 
-/** The n-th message of those that the place meets. */
 export function nth(n: number, place: Place): Place {
   let seen = 0
   return (message) => place(message) && ++seen === n

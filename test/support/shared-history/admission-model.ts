@@ -7,19 +7,16 @@ import { isActive } from '../../../src/core/protocol/candidate.js'
 import type { CandidateState } from '../../../src/core/protocol/responses.js'
 import type { Model, Operation } from './linearizable.js'
 
-/** What a candidate was for a time; `detail` are the times and the transaction that status shows. */
 export interface Stage {
   readonly status: CandidateState
   readonly detail?: string
 }
 
-/** A payload, and what the log has of it. */
 export interface LoggedPayload {
   readonly identity: string
   readonly proposer: string
   readonly round: string
   readonly nonce: string
-  /** `undefined`: it was never admitted. */
   readonly candidate: { readonly id: string; readonly stages: readonly Stage[] } | undefined
 }
 
@@ -28,27 +25,20 @@ export type Call =
   | { readonly kind: 'status'; readonly identity: string; readonly id: string }
 
 export type Told =
-  /** 202, by `isNew`; 200 of a replay or of a status. */
   | { readonly kind: 'held'; readonly id: string; readonly isNew: boolean; readonly stage: Stage }
-  /** 409, which names the candidate that is in the way. */
   | { readonly kind: 'conflict'; readonly id: string }
-  /** Any other refusal of the payload itself; those of the moment (429, 503) tell nothing. */
   | { readonly kind: 'refused' }
-  /** 404 of a status. */
   | { readonly kind: 'missing' }
 
-/** For each payload the stage that it has reached; -1: not admitted. */
 type State = readonly number[]
 
 export type AdmissionCall = Operation<Call, Told>
 
-/** The model of payloads that may exclude each other. */
 export function admissionModel(payloads: readonly LoggedPayload[]): Model<State, Call, Told> {
   const places = new Map(payloads.map(({ identity }, at) => [identity, at]))
   const stagesOf = (at: number) => payloads[at]?.candidate?.stages ?? []
   const with_ = (state: State, at: number, stage: number): State => state.with(at, stage)
 
-  /** The first stage from `from` on that fits; -1 where there is none. */
   const later = (at: number, from: number, fits: (stage: Stage) => boolean) =>
     stagesOf(at).findIndex((stage, index) => index >= from && fits(stage))
 
@@ -57,7 +47,6 @@ export function admissionModel(payloads: readonly LoggedPayload[]): Model<State,
       index !== at && exclude(payloads[at], other) ? [index] : [],
     )
 
-  /** Takes the place: everything that excludes it must have ended. */
   function admit(state: State, at: number, fits: (stage: Stage) => boolean): State | undefined {
     const stage = later(at, 0, fits)
     if (state[at] !== -1 || stage === -1) return undefined
@@ -106,7 +95,6 @@ export function admissionModel(payloads: readonly LoggedPayload[]): Model<State,
 const exclude = (one: LoggedPayload | undefined, other: LoggedPayload) =>
   one?.proposer === other.proposer && (one.round === other.round || one.nonce === other.nonce)
 
-/** Payloads that exclude each other, directly or by way of others, together. */
 export function groupsOf(
   payloads: readonly LoggedPayload[],
 ): readonly (readonly LoggedPayload[])[] {

@@ -1,14 +1,9 @@
-/**
- * Clients of several gateways that are one. They replay the same bytes until they have an
- * acknowledgement, and write down every call with its times and what was told.
- */
 import { performance } from 'node:perf_hooks'
 import { setTimeout as sleep } from 'node:timers/promises'
 import type { CandidateState, CandidateStatus } from '../../../src/core/protocol/responses.js'
 import type { AdmissionCall, Call, Told } from './admission-model.js'
 import type { Payload } from './payloads.js'
 
-/** Longer than a gateway settles an unknown commit; for what must not be lost. */
 const longPatienceMs = 20_000
 
 export interface Answer {
@@ -20,7 +15,6 @@ export interface Answer {
   }
 }
 
-/** One call of a client address; `undefined`: no answer came. */
 export async function ask(
   url: string,
   address: string,
@@ -36,7 +30,6 @@ export async function ask(
     })
     return { status: answer.status, body: (await answer.json()) as Answer['body'] }
   } catch (error) {
-    // Not answered in time; or, of fetch, that there is no connection, or none any more.
     if (error instanceof DOMException) return 'lost'
     if (!(error instanceof TypeError)) throw error
     const cause = error.cause as { code?: string } | undefined
@@ -44,11 +37,9 @@ export async function ask(
   }
 }
 
-/** The part of a status that only the log decides. */
 export const detailOf = (status: CandidateStatus): string =>
   JSON.stringify([status.validated_at, status.selected_at, status.submission, status.failure?.code])
 
-/** What is to be held against the model; `none`: nothing was told about the payload. */
 type Meaning =
   | { readonly kind: 'told'; readonly told: Told }
   | { readonly kind: 'none' | 'unknown' }
@@ -56,7 +47,6 @@ type Meaning =
 function meaningOf(call: Call, answer: Answer): Meaning {
   const { status, body } = answer
   const told = (what: Told): Meaning => ({ kind: 'told', told: what })
-  // Refused for now, before anything was written.
   if (status === 429 || status === 503) return { kind: 'none' }
   if (status >= 500) return { kind: 'unknown' }
   if (status < 300) {
@@ -77,19 +67,15 @@ export interface Watched {
 }
 
 export interface Clients {
-  /** Until it is acknowledged or refused; then some deliberate resends. */
   propose(payload: Payload, client: number): Promise<void>
-  /** Asks for statuses of what was acknowledged until the signal. */
   watch(client: number, until: AbortSignal): Promise<void>
   readonly calls: readonly AdmissionCall[]
   readonly acknowledged: readonly Watched[]
-  /** How often what was told, of submissions. */
   readonly counts: ReadonlyMap<string, number>
 }
 
 const addressOf = (client: number) => `198.51.100.${client}`
 
-/** `urls`: the gateways, of which any may be away. */
 export function newClients(urls: readonly string[], random: () => number): Clients {
   const calls: AdmissionCall[] = []
   const acknowledged: Watched[] = []
@@ -99,7 +85,6 @@ export function newClients(urls: readonly string[], random: () => number): Clien
 
   async function make(client: number, call: Call, path: string, body?: string): Promise<Meaning> {
     const begunAt = performance.now()
-    // Some go away early: whether it was taken they do not know then.
     const patienceMs = Math.ceil(random() < 0.1 ? random() * 100 : 1_000 + random() * 8_000)
     const answer = await ask(`${anyOf(urls)}${path}`, addressOf(client), body, patienceMs)
     const isAnswer = typeof answer === 'object'
@@ -110,7 +95,6 @@ export function newClients(urls: readonly string[], random: () => number): Clien
     const known = { client: String(client), input: call, begunAt }
     if (meaning.kind === 'told')
       calls.push({ ...known, endedAt: performance.now(), output: meaning.told })
-    // A status that was not heard has changed nothing.
     else if (meaning.kind === 'unknown' && call.kind === 'submit')
       calls.push({ ...known, endedAt: Infinity, output: undefined })
     return meaning
@@ -138,7 +122,6 @@ export function newClients(urls: readonly string[], random: () => number): Clien
     },
     async watch(client, until) {
       while (!until.aborted) {
-        // What was acknowledged lately moves most.
         const recent = random() < 0.8 ? acknowledged.slice(-40) : acknowledged
         const one = anyOf(recent)
         if (one !== undefined) {

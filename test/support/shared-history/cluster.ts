@@ -1,7 +1,3 @@
-/**
- * Four gateways from dist on one PostgreSQL with a synchronous standby, one dev chain, and what can
- * happen to them: kills and stops of gateways, kills and failovers of the server, a bad network.
- */
 import { copyFile, readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
@@ -29,17 +25,13 @@ export interface ClusterOptions {
 export interface Cluster {
   readonly chain: DevChain
   readonly urls: readonly string[]
-  /** The database as its primary has it now. */
   query: PostgresServer['query']
-  /** Fault makers; each resolves when it is over. */
   readonly faults: {
     gateway(random: () => number): Promise<string>
     server(random: () => number): Promise<string>
     network(random: () => number): Promise<string>
   }
-  /** Resolves once every gateway says that it is ready. */
   ready(): Promise<void>
-  /** Ends of gateways that nobody wanted, by what they said last. */
   readonly ends: readonly string[]
   close(): Promise<void>
 }
@@ -52,7 +44,6 @@ interface Gateway {
   isStopping: boolean
 }
 
-/** Starts all of it. The tables are made by whichever gateway comes first. */
 export async function openCluster(shop: Workshop, options: ClusterOptions): Promise<Cluster> {
   const { questions, proposers } = options
   const chain = await startDevChain({ questions, proposers })
@@ -63,7 +54,6 @@ export async function openCluster(shop: Workshop, options: ClusterOptions): Prom
   const gateways: Gateway[] = []
   for (let n = 0; n < options.gateways; n += 1)
     gateways.push(await openGateway(shop, join(folder, 'dev'), n, servers, options, ends))
-  /** Half of all faults are the leader's. */
   const anyGateway = async (random: () => number) => {
     const leader = random() < 0.5 ? await leaderUrl(servers.query) : undefined
     const gateway =
@@ -101,17 +91,14 @@ export async function openCluster(shop: Workshop, options: ClusterOptions): Prom
   }
 }
 
-/** Where the leader is administered; `undefined` while nobody can tell. */
 async function leaderUrl(query: Cluster['query']): Promise<string | undefined> {
   const leading = `SELECT g.admin_url FROM proposer.head h JOIN proposer.gateway g ON g.id = h.holder`
   const rows = await query<{ admin_url: string | null }>(leading).catch(() => [])
   return rows[0]?.admin_url ?? undefined
 }
 
-/** A primary and its standby, which take turns in two places. */
 interface Servers {
   query: PostgresServer['query']
-  /** Of each place, now. */
   url(place: number): string
   onChange(listener: () => void): void
   fault(random: () => number): Promise<string>
@@ -210,7 +197,6 @@ async function openGateway(
     isStopping: false,
   }
   await gateway.running.line()
-  // As a machine's service manager does.
   const supervise = (running: Running): void => {
     void running.ended.then(async ({ code, signal, stderr }) => {
       if (gateway.isStopping) return
@@ -226,7 +212,6 @@ async function openGateway(
   return gateway
 }
 
-/** One fault of a gateway: killed, or stopped for up to longer than a leader's term. */
 async function gatewayFault(gateway: Gateway, random: () => number): Promise<string> {
   const { child } = gateway.running
   if (random() < 0.5) {
@@ -241,7 +226,6 @@ async function gatewayFault(gateway: Gateway, random: () => number): Promise<str
 
 const fromServer = ({ from }: { readonly from: string }) => from === 'server'
 
-/** One fault on the way of one gateway to the database. */
 async function networkFault(
   proxies: readonly PostgresProxy[],
   random: () => number,

@@ -1,7 +1,3 @@
-/**
- * Reads the chain, the log of a shared store and what its clients wrote down, and tells every way
- * in which they contradict each other.
- */
 import { setTimeout as sleep } from 'node:timers/promises'
 import { topics } from '../../../src/core/chain/contracts.js'
 import type { DevChain } from '../../../src/core/devchain/dev-chain.js'
@@ -21,7 +17,6 @@ import type { Cluster } from './cluster.js'
 import { linearize } from './linearizable.js'
 import { identityOf, type Payload } from './payloads.js'
 
-/** A row of `proposer.record`. */
 interface Row {
   readonly n: string
   readonly k: string
@@ -56,12 +51,10 @@ interface Log {
 }
 
 export interface Verdict {
-  /** Empty where all is well. */
   readonly faults: readonly string[]
   readonly figures: Readonly<Record<string, number>>
 }
 
-/** Resolves once the executor has nothing left to do; rejects where nothing has moved for two minutes. */
 export async function untilAtRest(query: Cluster['query']): Promise<void> {
   let [seen, sinceMs] = ['', performance.now()]
   for (;;) {
@@ -121,7 +114,6 @@ async function readLog(query: Cluster['query'], faults: string[]): Promise<Log> 
 const keyOf = ({ proposer, round, nonce, price }: Candidate) =>
   identityOf(proposer, round.questionId, nonce, price)
 
-/** The log against what clients were told and what they sent. */
 function judgeLog(
   { candidates, slots }: Log,
   payloads: readonly Payload[],
@@ -156,7 +148,6 @@ interface ChainLog {
   readonly topics: readonly Hex[]
 }
 
-/** The chain against the log: each execution once, one transaction for a round, no other ones. */
 async function judgeChain(
   chain: DevChain,
   { candidates, slots }: Log,
@@ -178,7 +169,6 @@ async function judgeChain(
     executedAt.set(`${transactionHash} ${proposalEventIndex}`, candidate)
     spent.add(nonceOf(candidate))
   }
-  // A nonce that another round has spent is the one reason for a round without an execution.
   const isSpent = ({ candidate, progress }: LoggedCandidate) =>
     progress.status === 'failed' &&
     progress.failure.code === 'permit_nonce_used' &&
@@ -238,7 +228,6 @@ async function judgeChain(
   }
 }
 
-/** What clients were told, payload by payload, against the model. */
 function judgeCalls(
   { candidates }: Log,
   payloads: readonly Payload[],
@@ -274,7 +263,6 @@ function judgeCalls(
   return { groups: groups.length, calls: calls.length, 'outcome unknown': unknown }
 }
 
-/** Everything there is to say, at rest. */
 export async function judge(
   { chain, query }: Cluster,
   payloads: readonly Payload[],

@@ -9,21 +9,13 @@ export interface Operation<Input, Output> {
   readonly client: string
   readonly input: Input
   readonly begunAt: number
-  /** `Infinity` where no outcome is known: it may take effect at any later time, or never. */
   readonly endedAt: number
-  /** `undefined` where no outcome is known. */
   readonly output: Output | undefined
 }
 
-/** What one object does, one call at a time. States are never changed in place. */
 export interface Model<State, Input, Output> {
   readonly initial: State
-  /**
-   * The state after a call with this outcome; `undefined` where the object could not answer so.
-   * Without an outcome: the state after a call that has taken effect.
-   */
   step(state: State, input: Input, output: Output | undefined): State | undefined
-  /** Equal for equal states only. */
   key(state: State): string
 }
 
@@ -31,25 +23,20 @@ export type Linearized<Input, Output> =
   | { readonly isLinearizable: true; readonly order: readonly Operation<Input, Output>[] }
   | {
       readonly isLinearizable: false
-      /** The longest order that was found. */
       readonly placed: readonly Operation<Input, Output>[]
-      /** The call that could not be put behind it, and had ended before any other began. */
       readonly stuck: Operation<Input, Output>
     }
 
-/** Begin or end of a call, in a list from which calls are lifted and put back. */
 interface Entry<Input, Output> {
   readonly operation: Operation<Input, Output>
   readonly at: number
   readonly bit: bigint
-  /** Of a begin, where the outcome is known. */
   end: Entry<Input, Output> | undefined
   readonly isBegin: boolean
   before: Entry<Input, Output> | undefined
   after: Entry<Input, Output> | undefined
 }
 
-/** Looks for an order. Equal times count as concurrent. */
 export function linearize<State, Input, Output>(
   model: Model<State, Input, Output>,
   operations: readonly Operation<Input, Output>[],
@@ -82,7 +69,6 @@ export function linearize<State, Input, Output>(
       entry = head.after
       continue
     }
-    // The call that ends here is not placed, and nothing that begins later can come before it.
     if (stuck === undefined || placed.length > longest.length) {
       longest = order()
       stuck = entry.operation
@@ -122,7 +108,6 @@ function listOf<Input, Output>(operations: readonly Operation<Input, Output>[]) 
   entries.sort((one, other) => one.at - other.at || Number(other.isBegin) - Number(one.isBegin))
   const head: Pick<Entry<Input, Output>, 'after'> = { after: entries[0] }
   for (const [index, entry] of entries.entries()) {
-    // The first one is never lifted to nowhere: `before` of it is the head.
     entry.before = index === 0 ? (head as Entry<Input, Output>) : entries[index - 1]
     entry.after = entries[index + 1]
   }
@@ -136,7 +121,6 @@ function lift<Input, Output>(begin: Entry<Input, Output>): void {
   }
 }
 
-/** Undoes the last `lift`, in the other order. */
 function putBack<Input, Output>(begin: Entry<Input, Output>): void {
   for (const entry of [begin.end, begin]) {
     if (entry?.before) entry.before.after = entry

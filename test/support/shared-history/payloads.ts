@@ -1,7 +1,3 @@
-/**
- * Signed proposals for the campaign on a shared store: most of them alone in their round, some with
- * rivals of other wallets, some that exclude each other by round or by permit nonce.
- */
 import { randomBytes } from 'node:crypto'
 import { secp256k1 } from '@noble/curves/secp256k1'
 import type { DevAccount } from '../../../src/core/devchain/dev-contracts.js'
@@ -10,7 +6,6 @@ import type { BatchSigningData, OutcomeKey } from '../../../src/core/protocol/sc
 import { type WitnessRound, witnessRound } from '../../../src/core/protocol/witness.js'
 
 export interface Payload {
-  /** What tells it apart from all others: proposer, question, permit nonce and price. */
   readonly identity: string
   readonly proposer: string
   readonly questionId: string
@@ -19,9 +14,7 @@ export interface Payload {
   readonly body: string
 }
 
-/** A payload before its question is known. */
 interface Planned {
-  /** Index of its round and of its wallet. */
   readonly round: number
   readonly wallet: number
   readonly nonce: string
@@ -30,7 +23,6 @@ interface Planned {
 
 export interface Plan {
   readonly rounds: number
-  /** Payloads that are sent at about the same time. */
   readonly jobs: readonly (readonly Planned[])[]
 }
 
@@ -39,7 +31,6 @@ export const identityOf = (proposer: string, questionId: string, nonce: string, 
 
 const freshNonce = () => String(BigInt(`0x${randomBytes(31).toString('hex')}`))
 
-/** So many proposals of so many wallets, at least three. */
 export function planProposals(count: number, wallets: number, random: () => number): Plan {
   const jobs: Planned[][] = []
   let rounds = 0
@@ -64,7 +55,6 @@ export function planProposals(count: number, wallets: number, random: () => numb
   return { rounds, jobs }
 }
 
-/** The witness of each question, by what a gateway says of it. */
 export class Witnesses {
   readonly #known = new Map<string, { readonly round: WitnessRound; readonly amount: string }>()
 

@@ -1,4 +1,3 @@
-/** Honest load beside an attack, and what the process that bears both looks like from outside. */
 import { fork } from 'node:child_process'
 import { once } from 'node:events'
 import { readdir, readFile, readlink } from 'node:fs/promises'
@@ -18,20 +17,16 @@ interface Seen {
   readonly lost: readonly string[]
 }
 
-/** What the callers of one phase saw. */
 export interface Phase {
   readonly calls: number
   readonly p50Ms: number
   readonly p99Ms: number
-  /** The same of a server that does nothing but answer, called at the same moments. */
   readonly plainP99Ms: number
   readonly statuses: Readonly<Record<string, number>>
-  /** Codes of calls that got no answer. */
   readonly lost: readonly string[]
 }
 
 export interface HonestCallers {
-  /** Ends the phase that runs, and begins the next. */
   phase(): Promise<Phase>
   stop(): Promise<void>
 }
@@ -39,10 +34,6 @@ export interface HonestCallers {
 const forked = (name: string) =>
   fork(join(dirname(fileURLToPath(import.meta.url)), '..', name), { stdio: 'inherit' })
 
-/**
- * Starts calling, in turn, so many times a second, whatever the answers; a plain server beside it
- * as often.
- */
 export async function startHonestCallers(
   url: string,
   calls: readonly HonestCall[],
@@ -79,17 +70,14 @@ export async function startHonestCallers(
   }
 }
 
-/** Resident memory of a process in MiB (Linux). */
 export async function residentMiB(pid: number): Promise<number> {
   const status = await readFile(`/proc/${pid}/status`, 'utf8')
   return Number(/VmRSS:\s+(\d+)/.exec(status)?.[1]) / 1024
 }
 
-/** Open sockets of a process (Linux). */
 export async function socketsOf(pid: number): Promise<number> {
   const folder = `/proc/${pid}/fd`
   const links = await Promise.all(
-    // A descriptor may be closed while the folder is read.
     (await readdir(folder)).map((name) => readlink(join(folder, name)).catch(() => '')),
   )
   return links.filter((link) => link.startsWith('socket:')).length

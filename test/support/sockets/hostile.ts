@@ -1,7 +1,3 @@
-/**
- * Requests that no client library sends, as bytes, and what they get (robustness §4); those that
- * are cheap to write are in the tables.
- */
 import { connect, type Socket } from 'node:net'
 import { exchangeRaw } from '../raw-http.js'
 
@@ -32,10 +28,6 @@ const large = (name: string, text: string) => ({
   code: 'headers_too_large',
 })
 
-/**
- * Row 1 of robustness §4 and those after it, as far as the unit table of bad input does not have
- * them. All close the connection.
- */
 export const framingRows = [
   bad(
     'Content-Length and Transfer-Encoding',
@@ -108,10 +100,6 @@ export const framingRows = [
   large('a target of 20 KiB', get(`/${'a'.repeat(20_000)}`, '\r\n')),
 ] as const
 
-/**
- * Sends a head and then parts as long as the server takes them, until an answer comes. Status 0:
- * cut off without one.
- */
 function endlessly(head: string, part: string): (port: number) => Promise<Answer> {
   return (port) =>
     new Promise((resolve) => {
@@ -128,7 +116,6 @@ function endlessly(head: string, part: string): (port: number) => Promise<Answer
       socket.on('data', (bytes) => {
         text += bytes.toString('latin1')
       })
-      // A reset may follow the answer.
       socket.on('error', () => undefined)
       socket.on('close', () => {
         const status = /^HTTP\/1\.1 (\d+)/.exec(text)?.[1]
@@ -209,10 +196,6 @@ export const endlessAttacks: readonly (Row & {
   },
 ]
 
-/**
- * Sends bytes, does something, and tells the status of the answer, `undefined` where none came
- * before the end.
- */
 function hangUp(
   bytes: string,
   act: (socket: Socket) => void,
@@ -226,7 +209,6 @@ function hangUp(
         text += part.toString('latin1')
       })
       socket.on('end', () => socket.end())
-      // A reset is one of the things that is done here.
       socket.on('error', () => undefined)
       socket.on('close', () => {
         const status = /^HTTP\/1\.1 (\d+)/.exec(text)?.[1]
@@ -239,7 +221,6 @@ const fin = (socket: Socket) => void socket.end()
 const rst = (socket: Socket) => void socket.resetAndDestroy()
 const halfBody = post('/propose/batch', 'Content-Length: 100\r\n\r\n{')
 
-/** Peers that leave half-way; a peer that only ends its own side still gets its answer. */
 export const hangUps: readonly {
   readonly name: string
   readonly run: (port: number) => Promise<number | undefined>
@@ -291,7 +272,6 @@ export function manyCalls(
         resolve({ answered, closed: false })
       } else if (answered === sent) more()
     })
-    // What comes after the last answer is the end, by reset where a call was still under way.
     socket.on('error', () => undefined)
     socket.on('close', () => resolve({ answered, closed: true }))
   })

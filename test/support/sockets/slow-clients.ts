@@ -1,15 +1,10 @@
-/** A thousand clients who keep a connection and give or take next to nothing. */
 import { connect, type Socket } from 'node:net'
 import { performance } from 'node:perf_hooks'
 import { setTimeout as after } from 'node:timers/promises'
 
-/** What one kind sends at first, and once a second from then on. */
 interface Kind {
   readonly first: string
   readonly drip?: string
-  /**
-   * Never reads what it is sent, the end included: the server's own count of sockets tells that.
-   */
   readonly isDeaf?: true
 }
 
@@ -34,24 +29,16 @@ export const slowKinds = {
 export type SlowKind = keyof typeof slowKinds
 
 export interface SlowClients {
-  /** Milliseconds from connecting to the end, of those that the server has ended, by kind. */
   readonly lived: Readonly<Record<SlowKind, readonly number[]>>
   readonly open: number
-  /** Most that were open at once. */
   readonly most: number
-  /** From now on none comes back when it is cut off. */
   letGo(): void
   close(): void
 }
 
-/** Opened so many at a time, so that the test's own process stays able to measure. */
 const atOnce = 25
 const pauseMs = 20
 
-/**
- * Opens so many of each kind; each comes back when the server has cut it off, until `letGo`.
- * Resolves once all have been opened.
- */
 export async function openSlowClients(
   port: number,
   counts: Readonly<Record<SlowKind, number>>,
@@ -81,7 +68,6 @@ export async function openSlowClients(
     })
     if (kind.isDeaf) socket.pause()
     else socket.resume()
-    // However it ends, `close` follows.
     socket.on('error', () => undefined)
     socket.on('close', () => {
       sockets.delete(socket)
