@@ -2,7 +2,6 @@
  * `check`: what is worth knowing of questions before an answer is signed (contract §9). It signs
  * nothing and writes nothing.
  */
-import { Command } from 'commander'
 import { titleOf } from '../core/chain/ancillary.js'
 import type { Rules } from '../core/chain/rules.js'
 import { checkRefusal, type QuestionFinding, type Subject } from '../core/client/check/findings.js'
@@ -18,63 +17,50 @@ import { answerText, keyNamed } from '../core/protocol/outcome-words.js'
 import { outcomeOf } from '../core/protocol/proposal.js'
 import type { OutcomeKey } from '../core/protocol/schema.js'
 import { limits } from '../core/protocol/words.js'
-import { addFormatFlag, type FormatFlags, readSource } from './batch/source.js'
+import { formatFlag, readSource } from './batch/source.js'
 import { newResultStream } from './batch/text.js'
-import {
-  addCheckFlags,
-  type CheckFlags,
-  countsOf,
-  openChecker,
-  requiredBy,
-} from './session/checks.js'
+import { type CheckFlags, checkFlags, countsOf, openChecker, requiredBy } from './session/checks.js'
 import { identify } from './session/identify.js'
 import { requireOutcome } from './session/intent.js'
 import { contextSource } from './session/question.js'
 import { clarificationTexts, rulesLine } from './session/rules.js'
-import {
-  addRequesterFlag,
-  type Session,
-  type SessionFlags,
-  withSession,
-} from './session/session.js'
+import { requesterFlag, type Session, withSession } from './session/session.js'
 import type { Context } from './terminal/context.js'
 import { counted, fold, visible } from './terminal/render.js'
+import { verb } from './terminal/verb.js'
 
-interface CheckVerbFlags extends SessionFlags, FormatFlags, CheckFlags {
-  readonly outcome?: string
-}
-
-export const checkCommand = (context: Context): Command =>
-  addCheckFlags(addRequesterFlag(addFormatFlag(new Command('check'))))
-    .description('show findings about questions before an answer is signed')
-    .argument(
-      '<identifier|file>',
-      'question id, slug or Polymarket URL; or rows of a batch, - for stdin',
-    )
-    .option('--outcome <yes|no|p1|p2|p3|label>', 'answer to compare with the market')
-    .option('--gamma-url <url>', "Polymarket's market API")
-    .addHelpText(
-      'after',
-      '\nEach finding is ok, warn or unknown, with its source. A node (--rpc-url) and Gamma are the sources; what neither reports is unknown.\nWith --require-check or --require-known such a finding is exit 2.\n\nExamples:\n  proposer check some-slug --outcome yes\n  proposer check today.csv --require-check',
-    )
-    .action(async (given: string, _own: unknown, command: Command) => {
-      const flags = command.optsWithGlobals<CheckVerbFlags>()
-      const word = flags.outcome === undefined ? undefined : requireOutcome(flags.outcome)
-      if (given !== '-' && namedQuestion(given) !== undefined)
-        return withSession(context, flags, (session) =>
-          checkAll(context, session, flags, [{ identifier: given, word, place: undefined }]),
-        )
-      if (word !== undefined)
-        throw new UsageError(
-          'flag_without_meaning',
-          '--outcome does not apply to a file, whose rows have their own outcomes',
-          'omit --outcome',
-        )
-      await withSession(context, flags, async (session) => {
-        const rows = readBatch(await readSource(context, given), flags.format, told(context))
-        await checkAll(context, session, flags, rows.map(askedIn))
-      })
+export const checkCommand = verb({
+  name: 'check',
+  about: 'show findings about questions before an answer is signed',
+  args: {
+    '<identifier|file>': 'question id, slug or Polymarket URL; or rows of a batch, - for stdin',
+  },
+  flags: {
+    ...formatFlag,
+    ...requesterFlag,
+    ...checkFlags,
+    '--outcome <yes|no|p1|p2|p3|label>': 'answer to compare with the market',
+    '--gamma-url <url>': "Polymarket's market API",
+  },
+  help: 'Each finding is ok, warn or unknown, with its source. A node (--rpc-url) and Gamma are the sources; what neither reports is unknown.\nWith --require-check or --require-known such a finding is exit 2.',
+  examples: ['check some-slug --outcome yes', 'check today.csv --require-check'],
+  async run(context, flags, { identifier }) {
+    const word = flags.outcome === undefined ? undefined : requireOutcome(flags.outcome)
+    const isFile = identifier === '-' || namedQuestion(identifier) === undefined
+    if (isFile && word !== undefined)
+      throw new UsageError(
+        'flag_without_meaning',
+        '--outcome does not apply to a file, whose rows have their own outcomes',
+        'omit --outcome',
+      )
+    await withSession(context, flags, async (session) => {
+      const rows = isFile
+        ? readBatch(await readSource(context, identifier), flags.format, told(context)).map(askedIn)
+        : [{ identifier, word, place: undefined }]
+      await checkAll(context, session, flags, rows)
     })
+  },
+})
 
 const told = ({ output }: Context) => ({
   fault(error: UsageError): never {
@@ -108,7 +94,7 @@ interface Told {
 async function checkAll(
   context: Context,
   session: Session,
-  flags: CheckVerbFlags,
+  flags: CheckFlags,
   asked: readonly Asked[],
 ): Promise<void> {
   const { output } = context

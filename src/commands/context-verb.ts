@@ -2,37 +2,32 @@
  * `context`: what a proposal for a question must name, checked against trust (contract §4
  * signing_data, §6).
  */
-import { Command } from 'commander'
 import { gravest } from '../core/client/gateway/answer.js'
 import type { ContextResult } from '../core/client/trust/context.js'
 import { limits } from '../core/protocol/words.js'
 import { identify } from './session/identify.js'
 import { contextRows, contextSource, requireIdentifier } from './session/question.js'
 import { clarificationTexts } from './session/rules.js'
-import {
-  addRequesterFlag,
-  type Session,
-  type SessionFlags,
-  withSession,
-} from './session/session.js'
+import { requesterFlag, type Session, withSession } from './session/session.js'
 import type { Context } from './terminal/context.js'
 import { questionText } from './terminal/question-text.js'
 import { fields, visible } from './terminal/render.js'
+import { verb } from './terminal/verb.js'
 
-export const contextCommand = (context: Context): Command =>
-  addRequesterFlag(new Command('context'))
-    .description('show request, bond, outcomes and contracts of questions, checked against trust')
-    .argument('<identifier...>', 'question ids, slugs or Polymarket URLs')
-    .addHelpText(
-      'after',
-      '\nAsks the gateway, or with --rpc-url the chain, which uses no rate limit.\n\nExample:\n  proposer context some-slug --json > context.json',
+export const contextCommand = verb({
+  name: 'context',
+  about: 'show request, bond, outcomes and contracts of questions, checked against trust',
+  args: { '<identifier...>': 'question ids, slugs or Polymarket URLs' },
+  flags: requesterFlag,
+  help: 'Asks the gateway, or with --rpc-url the chain, which uses no rate limit.',
+  examples: ['context some-slug --json > context.json'],
+  async run(context, flags, { identifier: identifiers }) {
+    for (const identifier of identifiers) requireIdentifier(identifier)
+    await withSession(context, flags, async (session) =>
+      show(context, session, await identify(context, session, identifiers)),
     )
-    .action(async (identifiers: string[], _own: unknown, command: Command) => {
-      for (const identifier of identifiers) requireIdentifier(identifier)
-      await withSession(context, command.optsWithGlobals<SessionFlags>(), async (session) =>
-        show(context, session, await identify(context, session, identifiers)),
-      )
-    })
+  },
+})
 
 async function show(
   context: Context,

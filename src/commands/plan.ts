@@ -1,5 +1,4 @@
 /** `plan`: what a batch costs in items, windows and time, without a network (§8, contract §6). */
-import { Command } from 'commander'
 import { type BatchCost, type BatchPlan, planBatch } from '../core/client/budget/forecast.js'
 import { createPlanner } from '../core/client/budget/planner.js'
 import { type BudgetView, defaultBudget } from '../core/client/budget/window.js'
@@ -9,67 +8,50 @@ import { type BatchFormat, inputLimits, newFaults } from '../core/client/input/r
 import { fromCwd } from '../core/io/home-paths.js'
 import { durationMs } from '../core/protocol/duration.js'
 import { UsageError } from '../core/protocol/errors.js'
-import { addFormatFlag, type FormatFlags, readSource } from './batch/source.js'
-import {
-  type GlobalFlags,
-  requireTarget,
-  resolveSettings,
-  type Settings,
-} from './session/settings.js'
+import { formatFlag, readSource } from './batch/source.js'
+import { requireTarget, resolveSettings, type Settings } from './session/settings.js'
 import type { Context } from './terminal/context.js'
-import { counted, fold } from './terminal/render.js'
+import { counted } from './terminal/render.js'
+import { verb } from './terminal/verb.js'
 
-interface PlanFlags extends GlobalFlags, FormatFlags {
-  readonly context: boolean
-  readonly wait: boolean
-  readonly limit?: string
-  readonly window?: string
-}
-
-export const planCommand = (context: Context): Command =>
-  addFormatFlag(new Command('plan'))
-    .description('estimate rate-limit use and time of a batch; no network access')
-    .argument('<file|count>', 'batch input (- for stdin), or number of proposals')
-    .option(
-      '--no-context',
-      'do not count contexts: they come from a node or a file (as with --rpc-url)',
-    )
-    .option('--no-wait', 'do not count polling after submission')
-    .option('--limit <items>', 'items per window; default: last reported by the gateway, or 120')
-    .option(
-      '--window <duration>',
+export const planCommand = verb({
+  name: 'plan',
+  about: 'estimate rate-limit use and time of a batch; no network access',
+  args: { '<file|count>': 'batch input (- for stdin), or number of proposals' },
+  flags: {
+    ...formatFlag,
+    '--no-context': 'do not count contexts: they come from a node or a file (as with --rpc-url)',
+    '--no-wait': 'do not count polling after submission',
+    '--limit <items>': 'items per window; default: last reported by the gateway, or 120',
+    '--window <duration>':
       'length of a window, such as 60 or 1m; default: last reported by the gateway, or 60',
+  },
+  examples: ['plan 500', 'plan proposals.csv --rpc-url https://node.example --no-wait'],
+  async run(context, flags, { file: given }) {
+    const limit = wholeNumber(flags.limit, '--limit')
+    const window = wholeNumber(
+      flags.window && String((durationMs(flags.window) ?? 0) / 1000),
+      '--window',
     )
-    .addHelpText(
-      'after',
-      '\nExamples:\n  proposer plan 500\n  proposer plan proposals.csv --rpc-url https://node.example --no-wait',
+    const settings = await resolveSettings(context, flags)
+    const rows = await rowsOf(context, given, flags.format)
+    const budget = await budgetOf(context, settings, limit, window)
+    const asksContext = flags.context === true && settings.rpcUrl === undefined
+    const items = rows.intents + rows.signed
+    const plan = planBatch(
+      {
+        contextItems: asksContext ? rows.intents : 0,
+        submitItems: items,
+        statusItems: flags.wait === true ? items : 0,
+      },
+      budget,
     )
-    .action(async (given: string, _own: unknown, command: Command) => {
-      const flags = command.optsWithGlobals<PlanFlags>()
-      const limit = wholeNumber(flags.limit, '--limit')
-      const window = wholeNumber(
-        flags.window && String((durationMs(flags.window) ?? 0) / 1000),
-        '--window',
-      )
-      const settings = await resolveSettings(context, flags)
-      const rows = await rowsOf(context, given, flags.format)
-      const budget = await budgetOf(context, settings, limit, window)
-      const asksContext = flags.context && settings.rpcUrl === undefined
-      const plan = planBatch(
-        {
-          contextItems: asksContext ? rows.intents : 0,
-          submitItems: rows.intents + rows.signed,
-          statusItems: flags.wait ? rows.intents + rows.signed : 0,
-        },
-        budget,
-      )
-      const { output } = context
-      output.result('plan', wireOf(plan, rows, budget), () =>
-        [sentenceOf(context, plan), budgetText(budget)]
-          .map((text) => fold(text, output.columns))
-          .join('\n'),
-      )
-    })
+    context.output.show('plan', wireOf(plan, rows, budget), [
+      sentenceOf(context, plan),
+      budgetText(budget),
+    ])
+  },
+})
 
 export async function forecastText(
   context: Context,

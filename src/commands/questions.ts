@@ -1,82 +1,76 @@
 /** The verb `questions`: what can be proposed now, from the chain, a registry or Polymarket's API. */
-import { Command, Option } from 'commander'
 import type { Rules } from '../core/chain/rules.js'
-import type { ListedQuestion, QuestionSource } from '../core/client/questions/listing.js'
+import type { ListedQuestion } from '../core/client/questions/listing.js'
 import { spanMs } from '../core/protocol/duration.js'
 import { UsageError } from '../core/protocol/errors.js'
 import { answersText } from '../core/protocol/outcome-words.js'
 import { wholeNumber } from './hosting/foreground.js'
 import { type FoundQuestions, findQuestions } from './question-list.js'
 import { sinceMs } from './session/list-flags.js'
-import { type SessionFlags, withSession } from './session/session.js'
+import { sessionVerb } from './session/session.js'
 import { worksheetText } from './session/worksheet.js'
 import type { Context } from './terminal/context.js'
+import { table } from './terminal/output.js'
 import { amountText, dateText, fold, timeText } from './terminal/render.js'
-import { type Column, tableText, wideOption } from './terminal/table.js'
-
-export const questionsCommand = (context: Context): Command =>
-  new Command('questions')
-    .description('list questions that can be proposed on')
-    .addHelpText('after', '\nExample:\n  proposer questions list')
-    .addCommand(listCommand(context))
+import { type Column, wideFlag } from './terminal/table.js'
+import { type FlagsOf, verb } from './terminal/verb.js'
 
 type ListedRules = ReadonlyMap<string, Rules>
 
-interface ListFlags extends SessionFlags {
-  readonly source?: QuestionSource
-  readonly questions?: string
-  readonly mine?: boolean
-  readonly all?: boolean
-  readonly closing?: string
-  readonly since: string
-  readonly limit: string
-  readonly csv?: boolean
-  readonly wide?: boolean
-}
+const questionFlags = {
+  '--source <source>': {
+    about:
+      'source to read; default: registry with --local, otherwise gamma if the profile has it, otherwise chain',
+    choices: ['registry', 'chain', 'gamma'],
+  },
+  '--questions <file>': 'read the registry from this questions.json',
+  '--mine': 'list questions that this home has signed for, in any state',
+  '--all': 'list answered and paused questions too',
+  '--closing <duration>': 'list events that end within this time, such as 2h',
+  '--since <time>': { about: 'look back this far: an age, or a time', default: '7d' },
+  '--limit <n>': { about: 'maximum number of rows', default: '50' },
+  '--csv': 'print a worksheet: fill in outcome, then hand it to batch submit',
+  ...wideFlag,
+  '--gamma-url <url>': "Polymarket's market API",
+} as const
+type ListFlags = FlagsOf<typeof questionFlags>
 
-const listCommand = (context: Context) =>
-  new Command('list')
-    .description('list open questions, re-opened rounds first')
-    .addOption(
-      new Option(
-        '--source <source>',
-        'source to read; default: registry with --local, otherwise gamma if the profile has it, otherwise chain',
-      ).choices(['registry', 'chain', 'gamma']),
-    )
-    .option('--questions <file>', 'read the registry from this questions.json')
-    .option('--mine', 'list questions that this home has signed for, in any state')
-    .option('--all', 'list answered and paused questions too')
-    .option('--closing <duration>', 'list events that end within this time, such as 2h')
-    .option('--since <time>', 'look back this far: an age, or a time', '7d')
-    .option('--limit <n>', 'maximum number of rows', '50')
-    .option('--csv', 'print a worksheet: fill in outcome, then hand it to batch submit')
-    .option(...wideOption)
-    .option('--gamma-url <url>', "Polymarket's market API")
-    .addHelpText(
-      'after',
-      '\nThe chain knows what was asked since --since, but neither slugs nor when an event ends.\nGamma knows both; a node (--rpc-url) confirms round, bond and state.\n\nExamples:\n  proposer questions list --rpc-url http://127.0.0.1:8545\n  proposer questions list --source gamma --closing 2h\n  proposer questions list --csv > today.csv',
-    )
-    .action(async (_own: unknown, command: Command) => {
-      const flags = command.optsWithGlobals<ListFlags>()
-      const limit = wholeNumber('--limit', flags.limit, 1, 10_000)
-      const since = (nowMs: number) => sinceMs(flags.since, nowMs)
-      since(0)
-      const closingMs = flags.closing === undefined ? undefined : closingOf(flags.closing)
-      await withSession(context, flags, async (session) => {
-        const rules = new Map<string, Rules>()
-        const found = await findQuestions(context, session, {
-          source: flags.source,
-          questionsFile: flags.questions,
-          isMine: flags.mine === true,
-          isAll: flags.all === true,
-          closingMs,
-          since,
-          limit,
-          rules: flags.csv === true ? rules : undefined,
-        })
-        show(context, found, flags, rules)
-      })
+const listVerb = sessionVerb({
+  name: 'list',
+  about: 'list open questions, re-opened rounds first',
+  flags: questionFlags,
+  help: 'The chain knows what was asked since --since, but neither slugs nor when an event ends.\nGamma knows both; a node (--rpc-url) confirms round, bond and state.',
+  examples: [
+    'questions list --rpc-url http://127.0.0.1:8545',
+    'questions list --source gamma --closing 2h',
+    'questions list --csv > today.csv',
+  ],
+  async run(context, session, flags) {
+    const limit = wholeNumber('--limit', flags.limit, 1, 10_000)
+    const since = (nowMs: number) => sinceMs(flags.since, nowMs)
+    since(0)
+    const closingMs = flags.closing === undefined ? undefined : closingOf(flags.closing)
+    const rules = new Map<string, Rules>()
+    const found = await findQuestions(context, session, {
+      source: flags.source,
+      questionsFile: flags.questions,
+      isMine: flags.mine === true,
+      isAll: flags.all === true,
+      closingMs,
+      since,
+      limit,
+      rules: flags.csv === true ? rules : undefined,
     })
+    show(context, found, flags, rules)
+  },
+})
+
+export const questionsCommand = verb({
+  name: 'questions',
+  about: 'list questions that can be proposed on',
+  examples: ['questions list'],
+  verbs: [listVerb],
+})
 
 function closingOf(text: string): number {
   const span = spanMs(/^\d+$/.test(text) ? `${text}s` : text)
@@ -98,16 +92,15 @@ function show(context: Context, found: FoundQuestions, flags: ListFlags, rules: 
     return
   }
   const summary = { source, since: found.since, left_out: leftOut, notes }
-  if (output.mode === 'ndjson') {
-    for (const one of questions) output.line(one)
-    const counts = { ...summary, questions: questions.length }
-    output.result('questions', { summary: counts }, () => '')
-    return
-  }
-  output.result('questions', { questions, ...summary }, () =>
-    questions.length === 0
-      ? fold(emptyText(flags, found), output.columns)
-      : tableText(columns, questions, output, flags.wide === true),
+  output.show(
+    'questions',
+    { questions, ...summary },
+    [
+      questions.length === 0
+        ? () => fold(emptyText(flags, found), output.columns)
+        : table(columns, questions, flags.wide === true),
+    ],
+    { items: questions, summary: { ...summary, questions: questions.length } },
   )
 }
 

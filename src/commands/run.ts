@@ -2,7 +2,6 @@
  * `run`: a morning in one command (contract §9): checks, plan, one confirmation, and then the flow
  * of `batch submit --resume --wait`, whose journal makes it safe to run again after any crash.
  */
-import { Command } from 'commander'
 import type { Finding } from '../core/checks/finding.js'
 import { isUnsettled, stateOf } from '../core/client/journal/authorizations.js'
 import type { SpendingSums } from '../core/client/propose/look.js'
@@ -10,8 +9,7 @@ import { journaledFor } from '../core/client/propose/plan.js'
 import { ProposerError, UncertainError, UsageError } from '../core/protocol/errors.js'
 import { goOnCommand } from './batch/hints.js'
 import {
-  addBatchFlags,
-  type BatchFlags,
+  batchFlags,
   confirmSums,
   type Opened,
   openBatch,
@@ -24,60 +22,50 @@ import { readSource } from './batch/source.js'
 import { checksText, examine } from './doctor.js'
 import { forecastText } from './plan.js'
 import { asksPerson } from './session/inputs.js'
-import { addExecutorFlags, type Session, withSession } from './session/session.js'
+import { executorFlags, type Session, sessionVerb } from './session/session.js'
 import type { Context } from './terminal/context.js'
 import { counted, fields } from './terminal/render.js'
 
 /** Contexts of more rows would keep a script from sending for a quarter of an hour. */
 const summedUnasked = 2_000
 
-interface RunFlags extends BatchFlags {
-  readonly details?: boolean
-}
-
-export const runCommand = (context: Context): Command =>
-  addExecutorFlags(
-    addBatchFlags(
-      new Command('run')
-        .description('check, plan, sign, submit and follow a file of proposals; safe to run again')
-        .argument('<file>', 'rows to sign and send, or signed items; - for stdin')
-        .option('--details', 'show every row, not only what went wrong'),
-    ),
-  )
-    .addHelpText(
-      'after',
-      '\nOn a terminal it shows the sum and asks once. In scripts, give --yes and --max-spend.\nAfter a crash or Ctrl-C run it again: saved payloads are sent again, nothing is signed twice.\n\nExamples:\n  proposer run today.csv\n  proposer run today.csv --yes --max-spend 112500usdc --json',
-    )
-    .action(async (path: string, _own: unknown, command: Command) => {
-      const flags = { ...command.optsWithGlobals<RunFlags>(), resume: true }
-      await withSession(context, flags, async (session) => {
-        const source = await readSource(context, path)
-        // Opened for running before anything opens it for reading: a command has one gateway.
-        const gateway = await session.gateway('run')
-        const asks = asksPerson(context, flags)
-        const opened = await openBatch(context, session, flags, source, {
-          ...(asks ? {} : { tell: signingText(gateway.origin) }),
-          findings: asks,
-          sums: ({ intents }, hasChain) => asks || hasChain || intents <= summedUnasked,
-        })
-        if (flags.dryRun === true)
-          return showBatchPlan(context, opened, {
-            signal: session.signal,
-            gateway,
-          })
-        const ready = await prepared(context, session, opened, asks && gateway.origin)
-        await submitAndReport(context, session, opened, {
-          kind: 'run',
-          resume: true,
-          wait: true,
-          details: flags.details === true,
-          quiet: flags.quiet === true,
-          command: goOnCommand('run', path, flags),
-          head: { plan: ready.plan },
-          rest: { checks: ready.checks },
-        })
-      })
+export const runCommand = sessionVerb({
+  name: 'run',
+  about: 'check, plan, sign, submit and follow a file of proposals; safe to run again',
+  args: { '<file>': 'rows to sign and send, or signed items; - for stdin' },
+  flags: {
+    '--details': 'show every row, not only what went wrong',
+    ...batchFlags,
+    ...executorFlags,
+  },
+  help: 'On a terminal it shows the sum and asks once. In scripts, give --yes and --max-spend.\nAfter a crash or Ctrl-C run it again: saved payloads are sent again, nothing is signed twice.',
+  examples: ['run today.csv', 'run today.csv --yes --max-spend 112500usdc --json'],
+  async run(context, session, given, { file: path }) {
+    const flags = { ...given, resume: true }
+    const source = await readSource(context, path)
+    // Opened for running before anything opens it for reading: a command has one gateway.
+    const gateway = await session.gateway('run')
+    const asks = asksPerson(context, flags)
+    const opened = await openBatch(context, session, flags, source, {
+      ...(asks ? {} : { tell: signingText(gateway.origin) }),
+      findings: asks,
+      sums: ({ intents }, hasChain) => asks || hasChain || intents <= summedUnasked,
     })
+    if (flags.dryRun === true)
+      return showBatchPlan(context, opened, { signal: session.signal, gateway })
+    const ready = await prepared(context, session, opened, asks && gateway.origin)
+    await submitAndReport(context, session, opened, {
+      kind: 'run',
+      resume: true,
+      wait: true,
+      details: flags.details === true,
+      quiet: flags.quiet === true,
+      command: goOnCommand('run', path, flags),
+      head: { plan: ready.plan },
+      rest: { checks: ready.checks },
+    })
+  },
+})
 
 /**
  * What keeps it from signing is thrown; where payloads of the input are of unknown outcome, that

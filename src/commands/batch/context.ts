@@ -1,5 +1,4 @@
 /** `batch context`: the contexts of many questions, as `context` shows one (contract §6). */
-import { Command } from 'commander'
 import { titleOf } from '../../core/chain/ancillary.js'
 import { type PlacedId, readIds } from '../../core/client/input/ids.js'
 import {
@@ -16,38 +15,34 @@ import { answersText } from '../../core/protocol/outcome-words.js'
 import { limits } from '../../core/protocol/words.js'
 import { identify } from '../session/identify.js'
 import { contextSource, unitsOf } from '../session/question.js'
-import {
-  addRequesterFlag,
-  type Session,
-  type SessionFlags,
-  withSession,
-} from '../session/session.js'
+import { requesterFlag, type Session, sessionVerb } from '../session/session.js'
 import { worksheetHead, worksheetLine } from '../session/worksheet.js'
 import type { Context } from '../terminal/context.js'
 import type { Output } from '../terminal/output.js'
 import { amountText, visible } from '../terminal/render.js'
-import { addFormatFlag, type FormatFlags, readSource } from './source.js'
+import type { FlagsOf } from '../terminal/verb.js'
+import { formatFlag, readSource } from './source.js'
 import { newResultStream, newTally } from './text.js'
 
-interface ContextFlags extends SessionFlags, FormatFlags {
-  readonly csv?: boolean
-}
+const contextFlags = {
+  ...formatFlag,
+  ...requesterFlag,
+  '--csv': 'print a worksheet: fill in outcome, then hand it to batch submit',
+} as const
+type ContextFlags = FlagsOf<typeof contextFlags>
 
-export const batchContextCommand = (context: Context): Command =>
-  addRequesterFlag(addFormatFlag(new Command('context')))
-    .description('show request, bond and outcomes of many questions, checked against trust')
-    .argument('<file>', 'identifiers, one per line, or rows that have one; - for stdin')
-    .option('--csv', 'print a worksheet: fill in outcome, then hand it to batch submit')
-    .addHelpText(
-      'after',
-      '\nExamples:\n  proposer batch context questions.txt --ndjson\n  proposer batch context questions.txt --csv > today.csv',
-    )
-    .action(async (path: string, _own: unknown, command: Command) => {
-      const flags = command.optsWithGlobals<ContextFlags>()
-      await withSession(context, flags, async (session) =>
-        showContexts(context, session, flags, await readSource(context, path)),
-      )
-    })
+export const batchContextVerb = sessionVerb({
+  name: 'context',
+  about: 'show request, bond and outcomes of many questions, checked against trust',
+  args: { '<file>': 'identifiers, one per line, or rows that have one; - for stdin' },
+  flags: contextFlags,
+  examples: [
+    'batch context questions.txt --ndjson',
+    'batch context questions.txt --csv > today.csv',
+  ],
+  run: async (context, session, flags, { file }) =>
+    showContexts(context, session, flags, await readSource(context, file)),
+})
 
 async function showContexts(
   context: Context,

@@ -2,7 +2,6 @@
  * What `batch sign` and `batch submit` share: flags, the first reading of the input, and what the
  * core needs.
  */
-import type { Command } from 'commander'
 import {
   type BatchChecks,
   type BatchCount,
@@ -34,56 +33,38 @@ import { systemCurve } from '../../core/io/secp256k1.js'
 import type { Chain } from '../../core/ports.js'
 import { eventUrl } from '../../core/protocol/market-url.js'
 import { commonTokens, flagged, givenAmount, pinnedToken, pinnedUnits } from '../session/amounts.js'
-import {
-  addCheckFlags,
-  type CheckFlags,
-  isRequired,
-  openChecker,
-  requiredBy,
-  tallyText,
-} from '../session/checks.js'
+import { checkFlags, isRequired, openChecker, requiredBy, tallyText } from '../session/checks.js'
 import { identify } from '../session/identify.js'
 import { confirm, parseJson, readInput } from '../session/inputs.js'
 import { contextSource } from '../session/question.js'
 import { askingForRules } from '../session/rules.js'
 import {
-  addBrowserFlags,
-  addRequesterFlag,
-  addSignerFlags,
+  browserFlags,
+  requesterFlag,
   type Session,
   type SessionFlags,
+  signerFlags,
 } from '../session/session.js'
 import { headroomBasisPoints } from '../session/settings.js'
 import type { Context } from '../terminal/context.js'
 import { amountWithRaw, counted, foldAround, visible } from '../terminal/render.js'
-import { addFormatFlag, type FormatFlags } from './source.js'
+import type { FlagsOf } from '../terminal/verb.js'
+import { formatFlag } from './source.js'
 
-export interface BatchFlags extends SessionFlags, FormatFlags, CheckFlags {
-  readonly maxAmount?: string
-  readonly headroom?: string
-  readonly maxSpend?: string
-  readonly fit?: boolean
-  readonly context?: string
-  readonly dryRun?: boolean
-  readonly resume?: boolean
-}
-
-export function addBatchFlags(command: Command): Command {
-  const signing = addBrowserFlags(addSignerFlags(addFormatFlag(command)))
-  return addCheckFlags(addRequesterFlag(signing))
-    .option(
-      '--headroom <percent>',
-      'authorize this much above the bond, in case it is raised; default: 0',
-    )
-    .option(
-      '--max-amount <amount>',
-      'refuse to authorize more than this for one row; headroom is cut to it',
-    )
-    .option('--max-spend <amount>', 'refuse to authorize more than this for all rows together')
-    .option('--fit', 'sign the first rows that limit and wallet cover')
-    .option('--context <file>', 'contexts to sign, from `batch context --json`')
-    .option('--dry-run', 'show what would happen; sign and send nothing')
-}
+export const batchFlags = {
+  ...formatFlag,
+  ...signerFlags,
+  ...browserFlags,
+  ...requesterFlag,
+  ...checkFlags,
+  '--headroom <percent>': 'authorize this much above the bond, in case it is raised; default: 0',
+  '--max-amount <amount>': 'refuse to authorize more than this for one row; headroom is cut to it',
+  '--max-spend <amount>': 'refuse to authorize more than this for all rows together',
+  '--fit': 'sign the first rows that limit and wallet cover',
+  '--context <file>': 'contexts to sign, from `batch context --json`',
+  '--dry-run': 'show what would happen; sign and send nothing',
+} as const
+export type BatchFlags = FlagsOf<typeof batchFlags> & SessionFlags & { readonly resume?: boolean }
 
 export interface Opened {
   readonly parts: BatchParts
@@ -256,7 +237,7 @@ async function identifyRows(
   context: Context,
   session: Session,
   source: BatchSource,
-  format: FormatFlags['format'],
+  format: BatchFlags['format'],
 ): Promise<void> {
   if (session.settings.gammaUrl === undefined) return
   const { slugs } = await session.trust()

@@ -15,7 +15,6 @@ import type { Session } from '../session/session.js'
 import { noteFallenRewards } from '../session/stakes.js'
 import type { Context } from '../terminal/context.js'
 import { counted, fold } from '../terminal/render.js'
-import { newCauses } from './causes.js'
 import { type Opened, totalsText } from './parts.js'
 import {
   batchSummaryText,
@@ -25,7 +24,7 @@ import {
   resultOf,
   rowFailureOf,
 } from './row-text.js'
-import { newResultStream, newTally, progressText } from './text.js'
+import { newCauses, newResultStream, newTally, progressText } from './text.js'
 import { pendingError, rowFailedError, waitForBatch } from './wait.js'
 
 export interface Running {

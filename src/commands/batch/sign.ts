@@ -3,7 +3,6 @@
  * contract §6).
  */
 import { basename, dirname } from 'node:path'
-import { Command } from 'commander'
 import { placeText } from '../../core/client/input/rows.js'
 import type { JournaledAuthorization } from '../../core/client/journal/authorizations.js'
 import { type RowSigned, signBatch } from '../../core/client/propose/sign-batch.js'
@@ -11,46 +10,37 @@ import { fromCwd } from '../../core/io/home-paths.js'
 import { toBatchItem } from '../../core/protocol/proposal.js'
 import { SignedProposal } from '../../core/protocol/schema.js'
 import { publishFile, writeAll } from '../../core/storage/durable.js'
-import { type Session, withSession } from '../session/session.js'
+import { type Session, sessionVerb } from '../session/session.js'
 import type { Context } from '../terminal/context.js'
 import { jsonText, visible } from '../terminal/render.js'
+import type { FlagsOf } from '../terminal/verb.js'
 import { submitCommandText } from './hints.js'
-import { addBatchFlags, type BatchFlags, type Opened, openBatch } from './parts.js'
+import { batchFlags, type Opened, openBatch } from './parts.js'
 import { showBatchPlan } from './preview.js'
 import { readSource } from './source.js'
 import { newResultStream, newTally, progressText } from './text.js'
 
-interface SignFlags extends BatchFlags {
-  readonly output?: string
-}
+const flagTable = {
+  '-o, --output <file>': 'write signed items to this file, one per line; default: stdout',
+  ...batchFlags,
+} as const
+type SignFlags = FlagsOf<typeof flagTable>
 
-export const batchSignCommand = (context: Context): Command =>
-  addBatchFlags(
-    new Command('sign')
-      .description('sign many proposals and save them in the journal; send nothing')
-      .argument('<file>', 'rows to sign; - for stdin')
-      .option(
-        '-o, --output <file>',
-        'write signed items to this file, one per line; default: stdout',
-      ),
-  )
-    .addHelpText(
-      'after',
-      '\nExample:\n  proposer batch sign rows.csv --max-spend 7500usdc -o signed.ndjson',
-    )
-    .action(async (path: string, _own: unknown, command: Command) => {
-      const flags = command.optsWithGlobals<SignFlags>()
-      await withSession(context, flags, async (session) => {
-        const source = await readSource(context, path)
-        const opened = await openBatch(context, session, flags, source, {
-          tell: ({ intents }, signer, sum) =>
-            `signing up to ${intents} proposals as ${signer}${sum}`,
-        })
-        if (flags.dryRun === true) return showBatchPlan(context, opened, { signal: session.signal })
-        await opened.checkedSums()
-        await sign(context, session, flags, opened)
-      })
+export const batchSignVerb = sessionVerb({
+  name: 'sign',
+  about: 'sign many proposals and save them in the journal; send nothing',
+  args: { '<file>': 'rows to sign; - for stdin' },
+  flags: flagTable,
+  examples: ['batch sign rows.csv --max-spend 7500usdc -o signed.ndjson'],
+  async run(context, session, flags, { file }) {
+    const opened = await openBatch(context, session, flags, await readSource(context, file), {
+      tell: ({ intents }, signer, sum) => `signing up to ${intents} proposals as ${signer}${sum}`,
     })
+    if (flags.dryRun === true) return showBatchPlan(context, opened, { signal: session.signal })
+    await opened.checkedSums()
+    await sign(context, session, flags, opened)
+  },
+})
 
 async function sign(
   context: Context,

@@ -1,76 +1,68 @@
 /** `batch status`: many candidates at once (spec §4.2 rules 6 and 7). */
-import { Command } from 'commander'
 import type { PolledCandidate } from '../../core/client/follow/batch.js'
 import { gravest } from '../../core/client/gateway/answer.js'
 import { readIds } from '../../core/client/input/ids.js'
 import { type BatchSource, inputFault, type Place } from '../../core/client/input/rows.js'
 import { PendingError, UnavailableError, UsageError } from '../../core/protocol/errors.js'
 import { isCandidateId } from '../../core/protocol/words.js'
-import { addExecutorFlags, type SessionFlags, withSession } from '../session/session.js'
-import type { Context } from '../terminal/context.js'
-import { addFormatFlag, type FormatFlags, readSource } from './source.js'
+import { executorFlags, sessionVerb } from '../session/session.js'
+import { formatFlag, readSource } from './source.js'
 import { newResultStream, newTally } from './text.js'
 import { lookAtBatch, pendingError, rowFailedError, waitForBatch } from './wait.js'
 
-interface StatusFlags extends SessionFlags, FormatFlags {
-  readonly wait?: boolean
-}
-
-export const batchStatusCommand = (context: Context): Command =>
-  addExecutorFlags(addFormatFlag(new Command('status')))
-    .description('show many candidates; exit 7 if one failed')
-    .argument('<file>', 'candidate ids, one per line, or results of `batch submit`; - for stdin')
-    .option('--wait', 'wait until every candidate is executed or failed')
-    .addHelpText(
-      'after',
-      '\nExample:\n  proposer batch submit rows.csv --ndjson | proposer batch status - --wait',
-    )
-    .action(async (path: string, _own: unknown, command: Command) => {
-      const flags = command.optsWithGlobals<StatusFlags>()
-      await withSession(context, flags, async (session) => {
-        const source = await readSource(context, path)
-        const { output } = context
-        const ids = readIds(source, 'candidate_id', flags.format).map((one) => {
-          if (!isCandidateId(one.id)) throw badId(source, one)
-          return one.id
-        })
-        if (ids.length === 0) throw noIds(source.name)
-        const gateway = await session.gateway(flags.wait === true ? 'run' : 'read')
-        const parts = { ports: session.ports, gateway, journal: session.journal }
-        const { candidates, stopped } =
-          flags.wait === true
-            ? await waitForBatch(context, parts, ids, session.settings.timeoutMs)
-            : await lookAtBatch(context, parts, ids, session.signal)
-        const isOutOfTime = stopped instanceof PendingError
-        const stream = newResultStream(output, 'batch-status', 'results')
-        const tally = newTally()
-        const counts = new Map<string, number>()
-        for (const one of candidates) {
-          const state = one.candidate?.status ?? 'unknown'
-          const kind = one.end ?? (isStage(state) ? state : 'pending')
-          counts.set(kind, (counts.get(kind) ?? 0) + 1)
-          const error = errorOf(one, isOutOfTime)
-          if (error) tally.add(`candidate ${one.candidateId}`, error)
-          stream.item(resultOf(one), () => [
-            one.candidateId,
-            state,
-            one.candidate?.submission?.status ?? '',
-            one.candidate?.failure?.detail ?? one.error?.detail ?? '',
-          ])
-        }
-        stream.end(
-          { summary: { candidates: candidates.length, ...Object.fromEntries(counts) } },
-          () => [...counts].map(([state, count]) => `${count} ${state}`).join(', '),
-        )
-        const error = tally.error({
-          total: candidates.length,
-          goOn: 'retry later',
-        })
-        // Whoever is still on the way is in the tally's error.
-        const worst = gravest([isOutOfTime ? undefined : stopped, error]) ?? stopped
-        if (worst) throw worst
-      })
+export const batchStatusVerb = sessionVerb({
+  name: 'status',
+  about: 'show many candidates; exit 7 if one failed',
+  args: { '<file>': 'candidate ids, one per line, or results of `batch submit`; - for stdin' },
+  flags: {
+    ...formatFlag,
+    ...executorFlags,
+    '--wait': 'wait until every candidate is executed or failed',
+  },
+  examples: ['proposer batch submit rows.csv --ndjson | proposer batch status - --wait'],
+  async run(context, session, flags, { file: path }) {
+    const source = await readSource(context, path)
+    const { output } = context
+    const ids = readIds(source, 'candidate_id', flags.format).map((one) => {
+      if (!isCandidateId(one.id)) throw badId(source, one)
+      return one.id
     })
+    if (ids.length === 0) throw noIds(source.name)
+    const gateway = await session.gateway(flags.wait === true ? 'run' : 'read')
+    const parts = { ports: session.ports, gateway, journal: session.journal }
+    const { candidates, stopped } =
+      flags.wait === true
+        ? await waitForBatch(context, parts, ids, session.settings.timeoutMs)
+        : await lookAtBatch(context, parts, ids, session.signal)
+    const isOutOfTime = stopped instanceof PendingError
+    const stream = newResultStream(output, 'batch-status', 'results')
+    const tally = newTally()
+    const counts = new Map<string, number>()
+    for (const one of candidates) {
+      const state = one.candidate?.status ?? 'unknown'
+      const kind = one.end ?? (isStage(state) ? state : 'pending')
+      counts.set(kind, (counts.get(kind) ?? 0) + 1)
+      const error = errorOf(one, isOutOfTime)
+      if (error) tally.add(`candidate ${one.candidateId}`, error)
+      stream.item(resultOf(one), () => [
+        one.candidateId,
+        state,
+        one.candidate?.submission?.status ?? '',
+        one.candidate?.failure?.detail ?? one.error?.detail ?? '',
+      ])
+    }
+    stream.end({ summary: { candidates: candidates.length, ...Object.fromEntries(counts) } }, () =>
+      [...counts].map(([state, count]) => `${count} ${state}`).join(', '),
+    )
+    const error = tally.error({
+      total: candidates.length,
+      goOn: 'retry later',
+    })
+    // Whoever is still on the way is in the tally's error.
+    const worst = gravest([isOutOfTime ? undefined : stopped, error]) ?? stopped
+    if (worst) throw worst
+  },
+})
 
 const isStage = (state: string) => ['received', 'validated', 'selected', 'unknown'].includes(state)
 
