@@ -1,5 +1,4 @@
 /** Findings before a signature, for the verbs that sign and for `check` (contract §9). */
-import type { Command } from 'commander'
 import type { Checker, MarketReads } from '../../core/client/check/checker.js'
 import {
   checkRefusal,
@@ -9,7 +8,6 @@ import {
 } from '../../core/client/check/findings.js'
 import type { Markets } from '../../core/ports.js'
 import { counted, fold } from '../terminal/render.js'
-import { addFlags } from '../terminal/verb.js'
 import type { Session } from './session.js'
 import { percentOf, type Settings, secondsOf } from './settings.js'
 
@@ -22,7 +20,6 @@ export const checkFlags = {
   '--require-check': 'refuse to sign where a finding of `check` warns',
   '--require-known': 'refuse to sign where a finding of `check` is unknown',
 } as const
-export const addCheckFlags = (command: Command) => addFlags(command, checkFlags)
 
 export const requiredBy = ({ requireCheck, requireKnown }: CheckFlags): Required => ({
   check: requireCheck === true,

@@ -111,9 +111,7 @@ export const executorFlags = {
   '--executor-password-file <file>': 'with --local: file with its password',
 } as const
 
-export const addRequesterFlag = (command: Command) => addFlags(command, requesterFlag)
 export const addSignerFlags = (command: Command) => addFlags(command, signerFlags)
-export const addBrowserFlags = (command: Command) => addFlags(command, browserFlags)
 export const addExecutorFlags = (command: Command) => addFlags(command, executorFlags)
 
 /** Closes it whatever comes. */

@@ -21,7 +21,6 @@ export type TableScreen = Pick<Output, 'columns' | 'paint' | 'isTerminal'>
 
 /** `--wide` of every list. */
 export const wideFlag = { '--wide': 'show all columns, uncut' } as const
-export const wideOption = ['--wide', wideFlag['--wide']] as const
 
 const gap = '  '
 
