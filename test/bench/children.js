@@ -34,26 +34,6 @@ export function startServer(command, args, options) {
   })
 }
 
-/** Runs node with these arguments to its end; the document that it printed. */
-export function runToEnd(args, env) {
-  return new Promise((resolve, reject) => {
-    const child = spawn(process.execPath, args, { env, stdio: ['ignore', 'pipe', 'pipe'] })
-    let [out, errors] = ['', '']
-    child.stdout.setEncoding('utf8').on('data', (text) => {
-      out += text
-    })
-    child.stderr.setEncoding('utf8').on('data', (text) => {
-      errors = (errors + text).slice(-2000)
-    })
-    child.once('error', reject)
-    child.once('close', (code) =>
-      code === 0
-        ? resolve(JSON.parse(out))
-        : reject(new Error(`${args.slice(1, 3).join(' ')} ended with ${code}: ${errors}`)),
-    )
-  })
-}
-
 /** Node's flags that leave a CPU profile of our gateway in the folder that BENCH_PROFILE names. */
 export function profiling() {
   const to = process.env.BENCH_PROFILE

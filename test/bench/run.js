@@ -4,16 +4,12 @@
 //   2       a batch of 100, beside the same (more is better)
 //   3       admissions a second in batches, beside native signature recovery on one core (more is better)
 //   4       a digest, beside viem's hashTypedData (more is better)
-//   5       `batch sign` of 10,000 rows, beside viem's signatures alone (more is better), and how much memory it takes
 //   7       `sign` offline, beside node itself (less is better)
 //   9       seconds to open a store of a million candidates (less is better)
-//   10      the slowest hundredth of status and eligibility calls under load, beside idle (1 is the best there is)
-//   11      seconds that `demo` takes (less is better)
 //   12      from the 202 of a single proposal until a node 80 ms away has it, in round trips (less is better)
 //   13      the same of a hundred in one call, its slowest hundredth in seconds (less is better)
 //   14      a thousand in ten calls, until the node has the last, in seconds (less is better)
 //   15      HTTP requests to the node per candidate of row 13 (less is better)
-//   17      JSON-RPC methods per block where nothing happens (less is better)
 //   18      eligibility answers a second over 4,000 connections, beside 64 (1 is the best there is)
 //   19      the slowest hundredth of status and eligibility calls while row 14 runs, beside idle (1 is the best there is)
 //   20      admissions a second on PostgreSQL, beside the JSON store (more is better)
@@ -22,24 +18,19 @@
 //   23      seconds to open a shared store of a million candidates (less is better)
 //   24      seconds from the kill of the gateway that executes to the next execution (less is better)
 //   25      a batch of 100 answered with one receipt, beside none (1 is the best there is)
-//   budget  60 proposals of two processes until executed, beside the least time that their budget allows (1 is the best there is)
 import { dirname, join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { parseArgs } from 'node:util'
 import { bundle } from '../../scripts/build.js'
 import { admissionRow } from './admission.js'
 import { batchRow, recoverRow } from './batch-admission.js'
-import { batchSignRow } from './batch-sign.js'
-import { budgetRow } from './budget.js'
 import { digestRow } from './digest.js'
 import { goodputRow } from './goodput.js'
-import { idleRow } from './idle.js'
-import { latencyRow } from './latency.js'
 import { figure } from './measure.js'
 import { receiptRow } from './receipts.js'
 import { gatewaysRow, sharedPeerRow, sharedRow } from './shared-admission.js'
 import { sharedOpenRow } from './shared-open.js'
-import { demoRow, signRow } from './start.js'
+import { signRow } from './start.js'
 import { takeoverRow } from './takeover.js'
 import { looksRow, thousandRow } from './thousand.js'
 import { hundredRow, requestsRow, singleRow } from './to-chain.js'
@@ -51,16 +42,12 @@ const measurements = new Map([
   ['2', batchRow],
   ['3', recoverRow],
   ['4', digestRow],
-  ['5', batchSignRow],
   ['7', signRow],
   ['9', openRow],
-  ['10', latencyRow],
-  ['11', demoRow],
   ['12', singleRow],
   ['13', hundredRow],
   ['14', thousandRow],
   ['15', requestsRow],
-  ['17', idleRow],
   ['18', goodputRow],
   ['19', looksRow],
   ['20', sharedRow],
@@ -69,7 +56,6 @@ const measurements = new Map([
   ['23', sharedOpenRow],
   ['24', takeoverRow],
   ['25', receiptRow],
-  ['budget', budgetRow],
 ])
 
 const { values } = parseArgs({
@@ -108,7 +94,7 @@ for (const id of chosen) {
   const bounds = row.must === undefined ? '' : ` (must ${row.must}, aim ${row.aim})`
   if (!values.json)
     process.stdout.write(
-      `${String(row.id).padStart(6)}  ${row.name.padEnd(36)} ${value} ${row.unit ?? ''}${bounds}\n        ${row.detail}\n`,
+      `${String(row.id).padStart(2)}  ${row.name.padEnd(36)} ${value} ${row.unit ?? ''}${bounds}\n    ${row.detail}\n`,
     )
 }
 if (values.json) process.stdout.write(`${JSON.stringify({ rows }, undefined, 2)}\n`)

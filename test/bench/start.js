@@ -5,7 +5,7 @@ import { mkdtemp, rm, writeFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { performance } from 'node:perf_hooks'
-import { figure, inTurn, median } from './measure.js'
+import { figure, inTurn } from './measure.js'
 import { serveQuestions } from './question-server.js'
 
 /** CPU time of the children that have ended, in milliseconds, in steps of 10; Linux tells. */
@@ -107,18 +107,5 @@ export async function signRow({ root, library }) {
     }
   } finally {
     await rm(folder, { recursive: true, force: true })
-  }
-}
-
-/** Row 11: `proposer demo`, the whole life of a proposal on a dev chain of its own. */
-export async function demoRow({ root }) {
-  const bin = join(root, 'bin', 'proposer.js')
-  const seconds = [1, 2, 3].map(() => milliseconds([bin, 'demo', '--json'], {}) / 1000)
-  return {
-    id: 11,
-    name: 'demo, whole process',
-    value: median(seconds),
-    unit: 's',
-    detail: 'median of 3',
   }
 }

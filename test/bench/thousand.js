@@ -1,9 +1,8 @@
 import { performance } from 'node:perf_hooks'
 import { setTimeout as sleep } from 'node:timers/promises'
-import { Agent } from 'undici'
+import { Agent, request } from 'undici'
 import { ask, batchSize, blockSeconds, roundTripMs, withDistantNode } from './distant.js'
-import { look } from './latency.js'
-import { figure } from './measure.js'
+import { figure, p99 } from './measure.js'
 
 const calls = 10
 const warmUp = 25
@@ -12,7 +11,39 @@ const idleMs = 10_000
 const inFlight = 16
 const batch = 25
 
+const pauseMs = 2
+const shedPauseMs = 100
+
 const where = `a node ${roundTripMs} ms away, blocks of ${blockSeconds} s`
+
+/**
+ * Asks for a status and an eligibility in turn until `over` resolves; the slowest hundredth in
+ * milliseconds. A look that was shed (503) takes until it is answered.
+ */
+async function look(dispatcher, paths, over) {
+  const times = []
+  let isOver = false
+  const ended = over.finally(() => {
+    isOver = true
+  })
+  // Told below, once the look that is on its way has ended.
+  ended.catch(() => undefined)
+  for (let n = 0; !isOver; n += 1) {
+    const start = performance.now()
+    const path = paths[n % paths.length]
+    for (;;) {
+      const { statusCode, body } = await request(path, { dispatcher })
+      await body.text()
+      if (statusCode === 200) break
+      if (statusCode !== 503) throw new Error(`${path} answered ${statusCode}`)
+      await sleep(shedPauseMs)
+    }
+    times.push(performance.now() - start)
+    await sleep(pauseMs)
+  }
+  await ended
+  return p99(times)
+}
 
 /** Gas of each proposal, as its transactions have used it, and how many there were. */
 async function gasUsed({ dev }, sinceBlock) {
