@@ -3,14 +3,9 @@ import { figure, median, syncMilliseconds } from './measure.js'
 
 const connections = 32
 const rounds = 5
-/** A round is sized to about this long at the rate of the warm-up. */
 const roundSeconds = 1
 const warmUp = 400
 
-/**
- * Sends the next `count` payloads and returns admissions per second; anything but a 202 ends the
- * run.
- */
 export async function burst({ load, take, connections: atOnce = connections }, server, count) {
   const { seconds, statuses, refused, p99 } = await load.send({
     url: server.url,
@@ -22,10 +17,6 @@ export async function burst({ load, take, connections: atOnce = connections }, s
   return { perSecond: count / seconds, p99 }
 }
 
-/**
- * Row 1: single admissions per second over loopback, durable, with every check, beside the peer;
- * the same requests, in turn.
- */
 export async function admissionRow(setting) {
   return withGateways(setting, { withPeer: true }, async (world) => {
     const { servers, mine, peer, missing, folder, left } = world

@@ -24,10 +24,6 @@ const batches = (payloads) =>
     }),
   }))
 
-/**
- * Sends `count` batches of 100 and returns milliseconds per batch; anything but 100 accepted items
- * in each ends the run.
- */
 async function send({ load, take }, server, count, connections) {
   const requests = batches(take(server, count * batchSize))
   const { seconds, accepted, statuses, refused } = await load.send({
@@ -43,9 +39,6 @@ async function send({ load, take }, server, count, connections) {
   return (seconds * 1000) / count
 }
 
-/**
- * Row 2: how long one batch of 100 takes, one after the other on one connection, beside the peer.
- */
 export async function batchRow(setting) {
   return withGateways(setting, { withPeer: true }, async (world) => {
     const { servers, mine, peer, missing } = world
@@ -69,10 +62,6 @@ export async function batchRow(setting) {
   })
 }
 
-/**
- * The native binding's recovery alone, in this process: what one core can do with signatures and
- * nothing else.
- */
 function recoveriesPerSecond() {
   const binding = createRequire(import.meta.url)('secp256k1/bindings.js')
   const key = randomBytes(32)
@@ -87,10 +76,6 @@ function recoveriesPerSecond() {
   return 1e6 / microseconds
 }
 
-/**
- * Row 3: admissions per second in batches of 100, beside the signatures that native secp256k1
- * recovers on one core, in turn.
- */
 export async function recoverRow(setting) {
   return withGateways(setting, { withPeer: false }, async (world) => {
     await send(world, world.mine, warmUpBatches, connections)

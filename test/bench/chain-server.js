@@ -89,13 +89,11 @@ function selectorOf(name) {
   return toFunctionSelector(abi.find((item) => item.type === 'function' && item.name === name))
 }
 
-/** As long as questions usually are. */
 const rules =
   'This market resolves by the official announcement; where there is none, by the consensus of credible reporting. '.repeat(
     9,
   )
 
-/** Question ids, each with its text: what a registry of a gateway is made of. */
 export function makeQuestions(count) {
   return Array.from({ length: count }, (_, n) => {
     const text = stringToHex(
@@ -204,11 +202,6 @@ export async function serveChain(questions, { blockMs, delayMs, logsOf }) {
   return chain
 }
 
-/**
- * Serves these JSON-RPC methods, each a function of its parameters, as a node on loopback that
- * answers after `delayMs`; what a method throws is its error. `chain` gets the `url`, and counts
- * `requests` of HTTP and `calls` by method. Resolves with what ends it.
- */
 export async function serveNode(chain, methods, delayMs) {
   const answer = ({ id, method, params }) => {
     chain.calls.set(method, (chain.calls.get(method) ?? 0) + 1)

@@ -34,19 +34,13 @@ export function startServer(command, args, options) {
   })
 }
 
-/** Node's flags that leave a CPU profile of our gateway in the folder that BENCH_PROFILE names. */
 export function profiling() {
   const to = process.env.BENCH_PROFILE
   return to === undefined ? [] : ['--cpu-prof', `--cpu-prof-dir=${to}`]
 }
 
-/**
- * A load generator as a process of its own: `send(job)` runs one job and resolves with its answer;
- * `stop` ends it.
- */
 export function startLoad(path) {
   const stdio = ['ignore', 'inherit', 'inherit', 'ipc']
-  // Bigints too.
   const child = fork(path, { stdio, serialization: 'advanced' })
   const send = (job) =>
     new Promise((resolve, reject) => {

@@ -7,22 +7,16 @@ import { startDevChain } from './dev-chain.js'
 import { questionsOf, signAll } from './payloads.js'
 import { fromSources } from './sources.js'
 
-/** A hosted node's round trip, and Polygon's block time. */
 export const roundTripMs = 80
 export const blockSeconds = 2
-/** What a batch route takes in one call. */
 export const batchSize = 100
 
 const lookMs = 10
 const statusMs = 500
-/** What the gateway asks of a client whose items it sheds. */
 const shedMs = 1_000
-/** Far more than anything here may take. */
 const longestMs = 600_000
-/** Nothing here reaches it. */
 const budget = { per_ip_items: 10_000_000, global_items: 10_000_000 }
 
-/** One JSON-RPC call of a node. */
 export async function ask(url, method, params = []) {
   const headers = { 'content-type': 'application/json' }
   const body = JSON.stringify({ jsonrpc: '2.0', id: 1, method, params })
@@ -31,7 +25,6 @@ export async function ask(url, method, params = []) {
   return answer.result
 }
 
-/** One POST; what a gateway sheds (503) is sent again when it says so. */
 async function post(url, path, body) {
   const headers = { 'content-type': 'application/json' }
   for (;;) {
@@ -45,7 +38,6 @@ async function post(url, path, body) {
 /** A signature within calldata: bytes of length 65, filled up to whole words. */
 const signatures = /0{62}41([0-9a-f]{130})0{62}/g
 
-/** When the node was first handed each signed proposal, by what a proxy saw. */
 function handovers(proxy) {
   const moments = new Map()
   let read = 0
@@ -56,7 +48,6 @@ function handovers(proxy) {
         if (!moments.has(signature)) moments.set(signature, atMs)
     }
   }
-  /** Once the node has been handed all of these: when each of them, by `performance.now()`. */
   return async (proposals) => {
     const wanted = proposals.map(({ item }) => item.signature.slice(2))
     const end = performance.now() + longestMs
@@ -71,10 +62,6 @@ function handovers(proxy) {
   }
 }
 
-/**
- * Sends one proposal, or several in one batch call; when it was first answered, and the candidates.
- * Items that were shed are sent again.
- */
 async function submit(url, proposals) {
   if (proposals.length === 1) {
     const [{ path, body }] = proposals
@@ -102,7 +89,6 @@ async function submit(url, proposals) {
   }
 }
 
-/** Resolves once all of these candidates are executed. */
 async function executed(url, ids) {
   const end = performance.now() + longestMs
   for (let first = 0; first < ids.length; ) {

@@ -5,11 +5,9 @@ import { profiling, startLoad, startServer } from './children.js'
 import { makeWallets, questionsOf, signAll } from './payloads.js'
 import { installPeer, startPeer } from './peer.js'
 
-/** One payload per wallet and question: what the conflict rule lets in. */
 const questionCount = 100
 const walletCount = 200
 
-/** `--set` flags of these settings. */
 export function setsOf(settings) {
   return Object.entries(settings).flatMap(([key, value]) => [
     '--set',
@@ -17,7 +15,6 @@ export function setsOf(settings) {
   ])
 }
 
-/** Budgets that nothing here reaches, and no pipeline: admission alone is measured. */
 export const openSettings = {
   'pipeline.enabled': false,
   'budget.per_ip_items': 100_000_000,

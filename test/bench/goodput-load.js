@@ -4,7 +4,6 @@
 import { connect } from 'node:net'
 import { performance } from 'node:perf_hooks'
 
-/** A refused connection without an answer is opened again after this. */
 const againMs = 20
 
 function run({ url, path, connections, warmUpMs, measureMs, patient }) {
@@ -91,5 +90,4 @@ function run({ url, path, connections, warmUpMs, measureMs, patient }) {
 process.on('message', (job) => {
   void run(job).then((answer) => process.send({ answer }))
 })
-// The parent is gone: nobody waits for an answer.
 process.on('disconnect', () => process.exit())

@@ -9,7 +9,6 @@ import { Pool } from 'undici'
 const percentile = (sorted, share) =>
   sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * share))] ?? 0
 
-/** A gateway that sheds for longer than this is not measured but told of. */
 const mostTries = 50
 
 async function run({ url, connections, requests }) {
@@ -77,5 +76,4 @@ process.on('message', (job) => {
     (error) => process.send({ error: error.message }),
   )
 })
-// The parent is gone: nobody waits for an answer.
 process.on('disconnect', () => process.exit())

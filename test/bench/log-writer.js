@@ -19,7 +19,6 @@ const settings = async () => ({
 const ports = { clock: systemClock, random: systemRandom }
 const { ledger } = await openSharedStore(ports, database, { settings })
 
-/** New ones, each in a round of its own. */
 const candidates = (count) =>
   Array.from({ length: count }, () => {
     const [{ id, sequence, receivedAtMs, progress, ...fresh }] = pastCandidates(1)

@@ -2,14 +2,12 @@ import { open, readFile, rm } from 'node:fs/promises'
 import { join } from 'node:path'
 import { performance } from 'node:perf_hooks'
 
-/** The middle of the sorted values; of an even count the mean of the two in the middle. */
 export function median(values) {
   const sorted = [...values].sort((a, b) => a - b)
   const middle = sorted.length >> 1
   return sorted.length % 2 === 1 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2
 }
 
-/** The slowest hundredth. */
 export const p99 = (values) => [...values].sort((a, b) => a - b)[Math.floor(values.length * 0.99)]
 
 /**
@@ -32,7 +30,6 @@ export async function inTurn(rounds, tasks) {
   return values.map(median)
 }
 
-/** Microseconds per call of `work(n)`, over as many calls as fill `milliseconds`. */
 export function microsecondsPerCall(work, milliseconds) {
   let calls = 0
   const start = performance.now()
@@ -45,10 +42,6 @@ export function microsecondsPerCall(work, milliseconds) {
   return (passed * 1000) / calls
 }
 
-/**
- * Median milliseconds of a small append + datasync in `folder`: what one durable step costs there
- * at least.
- */
 export async function syncMilliseconds(folder) {
   const path = join(folder, 'sync-probe')
   const handle = await open(path, 'a', 0o600)
@@ -68,13 +61,11 @@ export async function syncMilliseconds(folder) {
   return median(times)
 }
 
-/** CPU seconds of a process so far, in steps of 0.01; Linux tells. */
 export async function cpuSecondsOf(pid) {
   const fields = (await readFile(`/proc/${pid}/stat`, 'utf8')).replace(/^.*\) /, '').split(' ')
   return (Number(fields[11]) + Number(fields[12])) / 100
 }
 
-/** The most memory that a process has held, and what it holds now, in MiB; Linux tells. */
 export async function memoryOf(pid) {
   const status = await readFile(`/proc/${pid}/status`, 'utf8')
   const of = (name) => Number(new RegExp(`^${name}:\\s+(\\d+)`, 'm').exec(status)?.[1]) / 1024

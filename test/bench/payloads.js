@@ -4,7 +4,6 @@ import { keccak_256 } from '@noble/hashes/sha3'
 
 const hex = (bytes) => `0x${Buffer.from(bytes).toString('hex')}`
 
-/** Throwaway wallets of one run. */
 export function makeWallets(count) {
   return Array.from({ length: count }, () => {
     const key = secp256k1.utils.randomPrivateKey()
@@ -15,7 +14,6 @@ export function makeWallets(count) {
   })
 }
 
-/** What the gateway says of every question, by its own batch route. */
 export async function questionsOf(url, identifiers) {
   const found = []
   for (let start = 0; start < identifiers.length; start += 100) {
@@ -34,7 +32,6 @@ export async function questionsOf(url, identifiers) {
   return found
 }
 
-/** The peer's context.json for the same questions and wallets. */
 export function peerContext(questions, wallets) {
   const [first] = questions
   return {

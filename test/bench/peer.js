@@ -21,10 +21,6 @@ export function installPeer(root) {
   return status === 0 ? undefined : `npm ci of the peer failed: ${(stderr ?? '').slice(-400)}`
 }
 
-/**
- * Starts the peer with what it needs to know of questions and wallets written to `folder`; `store`
- * is a path for SQLite or the URL of a database.
- */
 export async function startPeer(root, { folder, store, questions, wallets }) {
   const context = join(folder, 'context.json')
   await writeFile(context, JSON.stringify(peerContext(questions, wallets)))

@@ -11,7 +11,6 @@ const trust = {
   tokens: [address('c')],
 }
 const identifier = `0x${Buffer.from('YES_OR_NO_QUERY').toString('hex').padEnd(64, '0')}`
-/** As long as questions usually are. */
 const rules =
   'This market resolves by the official announcement; where there is none, by the consensus of credible reporting. '.repeat(
     9,
@@ -61,7 +60,6 @@ export async function serveQuestions(count, { witnessTypes }) {
         status_code: 200,
         signing_data: contextOf(each),
       }))
-      // A budget that is not felt.
       const budget = {
         'ratelimit-limit': '1000000',
         'ratelimit-remaining': '1000000',

@@ -11,7 +11,6 @@ const batchesPerRound = 4
 /** Until V8 has compiled what is measured, as in row 2. */
 const warmUpBatches = 20
 
-/** A gateway of ours on the dev chain of another, with its own store. */
 async function startBeside({ root, folder, wallets }, dev, name, settings) {
   const home = join(folder, name)
   await mkdir(home)
@@ -33,7 +32,6 @@ async function startBeside({ root, folder, wallets }, dev, name, settings) {
   return { name, url: ready.url, used: 0, stop, times: [] }
 }
 
-/** Milliseconds per batch, one after the other on one connection, each with the digest of its body. */
 async function send({ load, take }, server, count) {
   const items = take(server, count * batchSize).map(({ item }) => item)
   const requests = Array.from({ length: count }, (_, at) => {
@@ -54,7 +52,6 @@ async function send({ load, take }, server, count) {
   return (seconds * 1000) / count
 }
 
-/** Row 25: a batch of 100 answered with one receipt, beside none. */
 export async function receiptRow(setting) {
   return withGateways(setting, { withPeer: false }, async (world) => {
     const { dev } = world.mine

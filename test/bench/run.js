@@ -85,7 +85,6 @@ for (const id of chosen) {
   try {
     row = await measurements.get(id)(setting)
   } catch (error) {
-    // The other rows are worth having all the same.
     row = { id, name: 'not measured', value: null, unit: '', detail: error.message }
     process.exitCode = 1
   }

@@ -5,7 +5,6 @@ import { cpuOf, withPostgres, withQuestions } from './shared.js'
 import { logAlone } from './shared-log.js'
 
 const rounds = 5
-/** A round is sized to about this long at the rate of the warm-up. */
 const roundSeconds = 1
 const warmUp = 600
 const connections = 64
@@ -55,7 +54,6 @@ async function compare({ note }, { load, take, left }, servers, postgres) {
 
 const told = `${connections} connections, medians of ${rounds} rounds in turn`
 
-/** Row 20: one gateway on PostgreSQL, beside one on its JSON store on the same disk. */
 export const sharedRow = (setting) =>
   withPostgres(
     setting,
@@ -76,7 +74,6 @@ export const sharedRow = (setting) =>
 
 const gatewayCount = 4
 
-/** Row 21: four gateways on one PostgreSQL, beside one; and what the log alone takes of each. */
 export const gatewaysRow = (setting) =>
   withPostgres(
     setting,
@@ -105,7 +102,6 @@ export const gatewaysRow = (setting) =>
       }),
   )
 
-/** Row 22: one gateway on PostgreSQL, beside the peer on the same server. */
 export const sharedPeerRow = (setting) =>
   withPostgres(
     setting,

@@ -13,7 +13,6 @@ export { openStoreTables } from './src/core/storage/postgres/schema.js'
 const rounds = 5
 const perRound = 2_000
 
-/** A process that admits candidates, each time that it is told how many. */
 async function startWriter({ root }, sources, url) {
   const child = fork(join(root, 'test', 'bench', 'log-writer.js'), [sources, url])
   await once(child, 'message')
@@ -49,7 +48,6 @@ export async function logAlone(setting, postgres, counts, connections) {
             admit(perRound / writers.length, connections / writers.length),
           ),
         )
-        // The first round is the warm-up.
         if (round > 0) rates.push((perRound * 1000) / (performance.now() - start))
       }
     }

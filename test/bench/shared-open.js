@@ -16,7 +16,6 @@ export { postgresDatabase } from './src/core/io/postgres.js'
 export { openSharedLog } from './src/core/storage/postgres/shared-log.js'
 `
 
-/** Writes `count` candidates that are at their end to a store, then its snapshot; its seconds. */
 async function fillStore({ root, note }, url, count) {
   const { module, remove } = await fromSources(root, wanted)
   const { foldLedger, knownKind, openSharedLog, postgresDatabase, snapshotState } = module

@@ -9,19 +9,13 @@ import { cpuSecondsOf } from './measure.js'
 import { makeWallets, questionsOf, signAll } from './payloads.js'
 import { fromSources } from './sources.js'
 
-/** One payload per wallet and question: what the conflict rule lets in. */
 const questionCount = 100
 const walletCount = 120
-/** As on Polygon. */
 const blockMs = 2_000
 
 /** As PostgreSQL comes, where its tests' servers differ: on a disk, and synced. */
 const settings = { fsync: 'on', shared_buffers: '128MB', max_wal_size: '1GB' }
 
-/**
- * Hands `work` a PostgreSQL server with a data folder on the disk; where there is none the row says
- * so. `row` has what the row is called.
- */
 export async function withPostgres({ root }, row, work) {
   const support = join(root, 'test', 'support', 'postgres')
   const wanted = `
@@ -112,7 +106,6 @@ export async function withQuestions({ root, library, note }, work) {
   }
 }
 
-/** CPU seconds of some processes so far. */
 export async function cpuOf(pids) {
   const seconds = await Promise.all(pids.map(cpuSecondsOf))
   return seconds.reduce((sum, each) => sum + each, 0)

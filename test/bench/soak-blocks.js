@@ -25,7 +25,6 @@ const questions = Number(process.env.SOAK_QUESTIONS ?? 12)
  * many for it to follow.
  */
 const blocksPerLook = Number(process.env.SOAK_BLOCKS_PER_LOOK ?? 25)
-/** From here on the chain holds as many states as it ever will. */
 const settledAt = 3_000
 const samplesWanted = 10
 const statesKept = 1_000
@@ -34,7 +33,6 @@ const bytesPerBlock = 3_000
 const json = process.argv.includes('--json')
 const note = (text) => process.stderr.write(`${text}\n`)
 
-/** JSON-RPC to the dev chain; throws what the node refuses. */
 const rpcOf = (url) => async (method, params) => {
   const body = JSON.stringify({ jsonrpc: '2.0', id: 1, method, params })
   const answer = await fetch(url, {
@@ -49,23 +47,19 @@ const rpcOf = (url) => async (method, params) => {
 
 const quantity = (number) => `0x${number.toString(16)}`
 
-/** Resident memory of a process in bytes. */
 async function residentBytes(pid) {
   return Number(/^VmRSS:\s+(\d+)/m.exec(await readFile(`/proc/${pid}/status`, 'utf8'))[1]) * 1024
 }
 
-/** Bytes of all files below a folder. */
 async function bytesBelow(folder) {
   const entries = await readdir(folder, { recursive: true, withFileTypes: true })
   const sizes = entries
     .filter((entry) => entry.isFile())
     .map((entry) => stat(join(entry.parentPath ?? entry.path, entry.name)))
-  // A file that is taken away meanwhile counts nothing.
   const found = await Promise.allSettled(sizes)
   return found.reduce((sum, each) => sum + (each.status === 'fulfilled' ? each.value.size : 0), 0)
 }
 
-/** The one process below a process tree that runs anvil. */
 async function anvilPid(parent) {
   const children = (await readFile(`/proc/${parent}/task/${parent}/children`, 'utf8'))
     .trim()
@@ -82,10 +76,6 @@ async function anvilPid(parent) {
 const execute = promisify(execFile)
 const deferred = 75
 
-/**
- * One proposal through the gateway to its end; its transaction. A gateway on a busy machine sheds
- * calls, and the same one does later.
- */
 async function proposeOnce(folder, env, slug) {
   const command = async (...args) => {
     for (;;) {
@@ -102,7 +92,6 @@ async function proposeOnce(folder, env, slug) {
   return (await command('status', candidateId)).candidates[0].submission.transaction_hash
 }
 
-/** Chain and gateway as processes, and what is asked of them. */
 async function startBoth(folder, cleanUp) {
   const env = { PATH: process.env.PATH, TMPDIR: folder, NO_COLOR: '1' }
   const start = async (...args) => {
@@ -158,10 +147,6 @@ async function startBoth(folder, cleanUp) {
   }
 }
 
-/**
- * Mines all blocks, never more than the gateway can follow; samples at the start, once settled, and
- * at ten places after that.
- */
 async function mineAll({ rpc, headSeen, sample }) {
   const samples = [await sample(0)]
   const every = Math.max(blocksPerLook, Math.ceil((blocks - settledAt) / samplesWanted))
@@ -184,7 +169,6 @@ async function mineAll({ rpc, headSeen, sample }) {
 
 const mebibytes = 1_048_576
 
-/** What may grow between two samples, in bytes. */
 const allowances = (blocksBetween) => ({
   anvil_rss_bytes: blocksBetween * bytesPerBlock + 64 * mebibytes,
   anvil_disk_bytes: mebibytes,
@@ -193,7 +177,6 @@ const allowances = (blocksBetween) => ({
   store_bytes: mebibytes,
 })
 
-/** What has grown beyond a quarter and its allowance. */
 function growth(settled, last) {
   return Object.entries(allowances(last.blocks - settled.blocks))
     .filter(([name, allowed]) => last[name] > settled[name] * 1.25 + allowed)
@@ -203,10 +186,6 @@ function growth(settled, last) {
     )
 }
 
-/**
- * What the chain and the gateway have lost, or how they are wrong, after all blocks; `before`: the
- * receipt of the first proposal.
- */
 async function losses({ rpc, dev, url }, before) {
   const faults = []
   const latest = await rpc('eth_getBlockByNumber', ['latest', false])

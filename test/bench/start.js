@@ -8,7 +8,6 @@ import { performance } from 'node:perf_hooks'
 import { figure, inTurn } from './measure.js'
 import { serveQuestions } from './question-server.js'
 
-/** CPU time of the children that have ended, in milliseconds, in steps of 10; Linux tells. */
 function childrenCpu() {
   try {
     const fields = readFileSync('/proc/self/stat', 'utf8')
@@ -21,7 +20,6 @@ function childrenCpu() {
   }
 }
 
-/** Runs node and returns the wall milliseconds; `cpu` is told the CPU milliseconds. */
 function milliseconds(args, env, cpu) {
   const before = childrenCpu()
   const start = performance.now()
@@ -62,10 +60,6 @@ async function besideNode(rounds, commands) {
 const told = ({ wall, ratio, cpuRatio }) =>
   `${figure(wall)} ms (${figure(ratio)}x wall, ${figure(cpuRatio)}x CPU)`
 
-/**
- * Row 7: `proposer sign` from a saved context, its signature checked and journaled, beside the
- * same.
- */
 export async function signRow({ root, library }) {
   const folder = await mkdtemp(join(tmpdir(), 'proposer-bench-'))
   const bin = join(root, 'bin', 'proposer.js')

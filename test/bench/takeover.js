@@ -10,12 +10,9 @@ import { withPostgres } from './shared.js'
 
 const takeovers = 3
 const pollMs = 20
-/** Nothing here reaches it. */
 const budget = { per_ip_items: 1_000_000, global_items: 1_000_000 }
-/** Far more than a takeover may take. */
 const longestMs = 60_000
 
-/** Asks until `done` of the answer's text holds. */
 async function until(url, done) {
   const start = performance.now()
   while (performance.now() - start < longestMs) {
@@ -27,7 +24,6 @@ async function until(url, done) {
   throw new Error(`${url} did not come so far within ${longestMs} ms`)
 }
 
-/** Sends a proposal to a gateway, and waits for the end of its candidate there. */
 async function execute({ url }, { path, body }) {
   const headers = { 'content-type': 'application/json' }
   const answer = await fetch(`${url}${path}`, { method: 'POST', headers, body })

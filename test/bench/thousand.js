@@ -16,10 +16,6 @@ const shedPauseMs = 100
 
 const where = `a node ${roundTripMs} ms away, blocks of ${blockSeconds} s`
 
-/**
- * Asks for a status and an eligibility in turn until `over` resolves; the slowest hundredth in
- * milliseconds. A look that was shed (503) takes until it is answered.
- */
 async function look(dispatcher, paths, over) {
   const times = []
   let isOver = false
@@ -45,7 +41,6 @@ async function look(dispatcher, paths, over) {
   return p99(times)
 }
 
-/** Gas of each proposal, as its transactions have used it, and how many there were. */
 async function gasUsed({ dev }, sinceBlock) {
   const executor = dev.accounts.find(({ role }) => role === 'executor').address
   const head = Number(await ask(dev.rpc_url, 'eth_blockNumber'))
@@ -60,7 +55,6 @@ async function gasUsed({ dev }, sinceBlock) {
   return { each: gas / (calls * batchSize), transactions: hashes.length }
 }
 
-/** Sends a thousand in ten calls, one after the other; seconds until the node has the last. */
 async function sendThousand({ take, submit, handedOver }) {
   const proposals = take(calls * batchSize)
   const ids = []
@@ -74,7 +68,6 @@ async function sendThousand({ take, submit, handedOver }) {
 
 const questions = warmUp + calls * batchSize
 
-/** Row 14: a thousand proposals in ten calls, until the node has the last. */
 export const thousandRow = (setting) =>
   withDistantNode(setting, { questions }, async (world) => {
     const { dev, proxy, take, submit, executed } = world
@@ -102,7 +95,6 @@ export const thousandRow = (setting) =>
     }
   })
 
-/** Row 19: the slowest hundredth of looks while row 14's load runs, beside the idle gateway. */
 export const looksRow = (setting) =>
   withDistantNode(setting, { questions }, async (world) => {
     const { url, take, submit, executed } = world

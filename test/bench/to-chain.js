@@ -16,7 +16,6 @@ async function warm({ take, submit, executed }) {
   await executed((await submit(take(1))).ids)
 }
 
-/** Row 12: from the 202 of a single proposal until the node has its transaction, in round trips. */
 export const singleRow = (setting) =>
   withDistantNode(setting, { questions: warmUp + 1 + singles }, async (world) => {
     await warm(world)
@@ -46,7 +45,6 @@ export const singleRow = (setting) =>
     }
   })
 
-/** A hundred in one call. */
 async function measureHundreds(setting) {
   const questions = warmUp + 1 + hundreds * batchSize
   return withDistantNode(setting, { questions }, async (world) => {
@@ -71,13 +69,11 @@ async function measureHundreds(setting) {
 }
 
 let measured
-/** Rows 13 and 15 are of one run. */
 const hundredsOf = (setting) => {
   measured ??= measureHundreds(setting)
   return measured
 }
 
-/** Row 13: of a hundred proposals in one call, from the answer until the node has the last. */
 export async function hundredRow(setting) {
   const { p99: slowest, p50 } = await hundredsOf(setting)
   const floor = (floorTrips * roundTripMs) / 1000
@@ -92,7 +88,6 @@ export async function hundredRow(setting) {
   }
 }
 
-/** Row 15: what row 13 asks of the node. */
 export async function requestsRow(setting) {
   const { requests } = await hundredsOf(setting)
   return {

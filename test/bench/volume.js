@@ -70,7 +70,6 @@ function pastCandidate(sequence, rounds) {
   }
 }
 
-/** The first `count` of them. Ten proposers a round, as a contested one has at most. */
 export function* pastCandidates(count) {
   const rounds = Array.from({ length: Math.ceil(count / 10) }, () => ({
     key: randomBytes(16).toString('hex'),
@@ -84,7 +83,6 @@ export function* pastCandidates(count) {
   for (let n = 1; n <= count; n += 1) yield pastCandidate(n, rounds)
 }
 
-/** Writes a store of `count` candidates that are at their end, as a compaction leaves them. */
 async function makeStore(modules, folder, count, { chainId, genesisHash }) {
   const {
     foldLedger,
@@ -135,7 +133,6 @@ async function bytesOf(folder) {
   return sizes.reduce((sum, size) => sum + size, 0)
 }
 
-/** A chain, questions, wallets and a store for each of `counts`; everything goes at the end. */
 async function withStores({ root, note }, counts, work) {
   const folder = await mkdtemp(join(tmpdir(), 'proposer-bench-'))
   const { module: modules, remove } = await fromSources(root, wanted)

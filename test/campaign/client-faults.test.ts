@@ -19,7 +19,6 @@ let world: BatchWorld
 let gateway: Listener
 let proxy: FaultProxy
 const patient = createHttp()
-/** Gives a submission up soon: for a proxy that never answers. */
 const impatient = createHttp({ attemptMs: 100 })
 
 async function openAll(): Promise<void> {
@@ -65,9 +64,7 @@ const cuts: readonly (readonly [string, Cut])[] = [
 interface Case {
   readonly name: string
   readonly fault: ProxyFault
-  /** What the journal says while the fault lasts: one of these. */
   readonly states: readonly ('unknown' | 'deferred' | 'accepted')[]
-  /** The gateway has admitted it all the same. */
   readonly admitted: boolean
   readonly impatient?: boolean
 }
@@ -179,7 +176,6 @@ const byteStride = Math.max(1, Math.trunc(Number(process.env.FAULT_STRIDE ?? 61)
 /** Each command reads all that its home ever journaled, so a home serves so many cuts only. */
 const cutsPerWorld = 50
 
-/** One of each kind before and after the commit, for a fault that passes. */
 const passing = [
   ...new Map(cases.map((one) => [`${one.fault.kind} ${one.admitted}`, one])).values(),
 ]
@@ -194,15 +190,12 @@ const run = (
     env: { PROPOSER_GATEWAY: proxy.url, PROPOSER_KEY_FILE: `${world.home}/key` },
   })
 
-/** One form of submission: how it begins and how it goes on. */
 interface Form {
   readonly name: string
   readonly rows: number
   begin(ids: readonly string[]): readonly string[]
-  /** What the user is told to do. */
   readonly command: RegExp
   goOn(ids: readonly string[]): readonly string[]
-  /** Signs and sends nothing. */
   sign(ids: readonly string[]): readonly string[]
 }
 
@@ -235,7 +228,6 @@ let asked = 0
 const ask = (count: number) =>
   Array.from({ length: count }, () => world.ask(`fault ${asked++}`).questionId as string)
 
-/** What the journal holds of these questions. */
 async function authorizations(ids: readonly string[]) {
   const { stdout } = await run(['journal', 'list'])
   const all = (
@@ -268,7 +260,6 @@ function signaturesSent(ids: readonly string[]): number {
 const errorOfRun = (ran: Ran) => (ran.code === 0 ? undefined : errorOf(ran))
 
 describe.each(forms)('$name', (form) => {
-  /** The limits are known then, so that a batch goes in one call. */
   const knowLimits = () => run(['eligibility'])
 
   async function expectSettled(ids: readonly string[]): Promise<void> {
@@ -344,7 +335,6 @@ describe.each(forms)('$name', (form) => {
     proxy.fail({ kind: 'late' }, 1)
     const before = world.front.records.length
     expect((await run(form.begin(ids))).code).toBe(0)
-    // The context, the repetition, and what was late.
     expect(world.front.records.slice(before)).toHaveLength(3)
     await expectSettled(ids)
   })

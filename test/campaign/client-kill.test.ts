@@ -10,7 +10,6 @@ import type { Ran } from '../support/cli.js'
 import { type DayWorld, openDay } from '../support/day-world.js'
 
 const rows = 5
-/** The run's own log: what was signed, what is about to be sent, what was answered. */
 const journal = /\/home\/journal\/[0-9a-f]{12}\/log-/
 
 async function openWorld(seed: number) {
@@ -26,7 +25,6 @@ async function openWorld(seed: number) {
   }
 }
 
-/** Runs until its end, or until the planned one; `undefined`: it was killed. */
 async function untilKilled(
   day: DayWorld,
   argv: readonly string[],
@@ -44,7 +42,6 @@ function cutPower(day: DayWorld, seed: number): void {
   day.host.reboot()
 }
 
-/** The gateway has dealt with every second submission whose answer is lost. */
 function losing(fetch: Fetch): Fetch {
   let submissions = 0
   return async (input, init) => {
@@ -70,7 +67,6 @@ const itemsIn = (bodies: readonly string[]) =>
       (JSON.parse(body) as { proposals: { identifier: string; signature: string }[] }).proposals,
   )
 
-/** What must hold wherever the runs before ended. */
 async function expectResumed(
   { day, resume }: Awaited<ReturnType<typeof openWorld>>,
   isBudgetLost: boolean,
@@ -83,7 +79,6 @@ async function expectResumed(
   for (const { identifier } of itemsIn(day.submitted))
     expect(known, 'R4: what was sent is in the journal').toContain(identifier)
   for (const { round } of day.ledger.active()) {
-    // Executed ones are not among these; what was sent covers them.
     const state = before.find(({ question_id }) => question_id === round.questionId)?.state
     expect(
       ['accepted', 'unknown'],

@@ -10,7 +10,6 @@ import type { Fault } from '../support/wrong-gateway/between.js'
 import { faults } from '../support/wrong-gateway/faults/all.js'
 import { openWrongWorld } from '../support/wrong-gateway/world.js'
 
-/** The checks of a section: §4.1 rule 3 has ids that begin with 4.1. */
 const ofSection = (section: string): readonly Rule[] =>
   rulesNamed(/[\d.]+/.exec(section)?.[0] ?? '')
 
@@ -19,7 +18,6 @@ async function failed({ make, meter }: Fault, chosen: readonly Rule[]): Promise<
   return (await world.run(chosen)).filter(({ result }) => result === 'fail').map(({ id }) => id)
 }
 
-/** The checks of its own section first: they are few. */
 async function toldBy(fault: Fault): Promise<readonly string[]> {
   const own = await failed(fault, ofSection(fault.section))
   return own.length > 0 ? own : failed(fault, rules)

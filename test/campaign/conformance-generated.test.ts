@@ -15,10 +15,8 @@ import {
 } from '../support/wrong-gateway/generated.js'
 import { openWrongWorld } from '../support/wrong-gateway/world.js'
 
-/** Ends a run at its first fault. */
 class Told extends Error {}
 
-/** What these checks end with; `undefined` where they find no fault. */
 async function endOf({ make }: Generated, chosen: readonly Rule[]): Promise<string | undefined> {
   const { wrong, hasChanged } = make()
   const world = await openWrongWorld(() => wrong)
@@ -30,13 +28,11 @@ async function endOf({ make }: Generated, chosen: readonly Rule[]): Promise<stri
     return undefined
   } catch (error) {
     if (error instanceof Told) return error.message
-    // No answer of a gateway (75), or an outcome that got lost (6): the run ends with that.
     if (error instanceof ProposerError) return error.code
     throw error
   }
 }
 
-/** The checks of its own route first: they are few. */
 const toldBy = async (one: Generated): Promise<string | undefined> =>
   (await endOf(
     one,

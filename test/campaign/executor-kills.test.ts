@@ -43,7 +43,6 @@ const sendFaults: readonly ChainErrorKind[] = [
   'refused',
 ]
 
-/** Whatever a node may do in one turn. */
 function trouble({ chain }: PipelineWorld, chance: { next(): number }): void {
   const pick = <T>(list: readonly T[]): T => list[Math.floor(chance.next() * list.length)] as T
   if (chance.next() < 0.2) chain.fault(pick(flaky), 'unavailable')
@@ -57,10 +56,6 @@ function trouble({ chain }: PipelineWorld, chance: { next(): number }): void {
   }
 }
 
-/**
- * Two candidates in each of five rounds, in two waves; the process dies at `point` the first time
- * it comes there, and every second time after that.
- */
 async function schedule(point: Parameters<Failpoint>[0], seed: number): Promise<number> {
   const chance = seededRandom(seed * 6151)
   const world = await createPipelineWorld({ seed })
@@ -68,7 +63,6 @@ async function schedule(point: Parameters<Failpoint>[0], seed: number): Promise<
   const questionIds: Hex[] = []
   for (let n = 0; n < rounds; n += 1) questionIds.push(await world.question(`q${n}`))
   const candidates: Candidate[] = []
-  /** The next questions get their candidates. */
   const wave = async (count: number) => {
     for (const questionId of questionIds.slice(
       candidates.length / 2,
@@ -96,7 +90,6 @@ async function schedule(point: Parameters<Failpoint>[0], seed: number): Promise<
       await world.view.poll()
       await wave(2)
     }
-    // The first kill is between a node that does as it is told and a store that is whole.
     if (isMortal && kills > 0) trouble(world, chance)
     if (!isMortal) world.chain.clearFaults()
     try {

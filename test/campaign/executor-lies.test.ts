@@ -21,14 +21,12 @@ import {
 } from '../support/pipeline-world.js'
 import { watchSends } from '../support/reorg-watch.js'
 
-/** Blocks come every two seconds. */
 const lieBlocks = 10
 const healBlocks = 30
 
 interface Stage {
   readonly world: PipelineWorld
   isLying: boolean
-  /** What /readyz would tell now. */
   told(): readonly string[]
   close(): void
 }
@@ -67,10 +65,6 @@ async function stageOf(lie: Lie, honest: 'none' | 'first' | 'second'): Promise<S
 let [runs, told] = [0, 0]
 afterAll(() => figures('lying-nodes', { runs, told }))
 
-/**
- * A candidate in flight when the lie begins and one that a rival has overtaken, two that come
- * during it, one of them too late for its round, and one after it.
- */
 async function run(lie: Lie, honest: 'none' | 'first' | 'second'): Promise<void> {
   const stage = await stageOf(lie, honest)
   const { world } = stage
@@ -88,7 +82,6 @@ async function run(lie: Lie, honest: 'none' | 'first' | 'second'): Promise<void>
   ]
   const wanted: Candidate[] = []
   const late: Candidate[] = []
-  /** As a client does: the same again while the gateway does not know the chain's state. */
   const submit = async (id: Hex, by: number, into: Candidate[]): Promise<void> => {
     const wish = { by, amount: '750000000', deadline: world.chain.head.timestamp + 3_600n }
     try {
@@ -157,7 +150,6 @@ describe('R27: the only node lies', () => {
 })
 describe('R27: one of two nodes lies', () => {
   const places = ['first', 'second'] as const
-  // Every lie in one of the places; in both with a larger CAMPAIGN_SCALE.
   const drawn = all.flatMap((lie, at) =>
     places
       .filter((_, place) => scaled(1) > 1 || at % 2 === place)

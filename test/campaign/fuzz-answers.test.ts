@@ -99,7 +99,6 @@ test('robustness §6, T9: a fuzzed answer is of the class that is written for it
   figures('fuzz-answers', { answers, ...Object.fromEntries(found) })
 })
 
-/** What lies in an accepted answer, item by item. */
 function acceptedFaults(route: Route, value: unknown): void {
   const { candidate_id: id, results = [] } = value as {
     candidate_id?: string
@@ -130,7 +129,6 @@ function acceptedFaults(route: Route, value: unknown): void {
   }
 }
 
-/** Draws that are meant for one route. */
 const submitDraws = answerDraws.map((draw): AnswerDraw => ({ ...draw, route: 0 }))
 
 test('R2, R7, contract §6: after any sequence of fuzzed answers to a submission the same bytes went out, and the journal and exit code tell the truth', async () => {
@@ -155,7 +153,6 @@ test('R2, R7, contract §6: after any sequence of fuzzed answers to a submission
           )
           seen.push({ means, status: httpStatus })
           const answer = await make()
-          // What names something else is held by hostile-gateway; here, what follows from it.
           const isOther =
             means === 'accepted' &&
             otherNamed(signed, (await answer.clone().json()) as Record<string, unknown>) !==
@@ -226,14 +223,11 @@ function expectedOutcome(seen: readonly Seen[]): {
   return { outcome: 'deferred', exitCode: exit.deferred }
 }
 
-/** What may act on a terminal (robustness §5): everything but a line end. */
 const acting =
   /[\u0000-\u0009\u000b-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]|[\ud800-\udbff](?![\udc00-\udfff])|(?<![\ud800-\udbff])[\udc00-\udfff]/
 
-/** How the live table of a terminal is redrawn. */
 const ownMoves = /\u001b\[(?:K|J|\d+A)|\r/g
 
-/** Short sleeps are over at once; a limit ends when they add up to it. */
 function hurriedClock(): Clock {
   let timeMs = 0
   const limits: { readonly atMs: number; readonly end: () => void }[] = []
@@ -272,7 +266,6 @@ function withResolvers(): {
   return { promise, resolve, reject }
 }
 
-/** Text that a gateway may put wherever its answers have room for text. */
 const hostileText = {
   detail: `it says ${terminalText}`,
   code: `x${terminalText}`,

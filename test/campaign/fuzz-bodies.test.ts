@@ -24,7 +24,6 @@ function frontOf({ open, poor, closed }: Fronts, { world }: Draw): TestFront {
   return world > 245 ? closed : open
 }
 
-/** The chain's state as this call meets it. */
 function turnWorld({ view }: TestFront, { world }: Draw): void {
   view.offline = world > 230 && world <= 240
   view.faultList.splice(
@@ -83,7 +82,6 @@ test('robustness §4, T9: fuzzed calls get an answer that is allowed for them, a
   await judgeAnswers()
   const grownBytes = warmBytes === 0 ? 0 : heapBytes() - warmBytes
   expect(grownBytes).toBeLessThan(heapBoundBytes)
-  // Whatever was admitted is what somebody signed.
   for (const active of fronts.open.ledger.active()) {
     const candidate = await fronts.open.ledger.get(active.id)
     const { round, price, amount, nonce, deadline, proposer, signature } = candidate ?? {
@@ -95,7 +93,6 @@ test('robustness §4, T9: fuzzed calls get an answer that is allowed for them, a
       keyOf(round.questionId, { proposer, proposed_price: price, permit, signature } as never),
     )
   }
-  // The grammar reaches every corner that it was written for.
   const codes = new Set([...seen.keys()].map((name) => name.slice(4)))
   expect(codes.size).toBeGreaterThan(25)
   figures('fuzz-bodies', {

@@ -10,7 +10,6 @@ import { figures, runs } from '../support/campaign.js'
 import { run, temporaryHome } from '../support/cli.js'
 import { fileDraws, kinds, putBack, putDamaged, soundHome } from '../support/fuzz/input-files.js'
 
-/** A gateway that lists nobody and admits nothing. */
 const gateway: Fetch = async (input) => {
   const address = /eligibility\/(0x[0-9a-f]{40})$/.exec(String(input))?.[1]
   const [status, body] = address
@@ -22,7 +21,6 @@ const gateway: Fetch = async (input) => {
   })
 }
 
-/** What may act on a terminal, but for line ends. */
 const acting =
   /[\u0000-\u0009\u000b-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]/
 
@@ -92,7 +90,6 @@ test('R5, R20, T9, contract §6: a damaged file ends in exit 2 or is taken as it
   } finally {
     await home.remove()
   }
-  // Every kind is refused where it is broken.
   for (const { name } of kinds)
     expect(codes.get(`${name} 2`), name).toBeGreaterThan(files / kinds.length / 20)
   figures('fuzz-files', { files, kinds: kinds.length })

@@ -56,7 +56,6 @@ const soundResult = ({ method }: Asked): unknown => {
   }
 }
 
-/** What the caller asks, and whether what it got says the same as the node's item. */
 const questions: readonly {
   readonly method: string
   ask(chain: Chain): Promise<unknown>
@@ -195,7 +194,6 @@ const words = [
   '',
 ]
 
-/** The text of a reply to these calls, from sound ones. */
 function replyOf(
   asked: readonly Asked[],
   isBatch: boolean,
@@ -279,7 +277,6 @@ function replyOf(
 
 let url = ''
 let draw: ReplyDraw
-/** Everything that was said since the question, and what was asked. */
 let said: Item[] = []
 let methods = new Map<number, string>()
 const sockets = new Set<Socket>()
@@ -320,7 +317,6 @@ afterAll(async () => {
 
 test('R16, T9: what a node says in a fuzzed reply is believed only where it stands under our id and in the shape of the call; all else is a ChainError', async () => {
   let [chain, uses, told, refused] = [createChain([url], { answerBytes }), 0, 0, 0]
-  // With calls broken off it takes forty milliseconds: nobody need wait for it in between.
   const closing: Promise<void>[] = []
   await fc.assert(
     fc.asyncProperty(replyDraws, async (drawn) => {
@@ -417,7 +413,6 @@ test('R3, R15, R16, T9: answers that no sound node gives make view, pipeline and
         ),
       ).toEqual(['executed', 'executed'])
       const nonces = noncesOf(world)
-      // No nonce is jumped over, and none serves two rounds but as a replacement of the same.
       expect(nonces.toSorted((one, other) => one - other)).toEqual(nonces.map((_, at) => at))
       expect(
         proposals(world).filter(({ hash }) => world.chain.truth.receipt(hash)?.status === 'success')

@@ -127,7 +127,6 @@ test('R11, R24, T4: a damaged journal is read as far as it was durable or refuse
     return journal
   }
   await (await submit(7)).close()
-  // This run ends without a mark, as after a kill.
   await submit(8)
   const contents = new Map([...world.sim.contents()].filter(([path]) => !path.includes('/lock')))
   const ports = (sim: SimFiles) => ({ files: sim.process(), hash: systemHash })
@@ -162,7 +161,6 @@ test('R11, R24, T4: a damaged journal is read as far as it was durable or refuse
           const real = truth.find(({ id }) => id === one.id)
           expect(one.signed).toEqual(real?.signed)
           expect([undefined, real?.candidateId]).toContain(one.candidateId)
-          // What is left of an authorization's attempts is how they began.
           expect(one.attempts.length).toBeLessThanOrEqual(real?.attempts.length ?? 0)
         }
         if (seen.length < truth.length || seen.some(({ candidateId }) => candidateId === undefined))

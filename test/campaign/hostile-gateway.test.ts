@@ -30,10 +30,6 @@ import {
 const count = { lies: 0, pairs: 0, typed: 0, named: 0, answers: 0, redirects: 0, texts: 0 }
 afterAll(() => figures('hostile-gateway', count))
 
-/**
- * What comes of an intent when the gateway tells these lies: the refusal, or `undefined` where it
- * was signed and sent.
- */
 async function told(world: World, told: readonly Lie[]): Promise<ProposerError | undefined> {
   const { parts, intent, client } = world.run({
     fetch: async (input, init) => {
@@ -92,7 +88,6 @@ describe('R9: what is to be signed', () => {
         try {
           error = await told(world, [first, second])
         } catch (failure) {
-          // The first took away what the second would change: that pair is none.
           if (failure instanceof TypeError) continue
           throw failure
         }
@@ -168,10 +163,6 @@ describe('R8, R7: what an answer names', () => {
   ]
   const rival = '00000000-0000-4000-8000-00000000000f'
 
-  /**
-   * A real gateway with one proposal: what it has signed, and what each of its answers may name of
-   * it, changed in every way; null and what is left out name nothing.
-   */
   async function namingWorld(name: string) {
     const world = await openBatchWorld()
     const { questionId, round } = world.ask(name)
@@ -186,12 +177,10 @@ describe('R8, R7: what an answer names', () => {
       request: { question_id: questionId, timestamp },
       identity: { proposer: world.wallet.address },
     }
-    // A candidate id of no other form than ours is for the tables below.
     const lies = mutants(named).filter(
       ({ path }) => !/ (gone|null)$/.test(path) && !/^candidate_id (?!of another$)/.test(path),
     )
     expect(lies.length).toBeGreaterThan(25)
-    /** Each candidate of an answer of this path names something else. */
     const lie = (paths: RegExp, { path, value }: (typeof lies)[number]) => {
       const field = path.replace(/[. ].*/, '')
       const told = { [field]: (value as Record<string, unknown>)[field] }
@@ -270,7 +259,6 @@ describe('R8, R7: what an answer names', () => {
       const first =
         form === 'single' ? ['submit', questionId, '--outcome', 'p2'] : ['batch', 'submit', rows]
       for (const [index, one] of lies.entries()) {
-        // Whose id it is, is the gateway's to say at first.
         const isPlain = one.path.endsWith(' of another') || index % 4 === 0
         if (one.path.startsWith('candidate_id') || !isPlain) continue
         lie(/^\/propose\/batch$|^\/v1\/proposals\/[^/]+$/, one)
@@ -315,7 +303,6 @@ describe('R8, R7: what an answer names', () => {
           ...one,
           candidate: { ...one.candidate, ...(ids[at] && { candidate_id: ids[at] }) },
         }))
-        // When only some are sent again, the lie goes on.
         return json({
           results:
             told.length === 3
@@ -330,7 +317,6 @@ describe('R8, R7: what an answer names', () => {
       expect(ran.code, `${which} ${ran.stderr}`).toBe(6)
       const expected = ids.map((id) => (id === undefined ? 'accepted' : 'unknown'))
       const outcomes = documentOf(ran).results.map(({ outcome }) => outcome)
-      // The third row was acknowledged the first time.
       expect(
         outcomes.map((one) => one.replace('replayed', 'accepted')),
         which,
@@ -372,7 +358,6 @@ async function freshHome(): Promise<void> {
   writeFileSync(join(home.path, 'key'), `0x${'11'.repeat(32)}\n`, { mode: 0o600 })
 }
 
-/** Waits take no time, but count. */
 function instantClock(): Clock {
   let sleptMs = 0
   return {
@@ -406,7 +391,6 @@ const isSubmission = (input: string | URL | Request, init?: RequestInit) => {
 }
 const isStatus = (input: string | URL | Request) =>
   /\/status(\/|$)/.test(new URL(new Request(input).url).pathname)
-/** Everything is answered honestly but for what `when` picks, whose answer is changed. */
 const lying =
   (
     when: typeof isSubmission,
@@ -570,9 +554,6 @@ describe('R7: what became of a payload', () => {
 })
 
 describe('R20: its words', () => {
-  /**
-   * C0, DEL, C1, separators, bidi: whatever could act on a terminal; a line end of ours is none.
-   */
   const acts =
     /[\u0000-\u0009\u000b-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]/
 
@@ -617,7 +598,6 @@ describe('R20: its words', () => {
         json({ error: { code: evil, detail: evil }, errors: [{ path: evil, code: evil }] }, status),
     )
     for (const argv of commands) {
-      // Which texts there are is seen from an honest answer; each is poisoned in a run of its own.
       const texts = new Set<string>()
       const watch: Fetch = async (input, init) => {
         const answer = await gateway.fetch(input, init)
@@ -638,7 +618,6 @@ describe('R20: its words', () => {
       for (const [index, poison] of poisons.entries()) {
         const fetch: Fetch = async (input, init) =>
           poison(await (await gateway.fetch(input, init)).json())
-        // In turns as text on a terminal and as JSON.
         const isText = index % 2 === 0 || argv[0] === 'journal'
         const { code, stdout, stderr } = await ask(
           isText ? argv : [...argv, '--json'],

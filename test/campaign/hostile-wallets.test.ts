@@ -21,7 +21,6 @@ import { type LivePipeline, startLivePipeline } from '../support/live-pipeline.j
 
 const honestWallets = 4
 const blocks = scaled(60)
-/** A proposal is mined at its first block; the last ones have so many more. */
 const lastBlocks = 12
 const hourSeconds = 3_600
 const daySeconds = 86_400
@@ -29,16 +28,13 @@ const failedADay = 50_000_000n
 
 interface Stage extends LivePipeline {
   readonly rpc: DevRpc
-  /** Gas of each failed transaction with a proposal of the wallet, and when, in chain time. */
   readonly failed: Map<Address, { readonly gas: bigint; readonly atSeconds: number }[]>
   readonly faults: string[]
   ask(n: number, role: number): Promise<Candidate>
-  /** So many seconds later everybody has seen a block, with what is done around it. */
   block(seconds: number, before?: Act, after?: Act): Promise<void>
 }
 type Act = () => Promise<unknown>
 
-/** Holds each transaction against those before it, and each block's failures against wallets. */
 async function stageOf(questions: number, proposers: number): Promise<Stage> {
   let skewMs = 0
   const clock = { ...systemClock, nowMs: () => systemClock.nowMs() + skewMs }
@@ -118,7 +114,6 @@ async function stageOf(questions: number, proposers: number): Promise<Stage> {
   }
 }
 
-/** Blocks from admission to execution of honest proposals, two a block. */
 async function honestRun(stage: Stage, first: number, around: Around): Promise<readonly number[]> {
   const begun: { readonly id: string; readonly at: bigint }[] = []
   const { ledger, view, chain } = stage
@@ -147,7 +142,6 @@ interface Around {
   readonly after?: Act
 }
 
-/** All that one hostile wallet does around a block. */
 function hostileOf(stage: Stage, kind: HostileKind, role: number, first: number) {
   const { address } = stage.signerOf('proposer', role)
   const own: (Candidate | undefined)[] = Array.from({ length: kind.questions })
@@ -179,7 +173,6 @@ function hostileOf(stage: Stage, kind: HostileKind, role: number, first: number)
 
 const mean = (all: readonly number[]) => all.reduce((sum, one) => sum + one, 0) / all.length
 
-/** The most within a day, wherever that begins. */
 function worstDay(failures: readonly { readonly gas: bigint; readonly atSeconds: number }[]) {
   const days = failures.map(({ atSeconds: since }) =>
     failures
@@ -215,7 +208,6 @@ test('contract §5, R3: ten hostile wallets cost the executor what the ceiling a
       after: () => all('after'),
     }
     const beside = await honestRun(stage, honest, around)
-    // A day goes by, and they go on.
     for (let hour = 0; hour < 24; hour += 1) {
       await around.begin()
       const { id } = await stage.ask(next + hour, hour % honestWallets)

@@ -18,7 +18,6 @@ import type { ServeReady } from '../support/proposing.js'
 import { seeded } from '../support/sim-files.js'
 
 const seeds = scaled(3)
-/** Seeds that go on side by side, each in a store of its own. */
 const lanes = 3
 
 const shop = workshop()
@@ -34,9 +33,7 @@ afterAll(async () => {
 interface Point {
   readonly call: string
   readonly does: string
-  /** Which of the calls: one of so many that there are at least. */
   readonly most: number
-  /** Of which files; all of them unless given. */
   readonly part?: string
 }
 const around = (call: string, most: number): Point[] =>
@@ -59,7 +56,6 @@ const storePoints: readonly Point[] = [
   { call: 'write', does: 'torn', most: 8, part: '/log-' },
   ...around('truncate', 1),
 ]
-/** Of the snapshot that the compaction in it writes, and of the files that it replaces. */
 const compactPoints: readonly Point[] = [
   ...around('write', 2).map((point) => ({ ...point, part: '/snap-' })),
   ...around('datasync', 1).map((point) => ({ ...point, part: '/snap-' })),
@@ -105,7 +101,6 @@ test.concurrent(`R1, R11, R23: serve and store compact, killed at each call to t
         for (let call = 0; call < 4; call += 1)
           if (!(await truth.submit(ready.url, [store.next(), store.next()]))) return
       }
-      // What is unknown from before is part of the load; whoever cannot be asked is being killed.
       const settling = truth.settle(ready.url, 3, random).catch((error: Error) => {
         if (error.message !== 'the gateway does not answer') throw error
       })
@@ -176,7 +171,6 @@ test.concurrent(`R4, R6, R7, R8, R23: submit, killed at each call to its journal
         unmet += 1
         expect([0, 75], `${name}: ${ended.stderr}`).toContain(ended.code)
       }
-      // A process may have told its result before it was killed.
       if (ended.stdout.trim() !== '' && ended.code !== 75)
         told.set(questionId, (JSON.parse(ended.stdout) as { candidate_id: string }).candidate_id)
     }

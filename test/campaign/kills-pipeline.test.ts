@@ -20,7 +20,6 @@ import { workshop } from '../support/processes.js'
 import { questionOf, type ServeReady } from '../support/proposing.js'
 import { seeded } from '../support/sim-files.js'
 
-/** Together with those of kills.test.ts three hundred. */
 const kills = scaled(20)
 const proposals = kills + 4
 
@@ -75,7 +74,6 @@ test(`R1, R2, R3, R15, R23: ${kills} kills while proposals are executed; each of
   })()
   submitting.catch(() => undefined)
   for (let kill = 0; kill < kills; kill += 1) {
-    // Most times it is ready again before; now and then it is still starting.
     if (random() < 0.75) await keeper.answered(async () => true)
     await sleep(random() * 900)
     keeper.kill()

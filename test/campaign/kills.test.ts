@@ -14,9 +14,7 @@ import { workshop } from '../support/processes.js'
 import type { ServeReady } from '../support/proposing.js'
 import { seeded } from '../support/sim-files.js'
 
-/** Of the everyday run, those with the pipeline in kills-pipeline.test.ts aside. */
 const kills = scaled(280)
-/** Stores that are worked on side by side: a life is a start and two short waits. */
 const lanes = 4
 const callers = 6
 /**
@@ -35,7 +33,6 @@ afterAll(async () => {
   await house?.close()
 })
 
-/** Callers that go on until they are no longer answered. */
 async function load(
   store: HouseStore,
   truth: Truth,

@@ -17,12 +17,7 @@ import { type Ended, type Running, workshop } from '../support/processes.js'
 import type { ServeReady } from '../support/proposing.js'
 import { seeded } from '../support/sim-files.js'
 
-/** Of each program, the three faults in turn. */
 const moments = scaled(30)
-/**
- * Clients that run beside each other: most of what they do is to wait for the end of the time they
- * were given.
- */
 const lanes = 6
 const rowsOfBatch = 4
 
@@ -58,7 +53,6 @@ function strike({ child }: Running, fault: FaultKind): void {
   else child.stdin?.end()
 }
 
-/** Runs `work` for each moment, `lanes` at a time. */
 async function atMoments(work: (n: number, random: () => number) => Promise<void>): Promise<void> {
   let next = 0
   const lane = async () => {
@@ -109,7 +103,6 @@ async function journal(): Promise<ReadonlyMap<string, string>> {
     ),
   )
 }
-/** The journal is whole, and nothing is in the store that it does not know. */
 async function expectWhole(): Promise<void> {
   const verified = await shop.run(['journal', 'verify', '--json'], { env })
   expect(verified.code, verified.stderr).toBe(0)
@@ -128,10 +121,6 @@ async function expectWhole(): Promise<void> {
     expect(['accepted', 'unknown'], question_id).toContain(known.get(question_id))
 }
 
-/**
- * A gateway that is there and has room answers; on a machine that is busy with other things it
- * sheds calls, and says so.
- */
 const wasShed = ({ stderr }: Ended) => stderr.includes('the gateway is overloaded')
 /**
  * The client's first call waits for the first response of another process, which tells the rate
@@ -147,7 +136,6 @@ const statesOf: Readonly<Record<string, readonly (string | undefined)[]>> = {
   6: ['unknown'],
   8: ['accepted'],
   75: ['deferred'],
-  // Nothing is unknown; it may have been accepted, or not have got as far as being sent.
   130: ['accepted', 'deferred', 'unsent', 'signed', undefined],
 }
 /** A call that was not answered may also be the first of them, before anything was signed. */
@@ -201,21 +189,18 @@ test('R7, R23: batch submit --ndjson goes on without its reader, and ends as its
       .map((identifier) => `${JSON.stringify({ identifier, outcome: 'p1' })}\n`)
       .join('')
     all.push(rows)
-    // A fault of stdin is one in the middle of a row; everything else reads a file.
     const file = join(folder, `rows-${n}.ndjson`)
     await writeFile(file, rows)
     const args = ['batch', 'submit', fault === 'stdin' ? '-' : file, '--ndjson', '--yes']
     const running = shop.start(args, { env, stdin: { open: true } })
     if (fault === 'stdin')
       running.child.stdin?.write(rows.slice(0, Math.ceil(rows.length * random() * 0.9)))
-    // Every other reader is `head -1`: it leaves with the first line.
     if (fault === 'EPIPE' && random() < 0.5) await running.line().catch(() => undefined)
     else await Promise.race([sleep(random() * 1_200), running.ended])
     strike(running, fault)
     const ended = await running.ended
     add(ended)
     if (fault === 'SIGTERM' && isEarly(ended)) return
-    // 75: a gateway that is behind has shed what was sent.
     if (fault === 'EPIPE') expect([0, 75], ended.stderr).toContain(ended.code)
     if (fault === 'stdin') expect([0, 2, 75], ended.stderr).toContain(ended.code)
     if (fault === 'SIGTERM') expect([0, 6, 75, 130], ended.stderr).toContain(ended.code)
@@ -224,7 +209,6 @@ test('R7, R23: batch submit --ndjson goes on without its reader, and ends as its
   const states = await journal()
   for (const { ids, code } of endings) {
     const found = ids.map((id) => states.get(id))
-    // The gravest wins: others may have fared better.
     if (code === 0) expect(found).toEqual(ids.map(() => 'accepted'))
     else if (code === 6) expect(found).toContain('unknown')
     else expect(found).not.toContain('unknown')
@@ -287,7 +271,6 @@ test('R1, R23: serve drains and exits 0 by SIGTERM at any moment; without a read
     const server = served.serve({ stdin: { open: true } })
     const isBusy = random() < 0.6
     if (isBusy) await server.line<ServeReady>()
-    // Callers that go on until they are no longer answered.
     const caller = async () => {
       while (await truth.submit(url, [served.next()]));
     }
@@ -320,7 +303,6 @@ async function freePort(): Promise<number> {
   return port
 }
 
-/** Once it answers; the ready line may have had no reader. */
 async function ready(url: string, ended: Promise<Ended>): Promise<void> {
   let over: Ended | undefined
   void ended.then((one) => {

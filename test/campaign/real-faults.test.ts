@@ -37,7 +37,6 @@ async function verified({ config }: HouseStore): Promise<void> {
   expect(JSON.parse(ended.stdout)).toMatchObject({ torn_bytes: 0 })
 }
 
-/** Sends until one is refused for want of room; then until one is accepted again. */
 async function untilRefused(
   truth: Truth,
   store: HouseStore,
@@ -81,7 +80,6 @@ describe.concurrent('a disk that is full', () => {
       let rounds = 0
       for (; rounds < scaled(2); rounds += 1) {
         await truth.submit(url, [store.next()])
-        // Some of the last bytes of a line, a page or a group of lines find no room.
         await disk.fill(Math.floor(random() * 20_000))
         await untilRefused(truth, store, url, 1 + Math.floor(random() * 8))
         await disk.free()
@@ -98,7 +96,6 @@ describe.concurrent('a disk that is full', () => {
         ),
         starved.ended,
       ])
-      // It either cannot take the lock, or serves what is there and takes nothing.
       if (ended !== undefined)
         expect(ended).toMatchObject({
           code: 74,
@@ -148,7 +145,6 @@ describe.concurrent('a disk that is full', () => {
   })
 })
 
-/** Why strace cannot be used here, if it cannot. */
 function straceFault(): string | undefined {
   const { status, stderr } = spawnSync(
     'sh',
@@ -160,12 +156,7 @@ function straceFault(): string | undefined {
 
 describe('a disk that fails', () => {
   const callers = 4
-  /** Long before so many are accepted the disk fails. */
   const mostAccepted = 400
-  /**
-   * Callers that go on until they are no longer answered; how long the gateway lived after it first
-   * told of the failure.
-   */
   async function submitToTheEnd(
     store: HouseStore,
     truth: Truth,
@@ -184,7 +175,6 @@ describe('a disk that fails', () => {
     await ended
     return toldMs === 0 ? 0 : performance.now() - toldMs
   }
-  /** A refusal is none of anything else. */
   const allowed = new Set([
     '202',
     '500 internal_error',

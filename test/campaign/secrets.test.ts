@@ -50,7 +50,6 @@ const seen = {
   reported: new Set<string>(),
 }
 
-/** Ids that later commands look at; those that were only asked for or answered are not of them. */
 function keep(printed: string): void {
   const text = printed.replace(/^[<>] .*$/gm, '')
   for (const [, id = ''] of text.matchAll(/"journal_id": ?"([0-9a-f]{12}-\d+)"/g))
@@ -82,7 +81,6 @@ describe('R5: no secret leaves', () => {
       }
     }
     const ofChain = (name: string) => name.startsWith('devchain')
-    // Each act on the chain waits for a block: the others go on meanwhile.
     await Promise.all([succeed(ofChain), succeed((name) => !ofChain(name)), foreground()])
     expect(missed).toEqual([])
   })
@@ -137,14 +135,12 @@ describe('R5: no secret leaves', () => {
   })
 })
 
-/** Commands that stay: run as processes, in each form, and once more so that they cannot. */
 async function foreground(): Promise<void> {
   for (const [name, { argv, bad, foreground }] of Object.entries(table)) {
     if (foreground !== true) continue
     for (const mode of name === 'demo' ? (['text'] as const) : modes) {
       const flag = mode === 'text' ? [] : [`--${mode}`]
       const running = shop.start([...argv(0), ...flag], { env: world.env, cwd: world.folder })
-      // The ready line; in text it is no JSON, and then it has come all the same.
       if (name !== 'demo') await running.line().catch(() => undefined)
       const ended = name === 'demo' ? await running.ended : await running.stop()
       if (ended.code === 0) seen.success.add(name)
@@ -236,14 +232,12 @@ test('R5: a command that ends by an error nobody foresaw and by SIGABRT leaves n
       () =>
         crash(name, scenario, n),
   )
-  // Two at once: as many as the smallest machine has cores.
   await Promise.all(
     [0, 1].map(async () => {
       for (let next = queue.shift(); next; next = queue.shift()) await next()
     }),
   )
   expect(seen.crash.size).toBe(Object.keys(table).length)
-  // Commander's own refusals and a closed serve aside, the error has reached our report.
   expect(seen.reported.size).toBeGreaterThan(50)
   expect(readdirSync(reports)).toEqual([])
 })
@@ -268,7 +262,6 @@ test('R5: the gateway that served it all has told no secret in log, metrics, hea
       const label = `GET ${new URL(address).pathname}${refused ? ' (refused)' : ''}`
       world.printed.push({ label, text: await (await fetch(address)).text(), holdsPayload: false })
     }
-    // What nobody serves, with secrets in path, query and headers.
     const [words] = world.canaries
     const asked = await fetch(`${url}/v1/${words?.text}?key=${words?.text}`, {
       headers: { authorization: `Bearer ${words?.text}` },
@@ -333,14 +326,9 @@ test('R5: files hold secrets only where the contract keeps them, and those are f
   expect(statSync(join(world.folder, 'bundle.json')).mode & 0o077).toBe(0)
 })
 
-/**
- * Kinds of secrets that may stand in a file: what the test wrote itself, and the places that R5
- * names.
- */
 function keptAt(path: string): ReadonlySet<string> {
   const inside = relative(world.folder, path).split(sep)
   const [first = '', second = ''] = inside
-  // Inputs of the test.
   if (
     /\.key$|\.url$|\.pin$|^password$|(gateway|shared)\.json$|^damaged$/.test(
       inside.length > 2 ? '' : (inside.at(-1) ?? ''),
@@ -381,15 +369,10 @@ function secretsOf(): readonly { readonly kind: string; readonly text: string }[
     ...[...world.canaries, ...rotated, { kind: 'admin token', text: token }].flatMap(
       ({ kind, text }) => formsOf(text).map((form) => ({ kind, text: form.toLowerCase() })),
     ),
-    // Half of one is as bad.
     ...signatures.map((hex) => ({ kind: 'signature', text: hex.slice(0, 64) })),
   ]
 }
 
-/**
- * As it is, and as programs write it: base64 and hex of its text, and for a key base64 of its bytes
- * and its number.
- */
 function formsOf(text: string): readonly string[] {
   const ofBytes = (bytes: Buffer) => [
     bytes.toString('base64').replace(/=+$/, ''),

@@ -53,7 +53,6 @@ interface Gateway {
   readonly adminUrl: string
 }
 
-/** A dev chain and gateways on one database, as processes. */
 async function openFleet(questions: number) {
   const server = later(await startPostgres())
   const url = await server.createDatabase()
@@ -68,7 +67,6 @@ async function openFleet(questions: number) {
     const running = shop.start([
       ...['serve', '--config', path(folder, 'gateway.json'), '--port', '0', '--json'],
       ...['--set', `store=${url}`, '--set', `admin.token_file=./admin-${++started}.token`],
-      // Whatever is asked again while a leader is gone.
       ...['--set', 'budget.per_ip_items=100000', '--set', 'budget.global_items=100000'],
     ])
     const { url: at, admin_url: adminUrl } = await running.line<ServeReady>()
@@ -76,7 +74,6 @@ async function openFleet(questions: number) {
     fleet.push(gateway)
     return gateway
   }
-  /** Asks one after the other until one answers. */
   const keeper: Keeper = {
     kills: 0,
     kill: () => undefined,
@@ -105,12 +102,10 @@ async function openFleet(questions: number) {
     keeper,
     add,
     leader,
-    /** Nobody asks it any more. */
     leave: (gateway: Gateway) => void fleet.splice(fleet.indexOf(gateway), 1),
   }
 }
 
-/** How fetch says that a connection is cut or refused. */
 function ignoreCut(error: unknown): undefined {
   if (!(error instanceof TypeError)) throw error
 }

@@ -16,15 +16,12 @@ import { judge, untilAtRest } from '../support/shared-history/judge.js'
 import { type Payload, planProposals, Witnesses } from '../support/shared-history/payloads.js'
 import { seeded } from '../support/sim-files.js'
 
-/** Everything: ten minutes and 2,000 proposals; an everyday run is a minute. */
 const isWhole = scaled(100) >= 100
 const faultSeconds = scaled(isWhole ? 600 : 200)
 const proposals = scaled(isWhole ? 2_000 : 667)
-/** Between the calm moments in which rate limits are measured. */
 const faultySeconds = isWhole ? 60 : 30
 const budget = { window_seconds: 20, per_ip_items: 120, global_items: 3_000 }
 const proposers = 40
-/** Jobs that begin at about the same time. */
 const burstOf = 6
 
 const shop = workshop()
@@ -34,7 +31,6 @@ afterAll(async () => {
   await shop.clean()
 }, 120_000)
 
-/** Asks a gateway what is to be signed, a hundred questions a call. */
 async function witnessesOf({ urls: [url], chain }: Cluster): Promise<Witnesses> {
   const witnesses = new Witnesses()
   const ids = chain.description.questions.map(({ question_id }) => question_id)
@@ -64,7 +60,6 @@ async function probeLimit({ urls, query }: Cluster): Promise<boolean> {
     }
   }
   await Promise.all(Array.from({ length: 12 }, (_, n) => caller(n)))
-  // A machine that is busy with other things let the window end, or shed a call.
   if (performance.now() - startMs > budget.window_seconds * 900) return false
   if (statuses.some((status) => status !== 200 && status !== 429)) return false
   expect(statuses.filter((status) => status === 200)).toHaveLength(budget.per_ip_items)
@@ -75,7 +70,6 @@ async function probeLimit({ urls, query }: Cluster): Promise<boolean> {
   return true
 }
 
-/** As above for the window of all clients, with calls of a hundred items. */
 async function probeGlobalLimit({ urls, query, chain }: Cluster): Promise<boolean> {
   const wholeWindow = `SELECT count(*) AS open FROM proposer.budget
     WHERE key = '*' AND window_start > clock_timestamp() - interval '${budget.window_seconds} s'`
@@ -132,9 +126,7 @@ describeWith([18], 'four gateways on one PostgreSQL', () => {
     const over = new AbortController()
     const watching = Array.from({ length: 6 }, (_, n) => clients.watch(200 + n, over.signal))
     const startMs = performance.now()
-    /** All of them spread over the faults; the last ones come after the last fault has begun. */
     const proposing = jobs.map(async (job, n) => {
-      // In bursts, so that some meet each other and a fault.
       const burst = Math.floor(n / burstOf) * burstOf
       await sleep((burst / jobs.length) * faultSeconds * 1_000)
       await Promise.all(

@@ -19,7 +19,6 @@ vi.mock('../../src/core/protocol/signature.js', async (original) => {
 // What the answers look like is held by other tests; here there are too many of them to keep.
 vi.unmock('../../src/core/gateway/gateway.js')
 
-/** Drawn ones; those of the sweep are the same every time. */
 const scripts = scaled(850)
 const swept = sweptScripts()
 const fixtures = new URL('../../fixtures/simulation/', import.meta.url)
@@ -36,7 +35,6 @@ afterAll(() => {
   Error.stackTraceLimit = stackFrames
 })
 
-/** What a failing script comes to, as it goes into `fixtures/simulation`. */
 async function told(failing: Script): Promise<string> {
   const { script, faults } = await shrink(failing)
   return `seed ${script.seed}: ${faults.join('; ')}\nas a fixture: ${JSON.stringify(script)}`
@@ -45,7 +43,6 @@ async function told(failing: Script): Promise<string> {
 const counts = new Map<string, number>()
 const of = (name: string) => counts.get(name) ?? 0
 
-/** In parts, so that a slow machine stays within the time of a test. */
 const parts = Array.from({ length: 5 }, (_, part) => ({
   from: firstSeed + Math.floor((scripts * part) / 5),
   upTo: firstSeed + Math.floor((scripts * (part + 1)) / 5),

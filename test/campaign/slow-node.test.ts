@@ -24,7 +24,6 @@ import { seeded } from '../support/sim-files.js'
 
 const kills = 2
 const proposals = 60
-/** At once; each asks for its typed data, signs it and submits it. */
 const proposersAtOnce = 10
 /** Harsher than any node that one would keep: so that a run of a minute meets every loss. */
 const weather = { delayMs: 80, jitterMs: 40, lostShare: 0.05, lateShare: 0.05, seed: firstSeed }
@@ -47,7 +46,6 @@ afterAll(async () => {
   await shop.clean()
 })
 
-/** The distinct transactions that were handed to the proxy, by nonce. */
 function handedByNonce(): ReadonlyMap<
   number,
   readonly { readonly to: string; readonly data: Hex }[]
@@ -88,7 +86,6 @@ test(`seed ${firstSeed}: ${proposals} proposals over a slow and lossy node, ${ki
     const submitting = submitSome(part * share, Math.min((part + 1) * share, proposals))
     submitting.catch(() => undefined)
     if (part < kills) {
-      // It has begun to send; some are not even submitted, or their transaction is on its way.
       await expect
         .poll(() => proxy.handed.length, { timeout: 60_000, interval: 5 })
         .toBeGreaterThan(handed)
@@ -102,7 +99,6 @@ test(`seed ${firstSeed}: ${proposals} proposals over a slow and lossy node, ${ki
     await keeper.answered(async (url) =>
       (await statusOf(url, candidate))?.submission?.status === 'indexed' ? true : undefined,
     )
-  // Judged by the chain itself, not through the proxy.
   await expectOneEach(dev, keeper, submitted, executor, before)
   await keeper.stop()
 

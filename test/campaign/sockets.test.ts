@@ -75,7 +75,6 @@ beforeAll(async () => {
     ],
     50,
   )
-  // The first calls warm both processes up.
   await sleep(2_000)
   await honest.phase()
   const seen: number[] = []
@@ -106,10 +105,6 @@ async function unshed<Answer extends { readonly code: string | undefined }>(
     await sleep(1_000)
   }
 }
-/**
- * What answers other than a result there were: a busy machine may shed a call (robustness §5),
- * nothing else may happen.
- */
 const unexpected = ({ statuses }: Phase) =>
   Object.keys(statuses).filter((status) => !['200', '202', '503'].includes(status))
 
@@ -122,7 +117,7 @@ describe('T10: sockets', () => {
           most = Math.max(most, now)
         },
         () => undefined,
-      ) // the process ended: the test fails of that by itself
+      )
     }, 250)
     const startedMs = performance.now()
     const slow = await openSlowClients(port, {
@@ -133,7 +128,6 @@ describe('T10: sockets', () => {
       'silent after a call': 100,
     })
     try {
-      // All of it while the slow ones hold their connections.
       for (const { name, bytes, status, code } of framingRows) {
         const answer = await unshed(() => exchangeRaw(port, bytes))
         expect(`${name}: ${answer.status} ${answer.code} ${answer.closed}`).toBe(
@@ -159,7 +153,6 @@ describe('T10: sockets', () => {
       const attacked = await honest.phase()
       expect(slow.most).toBe(1_000)
       slow.letGo()
-      // The deaf never hang up: that the server's sockets are back says that it did.
       await settled()
       const goneMs = performance.now() - startedMs
       clearInterval(watching)
@@ -215,12 +208,11 @@ describe('T10: sockets', () => {
       socket.setEncoding('latin1').on('data', (part) => {
         told += part
       })
-      socket.on('error', () => undefined) // `close` tells it too
+      socket.on('error', () => undefined)
       socket.on('close', () => turnedAway.push(told))
       return socket
     })
     try {
-      // Honest callers hold some of the 1,024 places.
       await expect
         .poll(() => turnedAway.length, { timeout: 20_000 })
         .toBeGreaterThanOrEqual(1_100 - 1_024)

@@ -10,7 +10,6 @@ import { runLogSchedule } from '../support/sim/log-schedule.js'
  * 50,000 of robustness §8.
  */
 const schedules = scaled(49_000)
-/** In parts, so that a slow machine stays within the time of a test. */
 const parts = Array.from({ length: 7 }, (_, part) => ({
   from: firstSeed + Math.floor((schedules * part) / 7),
   upTo: firstSeed + Math.floor((schedules * (part + 1)) / 7),

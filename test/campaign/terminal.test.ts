@@ -24,7 +24,6 @@ const memoryLimitMiB = 150
 const shop = workshop()
 afterAll(() => shop.clean())
 
-/** How a run is struck. Twice: both signals are there before the program runs on. */
 const faults = {
   'Ctrl-C': async (terminal) => terminal.type('\u0003'),
   'Ctrl-C twice': async (terminal) => {
@@ -46,9 +45,7 @@ interface Stage {
   readonly name: string
   readonly verb: 'submit' | 'batch' | 'run' | 'poll'
   readonly hold: Hold
-  /** `by journal`: it goes on until it is struck, and may have begun to send. */
   readonly code: 6 | 130 | 'by journal'
-  /** What the journal says of the first authorization. */
   readonly journal?: 'unknown' | 'accepted' | undefined
 }
 
@@ -119,7 +116,6 @@ const stages: readonly Stage[] = [
   },
 ]
 
-/** Of every stage Ctrl-C and so many other faults, others with another seed; all with CAMPAIGN_SCALE=5. */
 const others = allFaults.slice(1)
 const cases = stages.flatMap((stage, index) => {
   const title = `${stage.verb}, while it ${stage.name}`
@@ -131,10 +127,6 @@ const cases = stages.flatMap((stage, index) => {
 })
 
 const memories: number[] = []
-/**
- * No run may hold more, however its terminal ends; nothing is known of one that a signal has
- * killed.
- */
 function expectSmall(memoryMiB: number | undefined): void {
   expect(memoryMiB).toBeLessThan(memoryLimitMiB)
   memories.push(memoryMiB ?? 0)
@@ -165,7 +157,6 @@ const ended = {
   },
 } as const
 
-/** Accounts cost a second each to make. */
 let accounts: string
 beforeAll(async () => {
   const home = await shop.folder()
@@ -183,7 +174,6 @@ afterEach(async () => {
   await world?.close()
 })
 
-/** A home that has been lived in: preferences, trust, accounts, and a journal with an end in it. */
 async function lived({ verb, hold, code }: Stage) {
   world = await openBatchWorld()
   const questions = Array.from({ length: code === 'by journal' ? rowCount : 1 }, (_, n) =>
@@ -210,7 +200,6 @@ async function lived({ verb, hold, code }: Stage) {
   return { args: argsOf(verb, questionId, rows), env, questionId }
 }
 
-/** Runs the verb on a terminal up to the stage. */
 async function reached(stage: Stage, options: TerminalOptions = {}): Promise<Terminal> {
   const { args, env } = await lived(stage)
   const terminal = await onTerminal(args, env, options)
@@ -218,16 +207,13 @@ async function reached(stage: Stage, options: TerminalOptions = {}): Promise<Ter
   return terminal
 }
 
-/** Rejects where the program ends first. */
 const before = (event: Promise<void>, { ended }: Terminal): Promise<void> =>
   Promise.race([event, ended.then(({ text }) => Promise.reject(new Error(`ended early: ${text}`)))])
 
-/** The shell in between keeps the signal to itself. */
 const optionsOf = (fault: Fault): TerminalOptions => ({
   keepsHangUp: fault === 'its terminal gone without a signal',
 })
 
-/** What the journal says of what was struck, after it was found sound. */
 async function journalStates(): Promise<readonly string[]> {
   const verified = await world.run(['journal', 'verify', '--json'])
   expect(verified.code, verified.stderr).toBe(0)
@@ -239,7 +225,6 @@ async function journalStates(): Promise<readonly string[]> {
   return authorizations.filter(({ state }) => state !== 'closed').map(({ state }) => state)
 }
 
-/** The exit code is what the journal says: 6 where an outcome is unknown, 130 where none is. */
 async function expectEnd(stage: Stage, code: number, text: string): Promise<6 | 130> {
   const states = await journalStates()
   const expected = stage.code === 'by journal' ? (states.includes('unknown') ? 6 : 130) : stage.code
@@ -248,10 +233,6 @@ async function expectEnd(stage: Stage, code: number, text: string): Promise<6 | 
   return expected
 }
 
-/**
- * What a person can read once the run was told to end: not where the terminal is gone, nor where
- * the run was hurried.
- */
 const isTold = (fault: Fault) => !fault.includes('its ') && fault !== 'Ctrl-C twice'
 
 const told = (code: 6 | 130): RegExp =>
@@ -324,7 +305,6 @@ describe.skipIf(!hasTerminals)('R26, contract §9: a client on a terminal', () =
 interface ServerStage {
   readonly args: readonly string[]
   readonly name: string
-  /** Seen in its temporary folder (a name) or on its screen. */
   readonly event: string | RegExp
 }
 const servers: readonly ServerStage[] = [
@@ -355,7 +335,6 @@ const serverCases = servers.flatMap((stage, index) =>
   })),
 )
 
-/** Resolves once a file whose name begins so is in the folder. */
 async function appears(folder: string, start: string): Promise<void> {
   for (;;) {
     let stop = () => {}
@@ -370,14 +349,12 @@ async function appears(folder: string, start: string): Promise<void> {
   }
 }
 
-/** Processes that were started with this temporary folder, children of children too. */
 const processesOf = (folder: string): readonly string[] =>
   readdirSync('/proc').filter((pid) => {
     if (!/^\d+$/.test(pid) || !existsSync(`/proc/${pid}/environ`)) return false
     try {
       return readFileSync(`/proc/${pid}/environ`, 'utf8').split('\0').includes(`TMPDIR=${folder}`)
     } catch {
-      // It has ended meanwhile, or is another user's.
       return false
     }
   })
@@ -415,7 +392,6 @@ describe.skipIf(!hasTerminals)('R26, contract §6: a server on a terminal', () =
     const { folder, terminal } = await started(servers[1] as ServerStage)
     await terminal.said(/ready http.*\)/)
     const url = /ready http:\/\/127\.0\.0\.1:(\d+)/.exec(terminal.screen())
-    // A call whose body never comes is in flight for longer than the drain may take.
     const call = connect(Number(url?.[1]), '127.0.0.1')
     call.on('error', () => undefined)
     call.write(

@@ -43,7 +43,6 @@ const errorOf = ({ stderr }: Ended) =>
 
 test('R12: of two and of four serve on one store one serves, the others end with 74 and name it; kills hand it on', async () => {
   const random = seeded(firstSeed)
-  // All take the same port: one that had got past the lock would meet the one that serves.
   const store = await house.open('contest', { set: [`listen.port=${await freePort()}`] })
   const truth = newTruth(shop, store)
   const rounds = scaled(8)
@@ -69,7 +68,6 @@ test('R12: of two and of four serve on one store one serves, the others end with
       refused += 1
       expect(ended.code).toBe(74)
       expect(errorOf(ended).code).toBe('store_locked')
-      // At the very moment of the contest the other's record may not be there yet.
       expect(errorOf(ended).detail).toMatch(
         new RegExp(`process ${ready.pid} |by another process at the same moment`),
       )
@@ -148,7 +146,6 @@ test('R12: four processes take one lock in turn while any of them is killed; no 
   const epochs = (await readdir(folder))
     .flatMap((name) => /^LOCK\.(\d+)$/.exec(name)?.[1] ?? [])
     .map(Number)
-  // One number for each time; a process killed before it told adds one.
   expect(Math.max(...epochs)).toBeGreaterThanOrEqual(sum.held)
   expect(sum.held).toBeGreaterThan(kills)
   expect(sum.beside, 'R12').toBe(0)
@@ -177,7 +174,6 @@ test('R6, R8: of four submit on one home for one question, some of them killed, 
     })
     const ended = await Promise.all(four.map((one) => one.ended))
     await Promise.all(killing)
-    // Whatever they came to, one of the same mind settles it.
     for (const outcome of new Set(outcomes))
       ended.push(await patiently(() => submit(outcome).ended))
     for (const one of ended) {
@@ -185,7 +181,6 @@ test('R6, R8: of four submit on one home for one question, some of them killed, 
         counts.killed += 1
         continue
       }
-      // Shed by a gateway that is behind: the one that comes last is not.
       if (one.code === 75) continue
       expect([0, 5], one.stderr).toContain(one.code)
       if (one.code === 5) {

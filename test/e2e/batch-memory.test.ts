@@ -19,7 +19,6 @@ const megabyte = 1024 * 1024
 const title = (n: number) =>
   `Question ${n}, which is asked at some length, as questions are. `.repeat(20)
 
-/** A gateway that tells the contexts of so many questions and has a budget that is not felt. */
 async function serveQuestions(count: number) {
   const titles = new Map(
     Array.from({ length: count }, (_, n) => [questionContext(title(n)).question_id, n]),
@@ -88,7 +87,6 @@ test('R17: from the thousandth to the ten-thousandth item, `batch sign` comes to
     expect(code, stderr.slice(-1_000)).toBe(0)
     const signed = stdout.trimEnd().split('\n')
     expect(signed).toHaveLength(items)
-    // In input order, each for its own question.
     expect(signed.map((line) => (JSON.parse(line) as { identifier: string }).identifier)).toEqual(
       gateway.questionIds,
     )

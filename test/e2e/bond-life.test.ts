@@ -58,7 +58,6 @@ const slug = (n: number) => {
   return found
 }
 const cli = (...argv: string[]) => run(home.path, argv, { env, chain, fetch: http.fetch })
-/** The document of a command that must succeed. A gateway on a busy machine says 75: once more. */
 async function told(...argv: string[]) {
   for (;;) {
     const { code, stdout, stderr } = await cli(...argv, '--json')
@@ -71,7 +70,6 @@ const dev$ = (...argv: string[]) => told('devchain', ...argv)
 const submit = (n: number, outcome = 'p2') => told('submit', slug(n), '--outcome', outcome)
 const executed = () => told('poll', '--all', '--timeout', '60')
 const balance = async () => BigInt((await told('funds')).tokens[0].balance)
-/** Resolves once the gateway's view of the chain has a bond. */
 async function untilGatewayAsks(n: number, bond: string): Promise<void> {
   const { PROPOSER_RPC_URL: _, ...blind } = env
   for (;;) {
@@ -82,7 +80,6 @@ async function untilGatewayAsks(n: number, bond: string): Promise<void> {
     await new Promise((resolve) => setTimeout(resolve, 200))
   }
 }
-/** The proposals for a question, oldest first. */
 const positionsOf = async (n: number) =>
   (await told('positions')).positions
     .filter((one: { slug: string }) => one.slug === slug(n))
@@ -95,7 +92,6 @@ test('every end of a bond: positions tells it, and pnl equals what the balance c
   const before = await balance()
   for (const n of [0, 1, 2, 3, 4, 5, 8]) await submit(n)
 
-  // A reward that fell after the signature, and a bond that was raised after it.
   const lowered = (await told('sign', slug(6), '--outcome', 'p2')).journal_id
   expect(await setReward(dev.rpc_url, slug(6), 0n)).toBe(0n)
   await told('sign', slug(7), '--outcome', 'p2')
@@ -126,7 +122,6 @@ test('every end of a bond: positions tells it, and pnl equals what the balance c
   expect((await positionsOf(7))[0]).toMatchObject({ bond: '600000000', reward: '5000000' })
   expect(before - (await balance())).toBe(8n * 750_000_000n + 850_000_000n)
 
-  // Disputes, and what voters say.
   for (const n of [1, 2, 3, 4]) await dev$('dispute', slug(n))
   expect(await positionsOf(1)).toMatchObject([
     { state: 'disputed', disputed_by: disputer, new_round: true, result: null },
@@ -162,7 +157,6 @@ test('every end of a bond: positions tells it, and pnl equals what the balance c
     { state: 'disputed', result: null },
     { state: 'settled', result: 'lost', payout: '0' },
   ])
-  // The older rounds come to the voters, too.
   for (const n of [3, 4]) {
     await dev$('vote', slug(n), '--outcome', 'p1')
     await dev$('settle', slug(n))
@@ -173,7 +167,6 @@ test('every end of a bond: positions tells it, and pnl equals what the balance c
   const reset = await dev$('reset', slug(8))
   expect(await positionsOf(8)).toMatchObject([{ state: 'open', result: null }])
 
-  // Undisputed, and a payout that the token refuses.
   const { timestamp } = await dev$('warp', '3h')
   expect(BigInt(timestamp)).toBeGreaterThan(BigInt(reset.timestamp) + 10_000n)
   expect(await positionsOf(0)).toMatchObject([{ state: 'awaiting_settlement', late: false }])
@@ -196,7 +189,6 @@ test('every end of a bond: positions tells it, and pnl equals what the balance c
   await told('payouts', 'claim', '--yes')
   expect(await positionsOf(5)).toMatchObject([{ state: 'settled', result: 'undisputed' }])
 
-  // +250 twice, −750 four times, +5 four times, and nothing for the lowered reward.
   const { totals, rows } = await told('pnl')
   expect(totals).toMatchObject([
     {
@@ -207,11 +199,9 @@ test('every end of a bond: positions tells it, and pnl equals what the balance c
   expect((await balance()) - before).toBe(-2_480_000_000n)
   const moved = rows.reduce((sum: bigint, one: { amount: string }) => sum + BigInt(one.amount), 0n)
   expect(moved).toBe(-2_480_000_000n)
-  // Each figure is at its place on the chain.
   const log = rows.find(({ kind }: { kind: string }) => kind === 'claimed')
   const receipt = await chain.receipt(log.transaction_hash)
   expect(receipt?.logs.some(({ logIndex }) => logIndex === log.log_index)).toBe(true)
-  // People read the same.
   expect((await cli('pnl')).stdout).toMatch(/^net +-2,480 USDC\.e$/m)
   expect(rows.filter(({ kind }: { kind: string }) => kind === 'bond')).toHaveLength(11)
 }, 400_000)

@@ -22,7 +22,6 @@ const browsers: BrowserContext[] = []
 let ready: ServeReady
 let rpcUrl: string
 let chainId: number
-/** Each test has a home and questions of its own. */
 let nextAccount = 0
 let nextQuestion = 0
 
@@ -72,7 +71,6 @@ async function addressOf(running: Running): Promise<string> {
   await running.said(pageUrl)
   return pageUrl.exec(running.stderr())?.[0] ?? ''
 }
-/** Opens the page and chooses the wallet. */
 async function connect(browser: BrowserContext, url: string): Promise<Page> {
   const page = await browser.newPage()
   await page.goto(url)
@@ -201,7 +199,6 @@ describeWith(['Chromium'], '--browser', () => {
     const nonces = asked
       .filter(({ method }) => method === 'eth_signTypedData_v4')
       .map(({ params }) => JSON.parse(String(params[1])).message.nonce)
-    // The second was asked for twice and is one document; a row that was refused has a fresh nonce.
     expect(nonces[1]).toBe(nonces[2])
     expect(new Set(nonces).size).toBe(4)
   })
@@ -209,7 +206,6 @@ describeWith(['Chromium'], '--browser', () => {
   const never = () => new Promise(() => {})
   const rivalKey = devAccount('rival').private_key
   const stranger = `0x${'5'.repeat(64)}` as const
-  /** Nobody mends it: it ends when the time is up, and the wallet may sign yet. */
   const late = ['signer_timed_out', 75, ['--timeout', '4']] as const
   const bad: readonly [
     what: string,
@@ -529,7 +525,6 @@ describeWith(['Chromium'], '--browser', () => {
     expect(claims).toMatchObject([{ to: outsider.address }])
     expect(await holds()).toBe(before + owed)
     const sent = asked.filter(({ method }) => method === 'eth_sendTransaction')
-    // The same is asked of the wallet in both tabs.
     expect(sent).toEqual([sent[0], sent[0]])
   })
 })

@@ -52,7 +52,6 @@ const headSeconds = async () => Number((await chain.block('latest'))?.timestamp)
 const errorIn = (stderr: string) => JSON.parse(stderr.trim().split('\n').at(-1) ?? '').error
 
 test('deadlines are judged by the chain: what waits fails, what is saved is not sent again, and what is signed next counts from there', async () => {
-  // One waits at the gateway, one was signed and never sent; both are good for an hour.
   const waiting = await cli(['submit', slug(0), '--outcome', 'p2', '--json'])
   expect(waiting.code, waiting.stderr).toBe(0)
   const { candidate_id, journal_id } = JSON.parse(waiting.stdout)
@@ -64,7 +63,6 @@ test('deadlines are judged by the chain: what waits fails, what is saved is not 
   await warp(dev.rpc_url, 7_200)
   expect(await headSeconds()).toBeGreaterThan(Date.now() / 1_000 + 7_000)
 
-  // The gateway: what waits fails once the deadline is final, and it goes on serving.
   const ended = await cli(['poll', candidate_id, '--timeout', '60', '--json'])
   expect(ended.code).toBe(7)
   expect(JSON.parse(ended.stdout).candidates[0]).toMatchObject({
@@ -77,13 +75,11 @@ test('deadlines are judged by the chain: what waits fails, what is saved is not 
     { state: 'closed' },
   )
 
-  // The client: nobody takes what was saved, and it says what to do.
   const late = await cli(['submit', slug(1), '--outcome', 'p2', '--json'])
   const told = errorIn(late.stderr)
   expect([late.code, told.code]).toEqual([3, 'permit_deadline_too_soon'])
   expect(told.hint).toContain('sign')
 
-  // What is signed from now on is good for an hour of the chain's.
   const fresh = await cli(['submit', slug(1), '--outcome', 'p2', '--json'])
   expect(fresh.code, fresh.stderr).toBe(0)
   const again = JSON.parse(fresh.stdout)
@@ -94,7 +90,6 @@ test('deadlines are judged by the chain: what waits fails, what is saved is not 
   const through = await cli(['poll', again.candidate_id, '--until', 'selected', '--timeout', '60'])
   expect(through.code, through.stderr).toBe(0)
 
-  // A second jump within the deadline leaves it alone.
   await warp(dev.rpc_url, 1_800)
   const still = await cli(['status', again.candidate_id, '--json'])
   expect([still.code, JSON.parse(still.stdout).candidates[0].status]).toEqual([0, 'selected'])

@@ -14,7 +14,6 @@ afterAll(() => shop.clean())
 const bin = fileURLToPath(new URL('../../bin/proposer.js', import.meta.url))
 const wallet = `0x${'ab'.repeat(20)}`
 
-/** A server that takes a call and never answers it. */
 async function silentServer(): Promise<{
   url: string
   called: Promise<void>

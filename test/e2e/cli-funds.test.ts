@@ -28,7 +28,6 @@ let dev: DevChain
 let chain: Chain & { close(): Promise<void> }
 let home: Awaited<ReturnType<typeof temporaryHome>>
 let wallet: DevAccount
-/** Each test has a proposer and a question of its own, so that none waits for another. */
 let next = 0
 let slug: string
 let env: Record<string, string>
@@ -111,7 +110,6 @@ async function allowance(): Promise<bigint> {
     devAddresses.permit2,
   ])
 }
-/** Puts a signed payload on the chain, as an executor would. */
 async function execute({ payload }: { payload: SignedPayload }): Promise<void> {
   const trust = dev.description.trust as unknown as Trust
   const round = await createRoundReader(chain, contractsOf(trust)).read(trust.slugs[slug] as Hex)
@@ -193,7 +191,6 @@ describe('contract §6: funds', () => {
       const less = `${BigInt(allowed.slice(0, -3)) / 2n}raw`
       const short = errorOf(await ask([...approve, '--max-fee', less], { chain: lying }))
       expect(short.code).toBe('fee_above_cap')
-      // A profile's cap counts as the flag does, in wei where it has no unit.
       answerOf(await ask(['config', 'set', 'max-fee', '1', '--json']))
       expect(errorOf(await ask(approve)).code).toBe('fee_above_cap')
       expect((await ask([...approve, '--max-fee', '0.5pol'])).code).toBe(0)
@@ -232,7 +229,6 @@ describe('contract §6: funds', () => {
       stdin: 'n\n',
     })
     expect(declined.code).toBe(2)
-    // An approval sets the allowance, it does not add to it.
     expect(declined.stderr).toContain('warning: this lowers the allowance, which is unlimited now')
     expect(await allowance()).toBe(2n ** 256n - 1n)
 
@@ -270,7 +266,6 @@ describe('contract §6: funds', () => {
       (JSON.parse(ran.stdout) as { steps: { step: string; result: string }[] }).steps.find(
         ({ step }) => step === 'approval',
       )
-    // No gateway answers in this test: only the checks at the end fail.
     const agreed = await ask([...init, '--yes', '--json'])
     expect(approvalOf(agreed), agreed.stderr).toMatchObject({ result: 'done' })
     expect([await sent(), await allowance()]).toEqual([before + 1, 15_000_000_000n])

@@ -29,7 +29,6 @@ beforeAll(async () => {
 })
 afterAll(() => home.remove())
 
-/** The values offered behind these words, whose last is the one at the cursor. */
 async function offered(words: readonly string[], where = home.path): Promise<readonly string[]> {
   const ran = await run(where, ['__complete', 'zsh', 'proposer', ...words])
   expect([ran.code, ran.stderr]).toEqual([0, ''])
@@ -60,7 +59,6 @@ describe('contract §6: a tab key', () => {
       '--executor-password-file',
     ])
     expect(await offered(['poll', '--un'])).toEqual(['--until'])
-    // `devchain` alone is `devchain start`; its other commands have no such flag.
     expect(await offered(['devchain', '--wr'])).toEqual(['--write'])
     expect(await offered(['devchain', '--write', ''])).toEqual(['<folders>'])
     expect(await offered(['devchain', 'dispute', '--wr'])).toEqual([])
@@ -256,11 +254,9 @@ test('contract §6: completion prints the script of each shell, with --json insi
 })
 
 const has = (program: string) => spawnSync(program, ['-c', 'true']).status === 0
-/** Gives a command a terminal of its own. */
 const terminal = 'script'
 const hasTerminal = spawnSync(terminal, ['--version']).status === 0
 
-/** How each shell is started without its user's files, and taught. */
 const taught = {
   bash: { start: 'bash --norc --noprofile -i', teach: 'source <(proposer completion bash)' },
   zsh: {
@@ -285,7 +281,6 @@ describe.each(shells)('in %s itself', (shell) => {
     if (folder !== '') rmSync(folder, { recursive: true, force: true })
   })
 
-  /** Types the keys, where \t is the tab key, and Enter; what the program was started with. */
   const typed = (keys: string) => {
     if (session === undefined) throw new Error('no session')
     return session.enter(keys)
@@ -342,10 +337,6 @@ interface Session {
   end(): void
 }
 
-/**
- * A shell at a terminal of its own. In place of the program stands one that tells its arguments,
- * and passes only completion on.
- */
 async function openSession(shell: (typeof shells)[number], folder: string): Promise<Session> {
   const bin = join(import.meta.dirname, '../../bin/proposer.js')
   mkdirSync(join(folder, 'bin'))

@@ -65,7 +65,6 @@ describe('contract §6: conformance', () => {
     const payable = authorizations.filter(
       ({ signed }) => BigInt(signed.terms.amount) < unexecutableRaw,
     )
-    // The smallest unit, twice in each form: refused.
     expect(
       payable.map(({ signed, attempts }) => [signed.terms.amount, attempts.at(-1)?.end?.status]),
     ).toEqual([
@@ -104,7 +103,6 @@ describe('contract §6: conformance', () => {
         amounts.filter((amount) => amount !== '1' && BigInt(amount) < unexecutableRaw),
       ).toEqual([])
       expect(world.ledger.slots()).toEqual([])
-      // A gateway's own checks of the bond are not what failed.
       expect(
         checks.filter(({ id, result }) => /bond-minimum|bond-code/.test(id) && result === 'fail'),
       ).toEqual([])
@@ -145,7 +143,6 @@ describe('contract §6: conformance', () => {
 
   test('contract §6: what executes is shown before it is signed, and not signed where that is declined', async () => {
     const { parts: all, ledger } = await openWrongWorld()
-    // Without a node nobody confirms the bond.
     const { chain: _chain, ...parts } = all
     const shown: Bet[] = []
     const declined = createBench({

@@ -44,7 +44,6 @@ describe('conformance --dev', () => {
     expect(code, stderr).toBe(0)
     expect(JSON.parse(stdout).summary).toMatchObject({ failed: 0, skipped: 0 })
     expect(await readdir(TMPDIR)).toEqual([])
-    // What it signed is nobody's: the home of the user has none of it.
     expect(await readdir(PROPOSER_HOME).catch(() => [])).toEqual([])
   })
 
@@ -93,7 +92,6 @@ describe('conformance against serve --dev', () => {
       `${rules.length} checks: ${rules.length} passed, 0 failed, 0 skipped`,
     ])
     const xml = await readFile(junit, 'utf8')
-    // Whoever runs the pipeline collects it, perhaps as another user.
     expect((await stat(junit)).mode & 0o777).toBe(0o666 & ~process.umask())
     expect(xml).toContain(
       `<testsuite name="conformance" tests="${rules.length}" failures="0" skipped="0"`,
@@ -197,7 +195,6 @@ describe('conformance without a process', () => {
   })
   afterAll(() => home.remove())
 
-  /** Read-only checks of a gateway that is wrong in one rule. */
   async function against(
     wrong: string | Fault['make'],
     args: readonly string[],
@@ -262,7 +259,6 @@ describe('conformance without a process', () => {
       )
       const one = await against(make, ['--only', '2.1-outcome-known', '--json'])
       expect([one.code, JSON.parse(one.stderr).error.code]).toEqual([3, 'no_usable_question'])
-      // What needs no question is not asked about one.
       expect((await against(make, ['--only', '1-trailing-slash'])).code).toBe(0)
     },
   )
@@ -338,8 +334,6 @@ describe('conformance without a process', () => {
     ]
     async function told(only: readonly string[]): Promise<{ code: number; stderr: string }> {
       let calls = 0
-      // One answer tells the budget; nothing comes back from the first check, so that what is told
-      // was told before.
       const fetch = async () => {
         calls += 1
         if (calls > 1) throw new TransportError('connect', 'ECONNREFUSED', 'gone')

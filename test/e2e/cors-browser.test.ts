@@ -22,7 +22,6 @@ afterAll(async () => {
   await shop.clean()
 })
 
-/** A page of an origin of its own. */
 async function serveEmptyPage(): Promise<string> {
   const server = createServer((_, response) => {
     response
@@ -39,10 +38,6 @@ const serve = (...args: string[]) =>
     .start(['serve', '--dev', '--port', '0', '--questions', '1', '--json', ...args])
     .line<ServeReady>()
 
-/**
- * The page's own origin is `configured`; `closed` has the default configuration, `open` names that
- * origin.
- */
 let configured: string
 let stranger: string
 let closed: ServeReady
@@ -53,7 +48,6 @@ beforeAll(async () => {
   ;[closed, open] = await Promise.all([serve(), serve('--set', `cors.origins=["${configured}"]`)])
 })
 
-/** How often a gateway answered so, by its own count. */
 async function counted(
   { admin_url }: ServeReady,
   route: string,
@@ -98,14 +92,12 @@ describeWith(['Chromium'], 'a page of another origin', () => {
     await strange.goto(stranger)
   })
 
-  /** What the page gets to see of a call: status and body, or nothing but a TypeError. */
   const ask = (from: Page, url: string, init: object = {}) =>
     from.evaluate(
       async ([target, options]) => {
         for (;;) {
           try {
             const answer = await fetch(target, options)
-            // A machine busy with other things sheds calls.
             if (answer.status === 503) continue
             const { status, type, headers } = answer
             const text = await answer.text()

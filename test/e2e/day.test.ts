@@ -11,10 +11,6 @@ import { violationsText } from '../support/history/observed-history.js'
 const itemsPerWindow = 120
 const windowMs = 60_000
 
-/**
- * Two processes of one home, each with its half of the questions, submit and wait for the end of
- * every candidate.
- */
 function twoProcesses(day: DayWorld): Promise<readonly Ran[]> {
   const half = day.questionIds.length / 2
   return Promise.all(
@@ -38,10 +34,6 @@ function expectAllExecuted(day: DayWorld, runs: readonly Ran[]): void {
   expectKept(day)
 }
 
-/**
- * T14: what was reserved, signed, saved, sent, admitted and answered, in the order in which it
- * happened.
- */
 function expectKept({ history, questionIds }: DayWorld): void {
   const verdict = history.verdict()
   expect(violationsText(verdict)).toBe('')
@@ -53,10 +45,6 @@ function expectKept({ history, questionIds }: DayWorld): void {
 
 const itemsOf = (calls: readonly Call[]) => calls.reduce((sum, { items }) => sum + items, 0)
 
-/**
- * The calls of each of the gateway's windows (contract §2: one opens with the first charged call
- * after the last one ended).
- */
 function byWindow(calls: readonly Call[]): readonly (readonly Call[])[] {
   const windows: { readonly startMs: number; readonly calls: Call[] }[] = []
   for (const call of calls) {
@@ -70,7 +58,6 @@ function byWindow(calls: readonly Call[]): readonly (readonly Call[])[] {
 test.each([
   // What each call has spent comes back one window after its answer, so calls are of such sizes.
   { questions: 1_000, seed: 1, callsPerWindow: 9 },
-  // Each polling begins with small looks, which cost calls and save items.
   { questions: 240, seed: 2, callsPerWindow: 12 },
 ])(
   '§8: two processes bring $questions proposals to execution without a 429, in the time that the budget sets',

@@ -44,7 +44,6 @@ async function alive(pid: number): Promise<boolean> {
   try {
     process.kill(pid, 0)
   } catch {
-    // ESRCH: there is no such process.
     return false
   }
   try {
@@ -56,7 +55,6 @@ async function alive(pid: number): Promise<boolean> {
   }
 }
 
-/** Waits for an event that has no other sign; the test's own limit ends it. */
 async function until(happened: () => Promise<boolean>): Promise<void> {
   while (!(await happened())) await new Promise((resolve) => setTimeout(resolve, 10))
 }
@@ -168,7 +166,6 @@ describe('contract §6, §8: a dev chain', () => {
     }
   })
 
-  // From here on each test has a question of its own and waits for blocks, so they wait together.
   test.concurrent('domain §2.1: the executor proposes for a signer, and nobody else may', async () => {
     const signer = devAccount('proposer', 1)
     const call = await callPropose(chain, slug(0), signer)
@@ -331,12 +328,10 @@ describe('contract §6, §8: a dev chain', () => {
 })
 
 describe('contract §6: a dev chain ends', () => {
-  /** A folder in which a parent process runs: all temporary folders of the chain land below it. */
   let work: string
   let parentFile: string
   beforeAll(async () => {
     work = await mkdtemp(join(tmpdir(), 'proposer-parent-'))
-    // The package's files as the bundle looks for them: beside it.
     for (const name of ['fixtures', 'node_modules'])
       await symlink(join(root, name), join(work, name))
     parentFile = join(work, 'parent.mjs')

@@ -38,7 +38,6 @@ describe.each(['v2', 'v3'])('contract §9: the life after a proposal, oracle %s'
     chain = await startDevChain({ questions: 9, proposers: 1, oracle })
     url = chain.rpcUrl
     rpc = devRpc(url)
-    // A block, and a second, for each transaction: nobody has to wait.
     await rpc.request('evm_setIntervalMining', [0])
     await rpc.request('evm_setAutomine', [true])
     await rpc.request('anvil_setBlockTimestampInterval', [1])
@@ -109,7 +108,6 @@ describe.each(['v2', 'v3'])('contract §9: the life after a proposal, oracle %s'
       detail: expect.stringContaining('awaits the vote'),
       meta: { hint: expect.stringContaining('devchain vote') },
     })
-    // The reward went back at the dispute, and into the new round.
     expect(await vote(url, slug(1), 'p2')).toMatchObject({
       timestamp: first.timestamp,
       state: roundStates.resolved,

@@ -129,7 +129,6 @@ describe('devchain', () => {
       isOld ? { code: 2, answer: { code: 'oracle_version' } } : { code: 0 },
     )
     expect((await act('upgrade-oracle')).answer.hint).toContain('--oracle v3')
-    // Each verb is looked at before it is done.
     const dry = await act('warp', '90m', '--dry-run')
     expect(dry).toMatchObject({ code: 0, answer: { act: 'warp', operands: ['90m'] } })
     const { answer } = await act('warp', '90m')
@@ -241,7 +240,6 @@ describe('devchain', () => {
       dev.rpc_url,
     ])
     await other.stop()
-    // Its chain is gone now: the files are those of nobody.
     const third = shop.start([
       'devchain',
       '--port',

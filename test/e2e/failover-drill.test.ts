@@ -26,7 +26,6 @@ const page = 'docs/operating.md'
 const shop = workshop()
 afterAll(() => shop.clean())
 
-/** `pg_ctl` as an operator has it, who need not be told whose the server is. */
 function putPgCtl(folder: string): void {
   const program = join(programOf(18).program, '..', 'pg_ctl')
   const options = JSON.stringify({ ...account, stdio: 'inherit', cwd: '/' })
@@ -60,7 +59,6 @@ describeWith([18], 'docs: two gateways', () => {
       return client.query(text).finally(() => client.end())
     }
     await asUser('postgres', grants)
-    // As after each upgrade.
     await asUser('postgres', grants)
 
     const database = postgresDatabase(url.replace('gateway@', 'proposer_gateway@'))
@@ -125,7 +123,6 @@ describeWith([18], 'docs: two gateways', () => {
 
   test('R23: its drill: the leader dies, the primary dies, and each proposal is executed once', async () => {
     const standby = await startStandby(primary, { synchronous: true })
-    // As pg_basebackup copies it from a primary that waits for its standby.
     appendFileSync(
       join(standby.dataFolder, 'postgresql.auto.conf'),
       "synchronous_standby_names = 'standby'\n",

@@ -35,7 +35,6 @@ describe('an oracle that is upgraded', () => {
     const pinned = dev.trust.implementations[devAddresses.oracle]?.implementation
     const server = shop.start(['serve', '--config', path, '--port', '0', '--json'])
     const { url, admin_url } = await server.line<ServeReady>()
-    // Without a node of its own the client cannot see the upgrade.
     const client = await makeClient(shop, dev, { PROPOSER_GATEWAY: url })
     const submit = (n: number) => client.ask('submit', questionOf(dev, n).slug, '--outcome', 'p2')
     const before = await submit(0)
@@ -87,7 +86,6 @@ describe('an oracle that is upgraded', () => {
       changed_contracts: 0,
       oracles: [{ address: devAddresses.oracle, version: 3 }],
     })
-    // What was pinned holds for the next gateway on this store, gateway.json or not.
     await server.stop('SIGTERM')
     const again = shop.start(['serve', '--config', path, '--port', '0', '--json'])
     expect((await reasonsOf((await again.line<ServeReady>()).url)).status).toBe(200)

@@ -28,7 +28,6 @@ let chain: ReturnType<typeof createChain>
 /** That of the fixtures, so that no deadline in them ever passes. */
 let clock: ReturnType<typeof clockFrom>
 
-/** The files of a version and its chain; stores share a chain, so each test has its own. */
 async function open(version: KeptVersion): Promise<void> {
   const { made_ms: madeMs } = expectedOf(version)
   files = await keptFiles(version)
@@ -80,7 +79,6 @@ interface Event {
 
 const gatewayOf = (store: string) => `stores/${store}/gateway.json`
 
-/** Everything the store holds, in order of admission. */
 async function rowsOf(store: string): Promise<readonly Row[]> {
   return (
     await say<{ candidates: Row[] }>(
@@ -100,7 +98,6 @@ async function rowOf(store: string, matches: (row: Row) => boolean): Promise<Row
   return found
 }
 
-/** Every transaction that was signed for a candidate, with its nonce. */
 async function signedFor(store: string, { candidate_id: id }: Row) {
   const config = ['--config', gatewayOf(store)] as const
   const { events } = await say<{ events: readonly Event[] }>(
@@ -116,14 +113,9 @@ async function signedFor(store: string, { candidate_id: id }: Row) {
     .map(({ nonce, attempt }) => ({ nonce, hash: attempt?.hash }))
 }
 
-/** Sends a payload to the gateway on this store, from a home that has never seen it. */
 const send = (store: string, questionId: string, payload: string, ...more: readonly string[]) =>
   say('another-home', 'submit', questionId, payload, '--local', gatewayOf(store), ...more)
 
-/**
- * A payload is the candidate that it was, whose slot then executes with the one transaction that
- * the earlier version signed for it.
- */
 async function expectGoesOn(store: string, live: Row, payload: string): Promise<void> {
   const signed = await signedFor(store, live)
   expect(signed).toHaveLength(1)
@@ -142,7 +134,6 @@ async function expectGoesOn(store: string, live: Row, payload: string): Promise<
   ).toMatchObject({ torn_bytes: 0 })
 }
 
-/** What the compacted store holds, in order of admission. */
 const compactedNames = {
   'v0.1': ['executed', 'rejected', 'executed-later', 'live', 'received', 'after'],
   'v0.2': ['executed', 'executed-later', 'live', 'received'],

@@ -38,7 +38,6 @@ import {
 const shop = workshop()
 let dev: DevDescription
 let folder: string
-/** The first question of those that kills are tried on. */
 const killQuestions = 4
 beforeAll(async () => {
   folder = join(await shop.folder(), 'dev')
@@ -56,7 +55,6 @@ beforeAll(async () => {
 })
 afterAll(() => shop.clean())
 
-/** Each test has a store of its own, so that one that fails leaves no lock to the next. */
 function serve(
   store: string,
   options: { failpoint?: string; set?: readonly string[] } = {},
@@ -97,10 +95,6 @@ describe('a gateway killed by SIGKILL after its 202', () => {
     await second.stop()
   })
 
-  /**
-   * Executed, by one transaction more than before, with one ProposePrice in it, at the index that
-   * the status tells.
-   */
   async function expectOnce(
     url: string,
     questionId: string,
@@ -123,10 +117,6 @@ describe('a gateway killed by SIGKILL after its 202', () => {
     ])
   }
 
-  /**
-   * The client is a fresh one: its journal does not know the question of the candidate, so the wire
-   * is asked.
-   */
   async function untilExecutedOf(client: Client, questionId: string, candidateId: string) {
     const answered = async () => {
       const { answer } = await client.ask('status', candidateId, '--question', questionId)
@@ -142,10 +132,6 @@ describe('a gateway killed by SIGKILL after its 202', () => {
   }
 })
 
-/**
- * Three times three candidates, all of one executor; every process that runs for them dies at the
- * failpoint.
- */
 const rounds = 3
 const together = 3
 
@@ -206,7 +192,6 @@ describe('R3, R15, R23: a gateway killed by SIGKILL at each step of the executor
     return { address, keyFile }
   }
 
-  /** Starts the gateway again whenever it is killed. */
   function keep(failpoint: string, { keyFile }: Executor): Keeper {
     const set = [
       `executor.key_file=${keyFile}`,
@@ -224,10 +209,6 @@ describe('a lost acknowledgement', () => {
   let lose = true
   const admitted: string[] = []
 
-  /**
-   * Hands every request on; while `lose` is set, the answer to an admission never reaches the
-   * client.
-   */
   beforeAll(async () => {
     gateway = serve('lost')
     const { url } = await gateway.line<ServeReady>()
@@ -276,7 +257,6 @@ describe('a lost acknowledgement', () => {
     expect(replayed.code, replayed.ended.stderr).toBe(0)
     const after = await client.ask('journal', 'list')
     expect(after.answer.authorizations).toMatchObject([{ candidate_id: admitted[0] }])
-    // Every copy that reached the gateway was the same candidate (R2).
     expect(new Set(admitted).size).toBe(1)
   })
 })

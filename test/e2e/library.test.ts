@@ -36,9 +36,6 @@ const node = (file = '', ...args: string[]) =>
     env: { PATH: process.env.PATH ?? '', HOME: folder },
   })
 
-/**
- * All that is public. A name may be added here; one that is taken away breaks somebody's program.
- */
 const values = `
   Acknowledgement Address BatchCandidate BatchCandidateStatus BatchItem BatchPermit BatchSigningData BatchSigningDataAnswer
   BatchSigningDataRequest BatchStatusAnswer BatchStatusRequest BatchSubmitAnswer BatchSubmitRequest Bytes Bytes32 CandidateState
@@ -118,7 +115,6 @@ describe('the library', () => {
     await writeFile(join(folder, 'proposer.key'), `${account?.private_key}\n`, { mode: 0o600 })
     const [rain, teams, tram] = [questionOf(dev, 0), questionOf(dev, 1), questionOf(dev, 2)]
     const told = (outcome: string) => `${rain.slug} ${outcome}\n${tram.slug} ${outcome}\n`
-    // Which of two teams wins: Yes means nothing there, is not guessed, and stops the whole input.
     await expect(node('propose.js', url, dev.rpc_url, rain.slug, teams.slug)).rejects.toThrow(
       /UsageError: rows, line 2: the outcome "yes"/,
     )
@@ -140,7 +136,6 @@ describe('the library', () => {
       console.log(JSON.stringify({ states: positions.map(({ state }) => state), totals, digits }))
       await proposer.close()`
     await writeFile(join(folder, 'looking.mjs'), looking)
-    // U12: whole numbers in results are written as decimal strings.
     expect(JSON.parse((await node('looking.mjs', url, dev.rpc_url)).stdout)).toMatchObject({
       states: ['open', 'open'],
       totals: [{ bonded: '1500000000' }],

@@ -38,7 +38,6 @@ const lives = [
 ] as const
 type Life = (typeof lives)[number]
 
-/** How a life ends at the last round of its question: state and result in `positions`. */
 const ends: Readonly<Record<Life, readonly [state: string, result: string | null]>> = {
   open: ['open', null],
   waiting: ['awaiting_settlement', null],
@@ -52,7 +51,6 @@ const ends: Readonly<Record<Life, readonly [state: string, result: string | null
   claimed: ['settled', 'undisputed'],
 }
 
-/** Numbers from a seed, so that a failing week can be lived again. */
 function numbersFrom(seed: number): () => number {
   let state = seed
   return () => {
@@ -69,7 +67,6 @@ describe.each(['v2', 'v3'] as const)('oracle %s', (oracle) => {
   beforeAll(async () => {
     dev = await startDevChain({ questions: questionCount, proposers: 1, oracle })
     rpc = devRpc(dev.rpcUrl)
-    // A block, and a second, for each transaction: nobody has to wait.
     await rpc.request('evm_setIntervalMining', [0])
     await rpc.request('evm_setAutomine', [true])
     await rpc.request('anvil_setBlockTimestampInterval', [1])
@@ -95,7 +92,6 @@ describe.each(['v2', 'v3'] as const)('oracle %s', (oracle) => {
   const propose = (slug: string) => proposeDirectly(dev.rpcUrl, slug, yes)
   const dispute = (slug: string) => disputeProposal(dev.rpcUrl, slug)
 
-  /** What happens before the time for disputes is over. */
   const first = async (slug: string, life: Life): Promise<void> => {
     if (life === 'open') return
     await propose(slug)
@@ -136,7 +132,6 @@ describe.each(['v2', 'v3'] as const)('oracle %s', (oracle) => {
     expect((await ask('payouts', 'claim', '--yes')).claims).toHaveLength(1)
     await whileRefused(settling('deferred'))
     for (const { slug } of settling('open')) await propose(slug)
-    // What is not the oracle's.
     await fund(dev.rpcUrl, rival.address, 1_234_567n)
     await rpc.request('anvil_mine', ['0x3'])
 
@@ -157,7 +152,6 @@ describe.each(['v2', 'v3'] as const)('oracle %s', (oracle) => {
       0n,
     )
     expect(moved + 1_234_567n).toBe(change)
-    // Bonds at the oracle are those of `positions`; each figure has its log.
     expect(BigInt(totals[0].bonded) + BigInt(totals[0].disputed)).toBe(BigInt(sum.locked))
     expect(totals[0].claimable).toBe(sum.deferred)
     for (const { transaction_hash, log_index } of pnl.rows)

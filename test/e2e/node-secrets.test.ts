@@ -18,7 +18,6 @@ let folder = ''
 let dev: ServeReady['dev']
 let client: Client
 let node: Server
-/** Which methods the node refuses now. */
 let refuses: (method: string) => boolean = () => false
 
 interface Call {

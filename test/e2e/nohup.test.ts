@@ -13,7 +13,6 @@ const bin = join(fileURLToPath(new URL('../..', import.meta.url)), 'bin', 'propo
 
 let home: Awaited<ReturnType<typeof temporaryHome>>
 let server: Server
-/** The first call, which is never answered. */
 let called: Promise<void>
 beforeEach(async () => {
   home = await temporaryHome()
@@ -28,10 +27,6 @@ afterEach(async () => {
   await home.remove()
 })
 
-/**
- * What a waiting command says last, which a real `sh` starts on a terminal behind these words, once
- * it got the signals.
- */
 async function saidAfter(words: string, signals: readonly NodeJS.Signals[]): Promise<string> {
   const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`
   const command = `'${process.execPath}' '${bin}' eligibility 0x${'ab'.repeat(20)} --gateway ${url}`

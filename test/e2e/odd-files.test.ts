@@ -44,7 +44,6 @@ const puts = {
 } as const
 type Odd = keyof typeof puts
 
-/** Runs a command that may hang where the rule is broken. */
 async function ask(...[args, options]: Parameters<typeof shop.start>) {
   const running = shop.start(args, options)
   const overdue = setTimeout(() => running.child.kill('SIGKILL'), 30_000)
@@ -80,7 +79,6 @@ beforeAll(async () => {
   await lock.release()
 })
 
-/** A copy of a folder in which one file is odd. */
 async function copied(from: string, file: string, odd: Odd): Promise<string> {
   const folder = await shop.folder()
   await cp(from, folder, { recursive: true })

@@ -42,7 +42,6 @@ beforeAll(async () => {
 }, 60_000)
 afterAll(() => still?.stop())
 
-// Every test has the chain as it was, and a gateway that knows of nothing else.
 beforeEach(async () => {
   start = await still.remember()
   gateway = await openStillGateway(still)
@@ -54,7 +53,6 @@ afterEach(async () => {
 
 const { failing, operators, roundArgs } = troublesOn(() => ({ still, questionId }))
 
-/** What is there before the gateway starts. */
 async function prepare({ given }: Trouble): Promise<void> {
   await given?.()
   gateway = await openStillGateway(still)
@@ -85,9 +83,6 @@ async function expectEnd(
   if (readiness === undefined) expect(await gateway.readyz()).toEqual({ ready: true, reasons: [] })
 }
 
-/**
- * What "same payload?" of domain §7 says: healed, an exact replay executes; else the failure stays.
- */
 async function expectReplay(submitted: Submitted, { retryable, heals }: Failing): Promise<void> {
   await heals?.()
   await gateway.pass(3)
@@ -299,7 +294,6 @@ describe('domain §2.2: candidates that are sent together, and one of them goes 
 })
 
 describe('domain §7, InvalidNonce, "look for ProposalExecuted first"', () => {
-  /** Another relayer puts the very same payload on chain. */
   async function otherRelayer(tell: Tell, submitted: Submitted): Promise<void> {
     const { amount, deadline, nonce, price, proposer, signature } =
       await gateway.candidate(submitted)
@@ -361,7 +355,6 @@ describe('domain §7, InvalidNonce, "look for ProposalExecuted first"', () => {
     const nonce = '4242'
     const submitted = await gateway.submit(questionId, { nonce })
     await gateway.turn()
-    // A second gateway of the same chain has been given the same nonce for another question.
     const other = await openStillGateway(still)
     const elsewhere = await other.submit(otherQuestionId, { nonce })
     const { signature, amount, deadline, price, proposer } = await other.candidate(elsewhere)
@@ -474,7 +467,6 @@ describe('domain §7, "no revert, never mined": same relayer nonce, higher fee; 
 })
 
 describe('robustness §3: what a real node answers to a transaction, as the table names it', () => {
-  /** The executor's transaction as it went out, and others made from it. */
   async function sent(): Promise<{ raw: Hex; sign(change: object): Promise<Hex> }> {
     const { parseTransaction, keccak256, serializeTransaction } = await import('viem')
     await gateway.submit(questionId)

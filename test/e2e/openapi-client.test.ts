@@ -25,10 +25,6 @@ import { judgeAnswers, judgedAnswers } from '../support/answers-seen.js'
 import { workshop } from '../support/processes.js'
 import { questionOf, type ServeReady } from '../support/proposing.js'
 
-/**
- * What the generator makes of the document: a class a tag, a method an operation, path parameters
- * first.
- */
 interface GeneratedClient {
   readonly OpenAPI: { BASE: string }
   readonly ApiError: new (
@@ -88,9 +84,6 @@ beforeAll(async () => {
   signer = signerFromKey(parseKey(key ?? '', 'the dev chain'))
 })
 
-/**
- * The same call until the gateway is not busy: a 503 says that nothing was committed (contract §2).
- */
 async function patiently<T>(call: () => Promise<T>): Promise<T> {
   for (;;) {
     try {
@@ -117,10 +110,6 @@ interface Facts {
   readonly permit: { readonly amount: string; readonly nonce: string; readonly deadline: string }
 }
 
-/**
- * Signs with the library; chain id, Permit2 and SignedProposer are the pinned ones, whatever the
- * answer says (R9).
- */
 function sign({
   chainId,
   contracts,
@@ -152,7 +141,6 @@ function sign({
   return signer.signDigest(`0x${Buffer.from(digest).toString('hex')}`)
 }
 
-/** A complete v1 payload for a question, by the generated client's own answers. */
 async function signed(
   identifier: string,
   outcome: wire.OutcomeKey,
@@ -203,7 +191,6 @@ describe('a generated client', () => {
         submission: { status: 'indexed' },
         failure: null,
       })
-    // The same bytes again are the same candidate (§2.5).
     expect(await patiently(() => ProposalsService.submit(slug, payload))).toMatchObject({
       candidate_id,
       status: 'executed',
@@ -272,7 +259,6 @@ describe('a generated client', () => {
       client.ProposalsService.submit(slug, { ...other, signature: payload.signature }),
     ).catch((thrown: unknown) => thrown)
     expect(error).toBeInstanceOf(client.ApiError)
-    // Another payload under an old signature: not its signer's.
     expect(error).toMatchObject({
       status: 403,
       body: { error: { code: 'signature_not_authorized' } },

@@ -144,7 +144,6 @@ describe('contract §9: acts record who', () => {
   })
 
   test('of a rejection the store keeps who; its proposer reads only why', async () => {
-    // Without its pipeline the gateway leaves it to the operator.
     await server.stop()
     await serve('--set', 'pipeline.enabled=false')
     const env = { ...client.env, PROPOSER_GATEWAY: ready.url }
@@ -171,7 +170,6 @@ describe('contract §9: acts record who', () => {
 
 describe('contract §9: operator store backup', () => {
   test('R1: a copy that is taken while proposals are admitted opens, is sound, and holds all that was acknowledged before it began', async () => {
-    // Fewer than the rate limit: nothing of it waits for a window.
     const count = 60
     const rows = dev.questions
       .slice(0, count)
@@ -187,7 +185,6 @@ describe('contract §9: operator store backup', () => {
       for (const item of signed.stdout.trim().split('\n')) {
         const body = `{"proposals":[${item}]}`
         let answer = await post(ready.url, '/propose/batch', body)
-        // A machine busy with other things sheds calls.
         while (answer.status === 503) answer = await post(ready.url, '/propose/batch', body)
         const [result] = (answer.body.results ?? []) as { candidate?: { candidate_id: string } }[]
         expect([answer, result]).toMatchObject([
@@ -198,7 +195,6 @@ describe('contract §9: operator store backup', () => {
         heard()
       }
     })()
-    /** So that each copy is taken amid admissions, however long it takes. */
     const acknowledging = async (least: number) => {
       while (acknowledged.size < least)
         await Promise.race([
@@ -208,7 +204,6 @@ describe('contract §9: operator store backup', () => {
           }),
         ])
     }
-    // In this process: each process more makes the gateway wait for it.
     const inside = (...args: string[]) =>
       run(folder, ['operator', ...args], {
         env: client.env,
@@ -247,7 +242,6 @@ describe('contract §9: operator store backup', () => {
       expect(before.filter((id) => !held.has(id))).toEqual([])
     }
     expect(copies[0]?.before.length).toBeLessThan(count)
-    // Nothing is copied over a backup.
     expect(
       await inside('--config', config(), 'store', 'backup', copies[0]?.to ?? ''),
     ).toMatchObject({

@@ -33,7 +33,6 @@ describeWith(['Chromium'], "the operator's page", () => {
     server = shop.start(['serve', '--config', join(folder, 'gateway.json'), '--json', ...args])
     ready = await server.line()
   }
-  /** The candidate's id. A machine busy with other things sheds calls. */
   const submit = async (slug: string, outcome: string): Promise<string> => {
     let signed = await client.ask('sign', slug, '--outcome', outcome)
     while (signed.code === 75) signed = await client.ask('sign', slug, '--outcome', outcome)
@@ -68,13 +67,11 @@ describeWith(['Chromium'], "the operator's page", () => {
     page = await browser.newPage()
     page.on('pageerror', ({ message }) => errors.push(message))
     page.on('console', (line) => {
-      // While the gateway is away every try to reach it is one.
       if (line.type() === 'error' && !line.text().includes('net::ERR_')) errors.push(line.text())
     })
     await page.goto(`${ready.admin_url}/`)
   })
 
-  /** Figures whose text does not fit where it stands. */
   const cutOff = () =>
     page
       .locator('.cards dd')
@@ -109,7 +106,6 @@ describeWith(['Chromium'], "the operator's page", () => {
     expect(await row(0).locator('.question').textContent()).toBe(slug)
     expect(await row(0).locator('.answer').textContent()).toBe('No (p1)')
     expect(await row(0).locator('.id').textContent()).toMatch(/^[0-9a-f]{8}\u2026$/)
-    // The window may have ended meanwhile; the next call opens another one.
     expect((await fetch(`${ready.url}/v1/proposals/eligibility/${client.proposer}`)).status).toBe(
       200,
     )
@@ -139,7 +135,6 @@ describeWith(['Chromium'], "the operator's page", () => {
     const facts = await row(0).locator('.way dl').textContent()
     expect(facts).toMatch(/Authorizes[\d,.]+ USDC\.e/)
     expect(facts).toMatch(/Deadline\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ, in /)
-    // The practice chain has no explorer.
     expect(await page.locator('a').count()).toBe(0)
     expect(content).not.toMatch(/0x[0-9a-f]{130}/)
     expect(content).not.toContain(
@@ -242,7 +237,6 @@ describeWith(['Chromium'], "the operator's page", () => {
 
   test('ux: who paused admission and why stands in the header; a gateway that is not ready is red', async () => {
     const config = join(folder, 'gateway.json')
-    // Those of the tests before were asked for.
     errors.length = 0
     const pause = ['--reason', markup, '--by', 'ann', '--config', config, '--yes']
     expect((await shop.run(['operator', 'pause', ...pause])).code).toBe(0)
@@ -261,7 +255,6 @@ describeWith(['Chromium'], "the operator's page", () => {
       })()`)
     const [r = 0, g = 255, b = 255] = red as readonly number[]
     expect(r > 2 * g && r > 2 * b).toBe(true)
-    // The first point comes after fifteen seconds.
     await page.locator('#trend-queue path[d^="M"]').waitFor({ state: 'attached' })
     expect(errors).toEqual([])
   })

@@ -29,7 +29,6 @@ let store = ''
 
 const operator = (...args: string[]): Promise<Ended> =>
   shop.run(['operator', '--config', join(folder, 'gateway.json'), ...args], { env: client.env })
-/** The document of --json; of a failure the error. */
 async function asked(
   ...args: string[]
 ): Promise<{ code: number | null; answer: Record<string, unknown> }> {
@@ -44,7 +43,6 @@ async function serve(): Promise<ServeReady> {
   server = shop.start(['serve', '--config', join(folder, 'gateway.json'), '--port', '0', '--json'])
   return server.line<ServeReady>()
 }
-/** Does `work` while this process holds the store's lock with a note. */
 async function holding(note: string, work: (lock: Lock) => Promise<void>): Promise<void> {
   const lock = await acquireLock(
     { files: systemFiles, liveness: systemLiveness(), random: systemRandom },
@@ -392,7 +390,6 @@ describe('operator on a store that a gateway serves', () => {
     const csv = stdout.split('\r\n')
     expect(csv[0]).toMatch(/^candidate_id,/)
     expect(csv[1]).toContain(id)
-    // What they were called once.
     expect((await operator('store', 'export', '--csv')).stdout).toBe(stdout)
     expect((await asked('store', 'export')).answer).toMatchObject({
       schema: 'proposer.operator-store-export/1',
@@ -405,7 +402,6 @@ describe('operator on a store that a gateway serves', () => {
       events: answer.events,
     })
 
-    // Folding the store while it serves changes no answer.
     expect(await asked('store', 'compact')).toMatchObject({
       code: 0,
       answer: { through: 'gateway' },
@@ -444,7 +440,6 @@ describe('operator on a store that a gateway serves', () => {
       expected: expect.stringContaining('No gateway serves this store'),
       operator: 'No gateway serves this store: start one with `proposer serve`.',
     })
-    // A wallet without the role in place of the executor.
     const stranger = { PROPOSER_EXECUTOR_KEY_FILE: join(folder, 'proposer-1.key') }
     server = shop.start(['serve', '--config', join(folder, 'gateway.json'), '--port', '0'], {
       env: stranger,

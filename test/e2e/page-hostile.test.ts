@@ -65,7 +65,6 @@ testWith(
         row.locator('summary .question').boundingBox(),
         row.boundingBox(),
       ])
-      // Neither text leaves the other a column of single letters.
       expect((place?.width ?? 0) / (whole?.width ?? 1), `${width} px`).toBeGreaterThan(0.25)
     }
     await page.fill('#search', '<img src=x')

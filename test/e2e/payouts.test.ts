@@ -56,7 +56,6 @@ test('domain §10: a payout that the token refuses is deferred, shown, and claim
   const asked = await ask('payouts', 'claim', '--to', outsider.address, '--json')
   expect(asked.code).toBe(2)
   expect(JSON.parse(asked.stderr).error.code).toBe('confirmation_needed')
-  // Still blocked: the chain would refuse it, and nothing is sent.
   const blocked = await ask('payouts', 'claim', '--yes', '--json')
   expect(blocked.code).toBe(2)
   expect(JSON.parse(blocked.stderr).error.code).toBe('transaction_would_revert')

@@ -23,7 +23,6 @@ describeWith(['pkcs11js'], 'contract §9: a PKCS#11 module that hangs', () => {
   const shop = workshop()
   afterAll(() => shop.clean())
 
-  /** `account add-pkcs11`, which loads a module that waits for what is written to it: nothing is. */
   async function loading() {
     const folder = await shop.folder()
     await writeFile(join(folder, 'pin'), '1234\n', { mode: 0o600 })

@@ -57,7 +57,6 @@ describeWith(softHsm, 'contract §9: the executor signs in a PKCS#11 token', () 
     const flags = ['--port', '0', '--questions', '4', '--write', folder, '--json']
     dev = (await shop.start(['devchain', ...flags]).line<ServeReady>()).dev
     const config = await writeConfig('token.json', place())
-    // The address is where the operator finds it: in what the check says.
     const { document } = await checked(config)
     const said = JSON.stringify(document)
     executor = /the executor (0x[0-9a-f]{40}) in its PKCS#11 token signs/.exec(said)?.[1] ?? said
@@ -108,7 +107,6 @@ describeWith(softHsm, 'contract §9: the executor signs in a PKCS#11 token', () 
     expect(await untilUnready(ready, /does not sign/)).toMatch(
       new RegExp(`^the key of the executor ${executor} does not sign: .*token.*: waiting$`),
     )
-    // The slot is open, with its nonce; the next looks find no token at all.
     await untilUnready(ready, /no token that is present matches the URI: waiting/)
     expect(server.stderr()).toContain('"slot.opened"')
     expect(await sent()).toBe(nonce)

@@ -37,12 +37,11 @@ describeWith([18], 'a proxy before a server', () => {
 
   async function connected(config: pg.ClientConfig = {}): Promise<pg.Client> {
     const client = new pg.Client({ connectionString: proxy.url, ...config })
-    client.on('error', () => undefined) // the proxy cuts it
+    client.on('error', () => undefined)
     await client.connect()
     clients.push(client)
     return client
   }
-  /** One transaction with a statement of each protocol, simple and extended. */
   async function write(client: pg.Client, n: number): Promise<void> {
     await client.query('BEGIN')
     await client.query('INSERT INTO kept VALUES ($1)', [n])
@@ -141,7 +140,6 @@ describeWith([18], 'a proxy before a server', () => {
     while (isMet) {
       n += 1
       const fault = proxy.cut(place(n))
-      // The connection is opened under it too.
       await connected()
         .then((client) => write(client, n))
         .then(() => acknowledged.push(n))
@@ -164,12 +162,10 @@ describeWith([18], 'a proxy before a server', () => {
     const late = new pg.Client({ connectionString: proxy.url, connectionTimeoutMillis: 500 })
     await expect(late.connect()).rejects.toThrow('timeout')
     client.connection.stream.destroy()
-    // The server still holds the transaction open.
     const open = "SELECT FROM pg_stat_activity WHERE state = 'idle in transaction'"
     expect(await server.query(open)).toHaveLength(1)
     expect(await rows()).toEqual([])
     proxy.heal()
-    // COMMIT was under way all the time.
     await until(async () => (await rows()).length === 1, 'the COMMIT never arrives')
   })
 

@@ -16,7 +16,6 @@ import { startPgbouncer } from '../support/postgres/pgbouncer.js'
 import { startPostgres } from '../support/postgres/server.js'
 import { startStandby } from '../support/postgres/standby.js'
 
-/** What a test has started, ended behind it in reverse. */
 const started: (() => Promise<unknown>)[] = []
 const closing = <T extends { close(): Promise<void> }>(one: T): T => {
   started.push(one.close)
@@ -24,7 +23,7 @@ const closing = <T extends { close(): Promise<void> }>(one: T): T => {
 }
 async function connected(config: pg.ClientConfig): Promise<pg.Client> {
   const client = new pg.Client(config)
-  client.on('error', () => undefined) // servers are killed under it
+  client.on('error', () => undefined)
   await client.connect()
   started.push(() => client.end())
   return client

@@ -55,7 +55,6 @@ const slugsIn = (document: { questions: { slug: string }[] }) =>
 
 test('contract §9: on the dev chain it works by itself, the round that a dispute opened again first', async () => {
   const [again = '', answered = '', ...open] = slugs()
-  // Once from the logs, once from the cursor.
   for (const _turn of [1, 2]) {
     const document = await list()
     expect(document).toMatchObject({ source: 'chain', left_out: 0 })

@@ -10,7 +10,6 @@ import { parseConfig } from '../../src/core/gateway/config.js'
 import { blocksIn, freePorts, pageText, section, shell } from '../support/readme.js'
 
 const root = join(import.meta.dirname, '..', '..')
-/** These have tests of their own: failover-drill.test.ts and restore-drill.test.ts. */
 const text = ['Two gateways', 'Restore drill'].reduce(
   (page, title) => page.replace(section(title, 'docs/operating.md'), ''),
   pageText('docs/operating.md'),
@@ -22,7 +21,6 @@ beforeAll(async () => {
 })
 afterAll(() => rm(folder, { recursive: true, force: true }))
 
-/** The blocks of one language, in their order. */
 const blocks = (language: string) => blocksIn(text, language)
 
 describe('docs: running a gateway', () => {
@@ -43,7 +41,6 @@ describe('docs: running a gateway', () => {
     for (const [metric] of pageText('docs/reference/metrics.md').matchAll(/\bproposer_[a-z_]+\b/g))
       expect(stdout).toMatch(new RegExp(`^${metric}`, 'm'))
     expect(stdout).not.toContain('FAIL')
-    // Of the copied store: the candidate is in it.
     expect(stdout.replaceAll(/\s+/g, ' ')).toMatch(
       /gateway-store\.backup is sound and can be written; it holds 1 candidate\b/,
     )
@@ -75,7 +72,6 @@ describe('docs: running a gateway', () => {
     const config = parseConfig(shown, 'docs')
     const { rpc_urls, signed_proposer, oracles, requesters, tokens } = shown.chain
     const chainOfLeast = { rpc_urls, signed_proposer, oracles, requesters, tokens }
-    // Receipts are off where the key is left out: shown are the defaults of those that are on.
     const least = parseConfig({ chain: chainOfLeast, receipts: {} }, 'docs')
     const { account, ...executor } = config.executor
     const { profile, implementations, ...chain } = config.chain

@@ -14,10 +14,6 @@ const shop = workshop()
 afterAll(() => shop.clean())
 const root = join(import.meta.dirname, '..', '..')
 
-/**
- * Again where the gateway sheds calls because this machine is busy with other things: the script
- * may be run again at any time.
- */
 async function patiently(run: () => Promise<ShellEnded>): Promise<ShellEnded> {
   const ended = await run()
   return ended.code !== 0 && /the gateway is overloaded/.test(ended.stdout + ended.stderr)
@@ -36,7 +32,6 @@ describe.skipIf(!hasTerminals)('README: a first session', () => {
     expect(serving).toBe(`${alias}\n${command}\n`)
     expect(proposing).toMatch(`${alias}\n`)
     expect(command).toMatch(/^proposer serve --dev$/)
-    // The port of the page may be taken here.
     const args = [...command.split(' ').slice(1), '--port', '0']
     const serves = await onTerminal(args, { TMPDIR: folder }, { columns: 80 })
     try {
@@ -69,7 +64,6 @@ describe.skipIf(!hasTerminals)('README: a first session', () => {
   }, 180_000)
 })
 
-/** A script of the README for the gateway and the chain that are here. */
 const pointed = (script: string, gateway: ServeReady) =>
   script
     .replaceAll('https://gateway.example', gateway.url)

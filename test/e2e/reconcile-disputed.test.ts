@@ -38,7 +38,6 @@ test('contract §6, §9, domain §10: reconcile tells of a dispute of an execute
     PROPOSER_PRIVATE_KEY: account?.private_key ?? '',
   }
   const node = ['--rpc-url', dev.rpc_url]
-  /** A gateway on a busy machine sheds calls; the same one does later (75). */
   const propose = async (): Promise<void> => {
     for (;;) {
       const { code, stderr } = await shop.run(
@@ -53,7 +52,6 @@ test('contract §6, §9, domain §10: reconcile tells of a dispute of an execute
   const dispute = async (): Promise<void> => {
     expect((await shop.run(['devchain', 'dispute', slug, ...node])).code).toBe(0)
   }
-  /** The newest authorization's row. */
   const reconcile = async (...flags: string[]) => {
     const { code, stdout, stderr } = await shop.run(['reconcile', slug, '--json', ...flags], {
       env,
@@ -62,7 +60,6 @@ test('contract §6, §9, domain §10: reconcile tells of a dispute of an execute
     return (JSON.parse(stdout) as Told).authorizations.at(-1)
   }
 
-  /** Of the candidate that was executed first. */
   const status = async (...flags: string[]) => {
     const { stdout } = await shop.run(['journal', 'list', '--json'], { env })
     const [{ candidate_id }] = JSON.parse(stdout).authorizations
@@ -96,12 +93,10 @@ test('contract §6, §9, domain §10: reconcile tells of a dispute of an execute
   const people = (await shop.run(['reconcile', slug, ...node], { env })).stdout.replace(/\s+/g, ' ')
   expect(people).toContain('position disputed')
   expect(people).not.toContain('nothing is left to do')
-  // The disputed one is said before all else.
   expect(people).toMatch(/^\S+ closed.*disputed by/)
   const { candidates } = JSON.parse((await status('--json')).stdout)
   expect(candidates[0].position).toMatchObject({ state: 'disputed', new_round: true })
   expect((await status()).stdout).toMatch(/^\s*next: it was executed/)
-  // Once the chain was read, everything that reads the journal says it first.
   const read = await shop.run(['positions', '--json', '--fail-on-dispute', ...node], { env })
   expect([read.code, JSON.parse(read.stderr).error.code]).toEqual([7, 'proposal_disputed'])
   const said = /^1 of your executed proposals is disputed, 1 with a new round: proposer positions/
@@ -122,7 +117,6 @@ test('contract §6, §9, domain §10: reconcile tells of a dispute of an execute
     ...{ position: 'disputed', result: null, disputed_by: disputer?.address, payout: null },
     position_as_of: expect.any(String),
   })
-  // Without a node nobody can know, and it says so.
   const blind = await reconcile()
   expect(blind).toMatchObject({
     position: null,

@@ -26,7 +26,6 @@ const secret = '/v1/SIGNERPATH17?key=SIGNERQUERY17'
 let config: string
 let dev: ServeReady['dev']
 let signer: Awaited<ReturnType<typeof startSigner>>
-/** What stands before the signer, which may do something first. */
 let front: WalletServer
 let before: (asked: AskedTransaction) => Promise<AskedTransaction> = async (asked) => asked
 let address: Hex
@@ -34,7 +33,6 @@ let server: Running
 let ready: ServeReady
 let client: Client
 
-/** An anvil without blocks: nothing but a key, the same one each time. */
 const startSigner = () =>
   startAnvil(0, ['--chain-id', '31337', '--accounts', '1', '--no-mining', '--hardfork', 'prague'])
 
@@ -80,7 +78,6 @@ async function serve(): Promise<void> {
 
 const sent = async () =>
   Number(await devRpc(dev.rpc_url).request<string>('eth_getTransactionCount', [address, 'latest']))
-/** The ProposePrice events of the question, by the transactions that made them. */
 const proposed = async (known: readonly string[]) =>
   (await proposals(dev, client.proposer))
     .map(({ transactionHash }) => transactionHash)
@@ -111,13 +108,11 @@ test('R3: a signer that changes the nonce, dies in the middle of a slot, and com
   expect(await untilUnready(ready, /does not sign/)).toBe(
     `the key of the executor ${address} does not sign: the remote signer's answer cannot be used: it changed nonce of the transaction: waiting`,
   )
-  // It dies with the question in its hands.
   before = async (asked) => {
     await signer.stop()
     return asked
   }
   await untilUnready(ready, /does not sign: the connection to the remote signer broke/)
-  // So does the gateway; the slot with its nonce is in the store.
   await server.stop('SIGKILL')
   const first = server.stderr()
   const again = shop.start(['serve', '--config', config, '--port', '0', '--json', '--log'])

@@ -39,7 +39,6 @@ function freshQuestion(): Hex {
   return questionId
 }
 
-/** The arguments that name a question's current round to the oracle. */
 async function roundArgs(questionId: Hex): Promise<readonly unknown[]> {
   const adapter = placedAt('CtfAdapter', devAddresses.adapter)
   const question = await still.rpc.read<{ requestTimestamp: bigint; ancillaryData: Hex }>(
@@ -54,13 +53,10 @@ interface Mined {
   readonly submitted: Submitted
   readonly raw: Hex
   readonly hash: Hex
-  /** The chain before the transaction's block. */
   readonly before: Hex
-  /** The executor's next nonce before anything was sent. */
   readonly nonce: number
 }
 
-/** A candidate whose transaction is `depth` blocks deep, its own counted. */
 async function minedAt(questionId: Hex, depth: number): Promise<Mined> {
   gateway = await openStillGateway(still)
   const nonce = await still.chain.transactionCount(gateway.executor.address, 'latest')
@@ -82,7 +78,6 @@ async function minedAt(questionId: Hex, depth: number): Promise<Mined> {
   return { submitted, raw: attempt.raw, hash: attempt.hash, before, nonce }
 }
 
-/** Final, with one nonce spent, and no proposal signed but the first. */
 async function settle({ submitted, hash, nonce }: Mined) {
   const attempts = gateway.ledger.slots().flatMap((slot) => slot.attempts)
   const signed = new Set(

@@ -32,7 +32,6 @@ test('R17: replays of a retryable failure beside rivals of the same round never 
     throw new Error('the dev chain has no question or no proposer')
   const account = privateKeyToAccount(key)
   const deadline = String(Math.floor(Date.now() / 1000) + 3_600)
-  // More than the wallet holds: validation fails it, and an exact replay puts it back.
   const signed = async (nonce: number) => {
     const permit = { amount: `1${'0'.repeat(30)}`, nonce: String(nonce), deadline }
     const body = {
@@ -60,12 +59,10 @@ test('R17: replays of a retryable failure beside rivals of the same round never 
   }
   const ids = new Set<unknown>([admitted.body.candidate_id])
   for (let round = 0; round < 60; round += 1) {
-    // Only what has failed is put back by a replay.
     for (const id of ids)
       await expect.poll(() => failed(id), { interval: 5, timeout: 10_000 }).toBe(true)
     const answers = await Promise.all([
       send(round % 2 === 0 ? one : other),
-      // Together, or while the first one's write is on its way to the disk.
       new Promise((resolve) => setTimeout(resolve, round % 5)).then(() =>
         send(round % 2 === 0 ? other : one),
       ),

@@ -18,7 +18,6 @@ test('R23: its drill: a lost store is put back from a backup, and every proposal
   const { code, stdout, stderr } = await shell(await shop.folder(), script)
   expect({ code, stdout, stderr }).toMatchObject({ code: 0 })
   const [before = '', looked = ''] = stdout.replaceAll(/\s+/g, ' ').split('LOOK')
-  // Two proposals executed, one of them before the backup.
   expect(before).toMatch(/copied \d+ records in \d+ bytes to \S+backup; the copy is sound/)
   expect(before.split('the copy is sound')[1]).toMatch(/sound: .*candidates: 1 executed/)
   expect(before).toMatch(/gateway ready/)

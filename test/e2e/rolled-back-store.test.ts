@@ -31,7 +31,6 @@ describeWith([18], 'R1, R10: a database that went back', () => {
     await server.close()
   })
 
-  /** A gateway of its own on a new database, whose executor is off: only what is admitted counts. */
   async function gatewayOf(name: string) {
     const store = await server.createDatabase()
     const config = join(folder, `${name}.json`)
@@ -65,10 +64,8 @@ describeWith([18], 'R1, R10: a database that went back', () => {
       seen,
       admitted: async () =>
         (await query("SELECT FROM proposer.record WHERE k = 'candidate.received'")).length,
-      /** All records are seen durably. */
       isSeen: async () =>
         (await seen())?.n === Number((await query('SELECT n FROM proposer.head'))[0].n),
-      /** As a standby that lacks the last admission, or a backup from before it. */
       goBack: () =>
         query(`WITH last AS (SELECT max(n) AS n FROM proposer.record WHERE k = 'candidate.received'),
                     gone AS (DELETE FROM proposer.record WHERE n >= (SELECT n FROM last)),
@@ -103,7 +100,6 @@ describeWith([18], 'R1, R10: a database that went back', () => {
       const { ends, serving } = await supervise(rule(), gateway.start, running)
       expect(serving).toBeUndefined()
       expect(ends.length).toBe(name === 'systemd' ? 1 : 5)
-      // A machine that starts again asks no rule.
       const booted = await supervise(rule(), gateway.start)
       expect(booted.serving).toBeUndefined()
       for (const { code, stderr } of [...ends, ...booted.ends]) {
@@ -126,7 +122,6 @@ describeWith([18], 'R1, R10: a database that went back', () => {
       ).toEqual([{ why: 'a drill' }])
       const again = gateway.start()
       await again.line()
-      // The proposer has the bytes: what was lost is admitted again.
       const replayed = await client.ask('replay', String(ids[1]))
       expect(replayed.code, replayed.ended.stderr).toBe(0)
       expect(await gateway.admitted()).toBe(2)

@@ -17,19 +17,15 @@ import { fakeContext } from '../support/cli.js'
 import type { RpcLie } from '../support/rpc-lies.js'
 import { openRpcProxy, type RpcProxy } from '../support/rpc-proxy.js'
 
-/** The real gateway in this process, on a dev chain that it sees through two nodes. */
 interface World {
   readonly dev: DevChain
-  /** The chain as it is. */
   readonly truth: Chain
   readonly hosted: HostedGateway
   readonly liar: RpcProxy
   readonly honest: RpcProxy
   readonly executor: Hex
-  /** Looks that the view has taken. */
   looks(): number
   nodes(): ReturnType<RpcChain['nodes']>
-  /** New connections to the nodes, and nothing known against any. */
   renew(): Promise<void>
   close(): Promise<void>
 }
@@ -124,7 +120,6 @@ async function openWorld(place: 'first' | 'second'): Promise<World> {
     await loadConfig(context, join(folder, 'gateway.json')),
     { executorKey: { home: folder, password: async () => '' } },
   )
-  // Signed for from memory: while nodes lie nothing may have to be read for it.
   await Promise.all(questions.map(({ question_id }) => hosted.view.question(question_id)))
   const truth = createChain([dev.rpcUrl])
   return {
@@ -178,7 +173,6 @@ async function ask(
   return { status: response.status, body: (await response.json()) as Record<string, unknown> }
 }
 
-/** A signed body for the n-th question; signing asks the chain itself and no gateway. */
 async function signed(
   world: World,
   n: number,
@@ -205,10 +199,6 @@ interface Submitted {
   readonly questionId: Hex
 }
 
-/**
- * Sends the same bytes until they are taken; a gateway that cannot see the chain says 503
- * `state_unavailable` and nothing else.
- */
 async function submit(world: World, n: number, price = yes): Promise<Submitted> {
   const { path, body, questionId } = await signed(world, n, price)
   for (let tries = 0; tries < 100; tries += 1) {
@@ -243,10 +233,6 @@ const isSent = ({ progress }: Candidate) =>
   progress.status === 'executed' ||
   (progress.status === 'selected' && progress.submission?.status === 'submitted')
 
-/**
- * What the chain itself says: every one of these is proposed once, and our executor has used one
- * nonce each.
- */
 async function expectOnceEach(
   world: World,
   submitted: readonly Submitted[],
@@ -271,7 +257,6 @@ async function expectOnceEach(
     submitted.length,
   )
   expect(hosted.ledger.highestNonce(world.executor)).toBe(nonceBefore + submitted.length - 1)
-  // The record after the one that says executed.
   await expect.poll(() => hosted.ledger.slots(), { timeout: 10_000 }).toEqual([])
 }
 
@@ -390,13 +375,11 @@ test('R15, R27: every node counts transactions too high for a while: the gap is 
       await expect
         .poll(() => ask(world, '/readyz'), { timeout: 10_000 })
         .toMatchObject({ status: 200 })
-      // Five were jumped over, and given back.
       expect((await world.truth.transactionCount(world.executor, 'latest')) - nonceBefore).toBe(7)
     }),
   )
 })
 
-/** Waits for /readyz to give the reason, and for a submission to be refused for it. */
 async function expectClosed(world: World, n: number, reason: RegExp): Promise<void> {
   await expect
     .poll(() => ask(world, '/readyz'), { timeout: 20_000 })
@@ -413,7 +396,6 @@ async function expectClosed(world: World, n: number, reason: RegExp): Promise<vo
   })
 }
 
-/** One look may be on its way when the lie ends. */
 async function expectReadyWithin(
   world: World,
   looks: number,

@@ -41,7 +41,6 @@ beforeAll(async () => {
   await writeFile(join(home, 'trust', 'default.json'), JSON.stringify(dev.description.trust))
   const key = devAccount('proposer').private_key
   await writeFile(join(home, 'key'), `${key}\n`, { mode: 0o600 })
-  // The one who asks the dev chain's questions is a contract.
   for (const contract of [devAddresses.registry, devAddresses.adapter]) {
     await devRpc(dev.rpcUrl).request('anvil_setBalance', [contract, '0xde0b6b3a7640000'])
     await devRpc(dev.rpcUrl).request('anvil_impersonateAccount', [contract])
@@ -186,7 +185,6 @@ describe('a clarification on a real node', () => {
       oracle.address,
       callData(oracle, 'upgradeToAndCall', [next, '0x']),
     )
-    // Nothing was updated by the new version yet.
     expect(await rulesOf(4)).toEqual(before)
     const { request } = (await cli('context', questionAt(4).slug)).answer.questions[0]
     await sends(

@@ -30,7 +30,6 @@ function addressOf(key: Hex): Address {
   return privateKeyToAccount(key).address.toLowerCase() as Address
 }
 
-/** A Safe of the three with money and the approval that a proposer needs. */
 async function fundedSafe(of: readonly Address[] = owners): Promise<Address> {
   const made = await contracts.newSafe(of, 2)
   const token = dev.trust.tokens[0] as Address
@@ -72,7 +71,6 @@ async function startWithSafe(): Promise<void> {
 }
 afterAll(() => shop.clean())
 
-/** A machine of its own, with one key. */
 async function machine(key?: Hex) {
   const home = join(await shop.folder(), 'home')
   await mkdir(home, { mode: 0o700 })
@@ -151,7 +149,6 @@ describeWith(['Safe contracts'], '--safe', () => {
     )
     expect(sent.code, sent.stderr).toBe(0)
     expect(JSON.parse(sent.stdout)).toMatchObject({ outcome: 'accepted', status: 'executed' })
-    // The machine that began gets the signature from the other one: the same candidate.
     const brought = await one.run('sign', slug, '--safe', safe, '--signature', payload.signature)
     expect(brought.code, brought.stderr).toBe(0)
     const replayed = await one.run('submit', slug, '--outcome', 'p2', '--safe', safe, '--json')
@@ -280,7 +277,6 @@ describeWith(['Safe contracts'], '--safe', () => {
       expect(
         await refusal(await change({ signatures: [{ owner: owners[0], signature: made }] })),
       ).toMatchObject({ code: 'bad_signature', detail: expect.stringMatching(detail) })
-    // Another owner has signed it, so it stays open here; what was wrong takes nothing from it.
     expect(await listed(two)).toMatchObject([{ state: 'offered' }])
     const other = await two.run(...yes)
     expect([other.code, errorOf(other).code]).toEqual([5, 'authorization_open'])
@@ -403,7 +399,6 @@ describeWith(['Safe contracts'], '--safe', () => {
       privateKeyToAccount(keys[at] as Hex).signTypedData(
         safeMessage({ chainId: dev.chain_id, safe: of }, message).document as WalletDocument,
       )
-    // The inner Safe signs the bytes whose hash is the outer SafeMessage.
     const inner = await contracts.messageData(outer, digest)
     const byInner = [...owners.slice(0, 2)]
       .sort()

@@ -10,17 +10,12 @@ import { type Client, makeClient, questionOf, type ServeReady } from '../support
 import { hasTerminals, onTerminal, tooWide, wordsOn } from '../support/terminal.js'
 
 interface Screen {
-  /** Of the numbered points of what the terminal must show. */
   readonly point: number
-  /** Words that the world fills in begin with a dollar sign. */
   readonly args: readonly string[]
   readonly code: number
-  /** What is typed once the screen says so. */
   readonly keys?: readonly (readonly [asked: RegExp, keys: string])[]
-  /** How the screen begins, folds taken out, then what else it must say. */
   readonly says: readonly [first: RegExp, ...more: RegExp[]]
   readonly lacks?: RegExp
-  /** Compared with what a pipe gets: a word that is missing must be marked as cut or left out. */
   readonly table?: true
   readonly env?: Readonly<Record<string, string>>
 }
@@ -30,9 +25,7 @@ const yes = [/\[y\/N\]/, 'y\n'] as const
 const no = [/\[y\/N\]/, 'n\n'] as const
 const ctrlC = '\u0003'
 
-/** A day in their order; each screen may rest on those before it. */
 const screens: readonly Screen[] = [
-  // 1: what can be proposed
   {
     point: 1,
     args: ['questions', 'list'],
@@ -49,14 +42,12 @@ const screens: readonly Screen[] = [
   },
   { point: 1, args: ['trust', 'pin', '$slug4'], code: 0, keys: [yes], says: [/./, /pinned in/] },
   { point: 1, args: ['submit', 'no-such-slug', '--outcome', 'yes'], code: 2, says: [/^error: /] },
-  // 2: answers in words
   {
     point: 2,
     args: ['submit', '$slug0', '--outcome', 'maybe'],
     code: 2,
     says: [/^error: .*"maybe"/, /\(p1\).*\(p2\)/, /hint: /],
   },
-  // 3: the list to review
   {
     point: 3,
     args: ['batch', 'submit', '$rows', '--dry-run'],
@@ -64,7 +55,6 @@ const screens: readonly Screen[] = [
     table: true,
     says: [/^ROW QUESTION ANSWER AMOUNT/, /\(p2\)/, /3 would sign/, /2,250 USDC\.e/],
   },
-  // 4: amounts and addresses as people write them
   {
     point: 4,
     args: ['submit', '$slug0', '--outcome', 'p2', '--amount', '750'],
@@ -89,7 +79,6 @@ const screens: readonly Screen[] = [
     code: 0,
     says: [/^wallet 0x/, /[\d,]{5,}\.?\d* POL/, /,\d{3} USDC\.e/],
   },
-  // 5: one confirmation with the sum
   {
     point: 5,
     args: ['run', '$rows'],
@@ -118,7 +107,6 @@ const screens: readonly Screen[] = [
     says: [/./, /3 rows: .*3 executed/],
     lacks: /\[y\/N\]/,
   },
-  // 6: what to paste
   {
     point: 6,
     args: ['serve', '--dev', '--port', '0', '--questions', '2'],
@@ -130,7 +118,6 @@ const screens: readonly Screen[] = [
       /proposer submit \S+ --outcome yes/,
     ],
   },
-  // 7: screens
   {
     point: 7,
     args: ['submit', '$slug3', '--outcome', 'p2', '--yes'],
@@ -189,7 +176,6 @@ const screens: readonly Screen[] = [
   { point: 7, args: ['reconcile', '$slug0'], code: 0, says: [/^question/, /executed/, /next: /] },
   { point: 7, args: ['plan', '$rows'], code: 0, says: [/^\d+ requests in \d+ window/] },
   { point: 7, args: ['doctor'], code: 0, says: [/^ok trust: /, /ok eligibility: /] },
-  // 8: settings
   { point: 8, args: ['config', 'list'], code: 0, says: [/^home \//, /gateway http/, /not set/] },
   { point: 8, args: ['config', 'set', 'rpc-url'], code: 2, says: [/^error: .*missing/, /hint: /] },
   { point: 8, args: ['config', 'unset', 'rpc-url'], code: 0, says: [/^unset \S*rpc-url/] },
@@ -222,7 +208,6 @@ const screens: readonly Screen[] = [
   },
   { point: 8, args: ['account', 'remove', 'other'], code: 0, keys: [yes], says: [/other/] },
   { point: 8, args: ['version'], code: 0, says: [/^\d+\.\d+\.\d+$/] },
-  // 9: language
   {
     point: 9,
     args: [],
@@ -232,7 +217,6 @@ const screens: readonly Screen[] = [
   { point: 9, args: ['--help'], code: 0, says: [/^Usage: proposer <command>/, /questions/] },
   { point: 9, args: ['submit', '--help'], code: 0, says: [/^Usage: proposer submit/, /--outcome/] },
   { point: 9, args: ['subnit'], code: 2, says: [/^error: /, /submit/] },
-  // 10: the operator's morning
   { point: 10, args: [...operator, 'status'], code: 0, says: [/^gateway ready/, /block \d+/] },
   {
     point: 10,
@@ -254,7 +238,6 @@ const screens: readonly Screen[] = [
     code: 0,
     says: [/^sound: /, /no nonce bound twice/],
   },
-  // 11 and 12: a listener for metrics, comments, and where a fault is
   {
     point: 11,
     args: ['serve', '--config', '$other', '--check'],
@@ -273,14 +256,12 @@ const screens: readonly Screen[] = [
     code: 2,
     says: [/^FAIL config: \S+:3:3: "chian"/, /chain/],
   },
-  // 14: where the page is
   {
     point: 14,
     args: [...operator, 'status'],
     code: 0,
     says: [/^gateway ready/, /admin http:\/\/127\.0\.0\.1:\d+/],
   },
-  // 16: what an installation brings
   {
     point: 16,
     args: ['completion', '--help'],
@@ -303,7 +284,6 @@ async function openClient(columns: number, n: number, folder: string, gateway: s
   )
   const home = client.env.PROPOSER_HOME ?? ''
   const questions = Array.from({ length: 5 }, (_, at) => questionOf(dev, 5 * n + at))
-  // Of one question nothing is pinned yet.
   const { slugs, ...trust } = dev.trust
   const { [questions[4]?.slug ?? '']: _, ...pinned } = slugs
   await writeFile(join(home, 'trust.json'), JSON.stringify({ ...trust, slugs: pinned }))

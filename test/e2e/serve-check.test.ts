@@ -76,7 +76,6 @@ const text = async (content: unknown): Promise<string> => {
   return path
 }
 
-/** By the front door in this process, which is quicker than one of its own; `bin` starts one. */
 async function checkFile(
   path: string,
   flags: readonly string[] = ['--port', '0'],
@@ -138,7 +137,6 @@ async function inProcess(
 const crashes = ['uncaughtException', 'unhandledRejection'] as const
 const events: EventEmitter = process
 
-/** Checks the dev gateway with keys of it, or of its chain section, changed. */
 const check = async (
   changes: Section = {},
   ...how: readonly [flags?: readonly string[], how?: Parameters<typeof checkFile>[2]]
@@ -150,10 +148,6 @@ const names = (findings: readonly Finding[]) =>
 const detailOf = (findings: readonly Finding[], name: string) =>
   findings.flatMap((finding) => (finding.check === name ? [finding.detail] : [])).join('\n')
 
-/**
- * From an account that the dev chain impersonates, its contracts included once `asContract` was
- * called for them.
- */
 async function send(
   from: Address,
   contract: string,
@@ -226,7 +220,6 @@ describe('serve --check', () => {
     expect(code).toBe(2)
     expect(stdout).toMatch(/^ok {4}config: /)
     expect(stdout).toMatch(/\nFAIL {2}questions: .*gone\.json.*(\n {6}.*)*\n {6}fix: /)
-    // What is right is counted where there is much of it.
     expect(stdout).toMatch(/\nok {4}code: all 5 checks passed/)
     expect(stdout.match(/ code: /g)).toHaveLength(1)
     expect(stderr).toContain('gone.json')

@@ -24,7 +24,6 @@ const answer = (status: number, when: string, retryAfterSeconds?: number) => ({
   when,
   ...(retryAfterSeconds === undefined ? {} : { retry_after_seconds: retryAfterSeconds }),
 })
-/** More patience than the command has: it ends with the answer to this attempt. */
 const enough = answer(503, 'before', 300)
 
 type Case = readonly [
@@ -34,10 +33,6 @@ type Case = readonly [
   state: string,
   replayed: 'accepted' | 'replayed',
 ]
-/**
- * Each on a question of its own: its first calls meet these acts, in order. `replayed`: the gateway
- * had the payload already.
- */
 const cases: readonly Case[] = [
   ['the answer is dropped after the commit', [drop('after'), enough], 6, 'unknown', 'replayed'],
   [
@@ -63,7 +58,6 @@ const cases: readonly Case[] = [
   ],
 ]
 const slugOf = (n: number) => exampleQuestion(n).slug
-/** Beyond the cases. */
 const [batchQuestion, raceQuestion, advancedQuestion, slowQuestion] = [0, 1, 2, 3].map((n) =>
   slugOf(cases.length + n),
 ) as [string, string, string, string]
@@ -92,7 +86,6 @@ const script = {
   ],
 }
 
-/** Answers of faults are in no document, so those of this server are not held against it. */
 const unjudged = { ANSWERS_FILE: '/dev/null' }
 
 async function serve(
@@ -239,7 +232,6 @@ describe('contract §6: serve --dev --faults', () => {
     expect(onChain.length - told.length).toBeLessThanOrEqual(1)
     expect(new Set(told).size).toBe(told.length)
     const { answer } = await client.ask('journal', 'list')
-    // Nothing was signed twice but where the round had ended under way.
     expect(answer.authorizations).toHaveLength(cases.length + 5)
     expect(
       server.stderr().match(/^{.*"event":"note","message":"fault: rule \d+, call \d+ of .*}$/gm),
@@ -278,12 +270,10 @@ describe('contract §6: serve --dev --faults, chain and clock', () => {
       PROPOSER_RPC_URL: ready.dev.rpc_url,
     })
     for (const slug of [lost, skewed]) {
-      // Notes on attempts are for people.
       const { code, stderr } = await shop.run(['submit', slug, '--outcome', 'p2', '--yes'], {
         env: other.env,
       })
       expect(code).toBe(75)
-      // The first attempt met the gateway itself, which knew that it did not know.
       expect(stderr).toMatch(
         /attempt 1: the chain's state is not known: the newest block is \d+ s old/,
       )
@@ -293,7 +283,6 @@ describe('contract §6: serve --dev --faults, chain and clock', () => {
         answer: { results: [{ outcome: 'accepted' }] },
       })
     }
-    // Gone for no longer than the head may be old, it is not missed, and that is said.
     expect((await fetch(`${ready.url}/v1/proposals/eligibility/${other.proposer}`)).status).toBe(
       200,
     )

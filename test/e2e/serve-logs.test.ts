@@ -15,7 +15,6 @@ interface Line {
   readonly message: string
 }
 
-/** Every line of a log, each of which has what log programs look for. */
 function linesOf(stderr: string): readonly Line[] {
   const lines = stderr.trimEnd().split('\n')
   return lines.map((line) => {

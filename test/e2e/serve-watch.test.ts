@@ -25,7 +25,6 @@ async function metricsOf({
   }
 }
 
-/** A dev chain, and a configuration for it whose node needs a key. */
 async function practice() {
   const folder = join(await shop.folder(), 'dev')
   const chain = shop.start([
@@ -42,7 +41,6 @@ async function practice() {
   const path = join(folder, 'gateway.json')
   const config = JSON.parse(await readFile(path, 'utf8')) as { chain: { rpc_urls: string[] } }
   const withKey = (url: string) => url.replace('http://', 'http://user:PLANTED-RPC-KEY@')
-  // The second node is down: set aside, and no reason not to be ready.
   config.chain.rpc_urls = [
     ...config.chain.rpc_urls.map(withKey),
     'http://127.0.0.1:1/PLANTED-RPC-PATH',
@@ -103,7 +101,6 @@ describe('serve, watched', () => {
     )
     expect(after.value('proposer_rpc_node_healthy{node="1"}')).toBe(1)
     expect(after.value('proposer_process_resident_memory_bytes')).toBeGreaterThan(0)
-    // One node of two is aside, which the log tells and readiness does not.
     expect(after.value('proposer_ready')).toBe(1)
 
     const reason = 'PLANTED-OPERATOR-REASON'
@@ -211,12 +208,10 @@ describe('serve, watched', () => {
       if (log) await server.said(/"event":"request"/)
       const { code, stdout, stderr } = await server.stop('SIGINT')
       expect(code).toBe(0)
-      // The one ready line; the status is no result.
       expect(stdout.trim().split('\n')).toHaveLength(1)
       expect(stderr.includes('gateway   ')).toBe(status)
       expect(stderr.includes('"event":"request"')).toBe(log)
       if (!status) return
-      // NO_COLOR is set: the cursor moves, nothing is painted.
       expect(stderr).not.toMatch(/\u001b\[\d*m/)
       const shown = stderr.split('\n').map((line) => line.replace(/\u001b\[\d*[AKJ]|\r/g, ''))
       expect(shown.join(' ').trim()).toMatch(

@@ -96,7 +96,6 @@ describe('serve --dev', () => {
       status.submission?.proposal_event_index,
     ])
 
-    // The same bytes again are the same candidate (R2); other bytes for the round are refused.
     const path = `/v1/proposals/${question_id}`
     const again = await post(ready.url, path, signed.answer.payload)
     expect(again).toMatchObject({
@@ -138,7 +137,6 @@ describe('serve --dev', () => {
 
   test('contract §2: another active payload of the proposer in the round gets 409 candidate_conflict naming the candidate', async () => {
     const { slug, question_id } = questionOf(ready.dev, 2)
-    // Signed first: once the other one is on chain, nobody gets a context for this round any more.
     const other = await makeClient(shop, ready.dev, { PROPOSER_GATEWAY: ready.url })
     const signed = await other.ask('sign', slug, '--outcome', 'p1')
     expect(signed.code).toBe(0)
@@ -229,7 +227,6 @@ describe('serve', () => {
     )
     expect(local.code).toBe(74)
     expect((await holder.stop('SIGTERM')).code).toBe(0)
-    // Its place is free again at once.
     const third = shop.start(config)
     await third.line()
     expect((await third.stop('SIGINT')).code).toBe(0)
@@ -298,7 +295,6 @@ describe('serve', () => {
     await server.said(/waiting: /)
     const { stderr, ...ended } = await server.stop('SIGTERM')
     expect(ended).toMatchObject({ code: 0, stdout: '' })
-    // robustness §5: it is a log from its first line on, for people's mode too.
     expect(JSON.parse(stderr.split('\n')[0] ?? '')).toMatchObject({
       event: 'note',
       detail: expect.stringMatching(/^waiting: /),

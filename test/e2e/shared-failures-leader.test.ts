@@ -21,11 +21,9 @@ let proxy: PostgresProxy | undefined
 const isLeading = ({ epoch }: Member) => epoch !== undefined
 const statusIn = ({ store: { ledger } }: Member, id: string) => ledger.byId(id)?.status
 
-/** The lease of whoever holds it is over, by the clock of the database. */
 const endLease = () =>
   world.sql("UPDATE proposer.head SET lease_until = clock_timestamp() - interval '1 s'")
 
-/** What was executed for the candidate; the slots are closed by then. */
 async function settled(member: Member, id: string): Promise<void> {
   await until(() => statusIn(member, id) === 'executed' && member.store.ledger.slots().length === 0)
 }
@@ -68,7 +66,6 @@ describeWith([18], 'one executor among several gateways', () => {
       first.thaw(20_000)
       release()
       await until(() => !isLeading(first) && statusIn(first, id) === 'executed')
-      // Its pipeline has ended by now, and nobody has elected it again.
       await sleep(300)
       const written = await world.sql(
         `SELECT k FROM proposer.record WHERE n > ${before?.n} AND k NOT IN ('chain.finalized')`,
@@ -194,7 +191,6 @@ describeWith([18], 'one executor among several gateways', () => {
     await world.sql("UPDATE proposer.head SET lease_until = lease_until - interval '1 hour'")
     await until(() => isLeading(follower))
     expect(follower.epoch).toBe((old ?? 0) + 1)
-    // By its own clock its term still runs: what it writes is refused all the same.
     const change = { kind: 'admission.set', enabled: true, reason: 'late' } as const
     await expect(leader.store.ledger.commit([change], [], old)).rejects.toMatchObject({
       code: 'store_fenced',

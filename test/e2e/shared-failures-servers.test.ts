@@ -30,7 +30,6 @@ afterEach(async () => {
   for (const close of closing.splice(0).reverse()) await close()
 })
 
-/** From now on a COMMIT waits for a standby that is not there; or no longer. */
 async function awaitStandby(server: PostgresServer, name: string): Promise<void> {
   await server.query(`ALTER SYSTEM SET synchronous_standby_names = '${name}'`)
   await server.query('SELECT pg_reload_conf()')
@@ -38,7 +37,6 @@ async function awaitStandby(server: PostgresServer, name: string): Promise<void>
   if (name !== '') await until(() => probeWaits(server))
 }
 
-/** Whether a commit of ours waits; then that wait is ended. */
 async function probeWaits(server: PostgresServer): Promise<boolean> {
   let isOver = false
   const probe = server.query("SELECT pg_logical_emit_message(true, 'probe', '')").finally(() => {
@@ -57,7 +55,6 @@ async function probeWaits(server: PostgresServer): Promise<boolean> {
   return false
 }
 
-/** Ends, in its way, what waits for the standby; resolves once something did. */
 async function endWaits(server: PostgresServer, how: 'cancel' | 'terminate'): Promise<void> {
   await until(async () => {
     const rows = await server.query(
@@ -67,11 +64,9 @@ async function endWaits(server: PostgresServer, how: 'cancel' | 'terminate'): Pr
   })
 }
 
-/** The URL of a database on the first server, or on the second where that one takes the writes. */
 const either = (one: PostgresServer, two: PostgresServer, database: string) =>
   `postgres://gateway@127.0.0.1:${one.port},127.0.0.1:${two.port}/${database}`
 
-/** How many were received, as a server shows it. */
 async function candidatesIn(url: string): Promise<number> {
   const client = new pg.Client(url)
   await client.connect()
@@ -100,14 +95,12 @@ describeWith([18], 'the synchronous standby is gone', () => {
 
   test('one session waits for it however often it is asked for, and the reason is told', async () => {
     const server = later(await startPostgres())
-    // Five seconds of waiting are a quarter of one.
     const sleep: typeof systemClock.sleep = (ms, signal) => systemClock.sleep(ms / 20, signal)
     const { log } = later(
       await joinLedger(await server.createDatabase(), { ...systemClock, sleep }),
     )
     await awaitStandby(server, 'nobody')
     const ask = (sql: string) => log.ask(sql).catch((error: unknown) => String(error))
-    // It is given up after five seconds; the server goes on waiting.
     await ask("SELECT pg_logical_emit_message(true, 'lost', '')")
     const waiting = async () =>
       (await server.query("SELECT pid FROM pg_stat_activity WHERE wait_event = 'SyncRep'")).map(
@@ -133,7 +126,6 @@ describeWith([18], 'the synchronous standby is gone', () => {
     await awaitStandby(server, 'nobody')
     const startMs = performance.now()
     const first = outcome(terminated.ledger.admit(numbered(1)))
-    // What was cut off while it waited is there on this server, and on no other.
     await endWaits(server, 'terminate')
     const told = await Promise.all([first, outcome(waiting.ledger.admit(numbered(1)))])
     expect(told).toEqual([500, 500])
@@ -156,7 +148,6 @@ describeWith([18], 'another server takes over', () => {
     for (let n = 1; n <= 10; n++)
       expect(await outcome((n % 2 ? gateway : other).ledger.admit(numbered(n)))).toBe(202)
     await standby.promote()
-    // The old primary lives: it takes no COMMIT without its standby.
     const meanwhile = await Promise.all([
       outcome(gateway.ledger.admit(numbered(11))),
       outcome(other.ledger.admit(numbered(12))),
@@ -224,7 +215,6 @@ describeWith([18], 'another server takes over', () => {
     })
     await primary.kill()
     await primary.restart()
-    // It is on this server, and seen there.
     const inLog = `postgres://gateway@127.0.0.1:${primary.port}/shared`
     expect(await candidatesIn(inLog)).toBe(1)
     const told = [first, outcome(reader.ledger.admit(numbered(1)))]
@@ -304,7 +294,6 @@ describeWith([18], 'a version whose tables have one more form', () => {
     expect(await identitiesIn(late.log)).toEqual(identities(1, told.length))
     await admin.log.ask('UPDATE proposer.head SET min_reader = 2')
     await expect(join(url)).rejects.toMatchObject({ code: 'store_too_new' })
-    // What they do not know they do not pass over.
     await admin.log.ask(
       `INSERT INTO proposer.record (n, grp, k, t, d)
        SELECT n + 1, gen_random_uuid(), 'of.tomorrow', 0, '{}' FROM proposer.head`,
@@ -357,7 +346,6 @@ describeWith([18], 'the server dies', () => {
           () => true,
         ),
     )
-    // The last page of the log has room for a few more.
     const told: number[] = []
     for (let n = 2; n <= 200 && told.at(-1) !== 503; n++)
       told.push(await outcome(gateway.ledger.admit(numbered(n))))

@@ -156,7 +156,6 @@ describeWith([18], 'several gateways on one database', () => {
     await windows.charge('client', 1)
     proxy.blackHole()
     const startMs = performance.now()
-    // More than one group takes: those behind the first do not wait for theirs, one by one.
     const told = await Promise.all([
       ...Array.from({ length: 3_000 }, (_, index) =>
         outcome(gateway.ledger.admit(numbered(index + 2))),
@@ -281,7 +280,6 @@ describeWith([18], 'rate limits of several gateways', () => {
     await Promise.all(calls.map((items, index) => two[index % 2]?.charge('flood', items)))
     const { own, everyone } = (await two[0]?.charge('honest', 7)) ?? {}
     expect([own?.spentItems, everyone?.spentItems]).toEqual([7, 127])
-    // As in memory: a call that is too large for any batch takes what a batch has.
     await two[1]?.charge('large', 1_001)
     expect((await two[1]?.charge('honest', 1))?.everyone.spentItems).toBe(228)
   })
@@ -340,7 +338,6 @@ describeWith([18, 'pgbouncer'], 'gateways behind pgbouncer in transaction mode',
   })
 })
 
-/** Where an admission can be cut: its statements on their way, and their answers. */
 const writing: readonly Place[] = [
   statementLike(/^BEGIN/),
   answerTo(/^BEGIN/),

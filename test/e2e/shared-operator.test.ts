@@ -50,7 +50,6 @@ interface Found {
 }
 type Checked = Record<'faults' | 'warnings' | 'told' | 'right', readonly Found[]>
 
-/** A node that is not there: what is asked of the store needs none. */
 const noNode = new Proxy({} as Chain, {
   get: (_, name) =>
     name === 'then'
@@ -87,7 +86,6 @@ for (const version of [18, 15] as const)
     })
 
     let count = 0
-    /** A gateway.json for a store, and commands on it. */
     async function siteOf(store: string) {
       const config = join(home.path, `gateway-${++count}.json`)
       await writeFile(config, JSON.stringify({ chain, store }))
@@ -108,7 +106,6 @@ for (const version of [18, 15] as const)
       const url = await server.createDatabase()
       return { url, ...(await siteOf(url)) }
     }
-    /** A store with `candidates`, the first half of them snapshotted. */
     async function filledSite(candidates = 6) {
       const site = await emptySite()
       const { ledger, log, close } = await joinLedger(site.url)
@@ -240,7 +237,6 @@ for (const version of [18, 15] as const)
         candidates: { received: 6 },
         database: { snapshot_at: null, epoch: 0 },
       })
-      // A snapshot of a gateway that goes on, and one on top of it.
       for (const from of [10, 20]) {
         const { ledger, close } = await joinLedger(url)
         await ledger.admit(numbered(from))
@@ -387,7 +383,6 @@ for (const version of [18, 15] as const)
         records: 31,
         candidates: { received: 30 },
       })
-      // A second one has nothing left to do.
       expect(
         (await ask(['operator', 'store', 'copy', '--from', folder, '--to', url])).answer,
       ).toMatchObject({ copied: 0, records: 31 })
@@ -418,7 +413,6 @@ for (const version of [18, 15] as const)
       const exported = async (ask: typeof operator) =>
         (await ask('store', 'export')).answer.candidates
       expect(await exported(onDisk)).toEqual(await exported(operator))
-      // Times stay what they were.
       expect(await exported(onDisk)).toHaveLength(32)
       await query(url, 'UPDATE proposer.record SET t = t + 1 WHERE n = 3')
       expect(await ask(['operator', 'store', 'copy', '--from', url, '--to', back])).toMatchObject({
@@ -608,7 +602,6 @@ for (const version of [18, 15] as const)
       expect((await check(reader.config)).of('store_rights')[0]).toMatch(
         /INSERT on proposer.record/,
       )
-      // What a gateway does first needs all of them.
       expect(await reader.operator('store', 'init')).toMatchObject({
         code: 74,
         answer: { detail: expect.stringContaining('DELETE on proposer.gateway') },
@@ -630,7 +623,6 @@ for (const version of [18, 15] as const)
         await expect
           .poll(async () => (await check(site.config)).faults[0]?.detail, { timeout: 10_000 })
           .toMatch(/no synchronous standby of "north" is connected/)
-        // No standby comes to acknowledge it.
         await query(
           unsafe.url(),
           'SET synchronous_commit = local; ALTER DATABASE postgres SET default_transaction_read_only = on',

@@ -88,7 +88,6 @@ describeWith([18], 'receipts of two gateways on one PostgreSQL store', () => {
     await expect
       .poll(async () => (await listedAt(south)).keys.map((key) => key.kid), { timeout: 20_000 })
       .toEqual([first, kid])
-    // It knows the new key and has not its file: the one before signs until its end.
     expect(await kidOf(south)).toBe(first)
     await copyFile(keyFile('north'), keyFile('south'))
     await expect.poll(() => kidOf(south), { timeout: 20_000 }).toBe(kid)
@@ -98,7 +97,6 @@ describeWith([18], 'receipts of two gateways on one PostgreSQL store', () => {
 
     expect((await rotate('--overlap', '0')).code).toBe(0)
     await expect.poll(second, { timeout: 20_000 }).not.toBe(kid)
-    // Its key has ended at once; of those in its file only the first may sign, for its 24 hours.
     await expect.poll(() => kidOf(south), { timeout: 20_000 }).toBe(first)
     expect((await listedAt(south)).keys).toHaveLength(3)
     for (const id of [before, bySouth, byNorth]) expect((await proven(id)).code).toBe(0)

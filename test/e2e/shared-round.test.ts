@@ -90,12 +90,10 @@ test('domain §10: two ids of a reporter share their round, its end, its dispute
     states().every((round) => round?.state === 'requested' && round.timestamp !== timestamp),
   )
 
-  // Its event names the first id alone, and no log of the oracle comes with it.
   await act('admin', reporter, 'resolve', first, 0n)
   await until('both are resolved', () => states().every((round) => round?.state === 'resolved'))
 }, 120_000)
 
-/** A wallet of its own signs for the first id; the command line tells the second one of it. */
 async function holdsTheRound({ dev, chain }: LivePipeline): Promise<void> {
   const { description, rpcUrl } = dev
   const { path, remove } = await temporaryHome()

@@ -10,7 +10,6 @@ import { type Client, makeClient, questionOf, type ServeReady } from '../support
 const shop = workshop()
 afterAll(() => shop.clean())
 
-/** Markets by slug, as Gamma tells them. */
 const markets = new Map<string, object>()
 let gamma: Server
 let gammaUrl: string
@@ -33,7 +32,6 @@ describe('serve with slugs from Gamma (domain §5.4)', () => {
   let chain: Running
   let flags: string[]
 
-  /** A client whose trust file pins these slugs. */
   const clientWith = async (
     slugs: Record<string, string>,
     more: Record<string, string> = {},
@@ -149,7 +147,6 @@ describe('serve with slugs from Gamma (domain §5.4)', () => {
         answer: { code: 'question_not_found' },
       })
     }
-    // Remembered: the same again asks nobody.
     const before = gammaRequests
     await client.ask('context', 'nobody-knows')
     expect(gammaRequests).toBe(before)
@@ -162,7 +159,6 @@ describe('serve with slugs from Gamma (domain §5.4)', () => {
     for (const identifier of [questionOf(dev, 3).question_id, 'open']) {
       expect((await client.ask('context', identifier)).code, identifier).toBe(0)
     }
-    // Proposed on by now, and known all the same.
     expect(await client.ask('context', 'plain')).toMatchObject({
       code: 5,
       answer: { code: 'request_not_open' },

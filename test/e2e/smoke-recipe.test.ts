@@ -10,7 +10,6 @@ import { blocksIn, section, shell } from '../support/readme.js'
 const shop = workshop()
 afterAll(() => shop.clean())
 
-/** A file that runs as a CI job would run it. */
 async function recipe(folder: string): Promise<string> {
   const text = blocksIn(section('A smoke test', 'docs/ci.md'), 'sh').join('\n')
   const path = join(folder, 'smoke.sh')

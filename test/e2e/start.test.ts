@@ -17,7 +17,6 @@ afterAll(() => shop.clean())
 const root = fileURLToPath(new URL('../..', import.meta.url))
 const bin = join(root, 'bin', 'proposer.js')
 
-/** Tells on stderr of each module that node loads. */
 const tellingLoader = `export async function load(url, context, next) {
   if (url.startsWith('file:')) (await import('node:fs')).writeSync(2, 'LOADED ' + url + '\\n')
   return next(url, context)
@@ -27,7 +26,6 @@ const register = asUrl(
   `import { register } from 'node:module'\nregister(${JSON.stringify(asUrl(tellingLoader))})`,
 )
 
-/** Runs a command, and tells which packages are in the parts of the build that it loaded. */
 function loadedBy(args: readonly string[], env: Readonly<Record<string, string>> = {}) {
   const { stdout, stderr } = spawnSync(process.execPath, ['--import', register, bin, ...args], {
     encoding: 'utf8',
@@ -39,7 +37,6 @@ function loadedBy(args: readonly string[], env: Readonly<Record<string, string>>
   return { packages: Object.keys(marks).filter((name) => marks[name]?.test(text)), stdout }
 }
 
-/** A name that only this package's code has. */
 const marks: Readonly<Record<string, RegExp>> = {
   commander: /CommanderError2? = class/,
   // All of it: what `sign` reads its files by is zod/mini.
@@ -85,7 +82,6 @@ test.runIf(process.platform === 'linux')(
   },
 )
 
-/** Tells on stderr, at the end, how many listeners each event of the process has. */
 const tellingListeners = asUrl(`import { writeSync } from 'node:fs'
 process.on('exit', () => {
   const counts = process.eventNames().map((name) => [String(name), process.listenerCount(name)])
@@ -107,7 +103,6 @@ test('R26: each signal has one listener, ours, also once preferences were read a
   expect(await listeners('config', 'list')).toEqual(before)
 })
 
-/** Every part of the build that a command may load; older builds may have left others. */
 function partsOf(path: string, found = new Set<string>()): ReadonlySet<string> {
   if (found.has(path)) return found
   found.add(path)
@@ -131,7 +126,6 @@ for (const part of ${JSON.stringify([...partsOf(join(root, 'dist', 'main.js'))])
     .trim()
     .split('\n')
     .map((part) => readFileSync(part, 'utf8'))
-  // That its listeners do not stay holds the test above.
   expect(texts.map((text) => marks.conf?.test(text))).toEqual([true])
   expect(texts.some((text) => text.includes('config_unreadable'))).toBe(false)
 })
@@ -157,7 +151,6 @@ test('sign loads neither zod nor viem, nor @noble/curves, nor an HTTP client whe
   const signed = loadedBy(['sign', context.question_id, ...offline], env)
   expect(JSON.parse(signed.stdout)).toMatchObject({ schema: 'proposer.signed/1', reused: false })
   expect(signed.packages).toEqual(['commander'])
-  // The marks do find what is there.
   expect(loadedBy(['funds', '--home', home]).packages).toContain('viem')
 })
 

@@ -35,7 +35,6 @@ describeWith([18], 'a store of an earlier form', () => {
   })
   afterAll(() => server.close())
 
-  /** Tables and views with their columns, indexes and rules; versions print a view otherwise. */
   async function shapeOf(url: string): Promise<unknown> {
     const client = new pg.Client(url)
     await client.connect()

@@ -33,7 +33,6 @@ interface Pooled {
   readonly nonce: Hex
 }
 
-/** What the node holds of the executor. */
 async function pooled(): Promise<readonly Pooled[]> {
   const { pending } = await rpc.request<{ pending: Record<string, Record<string, Pooled>> }>(
     'txpool_content',
@@ -53,8 +52,6 @@ test('R3, contract §5: bumped to the ceiling, cancelled in time under the same 
   const fine = await live.submit(1, live.signerOf('proposer', 1), '2', {
     deadline: deadline + 3_600n,
   })
-  // What was signed comes from the ledger, whole; what the node holds is looked at now and then. The
-  // other candidate may have a nonce, and so a transaction, of its own.
   const slot = () => live.ledger.slots().find(({ candidateIds }) => candidateIds.includes(stuck.id))
   const all: SlotAttempt[] = [...(slot()?.attempts ?? [])]
   const sent = new Set<Hex>()
@@ -113,7 +110,6 @@ test('R3, contract §5: bumped to the ceiling, cancelled in time under the same 
     },
   })
   expect(done.failure?.detail).toContain(String(deadline))
-  // The other one, whose deadline was far, went on under the next nonce or the same.
   expect((await live.ended(fine.id)).progress.status).toBe('executed')
   for (const { hash } of all.filter((one) => !isCancelled(one)))
     expect(await live.chain.receipt(hash)).toBeNull()

@@ -26,7 +26,6 @@ interface Sbom {
   }[]
 }
 
-/** A program of somebody else, in JavaScript as Node.js 20 reads it. */
 const bot = `
 import { openProposer, readKeyFile, signerFromKey } from 'proposer'
 const [gateway, rpcUrl, identifier] = process.argv.slice(2)
@@ -42,7 +41,6 @@ try {
 `
 
 let packed: Packed
-/** Where it is installed. */
 let folder: string
 
 beforeAll(async () => {
@@ -53,7 +51,6 @@ beforeAll(async () => {
 
 const installed = () => join(folder, 'node_modules', 'proposer')
 
-/** Runs the installed command, from the empty folder, with no variable but PATH. */
 const proposer = (node: string, ...args: string[]) =>
   runs(node, [join(folder, 'node_modules', '.bin', 'proposer'), ...args], {
     cwd: folder,

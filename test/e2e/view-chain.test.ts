@@ -26,7 +26,6 @@ import type { Address } from '../../src/core/protocol/schema.js'
 
 let dev: DevChain
 let chain: Chain & { close(): Promise<void> }
-/** What reached the node. */
 let reached: ChainCall[]
 let folded: Chain
 let contracts: Contracts
@@ -62,7 +61,6 @@ const latest = async () => (await chain.block('latest'))?.number ?? 0n
 
 test('the same answers folded and alone: of functions, of addresses without code, of reverts with and without data, and beside one that burns its gas', async () => {
   const burner: Address = `0x${'b1'.repeat(20)}`
-  // INVALID takes all gas that it is given.
   await devRpc(dev.rpcUrl).request('anvil_setCode', [burner, '0xfe'])
   const call = (
     contract: string,
@@ -86,7 +84,6 @@ test('the same answers folded and alone: of functions, of addresses without code
     { to: oracle, data: '0x' },
     call('Token', token, 'decimals', []),
   ]
-  // The code was placed in a block of its own.
   await devRpc(dev.rpcUrl).request('evm_mine', [])
   const at = await latest()
   const outcomes = (asked: Chain) =>
@@ -141,8 +138,6 @@ test('every change of a question shows at the next look, read in a handful of ca
     await view.poll()
     const after = view.known(questionId)?.round
     expect(after).toMatchObject(expected)
-    // Read again at its block, and by no more than one aggregate for each of the two steps of a
-    // read.
     expect(after?.blockNumber).toBeGreaterThan(before?.blockNumber ?? 0n)
     expect(reached.length).toBeLessThanOrEqual(2)
     expect({ ...(await resolveRound(chain, contracts, questionId)), blockNumber: 0n }).toEqual({

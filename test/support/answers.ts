@@ -140,10 +140,6 @@ function contentFault(
   return code in media.examples ? undefined : `the code ${code} is not documented here`
 }
 
-/**
- * What no operation describes: an unknown path, another method of a known one, and what the
- * connection refuses of any call.
- */
 function faultElsewhere(
   answer: SeenAnswer,
   route: DocumentedRoute | undefined,

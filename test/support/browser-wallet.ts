@@ -80,10 +80,6 @@ export async function injectWallet(
   return asked
 }
 
-/**
- * A wallet as people have it: one account, on `chainId` 1 at first, which it leaves when it is asked
- * to; it sends through the node.
- */
 export function honestProvider(key: Hex, rpcUrl: string, chainId: number): Provider {
   const account = privateKeyToAccount(key)
   const chain = defineChain({

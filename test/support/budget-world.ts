@@ -216,7 +216,6 @@ export function budgetWorld(options: WorldOptions): BudgetWorld {
   }
 }
 
-/** One window for one address, which slides; refused calls are charged too. */
 export function slidingBudget({
   windowMs,
   perClientItems,

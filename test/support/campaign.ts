@@ -19,10 +19,6 @@ export const firstSeed = number('CAMPAIGN_SEED', 1, Number.isSafeInteger)
 
 export const scaled = (count: number): number => Math.max(1, Math.round(count * scale))
 
-/**
- * Every row where `CAMPAIGN_SCALE` is 1 or more, else one of `oneIn`; others with another
- * `CAMPAIGN_SEED`.
- */
 export const sampleOf = <Row>(rows: readonly Row[], oneIn: number): readonly Row[] =>
   scale >= 1 ? rows : rows.filter((_row, index) => index % oneIn === firstSeed % oneIn)
 

@@ -34,11 +34,8 @@ export interface DayOptions {
   readonly seed?: number
   readonly itemsPerWindow?: number
   readonly windowSeconds?: number
-  /** From admission to execution; where nobody executes, no sleeper stands for it that idle time could wake. */
   readonly lifeMs?: readonly [least: number, most: number] | 'never'
-  /** Without a node the gateway tells the contexts. */
   readonly hasNode?: boolean
-  /** Each way. */
   readonly latencyMs?: readonly [least: number, most: number]
 }
 
@@ -46,9 +43,7 @@ export interface Call {
   readonly path: string
   readonly items: number
   readonly status: number
-  /** When it was charged, milliseconds since the start. */
   readonly atMs: number
-  /** Of somebody else behind the same address. */
   readonly isForeign: boolean
 }
 
@@ -60,36 +55,21 @@ export interface DayWorld {
   readonly gateway: Gateway
   readonly ledger: Ledger
   readonly questionIds: readonly Hex[]
-  /** Every call, as the gateway counted it. */
   readonly calls: readonly Call[]
-  /** Bodies of the submissions that arrived. */
   readonly submitted: string[]
-  /** What journals, requests, store and answers show of R1, R2, R4 and R6 to R8. */
   readonly history: History
-  /** When the last of our calls was answered. */
   readonly lastAnswerMs: () => number
-  /** Puts a file of rows into the home; its path. */
   rows(name: string, rows: readonly object[]): string
-  /**
-   * A process of the command line; `fetch` may be wrapped. Never settles where the process is
-   * killed.
-   */
   run(
     argv: readonly string[],
     wrap?: (fetch: Fetch) => Fetch,
     terminal?: Pick<RunOptions, 'columns'>,
   ): Promise<Ran>
-  /**
-   * Somebody else behind the same address, who spends so many items at once ever so often, and what
-   * is refused again and again until it is taken; begins with our first call, and rejects with the
-   * reason of `until`.
-   */
   foreigner(items: number, everyMs: number, until: AbortSignal): Promise<never>
 }
 
 const home = '/home'
 const peer = { address: '192.0.2.1' }
-/** How soon they ask again after a refusal. */
 const impatienceMs = 100
 /**
  * Whom the others ask about. Our processes ask for no wallet's eligibility, so that their calls can
@@ -175,7 +155,6 @@ export async function openDay(options: DayOptions): Promise<DayWorld> {
   const submitted: string[] = []
   const handle = recorder.gateway((request) => gateway.handle(request, peer))
 
-  /** What the pipeline would make of it. */
   const execute = async (id: string) => {
     if (lifeMs === 'never') return
     const receivedMs = clock.nowMs()
@@ -208,7 +187,6 @@ export async function openDay(options: DayOptions): Promise<DayWorld> {
     const answer = await handle(
       new Request(input, { ...init, signal: null, ...(body === undefined ? {} : { body }) }),
     )
-    // Whatever fails there is a fault of this world, and fails the test as an unhandled rejection.
     for (const id of await admittedIn(answer.clone())) void execute(id)
     await clock.sleep(between(latencyMs))
     lastAnswerMs = clock.nowMs() - startMs
@@ -292,7 +270,6 @@ export async function openDay(options: DayOptions): Promise<DayWorld> {
 
 const addressOf = (key: Hex) => privateKeyToAddress(key).toLowerCase() as Address
 
-/** A chain with so many open questions, and the key of somebody who can afford them. */
 async function chainOf(
   count: number,
 ): Promise<{ chain: FakeChain; questionIds: readonly Hex[]; key: Hex }> {
@@ -327,7 +304,6 @@ async function questionsOf(
   )
 }
 
-/** Ids of the candidates that an answer admits. */
 async function admittedIn(answer: Response): Promise<readonly string[]> {
   const body = (await answer.json()) as {
     candidate_id?: string

@@ -73,9 +73,6 @@ export const witness = readFixture('vectors/witness.json') as {
   readonly cases: readonly WitnessCase[]
 }
 
-/**
- * Genesis of the vectors' chains: all their requests lie before it, their live deadlines behind it.
- */
 export const genesisSeconds = 1_795_154_600
 
 export const admin: Address = '0xad00000000000000000000000000000000000001'
@@ -302,10 +299,6 @@ export interface Request {
   readonly eventBased?: boolean
 }
 
-/**
- * Makes a request on an oracle as its requester; unlisted requesters are refused, as on the live
- * oracle.
- */
 export async function requestRound(world: World, oracle: Placed, request: Request): Promise<Round> {
   const {
     requester,

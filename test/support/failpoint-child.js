@@ -24,7 +24,6 @@ if (part !== undefined) {
   const isMet = (name, path) =>
     (call === 'any' || call === name) && String(path).includes(part) && ++seen === Number(nth)
 
-  /** `half` does half of the work, where work can be halved. */
   async function meet(name, path, whole, half = whole) {
     if (!isMet(name, path)) return whole()
     switch (does) {

@@ -73,7 +73,6 @@ export interface FakeChain extends Chain {
   finalityLag: number
   nextSeconds: bigint
   gasNeeded: (data: Hex) => bigint
-  /** The next calls of a method fail; `applied` sends do their work first and then fail. */
   fault(
     method: keyof Chain,
     kind: ChainErrorKind,
@@ -94,14 +93,10 @@ export interface FakeChain extends Chain {
   }[]
   readonly calls: Map<string, number>
   strictNonces: boolean
-  /** Lowest tip that the node takes. */
   minimumTipWei: bigint
   blockGas: bigint
   transactionGas: bigint | undefined
   fund(account: Address, wei: bigint): void
-  /**
-   * What is on the canonical chain, told to the test alone: no fault strikes, no call is counted.
-   */
   readonly truth: {
     finalNonce(account: Address): number
     receipt(hash: Hex): ChainReceipt | undefined

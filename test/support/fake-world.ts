@@ -274,10 +274,6 @@ function signerOf(digest: Uint8Array, signature: Hex): Address | undefined {
   return signer
 }
 
-/**
- * Runs `propose`, or a `multicall` of it, on the world, which it changes; logs in the order of
- * domain §2.1, without the token's and the list's.
- */
 export function runPropose(world: World, from: Address, data: Hex, time: bigint): FakeLog[] {
   const { functionName, args } = decodeFunctionData({
     abi: itemOf(signedProposerAbi, data) as typeof signedProposerAbi,
@@ -409,7 +405,6 @@ export function callWorld(
     ])
   const abi = world.lists.has(to) ? whitelistAbi : abis.get(to)
   if (!abi) return '0x'
-  // Of version 3 alone; the model's oracle is version 2.
   if (data.startsWith(rewardOfVersion3)) throw new Revert('0x')
   const item = itemOf(abi as Abi, data)
   const { functionName, args = [] } = decoded(item, data)

@@ -11,12 +11,8 @@ export type ProxyFault =
   | { readonly kind: 'reset' }
   | { readonly kind: 'cut-request'; readonly at: Cut }
   | { readonly kind: 'cut-answer'; readonly at: Cut; readonly reset?: boolean }
-  /**
-   * Another answer in place of the gateway's, which never saw the request, or has dealt with it.
-   */
   | { readonly kind: 'answer'; readonly text: string; readonly after: boolean }
   | { readonly kind: 'stall'; readonly after: boolean }
-  /** The gateway gets the request twice, at once; the first answer comes back. */
   | { readonly kind: 'twice' }
   /** The client is cut off; the gateway gets the request when the next one has been answered. */
   | { readonly kind: 'late' }
@@ -117,7 +113,6 @@ export async function openFaultProxy(port: number): Promise<FaultProxy> {
       return
     }
     whole(client, (request) => {
-      // What fails here (a client that is gone) ends the exchange, as a proxy would.
       serve(client, request).catch(() => client.destroy())
     })
   })

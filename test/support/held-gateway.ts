@@ -11,7 +11,6 @@ export type CallKind = 'context' | 'submit' | 'status' | 'other'
 export interface Hold {
   readonly kind: CallKind
   readonly at: 'before' | 'after' | 'answered'
-  /** Which call of this kind, from 1; those before it lose their connection where `loses`. */
   readonly nth?: number
   readonly loses?: true
 }

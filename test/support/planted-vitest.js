@@ -52,8 +52,6 @@ export default defineConfig({
     root,
     maxWorkers: 2,
     reporters: [reporter],
-    // An error besides the tests' own is a consequence of the bug; what counts is the test that is
-    // named.
     dangerouslyIgnoreUnhandledErrors: true,
     testNamePattern: bugs.map(({ caughtBy }) => escaped(caughtBy.title)).join('|'),
     testTimeout,

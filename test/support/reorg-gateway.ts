@@ -45,32 +45,21 @@ export interface StillChain {
   readonly chain: Chain
   readonly contracts: Contracts
   readonly description: DevDescription
-  /** Time of the newest block, Unix seconds, as of the last `mine` or `back`. */
   readonly headSeconds: bigint
-  /** A permit nonce that no gateway here has used. */
   freshNonce(): string
-  /** New blocks, a second apart, with what the pool holds. */
   mine(blocks?: number): Promise<void>
-  /** The next block is so many seconds after the newest. */
   later(seconds: number): Promise<void>
-  /**
-   * Puts a transaction into the pool, before the executor's; mined with the next block. Its hash.
-   */
   ahead(from: Address, contract: Placed, name: string, ...args: unknown[]): Promise<Hex>
-  /** The same, and mined at once. */
   act(from: Address, contract: Placed, name: string, ...args: unknown[]): Promise<void>
-  /** Remembers the chain as it is, for `back`. */
   remember(): Promise<Hex>
   /** Undoes every block since; what was in them is in no pool. */
   back(memory: Hex): Promise<void>
   stop(): Promise<void>
 }
 
-/** Signs for the n-th account of a role. */
 export const devSigner = (role: DevRole, n = 0): Signer =>
   signerFromKey(fromHex(devAccount(role, n).private_key))
 
-/** A dev chain's state on an anvil without a clock of its own, everything set up being final. */
 export async function openStillChain(options: {
   questions: number
   slotsInAnEpoch: number
@@ -156,7 +145,6 @@ export async function openStillChain(options: {
     async back(memory) {
       await poolEmpty(rpc)
       await rpc.request('evm_revert', [memory])
-      // A fee that was set for the next block stays set.
       await rpc.request('anvil_setNextBlockBaseFeePerGas', [hex(usualBaseFee)])
       await look()
     },
@@ -199,14 +187,11 @@ export interface Submitted {
 
 export interface ProposeWish {
   readonly by?: Signer
-  /** Who signs, where it is not the proposer. */
   readonly key?: Signer
   readonly price?: string
   readonly amount?: string
   readonly nonce?: string
-  /** After the head. */
   readonly deadlineSeconds?: bigint
-  /** Makes another signature of the good one. */
   readonly spoil?: (signature: Hex) => Hex
 }
 
@@ -216,31 +201,23 @@ export interface StillGateway {
   readonly pipeline: Pipeline
   readonly gateway: Gateway
   readonly executor: Signer
-  /** Looks at the chain, and takes one step. Two seconds pass. */
   turn(): Promise<void>
-  /** A block and a turn; several times. */
   pass(blocks?: number): Promise<void>
-  /** Over the wire; anything but a 202 fails the test. */
   submit(questionId: Hex, wish?: ProposeWish): Promise<Submitted>
-  /** Into the ledger, past what admission would refuse by now. */
   admit(questionId: Hex, wish: ProposeWish): Promise<Submitted>
-  /** The same payload again. */
   replay(
     submitted: Submitted,
   ): Promise<{ readonly httpStatus: number; readonly candidateId: unknown }>
-  /** As GET status tells it. */
   status(submitted: Submitted): Promise<CandidateStatus>
   candidate(submitted: Submitted): Promise<Candidate>
   readyz(): Promise<{ readonly ready: boolean; readonly reasons: readonly string[] }>
 }
 
-/** A fresh gateway with an empty store, at the chain's head. */
 export async function openStillGateway(still: StillChain): Promise<StillGateway> {
   let monotonicMs = 0
   const clock: Clock = {
     nowMs: () => Number(still.headSeconds) * 1000,
     monotonicMs: () => monotonicMs,
-    // The node has all the time it needs: a sleep only ever ends by its signal.
     sleep: (_ms, signal) =>
       new Promise((_resolve, reject) =>
         signal?.addEventListener('abort', () => reject(signal.reason), { once: true }),

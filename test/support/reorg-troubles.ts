@@ -31,7 +31,6 @@ const adapter = placedAt('CtfAdapter', devAddresses.adapter)
 const permit2 = placedAt('Permit2', devAddresses.permit2)
 const signedProposer = placedAt('SignedProposer', devAddresses.signedProposer)
 const proposers = placedAt('AddressWhitelist', devAddresses.proposers)
-/** A list of a request's own, made where a case needs one. */
 const ownList = placedAt('AddressWhitelist', '0x00000000000000000000000000000000000c0007')
 
 /**
@@ -40,15 +39,11 @@ const ownList = placedAt('AddressWhitelist', '0x00000000000000000000000000000000
  */
 export type Tell = StillChain['act']
 export interface Trouble {
-  /** The row of domain §7. */
   readonly row: string
-  /** What goes wrong, in words. */
   readonly why: string
   readonly wish?: ProposeWish
-  /** Before the candidate is submitted. */
   readonly given?: () => Promise<unknown>
   readonly happens: (tell: Tell) => Promise<unknown>
-  /** Undoes it; where it is given, the same payload executes afterwards. */
   readonly heals?: () => Promise<unknown>
 }
 export interface Failing extends Trouble {
@@ -57,15 +52,12 @@ export interface Failing extends Trouble {
   readonly canResubmit: boolean
   readonly nextAction: NonNullable<CandidateStatus['failure']>['next_action']
   readonly detail: RegExp
-  /** Where it differs from the answer after sending. */
   readonly before?: {
     readonly code: Failing['code']
     readonly nextAction?: Failing['nextAction']
     readonly detail: RegExp
   }
-  /** Whether readyz may say something beside it. */
   readonly readiness?: 'any'
-  /** When it can come up; both unless said otherwise. */
   readonly only?: 'before sending' | 'after sending'
 }
 
@@ -73,16 +65,11 @@ export interface OperatorTrouble extends Trouble {
   readonly only?: 'before sending'
   readonly reason: RegExp
 }
-/** Where it happens: the chain, and the question that is proposed on. */
 export interface Stage {
   readonly still: StillChain
   readonly questionId: Hex
 }
 
-/**
- * The failures of candidates, the operator's faults, and the arguments that name a question's
- * round. `stage` is asked when a test runs.
- */
 export function troublesOn(stage: () => Stage) {
   async function roundArgs(id: Hex = stage().questionId): Promise<readonly unknown[]> {
     const question = await stage().still.rpc.read<{ requestTimestamp: bigint; ancillaryData: Hex }>(
@@ -109,19 +96,16 @@ export function troublesOn(stage: () => Stage) {
   const setBond = async (tell: Tell, bondRaw: bigint) =>
     tell(admin, oracle, 'requestManagerSetBond', ...(await managedArgs()), token.address, bondRaw)
 
-  /** The proposer's account as a contract wallet of its own key, or of another one. */
   async function becomeWallet(owner: Address = wallet): Promise<void> {
     await placeCode(wallet, 'Wallet')
     await stage().still.act(admin, placedAt('Wallet', wallet), 'setOwner', owner)
   }
-  /** A list with these members, of this owner. */
   async function makeList(owner: Address, members: readonly Address[]): Promise<void> {
     await placeCode(ownList.address, 'AddressWhitelist')
     await stage().still.act(admin, ownList, 'setUp', admin)
     for (const member of members) await stage().still.act(admin, ownList, 'addToWhitelist', member)
     if (owner !== admin) await stage().still.act(admin, ownList, 'transferOwnership', owner)
   }
-  /** SignedProposer, which owns the default list, as a sender. */
   async function asSignedProposer(tell: Tell, name: string, ...args: unknown[]): Promise<void> {
     await stage().still.rpc.request('anvil_setBalance', [
       signedProposer.address,

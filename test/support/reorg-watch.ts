@@ -17,7 +17,6 @@ import type { Address } from '../../src/core/protocol/schema.js'
 import type { FakeChain } from './fake-chain.js'
 import { fakeContracts } from './fake-world.js'
 
-/** One transaction as it was handed over: its nonce, and the `propose` calls in it. */
 export interface Handed {
   readonly hash: Hex
   readonly nonce: number
@@ -25,15 +24,11 @@ export interface Handed {
 }
 
 export interface SendWatch {
-  /** What broke R3, a sentence each. */
   readonly faults: readonly string[]
-  /** Every transaction once, in order; self-transfers have no calls. */
   readonly handed: readonly Handed[]
-  /** The nonces under which a round was ever handed over, by round. */
   noncesByRound(): ReadonlyMap<string, ReadonlySet<number>>
 }
 
-/** Watches `chain.send` from now on. */
 export function watchSends(chain: FakeChain, executor: Address): SendWatch {
   const faults: string[] = []
   const handed: Handed[] = []
@@ -86,7 +81,6 @@ export function watchSends(chain: FakeChain, executor: Address): SendWatch {
   }
 }
 
-/** Reads a raw transaction; one to somebody else than SignedProposer has no calls. */
 function read(raw: Hex): Handed {
   const { nonce = 0, to, data = '0x' } = parseTransaction(raw as TransactionSerializedEIP1559)
   return {

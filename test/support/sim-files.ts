@@ -1,6 +1,5 @@
 import type { Clock, FileHandle, Files, Liveness, Random } from '../../src/core/ports.js'
 
-/** A generator of numbers in [0, 1) that a seed determines (mulberry32). */
 export function seeded(seed: number): () => number {
   let state = seed >>> 0
   return () => {
@@ -64,18 +63,13 @@ export interface Fault {
 }
 
 interface Inode {
-  /** What processes see. */
   cache: Uint8Array
-  /** What a crash is sure to leave. */
   disk: Uint8Array
-  /** 512-byte blocks written since the last sync. */
   readonly dirty: Set<number>
   /** Blocks a failed sync left looking clean although the disk never got them. */
   readonly lost: Set<number>
-  /** Entries, for a folder. */
   readonly entries: Map<string, Inode> | undefined
   durableEntries: Map<string, Inode>
-  /** Changes of entries since the last sync, each atomic. */
   changes: ((entries: Map<string, Inode>) => void)[]
 }
 
@@ -94,7 +88,6 @@ const newInode = (folder: boolean): Inode => ({
 const failure = (code: string, what: string) =>
   Object.assign(new Error(`${code}: ${what}`), { code })
 
-/** A dead process hears nothing any more. */
 const forever = <T>() => new Promise<T>(() => undefined)
 
 /**
@@ -107,13 +100,9 @@ const forever = <T>() => new Promise<T>(() => undefined)
  */
 export class SimFiles {
   faults: Fault[] = []
-  /** Calls so far, by verb, since `resetCounts`. */
   readonly counts = new Map<string, number>()
-  /** Every call, for a failing test to print. */
   readonly trace: string[] = []
-  /** False where tens of thousands of disks are gone through. */
   isTraced = true
-  /** How many bytes fit; a write past it is short, then ENOSPC. */
   capacityBytes = Number.POSITIVE_INFINITY
   private root = newInode(true)
   private generation = 0
@@ -124,7 +113,6 @@ export class SimFiles {
     this.trace.length = 0
   }
 
-  /** Resolves when the running process ends. */
   death(): Promise<void> {
     return new Promise((resolve) => this.onDeath.push(resolve))
   }
@@ -160,7 +148,6 @@ export class SimFiles {
     settle(this.root)
   }
 
-  /** Files as a process sees them now, by path, for tests that damage or compare them. */
   contents(): Map<string, Uint8Array> {
     const all = new Map<string, Uint8Array>()
     const visit = (inode: Inode, path: string): void => {
@@ -171,15 +158,10 @@ export class SimFiles {
     return all
   }
 
-  /**
-   * Whether a crash is sure to leave this text in some file, under a name that it is sure to leave
-   * too.
-   */
   holdsDurably(text: string): boolean {
     return this.durableFiles().some((bytes) => bytes.includes(text))
   }
 
-  /** Lines with `marker` in them that a crash is sure to leave. */
   durableLines(marker: string): string[] {
     return this.durableFiles().flatMap((bytes) =>
       bytes.includes(marker)
@@ -201,7 +183,6 @@ export class SimFiles {
     return files
   }
 
-  /** Puts durable content under a path, the folder included. */
   put(path: string, bytes: Uint8Array): void {
     let folder = this.root
     const names = path.split('/').filter((name) => name !== '')
@@ -219,7 +200,6 @@ export class SimFiles {
     folder.durableEntries.set(name, inode)
   }
 
-  /** Changes the bytes of a file in place, as a failing disk does. */
   damage(path: string, change: (bytes: Uint8Array) => void): void {
     let inode = this.root
     for (const name of path.split('/').filter((each) => each !== ''))
@@ -227,7 +207,6 @@ export class SimFiles {
     change(inode.cache)
   }
 
-  /** A disk with the same durable and visible content and no faults. */
   static of(contents: ReadonlyMap<string, Uint8Array>): SimFiles {
     const sim = new SimFiles()
     for (const [path, bytes] of contents) sim.put(path, bytes)
@@ -238,9 +217,6 @@ export class SimFiles {
     const mine = this.generation
     const alive = () => this.generation === mine
 
-    /**
-     * Counts the call, lets the planned fault happen, and keeps a dead process waiting for ever.
-     */
     const call = async <T>(
       verb: Verb,
       path: string,
@@ -473,10 +449,6 @@ function append(inode: Inode, bytes: Uint8Array): void {
   }
 }
 
-/**
- * What the cache holds goes to the disk, but for blocks that an earlier failed sync has made look
- * clean.
- */
 function syncContent(inode: Inode): void {
   const next = new Uint8Array(inode.cache.length)
   next.set(inode.cache)
@@ -491,7 +463,6 @@ function syncContent(inode: Inode): void {
   inode.dirty.clear()
 }
 
-/** A power cut's effect on one file's content. */
 function settleContent(inode: Inode, random: () => number): void {
   const { cache, disk } = inode
   const pending = [...inode.dirty, ...inode.lost].filter(
@@ -525,10 +496,6 @@ function settleContent(inode: Inode, random: () => number): void {
   inode.lost.clear()
 }
 
-/**
- * Sockets of one simulated machine. A killed process leaves its names behind, with nobody
- * listening.
- */
 export class SimHost {
   bootId = 'boot-1'
   private readonly sockets = new Map<string, { pid: number; listening: boolean }>()
@@ -569,7 +536,6 @@ export class SimHost {
   }
 }
 
-/** A clock that stands still until `advance`; a sleep of 0 ends at once. */
 export class SimClock implements Clock {
   private timeMs = 1_755_000_000_000
   private sleepers: { atMs: number; wake: () => void }[] = []
@@ -607,5 +573,4 @@ export class SimClock implements Clock {
   }
 }
 
-/** Lets every promise that can settle without the clock do so. */
 export const settle = (): Promise<void> => new Promise((resolve) => setImmediate(resolve))

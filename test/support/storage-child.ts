@@ -7,12 +7,6 @@ import { StorageError } from '../../src/core/protocol/errors.js'
 import { acquireLock } from '../../src/core/storage/lock.js'
 import { openLog } from '../../src/core/storage/log.js'
 
-/**
- * A process to be killed: takes the lock of argv[2], tells `held`, and with argv[3] `append` writes
- * records without end, one line `acked <id>` on stdout for each that append acknowledged. With
- * `contend` it takes and releases the lock again and again, and tells `held` for each time, or
- * `beside <pid>` where another living process held it too. It ends itself when its stdin does.
- */
 const folder = process.argv[2] ?? ''
 const tell = (text: string) => writeSync(1, `${text}\n`)
 
@@ -21,10 +15,6 @@ process.stdin.once('close', () => process.exit(0))
 
 const ports = { files: systemFiles, liveness: systemLiveness(), random: systemRandom }
 
-/**
- * A file that only one process can make: who holds the lock. One that a killed process left is
- * taken over.
- */
 function witness(): void {
   const path = join(folder, 'witness')
   for (;;) {

@@ -9,7 +9,6 @@ type RestartRule = (ended: Ended, failures: number) => boolean
 
 const textOf = (path: string) => readFileSync(join(root, 'deploy', path), 'utf8')
 
-/** `Restart=` and `RestartPreventExitStatus=` of the unit. Source: systemd.service(5). */
 function unitRule(): RestartRule {
   const setting = (name: string) =>
     new RegExp(`^${name}=(.*)$`, 'm').exec(textOf('systemd/proposer.service'))?.[1]
@@ -19,7 +18,6 @@ function unitRule(): RestartRule {
     code === null ? signal !== null : code !== 0 && !prevented.includes(code)
 }
 
-/** `restart:` of a gateway in the compose file. Source: docs.docker.com, restart policies. */
 function composeRule(): RestartRule {
   const { services } = parseYaml(textOf('compose.yaml')) as {
     readonly services: Readonly<Record<string, { readonly restart: string }>>

@@ -48,10 +48,6 @@ const patienceMs = 10_000
 
 const quoted = (word: string) => `'${word.replaceAll("'", "'\\''")}'`
 
-/**
- * Starts the command on a terminal. The environment is PATH and what is given. Whatever becomes of
- * the test, the program has ended when it is over.
- */
 export async function onTerminal(
   args: readonly string[],
   env: Readonly<Record<string, string>>,
@@ -135,10 +131,6 @@ async function endBySignals(started: Promise<number>, ended: Promise<TerminalEnd
   await ended
 }
 
-/**
- * What stood on a terminal, line by line: escape sequences, keys that were typed and frames of a
- * spinner are left out.
- */
 export const linesOn = (text: string): readonly string[] =>
   text
     .replaceAll(/\u001b\[[\d;?]*[A-Za-z]|\^C/g, '')

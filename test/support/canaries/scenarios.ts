@@ -18,9 +18,6 @@ export interface Scenario {
 
 const perCommand = 5
 const withQuestions = ['sign', 'submit', 'batch sign', 'batch submit', 'run'] as const
-/**
- * Questions of the dev chain that the scenarios need; the last is that of the dev chain's verbs.
- */
 export const questionsNeeded = withQuestions.length * perCommand + 3
 
 export interface Left {

@@ -20,21 +20,16 @@ interface RouteRule {
   readonly name: string
   readonly target: RegExp
   readonly method: 'GET' | 'POST'
-  /** Codes of refusals by status, for the whole call. */
   readonly refusals: Allowed
   readonly accepted: readonly number[]
-  /** Codes of items by status. */
   readonly items?: Allowed
 }
 
 const framing: Readonly<Record<number, string>> = { 400: 'bad_request', 431: 'headers_too_large' }
 
-/** What a path of a URI may hold, without what is encoded. */
 const segment = "[A-Za-z0-9._~!$&'()*+,;=:@-]+"
-/** Fuzzed bodies arrive whole, and a bug is a bug. */
 const never: readonly WireCode[] = ['request_timeout', 'internal_error']
 
-/** Codes by their status, of those that `has` is true of. */
 function byStatus(has: (code: WireCode) => boolean): Allowed {
   const found: Record<number, string[]> = {}
   for (const code of Object.keys(wireFailures) as WireCode[]) {
@@ -70,14 +65,9 @@ export interface SeenAnswer {
   readonly text: string
 }
 
-/** What is known of the world that answered. */
 export interface Known {
   readonly signedKeys: ReadonlySet<string>
   readonly idOf: ReadonlyMap<string, string>
-  /**
-   * On a socket, where node's parser and our raw rules refuse what is no call before any route is
-   * asked.
-   */
   readonly onSocket?: true
 }
 
@@ -110,7 +100,6 @@ function isErrorBody(value: unknown): value is ErrorBody {
   return errors === undefined || Array.isArray(errors)
 }
 
-/** Why an answer is not one of those that are allowed for its call, or `undefined`. */
 export function faultOf(call: FuzzedCall, answer: SeenAnswer, known: Known): string | undefined {
   const { status, headers, text } = answer
   if (status >= 500 && status !== 503) return `status ${status}`
@@ -119,7 +108,6 @@ export function faultOf(call: FuzzedCall, answer: SeenAnswer, known: Known): str
       return `echo in header ${name}`
   if (headers.get('cache-control') !== 'no-store') return 'no cache-control'
   if (status === 503 || status === 429) {
-    // Readiness and busy gateways alike say when to come back.
     if (!/^[1-9]\d*$/.test(headers.get('retry-after') ?? '')) return `${status} without Retry-After`
   }
   // To HEAD nothing but the status is told.
@@ -155,7 +143,6 @@ export function faultOf(call: FuzzedCall, answer: SeenAnswer, known: Known): str
   return echoIn(text)
 }
 
-/** The rule of the path and method, where there is one. */
 export const ruleOf = (call: Pick<FuzzedCall, 'method' | 'target'>): RouteRule | undefined =>
   isPlain(call.target)
     ? rules.find(({ target, method }) => target.test(call.target) && method === call.method)

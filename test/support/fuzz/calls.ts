@@ -14,7 +14,6 @@ import {
   withOtherDigit,
 } from './mutate.js'
 
-/** What fast-check draws. */
 export interface Draw {
   readonly base: number
   readonly form: number
@@ -37,7 +36,6 @@ export interface FuzzedCall {
   readonly method: string
   readonly target: string
   readonly headers: Readonly<Record<string, string>>
-  /** `undefined` for a call without one. */
   readonly body: Uint8Array<ArrayBuffer> | undefined
 }
 
@@ -50,7 +48,6 @@ interface Base {
 const pickOf = <T>(list: readonly T[], at: number): T => list[at % list.length] as T
 const encoder = new TextEncoder()
 
-/** A valid call of each kind; most are submissions. */
 function baseOf(fronts: Fronts, draw: number): Base {
   const { signed, identifiers, candidateIds } = fronts
   const pick = Math.floor(draw / 16)
@@ -104,7 +101,6 @@ function baseOf(fronts: Fronts, draw: number): Base {
   }
 }
 
-/** Bytes of the body; most are JSON with something wrong in a place that is read. */
 function bodyOf(body: unknown, { form, edits, base }: Draw): Uint8Array<ArrayBuffer> {
   if (form < 3) return encoder.encode(JSON.stringify(body))
   if (form < 12) return encoder.encode(JSON.stringify(withOtherDigit(body, edits[0] ?? [0, 0, 0])))
@@ -112,7 +108,6 @@ function bodyOf(body: unknown, { form, edits, base }: Draw): Uint8Array<ArrayBuf
   if (form < 84) return encoder.encode(editedText(JSON.stringify(body), edits))
   if (form < 88) return encoder.encode(editedText(JSON.stringify(edited(body, edits)) ?? '', edits))
   if (form < 95) return editedBytes(encoder.encode(JSON.stringify(body)), edits)
-  // Large enough for every limit but that of a batch.
   if (form < 97) return encoder.encode(JSON.stringify(body) + ' '.repeat(7_000 + (base % 40_000)))
   return Uint8Array.from(edits.flat(), (value) => value & 255)
 }
@@ -177,7 +172,6 @@ const oddHeads: readonly Readonly<Record<string, string>>[] = [
 
 const oddMethods = ['PUT', 'DELETE', 'PATCH', 'OPTIONS', 'HEAD', 'GET', 'POST']
 
-/** The call that a draw stands for. */
 export function callOf(fronts: Fronts, draw: Draw): FuzzedCall {
   const base = baseOf(fronts, draw.base)
   const [first = [0, 0, 0] as const] = draw.edits

@@ -43,7 +43,6 @@ type At = 'latest' | 'pending' | 'finalized' | bigint
 const atOf = (tag: unknown): At =>
   tag === 'latest' || tag === 'pending' || tag === 'finalized' ? tag : BigInt(String(tag))
 
-/** What the node would say to a call, as JSON. Rejects with ChainError as the chain does. */
 async function told(chain: Chain, { method, params }: RpcCall): Promise<unknown> {
   const [first, second] = params
   switch (method) {
@@ -98,10 +97,6 @@ async function told(chain: Chain, { method, params }: RpcCall): Promise<unknown>
   }
 }
 
-/**
- * The node. `fuzz` may put another outcome in place of a sound one, or fail the whole exchange by
- * throwing a ChainError.
- */
 export function chainNode(
   chain: Chain,
   fuzz: (call: RpcCall, outcome: unknown) => unknown,
@@ -125,7 +120,6 @@ export function chainNode(
 
 const pickOf = <T>(list: readonly T[], at: number): T => list[at % list.length] as T
 
-/** Nothing that Ethereum has a value of: numbers, wrong hex, too many digits, other JSON. */
 const noValue: readonly unknown[] = [
   7,
   -1,
@@ -147,7 +141,6 @@ const noValue: readonly unknown[] = [
   '0x1.5',
 ]
 
-/** A sound outcome broken so that its shape, its length or whom it is about gives it away. */
 export function broken({ method, params }: RpcCall, outcome: unknown, pick: number): unknown {
   const kind = pick % 8
   if (kind === 0) return new ChainError('unavailable', 'HTTP 503')
@@ -155,11 +148,8 @@ export function broken({ method, params }: RpcCall, outcome: unknown, pick: numb
     return pickOf(noValue, pick >> 3)
   if (typeof outcome === 'string') {
     if (method === 'eth_call' && !asksList(params)) return cutShort(outcome, pick)
-    // A quantity that no counter of anything reaches: 2^256 - 1, or just beyond what a number
-    // holds.
     if (method === 'eth_getTransactionCount' && kind === 2)
       return pickOf([`0x${'f'.repeat(64)}`, '0x20000000000000'], pick >> 3)
-    // Another transaction's hash than that of the bytes that were sent.
     if (method === 'eth_sendRawTransaction' && kind === 2) return `0x${'ab'.repeat(32)}`
     return pickOf(noValue, pick >> 3)
   }
@@ -184,7 +174,6 @@ const listCalls = ['isOnWhitelist(address)', 'owner()'].map((signature) =>
 const asksList = (params: readonly unknown[]): boolean =>
   listCalls.some((selector) => String((params[0] as { data?: string }).data).startsWith(selector))
 
-/** An answer of a contract that ends too early: half a word, or nothing at all. */
 const cutShort = (data: string, pick: number): unknown => {
   const cut =
     data.length <= 66
@@ -193,7 +182,6 @@ const cutShort = (data: string, pick: number): unknown => {
   return cut === data ? '0x' : cut
 }
 
-/** About another block or transaction than the one that was asked for. */
 function foreign(
   method: string,
   params: readonly unknown[],
@@ -202,16 +190,13 @@ function foreign(
   const other = `0x${'cd'.repeat(32)}`
   if (method === 'eth_getTransactionReceipt') return { ...outcome, transactionHash: other }
   if (method === 'eth_getTransactionByHash') return { ...outcome, hash: other }
-  // Which block is the latest is the node's to say.
   if (String(params[0]).startsWith('0x'))
     return { ...outcome, number: quantity(BigInt(String(outcome.number)) + 1n), hash: other }
   return without(outcome, 0)
 }
 
-/** A field that must be there is not, or holds nothing that it may hold. */
 function without(outcome: unknown, pick: number): unknown {
   if (typeof outcome !== 'object' || outcome === null) return pickOf(noValue, pick)
-  // What a node may leave out.
   const fields = Object.keys(outcome).filter((name) => name !== 'baseFeePerGas' && name !== 'input')
   const field = pickOf(fields, pick >> 4)
   const { [field]: _gone, ...rest } = outcome as Record<string, unknown>

@@ -11,14 +11,11 @@ import type { Edit } from './mutate.js'
 
 export type Contents = ReadonlyMap<string, Uint8Array>
 
-/** How many records are there after each whole append of the sample; every id is its place. */
 const wholeAppends = [0, 3, 7, 8, 10, 11]
 
-/** What must still be there: all that a later line of the sample says is durable. */
 const durable = 10
 
 export interface Verdict {
-  /** `undefined`: refused. */
   readonly found: number | undefined
 }
 
@@ -75,7 +72,6 @@ function refusal(error: unknown): StorageError {
   throw error
 }
 
-/** The last segment, which alone may have a torn end. */
 export function lastSegmentOf(contents: Contents): string {
   const path = [...contents.keys()]
     .filter((name) => name.includes('/log-'))
@@ -85,7 +81,6 @@ export function lastSegmentOf(contents: Contents): string {
   return path
 }
 
-/** Whole lines with their line ends. */
 export function linesOf(bytes: Uint8Array): Uint8Array[] {
   const lines: Uint8Array[] = []
   for (let start = 0; start < bytes.length; ) {
@@ -98,10 +93,6 @@ export function linesOf(bytes: Uint8Array): Uint8Array[] {
 
 const joined = (parts: readonly Uint8Array[]): Uint8Array => Uint8Array.from(Buffer.concat(parts))
 
-/**
- * One damage of a kind that disks, operators and bugs do. `foreign`: another store, whose lines are
- * sound.
- */
 export function damageOne(
   contents: Map<string, Uint8Array>,
   foreign: Contents,

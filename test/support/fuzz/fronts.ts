@@ -6,7 +6,6 @@ import { openFront, type TestFront } from '../front.js'
 
 type Question = ReturnType<typeof makeQuestion>
 
-/** One real authorization in both of its forms. */
 export interface Signed {
   readonly question: Question
   readonly single: SignedProposal
@@ -14,19 +13,13 @@ export interface Signed {
 }
 
 export interface Fronts {
-  /** Where most calls go. */
   readonly open: TestFront
-  /** Its budget is spent after a few calls. */
   readonly poor: TestFront
-  /** Admission is switched off. */
   readonly closed: TestFront
   readonly signed: readonly Signed[]
-  /** Everything that a 200 or 202 may stand for. */
   readonly signedKeys: ReadonlySet<string>
   readonly identifiers: readonly string[]
-  /** Ids of candidates that `open` holds. */
   readonly candidateIds: readonly string[]
-  /** Question by identifier. */
   readonly idOf: ReadonlyMap<string, string>
 }
 
@@ -50,7 +43,6 @@ export function keyOf(
 
 const changed = { deadline: '1800090000' }
 
-/** Fronts with questions in every state, and wallets that have signed for them. */
 export async function openFronts(): Promise<Fronts> {
   const open = await openFront({ wallets: 24 })
   const questions = [
@@ -85,7 +77,6 @@ export async function openFronts(): Promise<Fronts> {
     if (at % 3 === 0) await add(wallet, question, 'p1')
   }
   const [early, spender, contract] = open.wallets.slice(-3) as [Wallet, Wallet, Wallet]
-  // One payload of an earlier round, one whose nonce is spent, one of a wallet with code.
   const old = await add(early, moving)
   await open.post(`/v1/proposals/${moving.questionId}`, old)
   open.view.put(advanced(moving, '1799500000'))

@@ -26,7 +26,6 @@ export const routes: readonly Route[] = [
   'contexts',
 ]
 
-/** Caps of robustness §6, in bytes. */
 const caps: Readonly<Record<Route, number>> = {
   eligibility: 65_536,
   signingData: 1_048_576,
@@ -80,7 +79,6 @@ const failure = {
 }
 const uint = { amount: '750000000', nonce: '7', deadline: '1800000000' }
 
-/** A sound body of each route. */
 export const soundBody: Readonly<Record<Route, unknown>> = {
   eligibility: { version, address: hex('1', 40), eligible: true },
   signingData: {
@@ -189,10 +187,6 @@ export const soundBody: Readonly<Record<Route, unknown>> = {
   },
 }
 
-/**
- * What a terminal would act on: colours, cursor, titles, links, bidi, separators, C1, half
- * surrogates, carriage returns.
- */
 export const terminalText =
   '\u001b[2J\u001b]0;title\u0007\u001b[31m\u202e\u2066\u2028\u0085\u009b31m\r\n\u0000\u007f\ufeff\u061c\ud800'
 const longHex = `0x${'ab'.repeat(65)}`
@@ -247,7 +241,6 @@ function bytesOf(route: Route, { base, form, edits }: AnswerDraw): Uint8Array<Ar
   if (form < 180) return encoder.encode(JSON.stringify(edited(value, edits)) ?? '')
   if (form < 205) return encoder.encode(editedText(text, edits))
   if (form < 230) return editedBytes(encoder.encode(text), edits)
-  // Sound, and one byte too long, or just not: blanks are JSON.
   if (form < 236)
     return encoder.encode(
       text +
@@ -265,14 +258,11 @@ export type Class = 'accepted' | 'refused' | 'deferred' | 'reconcile' | 'uncerta
 
 export interface GatewayAnswer {
   readonly route: Route
-  /** Handed to the client; another body each time it is called. */
   readonly make: () => Promise<Response>
-  /** What robustness §6 says it means. */
   readonly means: Class
   readonly httpStatus: number | undefined
 }
 
-/** The answer that a draw stands for. */
 export function answerOf(draw: AnswerDraw): GatewayAnswer {
   const route = routes[draw.route % routes.length] as Route
   if (draw.heads > 250) return failing(route, draw)
@@ -286,7 +276,6 @@ export function answerOf(draw: AnswerDraw): GatewayAnswer {
     draw.type < 220
       ? ['application/json', 'application/json; charset=utf-8', 'Application/JSON'][draw.type % 3]
       : types[draw.type % types.length]
-  // Refusals mostly carry the body of one.
   const bytes = bytesOf(
     route,
     status >= 400 && draw.pieces % 4 > 0
@@ -356,7 +345,6 @@ function streamOf(
   breaks: boolean,
 ): ReadableStream<Uint8Array<ArrayBuffer>> {
   let sent = 0
-  // Not more than a few pieces, however large the body is.
   const size = Math.max(pieceBytes * 4, Math.ceil(bytes.length / 20))
   return new ReadableStream({
     pull(controller) {
@@ -370,7 +358,6 @@ function streamOf(
   })
 }
 
-/** Robustness §6: definite, reconcile, accepted; all else is uncertain. */
 function meaningOf(route: Route, status: number, isJson: boolean, bytes: Uint8Array): Class {
   if (!isJson || (status >= 300 && status < 400) || bytes.length > caps[route]) return 'uncertain'
   const value = jsonOf(bytes)
@@ -385,7 +372,6 @@ function meaningOf(route: Route, status: number, isJson: boolean, bytes: Uint8Ar
 function jsonOf(bytes: Uint8Array): unknown {
   try {
     const text = new TextDecoder('utf-8', { fatal: true }).decode(bytes)
-    // Brackets inside of strings are no levels.
     let [depth, deepest] = [0, 0]
     for (const bracket of text.replace(/"(?:[^"\\]|\\.)*"/g, '').matchAll(/[[\]{}]/g)) {
       depth += '[{'.includes(bracket[0]) ? 1 : -1
@@ -404,7 +390,6 @@ function hasTwins(text: string): boolean {
     if (!Array.isArray(this)) members += 1
     return value
   })
-  // The whole value is a member of a holder of its own.
   return members - 1 < (text.replace(/"(?:[^"\\]|\\.)*"/g, '').match(/:/g)?.length ?? 0)
 }
 

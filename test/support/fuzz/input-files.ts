@@ -17,15 +17,11 @@ const address = `0x${'1'.repeat(40)}`
 
 export interface Kind {
   readonly name: string
-  /** Within the home folder. */
   readonly path: string
-  /** Text is written as it is, all else as JSON. */
   readonly sound: unknown
   readonly argv: readonly string[]
-  /** Besides 0 and 2. */
   readonly exits?: readonly number[]
   readonly env?: Readonly<Record<string, string>>
-  /** Nothing of the content may be shown, whatever it is. */
   readonly isSecret?: true
 }
 
@@ -101,9 +97,6 @@ const payload = {
   permit: { amount: '750000000', nonce: '7', deadline: '1790000000' },
   signature: `0x${'ab'.repeat(64)}1b`,
 }
-/**
- * What a submission may end in: refused here, by the gateway, or about what is journaled already.
- */
 const submitted = [3, 4, 5, 6, 75]
 
 export const kinds: readonly Kind[] = [
@@ -189,7 +182,6 @@ export const kinds: readonly Kind[] = [
   },
 ]
 
-/** Files that are not the one in question, as they must be. */
 export async function soundHome(home: string): Promise<void> {
   for (const folder of ['trust', 'keystores']) await mkdir(join(home, folder), { recursive: true })
   await writeFile(join(home, 'password'), 'secret\n', { mode: 0o600 })
@@ -219,7 +211,6 @@ async function put(home: string, kind: Kind, bytes: Uint8Array): Promise<void> {
   await writeFile(path, bytes, { mode: 0o600 })
 }
 
-/** Puts the damaged file in its place; what stands in it then, as far as it is text. */
 export async function putDamaged(
   home: string,
   { kind: at, how, edits }: FileDraw,
@@ -262,6 +253,5 @@ export async function putDamaged(
   return { kind, text: new TextDecoder().decode(bytes) }
 }
 
-/** The file as it was. */
 export const putBack = (home: string, kind: Kind): Promise<void> =>
   put(home, kind, bytesOf(kind.sound))

@@ -10,9 +10,7 @@ import type { FakeChain } from '../fake-chain.js'
 
 export interface Lie {
   readonly name: string
-  /** What /readyz tells while one node alone lies so, where that can be seen. */
   readonly seen?: RegExp
-  /** The answer, of which the node itself thinks that it is `outcome`. */
   tell(call: RpcCall, outcome: unknown, chain: FakeChain): unknown
 }
 
@@ -24,7 +22,6 @@ const off = (outcome: unknown, by: bigint) => {
 }
 const other = (n: number): Hex => `0x${String(n).padStart(64, 'e')}`
 
-/** A lie about one method. */
 const about = (
   method: string,
   name: string,
@@ -61,7 +58,6 @@ const counts: readonly Lie[] = (['latest', 'finalized'] as const).flatMap((tag) 
 ])
 
 const header = 'eth_getBlockByNumber'
-/** The block so many below, as if it were the newest. */
 const below = (by: bigint) => (block: Block, _call: RpcCall, chain: FakeChain) => {
   const found = chain.truth.header(BigInt(block.number ?? 0) - by)
   return found
@@ -74,7 +70,6 @@ const below = (by: bigint) => (block: Block, _call: RpcCall, chain: FakeChain) =
       }
     : block
 }
-/** A block that nobody made, on top. */
 const above = (block: Block) => ({
   ...block,
   number: off(block.number, 1n),
@@ -253,7 +248,6 @@ export const contractLies: readonly Lie[] = [
   called('isOnWhitelist(address)', 'no', word(0n), /list it/),
 ]
 
-/** Off by one step each, and of what the executor and the view read themselves. */
 export const lies: readonly Lie[] = [
   ...counts,
   ...heads,

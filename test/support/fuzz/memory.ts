@@ -11,12 +11,10 @@ const collect = runInNewContext('gc') as () => void
 /** No run may leave more behind than this, in bytes (robustness R17). */
 export const heapBoundBytes = 64 * 1024 * 1024
 
-/** Bytes of the heap that are in use. */
 export function heapBytes(): number {
   collect()
   collect()
   return process.memoryUsage().heapUsed
 }
 
-/** For figures. */
 export const mebibytes = (bytes: number): string => `${(bytes / 1024 / 1024).toFixed(1)} MiB`

@@ -5,10 +5,6 @@
  */
 import fc from 'fast-check'
 
-/**
- * What may never come back: planted in values, keys, headers and targets. Two, because one of them
- * passes for a slug.
- */
 export const tokens = ['Zk7Canary', 'zk7-planted'] as const
 
 /** One change: where, which kind, and with what. */
@@ -16,7 +12,6 @@ export type Edit = readonly [place: number, how: number, pick: number]
 
 const edit = fc.tuple(fc.nat(1_023), fc.nat(255), fc.nat(4_095))
 
-/** Up to `most` edits, at least `least`. */
 export const editsUpTo = (most: number, least = 0): fc.Arbitrary<readonly Edit[]> =>
   fc.array(edit, { minLength: least, maxLength: most })
 
@@ -27,7 +22,6 @@ const nested = (levels: number, kind: number): unknown => {
   return value
 }
 
-/** Values that some check is for. Functions, because each use gets its own. */
 const oddValues: readonly (() => unknown)[] = [
   () => tokens[0],
   () => tokens[1],
@@ -112,7 +106,6 @@ function placesOf(root: unknown): Place[] {
 
 const digits = '0123456789abcdef'
 
-/** A text that is still much like the one it was. */
 function nearText(text: string, how: number, pick: number): string {
   const at = text.length === 0 ? 0 : pick % text.length
   const put = (part: string) => `${text.slice(0, at)}${part}${text.slice(at + 1)}`
@@ -138,9 +131,6 @@ function nearText(text: string, how: number, pick: number): string {
   }
 }
 
-/**
- * The value with one place changed. Hands back another root where the root itself is what changes.
- */
 function applyOne(root: unknown, [place, how, pick]: Edit): unknown {
   const places = placesOf(root)
   const { parent, key, value } = places[place % places.length] as Place
@@ -211,22 +201,16 @@ function applyOne(root: unknown, [place, how, pick]: Edit): unknown {
   }
 }
 
-/** An object put into itself would be no JSON. */
 function contains(value: unknown, sought: unknown): boolean {
   if (value === sought) return true
   if (typeof value !== 'object' || value === null) return false
   return Object.values(value).some((entry) => contains(entry, sought))
 }
 
-/** A copy of plain JSON data with the edits made to it, one after the other. */
 export function edited(value: unknown, edits: readonly Edit[]): unknown {
   return edits.reduce(applyOne, structuredClone(value))
 }
 
-/**
- * Only values change, and only by one hex or decimal digit: what comes out has the right shape and
- * says something else.
- */
 export function withOtherDigit(value: unknown, [place, , pick]: Edit): unknown {
   const copy: unknown = structuredClone(value)
   const numeric = placesOf(copy).filter(
@@ -271,7 +255,6 @@ const textParts = [
   tokens[0],
 ]
 
-/** A text with the edits made to its characters. */
 export function editedText(text: string, edits: readonly Edit[]): string {
   return edits.reduce((now, [place, how, pick]) => {
     const at = now.length === 0 ? 0 : (place * 31 + pick) % now.length
@@ -289,7 +272,6 @@ export function editedText(text: string, edits: readonly Edit[]): string {
       case 5:
         return `{"${tokens[0]}":1,${now.slice(1)}`
       default: {
-        // The first member a second time: a key that occurs twice.
         const end = now.indexOf(',')
         return end < 0 ? part + now : `${now.slice(0, 1)}${now.slice(1, end)},${now.slice(1)}`
       }
@@ -297,7 +279,6 @@ export function editedText(text: string, edits: readonly Edit[]): string {
   }, text)
 }
 
-/** Bytes with the edits made to them: flipped bits, cuts, what is no UTF-8. */
 export function editedBytes(bytes: Uint8Array, edits: readonly Edit[]): Uint8Array<ArrayBuffer> {
   let now = Uint8Array.from(bytes)
   for (const each of edits) now = editOfBytes(now, each)

@@ -3,7 +3,6 @@ import { connect, type Socket } from 'node:net'
 import type { SeenAnswer } from './answers.js'
 import type { FuzzedCall } from './calls.js'
 
-/** The bytes of a call, with exactly the length that it says. */
 export function wireBytes({ method, target, headers, body }: FuzzedCall): Uint8Array<ArrayBuffer> {
   const lines = Object.entries(headers).map(([name, value]) => `${name}: ${value}\r\n`)
   const length = body === undefined ? '' : `Content-Length: ${body.length}\r\n`
@@ -20,7 +19,6 @@ interface Parsed {
   readonly closes: boolean
 }
 
-/** The first whole answer in what has come, with its length. */
 function parseAnswer(text: string, method: string): Parsed | undefined {
   const interim = /^HTTP\/1\.1 100 [^\r]*\r\n\r\n/.exec(text)?.[0] ?? ''
   const final = text.slice(interim.length)
@@ -43,14 +41,11 @@ function parseAnswer(text: string, method: string): Parsed | undefined {
 }
 
 export interface KeptAlive {
-  /** The answer, or `undefined` where the server closed the connection without one. */
   send(bytes: Uint8Array, method: string): Promise<SeenAnswer | undefined>
-  /** How many connections it took so far. */
   readonly connections: number
   close(): void
 }
 
-/** One call after the other on a connection, a new one whenever the server has closed it. */
 export function openKeptAlive(port: number): KeptAlive {
   let socket: Socket | undefined
   let connections = 0
@@ -74,10 +69,6 @@ export function openKeptAlive(port: number): KeptAlive {
   }
 }
 
-/**
- * Bytes that may be no call at all: after them nothing more is sent, so that the server never waits
- * for the rest.
- */
 export async function sendRaw(port: number, bytes: Uint8Array): Promise<SeenAnswer | undefined> {
   const socket = connect({ host: '127.0.0.1', port })
   try {
@@ -106,7 +97,6 @@ function exchange(
     }
     const onClose = () => done(undefined, true)
     socket.on('data', onData).on('close', onClose)
-    // A reset shows as a close; which of the two the server chose does not matter here.
     if (socket.listenerCount('error') === 0) socket.on('error', () => undefined)
     if (isLast) socket.end(bytes)
     else socket.write(bytes)

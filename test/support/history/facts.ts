@@ -74,7 +74,6 @@ export type JournalFact = Readonly<
   | {
       kind: 'signed'
       claim: Claim
-      /** What the nonce authorizes: two encodings of one signature say the same. */
       terms: string
       token: string | undefined
       bytes: string
@@ -101,7 +100,6 @@ export type JournalFact = Readonly<
     }
   | { kind: 'receipt'; attempt: string; differs: 'request' | 'answer' | undefined }
   | { kind: 'acknowledged'; id: string }
-  /** `closes`: nothing of it can execute any more (contract §1). */
   | { kind: 'terminal'; id: string; closes: boolean }
   | { kind: 'abandoned'; id: string }
 >

@@ -13,10 +13,6 @@ import type { Claim, JournalFact } from './facts.js'
 
 type Saved = Pick<Signed, 'body' | 'sha256'>
 
-/**
- * Reads the records of one run, in their order. `token`: the run's. A record gives one fact for
- * each authorization that it says something of.
- */
 export function createJournalFacts(
   hash: Hash,
   token: string,

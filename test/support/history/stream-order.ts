@@ -5,10 +5,6 @@ const expiryMarginMs = 3_600_000
 const hasExpired = ({ deadlineSeconds }: Claim, atMs: number): boolean =>
   atMs > deadlineSeconds * 1_000 + expiryMarginMs
 
-/**
- * Names what a claim authorizes, under whichever id it came into the journal. A nonce serves one
- * authorization (R6), and one that came in twice is no rival of itself.
- */
 export const authorizationKey = ({ chainId, nonce }: Claim): string => `${chainId} ${nonce}`
 
 function reportPair(report: RuleReport, first: string, second: string, wasUnknown: boolean): void {
@@ -151,7 +147,6 @@ export function createStreamOrder({ count, broken }: RuleReport) {
       case 'terminal':
       case 'abandoned': {
         const one = standings.get(fact.id)
-        // What was signed stays signed, whatever became of its offer.
         const closes = fact.kind === 'terminal' ? fact.closes : one?.isSigned === false
         if (!one || !closes) return
         one.isClosed = true

@@ -7,7 +7,6 @@ import { keccakHex } from '../../../src/core/chain/round.js'
 import type { Hex } from '../../../src/core/ports.js'
 import type { BatchSigningData } from '../../../src/core/protocol/schema.js'
 
-/** An address, or other bytes, that nobody pins. */
 export const other = (digit: string, bytes = 20): Hex => `0x${digit.repeat(bytes * 2)}`
 
 export type Lie = (data: Mutable<BatchSigningData>) => void
@@ -15,7 +14,6 @@ type Mutable<T> = { -readonly [K in keyof T]: T[K] extends object ? Mutable<T[K]
 
 export const textOf = (text: string): Hex => `0x${Buffer.from(text).toString('hex')}`
 
-/** Another value under a dotted path; `undefined` takes the field away. */
 const set =
   (path: string, value: unknown): Lie =>
   (data) => {
@@ -35,7 +33,6 @@ const both =
     for (const one of all) one(data)
   }
 
-/** A lie that a whole other question would be: consistent in itself. */
 const asOtherQuestion: Lie = (data) => {
   data.request.ancillary_data = textOf('q: title: another, res_data: p1: 0, p2: 1, p3: 0.5')
   data.question_id = keccakHex(data.request.ancillary_data as Hex)
@@ -47,7 +44,6 @@ const bothIdentifiers: Lie = (data) => {
   data.request.identifier.raw = other('9', 32)
 }
 
-/** The field that the refusal must name, its code, and the lie. */
 export const lies: readonly [field: string, code: string, lie: Lie][] = [
   ['signing.chain_id', 'untrusted_chain_id', set('signing.chain_id', 137)],
   ['contracts.permit2', 'untrusted_permit2', set('contracts.permit2', other('9'))],

@@ -3,10 +3,6 @@
  * make of it (T11).
  */
 
-/**
- * C0 with bell and backspace, CSI, OSC 8 and 52 closed both ways, DEL, C1, separators, bidi, a byte
- * order mark, half a pair.
- */
 export const evil =
   '\u0000\u0007\b\r\u001b[2J\u001b]8;;https://evil.example\u0007link\u001b]8;;\u001b\\\u001b]52;c;ZXZpbA==\u0007\u007f\u0085\u009b31m\u2028\u2029\u061c\u200e\u202e\u2066\ufeff\ud800'
 
@@ -16,16 +12,11 @@ export interface Leaf {
   readonly value: unknown
 }
 
-/** Every value that is neither object nor list. */
 export function leavesOf(json: unknown, path: readonly string[] = []): readonly Leaf[] {
   if (typeof json !== 'object' || json === null) return [{ path: path.join('.'), value: json }]
   return Object.entries(json).flatMap(([key, inner]) => leavesOf(inner, [...path, key]))
 }
 
-/**
- * A copy with another value at the path; `undefined` takes it away. Where the path is not, nothing
- * is changed.
- */
 export function withLeaf(
   json: unknown,
   path: string,
@@ -46,10 +37,8 @@ export function withLeaf(
 }
 
 export interface Mutant {
-  /** Where and how, for people. */
   readonly path: string
   readonly value: unknown
-  /** The same change made to another answer of this form. */
   change(body: unknown): unknown
 }
 
@@ -59,7 +48,6 @@ const changes: readonly (readonly [how: string, change: (value: unknown) => unkn
   ['of another type', (value) => (typeof value === 'string' ? 7 : 'seven')],
   ['elsewhere', (value) => (typeof value === 'string' ? 'https://elsewhere.example/' : [])],
   ['evil', (value) => `${String(value)}${evil}`],
-  // Well formed, and of something else.
   [
     'of another',
     (value) =>
@@ -69,7 +57,6 @@ const changes: readonly (readonly [how: string, change: (value: unknown) => unkn
   ],
 ]
 
-/** Every leaf changed in every way; ways that change nothing are left out. */
 export function mutants(honest: object): readonly Mutant[] {
   return leavesOf(honest).flatMap(({ path, value }) =>
     changes

@@ -16,10 +16,8 @@ type Act = (rpc: DevRpc, wallet: Address, inFlight: number) => Promise<unknown>
 
 export interface HostileKind {
   readonly name: string
-  /** Rounds that it wants at once. */
   readonly questions: number
   readonly prepare?: Act
-  /** The last thing before a block. */
   readonly attack?: Act
   readonly retreat?: Act
 }
@@ -58,7 +56,6 @@ const burner: Address = '0x00000000000000000000000000000000000b0001'
 const delegated: Hex = `0xef0100${burner.slice(2)}`
 const placeBurner: Act = (rpc) => rpc.request('anvil_setCode', [burner, `0x${burns}`])
 
-/** A transaction with the token, in front of all others of the block or behind them. */
 async function withToken(
   rpc: DevRpc,
   place: 'front' | 'back',
@@ -81,13 +78,11 @@ async function withToken(
   ])
 }
 
-/** The approval is gone for one block, in it. */
 const takesApproval: Act = async (rpc, wallet) => {
   await withToken(rpc, 'front', wallet, 'approve', devAddresses.permit2, 0n)
   await withToken(rpc, 'back', wallet, 'approve', devAddresses.permit2, maxUint256)
 }
 
-/** All but so much is elsewhere for one block, in it. */
 const takesBalance =
   (keeps: (inFlight: number) => bigint): Act =>
   async (rpc, wallet, inFlight) => {
@@ -108,7 +103,6 @@ const everyDelegation = {
   attack: setCode(delegated),
   retreat: setCode('0x'),
 }
-/** Less than it has in one transaction: the last proposal reverts, and uses the gas of all. */
 const lastIsShort = (inFlight: number) => (inFlight > 1 ? BigInt(inFlight) - 1n : 0n)
 
 export const hostileKinds: readonly HostileKind[] = [

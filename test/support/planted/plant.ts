@@ -21,7 +21,6 @@ export interface PlantedBug {
   readonly name: string
   readonly room: string
   readonly edits: readonly Edit[]
-  /** The test file, and a part of the title of a test in it that fails for nothing but the bug. */
   readonly caughtBy: { readonly file: string; readonly title: string }
 }
 

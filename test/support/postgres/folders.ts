@@ -35,7 +35,6 @@ export function removeFolder(folder: string): void {
   tellReaper(`-${folder}`)
 }
 
-/** Lines of postmaster.pid: process, data folder, …, key and id of the shared memory, status. */
 function readLock(folder: string): string[] | undefined {
   try {
     return readFileSync(join(folder, 'data', 'postmaster.pid'), 'utf8').split('\n')

@@ -132,7 +132,6 @@ export async function keepStore(database: SqlDatabase, url: string, folder: stri
   const program = join(dirname(programOf(15).program), 'pg_dump')
   const flags = ['--schema=proposer', '--inserts', '--no-owner', '--no-privileges']
   const dump = execFileSync(program, [...flags, `--dbname=${url}`], { encoding: 'utf8' })
-  // Only psql knows lines that begin so.
   const sql = dump.replaceAll(/^\\.*\n/gm, '')
   writeFileSync(pathOf(schemaVersion, 'sql'), sql)
   writeFileSync(pathOf(schemaVersion, 'json'), `${JSON.stringify(holds, null, 2)}\n`)

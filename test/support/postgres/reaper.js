@@ -31,7 +31,7 @@ const signal = (pid, name) => {
 
 for (const pid of running()) {
   signal(pid, 'SIGCONT')
-  signal(pid, 'SIGQUIT') // for PostgreSQL: at once, and its shared memory is given back
+  signal(pid, 'SIGQUIT')
 }
 for (let tries = 0; tries < 60 && running().length > 0; tries++) await sleep(50)
 for (const pid of running()) signal(pid, 'SIGKILL')

@@ -186,7 +186,6 @@ export async function serve(
     resume,
     log: () => log,
     async close() {
-      // `immediate`, so that the system gets its shared memory back.
       await stop('immediate')
       await kill()
       removeFolder(folder)

@@ -12,10 +12,6 @@ export interface PostgresStandby extends PostgresServer {
 }
 
 export interface StartStandbyOptions {
-  /**
-   * Whether the primary's COMMIT waits for this standby. It goes on waiting when the standby is
-   * gone.
-   */
   readonly synchronous: boolean
   readonly name?: string
 }
@@ -83,7 +79,6 @@ async function backup(primary: PostgresServer, data: string): Promise<void> {
     await client.end()
   }
   writeInAccount(join(data, 'standby.signal'), '')
-  // The primary's own: its process, what it was told at run time, and its half-written log.
   for (const name of ['postmaster.pid', 'postmaster.opts']) rmSync(join(data, name))
   writeInAccount(join(data, 'postgresql.auto.conf'), '')
   const wal = join(data, 'pg_wal')

@@ -4,7 +4,6 @@
  * Gong, with Lowe's memo of what has been placed and the state it led to, as in Porcupine.
  */
 
-/** One call of a client. Times are of one clock, in any unit. */
 export interface Operation<Input, Output> {
   readonly client: string
   readonly input: Input

@@ -53,9 +53,7 @@ export interface ClientProcess {
   batch(questionIds: readonly Hex[], outcome: 'p1' | 'p2', timeoutMs: number): Promise<void>
   replay(timeoutMs: number): Promise<readonly SubmissionResult[]>
   status(timeoutMs: number): Promise<void>
-  /** Whether a command ever ran on it. */
   isUsed(): boolean
-  /** What its journal says; nothing is written. */
   read(): Promise<JournalView>
   crash(power: number | undefined): void
   powerAtDeath: number | undefined
@@ -63,7 +61,6 @@ export interface ClientProcess {
 
 export interface ClientSimParts {
   readonly machine: Machine
-  /** 0 or 1: whose key, and whose random numbers. */
   readonly index: number
   readonly seed: number
   readonly time: SimTime
@@ -114,10 +111,6 @@ export function createClientProcess(parts: ClientSimParts): ClientProcess {
     history.count('power cuts')
   }
 
-  /**
-   * One process from its start to its end; `undefined` where it died, or ended with an error of
-   * ours that a user would read.
-   */
   const run = async <T>(work: (command: Command) => Promise<T>): Promise<T | undefined> => {
     const pid = ++processes
     let isAlive = true
@@ -153,14 +146,13 @@ export function createClientProcess(parts: ClientSimParts): ClientProcess {
       history.count(`client refused: ${error.code}`)
       return undefined
     } finally {
-      whole.catch(() => undefined) // heard of above, or of a process that is no more
+      whole.catch(() => undefined)
       isAlive = false
       host.kill(pid)
       settle()
     }
   }
 
-  /** What a user is told once a result is there: the journal has to hold it for ever. */
   const keep = (results: readonly SubmissionResult[]) => {
     for (const result of results) {
       history.count(`outcome ${result.outcome}`)

@@ -50,25 +50,15 @@ interface Life {
 
 export interface GatewayProcess {
   readonly disk: SimFiles
-  /** What it remembers, while it runs. */
   ledger(): Ledger | undefined
-  /**
-   * Starts it where it is down; what keeps it from starting is left to the next try. True where it
-   * runs then.
-   */
   up(): Promise<boolean>
-  /** Looks at the chain and takes a step; nothing where it is down. */
   turn(): Promise<void>
-  /** TransportError: nobody listens, or it died meanwhile. */
   handle(
     call: Call,
   ): Promise<{ readonly status: number; readonly headers: Headers; readonly text: string }>
   act(name: ActName, body: unknown): Promise<void>
-  /** Ends a process that its store has failed (R10). */
   endIfBroken(): void
-  /** SIGKILL, and where a seed is given a power cut. */
   crash(power: number | undefined): void
-  /** What a power cut leaves where the disk's next fault kills. */
   powerAtDeath: number | undefined
 }
 
@@ -149,7 +139,6 @@ export function createGatewayProcess(parts: GatewaySimParts): GatewayProcess {
     history.count('power cuts')
   }
 
-  /** A file system call may end the process at any time. */
   const watch = (pid: number, mine: { isAlive: boolean }) =>
     disk.death().then(() => {
       if (!mine.isAlive) return
@@ -175,7 +164,7 @@ export function createGatewayProcess(parts: GatewaySimParts): GatewayProcess {
       },
     )
     if (opened === undefined) {
-      opening.catch(() => undefined) // heard of above, or of a process that is no more
+      opening.catch(() => undefined)
       if (mine.isAlive) disk.kill()
       mine.isAlive = false
       end(pid)

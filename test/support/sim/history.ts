@@ -10,11 +10,9 @@ import type { Hex } from '../../../src/core/ports.js'
 import type { Candidate, Progress } from '../../../src/core/protocol/candidate.js'
 import type { SimFiles } from '../sim-files.js'
 
-/** One payload on the wire, by its signature. */
 export interface Payload {
   readonly signature: string
   readonly machine: string
-  /** Moments at which a call with it was sent, and what the sender was told each time. */
   readonly sendings: {
     readonly at: number
     told: 'nothing' | 'accepted' | 'refused' | 'deferred' | 'conflict' | 'uncertain'
@@ -22,35 +20,24 @@ export interface Payload {
 }
 
 export interface History {
-  /** What broke a rule, a sentence each. */
   readonly faults: string[]
-  /** How often each thing happened. */
   readonly counts: Map<string, number>
   readonly payloads: Map<string, Payload>
-  /** Candidate ids that were told, by signature. */
   readonly told: Map<string, string>
-  /** What users were told is accepted: signature and candidate id by machine. */
   readonly kept: {
     readonly machine: string
     readonly signature: string
     readonly candidateId: string
   }[]
-  /** When each digest was signed, by machine. */
   readonly signings: { readonly machine: string; readonly digest: Hex; readonly at: number }[]
   fault(text: string): void
   count(name: string, by?: number): void
-  /** A call leaves a machine; its body is that of a submission. R4. */
   sent(machine: string, disk: SimFiles, body: string): readonly Payload[]
-  /** The gateway answered a submission: what its store has to hold by now. R1, R2. */
   answered(disk: SimFiles, payloads: readonly Payload[], status: number, body: string): void
-  /** The gateway told of candidates. R1. */
   toldStatus(disk: SimFiles, body: string): void
   signed(machine: string, disk: SimFiles, digest: Hex): void
-  /** Follows a ledger from its opening on. */
   follow(ledger: Ledger, ids: Iterable<string>): Promise<void>
-  /** Every candidate that a payload was ever seen to have. */
   candidatesOf(signature: string): readonly string[]
-  /** The candidate's states so far, with the moments they were durable at. */
   statesOf(signature: string): readonly { readonly at: number; readonly progress: Progress }[]
 }
 

@@ -32,7 +32,6 @@ export async function judge(sim: Simulation, views: readonly JournalView[]): Pro
   ends(sim, [...candidates.values()])
 }
 
-/** None lost, none invented: what was told is in the store, and what is in the store was sent. */
 function acknowledgements(
   { history }: Simulation,
   candidates: ReadonlyMap<string, Candidate>,
@@ -132,7 +131,6 @@ function secondSignatures({ history }: Simulation, { authorizations }: JournalVi
 const mayLive = ({ progress }: Candidate) =>
   progress.status !== 'failed' || progress.failure.retryable
 
-/** Its round is the question's, open, and its deadline lies ahead. */
 function isCurrent({ chain }: Simulation, { signed }: JournaledAuthorization): boolean {
   const { world, head } = chain
   const questionId = signed.questionId as `0x${string}`
@@ -141,10 +139,6 @@ function isCurrent({ chain }: Simulation, { signed }: JournaledAuthorization): b
   return isOpen && inTime && String(questionIn(world, questionId).timestamp) === signed.timestamp
 }
 
-/**
- * When nothing fails any more, everything comes to an end, and each round has one executed
- * transaction of ours at most.
- */
 function ends(
   { gateway, history, watch, chain }: Simulation,
   candidates: readonly Candidate[],

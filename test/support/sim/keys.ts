@@ -3,9 +3,6 @@ import { toHex } from '../../../src/core/protocol/witness.js'
 
 const keys = new Map<string, Uint8Array | undefined>()
 
-/**
- * Recovery with a memory. A client that brings its own loads no other while simulated time runs.
- */
 export const rememberedKey: RecoverPublicKey = (digest, compact, parity) => {
   const signature = `${toHex(digest)} ${toHex(compact)} ${parity}`
   const known = keys.get(signature)

@@ -11,7 +11,6 @@ import type { CompactableLog } from '../../../src/core/storage/record-log.js'
 import { folder, idOf, options, recordsOf } from '../sample-store.js'
 import { type Fault, SimClock, SimFiles, seeded, settle, type Verb } from '../sim-files.js'
 
-/** What the outside has seen, across all lives of one store. */
 interface Model {
   /** Acknowledged, or shown by an opening: may never be missing again. */
   must: Set<number>
@@ -50,7 +49,6 @@ function holdStorageError(error: unknown): asserts error is StorageError {
   if (!(error instanceof StorageError)) throw error
 }
 
-/** Works on the store until it is done or dead. */
 async function work(
   log: CompactableLog,
   clock: SimClock,
@@ -89,7 +87,6 @@ async function work(
       }
       if (random() < 0.7) await Promise.all(open)
     } else if (choice < 0.8) {
-      // The owner here folds nothing away, so that everything can be compared.
       open.push(
         log
           .compact(
@@ -149,10 +146,8 @@ export interface LogFigures {
   readonly damaged: number
 }
 
-/** Of the schedules, these end with a damaged byte. */
 const damagedPart = 0.05
 
-/** The schedule of a seed; rejects with what broke a rule. */
 export async function runLogSchedule(seed: number): Promise<LogFigures> {
   const random = seeded(seed)
   const sim = new SimFiles()
@@ -210,10 +205,6 @@ export async function runLogSchedule(seed: number): Promise<LogFigures> {
   return { acknowledged: model.must.size, ends, damaged: damaged ? 1 : 0 }
 }
 
-/**
- * One byte of a closed store changes: the next opening names it, or it was none that any record
- * needs (R11).
- */
 async function damageAndOpen(sim: SimFiles, model: Model, random: () => number): Promise<void> {
   const files = [...sim.contents()].filter(
     ([path, bytes]) => path.endsWith('.jsonl') && bytes.length > 0,

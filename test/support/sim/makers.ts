@@ -12,12 +12,10 @@ const makers = new Map<string, Address | undefined>()
 const hexOf = (bytes: Uint8Array): Hex =>
   `0x${Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length).toString('hex')}`
 
-/** What a key signed recovers to that key. */
 export function noteMaker(digest: Hex, signature: Hex, maker: Address): void {
   makers.set(`${digest} ${signature}`, maker)
 }
 
-/** `recoverSigner` with a memory; what nobody here signed is recovered as usual. */
 export function rememberingRecovery(real: typeof recoverSigner): typeof recoverSigner {
   return (digest: Uint8Array, signature: Hex, recover?: RecoverPublicKey) => {
     const key = `${hexOf(digest)} ${signature}`

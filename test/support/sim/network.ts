@@ -9,15 +9,10 @@ import type { SimTime } from './time.js'
 export type NetworkFault = (typeof networkFaults)[number]
 
 export interface Network {
-  /** What the next submissions meet, in order. */
   readonly faults: NetworkFault[]
-  /** The last submission of each machine, as it was sent. */
   readonly last: Map<string, Call>
-  /** A client's way to the gateway. */
   fetchOf(machine: string, disk: SimFiles): Fetch
-  /** A call of nobody in particular: its answer is held against the history. */
   deliver(call: Call): Promise<Answer>
-  /** Calls that were under way come in now. */
   flush(): Promise<void>
 }
 
@@ -99,7 +94,6 @@ export function createNetwork(gateway: GatewayProcess, history: History, time: S
     }
   }
 
-  /** What a sender is told, in the words of robustness §6. */
   const note = (
     payload: Payload,
     status: number,
@@ -123,7 +117,6 @@ export function createNetwork(gateway: GatewayProcess, history: History, time: S
     async flush() {
       for (const call of late.splice(0)) {
         await deliver(call).catch((error: unknown) => {
-          // Nobody waits for it any more.
           if (!(error instanceof TransportError)) throw error
         })
       }
@@ -152,7 +145,7 @@ export function createNetwork(gateway: GatewayProcess, history: History, time: S
           note(payload, status, items?.[index], isJson)
         return new Response(text, { status, headers })
       } catch (error) {
-        work.catch(() => undefined) // told below, or nobody waits for it any more
+        work.catch(() => undefined)
         const told =
           error instanceof TransportError && error.phase === 'connect' ? 'deferred' : 'uncertain'
         for (const { sendings } of payloads) {

@@ -19,7 +19,6 @@ import { rememberingSigner } from './signatures.js'
 import { createSimTime, type SimTime } from './time.js'
 
 const blockSeconds = 2
-/** More than it takes; what is not settled by then never will be. */
 const calmBlocks = 30
 
 export interface Simulation {
@@ -32,7 +31,6 @@ export interface Simulation {
   readonly network: Network
   readonly history: History
   readonly questions: readonly Hex[]
-  /** When the last block came, by the monotonic clock. */
   minedAtMs: number
 }
 
@@ -41,7 +39,6 @@ export interface Outcome {
   readonly counts: ReadonlyMap<string, number>
 }
 
-/** Runs a script to its end; what broke a rule comes back, a sentence each. */
 export async function runScript(script: Script): Promise<Outcome> {
   const { history, sim } = await open(script)
   try {
@@ -133,7 +130,6 @@ function passed(sim: Simulation): void {
   turn(sim)
 }
 
-/** Not waited for: the gateway works beside whatever else goes on. */
 function turn({ gateway, history }: Simulation): void {
   gateway
     .turn()
@@ -144,7 +140,6 @@ function turn({ gateway, history }: Simulation): void {
     )
 }
 
-/** What is under way comes to its end; a process that must end does. */
 async function settle({ gateway, time, watch, history }: Simulation): Promise<void> {
   await time.drive(gateway.turn())
   gateway.endIfBroken()
@@ -289,10 +284,6 @@ function isDone({ gateway }: Simulation): boolean {
   return ledger !== undefined && ledger.slots().length === 0 && ledger.active().length === 0
 }
 
-/**
- * Every machine loses its power once more; then nothing fails, all clocks are right, and what is
- * owed is settled.
- */
 async function calm(sim: Simulation): Promise<void> {
   const { script, time, chain, gateway, clients, network, history } = sim
   network.faults.length = 0

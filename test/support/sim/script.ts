@@ -5,14 +5,10 @@
 import { z } from 'zod'
 import { seeded } from '../sim-files.js'
 
-/** Two users' machines and the gateway's. */
 export const machines = ['gateway', 'client0', 'client1'] as const
 export type Machine = (typeof machines)[number]
 
 export const questionCount = 3
-/**
- * What may befall a call to the gateway: before it arrives, after it was carried out, or beside it.
- */
 export const networkFaults = [
   'no-connection',
   'lost-request',
@@ -100,10 +96,8 @@ const Step = z.discriminatedUnion('do', [
   }),
   z.strictObject({ do: z.literal('replay'), client, timeoutMs: z.int() }),
   z.strictObject({ do: z.literal('status'), client, timeoutMs: z.int() }),
-  /** The client's last payload, so many copies at once. */
   z.strictObject({ do: z.literal('copies'), client, count: z.int().min(1) }),
   z.strictObject({ do: z.literal('crash'), machine, power }),
-  /** The `nth` call from now of the machine's disk. */
   z.strictObject({
     do: z.literal('disk'),
     machine,
@@ -138,7 +132,6 @@ const Step = z.discriminatedUnion('do', [
 export type Step = z.infer<typeof Step>
 
 export const Script = z.strictObject({
-  /** Of what no step names: candidate ids, back-off, what the last power cut leaves. */
   seed: z.int(),
   finalityLag: z.int().min(2),
   segmentBytes: z.int().min(1),
@@ -172,7 +165,6 @@ const questionOf = (dice: Dice) => (dice.chance(0.5) ? 0 : dice.below(questionCo
 const outcomeOf = (dice: Dice) => (dice.chance(0.75) ? 'p2' : 'p1')
 const timeoutOf = (dice: Dice) => dice.pick([100, 4_000, 12_000])
 
-/** How often each step is drawn, in parts. */
 const draws: readonly (readonly [parts: number, Draw])[] = [
   [
     16,
@@ -229,7 +221,6 @@ const draws: readonly (readonly [parts: number, Draw])[] = [
   [4, (d) => ({ do: 'operator', act: d.pick(operatorActs), client: clientOf(d) })],
   [7, (d) => ({ do: 'pass', blocks: 1 + d.below(3), ...(d.chance(0.2) ? { empty: true } : {}) })],
 ]
-/** Parts up to and with each. */
 const ladder = draws.map((_, at) => draws.slice(0, at + 1).reduce((sum, [parts]) => sum + parts, 0))
 const allParts = ladder.at(-1) ?? 0
 
@@ -248,9 +239,6 @@ const sweptFaults = [
  */
 const sweptCalls = { gateway: 18, client0: 8 } as const
 
-/**
- * One proposal from its signature to its execution, with each of its writes and syncs failing once.
- */
 export function sweptScripts(): readonly Script[] {
   return (['gateway', 'client0'] as const).flatMap((failing) =>
     sweptFaults.flatMap(([verb, does]) =>
@@ -297,7 +285,6 @@ function drawDiskFault(dice: Dice): Step {
   }
 }
 
-/** The script of a seed: something is sent in each. */
 export function drawScript(seed: number): Script {
   const dice = diceOf(seed)
   const steps: Step[] = []
@@ -310,7 +297,6 @@ export function drawScript(seed: number): Script {
     const drawn = draws.find((_, at) => (ladder[at] ?? 0) > rung) ?? first
     const step = (index === firstSubmit ? first : drawn)[1](dice)
     steps.push(step)
-    // A fault strikes only where something goes on.
     if (step.do === 'disk')
       steps.push(dice.chance(0.8) ? first[1](dice) : { do: 'pass', blocks: 2 })
   }

@@ -7,10 +7,6 @@ export interface Shrunk {
   readonly faults: readonly string[]
 }
 
-/**
- * The same script without the steps that its failure does not need; as it was where it does not
- * fail.
- */
 export async function shrink(script: Script): Promise<Shrunk> {
   let best: Shrunk = { script, faults: (await runScript(script)).faults }
   for (

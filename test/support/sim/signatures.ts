@@ -9,7 +9,6 @@ import { noteMaker } from './makers.js'
 const made = new Map<string, Hex>()
 const signers = new Map<number, Signer>()
 
-/** A signer of the n-th key; the same in every schedule. */
 export function rememberingSigner(n: number): Signer {
   const known = signers.get(n)
   if (known) return known

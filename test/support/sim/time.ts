@@ -5,9 +5,7 @@
  */
 import type { Clock } from '../../../src/core/ports.js'
 
-/** Unix seconds of the first block, and of every wall clock that is right. */
 export const startSeconds = 1_800_000_000
-/** Time passes in pieces of at most this length: the chain goes on while somebody waits. */
 const longestPieceMs = 12_000
 /**
  * Turns of the event loop after which nothing goes on by itself: what crosses one is a dynamic
@@ -25,14 +23,10 @@ interface Sleeper {
 
 export interface SimTime {
   monotonicMs(): number
-  /** The clock of one machine, for a process that sleeps no more once it is dead. */
   clockOf(machine: string, isAlive: () => boolean): Clock
-  /** Sets the wall clock of a machine forward or back. */
   jump(machine: string, ms: number): void
   setRight(): void
-  /** Lets time pass until `work` is settled; throws where nobody sleeps and it is not. */
   drive<T>(work: Promise<T>): Promise<T>
-  /** Told of every piece of time that has passed. */
   onPassed: () => void
 }
 

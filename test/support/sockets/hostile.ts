@@ -241,10 +241,6 @@ export const hangUps: readonly {
   },
 ]
 
-/**
- * Calls on one connection, a few ahead at a time, until all are answered or the server has had
- * enough of it.
- */
 export function manyCalls(
   port: number,
   count: number,
