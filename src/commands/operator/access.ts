@@ -2,11 +2,10 @@
  * How an operator's command reaches a store. Looking opens it read-only whoever holds it (R24).
  * Acting goes through the gateway that serves it.
  */
-import type { Command } from 'commander'
 import type { RegistryEntry } from '../../core/chain/questions.js'
 import type { Ledger } from '../../core/gateway/ledger/ledger.js'
 import { openSharedStore, openStore } from '../../core/gateway/ledger/open-store.js'
-import type { ActName, ActResult } from '../../core/gateway/operator/acts.js'
+import { type ActName, type ActResult, defaultReason } from '../../core/gateway/operator/acts.js'
 import { shownRegistry } from '../../core/gateway/operator/registry.js'
 import {
   adminTokenFile,
@@ -14,6 +13,7 @@ import {
   type LoadedConfig,
   loadConfig,
   registryOf,
+  type StorePlace,
   settingsOf,
 } from '../../core/host/config-file.js'
 import { genesisOf } from '../../core/host/gateway-host.js'
@@ -23,24 +23,69 @@ import { folderBytes } from '../../core/host/store-size.js'
 import { createClosers } from '../../core/io/closers.js'
 import { requireLocalDisk } from '../../core/io/files.js'
 import { fromCwd } from '../../core/io/home-paths.js'
-import {
-  RejectedError,
-  StorageError,
-  UnavailableError,
-  UsageError,
-} from '../../core/protocol/errors.js'
-import { isCandidateId } from '../../core/protocol/words.js'
+import { StorageError, UnavailableError, UsageError } from '../../core/protocol/errors.js'
 import { acquireLock, holderText, type LockHolder, readHolder } from '../../core/storage/lock.js'
 import { requireTables } from '../../core/storage/postgres/schema.js'
 import type { StoredRecord } from '../../core/storage/record-log.js'
-import { type GlobalFlags, timeoutMs } from '../session/settings.js'
+import { timeoutMs } from '../session/settings.js'
 import type { Context } from '../terminal/context.js'
-import { type DryRunFlag, showDryRun } from '../terminal/dry-run.js'
+import { showDryRun } from '../terminal/dry-run.js'
 import { shellWord } from '../terminal/render.js'
+import {
+  type ArgsOf,
+  type ArgTable,
+  type EveryFlag,
+  type FlagsOf,
+  type FlagTable,
+  type MakeCommand,
+  type VerbTable,
+  verb,
+} from '../terminal/verb.js'
 import { postAct } from './remote.js'
 
-export interface OperatorFlags extends GlobalFlags {
-  readonly config?: string
+export const configFlag = {
+  '--config <gateway.json>': 'path of the configuration; default: gateway.json',
+} as const
+
+/** Of a reason and a name; before anything is opened. */
+const saidText = (flag: string, most: number, code: string, hint: string) => (text: string) => {
+  if (text.trim() !== '' && text.length <= most) return text
+  throw new UsageError(code, `${flag} must be a text of 1 to ${most} characters`, { hint })
+}
+const reasonText = saidText('--reason', 500, 'bad_reason', 'give the reason in a sentence')
+const byFlag = {
+  '--by <who>': {
+    about: 'who makes the change, stored with it; default: SUDO_USER, or the system user',
+    parse: saidText('--by', 100, 'bad_value', 'give a name, such as --by alice'),
+  },
+} as const
+
+/** Why an operator acts, and who it is: kept with the change, and shown with it. */
+export const saidFlags = {
+  '--reason <text>': {
+    about: 'reason, stored with the change; default: by operator',
+    parse: reasonText,
+  },
+  ...byFlag,
+} as const
+export const neededSaidFlags = (about: string) =>
+  ({ '--reason <text>': { about, parse: reasonText, required: true }, ...byFlag }) as const
+
+export interface Said {
+  readonly reason?: string
+  readonly by?: string
+}
+
+/** The default name is what the system says, which proves nothing. */
+export const saidOf = (
+  { env, user }: Pick<Context, 'env' | 'user'>,
+  { reason, by = (env.SUDO_USER?.trim() || user)?.slice(0, 100) }: Said,
+): Said => ({ ...(reason !== undefined && { reason }), ...(by !== undefined && { by }) })
+
+/** Both in words; a default reason says nothing beside a name. Outside text is not escaped. */
+export function saidWords(reason: string, by: string | null | undefined): string {
+  if (by === null || by === undefined) return reason
+  return reason === defaultReason ? `by ${by}` : `${reason} (by ${by})`
 }
 
 export interface Site {
@@ -56,16 +101,17 @@ export interface Site {
 }
 
 /** What gateway.json names. UsageError where it cannot be read. */
-export async function siteOf(context: Context, command: Command): Promise<Site> {
-  const { config, timeout, dryRun } = command.optsWithGlobals<OperatorFlags & DryRunFlag>()
-  return { ...(await siteAt(context, config, timeout)), isDryRun: dryRun === true }
-}
-
-/** The same by the flags' values. */
-export async function siteAt(
+export async function siteOf(
   context: Context,
-  config: string | undefined,
-  timeout: string | undefined,
+  {
+    config,
+    timeout,
+    dryRun,
+  }: {
+    readonly config?: string | undefined
+    readonly timeout?: string | undefined
+    readonly dryRun?: boolean
+  },
 ): Promise<Site> {
   const limitMs = timeoutMs(timeout)
   if (config === undefined && !(await context.files.exists(fromCwd(context.cwd, 'gateway.json'))))
@@ -76,12 +122,39 @@ export async function siteAt(
   const flag = config === undefined ? '' : ` --config ${shellWord(config)}`
   return {
     loaded,
-    store: await storeName(context, loaded),
+    store: await placeName(context, loaded.place),
     timeoutMs: limitMs,
-    isDryRun: false,
+    isDryRun: dryRun === true,
     named: (text) => `\`proposer operator ${text}${flag}\``,
   }
 }
+
+export const placeName = async ({ edges }: Context, place: StorePlace): Promise<string> =>
+  place.kind === 'folder' ? place.folder : (await edges.database(place.url)).name
+
+interface SiteVerb<Args, Flags> extends VerbTable<Args, Flags, typeof configFlag> {
+  readonly run: (
+    context: Context,
+    site: Site,
+    flags: FlagsOf<Flags> & EveryFlag,
+    args: ArgsOf<Args>,
+  ) => Promise<unknown>
+}
+
+/** A verb about the store that gateway.json names. */
+export const siteVerb = <
+  const Args extends ArgTable = Record<never, string>,
+  const Flags extends FlagTable = Record<never, string>,
+>({
+  run,
+  ...made
+}: SiteVerb<Args, Flags>): MakeCommand =>
+  verb<Args, Flags, typeof configFlag>({
+    ...made,
+    async run(context, flags, args) {
+      await run(context, await siteOf(context, flags), flags, args)
+    },
+  })
 
 export interface StoreView {
   readonly ledger: Ledger
@@ -120,25 +193,13 @@ export async function look<T>(
   }
 }
 
-/** The admin listener of the gateway that serves the store; `undefined` where none does. */
+/** `undefined` where no gateway serves the store. */
 export const adminUrlOf = (holder: LockHolder | undefined): string | undefined =>
   holder?.state === 'alive' ? holder.adminUrl : undefined
 
 /** Where a gateway of this configuration takes acts on this machine, if one runs. */
-const adminUrlHere = ({ config }: LoadedConfig): string => `http://127.0.0.1:${config.admin.port}`
-
-/**
- * Where looks are answered: by the gateway that serves the store, else `undefined`. Gateways on one
- * database are asked on this machine alone.
- */
-export async function servingUrl(
-  context: Context,
-  { store, loaded }: Site,
-): Promise<{ readonly url: string | undefined; readonly holder: LockHolder | undefined }> {
-  if (loaded.place.kind === 'database') return { url: adminUrlHere(loaded), holder: undefined }
-  const holder = await readHolder(context, store)
-  return { url: adminUrlOf(holder), holder }
-}
+export const adminUrlHere = ({ config }: LoadedConfig): string =>
+  `http://127.0.0.1:${config.admin.port}`
 
 /** Nobody serves the store. Exit 75. */
 export const notServed = (site: Site, why: string, instead = '') =>
@@ -223,9 +284,6 @@ export async function act(
   return { result: await actOnStore(context, loaded, name, body), through: 'store' }
 }
 
-const storeName = async ({ edges }: Context, { place }: LoadedConfig): Promise<string> =>
-  place.kind === 'folder' ? place.folder : (await edges.database(place.url)).name
-
 /** Without a gateway: under the lock of a folder, or beside the gateways of a database. */
 async function actOnStore(
   context: Context,
@@ -269,32 +327,5 @@ function unreachable(reason: string): never {
     'state_unavailable',
     `this store is new, and its chain cannot be determined: ${reason}`,
     { hint: 'check chain.rpc_urls, then retry; nothing was changed' },
-  )
-}
-
-/**
- * The id of a candidate as the store writes it. UsageError `invalid_identifier` for what is none,
- * before anything is opened.
- */
-export function candidateIdOf(text: string): string {
-  const id = text.toLowerCase()
-  if (isCandidateId(id)) return id
-  throw new UsageError(
-    'invalid_identifier',
-    `<candidate-id> "${text.slice(0, 80)}" is not a candidate id`,
-    {
-      hint: 'give the UUID that the acknowledgement gave; `proposer operator candidates list` shows them',
-    },
-  )
-}
-
-/** A candidate that the store does not hold. Exit 3. */
-export function unknownCandidate(site: Site, id: string): RejectedError {
-  return new RejectedError(
-    'candidate_not_found',
-    `candidate ${id.slice(0, 80)} not found in the store`,
-    {
-      hint: `list them with ${site.named('candidates list')}, or give --config of the gateway that answered`,
-    },
   )
 }

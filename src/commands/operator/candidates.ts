@@ -2,127 +2,133 @@
  * `operator candidates`: what the store holds of proposals (contract §6). Signatures and raw
  * transactions are never shown (R5).
  */
-
-import { Command, Option } from 'commander'
+import * as z from 'zod/mini'
+import { coinOf } from '../../core/chain/profiles.js'
+import { createRoundReader, type RegistryEntry } from '../../core/chain/questions.js'
+import type { Round } from '../../core/chain/round.js'
+import { configuredContracts } from '../../core/gateway/config.js'
+import { explain, type ServiceState } from '../../core/gateway/status/explanation.js'
 import {
   type CandidateRow,
   candidateRow,
   createReceipts,
 } from '../../core/gateway/status/listing.js'
+import { createTimeline } from '../../core/gateway/status/timeline.js'
+import { expectedChain } from '../../core/host/config-file.js'
+import { ChainError, type Hex } from '../../core/ports.js'
 import { givenAddress } from '../../core/protocol/address.js'
-import { UsageError } from '../../core/protocol/errors.js'
-import { plainIdentifier } from '../../core/protocol/market-url.js'
+import { RejectedError, UnavailableError, UsageError } from '../../core/protocol/errors.js'
 import { answerText, labelIn } from '../../core/protocol/outcome-words.js'
 import { isQuestionId } from '../../core/protocol/words.js'
+import { holderText, type LockHolder } from '../../core/storage/lock.js'
 import { wholeNumber } from '../hosting/foreground.js'
-import { addListFlags, type ListFlags, sinceMs } from '../session/list-flags.js'
+import { listFlags, sinceMs } from '../session/list-flags.js'
 import { colours } from '../terminal/candidate-text.js'
 import type { Context } from '../terminal/context.js'
 import { csvLine } from '../terminal/csv.js'
+import { table } from '../terminal/output.js'
 import { ageText, timeText } from '../terminal/render.js'
-import { type Column, tableText } from '../terminal/table.js'
-import { look, type Site, type StoreView, siteOf } from './access.js'
-import { knownRounds, offlineOption } from './known-rounds.js'
-import { printRows } from './lists.js'
+import type { Column } from '../terminal/table.js'
+import type { FlagsOf } from '../terminal/verb.js'
+import { adminUrlOf, look, type Site, type StoreView, siteVerb } from './access.js'
+import { candidateArg } from './acts.js'
+import { explanationText } from './explain-text.js'
+import { getAdmin } from './remote.js'
 
-interface CandidateFlags extends ListFlags {
-  readonly status?: string
-  readonly proposer?: string
-  readonly offline?: boolean
-  readonly csv?: boolean
-}
-
-type ListedCandidate = CandidateRow & { readonly label: string | null }
+/** Of the verbs that ask a node for them. */
+const offlineFlag = { '--offline': 'do not ask a node for token units and labels' } as const
 
 const statuses = Object.keys(colours)
 
-export const candidatesListCommand = (context: Context) =>
-  addListFlags(new Command('list'), statuses)
-    .description('list candidates, the newest first; 50 unless --limit says otherwise')
-    // The older word for --state.
-    .addOption(new Option('--status <status>').choices(statuses).hideHelp())
-    .option('--proposer <address>', 'only candidates of this wallet')
-    .option('--csv', 'print CSV (RFC 4180) of all of them, with every field, in order of admission')
-    .option(...offlineOption)
-    .addHelpText(
-      'after',
-      '\nIn CSV amounts are raw token units, gas prices wei, times UTC.\n\nExamples:\n  proposer operator candidates list --state failed --since 24h\n  proposer operator candidates list --csv > candidates.csv',
-    )
-    .action(async (own: CandidateFlags, command: Command) => {
-      const limit = own.csv === true ? most : 50
-      const document = await listed(context, own, command, limit)
-      if (own.csv === true) return
-      const { rows, more } = document
-      const { output } = context
-      const text = () =>
+const candidateFlags = {
+  ...listFlags(statuses),
+  // The older word for --state.
+  '--status <status>': { about: '', choices: statuses, hidden: true },
+  '--proposer <address>': {
+    about: 'only candidates of this wallet',
+    parse: (text: string) => givenAddress(text, '--proposer'),
+  },
+  '--csv': 'print CSV (RFC 4180) of all of them, with every field, in order of admission',
+  ...offlineFlag,
+} as const
+
+type ListedCandidate = CandidateRow & { readonly label: string | null }
+
+export const candidatesListVerb = siteVerb({
+  name: 'list',
+  about: 'list candidates, the newest first; 50 unless --limit says otherwise',
+  flags: candidateFlags,
+  help: 'In CSV amounts are raw token units, gas prices wei, times UTC.',
+  examples: [
+    'operator candidates list --state failed --since 24h',
+    'operator candidates list --csv > candidates.csv',
+  ],
+  async run(context, site, flags) {
+    const { rows, more } = await listed(context, site, flags)
+    if (flags.csv === true) return
+    context.output.show(
+      'operator-candidates',
+      { candidates: rows, more },
+      [
         rows.length === 0
           ? 'no matching candidates'
-          : [
-              tableText(candidateColumns(context.clock.nowMs()), rows, output, own.wide === true),
-              ...(more === 0 ? [] : [`and ${more} more; --limit shows them`]),
-            ].join('\n')
-      const summary = { shown: rows.length, more }
-      printRows(output, 'operator-candidates', rows, summary, { candidates: rows, more }, text)
-    })
+          : table(candidateColumns(context.clock.nowMs()), rows, flags.wide === true),
+        more > 0 && `and ${more} more; --limit shows them`,
+      ],
+      { items: rows, summary: { shown: rows.length, more } },
+    )
+  },
+})
 
 /** What `list --csv` was called once; its JSON has a schema of its own. */
-export const storeExportCommand = (context: Context) =>
-  new Command('export')
-    .description('another name of `operator candidates list --csv`')
-    .option('--csv', 'the default')
-    .addHelpText('after', '\nExample:\n  proposer operator store export > candidates.csv')
-    .action(async (_own: unknown, command: Command) => {
-      const csv = context.output.mode === 'human'
-      const { rows } = await listed(context, { csv, offline: true }, command, most)
-      if (csv) return
-      const candidates = rows.map(({ label: _, ...row }) => row).reverse()
-      printRows(
-        context.output,
-        'operator-store-export',
-        candidates,
-        { candidates: candidates.length },
-        { candidates },
-        () => '',
-      )
-    })
+export const storeExportVerb = siteVerb({
+  name: 'export',
+  about: 'another name of `operator candidates list --csv`',
+  flags: { '--csv': 'the default' },
+  examples: ['operator store export > candidates.csv'],
+  async run(context, site) {
+    const csv = context.output.mode === 'human'
+    const { rows } = await listed(context, site, { csv, offline: true, limit: String(most) })
+    if (csv) return
+    const candidates = rows.map(({ label: _, ...row }) => row).reverse()
+    const summary = { candidates: candidates.length }
+    context.output.show('operator-store-export', { candidates }, [], { items: candidates, summary })
+  },
+})
 
 const most = 1_000_000
 
 /** The rows that are asked for, the newest first; with --csv each is printed when it is read. */
 async function listed(
   context: Context,
-  own: CandidateFlags,
-  command: Command,
-  otherwise: number,
+  site: Site,
+  flags: FlagsOf<typeof candidateFlags>,
 ): Promise<{ readonly rows: readonly ListedCandidate[]; readonly more: number }> {
-  const site = await siteOf(context, command)
-  const limit = wholeNumber('--limit', own.limit ?? String(otherwise), 1, most)
-  const proposer = own.proposer === undefined ? undefined : givenAddress(own.proposer, '--proposer')
-  const since = sinceMs(own.since, context.clock.nowMs())
+  const { csv = false, offline, proposer } = flags
+  const limit = wholeNumber('--limit', flags.limit ?? String(csv ? most : 50), 1, most)
+  const since = sinceMs(flags.since, context.clock.nowMs())
   const receipts = createReceipts()
   return look(context, site, [receipts], async (view) => {
-    const questionId = questionIdOf(site, view, own.question?.toLowerCase())
-    const wanted = { status: own.state ?? own.status, proposer, questionId, since }
+    const questionId = questionIdOf(site, view, flags.question?.toLowerCase())
+    const wanted = { status: flags.state ?? flags.status, proposer, questionId, since }
     const { ids, more } = await newest(view, wanted, limit)
-    const slugs = slugsOf(view)
+    const slugs = new Map(view.registry.map((entry) => [entry.questionId, entry.slug]))
     const rowOf = async (id: string) => {
       const candidate = await view.ledger.get(id)
       return candidate && candidateRow(candidate, slugs.get(candidate.round.questionId), receipts)
     }
     const found: CandidateRow[] = []
-    if (own.csv === true) {
-      let isFirst = true
-      for (const id of ids.reverse()) {
-        const row = await rowOf(id)
-        if (row === undefined) continue
+    let isFirst = true
+    for (const id of csv ? ids.reverse() : ids) {
+      const row = await rowOf(id)
+      if (row === undefined) continue
+      if (csv) {
         if (isFirst) context.output.text(csvLine(Object.keys(row)))
         isFirst = false
         context.output.text(csvLine(Object.values(row)))
-      }
-      return { rows: [], more }
+      } else found.push(row)
     }
-    for (const id of ids) found.push(...[(await rowOf(id)) ?? []].flat())
-    const asked = own.offline === true ? [] : found.map(({ question_id }) => question_id)
+    const asked = offline === true ? [] : found.map(({ question_id }) => question_id)
     const rounds = await knownRounds(context, site, view.registry, asked)
     const rows = found.map((row) => ({
       ...row,
@@ -150,31 +156,28 @@ export const candidateColumns = (nowMs: number): readonly Column<ListedCandidate
   { head: 'transaction', cell: (row) => row.transaction_hash, wide: true },
 ]
 
-/** The slugs of the registry, by question. */
-export const slugsOf = ({ registry }: Pick<StoreView, 'registry'>) =>
-  new Map(registry.map(({ questionId, slug }) => [questionId, slug]))
-
-function questionIdOf(site: Site, { registry }: StoreView, given: string | undefined) {
-  const name = given && plainIdentifier(given)
+function questionIdOf(site: Site, { registry }: StoreView, name: string | undefined) {
   if (name === undefined || isQuestionId(name)) return name
   const found = registry.find(({ slug }) => slug === name)
   if (found) return found.questionId
   throw new UsageError(
     'question_not_found',
     `slug ${name.slice(0, 80)} not found in the registry`,
-    {
-      hint: `give the question id, or see ${site.named('questions list')}`,
-    },
+    { hint: `give the question id, or see ${site.named('questions list')}` },
   )
 }
 
 /** The newest candidates that fit, and how many more there are. */
 async function newest(
   { ledger }: StoreView,
-  wanted: Record<'status' | 'proposer' | 'questionId', string | undefined> & { since: number },
+  {
+    status,
+    proposer,
+    questionId,
+    since,
+  }: Record<'status' | 'proposer' | 'questionId', string | undefined> & { since: number },
   limit: number,
 ) {
-  const { status, proposer, questionId, since } = wanted
   const isFiltered = proposer !== undefined || questionId !== undefined || since > 0
   const ids: string[] = []
   let more = 0
@@ -191,4 +194,119 @@ async function newest(
     else more += 1
   }
   return { ids, more }
+}
+
+/** One answer to "what happened to my proposal?" */
+const explaining = (name: 'explain' | 'show', about: string) =>
+  siteVerb({
+    name,
+    about,
+    args: candidateArg,
+    flags: offlineFlag,
+    examples: [`operator candidates ${name} 3f2b8c1e-8d5a-4a52-9c3d-0a1b2c3d4e5f`],
+    async run(context, site, { offline }, { candidateId: id }) {
+      const history = createTimeline(id)
+      const receipts = createReceipts()
+      await look(context, site, [history, receipts], async ({ ledger, registry, holder }) => {
+        const { candidate } = history
+        if (!candidate)
+          throw new RejectedError('candidate_not_found', `candidate ${id} not found in the store`, {
+            hint: `list them with ${site.named('candidates list')}, or give --config of the gateway that answered`,
+          })
+        const { questionId } = candidate.round
+        const slug = registry.find((entry) => entry.questionId === questionId)?.slug
+        const { config } = site.loaded
+        const asked = offline === true ? [] : [questionId]
+        const round = (await knownRounds(context, site, registry, asked)).get(questionId)
+        const told = explain(history, candidate, ledger, {
+          nowMs: context.clock.nowMs(),
+          slug,
+          service: await serviceOf(context, holder),
+          pipelineEnabled: config.pipeline.enabled,
+          executorEnabled: config.executor.enabled,
+          token: round?.token,
+          outcomes: round?.outcomes,
+        })
+        const [kind, more] =
+          name === 'explain'
+            ? ['candidate-explanation', {}]
+            : ['operator-candidate', candidateRow(candidate, slug, receipts)]
+        context.output.show(kind, { ...told, ...more }, [
+          (screen) => explanationText(told, screen, coinOf(config.chain.id)),
+        ])
+      })
+    },
+  })
+
+export const explainVerb = explaining(
+  'explain',
+  'explain the history of a candidate, and what comes next',
+)
+/** What `explain` was called once; its JSON has the fields of a row too. */
+export const showVerb = explaining('show', 'another name of `operator candidates explain --json`')
+
+const Readiness = z.object({ reasons: z.array(z.string()) })
+
+/** Who works on the store, and what its readiness says; a gateway that hangs is not waited for. */
+async function serviceOf(context: Context, holder: LockHolder | undefined): Promise<ServiceState> {
+  if (holder === undefined || holder.state === 'free' || holder.state === 'dead')
+    return { kind: 'none' }
+  const url = adminUrlOf(holder)
+  if (url === undefined) return { kind: 'held', by: holderText(holder) }
+  const limits = { timeoutMs: patienceMs, statuses: [200, 503] }
+  try {
+    const { data } = Readiness.safeParse(await getAdmin(context, `${url}/readyz`, limits))
+    return { kind: 'serves', reasons: data?.reasons }
+  } catch (error) {
+    // The records are reported all the same, and that nobody answered is part of the answer.
+    if (error instanceof UnavailableError) return { kind: 'serves', reasons: undefined }
+    throw error
+  }
+}
+
+/** The records tell everything else; a chain or a gateway that is slow is not waited for. */
+const patienceMs = 3_000
+
+/**
+ * What only the chain knows of these questions: units of tokens, labels of outcomes. Those that a
+ * node does not tell in time are left out, and a note says so; it rejects for nothing that a node
+ * does.
+ */
+async function knownRounds(
+  context: Context,
+  { loaded: { config } }: Site,
+  registry: readonly RegistryEntry[],
+  questionIds: readonly Hex[],
+): Promise<ReadonlyMap<Hex, Round>> {
+  const rounds = new Map<Hex, Round>()
+  if (questionIds.length === 0) return rounds
+  const ids = new Set(questionIds)
+  const over = new AbortController()
+  const late = context.clock.sleep(patienceMs, over.signal).catch(() => undefined)
+  const read = async () => {
+    const chain = await context.edges.chain(config.chain.rpc_urls, expectedChain(config))
+    const reader = createRoundReader(chain, configuredContracts(config))
+    await Promise.all(
+      [...ids].map(async (id) => {
+        const entry = registry.find(({ questionId }) => questionId === id)
+        const round = await reader.read(id, entry)
+        if (round !== undefined) rounds.set(id, round)
+      }),
+    )
+  }
+  const unread = (error: unknown) => {
+    // The node is not what was asked about.
+    if (error instanceof ChainError) return undefined
+    throw error
+  }
+  try {
+    await Promise.race([read().catch(unread), late])
+    if (rounds.size < ids.size)
+      context.output.note(
+        'note: no node gave token units and labels: amounts are raw, answers without label',
+      )
+    return new Map(rounds)
+  } finally {
+    over.abort()
+  }
 }

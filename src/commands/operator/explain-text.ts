@@ -7,7 +7,7 @@ import { answerText } from '../../core/protocol/outcome-words.js'
 import { colours, headText } from '../terminal/candidate-text.js'
 import type { Output } from '../terminal/output.js'
 import { amountText, dateText, fields, fold, timeText, visible } from '../terminal/render.js'
-import { saidText } from './said.js'
+import { saidWords } from './access.js'
 
 type Token = Explanation['token']
 interface Money {
@@ -123,7 +123,7 @@ function linesOf(event: ExplainedEvent, { token, coin }: Money): readonly string
   if (lines)
     return lines.map((line) =>
       line.replace(/\{(\w+)\}/g, (_, key: string) =>
-        key === 'reason' ? saidText(text(event.reason), byOf(event)) : text(event[key]),
+        key === 'reason' ? saidWords(text(event.reason), byOf(event)) : text(event[key]),
       ),
     )
   switch (event.event) {

@@ -1,84 +1,71 @@
 /** `operator receipts`: the keys that answers are signed with (contract §9). */
-import { Command } from 'commander'
 import { receiptKeyFile } from '../../core/host/receipts.js'
 import { newReceiptKey, readReceiptKeys, writeReceiptKeys } from '../../core/io/receipt-keys.js'
 import { instant } from '../../core/protocol/candidate.js'
 import { durationMs } from '../../core/protocol/duration.js'
 import { UsageError } from '../../core/protocol/errors.js'
 import { jwkOf } from '../../core/protocol/receipt.js'
-import type { Context } from '../terminal/context.js'
-import { dryRunOption } from '../terminal/dry-run.js'
-import { fold } from '../terminal/render.js'
-import { act, look, type Site, siteOf } from './access.js'
-import { byOption, reasonOption, type SaidFlags, saidFlags } from './said.js'
+import { dryRunFlag } from '../terminal/dry-run.js'
+import { act, look, type Site, saidFlags, saidOf, siteVerb } from './access.js'
 
-export const receiptKeysCommand = (context: Context) =>
-  new Command('list')
-    .description('list the public keys of the store, ended ones too')
-    .addHelpText('after', '\nExample:\n  proposer operator receipts list --json')
-    .action(async (_own: unknown, command: Command) => {
-      const site = await siteOf(context, command)
-      const { output } = context
-      const keys = await look(context, site, [], async ({ ledger }) => [
-        ...ledger.receiptKeys.values(),
-      ])
-      output.result('operator-receipts', { keys: keys.map(jwkOf) }, () => {
-        if (keys.length === 0)
-          return 'the store has no receipt key: `serve` makes one where gateway.json has receipts'
-        return keys
-          .map(({ kid, nbf = 0, exp }) => {
-            const end = exp === undefined ? 'signs now' : `ends ${instant(exp * 1_000)}`
-            return fold(`${kid} from ${instant(nbf * 1_000)}, ${end}`, output.columns, '  ')
-          })
-          .join('\n')
-      })
-    })
+export const receiptKeysVerb = siteVerb({
+  name: 'list',
+  about: 'list the public keys of the store, ended ones too',
+  examples: ['operator receipts list --json'],
+  async run(context, site) {
+    const keys = await look(context, site, [], async ({ ledger }) => [
+      ...ledger.receiptKeys.values(),
+    ])
+    context.output.show('operator-receipts', { keys: keys.map(jwkOf) }, [
+      keys.length === 0 &&
+        'the store has no receipt key: `serve` makes one where gateway.json has receipts',
+      ...keys.map(({ kid, nbf = 0, exp }) => {
+        const end = exp === undefined ? 'signs now' : `ends ${instant(exp * 1_000)}`
+        return `${kid} from ${instant(nbf * 1_000)}, ${end}`
+      }),
+    ])
+  },
+})
 
 /** Gateways on one store get the new file one after the other. */
 const defaultOverlap = '24h'
 
-export const rotateCommand = (context: Context) =>
-  new Command('rotate')
-    .description('make a new receipt key; the one before stays listed, with the time it ends')
-    .option(
-      '--overlap <duration>',
-      `for how long the key before may still sign; 0 where it was stolen; default: ${defaultOverlap}`,
-    )
-    .option(...reasonOption)
-    .option(...byOption)
-    .option(...dryRunOption)
-    .addHelpText(
-      'after',
-      '\nThe new key goes into the key file, before the ones that are there. A gateway that runs takes it at once.\nCopy the file to every other gateway on the same store before the overlap ends.\n\nExample:\n  proposer operator receipts rotate --reason "yearly"',
-    )
-    .action(async (own: SaidFlags & { overlap?: string }, command: Command) => {
-      const said = saidFlags(context, own)
-      const overlap_seconds = overlapOf(own.overlap ?? defaultOverlap)
-      const site = await siteOf(context, command)
-      const path = keyFileOf(site)
-      const next = newReceiptKey(context)
-      const body = { kid: next.kid, x: next.x, overlap_seconds, ...said }
-      if (!site.isDryRun) {
-        const held = (await context.files.exists(path))
-          ? await readReceiptKeys(context.hash, path)
-          : []
-        // First the file: a store that names a key which nobody holds would stop the gateway.
-        await writeReceiptKeys(context.files, path, [next, ...held].slice(0, mostKept))
-      }
-      const acted = await act(context, site, 'receipts/rotate', body)
-      if (acted === undefined) return
-      const { result, through } = acted
-      const { output } = context
-      output.result('operator-act', { ...result, through, key_file: path }, () =>
-        [
-          `answers are signed with the key ${next.kid} now`,
-          ...result.notes,
-          `${path} holds it; copy it to every other gateway on this store`,
-        ]
-          .map((line) => fold(line, output.columns, '  '))
-          .join('\n'),
-      )
-    })
+export const rotateVerb = siteVerb({
+  name: 'rotate',
+  about: 'make a new receipt key; the one before stays listed, with the time it ends',
+  flags: {
+    '--overlap <duration>': {
+      about: `for how long the key before may still sign; 0 where it was stolen; default: ${defaultOverlap}`,
+      parse: overlapOf,
+    },
+    ...saidFlags,
+    ...dryRunFlag,
+  },
+  help: 'The new key goes into the key file, before the ones that are there. A gateway that runs takes it at once.\nCopy the file to every other gateway on the same store before the overlap ends.',
+  examples: ['operator receipts rotate --reason "yearly"'],
+  async run(context, site, flags) {
+    const { overlap = overlapOf(defaultOverlap) } = flags
+    const path = keyFileOf(site)
+    const next = newReceiptKey(context)
+    const { kid, x } = next
+    const body = { kid, x, overlap_seconds: overlap, ...saidOf(context, flags) }
+    if (!site.isDryRun) {
+      const held = (await context.files.exists(path))
+        ? await readReceiptKeys(context.hash, path)
+        : []
+      // First the file: a store that names a key which nobody holds would stop the gateway.
+      await writeReceiptKeys(context.files, path, [next, ...held].slice(0, mostKept))
+    }
+    const acted = await act(context, site, 'receipts/rotate', body)
+    if (acted === undefined) return
+    const { result, through } = acted
+    context.output.show('operator-act', { ...result, through, key_file: path }, [
+      `answers are signed with the key ${kid} now`,
+      ...result.notes,
+      `${path} holds it; copy it to every other gateway on this store`,
+    ])
+  },
+})
 
 /** A file of secrets has an upper bound, and older keys have ended. */
 const mostKept = 4
@@ -91,6 +78,7 @@ function keyFileOf({ loaded }: Site): string {
   })
 }
 
+/** In seconds. */
 function overlapOf(text: string): number {
   const ms = durationMs(text)
   if (ms !== undefined && ms <= 365 * 86_400_000) return Math.ceil(ms / 1_000)

@@ -33,53 +33,46 @@ const Refused = z.object({
   error: z.object({ code: z.string(), detail: z.string(), hint: z.optional(z.string()) }),
 })
 
-export interface RemoteAct {
+interface RemoteAct<Answer> {
   readonly url: string
   /** The file with the admin token. */
   readonly tokenFile: string
-  readonly name: ActName
+  readonly name: ActName | typeof leaderResignName
   readonly body: object
-  /**
-   * No answer by then: it is not known whether the act was done. `undefined` waits as long as the
-   * connection lives.
-   */
+  /** Default: as long as the connection lives. */
   readonly timeoutMs: number | undefined
+  readonly shape: z.ZodMiniType<Answer>
+}
+
+/** Acts may be repeated: what is as requested stays. Rejects as `post`. */
+export async function postAct(
+  context: Context,
+  call: Omit<RemoteAct<unknown>, 'shape'> & { readonly name: ActName },
+): Promise<ActResult | undefined> {
+  const answer = await post(context, { ...call, shape: Result })
+  if (answer === undefined) return undefined
+  const { bytes, ...result } = answer
+  return { act: call.name, ...result, ...(bytes && { bytes }) }
+}
+
+/** Asks the leader on this machine to give up its lease. */
+export const postResign = async (
+  context: Context,
+  call: Omit<RemoteAct<unknown>, 'shape' | 'name'>,
+): Promise<boolean> => {
+  const answer = await post(context, { ...call, name: leaderResignName, shape: Resigned })
+  return answer?.resigned === true
 }
 
 /**
- * Sends an act; `undefined` where nobody listens any more. Rejects with RejectedError (3) for a
- * refusal, UnauthorizedError (4) for a wrong token, UnavailableError (75) for 503, UncertainError
- * (6) where no answer came. Acts may be repeated: what is as requested stays.
+ * The body of an answer with 200; `undefined` where nobody listens any more. Rejects with
+ * RejectedError (3) for a refusal, UnauthorizedError (4) for a wrong token, UnavailableError (75)
+ * for 503, UncertainError (6) where no answer came.
  */
-export async function postAct(
+async function post<Answer>(
   context: Context,
-  { name, ...call }: RemoteAct,
-): Promise<ActResult | undefined> {
-  const answer = await postOperator(context, { ...call, name })
-  if (answer === undefined) return undefined
-  const parsed = Result.safeParse(answer)
-  if (!parsed.success) throw uncertain('the gateway returned an unexpected response')
-  const { bytes, ...result } = parsed.data
-  return { act: name, ...result, ...(bytes && { bytes }) }
-}
-
-/** Asks the leader on this machine to give up its lease; otherwise as `postAct`. */
-export async function postResign(
-  context: Context,
-  call: Omit<RemoteAct, 'name'>,
-): Promise<boolean | undefined> {
-  const answer = await postOperator(context, { ...call, name: leaderResignName })
-  if (answer === undefined) return undefined
-  const parsed = Resigned.safeParse(answer)
-  if (!parsed.success) throw uncertain('the gateway returned an unexpected response')
-  return parsed.data.resigned
-}
-
-/** The body of an answer with 200; `undefined` where nobody listens any more. */
-async function postOperator(
-  context: Context,
-  { url, tokenFile, name, body, timeoutMs }: Omit<RemoteAct, 'name'> & { readonly name: string },
-): Promise<unknown> {
+  { url, tokenFile, name, body, timeoutMs, shape }: RemoteAct<Answer>,
+): Promise<Answer | undefined> {
   const token = await readAdminToken(tokenFile)
   if (!(await isProven(context, url, token, timeoutMs))) return undefined
   const init = {
@@ -87,17 +80,17 @@ async function postOperator(
     headers: { 'content-type': 'application/json', authorization: `Bearer ${token}` },
     body: JSON.stringify(body),
   }
-  const answer = await exchange(context, `${url}/operator/${name}`, init, timeoutMs)
+  const answer = await exchange(context, `${url}/operator/${name}`, init, timeoutMs, uncertain)
   if (answer === undefined) return undefined
-  if ('missing' in answer) throw uncertain(answer.missing, answer.cause)
   if (answer.status !== 200) throw refusalOf(answer)
-  return answer.body
+  const parsed = shape.safeParse(answer.body)
+  if (parsed.success) return parsed.data
+  throw uncertain('the gateway returned an unexpected response')
 }
 
 /**
  * Whoever has taken the port of a gateway that is down is shown no token, and believed nothing.
- * `false` where nobody listens. Rejects with UnauthorizedError (4) where the token is not known
- * there, and as `getAdmin`.
+ * `false` where nobody listens.
  */
 async function isProven(
   context: Context,
@@ -134,9 +127,8 @@ export async function getAdmin(
     statuses = [200],
   }: { readonly timeoutMs?: number | undefined; readonly statuses?: readonly number[] },
 ): Promise<unknown> {
-  const answer = await exchange(context, url, { method: 'GET' }, timeoutMs)
+  const answer = await exchange(context, url, { method: 'GET' }, timeoutMs, unanswered)
   if (answer === undefined) return undefined
-  if ('missing' in answer) throw unanswered(answer.missing, answer.cause)
   if (!statuses.includes(answer.status))
     throw unanswered(`the gateway answered ${answer.status} to ${new URL(url).pathname}`)
   return answer.body
@@ -158,20 +150,15 @@ interface Answer {
   readonly body: unknown
 }
 
-/** What was sent may have come to its end all the same. */
-interface NoAnswer {
-  readonly missing: string
-  readonly cause: unknown
-}
-
+/** `lost`: of what was sent, and may have come to its end all the same. */
 async function exchange(
   { clock, edges, signal }: Context,
   url: string,
   init: RequestInit,
   timeoutMs: number | undefined,
-): Promise<Answer | NoAnswer | undefined> {
+  lost: (detail: string, cause: unknown) => ProposerError,
+): Promise<Answer | undefined> {
   const fetch = await edges.fetch()
-  const place = `gateway ${new URL(url).host}`
   const over = new AbortController()
   const late = new AbortController()
   if (timeoutMs !== undefined)
@@ -186,16 +173,13 @@ async function exchange(
     return { status: response.status, body: await response.json() }
   } catch (cause) {
     if (signal.aborted) throw signal.reason
-    if (late.signal.aborted) {
-      const seconds = Math.ceil((timeoutMs ?? 0) / 100) / 10
-      return { missing: `${place}: no response within ${seconds} s`, cause }
-    }
-    if (cause instanceof SyntaxError)
-      return { missing: `${place}: the response is not from a gateway`, cause }
+    const because = (what: string) => lost(`gateway ${new URL(url).host}: ${what}`, cause)
+    if (late.signal.aborted)
+      throw because(`no response within ${Math.ceil((timeoutMs ?? 0) / 100) / 10} s`)
+    if (cause instanceof SyntaxError) throw because('the response is not from a gateway')
     if (!(cause instanceof TransportError)) throw cause
-    return cause.phase === 'connect'
-      ? undefined
-      : { missing: `${place}: ${networkFault(cause)}`, cause }
+    if (cause.phase === 'connect') return undefined
+    throw because(networkFault(cause))
   } finally {
     over.abort()
   }
@@ -210,20 +194,14 @@ function refusalOf({ status, body }: Answer): ProposerError {
       hint: 'admin.token was changed after the gateway had started: restart it',
     })
   if (status === 503)
-    return new UnavailableError(code, detail, {
-      hint: hint ?? 'retry in a moment',
-    })
+    return new UnavailableError(code, detail, { hint: hint ?? 'retry in a moment' })
   if (status >= 500)
     return new StorageError(code, detail, {
       hint: 'check the gateway, then rerun the command: what is already done stays unchanged',
     })
   if (status === 409)
-    return new ConflictError(code, detail, {
-      hint: hint ?? 'resolve the conflict, then retry',
-    })
-  return new RejectedError(code, detail, {
-    hint: hint ?? 'correct it, then retry',
-  })
+    return new ConflictError(code, detail, { hint: hint ?? 'resolve the conflict, then retry' })
+  return new RejectedError(code, detail, { hint: hint ?? 'correct it, then retry' })
 }
 
 const uncertain = (detail: string, cause?: unknown) =>

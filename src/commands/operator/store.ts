@@ -1,91 +1,442 @@
-/**
- * `operator store verify`: proves a gateway's store (contract §6, robustness §2).
- */
-import { Command } from 'commander'
-import { StorageError } from '../../core/protocol/errors.js'
-import { joinPath } from '../../core/storage/durable.js'
+/** `operator store verify`, `copy`, `backup` and `repair` (contract §6, robustness §2). */
+import { inspectSharedStore, storeLog } from '../../core/gateway/ledger/open-store.js'
+import { foldLedger } from '../../core/gateway/ledger/store.js'
+import { defaultReason } from '../../core/gateway/operator/acts.js'
+import { createAudit } from '../../core/gateway/operator/audit.js'
+import { loadConfig, type StorePlace, storeFolder } from '../../core/host/config-file.js'
+import { requireLocalDisk } from '../../core/io/files.js'
+import { fromCwd } from '../../core/io/home-paths.js'
+import { readStoreUrl } from '../../core/io/key-files.js'
+import { StorageError, UsageError } from '../../core/protocol/errors.js'
+import { hasPassword, isDatabaseUrl, isStorePlace } from '../../core/protocol/url-secrets.js'
+import {
+  type CopySource,
+  type CopyTarget,
+  copyRecords,
+  openFolderSource,
+  openFolderTarget,
+} from '../../core/storage/copy.js'
+import { joinPath, namesIn } from '../../core/storage/durable.js'
+import { inspectLog, lossOf } from '../../core/storage/inspect.js'
+import { acquireLock, readHolder } from '../../core/storage/lock.js'
+import { openDatabaseSource, openDatabaseTarget } from '../../core/storage/postgres/copy.js'
+import { schemaVersion } from '../../core/storage/postgres/schema.js'
 import type { Context } from '../terminal/context.js'
-import { counted, fold } from '../terminal/render.js'
-import { type Site, siteOf } from './access.js'
-import { inspectStore, requireStore } from './inspection.js'
-import { proveShared } from './shared-store.js'
+import { dryRunFlag } from '../terminal/dry-run.js'
+import { counted } from '../terminal/render.js'
+import { verb } from '../terminal/verb.js'
+import {
+  configFlag,
+  placeName,
+  type Said,
+  type Site,
+  saidFlags,
+  saidOf,
+  siteOf,
+  siteVerb,
+} from './access.js'
+import { sharedDatabase } from './shared.js'
 
-export const verifyCommand = (context: Context) =>
-  new Command('verify')
-    .description('verify checksums, payloads, hashes and nonces; exit 74 names file and byte')
-    .addHelpText('after', '\nExample:\n  proposer operator store verify')
-    .action(async (_own: unknown, command: Command) => {
-      const site = await siteOf(context, command)
-      if (site.loaded.place.kind === 'database') return proveShared(context, site)
-      await requireStore(context, site)
-      const inspected = await inspectStore(context, site)
-      refuseDamage(site, inspected)
-      const { inspection, facts, counts } = inspected
-      const proof = {
-        store_id: facts.info?.storeId ?? null,
-        chain_id: facts.info?.chainId ?? null,
-        files: inspection.files,
-        records: inspection.records,
-        torn_bytes: inspection.tornBytes,
-        high_water: typeof inspection.highWater === 'object' ? inspection.highWater.sequence : null,
-        candidates: facts.counts(),
-        open_slots: facts.slots().length,
-        kinds: Object.fromEntries([...counts].sort()),
-      }
-      const { output } = context
-      output.result('operator-store-proof', proof, () =>
-        proofLines(proof, inspection.highWater)
-          .map((line) => fold(line, output.columns, '  '))
-          .join('\n'),
-      )
-    })
+/** UsageError `no_store`. Of a database the opening itself says what is missing. */
+export async function requireStore({ files }: Context, { store, loaded }: Site): Promise<void> {
+  if (loaded.place.kind === 'database' || (await files.exists(store))) return
+  throw new UsageError('no_store', `no store found at ${store}`, {
+    hint: `check \`store\` in ${loaded.path}; \`proposer serve\` makes a store where there is none`,
+  })
+}
 
-type Inspected = Awaited<ReturnType<typeof inspectStore>>
+/** The whole store in a folder, read and judged; looks only. */
+async function inspectStore({ files, hash }: Context, { store }: Pick<Site, 'store'>) {
+  const { onRecord, facts } = foldLedger()
+  const audit = createAudit()
+  const inspection = await inspectLog({ files, hash }, store, storeLog, (record) => {
+    onRecord(record)
+    audit.onRecord(record)
+  })
+  return { inspection, facts, counts: audit.counts }
+}
 
-function refuseDamage({ store, named }: Site, { inspection, facts }: Inspected): void {
-  const { damage, records } = inspection
-  const damaged = (detail: string, hint: string) =>
-    new StorageError('store_damaged', detail, { hint })
+const damaged = (detail: string, hint: string) =>
+  new StorageError('store_damaged', detail, { hint })
+
+export const verifyVerb = siteVerb({
+  name: 'verify',
+  about: 'verify checksums, payloads, hashes and nonces; exit 74 names file and byte',
+  examples: ['operator store verify'],
+  async run(context, site) {
+    const isShared = site.loaded.place.kind === 'database'
+    const { facts, counts, held, sound, notes, database } = isShared
+      ? await provenDatabase(context, site)
+      : await provenFolder(context, site)
+    const candidates = facts.counts()
+    const open = facts.slots().length
+    const proof = {
+      store_id: facts.info?.storeId ?? null,
+      chain_id: facts.info?.chainId ?? null,
+      ...held,
+      candidates,
+      open_slots: open,
+      kinds: Object.fromEntries([...counts].sort()),
+      ...(database && { database }),
+    }
+    const by = Object.entries(candidates).flatMap(([status, count]) =>
+      count === 0 ? [] : [`${count} ${status}`],
+    )
+    context.output.show(
+      'operator-store-proof',
+      proof,
+      held.records === 0
+        ? ['sound: the store is empty']
+        : [
+            sound,
+            `candidates: ${by.join(', ') || 'none'}`,
+            `open slots: ${open}; no nonce bound twice`,
+            ...notes,
+          ],
+    )
+  },
+})
+
+/** StorageError `store_damaged` naming file and byte. */
+async function provenFolder(context: Context, site: Site) {
+  await requireStore(context, site)
+  const { inspection, facts, counts } = await inspectStore(context, site)
+  const { damage, files, records, tornBytes, highWater } = inspection
   if (damage)
     throw damaged(
-      `${joinPath(store, damage.file)} is damaged at byte ${damage.offset}: ${damage.detail}`,
-      `restore the store from a backup; without one, ${named('store repair')} shows what could be kept`,
+      `${joinPath(site.store, damage.file)} is damaged at byte ${damage.offset}: ${damage.detail}`,
+      `restore the store from a backup; without one, ${site.named('store repair')} shows what could be kept`,
     )
   if (facts.info === undefined && records > 0)
     throw damaged(
-      `${store} holds ${counted(records, 'record')}, but none that names its chain`,
+      `${site.store} holds ${counted(records, 'record')}, but none that names its chain`,
       'restore the store from a backup, and report this',
     )
-}
-
-interface Proof {
-  readonly files: Inspected['inspection']['files']
-  readonly records: number
-  readonly torn_bytes: number
-  readonly candidates: Readonly<Record<string, number>>
-  readonly open_slots: number
-}
-
-function proofLines(
-  proof: Proof,
-  highWater: Inspected['inspection']['highWater'],
-): readonly string[] {
-  const { files, records, torn_bytes, candidates, open_slots } = proof
-  if (records === 0) return ['sound: the store is empty']
   const bytes = files.reduce((sum, file) => sum + file.bytes, 0)
-  const by = Object.entries(candidates).flatMap(([status, count]) =>
-    count === 0 ? [] : [`${count} ${status}`],
+  const isMarked = typeof highWater === 'object'
+  return {
+    facts,
+    counts,
+    held: {
+      files,
+      records,
+      torn_bytes: tornBytes,
+      high_water: isMarked ? highWater.sequence : null,
+    },
+    sound: `sound: ${counted(records, 'record')}, ${counted(bytes, 'byte')} in ${counted(files.length, 'file')}`,
+    notes: [
+      tornBytes > 0 &&
+        `${counted(tornBytes, 'byte')} at the end never became durable; the next start saves them aside`,
+      !isMarked &&
+        `HIGHWATER is ${highWater === undefined ? 'missing: a loss at the end would not show' : 'incomplete'}; it is rewritten with the next record`,
+    ],
+    database: undefined,
+  }
+}
+
+async function provenDatabase(context: Context, site: Site) {
+  const { counts, onRecord } = createAudit()
+  const database = await sharedDatabase(context, site)
+  const { inspection, facts } = await inspectSharedStore(database, onRecord)
+  const { damage, records, bytes, epoch, writeVersion, snapshotAt } = inspection
+  if (damage)
+    throw damaged(
+      `${site.store}: ${damage.detail}`,
+      damage.isOfSnapshot
+        ? 'the records are whole: delete the rows of proposer.snapshot, then run `proposer operator store compact`; report this'
+        : "stop the gateways, and restore the database from a backup with its own tools; pg_amcheck checks the server's files",
+    )
+  return {
+    facts,
+    counts,
+    held: { files: [], records, torn_bytes: 0, high_water: null },
+    sound: `sound: ${counted(records, 'record')} without a gap, ${counted(bytes, 'byte')} in ${site.store}`,
+    notes: [
+      snapshotAt === undefined
+        ? 'no snapshot: an opening folds every record'
+        : `the snapshot of record ${snapshotAt} equals its fold`,
+    ],
+    database: {
+      name: site.store,
+      bytes,
+      form: schemaVersion,
+      write_version: writeVersion,
+      epoch,
+      snapshot_at: snapshotAt ?? null,
+    },
+  }
+}
+
+export const copyVerb = verb({
+  name: 'copy',
+  about:
+    'copy a store to an empty place, and compare it record by record; resumes an interrupted copy',
+  flags: {
+    '--from <place>':
+      'a folder, a postgres:// URL, or a gateway.json that names one; default: the store of --config',
+    '--to <place>': 'the same for the target: empty, or an interrupted copy',
+    '--from-file <file>': 'file (mode 0600) with the URL, if it has a password',
+    '--to-file <file>': 'the same for the target; default: PROPOSER_STORE_URL_FILE',
+  },
+  above: configFlag,
+  help: 'To move a store, stop its gateways first, and point gateway.json at the target afterwards. The admin token is not copied.',
+  examples: [
+    'operator store copy --from ./gateway-store --to postgres://proposer@db.internal/proposer',
+    'operator store copy --from-file ./store-url --to ./gateway-store',
+  ],
+  async run(context, flags) {
+    const { output } = context
+    const source =
+      flags.from === undefined && flags.fromFile === undefined
+        ? (await siteOf(context, flags)).loaded.place
+        : await placeOf(context, 'from', flags.from, flags.fromFile)
+    const target = await placeOf(context, 'to', flags.to, flags.toFile)
+    if ((await placeName(context, source)) === (await placeName(context, target)))
+      throw usage('--from and --to name the same store', 'name another place for the copy')
+    const { from, to, live, copied, records } = await copyStore(context, source, target)
+    if (live > 0)
+      output.warning(
+        'source_in_use',
+        `${counted(live, 'gateway')} of ${from} may have written more since: stop them, and run the copy again before the target is served`,
+      )
+    const how = copied === records ? '' : ` (${records - copied} were already there)`
+    output.show('operator-store-copy', { from, to, copied, records, live_gateways: live }, [
+      `copied ${counted(copied, 'record')} from ${from} to ${to}${how}; all ${records} are the same on both sides`,
+    ])
+  },
+})
+
+export const backupVerb = siteVerb({
+  name: 'backup',
+  about: 'back up the store to an empty folder while the gateway runs, and verify the copy',
+  args: { '<folder>': 'target folder: empty, or not existing yet' },
+  help: 'The copy holds everything that was acknowledged before the command began. Keep gateway.json, the questions file and the executor key too. The admin token is not copied.',
+  examples: ['operator store backup /backup/monday'],
+  async run(context, site, _flags, { folder: named }) {
+    // A database is backed up with its own tools.
+    const store = storeFolder(site.loaded)
+    const folder = fromCwd(context.cwd, named)
+    if (folder.startsWith(`${store}/`) || folder === store)
+      throw usage('a backup inside the store would be lost with it', 'name a folder elsewhere')
+    await requireEmpty(context, folder, 'name an empty folder, or one that does not exist yet')
+    await requireStore(context, site)
+    await copyStore(context, site.loaded.place, { kind: 'folder', folder })
+    const { inspection, facts } = await inspectStore(context, { store: folder })
+    const { records, files } = inspection
+    const bytes = files.reduce((sum, file) => sum + file.bytes, 0)
+    const document = { store, folder, records, bytes, files, candidates: facts.counts() }
+    context.output.show('operator-store-backup', document, [
+      `copied ${counted(records, 'record')} in ${counted(bytes, 'byte')} to ${folder}; the copy is sound`,
+    ])
+  },
+})
+
+async function requireEmpty({ files }: Context, folder: string, hint: string): Promise<void> {
+  if ((await namesIn(files, folder)).length === 0) return
+  throw new UsageError('store_not_empty', `${folder} is not empty: nothing was copied`, { hint })
+}
+
+/** Copies what the target has not yet. Rejects with StorageError. */
+async function copyStore(context: Context, from: StorePlace, to: StorePlace) {
+  const source = await sourceAt(context, from)
+  try {
+    const target =
+      to.kind === 'database'
+        ? await openDatabaseTarget(await context.edges.database(to.url), context.random)
+        : await folderTarget(context, to.folder)
+    const filtered = to.kind === 'folder' ? withoutLeaders(source) : source
+    const done = await copyTo(context, filtered, target)
+    return { from: source.name, to: target.name, live: source.liveGateways, ...done }
+  } finally {
+    await source.close()
+  }
+}
+
+/** Closes the target. */
+async function copyTo(context: Context, source: CopySource, target: CopyTarget) {
+  const progress = context.output.progress(`copying ${source.name}`)
+  try {
+    return await copyRecords(source, target, {
+      signal: context.signal,
+      onProgress: (count) => progress.update(`${counted(count, 'record')} copied`),
+    })
+  } finally {
+    progress.stop()
+    await target.close()
+  }
+}
+
+const usage = (detail: string, hint: string) => new UsageError('usage', detail, { hint })
+
+const placesHint = 'name a folder, a postgres:// URL without a password, or a gateway.json'
+
+/** What a flag names. UsageError for a URL with a password: others see arguments (R5). */
+async function placeOf(
+  context: Context,
+  side: 'from' | 'to',
+  named: string | undefined,
+  file: string | undefined,
+): Promise<StorePlace> {
+  if (named !== undefined && file !== undefined)
+    throw usage(`--${side} and --${side}-file exclude each other`, 'give one of them')
+  const fallback = side === 'to' ? context.storeUrlFile : undefined
+  const urlFile = file ?? (named === undefined ? fallback : undefined)
+  if (urlFile !== undefined)
+    return { kind: 'database', url: await readStoreUrl(fromCwd(context.cwd, urlFile)) }
+  if (named === undefined || named === '') throw usage(`--${side} is required`, placesHint)
+  if (hasPassword(named))
+    throw new UsageError('password_in_url', `--${side} holds a password, which others can read`, {
+      hint: `write the URL into a file of mode 0600, and give --${side}-file or PROPOSER_STORE_URL_FILE; change the password`,
+    })
+  if (isDatabaseUrl(named)) return { kind: 'database', url: named }
+  if (!isStorePlace(named))
+    throw usage(`--${side} is neither a folder nor a postgres:// URL`, placesHint)
+  // The variable stands before gateway.json for a gateway: here the file is meant itself.
+  if (/\.jsonc?$/.test(named))
+    return (await loadConfig({ ...context, storeUrlFile: undefined }, named)).place
+  return { kind: 'folder', folder: fromCwd(context.cwd, named) }
+}
+
+async function sourceAt(context: Context, place: StorePlace) {
+  if (place.kind === 'database') return openDatabaseSource(await context.edges.database(place.url))
+  const { folder } = place
+  if (!(await context.files.exists(`${folder}/FORMAT`)))
+    throw new UsageError('no_store', `no store found at ${folder}`, {
+      hint: 'name the folder that `store` of gateway.json names, or the gateway.json itself',
+    })
+  await requireLocalDisk(folder)
+  const holder = await readHolder(context, folder)
+  const liveGateways = holder?.state === 'alive' ? 1 : 0
+  return { ...(await openFolderSource(context, folder, storeLog)), liveGateways }
+}
+
+async function folderTarget(context: Context, folder: string): Promise<CopyTarget> {
+  await requireLocalDisk(folder)
+  return openFolderTarget(context, folder, storeLog)
+}
+
+/** A store in a folder has one gateway, and version 0.1 does not know these records. */
+const withoutLeaders = (source: CopySource): CopySource => ({
+  name: source.name,
+  async *records() {
+    for await (const record of source.records())
+      if (!record.kind.startsWith('leader.')) yield record
+  },
+})
+
+/** What is sound of a damaged store, by the operator's explicit word. */
+export const repairVerb = siteVerb({
+  name: 'repair',
+  about:
+    'show what a repair would lose; with --accept-loss, copy the intact part to a new store beside the damaged one',
+  flags: {
+    '--accept-loss': 'accept the loss of everything after the damage; restoring a backup is better',
+    ...saidFlags,
+    ...dryRunFlag,
+  },
+  examples: ['operator store repair'],
+  async run(context, site, flags) {
+    // A database is mended with its own tools.
+    storeFolder(site.loaded)
+    await requireStore(context, site)
+    const plan = await planOf(context, site)
+    const isOnlyShown = flags.acceptLoss !== true || site.isDryRun
+    if (!isOnlyShown && plan.damage) return repairUnderLock(context, site, saidOf(context, flags))
+    showPlan(context, plan, undefined, isOnlyShown)
+    if (isOnlyShown && plan.damage && !site.isDryRun)
+      throw new UsageError('loss_not_accepted', 'nothing was changed', {
+        hint: `restore a backup if there is one; else accept the loss with ${site.named('store repair --accept-loss')}`,
+      })
+  },
+})
+
+/** A damaged store stays as it is: a new one beside it gets what is sound of it. */
+async function repairUnderLock(context: Context, site: Site, said: Said): Promise<void> {
+  const lock = await acquireLock(context, site.store, 'operator')
+  try {
+    const plan = await planOf(context, site)
+    showPlan(context, plan, plan.damage ? await repair(context, site, plan, said) : undefined)
+  } finally {
+    await lock.release()
+  }
+}
+
+async function repair(context: Context, site: Site, plan: Plan, said: Said): Promise<string> {
+  const folder = `${site.store}.repaired`
+  await requireEmpty(context, folder, 'move it away: it may be what an earlier repair has made')
+  const { damage, kept_records, loss } = plan
+  const lost = { lostBytes: loss?.bytes ?? 0, saved: loss?.files ?? [] }
+  const data = { ...damage, ...lost, reason: defaultReason, ...said }
+  const timeMs = Math.trunc(context.clock.nowMs())
+  const source = await openFolderSource(context, site.store, storeLog)
+  const sound: CopySource = {
+    name: site.store,
+    async *records() {
+      let left = kept_records
+      for await (const record of source.records()) {
+        yield record
+        left -= 1
+        if (left === 0) break
+      }
+      yield { kind: 'store.repaired', data, timeMs, head: undefined }
+    },
+  }
+  try {
+    await copyTo(context, sound, await folderTarget(context, folder))
+    return folder
+  } finally {
+    await source.close()
+  }
+}
+
+async function planOf(context: Context, site: Site) {
+  const { inspection, facts } = await inspectStore(context, site)
+  const { damage, manifest, records: kept_records } = inspection
+  if (damage === undefined || manifest === undefined)
+    return { damage: null, kept_records, loss: null }
+  const { file, offset, detail } = damage
+  if (facts.info === undefined)
+    throw damaged(
+      `${joinPath(site.store, file)}: nothing before the damage is sound`,
+      'there is nothing to keep: restore the store from a backup',
+    )
+  const { bytes, files, soundLines } = await lossOf(context, site.store, inspection)
+  return {
+    damage: { file, offset, detail },
+    kept_records,
+    loss: { bytes, files, sound_lines: soundLines },
+  }
+}
+type Plan = Awaited<ReturnType<typeof planOf>>
+
+/** `folder`: where what is sound lies; `undefined` where nothing was to be repaired. */
+function showPlan(
+  { output }: Context,
+  plan: Plan,
+  folder: string | undefined,
+  isOnlyShown = false,
+): void {
+  const repaired = folder !== undefined
+  const saved = isOnlyShown ? {} : { saved: repaired ? (plan.loss?.files ?? []) : [] }
+  output.show(
+    'operator-store-repair',
+    { repaired, ...plan, ...saved, ...(repaired && { folder }) },
+    [
+      ...planLines(plan),
+      repaired &&
+        `repaired: ${folder} holds what is sound, the damaged store is as it was; move that away and the new one to its place`,
+    ],
   )
-  const torn = `${counted(torn_bytes, 'byte')} at the end never became durable; the next start saves them aside`
+}
+
+function planLines({ damage, kept_records, loss }: Plan): readonly string[] {
+  if (damage === null || loss === null)
+    return [`sound: ${counted(kept_records, 'record')}, nothing to repair`]
+  const behind = Object.entries(loss.sound_lines).map(([kind, count]) => `${count} ${kind}`)
   return [
-    `sound: ${counted(records, 'record')}, ${counted(bytes, 'byte')} in ${counted(files.length, 'file')}`,
-    `candidates: ${by.join(', ') || 'none'}`,
-    `open slots: ${open_slots}; no nonce bound twice`,
-    ...(torn_bytes === 0 ? [] : [torn]),
-    ...(typeof highWater === 'object'
-      ? []
-      : [
-          `HIGHWATER is ${highWater === undefined ? 'missing: a loss at the end would not show' : 'incomplete'}; it is rewritten with the next record`,
-        ]),
+    `${damage.file} is damaged at byte ${damage.offset}: ${damage.detail}`,
+    `kept: ${counted(kept_records, 'record')} before it`,
+    `lost: ${loss.bytes} bytes in ${loss.files.join(', ') || 'no file'}; after the damage: ${behind.join(', ') || 'no sound record'}`,
+    'this gateway forgets any candidate, nonce or transaction among them; the chain may still know it',
   ]
 }

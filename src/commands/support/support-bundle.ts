@@ -195,11 +195,11 @@ async function readJournal(
 
 /** What `operator status --json` tells; of a gateway that does not answer, the code. */
 async function operatorPart(context: Context, config: string, timeout: string | undefined) {
-  const [{ siteAt }, { askStatus }] = await Promise.all([
+  const [{ siteOf }, { askStatus }] = await Promise.all([
     import('../operator/access.js'),
     import('../operator/status.js'),
   ])
-  const site = await siteAt(context, config, timeout)
+  const site = await siteOf(context, { config, timeout })
   const secrets = await gatewaySecrets(context, site.loaded)
   try {
     const { document, status } = await askStatus(context, site)

@@ -102,8 +102,7 @@ const readable = Object.fromEntries(
 
 /**
  * What a command line gives to these flags, and to --config, before commander has judged it; and
- * its
- * first word.
+ * its first word.
  */
 export function givenIn(argv: readonly string[]) {
   const end = argv.indexOf('--')
@@ -173,7 +172,12 @@ export const verb =
     for (const [spec, taken] of Object.entries<ArgTable[string]>(args))
       command.addArgument(filled(new Argument(spec), taken))
     addFlags(command, flags)
-    for (const make of verbs) command.addCommand(make(context))
+    for (const make of verbs) {
+      const child = make(context)
+      // Names that commands had once; they do what stands for them now.
+      const hidden = child.description().startsWith('another name of ')
+      command.addCommand(child, { hidden })
+    }
     if (standIn !== undefined) command.addCommand(asStandIn(standIn(context)), { isDefault: true })
     return run === undefined
       ? command

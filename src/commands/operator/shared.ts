@@ -1,0 +1,301 @@
+/** What is about a store in PostgreSQL and its gateways (contract §9). */
+import { defaultReason } from '../../core/gateway/operator/acts.js'
+import { adminTokenFile, seenFile, storeFolder } from '../../core/host/config-file.js'
+import type { SqlDatabase } from '../../core/ports.js'
+import { instant } from '../../core/protocol/candidate.js'
+import { ProposerError, StorageError, UsageError } from '../../core/protocol/errors.js'
+import { joinPath } from '../../core/storage/durable.js'
+import { endLease, leaseOf } from '../../core/storage/postgres/leadership.js'
+import { endAndGroup, lossSince } from '../../core/storage/postgres/log-state.js'
+import { membersOf, type SeenMember } from '../../core/storage/postgres/members.js'
+import {
+  openStoreTables,
+  requireTables,
+  schemaVersion,
+  upgradeTables,
+} from '../../core/storage/postgres/schema.js'
+import { readSeen, type SeenEnd } from '../../core/storage/postgres/seen.js'
+import { openQueries, type Queries } from '../../core/storage/postgres/session.js'
+import type { Context } from '../terminal/context.js'
+import { dryRunFlag, showDryRun } from '../terminal/dry-run.js'
+import { ageText, counted, fold } from '../terminal/render.js'
+import { neededSaidFlags, type Said, type Site, saidFlags, saidOf, siteVerb } from './access.js'
+import { postResign } from './remote.js'
+
+/** UsageError `store_not_shared` for a store in a folder. */
+export async function sharedDatabase(
+  { edges }: Context,
+  { loaded: { place, path } }: Pick<Site, 'loaded'>,
+): Promise<SqlDatabase> {
+  if (place.kind === 'database') return edges.database(place.url)
+  throw new UsageError(
+    'store_not_shared',
+    `the store of ${path} is the folder ${storeFolder({ place })}, which one gateway serves`,
+    {
+      hint: 'this command is for a store in PostgreSQL: give --config with its gateway.json, or set PROPOSER_STORE_URL_FILE',
+    },
+  )
+}
+
+async function withQueries<T>(
+  database: SqlDatabase,
+  work: (queries: Queries) => Promise<T>,
+): Promise<T> {
+  const queries = openQueries(database)
+  try {
+    return await work(queries)
+  } finally {
+    queries.close()
+  }
+}
+
+/** Statements on a store whose tables are there. */
+async function withStore<T>(context: Context, site: Site, work: (queries: Queries) => Promise<T>) {
+  const database = await sharedDatabase(context, site)
+  await requireTables(database)
+  return withQueries(database, work)
+}
+
+export const storeInitVerb = siteVerb({
+  name: 'init',
+  about: 'create the tables of a store in an empty PostgreSQL database',
+  help: 'A database with tables of another program is refused. `proposer serve` creates them too, if its user may.',
+  examples: ['operator store init --config gateway.json'],
+  async run(context, site) {
+    const made = (await openStoreTables(await sharedDatabase(context, site))) === 'empty'
+    context.output.show('operator-store-init', { store: site.store, made, form: schemaVersion }, [
+      made
+        ? `${site.store} now holds an empty store, schema version ${schemaVersion}`
+        : `${site.store} already holds a store: nothing changed`,
+    ])
+  },
+})
+
+export const upgradeVerb = siteVerb({
+  name: 'upgrade',
+  about:
+    'upgrade the tables of a PostgreSQL store to this version; gateways of the previous version keep running',
+  help: 'Rerun it once every gateway is of this version: only then is the new schema written.',
+  examples: ['operator store upgrade'],
+  async run(context, site) {
+    const done = await upgradeTables(await sharedDatabase(context, site))
+    const { migrations, writeVersion: write_version, olderGateways: older_gateways } = done
+    const waits = `; ${counted(older_gateways, 'gateway')} of an older version still run: rerun this once they have stopped`
+    context.output.show(
+      'operator-store-upgrade',
+      { store: site.store, form: schemaVersion, migrations, write_version, older_gateways },
+      [
+        `${counted(migrations, 'change')} made: the tables have schema version ${schemaVersion}, gateways write version ${write_version}${older_gateways === 0 ? '' : waits}`,
+      ],
+    )
+  },
+})
+
+/** So the loss of a database stands in its log; what it is counted in are records. */
+const lossRecord = `
+WITH ended AS (UPDATE proposer.head SET n = n + 1 WHERE id = 1 RETURNING n)
+INSERT INTO proposer.record (n, grp, k, t, d)
+SELECT n, $1::uuid, 'store.repaired', $2::bigint,
+       json_strip_nulls(json_build_object('file', $3::text, 'offset', n - 1, 'lostBytes', 0,
+         'saved', '[]'::json, 'reason', $4::text, 'by', $5::text))
+  FROM ended`
+
+export const acceptLossVerb = siteVerb({
+  name: 'accept-loss',
+  about:
+    'let the gateways of this machine serve a PostgreSQL store that lacks records they have seen',
+  flags: { ...neededSaidFlags('reason, stored with it'), ...dryRunFlag },
+  help: 'First look for the database that has them: a standby, the former primary, a newer backup. What was acknowledged and is lost comes back with `proposer replay` of its proposers alone. Each machine that says 74 store_rolled_back needs this once.',
+  examples: ['operator store accept-loss --reason "the former primary is destroyed"'],
+  async run(context, site, flags) {
+    const { store, loaded } = site
+    const said = saidOf(context, flags)
+    const database = await sharedDatabase(context, site)
+    const file = seenFile(loaded)
+    const seen = await readSeen(context, file).catch((error: unknown): 'unreadable' => {
+      if (error instanceof StorageError && error.code === 'store_damaged') return 'unreadable'
+      throw error
+    })
+    const loss = await lossIn(database, seen)
+    const seen_record = typeof seen === 'object' ? seen.n : null
+    const document = { store, loss: loss ?? null, seen_record, ...said }
+    if (loss !== undefined && site.isDryRun)
+      return showDryRun(context, `accept that ${loss}`, { act: 'store/accept-loss', ...document })
+    if (loss !== undefined) {
+      await writeLoss(context, database, said)
+      await context.files.remove(joinPath(file.folder, file.name))
+      await context.files.syncDir(file.folder)
+    }
+    context.output.show('operator-store-loss', { ...document, accepted: loss !== undefined }, [
+      loss === undefined
+        ? `${store} has ${seen === undefined ? 'not been seen by this machine yet' : 'all that this machine has seen'}: nothing changed`
+        : `accepted: ${loss}. Gateways of this machine serve ${store} from now on`,
+    ])
+  },
+})
+
+/** What a database lacks of what was seen; `undefined` where it lacks nothing. */
+async function lossIn(
+  database: SqlDatabase,
+  seen: SeenEnd | 'unreadable' | undefined,
+): Promise<string | undefined> {
+  // A database that cannot be asked is told as that, also where there is nothing to compare.
+  const isStore = await hasTables(database)
+  if (seen === undefined) return undefined
+  if (seen === 'unreadable') return 'what this machine has seen cannot be read any more'
+  if (!isStore) return 'the database holds no store any more'
+  return withQueries(database, async ({ ask }) => {
+    const [row] = await ask(endAndGroup, [seen.n])
+    return lossSince(seen, Number(row?.n), row?.grp)
+  })
+}
+
+/** Nothing is written into a database without a store. */
+async function writeLoss(
+  { clock, random }: Context,
+  database: SqlDatabase,
+  { reason, by }: Said,
+): Promise<void> {
+  if (!(await hasTables(database))) return
+  const values = [random.uuid(), Math.trunc(clock.nowMs()), database.name, reason, by ?? null]
+  await withQueries(database, ({ ask }) => ask(lossRecord, values))
+}
+
+async function hasTables(database: SqlDatabase): Promise<boolean> {
+  try {
+    await requireTables(database)
+    return true
+  } catch (error) {
+    if (error instanceof StorageError && error.code === 'store_missing') return false
+    throw error
+  }
+}
+
+/** After so long without a sign of life a gateway is taken for gone. */
+const goneMs = 30_000
+
+export const gatewaysVerb = siteVerb({
+  name: 'gateways',
+  about: 'list the gateways of a PostgreSQL store: which run, which leads, how far each has read',
+  examples: ['operator gateways --json'],
+  async run(context, site) {
+    const { lease, members } = await withStore(context, site, async (queries) => ({
+      members: await membersOf(queries),
+      lease: await leaseOf(queries),
+    }))
+    const { n: records, leader: id, epoch, endsInMs } = lease
+    const leader =
+      id === undefined ? null : { id, epoch, lease_ends_in_seconds: Math.ceil(endsInMs / 1_000) }
+    const leading = leader === null ? 'no leader' : `epoch ${epoch}`
+    context.output.show(
+      'operator-gateways',
+      { store: site.store, records, leader, gateways: members.map(memberJson) },
+      [
+        `${counted(members.length, 'gateway')}, ${counted(records, 'record')}, ${leading}`,
+        ...members.map(
+          (one) =>
+            ({ columns }: { readonly columns: number }) =>
+              memberText(one, columns),
+        ),
+      ],
+    )
+  },
+})
+
+const memberJson = (member: SeenMember) => ({
+  id: member.id,
+  leads: member.isLeader,
+  version: member.version,
+  host: member.host,
+  admin_url: member.adminUrl ?? null,
+  executor: member.executor ?? null,
+  lag_records: member.lag,
+  started_at: instant(member.startedAtMs),
+  seen_seconds_ago: Math.floor(member.seenMsAgo / 1_000),
+})
+
+function memberText(one: SeenMember, columns: number): string {
+  const seen = `seen ${ageText(one.seenMsAgo / 1_000)} ago`
+  const state = one.seenMsAgo > goneMs ? `${seen}, gone?` : seen
+  const lines = [
+    `version ${one.version} on ${one.host}${one.adminUrl === undefined ? '' : `, admin ${one.adminUrl}`}`,
+    one.executor === undefined ? 'no executor key' : `executor ${one.executor}`,
+    `${one.lag === 0 ? 'has read everything' : `lags ${counted(one.lag, 'record')}`}; ${state}`,
+  ]
+  const folded = lines.map((line) => `  ${fold(line, columns - 2, '    ')}`)
+  return [`${one.id}${one.isLeader ? '  leads' : ''}`, ...folded].join('\n')
+}
+
+/** A listener that does not answer by then is passed by. */
+const listenerMs = 5_000
+
+export const resignVerb = siteVerb({
+  name: 'resign',
+  about: 'end the lease of the leading gateway, so that another one executes',
+  flags: { ...saidFlags, ...dryRunFlag },
+  examples: ['operator leader resign --reason "node upgrade"'],
+  async run(context, site, flags) {
+    const { store } = site
+    const said = saidOf(context, flags)
+    const { reason = defaultReason, by } = said
+    const done = await withStore(context, site, async (queries) => {
+      const { leader, epoch } = await leaseOf(queries)
+      if (leader === undefined) return { led: null, through: null, others: 0 }
+      const members = await membersOf(queries)
+      const led = members.find(({ id }) => id === leader)
+      if (site.isDryRun) return { dryRun: leader }
+      const isByListener = led !== undefined && (await askedByListener(context, site, led, said))
+      const { clock, random } = context
+      const isEnded =
+        isByListener || (await endLease(queries, { leader, reason, by, clock, random }))
+      const others = members.filter((one) => one.id !== leader && one.seenMsAgo <= goneMs).length
+      return {
+        led: { id: leader, epoch, host: led?.host ?? null, admin_url: led?.adminUrl ?? null },
+        through: isByListener ? ('gateway' as const) : isEnded ? ('store' as const) : null,
+        others,
+      }
+    })
+    if (done.dryRun !== undefined)
+      return showDryRun(context, `end the lease of gateway ${done.dryRun} on ${store}`, {
+        act: 'leader/resign',
+        store,
+        gateway: done.dryRun,
+      })
+    const { led, through, others } = done
+    const who = led && `gateway ${led.id}${led.host === null ? '' : ` on ${led.host}`}`
+    const next =
+      others === 0
+        ? 'no other gateway is running, so it may lead again in a few seconds'
+        : 'another one takes over'
+    context.output.show(
+      'operator-leader',
+      { store, led, through, reason, ...(by && { by }), others },
+      [
+        led === null
+          ? 'no gateway leads: there is no lease to end'
+          : through === null
+            ? `${who} led with epoch ${led.epoch}, and has already lost the lease`
+            : `${who} led with epoch ${led.epoch}; its lease has ended: ${next}`,
+      ],
+    )
+  },
+})
+
+/** Whether the leader has given its lease up by its own listener, which only this machine reaches. */
+async function askedByListener(
+  context: Context,
+  { loaded, timeoutMs = listenerMs }: Site,
+  { host, adminUrl }: SeenMember,
+  body: Said,
+): Promise<boolean> {
+  const tokenFile = adminTokenFile(loaded)
+  const isHere = host === context.liveness.host && adminUrl !== undefined
+  if (!isHere || !(await context.files.exists(tokenFile))) return false
+  try {
+    return await postResign(context, { url: adminUrl, tokenFile, body, timeoutMs })
+  } catch (error) {
+    // Whatever keeps that listener from it: the store itself can end the lease.
+    if (error instanceof ProposerError) return false
+    throw error
+  }
+}
