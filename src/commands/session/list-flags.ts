@@ -1,18 +1,8 @@
 /** Flags that every list has: which rows, how many, how wide (contract §9). */
-import type { Command } from 'commander'
 import { instantMs, spanMs } from '../../core/protocol/duration.js'
 import { UsageError } from '../../core/protocol/errors.js'
 import { plainIdentifier } from '../../core/protocol/market-url.js'
 import { wideFlag } from '../terminal/table.js'
-import { addFlags } from '../terminal/verb.js'
-
-export interface ListFlags {
-  readonly state?: string
-  readonly since?: string
-  readonly question?: string
-  readonly limit?: string
-  readonly wide?: boolean
-}
 
 /** `states`: what --state takes; `limit`: the default one, where there is one. */
 export const listFlags = (states: readonly string[], limit?: string) =>
@@ -29,9 +19,6 @@ export const listFlags = (states: readonly string[], limit?: string) =>
         : { about: 'maximum number of rows, the newest', default: limit },
     ...wideFlag,
   }) as const
-
-export const addListFlags = (command: Command, states: readonly string[], limit?: string) =>
-  addFlags(command, listFlags(states, limit))
 
 /** Unix milliseconds; 0 without one. UsageError `bad_since` (contract §9, Durations). */
 export const sinceMs = (text: string | undefined, nowMs: number): number =>
