@@ -15,7 +15,7 @@ function miscounts(world: PipelineWorld, tags: readonly string[]) {
 }
 
 const statusOf = async (world: PipelineWorld, candidate: Parameters<PipelineWorld['now']>[0]) =>
-  (await world.now(candidate)).progress.status
+  (await world.progress(candidate)).status
 const gapOf = (world: PipelineWorld) =>
   world.pipeline
     .faults()
@@ -171,9 +171,7 @@ describe('a node that says a nonce is used that is not', () => {
       const told: string[] = []
       for (let block = 0; block < 10; block += 1) {
         if (!isHeld) world.chain.clearPool()
-        world.chain.mine(1, { empty: true })
-        world.clock.monotonic += 2_000
-        await world.turn()
+        await world.emptyBlocks(1)
         told.push(...world.pipeline.faults())
       }
       expect(told.join('\n')).toMatch(/nonce 0 .*is used, and/)
@@ -201,11 +199,7 @@ describe('a node that says a nonce is used, and refuses the bytes for another re
       lie.by = 1
       world.chain.clearPool()
       world.chain.send = () => Promise.reject(new ChainError(kind, 'the pool is full'))
-      for (let block = 0; block < 6; block += 1) {
-        world.chain.mine(1, { empty: true })
-        world.clock.monotonic += 2_000
-        await world.turn()
-      }
+      await world.emptyBlocks(6)
       expect(world.pipeline.faults().join('\n')).toMatch(/nonce 0 .*is used, and/)
       expect(world.ledger.slots().map(({ nonce }) => nonce)).toEqual([0])
       lie.by = 0

@@ -67,7 +67,7 @@ const branches: Readonly<Record<string, (depth: number) => Promise<void>>> = {
     world.chain.reorg(depth)
     world.chain.mine(1 + (depth % 3), { empty: true })
     await world.turn()
-    expect((await world.now(candidate)).progress.status).toBe('selected')
+    expect(await world.end(candidate)).toBe('selected')
     expect(await submissionOf(world, candidate)).toMatchObject({
       status: 'submitted',
       confirmedAtMs: null,
@@ -79,7 +79,7 @@ const branches: Readonly<Record<string, (depth: number) => Promise<void>>> = {
     expect(world.steps, 'before it is final').toEqual(['prepared', 'submitted'])
     await settle(world)
     expect(world.steps).toEqual(['prepared', 'submitted', 'confirmed', 'indexed'])
-    expect((await world.now(candidate)).progress).toMatchObject({
+    expect(await world.progress(candidate)).toMatchObject({
       status: 'executed',
       submission: { proposalEventIndex: 1 },
     })
@@ -102,7 +102,7 @@ const branches: Readonly<Record<string, (depth: number) => Promise<void>>> = {
     expect(world.steps, 'before it is final').toEqual(['prepared', 'submitted'])
     await settle(world)
     expect(world.steps).toEqual(['prepared', 'submitted', 'confirmed', 'indexed'])
-    expect((await world.now(candidate)).progress.status).toBe('executed')
+    expect(await world.end(candidate)).toBe('executed')
     expectOneTransaction(world)
   },
   'a rival is first in it, and the transaction after it': async (depth) => {
@@ -114,16 +114,16 @@ const branches: Readonly<Record<string, (depth: number) => Promise<void>>> = {
     world.chain.mine(depth + 1)
     world.clock.monotonic += 2_000
     await world.turn()
-    expect((await world.now(candidate)).progress.status).toBe('selected')
+    expect(await world.end(candidate)).toBe('selected')
     world.chain.mine(2)
     await world.turn()
     expect(await submissionOf(world, candidate), 'not final yet').toMatchObject({
       status: 'submitted',
       confirmedAtMs: null,
     })
-    expect((await world.now(candidate)).progress.status).toBe('selected')
+    expect(await world.end(candidate)).toBe('selected')
     await settle(world)
-    expect((await world.now(candidate)).progress).toMatchObject({
+    expect(await world.progress(candidate)).toMatchObject({
       status: 'failed',
       submission: { status: 'reverted', proposalEventIndex: null },
       failure: { code: 'superseded', stage: 'confirmation', retryable: false },
@@ -139,12 +139,12 @@ const branches: Readonly<Record<string, (depth: number) => Promise<void>>> = {
     world.chain.mine(depth + 1)
     world.clock.monotonic += 2_000
     await world.turn()
-    expect((await world.now(candidate)).progress.status).toBe('selected')
+    expect(await world.end(candidate)).toBe('selected')
     world.chain.mine(2)
     await world.turn()
-    expect((await world.now(candidate)).progress.status, 'not final yet').toBe('selected')
+    expect((await world.progress(candidate)).status, 'not final yet').toBe('selected')
     await settle(world)
-    expect((await world.now(candidate)).progress).toMatchObject({
+    expect(await world.progress(candidate)).toMatchObject({
       status: 'failed',
       failure: { code: 'superseded', retryable: false },
     })
@@ -163,9 +163,9 @@ const branches: Readonly<Record<string, (depth: number) => Promise<void>>> = {
     world.chain.reorg(depth + 1)
     world.chain.mine(depth + 2)
     await world.turn()
-    expect((await world.now(candidate)).progress.status).toBe('selected')
+    expect(await world.end(candidate)).toBe('selected')
     await settle(world)
-    expect((await world.now(candidate)).progress).toMatchObject({
+    expect(await world.progress(candidate)).toMatchObject({
       status: 'failed',
       submission: { status: 'reverted' },
       failure: { code: 'round_advanced', stage: 'confirmation', retryable: false },
@@ -186,7 +186,7 @@ const branches: Readonly<Record<string, (depth: number) => Promise<void>>> = {
     world.chain.finalityLag = 2
     await world.turn()
     await settle(world)
-    expect((await world.now(candidate)).progress).toMatchObject({
+    expect(await world.progress(candidate)).toMatchObject({
       status: 'failed',
       failure: { code: 'round_advanced', retryable: false },
     })
@@ -209,7 +209,7 @@ const branches: Readonly<Record<string, (depth: number) => Promise<void>>> = {
     world.chain.mine(depth + 64)
     await world.turn()
     await settle(world)
-    expect((await world.now(candidate)).progress.status).toBe('executed')
+    expect(await world.end(candidate)).toBe('executed')
     expectOneTransaction(world)
   },
 }
@@ -246,8 +246,7 @@ describe('R3, R14: a reorganisation undoes the block of a transaction', () => {
       await world.pipeline.step()
       await world.turn()
       await settle(world)
-      for (const candidate of candidates)
-        expect((await world.now(candidate)).progress.status).toBe('executed')
+      for (const candidate of candidates) expect(await world.end(candidate)).toBe('executed')
       expect(world.watch.faults).toEqual([])
       expect(world.watch.handed.map(({ nonce, calls }) => [nonce, calls.length])).toEqual([[0, 2]])
     },
@@ -266,7 +265,7 @@ describe('R3, R14: a reorganisation undoes the block of a transaction', () => {
     await world.pass(5)
     Object.assign(world.chain, { receipt, transactionCount })
     await settle(world)
-    expect((await world.now(candidate)).progress.status).toBe('executed')
+    expect(await world.end(candidate)).toBe('executed')
     expectOneTransaction(world)
     expect(world.watch.handed).toHaveLength(1)
   })
@@ -289,7 +288,7 @@ describe('R3, R14: a reorganisation undoes the block of a transaction', () => {
       expect(mined).toEqual([])
       await settle(world)
       expect(mined).toEqual([second])
-      expect((await world.now(candidate)).progress.status).toBe('executed')
+      expect(await world.end(candidate)).toBe('executed')
       expectOneTransaction(world)
     },
   )

@@ -29,13 +29,13 @@ test('R3: a candidate whose transaction is not at a node yet is sent again while
   expect(second.round.timestamp).toBe(first.round.timestamp)
   world.chain.fault('send', 'unavailable')
   await world.turn()
-  expect((await world.now(second)).progress).toMatchObject({
+  expect(await world.progress(second)).toMatchObject({
     status: 'selected',
     submission: { status: 'prepared' },
   })
   await world.pass(8)
-  expect((await world.now(first)).progress.status).toBe('executed')
-  expect((await world.now(second)).progress.status).toBe('executed')
+  expect(await world.end(first)).toBe('executed')
+  expect(await world.end(second)).toBe('executed')
   expect(watch.faults).toEqual([])
   expect(watch.handed.map(({ nonce, calls }) => [nonce, calls.length])).toEqual([
     [0, 1],
@@ -50,15 +50,10 @@ test('R3: candidates that are reserved and not signed for when their sibling is 
   const first = await world.submit(one)
   await world.turn()
   const second = await world.submit(other)
-  world.failpoint = async (name) => {
-    if (name === 'reserved') throw new Error('killed')
-  }
-  await expect(world.turn()).rejects.toThrow('killed')
-  world.failpoint = async () => undefined
-  await world.restart()
+  await world.killedAt('reserved')
   await world.pass(8)
-  expect((await world.now(first)).progress.status).toBe('executed')
-  expect((await world.now(second)).progress.status).toBe('executed')
+  expect(await world.end(first)).toBe('executed')
+  expect(await world.end(second)).toBe('executed')
   expect(watch.handed.map(({ nonce, calls }) => [nonce, calls.length])).toEqual([
     [0, 1],
     [1, 1],

@@ -71,7 +71,7 @@ describe('R15, R23: killed at a failpoint', () => {
       world.clock.monotonic += 2_000
     }
     expect(left.size).toBe(0)
-    expect((await world.now(candidate)).progress.status).toBe('executed')
+    expect(await world.end(candidate)).toBe('executed')
     expect(world.chain.taken).toHaveLength(1)
   })
 })

@@ -106,7 +106,6 @@ export function updateRules(chain: FakeChain, questionId: Hex, text: string): vo
       ...(world.rules.get(managed) ?? []),
       { timestamp, update: toHex(text) },
     ])
-    return []
   })
 }
 
@@ -176,7 +175,6 @@ export function endow(
   chain.happen((world) => {
     world.balances.set(wallet, raw)
     world.allowances.set(wallet, allowanceRaw)
-    return []
   })
 }
 

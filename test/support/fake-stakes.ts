@@ -90,10 +90,7 @@ export function contest(
 }
 
 export function vote(chain: FakeChain, round: FakeRound): void {
-  chain.happen((world) => {
-    heldIn(world, round).state = 5
-    return []
-  })
+  chain.happen((world) => (heldIn(world, round).state = 5))
 }
 
 export function settle(chain: FakeChain, round: FakeRound, resolved?: bigint): void {
@@ -126,7 +123,6 @@ export function block(chain: FakeChain, wallet: Address, isBlocked = true): void
   chain.happen((world) => {
     if (isBlocked) world.blocked.add(wallet)
     else world.blocked.delete(wallet)
-    return []
   })
 }
 
@@ -142,8 +138,5 @@ export function claim(chain: FakeChain, wallet: Address): void {
 }
 
 export function transfer(chain: FakeChain, wallet: Address, raw: bigint): void {
-  chain.happen((world) => {
-    pay(world, wallet, raw)
-    return []
-  })
+  chain.happen((world) => pay(world, wallet, raw))
 }

@@ -1,3 +1,4 @@
+import { expect } from 'vitest'
 import type { Implementations } from '../../src/core/chain/implementations.js'
 import type { RegistryEntry } from '../../src/core/chain/questions.js'
 import type { Contracts } from '../../src/core/chain/round.js'
@@ -12,7 +13,7 @@ import {
 import { createChainView, type LiveView } from '../../src/core/gateway/view/view.js'
 import { signerFromKey } from '../../src/core/io/keys.js'
 import type { Hex, Random, Signer } from '../../src/core/ports.js'
-import type { Candidate } from '../../src/core/protocol/candidate.js'
+import type { Candidate, Progress } from '../../src/core/protocol/candidate.js'
 import { admit, current, openMemoryLedger, signedCandidate } from './candidates.js'
 import { createFakeChain, createFakeClock, type FakeChain, type FakeClock } from './fake-chain.js'
 import { ask, endow, questionText } from './fake-events.js'
@@ -44,7 +45,7 @@ export function seededRandom(seed: number): Random & { next(): number } {
 }
 
 export interface WorldOptions {
-  readonly config?: Partial<PipelineConfig>
+  readonly config?: { readonly [K in keyof PipelineConfig]?: Partial<PipelineConfig[K]> }
   readonly executor?: boolean
   readonly signing?: (key: Signer) => Signer
   readonly seed?: number
@@ -64,12 +65,20 @@ export interface PipelineWorld {
   readonly view: LiveView
   readonly pipeline: Pipeline
   failpoint: Failpoint
-  restart(): Promise<void>
+  restart(signer?: Signer): Promise<void>
+  killedAt(point: string): Promise<void>
+  succeedBy(signer: Signer): Promise<void>
   turn(): Promise<void>
   pass(blocks?: number): Promise<void>
+  emptyBlocks(count: number): Promise<void>
   question(name?: string, resData?: string): Promise<Hex>
   submit(questionId: Hex, wish?: SubmitWish): Promise<Candidate>
   now(candidate: Candidate): Promise<Candidate>
+  progress(candidate: Candidate): Promise<Progress>
+  /** Code of its failure, else its status. */
+  end(candidate: Candidate): Promise<string>
+  ends(candidates: readonly Candidate[]): Promise<string[]>
+  reject(candidate: Candidate): Promise<void>
 }
 
 export interface SubmitWish {
@@ -98,10 +107,7 @@ export async function createPipelineWorld(options: WorldOptions = {}): Promise<P
   const genesis = await chain.block(0n)
   if (!genesis) throw new Error('no genesis')
   for (const n of [0, 1, 2]) endow(chain, proposer(n).address)
-  chain.happen((world) => {
-    if (options.executor !== false) world.relayers.add(executor.address)
-    return []
-  })
+  if (options.executor !== false) chain.happen((state) => state.relayers.add(executor.address))
   chain.mine(3)
   chain.fund(executor.address, 10n ** 20n)
   chain.mine(3)
@@ -119,7 +125,7 @@ export async function createPipelineWorld(options: WorldOptions = {}): Promise<P
   } as unknown as {
     -readonly [K in keyof PipelineWorld]: PipelineWorld[K]
   }
-  world.restart = async () => {
+  world.restart = async (signer = signing(executor)) => {
     const ports = { clock, random }
     world.ledger = await openMemoryLedger(
       store,
@@ -137,9 +143,12 @@ export async function createPipelineWorld(options: WorldOptions = {}): Promise<P
       ledger: world.ledger,
       view: world.view,
       chain: recorder.chain(chain),
-      signer: signing(executor),
+      signer,
       contracts,
-      config: { ...defaults, ...options.config },
+      config: {
+        pipeline: { ...defaults.pipeline, ...options.config?.pipeline },
+        executor: { ...defaults.executor, ...options.config?.executor },
+      },
       failpoint: (name) => world.failpoint(name),
     })
     await world.view.poll()
@@ -153,6 +162,26 @@ export async function createPipelineWorld(options: WorldOptions = {}): Promise<P
   world.pass = async (blocks = 1) => {
     for (let passed = 0; passed < blocks; passed += 1) {
       chain.mine()
+      clock.monotonic += 2_000
+      await world.turn()
+    }
+  }
+  world.killedAt = async (point) => {
+    world.failpoint = async (name) => {
+      if (name === point) throw new Error('killed')
+    }
+    await expect(world.turn()).rejects.toThrow('killed')
+    world.failpoint = async () => undefined
+    await world.restart()
+  }
+  world.succeedBy = async (signer) => {
+    chain.happen((state) => state.relayers.add(signer.address))
+    chain.fund(signer.address, 10n ** 20n)
+    await world.restart(signer)
+  }
+  world.emptyBlocks = async (count) => {
+    for (let block = 0; block < count; block += 1) {
+      chain.mine(1, { empty: true })
       clock.monotonic += 2_000
       await world.turn()
     }
@@ -177,6 +206,28 @@ export async function createPipelineWorld(options: WorldOptions = {}): Promise<P
     )
   }
   world.now = (candidate) => current(world.ledger, candidate.id)
+  world.progress = async (candidate) => (await world.now(candidate)).progress
+  world.end = async (candidate) => {
+    const progress = await world.progress(candidate)
+    return progress.status === 'failed' ? progress.failure.code : progress.status
+  }
+  world.ends = (candidates) => Promise.all(candidates.map(world.end))
+  world.reject = async (candidate) => {
+    const none = { validatedAtMs: null, selectedAtMs: null, submission: null }
+    const failure = {
+      stage: 'submission',
+      code: 'operator_rejected',
+      detail: 'no',
+      retryable: false,
+    } as const
+    const progress = {
+      ...none,
+      ...(await world.progress(candidate)),
+      status: 'failed',
+      failure,
+    } as const
+    await world.ledger.commit([{ kind: 'candidate.progress', id: candidate.id, progress }])
+  }
   await world.restart()
   return world
 }

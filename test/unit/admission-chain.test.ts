@@ -71,7 +71,6 @@ function setCode({ chain, clock, wallet: { address } }: Open, has: boolean) {
   chain.happen((world) => {
     if (has) world.wallets.set(address, true)
     else world.wallets.delete(address)
-    return []
   })
   chain.mine()
   clock.monotonic += 2_000

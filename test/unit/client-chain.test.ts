@@ -239,10 +239,7 @@ describe('nonce, balance and code', () => {
 
   test('domain §3.3: a wallet with code is asked whether it takes the signature', async () => {
     const withCode = (accepts: boolean) => (chain: FakeChain, owner: Hex) =>
-      chain.happen((model) => {
-        model.wallets.set(owner, accepts)
-        return []
-      })
+      chain.happen((model) => model.wallets.set(owner, accepts))
     expect(await failing(withCode(false))).toMatchObject({ code: 'bad_signature' })
     const { world, chain, parts, intent } = await setUp()
     withCode(true)(chain, intent.proposer)

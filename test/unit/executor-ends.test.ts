@@ -35,7 +35,7 @@ describe('nodes that lag behind themselves', () => {
     const { receipt, hasTransaction, estimateGas, block } = behind
     Object.assign(world.chain, { receipt, hasTransaction, estimateGas, block })
     await world.pass(4)
-    expect((await world.now(candidate)).progress.status).toBe('executed')
+    expect(await world.end(candidate)).toBe('executed')
     expect(proposals(world)).toHaveLength(1)
   })
 
@@ -48,7 +48,7 @@ describe('nodes that lag behind themselves', () => {
     expect(world.ledger.slots()).toHaveLength(1)
     world.chain.receipt = receipt
     await world.pass(2)
-    expect((await world.now(candidate)).progress.status).toBe('executed')
+    expect(await world.end(candidate)).toBe('executed')
     expect(proposals(world)).toHaveLength(1)
   })
 
@@ -61,40 +61,23 @@ describe('nodes that lag behind themselves', () => {
       return found && { ...found, blockHash: `0x${'f'.repeat(64)}` }
     }
     await world.pass(4)
-    expect((await world.now(candidate)).progress).toMatchObject({
+    expect(await world.progress(candidate)).toMatchObject({
       status: 'selected',
       submission: { status: 'submitted' },
     })
     world.chain.receipt = receipt
     await world.pass(4)
-    expect((await world.now(candidate)).progress.status).toBe('executed')
+    expect(await world.end(candidate)).toBe('executed')
   })
 })
 
 describe('reorganisations (R14)', () => {
-  test('of a receipt that goes away nothing is on record, and the same bytes are sent again', async () => {
-    const { world, candidate } = await oneCandidate()
-    await world.turn()
-    await world.pass(1)
-    world.chain.reorg(1, { drop: true })
-    world.chain.mine(2, { empty: true })
-    world.clock.monotonic += 31_000
-    await world.turn()
-    expect((await world.now(candidate)).progress).toMatchObject({
-      status: 'selected',
-      submission: { status: 'submitted' },
-    })
-    await world.pass(5)
-    expect((await world.now(candidate)).progress.status).toBe('executed')
-    expect(proposals(world)).toHaveLength(1)
-  })
-
   test('the event index is that of the final block', async () => {
     const { world, candidate } = await oneCandidate()
     const other = await world.question('other')
     await world.turn()
     await world.pass(1)
-    expect((await world.now(candidate)).progress).toMatchObject({
+    expect(await world.progress(candidate)).toMatchObject({
       submission: { proposalEventIndex: null },
     })
     world.chain.reorg(1)
@@ -102,30 +85,10 @@ describe('reorganisations (R14)', () => {
     world.chain.mine(2)
     await world.turn()
     await world.pass(4)
-    expect((await world.now(candidate)).progress).toMatchObject({
+    expect(await world.progress(candidate)).toMatchObject({
       status: 'executed',
       submission: { proposalEventIndex: 1 },
     })
-  })
-
-  test('a transaction that a rival displaces in a reorganisation ends as superseded', async () => {
-    const { world, questionId, candidate } = await oneCandidate()
-    await world.turn()
-    await world.pass(1)
-    world.chain.reorg(1)
-    rivalProposes(world.chain, questionId, testSigner(9).address)
-    world.chain.mine(2)
-    await world.turn()
-    expect((await world.now(candidate)).progress).toMatchObject({
-      status: 'selected',
-      submission: { status: 'submitted' },
-    })
-    await world.pass(4)
-    expect((await world.now(candidate)).progress).toMatchObject({
-      status: 'failed',
-      failure: { code: 'superseded', stage: 'confirmation' },
-    })
-    expect(world.ledger.slots()).toEqual([])
   })
 })
 
@@ -135,7 +98,7 @@ describe('transactions that revert (domain §7)', () => {
     await world.turn()
     rivalProposes(world.chain, questionId, testSigner(9).address, 5n)
     await world.pass(1)
-    expect((await world.now(candidate)).progress).toMatchObject({
+    expect(await world.progress(candidate)).toMatchObject({
       status: 'selected',
       submission: { status: 'submitted' },
     })
@@ -170,49 +133,37 @@ describe('transactions that revert (domain §7)', () => {
     const { world, candidate } = await oneCandidate()
     await world.turn()
     const wallet = world.proposer().address
-    world.chain.happen((state) => {
-      state.balances.set(wallet, 1n)
-      return []
-    })
+    world.chain.happen((state) => state.balances.set(wallet, 1n))
     await world.pass(4)
-    expect((await world.now(candidate)).progress).toMatchObject({
+    expect(await world.progress(candidate)).toMatchObject({
       status: 'failed',
       failure: { code: 'insufficient_balance', retryable: true, stage: 'confirmation' },
     })
-    world.chain.happen((state) => {
-      state.balances.set(wallet, 10n ** 12n)
-      return []
-    })
+    world.chain.happen((state) => state.balances.set(wallet, 10n ** 12n))
     world.chain.mine()
     await world.ledger.replay(candidate.id)
     await world.turn()
     await world.pass(4)
-    expect((await world.now(candidate)).progress.status).toBe('executed')
+    expect(await world.end(candidate)).toBe('executed')
     expect(noncesOf(world)).toEqual([0, 1])
   })
 
   test('a role that was revoked fails nobody: the candidate stands in again and the queue halts', async () => {
     const { world, candidate } = await oneCandidate()
     await world.turn()
-    world.chain.happen((state) => {
-      state.relayers.delete(world.executor.address)
-      return []
-    })
+    world.chain.happen((state) => state.relayers.delete(world.executor.address))
     await world.pass(3)
     world.clock.monotonic += 31_000
     await world.pass(1)
-    expect((await world.now(candidate)).progress).toMatchObject({
+    expect(await world.progress(candidate)).toMatchObject({
       status: 'selected',
       submission: null,
     })
     expect(world.ledger.slots()).toEqual([])
     expect(world.pipeline.faults()).toEqual([expect.stringContaining('DELEGATED_PROPOSER_ROLE')])
-    world.chain.happen((state) => {
-      state.relayers.add(world.executor.address)
-      return []
-    })
+    world.chain.happen((state) => state.relayers.add(world.executor.address))
     await world.pass(6)
-    expect((await world.now(candidate)).progress.status).toBe('executed')
+    expect(await world.end(candidate)).toBe('executed')
   })
 
   test('domain §9: the same signature executed by another relayer counts as executed, with its transaction', async () => {
@@ -259,7 +210,7 @@ describe('transactions that revert (domain §7)', () => {
     }
     otherRelayerExecutes(world.chain, proposeCalldata(call), testSigner(9).address)
     await world.pass(8)
-    expect((await world.now(candidate)).progress).toMatchObject({
+    expect(await world.progress(candidate)).toMatchObject({
       status: 'failed',
       failure: { code: 'superseded', retryable: false },
     })
@@ -269,29 +220,20 @@ describe('transactions that revert (domain §7)', () => {
     const { world, questionId, candidate: first } = await oneCandidate()
     const wallet = world.proposer().address
     const balance = (raw: bigint) => {
-      world.chain.happen((state) => {
-        state.balances.set(wallet, raw)
-        return []
-      })
+      world.chain.happen((state) => state.balances.set(wallet, raw))
       world.chain.mine()
     }
     balance(1n)
     await world.turn()
-    expect((await world.now(first)).progress).toMatchObject({
-      status: 'failed',
-      failure: { code: 'insufficient_balance' },
-    })
+    expect(await world.end(first)).toBe('insufficient_balance')
     balance(10n ** 12n)
     const second = await world.submit(questionId)
     await world.turn()
     await world.pass(4)
-    expect((await world.now(second)).progress.status).toBe('executed')
+    expect(await world.end(second)).toBe('executed')
     await world.ledger.replay(first.id)
     await world.pass(4)
-    expect((await world.now(first)).progress).toMatchObject({
-      status: 'failed',
-      failure: { code: 'superseded' },
-    })
+    expect(await world.end(first)).toBe('superseded')
   })
 })
 
@@ -305,9 +247,9 @@ describe('deadlines (R13: judged by chain time)', () => {
       world.chain.mine(1, { empty: true })
       await world.turn()
     }
-    expect((await world.now(candidate)).progress.status).toBe('selected')
+    expect(await world.end(candidate)).toBe('selected')
     await world.pass(6)
-    expect((await world.now(candidate)).progress).toMatchObject({
+    expect(await world.progress(candidate)).toMatchObject({
       status: 'failed',
       submission: { status: 'dropped' },
       failure: { code: 'submission_expired', stage: 'submission', retryable: false },
@@ -321,7 +263,7 @@ describe('deadlines (R13: judged by chain time)', () => {
     const next = await world.submit(questionId, { by: 1 })
     await world.turn()
     await world.pass(4)
-    expect((await world.now(next)).progress.status).toBe('executed')
+    expect(await world.end(next)).toBe('executed')
   })
 
   test('R3: a stand-in does not move while the expired transaction of its round could still be mined', async () => {
@@ -334,14 +276,11 @@ describe('deadlines (R13: judged by chain time)', () => {
       world.chain.mine(1, { empty: true })
       await world.turn()
     }
-    expect((await world.now(standIn)).progress.status).toBe('validated')
+    expect(await world.end(standIn)).toBe('validated')
     expect(world.ledger.slots()).toHaveLength(1)
     await world.pass(12)
-    expect((await world.now(first)).progress).toMatchObject({
-      status: 'failed',
-      failure: { code: 'submission_expired' },
-    })
-    expect((await world.now(standIn)).progress.status).toBe('executed')
+    expect(await world.end(first)).toBe('submission_expired')
+    expect(await world.end(standIn)).toBe('executed')
   })
 })
 
@@ -352,12 +291,7 @@ describe('a nonce that was bound and never signed for (R15)', () => {
     const candidate = await world.submit(questionId, {
       deadline: world.chain.head.timestamp + deadlineSeconds,
     })
-    world.failpoint = async (name) => {
-      if (name === 'reserved') throw new Error('killed')
-    }
-    await expect(world.turn()).rejects.toThrow('killed')
-    world.failpoint = async () => undefined
-    await world.restart()
+    await world.killedAt('reserved')
     return { world, questionId, candidate }
   }
 
@@ -365,10 +299,7 @@ describe('a nonce that was bound and never signed for (R15)', () => {
     const { world, candidate } = await killedAtReserved(20n)
     world.chain.mine(20)
     await world.pass(5)
-    expect((await world.now(candidate)).progress).toMatchObject({
-      status: 'failed',
-      failure: { code: 'submission_expired' },
-    })
+    expect(await world.end(candidate)).toBe('submission_expired')
     expect(world.chain.taken.map(({ nonce, to }) => [nonce, to])).toEqual([
       [0, world.executor.address],
     ])
@@ -378,10 +309,7 @@ describe('a nonce that was bound and never signed for (R15)', () => {
     const { world, questionId, candidate } = await killedAtReserved(3_600n)
     rivalProposes(world.chain, questionId, testSigner(9).address)
     await world.pass(8)
-    expect((await world.now(candidate)).progress).toMatchObject({
-      status: 'failed',
-      failure: { code: 'superseded' },
-    })
+    expect(await world.end(candidate)).toBe('superseded')
     expect(world.chain.taken.map(({ nonce, to }) => [nonce, to])).toEqual([
       [0, world.executor.address],
     ])
@@ -414,27 +342,13 @@ describe('rounds and stand-ins (contract §5)', () => {
     const first = await world.submit(questionId)
     const standIn = await world.submit(questionId, { by: 1 })
     await world.turn()
-    const { progress } = await world.now(first)
-    if (progress.status !== 'selected') throw new Error(progress.status)
-    const failure = {
-      stage: 'submission',
-      code: 'operator_rejected',
-      detail: 'no',
-      retryable: false,
-    } as const
-    await world.ledger.commit([
-      {
-        kind: 'candidate.progress',
-        id: first.id,
-        progress: { ...progress, status: 'failed', failure },
-      },
-    ])
+    await world.reject(first)
     world.chain.mine(1, { empty: true })
     await world.turn()
-    expect((await world.now(standIn)).progress.status).toBe('validated')
+    expect(await world.end(standIn)).toBe('validated')
     expect(world.ledger.slots()).toHaveLength(1)
     await world.pass(9)
-    expect((await world.now(standIn)).progress.status).toBe('executed')
+    expect(await world.end(standIn)).toBe('executed')
     expect(world.ledger.slots()).toEqual([])
   })
 
@@ -445,15 +359,15 @@ describe('rounds and stand-ins (contract §5)', () => {
     rivalProposes(world.chain, questionId, testSigner(9).address)
     dispute(world.chain, questionId)
     await world.pass(1)
-    expect((await world.now(candidate)).progress.status).toBe('received')
+    expect(await world.end(candidate)).toBe('received')
     await world.pass(4)
-    expect((await world.now(candidate)).progress).toMatchObject({
+    expect(await world.progress(candidate)).toMatchObject({
       status: 'failed',
       failure: { code: 'round_advanced', stage: 'validation' },
     })
     const next = await world.submit(questionId)
     await world.pass(5)
-    expect((await world.now(next)).progress.status).toBe('executed')
+    expect(await world.end(next)).toBe('executed')
   })
 
   test('a round that its adapter resets while its proposal is out is cancelled, and ends as round_advanced', async () => {
@@ -461,16 +375,9 @@ describe('rounds and stand-ins (contract §5)', () => {
     await world.turn()
     // The old request stays requested: the oracle would take the proposal still.
     world.chain.happen((state, time) => openRound(state, questionId, time))
-    for (let block = 0; block < 2; block += 1) {
-      world.chain.mine(1, { empty: true })
-      world.clock.monotonic += 2_000
-      await world.turn()
-    }
+    await world.emptyBlocks(2)
     await world.pass(8)
-    expect((await world.now(candidate)).progress).toMatchObject({
-      status: 'failed',
-      failure: { code: 'round_advanced' },
-    })
+    expect(await world.end(candidate)).toBe('round_advanced')
     const mined = world.chain.taken.filter(({ hash }) => world.chain.truth.receipt(hash))
     expect(mined.map(({ to }) => to)).toEqual([world.executor.address])
     expect(world.ledger.slots()).toEqual([])
@@ -483,7 +390,7 @@ describe('rounds and stand-ins (contract §5)', () => {
     await world.turn()
     rivalProposes(world.chain, questionId, testSigner(9).address)
     await world.pass(4)
-    expect((await world.now(candidate)).progress).toMatchObject({
+    expect(await world.progress(candidate)).toMatchObject({
       status: 'failed',
       failure: { code: 'superseded', stage: 'validation' },
     })

@@ -1,8 +1,4 @@
 import { describe, expect, test } from 'vitest'
-import { createFaults } from '../../src/core/gateway/executor/faults.js'
-import { createPipeline } from '../../src/core/gateway/pipeline/pipeline.js'
-import type { Candidate } from '../../src/core/protocol/candidate.js'
-import { fakeContracts } from '../support/fake-world.js'
 import {
   foreignTransaction,
   oneCandidate,
@@ -10,12 +6,8 @@ import {
   testSigner,
 } from '../support/pipeline-world.js'
 
-const config = {
-  pipeline: { enabled: true },
-  executor: { enabled: true, max_fee_gwei: 1000, batch: 10, in_flight: 16 },
-} as const
 const ceilingOf = (gwei: number) => ({
-  config: { executor: { ...config.executor, max_fee_gwei: gwei } },
+  config: { executor: { max_fee_gwei: gwei } },
 })
 
 function dearGas(world: PipelineWorld, gwei: bigint): { end(): void } {
@@ -31,37 +23,14 @@ function dearGas(world: PipelineWorld, gwei: bigint): { end(): void } {
   }
 }
 
-async function reject(world: PipelineWorld, candidate: Candidate): Promise<void> {
-  const failure = {
-    stage: 'submission',
-    code: 'operator_rejected',
-    detail: 'no',
-    retryable: false,
-  } as const
-  const progress = {
-    status: 'failed',
-    validatedAtMs: null,
-    selectedAtMs: null,
-    submission: null,
-    failure,
-  } as const
-  await world.ledger.commit([{ kind: 'candidate.progress', id: candidate.id, progress }])
-}
-
-async function emptyBlocks(world: PipelineWorld, count: number): Promise<void> {
-  for (let block = 0; block < count; block += 1) {
-    world.chain.mine(1, { empty: true })
-    world.clock.monotonic += 2_000
-    await world.turn()
-  }
-}
-
 describe('the fee ceiling', () => {
   test('contract §2: what was to be sent is rejected, and the fee that held it back is told no more, dear or not', async () => {
     const { world, candidate } = await oneCandidate(ceilingOf(5))
     await world.turn()
     expect(world.pipeline.faults()).toEqual([expect.stringContaining('max_fee_gwei 5')])
-    await reject(world, candidate)
+    expect(world.ledger.slots()).toEqual([])
+    expect(await world.end(candidate)).toBe('selected')
+    await world.reject(candidate)
     await world.pass(1)
     expect(world.pipeline.faults()).toEqual([])
   })
@@ -70,7 +39,7 @@ describe('the fee ceiling', () => {
     const { world } = await oneCandidate(ceilingOf(100))
     await world.turn()
     const gas = dearGas(world, 95n)
-    await emptyBlocks(world, 12)
+    await world.emptyBlocks(12)
     expect(world.pipeline.faults()).toEqual([expect.stringContaining('gas costs 95000000000 wei')])
     gas.end()
     await world.pass(1)
@@ -81,7 +50,7 @@ describe('the fee ceiling', () => {
   test('robustness §3: a fee that cannot be raised is told no longer than the transaction waits', async () => {
     const { world } = await oneCandidate(ceilingOf(22))
     await world.turn()
-    await emptyBlocks(world, 12)
+    await world.emptyBlocks(12)
     expect(world.pipeline.faults()).toEqual([expect.stringContaining('allows no higher fee')])
     await world.pass(1)
     expect(world.ledger.slots(), 'mined and not final').toHaveLength(1)
@@ -95,41 +64,18 @@ describe('funds', () => {
     world.chain.fault('send', 'unavailable')
     await world.turn()
     const former = world.executor
-    await world.restart()
-    const successor = testSigner(7)
-    world.chain.happen((state) => {
-      state.relayers.add(successor.address)
-      return []
-    })
-    world.chain.fund(successor.address, 10n ** 20n)
-    const ports = { clock: world.clock, random: world.random }
-    const { ledger, view, chain } = world
-    const pipeline = createPipeline({
-      ports,
-      ledger,
-      view,
-      chain,
-      signer: successor,
-      contracts: fakeContracts,
-      config,
-    })
-    const turn = async () => {
-      chain.mine()
-      world.clock.monotonic += 2_000
-      await view.poll()
-      await pipeline.step()
-    }
-    chain.fault('send', 'insufficient_funds')
-    await turn()
-    expect(pipeline.faults()).toEqual([
+    await world.succeedBy(testSigner(7))
+    world.chain.fault('send', 'insufficient_funds')
+    await world.pass(1)
+    expect(world.pipeline.faults()).toEqual([
       `the former executor ${former.address} cannot pay for its transaction: fund it`,
       expect.stringContaining(`former executor ${former.address} is not settled yet`),
     ])
-    chain.clearFaults()
+    world.chain.clearFaults()
     await foreignTransaction(world, former, 0)
-    for (let block = 0; block < 6; block += 1) await turn()
-    expect(ledger.slots().filter(({ executor }) => executor === former.address)).toEqual([])
-    expect(pipeline.faults()).toEqual([])
+    await world.pass(6)
+    expect(world.ledger.slots().filter(({ executor }) => executor === former.address)).toEqual([])
+    expect(world.pipeline.faults()).toEqual([])
   })
 
   test('robustness §3: what a node refused matters no more once the nonce is used', async () => {
@@ -153,36 +99,5 @@ describe('funds', () => {
       world.ledger.slots().map(({ attempts }) => attempts.map(({ sentAtMs }) => sentAtMs !== null)),
     ).toEqual([[false], [true]])
     expect(world.pipeline.faults()).toEqual([expect.stringMatching(/cannot pay.*fund it/)])
-  })
-})
-
-describe('keeping faults', () => {
-  const fails = () => Promise.reject(new Error('no response'))
-
-  test('a look takes the place of the one before it when it is over, and one that rejects changes nothing', async () => {
-    const faults = createFaults()
-    await faults.look('opening', async () => faults.note('opening', 'one'))
-    await faults.look('opening', async () => {
-      expect(faults.all(), 'while it looks').toEqual(['one'])
-      faults.note('opening', 'two')
-    })
-    expect(faults.all()).toEqual(['two'])
-    await expect(faults.look('opening', fails)).rejects.toThrow('no response')
-    expect(faults.all()).toEqual(['two'])
-    await faults.look('opening', async () => undefined)
-    expect(faults.all()).toEqual([])
-  })
-
-  test('what is dropped in a look stays away, and what another subject has stays', async () => {
-    const faults = createFaults()
-    faults.refuse('a', 'a is refused')
-    faults.refuse('b', 'b is refused')
-    await faults.look('a', async () => {
-      faults.note('a', 'a is too dear')
-      faults.drop('a')
-    })
-    expect(faults.all()).toEqual(['b is refused'])
-    faults.taken('b')
-    expect(faults.all()).toEqual([])
   })
 })

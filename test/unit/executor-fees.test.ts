@@ -6,7 +6,7 @@ import { noncesOf, oneCandidate, proposals } from '../support/pipeline-world.js'
  * The model's base fee is 10 gwei and its tip 1 gwei: one transaction at eight ninths of this, and
  * no room for a raise.
  */
-const tight = { executor: { enabled: true, max_fee_gwei: 22, batch: 10, in_flight: 16 } }
+const tight = { executor: { max_fee_gwei: 22 } }
 
 test('robustness §3: refused for its fee at the ceiling, the same bytes are sent until the node takes them', async () => {
   const { world, candidate } = await oneCandidate({ config: tight })
@@ -19,7 +19,7 @@ test('robustness §3: refused for its fee at the ceiling, the same bytes are sen
     await world.pass(1)
   }
   await world.pass(4)
-  expect((await world.now(candidate)).progress.status).toBe('executed')
+  expect(await world.end(candidate)).toBe('executed')
   expect(proposals(world).map(({ hash }) => hash)).toEqual(slot?.attempts.map(({ hash }) => hash))
   expect(noncesOf(world)).toEqual([0])
   expect(world.pipeline.faults()).toEqual([])
@@ -35,10 +35,7 @@ test('robustness §3: a cancellation at the ceiling is sent until the node takes
     world.clock.monotonic += 30_000
     await world.pass(1)
   }
-  expect((await world.now(candidate)).progress).toMatchObject({
-    status: 'failed',
-    failure: { code: 'permit_nonce_used' },
-  })
+  expect(await world.end(candidate)).toBe('permit_nonce_used')
   expect(world.ledger.slots()).toEqual([])
 })
 
@@ -56,6 +53,6 @@ test('robustness §3: one raise at once, and one a block after that: a block may
   expect(attempts()).toEqual([3])
   world.chain.clearFaults()
   await world.pass(6)
-  expect((await world.now(candidate)).progress.status).toBe('executed')
+  expect(await world.end(candidate)).toBe('executed')
   expect(noncesOf(world)).toEqual([0])
 })

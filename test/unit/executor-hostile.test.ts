@@ -1,33 +1,17 @@
 import { parseTransaction, type TransactionSerializedEIP1559 } from 'viem'
 import { expect, test } from 'vitest'
 import { carriedBy } from '../../src/core/gateway/executor/transaction.js'
-import { createPipeline, type PipelineConfig } from '../../src/core/gateway/pipeline/pipeline.js'
 import { ChainError } from '../../src/core/ports.js'
 import type { Candidate } from '../../src/core/protocol/candidate.js'
 import type { Address } from '../../src/core/protocol/schema.js'
 import { endow, invalidateNonces } from '../support/fake-events.js'
 import { fakeContracts } from '../support/fake-world.js'
-import {
-  createPipelineWorld,
-  noncesOf,
-  type PipelineWorld,
-  proposals,
-  testSigner,
-} from '../support/pipeline-world.js'
+import { createPipelineWorld, noncesOf, proposals, testSigner } from '../support/pipeline-world.js'
 
-const ends = async (world: PipelineWorld, candidates: readonly Candidate[]) =>
-  (await Promise.all(candidates.map(world.now))).map(({ progress }) =>
-    progress.status === 'failed' ? progress.failure.code : progress.status,
-  )
 const names = (data: string, who: Address) => data.includes(who.slice(2))
 
-const withCeilings = (ceilings: Partial<PipelineConfig['executor']>): PipelineConfig => ({
-  pipeline: { enabled: true },
-  executor: { enabled: true, max_fee_gwei: 1000, batch: 10, in_flight: 16, ...ceilings },
-})
-
-async function greedy(gas: bigint, config?: PipelineConfig) {
-  const world = await createPipelineWorld(config ? { config } : {})
+async function greedy(gas: bigint, executor = {}) {
+  const world = await createPipelineWorld({ config: { executor } })
   const { gasNeeded } = world.chain
   const who = world.proposer(0).address
   world.chain.gasNeeded = (data) => (names(data, who) ? gas : gasNeeded(data))
@@ -41,7 +25,7 @@ test('a proposal that needs more gas than one may have fails by itself, and take
   const { world, candidates } = await greedy(26_000_000n)
   await world.turn()
   await world.pass(6)
-  expect(await ends(world, candidates)).toEqual(['simulation_reverted', 'executed', 'executed'])
+  expect(await world.ends(candidates)).toEqual(['simulation_reverted', 'executed', 'executed'])
   const [greedyOne] = candidates
   const { progress } = await world.now(greedyOne as Candidate)
   expect(progress.status === 'failed' && progress.failure.detail).toMatch(
@@ -54,18 +38,15 @@ test('a proposal that needs more gas than one may have fails by itself, and take
 })
 
 test('an executor that can pay for some but not for the dearest sends those', async () => {
-  const { world, candidates } = await greedy(
-    12_000_000n,
-    withCeilings({ max_proposal_gas: 20_000_000 }),
-  )
+  const { world, candidates } = await greedy(12_000_000n, { max_proposal_gas: 20_000_000 })
   world.chain.fund(world.executor.address, 10n ** 17n)
   await world.turn()
   expect(world.pipeline.faults()).toEqual([expect.stringContaining('fund it')])
   await world.pass(6)
-  expect(await ends(world, candidates)).toEqual(['selected', 'executed', 'executed'])
+  expect(await world.ends(candidates)).toEqual(['selected', 'executed', 'executed'])
   world.chain.fund(world.executor.address, 10n ** 20n)
   await world.pass(8)
-  expect(await ends(world, candidates)).toEqual(['executed', 'executed', 'executed'])
+  expect(await world.ends(candidates)).toEqual(['executed', 'executed', 'executed'])
   expect(world.pipeline.faults()).toEqual([])
 })
 
@@ -88,7 +69,7 @@ test('R3: bytes that every node refuses, and none ever took, are signed anew und
   spike = 10_000_000_000n
   const second = await world.submit(await world.question('two'), { by: 1 })
   await world.pass(40)
-  expect(await ends(world, [first, second])).toEqual(['executed', 'executed'])
+  expect(await world.ends([first, second])).toEqual(['executed', 'executed'])
   expect(noncesOf(world).toSorted()).toEqual([0, 1])
   expect(world.pipeline.faults()).toEqual([])
 })
@@ -128,7 +109,7 @@ test('R14: a nonce that was seen spent in an undone block cancels nothing', asyn
   await step
   world.chain.call = call
   await world.pass(12)
-  expect(await ends(world, [candidate])).toEqual(['executed'])
+  expect(await world.ends([candidate])).toEqual(['executed'])
   expect(world.view.nonceKnownUsed(candidate.proposer, nonce), 'by its own execution').toBe(true)
   expect(world.chain.taken.filter(({ to }) => to === world.executor.address)).toEqual([])
 })
@@ -158,17 +139,14 @@ test('domain §2.2: whoever has sunk a transaction of several goes alone, replay
 
 test('domain §3.3: wallets with code go alone: they may answer otherwise when it counts', async () => {
   const world = await createPipelineWorld()
-  world.chain.happen((state) => {
-    state.wallets.set(world.proposer(1).address, true)
-    return []
-  })
+  world.chain.happen((state) => state.wallets.set(world.proposer(1).address, true))
   world.chain.mine()
   const candidates = []
   for (const by of [0, 1, 2])
     candidates.push(await world.submit(await world.question(`q${by}`), { by }))
   await world.turn()
   await world.pass(5)
-  expect(await ends(world, candidates)).toEqual(['executed', 'executed', 'executed'])
+  expect(await world.ends(candidates)).toEqual(['executed', 'executed', 'executed'])
   expect(
     proposals(world)
       .map(({ data }) => carriedBy(data).length)
@@ -179,51 +157,21 @@ test('domain §3.3: wallets with code go alone: they may answer otherwise when i
 test('R15: a nonce that a former executor bound and never signed for is let go, and the candidate goes on under the new one', async () => {
   const world = await createPipelineWorld()
   const candidate = await world.submit(await world.question())
-  world.failpoint = async (name) => {
-    if (name === 'reserved') throw new Error('killed')
-  }
-  await expect(world.turn()).rejects.toThrow('killed')
-  world.failpoint = async () => undefined
-  await world.restart()
+  await world.killedAt('reserved')
   const successor = testSigner(7)
-  world.chain.happen((state) => {
-    state.relayers.add(successor.address)
-    return []
-  })
-  world.chain.fund(successor.address, 10n ** 20n)
-  const pipeline = createPipeline({
-    ports: { clock: world.clock, random: world.random },
-    ledger: world.ledger,
-    view: world.view,
-    chain: world.chain,
-    signer: successor,
-    contracts: fakeContracts,
-    config: {
-      pipeline: { enabled: true },
-      executor: { enabled: true, max_fee_gwei: 1000, batch: 10, in_flight: 16 },
-    },
-  })
-  for (let block = 0; block < 8; block += 1) {
-    world.chain.mine()
-    world.clock.monotonic += 2_000
-    await world.view.poll()
-    await pipeline.step()
-  }
-  expect(await ends(world, [candidate])).toEqual(['executed'])
+  await world.succeedBy(successor)
+  await world.pass(8)
+  expect(await world.ends([candidate])).toEqual(['executed'])
   expect(new Set(world.chain.taken.map(({ from }) => from))).toEqual(new Set([successor.address]))
   expect(world.ledger.slots()).toEqual([])
-  expect(pipeline.faults()).toEqual([])
+  expect(world.pipeline.faults()).toEqual([])
 })
 
 test('R17: a transaction whose fee was raised as often as may be, and that no block takes, is told', async () => {
   const world = await createPipelineWorld()
   await world.submit(await world.question())
   await world.turn()
-  for (let block = 0; block < 90; block += 1) {
-    world.chain.mine(1, { empty: true })
-    world.clock.monotonic += 2_000
-    await world.turn()
-  }
+  await world.emptyBlocks(90)
   expect(world.pipeline.faults()).toEqual([
     expect.stringMatching(/nonce 0 is not mined.*raised as often as allowed/),
   ])
@@ -243,6 +191,6 @@ test('R16: an odd answer to what the executor asks is told, and it goes on when 
   expect(world.pipeline.faults()).toEqual([expect.stringContaining('no such method')])
   world.chain.tip = tip
   await world.pass(5)
-  expect(await ends(world, [candidate])).toEqual(['executed'])
+  expect(await world.ends([candidate])).toEqual(['executed'])
   expect(world.pipeline.faults()).toEqual([])
 })

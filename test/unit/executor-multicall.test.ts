@@ -29,18 +29,7 @@ async function candidatesIn(
   return { questionIds, candidates }
 }
 
-const outcomes = async (world: PipelineWorld, candidates: readonly Candidate[]) =>
-  (await Promise.all(candidates.map(world.now))).map(({ progress }) =>
-    progress.status === 'failed' ? progress.failure.code : progress.status,
-  )
 const sizes = (world: PipelineWorld) => proposals(world).map(({ data }) => carriedBy(data).length)
-const emptyBlocks = async (world: PipelineWorld, count: number) => {
-  for (let block = 0; block < count; block += 1) {
-    world.chain.mine(1, { empty: true })
-    world.clock.monotonic += 2_000
-    await world.turn()
-  }
-}
 
 describe('what is sent together', () => {
   test('one goes by propose, several by multicall, and all are executed with event indexes of their own', async () => {
@@ -48,12 +37,7 @@ describe('what is sent together', () => {
     const { candidates } = await candidatesIn(world, 4)
     await world.turn()
     await world.pass(4)
-    expect(await outcomes(world, candidates)).toEqual([
-      'executed',
-      'executed',
-      'executed',
-      'executed',
-    ])
+    expect(await world.ends(candidates)).toEqual(['executed', 'executed', 'executed', 'executed'])
     const [sent] = proposals(world)
     expect(
       decodeFunctionData({ abi: signedProposerAbi, data: sent?.data ?? '0x' }).functionName,
@@ -67,18 +51,18 @@ describe('what is sent together', () => {
     const last = await candidatesIn(world, 1)
     await world.turn()
     await world.pass(4)
-    expect(await outcomes(world, last.candidates)).toEqual(['executed'])
+    expect(await world.ends(last.candidates)).toEqual(['executed'])
     expect(proposals(world)[1]?.data.slice(0, 10)).toBe('0xb762b23c')
   })
 
   test('executor.batch bounds it', async () => {
     const world = await createPipelineWorld({
-      config: { executor: { enabled: true, max_fee_gwei: 1000, batch: 3, in_flight: 16 } },
+      config: { executor: { batch: 3 } },
     })
     const { candidates } = await candidatesIn(world, 7)
     await world.turn()
     await world.pass(4)
-    expect(new Set(await outcomes(world, candidates))).toEqual(new Set(['executed']))
+    expect(new Set(await world.ends(candidates))).toEqual(new Set(['executed']))
     expect(sizes(world)).toEqual([3, 3, 1])
   })
 
@@ -103,7 +87,7 @@ describe('what is sent together', () => {
     )
     await world.turn()
     await world.pass(6)
-    expect(await outcomes(world, candidates)).toEqual([
+    expect(await world.ends(candidates)).toEqual([
       'executed',
       'executed',
       'signature_not_authorized',
@@ -122,7 +106,7 @@ describe('what is sent together', () => {
     world.chain.gasNeeded = (data) => (heavy(data) ? 60_000_000n : gasNeeded(data))
     await world.turn()
     await world.pass(4)
-    expect(new Set(await outcomes(world, candidates))).toEqual(new Set(['executed']))
+    expect(new Set(await world.ends(candidates))).toEqual(new Set(['executed']))
     expect(sizes(world)).toEqual([2, 2, 2, 2])
     expect(noncesOf(world)).toEqual([0, 1, 2, 3])
   })
@@ -160,14 +144,14 @@ describe('what a block has no room for', () => {
       const { candidates } = await candidatesIn(world, 8)
       await world.turn()
       await world.pass(8)
-      expect(new Set(await outcomes(world, candidates))).toEqual(new Set(['executed']))
+      expect(new Set(await world.ends(candidates))).toEqual(new Set(['executed']))
       expect(sizes(world)).toEqual([4, 4])
       expect(world.chain.taken.map(({ nonce }) => nonce)).toEqual([0, 1])
       expect(world.pipeline.faults()).toEqual([])
       const more = await candidatesIn(world, 8)
       await world.turn()
       await world.pass(8)
-      expect(new Set(await outcomes(world, more.candidates))).toEqual(new Set(['executed']))
+      expect(new Set(await world.ends(more.candidates))).toEqual(new Set(['executed']))
       expect(sizes(world)).toEqual([4, 4, 4, 4])
     },
   )
@@ -178,10 +162,10 @@ describe('what a block has no room for', () => {
     world.chain.fault('send', 'unavailable')
     await world.turn()
     world.chain.blockGas = tightFor(8)
-    await emptyBlocks(world, 2)
+    await world.emptyBlocks(2)
     world.clock.monotonic += 30_000
     await world.pass(12)
-    expect(new Set(await outcomes(world, candidates))).toEqual(new Set(['executed']))
+    expect(new Set(await world.ends(candidates))).toEqual(new Set(['executed']))
     expect(sizes(world)).toEqual([4, 4])
     expect(world.chain.taken.map(({ nonce }) => nonce)).toEqual([0, 1])
   })
@@ -193,7 +177,7 @@ describe('what a block has no room for', () => {
     const { candidates } = await candidatesIn(world, 2)
     await world.turn()
     await world.pass(8)
-    expect(await outcomes(world, candidates)).toEqual(['executed', 'executed'])
+    expect(await world.ends(candidates)).toEqual(['executed', 'executed'])
     expect(sizes(world)).toEqual([1, 1])
   })
 
@@ -208,7 +192,7 @@ describe('what a block has no room for', () => {
     expect(world.ledger.highestNonce(world.executor.address)).toBe(0)
     world.chain.transactionGas = undefined
     await world.pass(110)
-    expect(await outcomes(world, candidates)).toEqual(['executed'])
+    expect(await world.ends(candidates)).toEqual(['executed'])
     expect(world.ledger.highestNonce(world.executor.address)).toBeLessThanOrEqual(1)
     expect(world.pipeline.faults()).toEqual([])
   })
@@ -222,7 +206,7 @@ describe('what a block has no room for', () => {
     const { candidates } = await candidatesIn(world, 8)
     await world.turn()
     await world.pass(8)
-    expect(new Set(await outcomes(world, candidates))).toEqual(new Set(['executed']))
+    expect(new Set(await world.ends(candidates))).toEqual(new Set(['executed']))
     expect(sizes(world)).toEqual([4, 4])
   })
 })
@@ -234,12 +218,7 @@ describe('when one of them cannot be executed any more', () => {
     await world.turn()
     rivalProposes(world.chain, questionIds[1] ?? '0x', testSigner(9).address)
     await world.pass(12)
-    expect(await outcomes(world, candidates)).toEqual([
-      'executed',
-      'superseded',
-      'executed',
-      'executed',
-    ])
+    expect(await world.ends(candidates)).toEqual(['executed', 'superseded', 'executed', 'executed'])
     expect(sizes(world)).toEqual([4, 1, 1, 1])
     expect(noncesOf(world)).toEqual([0, 1, 2, 3])
     expect(world.ledger.slots()).toEqual([])
@@ -250,16 +229,11 @@ describe('when one of them cannot be executed any more', () => {
     const { questionIds, candidates } = await candidatesIn(world, 4)
     await world.turn()
     rivalProposes(world.chain, questionIds[2] ?? '0x', testSigner(9).address)
-    await emptyBlocks(world, 1)
-    const dropped = (await world.now(candidates[2] as Candidate)).progress
+    await world.emptyBlocks(1)
+    const dropped = await world.progress(candidates[2] as Candidate)
     expect(dropped).toMatchObject({ status: 'selected', submission: { status: 'dropped' } })
     await world.pass(8)
-    expect(await outcomes(world, candidates)).toEqual([
-      'executed',
-      'executed',
-      'superseded',
-      'executed',
-    ])
+    expect(await world.ends(candidates)).toEqual(['executed', 'executed', 'superseded', 'executed'])
     expect(sizes(world)).toEqual([4, 3])
     expect(noncesOf(world)).toEqual([0])
   })
@@ -269,7 +243,7 @@ describe('when one of them cannot be executed any more', () => {
     const { questionIds, candidates } = await candidatesIn(world, 3)
     await world.turn()
     rivalProposes(world.chain, questionIds[0] ?? '0x', testSigner(9).address)
-    await emptyBlocks(world, 1)
+    await world.emptyBlocks(1)
     expect(sizes(world)).toEqual([3, 2])
     // The block with the rival is undone, and a miner had kept the first transaction.
     world.chain.reorg(1, { drop: true })
@@ -279,7 +253,7 @@ describe('when one of them cannot be executed any more', () => {
     world.chain.mine()
     await world.turn()
     await world.pass(5)
-    expect(await outcomes(world, candidates)).toEqual(['executed', 'executed', 'executed'])
+    expect(await world.ends(candidates)).toEqual(['executed', 'executed', 'executed'])
     expect(noncesOf(world)).toEqual([0])
   })
 
@@ -288,14 +262,10 @@ describe('when one of them cannot be executed any more', () => {
     const soon = world.chain.head.timestamp + 22n
     const { candidates } = await candidatesIn(world, 3, (n) => (n === 1 ? { deadline: soon } : {}))
     await world.turn()
-    await emptyBlocks(world, 8)
+    await world.emptyBlocks(8)
     expect(sizes(world)).toEqual([3, 2])
     await world.pass(8)
-    expect(await outcomes(world, candidates)).toEqual([
-      'executed',
-      'submission_expired',
-      'executed',
-    ])
+    expect(await world.ends(candidates)).toEqual(['executed', 'submission_expired', 'executed'])
     expect(noncesOf(world)).toEqual([0])
   })
 
@@ -305,9 +275,9 @@ describe('when one of them cannot be executed any more', () => {
     await world.turn()
     for (const questionId of questionIds)
       rivalProposes(world.chain, questionId, testSigner(9).address)
-    await emptyBlocks(world, 1)
+    await world.emptyBlocks(1)
     await world.pass(6)
-    expect(await outcomes(world, candidates)).toEqual(['superseded', 'superseded'])
+    expect(await world.ends(candidates)).toEqual(['superseded', 'superseded'])
     expect(
       world.chain.taken.map(({ nonce, to }) => [nonce, to === world.executor.address]),
     ).toEqual([
@@ -326,41 +296,21 @@ describe('when one of them cannot be executed any more', () => {
       0n,
       1n << BigInt(candidates[1]?.nonce ?? 0),
     )
-    await emptyBlocks(world, 1)
+    await world.emptyBlocks(1)
     expect(sizes(world)).toEqual([3, 2])
     await world.pass(8)
-    expect(await outcomes(world, candidates)).toEqual(['executed', 'permit_nonce_used', 'executed'])
+    expect(await world.ends(candidates)).toEqual(['executed', 'permit_nonce_used', 'executed'])
   })
 
   test('an operator rejects one while it is out: left out', async () => {
     const world = await createPipelineWorld()
     const { candidates } = await candidatesIn(world, 3)
     await world.turn()
-    const out = await world.now(candidates[0] as Candidate)
-    const failure = {
-      stage: 'submission',
-      code: 'operator_rejected',
-      detail: 'Rejected.',
-      retryable: false,
-    } as const
-    const selectedAtMs = 'selectedAtMs' in out.progress ? out.progress.selectedAtMs : null
-    await world.ledger.commit([
-      {
-        kind: 'candidate.progress',
-        id: out.id,
-        progress: {
-          status: 'failed',
-          validatedAtMs: null,
-          selectedAtMs,
-          submission: null,
-          failure,
-        },
-      },
-    ])
-    await emptyBlocks(world, 1)
+    await world.reject(candidates[0] as Candidate)
+    await world.emptyBlocks(1)
     expect(sizes(world)).toEqual([3, 2])
     await world.pass(6)
-    expect(await outcomes(world, candidates)).toEqual(['operator_rejected', 'executed', 'executed'])
+    expect(await world.ends(candidates)).toEqual(['operator_rejected', 'executed', 'executed'])
   })
 })
 
@@ -368,20 +318,10 @@ describe('restarts (R15)', () => {
   test('killed with a nonce bound and nothing signed: what still stands goes under it, the rest ends', async () => {
     const world = await createPipelineWorld()
     const { questionIds, candidates } = await candidatesIn(world, 4)
-    world.failpoint = async (name) => {
-      if (name === 'reserved') throw new Error('killed')
-    }
-    await expect(world.turn()).rejects.toThrow('killed')
-    world.failpoint = async () => undefined
-    await world.restart()
+    await world.killedAt('reserved')
     rivalProposes(world.chain, questionIds[0] ?? '0x', testSigner(9).address)
     await world.pass(8)
-    expect(await outcomes(world, candidates)).toEqual([
-      'superseded',
-      'executed',
-      'executed',
-      'executed',
-    ])
+    expect(await world.ends(candidates)).toEqual(['superseded', 'executed', 'executed', 'executed'])
     expect(sizes(world)).toEqual([3])
     expect(noncesOf(world)).toEqual([0])
   })
@@ -406,7 +346,7 @@ describe('restarts (R15)', () => {
         world.clock.monotonic += 2_000
       }
       expect(armed).toBe(false)
-      expect(new Set(await outcomes(world, candidates))).toEqual(new Set(['executed']))
+      expect(new Set(await world.ends(candidates))).toEqual(new Set(['executed']))
       expect(sizes(world)).toEqual([4])
     },
   )

@@ -21,7 +21,7 @@ function token() {
 const gone = (address: string) =>
   `the key of the executor ${address} does not sign: the token is gone: waiting`
 
-const alone = { executor: { enabled: true, max_fee_gwei: 1000, batch: 1, in_flight: 16 } } as const
+const alone = { executor: { batch: 1 } } as const
 
 describe('a key that does not sign', () => {
   test('its nonce waits for it, is told of, and goes out once it signs', async () => {
@@ -35,7 +35,7 @@ describe('a key that does not sign', () => {
     expect(world.ledger.slots(), 'no second nonce').toMatchObject([{ nonce: 0, attempts: [] }])
     state.isOut = false
     await world.pass(8)
-    expect((await world.now(candidate)).progress.status).toBe('executed')
+    expect(await world.end(candidate)).toBe('executed')
     expect(world.pipeline.faults()).toEqual([])
     expect(noncesOf(world)).toEqual([0])
   })
@@ -55,7 +55,7 @@ describe('a key that does not sign', () => {
     }
     world.clock.monotonic += 60_000
     await world.pass(6)
-    expect((await world.now(candidate)).progress.status).toBe('executed')
+    expect(await world.end(candidate)).toBe('executed')
     expect(noncesOf(world)).toEqual([0])
   })
 
@@ -89,7 +89,7 @@ describe("a key whose signatures differ each time, as a token's do", () => {
       return signature
     },
   })
-  const tight = { executor: { enabled: true, max_fee_gwei: 22, batch: 10, in_flight: 16 } }
+  const tight = { executor: { max_fee_gwei: 22 } }
 
   test.each(['refused', 'underpriced'] as const)(
     '%s by the node again and again: one transaction of these fees is enough',
@@ -107,7 +107,7 @@ describe("a key whose signatures differ each time, as a token's do", () => {
       }
       expect(hashes()).toEqual(first)
       await world.pass(6)
-      expect((await world.now(candidate)).progress.status).toBe('executed')
+      expect(await world.end(candidate)).toBe('executed')
     },
   )
 })

@@ -1,15 +1,9 @@
 import { parseTransaction, type TransactionSerializedEIP1559 } from 'viem'
 import { expect, test } from 'vitest'
 import { createOperatorService } from '../../src/core/gateway/operator/service.js'
-import type { PipelineConfig } from '../../src/core/gateway/pipeline/pipeline.js'
 import { ChainError, type Hex } from '../../src/core/ports.js'
 import { endow } from '../support/fake-events.js'
 import { createPipelineWorld, type PipelineWorld, proposals } from '../support/pipeline-world.js'
-
-const withCeilings = (ceilings: Partial<PipelineConfig['executor']>): PipelineConfig => ({
-  pipeline: { enabled: true },
-  executor: { enabled: true, max_fee_gwei: 1000, batch: 10, in_flight: 16, ...ceilings },
-})
 
 const reverted = ({ chain }: PipelineWorld) =>
   chain.taken.filter(({ hash }) => chain.truth.receipt(hash)?.status === 'reverted').length
@@ -44,12 +38,9 @@ test('contract §5: a wallet whose proposals failed on chain waits longer each t
   const held = await world.submit(contested, { deadline: forever(world) })
   const other = await world.submit(contested, { by: 1 })
   await world.pass(6)
-  expect((await world.now(other)).progress.status).toBe('executed')
-  expect((await world.now(held)).progress).toMatchObject({
-    status: 'failed',
-    failure: { code: 'not_selected' },
-  })
-  expect((await world.now(rugged)).progress.status).toBe('validated')
+  expect(await world.end(other)).toBe('executed')
+  expect(await world.end(held)).toBe('not_selected')
+  expect(await world.end(rugged)).toBe('validated')
   expect(world.pipeline.faults()).toEqual([])
   const service = createOperatorService({
     ...{ clock: world.clock, ledger: world.ledger, configured: [] },
@@ -60,16 +51,13 @@ test('contract §5: a wallet whose proposals failed on chain waits longer each t
   const lifted = await service.run('allow', { addresses: [who] })
   expect(lifted.changed).toEqual([who])
   await world.pass(6)
-  expect((await world.now(rugged)).progress.status).toBe('executed')
+  expect(await world.end(rugged)).toBe('executed')
 })
 
 test('contract §5: what a wallet has in flight counts against its failed gas, and keeps nobody else waiting', async () => {
-  const ceilings = { max_proposal_gas: 500_000, failed_gas_per_wallet: 1_000_000 }
-  const world = await createPipelineWorld({ config: withCeilings(ceilings) })
-  world.chain.happen((state) => {
-    state.wallets.set(world.proposer(0).address, true)
-    return []
-  })
+  const executor = { max_proposal_gas: 500_000, failed_gas_per_wallet: 1_000_000 }
+  const world = await createPipelineWorld({ config: { executor } })
+  world.chain.happen((state) => state.wallets.set(world.proposer(0).address, true))
   world.chain.mine()
   const own = []
   for (let n = 0; n < 4; n += 1) own.push(await world.submit(await world.question(`own ${n}`)))
@@ -88,10 +76,7 @@ test('contract §5: what a wallet has in flight counts against its failed gas, a
 test('contract §5: code at a wallet is tried with the price of gas that would be paid', async () => {
   const world = await createPipelineWorld()
   const who = world.proposer(0).address
-  world.chain.happen((state) => {
-    state.wallets.set(who, true)
-    return []
-  })
+  world.chain.happen((state) => state.wallets.set(who, true))
   world.chain.mine()
   const { call } = world.chain
   const offered = new Set<bigint>()
@@ -103,7 +88,7 @@ test('contract §5: code at a wallet is tried with the price of gas that would b
   }
   const one = await world.submit(await world.question())
   await world.pass(3)
-  expect((await world.now(one)).progress.status).toBe('failed')
+  expect((await world.progress(one)).status).toBe('failed')
   expect(proposals(world)).toEqual([])
   const other = await world.submit(await world.question('other'), { by: 1 })
   await world.turn()
@@ -111,7 +96,7 @@ test('contract §5: code at a wallet is tried with the price of gas that would b
   const paid = parseTransaction(raw as TransactionSerializedEIP1559).maxFeePerGas
   expect([...offered]).toEqual([paid])
   await world.pass(5)
-  expect((await world.now(other)).progress.status).toBe('executed')
+  expect(await world.end(other)).toBe('executed')
 })
 
 test('contract §2: a wallet whose code wants more gas than is left for others makes nothing unready', async () => {
@@ -119,10 +104,7 @@ test('contract §2: a wallet whose code wants more gas than is left for others m
   const { gasNeeded } = world.chain
   const who = world.proposer(0).address
   world.chain.gasNeeded = (data) => (data.includes(who.slice(2)) ? 1_200_000n : gasNeeded(data))
-  world.chain.happen((state) => {
-    state.wallets.set(who, true)
-    return []
-  })
+  world.chain.happen((state) => state.wallets.set(who, true))
   world.chain.mine()
   const dear = await world.submit(await world.question('dear'))
   await world.turn()
@@ -130,7 +112,7 @@ test('contract §2: a wallet whose code wants more gas than is left for others m
     (proposals(world)[0]?.raw ?? '0x') as TransactionSerializedEIP1559,
   )
   await world.pass(5)
-  expect((await world.now(dear)).progress.status).toBe('executed')
+  expect(await world.end(dear)).toBe('executed')
   world.chain.fund(world.executor.address, 2_000_000n * maxFeePerGas)
   const [again, other] = [
     await world.submit(await world.question('again')),
@@ -138,6 +120,6 @@ test('contract §2: a wallet whose code wants more gas than is left for others m
   ]
   await world.pass(6)
   expect(world.pipeline.faults()).toEqual([])
-  expect((await world.now(other)).progress.status).toBe('executed')
-  expect((await world.now(again)).progress.status).not.toBe('executed')
+  expect(await world.end(other)).toBe('executed')
+  expect((await world.progress(again)).status).not.toBe('executed')
 })

@@ -1,6 +1,5 @@
 import { describe, expect, test } from 'vitest'
 import type { Ledger } from '../../src/core/gateway/ledger/ledger.js'
-import type { ChainErrorKind } from '../../src/core/ports.js'
 import {
   createPipelineWorld,
   foreignTransaction,
@@ -41,7 +40,7 @@ describe('the life of a submission (contract §5)', () => {
       'selected confirmed',
       'executed indexed',
     ])
-    expect((await world.now(candidate)).progress).toMatchObject({
+    expect(await world.progress(candidate)).toMatchObject({
       submission: { proposalEventIndex: 0 },
     })
     expect(world.ledger.slots()).toEqual([])
@@ -50,7 +49,7 @@ describe('the life of a submission (contract §5)', () => {
 
   test('proposal_event_index is the log index in the block, not in the transaction', async () => {
     const world = await createPipelineWorld({
-      config: { executor: { enabled: true, max_fee_gwei: 1000, batch: 1, in_flight: 16 } },
+      config: { executor: { batch: 1 } },
     })
     const questions = [await world.question('a'), await world.question('b')]
     const candidates = [
@@ -72,142 +71,19 @@ describe('the life of a submission (contract §5)', () => {
     const { world, candidate } = await oneCandidate()
     await world.turn()
     await world.pass(1)
-    expect((await world.now(candidate)).progress).toMatchObject({
+    expect(await world.progress(candidate)).toMatchObject({
       status: 'selected',
       submission: { status: 'submitted' },
     })
     expect(world.ledger.slots()).not.toEqual([])
     expect(world.ledger.slots()[0]?.minedIn).toBeUndefined()
     await world.pass(2)
-    expect((await world.now(candidate)).progress.status).toBe('executed')
-    expect(world.ledger.slots()).toEqual([])
-  })
-})
-
-describe('what a node says to a transaction (robustness §3)', () => {
-  test('already known counts as sent', async () => {
-    const { world, candidate } = await oneCandidate()
-    world.chain.fault('send', 'already_known')
-    await world.turn()
-    expect((await world.now(candidate)).progress).toMatchObject({
-      submission: { status: 'submitted' },
-    })
-  })
-
-  test.each<ChainErrorKind>([
-    'unavailable',
-    'refused',
-    'nonce_too_low',
-    'replacement_underpriced',
-    'nonce_too_high',
-  ])('%s: the same bytes again later, never another nonce', async (kind) => {
-    const { world, candidate } = await oneCandidate()
-    world.chain.fault('send', kind)
-    await world.turn()
-    expect((await world.now(candidate)).progress).toMatchObject({
-      submission: { status: 'prepared' },
-    })
-    const [before] = world.ledger.slots()
-    world.clock.monotonic += 30_000
-    await world.pass(1)
-    await world.pass(4)
-    expect((await world.now(candidate)).progress.status).toBe('executed')
-    expect(proposals(world).map(({ hash }) => hash)).toEqual(
-      before?.attempts.map(({ hash }) => hash),
-    )
-    expect(noncesOf(world)).toEqual([0])
-  })
-
-  test('an answer that was lost after the node took the transaction leads to one transaction', async () => {
-    const { world, candidate } = await oneCandidate()
-    world.chain.fault('send', 'unavailable', { applied: true })
-    await world.turn()
-    await world.pass(4)
-    expect((await world.now(candidate)).progress.status).toBe('executed')
-    expect(proposals(world)).toHaveLength(1)
-  })
-
-  test('a transaction that the node dropped is sent again, byte for byte', async () => {
-    const { world, candidate } = await oneCandidate()
-    await world.turn()
-    world.chain.clearPool()
-    world.clock.monotonic += 30_000
-    await world.pass(1)
-    await world.pass(4)
-    expect((await world.now(candidate)).progress.status).toBe('executed')
-    expect(proposals(world)).toHaveLength(1)
-  })
-
-  test('a tip below the minimum is raised by 12.5 % under the same nonce', async () => {
-    const { world, candidate } = await oneCandidate()
-    world.chain.minimumTipWei = 1_100_000_000n
-    await world.turn()
-    await world.pass(4)
-    expect((await world.now(candidate)).progress.status).toBe('executed')
-    expect(noncesOf(world)).toEqual([0])
-    const [sent] = proposals(world)
-    expect((await world.now(candidate)).progress).toMatchObject({
-      submission: { transactionHash: sent?.hash },
-    })
-  })
-
-  test('a transaction that stays pending is replaced by one with a higher fee, same nonce and calldata, five times at most', async () => {
-    const { world, candidate } = await oneCandidate()
-    await world.turn()
-    for (let block = 0; block < 80; block += 1) {
-      world.chain.mine(1, { empty: true })
-      world.clock.monotonic += 31_000
-      await world.turn()
-    }
-    const sent = proposals(world)
-    expect(sent).toHaveLength(6)
-    expect(noncesOf(world)).toEqual([0])
-    expect(new Set(sent.map(({ data }) => data)).size).toBe(1)
-    await world.pass(4)
-    expect((await world.now(candidate)).progress).toMatchObject({
-      status: 'executed',
-      submission: { transactionHash: sent.at(-1)?.hash },
-    })
-  })
-
-  test('contract §5: an executor that cannot pay halts with a fault and fails nobody', async () => {
-    const { world, candidate } = await oneCandidate()
-    world.chain.fund(world.executor.address, 1n)
-    await world.turn()
-    expect((await world.now(candidate)).progress.status).toBe('selected')
-    expect(world.pipeline.faults()).toEqual([expect.stringContaining('fund it')])
-    expect(world.ledger.slots()).toEqual([])
-    world.chain.fund(world.executor.address, 10n ** 20n)
-    await world.pass(5)
-    expect((await world.now(candidate)).progress.status).toBe('executed')
-    expect(world.pipeline.faults()).toEqual([])
-  })
-
-  test('fees above max_fee_gwei are waited out, named, and take no nonce', async () => {
-    const { world, candidate } = await oneCandidate({
-      config: { executor: { enabled: true, max_fee_gwei: 5, batch: 10, in_flight: 16 } },
-    })
-    await world.turn()
-    expect((await world.now(candidate)).progress.status).toBe('selected')
-    expect(world.pipeline.faults()).toEqual([expect.stringContaining('max_fee_gwei 5')])
+    expect(await world.end(candidate)).toBe('executed')
     expect(world.ledger.slots()).toEqual([])
   })
 })
 
 describe('nonces that others use (robustness §3, R15)', () => {
-  test("a foreign transaction that takes the slot's nonce for good frees the round, and the candidate is selected again", async () => {
-    const { world, candidate } = await oneCandidate()
-    world.chain.fault('send', 'unavailable')
-    await world.turn()
-    await foreignTransaction(world, world.executor, 0)
-    await world.pass(2)
-    expect((await world.now(candidate)).progress.status).toBe('selected')
-    await world.pass(8)
-    expect((await world.now(candidate)).progress.status).toBe('executed')
-    const sent = proposals(world).filter(({ to }) => to !== world.proposer(2).address)
-    expect(sent.map(({ nonce }) => nonce)).toEqual([1])
-  })
-
   test('R15: as long as the foreign transaction is not final, no second nonce is taken', async () => {
     const { world } = await oneCandidate()
     world.chain.fault('send', 'unavailable')
@@ -226,7 +102,7 @@ describe('nonces that others use (robustness §3, R15)', () => {
     const candidate = await world.submit(await world.question())
     await world.turn()
     await world.pass(4)
-    expect((await world.now(candidate)).progress.status).toBe('executed')
+    expect(await world.end(candidate)).toBe('executed')
     expect(proposals(world).at(-1)?.nonce).toBe(1)
   })
 })

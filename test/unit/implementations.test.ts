@@ -31,10 +31,7 @@ function world() {
     chain,
     at: () => chain.head.number,
     upgrade(to: Address) {
-      chain.happen((changed) => {
-        changed.storage.set(`${proxy}|${implementationSlot}`, word(to))
-        return []
-      })
+      chain.happen((changed) => changed.storage.set(`${proxy}|${implementationSlot}`, word(to)))
       chain.mine()
     },
   }
@@ -71,10 +68,7 @@ describe('domain §10: what code a pinned contract runs', () => {
   test('other code at the same implementation is a change too', async () => {
     const { chain, at } = world()
     const pins = await implementationsOf(chain, [proxy, plain], at())
-    chain.happen(({ codes }) => {
-      codes.set(first, '0x03').set(plain, '0x04')
-      return []
-    })
+    chain.happen(({ codes }) => codes.set(first, '0x03').set(plain, '0x04'))
     chain.mine()
     const texts = (await changedImplementations(chain, pins, at())).map(changedText)
     expect(texts).toEqual([

@@ -251,12 +251,9 @@ describe('row 5, "time-out, reset, 429, 5xx, bad JSON": unknown; the same bytes 
 
 describe('row 6, "revert in simulation, insufficient funds, wrong role": failure or halt, and the nonce is not taken', () => {
   test('a revert in simulation fails the candidate', async () => {
-    world.chain.happen((state) => {
-      state.balances.set(candidate.proposer, 1n)
-      return []
-    })
+    world.chain.happen((state) => state.balances.set(candidate.proposer, 1n))
     await world.pass(3)
-    expect((await world.now(candidate)).progress).toMatchObject({
+    expect(await world.progress(candidate)).toMatchObject({
       status: 'failed',
       failure: { code: 'insufficient_balance', stage: 'validation' },
     })
@@ -289,17 +286,14 @@ describe('row 6, "revert in simulation, insufficient funds, wrong role": failure
     await world.turn()
     expect(world.ledger.highestNonce(world.executor.address)).toBe(-1)
     expect(world.pipeline.faults()).toEqual([expect.stringContaining('fund it')])
-    expect((await world.now(candidate)).progress.status).toBe('selected')
+    expect(await world.end(candidate)).toBe('selected')
   })
 
   test('a missing role halts the queue, fails nobody and takes no nonce', async () => {
-    world.chain.happen((state) => {
-      state.relayers.delete(world.executor.address)
-      return []
-    })
+    world.chain.happen((state) => state.relayers.delete(world.executor.address))
     await world.pass(2)
     expect(world.pipeline.faults()).toEqual([expect.stringContaining('DELEGATED_PROPOSER_ROLE')])
-    expect((await world.now(candidate)).progress.status).toBe('received')
+    expect(await world.end(candidate)).toBe('received')
     expect(world.ledger.highestNonce(world.executor.address)).toBe(-1)
   })
 })
@@ -411,20 +405,14 @@ test('rows 1 to 6 never lead to a second nonce while a rival takes the round: it
   world.clock.monotonic += 29_000
   await world.turn()
   await world.pass(5)
-  expect((await world.now(candidate)).progress).toMatchObject({
-    status: 'failed',
-    failure: { code: 'superseded' },
-  })
+  expect(await world.end(candidate)).toBe('superseded')
   expect(watch.faults).toEqual([])
   expect(new Set(watch.handed.map(({ nonce }) => nonce))).toEqual(new Set([0]))
 })
 
 test('a node that keeps no state of the block any more: a revert that is final ends the candidate all the same (domain §9, After sending)', async () => {
   await world.turn()
-  world.chain.happen((state) => {
-    state.balances.set(candidate.proposer, 1n)
-    return []
-  })
+  world.chain.happen((state) => state.balances.set(candidate.proposer, 1n))
   await world.pass(1)
   expect(await submission()).toEqual({ status: 'selected', submission: 'submitted' })
   // The gateway is down for longer than a full node keeps states.
@@ -441,7 +429,7 @@ test('a node that keeps no state of the block any more: a revert that is final e
   }
   await world.restart()
   await world.pass(20)
-  expect((await world.now(candidate)).progress).toMatchObject({
+  expect(await world.progress(candidate)).toMatchObject({
     status: 'failed',
     failure: { stage: 'confirmation', retryable: true },
   })

@@ -18,5 +18,5 @@ test('R3: a nonce whose record did not become durable is not spent: the next tra
   expect(refused).toBe(1)
   await world.pass(5)
   expect(noncesOf(world)).toEqual([0])
-  expect((await world.now(candidate)).progress.status).toBe('executed')
+  expect(await world.end(candidate)).toBe('executed')
 })

@@ -18,8 +18,8 @@ describe('contract §9: an oracle that was upgraded', () => {
     const second = await world.submit(await world.question('two'))
     upgrade(world.chain, oracle, other)
     await world.pass(6)
-    expect((await world.now(first)).progress.status).toBe('executed')
-    expect((await world.now(second)).progress.status).toBe('received')
+    expect(await world.end(first)).toBe('executed')
+    expect(await world.end(second)).toBe('received')
     expect(world.chain.taken).toHaveLength(1)
     const runs = { implementation: other, code_hash: keccak256(`0x60${other.slice(2)}`) }
     await world.ledger.commit([
@@ -27,7 +27,7 @@ describe('contract §9: an oracle that was upgraded', () => {
     ])
     world.view.pinned()
     await world.pass(6)
-    expect((await world.now(second)).progress.status).toBe('executed')
+    expect(await world.end(second)).toBe('executed')
   })
 
   test('R23: what an operator has pinned holds after a restart, and after a compaction', async () => {

@@ -36,10 +36,7 @@ function recorded(world: PipelineWorld): LedgerEvent[] {
 }
 
 function oddWallet(world: PipelineWorld, wallet: Address, on = () => true) {
-  world.chain.happen((state) => {
-    state.wallets.set(wallet, true)
-    return []
-  })
+  world.chain.happen((state) => state.wallets.set(wallet, true))
   const { call } = world.chain
   world.chain.call = async (asked, at) => {
     if (on() && asked.to === wallet)
@@ -64,10 +61,7 @@ describe('a wallet whose code answers propose with revert data of its choice (do
   ])('%s: no such data halts the queue', async (_title, raw) => {
     const world = await createPipelineWorld()
     const wallet = world.proposer(0).address
-    world.chain.happen((state) => {
-      state.wallets.set(wallet, true)
-      return []
-    })
+    world.chain.happen((state) => state.wallets.set(wallet, true))
     const { call } = world.chain
     world.chain.call = async (asked, at) => {
       if (asked.from !== undefined && names(asked.data, wallet))
@@ -77,30 +71,24 @@ describe('a wallet whose code answers propose with revert data of its choice (do
     const hostile = await world.submit(await world.question('a'), { by: 0 })
     const honest = await world.submit(await world.question('b'), { by: 1 })
     await world.pass(8)
-    expect(codeOf(await world.now(honest))).toBe('executed')
-    expect((await world.now(hostile)).progress.status).toBe('failed')
+    expect(await world.end(honest)).toBe('executed')
+    expect((await world.progress(hostile)).status).toBe('failed')
     expect(world.pipeline.faults()).toEqual([])
   })
 
   test('a role that is missing indeed still halts the queue, and fails nobody', async () => {
     const world = await createPipelineWorld()
     const wallet = world.proposer(0).address
-    world.chain.happen((state) => {
-      state.wallets.set(wallet, true)
-      return []
-    })
+    world.chain.happen((state) => state.wallets.set(wallet, true))
     const candidate = await world.submit(await world.question(), { by: 0 })
     await world.turn()
     const next = await world.submit(await world.question('b'), { by: 0 })
-    world.chain.happen((state) => {
-      state.relayers.delete(world.executor.address)
-      return []
-    })
+    world.chain.happen((state) => state.relayers.delete(world.executor.address))
     world.chain.mine()
     await world.turn()
     expect(world.pipeline.faults()).toEqual([expect.stringContaining('DELEGATED_PROPOSER_ROLE')])
-    expect((await world.now(candidate)).progress.status).toBe('selected')
-    expect(codeOf(await world.now(next))).toBe('received')
+    expect(await world.end(candidate)).toBe('selected')
+    expect(await world.end(next)).toBe('received')
   })
 })
 
@@ -137,21 +125,6 @@ describe('turns in the queue', () => {
     )
   })
 
-  test('there is more as long as some had no turn at the block, and another block begins anew', () => {
-    const turns = createRoundRobin(4)
-    const queue = Array.from({ length: 10 }, (_, n) => waiting(n + 1))
-    expect([1, 2, 3].map(() => turns.next(queue, 'one').hasMore)).toEqual([true, true, false])
-    expect(turns.next(queue, 'two').hasMore).toBe(true)
-  })
-
-  test('one that has just come does not wait for those that were looked at before', () => {
-    const turns = createRoundRobin(4, 3)
-    const queue = Array.from({ length: 40 }, (_, n) => waiting(n + 1))
-    for (let step = 0; step < 14; step += 1) turns.next(queue, 'one')
-    queue.push(waiting(41))
-    expect(turns.next(queue, 'two').turn.map(({ sequence }) => sequence)).toContain(41)
-  })
-
   test.each([64, 90])(
     '%i candidates of paused questions in front do not keep one behind them from its turn',
     async (count) => {
@@ -166,21 +139,16 @@ describe('turns in the queue', () => {
       const honest = await world.submit(await world.question('honest'), { by: 1 })
       await world.turn()
       for (let steps = 0; steps < 3; steps += 1) await world.pipeline.step()
-      expect(codeOf(await world.now(honest))).toBe('selected')
+      expect(await world.end(honest)).toBe('selected')
       const newer = await world.submit(await world.question('newer'), { by: 2 })
       await world.turn()
-      expect(codeOf(await world.now(newer))).toBe('selected')
+      expect(await world.end(newer)).toBe('selected')
       await world.pass(4)
-      expect((await Promise.all([honest, newer].map(world.now))).map(codeOf)).toEqual([
-        'executed',
-        'executed',
-      ])
+      expect(await world.ends([honest, newer])).toEqual(['executed', 'executed'])
       for (const questionId of questions) setPaused(world.chain, questionId, false)
       // A block a step, the most that a slow node allows: the paused ones have their turn too.
       await world.pass(20)
-      expect(new Set((await Promise.all(paused.map(world.now))).map(codeOf))).toEqual(
-        new Set(['executed']),
-      )
+      expect(new Set(await world.ends(paused))).toEqual(new Set(['executed']))
     },
   )
 })
@@ -198,13 +166,9 @@ describe('a selected candidate that only waits (contract §5)', () => {
     await world.turn()
     odd = true
     await world.pass(2)
-    expect((await Promise.all([waits, standIn, last].map(world.now))).map(codeOf)).toEqual([
-      'validated',
-      'selected',
-      'validated',
-    ])
+    expect(await world.ends([waits, standIn, last])).toEqual(['validated', 'selected', 'validated'])
     await world.pass(6)
-    expect((await Promise.all([waits, standIn, last].map(world.now))).map(codeOf)).toEqual([
+    expect(await world.ends([waits, standIn, last])).toEqual([
       'not_selected',
       'executed',
       'not_selected',
@@ -232,17 +196,11 @@ describe('a selected candidate that only waits (contract §5)', () => {
     await world.pass(2)
     const events = recorded(world)
     await world.pass(10)
-    expect((await Promise.all([first, second].map(world.now))).map(codeOf)).toEqual([
-      'selected',
-      'validated',
-    ])
+    expect(await world.ends([first, second])).toEqual(['selected', 'validated'])
     expect(events.filter(({ kind }) => kind !== 'chain.finalized')).toEqual([])
     setPaused(world.chain, questionId, false)
     await world.pass(5)
-    expect((await Promise.all([first, second].map(world.now))).map(codeOf)).toEqual([
-      'executed',
-      'not_selected',
-    ])
+    expect(await world.ends([first, second])).toEqual(['executed', 'not_selected'])
   })
 
   test('two that both only wait change places ever more rarely, and the one that can go goes', async () => {
@@ -261,16 +219,10 @@ describe('a selected candidate that only waits (contract §5)', () => {
       (event) => event.kind === 'candidate.progress' && event.progress.status === 'selected',
     )
     expect(changes.length).toBeLessThan(25)
-    expect((await Promise.all([first, second].map(world.now))).map(codeOf).toSorted()).toEqual([
-      'selected',
-      'validated',
-    ])
+    expect((await world.ends([first, second])).toSorted()).toEqual(['selected', 'validated'])
     world.chain.estimateGas = estimateGas
     await world.pass(6)
-    expect((await Promise.all([first, second].map(world.now))).map(codeOf).toSorted()).toEqual([
-      'executed',
-      'not_selected',
-    ])
+    expect((await world.ends([first, second])).toSorted()).toEqual(['executed', 'not_selected'])
     expect(proposals(world)).toHaveLength(1)
   })
 
@@ -281,19 +233,13 @@ describe('a selected candidate that only waits (contract §5)', () => {
     const second = await world.submit(questionId, { by: 1 })
     world.failpoint = async (name) => {
       if (name !== 'selected') return
-      world.chain.happen((state) => {
-        state.relayers.delete(world.executor.address)
-        return []
-      })
+      world.chain.happen((state) => state.relayers.delete(world.executor.address))
       world.chain.mine()
       await world.view.poll()
     }
     await world.turn()
     await world.pass(3)
-    expect((await Promise.all([first, second].map(world.now))).map(codeOf)).toEqual([
-      'selected',
-      'validated',
-    ])
+    expect(await world.ends([first, second])).toEqual(['selected', 'validated'])
   })
 })
 
@@ -317,10 +263,7 @@ test('an odd answer is on record as the reason why a candidate waits, once', asy
 test('reasons that change with each block do not make the store grow with each block', async () => {
   const world = await createPipelineWorld()
   const wallet = world.proposer(0).address
-  world.chain.happen((state) => {
-    state.wallets.set(wallet, true)
-    return []
-  })
+  world.chain.happen((state) => state.wallets.set(wallet, true))
   const { call } = world.chain
   world.chain.call = async (asked, at) => {
     if (asked.to === wallet)
@@ -351,10 +294,9 @@ describe.each([true, false])('a question that nobody can read any more, pipeline
         deadline: world.chain.head.timestamp + 5n,
       })
       if (used) {
-        world.chain.happen((state) => {
-          state.bitmaps.set(`${candidate.proposer}|0`, 1n << BigInt(candidate.nonce))
-          return []
-        })
+        world.chain.happen((state) =>
+          state.bitmaps.set(`${candidate.proposer}|0`, 1n << BigInt(candidate.nonce)),
+        )
       }
       const { call } = world.chain
       world.chain.call = async (asked, at) => {
@@ -363,7 +305,7 @@ describe.each([true, false])('a question that nobody can read any more, pipeline
         return call(asked, at)
       }
       await world.pass(12)
-      expect(codeOf(await world.now(candidate))).toBe(code)
+      expect(await world.end(candidate)).toBe(code)
     },
   )
 })
@@ -449,7 +391,7 @@ describe('funds are summed token by token (contract §5)', () => {
     const inOther = await world.submit(await world.question('second'))
     const third = await world.submit(await world.question('third'))
     await world.turn()
-    expect((await Promise.all([first, inOther, third].map(world.now))).map(codeOf)).toEqual([
+    expect(await world.ends([first, inOther, third])).toEqual([
       'selected',
       'selected',
       'insufficient_balance',
@@ -465,6 +407,6 @@ describe('funds are summed token by token (contract §5)', () => {
     const first = await world.submit(await world.question('first'))
     expect(world.view.known(inOther.round.questionId)).toBeUndefined()
     await world.turn()
-    expect(codeOf(await world.now(first))).toBe('selected')
+    expect(await world.end(first)).toBe('selected')
   })
 })

@@ -32,10 +32,7 @@ async function validated(
 describe('validation (contract §5)', () => {
   test('insufficient_balance, with the figures, retryable', async () => {
     const { candidate } = await validated((world, { proposer }) => {
-      world.chain.happen((state) => {
-        state.balances.set(proposer, bond - 1n)
-        return []
-      })
+      world.chain.happen((state) => state.balances.set(proposer, bond - 1n))
     })
     expect(candidate.progress).toMatchObject({
       failure: { code: 'insufficient_balance', stage: 'validation', retryable: true },
@@ -46,10 +43,7 @@ describe('validation (contract §5)', () => {
 
   test('insufficient_allowance, with the figures', async () => {
     const { candidate } = await validated((world, { proposer }) => {
-      world.chain.happen((state) => {
-        state.allowances.set(proposer, 5n)
-        return []
-      })
+      world.chain.happen((state) => state.allowances.set(proposer, 5n))
     })
     expect(candidate.progress).toMatchObject({
       failure: { code: 'insufficient_allowance', retryable: true },
@@ -62,10 +56,7 @@ describe('validation (contract §5)', () => {
     const questionId = await world.question()
     const wallet = world.proposer().address
     const allow = (raw: bigint) => {
-      world.chain.happen((state) => {
-        state.allowances.set(wallet, raw)
-        return []
-      })
+      world.chain.happen((state) => state.allowances.set(wallet, raw))
       world.chain.mine()
     }
     allow(0n)
@@ -73,13 +64,13 @@ describe('validation (contract §5)', () => {
     allow(bond)
     const candidate = await world.submit(questionId)
     await world.pipeline.step()
-    expect(codeOf(await world.now(candidate))).toBe('received')
+    expect(await world.end(candidate)).toBe('received')
     await world.turn()
-    expect(codeOf(await world.now(candidate))).toBe('selected')
+    expect(await world.end(candidate)).toBe('selected')
     allow(0n)
     const other = await world.submit(await world.question('Snow?'))
     await world.turn()
-    expect(codeOf(await world.now(other))).toBe('insufficient_allowance')
+    expect(await world.end(other)).toBe('insufficient_allowance')
   })
 
   test("funds are summed over the wallet's active candidates in order of admission; what is on chain already is not counted twice", async () => {
@@ -90,10 +81,7 @@ describe('validation (contract §5)', () => {
       await world.question('c'),
     ]
     const wallet = world.proposer().address
-    world.chain.happen((state) => {
-      state.balances.set(wallet, 2n * bond)
-      return []
-    })
+    world.chain.happen((state) => state.balances.set(wallet, 2n * bond))
     world.chain.mine()
     const candidates = []
     for (const questionId of questions) candidates.push(await world.submit(questionId))
@@ -105,18 +93,11 @@ describe('validation (contract §5)', () => {
     ])
     expect(third && codeOf(third)).toBe('insufficient_balance')
     await world.pass(1)
-    world.chain.happen((state) => {
-      state.balances.set(wallet, bond)
-      return []
-    })
+    world.chain.happen((state) => state.balances.set(wallet, bond))
     world.chain.mine()
     await world.ledger.replay(third?.id ?? '')
     await world.pass(6)
-    expect((await Promise.all(candidates.map(world.now))).map(codeOf)).toEqual([
-      'executed',
-      'executed',
-      'executed',
-    ])
+    expect(await world.ends(candidates)).toEqual(['executed', 'executed', 'executed'])
   })
 
   test('bond_above_permit only once the raise is final (R14)', async () => {
@@ -126,9 +107,9 @@ describe('validation (contract §5)', () => {
     setCustomBond(world.chain, questionId, 900_000_000n)
     world.chain.mine()
     await world.turn()
-    expect(codeOf(await world.now(candidate))).toBe('received')
+    expect(await world.end(candidate)).toBe('received')
     await world.pass(3)
-    expect(codeOf(await world.now(candidate))).toBe('bond_above_permit')
+    expect(await world.end(candidate)).toBe('bond_above_permit')
     expect(detailOf(await world.now(candidate))).toContain('1150000000')
   })
 
@@ -143,7 +124,7 @@ describe('validation (contract §5)', () => {
     world.chain.mine(2)
     await world.turn()
     await world.pass(4)
-    expect(codeOf(await world.now(candidate))).toBe('executed')
+    expect(await world.end(candidate)).toBe('executed')
   })
 
   test('a paused question waits, and goes on when it is unpaused', async () => {
@@ -152,18 +133,17 @@ describe('validation (contract §5)', () => {
     const candidate = await world.submit(questionId)
     setPaused(world.chain, questionId, true)
     await world.pass(4)
-    expect(codeOf(await world.now(candidate))).toBe('received')
+    expect(await world.end(candidate)).toBe('received')
     setPaused(world.chain, questionId, false)
     await world.pass(5)
-    expect(codeOf(await world.now(candidate))).toBe('executed')
+    expect(await world.end(candidate)).toBe('executed')
   })
 
   test('a request paused by an empty custom whitelist: proposer_not_whitelisted, retryable', async () => {
     const { candidate } = await validated((world, { round }) => {
-      world.chain.happen((state) => {
-        state.customLists.set(managedOf(state, round.questionId), emptyList)
-        return []
-      })
+      world.chain.happen((state) =>
+        state.customLists.set(managedOf(state, round.questionId), emptyList),
+      )
     })
     expect(candidate.progress).toMatchObject({
       failure: { code: 'proposer_not_whitelisted', retryable: true },
@@ -175,7 +155,6 @@ describe('validation (contract §5)', () => {
       world.chain.happen((state) => {
         const list = state.lists.get(defaultList)
         if (list) list.owner = testSigner(9).address
-        return []
       })
     })
     expect(codeOf(candidate)).toBe('proposer_not_whitelisted')
@@ -186,18 +165,12 @@ describe('validation (contract §5)', () => {
     const recovered = await validated(() => undefined, { signature: wrong })
     expect(codeOf(recovered.candidate)).toBe('signature_not_authorized')
     const refusing = await validated((world, { proposer }) => {
-      world.chain.happen((state) => {
-        state.wallets.set(proposer, false)
-        return []
-      })
+      world.chain.happen((state) => state.wallets.set(proposer, false))
     })
     expect(codeOf(refusing.candidate)).toBe('signature_not_authorized')
     const accepting = await validated(
       (world, { proposer }) => {
-        world.chain.happen((state) => {
-          state.wallets.set(proposer, true)
-          return []
-        })
+        world.chain.happen((state) => state.wallets.set(proposer, true))
       },
       { signature: wrong },
     )
@@ -206,17 +179,14 @@ describe('validation (contract §5)', () => {
 
   test('domain §3.3: a wallet that answers a bare call otherwise than Permit2 is judged by the run of propose', async () => {
     const { world, candidate } = await validated((world, { proposer }) => {
-      world.chain.happen((state) => {
-        state.wallets.set(proposer, true)
-        return []
-      })
+      world.chain.happen((state) => state.wallets.set(proposer, true))
       const { call } = world.chain
       world.chain.call = async (asked, at) =>
         asked.to === proposer ? `0xffffffff${'0'.repeat(56)}` : call(asked, at)
     })
     expect(world.pipeline.faults()).toEqual([])
     await world.pass(6)
-    expect(codeOf(await world.now(candidate))).toBe('executed')
+    expect(await world.end(candidate)).toBe('executed')
     expect(world.pipeline.faults()).toEqual([])
   })
 
@@ -227,13 +197,10 @@ describe('validation (contract §5)', () => {
     const second = await world.submit(await world.question('b'))
     world.chain.fault('call', 'unavailable', { times: 10_000 })
     await world.pass(2)
-    expect(codeOf(await world.now(second))).toBe('received')
+    expect(await world.end(second)).toBe('received')
     world.chain.clearFaults()
     await world.pass(6)
-    expect((await Promise.all([candidate, second].map(world.now))).map(codeOf)).toEqual([
-      'executed',
-      'executed',
-    ])
+    expect(await world.ends([candidate, second])).toEqual(['executed', 'executed'])
   })
 })
 
@@ -245,7 +212,6 @@ describe("the operator's faults halt the queue and fail nobody (contract §5)", 
         chain.happen((state) => {
           if (undo) state.relayers.add(executor.address)
           else state.relayers.delete(executor.address)
-          return []
         })
       },
       'DELEGATED_PROPOSER_ROLE',
@@ -258,7 +224,6 @@ describe("the operator's faults halt the queue and fail nobody (contract §5)", 
           const spender = '0x0000000000000000000000000000000000005109'
           if (undo) members?.add(spender)
           else members?.delete(spender)
-          return []
         })
       },
       'default proposer whitelist',
@@ -270,7 +235,6 @@ describe("the operator's faults halt the queue and fail nobody (contract §5)", 
           state.typeHash = undo
             ? '0x702cf402d93cf51c1c9fda929565b0e4035fe70986e45548a1f9b5521261e674'
             : `0x${'12'.repeat(32)}`
-          return []
         })
       },
       'PROPOSAL_TYPEHASH',
@@ -282,11 +246,11 @@ describe("the operator's faults halt the queue and fail nobody (contract §5)", 
     const candidate = await world.submit(await world.question())
     await world.pass(2)
     expect(world.pipeline.faults()).toEqual([expect.stringContaining(words)])
-    expect(codeOf(await world.now(candidate))).toBe('received')
+    expect(await world.end(candidate)).toBe('received')
     change(world, true)
     await world.pass(6)
     expect(world.pipeline.faults()).toEqual([])
-    expect(codeOf(await world.now(candidate))).toBe('executed')
+    expect(await world.end(candidate)).toBe('executed')
   })
 
   test('a fault is there before the first look, and a pipeline that is switched off has none', async () => {
@@ -302,16 +266,16 @@ describe('switches (contract §7)', () => {
     const world = await createPipelineWorld({ config: { pipeline: { enabled: false } } })
     const candidate = await world.submit(await world.question())
     await world.pass(5)
-    expect(codeOf(await world.now(candidate))).toBe('received')
+    expect(await world.end(candidate)).toBe('received')
   })
 
   test('executor off: candidates stop at selected', async () => {
     const world = await createPipelineWorld({
-      config: { executor: { enabled: false, max_fee_gwei: 1000, batch: 10, in_flight: 16 } },
+      config: { executor: { enabled: false } },
     })
     const candidate = await world.submit(await world.question())
     await world.pass(5)
-    expect(codeOf(await world.now(candidate))).toBe('selected')
+    expect(await world.end(candidate)).toBe('selected')
     expect(world.chain.taken).toEqual([])
     expect(world.pipeline.faults()).toEqual([])
   })
@@ -323,7 +287,7 @@ describe.each([true, false])(
     const off = {
       config: {
         pipeline: { enabled },
-        executor: { enabled: false, max_fee_gwei: 1000, batch: 10, in_flight: 16 },
+        executor: { enabled: false },
       },
     }
 
@@ -333,9 +297,9 @@ describe.each([true, false])(
         deadline: world.chain.head.timestamp + 9n,
       })
       await world.pass(5)
-      expect(codeOf(await world.now(candidate))).toBe(enabled ? 'selected' : 'received')
+      expect(await world.end(candidate)).toBe(enabled ? 'selected' : 'received')
       await world.pass(3)
-      expect(codeOf(await world.now(candidate))).toBe('permit_expired')
+      expect(await world.end(candidate)).toBe('permit_expired')
     })
 
     test('the nonce is invalidated in finalized state', async () => {
@@ -346,21 +310,18 @@ describe.each([true, false])(
       await world.turn()
       invalidateNonces(world.chain, candidate.proposer, 3n, 1n << 7n)
       await world.pass(1)
-      expect(['received', 'selected']).toContain(codeOf(await world.now(candidate)))
+      expect(['received', 'selected']).toContain(await world.end(candidate))
       await world.pass(3)
-      expect(codeOf(await world.now(candidate))).toBe('permit_nonce_used')
+      expect(await world.end(candidate)).toBe('permit_nonce_used')
     })
 
     test('a nonce spent through another application, which leaves no log, is found all the same', async () => {
       const world = await createPipelineWorld(off)
       const candidate = await world.submit(await world.question(), { nonce: '9' })
       await world.turn()
-      world.chain.happen((state) => {
-        state.bitmaps.set(`${candidate.proposer}|0`, 1n << 9n)
-        return []
-      })
+      world.chain.happen((state) => state.bitmaps.set(`${candidate.proposer}|0`, 1n << 9n))
       await world.pass(4)
-      expect(codeOf(await world.now(candidate))).toBe('permit_nonce_used')
+      expect(await world.end(candidate)).toBe('permit_nonce_used')
     })
 
     test('domain §9: executed by another relayer meanwhile, it counts as executed', async () => {
@@ -379,7 +340,7 @@ describe.each([true, false])(
       }
       otherRelayerExecutes(world.chain, proposeCalldata(call), testSigner(9).address)
       await world.pass(5)
-      expect((await world.now(candidate)).progress).toMatchObject({
+      expect(await world.progress(candidate)).toMatchObject({
         status: 'executed',
         submission: { status: 'indexed', proposalEventIndex: 0 },
       })
@@ -398,10 +359,7 @@ test('bitmaps of a long queue are read in turn, a part with each finalized block
   const last = candidates.at(-1)
   if (!last) throw new Error('no candidate')
   await world.pass(4)
-  world.chain.happen((state) => {
-    state.bitmaps.set(`${last.proposer}|49`, 1n)
-    return []
-  })
+  world.chain.happen((state) => state.bitmaps.set(`${last.proposer}|49`, 1n))
   world.chain.mine(3)
   const before = world.chain.calls.get('call') ?? 0
   await world.turn()
@@ -409,7 +367,7 @@ test('bitmaps of a long queue are read in turn, a part with each finalized block
   // for each of the hundred.
   expect((world.chain.calls.get('call') ?? 0) - before).toBeLessThan(80)
   await world.pass(2)
-  expect(codeOf(await world.now(last))).toBe('permit_nonce_used')
+  expect(await world.end(last)).toBe('permit_nonce_used')
 })
 
 describe('the loop', () => {
@@ -418,9 +376,9 @@ describe('the loop', () => {
     const candidate = await world.submit(await world.question())
     world.clock.monotonic += 60_000
     await world.turn()
-    expect(codeOf(await world.now(candidate))).toBe('received')
+    expect(await world.end(candidate)).toBe('received')
     await world.pass(5)
-    expect(codeOf(await world.now(candidate))).toBe('executed')
+    expect(await world.end(candidate)).toBe('executed')
   })
 
   test('R16: the finalized mark is made durable', async () => {
@@ -441,60 +399,18 @@ describe('the loop', () => {
     const candidate = await world.submit(questionId)
     await moved
     await world.pipeline.stop()
-    expect(codeOf(await world.now(candidate))).toBe('selected')
+    expect(await world.end(candidate)).toBe('selected')
   })
 
   test('a candidate that an operator rejects while it is judged stays rejected', async () => {
     const world = await createPipelineWorld()
     const candidate = await world.submit(await world.question())
-    const failure = {
-      stage: 'validation',
-      code: 'operator_rejected',
-      detail: 'no',
-      retryable: false,
-    } as const
     const step = world.pipeline.step()
-    await world.ledger.commit([
-      {
-        kind: 'candidate.progress',
-        id: candidate.id,
-        progress: {
-          status: 'failed',
-          validatedAtMs: null,
-          selectedAtMs: null,
-          submission: null,
-          failure,
-        },
-      },
-    ])
+    await world.reject(candidate)
     await step
     await world.pass(3)
-    expect(codeOf(await world.now(candidate))).toBe('operator_rejected')
+    expect(await world.end(candidate)).toBe('operator_rejected')
     expect(world.chain.taken).toEqual([])
-  })
-
-  test('a candidate rejected while its transaction is out: the nonce is given back, and the slot closes', async () => {
-    const world = await createPipelineWorld()
-    const candidate = await world.submit(await world.question())
-    await world.turn()
-    const { progress } = await world.now(candidate)
-    if (progress.status !== 'selected') throw new Error(progress.status)
-    const failure = {
-      stage: 'submission',
-      code: 'operator_rejected',
-      detail: 'no',
-      retryable: false,
-    } as const
-    await world.ledger.commit([
-      {
-        kind: 'candidate.progress',
-        id: candidate.id,
-        progress: { ...progress, status: 'failed', failure },
-      },
-    ])
-    await world.pass(4)
-    expect(world.ledger.slots()).toEqual([])
-    expect(codeOf(await world.now(candidate))).toBe('operator_rejected')
   })
 
   test.each([
@@ -505,7 +421,7 @@ describe('the loop', () => {
     'sixty candidates in twenty rounds, %i in a transaction: %i nonces, in order',
     async (batch, nonces) => {
       const world = await createPipelineWorld({
-        config: { executor: { enabled: true, max_fee_gwei: 1000, batch, in_flight: 16 } },
+        config: { executor: { batch } },
       })
       const candidates = []
       for (let n = 0; n < 20; n += 1) {
@@ -528,11 +444,11 @@ describe('the loop', () => {
     const candidate = await world.submit(questionId)
     rivalProposes(world.chain, questionId, testSigner(9).address)
     await world.pass(1)
-    expect(codeOf(await world.now(candidate))).toBe('received')
+    expect(await world.end(candidate)).toBe('received')
     world.chain.reorg(1)
     world.chain.mine(2)
     await world.turn()
     await world.pass(4)
-    expect(codeOf(await world.now(candidate))).toBe('executed')
+    expect(await world.end(candidate)).toBe('executed')
   })
 })

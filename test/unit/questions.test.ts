@@ -113,16 +113,12 @@ describe('CTF adapter questions (domain §5.1)', () => {
       paused: true,
       state: 'requested',
     })
-    chain.happen((world) => {
-      Object.assign(questionOf(world, questionId), { paused: false, flagged: true })
-      return []
-    })
+    chain.happen((world) =>
+      Object.assign(questionOf(world, questionId), { paused: false, flagged: true }),
+    )
     chain.mine()
     expect((await resolveRound(chain, fakeContracts, questionId))?.paused).toBe(true)
-    chain.happen((world) => {
-      questionOf(world, questionId).resolved = true
-      return []
-    })
+    chain.happen((world) => (questionOf(world, questionId).resolved = true))
     chain.mine()
     expect((await resolveRound(chain, fakeContracts, questionId))?.state).toBe('resolved')
   })
@@ -140,10 +136,9 @@ describe('CTF adapter questions (domain §5.1)', () => {
 
   test('an ID whose text does not hash to it, or that nobody knows, is no question', async () => {
     const { chain, questionId } = await asked()
-    chain.happen((world) => {
-      questionOf(world, questionId).ancillaryData = questionText('another text')
-      return []
-    })
+    chain.happen(
+      (world) => (questionOf(world, questionId).ancillaryData = questionText('another text')),
+    )
     chain.mine()
     expect(await resolveRound(chain, fakeContracts, questionId)).toBeUndefined()
     expect(await resolveRound(chain, fakeContracts, keccak256('0x01'))).toBeUndefined()

@@ -255,7 +255,7 @@ describe('under an executor', () => {
       expect(fault).toContain(said)
       state.wallet = honestSigner(key)
       await world.pass(8)
-      expect((await world.now(candidate)).progress.status).toBe('executed')
+      expect(await world.end(candidate)).toBe('executed')
       expect(world.pipeline.faults()).toEqual([])
       expect(noncesOf(world)).toEqual([0])
     },

@@ -7,15 +7,12 @@ test('domain §9: funds that came back later in the block of the revert do not h
   const { proposer } = candidate
   await world.turn()
   const heldRaw = world.chain.world.balances.get(proposer) ?? 0n
-  world.chain.happen(({ balances }) => {
-    balances.set(proposer, 1n)
-    return []
-  })
+  world.chain.happen(({ balances }) => balances.set(proposer, 1n))
   world.chain.mine(1, { empty: true })
   world.chain.mine(1)
   world.chain.world.balances.set(proposer, heldRaw)
   await world.pass(4)
-  expect((await world.now(candidate)).progress).toMatchObject({
+  expect(await world.progress(candidate)).toMatchObject({
     status: 'failed',
     failure: { stage: 'confirmation', code: 'insufficient_balance', retryable: true },
   })
@@ -27,7 +24,7 @@ describe('a reorganisation moves the question to another timestamp (R14)', () =>
     async (seconds) => {
       const { world, candidate } = await movedTo(seconds, true)
       await world.pass(8)
-      expect((await world.now(candidate)).progress).toMatchObject({
+      expect(await world.progress(candidate)).toMatchObject({
         status: 'failed',
         failure: { code: 'round_advanced', stage: 'confirmation', retryable: false },
       })
@@ -39,7 +36,7 @@ describe('a reorganisation moves the question to another timestamp (R14)', () =>
     async (seconds) => {
       const { world, candidate } = await movedTo(seconds, false)
       await world.pass(8)
-      expect((await world.now(candidate)).progress).toMatchObject({
+      expect(await world.progress(candidate)).toMatchObject({
         status: 'failed',
         failure: { code: 'round_advanced', stage: 'validation', retryable: false },
       })

@@ -47,37 +47,6 @@ function candidate(
 const ids = (list: readonly Candidate[]) => list.map(({ id }) => id)
 
 describe('which candidate a round takes (contract §5, R13)', () => {
-  test('the lowest sequence among the validated, one a round', () => {
-    const active = [
-      candidate(3, 'a', 'validated'),
-      candidate(1, 'a', 'received'),
-      candidate(2, 'a', 'validated'),
-      candidate(4, 'b', 'validated'),
-    ]
-    expect(ids(select(active, new Set()))).toEqual(['id-2', 'id-4'])
-  })
-
-  test('a round with a selected candidate or an open slot takes no other', () => {
-    const active = [
-      candidate(1, 'a', 'selected'),
-      candidate(2, 'a', 'validated'),
-      candidate(3, 'b', 'validated'),
-    ]
-    expect(ids(select(active, new Set(['b'])))).toEqual([])
-  })
-
-  test('one that has just made room comes after the others of its round, and is taken where there is no other', () => {
-    const active = [
-      candidate(1, 'a', 'validated'),
-      candidate(2, 'a', 'validated'),
-      candidate(3, 'b', 'validated'),
-    ]
-    expect(ids(select(active, new Set(), new Set(['id-1', 'id-3']))).toSorted()).toEqual([
-      'id-2',
-      'id-3',
-    ])
-  })
-
   test('R3: whatever is waiting, no round is ever taken twice, and the order of the list does not matter', () => {
     const list = fc.uniqueArray(
       fc.tuple(

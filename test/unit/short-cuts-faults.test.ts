@@ -1,7 +1,6 @@
 import { describe, expect, test } from 'vitest'
 import { createHeadReads } from '../../src/core/gateway/validation/head-reads.js'
 import { failedChange, failureOf } from '../../src/core/gateway/validation/progress.js'
-import { sideBySide } from '../../src/core/gateway/validation/side-by-side.js'
 import { type Chain, ChainError, type Hex } from '../../src/core/ports.js'
 import { StorageError } from '../../src/core/protocol/errors.js'
 import { endow } from '../support/fake-chain.js'
@@ -50,9 +49,9 @@ describe('what a node said wrongly at one moment fails nobody, though a head is 
       [runBy(world), reverts],
     ])
     await world.turn()
-    expect((await world.now(candidate)).progress.status).toBe('received')
+    expect(await world.end(candidate)).toBe('received')
     await world.pass(5)
-    expect((await world.now(candidate)).progress.status).toBe('executed')
+    expect(await world.end(candidate)).toBe('executed')
   })
 
   test('a spent permit nonce and a run that reverts, at a head that is final at once', async () => {
@@ -64,15 +63,15 @@ describe('what a node said wrongly at one moment fails nobody, though a head is 
       [runBy(world), reverts],
     ])
     await world.turn()
-    expect((await world.now(candidate)).progress.status).toBe('received')
+    expect(await world.end(candidate)).toBe('received')
     await world.pass(5)
-    expect((await world.now(candidate)).progress.status).toBe('executed')
+    expect(await world.end(candidate)).toBe('executed')
   })
 })
 
 test('a store that takes nothing while a load is being sent ends the step, not the process', async () => {
   const world = await createPipelineWorld({
-    config: { executor: { enabled: true, max_fee_gwei: 1000, batch: 1, in_flight: 16 } },
+    config: { executor: { batch: 1 } },
   })
   const candidates = []
   for (const by of [0, 1])
@@ -99,8 +98,7 @@ test('a store that takes nothing while a load is being sent ends the step, not t
   expect(refused).toBeGreaterThan(0)
   expect(unhandled).toEqual([])
   await world.pass(6)
-  for (const candidate of candidates)
-    expect((await world.now(candidate)).progress.status).toBe('executed')
+  for (const candidate of candidates) expect(await world.end(candidate)).toBe('executed')
   expect(noncesOf(world)).toEqual(expect.arrayContaining([0, 1]))
 })
 
@@ -121,7 +119,7 @@ test('a candidate that an operator rejects once its nonce is bound is never sign
   const attempts = world.ledger.slots().flatMap((slot) => slot.attempts)
   expect(attempts.map(({ candidateIds }) => candidateIds)).toEqual([[kept.id]])
   await world.pass(4)
-  expect((await world.now(kept)).progress.status).toBe('executed')
+  expect(await world.end(kept)).toBe('executed')
   expect(proposals(world)).toHaveLength(1)
 })
 
@@ -144,25 +142,8 @@ describe.each([
       taken = world.chain.taken.length
     }
     expect(Math.max(...most)).toBe(Math.min(in_flight, Math.ceil(count / batch)))
-    for (const candidate of candidates)
-      expect((await world.now(candidate)).progress.status).toBe('executed')
+    for (const candidate of candidates) expect(await world.end(candidate)).toBe('executed')
     expect(noncesOf(world)).toHaveLength(Math.ceil(count / batch))
-  })
-})
-
-describe('work side by side', () => {
-  test('is waited for to its end, and what is no fault of the chain is told first', async () => {
-    const work = sideBySide()
-    let isDone = false
-    const later = async () => {
-      await new Promise((resolve) => setImmediate(resolve))
-      isDone = true
-      throw new RangeError('a bug')
-    }
-    work.add(Promise.reject(new ChainError('unavailable', 'silent')))
-    work.add(later())
-    await expect(work.ended()).rejects.toThrow('a bug')
-    expect(isDone).toBe(true)
   })
 })
 

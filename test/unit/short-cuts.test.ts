@@ -2,7 +2,6 @@ import { parseTransaction, type TransactionSerializedEIP1559 } from 'viem'
 import { describe, expect, test } from 'vitest'
 import { carriedBy } from '../../src/core/gateway/executor/transaction.js'
 import type { Hex } from '../../src/core/ports.js'
-import type { Candidate } from '../../src/core/protocol/candidate.js'
 import { endow, invalidateNonces, rivalProposes, setCustomBond } from '../support/fake-chain.js'
 import { bondRaw, fakeContracts } from '../support/fake-world.js'
 import {
@@ -14,11 +13,6 @@ import {
   testSigner,
 } from '../support/pipeline-world.js'
 
-const endOf = async (world: PipelineWorld, candidate: Candidate) => {
-  const { progress } = await world.now(candidate)
-  return progress.status === 'failed' ? progress.failure.code : progress.status
-}
-
 const countOf = ({ chain }: PipelineWorld, method: string) => chain.calls.get(method) ?? 0
 
 async function heldBack() {
@@ -26,7 +20,7 @@ async function heldBack() {
   world.chain.mine()
   world.chain.fault('tip', 'unavailable')
   await world.turn()
-  expect(await endOf(world, candidate)).toBe('selected')
+  expect(await world.end(candidate)).toBe('selected')
   expect(proposals(world)).toEqual([])
   return { world, questionId, candidate }
 }
@@ -37,7 +31,7 @@ describe('what was read at one head counts for nothing at the next', () => {
     const nonce = BigInt(candidate.nonce)
     invalidateNonces(world.chain, candidate.proposer, nonce >> 8n, 1n << (nonce & 255n))
     await world.pass(5)
-    expect(await endOf(world, candidate)).toBe('permit_nonce_used')
+    expect(await world.end(candidate)).toBe('permit_nonce_used')
     expect(proposals(world)).toEqual([])
   })
 
@@ -45,33 +39,27 @@ describe('what was read at one head counts for nothing at the next', () => {
     const { world, questionId, candidate } = await heldBack()
     setCustomBond(world.chain, questionId, 2n * bondRaw)
     await world.pass(5)
-    expect(await endOf(world, candidate)).toBe('bond_above_permit')
+    expect(await world.end(candidate)).toBe('bond_above_permit')
     expect(proposals(world)).toEqual([])
   })
 
   test("a role that is taken from the executor meanwhile halts the queue, and is nobody's failure", async () => {
     const { world, candidate } = await heldBack()
-    world.chain.happen(({ relayers }) => {
-      relayers.delete(world.executor.address)
-      return []
-    })
+    world.chain.happen(({ relayers }) => relayers.delete(world.executor.address))
     await world.pass(3)
     expect(proposals(world)).toEqual([])
-    expect(await endOf(world, candidate)).toBe('selected')
+    expect(await world.end(candidate)).toBe('selected')
     expect(world.pipeline.faults().join()).toContain('DELEGATED_PROPOSER_ROLE')
-    world.chain.happen(({ relayers }) => {
-      relayers.add(world.executor.address)
-      return []
-    })
+    world.chain.happen(({ relayers }) => relayers.add(world.executor.address))
     await world.pass(5)
-    expect(await endOf(world, candidate)).toBe('executed')
+    expect(await world.end(candidate)).toBe('executed')
   })
 
   test('R15: a nonce that the key has used elsewhere meanwhile is not signed for again', async () => {
     const { world, candidate } = await heldBack()
     await foreignTransaction(world, world.executor, 0)
     await world.pass(6)
-    expect(await endOf(world, candidate)).toBe('executed')
+    expect(await world.end(candidate)).toBe('executed')
     const ours = proposals(world).filter(({ to }) => to === fakeContracts.signedProposer)
     expect(ours.map(({ nonce }) => nonce)).toEqual([1])
   })
@@ -85,7 +73,7 @@ describe('what was read at one head counts for nothing at the next', () => {
     await world.turn()
     expect(proposals(world)).toEqual([])
     await world.pass(5)
-    expect(await endOf(world, candidate)).toBe('permit_nonce_used')
+    expect(await world.end(candidate)).toBe('permit_nonce_used')
   })
 })
 
@@ -102,7 +90,7 @@ describe('a head that comes while a step is under way', () => {
     expect(proposals(world)).toEqual([])
     expect(world.ledger.slots()).toEqual([])
     await world.pass(4)
-    expect(await endOf(world, candidate)).toBe('superseded')
+    expect(await world.end(candidate)).toBe('superseded')
   })
 })
 
@@ -119,7 +107,7 @@ describe('the usual gas limit', () => {
     })
     await world.turn()
     await world.pass(4)
-    expect(await endOf(world, candidate)).toBe('executed')
+    expect(await world.end(candidate)).toBe('executed')
   }
 
   test('is not asked of the node', async () => {
@@ -138,10 +126,7 @@ describe('the usual gas limit', () => {
 
   test('is not for a wallet with code, which may need any amount', async () => {
     const world = await createPipelineWorld()
-    world.chain.happen(({ wallets }) => {
-      wallets.set(world.proposer(1).address, true)
-      return []
-    })
+    world.chain.happen(({ wallets }) => wallets.set(world.proposer(1).address, true))
     world.chain.mine()
     await next(world, 1)
     await next(world, 1)
@@ -151,7 +136,7 @@ describe('the usual gas limit', () => {
 
 test('a hundred admitted together: four transactions in one step, each run once before it is signed', async () => {
   const world = await createPipelineWorld({
-    config: { executor: { enabled: true, max_fee_gwei: 1000, batch: 25, in_flight: 16 } },
+    config: { executor: { batch: 25 } },
   })
   for (const by of [0, 1, 2]) endow(world.chain, world.proposer(by).address, 10n ** 12n)
   const candidates = []
@@ -179,5 +164,5 @@ test('a hundred admitted together: four transactions in one step, each run once 
   expect(asked('balance')).toBe(1)
   expect(asked('code')).toBeLessThanOrEqual(3)
   await world.pass(4)
-  for (const candidate of candidates) expect(await endOf(world, candidate)).toBe('executed')
+  for (const candidate of candidates) expect(await world.end(candidate)).toBe('executed')
 })

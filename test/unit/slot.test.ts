@@ -66,34 +66,6 @@ const kindOf = (slot: Slot, facts: Partial<SlotFacts>) => next(slot, { ...calm, 
 
 describe('the next action for a slot (robustness §3)', () => {
   test.each<[string, Slot, Partial<SlotFacts>, Action['kind']]>([
-    ['a nonce without a transaction is signed for', slotOf(), { recorded: null }, 'prepare'],
-    [
-      'a nonce whose candidate is overdue is given back by a self-transfer',
-      slotOf(),
-      { recorded: null, hopes: 'none' },
-      'cancel',
-    ],
-    [
-      'signed and never sent: sent',
-      slotOf(attempt(1, { sentAtMs: null })),
-      { recorded: 'prepared' },
-      'send',
-    ],
-    [
-      'signed, and the node holds it already: noted',
-      slotOf(attempt(1, { sentAtMs: null })),
-      { recorded: 'prepared', held: new Set([hashOf(1)]) },
-      'note-sent',
-    ],
-    ['sent and held: waited for', slotOf(attempt(1)), { held: new Set([hashOf(1)]) }, 'wait'],
-    ['sent and gone: the same bytes', slotOf(attempt(1)), {}, 'send'],
-    ['sent and gone, a moment ago: waited for', slotOf(attempt(1)), { sendDue: false }, 'wait'],
-    [
-      'held for long: a higher fee',
-      slotOf(attempt(1)),
-      { held: new Set([hashOf(1)]), bumpDue: true },
-      'replace',
-    ],
     [
       'nonce used at the head: only finalized state decides',
       slotOf(attempt(1)),
@@ -105,24 +77,6 @@ describe('the next action for a slot (robustness §3)', () => {
       slotOf(attempt(1)),
       { nonceLatest: 8, nonceFinalized: 8 },
       'close-taken',
-    ],
-    [
-      'not mined, and mining could only revert: cancelled',
-      slotOf(attempt(1)),
-      { hopes: 'none', held: new Set([hashOf(1)]) },
-      'cancel',
-    ],
-    [
-      'one of several could only revert: left out',
-      slotOf(attempt(1, { candidateIds: ['c', 'd'] })),
-      { hopes: 'some' },
-      'trim',
-    ],
-    [
-      'refused by every node for long, and never taken: prepared anew under its nonce',
-      slotOf(attempt(1, { sentAtMs: null })),
-      { renewDue: true, recorded: 'prepared' },
-      'prepare',
     ],
     [
       'prepared as often as may be: the nonce is given back',
@@ -137,18 +91,6 @@ describe('the next action for a slot (robustness §3)', () => {
       'send',
     ],
     [
-      'trimmed, and pending',
-      slotOf(attempt(1), attempt(2)),
-      { held: new Set([hashOf(2)]) },
-      'wait',
-    ],
-    [
-      'a cancellation is not cancelled',
-      slotOf(attempt(1), attempt(2, { kind: 'cancel' })),
-      { hopes: 'none' },
-      'send',
-    ],
-    [
       'a cancellation that stays pending gets a higher fee, whatever the proposals had',
       slotOf(
         ...Array.from({ length: mostAttempts }, (_, n) => attempt(n)),
@@ -156,36 +98,6 @@ describe('the next action for a slot (robustness §3)', () => {
       ),
       { hopes: 'none', held: new Set([hashOf(9)]), bumpDue: true },
       'cancel',
-    ],
-    [
-      'mined, not final: waited for',
-      slotOf(attempt(1)),
-      { receipts: new Map([receiptOf(1, 99n)]) },
-      'wait',
-    ],
-    [
-      'mined and final: confirmed',
-      slotOf(attempt(1)),
-      { receipts: new Map([receiptOf(1, 98n)]) },
-      'confirm',
-    ],
-    [
-      'mined and not final, and never seen to be taken: noted',
-      slotOf(attempt(1, { sentAtMs: null })),
-      { recorded: 'prepared', receipts: new Map([receiptOf(1, 99n)]) },
-      'note-sent',
-    ],
-    [
-      'confirmed: indexed',
-      { ...slotOf(attempt(1)), minedIn: hashOf(900) },
-      { recorded: 'confirmed', receipts: new Map([receiptOf(1, 98n)]) },
-      'index',
-    ],
-    [
-      'indexed: closed',
-      { ...slotOf(attempt(1)), minedIn: hashOf(900) },
-      { recorded: 'indexed', receipts: new Map([receiptOf(1, 98n)]) },
-      'close-executed',
     ],
     [
       'indexed by an earlier version, not final: the slot stays',
@@ -206,40 +118,10 @@ describe('the next action for a slot (robustness §3)', () => {
       'send',
     ],
     [
-      'reverted, not final: waited for',
-      slotOf(attempt(1)),
-      { receipts: new Map([receiptOf(1, 99n, 'reverted')]) },
-      'wait',
-    ],
-    [
-      'reverted and final: closed',
-      slotOf(attempt(1)),
-      { recorded: 'reverted', receipts: new Map([receiptOf(1, 98n, 'reverted')]) },
-      'close-reverted',
-    ],
-    [
-      'the self-transfer mined, not final',
-      slotOf(attempt(1), attempt(2, { kind: 'cancel' })),
-      { receipts: new Map([receiptOf(2, 99n)]) },
-      'wait',
-    ],
-    [
-      'the self-transfer final',
-      slotOf(attempt(1), attempt(2, { kind: 'cancel' })),
-      { receipts: new Map([receiptOf(2, 98n)]) },
-      'close-cancelled',
-    ],
-    [
       'the self-transfer final, and a deadline that is not',
       slotOf(attempt(1), attempt(2, { kind: 'cancel' })),
       { receipts: new Map([receiptOf(2, 98n)]), deadlineUnsettled: true },
       'wait',
-    ],
-    [
-      'an earlier attempt mined after all',
-      slotOf(attempt(1), attempt(2)),
-      { receipts: new Map([receiptOf(1, 98n)]) },
-      'confirm',
     ],
   ])('%s', (_title, slot, facts, expected) => {
     expect(kindOf(slot, facts)).toBe(expected)
@@ -317,11 +199,4 @@ describe('the next action for a slot (robustness §3)', () => {
     expect(kindOf(slotOf(attempt(1)), { ...stranger, hopes: 'none' })).toBe('wait')
   })
 
-  test('no more than six transactions are signed for one nonce', () => {
-    const attempts = Array.from({ length: mostAttempts }, (_, n) => attempt(n))
-    expect(
-      kindOf(slotOf(...attempts), { bumpDue: true, held: new Set([hashOf(mostAttempts - 1)]) }),
-    ).toBe('wait')
-    expect(kindOf(slotOf(...attempts), { bumpDue: true })).toBe('send')
-  })
 })

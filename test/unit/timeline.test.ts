@@ -183,7 +183,7 @@ describe('the timeline of a candidate', () => {
 
   test('contract §5: a stand-in is told who is before it, and that it ended as not selected', async () => {
     const world = await createPipelineWorld({
-      config: { executor: { enabled: false, max_fee_gwei: 1, batch: 1, in_flight: 16 } },
+      config: { executor: { enabled: false, max_fee_gwei: 1, batch: 1 } },
     })
     const records = recorded(world)
     const questionId = await world.question()
@@ -318,7 +318,7 @@ describe('the timeline of a candidate', () => {
 
   test('contract §6: the fee ceiling is told of one that is selected, and once where its newest check names it too', async () => {
     const world = await createPipelineWorld({
-      config: { executor: { enabled: true, max_fee_gwei: 1, batch: 1, in_flight: 16 } },
+      config: { executor: { max_fee_gwei: 1, batch: 1 } },
     })
     const records = recorded(world)
     const candidate = await world.submit(await world.question())

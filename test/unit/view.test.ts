@@ -490,10 +490,9 @@ describe('every log that can change a question makes it be read again (contract 
       await next()
       await next()
       expect([chain.calls.get('storage'), chain.calls.get('code')]).toEqual([undefined, undefined])
-      chain.happen(({ storage }) => {
-        storage.set(`${oracle}|${implementationSlot}`, `0x${'0'.repeat(24)}${second.slice(2)}`)
-        return []
-      })
+      chain.happen(({ storage }) =>
+        storage.set(`${oracle}|${implementationSlot}`, `0x${'0'.repeat(24)}${second.slice(2)}`),
+      )
       await next()
       expect(view.faults()).toEqual([])
       clock.monotonic += 60_000
@@ -526,10 +525,9 @@ describe('every log that can change a question makes it be read again (contract 
         setting.chain.head.number,
       )
     expect(await listOf()).toMatchObject({ custom: false, spenderListed: true })
-    setting.chain.happen((world) => {
-      world.customLists.set(managedOf(world, setting.questionId), emptyList)
-      return []
-    })
+    setting.chain.happen((world) =>
+      world.customLists.set(managedOf(world, setting.questionId), emptyList),
+    )
     setting.chain.mine()
     expect(await listOf()).toMatchObject({ custom: true, spenderListed: false })
   })
@@ -1020,10 +1018,10 @@ describe('permit nonces (contract §2, permit_nonce_used)', () => {
     expect(world.view.nonceKnownUsed(second.proposer, 78n)).toBe(false)
     await world.turn()
     await world.pass(6)
-    expect([
-      (await world.now(first)).progress.status,
-      (await world.now(second)).progress.status,
-    ]).toEqual(['executed', 'executed'])
+    expect([(await world.progress(first)).status, (await world.progress(second)).status]).toEqual([
+      'executed',
+      'executed',
+    ])
     expect(world.view.nonceKnownUsed(first.proposer, 77n)).toBe(true)
     expect(world.chain.taken.filter(({ to }) => to === world.executor.address)).toEqual([])
   })
@@ -1035,10 +1033,7 @@ describe('wallets with code (contract §2, domain §3.3)', () => {
     const { chain, clock, view } = setting
     expect(view.knownCode(wallet)).toBe(false)
     expect(view.knownCode(testSigner(2).address)).toBeUndefined()
-    chain.happen((world) => {
-      world.wallets.set(wallet, true)
-      return []
-    })
+    chain.happen((world) => world.wallets.set(wallet, true))
     await block(setting)
     expect(view.knownCode(wallet)).toBe(false)
     clock.monotonic += 60_000
@@ -1053,7 +1048,6 @@ describe('wallets with code (contract §2, domain §3.3)', () => {
     chain.happen((world) => {
       world.wallets.set(wallet, true)
       world.wallets.set(testSigner(2).address, false)
-      return []
     })
     await block(setting)
     const digest: Hex = `0x${'1'.repeat(64)}`

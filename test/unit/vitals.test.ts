@@ -1,11 +1,6 @@
 import { describe, expect, test } from 'vitest'
-import type {
-  LedgerEvent,
-  LedgerListener,
-  Slot,
-  SlotAttempt,
-} from '../../src/core/gateway/ledger/ledger.js'
-import { followLedger, stageOfProgress, stateLine } from '../../src/core/gateway/status/health.js'
+import type { LedgerEvent, LedgerListener, Slot } from '../../src/core/gateway/ledger/ledger.js'
+import { followLedger, stateLine } from '../../src/core/gateway/status/health.js'
 import type { CandidateSubmission, Progress } from '../../src/core/protocol/candidate.js'
 import type { Observation, StateLine } from '../../src/core/protocol/vitals.js'
 import { invalidateNonces } from '../support/fake-events.js'
@@ -135,29 +130,6 @@ describe('stages and ends', () => {
     world.clock.monotonic += 5_000
     expect(vitals.oldestSeconds().received).toBeCloseTo(5)
   })
-
-  test.each([
-    ['prepared', 'selected'],
-    ['dropped', 'selected'],
-    ['submitted', 'submitted'],
-    ['reverted', 'submitted'],
-    ['confirmed', 'confirmed'],
-  ] as const)(
-    'contract §5: a selected candidate whose submission is %s stands at %s',
-    (status, stage) => {
-      const submission: CandidateSubmission = {
-        status,
-        transactionHash: '0x1',
-        submittedAtMs: null,
-        confirmedAtMs: null,
-        indexedAtMs: null,
-        proposalEventIndex: null,
-      }
-      expect(
-        stageOfProgress({ status: 'selected', validatedAtMs: 1, selectedAtMs: 2, submission }),
-      ).toBe(stage)
-    },
-  )
 })
 
 describe('a ledger that tells what a test wants told', () => {
@@ -175,17 +147,6 @@ describe('a ledger that tells what a test wants told', () => {
     status: 'executed',
     submission: { ...submission, status: 'indexed', indexedAtMs: 4, proposalEventIndex: 0 },
   }
-  const attempt = (hash: string, changes: Partial<SlotAttempt> = {}): SlotAttempt => ({
-    hash: `0x${hash}`,
-    raw: '0x',
-    kind: 'propose',
-    candidateIds: ['one', 'two'],
-    maxFeePerGas: '100',
-    maxPriorityFeePerGas: '1',
-    preparedAtMs: 0,
-    sentAtMs: null,
-    ...changes,
-  })
   const slot = (id: string, nonce: number): Slot => ({
     id,
     executor: `0x${'e'.repeat(40)}`,
@@ -230,29 +191,6 @@ describe('a ledger that tells what a test wants told', () => {
     ])
   })
 
-  test('R14: one that comes back is followed at the stage and the status that it has', () => {
-    const { vitals, observations, at, tell } = telling()
-    tell(
-      { kind: 'slot.opened', slot: slot('a', 0) },
-      { kind: 'candidate.progress', id: 'one', progress: submitted },
-    )
-    expect(observations).toEqual([])
-    at.ms = 5_000
-    expect(vitals.oldestSeconds()).toEqual({ received: 0, validated: 0, selected: 5 })
-    const confirmed = { ...submission, status: 'confirmed', confirmedAtMs: 3 } as const
-    tell({
-      kind: 'candidate.progress',
-      id: 'one',
-      progress: { ...submitted, submission: confirmed },
-    })
-    expect(observations).toEqual([{ kind: 'stage', stage: 'confirmed', seconds: 5 }])
-    tell({ kind: 'candidate.progress', id: 'one', progress: executed })
-    tell({ kind: 'slot.closed', slotId: 'a', outcome: { kind: 'executed', hash: '0x01' } })
-    expect(observations.filter(({ kind }) => kind === 'ended')).toMatchObject([
-      { outcome: 'executed', code: 'none' },
-    ])
-  })
-
   test('R14: the end of a slot that left a candidate out is not its end while another slot carries it', () => {
     const { observations, tell } = telling()
     tell({ kind: 'slot.opened', slot: slot('a', 0) }, { kind: 'slot.opened', slot: slot('b', 1) })
@@ -265,32 +203,6 @@ describe('a ledger that tells what a test wants told', () => {
     expect(ends()).toBe(0)
     tell({ kind: 'slot.closed', slotId: 'b', outcome: { kind: 'executed', hash: '0x02' } })
     expect(ends()).toBe(1)
-  })
-
-  test('robustness §3: what was signed counts as `operator candidates explain` tells it', () => {
-    const { observations, tell } = telling()
-    const signed = (one: SlotAttempt): LedgerEvent => ({
-      kind: 'slot.attempt',
-      slotId: 'a',
-      attempt: one,
-    })
-    tell({ kind: 'slot.opened', slot: slot('a', 0) })
-    tell(signed(attempt('01')), signed(attempt('02', { maxFeePerGas: '90' })))
-    tell(
-      { kind: 'slot.sent', slotId: 'a', hash: '0x02', sentAtMs: 1 },
-      signed(attempt('03', { maxFeePerGas: '90' })),
-    )
-    tell(signed(attempt('04', { candidateIds: ['one'], maxFeePerGas: '120' })))
-    for (const hash of ['05', '06'])
-      tell(signed(attempt(hash, { kind: 'cancel', candidateIds: [], maxFeePerGas: '200' })))
-    expect(observations.map((one) => one.kind === 'signed' && one.as)).toEqual([
-      'first',
-      'anew',
-      'fee_bump',
-      'trim',
-      'cancel',
-      'cancel',
-    ])
   })
 })
 

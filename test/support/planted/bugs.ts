@@ -103,8 +103,8 @@ export const plantedBugs: readonly PlantedBug[] = [
       },
     ],
     caughtBy: {
-      file: 'test/unit/executor.test.ts',
-      title: 'nonce_too_low: the same bytes again later, never another nonce',
+      file: 'test/unit/node-answers.test.ts',
+      title: 'nothing took the nonce, and the same bytes go out again',
     },
   },
   {
