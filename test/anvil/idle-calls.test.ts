@@ -4,11 +4,11 @@ import type { AddressInfo } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, expect, test } from 'vitest'
+import { wrapChain } from '../../src/core/chain/wrap.js'
 import { type DevChain, startDevChain } from '../../src/core/devchain/dev-chain.js'
 import { type DevRpc, devRpc } from '../../src/core/devchain/dev-contracts.js'
 import { loadConfig } from '../../src/core/host/config-file.js'
 import { openHostedGateway } from '../../src/core/host/gateway-host.js'
-import { wrapChain } from '../../src/core/host/instrumented-ports.js'
 import { createChain } from '../../src/core/io/rpc/rpc.js'
 import type { Clock } from '../../src/core/ports.js'
 import { fakeContext } from '../support/cli.js'
@@ -132,7 +132,7 @@ test(`${questions} open questions, nobody proposes: at most 2.5 methods a block 
   ends.push(() => chain.close())
   let open = 0
   let asked = 0
-  const watched = wrapChain(chain, async (_method, ask) => {
+  const watched = wrapChain(chain, async (_asked, ask) => {
     open += 1
     asked += 1
     try {

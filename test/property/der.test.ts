@@ -2,7 +2,9 @@ import { createPublicKey, generateKeyPairSync, sign, verify } from 'node:crypto'
 import { secp256k1 } from '@noble/curves/secp256k1'
 import * as fc from 'fast-check'
 import { describe, expect, test } from 'vitest'
-import { secp256k1PointOfSpki, signatureOfDer } from '../../src/core/protocol/der.js'
+import { addressInService, type KeyService } from '../../src/core/io/kms/key-service.js'
+import { addressOf } from '../../src/core/protocol/recovered.js'
+import { numbersOfDer } from '../../src/core/protocol/signature.js'
 
 const order = secp256k1.CURVE.n
 const numbers = fc.bigInt(1n, order - 1n)
@@ -12,19 +14,11 @@ const derOf = (r: bigint, s: bigint) => new secp256k1.Signature(r, s).toDERRawBy
 const word = (value: bigint) => value.toString(16).padStart(64, '0')
 
 describe('signatures in DER (RFC 3279, 2.2.3)', () => {
-  test('r and s are read as @noble/curves wrote them, high or low', () => {
-    void fc.assert(
-      fc.property(number, number, (r, s) => {
-        expect(signatureOfDer(derOf(r, s))).toEqual({ r, s })
-      }),
-    )
-  })
-
   test('what node:crypto signed verifies by the two numbers that are read of it', () => {
     const { privateKey, publicKey } = generateKeyPairSync('ec', { namedCurve: 'secp256k1' })
     void fc.assert(
       fc.property(fc.uint8Array({ maxLength: 40 }), (message) => {
-        const { r = 0n, s = 0n } = signatureOfDer(sign('sha256', message, privateKey)) ?? {}
+        const { r = 0n, s = 0n } = numbersOfDer(sign('sha256', message, privateKey)) ?? {}
         const raw = Buffer.from(word(r) + word(s), 'hex')
         const key = { key: publicKey, dsaEncoding: 'ieee-p1363' as const }
         expect(verify('sha256', message, key, raw)).toBe(true)
@@ -43,7 +37,7 @@ describe('signatures in DER (RFC 3279, 2.2.3)', () => {
     const anything = fc.oneof(changed, fc.uint8Array({ maxLength: 80 }))
     void fc.assert(
       fc.property(anything, (der) => {
-        const read = signatureOfDer(der)
+        const read = numbersOfDer(der)
         fc.pre(read !== undefined && read.r < order && read.s < order)
         expect(Buffer.from(derOf(read?.r ?? 0n, read?.s ?? 0n))).toEqual(Buffer.from(der))
       }),
@@ -67,22 +61,29 @@ describe('signatures in DER (RFC 3279, 2.2.3)', () => {
     ['another tag', '3106020101020101'],
     ['nothing', ''],
   ])('%s is refused', (_, hex) => {
-    expect(signatureOfDer(Buffer.from(hex, 'hex'))).toBeUndefined()
+    expect(numbersOfDer(Buffer.from(hex, 'hex'))).toBeUndefined()
   })
 })
 
+const addressIn = (der: Uint8Array) =>
+  addressInService({
+    name: 'a service',
+    key: 'a key',
+    publicKey: async () => der,
+  } as unknown as KeyService)
+
 describe('public keys in DER (RFC 5480)', () => {
-  test('the point of a key that node:crypto wrote', () => {
+  test('the point of a key that node:crypto wrote', async () => {
     for (let round = 0; round < 20; round += 1) {
       const { publicKey } = generateKeyPairSync('ec', { namedCurve: 'secp256k1' })
       const { x = '', y = '' } = publicKey.export({ format: 'jwk' })
-      const point = secp256k1PointOfSpki(publicKey.export({ type: 'spki', format: 'der' }))
-      const expected = `04${Buffer.from(x, 'base64url').toString('hex')}${Buffer.from(y, 'base64url').toString('hex')}`
-      expect(Buffer.from(point ?? []).toString('hex')).toBe(expected)
+      const point = [Buffer.from([4]), Buffer.from(x, 'base64url'), Buffer.from(y, 'base64url')]
+      const address = addressIn(publicKey.export({ type: 'spki', format: 'der' }))
+      expect(await address).toBe(addressOf(Buffer.concat(point)))
     }
   })
 
-  test('other curves, other kinds and other lengths are refused', () => {
+  test('other curves, other kinds and other lengths are refused', async () => {
     const others = [
       generateKeyPairSync('ec', { namedCurve: 'prime256v1' }),
       generateKeyPairSync('ec', { namedCurve: 'secp384r1' }),
@@ -92,6 +93,6 @@ describe('public keys in DER (RFC 5480)', () => {
     const own = publicKey.export({ type: 'spki', format: 'der' })
     expect(createPublicKey({ key: own, format: 'der', type: 'spki' }).asymmetricKeyType).toBe('ec')
     for (const der of [...others, own.subarray(0, -1), Buffer.concat([own, own.subarray(0, 1)])])
-      expect(secp256k1PointOfSpki(der)).toBeUndefined()
+      await expect(addressIn(der)).rejects.toMatchObject({ code: 'kms_wrong_key' })
   })
 })

@@ -88,13 +88,7 @@ export function clarify(
   chain.happen((world, time) => {
     const question = questionOf(world, questionId)
     question.updates = [...(question.updates ?? []), { owner, timestamp: time, update }]
-    return [
-      logOf(adapter, ctfAdapterAbi as Abi, 'AncillaryDataUpdated', {
-        questionID: questionId,
-        owner,
-        update,
-      }),
-    ]
+    return []
   })
 }
 

@@ -14,12 +14,9 @@ export const canonicalPermit2: Address = '0x000000000022d473030f116ddee9f6b43ac7
 export const yesOrNoQuery: Hex =
   '0x5945535f4f525f4e4f5f51554552590000000000000000000000000000000000'
 
-/** keccak256 of role names on SignedProposer (domain §2) and on the managed oracle. */
+/** keccak256 of its name on SignedProposer (domain §2). */
 export const roles = {
   delegatedProposer: '0x4dfd380f31119a6f09f48f04875c62bdc7cef3776ab27f51eb17174906cda4cc',
-  whitelistAdmin: '0x28f5a99355973cc89255b8c4ac88405f27c78ded7608b040ee77a8bdf44d15e2',
-  defaultAdmin: '0x0000000000000000000000000000000000000000000000000000000000000000',
-  resolver: '0x92a19c77d2ea87c7f81d50c74403cb2f401780f3ad919571121efe2bdb427eb1',
 } as const satisfies Record<string, Hex>
 
 /** ERC-1271: what a wallet answers when a signature is good. */
@@ -31,9 +28,6 @@ export const tooEarlyPrice = -(2n ** 255n)
 /** ERC-1967: where a proxy keeps the address of the code it runs (domain §10). */
 export const implementationSlot: Hex =
   '0x360894a13ba1a3210667c828492db98dca3e2076cc3735a920a3ca505d382bbc'
-
-/** The longest ancillary data the oracle takes, in bytes (domain §4). */
-export const maxAncillaryBytes = 8139
 
 /**
  * States of a round as `getState` numbers them (domain §4). Only `requested` can be proposed on.
@@ -51,8 +45,6 @@ export const roundStates = {
 /** Topic 0 of every event the service follows (domain §2, §3.2, §4, §5). */
 export const topics = {
   proposalExecuted: '0xfff3c4c0db5030bc60f9023cb6141584a100f896e9279e104fead989e0342b48',
-  /** Only the tryMulticall branch (domain §2.3). */
-  proposalCallFailed: '0xcf8c21a478206adc08d60312a21ee476ab38765dd72e9e9e8b56f816e016a65c',
   unorderedNonceInvalidation: '0x3704902f963766a4e561bbaab6e6cdc1b1dd12f6e9e99648da8843b3f46b918d',
   requestPrice: '0xf1679315ff325c257a944e0ca1bfe7b26616039e9511f9610d4ba3eca851027b',
   proposePrice: '0x6e51dd00371aabffa82cd401592f76ed51e98a9ea4b58751c70463a2c78b5ca1',
@@ -73,8 +65,6 @@ export const topics = {
   customProposerWhitelistSet: '0x6176bed8b34e20579b664c32ad00534f173e1f7c4410232beef89bed4464ddc0',
   defaultProposerWhitelistUpdated:
     '0xe983c4450684b2324d78afaa992b88be67cf4d3919d7a6539ca774d7bb5189f4',
-  addedToWhitelist: '0xa850ae9193f515cbae8d35e8925bd2be26627fc91bce650b8652ed254e9cab03',
-  removedFromWhitelist: '0xcdd2e9b91a56913d370075169cefa1602ba36be5301664f752192bb1709df757',
   questionInitialized: '0xeee0897acd6893adcaf2ba5158191b3601098ab6bece35c5d57874340b64c5b7',
   questionReset: '0x7981b5832932948db4e32a4a16a0f44b2ce7ff088574afb9364b313f70f82e8f',
   questionPaused: '0x6ded7250a9d5f79aef5add44600fc20a74a0af6f4730baa4fc4ab87bf484b812',
@@ -82,7 +72,6 @@ export const topics = {
   questionFlagged: '0x2435a0347185933b12027c6f394a5fd9c03646dba233e956f50658719dfc0b35',
   questionUnflagged: '0x052435bc04fc49113a7bfd9198a92c0852ca622a621800f6da66d4b29b786c05',
   questionResolved: '0x566c3fbdd12dd86bb341787f6d531f79fd7ad4ce7e3ae2d15ac0ca1b601af9df',
-  ancillaryDataUpdated: '0x0059e11815211969c0c4aaf3f498b52b6c2f2d14f286275d0862d70de22a836b',
   requestRegistered: '0x459464e3d93204e986f0b20e33596daba585b1f37d5afe1eb1821551f7cb6f49',
   requestInitialized: '0x839c055b0950750a6f75094f72e116ca77f7ce872f4bb4c0ffa3b2c815c1af68',
   requestRerequested: '0x1697ba06de6a0e2a38dc4c609ab93189957850e912bf756d09d120dd72bf3a71',

@@ -3,30 +3,19 @@ import { parseAbi } from 'viem'
 
 export * from './constants.js'
 
-/**
- * SignedProposer, the audited build (domain §2), with `tryMulticall` of its branch (domain §2.3).
- */
+/** SignedProposer, the audited build (domain §2). */
 export const signedProposerAbi = parseAbi([
   'struct Proposal { address oracle; address requester; bytes32 identifier; uint256 timestamp; bytes ancillaryData; int256 proposedPrice; uint256 maxPayment; }',
   'struct TokenPermissions { address token; uint256 amount; }',
   'struct PermitTransferFrom { TokenPermissions permitted; uint256 nonce; uint256 deadline; }',
   'function propose(Proposal proposal, address proposer, PermitTransferFrom permit, bytes signature, uint256 payment) returns (uint256 totalBond)',
   'function multicall(bytes[] data) returns (bytes[] results)',
-  'function tryMulticall(bytes[] calls) returns (bool[] successes)',
   'function permit2() view returns (address)',
   'function PROPOSAL_TYPEHASH() view returns (bytes32)',
   'function WITNESS_TYPE_STRING() view returns (string)',
   'function DELEGATED_PROPOSER_ROLE() view returns (bytes32)',
-  'function WHITELIST_ADMIN_ROLE() view returns (bytes32)',
   'function hasRole(bytes32 role, address account) view returns (bool)',
-  'function addDelegatedProposer(address account)',
-  'function removeDelegatedProposer(address account)',
-  'function addWhitelistAdmin(address account)',
-  'function addToWhitelist(address whitelist, address account)',
-  'function removeFromWhitelist(address whitelist, address account)',
-  'function transferWhitelistOwnership(address whitelist, address newOwner)',
   'event ProposalExecuted(address indexed proposer, address indexed oracle, address indexed requester, bytes32 identifier, uint256 timestamp, int256 proposedPrice, uint256 totalBond, uint256 payment)',
-  'event ProposalCallFailed(uint256 indexed index, bytes32 indexed callHash, bytes4 errorSelector, bytes32 revertDataHash)',
 ])
 
 export const permit2Abi = parseAbi([
@@ -48,7 +37,6 @@ export const oracleAbi = parseAbi([
   'function customBonds(bytes32 managedRequestId, address currency) view returns (uint256 amount, bool isSet)',
   'function customLivenessValues(bytes32 managedRequestId) view returns (uint256 liveness, bool isSet)',
   'function defaultLiveness() view returns (uint256)',
-  'function getManagedRequestId(address requester, bytes32 identifier, bytes ancillaryData) pure returns (bytes32)',
   'function getCustomProposerWhitelist(address requester, bytes32 identifier, bytes ancillaryData) view returns (address)',
   'function defaultProposerWhitelist() view returns (address)',
   'function requesterWhitelist() view returns (address)',
@@ -84,8 +72,6 @@ export const proxyAbi = parseAbi(['event Upgraded(address indexed implementation
 export const whitelistAbi = parseAbi([
   'function isOnWhitelist(address account) view returns (bool)',
   'function owner() view returns (address)',
-  'event AddedToWhitelist(address indexed account)',
-  'event RemovedFromWhitelist(address indexed account)',
 ])
 
 /** UmaCtfAdapter v4, the only version on the managed oracle (domain §5.1). */
@@ -103,7 +89,6 @@ export const ctfAdapterAbi = parseAbi([
   'event QuestionFlagged(bytes32 indexed questionID)',
   'event QuestionUnflagged(bytes32 indexed questionID)',
   'event QuestionResolved(bytes32 indexed questionID, int256 indexed settledPrice, uint256[] payouts)',
-  'event AncillaryDataUpdated(bytes32 indexed questionID, address indexed owner, bytes update)',
 ])
 
 /**
@@ -121,8 +106,6 @@ export const erc20Abi = parseAbi([
   'function approve(address spender, uint256 amount) returns (bool)',
   'function symbol() view returns (string)',
   'function decimals() view returns (uint8)',
-  'event Transfer(address indexed from, address indexed to, uint256 amount)',
-  'event Approval(address indexed owner, address indexed spender, uint256 amount)',
 ])
 
 export const erc1271Abi = parseAbi([

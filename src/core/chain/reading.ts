@@ -15,7 +15,7 @@ import {
   encodeFunctionData,
   prepareEncodeFunctionData,
 } from 'viem'
-import { type Chain, ChainError, type ChainLog, type Hex } from '../ports.js'
+import { type Chain, ChainError, type ChainLog } from '../ports.js'
 import type { Address } from '../protocol/schema.js'
 
 export { lowercase, zeroAddress } from '../protocol/words.js'
@@ -36,15 +36,9 @@ export async function readContract<
   functionName: N,
   args: P,
 ): Promise<ContractFunctionReturnType<A, 'view' | 'pure', N, P>> {
-  const prepared = preparedFor(abi, functionName)
-  const call = { ...prepared, args } as unknown
-  const to = address
-  const data = await chain.call(
-    { to, data: encodeFunctionData(call as EncodeFunctionDataParameters) },
-    at,
-  )
-  const word = decodedWord(prepared, data)
-  if (word !== undefined) return word as never
+  const call = { ...preparedFor(abi, functionName), args } as unknown
+  const asked = encodeFunctionData(call as EncodeFunctionDataParameters)
+  const data = await chain.call({ to: address, data: asked }, at)
   try {
     const result = { abi, functionName, data } as unknown
     return decodeFunctionResult(result as DecodeFunctionResultParameters) as never
@@ -55,16 +49,6 @@ export async function readContract<
       `the contract at ${address} does not answer ${functionName} as configured`,
     )
   }
-}
-
-/** A decoder of everything takes many times as long. */
-function decodedWord({ abi: [item] }: Prepared, data: Hex): bigint | boolean | undefined {
-  const [only, second] = item?.type === 'function' ? item.outputs : []
-  if (only === undefined || second !== undefined || data.length !== 66) return undefined
-  if (only.type === 'uint256') return BigInt(data)
-  if (only.type !== 'bool') return undefined
-  const value = BigInt(data)
-  return value > 1n ? undefined : value === 1n
 }
 
 type Prepared = ReturnType<typeof prepareEncodeFunctionData<Abi, string>>

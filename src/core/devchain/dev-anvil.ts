@@ -1,4 +1,4 @@
-/** One anvil process that cannot outlive us, however we died (contract §6 `serve --dev`, §8). */
+/** One anvil process that cannot outlive us, however we died (contract §8). */
 import { accessSync, constants } from 'node:fs'
 import { mkdtemp, rm } from 'node:fs/promises'
 import { createRequire } from 'node:module'
@@ -7,19 +7,11 @@ import { dirname, join } from 'node:path'
 import { type OwnedProcess, pidLine, startOwned } from '../io/owned-process.js'
 import { UsageError } from '../protocol/errors.js'
 
-/**
- * How long anvil may take to listen. It needs some 50 ms; the rest is for machines that have other
- * things to do.
- */
+/** It needs some 50 ms; the rest is for machines that have other things to do. */
 const startLimitMs = 20_000
 
-/**
- * A running anvil. `stop` resolves once the process is gone and its folder removed; `ended` also
- * when it dies by itself.
- */
 export interface Anvil {
   readonly rpcUrl: string
-  /** Of anvil itself. */
   readonly pid: number
   /** Of the process between us and it. */
   readonly watcherPid: number
@@ -28,10 +20,7 @@ export interface Anvil {
   stop(): Promise<void>
 }
 
-/**
- * The anvil binary inside the npm package of this platform. Throws UsageError `anvil_missing` where
- * the package is not installed (it is an optional dependency) or its file cannot be run.
- */
+/** Inside the npm package of this platform, an optional dependency. */
 export function anvilBinary(
   platform: string = process.platform,
   arch: string = process.arch,
@@ -40,8 +29,7 @@ export function anvilBinary(
   const here = createRequire(import.meta.url)
   let folder: string
   try {
-    // Through the wrapper package first: some package managers nest the platform's package below
-    // it.
+    // Some package managers nest the platform's package below the wrapper.
     folder = dirname(
       createRequire(here.resolve('@foundry-rs/anvil/package.json')).resolve(`${name}/package.json`),
     )
@@ -64,10 +52,6 @@ function missing(detail: string, cause: unknown): UsageError {
   })
 }
 
-/**
- * Starts anvil on a loopback port (0: a free one) with these further arguments and waits until it
- * listens. Throws UsageError `anvil_missing`, `port_in_use` or `dev_chain_failed`.
- */
 export async function startAnvil(port: number, args: readonly string[]): Promise<Anvil> {
   const binary = anvilBinary()
   const folder = await mkdtemp(join(tmpdir(), 'proposer-devchain-'))
@@ -78,7 +62,7 @@ export async function startAnvil(port: number, args: readonly string[]): Promise
     String(port),
     '--cache-path',
     join(folder, 'cache'),
-    // No page of a browser talks to it; wallets do not need leave of the page they are on.
+    // No page of a browser talks to it.
     '--no-cors',
     ...args,
   ]
@@ -86,8 +70,7 @@ export async function startAnvil(port: number, args: readonly string[]): Promise
     cwd: folder,
     folder,
     end: 'SIGKILL',
-    // Its own home: anvil looks for configuration and caches there. No NODE_OPTIONS: they are meant
-    // for us.
+    // anvil looks for configuration and caches in its home. NODE_OPTIONS are meant for us.
     env: { PATH: process.env.PATH, HOME: folder, TMPDIR: tmpdir() },
   })
   const { watcherPid, ended, stop } = chain

@@ -14,7 +14,6 @@ export interface Artifact {
 
 let contracts: Readonly<Record<string, Artifact>> | undefined
 
-/** A compiled contract by name. Throws UsageError `dev_chain_failed` where the package lacks it. */
 export function artifact(name: string): Artifact {
   contracts ??= packaged<{ contracts: Record<string, Artifact> }>('artifacts.json').contracts
   const found = contracts[name]
@@ -23,7 +22,7 @@ export function artifact(name: string): Artifact {
   return found
 }
 
-/** Sources lie three folders below the package's root, the built program one: looks upwards. */
+/** Sources lie three folders below the package's root, the built program one. */
 export function packaged<Content>(name: string): Content {
   let folder = dirname(fileURLToPath(import.meta.url))
   for (let up = 0; up < 5; up += 1) {

@@ -1,6 +1,6 @@
 /**
  * A whole chain for trying and testing: anvil with our contracts, funded accounts and open
- * questions (contract §6 `serve --dev`, `devchain`; §8).
+ * questions (contract §8).
  */
 
 import { maxUint256 } from 'viem'
@@ -53,7 +53,6 @@ export interface DevTrust {
   readonly implementations: Implementations
 }
 
-/** The `dev` object of the ready line (contract §6). */
 export interface DevDescription {
   readonly rpc_url: string
   readonly chain_id: number
@@ -63,51 +62,35 @@ export interface DevDescription {
 }
 
 export interface DevChainOptions {
-  /** 0, the default: a free port. Always on the loopback address. */
   readonly port?: number
-  /** 31337 unless given. */
   readonly chainId?: number
-  /** Example questions to ask: 12 unless given. */
   readonly questions?: number
-  /** Accounts of role `proposer`: 4 unless given. */
   readonly proposers?: number
-  /** Version of its oracle: `v2` or `v3`; unless given PROPOSER_DEV_ORACLE, else `v2`. */
+  /** Else PROPOSER_DEV_ORACLE, else `v2`. */
   readonly oracle?: string
 }
 
 export interface DevChain {
   readonly rpcUrl: string
   readonly chainId: number
-  /** Of the chain process. */
   readonly pid: number
   readonly description: DevDescription
-  /** Resolves when the chain process is gone, stopped or not. */
   readonly ended: Promise<void>
-  /** Ends the chain process and removes its folder; again: the same. */
   stop(): Promise<void>
 }
 
-/**
- * Genesis lies this far back, so that the first blocks, and the two that make them final, need not
- * run ahead of the clock.
- */
+/** So that the first blocks, and the two that make them final, need not run ahead of the clock. */
 const headStartSeconds = 6
 
 /** Blocks take whole set-ups at first, then no more than Polygon's do. */
 const setUpGasLimit = 1_000_000_000n
 const blockGasLimit = 60_000_000n
 
-/** Questions of one set-up transaction: some 15 million gas. */
 const questionsPerTransaction = 10
 
-/** Example questions of one HTTP call. */
 const transactionsPerCall = 50
 
-/**
- * Starts a dev chain; it is ready, with its state finalized, when the promise resolves, and mines a
- * block every second. Throws UsageError `anvil_missing` (with the command that installs it),
- * `port_in_use`, `invalid_option` or `dev_chain_failed`.
- */
+/** Ready, with its state finalized, when the promise resolves; it mines a block every second. */
 export async function startDevChain(options: DevChainOptions = {}): Promise<DevChain> {
   const chainId = options.chainId ?? 31337
   const questionCount = wholeNumber('questions', options.questions ?? 12, 0, 10_000)
@@ -179,7 +162,6 @@ function describe(
   }
 }
 
-/** What oracle and token run, for the pins. */
 const readImplementations = (rpc: DevRpc): Promise<Implementations> =>
   implementationsOf(
     {
@@ -190,7 +172,7 @@ const readImplementations = (rpc: DevRpc): Promise<Implementations> =>
     'latest',
   )
 
-/** Places code, then sets everything up in one block and lets two more finalize it. */
+/** Everything in one block; two more finalize it. */
 async function setUp(
   rpc: DevRpc,
   accounts: readonly DevAccount[],
@@ -227,11 +209,9 @@ const contractNames = Object.keys(devAddresses).filter(
   (name) => name !== 'oracle',
 ) as readonly (keyof typeof devAddresses)[]
 
-/** Of all accounts but the executor: it pays gas only (domain §1). */
 const holders = (accounts: readonly DevAccount[]) =>
   accounts.filter(({ role }) => role !== 'executor' && role !== 'admin')
 
-/** A call of a contract by its name here. */
 const call = (
   from: Address,
   to: keyof typeof devAddresses,
@@ -269,8 +249,7 @@ function setUpTransactions(
     ['adapter', 'setUp', admin, oracle],
     ['registry', 'setUp', admin, adapter, token],
     ['requesters', 'addToWhitelist', adapter],
-    // Listed for good: SignedProposer itself, and the rival who proposes without it. All others
-    // only within one propose().
+    // Listed for good. All others only within one propose().
     ['proposers', 'addToWhitelist', signedProposer],
     ['proposers', 'addToWhitelist', devAccount('rival').address],
     ['proposers', 'transferOwnership', signedProposer],
@@ -305,14 +284,12 @@ const chunks = <T>(all: readonly T[], size: number): T[][] =>
     all.slice(n * size, (n + 1) * size),
   )
 
-/** UTF-8 bytes of a question's text. */
 export function textBytes(text: string): Hex {
   return `0x${Buffer.from(text, 'utf8').toString('hex')}`
 }
 
 async function mine(rpc: DevRpc, transactions: readonly DevTransaction[]): Promise<void> {
-  // Given nonces keep each sender's order, whatever order a batch is worked on in. All senders are
-  // new on this chain.
+  // They keep each sender's order, whatever order a batch is worked on in. All senders are new.
   const nonces = new Map<Address, number>()
   const calls = transactions.map((transaction) => {
     const nonce = nonces.get(transaction.from) ?? 0
@@ -322,8 +299,8 @@ async function mine(rpc: DevRpc, transactions: readonly DevTransaction[]): Promi
   })
   const hashes: unknown[] = []
   for (const some of chunks(calls, transactionsPerCall)) hashes.push(...(await rpc.batch(some)))
-  // One block holds it all but for a thousand questions; the interval may have mined a part
-  // already.
+  // The interval may have mined a part already, and a thousand questions need more than one
+  // block.
   for (let pending = true; pending; ) {
     await rpc.request('evm_mine', [])
     const receipts = (await rpc.batch(
@@ -339,7 +316,6 @@ async function mine(rpc: DevRpc, transactions: readonly DevTransaction[]): Promi
   }
 }
 
-/** How many registry entries one call reads. */
 const registryPage = 200n
 
 async function readQuestions(rpc: DevRpc): Promise<DevQuestion[]> {

@@ -1,7 +1,7 @@
 /**
- * The contracts and accounts of a dev chain. Everything has a fixed address or key, derived from
- * its name, so that a tool with nothing but the chain's URL finds it. All keys here are throwaway:
- * they are printed and published. Source: contract §8, domain §2–§5.
+ * The contracts and accounts of a dev chain. Addresses and keys are derived from names, so that a
+ * tool with nothing but the chain's URL finds them. All keys here are throwaway: they are printed
+ * and published (contract §8).
  */
 
 import { AsyncLocalStorage } from 'node:async_hooks'
@@ -25,7 +25,6 @@ export interface DevAccount {
   readonly private_key: Hex
 }
 
-/** The account of a role; `index` tells several of one role apart. */
 export function devAccount(role: DevRole, index = 0): DevAccount {
   const privateKey = keccak256(stringToHex(`proposer dev chain account ${role} ${index}`))
   return {
@@ -38,7 +37,6 @@ export function devAccount(role: DevRole, index = 0): DevAccount {
 const placed = (name: string): Address =>
   `0x${keccak256(stringToHex(`proposer dev chain contract ${name}`)).slice(26)}`
 
-/** Where the dev chain puts each contract. */
 export const devAddresses = {
   permit2: canonicalPermit2,
   token: placed('token'),
@@ -47,14 +45,12 @@ export const devAddresses = {
   adapter: placed('adapter'),
   proposers: placed('proposer whitelist'),
   requesters: placed('requester whitelist'),
-  /** A custom whitelist with nobody on it: how a request is paused. */
+  /** How a request is paused. */
   nobody: placed('empty whitelist'),
-  /** A custom whitelist with everybody on it. */
   everybody: placed('disabled whitelist'),
   registry: placed('registry'),
 } as const satisfies Record<string, Address>
 
-/** The compiled contract at each of them. */
 export const devContracts: Readonly<Record<keyof typeof devAddresses, string>> = {
   permit2: 'Permit2',
   token: 'Token',
@@ -68,24 +64,16 @@ export const devContracts: Readonly<Record<keyof typeof devAddresses, string>> =
   registry: 'DevRegistry',
 }
 
-/**
- * Where the code behind the proxies lies, by contract: the token's, and that of both versions of
- * the oracle (domain §10).
- */
+/** Where the code behind the proxies lies (domain §10). */
 export const devImplementations: Readonly<Record<string, Address>> = {
   Token: placed('token implementation'),
   ManagedOracle: placed('oracle implementation v2'),
   ManagedOracleV3: placed('oracle implementation v3'),
 }
 
-/** Versions of the oracle that a dev chain can have, by the contract of each. */
 export const oracleContracts = { v2: 'ManagedOracle', v3: 'ManagedOracleV3' } as const
 export type OracleVersion = keyof typeof oracleContracts
 
-/**
- * The version of that name; without one that of PROPOSER_DEV_ORACLE, else `v2`. Throws UsageError
- * `invalid_option`.
- */
 export function devOracleVersion(given?: string): OracleVersion {
   const name = given ?? process.env.PROPOSER_DEV_ORACLE ?? 'v2'
   const known = Object.keys(oracleContracts) as OracleVersion[]
@@ -96,27 +84,21 @@ export function devOracleVersion(given?: string): OracleVersion {
   })
 }
 
-/**
- * Raw token units, six decimals: the usual reward and bond of a question, and the final fee on top
- * of the bond (domain §4, §10).
- */
+/** Raw token units, six decimals; the final fee comes on top of the bond (domain §4, §10). */
 export const devRewardRaw = 5_000_000n
 export const devBondRaw = 500_000_000n
 export const devFinalFeeRaw = 250_000_000n
 
-/** A contract at an address. */
 export interface Placed {
   readonly name: string
   readonly address: Address
   readonly artifact: Artifact
 }
 
-/** The named contract of `fixtures/contracts` at an address. Errors: as `artifact`. */
 export function placedAt(name: string, address: Address): Placed {
   return { name, address, artifact: artifact(name) }
 }
 
-/** A contract of the dev chain. Errors: as `artifact`. */
 export const contractOf = (name: keyof typeof devAddresses): Placed =>
   placedAt(devContracts[name], devAddresses[name])
 
@@ -130,10 +112,7 @@ const setCode = (address: Address, { code }: Artifact): RpcCall => ({
   params: [address, code],
 })
 
-/**
- * The calls that put a contract on the chain. Token and oracle become proxies in front of their
- * implementation (ERC-1967).
- */
+/** Token and oracle become proxies in front of their implementation (ERC-1967). */
 export function placing({ name, address, artifact: own }: Placed): readonly RpcCall[] {
   const implementation = devImplementations[name]
   if (implementation === undefined) return [setCode(address, own)]
@@ -145,15 +124,11 @@ export function placing({ name, address, artifact: own }: Placed): readonly RpcC
   ]
 }
 
-/**
- * Encoded call of a function of a contract; throws viem's error where name or arguments do not fit
- * its ABI.
- */
 export function callData(contract: Placed, functionName: string, args: readonly unknown[]): Hex {
   return encodeFunctionData({ abi: contract.artifact.abi, functionName, args: [...args] })
 }
 
-/** A refusal of the node, with the raw revert data where a call reverted. */
+/** `data`: of a call that reverted. */
 export class DevRpcError extends Error {
   constructor(
     message: string,
@@ -184,12 +159,10 @@ export interface DevReceipt {
   }[]
 }
 
-/** JSON-RPC to a dev chain on this machine. */
 export interface DevRpc {
   request<Result>(method: string, params: readonly unknown[]): Promise<Result>
-  /** One HTTP call; the results in order. Rejects with the first error among them. */
+  /** One HTTP call. Rejects with the first error among the results. */
   batch(calls: readonly RpcCall[]): Promise<unknown[]>
-  /** The decoded answer of a view function. */
   read<Result>(contract: Placed, functionName: string, args: readonly unknown[]): Promise<Result>
 }
 
@@ -199,7 +172,7 @@ interface RpcResponse {
   readonly error?: { readonly message: string; readonly data?: unknown }
 }
 
-/** What asks a dev chain within its `run`; elsewhere that is the global fetch. */
+/** Asks within its `run` in place of the global fetch. */
 export const devFetch = new AsyncLocalStorage<Fetch>()
 
 async function post(rpcUrl: string, body: readonly object[]): Promise<RpcResponse[]> {
@@ -217,10 +190,6 @@ async function post(rpcUrl: string, body: readonly object[]): Promise<RpcRespons
   }
 }
 
-/**
- * Rejects with DevRpcError where the node refuses, UnavailableError `dev_chain_unreachable` where
- * nothing answers at the URL.
- */
 export function devRpc(rpcUrl: string): DevRpc {
   const batch: DevRpc['batch'] = async (calls) => {
     const body = calls.map(({ method, params }, id) => ({ jsonrpc: '2.0', id, method, params }))
@@ -251,15 +220,11 @@ export function devRpc(rpcUrl: string): DevRpc {
 
 const quantity = (value: bigint | number): Hex => `0x${value.toString(16)}`
 
-/** The JSON-RPC form of a transaction from an account that the node impersonates. */
 export function transactionParams({ from, to, data, gas }: DevTransaction): Record<string, string> {
   return { from, to, data, ...(gas === undefined ? {} : { gas: quantity(gas) }) }
 }
 
-/**
- * Sends transactions from impersonated accounts and waits until all are mined; the receipts in
- * order. Throws UsageError `dev_chain_refused` with the decoded reason when one reverts.
- */
+/** From impersonated accounts; resolves when all are mined. */
 export async function sendAsDev(
   rpc: DevRpc,
   transactions: readonly DevTransaction[],
@@ -269,9 +234,7 @@ export async function sendAsDev(
   return receiptsOf(rpc, hashes)
 }
 
-/**
- * What the node says when two verbs of one account were given the same nonce at the same moment.
- */
+/** Two verbs of one account were given the same nonce at the same moment. */
 const nonceClash = /replacement transaction underpriced|nonce too low|already (imported|known)/i
 const clashTries = 50
 const clashPauseMs = 20
@@ -298,13 +261,10 @@ async function sendOne(rpc: DevRpc, transaction: DevTransaction, tries = 1): Pro
   }
 }
 
-/**
- * Blocks come every second; ten of them without our transaction mean that the chain is not mining.
- */
+/** Blocks come every second. */
 const receiptLimitMs = 10_000
 const receiptPauseMs = 25
 
-/** The receipts of these transactions, in order, once all are mined. Errors: as `sendTransactions`. */
 export async function receiptsOf(rpc: DevRpc, hashes: readonly Hex[]): Promise<DevReceipt[]> {
   if (hashes.length === 0) return []
   const startedAt = performance.now()

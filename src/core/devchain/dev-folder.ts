@@ -1,4 +1,3 @@
-/** The files that a gateway and a client need to work with a dev chain (contract §6 `--write`). */
 import { chmod, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { systemFiles } from '../io/files.js'
@@ -6,9 +5,8 @@ import type { DevDescription } from './dev-chain.js'
 import type { DevAccount } from './dev-contracts.js'
 
 /**
- * Writes what a gateway and a client need to work with this chain into a folder (0700), made if
- * missing. The files are gateway.json, trust.json, questions.json, executor.key and proposer-1.key
- * and on (0600). Paths within are relative (contract §7). The files it wrote, by name.
+ * What a gateway and a client need to work with this chain (contract §6 `--write`): folder 0700,
+ * files 0600, paths within relative. The names of the files.
  */
 export async function writeDevFolder(
   folder: string,

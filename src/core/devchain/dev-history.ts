@@ -7,10 +7,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { UnavailableError } from '../protocol/errors.js'
 import { type DevRpc, DevRpcError } from './dev-contracts.js'
 
-/**
- * States that anvil is asked to keep. With blocks every second it keeps 1,500; receipts and logs
- * are kept for ever.
- */
+/** With blocks every second anvil keeps 1,500. */
 export const statesKept = 1_000
 
 /**
@@ -19,14 +16,11 @@ export const statesKept = 1_000
  */
 export const blockHashContract = '0x0000f90827f1c53a10cb7a02335b175320002935'
 
-/**
- * As many hashes as the EVM can read (BLOCKHASH): a state never holds more than about twice that.
- */
+/** As many as the EVM can read (BLOCKHASH). */
 const blocksBetweenTrims = 256
 const lookEveryMs = 1_000
 const triesForEmptyBlock = 3
 
-/** Trims the chain's state every 256 blocks until the chain is gone. */
 export async function boundHistory(rpc: DevRpc, ended: Promise<void>): Promise<void> {
   const over = new AbortController()
   void ended.then(() => over.abort())
@@ -50,15 +44,13 @@ const headOf = async (rpc: DevRpc): Promise<number> =>
   Number(await rpc.request<string>('eth_blockNumber', []))
 
 /**
- * Mines one block beyond the schedule and takes it back. `false` where the chain does not mine by
- * itself just now, or no block came out empty. The chain's clock stays as it was: going back would
- * set it to the last block's time.
+ * `false` where the chain does not mine by itself just now, or no block came out empty. The
+ * chain's clock stays as it was: going back would set it to the last block's time.
  */
 async function trim(rpc: DevRpc): Promise<boolean> {
   const interval = await rpc.request<number | null>('anvil_getIntervalMining', [])
   if (!interval) return false
-  // A block mined by schedule in between would be the one that is taken back, with its
-  // transactions.
+  // A block mined by schedule in between would be taken back, with its transactions.
   await rpc.request('evm_setIntervalMining', [0])
   try {
     if (!(await mineEmptyBlock(rpc))) return false

@@ -1,6 +1,6 @@
 /**
- * What happens on a running dev chain after a proposal, and what may happen before one that a
- * signature does not cover (contract §9, domain §5.1, §10). Errors: as of the other verbs.
+ * What happens on a running dev chain after a proposal, and what a signature does not cover
+ * (contract §9, domain §5.1, §10).
  */
 
 import { bytesToHex, decodeEventLog } from 'viem'
@@ -40,7 +40,6 @@ import {
 
 const admin = devAccount('admin').address
 
-/** What voters may answer; p4 is "too early". */
 export type VotedOutcome = keyof typeof priceOf | 'p4'
 
 const votedPrice = (outcome: VotedOutcome): bigint =>
@@ -57,15 +56,12 @@ interface Head {
 const headOf = (rpc: DevRpc): Promise<Head> =>
   rpc.request<Head>('eth_getBlockByNumber', ['latest', false])
 
-/** The chain's clock after a jump. */
 export interface DevWarp {
   readonly seconds: number
-  /** Unix seconds of the newest block, decimal, and its number. */
   readonly timestamp: string
   readonly block: number
 }
 
-/** Moves the chain's clock forward by whole seconds; it goes on from there. */
 export async function warp(rpcUrl: string, seconds: number): Promise<DevWarp> {
   const rpc = await connect(rpcUrl)
   let head = await headOf(rpc)
@@ -79,7 +75,7 @@ export async function warp(rpcUrl: string, seconds: number): Promise<DevWarp> {
   return { seconds, timestamp: String(Number(head.timestamp)), block: Number(head.number) }
 }
 
-/** All rounds of a question, the newest first. */
+/** The newest first. */
 async function roundsOf(found: FoundRound): Promise<readonly FoundRound[]> {
   const { rpc, questionId } = found
   const opened = await rpc.request<readonly { readonly blockNumber: Hex }[]>('eth_getLogs', [
@@ -108,23 +104,20 @@ interface Request {
 const readRequest = (round: FoundRound): Promise<Request> =>
   round.rpc.read<Request>(contractOf('oracle'), 'getRequest', oracleRequestOf(round))
 
-/** A settled round, and what its question came to. */
 export interface DevSettlement extends DevRound {
-  /** `null` for a price that is none of theirs. */
   readonly outcome: VotedOutcome | null
   /** Raw token units. */
   readonly payout: string
   readonly paid_to: Address
-  /** The transfer failed: the oracle keeps the payout for `paid_to`. */
   readonly deferred: boolean
   readonly resolved: boolean
-  /** Timestamp of the round that "too early" opened. */
+  /** The round that "too early" opened. */
   readonly new_round: string | null
 }
 
 /**
- * Settles the newest round that can be settled, as the resolver, and lets the adapter resolve the
- * question from its current one. UsageError `dev_chain_refused` says what no round has yet.
+ * The newest round that can be settled, as the resolver; the adapter resolves the question from
+ * its current one.
  */
 export async function settleRound(rpcUrl: string, identifier: string): Promise<DevSettlement> {
   const found = await find(rpcUrl, identifier)
@@ -209,10 +202,6 @@ function settlementIn({ logs }: DevReceipt) {
   }
 }
 
-/**
- * Gives the voters' answer to the newest disputed round. UsageError `dev_chain_refused` where none
- * is with them.
- */
 export async function vote(
   rpcUrl: string,
   identifier: string,
@@ -231,7 +220,6 @@ export async function vote(
   )
 }
 
-/** Code of the oracle's proxy; `true` from version 3 on. */
 async function isVersion3(rpc: DevRpc): Promise<boolean> {
   const slot = [devAddresses.oracle, implementationSlot, 'latest']
   const word = await rpc.request<Hex>('eth_getStorageAt', slot)
@@ -251,18 +239,16 @@ async function requireVersion3(rpc: DevRpc, what: string): Promise<void> {
   )
 }
 
-/** A clarification as posted. */
 export interface DevClarification {
   readonly question_id: Hex
   /** Whose word it is: the creator's counts, a stranger's does not. */
   readonly owner: Address
-  /** Unix seconds, decimal. */
   readonly timestamp: string
 }
 
 /**
- * Posts bytes as a clarification: as the question's creator, or as an account of its own. `rules`:
- * as an update of the request's rules, which version 3 takes from the requester (domain §10).
+ * As the question's creator, or as an account of its own. `rules`: as an update of the request's
+ * rules, which version 3 takes from the requester (domain §10).
  */
 export async function clarify(
   rpcUrl: string,

@@ -1,12 +1,12 @@
 /**
- * Example questions of a dev chain: texts as long and as shaped as real ones (domain §5.3), the same
- * on every chain, so that slugs and question ids are stable.
+ * Texts as long and as shaped as real ones (domain §5.3), the same on every chain, so that slugs
+ * and question ids are stable.
  */
 import { packaged } from './dev-artifacts.js'
 
 export type DevOutcome = 'p1' | 'p2' | 'p3'
 
-/** A question before it is asked. `text` is what the adapter gets; it adds its own suffix. */
+/** The adapter adds a suffix to `text`. */
 interface DevQuestionText {
   readonly slug: string
   readonly text: string
@@ -26,7 +26,7 @@ interface Examples {
 
 let examples: Examples | undefined
 
-/** The n-th example question, from 0. There are twelve, then the same as further editions. */
+/** From 0. There are twelve, then the same as further editions. */
 export function exampleQuestion(n: number): DevQuestionText {
   examples ??= packaged<Examples>('questions.json')
   const { common_rules, questions } = examples
@@ -48,7 +48,7 @@ export function exampleQuestion(n: number): DevQuestionText {
   }
 }
 
-/** Which outcomes a text allows: p3 only where the last `res_data:` lists `p3: 0.5` (domain §5.3). */
+/** p3 only where the last `res_data:` lists `p3: 0.5` (domain §5.3). */
 export function listedOutcomes(text: string): readonly DevOutcome[] {
   const answers = text.slice(Math.max(text.lastIndexOf('res_data:'), 0))
   return /p3: 0\.5\b/.test(answers) ? ['p1', 'p2', 'p3'] : ['p1', 'p2']

@@ -1,10 +1,8 @@
-/** What a revert on a dev chain means, and what to do instead. */
 import { decodeErrorResult } from 'viem'
 import { decodeRevert } from '../chain/reverts.js'
 import type { Hex } from '../ports.js'
 import { artifact } from './dev-artifacts.js'
 
-/** What to do where the contracts refuse a verb, by the name of the error. */
 const refusalHints: readonly (readonly [error: RegExp, hint: string])[] = [
   [
     /^RequestStateNotProposed\b/,
@@ -36,22 +34,17 @@ const refusalHints: readonly (readonly [error: RegExp, hint: string])[] = [
   ],
 ]
 
-/**
- * The reason in revert data. The adapter has errors that no proposal can meet, so that the catalogue
- * of reverts does without them.
- */
+/** The adapter has errors that no proposal can meet: the catalogue of reverts does without them. */
 export function revertReasonOf(data: Hex): string {
   const { name, text } = decodeRevert(data)
   if (name !== 'unknown') return text
   try {
     return `${decodeErrorResult({ abi: artifact('CtfAdapter').abi, data }).errorName}()`
   } catch {
-    // Not the adapter's either: the raw data says all there is.
     return text
   }
 }
 
-/** A hint that can be typed, for a reason as `reasonOf` gives it; any other gets a general one. */
 export const refusalHint = (reason: string): string =>
   refusalHints.find(([error]) => error.test(reason))?.[1] ??
   'the question is not in the required state: `proposer reconcile` with its id shows which; or open a new one with `proposer devchain ask`'

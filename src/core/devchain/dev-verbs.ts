@@ -1,8 +1,6 @@
 /**
- * What happens to questions on a running dev chain. Verbs that need its RPC URL and a slug or
- * question id, nothing else (contract §6 `devchain`). All wait until their transaction is mined and
- * throw UsageError: `not_a_dev_chain`, `question_not_found`, or `dev_chain_refused` with the
- * decoded revert reason; UnavailableError `dev_chain_unreachable`.
+ * What happens to questions on a running dev chain: verbs that need its RPC URL and a slug or
+ * question id (contract §6 `devchain`), and wait until their transaction is mined.
  */
 
 import { yesOrNoQuery } from '../chain/contracts.js'
@@ -27,10 +25,8 @@ import {
 } from './dev-contracts.js'
 import { exampleQuestion, listedOutcomes } from './dev-questions.js'
 
-/** A question as it stands: the round is the one its adapter shows now. */
 export interface DevRound {
   readonly question_id: Hex
-  /** Unix seconds, decimal. */
   readonly timestamp: string
   /** As `getState` numbers it (domain §4). */
   readonly state: number
@@ -38,7 +34,7 @@ export interface DevRound {
 
 type ContractKey = Parameters<typeof contractOf>[0]
 
-/** A question, and one of its rounds: the current one unless another was looked for. */
+/** The current round unless another was looked for. */
 export interface FoundRound {
   readonly rpc: DevRpc
   readonly questionId: Hex
@@ -49,7 +45,6 @@ export interface FoundRound {
   readonly resolved: boolean
 }
 
-/** Errors: see above. */
 export async function connect(rpcUrl: string): Promise<DevRpc> {
   const rpc = devRpc(rpcUrl)
   const code = await rpc.request<Hex>('eth_getCode', [devAddresses.registry, 'latest'])
@@ -61,7 +56,6 @@ export async function connect(rpcUrl: string): Promise<DevRpc> {
   )
 }
 
-/** The question by slug or id, in its current round. Errors: see above. */
 export async function find(rpcUrl: string, identifier: string): Promise<FoundRound> {
   const rpc = await connect(rpcUrl)
   const questionId = isQuestionId(identifier)
@@ -74,7 +68,7 @@ export async function find(rpcUrl: string, identifier: string): Promise<FoundRou
   })
 }
 
-/** A question as its adapter shows it now; without text where there is none. */
+/** Without text where there is none. */
 export async function readQuestion(rpc: DevRpc, questionId: Hex): Promise<FoundRound> {
   const { requestTimestamp, ...question } = await rpc.read<
     Omit<FoundRound, 'rpc' | 'questionId' | 'timestamp'> & { requestTimestamp: bigint }
@@ -82,7 +76,6 @@ export async function readQuestion(rpc: DevRpc, questionId: Hex): Promise<FoundR
   return { ...question, rpc, questionId, timestamp: requestTimestamp }
 }
 
-/** Sends one call of a contract from an account of the node's; its receipt. */
 export async function sendFrom(
   rpc: DevRpc,
   from: Address,
@@ -104,7 +97,6 @@ const send = (
   args: readonly unknown[],
 ) => sendFrom(rpc, devAccount(role).address, contractOf(to), name, args)
 
-/** The request that the oracle knows a round by. */
 export const oracleRequestOf = ({ timestamp, ancillaryData }: FoundRound) => [
   devAddresses.adapter,
   yesOrNoQuery,
@@ -112,7 +104,6 @@ export const oracleRequestOf = ({ timestamp, ancillaryData }: FoundRound) => [
   ancillaryData,
 ]
 
-/** The question, after `role` has called a function for it. */
 async function act(
   rpcUrl: string,
   identifier: string,
@@ -126,22 +117,16 @@ async function act(
   return roundOf(await readQuestion(found.rpc, found.questionId))
 }
 
-/** The round as the oracle has it. */
 export async function roundOf(found: FoundRound): Promise<DevRound> {
   const { rpc, questionId, timestamp } = found
   const state = await rpc.read<bigint>(contractOf('oracle'), 'getState', oracleRequestOf(found))
   return { question_id: questionId, timestamp: String(timestamp), state: Number(state) }
 }
 
-/** The round that a question is in. */
 export const showRound = async (rpcUrl: string, identifier: string): Promise<DevRound> =>
   roundOf(await find(rpcUrl, identifier))
 
-/**
- * Asks a new question. Without a slug: the next example question. With one: under that slug, with
- * `text` or an example's. A taken slug is refused (`dev_chain_refused`); bondRaw (500 tokens unless
- * given) is without the final fee.
- */
+/** Without a slug: the next example question. `bondRaw` is without the final fee. */
 export async function askDevQuestion(
   rpcUrl: string,
   question: { readonly slug?: string; readonly text?: string; readonly bondRaw?: bigint } = {},
@@ -156,13 +141,13 @@ export async function askDevQuestion(
 }
 
 /**
- * Disputes the proposal of the current round. The first dispute of a question opens a new round
- * with a new timestamp; a second one goes to the voters (domain §5.1).
+ * The first dispute of a question opens a new round; a second one goes to the voters (domain
+ * §5.1).
  */
 export const disputeProposal = (rpcUrl: string, identifier: string): Promise<DevRound> =>
   act(rpcUrl, identifier, 'disputer', 'oracle', 'disputePrice', oracleRequestOf)
 
-/** A competing proposal, straight at the oracle, by an account that is on the default whitelist. */
+/** Straight at the oracle, by an account on the default whitelist. */
 export const proposeDirectly = (
   rpcUrl: string,
   identifier: string,
@@ -173,13 +158,9 @@ export const proposeDirectly = (
     price,
   ])
 
-/**
- * Adapter-side states; proposals still succeed on chain (domain §5.1). `reset` opens a new round as
- * the adapter's administrator may.
- */
+/** Proposals still succeed on chain (domain §5.1). */
 export type AdapterVerb = 'pause' | 'unpause' | 'flag' | 'unflag' | 'reset'
 
-/** Pauses, flags or resets a question at its adapter. */
 export const changeQuestion = (
   rpcUrl: string,
   identifier: string,
@@ -187,10 +168,7 @@ export const changeQuestion = (
 ): Promise<DevRound> =>
   act(rpcUrl, identifier, 'admin', 'adapter', verb, ({ questionId }) => [questionId])
 
-/**
- * Sets the custom bond of a question (all its rounds), in raw token units without the final fee:
- * 100 to 100,000 tokens.
- */
+/** Of all its rounds, without the final fee: 100 to 100,000 tokens. */
 export const setBond = (rpcUrl: string, identifier: string, bondRaw: bigint): Promise<DevRound> =>
   act(rpcUrl, identifier, 'admin', 'oracle', 'requestManagerSetBond', ({ ancillaryData }) => [
     devAddresses.adapter,
@@ -200,13 +178,9 @@ export const setBond = (rpcUrl: string, identifier: string, bondRaw: bigint): Pr
     bondRaw,
   ])
 
-/**
- * `nobody` pauses proposals of the question on chain, `everybody` lists all, `default` takes the
- * custom whitelist away.
- */
+/** `nobody` pauses proposals on chain, `default` takes the custom whitelist away. */
 export type DevWhitelist = 'default' | 'nobody' | 'everybody' | Address
 
-/** Sets the custom proposer whitelist of a question. */
 export function setWhitelist(
   rpcUrl: string,
   identifier: string,
@@ -231,10 +205,7 @@ async function giveGas(rpc: DevRpc, address: Address): Promise<void> {
     await rpc.request('anvil_setBalance', [address, `0x${weiForGas.toString(16)}`])
 }
 
-/**
- * Gives an address raw tokens, and a coin for gas where it has less than one. The token balance
- * afterwards.
- */
+/** And a coin for gas where it has less than one. The token balance afterwards. */
 export async function fund(rpcUrl: string, address: Address, amountRaw: bigint): Promise<bigint> {
   const rpc = await connect(rpcUrl)
   await giveGas(rpc, address)
@@ -242,10 +213,7 @@ export async function fund(rpcUrl: string, address: Address, amountRaw: bigint):
   return rpc.read<bigint>(contractOf('token'), 'balanceOf', [address])
 }
 
-/**
- * Makes an address an executor: DELEGATED_PROPOSER_ROLE on SignedProposer, and a coin for gas where
- * it has less than one (domain §2).
- */
+/** DELEGATED_PROPOSER_ROLE on SignedProposer, and a coin for gas (domain §2). */
 export async function grantExecutor(rpcUrl: string, address: Address): Promise<void> {
   const rpc = await connect(rpcUrl)
   await giveGas(rpc, address)

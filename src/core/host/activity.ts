@@ -1,20 +1,16 @@
-/** What a gateway did of late: calls of the last minute by class, and the newest changes. */
 import type { Clock } from '../ports.js'
 import type { RequestRecord } from '../protocol/call.js'
 import type { StateLine } from '../protocol/vitals.js'
 
-/** A change of state, and when it came, in Unix milliseconds. */
 interface StatusChange {
   readonly atMs: number
   readonly line: StateLine
 }
 
 const noCounts = { fine: 0, refused: 0, limited: 0, failed: 0, admitted: 0 }
-/** Calls answered in the last minute by class, and candidates admitted. */
 type MinuteCounts = Readonly<typeof noCounts>
 
 const secondsCounted = 60
-/** So many changes are kept. */
 export const changesKept = 6
 
 /** Bounded, whatever the load (R17). */
@@ -27,7 +23,7 @@ export interface Activity {
   changes(): readonly StatusChange[]
 }
 
-/** Counts by whole seconds of the monotonic clock (R13): sixty cells a minute. Throws nothing. */
+/** By whole seconds of the monotonic clock (R13): sixty cells a minute. */
 export function createActivity(clock: Pick<Clock, 'nowMs' | 'monotonicMs'>): Activity {
   const cells = new Map<number, { -readonly [Key in keyof MinuteCounts]: number }>()
   let changes: readonly StatusChange[] = []

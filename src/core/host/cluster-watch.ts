@@ -7,17 +7,14 @@ import { membersOf } from '../storage/postgres/members.js'
 import type { SharedLog } from '../storage/postgres/shared-log.js'
 
 const everyMs = 3_000
-/** After so long without a sign of life a gateway is not counted. */
 const goneMs = 30_000
 
 export interface ClusterWatch {
-  /** As last heard; `undefined` while the database cannot be asked. Throws nothing. */
+  /** As last heard; `undefined` while the database cannot be asked. */
   now(): ClusterVitals | undefined
-  /** Never rejects. */
   stop(): Promise<void>
 }
 
-/** Asks the store every three seconds who leads and who is there. */
 export function watchCluster(
   { clock, log }: { readonly clock: Clock; readonly log: SharedLog },
   leads: () => boolean,
@@ -35,7 +32,6 @@ export function watchCluster(
         if (!(error instanceof StorageError)) throw error
         heard = undefined
       })
-      // Aborted by `stop`.
       await clock.sleep(everyMs, stopping.signal).catch(() => undefined)
     }
   })()

@@ -1,5 +1,3 @@
-/** gateway.json, and the files that it names. */
-
 import { basename, dirname, join, resolve } from 'node:path'
 import type { RegistryEntry } from '../chain/questions.js'
 import { applySet, type GatewayConfig, type NamePart, parseConfig } from '../gateway/config.js'
@@ -14,27 +12,24 @@ import { shellWord } from '../protocol/text.js'
 import { isDatabaseUrl } from '../protocol/url-secrets.js'
 import type { SeenFile } from '../storage/postgres/seen.js'
 
-/** A configuration, and the folder that its paths are relative to. */
+/** Paths are relative to `folder`; `path` is as it was named. */
 export interface LoadedConfig {
   readonly config: GatewayConfig
   readonly folder: string
-  /** The file, as it was named. */
   readonly path: string
   readonly place: StorePlace
 }
 
-/** Where a store lies: in a folder of one gateway, or in a database that several share. */
+/** In a folder of one gateway, or in a database that several share. */
 export type StorePlace =
   | { readonly kind: 'folder'; readonly folder: string }
   | { readonly kind: 'database'; readonly url: string; readonly isFromVariable?: true }
 
-/** What to tell of a store that the configuration does not name; `undefined` of any other. */
 export const storeNote = ({ place }: Pick<LoadedConfig, 'place'>): string | undefined =>
   place.kind === 'database' && place.isFromVariable
     ? 'the store is the database that PROPOSER_STORE_URL_FILE names; `store` and `store_file` of gateway.json are not used'
     : undefined
 
-/** What command line flags change of a configuration. */
 export interface ConfigChanges {
   /** `key=value`, dotted keys of gateway.json. */
   readonly assignments: readonly string[]
@@ -45,10 +40,7 @@ export interface ConfigChanges {
 
 type FileAccess = Pick<Machine, 'files' | 'cwd' | 'storeUrlFile'>
 
-/**
- * gateway.json as data, comments left out. `named` tells the line and column of a part of it.
- * Throws UsageError naming the file, and where in it the fault is.
- */
+/** `named` tells the line and column of a part of it. */
 export async function readConfigFile(
   machine: FileAccess,
   path: string,
@@ -58,10 +50,7 @@ export async function readConfigFile(
   return { raw: value, named: (part) => `${path}:${placeOf(part)}` }
 }
 
-/**
- * Reads gateway.json. A variable that names the store outranks it. Throws UsageError naming the file and the key; `store_url_file_*` for a file
- * with the store's URL that cannot be read, or that others may read.
- */
+/** A variable that names the store outranks the file. */
 export async function loadConfig(machine: FileAccess, path: string): Promise<LoadedConfig> {
   const parsed = await parsedFile(machine, path)
   return { ...parsed, place: await placeOf(machine, parsed.config, parsed.folder) }
@@ -76,10 +65,7 @@ async function parsedFile(machine: FileAccess, path: string): Promise<Omit<Loade
   }
 }
 
-/**
- * What gateway.json, --set, --port and --host come to; a store in --set outranks the variable.
- * Throws UsageError naming file and key.
- */
+/** A store in --set outranks the variable. */
 export async function configure(
   machine: FileAccess,
   path: string,
@@ -97,8 +83,8 @@ export async function configure(
 }
 
 /**
- * Judges --set before there is a configuration to set it in: a dev chain is not started for a key
- * that nothing has. UsageError.
+ * Before there is a configuration to set it in: a dev chain is not started for a key that nothing
+ * has.
  */
 export function refuseBadAssignments(assignments: readonly string[]): void {
   const address = `0x${'11'.repeat(20)}`
@@ -112,7 +98,6 @@ export function refuseBadAssignments(assignments: readonly string[]): void {
   applySet(parseConfig({ chain }, 'the dev configuration'), ...assignments)
 }
 
-/** The question registry of a configuration. Throws UsageError for a file that cannot be read. */
 export async function registryOf(
   machine: FileAccess,
   { config, folder }: LoadedConfig,
@@ -137,7 +122,7 @@ async function placeOf(
     : { kind: 'folder', folder: resolve(folder, store) }
 }
 
-/** The store's folder. Throws UsageError `shared_store` for a store in a database. */
+/** UsageError `shared_store` for a store in a database. */
 export function storeFolder({ place }: Pick<LoadedConfig, 'place'>): string {
   if (place.kind === 'folder') return place.folder
   throw new UsageError('shared_store', 'this command works on a store in a folder only', {
@@ -145,33 +130,29 @@ export function storeFolder({ place }: Pick<LoadedConfig, 'place'>): string {
   })
 }
 
-/** The admin token's file: in the store's folder, or as `admin.token_file` says. */
 export const adminTokenFile = ({ config, folder, place }: LoadedConfig): string =>
   place.kind === 'folder'
     ? join(place.folder, 'admin.token')
     : resolve(folder, config.admin.token_file ?? './admin.token')
 
 /**
- * Where a gateway keeps what it has seen of a store in a database: beside its admin token, named
- * after the configuration.
+ * What a gateway has seen of a store in a database: beside its admin token, named after the
+ * configuration.
  */
 export const seenFile = (loaded: LoadedConfig): SeenFile => ({
   folder: dirname(adminTokenFile(loaded)),
   name: `${basename(loaded.path).replace(/\.json$/, '')}.seen`,
 })
 
-/** An operator's command as it can be pasted: for the same configuration. */
 export const pastedCommand =
   ({ path }: Pick<LoadedConfig, 'path'>) =>
   (command: string): string =>
     `\`proposer operator ${command} --config ${shellWord(path)}\``
 
-/** What the configuration says of its chain. Throws nothing. */
 export function expectedChain({ chain }: GatewayConfig): ExpectedChain {
   return { expectedChainId: chain.id, maxHeadAgeSeconds: chain.max_head_age_seconds }
 }
 
-/** What a configuration, and the chain where it was asked, say of the store. */
 export function settingsOf(config: GatewayConfig, genesisHash: Hex | undefined): LedgerSettings {
   return {
     chainId: config.chain.id,

@@ -1,7 +1,4 @@
-/**
- * A whole gateway in a program of somebody else, without a listener: what the library calls
- * `openGateway`.
- */
+/** A whole gateway in a program of somebody else, without a listener. */
 import { homedir } from 'node:os'
 import { opening } from '../io/closers.js'
 import { defaultHome } from '../io/home.js'
@@ -12,12 +9,9 @@ import { loadConfig } from './config-file.js'
 import { type HostedGateway, type HostOptions, openNoted } from './gateway-host.js'
 
 export interface EmbeddedOptions extends Pick<HostOptions, 'onRequest' | 'onWait'> {
-  /**
-   * Folder with the keystores, for an executor that is named by `executor.account`; default: the
-   * platform's data folder.
-   */
+  /** With the keystores, for `executor.account`; default: the platform's data folder. */
   readonly home?: string
-  /** The password of that keystore, in a file of mode 0600. */
+  /** Of that keystore, mode 0600. */
   readonly executorPasswordFile?: string
   /** Ends the wait for a node. */
   readonly signal?: AbortSignal
@@ -28,10 +22,9 @@ export interface EmbeddedGateway
     Pick<HostedGateway, 'broken' | 'close'> {}
 
 /**
- * Takes the lock of the store that a gateway.json names and runs the gateway behind it: admission,
- * pipeline and executor (contract §7). No variable of ours is read and nothing is printed; the
- * executor's key comes from `executor.key_file`, `executor.account`, `executor.signer` or `executor.pkcs11`. Rejects with
- * UsageError (a fault of the configuration, named) or StorageError (`store_locked` names who holds the store).
+ * Takes the lock of the store that a gateway.json names and runs the gateway behind it (contract
+ * §7). No variable of ours is read and nothing is printed. Rejects with UsageError (the
+ * configuration) or StorageError (`store_locked` names who holds the store).
  */
 export const openGateway = (
   configFile: string,

@@ -18,7 +18,6 @@ import {
   signerOfToken,
 } from './executor-key.js'
 
-/** A key source that also says whether its password can be had without a person. */
 export interface CheckedKeySource extends ExecutorKeySource {
   /** A keystore is unlocked only then. */
   readonly isPasswordInFile: boolean
@@ -26,7 +25,6 @@ export interface CheckedKeySource extends ExecutorKeySource {
 
 interface KeyChecked {
   readonly finding: Finding
-  /** Whose key it is, where that is known. */
   readonly executor: Address | undefined
 }
 
@@ -34,8 +32,8 @@ const id = 'executor_key'
 const unknown = (finding: Finding): KeyChecked => ({ finding, executor: undefined })
 
 /**
- * Whose key would sign. One in a token or a key service signs once, a digest that is of nothing;
- * a remote signer is asked for its accounts alone. ProposerError where a key cannot be used.
+ * One in a token or a key service signs once, a digest that is of nothing; a remote signer is
+ * asked for its accounts alone.
  */
 export async function checkExecutorKey(
   machine: Machine,
@@ -112,7 +110,7 @@ async function signing(signer: KeySigner, detail: string): Promise<KeyChecked> {
   return { finding: pass(id, detail), executor: signer.address }
 }
 
-/** Whether it answers, and names the account. Nothing is signed, and its URL is not shown (R5). */
+/** Nothing is signed, and its URL is not shown (R5). */
 async function checkRemoteSigner(
   named: Extract<NamedKey, { readonly signer: unknown }>['signer'],
 ): Promise<Finding> {

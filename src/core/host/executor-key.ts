@@ -1,4 +1,3 @@
-/** Where the executor's key comes from (contract §7, Executor key). */
 import { resolve } from 'node:path'
 import type { KeySigner } from '../io/keys.js'
 import type { Pkcs11Place } from '../io/pkcs11.js'
@@ -8,24 +7,22 @@ import type { Address } from '../protocol/schema.js'
 import type { LoadedConfig } from './config-file.js'
 
 export interface ExecutorKeySource {
-  /** Home folder with the accounts. */
   readonly home: string
-  /** An account that stands before all else. */
+  /** Stands before all else. */
   readonly account?: string | undefined
-  /** A key file that stands before what gateway.json names; absolute. */
+  /** Absolute. Stands before what gateway.json names. */
   readonly keyFile?: string | undefined
-  /** The password of an account that is a keystore; asked for no other. */
+  /** Asked for a keystore alone. */
   readonly password: (name: string) => Promise<string>
 }
 
-/** Where the key is: one of these. */
 export type NamedKey =
   | { readonly account: string }
   | { readonly file: string }
   | { readonly signer: { readonly url: string; readonly address: Address } }
   | { readonly pkcs11: Pkcs11Place }
 
-/** What names the key, in order of precedence; `undefined` where nothing does. */
+/** In order of precedence (contract §7, Executor key). */
 export function namedKey(
   { config, folder }: LoadedConfig,
   { account, keyFile }: Pick<ExecutorKeySource, 'account' | 'keyFile'>,
@@ -41,13 +38,11 @@ export function namedKey(
   return { pkcs11: { uri, module: resolve(folder, module), pin_file: resolve(folder, pin_file) } }
 }
 
-/** The signer of a key file. UsageError as `readKeyFile`. */
 export async function signerOfFile(path: string): Promise<KeySigner> {
   const { readKeyFile, signerFromKey } = await import('../io/keys.js')
   return signerFromKey(await readKeyFile(path))
 }
 
-/** The signer of an account of the home. UsageError and more as `openAccountKey`. */
 export async function signerOfAccount(
   { files }: Pick<Machine, 'files'>,
   { home, password }: Pick<ExecutorKeySource, 'home' | 'password'>,
@@ -57,13 +52,11 @@ export async function signerOfAccount(
   return openAccountKey(files, home, name, password)
 }
 
-/** The signer of a key in a token. Errors as `openPkcs11`. */
 export async function signerOfToken(place: Pkcs11Place): Promise<KeySigner> {
   const { openPkcs11 } = await import('../io/pkcs11.js')
   return openPkcs11(place)
 }
 
-/** The executor's signer; `undefined` where nothing is executed. UsageError `no_executor_key`. */
 export async function executorSigner(
   machine: Pick<Machine, 'files'>,
   loaded: LoadedConfig,

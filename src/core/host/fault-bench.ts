@@ -1,7 +1,8 @@
 /**
- * What a fault script needs of a dev gateway: its chain, its clock and its view, each of which can
- * be made to fail (`serve --dev --faults`).
+ * What a fault script needs of a dev gateway: its chain, clock and view, each of which can be
+ * made to fail (`serve --dev --faults`).
  */
+import { wrapChain } from '../chain/wrap.js'
 import type { DevDescription } from '../devchain/dev-chain.js'
 import {
   changeQuestion,
@@ -18,26 +19,18 @@ import { type Chain, ChainError, type Machine } from '../ports.js'
 import { ProposerError, UnavailableError, UsageError } from '../protocol/errors.js'
 import { priceOf } from '../protocol/proposal.js'
 import type { HostedGateway } from './gateway-host.js'
-import { wrapChain } from './instrumented-ports.js'
 
 export interface FaultBench {
-  /** The machine to open the gateway with: a clock and a chain that rules can reach. */
   readonly machine: Machine
-  /** The gateway's handler behind the script. `note` gets a line for each rule that fires. */
   before(
     hosted: Pick<HostedGateway, 'gateway' | 'view'>,
     note: (line: string) => void,
   ): FaultyHandler
 }
 
-/** How long a new round may take to be seen; blocks come every second. */
 const roundMs = 15_000
 const lookMs = 50
 
-/**
- * Sets the bench up for one run. Throws UsageError `faults_invalid` where the script names a slug
- * that the chain has no question for.
- */
 export function createFaultBench(
   machine: Machine,
   script: FaultScript,
@@ -98,7 +91,7 @@ export function createFaultBench(
   }
 }
 
-/** `undefined` once the gateway has seen the round; else why it has not. */
+/** `undefined` once the gateway has seen the round. */
 async function seenBy(
   view: HostedGateway['view'],
   { question_id, timestamp }: DevRound,
@@ -124,8 +117,8 @@ const requested = 1
 const proposed = 2
 
 /**
- * The gateway's own executor may propose between two of these steps, which makes the next one
- * revert until its block is mined.
+ * The own executor may propose between two of these steps, which then revert until its block is
+ * mined.
  */
 const openTries = 20
 const openPauseMs = 300
@@ -146,10 +139,7 @@ async function openNewRound(
   }
 }
 
-/**
- * Disputes what is proposed, the rival's proposal where there is none. A question whose dispute is
- * used up is reset by its adapter.
- */
+/** A question whose dispute is used up is reset by its adapter. */
 async function openOnce(rpcUrl: string, question: string): Promise<DevRound> {
   const before = await showRound(rpcUrl, question)
   if (before.state === requested) await proposeDirectly(rpcUrl, question, BigInt(priceOf.p1))
@@ -158,12 +148,11 @@ async function openOnce(rpcUrl: string, question: string): Promise<DevRound> {
   return after.timestamp === before.timestamp ? changeQuestion(rpcUrl, question, 'reset') : after
 }
 
-/** The chain; while it is lost it answers nothing, and what was on its way is lost too. */
 function cuttable(chain: Chain, isLost: () => boolean): Chain {
   const refuseWhileLost = () => {
     if (isLost()) throw new ChainError('unavailable', 'no response from the node (fault script)')
   }
-  return wrapChain(chain, async (_method, ask) => {
+  return wrapChain(chain, async (_asked, ask) => {
     refuseWhileLost()
     const response = await ask()
     refuseWhileLost()

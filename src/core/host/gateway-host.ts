@@ -50,51 +50,39 @@ import { openReceipts } from './receipts.js'
 
 export interface HostOptions {
   readonly executorKey: ExecutorKeySource
-  /** Called for each call that was answered. */
   readonly onRequest?: ((record: RequestRecord) => void) | undefined
-  /** Called for what is to be counted, and for each change of state. */
   readonly onObservation?: ((observation: Observation) => void) | undefined
   readonly onState?: ((line: StateLine) => void) | undefined
-  /** See `GatewayParts`. */
   readonly unreadMs?: (() => number) | undefined
-  /** Called with the reason why nothing can start yet, once per reason. */
+  /** Why nothing can start yet, once per reason. */
   readonly onWait?: ((reason: string) => void) | undefined
   readonly onWarning?: ((code: string, detail: string) => void) | undefined
 }
 
-/** A running gateway without a listener. */
 export interface HostedGateway {
   readonly gateway: Gateway
   readonly ledger: Ledger
   readonly view: LiveView
   readonly contracts: Contracts
-  /** Where the operator's acts are carried out while this process holds the store. */
+  /** Carries out acts while this process holds the store. */
   readonly operator: OperatorService
-  /** Whose key signs transactions; `undefined` where the executor is switched off. */
   readonly executor: Address | undefined
-  /** Its health now; from memory. */
   vitals(): Vitals
-  /** The newest candidates from now on, until they are stopped. */
   followRecent(): Recent
-  /** Looks for changes without an event, of nodes and readiness; to be called every second. */
+  /** For changes without an event; to be called every second. */
   look(): void
   readonly store: Pick<HeldStore, 'name' | 'bytes' | 'cluster'>
-  /** Replaces what others see of this process: who runs here and where its admin listener is. */
   setUse(use: LockUse): Promise<void>
-  /** Resolves with the reason when the store can no longer be written (R10, R12); never otherwise. */
+  /** When the store can no longer be written (R10, R12). */
   readonly broken: Promise<Error>
-  /** Sends nothing any more, and lets another gateway of the store execute at once. */
+  /** Another gateway of the store may execute at once. */
   stopExecuting(): Promise<void>
-  /** Drains for up to ten seconds, stops the pipeline, closes the store, frees the lock (R23). */
+  /** Drains for up to ten seconds (R23). */
   close(): Promise<void>
 }
 
 const drainMs = 10_000
 
-/**
- * Takes the store's lock and runs the whole gateway. Rejects with UsageError (exit 2) or
- * StorageError (exit 74).
- */
 export const openHostedGateway = (
   machine: Machine,
   loaded: LoadedConfig,
@@ -195,7 +183,6 @@ function knownQuestion({ chain }: GatewayConfig, view: LiveView, id: Hex): Known
   return { slug: view.entry(id)?.slug, outcomes: round?.outcomes, token }
 }
 
-/** Key, node and store. */
 async function openEdges(
   machine: Machine,
   loaded: LoadedConfig,
@@ -228,9 +215,7 @@ async function openEdges(
   return { signer, configured, store, chain: reads, turn, nodes, rpc, readings }
 }
 
-/**
- * The gateway behind `--local` (contract §6): a fetch that is its handler. No budget is charged.
- */
+/** Behind `--local` (contract §6): no budget is charged. */
 export interface LocalGateway {
   readonly fetch: Fetch
   /** `local:<store id>`; the journal's origin. */
@@ -239,9 +224,8 @@ export interface LocalGateway {
 }
 
 /**
- * `run` takes the store's lock and executes until closed. `read` opens the store for looking only,
- * runs no pipeline, and works while another process serves (R24). A store that does not exist yet
- * reads as empty; nothing is created.
+ * `read` opens the store for looking only, and works while another process serves (R24); a store
+ * that does not exist yet reads as empty.
  */
 export async function openLocalGateway(
   machine: Machine,
@@ -262,7 +246,6 @@ export async function openLocalGateway(
   }
 }
 
-/** Others that look at the lock see what holds it, and that it takes no acts. */
 export const openNoted = (
   machine: Machine,
   loaded: LoadedConfig,
@@ -306,10 +289,7 @@ const openForLooking = (
 const slugsOf = (entries: readonly RegistryEntry[]) =>
   new Set(entries.flatMap(({ slug }) => slug ?? []))
 
-/**
- * The view as callers name questions: slugs that the registry does not have come from Gamma, where
- * the configuration says so.
- */
+/** Slugs that the registry does not have come from Gamma, where the configuration says so. */
 async function namedView(
   { clock, edges }: Machine,
   { slugs }: GatewayConfig,
@@ -322,11 +302,7 @@ async function namedView(
   return namedBySlugs(view, createSlugs(clock, lookUp), registered, clock)
 }
 
-/**
- * The hash of block 0, which a new store records. Waits for a node as long as the store is new; an
- * existing one is served at once, and the view goes on asking. Throws UsageError `wrong_chain`
- * where a node is on another chain.
- */
+/** Waits for a node as long as the store is new; an existing one is served at once. */
 export async function genesisOf(
   { clock, signal }: Pick<Machine, 'clock' | 'signal'>,
   chain: Chain,
@@ -357,7 +333,6 @@ export async function genesisOf(
   }
 }
 
-/** The view serves, and compares with, what operators decide, through whichever gateway they did. */
 const followRegistry = (ledger: Ledger, view: LiveView, registered: Set<string>) =>
   ledger.onChange((events) => {
     for (const event of events) {
@@ -374,11 +349,9 @@ const followRegistry = (ledger: Ledger, view: LiveView, registered: Set<string>)
     }
   })
 
-/** Answers what is in flight, but for no longer than ten seconds. */
 async function drain({ clock }: Machine, gateway: Gateway): Promise<void> {
   const done = new AbortController()
   const late = clock.sleep(drainMs, done.signal).catch((error: unknown) => {
-    // Aborted because everything has been answered in time.
     if (!done.signal.aborted) throw error
   })
   await Promise.race([gateway.drain().finally(() => done.abort()), late])

@@ -1,8 +1,3 @@
-/**
- * How a hosted gateway does, gathered from memory: what its ledger, its view and its edges have
- * reported already.
- */
-
 import { feesFor } from '../gateway/executor/transaction.js'
 import type { Ledger } from '../gateway/ledger/ledger.js'
 import type { LedgerHealth } from '../gateway/status/health.js'
@@ -33,35 +28,28 @@ export interface HealthParts {
   readonly executor: Address | undefined
   readonly nodes: () => readonly NodeHealth[]
   readonly rpc?: (() => RpcCounts) | undefined
-  /** Of a shared store. */
   readonly cluster?: (() => ClusterVitals | undefined) | undefined
-  /** The epoch under which this gateway leads a shared store. */
+  /** Under which this gateway leads a shared store. */
   readonly ledEpoch?: (() => number | undefined) | undefined
   readonly onState?: ((line: StateLine) => void) | undefined
 }
 
 export interface Health {
   now(): Vitals
-  /**
-   * Looks at nodes, code, lease and readiness, to be called every second or so: a change of theirs
-   * becomes a line of the state log.
-   */
+  /** To be called every second or so: a change becomes a line of the state log. */
   look(reasons: readonly string[]): void
 }
 
-/** Gas that a single proposal uses, before one was mined (domain §8: measured and computed). */
+/** Before one was mined (domain §8: measured and computed). */
 const usualGas = 425_000n
 
-/** How each RPC node stands; none for a chain that has no nodes, as in tests. */
 export function nodesOf(chain: Chain): () => readonly NodeHealth[] {
   return 'nodes' in chain ? (chain as RpcChain).nodes : () => []
 }
 
-/** How much the nodes are asked; `undefined` for a chain that has none. */
 export const usageOf = (chain: Chain): (() => RpcCounts) | undefined =>
   'usage' in chain ? (chain as RpcChain).usage : undefined
 
-/** Asks nobody. Throws nothing. */
 export function createHealth(parts: HealthParts): Health {
   const { clock, ledger, following, readings, executor } = parts
   const seen = new Map<
@@ -162,7 +150,7 @@ export function createHealth(parts: HealthParts): Health {
   }
 }
 
-/** Tells one line for each contract that runs other code, and for each other code. */
+/** One line for each contract that runs other code, and for each other code. */
 function codeTeller({ code, onState }: Pick<HealthParts, 'code' | 'onState'>): () => void {
   let told = new Set<string>()
   return () => {

@@ -34,35 +34,26 @@ import type { LoadedConfig } from './config-file.js'
 import { instrumentedFiles } from './instrumented-ports.js'
 import { folderBytes } from './store-size.js'
 
-/** What moves candidates on, while this process may. */
 export type PipelineControl = Pick<Pipeline, 'faults' | 'start' | 'stop'>
 
-/** Makes a pipeline that writes through `ledger`, and asks `fence` before each send. */
+/** Asks `fence` before each send. */
 export type MakePipeline = (ledger: Ledger, fence: () => Promise<void>) => Pipeline
 
-/** What only a store that several gateways share has. */
 export interface Cluster {
-  /** Of this gateway. */
   readonly id: string
   readonly leadership: () => Leadership | undefined
   members(): Promise<readonly SeenMember[]>
-  /** From memory; `undefined` while the database cannot be asked. */
+  /** `undefined` while the database cannot be asked. */
   vitals(): ClusterVitals | undefined
-  /**
-   * Ends the lease of this gateway for a reason that is kept; `false` where another leads. Rejects
-   * with StorageError.
-   */
+  /** `false` where another leads. */
   resign(reason: string, by?: string): Promise<boolean>
 }
 
 export interface HeldStore extends OpenStore {
-  /** How it is called in messages. */
   readonly name: string
-  /** What it takes in bytes. Rejects with StorageError. */
   bytes(): Promise<number>
-  /** Replaces what others see of this process. */
   setUse(use: LockUse): Promise<void>
-  /** The rate-limit windows; `undefined` where they are this process's own. */
+  /** `undefined` where the rate-limit windows are this process's own. */
   readonly budget: Budget | undefined
   readonly cluster: Cluster | undefined
   execution(make: MakePipeline): PipelineControl
@@ -72,17 +63,14 @@ export interface HoldOptions {
   readonly signer: Signer | undefined
   readonly onObservation: (observation: Observation) => void
   readonly onWarning: (code: string, detail: string) => void
-  /** Told why a database cannot be used for now; without it that is an error. */
+  /** Without it a database that is away is an error. */
   readonly onWait?: ((reason: string) => void) | undefined
-  /** Where what was seen of a database is kept; `undefined` keeps nothing. */
+  /** `undefined` keeps nothing. */
   readonly seenFile?: SeenFile | undefined
   settings(isNew: boolean): Promise<LedgerSettings>
 }
 
-/**
- * Takes the lock of a folder, and opens the store in it. Rejects with StorageError (exit 74); what
- * was opened is with `closers`.
- */
+/** What was opened is with `closers`, here and below. */
 export async function holdFolder(
   machine: Machine,
   folder: string,
@@ -114,11 +102,7 @@ export async function holdFolder(
   }
 }
 
-/**
- * Joins the gateways of a database as one more, once it can be reached. An empty database gets its
- * tables first. Rejects with StorageError (exit 74), `store_rolled_back` where it lacks what this
- * machine has seen; what was opened is with `closers`.
- */
+/** `store_rolled_back` where it lacks what this machine has seen. */
 export async function holdDatabase(
   machine: Machine,
   url: string,
@@ -203,7 +187,7 @@ export async function holdDatabase(
   }
 }
 
-/** Without what this machine has seen of it, the store is not opened, and no new one is made. */
+/** Without what this machine has seen of it no new one is made. */
 async function openSeenStore(
   machine: Machine,
   database: SqlDatabase,
@@ -217,7 +201,6 @@ async function openSeenStore(
 
 const retryMs = 500
 
-/** Waits for a database that is away for now, as a gateway does that serves. */
 async function onceReachable<T>(
   { clock, signal }: Machine,
   { onWait }: HoldOptions,
@@ -236,10 +219,6 @@ async function onceReachable<T>(
   }
 }
 
-/**
- * Opens the store of a configuration for looking only; `onRecord` gets every record. Rejects with
- * StorageError.
- */
 export async function readPlaced(
   machine: Machine,
   { place }: Pick<LoadedConfig, 'place'>,
@@ -268,7 +247,7 @@ const timed = (
 
 const fenceOf = (leadership: Leadership | undefined) => leadership?.fence() ?? Promise.resolve()
 
-/** The ledger of a leader: its commits are fenced off once another leads. */
+/** Commits are fenced off once another leads. */
 const underEpoch = (ledger: Ledger, epoch: number): Ledger =>
   Object.create(ledger, {
     commit: {

@@ -1,49 +1,18 @@
-/** Ports of a gateway that report what passes through them: no node and no disk is asked for it. */
+/** Ports that report what passes through them: no node and no disk is asked for it. */
 
+import { wrapChain } from '../chain/wrap.js'
 import { type Chain, ChainError, type Clock, type Files } from '../ports.js'
 import type { Address } from '../protocol/schema.js'
 import type { Observation, RpcOutcome } from '../protocol/vitals.js'
 
-/** What the gateway has read of the chain for its own ends, as of the last time. */
 export interface ChainReadings {
   balanceWei: bigint | undefined
   tipWei: bigint | undefined
-  /** The executor's next nonce. */
   nonceLatest: number | undefined
   nonceFinalized: number | undefined
 }
 
 type Observe = (observation: Observation) => void
-
-const chainMethods = [
-  'chainId',
-  'block',
-  'call',
-  'logs',
-  'code',
-  'storage',
-  'balance',
-  'transactionCount',
-  'estimateGas',
-  'tip',
-  'send',
-  'receipt',
-  'hasTransaction',
-  'calldata',
-] as const satisfies readonly (keyof Chain)[]
-
-/** The chain, with `around` called for each of its calls. What else it has stays. */
-export function wrapChain<C extends Chain>(
-  chain: C,
-  around: <T>(method: keyof Chain, ask: () => Promise<T>) => Promise<T>,
-): C {
-  const wrapped = chainMethods.map((method) => [
-    method,
-    (...args: unknown[]) =>
-      around(method, () => (chain[method] as (...args: unknown[]) => Promise<unknown>)(...args)),
-  ])
-  return { ...chain, ...Object.fromEntries(wrapped) }
-}
 
 /** The chain, each call counted with how it ended, and its readings of the executor. */
 export function instrumentedChain(
@@ -57,37 +26,25 @@ export function instrumentedChain(
     nonceLatest: undefined,
     nonceFinalized: undefined,
   }
-  const counted = wrapChain(chain, async (method, ask) => {
+  const counted = wrapChain(chain, async (asked, ask) => {
+    const { method, args } = asked
     try {
       const response = await ask()
       observe({ kind: 'rpc', method, outcome: 'ok' })
+      if (method === 'tip') readings.tipWei = response as bigint
+      if (args[0] !== executor) return response
+      if (method === 'balance') readings.balanceWei = response as bigint
+      if (method === 'transactionCount' && args[1] === 'latest')
+        readings.nonceLatest = response as number
+      if (method === 'transactionCount' && args[1] === 'finalized')
+        readings.nonceFinalized = response as number
       return response
     } catch (error) {
       if (error instanceof ChainError) observe({ kind: 'rpc', method, outcome: outcomeOf(error) })
       throw error
     }
   })
-  return {
-    readings,
-    chain: {
-      ...counted,
-      async balance(address) {
-        const balanceWei = await counted.balance(address)
-        if (address === executor) readings.balanceWei = balanceWei
-        return balanceWei
-      },
-      async transactionCount(address, at) {
-        const count = await counted.transactionCount(address, at)
-        if (address === executor && at === 'latest') readings.nonceLatest = count
-        if (address === executor && at === 'finalized') readings.nonceFinalized = count
-        return count
-      },
-      async tip() {
-        readings.tipWei = await counted.tip()
-        return readings.tipWei
-      },
-    },
-  }
+  return { chain: counted, readings }
 }
 
 function outcomeOf({ kind }: ChainError): RpcOutcome {
@@ -95,7 +52,6 @@ function outcomeOf({ kind }: ChainError): RpcOutcome {
   return kind === 'reverted' || kind === 'unavailable' ? kind : 'refused'
 }
 
-/** The files, with bytes written and the time of each sync reported. */
 export const instrumentedFiles = (
   files: Files,
   clock: Pick<Clock, 'monotonicMs'>,
@@ -121,10 +77,8 @@ export const instrumentedFiles = (
 })
 
 /** No transaction leaves a process that has lost its store (robustness §2, Lock). */
-export const fenced = (chain: Chain, fence: () => Promise<void>): Chain => ({
-  ...chain,
-  async send(raw) {
-    await fence()
-    return chain.send(raw)
-  },
-})
+export const fenced = (chain: Chain, fence: () => Promise<void>): Chain =>
+  wrapChain(chain, async ({ method }, ask) => {
+    if (method === 'send') await fence()
+    return ask()
+  })

@@ -8,17 +8,13 @@ import type { Chain, Machine } from '../ports.js'
 import { expectedChain, loadConfig, pastedCommand, registryOf, settingsOf } from './config-file.js'
 import { readPlaced } from './held-store.js'
 
-/** What a gateway's registry names, and how its configuration reads the chain. */
 export interface LocalRegistry {
   readonly entries: readonly RegistryEntry[]
   readonly contracts: Contracts
   readonly chain: Chain
 }
 
-/**
- * The questions of a configuration and its store, for looking only (R24). UsageError for files that
- * cannot be read.
- */
+/** For looking only (R24). */
 export async function readRegistry(machine: Machine, path: string): Promise<LocalRegistry> {
   const loaded = await loadConfig(machine, path)
   const { config } = loaded
@@ -33,7 +29,6 @@ export async function readRegistry(machine: Machine, path: string): Promise<Loca
   }
 }
 
-/** The entries of a questions.json by itself. UsageError as `parseRegistry`, or for the file. */
 export const readQuestionsFile = async (
   machine: Machine,
   path: string,

@@ -19,7 +19,6 @@ import { type Chain, ChainError, type Machine } from '../ports.js'
 import { UnavailableError } from '../protocol/errors.js'
 import type { LoadedConfig } from './config-file.js'
 
-/** An open store, and what tells its size in bytes. */
 export interface ServedStore extends OpenStore {
   bytes(): Promise<number>
 }
@@ -28,7 +27,7 @@ interface Served extends ServedStore {
   readonly configured: readonly RegistryEntry[]
 }
 
-/** Questions are known by the head that the view has followed, as the gateway would serve them. */
+/** By the head that the view has followed. */
 export const operatorServiceOfView = (
   machine: Machine,
   store: Served,
@@ -45,7 +44,7 @@ export const operatorServiceOfView = (
     code: async () => ({ pins: view.pins(), now: await view.codeNow() }),
   })
 
-/** Without a gateway: the configured nodes are asked, and only where a question needs it. */
+/** The configured nodes are asked, and only where a question needs it. */
 export function operatorServiceOfChain(
   machine: Machine,
   store: Served,

@@ -17,15 +17,13 @@ import { UsageError } from '../protocol/errors.js'
 import type { ReceiptKey } from '../protocol/receipt.js'
 import { type LoadedConfig, pastedCommand } from './config-file.js'
 
-/** The signer of a gateway. */
 export interface HeldReceipts extends ReceiptSigner {
   /** Why no answer is signed now. */
   fault(): string | undefined
-  /** Reads the file again where the store has a newer key; to be called every second. */
+  /** Reads the file again where the store has a newer key; every second. */
   look(): void
 }
 
-/** Where the keys are, or `undefined` where receipts are not configured. */
 export const receiptKeyFile = ({
   config,
   folder,
@@ -34,11 +32,10 @@ export const receiptKeyFile = ({
 
 type Keys = LedgerFacts['receiptKeys']
 
-/** The key of a store that signs from now on. */
 export const currentReceiptKey = (keys: Keys): ReceiptKey | undefined =>
   [...keys.values()].find(({ exp }) => exp === undefined)
 
-/** The newest key that may sign at this time and that is in the file. */
+/** The newest that may sign now and is in the file. */
 function usableKey(
   keys: Keys,
   held: readonly PrivateReceiptKey[],
@@ -63,10 +60,7 @@ const unusable = (current: ReceiptKey, path: string, loaded: LoadedConfig) =>
     },
   )
 
-/**
- * What `serve` would sign with; nothing is written. `undefined` where receipts are not configured.
- * UsageError as `openReceipts`.
- */
+/** Nothing is written. */
 export async function receiptKeyOf(
   machine: Pick<Machine, 'files' | 'hash' | 'clock'>,
   loaded: LoadedConfig,
@@ -86,11 +80,7 @@ export async function receiptKeyOf(
   return { path, kid: usable.kid }
 }
 
-/**
- * Opens the keys of a gateway, and makes the first one of a store. `undefined` where receipts are
- * not configured. UsageError `receipt_key_differs` where the file has none that the store signs
- * with, and as `readReceiptKeys`; StorageError.
- */
+/** Makes the first key of a store. */
 export async function openReceipts(
   machine: Pick<Machine, 'files' | 'hash' | 'clock' | 'random'>,
   loaded: LoadedConfig,

@@ -1,6 +1,6 @@
 /**
- * `serve --check` (contract §6): everything that would keep a gateway from its work, in one run,
- * without taking the store, sending anything or making a file.
+ * `serve --check` (contract §6): everything that would keep a gateway from its work, without
+ * taking the store, sending anything or making a file.
  */
 
 import { unconfirmedAmong } from '../chain/profiles.js'
@@ -34,12 +34,10 @@ export interface ServeCheckOptions extends ConfigChanges {
   readonly executorKey: CheckedKeySource
 }
 
-/** What earlier checks found out for later ones. */
 interface Facts {
   readonly machine: Machine
   readonly loaded: LoadedConfig
   readonly options: ServeCheckOptions
-  /** `undefined` where the file is faulty. */
   questions?: readonly RegistryEntry[]
   executor?: Address | undefined
   nodes?: NodesChecked
@@ -186,7 +184,6 @@ async function checkSlugs({ machine, loaded }: Facts): Promise<readonly Finding[
   }
 }
 
-/** The key file, beside the keys that the store knows. */
 async function checkReceipts({ machine, loaded }: Facts): Promise<readonly Finding[]> {
   if (loaded.config.receipts === undefined) return []
   const ledger = await readPlaced(machine, loaded, settingsOf(loaded.config, undefined))

@@ -35,46 +35,33 @@ import { type StatusDocument, statusOf } from './status-document.js'
 
 export interface ServerOptions {
   readonly executorKey: ExecutorKeySource
-  /** Shown on the operator's page. */
   readonly version: string
-  /** One JSON line per request and per change of state; `stderr` is the process's own. */
+  /** One JSON line per request and per change of state. */
   readonly log?: LogSink | 'stderr' | undefined
-  /** What is less grave has no line; default: info. */
   readonly logLevel?: LogLevel | undefined
   readonly onNote: (text: string) => void
   readonly onWarning: (code: string, detail: string) => void
-  /** Called with a line for each rule of `faults` that fires; default: `onNote`. */
   readonly onFault?: ((line: string) => void) | undefined
-  /** What calls meet on their way to the gateway, with a fault script. */
   readonly faults?: FaultBench | undefined
 }
 
 export interface RunningServer {
   readonly url: string
   readonly adminUrl: string
-  /** Of the listener for metrics, where the configuration has one. */
   readonly metricsUrl: string | undefined
-  /**
-   * Resolves once `/readyz` answers 200; until then each reason is noted once. Rejects with the
-   * signal's reason.
-   */
+  /** Until `/readyz` answers 200 each reason is noted once. */
   ready(note?: (text: string) => void): Promise<'ready'>
   status(): StatusDocument
-  /** Rejects once the store can no longer be written (exit 74); never resolves. */
   readonly failed: Promise<never>
-  /** Lets calls in flight end for up to ten seconds, stops, and frees the store (R23). */
+  /** Lets calls in flight end for up to ten seconds (R23). */
   close(): Promise<void>
 }
 
-/** Calls in flight when a stop comes may take this long (R23). */
 const drainMs = 10_000
 /** Nodes and readiness change without an event. */
 const lookMs = 1_000
 
-/**
- * Opens the gateway and both listeners. Nothing of it is left where it rejects: UsageError (2) for
- * configuration, keys and ports, StorageError (74) for the store.
- */
+/** Nothing is left where it rejects. */
 export const startServer = (
   machine: Machine,
   loaded: LoadedConfig,
@@ -195,7 +182,6 @@ function running(
   }
 }
 
-/** The URL of the listener for metrics, where the configuration has one. */
 async function serveMetrics(
   config: GatewayConfig,
   { readiness: reasons }: HostedGateway['gateway'],
@@ -266,10 +252,7 @@ const resigning = (cluster: Cluster) => async (body: unknown) => {
 
 const readyPauseMs = 50
 
-/**
- * Resolves once the gateway is ready; until then each reason is noted once, however often the
- * figures in it change (contract §6).
- */
+/** Each reason is noted once, however often its figures change (contract §6). */
 export async function untilReady(
   { clock, signal }: Pick<Machine, 'clock' | 'signal'>,
   { readiness }: Pick<HostedGateway['gateway'], 'readiness'>,
@@ -302,7 +285,6 @@ const portHints = {
   metrics: 'set metrics.host to an address of this machine, and metrics.port to a free port',
 } as const
 
-/** Listening, or UsageError naming the key and the port that cannot be had. */
 async function bound<T>(
   key: keyof typeof portHints,
   config: GatewayConfig,

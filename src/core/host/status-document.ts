@@ -1,7 +1,6 @@
 /**
- * `proposer.operator-status/1`: how a served gateway stands, from memory. The live view, the page
- * and the operator's commands show this one document: no address but those of candidates and
- * wallets, no RPC URL, no secret (R5).
+ * `proposer.operator-status/1`: how a served gateway stands, from memory; live view, page and
+ * commands show it. No RPC URL, no secret (R5).
  */
 import * as z from 'zod/mini'
 import { coinText, explorerOf } from '../chain/profiles.js'
@@ -119,14 +118,12 @@ const Status = z.object({
 })
 export type StatusDocument = z.infer<typeof Status>
 
-/** `undefined` for what is none. */
 export const readStatus = (document: unknown): StatusDocument | undefined =>
   Status.safeParse(document).data
 
-/** What of it stays as long as the process does. */
+/** Stays as long as the process does. */
 export type FixedStatus = Pick<StatusDocument, 'version' | 'started_at'>
 
-/** The document at this moment. */
 export function statusOf(
   config: GatewayConfig,
   fixed: FixedStatus,

@@ -2,16 +2,16 @@
  * Answers that a gateway signs (contract §9): `Content-Digest` (RFC 9530), RFC 9421 with ed25519
  * (RFC 8032), its key an OKP JWK (RFC 8037).
  */
-import type { Ed25519, Hash } from '../ports.js'
 import {
-  base64OfBytes,
-  bytesOfBase64,
-  type FieldItem,
+  type Dictionary,
   type InnerList,
+  type Item,
   parseDictionary,
+  serializeByteSequence,
   serializeInnerList,
   serializeItem,
-} from './structured-fields.js'
+} from 'structured-headers'
+import type { Ed25519, Hash } from '../ports.js'
 import { fromHex, toHex } from './witness.js'
 
 export const receiptDirectory = '/.well-known/http-message-signatures-directory'
@@ -69,13 +69,23 @@ export type ReceiptVerdict =
 
 /** By the SHA-256 in hex (RFC 9530). */
 export const digestHeader = (sha256: string): string =>
-  `sha-256=:${base64OfBytes(fromHex(`0x${sha256}`))}:`
+  `sha-256=${serializeByteSequence(fromHex(`0x${sha256}`))}`
+
+function dictionaryOf(header: string): Dictionary | undefined {
+  try {
+    return parseDictionary(header)
+  } catch {
+    return undefined
+  }
+}
+
+const bytesIn = (member: Item | InnerList | undefined): Uint8Array | undefined =>
+  member?.[0] instanceof ArrayBuffer ? new Uint8Array(member[0]) : undefined
 
 /** `undefined` where it names none. */
 export function digestSha256(header: string): string | undefined {
-  const member = parseDictionary(header)?.get('sha-256')
-  const value = member !== undefined && 'value' in member ? member.value : undefined
-  return typeof value === 'object' && 'bytes' in value ? toHex(value.bytes).slice(2) : undefined
+  const bytes = bytesIn(dictionaryOf(header)?.get('sha-256'))
+  return bytes && toHex(bytes).slice(2)
 }
 
 /** `unknown` where it has no SHA-256. */
@@ -84,17 +94,10 @@ export function judgeDigest(
   header: string,
   body: Uint8Array | string,
 ): 'same' | 'differs' | 'malformed' | 'unknown' {
-  const members = header.length > maxHeader ? undefined : parseDictionary(header)
-  if (members === undefined || members.size === 0) return 'malformed'
-  for (const member of members.values())
-    if (!('value' in member) || typeof member.value !== 'object' || !('bytes' in member.value))
-      return 'malformed'
-  const member = members.get('sha-256')
-  if (member === undefined) return 'unknown'
-  return serializeItem({ ...(member as FieldItem), parameters: new Map() }) ===
-    digestHeader(hash.sha256(body)).slice('sha-256='.length)
-    ? 'same'
-    : 'differs'
+  const members = header.length > maxHeader ? undefined : dictionaryOf(header)
+  if (!members?.size || ![...members.values()].every(bytesIn)) return 'malformed'
+  if (!members.has('sha-256')) return 'unknown'
+  return digestSha256(header) === hash.sha256(body) ? 'same' : 'differs'
 }
 
 /** RFC 7638: the id of a key is its thumbprint. */
@@ -102,13 +105,18 @@ export const thumbprintOf = (hash: Hash, x: string): string =>
   base64UrlOf(fromHex(`0x${hash.sha256(`{"crv":"Ed25519","kty":"OKP","x":"${x}"}`)}`))
 
 export const base64UrlOf = (bytes: Uint8Array): string =>
-  base64OfBytes(bytes).replaceAll('+', '-').replaceAll('/', '_').replace(/=+$/, '')
+  btoa(String.fromCharCode(...bytes))
+    .replaceAll('+', '-')
+    .replaceAll('/', '_')
+    .replace(/=+$/, '')
 
 /** `undefined` for anything else. */
 export function keyBytes(text: string): Uint8Array | undefined {
   if (!/^[A-Za-z0-9_-]{43}$/.test(text)) return undefined
-  const bytes = bytesOfBase64(text.replaceAll('-', '+').replaceAll('_', '/'))
-  return bytes?.length === 32 ? bytes : undefined
+  const base64 = text.replaceAll('-', '+').replaceAll('_', '/')
+  const bytes = Uint8Array.from(atob(base64), (character) => character.charCodeAt(0))
+  // Bits that stand for nothing must be zero, else two texts would be the same key.
+  return base64UrlOf(bytes) === text ? bytes : undefined
 }
 
 export const jwkOf = ({ kid, x, nbf, exp }: ReceiptKey) => ({
@@ -121,10 +129,10 @@ export const jwkOf = ({ kid, x, nbf, exp }: ReceiptKey) => ({
   ...(exp === undefined ? {} : { exp }),
 })
 
-const component = (name: string, ofRequest = false): FieldItem => ({
-  value: name,
-  parameters: new Map(ofRequest ? [['req', true]] : []),
-})
+const component = (name: string, ofRequest = false): Item => [
+  name,
+  new Map(ofRequest ? [['req', true]] : []),
+]
 const needed = [
   component('@status'),
   component('content-digest'),
@@ -145,7 +153,7 @@ const valuesOf = (answer: SignedAnswer): ReadonlyMap<string, string | undefined>
 function signatureBase(answer: SignedAnswer, input: InnerList): Uint8Array | undefined {
   const values = valuesOf(answer)
   const lines: string[] = []
-  for (const item of input.items) {
+  for (const item of input[0]) {
     const name = serializeItem(item)
     const value = values.get(name)
     if (value === undefined) return undefined
@@ -162,21 +170,21 @@ export function receiptHeaders(
   created: number,
 ): Readonly<Record<'content-digest' | 'signature-input' | 'signature', string>> {
   const contentDigest = digestHeader(hash.sha256(answer.body))
-  const input: InnerList = {
-    items: answer.requestDigest === undefined ? needed : [...needed, requestBody],
-    parameters: new Map<string, string | number>([
+  const input: InnerList = [
+    answer.requestDigest === undefined ? needed : [...needed, requestBody],
+    new Map<string, string | number>([
       ['created', created],
       ['keyid', key.kid],
       ['alg', 'ed25519'],
       ['tag', receiptTag],
     ]),
-  }
+  ]
   const base = signatureBase({ ...answer, contentDigest }, input)
   if (base === undefined) throw new Error('a part of what is signed is missing')
   return {
     'content-digest': contentDigest,
     'signature-input': `${label}=${serializeInnerList(input)}`,
-    signature: `${label}=:${base64OfBytes(key.sign(base))}:`,
+    signature: `${label}=${serializeByteSequence(key.sign(base))}`,
   }
 }
 
@@ -190,25 +198,24 @@ function receiptOf(
   input: string,
   signature: string,
 ): { readonly input: InnerList; readonly bytes: Uint8Array } | ReceiptFault {
-  const inputs = parseDictionary(input)
-  const signatures = parseDictionary(signature)
+  const inputs = dictionaryOf(input)
+  const signatures = dictionaryOf(signature)
   if (inputs === undefined || signatures === undefined) return 'receipt_malformed'
-  const tagged = [...inputs].find(([, { parameters }]) => parameters.get('tag') === receiptTag)
+  const tagged = [...inputs].find(([, [, parameters]]) => parameters.get('tag') === receiptTag)
   if (tagged === undefined) return inputs.size === 0 ? 'receipt_malformed' : 'receipt_wrong_tag'
   const [name, member] = tagged
-  const signed = signatures.get(name)
-  if (!('items' in member) || signed === undefined || !('value' in signed))
-    return 'receipt_malformed'
-  const { value } = signed
-  return typeof value === 'object' && 'bytes' in value
-    ? { input: member, bytes: value.bytes }
-    : 'receipt_malformed'
+  const bytes = bytesIn(signatures.get(name))
+  // Bits that stand for nothing must be zero, else two texts would be the same signature.
+  const isPlain = bytes && signature.includes(serializeByteSequence(bytes).replace(/=*:$/, ''))
+  return isInnerList(member) && isPlain ? { input: member, bytes } : 'receipt_malformed'
 }
 
+const isInnerList = (member: Item | InnerList): member is InnerList => Array.isArray(member[0])
+
 /** In any order; the request's digest may be left out. */
-function isCovering({ items }: InnerList): boolean {
-  const names = items.map(serializeItem)
-  const must = needed.map(serializeItem)
+function isCovering([items]: InnerList): boolean {
+  const names = items.map((item) => serializeItem(item))
+  const must = needed.map((item) => serializeItem(item))
   const may = [...must, serializeItem(requestBody)]
   return (
     new Set(names).size === names.length &&
@@ -232,7 +239,7 @@ export function judgeReceipt(
     return unproven('receipt_too_large')
   const found = receiptOf(signatureInput, signature)
   if (typeof found === 'string') return unproven(found)
-  const { parameters } = found.input
+  const [items, parameters] = found.input
   if (parameters.get('alg') !== 'ed25519') return unproven('receipt_wrong_algorithm')
   if (!isCovering(found.input)) return unproven('receipt_wrong_components')
   const [created, keyid] = [parameters.get('created'), parameters.get('keyid')]
@@ -253,8 +260,6 @@ export function judgeReceipt(
     return unproven('receipt_key_expired')
   if (nowSeconds !== undefined && Math.abs(created - nowSeconds) > receiptSkewSeconds)
     return unproven('receipt_clock_skew')
-  const coversRequest = found.input.items.some(
-    (item) => serializeItem(item) === serializeItem(requestBody),
-  )
+  const coversRequest = items.some((item) => serializeItem(item) === serializeItem(requestBody))
   return { result: 'proven', keyid, created, coversRequest }
 }

@@ -46,6 +46,17 @@ export function isPoint(bytes: Uint8Array): boolean {
   }
 }
 
+/** Of a signature in DER (RFC 3279, 2.2.3): one value has one spelling. */
+export function numbersOfDer(
+  der: Uint8Array,
+): { readonly r: bigint; readonly s: bigint } | undefined {
+  try {
+    return secp256k1.Signature.fromDER(der)
+  } catch {
+    return undefined
+  }
+}
+
 const order = secp256k1.CURVE.n
 
 /**

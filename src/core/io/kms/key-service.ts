@@ -4,12 +4,11 @@
  */
 
 import type { Hex, Signer } from '../../ports.js'
-import { secp256k1PointOfSpki, signatureOfDer } from '../../protocol/der.js'
 import { ProposerError } from '../../protocol/errors.js'
 import { addressOf } from '../../protocol/recovered.js'
 import type { Address } from '../../protocol/schema.js'
-import { completeSignature, isPoint } from '../../protocol/signature.js'
-import { fromHex } from '../../protocol/witness.js'
+import { completeSignature, isPoint, numbersOfDer } from '../../protocol/signature.js'
+import { fromHex, toHex } from '../../protocol/witness.js'
 import {
   type KeyPlace,
   type KmsFault,
@@ -37,13 +36,16 @@ export interface KeyService extends KeyPlace {
 /** For each call, with the look for credentials, wherever they come from. */
 export const callLimitMs = 5_000
 
+/** SubjectPublicKeyInfo of a key on secp256k1 (RFC 5480) up to the point of 65 bytes. */
+const spkiStart = '0x3056301006072a8648ce3d020106052b8104000a034200'
+
 export async function addressInService(
   service: KeyService,
   limitMs = callLimitMs,
 ): Promise<Address> {
   const spki = await inTime(service, limitMs, (signal) => service.publicKey(signal))
-  const point = secp256k1PointOfSpki(spki)
-  if (point !== undefined && isPoint(point)) return addressOf(point)
+  const point = spki.subarray(-65)
+  if (toHex(spki.subarray(0, -65)) === spkiStart && isPoint(point)) return addressOf(point)
   throw wrongKey(service, 'is not on the curve secp256k1')
 }
 
@@ -75,7 +77,7 @@ export function signerOfService(
 }
 
 function completed(place: KeyPlace, digest: Uint8Array, der: Uint8Array, address: Address): Hex {
-  const numbers = signatureOfDer(der)
+  const numbers = numbersOfDer(der)
   if (numbers === undefined) throw unusable(place, 'is no signature in DER')
   const signature = completeSignature(digest, numbers, address)
   if (signature !== undefined) return signature

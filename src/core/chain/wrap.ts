@@ -1,0 +1,36 @@
+import type { Chain } from '../ports.js'
+
+const methods = [
+  'chainId',
+  'block',
+  'call',
+  'logs',
+  'code',
+  'storage',
+  'balance',
+  'transactionCount',
+  'estimateGas',
+  'tip',
+  'send',
+  'receipt',
+  'hasTransaction',
+  'calldata',
+] as const satisfies readonly (keyof Chain)[]
+
+type AskedOf<M extends keyof Chain> = { readonly method: M; readonly args: Parameters<Chain[M]> }
+type Asked = { [M in keyof Chain]: AskedOf<M> }[keyof Chain]
+
+/** Whatever goes on around calls of a chain. What else it has stays. */
+export function wrapChain<C extends Chain>(
+  chain: C,
+  around: (asked: Asked, ask: () => Promise<unknown>) => Promise<unknown>,
+): C {
+  const wrapped = methods.map((method) => [
+    method,
+    (...args: unknown[]) =>
+      around({ method, args } as Asked, () =>
+        (chain[method] as (...args: unknown[]) => Promise<unknown>)(...args),
+      ),
+  ])
+  return { ...chain, ...Object.fromEntries(wrapped) }
+}
