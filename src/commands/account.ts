@@ -18,7 +18,7 @@ import { type GlobalFlags, homeSetting, preferenceTree } from './session/setting
 import type { Context } from './terminal/context.js'
 import { dryRunFlag, showDryRun } from './terminal/dry-run.js'
 import { rows } from './terminal/output.js'
-import { amountText, visible } from './terminal/render.js'
+import { amountText, counted, visible } from './terminal/render.js'
 import { type FlagsOf, verb } from './terminal/verb.js'
 
 const storeFlags = {
@@ -106,8 +106,16 @@ async function store(
   }
 }
 
+/** Whoever copies the keystore may try as many as they like. */
+const leastPasswordLength = 12
+
 async function newPassword(context: Context, passwordFile: string | undefined): Promise<string> {
   const password = await readPassword(context, passwordFile, 'New password: ')
+  if (password !== '' && password.length < leastPasswordLength)
+    context.output.warning(
+      'password_weak',
+      `the password has ${counted(password.length, 'character')}: whoever copies the keystore can guess it; take ${leastPasswordLength} or more`,
+    )
   if ((passwordFile ?? namedPasswordFile(context)) !== undefined) return password
   if (password === '')
     throw new UsageError('password_empty', 'the password is empty', {

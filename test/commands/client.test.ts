@@ -306,6 +306,20 @@ describe('account', () => {
     expect(same.stdout + same.stderr).not.toMatch(/one\b(?!.*password)/)
   })
 
+  test('a password that is easy to guess is told before it is taken; a longer one is not', async () => {
+    const typed = await ask(['account', 'new', 'weak'], { interactive: true, stdin: 'pw\npw\n' })
+    expect(typed.code, typed.stderr).toBe(0)
+    expect(typed.stderr).toMatch(/warning: the password has 2 characters: .*Repeat password/s)
+    writeFileSync(join(home.path, 'short'), 'eleven char\n', { mode: 0o600 })
+    writeFileSync(join(home.path, 'password'), 'twelve chars\n', { mode: 0o600 })
+    const made = (name: string, file: string) =>
+      ask(['account', 'new', name, '--password-file', file, '--json'])
+    expect(JSON.parse((await made('short', 'short')).stderr)).toMatchObject({
+      warning: { code: 'password_weak', detail: expect.stringContaining('11 characters') },
+    })
+    expect((await made('long', 'password')).stderr).toBe('')
+  })
+
   test.each([
     [['account', 'show', 'not-there'], 'account_not_found'],
     [['account', 'new', '../up', '--password-file', 'password'], 'invalid_account_name'],

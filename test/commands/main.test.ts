@@ -169,8 +169,9 @@ describe('the front door', () => {
     ['login', 'init'],
     ['list', 'questions list'],
     ['ls', 'questions list'],
+    ['support bundle', 'support-bundle'],
   ])('contract §9: whoever types %s means %s', async (typed, meant) => {
-    const { code, stderr } = await run(home.path, [typed])
+    const { code, stderr } = await run(home.path, typed.split(' '))
     expect([code, stderr]).toEqual([2, expect.stringContaining(`hint: Did you mean ${meant}?`)])
   })
 

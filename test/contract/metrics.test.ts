@@ -177,6 +177,18 @@ describe('metrics', () => {
     expect(await names()).toEqual([])
   })
 
+  test('a name that ends in _total is that of a counter, as Prometheus has it', async () => {
+    const text = await createMetrics({
+      ...around(() => quietVitals),
+      host: { ...around(() => quietVitals).host, isShared: true },
+      meters: createMeters({ isShared: true }),
+    }).metrics()
+    const types = [...text.matchAll(/^# TYPE (\w+) (\w+)$/gm)]
+    expect(types.length).toBeGreaterThan(30)
+    for (const [, name = '', type] of types)
+      expect([name, type === 'counter'], name).toEqual([name, name.endsWith('_total')])
+  })
+
   test('docs: the table names every metric of ours, and queries nothing that is none', async () => {
     const page = await readFile(
       join(import.meta.dirname, '..', '..', 'docs', 'reference', 'metrics.md'),

@@ -42,6 +42,9 @@ const weiPerEther = 1e18
 export function createMeters({ isShared = false }: { isShared?: boolean } = {}): Meters {
   const registry = new Registry()
   collectDefaultMetrics({ register: registry, prefix: 'proposer_' })
+  // Gauges, the sums of those without `_total`, which is the end of a counter's name.
+  for (const what of ['resources', 'handles', 'requests'])
+    registry.removeSingleMetric(`proposer_nodejs_active_${what}_total`)
   const histogram = (name: string, help: string, buckets: number[], labelNames: string[] = []) =>
     new Histogram({ name, help, buckets, labelNames, registers: [registry] })
   const counter = (name: string, help: string, labelNames: string[] = []) =>
