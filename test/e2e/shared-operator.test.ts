@@ -657,8 +657,14 @@ for (const version of [18, 15] as const)
 describeWith([18], 'gateways on PostgreSQL 18, as processes', () => {
   const shop = workshop()
   let server: PostgresServer
+  let folder: string
+  let gateway: object
   beforeAll(async () => {
     server = await startPostgres()
+    folder = join(await shop.folder(), 'dev')
+    const devchain = ['devchain', '--port', '0', '--questions', '1', '--write', folder, '--json']
+    await shop.start(devchain).line<ServeReady>()
+    gateway = JSON.parse(await readFile(join(folder, 'gateway.json'), 'utf8'))
   })
   afterAll(async () => {
     await shop.clean()
@@ -666,10 +672,6 @@ describeWith([18], 'gateways on PostgreSQL 18, as processes', () => {
   })
 
   test('the leader of this machine resigns by its own listener, another takes over, and metrics and readiness show it', async () => {
-    const folder = join(await shop.folder(), 'dev')
-    const devchain = ['devchain', '--port', '0', '--questions', '1', '--write', folder, '--json']
-    await shop.start(devchain).line<ServeReady>()
-    const gateway = JSON.parse(await readFile(join(folder, 'gateway.json'), 'utf8'))
     const store = await server.createDatabase()
     const admins: string[] = []
     for (const name of ['north', 'south']) {
@@ -731,5 +733,40 @@ describeWith([18], 'gateways on PostgreSQL 18, as processes', () => {
       .toBeUndefined()
     await server.restart()
     await expect.poll(reasons, { timeout: 15_000 }).toBe('')
+  })
+
+  test('two budgets on one store are a warning; who gives no sign of life is gone, and does not lag', async () => {
+    const store = await server.createDatabase()
+    const site = async (name: string, perIp: number) => {
+      const config = join(folder, `${name}.json`)
+      const budget = { window_seconds: 60, per_ip_items: perIp, global_items: 1_000 }
+      await writeFile(config, JSON.stringify({ ...gateway, store, budget }))
+      const serving = shop.start(['serve', '--config', config, '--port', '0', '--json'])
+      await serving.line()
+      return { config, serving }
+    }
+    const north = await site('one', 120)
+    const alike = await site('two', 120)
+    expect(north.serving.stderr() + alike.serving.stderr()).not.toContain('budgets_differ')
+    await alike.serving.stop()
+    const south = await site('other', 60)
+    expect(south.serving.stderr()).toContain('"code":"budgets_differ"')
+    expect(south.serving.stderr()).toMatch(
+      /allows 120 items of one address and 1000 of all in 60 s, this one 60 items of one/,
+    )
+    await south.serving.stop('SIGKILL')
+    const session = await postgresDatabase(store).connect()
+    await session.script(
+      "UPDATE proposer.gateway SET seen_at = seen_at - interval '10 min', applied_n = 0 WHERE version LIKE '%.60.1000'",
+    )
+    session.destroy()
+    const operator = ['operator', '--config', north.config, 'gateways']
+    const { gateways } = JSON.parse((await shop.run([...operator, '--json'])).stdout)
+    expect(gateways).toMatchObject([{ gone: false }, { gone: true }])
+    for (const { version } of gateways) expect(version).not.toContain('budget')
+    const { stdout } = await shop.run(operator)
+    expect(stdout).toMatch(/^1 gateway, 1 gone, \d+ records?, epoch \d+\n/)
+    expect(stdout).toMatch(/\n {2}gone: no sign of life for 10 min/)
+    expect(stdout).not.toContain('lags')
   })
 })

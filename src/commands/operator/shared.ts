@@ -7,7 +7,7 @@ import { ProposerError, StorageError, UsageError } from '../../core/protocol/err
 import { joinPath } from '../../core/storage/durable.js'
 import { endLease, leaseOf } from '../../core/storage/postgres/leadership.js'
 import { endAndGroup, lossSince } from '../../core/storage/postgres/log-state.js'
-import { membersOf, type SeenMember } from '../../core/storage/postgres/members.js'
+import { isGone, membersOf, type SeenMember } from '../../core/storage/postgres/members.js'
 import {
   openStoreTables,
   requireTables,
@@ -171,9 +171,6 @@ async function hasTables(database: SqlDatabase): Promise<boolean> {
   }
 }
 
-/** After so long without a sign of life a gateway is taken for gone. */
-const goneMs = 30_000
-
 export const gatewaysVerb = siteVerb({
   name: 'gateways',
   about: 'list the gateways of a PostgreSQL store: which run, which leads, how far each has read',
@@ -187,11 +184,13 @@ export const gatewaysVerb = siteVerb({
     const leader =
       id === undefined ? null : { id, epoch, lease_ends_in_seconds: Math.ceil(endsInMs / 1_000) }
     const leading = leader === null ? 'no leader' : `epoch ${epoch}`
+    const gone = members.filter(isGone).length
+    const there = counted(members.length - gone, 'gateway')
     context.output.show(
       'operator-gateways',
       { store: site.store, records, leader, gateways: members.map(memberJson) },
       [
-        `${counted(members.length, 'gateway')}, ${counted(records, 'record')}, ${leading}`,
+        `${there}${gone === 0 ? '' : `, ${gone} gone`}, ${counted(records, 'record')}, ${leading}`,
         ...members.map(
           (one) =>
             ({ columns }: { readonly columns: number }) =>
@@ -212,15 +211,16 @@ const memberJson = (member: SeenMember) => ({
   lag_records: member.lag,
   started_at: instant(member.startedAtMs),
   seen_seconds_ago: Math.floor(member.seenMsAgo / 1_000),
+  gone: isGone(member),
 })
 
 function memberText(one: SeenMember, columns: number): string {
-  const seen = `seen ${ageText(one.seenMsAgo / 1_000)} ago`
-  const state = one.seenMsAgo > goneMs ? `${seen}, gone?` : seen
+  const age = ageText(one.seenMsAgo / 1_000)
+  const read = one.lag === 0 ? 'has read everything' : `lags ${counted(one.lag, 'record')}`
   const lines = [
     `version ${one.version} on ${one.host}${one.adminUrl === undefined ? '' : `, admin ${one.adminUrl}`}`,
     one.executor === undefined ? 'no executor key' : `executor ${one.executor}`,
-    `${one.lag === 0 ? 'has read everything' : `lags ${counted(one.lag, 'record')}`}; ${state}`,
+    isGone(one) ? `gone: no sign of life for ${age}` : `${read}; seen ${age} ago`,
   ]
   const folded = lines.map((line) => `  ${fold(line, columns - 2, '    ')}`)
   return [`${one.id}${one.isLeader ? '  leads' : ''}`, ...folded].join('\n')
@@ -248,7 +248,7 @@ export const resignVerb = siteVerb({
       const { clock, random } = context
       const isEnded =
         isByListener || (await endLease(queries, { leader, reason, by, clock, random }))
-      const others = members.filter((one) => one.id !== leader && one.seenMsAgo <= goneMs).length
+      const others = members.filter((one) => one.id !== leader && !isGone(one)).length
       return {
         led: { id: leader, epoch, host: led?.host ?? null, admin_url: led?.adminUrl ?? null },
         through: isByListener ? ('gateway' as const) : isEnded ? ('store' as const) : null,

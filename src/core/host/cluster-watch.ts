@@ -3,11 +3,10 @@ import type { Clock } from '../ports.js'
 import { StorageError } from '../protocol/errors.js'
 import type { ClusterVitals } from '../protocol/vitals.js'
 import { type Lease, leaseOf } from '../storage/postgres/leadership.js'
-import { membersOf } from '../storage/postgres/members.js'
+import { isGone, membersOf } from '../storage/postgres/members.js'
 import type { SharedLog } from '../storage/postgres/shared-log.js'
 
 const everyMs = 3_000
-const goneMs = 30_000
 
 export interface ClusterWatch {
   /** As last heard; `undefined` while the database cannot be asked. */
@@ -23,7 +22,7 @@ export function watchCluster(
   const stopping = new AbortController()
   const look = async () => {
     const members = await membersOf(log)
-    const gateways = members.filter(({ seenMsAgo }) => seenMsAgo <= goneMs).length
+    const gateways = members.filter((one) => !isGone(one)).length
     heard = { lease: await leaseOf(log), gateways }
   }
   const loop = (async () => {

@@ -23,7 +23,13 @@ import { programVersion } from '../protocol/version.js'
 import type { ClusterVitals, Observation } from '../protocol/vitals.js'
 import { acquireLock, type LockUse } from '../storage/lock.js'
 import { type Leadership, startLeadership } from '../storage/postgres/leadership.js'
-import { joinStore, membersOf, type SeenMember } from '../storage/postgres/members.js'
+import {
+  joinStore,
+  type MemberBudget,
+  membersOf,
+  otherBudget,
+  type SeenMember,
+} from '../storage/postgres/members.js'
 import { openStoreTables, requireTables } from '../storage/postgres/schema.js'
 import { keepSeen, readSeen, type SeenFile } from '../storage/postgres/seen.js'
 import { isAway } from '../storage/postgres/session.js'
@@ -125,6 +131,13 @@ export async function holdDatabase(
     const keeper = await keepSeen(machine, seenFile, { log, storeId }, onNote)
     closers.add(keeper.stop)
   }
+  const limits = budgetLimits(config)
+  const other = otherBudget(await membersOf(log), limits)
+  if (other !== undefined)
+    onWarning(
+      'budgets_differ',
+      `another gateway of ${database.name} allows ${budgetWords(other)}, this one ${budgetWords(limits)}: they charge the same windows; give all the same "budget"`,
+    )
   const id = random.uuid()
   const member = await joinStore(
     { clock, log },
@@ -134,10 +147,10 @@ export async function holdDatabase(
       host: machine.liveness.host,
       adminUrl: undefined,
       executor: signer?.address,
+      budget: limits,
     },
   )
   closers.add(member.stop)
-  const limits = budgetLimits(config)
   const windows = openWindows(database, { ...limits, mostSharedItems })
   closers.add(async () => windows.close())
   let leadership: Leadership | undefined
@@ -186,6 +199,9 @@ export async function holdDatabase(
     },
   }
 }
+
+const budgetWords = ({ windowMs, perClientItems, globalItems }: MemberBudget) =>
+  `${perClientItems} items of one address and ${globalItems} of all in ${windowMs / 1_000} s`
 
 /** Without what this machine has seen of it no new one is made. */
 async function openSeenStore(

@@ -12,7 +12,36 @@ export interface Member {
   readonly host: string
   readonly adminUrl: string | undefined
   readonly executor: string | undefined
+  /** Its rate limit; `undefined` of versions that do not tell it. */
+  readonly budget?: MemberBudget | undefined
 }
+
+export interface MemberBudget {
+  readonly windowMs: number
+  readonly perClientItems: number
+  readonly globalItems: number
+}
+
+/** Kept with the version, as build metadata: the tables need no other form for a warning. */
+const budgetMark = '+budget.'
+const budgetText = (budget: MemberBudget | undefined) =>
+  budget === undefined
+    ? ''
+    : `${budgetMark}${budget.windowMs}.${budget.perClientItems}.${budget.globalItems}`
+function budgetOf(text: string | undefined): MemberBudget | undefined {
+  const [windowMs, perClientItems, globalItems] = (text ?? '').split('.').map(Number)
+  if (windowMs === undefined || perClientItems === undefined || globalItems === undefined)
+    return undefined
+  return { windowMs, perClientItems, globalItems }
+}
+
+/** Of those that share the windows now, one whose limits are others. */
+export const otherBudget = (
+  members: readonly SeenMember[],
+  own: MemberBudget,
+): MemberBudget | undefined =>
+  members.find((one) => one.budget && !isGone(one) && budgetText(one.budget) !== budgetText(own))
+    ?.budget
 
 export interface SeenMember extends Member {
   /** The form of the tables that it knows. */
@@ -24,6 +53,9 @@ export interface SeenMember extends Member {
   readonly lag: number
   readonly isLeader: boolean
 }
+
+/** So long without a sign of life, it does not count. */
+export const isGone = ({ seenMsAgo }: SeenMember) => seenMsAgo > 30_000
 
 export interface Membership {
   setAdminUrl(url: string | undefined): Promise<void>
@@ -46,7 +78,7 @@ export async function joinStore(
          admin_url = EXCLUDED.admin_url, seen_at = EXCLUDED.seen_at, applied_n = EXCLUDED.applied_n`,
       [
         member.id,
-        member.version,
+        `${member.version}${budgetText(member.budget)}`,
         schemaVersion,
         member.host,
         adminUrl ?? null,
@@ -89,16 +121,20 @@ export async function membersOf(log: Pick<SharedLog, 'ask'>): Promise<readonly S
        FROM proposer.gateway g, proposer.head h ORDER BY is_leader DESC, g.started_at`,
   )
   const textOf = (value: unknown) => (typeof value === 'string' ? value : undefined)
-  return rows.map((row) => ({
-    id: String(row.id),
-    version: String(row.version),
-    format: Number(row.format),
-    host: String(row.host),
-    adminUrl: textOf(row.admin_url),
-    executor: textOf(row.executor),
-    startedAtMs: Math.trunc(Number(row.started_ms)),
-    seenMsAgo: Math.max(0, Math.trunc(Number(row.seen_ms_ago))),
-    lag: Number(row.lag),
-    isLeader: row.is_leader === true,
-  }))
+  return rows.map((row) => {
+    const [version = '', budget] = String(row.version).split(budgetMark)
+    return {
+      id: String(row.id),
+      version,
+      budget: budgetOf(budget),
+      format: Number(row.format),
+      host: String(row.host),
+      adminUrl: textOf(row.admin_url),
+      executor: textOf(row.executor),
+      startedAtMs: Math.trunc(Number(row.started_ms)),
+      seenMsAgo: Math.max(0, Math.trunc(Number(row.seen_ms_ago))),
+      lag: Number(row.lag),
+      isLeader: row.is_leader === true,
+    }
+  })
 }
