@@ -1,4 +1,4 @@
-import { writeFile } from 'node:fs/promises'
+import { readdir, writeFile } from 'node:fs/promises'
 import { createServer, type Server } from 'node:http'
 import { join } from 'node:path'
 import { keccak256, stringToHex } from 'viem'
@@ -86,6 +86,9 @@ describe('a gateway killed by SIGKILL after its 202', () => {
 
     const second = serve('acknowledged')
     const again = await second.line<ServeReady>()
+    expect(second.stderr()).toMatch(/"code":"lock_left_behind","detail":"process \d+ on /)
+    const left = await readdir(join(folder, 'store-acknowledged'))
+    expect(left.filter((name) => name.startsWith('s.'))).toHaveLength(1)
     const replayed = await post(again.url, `/v1/proposals/${question_id}`, signed.answer.payload)
     expect(replayed).toMatchObject({
       status: 200,

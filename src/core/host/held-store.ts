@@ -21,7 +21,7 @@ import { requireLocalDisk } from '../io/files.js'
 import type { Machine, Signer, SqlDatabase } from '../ports.js'
 import { programVersion } from '../protocol/version.js'
 import type { ClusterVitals, Observation } from '../protocol/vitals.js'
-import { acquireLock, type LockUse } from '../storage/lock.js'
+import { acquireLock, holderText, type LockUse } from '../storage/lock.js'
 import { type Leadership, startLeadership } from '../storage/postgres/leadership.js'
 import {
   joinStore,
@@ -86,6 +86,11 @@ export async function holdFolder(
   await requireLocalDisk(folder)
   const lock = await acquireLock(machine, folder, 'starting')
   closers.add(lock.release)
+  if (lock.leftBy !== undefined)
+    onWarning(
+      'lock_left_behind',
+      `${holderText(lock.leftBy)} ended without freeing ${folder}: what it had acknowledged is served again`,
+    )
   const { files, clock } = machine
   const watched = { ...machine, files: instrumentedFiles(files, clock, onObservation) }
   const onNote = (text: string) => onWarning('high_water_unreadable', text)

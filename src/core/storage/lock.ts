@@ -29,6 +29,8 @@ export interface LockHolder extends LockUse {
 
 export interface Lock {
   readonly epoch: number
+  /** Who held it before, and is gone without having freed it. */
+  readonly leftBy: LockHolder | undefined
   /** Rejects with `store_fenced` once a later epoch exists, or the folder was moved (R12). */
   fence(): Promise<void>
   /** For what is known only after listening. */
@@ -119,7 +121,11 @@ async function acquire(
       throw await lost(ports, folder)
     }
     await clearOld(ports, folder, epoch - (brief ? keptBriefEpochs : keptEpochs))
-    return lockOf(files, folder, epoch, token, listener)
+    const leftBy = holder?.state === 'dead' ? holder : undefined
+    const left = leftBy && (await readRecord(files, epochPath(folder, leftBy.epoch)))
+    // Nobody listens on it any more, and nobody will: it was in a record, of a number that is past.
+    if (left !== undefined) await removeIfThere(files, joinPath(folder, left.socket))
+    return { ...lockOf(files, folder, epoch, token, listener), leftBy }
   } catch (error) {
     await listener.close()
     throw error
@@ -168,7 +174,7 @@ function lockOf(
   epoch: number,
   token: string,
   listener: { close(): Promise<void> },
-): Lock {
+): Omit<Lock, 'leftBy'> {
   let uses = 0
   let isReleased = false
   return {
