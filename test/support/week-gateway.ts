@@ -207,8 +207,12 @@ export async function openWeekGateway(
   const start = async () => {
     const loaded = await loadConfig(world, join(folder, 'gateway.json'))
     const executorKey = { home: folder, password: async () => '' }
-    hosted = await patiently(openHostedGateway(world, loaded, { executorKey }))
-    listen(hosted)
+    // Listened to before its loops have taken a step.
+    const listened = openHostedGateway(world, loaded, { executorKey }).then((opened) => {
+      listen(opened)
+      return opened
+    })
+    hosted = await patiently(listened)
     await ports.quiet()
     await catchUp()
   }

@@ -96,7 +96,7 @@ async function acquire(
   // Listening comes first: from the instant the record is visible, its socket answers.
   const listener = await liveness.listen(joinPath(folder, socket))
   try {
-    const holder = await readHolder(ports, folder)
+    const holder = await readHolder(ports, folder, brief)
     if (holder !== undefined && !force && (holder.state === 'alive' || holder.state === 'unknown'))
       throw locked(folder, holder)
     const epoch = (holder?.epoch ?? 0) + 1
@@ -136,6 +136,7 @@ async function acquire(
 export async function readHolder(
   { files, liveness }: Pick<LockPorts, 'files' | 'liveness'>,
   folder: string,
+  brief = false,
 ): Promise<LockHolder | undefined> {
   const epoch = topEpoch(await namesIn(files, folder))
   if (epoch === 0) return undefined
@@ -146,8 +147,8 @@ export async function readHolder(
   // Asked after the list, so that a release in between is seen.
   if (await files.exists(`${path}.free`)) return { ...known, state: 'free' }
   // Our records are linked whole and synced; one that cannot be read is foreign or damaged, and
-  // nobody may guess.
-  if (record === undefined) return { ...known, state: 'unknown' }
+  // nobody may guess. A brief one is not synced: a power cut left it so, and ended its holder.
+  if (record === undefined) return { ...known, state: brief ? 'dead' : 'unknown' }
   if (record.boot !== liveness.bootId) return { ...known, state: 'dead' }
   return { ...known, state: await liveness.probe(joinPath(folder, record.socket)) }
 }

@@ -18,7 +18,7 @@ export interface BudgetPorts extends LockPorts {
 }
 
 export interface SharedLog {
-  /** Rejects with StorageError 74: `budget_damaged`, or `home_in_use` by an older program. */
+  /** Rejects with StorageError 74 `home_in_use` where an older program is at work. */
   read(): Promise<ChargeLog>
   /** Applies `change` to what counts; one that gives back the same log writes nothing. */
   update<T>(
@@ -52,13 +52,9 @@ export function openChargeLog(
 
   async function current(nowMs: number): Promise<ChargeLog> {
     const bytes = await ifThere(files.read(path))
-    // All zeros are what a power cut leaves of a file that was not synced.
-    if (bytes?.some((byte) => byte !== 0) !== true) return before(nowMs)
-    const { data } = ChargeLog.safeParse(jsonIn(bytes))
-    if (data !== undefined) return ofThisBoot(data, liveness.bootId, nowMs)
-    throw new StorageError('budget_damaged', `${path} is not a record of what was sent`, {
-      hint: 'remove that file; what is spent of the rate limit is then learned again',
-    })
+    // What a power cut leaves of a file that was not synced is learned again.
+    const { data } = ChargeLog.safeParse(bytes && jsonIn(bytes))
+    return data === undefined ? before(nowMs) : ofThisBoot(data, liveness.bootId, nowMs)
   }
 
   /** What 0.2 has counted, or nothing. */
