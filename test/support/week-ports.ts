@@ -83,7 +83,10 @@ export function createWeekPorts(startSeconds: bigint): WeekPorts {
     Object.fromEntries(
       Object.entries(edge).map(([name, verb]) => [
         name,
-        (...args: readonly unknown[]) => counted(Promise.resolve(verb(...args))),
+        (...args: readonly unknown[]) => {
+          const answer = verb(...args)
+          return answer instanceof Promise ? counted(answer) : answer
+        },
       ]),
     ) as Edge
 
